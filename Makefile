@@ -123,8 +123,8 @@ dist:
 cross-check:
 	scripts/dist.sh --check
 
-# Slow runs of what `make test` runs in short. EXTANT_SEEDS=n takes n seeds of each kind, EXTANT_SEED=n only
-# that one, to see a failure again.
+# Slow runs of what `make test` runs in short. EXTANT_SEEDS=n takes n seeds of each kind, EXTANT_FIRST_SEED=n begins with
+# that one, to go on with a run, EXTANT_SEED=n takes only that one, to see a failure again.
 #
 # All tests that cut the power: about an hour on two cores.
 torture: torture-crash torture-contents torture-programs torture-repair
@@ -157,9 +157,10 @@ torture-model:
 torture-mount:
 	EXTANT_TORTURE=1 $(CARGO) test --profile test-fast -p extant-cli --test mount -- --nocapture
 
-# 3,000 images broken on purpose and mended; a repair and a change killed at any moment, 200 times each.
+# 100,000 images broken on purpose and mended, 3,000 of them beside e2fsck; a repair and a change killed at any moment, 200 times each.
 torture-repair:
-	EXTANT_SEEDS=3000 $(CARGO) test --profile test-fast -p extant-repair --test mutants -- --nocapture
+	EXTANT_SEEDS=3000 $(CARGO) test --profile test-fast -p extant-repair --test mutants mutants_are -- --nocapture
+	EXTANT_TORTURE=1 $(CARGO) test --profile test-fast -p extant-repair --test mutants repairs_end -- --nocapture
 	EXTANT_TORTURE=1 $(CARGO) test --profile test-fast -p extant-cli --test cli repair::a_kill -- --nocapture
 	EXTANT_TORTURE=1 $(CARGO) test --profile test-fast -p extant-cli --test cli tune::a_kill -- --nocapture
 	EXTANT_TORTURE=1 $(CARGO) test --profile test-fast -p extant-cli --test cli resize::a_kill -- --nocapture

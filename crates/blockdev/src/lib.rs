@@ -33,6 +33,7 @@
 //! - A write is durable only after a [`flush`](BlockDevice::flush) that began after the write
 //!   returned. Until then any part of it, at a grain of 512 bytes, may be lost by a crash.
 
+mod copy;
 mod fault;
 mod file;
 mod kernel;
@@ -45,6 +46,7 @@ mod slow;
 mod snapshot;
 mod timed;
 
+pub use copy::copy_bytes;
 pub use fault::{FaultDevice, Op};
 pub use file::{Access, FileDevice, UnlockedFile, unnamed_file, write_protection};
 pub use mem::MemDevice;

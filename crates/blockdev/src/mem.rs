@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 
-use crate::{BlockDevice, check_range};
+use crate::{BlockDevice, check_range, copy_bytes};
 
 const CHUNK: u64 = 64 << 10;
 const SHARDS: u64 = 64;
@@ -55,7 +55,7 @@ impl MemDevice {
         for (nr, piece) in bytes.chunks(CHUNK as usize).enumerate() {
             if piece.iter().any(|&b| b != 0) {
                 dev.update(nr as u64, |chunk| {
-                    chunk[..piece.len()].copy_from_slice(piece)
+                    copy_bytes(&mut chunk[..piece.len()], piece)
                 });
             }
         }
@@ -185,7 +185,7 @@ impl BlockDevice for MemDevice {
         check_range(self.len(), offset, buf.len() as u64, "read")?;
         for (nr, inside, of_buf) in pieces(offset, buf.len() as u64) {
             match self.shard(nr).read().get(&nr) {
-                Some(chunk) => buf[of_buf].copy_from_slice(&chunk[inside]),
+                Some(chunk) => copy_bytes(&mut buf[of_buf], &chunk[inside]),
                 None => buf[of_buf].fill(0),
             }
         }
@@ -195,7 +195,7 @@ impl BlockDevice for MemDevice {
     fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
         check_range(self.len(), offset, buf.len() as u64, "write")?;
         for (nr, inside, of_buf) in pieces(offset, buf.len() as u64) {
-            self.update(nr, |chunk| chunk[inside].copy_from_slice(&buf[of_buf]));
+            self.update(nr, |chunk| copy_bytes(&mut chunk[inside], &buf[of_buf]));
         }
         Ok(())
     }

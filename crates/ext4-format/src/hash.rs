@@ -5,6 +5,7 @@
 //! readdir cookie, the order in memory and the order of the htree are all this hash.
 
 use crate::error::{FormatError, Result};
+use crate::fold::{self, Comparison};
 
 /// A version of the directory hash, as numbered in `dx_root` and the superblock.
 ///
@@ -68,7 +69,32 @@ impl HashVersion {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirHasher {
     version: HashVersion,
+    /// Names are folded before they are hashed.
+    folds: bool,
+    /// How a short name is hashed.
+    short: Short,
     init: [u32; 4],
+}
+
+/// How names of one piece are hashed: one look tells for nearly all directories and names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Short {
+    /// By half-MD4 over signed bytes, at once.
+    HalfMd4,
+    /// By half-MD4 over unsigned bytes, at once.
+    HalfMd4Unsigned,
+    /// As long ones are.
+    Long,
+}
+
+impl Short {
+    const fn of(version: HashVersion, folds: bool) -> Self {
+        match version {
+            HashVersion::HalfMd4 if !folds => Self::HalfMd4,
+            HashVersion::HalfMd4Unsigned if !folds => Self::HalfMd4Unsigned,
+            _ => Self::Long,
+        }
+    }
 }
 
 /// The 32-bit htree cursor for "end of directory": no name may hash to it.
@@ -93,7 +119,38 @@ impl DirHasher {
         let given = seed[0] | seed[1] | seed[2] | seed[3] != 0;
         Self {
             version,
+            folds: false,
+            short: Short::of(version, false),
             init: if given { seed } else { DEFAULT_SEED },
+        }
+    }
+
+    /// The hasher of a directory that compares names so: if it folds case, what is hashed is what [stands
+    /// for](Comparison::key) the name.
+    ///
+    /// ```
+    /// use ext4_format::{fold::Comparison, hash::DirHasher};
+    /// let exact = DirHasher::new(1, false, [0; 4]).unwrap();
+    /// let folded = exact.comparing(Comparison::Folded);
+    /// assert_eq!(folded.hash(b"Makefile"), exact.hash(b"makefile"));
+    /// ```
+    #[must_use]
+    pub const fn comparing(self, compared: Comparison) -> Self {
+        let folds = compared.folds();
+        Self {
+            folds,
+            short: Short::of(self.version, folds),
+            ..self
+        }
+    }
+
+    /// The same with another version of the hash.
+    #[must_use]
+    pub const fn at_version(self, version: HashVersion) -> Self {
+        Self {
+            version,
+            short: Short::of(version, self.folds),
+            ..self
         }
     }
 
@@ -105,9 +162,9 @@ impl DirHasher {
     /// (major, minor) hash of a name. The htree is ordered by major; minor only refines the cookie.
     #[inline]
     pub fn hash(&self, name: &[u8]) -> (u32, u32) {
-        match (self.version, name.len()) {
-            (HashVersion::HalfMd4, 1..=32) => self.half_md4_once::<false>(name),
-            (HashVersion::HalfMd4Unsigned, 1..=32) => self.half_md4_once::<true>(name),
+        match (self.short, name.len()) {
+            (Short::HalfMd4, 1..=32) => self.half_md4_once::<false>(name),
+            (Short::HalfMd4Unsigned, 1..=32) => self.half_md4_once::<true>(name),
             _ => self.hash_any(name),
         }
     }
@@ -120,8 +177,17 @@ impl DirHasher {
         Self::place(state[1], state[2])
     }
 
+    #[cold]
+    #[inline(never)]
+    fn hash_folded(&self, name: &[u8]) -> (u32, u32) {
+        self.comparing(Comparison::Exact).hash(&fold::key(name))
+    }
+
     #[inline(never)]
     fn hash_any(&self, name: &[u8]) -> (u32, u32) {
+        if self.folds {
+            return self.hash_folded(name);
+        }
         let (major, minor) = match self.version {
             HashVersion::Legacy => (legacy::<false>(name), 0),
             HashVersion::LegacyUnsigned => (legacy::<true>(name), 0),
@@ -191,37 +257,42 @@ fn legacy<const U: bool>(name: &[u8]) -> u32 {
 fn words<const N: usize, const U: bool>(rest: &[u8]) -> [u32; N] {
     // The length is that of all that is left, not of this piece; a name has at most 255 bytes.
     let len = rest.len() as u32;
-    let pad = len | (len << 8);
-    let pad = pad | (pad << 16);
+    let pad = len.wrapping_mul(0x0101_0101);
     let piece = &rest[..rest.len().min(4 * N)];
     let mut out = [pad; N];
     // Without a sign bit the sum is plain big-endian, and the padding each byte of it.
     let (eights, rest) = piece.as_chunks::<8>();
-    let mut signs = 0;
+    let mut signs = 0_u64;
     for (pair, eight) in out.as_chunks_mut::<2>().0.iter_mut().zip(eights) {
         let both = u64::from_be_bytes(*eight);
         *pair = [(both >> 32) as u32, both as u32];
-        signs |= (both | both >> 32) as u32;
+        signs |= both;
     }
-    let mut left = out.iter_mut().skip(2 * eights.len());
+    let mut at = 2 * eights.len();
     let tail = match rest.split_first_chunk::<4>() {
         Some((four, tail)) => {
             let word = u32::from_be_bytes(*four);
-            signs |= word;
-            if let Some(place) = left.next() {
+            signs |= u64::from(word);
+            if let Some(place) = out.get_mut(at) {
                 *place = word;
             }
+            at += 1;
             tail
         }
         None => rest,
     };
-    if let Some(word) = left.next() {
-        for &byte in tail {
-            *word = *word << 8 | u32::from(byte);
-            signs |= u32::from(byte);
-        }
+    if !tail.is_empty()
+        && let Some(word) = out.get_mut(at)
+    {
+        let bits = 8 * tail.len() as u32;
+        let bytes = match piece.last_chunk::<4>() {
+            Some(four) => u32::from_be_bytes(*four) & ((1 << bits) - 1),
+            None => tail.iter().fold(0, |w, &byte| w << 8 | u32::from(byte)),
+        };
+        *word = *word << bits | bytes;
+        signs |= u64::from(bytes);
     }
-    if !U && signs & 0x8080_8080 != 0 {
+    if !U && signs & 0x8080_8080_8080_8080 != 0 {
         sum_signed(&mut out, pad, piece);
     }
     out

@@ -23,6 +23,7 @@ pub mod acl;
 pub mod dir_entry;
 pub mod directory;
 pub mod extent;
+pub mod fold;
 pub mod hash;
 pub mod htree;
 pub mod indirect;

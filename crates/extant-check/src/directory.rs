@@ -9,8 +9,8 @@ use crate::mapping::{Mapped, Run};
 use crate::report::{FindingPlace, Rule};
 use crate::work;
 use ext4_format::dir_entry::{self, Entry};
+use ext4_format::inode::inline::Inline;
 use ext4_format::inode::{self, flags};
-use ext4_format::xattr::{self, Stored};
 use ext4_format::{BlockNr, FileType, InodeNr, htree};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -413,6 +413,12 @@ impl<'c> Names<'c> {
         if matches!(entry.name, b"." | b"..") {
             findings.add(Rule::EntryName, place, shown);
         }
+        let compared = check.volume.geo.comparison(block.directory.flags);
+        if !compared.allows(entry.name) {
+            findings.add(Rule::EntryName, place, || {
+                format!("{} is not UTF-8", shown())
+            });
+        }
         let hash = block
             .index
             .and_then(Index::hasher)
@@ -427,7 +433,7 @@ impl<'c> Names<'c> {
                 )
             });
         }
-        let key = hash.unwrap_or_else(|| quick_hash(entry.name));
+        let key = hash.unwrap_or_else(|| quick_hash(&compared.key(entry.name)));
         self.hashes.push((key, entry.offset));
         let known = check.inodes.count_name(entry.inode);
         let leads = |what: &str| {
@@ -489,6 +495,7 @@ impl<'c> Names<'c> {
 
     /// Looks for names that a block has twice.
     fn find_twice(&mut self, block: &BlockOf<'_>, bytes: &[u8]) {
+        let compared = self.check.volume.geo.comparison(block.directory.flags);
         self.hashes.sort_unstable();
         let name = |offset: u32| {
             let rest = bytes.get(offset as usize..)?;
@@ -499,10 +506,17 @@ impl<'c> Names<'c> {
             let others = self.hashes.get(i + 1..).unwrap_or(&[]).iter();
             let same_hash = others.take_while(|(other, _)| other == hash);
             for (_, other) in same_hash {
-                if name(*offset) == name(*other) {
+                let (Some(one), Some(two)) = (name(*offset), name(*other)) else {
+                    continue;
+                };
+                if compared.same(one, two) {
                     let place = block.place.offset(*other);
                     self.check.findings.add(Rule::EntryTwice, place, || {
-                        format!("\"{}\"", name(*offset).unwrap_or(&[]).escape_ascii())
+                        let (one, two) = (one.escape_ascii(), two.escape_ascii());
+                        match compared.folds() {
+                            true => format!("\"{one}\" and \"{two}\""),
+                            false => format!("\"{one}\""),
+                        }
                     });
                 }
             }
@@ -516,13 +530,11 @@ impl<'c> Names<'c> {
         let Some(raw) = read_record(check, directory.ino) else {
             return;
         };
-        let Ok(head) = inode::i_block(&raw) else {
+        // What is wrong with the attributes was told when the inode was checked.
+        let Ok(inline) = Inline::undamaged_part(&raw, &check.volume.geo) else {
             return;
         };
-        let Some((parent, own_names)) = head.split_first_chunk::<4>() else {
-            return;
-        };
-        let parent = InodeNr(u32::from_le_bytes(*parent));
+        let parent = inline.parent();
         directory.dotdot.store(parent.0, Ordering::Relaxed);
         check.inodes.count_name(directory.ino);
         if self.directories.position(parent).is_some() {
@@ -532,16 +544,7 @@ impl<'c> Names<'c> {
                 format!("its parent is inode {parent}")
             });
         }
-        let mut more = Vec::new();
-        let area = inode::xattr_area(&raw, &check.volume.geo).and_then(|range| raw.get(range));
-        // What is wrong with the attributes was told when the inode was checked.
-        let _ = xattr::walk_inode_area(area.unwrap_or(&[]), |index, rest, value| {
-            if let (7, b"data", Stored::Here(value)) = (index, rest, value) {
-                more = value.to_vec();
-            }
-            Ok(())
-        });
-        for part in [own_names, &more] {
+        for part in inline.records() {
             let block = BlockOf {
                 directory,
                 place,

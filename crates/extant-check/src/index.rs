@@ -86,10 +86,13 @@ pub(crate) fn read(check: &Check<'_>, directory: &Directory, runs: &[DirectoryRu
         });
     }
     blocks.dedup_by_key(|b| b.0);
-    let folded = directory.has(flags::CASEFOLD);
+    // Where encrypted names are folded, too, the key decides over their order.
+    let keyed = directory.has(flags::CASEFOLD) && directory.has(flags::ENCRYPT);
+    let compared = check.volume.geo.comparison(directory.flags);
+    let hasher = hasher.filter(|_| !keyed);
     Index {
         blocks,
-        hasher: hasher.filter(|_| !folded),
+        hasher: hasher.map(|hasher| hasher.comparing(compared)),
     }
 }
 

@@ -420,7 +420,9 @@ fn check_inline(check: &Check<'_>, subject: &Subject<'_>, inline: Option<usize>)
         return;
     };
     let room = (inode::I_BLOCK_SIZE + more) as u64;
-    if subject.core.size > room {
+    // A file may end in a hole: mke2fs puts files there that are nothing else.
+    let holds_target = subject.core.file_type() == Some(FileType::Symlink);
+    if holds_target && subject.core.size > room {
         tell_size(check, subject, || format!("room for {room} in the inode"));
     }
 }

@@ -4,11 +4,9 @@ use crate::Error;
 use crate::report::{FindingPlace, Findings, Rule};
 use crate::volume::Volume;
 use ext4_format::features::{Compat, Features, Incompat, RoCompat};
+use ext4_format::fold::UTF8_12_1;
 use ext4_format::superblock::{RawSuperblock, STATE_ERROR};
 use ext4_format::{BlockNr, GroupNr};
-
-/// The one encoding of case-folded names.
-const UTF8_12_1: u16 = 1;
 
 const COMPAT: Compat = Compat::all().difference(
     Compat::LAZY_BG

@@ -4,7 +4,7 @@ use crate::Check;
 use crate::inode::{Subject, rule_of};
 use crate::inode_table::InodeKind;
 use crate::report::{FindingPlace, Rule};
-use ext4_format::inode;
+use ext4_format::inode::{self, inline};
 use ext4_format::xattr::{self, Stored};
 use ext4_format::{BlockNr, InodeNr};
 use std::collections::hash_map::Entry;
@@ -27,9 +27,6 @@ pub(crate) struct Attributes {
     pub(crate) inline_data: Option<usize>,
 }
 
-/// Index and rest of the name of the attribute with the rest of inline data: `system.data`.
-const INLINE: (u8, &[u8]) = (7, b"data");
-
 /// Checks the attributes of one inode.
 pub(crate) fn check_inode(check: &Check<'_>, subject: &Subject<'_>) -> Attributes {
     let (geo, place) = (&check.volume.geo, subject.place());
@@ -38,7 +35,7 @@ pub(crate) fn check_inode(check: &Check<'_>, subject: &Subject<'_>) -> Attribute
     {
         let walked = xattr::walk_inode_area(area, |index, rest, value| {
             match value {
-                Stored::Here(value) if (index, rest) == INLINE => {
+                Stored::Here(value) if (index, rest) == inline::ATTRIBUTE => {
                     attributes.inline_data = Some(value.len());
                 }
                 Stored::Here(_) => {}

@@ -153,8 +153,14 @@ pub fn about_image(image: &Path, error: anyhow::Error) -> anyhow::Error {
     }
 }
 
-/// The command that removes a feature which keeps an image read-only.
+/// The command that removes a feature which keeps an image read-only, or makes an image without it.
 fn without_feature(image: &Path, why: &str) -> Option<String> {
+    if why.starts_with("the feature inline_data ") {
+        return Some(format!(
+            "extant mkfs NEW.img --from {} makes an image without it",
+            image.display()
+        ));
+    }
     let feature = why
         .strip_prefix("feature ")
         .and_then(|w| w.split(' ').next());

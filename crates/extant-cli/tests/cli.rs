@@ -33,6 +33,8 @@ mod disks;
 mod doctor;
 #[path = "cli/failures.rs"]
 mod failures;
+#[path = "cli/folding.rs"]
+mod folding;
 #[path = "cli/free_space.rs"]
 mod free_space;
 #[path = "cli/from_image.rs"]

@@ -519,6 +519,8 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
         } else {
             (None, misc.parent)
         };
+        let compared = self.ws.geometry.comparison(core.flags);
+        let hasher = self.shared.hasher.comparing(compared);
         let update = DirUpdate {
             ino: owner.ino,
             seed: owner.seed(),
@@ -526,7 +528,7 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
             init,
             new_parent,
             names: &self.net,
-            hasher: self.shared.hasher,
+            hasher: &hasher,
             crew: &self.shared.crew,
         };
         let outcome = directory::apply(self.ws, &mut dir, &update)?;

@@ -58,6 +58,9 @@ pub struct MkfsOptions {
     pub hash_seed: Option<[u8; 16]>,
     /// Version of the directory hash.
     pub hash_version: HashVersion,
+    /// Whether directories that fold case, of a volume with `casefold`, refuse names that are not UTF-8
+    /// (`-E encoding_flags=strict`).
+    pub strict_names: bool,
     /// Bytes of the journal (`-J size`, which counts in MiB); `None`: by the size.
     pub journal_size: Option<u64>,
     /// Groups in a flex group (`-G`).
@@ -125,6 +128,7 @@ impl Default for MkfsOptions {
             label: String::new(),
             uuid: None,
             hash_seed: None,
+            strict_names: false,
             hash_version: HashVersion::HalfMd4,
             journal_size: None,
             flex_bg_size: 16,
@@ -153,9 +157,8 @@ impl Default for MkfsOptions {
 }
 
 /// Features that mean work this module does not do.
-const NOT_MADE: [&str; 11] = [
+const NOT_MADE: [&str; 10] = [
     "bigalloc",
-    "casefold",
     "ea_inode",
     "encrypt",
     "fast_commit",
@@ -201,6 +204,9 @@ impl MkfsOptions {
                     "feature {name} is not supported in a new file system"
                 )));
             }
+        }
+        if self.strict_names && !features.has_casefold() {
+            return Err(MkfsError::Options("strict names need casefold".into()));
         }
         if features.has_64bit() && !features.has_extents() {
             // Address blocks hold 32-bit numbers. A default gives way, a wish does not.

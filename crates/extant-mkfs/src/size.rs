@@ -8,6 +8,7 @@ use super::tree::Tree;
 use super::xattrs::XattrPlan;
 use ext4_format::extent::MAX_INIT_LEN;
 use ext4_format::features::RoCompat;
+use ext4_format::fold;
 use ext4_format::geometry::Geometry;
 use ext4_format::layout::{Inodes, Layout, LayoutParams};
 use ext4_format::mapping::Run;
@@ -123,6 +124,11 @@ impl Sizer<'_> {
         sb.def_hash_version = version.stored();
         sb.errors.set(self.options.errors);
         sb.default_mount_opts.set(self.options.mount_options);
+        if params.features.has_casefold() {
+            sb.encoding.set(fold::UTF8_12_1); // the only one there is
+            let strict = u16::from(self.options.strict_names);
+            sb.encoding_flags.set(strict * fold::STRICT);
+        }
         sb.flags.set(if version.is_unsigned() {
             ext4_format::superblock::FLAG_UNSIGNED_HASH
         } else {

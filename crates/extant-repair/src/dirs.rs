@@ -9,6 +9,7 @@ use ext4_format::hash::DirHasher;
 use ext4_format::htree::{self, IndexBlockKind};
 use ext4_format::inode::{self, flags};
 use ext4_format::{BlockNr, FileType, InodeNr};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A name that stays in its directory.
@@ -191,8 +192,10 @@ fn read_index(
     let Ok(root) = htree::parse_root(&bytes, csum, geo.features.has_large_dir(), count) else {
         return Ok(None);
     };
-    let folded = dir.flags & (flags::CASEFOLD | flags::ENCRYPT) != 0;
+    let encrypted = dir.flags & flags::ENCRYPT != 0;
+    let compared = geo.comparison(dir.flags);
     let hasher = DirHasher::new(root.hash_version, geo.unsigned_hash, geo.hash_seed).ok();
+    let hasher = hasher.map(|hasher| hasher.comparing(compared));
     if hasher.is_none() || bytes.get(9..12) != Some(&[0; 3]) || bytes.get(22..24) != Some(&[0; 2]) {
         return Ok(None);
     }
@@ -232,11 +235,13 @@ fn read_index(
             continue;
         }
         for record in dir_entry::records(&bytes, 0, true).map_while(Result::ok) {
-            let Some(hasher) = hasher.as_ref().filter(|_| !folded) else {
+            let Some(hasher) = hasher.as_ref().filter(|_| !encrypted) else {
                 break;
             };
+            // A name that will not stay as it is loses its place, too.
+            let renamed = !compared.allows(record.name);
             let hash = hasher.hash(record.name).0;
-            if hash < low & !1 || u64::from(hash) >= end {
+            if renamed || hash < low & !1 || u64::from(hash) >= end {
                 return Ok(None);
             }
         }
@@ -317,6 +322,7 @@ fn read_leaf(
     bytes: &[u8],
 ) -> LeafRead {
     let encrypted = dir.flags & flags::ENCRYPT != 0;
+    let compared = session.geo.comparison(dir.flags);
     let (mut read, mut seen) = (LeafRead::default(), BTreeSet::new());
     for record in dir_entry::records(bytes, 0, true) {
         let Ok(record) = record else {
@@ -332,8 +338,19 @@ fn read_leaf(
             read.dots = 2;
         }
         let shown = || record.name.escape_ascii().to_string();
-        let possible = encrypted || dir_entry::check_name(record.name).is_ok();
-        if !possible || matches!(record.name, b"." | b"..") {
+        let mut name = Cow::Borrowed(record.name);
+        if !compared.allows(&name) {
+            name = Cow::Owned(as_utf8(&name));
+            read.tell(|| {
+                format!(
+                    "\"{}\", which is not UTF-8, becomes \"{}\"",
+                    shown(),
+                    name.escape_ascii()
+                )
+            });
+        }
+        let possible = encrypted || dir_entry::check_name(&name).is_ok();
+        if !possible || matches!(&*name, b"." | b"..") {
             read.tell(|| format!("the name \"{}\"", shown()));
             read.lost = Some("a name that cannot be");
             continue;
@@ -347,7 +364,7 @@ fn read_leaf(
                 continue;
             }
         };
-        if !seen.insert(record.name.to_vec()) {
+        if !seen.insert(compared.key(&name).into_owned()) {
             read.tell(|| format!("\"{}\" is there twice", shown()));
             read.lost = Some("the second of two equal names");
             continue;
@@ -357,7 +374,7 @@ fn read_leaf(
         }
         count(session, ino, record.inode);
         read.kept.push(Name {
-            name: record.name.to_vec(),
+            name: name.into_owned(),
             ino: record.inode,
             file_type,
         });
@@ -366,6 +383,16 @@ fn read_leaf(
         read.tell(|| "\".\" and \"..\"".to_owned());
     }
     read
+}
+
+/// A name as near as one that is UTF-8 can be: dots in place of the bytes that are not.
+fn as_utf8(name: &[u8]) -> Vec<u8> {
+    let mut sound = Vec::with_capacity(name.len());
+    for chunk in name.utf8_chunks() {
+        sound.extend(chunk.valid().as_bytes());
+        sound.resize(sound.len() + chunk.invalid().len(), b'.');
+    }
+    sound
 }
 
 /// Whether a record is the next of "." and "..", in its place.

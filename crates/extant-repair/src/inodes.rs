@@ -8,7 +8,7 @@ use crate::superblock;
 use ext4_format::extent::{Node, NodeRules};
 use ext4_format::features::{Compat, Features, Incompat, RoCompat};
 use ext4_format::geometry::Geometry;
-use ext4_format::inode::{self, InodeCore, flags, reserved};
+use ext4_format::inode::{self, InodeCore, flags, inline, reserved};
 use ext4_format::xattr::{self, Stored};
 use ext4_format::{BlockNr, FileType, FormatError, GroupNr, InodeNr, Where};
 
@@ -32,9 +32,6 @@ impl Record {
 /// Offsets of fields that only a repair sets.
 const SIZE_HI: usize = 0x6c;
 const EXTRA_ISIZE: usize = 0x80;
-
-/// Index and rest of the name of the attribute with the rest of inline data: `system.data`.
-const INLINE: (u8, &[u8]) = (7, b"data");
 
 fn put(raw: &mut [u8], at: usize, bytes: &[u8]) {
     if let Some(to) = raw.get_mut(at..at + bytes.len()) {
@@ -255,7 +252,7 @@ fn mapping_features(
     let mut held = false;
     let area = inode::xattr_area(&record.raw, &geo).and_then(|range| record.raw.get(range));
     let walked = xattr::walk_inode_area(area.unwrap_or(&[]), |index, rest, _| {
-        held |= (index, rest) == INLINE;
+        held |= (index, rest) == inline::ATTRIBUTE;
         Ok(())
     });
     if mapped && inline && !record.has(flags::EXTENTS) && held && walked.is_ok() {
@@ -439,7 +436,7 @@ fn attributes(
         let area = record.raw.get(range.clone()).unwrap_or(&[]);
         let walked = xattr::walk_inode_area(area, |index, rest, value| {
             match (index, rest, value) {
-                (index, rest, Stored::Here(value)) if (index, rest) == INLINE => {
+                (index, rest, Stored::Here(value)) if (index, rest) == inline::ATTRIBUTE => {
                     inline = Some(value.len())
                 }
                 _ => value_place(&geo, value)?,
@@ -526,10 +523,11 @@ fn inline_size(
     file_type: FileType,
 ) {
     let room = (inode::I_BLOCK_SIZE + inline.unwrap_or(0)) as u64;
-    let fits = if file_type == FileType::Directory {
-        record.core.size == room
-    } else {
-        record.core.size <= room
+    let fits = match file_type {
+        FileType::Directory => record.core.size == room,
+        // It may end in a hole.
+        FileType::Regular => true,
+        _ => record.core.size <= room,
     };
     if !fits && session.ask(record.place(), format!("its size is set to {room}"), None) {
         record.core.size = room;

@@ -23,17 +23,25 @@ use blockdev::MemDevice;
 use common::Rng;
 use ext4_format::{BlockNr, FileType, InodeNr};
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::panic::catch_unwind;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 /// Of the mutants that e2fsck mends so many are mended, in percent.
 const LEAST: usize = 99;
 
 /// Files larger than this are not compared: almost all of each is a hole.
 const LARGEST: u64 = 16 << 20;
+
+/// A plan and its checks take no longer, even where many others run.
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// What a repair on each core takes in all.
+const MOST_MEMORY: u64 = 1 << 30;
 
 /// A file of a base.
 struct Sound {
@@ -59,18 +67,19 @@ enum Outcome {
     Left(String),
 }
 
-#[test]
-fn mutants_are_mended_as_by_e2fsck() {
-    needs::tools!("mke2fs", "e2fsck");
+/// The bases whose journals need no replay.
+fn bases() -> Vec<Base> {
     let dir = tempfile::tempdir().unwrap();
     bases::make(dir.path());
-    let bases: Vec<Base> = (0..KINDS.len())
+    (0..KINDS.len())
         .map(|n| Base::load(dir.path(), n))
         .filter(|base| !base.kind.dirty)
-        .collect();
-    let sound: Vec<Vec<Sound>> = bases.iter().map(sound_files).collect();
-    let seeds = common::seeds(0, 300, 10_000);
-    let (next, outcomes) = (AtomicU64::new(seeds.start), Mutex::new(Vec::new()));
+        .collect()
+}
+
+/// What comes of each seed, in any order.
+fn on_all_cores<T: Send>(seeds: Range<u64>, each: impl Fn(u64) -> T + Sync) -> Vec<T> {
+    let (next, all) = (AtomicU64::new(seeds.start), Mutex::new(Vec::new()));
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
         for _ in 0..threads {
@@ -80,13 +89,127 @@ fn mutants_are_mended_as_by_e2fsck() {
                     if seed >= seeds.end {
                         return;
                     }
-                    let (outcome, files) = mutant(&bases, &sound, seed);
-                    outcomes.lock().unwrap().push((seed, outcome, files));
+                    let result = each(seed);
+                    all.lock().unwrap().push(result);
                 }
             });
         }
     });
-    let mut outcomes = outcomes.into_inner().unwrap();
+    all.into_inner().unwrap()
+}
+
+/// Greatest memory of this process, in bytes.
+fn peak() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"));
+    let kib = line.unwrap().trim().trim_end_matches(" kB");
+    kib.parse::<u64>().unwrap() * 1024
+}
+
+/// What a repair without a judge beside it came to.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Alone {
+    /// Nothing was found, and nothing changed.
+    WasClean,
+    Mended,
+    /// Faults are left.
+    Left(u64),
+    /// No plan can be made: too much is gone.
+    Refused(u64),
+}
+
+impl Alone {
+    /// The seed of an image that is not mended.
+    fn odd(&self) -> Option<u64> {
+        match self {
+            Self::Left(seed) | Self::Refused(seed) => Some(*seed),
+            Self::WasClean | Self::Mended => None,
+        }
+    }
+}
+
+/// More mutants than can be shown to e2fsck: none has the check or a repair panic, take long or much memory; a clean image stays
+/// as it is; the plan's last check says of the mended image what a check of it says; nothing that is clean is made faulty.
+/// Those that are not mended are given to e2fsck.
+#[test]
+fn repairs_end_and_make_nothing_worse() {
+    needs::tools!("mke2fs", "debugfs", "e2fsck");
+    let bases = bases();
+    let before = peak();
+    let options = extant_check::CheckOptions {
+        replay: false,
+        ..Default::default()
+    };
+    let outcomes = on_all_cores(common::seeds(0, 400, 100_000), |seed| {
+        let (_, device, _) = mutant::mutant(&bases, &mut Rng::new(seed));
+        let begin = Instant::now();
+        let outcome = match extant_repair::plan(&device, 1_700_000_000, &mut |_| true) {
+            Ok(plan) if plan.before.inodes > 0 && plan.before.findings.is_empty() => {
+                assert!(
+                    plan.after.findings.is_empty() && plan.is_empty(),
+                    "seed {seed}"
+                );
+                Alone::WasClean
+            }
+            Ok(plan) => {
+                plan.apply(&device).unwrap();
+                let found = extant_check::check(&device, &options).unwrap();
+                assert_eq!(found.faults, plan.after.faults, "seed {seed}");
+                match found.faults {
+                    0 => Alone::Mended,
+                    _ => Alone::Left(seed),
+                }
+            }
+            Err(_) => Alone::Refused(seed),
+        };
+        assert!(
+            begin.elapsed() < LONGEST,
+            "seed {seed}: {:?}",
+            begin.elapsed()
+        );
+        outcome
+    });
+    let count = |of: fn(&Alone) -> bool| outcomes.iter().filter(|outcome| of(outcome)).count();
+    let mended = count(|outcome| *outcome == Alone::Mended);
+    let left = count(|outcome| matches!(outcome, Alone::Left(_)));
+    let more = peak() - before;
+    println!(
+        "{mended} mended, {left} left, {} refused, {} clean before; {} MB more at most",
+        count(|outcome| matches!(outcome, Alone::Refused(_))),
+        count(|outcome| *outcome == Alone::WasClean),
+        more >> 20
+    );
+    let odd: Vec<u64> = outcomes.iter().filter_map(Alone::odd).collect();
+    let kept = AtomicU64::new(0);
+    on_all_cores(0..odd.len() as u64, |n| {
+        let seed = odd[n as usize];
+        let (base, device, _) = mutant::mutant(&bases, &mut Rng::new(seed));
+        if e2fsck_mends(&device, &[]).is_some() {
+            println!("seed {seed}, {}: e2fsck makes it clean", base.kind.name);
+            kept.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    let kept = kept.into_inner() as usize;
+    println!(
+        "{kept} of the {} that are not mended are made clean by e2fsck",
+        odd.len()
+    );
+    assert!(
+        mended * 100 >= (mended + kept) * LEAST,
+        "{kept} only by e2fsck"
+    );
+    assert!(more < MOST_MEMORY, "{more} bytes");
+}
+
+#[test]
+fn mutants_are_mended_as_by_e2fsck() {
+    needs::tools!("mke2fs", "e2fsck");
+    let bases = bases();
+    let sound: Vec<Vec<Sound>> = bases.iter().map(sound_files).collect();
+    let mut outcomes = on_all_cores(common::seeds(0, 300, 10_000), |seed| {
+        let (outcome, files) = mutant(&bases, &sound, seed);
+        (seed, outcome, files)
+    });
     outcomes.sort_by_key(|(seed, ..)| *seed);
     let mut counted = 0;
     let mut mended = 0;

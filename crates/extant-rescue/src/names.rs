@@ -3,6 +3,7 @@
 use crate::{Progress, Rescue, scan};
 use ext4_format::dir_entry::{self, RawRecord};
 use ext4_format::inode::flags;
+use ext4_format::inode::inline::Inline;
 use ext4_format::{BlockNr, FileType, InodeNr};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -50,10 +51,11 @@ impl Rescue<'_> {
                 continue;
             };
             if core.flags & flags::INLINE_DATA != 0 {
-                self.notes.add(format!(
-                    "directory #{ino} is inside its inode, which is not read"
-                ));
-                names.whole.insert(ino);
+                if self.read_inline_names(names, ino, &raw) {
+                    names.whole.insert(ino);
+                } else {
+                    self.note_lost_names(ino);
+                }
                 continue;
             }
             let map = self.map(&raw, &core);
@@ -71,18 +73,35 @@ impl Rescue<'_> {
             if lost == 0 {
                 names.whole.insert(ino);
             } else {
-                self.notes
-                    .add(format!("directory #{ino}: some of its names are lost"));
+                self.note_lost_names(ino);
             }
         }
     }
 
-    /// Reads the names of a block; returns whether all of it could be read.
-    fn read_names(&self, names: &mut Names, dir: u32, block: BlockNr) -> bool {
-        let Some(bytes) = self.block(block) else {
+    fn note_lost_names(&mut self, dir: u32) {
+        let note = format!("directory #{dir}: some of its names are lost");
+        self.notes.add(note);
+    }
+
+    /// Reads the names inside the record of a directory; returns whether all could be read.
+    fn read_inline_names(&self, names: &mut Names, dir: u32, raw: &[u8]) -> bool {
+        let Ok(inline) = Inline::undamaged_part(raw, &self.geo) else {
             return false;
         };
-        for record in dir_entry::records(&bytes, 0, true) {
+        let [own, rest] = inline.records();
+        let read = self.read_records(names, dir, own) & self.read_records(names, dir, rest);
+        read && Inline::parse(raw, &self.geo).is_ok()
+    }
+
+    /// Reads the names of a block; returns whether all of it could be read.
+    fn read_names(&self, names: &mut Names, dir: u32, block: BlockNr) -> bool {
+        let block = self.block(block);
+        block.is_some_and(|bytes| self.read_records(names, dir, &bytes))
+    }
+
+    /// Takes the names of a chain of records; returns whether all of it could be read.
+    fn read_records(&self, names: &mut Names, dir: u32, records: &[u8]) -> bool {
+        for record in dir_entry::records(records, 0, true) {
             let Ok(record) = record else {
                 return false;
             };

@@ -2,8 +2,8 @@
 
 use crate::{Found, Rescue};
 use ext4_format::FileType;
+use ext4_format::inode::inline::Inline;
 use ext4_format::inode::{self, InodeCore, flags};
-use ext4_format::xattr::{self, Stored};
 use std::io;
 
 /// Bytes that are read at once.
@@ -38,9 +38,14 @@ impl Rescue<'_> {
             return Ok(vec!["its inode is lost".into()]);
         };
         if core.flags & flags::INLINE_DATA != 0 {
-            let data = self.inline(&raw);
+            // Damage ends the search for the rest; the data that came before it count.
+            let inline = Inline::undamaged_part(&raw, &self.geo).ok();
+            let data = inline.map_or_else(Vec::new, |inline| inline.bytes());
             let len = (data.len() as u64).min(core.size);
-            if len < core.size {
+            // Without damage the end of a file is a hole.
+            let sound = Inline::parse(&raw, &self.geo).is_ok();
+            let hole = sound && found.file_type == FileType::Regular;
+            if len < core.size && !hole {
                 lost.push("the end of its data, which are in the inode".into());
             }
             sink(0, data.get(..len as usize).unwrap_or(&[]))?;
@@ -103,20 +108,5 @@ impl Rescue<'_> {
             }
         }
         Ok(unreadable)
-    }
-
-    /// The data inside an inode: in the place of the mapping, and the rest in an attribute.
-    fn inline(&self, raw: &[u8]) -> Vec<u8> {
-        let mut data = inode::i_block(raw).map_or_else(|_| Vec::new(), |root| root.to_vec());
-        if let Some(area) = inode::xattr_area(raw, &self.geo).and_then(|range| raw.get(range)) {
-            // What is damaged ends the walk; the data that came before it count.
-            let _ = xattr::walk_inode_area(area, |index, name, value| {
-                if let (7, b"data", Stored::Here(value)) = (index, name, value) {
-                    data.extend_from_slice(value);
-                }
-                Ok(())
-            });
-        }
-        data
     }
 }

@@ -18,14 +18,8 @@ pub fn headed(examples: &str, command: &Command) -> String {
 }
 
 /// Lays out the help of a command and its subcommands: the examples move from the end to the start.
-pub fn arranged(mut command: Command) -> Command {
-    let names: Vec<String> = command
-        .get_subcommands()
-        .map(|c| c.get_name().to_string())
-        .collect();
-    for name in names {
-        command = command.mut_subcommand(name, arranged);
-    }
+pub fn arranged(command: Command) -> Command {
+    let command = command.mut_subcommands(arranged);
     let after = command
         .get_after_help()
         .map(ToString::to_string)

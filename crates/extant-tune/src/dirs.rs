@@ -113,7 +113,8 @@ fn names(
 ) -> Result<(Vec<Name>, InodeNr), Error> {
     let geo = &image.geo;
     let seed = geo.hash_seed;
-    let hasher = DirHasher::new(geo.def_hash_version, geo.unsigned_hash, seed)?;
+    let hasher = DirHasher::new(geo.def_hash_version, geo.unsigned_hash, seed)?
+        .comparing(geo.comparison(core.flags));
     let types = geo.features.has_filetype();
     let (mut names, mut parent) = (Vec::new(), ino);
     for (_, block) in map.places() {
@@ -163,9 +164,9 @@ fn rebuild(
     is_lost_found: bool,
     compact: bool,
 ) -> Result<Option<u64>, Error> {
-    if core.flags & flags::CASEFOLD != 0 {
+    if core.flags & flags::CASEFOLD != 0 && core.flags & flags::ENCRYPT != 0 {
         return refused(format!(
-            "directory {ino} ignores case, and such a one is not made anew yet"
+            "directory {ino} is encrypted and ignores case, and such a one is not made anew yet"
         ));
     }
     let (names, parent) = names(image, ino, core, &map)?;

@@ -5,6 +5,7 @@ use crate::options::{CAN_CLEAR, CAN_SET, TuneOptions};
 use crate::quota::{self, Kinds};
 use crate::{Error, dirs, journal, layout, mmp, orphans, refused};
 use ext4_format::features::{Compat, Features, Incompat, RoCompat};
+use ext4_format::fold;
 use ext4_format::inode::{self, flags};
 use ext4_format::{FileType, GroupNr, InodeNr};
 
@@ -226,7 +227,7 @@ fn set(image: &mut Image<'_, '_>, now: Features, wanted: Features) {
         sb.encrypt_algos = [1, 4, 0, 0];
     }
     if wanted.has_casefold() && !now.has_casefold() {
-        sb.encoding.set(1); // UTF-8 of Unicode 12.1, the only one there is
+        sb.encoding.set(fold::UTF8_12_1); // the only one there is
         sb.encoding_flags.set(0);
     } else if !wanted.has_casefold() {
         sb.encoding.set(0);

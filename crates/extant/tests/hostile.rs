@@ -6,6 +6,8 @@ mod campaign;
 mod common;
 #[path = "hostile/image.rs"]
 mod image;
+#[path = "hostile/inline.rs"]
+mod inline;
 #[path = "hostile/map.rs"]
 mod map;
 #[path = "hostile/mutate.rs"]

@@ -7,6 +7,8 @@ mod common;
 mod contents;
 #[path = "kernel/index.rs"]
 mod index;
+#[path = "kernel/inline.rs"]
+mod inline;
 #[path = "kernel/journals.rs"]
 mod journals;
 #[path = "kernel/mounted.rs"]
@@ -19,3 +21,5 @@ mod tree;
 mod trees;
 #[path = "kernel/view.rs"]
 mod view;
+#[path = "../../ext4-format/tests/walk/mod.rs"]
+mod walk;

@@ -4,6 +4,7 @@
 use crate::checksum::crc32c;
 use crate::error::{FormatError, Result, Where};
 use crate::features::Features;
+use crate::fold::Comparison;
 use crate::superblock::{FLAG_UNSIGNED_HASH, RawSuperblock};
 use crate::types::{BlockNr, GroupNr, InodeNr};
 
@@ -54,6 +55,8 @@ pub struct Geometry {
     pub def_hash_version: u8,
     /// Directory hashes take the bytes of names as unsigned.
     pub unsigned_hash: bool,
+    /// How directories that fold case compare names; [`Geometry::comparison`] has it of one directory.
+    pub folding: Comparison,
     /// Bytes beyond 128 that a new inode's fixed part takes; 0 with 128-byte inodes.
     pub want_extra_isize: u16,
     pub first_meta_bg: u32,
@@ -266,6 +269,7 @@ impl Geometry {
             hash_seed: sb.hash_seed.map(|w| w.get()),
             def_hash_version: sb.def_hash_version,
             unsigned_hash: sb.flags.get() & FLAG_UNSIGNED_HASH != 0,
+            folding: Comparison::of(sb),
             want_extra_isize: inodes.want_extra_isize,
             first_meta_bg: sb.first_meta_bg.get(),
             backup_bgs: sb.backup_bgs.map(|g| g.get()),
@@ -276,6 +280,12 @@ impl Geometry {
         };
         geometry.check_descriptors()?;
         Ok(geometry)
+    }
+
+    /// How names are compared in a directory with these flags.
+    #[inline]
+    pub const fn comparison(&self, directory: u32) -> Comparison {
+        self.folding.within(directory)
     }
 
     /// The group descriptors lie inside the volume, those of the first group inside that.

@@ -5,6 +5,7 @@
 //! shorter one as corrupt or empty, never as a reason to panic.
 
 pub mod flags;
+pub mod inline;
 pub mod reserved;
 
 use crate::checksum::{crc32c, inode_seed};
@@ -19,6 +20,8 @@ use extant_checksum::{RECORD, crc32c_record};
 pub const GOOD_OLD_SIZE: usize = 128;
 /// Bytes of `i_block`.
 pub const I_BLOCK_SIZE: usize = 60;
+/// Where `i_block` begins in the record.
+pub const I_BLOCK_OFFSET: usize = at::BLOCK;
 /// Links beyond which a directory's count is no longer kept (and is stored as 1).
 pub const LINK_MAX: u32 = 65_000;
 
@@ -53,6 +56,8 @@ mod at {
     pub const CRTIME: usize = 144;
     pub const CRTIME_EXTRA: usize = 148;
     pub const PROJID: usize = 156;
+    /// End of the extra part that has all fields.
+    pub const FULL: usize = 160;
 }
 
 /// The fields that stat shows, and that the engine keeps in memory.
@@ -193,6 +198,22 @@ fn check_sizes(raw: &[u8], geo: &Geometry, ino: InodeNr) -> Result<()> {
     Ok(())
 }
 
+/// The times of access, modification, change and birth, of a record whose fixed part ends here.
+#[inline(always)]
+fn times_of(base: &[u8; GOOD_OLD_SIZE], raw: &[u8], end: usize) -> [Timestamp; 4] {
+    let time = |low, extra| Timestamp::decode(u32_at(base, low), extra_at(raw, end, extra));
+    let crtime = match extra_at(raw, end, at::CRTIME) {
+        Some(low) => Timestamp::decode(low, extra_at(raw, end, at::CRTIME_EXTRA)),
+        None => Timestamp::default(),
+    };
+    [
+        time(at::ATIME, at::ATIME_EXTRA),
+        time(at::MTIME, at::MTIME_EXTRA),
+        time(at::CTIME, at::CTIME_EXTRA),
+        crtime,
+    ]
+}
+
 /// [`decode_core`] of a record whose checksum was verified, or made, since it was read.
 ///
 /// # Errors
@@ -223,11 +244,15 @@ pub fn decode_verified(raw: &[u8], geo: &Geometry, ino: InodeNr) -> Result<Inode
     } else {
         0
     };
-    let crtime = match extra_at(raw, end, at::CRTIME) {
-        Some(low) => Timestamp::decode(low, extra_at(raw, end, at::CRTIME_EXTRA)),
-        None => Timestamp::default(),
+    let (times, project) = match raw.first_chunk::<{ at::FULL }>() {
+        // All fields are there, in a part of known length.
+        Some(full) if end >= at::FULL => (times_of(base, full, at::FULL), u32_at(full, at::PROJID)),
+        _ => {
+            let project = extra_at(raw, end, at::PROJID).unwrap_or(0);
+            (times_of(base, raw, end), project)
+        }
     };
-    let time = |low, extra| Timestamp::decode(u32_at(base, low), extra_at(raw, end, extra));
+    let [atime, mtime, ctime, crtime] = times;
     Ok(InodeCore {
         mode,
         links: u16_at(base, at::LINKS).into(),
@@ -236,14 +261,14 @@ pub fn decode_verified(raw: &[u8], geo: &Geometry, ino: InodeNr) -> Result<Inode
         size,
         flags: u32_at(base, at::FLAGS),
         generation: u32_at(base, at::GENERATION),
-        atime: time(at::ATIME, at::ATIME_EXTRA),
-        mtime: time(at::MTIME, at::MTIME_EXTRA),
-        ctime: time(at::CTIME, at::CTIME_EXTRA),
+        atime,
+        mtime,
+        ctime,
         crtime,
         dtime: u32_at(base, at::DTIME),
         rdev,
         project: match geo.features.has_project() {
-            true => extra_at(raw, end, at::PROJID).unwrap_or(0),
+            true => project,
             false => 0,
         },
     })
@@ -298,6 +323,31 @@ pub fn encode_core(core: &InodeCore, raw: &mut [u8], geo: &Geometry) {
     put(base, at::FLAGS, word.to_le_bytes());
     put(base, at::GENERATION, core.generation.to_le_bytes());
     put(base, at::DTIME, core.dtime.to_le_bytes());
+    match extra.first_chunk_mut::<{ at::FULL - GOOD_OLD_SIZE }>() {
+        // All fields are there, in a part of known length.
+        Some(full) if end >= at::FULL => put_extra(core, base, full, at::FULL, geo),
+        _ => put_extra(core, base, extra, end, geo),
+    }
+    if is_device(core.mode) {
+        let (old, new) = if core.rdev <= 0xffff {
+            (core.rdev, 0)
+        } else {
+            (0, core.rdev)
+        };
+        put(raw, at::BLOCK, old.to_le_bytes());
+        put(raw, at::BLOCK + 4, new.to_le_bytes());
+    }
+}
+
+/// Writes the times, and the project, into a record whose fixed part ends here.
+#[inline(always)]
+fn put_extra(
+    core: &InodeCore,
+    base: &mut [u8; GOOD_OLD_SIZE],
+    extra: &mut [u8],
+    end: usize,
+    geo: &Geometry,
+) {
     for (low, high, time) in [
         (at::ATIME, at::ATIME_EXTRA, core.atime),
         (at::MTIME, at::MTIME_EXTRA, core.mtime),
@@ -320,20 +370,8 @@ pub fn encode_core(core: &InodeCore, raw: &mut [u8], geo: &Geometry) {
         put(extra, at::CRTIME - GOOD_OLD_SIZE, seconds.to_le_bytes());
     }
     if geo.features.has_project() && at::PROJID + 4 <= end {
-        put(
-            extra,
-            at::PROJID - GOOD_OLD_SIZE,
-            core.project.to_le_bytes(),
-        );
-    }
-    if is_device(core.mode) {
-        let (old, new) = if core.rdev <= 0xffff {
-            (core.rdev, 0)
-        } else {
-            (0, core.rdev)
-        };
-        put(raw, at::BLOCK, old.to_le_bytes());
-        put(raw, at::BLOCK + 4, new.to_le_bytes());
+        let project = core.project.to_le_bytes();
+        put(extra, at::PROJID - GOOD_OLD_SIZE, project);
     }
 }
 

@@ -128,9 +128,9 @@ pub enum Stored<'a> {
 ///
 /// # Errors
 /// `Corrupt` or `Checksum` for a broken rule, and the errors of `f`.
-pub fn walk_inode_area(
-    area: &[u8],
-    mut f: impl FnMut(u8, &[u8], Stored<'_>) -> Result<()>,
+pub fn walk_inode_area<'a>(
+    area: &'a [u8],
+    mut f: impl FnMut(u8, &'a [u8], Stored<'a>) -> Result<()>,
 ) -> Result<()> {
     if !has_inode_area(area) {
         return Ok(());
@@ -178,11 +178,11 @@ fn check_unused(base: &[u8], at: usize, raw: &RawEntry) -> Result<()> {
 }
 
 /// Calls `f` with offset, head, rest of the name, and value of each entry of `base[first..]`, checked.
-fn walk(
-    base: &[u8],
+fn walk<'a>(
+    base: &'a [u8],
     first: usize,
     in_block: bool,
-    mut f: impl FnMut(usize, &RawEntry, &[u8], Stored<'_>) -> Result<()>,
+    mut f: impl FnMut(usize, &RawEntry, &'a [u8], Stored<'a>) -> Result<()>,
 ) -> Result<()> {
     let end = end_of_entries(base, first)?;
     let mut values: Vec<(usize, usize)> = Vec::new();

@@ -111,7 +111,7 @@ impl Volume {
                 for (i, step) in path.steps().iter().enumerate() {
                     nr = indirect::get(&block, *step, self.geo.blocks_count).unwrap();
                     match nr {
-                        Some(child) if i < path.depth.into() => block = self.block(child),
+                        Some(child) if i < usize::from(path.depth) => block = self.block(child),
                         Some(_) => {}
                         None => break,
                     }

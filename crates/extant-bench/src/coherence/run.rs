@@ -3,7 +3,7 @@
 use super::WARM;
 use super::caches::{Caches, Miss};
 use super::traced::{Job, Mark};
-use crate::lackey::{Access, Code, LINE, Ours, Process, Said, TraceReader, lines_of};
+use crate::lackey::{Access, Code, LINE, Ours, Process, TraceReader, lines_of};
 use crate::predict::measure::Workload;
 use anyhow::Result;
 use serde::Serialize;
@@ -98,6 +98,23 @@ impl Reader {
             total: Total::default(),
         }
     }
+}
+
+impl TraceReader for Reader {
+    type Result = Total;
+    type Mark = Mark;
+
+    fn is_inside(&self) -> bool {
+        self.inside.is_some()
+    }
+
+    fn code(&mut self) -> &mut Code {
+        &mut self.code
+    }
+
+    fn mark_at(&self, address: u64) -> Option<Mark> {
+        address.checked_sub(self.marks).and_then(Mark::at)
+    }
 
     fn mark(&mut self, mark: Mark) -> Option<Total> {
         self.here.clear();
@@ -138,28 +155,6 @@ impl Reader {
                 counts[usize::from(miss == Miss::Write)] += 1;
             }
         }
-    }
-}
-
-impl TraceReader for Reader {
-    type Result = Total;
-
-    fn line(&mut self, line: &[u8]) -> Option<Total> {
-        match Said::parse(line, self.inside.is_some())? {
-            Said::Instruction(address) => self.code.comes_to(address),
-            Said::Access {
-                address,
-                size,
-                writes,
-            } => {
-                let mark = address.checked_sub(self.marks).and_then(Mark::at);
-                if let Some(mark) = mark.filter(|_| writes) {
-                    return self.mark(mark);
-                }
-                self.access(address, size, writes);
-            }
-        }
-        None
     }
 }
 

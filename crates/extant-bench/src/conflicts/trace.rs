@@ -3,7 +3,7 @@
 //! Only lines between the marks of an operation are examined; the others cost one glance each.
 
 use super::traced::Mark;
-use crate::lackey::{Access, Code, LINE, Ours, Said, TraceReader, lines_of};
+use crate::lackey::{Access, Code, LINE, Ours, TraceReader, lines_of};
 use std::collections::HashMap;
 
 #[derive(Clone, Copy, Default)]
@@ -47,29 +47,6 @@ pub(crate) struct Reader {
     sides: [Vec<Touched>; 2],
 }
 
-impl TraceReader for Reader {
-    type Result = Rounds;
-
-    /// At the end of a case its conflicts.
-    fn line(&mut self, line: &[u8]) -> Option<Rounds> {
-        match Said::parse(line, self.inside.is_some())? {
-            Said::Instruction(address) => self.code.comes_to(address),
-            Said::Access {
-                address,
-                size,
-                writes,
-            } => {
-                let mark = address.checked_sub(self.marks).and_then(Mark::at);
-                if let Some(mark) = mark.filter(|_| writes) {
-                    return self.mark(mark);
-                }
-                self.access(address, size, writes);
-            }
-        }
-        None
-    }
-}
-
 impl Reader {
     /// A reader for marks at this address.
     pub fn new(marks: u64, ours: Ours) -> Self {
@@ -79,6 +56,23 @@ impl Reader {
             inside: None,
             sides: Default::default(),
         }
+    }
+}
+
+impl TraceReader for Reader {
+    type Result = Rounds;
+    type Mark = Mark;
+
+    fn is_inside(&self) -> bool {
+        self.inside.is_some()
+    }
+
+    fn code(&mut self) -> &mut Code {
+        &mut self.code
+    }
+
+    fn mark_at(&self, address: u64) -> Option<Mark> {
+        address.checked_sub(self.marks).and_then(Mark::at)
     }
 
     fn mark(&mut self, mark: Mark) -> Option<Rounds> {

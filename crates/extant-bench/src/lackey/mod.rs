@@ -145,8 +145,37 @@ impl Access {
 pub(crate) trait TraceReader {
     /// What it says.
     type Result: Send + 'static;
+    /// What a store to a marked address says.
+    type Mark;
+
+    /// Accesses count now.
+    fn is_inside(&self) -> bool;
+    /// Where in the code the accesses are.
+    fn code(&mut self) -> &mut Code;
+    /// The mark at an address.
+    fn mark_at(&self, address: u64) -> Option<Self::Mark>;
+    /// Comes to a mark; the last of a job has the result.
+    fn mark(&mut self, mark: Self::Mark) -> Option<Self::Result>;
+    /// An access to bytes.
+    fn access(&mut self, address: u64, size: u64, writes: bool);
+
     /// Reads a line.
-    fn line(&mut self, line: &[u8]) -> Option<Self::Result>;
+    fn line(&mut self, line: &[u8]) -> Option<Self::Result> {
+        match Said::parse(line, self.is_inside())? {
+            Said::Instruction(address) => self.code().comes_to(address),
+            Said::Access {
+                address,
+                size,
+                writes,
+            } => {
+                if let Some(mark) = self.mark_at(address).filter(|_| writes) {
+                    return self.mark(mark);
+                }
+                self.access(address, size, writes);
+            }
+        }
+        None
+    }
 }
 
 /// The first line that a traced process says.

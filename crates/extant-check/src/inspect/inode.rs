@@ -7,9 +7,9 @@ use crate::mapping::{Step, Walker};
 use crate::report::Findings;
 use ext4_format::extent::Extent;
 use ext4_format::group_desc::GroupDesc;
+use ext4_format::inode::inline::{self, Inline};
 use ext4_format::inode::{self, InodeCore, flags};
 use ext4_format::timestamp::Timestamp;
-use ext4_format::xattr::{self, Stored};
 use ext4_format::{BlockNr, FileType, FormatError, GroupNr, InodeNr};
 
 /// Told logical block, block, offset in the block and bytes of a part of a directory; no more come when it returns false.
@@ -183,11 +183,13 @@ impl Inspector<'_> {
             let Ok((_, block, offset)) = self.place(directory.ino) else {
                 return;
             };
-            let own = inode::i_block(&directory.raw).ok();
-            // The first four bytes are the number of the parent.
-            let own = own.and_then(|bytes| bytes.get(4..)).unwrap_or(&[]);
-            if each(0, block, offset + 44, own) {
-                each(0, block, 0, &self.inline_rest(directory));
+            // Damage is told where the attributes are shown.
+            let geo = &self.volume.geo;
+            if let Ok(inline) = Inline::undamaged_part(&directory.raw, geo) {
+                let [own, rest] = inline.records();
+                if each(0, block, offset + inline::RECORDS_AT, own) {
+                    each(0, block, 0, rest);
+                }
             }
             return;
         }
@@ -201,21 +203,6 @@ impl Inspector<'_> {
                 !read || each(run.logical.saturating_add(i), at, 0, &bytes)
             })
         });
-    }
-
-    /// The part of inline data that does not fit `i_block`.
-    pub(super) fn inline_rest(&self, inode: &Inode) -> Vec<u8> {
-        let mut rest = Vec::new();
-        let area = inode::xattr_area(&inode.raw, &self.volume.geo);
-        let area = area.and_then(|range| inode.raw.get(range)).unwrap_or(&[]);
-        // Damage is told where the attributes are shown.
-        let _ = xattr::walk_inode_area(area, |index, name, value| {
-            if let (7, b"data", Stored::Here(value)) = (index, name, value) {
-                rest = value.to_vec();
-            }
-            Ok(())
-        });
-        rest
     }
 
     pub(super) fn imap(&self, inode: &Inode, sink: &mut Sink<'_>) -> Done {

@@ -15,8 +15,9 @@ use std::os::unix::ffi::OsStrExt;
 /// Change flags, project and generation of files in an image
 ///
 /// A change begins with + to add flags, - to take them away, or = to have these alone. The letters are those of chattr: a append-only,
-/// A no access times, d not for dump, D directory changes at once, e mapped by extents, i immutable, j data through the journal, P inherit
-/// the project, s u c t x kept for others, S writes at once, T top of a hierarchy. Flags bind who writes through a mount, not the commands
+/// A no access times, d not for dump, D directory changes at once, e mapped by extents, F names in any case (of an empty directory, with
+/// the feature casefold), i immutable, j data through the journal, P inherit the project, s u c t x kept for others, S writes at once, T
+/// top of a hierarchy. Flags bind who writes through a mount, not the commands
 /// of this program that only change attributes. A project needs the feature project, whose quota must not be kept; a generation can be set
 /// where metadata have no checksums, which go by it.
 #[derive(clap::Args, Debug)]

@@ -36,7 +36,7 @@ const FAILED: u8 = 8;
 /// mappings and extended attributes, blocks claimed twice, directories with their names, indexes and checksums, the way to every
 /// inode, counts of links and of what is free, the journal's superblock and the orphan file. An image whose journal was not
 /// replayed is seen as it will be after that; --noload has it seen as it stands. Quota files are compared with what is used. Not checked are
-/// external journals, hashes in directories that fold case, counts of references of inodes that hold values of attributes, and
+/// external journals, hashes in directories that are encrypted and fold case, counts of references of inodes that hold values of attributes, and
 /// the map of reserved descriptors of volumes with clusters. Nothing is mended.
 ///
 /// A mounted image (by its directory, or its name) is checked while it is used: the mount keeps the moment at which the check began, and

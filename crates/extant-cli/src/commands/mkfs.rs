@@ -122,7 +122,8 @@ pub struct Args {
     #[arg(short = 'G', value_name = "GROUPS", default_value_t = 16)]
     flex_groups: u32,
     /// hash_seed=UUID, root_owner=UID:GID, root_perms=OCTAL, hash=TYPE, resize=BLOCKS,
-    /// lazy_itable_init=0|1, with commas between
+    /// lazy_itable_init=0|1, encoding=utf8 (names in any case in directories with the flag F),
+    /// encoding_flags=strict, with commas between
     #[arg(short = 'E', value_name = "OPTIONS")]
     extended: Vec<String>,
     /// Threads; 0: one for each CPU
@@ -390,6 +391,15 @@ fn extended(o: &mut MkfsOptions, option: &str) -> Result<()> {
                 _ => bail!("use legacy, half_md4 or tea"),
             }
         }
+        "encoding" => match value {
+            "utf8" | "utf8-12.1" => o.features.push_str(",casefold"),
+            _ => bail!("use utf8 or utf8-12.1"),
+        },
+        "encoding_flags" => match value {
+            "strict" => o.strict_names = true,
+            "no-strict" => o.strict_names = false,
+            _ => bail!("use strict or no-strict"),
+        },
         "resize" => o.resize_to = Some(number()?),
         "lazy_itable_init" => o.lazy_itable_init = value.is_empty() || number()? != 0,
         // Nothing is ever discarded, so there is nothing to do.

@@ -391,6 +391,11 @@ fn rest(sb: &RawSuperblock, lines: &mut Lines) {
         };
         lines.field("Journal backup", kind);
     }
+    match sb.encoding.get() {
+        0 => {}
+        ext4_format::fold::UTF8_12_1 => lines.field("Character encoding", "utf8-12.1"),
+        other => lines.field("Character encoding", format!("unknown ({other})")),
+    }
     errors(sb, lines);
     if sb.checksum_type != 0 {
         lines.field(

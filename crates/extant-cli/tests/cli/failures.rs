@@ -65,12 +65,12 @@ fn what_is_no_image_is_said() {
 
 #[test]
 fn features_not_known_are_refused_by_name() {
-    let Some(s) = Scratch::mke2fs("16M", &["-t", "ext4", "-O", "inline_data"]) else {
+    let Some(s) = Scratch::mke2fs("16M", &["-t", "ext4", "-O", "bigalloc"]) else {
         return;
     };
     assert!(
         s.fails(&["ls", ":/"])
-            .contains("unsupported incompatible feature: inline_data: ")
+            .contains("unsupported incompatible feature: bigalloc: ")
     );
     let Some(s) = Scratch::mke2fs("16M", &["-t", "ext4", "-O", "quota"]) else {
         return;

@@ -94,6 +94,65 @@ fn a_new_image_has_the_tree_of_an_old_one() {
     }
 }
 
+/// Data inside inodes: in the new image and in exports the files are ordinary ones, and the source stays as it is.
+#[test]
+fn files_inside_inodes() {
+    let s = Scratch::empty();
+    let tree = s.host("tree");
+    make_tree(&tree);
+    for n in 0..20 {
+        fs::write(tree.join(format!("small{n}")), vec![b'a'; n * 9]).unwrap();
+        let dir = tree.join(format!("dir{n}"));
+        fs::create_dir(&dir).unwrap();
+        (0..n).for_each(|m| fs::write(dir.join(format!("{m}")), "x").unwrap());
+        std::os::unix::fs::symlink("t".repeat(50 + n), tree.join(format!("link{n}"))).unwrap();
+    }
+    let tree = tree.to_str().unwrap().to_owned();
+    for inode in ["256", "1024"] {
+        let args = ["-t", "ext4", "-I", inode, "-O", "inline_data", "-d", &tree];
+        let Some(s) = Scratch::mke2fs("64M", &args) else {
+            return;
+        };
+        let before = s.bytes();
+        s.ok(&["mkfs", "@new.img", "--from", "%", "-q"]);
+        let new = new_image(&s);
+        new.clean();
+        equal(&s, "%", "@new.img");
+        let flags = new.ok(&["lsattr", "-R", ":"]);
+        let inside = |line: &str| {
+            line.split(' ')
+                .next()
+                .is_some_and(|flags| flags.contains('N'))
+        };
+        assert!(!flags.lines().any(inside), "{flags}");
+        assert!(s.ok(&["lsattr", "-R", ":"]).lines().any(inside));
+        if let Some(mounted) = Mounted::new(&s) {
+            // Linux gives each file inside its inode the sectors of its size, also one that is a hole.
+            let seen = |top: &std::path::Path| {
+                let mut seen = snapshot(top);
+                for line in seen.values_mut() {
+                    *line = line.replace("sparse=true", "sparse=false");
+                }
+                seen
+            };
+            let theirs = seen(mounted.path());
+            mounted.unmount();
+            let mut found = theirs.clone();
+            found.retain(|path, _| !path.starts_with("lost+found"));
+            if let Some(mounted) = Mounted::new(&new) {
+                let mut ours = seen(mounted.path());
+                ours.retain(|path, _| !path.starts_with("lost+found"));
+                same(&ours, &found);
+            }
+            let out = format!("@out{inode}");
+            s.ok(&["export", ":/", &out]);
+            same(&seen(&s.host(&out[1..])), &theirs);
+        }
+        assert!(s.fails(&["rm", ":/small3"]).contains("inline_data"));
+        assert!(s.bytes() == before, "the source was written to");
+    }
+}
+
 #[test]
 fn images_in_disks_and_layers_of_images() {
     let Some(s) = Scratch::filled() else { return };

@@ -95,9 +95,9 @@ const TABLE: &[Row] = &[
         "ls: -: an image is read at many places, not from start to end: name a file",
     ),
     (
-        "ls inline.img",
+        "ls bigalloc.img",
         1,
-        "inline.img: unsupported incompatible feature: inline_data: Linux can read it: mount inline.img there, and extant import brings its files into a new image",
+        "bigalloc.img: unsupported incompatible feature: bigalloc: Linux can read it: mount bigalloc.img there, and extant import brings its files into a new image",
     ),
     (
         "ls disk.img:d",
@@ -305,6 +305,11 @@ const TABLE: &[Row] = &[
         "mkdir disk.img:/a/b",
         1,
         "disk.img:/a/b: no such file or directory: extant mkdir -p disk.img:/a makes its directory",
+    ),
+    (
+        "mkdir inline.img:/x",
+        1,
+        "inline.img: read-only file system: the feature inline_data can be read, not written: extant mkfs NEW.img --from inline.img makes an image without it",
     ),
     (
         "mkdir quota.img:/x",
@@ -742,6 +747,7 @@ fn fixture() -> Option<Scratch> {
     made("other.img", "32M", &["-t", "ext4"]);
     made("quota.img", "16M", &["-t", "ext4", "-O", "quota"]);
     made("inline.img", "16M", &["-t", "ext4", "-O", "inline_data"]);
+    made("bigalloc.img", "16M", &["-t", "ext4", "-O", "bigalloc"]);
     made("small.img", "2M", &["-t", "ext4", "-b", "1024"]);
     let write = |name: &str, content: &[u8]| fs::write(s.host(name), content).unwrap();
     let marked = |at: usize, mark: &[u8]| {

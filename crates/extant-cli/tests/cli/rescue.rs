@@ -39,6 +39,38 @@ fn an_image_without_its_beginning_is_copied() {
     assert_eq!(copy.unwrap(), expected);
 }
 
+/// Files and directories inside inodes, from an image without its beginning.
+#[test]
+fn what_is_inside_inodes_is_copied() {
+    if !needs::have(&["mke2fs"]) {
+        return;
+    }
+    let s = crate::support::Scratch::empty();
+    let tree = s.host("tree");
+    std::fs::create_dir_all(tree.join("dir/sub")).unwrap();
+    for n in 0..6 {
+        std::fs::write(
+            tree.join(format!("dir/name{n}")),
+            vec![b'a' + n; 20 * usize::from(n)],
+        )
+        .unwrap();
+    }
+    std::fs::write(tree.join("dir/sub/deep"), "deep").unwrap();
+    let tree = tree.to_str().unwrap();
+    let Some(s) = Scratch::mke2fs("16M", &["-t", "ext4", "-O", "inline_data", "-d", tree]) else {
+        return;
+    };
+    wipe(&s);
+    let ran = s.run(&["rescue", "--to", "@out", "%"]);
+    assert_eq!(ran.code, Some(4), "{}{}", ran.text(), ran.stderr);
+    for n in 0..6 {
+        let copy = std::fs::read(s.host("out").join(format!("dir/name{n}")));
+        assert_eq!(copy.unwrap(), vec![b'a' + n; 20 * usize::from(n)]);
+    }
+    let deep = std::fs::read_to_string(s.host("out").join("dir/sub/deep"));
+    assert_eq!(deep.unwrap(), "deep");
+}
+
 #[test]
 fn a_link_leads_nothing_outside() {
     let Some(s) = Scratch::filled() else { return };

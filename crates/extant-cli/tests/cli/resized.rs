@@ -1,7 +1,7 @@
 //! Images after `extant resize`, mounted by the kernel to be written to: every file is as before, and what the kernel adds leaves the
 //! volume clean.
 
-use crate::support::{Mounted, Scratch};
+use crate::support::{Mounted, Scratch, printed};
 use crate::trees::{make_tree, same, snapshot};
 use std::fs;
 use std::process::Command;
@@ -116,4 +116,83 @@ fn the_kernel_writes_to_what_went_over_to_meta_bg() {
             assert_eq!(features(&s).contains(" meta_bg "), meta, "{more}: {size}");
         }
     }
+}
+
+/// Numbers of blocks that do not fit into 32 bits, in extents, descriptors and the directories' own blocks. The kernel chooses
+/// groups for directories in the root by chance, so that some are beyond.
+#[test]
+fn the_kernel_writes_beyond_2_to_the_32_blocks() {
+    const DIRS: usize = 40;
+    if !needs::have(&["mke2fs", "e2fsck", "debugfs"]) {
+        return;
+    }
+    let args = [
+        "-t",
+        "ext4",
+        "-N",
+        "2000000",
+        "-J",
+        "size=16",
+        "-O",
+        "sparse_super2,^resize_inode",
+    ];
+    let s = Scratch::in_memory().made("15T", &args);
+    make_tree(&s.host("tree"));
+    s.ok(&["import", "%", "@tree"]);
+    s.ok(&["resize", "%", "24T"]);
+    s.clean();
+    // Blocks near their inodes, not in groups that were looked at before.
+    let Some(mounted) = Mounted::with(&s, "loop,rw,noatime,mb_optimize_scan=0") else {
+        return;
+    };
+    let content = |i: usize| vec![i as u8; 300_000 + i];
+    for i in 0..DIRS {
+        let dir = mounted.path().join(format!("added {i}"));
+        fs::create_dir(&dir).unwrap();
+        fs::write(dir.join("file"), content(i)).unwrap();
+    }
+    mounted.unmount();
+    s.clean();
+    // All requests in one run, which reads 200,000 descriptors.
+    let requests: String = (0..DIRS)
+        .map(|i| format!("blocks \"/added {i}/file\"\n"))
+        .collect();
+    fs::write(s.host("requests"), requests).unwrap();
+    let beyond = || {
+        let mut debugfs = Command::new("debugfs");
+        let printed = printed(debugfs.arg("-f").arg(s.host("requests")).arg(&s.image));
+        let text = String::from_utf8(printed).unwrap();
+        let firsts = text
+            .lines()
+            .filter_map(|line| line.split(' ').next()?.parse().ok());
+        let firsts: Vec<u64> = firsts.collect();
+        assert_eq!(firsts.len(), DIRS);
+        firsts
+            .iter()
+            .filter(|block| **block > u32::MAX.into())
+            .count()
+    };
+    assert!(beyond() > 0);
+    let read = s.ok(&["cat", ":/added 7/file", ":/added 39/file"]);
+    assert_eq!(read.as_bytes(), [content(7), content(39)].concat());
+    s.ok(&["check", "%"]);
+    s.ok(&["defrag", "%"]);
+    s.clean();
+    s.ok(&["resize", "%", "15T"]);
+    s.clean();
+    assert_eq!(beyond(), 0);
+    let Some(mounted) = Mounted::to_write(&s) else {
+        return;
+    };
+    for i in 0..DIRS {
+        let found = fs::read(mounted.path().join(format!("added {i}/file"))).unwrap();
+        assert!(found == content(i), "added {i}");
+    }
+    let mut found = snapshot(mounted.path());
+    found.retain(|path, _| {
+        !path.starts_with("lost+found") && !path.to_string_lossy().starts_with("added ")
+    });
+    same(&found, &snapshot(&s.host("tree")));
+    mounted.unmount();
+    s.clean();
 }

@@ -71,11 +71,15 @@ impl Scratch {
         if !needs::have(&["mke2fs", "e2fsck"]) {
             return None;
         }
-        let scratch = Self::empty();
+        Some(Self::empty().made(size, args))
+    }
+
+    /// With an image that mke2fs makes.
+    pub fn made(self, size: &str, args: &[&str]) -> Self {
         let out = Command::new("mke2fs")
             .args(["-q", "-F", "-E", "nodiscard"])
             .args(args)
-            .arg(&scratch.image)
+            .arg(&self.image)
             .arg(size)
             .output()
             .expect("mke2fs runs");
@@ -84,7 +88,7 @@ impl Scratch {
             "{}",
             String::from_utf8_lossy(&out.stderr)
         );
-        Some(scratch)
+        self
     }
 
     /// A new ext4 with `/etc/motd`, a link to it, and the directory `/etc/skel`.
@@ -104,7 +108,16 @@ impl Scratch {
 
     /// No image yet.
     pub fn empty() -> Self {
-        let dir = tempfile::tempdir().expect("a temporary directory");
+        Self::at(tempfile::tempdir())
+    }
+
+    /// No image yet, and room for one of more bytes than a file on a disk can have.
+    pub fn in_memory() -> Self {
+        Self::at(tempfile::tempdir_in("/dev/shm"))
+    }
+
+    fn at(dir: std::io::Result<tempfile::TempDir>) -> Self {
+        let dir = dir.expect("a temporary directory");
         let image = dir.path().join("disk.img");
         Self { dir, image }
     }
@@ -232,7 +245,8 @@ impl Mounted {
         Self::with(scratch, "loop,rw,noatime")
     }
 
-    fn with(scratch: &Scratch, options: &str) -> Option<Self> {
+    /// With these options.
+    pub fn with(scratch: &Scratch, options: &str) -> Option<Self> {
         if !root() {
             return None;
         }

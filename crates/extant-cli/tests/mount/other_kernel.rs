@@ -88,6 +88,102 @@ fn debians_kernel_and_this_read_each_others_images() {
     });
 }
 
+/// A name in another case, by Unicode's rules for the whole of it.
+fn in_another_case(name: &str) -> String {
+    let upper = name.to_uppercase();
+    match upper == name {
+        true => name.to_lowercase(),
+        false => upper,
+    }
+}
+
+/// Lines of this many names, each with the same in another case behind a tab.
+fn names_in_two_cases(count: usize, what: &str) -> String {
+    const PARTS: [&str; 12] = [
+        "Makefile",
+        "Straße",
+        "ÅNGSTRÖM",
+        "ΜΆΪΟΣ",
+        "Ёлка",
+        "a\u{323}\u{302}",
+        "한국어",
+        "ﬁnal",
+        "Ǆungla",
+        "Ꭰꭰ",
+        "ᾼ",
+        "\u{1e900}\u{1fbf0}",
+    ];
+    let name = |n: usize| format!("{}-{what}-{n}", PARTS[n % PARTS.len()]);
+    let lines = (0..count).map(|n| format!("{}\t{}\n", name(n), in_another_case(&name(n))));
+    lines.collect()
+}
+
+#[test]
+fn debians_kernel_and_this_find_each_others_names_in_any_case() {
+    isolated(|| {
+        needs::tools!("qemu-system-x86_64", "busybox", "chattr");
+        let place = place();
+        let image = image(place.path(), "64M", &["-b", "1024", "-O", "casefold"]);
+        let mounted = Mounted::new(&image, Transport::Classic, &[]);
+        let at = |path: &str| mounted.dir().join(path);
+        let (ours, theirs) = (
+            names_in_two_cases(700, "ours"),
+            names_in_two_cases(700, "theirs"),
+        );
+        std::fs::write(at("ours"), &ours).unwrap();
+        std::fs::write(at("theirs"), &theirs).unwrap();
+        script(mounted.dir(), "mkdir d; chattr +F d; mkdir d/Sub");
+        for (name, other) in ours.lines().map(|line| line.split_once('\t').unwrap()) {
+            assert!(!at("d/sub").join(other).exists());
+            std::fs::write(at("d/SUB").join(name), name).unwrap();
+            assert!(at("d/sub").join(other).exists(), "{other}");
+        }
+        // What the kernel knows of one case is not kept for another.
+        let (one, other) = ours.lines().next().unwrap().split_once('\t').unwrap();
+        std::fs::remove_file(at("d/sub").join(other)).unwrap();
+        assert!(!at("d/sub").join(one).exists());
+        std::fs::write(at("d/sub").join(one), one).unwrap();
+        mounted.unmount();
+        assert_clean(&image);
+
+        let job = place.path().join("job");
+        let work = "mkdir d/Theirs
+             tab=$(printf '\\t')
+             while IFS=$tab read -r name other; do
+                 [ \"$(cat \"d/sUb/$other\")\" = \"$name\" ] || echo \"no $other\"
+             done <ours
+             while IFS=$tab read -r name other; do echo \"$name\" >\"d/theirs/$name\"; done <theirs
+             n=0; while IFS=$tab read -r name other; do
+                 n=$((n+1)); [ $((n % 3)) -ne 0 ] || rm \"d/SUB/$other\"
+             done <ours
+             echo done\n";
+        std::fs::write(&job, work).unwrap();
+        let mut qemu = Command::new(SCRIPT);
+        qemu.arg(&image).arg(&job).env("QEMU_TIMEOUT", "200");
+        let output = run_for(qemu, Duration::from_secs(230)).expect("the machine ends");
+        let said = String::from_utf8_lossy(&output.stdout).into_owned()
+            + &String::from_utf8_lossy(&output.stderr);
+        if output.status.code() == Some(2) {
+            // QEMU or the kernel's package is not to be had.
+            return cannot(&said);
+        }
+        assert!(output.status.success() && said.contains("done"), "{said}");
+        assert!(!said.contains("no "), "{said}");
+        assert_clean(&image);
+
+        let mounted = Mounted::new(&image, Transport::Classic, &[]);
+        let at = |path: &str| mounted.dir().join(path);
+        for (name, other) in theirs.lines().map(|line| line.split_once('\t').unwrap()) {
+            let found = std::fs::read_to_string(at("d/THEIRS").join(other)).unwrap();
+            assert_eq!(found.trim_end(), name);
+        }
+        let left = std::fs::read_dir(at("d/Sub")).unwrap().count();
+        assert_eq!(left, 700 - 700 / 3);
+        mounted.unmount();
+        assert_clean(&image);
+    });
+}
+
 /// The script says what it does and what went wrong.
 #[test]
 fn a_debian_in_an_image_made_here_boots_to_a_login() {

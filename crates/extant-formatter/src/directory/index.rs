@@ -283,10 +283,7 @@ fn root_hasher(dir: &Dir<'_, '_>, stored: u8) -> Result<DirHasher> {
     let geometry = dir.geometry();
     let version = HashVersion::from_raw(stored, geometry.unsigned_hash)
         .ok_or_else(|| dir.corrupt("htree hash version"))?;
-    if version == dir.update.hasher.version() {
-        return Ok(*dir.update.hasher);
-    }
-    Ok(DirHasher::with_version(version, geometry.hash_seed))
+    Ok(dir.update.hasher.at_version(version))
 }
 
 /// The same changes by another hash.

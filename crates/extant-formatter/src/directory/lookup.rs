@@ -96,7 +96,7 @@ pub struct DirReader<'a> {
     pub blocks: u32,
     /// Whether the inode has the INDEX flag.
     pub indexed: bool,
-    /// The volume's hasher.
+    /// The directory's hasher, which is the volume's but for folding.
     pub hasher: &'a DirHasher,
 }
 
@@ -157,9 +157,7 @@ impl DirReader<'_> {
         let root = htree::parse_root(&page, csum, large_dir, self.blocks).map_err(at(block))?;
         match HashVersion::from_raw(root.hash_version, self.geometry.unsigned_hash) {
             Some(version) if version == self.hasher.version() => Ok(hash),
-            Some(version) => Ok(DirHasher::with_version(version, self.geometry.hash_seed)
-                .hash(name)
-                .0),
+            Some(version) => Ok(self.hasher.at_version(version).hash(name).0),
             None => Err(Error::corrupt_inode("htree hash version", self.ino)),
         }
     }

@@ -78,7 +78,7 @@ pub struct DirUpdate<'a> {
     pub new_parent: Option<InodeNr>,
     /// Changes, sorted by (hash, minor, name).
     pub names: &'a [NetName<'a>],
-    /// The volume's hasher, which made the hashes of `names`.
+    /// The directory's hasher, which made the hashes of `names`: the volume's but for folding.
     pub hasher: &'a DirHasher,
     /// Threads that may help.
     pub crew: &'a Crew,

@@ -60,15 +60,24 @@ impl Filesystem {
         BRIEFLY
     }
 
-    /// An inode's entry for the kernel. Metadata may be kept as long as [`Filesystem::lifetime`] says, once the
+    /// How long the kernel may keep what a name of a directory leads to, or that there is no such name. Only the kernel changes
+    /// anything; but it does not know which names are the same where case is folded.
+    pub(super) fn name_lifetime(dir: &Node) -> Duration {
+        match dir.folds_case() {
+            true => Duration::ZERO,
+            false => FOREVER,
+        }
+    }
+
+    /// The entry of an inode in a directory, for the kernel. Metadata may be kept as long as [`Filesystem::lifetime`] says, once the
     /// kernel has been told of the inode.
-    pub(super) fn entry(&self, node: &Node) -> Result<Entry, Errno> {
+    pub(super) fn entry(&self, dir: &Node, node: &Node) -> Result<Entry, Errno> {
         let a = self.tried(node.metadata())?;
         Ok(Entry {
             node: node_of(a.ino()),
             generation: a.generation().into(),
             attr: self.attr(&a),
-            entry_ttl: FOREVER,
+            entry_ttl: Self::name_lifetime(dir),
             attr_ttl: FOREVER,
         })
     }

@@ -167,7 +167,9 @@ impl Filesystem {
         self.tried(held.node.fsync(true))?;
         let extents = self.tried(held.node.extents())?;
         let after = extents.partition_point(|e| e.offset <= at);
-        let found = extents[..after].last().filter(|e| at - e.offset < e.len);
+        let found = extents[..after].last();
+        // Data inside an inode have no block.
+        let found = found.filter(|e| at - e.offset < e.len && !e.inline);
         // Preallocated blocks count: a swap file may consist of them. 0 is a hole.
         answer.block(found.map_or(0, |e| (e.physical + (at - e.offset)) / size));
         Ok(())

@@ -119,7 +119,8 @@ impl Out<'_, '_> {
         // Looked up by name, because the number may be another file's by now. A name that is gone, or broken, is
         // listed without attributes; its own lookup reports the error.
         let found = self.dir.node.lookup(self.who, &entry.name);
-        let Ok(Ok((node, mut full))) = found.map(|node| self.fs.entry(&node).map(|e| (node, e)))
+        let Ok(Ok((node, mut full))) =
+            found.map(|node| self.fs.entry(&self.dir.node, &node).map(|e| (node, e)))
         else {
             return Ok(self.plain(entry.ino, next, bits, &entry.name));
         };

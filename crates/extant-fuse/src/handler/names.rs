@@ -1,6 +1,6 @@
 //! Names: looked up, made, moved, removed.
 
-use super::{BRIEFLY, FOREVER, Filesystem};
+use super::{BRIEFLY, Filesystem};
 use crate::nodes::{Held, ROOT_INO, ino_of};
 use extant::unstable::{MakeNode, Node, OpenFlags};
 use extant::{Credentials, FileType, RenameMode};
@@ -58,9 +58,9 @@ fn opened(flags: u32) -> Opened {
 }
 
 impl Filesystem {
-    /// Answers with an inode, of which the kernel is told once more.
-    fn tell(&self, node: Node, answer: &mut Answer<'_>) -> Result<(), Errno> {
-        let mut entry = self.entry(&node)?;
+    /// Answers with an inode by a name of `dir`, of which the kernel is told once more.
+    fn tell(&self, dir: &Node, node: Node, answer: &mut Answer<'_>) -> Result<(), Errno> {
+        let mut entry = self.entry(dir, &node)?;
         let held = self.shared.nodes.tell(node);
         if held.writers.load(Relaxed) > 0 {
             entry.attr_ttl = Duration::ZERO;
@@ -97,13 +97,13 @@ impl Filesystem {
     ) -> Result<(), Errno> {
         if name == b"." {
             // An inode of any type: a program that has its handle needs no name.
-            return self.tell(dir.node.clone(), answer);
+            return self.tell(&dir.node, dir.node.clone(), answer);
         }
         match dir.node.lookup(who, name) {
-            Ok(node) => self.tell(node, answer),
+            Ok(node) => self.tell(&dir.node, node, answer),
             // The kernel may also keep the fact that there is no such name.
             Err(extant::Error::NotFound) => {
-                answer.entry(&Entry::negative(FOREVER));
+                answer.entry(&Entry::negative(Self::name_lifetime(&dir.node)));
                 Ok(())
             }
             Err(e) => self.tried(Err(e)),
@@ -118,7 +118,7 @@ impl Filesystem {
         answer: &mut Answer<'_>,
     ) -> Result<(), Errno> {
         let node = self.tried(dir.node.make(who, name, what, permissions(mode)))?;
-        self.tell(node, answer)
+        self.tell(&dir.node, node, answer)
     }
 
     pub(super) fn mknod(
@@ -132,8 +132,14 @@ impl Filesystem {
     }
 
     /// An open file from here on: told of once more, and counted if it is open for writing.
-    fn tell_open(&self, node: Node, flags: u32, answer: &mut Answer<'_>) -> Result<(), Errno> {
-        let mut entry = self.entry(&node)?;
+    fn tell_open(
+        &self,
+        dir: &Node,
+        node: Node,
+        flags: u32,
+        answer: &mut Answer<'_>,
+    ) -> Result<(), Errno> {
+        let mut entry = self.entry(dir, &node)?;
         let held = self.shared.nodes.tell(node);
         if open_flags(flags).contains(OpenFlags::WRITE) {
             held.writers.fetch_add(1, Relaxed);
@@ -157,7 +163,7 @@ impl Filesystem {
         if !made {
             self.prepare_open(&node, who, flags, kill_suidgid)?;
         }
-        self.tell_open(node, flags, answer)
+        self.tell_open(&dir.node, node, flags, answer)
     }
 
     pub(super) fn tmpfile(
@@ -168,7 +174,7 @@ impl Filesystem {
         answer: &mut Answer<'_>,
     ) -> Result<(), Errno> {
         let node = self.tried(dir.node.make_unnamed(who, permissions(mode)))?;
-        self.tell_open(node, flags, answer)
+        self.tell_open(&dir.node, node, flags, answer)
     }
 
     /// Checks that a file may be opened so, and cuts it if asked.
@@ -224,7 +230,7 @@ impl Filesystem {
     ) -> Result<(), Errno> {
         let held = self.shared.nodes.get(target)?;
         self.tried(held.node.link(who, &dir.node, name))?;
-        self.tell(held.node.clone(), answer)
+        self.tell(&dir.node, held.node.clone(), answer)
     }
 
     pub(super) fn rename(

@@ -113,7 +113,7 @@ impl Dir {
     /// ```
     pub fn set_attributes(&self, path: impl AsRef<Path>, set: &SetAttributes) -> Result<()> {
         self.at_inode(bytes(&path), true, |inode| {
-            self.engine()?.data.set_attributes(self.who(), inode, set)
+            self.engine()?.names.set_attributes(self.who(), inode, set)
         })
     }
 
@@ -134,7 +134,7 @@ impl Dir {
         set: &SetAttributes,
     ) -> Result<()> {
         self.at_inode(bytes(&path), false, |inode| {
-            self.engine()?.data.set_attributes(self.who(), inode, set)
+            self.engine()?.names.set_attributes(self.who(), inode, set)
         })
     }
 
@@ -153,7 +153,7 @@ impl Dir {
                 size: Some(size),
                 ..Default::default()
             };
-            self.engine()?.data.set_attributes(self.who(), inode, &set)
+            self.engine()?.names.set_attributes(self.who(), inode, &set)
         })
     }
 

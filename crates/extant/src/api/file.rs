@@ -491,7 +491,7 @@ impl File {
     /// ```
     pub fn set_attributes(&self, set: &SetAttributes) -> Result<()> {
         self.engine()?
-            .data
+            .names
             .set_attributes(&self.caller.who, &self.inode, set)
     }
 

@@ -13,6 +13,7 @@ use crate::types::credentials::Credentials;
 use crate::types::dentry::Dentry;
 use crate::volume::caller::EngineShare;
 use crate::volume::engine::Engine;
+use ext4_format::inode::flags;
 use ext4_format::{FileType, InodeNr};
 use std::fmt;
 use std::sync::Arc;
@@ -526,7 +527,19 @@ impl Node {
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn set_attributes(&self, who: &Credentials, set: &SetAttributes) -> Result<()> {
-        self.engine()?.data.set_attributes(who, &self.inode, set)
+        self.engine()?.names.set_attributes(who, &self.inode, set)
+    }
+
+    /// Whether names of this directory are looked up in any case: one name that is found, or not, says something of others.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::unstable::Node;
+    /// assert!(!Node::root(&volume)?.folds_case());
+    /// # Ok::<(), extant::Error>(())
+    /// ```
+    pub fn folds_case(&self) -> bool {
+        self.inode.has_flag(flags::CASEFOLD)
     }
 
     /// Removes the privileges of a program file: set-user-id, set-group-id where it means execution, capabilities.

@@ -3,10 +3,14 @@
 use crate::base::error::{Error, Result};
 use crate::base::now;
 use crate::data::Data;
+use crate::incore::directory::Directory;
 use crate::incore::inode::Inode;
+use crate::incore::name_table::BucketGuard;
 use crate::inodes::attributes::{SetAttributes, changed_flags};
 use crate::log::Cost;
 use crate::types::credentials::Credentials;
+use ext4_format::fold::Comparison;
+use ext4_format::inode::{InodeCore, flags};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -47,11 +51,12 @@ impl Data {
         };
         let names = inode.directory();
         // The formatter, too, must find that what is set is later than every change of a name noted until then.
-        let _still = names.map(|names| names.table.lock_all());
+        let mut still = names.map(|names| names.table.lock_all());
         let mut state = inode.state.lock();
         if state.freed {
             return Err(Error::NotFound);
         }
+        let compared = self.compared_anew(&state.core, set, names.zip(still.as_deref()))?;
         let seen = state.stamp.max(names.map_or(0, |n| n.last_stamp()));
         let time = now();
         self.inodes.fold_overwrites(inode, &mut state);
@@ -79,15 +84,34 @@ impl Data {
             core.project = set.project.unwrap_or(core.project);
             core.generation = set.generation.unwrap_or(core.generation);
             self.inodes.set_times(core, set, time);
-            let core = state.core;
-            inode.mirror(&core);
+            inode.mirror(&state.core);
             if let Some(acl) = &acl {
                 self.inodes.log_xattrs(inode, &mut state, acl, c);
             }
             self.inodes.log_core(inode, &mut state, c);
         });
+        if let (Some(compared), Some(buckets)) = (compared, &mut still) {
+            Directory::compare_by(compared, buckets);
+        }
         self.watch.tell_attributes(inode);
         Ok(())
+    }
+
+    /// How a directory is going to compare names, if not as now: with all its buckets locked, it must be seen to have none.
+    fn compared_anew(
+        &self,
+        core: &InodeCore,
+        set: &SetAttributes,
+        names: Option<(&Directory, &[BucketGuard<'_>])>,
+    ) -> Result<Option<Comparison>> {
+        let new = set.flags.map(|new| changed_flags(core.flags, new));
+        let Some(new) = new.filter(|new| (new ^ core.flags) & flags::CASEFOLD != 0) else {
+            return Ok(None);
+        };
+        match names.is_some_and(|(names, buckets)| names.is_known_empty(buckets)) {
+            true => Ok(Some(self.store.comparison(new))),
+            false => Err(Error::NotEmpty),
+        }
     }
 
     /// Sets times of a removed file that will never get a name: it is freed with its last handle, or when a crash is

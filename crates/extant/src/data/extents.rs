@@ -3,6 +3,7 @@
 use crate::base::error::{Error, Result};
 use crate::data::Data;
 use crate::incore::inode::Inode;
+use ext4_format::inode::flags;
 
 /// A part of a file that lies in one piece on the device. All in bytes.
 ///
@@ -29,6 +30,9 @@ pub struct Extent {
     pub physical: u64,
     /// Its blocks have their place, but read as zeros.
     pub unwritten: bool,
+    /// It is no block: the data are inside the inode's record (`inline_data`). The first 60 bytes are at `physical`, the rest is
+    /// elsewhere in the record.
+    pub inline: bool,
 }
 
 impl Data {
@@ -36,12 +40,25 @@ impl Data {
     pub(crate) fn extents(&self, inode: &Inode) -> Result<Vec<Extent>> {
         let file = inode.file().ok_or(Error::Invalid("not a regular file"))?;
         let map = self.loaded_map(inode, file)?;
+        if inode.has_flag(flags::INLINE_DATA) {
+            let len = self.inodes.inline_data(inode)?.len() as u64;
+            let physical = self.inodes.inline_place(inode.ino)?;
+            let extent = Extent {
+                offset: 0,
+                len,
+                physical,
+                unwritten: false,
+                inline: true,
+            };
+            return Ok((len > 0).then_some(extent).into_iter().collect());
+        }
         let bytes = |blocks: u64| blocks * u64::from(self.store.geometry.block_size);
         let extents = map.extents.iter().map(|run| Extent {
             offset: bytes(run.logical.into()),
             len: bytes(run.len.into()),
             physical: run.physical.offset(self.store.geometry.block_size),
             unwritten: run.unwritten,
+            inline: false,
         });
         Ok(extents.collect())
     }

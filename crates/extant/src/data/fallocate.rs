@@ -539,6 +539,14 @@ impl Data {
         if offset >= size {
             return Err(Error::NoSuchOffset);
         }
+        if inode.has_flag(flags::INLINE_DATA) {
+            let end = self.inodes.inline_data(inode)?.len() as u64;
+            return match what {
+                Seek::Data if offset >= end => Err(Error::NoSuchOffset),
+                Seek::Data => Ok(offset),
+                Seek::Hole => Ok(offset.max(end)),
+            };
+        }
         let bs = u64::from(self.store.geometry.first().block_size);
         let end = u32::try_from(size.div_ceil(bs)).map_err(|_| Error::FileTooLarge)?;
         let mut block = (offset / bs) as u32;

@@ -7,6 +7,7 @@ use crate::incore::file::{FileData, FileMap, MapReader};
 use crate::incore::inode::Inode;
 use crate::incore::pages::{CHUNK_PAGES, Page, place};
 use crate::types::credentials::Credentials;
+use blockdev::copy_bytes;
 use ext4_format::inode::flags;
 use extant_formatter::extent_map::Found;
 use std::ops::Range;
@@ -92,6 +93,9 @@ impl Data {
         if inode.has_flag(flags::ENCRYPT) {
             return Err(Error::NoKey);
         }
+        if inode.has_flag(flags::INLINE_DATA) {
+            return self.read_inline(inode, offset, buf);
+        }
         crate::base::jitter::point();
         let size = inode.size.load(Ordering::Acquire);
         let wanted = size.saturating_sub(offset).min(buf.len() as u64) as usize;
@@ -109,7 +113,7 @@ impl Data {
                     chunk.note_used();
                     chunk.pages[place(block).1].read(|page| match page {
                         Some(page) => {
-                            buf.copy_from_slice(&page[within..within + part]);
+                            copy_bytes(buf, &page[within..within + part]);
                             true
                         }
                         None => false,
@@ -153,6 +157,19 @@ impl Data {
         Ok(wanted)
     }
 
+    /// The same for a file whose data are inside its inode's record.
+    fn read_inline(&self, inode: &Inode, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let data = self.inodes.inline_data(inode)?;
+        let left = inode.size.load(Ordering::Acquire).saturating_sub(offset);
+        let wanted = left.min(buf.len() as u64) as usize;
+        let from = usize::try_from(offset).unwrap_or(usize::MAX);
+        let data = data.get(from..).unwrap_or(&[]);
+        let (stored, hole) = buf[..wanted].split_at_mut(wanted.min(data.len()));
+        stored.copy_from_slice(&data[..stored.len()]);
+        hole.fill(0);
+        Ok(wanted)
+    }
+
     pub(super) fn read_device(
         &self,
         block: ext4_format::BlockNr,
@@ -188,7 +205,7 @@ impl Data {
             for (i, page) in bytes.chunks_exact(bs).enumerate() {
                 let slot = chunk.pages[(run.logical - first) as usize + i].get_mut();
                 if slot.is_none() {
-                    slot.insert(Page::zeroed(bs)).copy_from_slice(page);
+                    *slot = Some(Page::of(page));
                     brought += 1;
                 }
             }
@@ -315,23 +332,28 @@ impl Data {
             chunk.promised |= bit;
             file.promised_pages.fetch_add(1, Ordering::Relaxed);
         }
-        let page = chunk.pages[place(block).1].get_mut();
-        if page.is_none() {
-            let mut fresh = Page::zeroed(bs);
-            if let Found::Mapped(run) = found {
+        match chunk.pages[place(block).1].get_mut() {
+            Some(page) => copy_bytes(&mut page[within..within + bytes.len()], bytes),
+            none if bytes.len() == bs => {
+                *none = Some(Page::of(bytes));
+                self.cached_bytes.add(bs as i64);
+            }
+            none => {
+                let mut fresh = Page::zeroed(bs);
                 let in_file = u64::from(block) * (bs as u64) < size;
-                if !run.unwritten && bytes.len() < bs && in_file {
+                if let Found::Mapped(run) = found
+                    && !run.unwritten
+                    && in_file
+                {
                     self.read_device(run.physical, 0, &mut fresh)?;
                     // Bytes past the end of the file are not data, whatever the block holds.
                     let keep = (size - u64::from(block) * bs as u64).min(bs as u64) as usize;
                     fresh[keep..].fill(0);
                 }
+                copy_bytes(&mut fresh[within..within + bytes.len()], bytes);
+                *none = Some(fresh);
+                self.cached_bytes.add(bs as i64);
             }
-            *page = Some(fresh);
-            self.cached_bytes.add(bs as i64);
-        }
-        if let Some(page) = page {
-            page[within..within + bytes.len()].copy_from_slice(bytes);
         }
         if chunk.dirty & bit == 0 {
             file.pages.will_change(block);

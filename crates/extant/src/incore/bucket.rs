@@ -3,6 +3,7 @@
 use crate::types::dentry::Dentry;
 use crate::types::dentry::NameHash;
 use ext4_format::InodeNr;
+use ext4_format::fold::Comparison;
 use extant_formatter::item::Stamp;
 
 /// A bucket longer than this asks for a larger table; so many entries have a tag.
@@ -15,6 +16,8 @@ pub struct Bucket {
     pub(super) entries: Vec<Dentry>,
     /// Stamp of the last item logged for a name of this bucket.
     pub stamp: Stamp,
+    /// How the directory compares names.
+    pub compared: Comparison,
     tags: [u8; LONG_BUCKET],
 }
 
@@ -54,26 +57,51 @@ impl Bucket {
 
     #[inline]
     fn place(&self, hash: NameHash, name: &[u8]) -> Option<usize> {
-        let is = |i: usize| {
-            let entry = self.entries.get(i);
-            entry.is_some_and(|e| e.hash == hash && e.name.as_bytes() == name)
-        };
-        let tag = u64::from(hash.tag()).wrapping_mul(ONES);
-        for (word, eight) in self.tag_words().into_iter().enumerate() {
-            if word * 8 >= self.entries.len() {
-                return None;
-            }
-            let mut agree = zero_bytes(eight ^ tag);
-            while agree != 0 {
-                let i = word * 8 + agree.trailing_zeros() as usize / 8;
-                // Bytes behind the last tag agree with a tag of 0.
-                if i < LONG_BUCKET && is(i) {
-                    return Some(i);
-                }
-                agree &= agree - 1;
-            }
+        let [first, second, third] = self.tag_words();
+        let count = self.entries.len();
+        let mut found = self.among(0, first, hash, name);
+        if found.is_none() && count > 8 {
+            found = self.among(8, second, hash, name);
         }
-        (LONG_BUCKET..self.entries.len()).find(|&i| is(i))
+        if found.is_none() && count > 16 {
+            let behind = || (LONG_BUCKET..count).find(|&i| self.is_at(i, hash, name));
+            found = self.among(16, third, hash, name).or_else(behind);
+        }
+        found
+    }
+
+    /// The place of a name among the eight entries from `first` on, which have these tags.
+    #[inline(always)]
+    fn among(&self, first: usize, tags: u64, hash: NameHash, name: &[u8]) -> Option<usize> {
+        let tag = u64::from(hash.tag()).wrapping_mul(ONES);
+        let mut agree = zero_bytes(tags ^ tag);
+        while agree != 0 {
+            let i = first + agree.trailing_zeros() as usize / 8;
+            // Bytes behind the last tag agree with a tag of 0.
+            if i < LONG_BUCKET && self.is_at(i, hash, name) {
+                return Some(i);
+            }
+            agree &= agree - 1;
+        }
+        None
+    }
+
+    #[inline(always)]
+    fn is_at(&self, i: usize, hash: NameHash, name: &[u8]) -> bool {
+        let entry = self.entries.get(i);
+        entry.is_some_and(|e| e.hash == hash && self.is_same(e.name.as_bytes(), name))
+    }
+
+    /// Whether names of one hash are the same.
+    #[inline]
+    fn is_same(&self, there: &[u8], name: &[u8]) -> bool {
+        there == name || self.compared.folds() && self.is_same_folded(there, name)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn is_same_folded(&self, there: &[u8], name: &[u8]) -> bool {
+        self.compared.same(there, name)
     }
 
     /// The tags, eight in a word.
@@ -145,6 +173,7 @@ impl Bucket {
     pub(super) fn part(&mut self, is_high: impl Fn(NameHash) -> bool) -> [Self; 2] {
         let gone = Self {
             stamp: GONE,
+            compared: self.compared,
             ..Self::default()
         };
         let mut low = std::mem::replace(self, gone);
@@ -156,6 +185,7 @@ impl Bucket {
         let mut high = Self {
             entries: Vec::with_capacity(self.entries.len()),
             stamp: self.stamp,
+            compared: self.compared,
             tags: [0; LONG_BUCKET],
         };
         let mut at = 0;

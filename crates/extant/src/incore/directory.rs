@@ -16,12 +16,13 @@ use crate::incore::noted_time::NotedTime;
 use crate::types::dentry::Dentry;
 use crossbeam_utils::CachePadded;
 use ext4_format::InodeNr;
+use ext4_format::fold::Comparison;
 use ext4_format::inode::LINK_MAX;
 use ext4_format::timestamp::Timestamp;
 use extant_formatter::item::Stamp;
 use percpu::PerSlot;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 #[derive(Default)]
 struct SlotCounts {
@@ -61,6 +62,19 @@ impl Change {
     }
 }
 
+/// A count of the moves of directories away from one directory. It is on a line of its own, since every walk reads it, and is
+/// shared with those who remember walks through the directory.
+#[derive(Clone, Debug, Default)]
+pub struct Moves(Arc<CachePadded<AtomicU64>>);
+
+impl Moves {
+    /// So many until now.
+    #[inline]
+    pub fn count(&self) -> u64 {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
 /// All names of one directory, and the state that a create in it needs.
 pub struct Directory {
     /// Its names.
@@ -81,8 +95,8 @@ pub struct Directory {
     pub size: AtomicU64,
     /// Parent directory.
     pub parent: AtomicU32,
-    /// How often a name of a directory was moved away from here. On a line of its own: it is read by every walk.
-    moves: CachePadded<AtomicU64>,
+    /// How often a name of a directory was moved away from here.
+    moves: Moves,
     /// Bytes of the widest record of a name that was added.
     widest: AtomicU64,
     /// Room in the index, once the directory is so large that it must be known.
@@ -90,10 +104,10 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// An empty directory, or one with this many links whose names are not in memory.
-    pub fn new(parent: InodeNr, links: Option<u32>) -> Self {
+    /// An empty directory, or one with this many links whose names are not in memory, that compares names so.
+    pub fn new(parent: InodeNr, links: Option<u32>, compared: Comparison) -> Self {
         Self {
-            table: NameTable::new(),
+            table: NameTable::new(compared),
             shares: OnceLock::new(),
             complete: AtomicBool::new(links.is_none()),
             loading: Mutex::new(()),
@@ -103,7 +117,7 @@ impl Directory {
             links: AtomicU32::new(links.unwrap_or(2)),
             size: AtomicU64::new(0),
             parent: AtomicU32::new(parent.0),
-            moves: CachePadded::new(AtomicU64::new(0)),
+            moves: Moves::default(),
             widest: AtomicU64::new(0),
             room: OnceLock::new(),
         }
@@ -111,13 +125,13 @@ impl Directory {
 
     /// Changes when a name of a directory is moved away from here, or replaced. When a name is removed, its directory
     /// is dead, which a caller of this must check, too.
-    pub fn moves(&self) -> u64 {
-        self.moves.load(Ordering::Acquire)
+    pub fn moves(&self) -> &Moves {
+        &self.moves
     }
 
     /// A name of a directory is moved or replaced. Call it with its bucket locked.
     pub fn note_move(&self) {
-        self.moves.fetch_add(1, Ordering::AcqRel);
+        self.moves.0.fetch_add(1, Ordering::AcqRel);
     }
 
     fn shares(&self) -> &PerSlot<SlotCounts> {
@@ -262,6 +276,9 @@ impl Directory {
         if within(self, address).is_some() {
             return Some("directory: its header".into());
         }
+        if within(&*self.moves.0, address).is_some() {
+            return Some("directory: its count of moves".into());
+        }
         if let Some(bucket) = self.table.what_is_at(address) {
             return Some(bucket);
         }
@@ -276,15 +293,18 @@ impl Directory {
     }
 
     /// Brings all names in, once: `read` returns them in any order.
-    pub fn complete_with<E>(&self, read: impl FnOnce() -> Result<Vec<Dentry>, E>) -> Result<(), E> {
+    pub fn complete_with<E>(
+        &self,
+        read: impl FnOnce() -> Result<(Vec<Dentry>, Comparison), E>,
+    ) -> Result<(), E> {
         let _loading = self.loading.lock();
         if self.is_complete() {
             return Ok(());
         }
-        let names = read()?;
+        let (names, compared) = read()?;
         let share = self.shares().local();
         share.names.store(names.len() as i64, Ordering::Relaxed);
-        self.table.fill(names);
+        self.table.fill(names, compared);
         self.complete.store(true, Ordering::Release);
         Ok(())
     }
@@ -301,6 +321,18 @@ impl Directory {
             self.dead.store(true, Ordering::Relaxed);
         }
         empty
+    }
+
+    /// Whether all names are in memory, and there are none. `buckets` are all of them, locked.
+    pub fn is_known_empty(&self, buckets: &[BucketGuard<'_>]) -> bool {
+        self.is_complete() && buckets.iter().all(|b| b.entries.is_empty())
+    }
+
+    /// Names of an empty directory are compared so from now on. `buckets` are all of them, locked.
+    pub fn compare_by(compared: Comparison, buckets: &mut [BucketGuard<'_>]) {
+        for bucket in buckets {
+            bucket.compared = compared;
+        }
     }
 
     /// Undoes [`Directory::kill_if_empty`] when the removal failed later.
@@ -334,7 +366,7 @@ mod tests {
 
     #[test]
     fn links_are_the_sum_of_slots() {
-        let dir = Directory::new(InodeNr::ROOT, None);
+        let dir = Directory::new(InodeNr::ROOT, None, Comparison::Exact);
         let note = |links| dir.note(Change { names: 0, links }, Timestamp::EPOCH, 1);
         assert_eq!(dir.links(2), Some(2));
         std::thread::scope(|s| {
@@ -355,11 +387,11 @@ mod tests {
 
     #[test]
     fn room_for_directories_is_known_without_counting() {
-        let dir = Directory::new(InodeNr::ROOT, Some(LINK_MAX - 20));
+        let dir = Directory::new(InodeNr::ROOT, Some(LINK_MAX - 20), Comparison::Exact);
         assert!(!dir.has_room_for_directories());
         dir.stop_counting();
         assert!(dir.has_room_for_directories());
-        let dir = Directory::new(InodeNr::ROOT, None);
+        let dir = Directory::new(InodeNr::ROOT, None, Comparison::Exact);
         (0..3_000).for_each(|n| add(&dir, n));
         assert!(dir.has_room_for_directories());
         (3_000..65_000).for_each(|n| add(&dir, n));
@@ -368,7 +400,7 @@ mod tests {
 
     #[test]
     fn a_directory_with_names_is_not_killed() {
-        let dir = Directory::new(InodeNr::ROOT, None);
+        let dir = Directory::new(InodeNr::ROOT, None, Comparison::Exact);
         add(&dir, 1);
         assert!(!dir.kill_if_empty(&dir.table.lock_all()));
         let e = entry(1);

@@ -229,6 +229,11 @@ impl Inode {
         dir.has_flag(inode::flags::PROJINHERIT) && dir.project() != self.project()
     }
 
+    /// The flags, of one moment.
+    pub fn flags(&self) -> u32 {
+        self.flags.load(Ordering::Relaxed)
+    }
+
     /// Has any of these flags.
     pub fn has_flag(&self, flags: u32) -> bool {
         self.flags.load(Ordering::Relaxed) & flags != 0

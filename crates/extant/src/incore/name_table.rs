@@ -13,6 +13,7 @@ use crate::base::address::within;
 use crate::base::locks::{self, ReadMostly};
 use crate::incore::bucket::{Bucket, LONG_BUCKET};
 use crate::types::dentry::{Dentry, NameHash};
+use ext4_format::fold::Comparison;
 use std::cmp::Ordering as Cmp;
 use std::ops::Deref;
 use std::sync::OnceLock;
@@ -62,14 +63,25 @@ pub struct NameTable {
 }
 
 impl NameTable {
-    /// No names, in one bucket.
-    pub fn new() -> Self {
+    /// No names, in one bucket, of a directory that compares names so.
+    pub fn new(compared: Comparison) -> Self {
         let names = Self {
             levels: [const { OnceLock::new() }; MAX_LEVEL + 1],
             level: AtomicU32::new(0),
         };
-        names.table(0);
+        names.table_comparing(0, compared);
         names
+    }
+
+    /// The table of a level, whose buckets, all exact until now, compare names so.
+    fn table_comparing(&self, level: u32, compared: Comparison) -> &[Line] {
+        let table = self.table(level);
+        if compared.folds() {
+            for line in table {
+                line.0.lock().compared = compared;
+            }
+        }
+        table
     }
 
     #[inline]
@@ -305,13 +317,13 @@ impl NameTable {
     /// Brings in the names of a directory with this many leaf blocks. With a bucket for each block, log space
     /// reserved by bucket matches the blocks that change, however few names they hold. No other thread uses the table
     /// yet.
-    pub fn fill(&self, names: Vec<Dentry>) {
+    pub fn fill(&self, names: Vec<Dentry>, compared: Comparison) {
         let level_of = |buckets: usize| buckets.next_power_of_two().trailing_zeros();
         let spread = level_of(names.len() / SPREAD_FULL as usize).min(SPREAD.end);
         let level = level_of(names.len() / FULL as usize)
             .max(if spread > SPREAD.start { spread } else { 0 })
             .min(MAX_LEVEL as u32);
-        let table = self.table(level);
+        let table = self.table_comparing(level, compared);
         for name in names {
             let index = Self::index(level, name.hash.major);
             table[index].0.lock().add(name);
@@ -370,7 +382,7 @@ pub(super) mod tests {
     impl Default for Names {
         fn default() -> Self {
             Self {
-                table: NameTable::new(),
+                table: NameTable::new(Comparison::Exact),
                 count: AtomicI64::new(0),
             }
         }

@@ -7,6 +7,7 @@
 
 use crate::base::address::within;
 use crate::base::locks::{self, ReadMostly, RwLock};
+use blockdev::copy_bytes;
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -26,6 +27,25 @@ impl Page {
     /// Zeros.
     pub fn zeroed(bytes: usize) -> Self {
         Self(vec![0; bytes + LINE - 1].into())
+    }
+
+    /// A copy of these bytes.
+    pub fn of(bytes: &[u8]) -> Self {
+        let length = bytes.len() + LINE - 1;
+        let mut copy = Vec::<u8>::with_capacity(length);
+        let start = copy.as_ptr().addr().wrapping_neg() % LINE;
+        // Filled from its begin to its end, so nothing is written twice.
+        copy.resize(start, 0);
+        copy.extend_from_slice(bytes);
+        copy.resize(length, 0);
+        let page = Self(copy.into());
+        if page.start() == start {
+            return page;
+        }
+        // The allocator gave more than it was asked for, and the copy moved when the rest went.
+        let mut page = Self::zeroed(bytes.len());
+        page.copy_from_slice(bytes);
+        page
     }
 
     fn start(&self) -> usize {
@@ -76,7 +96,7 @@ impl PageSlot {
     pub fn overwrite(&self, within: usize, bytes: &[u8]) -> bool {
         match &mut *self.0.lock() {
             Some(page) => {
-                page[within..within + bytes.len()].copy_from_slice(bytes);
+                copy_bytes(&mut page[within..within + bytes.len()], bytes);
                 true
             }
             None => false,

@@ -264,7 +264,9 @@ impl Inodes {
         if let Some(names) = inode.directory() {
             attributes.size = names.size.load(Ordering::Relaxed);
             // A new one gets its blocks when it is formatted.
-            attributes.sectors = attributes.sectors.max(attributes.size / 512);
+            if core.flags & flags::INLINE_DATA == 0 {
+                attributes.sectors = attributes.sectors.max(attributes.size / 512);
+            }
             if let Some(newest) = names.last_change() {
                 attributes.mtime = newest;
                 attributes.ctime = attributes.ctime.max(newest);
@@ -446,8 +448,8 @@ impl Inodes {
         if !who.is_unbound() && (old ^ wanted) & bound != 0 {
             return Err(Error::NotPermitted);
         }
-        if (old ^ wanted) & flags::CASEFOLD != 0 {
-            return Err(Error::Unsupported("this flag"));
+        if (old ^ wanted) & flags::CASEFOLD != 0 && !self.store.geometry.features.has_casefold() {
+            return Err(Error::Unsupported("case folded without the feature"));
         }
         // As on any device without persistent memory the flag is kept, and has no effect; it excludes features that
         // prevent direct access.

@@ -9,7 +9,7 @@ use crate::incore::inode::{Content, Inode};
 use crate::inodes::Inodes;
 use crate::types::no_key;
 use ext4_format::features::Incompat;
-use ext4_format::inode::{self, flags};
+use ext4_format::inode::{self, flags, inline};
 use ext4_format::xattr::{self, XattrSet};
 use ext4_format::{BlockNr, FileType, FormatError, InodeNr, Where, dir_entry};
 use extant_formatter::extent_map::{ExtentMap, Found};
@@ -117,17 +117,14 @@ impl Inodes {
                 ino,
             ));
         }
-        for (flag, what) in [
-            (flags::INLINE_DATA, "inode with inline data"),
-            (flags::VERITY, "inode with verity"),
-        ] {
-            if core.flags & flag != 0 && ftype != FileType::Symlink {
-                return Err(Error::Unsupported(what));
-            }
+        if core.flags & flags::VERITY != 0 && ftype != FileType::Symlink {
+            return Err(Error::Unsupported("inode with verity"));
         }
+        self.check_inline(&core, ftype, ino)?;
         let content = match ftype {
             FileType::Directory => {
-                let dir = Directory::new(InodeNr(0), Some(core.links));
+                let compared = self.store.comparison(core.flags);
+                let dir = Directory::new(InodeNr(0), Some(core.links), compared);
                 dir.size.store(core.size, Ordering::Relaxed);
                 Content::Directory(Box::new(dir))
             }
@@ -146,10 +143,13 @@ impl Inodes {
             core.rdev = 0;
         }
         let inode = Inode::new(ino, ftype, core, content).read_from_device();
-        inode.sectors.store(
-            inode::sectors(&raw, &self.store.geometry).min(i64::MAX as u64) as i64,
-            Ordering::Relaxed,
-        );
+        let mut sectors = inode::sectors(&raw, &self.store.geometry);
+        if ftype == FileType::Regular && inode.has_flag(flags::INLINE_DATA) {
+            // As Linux shows it: tools that look for holes take a file without sectors for one.
+            sectors = sectors.saturating_add(inode.size.load(Ordering::Relaxed).div_ceil(512));
+        }
+        let sectors = sectors.min(i64::MAX as u64) as i64;
+        inode.sectors.store(sectors, Ordering::Relaxed);
         let has_xattrs = inode::file_acl(&raw, &self.store.geometry).0 != 0
             || inode::xattr_area(&raw, &self.store.geometry)
                 .and_then(|r| raw.get(r))
@@ -177,6 +177,10 @@ impl Inodes {
 
     /// The mapping on the device, with every batch formatted so far.
     pub(crate) fn read_mapping(&self, inode: &Inode) -> Result<ExtentMap> {
+        if inode.has_flag(flags::INLINE_DATA) {
+            // Its data have no blocks, and nothing is written where there is such an inode.
+            return Ok(ExtentMap::default());
+        }
         let raw = self.raw_inode(inode.ino)?;
         let inode_flags = inode::decode_core(&raw, &self.store.geometry, inode.ino)?.flags;
         self.mapping_reader(inode)
@@ -218,15 +222,22 @@ impl Inodes {
             }
         };
         let area = inode::xattr_area(&raw, &self.store.geometry).and_then(|r| raw.get(r));
-        XattrSet::parse(area, image.as_deref().map(|i| &**i))
-            .map_err(|e| e.at(Where::Inode(inode.ino)).into())
+        let mut set = XattrSet::parse(area, image.as_deref().map(|i| &**i))
+            .map_err(|e| e.at(Where::Inode(inode.ino)))?;
+        if self.store.geometry.features.has_inline_data() {
+            // A part of the data, no attribute of the user's. The volume is read-only, so it is not lost here.
+            set.remove(inline::ATTRIBUTE_NAME);
+        }
+        Ok(set)
     }
 
     /// Target of a symbolic link.
     pub(crate) fn read_symlink(&self, inode: &Inode) -> Result<Box<[u8]>> {
         let raw = self.raw_inode(inode.ino)?;
         let size = inode.size.load(Ordering::Relaxed) as usize;
-        let target: Option<Box<[u8]>> = if size <= FAST_SYMLINK_MAX {
+        let target: Option<Box<[u8]>> = if inode.has_flag(flags::INLINE_DATA) {
+            Some(self.inline_target(inode)?)
+        } else if size <= FAST_SYMLINK_MAX {
             inode::i_block(&raw)?.get(..size).map(Box::from)
         } else {
             let map = self.read_mapping(inode)?;

@@ -2,11 +2,13 @@
 
 pub mod access_times;
 pub mod attributes;
+mod inline;
 pub mod load;
 pub mod log_core;
 pub mod new;
 pub mod observe;
 pub mod open_files;
+pub mod passages;
 pub mod permit;
 pub mod published;
 pub mod walk_cache;

@@ -108,7 +108,8 @@ impl Inodes {
     /// Opens the inode that a name of a directory leads to, if this slot remembers it.
     pub(crate) fn open_remembered(&self, dir: &Inode, name: &[u8]) -> Option<Opened> {
         let names = dir.directory().filter(|names| names.is_complete())?;
-        let hash = self.store.hash(name);
+        let compared = self.store.comparison(dir.flags());
+        let hash = self.store.hash_by(compared, name);
         // Held, so that the name still leads to the inode when it is counted.
         let bucket = names.table.read(hash);
         let entry = bucket.find(hash, name)?;

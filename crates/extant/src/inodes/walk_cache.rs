@@ -12,6 +12,7 @@
 
 use crate::base::locks::{self, Mutex};
 use crate::incore::inode::Inode;
+use crate::inodes::passages::{LONGEST, Passage, Passages, hash, names_of};
 use percpu::PerSlot;
 use std::iter::Peekable;
 use std::ops::Deref;
@@ -69,6 +70,7 @@ pub(crate) struct Memory {
     steps: Vec<Option<Step>>,
     /// Steps that were displaced by others since the last growth.
     displaced: usize,
+    passages: Passages,
 }
 
 impl Memory {
@@ -78,7 +80,7 @@ impl Memory {
 
     /// The directory that a name of this one leads to, if it is remembered and still holds.
     fn find(&self, parent: &Arc<Inode>, name: &[u8]) -> Option<&Arc<SlotsOwn>> {
-        let moves = parent.directory()?.moves();
+        let moves = parent.directory()?.moves().count();
         let place = self.place(step_hash(parent, name));
         let step = self.steps.get(place)?.as_ref()?;
         let holds = Arc::ptr_eq(&step.parent, parent)
@@ -86,6 +88,34 @@ impl Memory {
             && *step.name == *name
             && step.child.0.directory().is_some_and(|d| !d.is_dead());
         holds.then_some(&step.child)
+    }
+
+    /// Where the slot begins to walk: a directory, or the root.
+    fn start<'a>(&'a self, from: Option<&'a Arc<Inode>>) -> Option<&'a Arc<Inode>> {
+        match from {
+            Some(from) => Some(from),
+            None => Some(&self.root.as_ref()?.0),
+        }
+    }
+
+    /// The passage through the directories of a path, all of which are remembered as steps.
+    fn passage(&self, from: Option<&Arc<Inode>>, path: &[u8]) -> Option<Passage> {
+        let start = self.start(from)?;
+        let (mut at, mut leads_to) = (start, None);
+        let mut parents = Vec::new();
+        for name in names_of(path) {
+            // Counted before the step is found valid: a move between the two makes the passage invalid.
+            let moves = at.directory()?.moves();
+            parents.push((moves.clone(), moves.count()));
+            let child = self.find(at, name)?;
+            (at, leads_to) = (&child.0, Some(child));
+        }
+        Some(Passage {
+            start: Arc::clone(start),
+            path: path.into(),
+            parents: parents.into(),
+            child: Arc::clone(leads_to?),
+        })
     }
 
     /// Puts a step into its place; returns the previous one.
@@ -137,6 +167,31 @@ impl WalkCache {
     pub(crate) fn find(&self, parent: &Arc<Inode>, name: &[u8]) -> Option<Arc<SlotsOwn>> {
         let memory = self.slots.local().lock();
         memory.find(parent, name).map(Arc::clone)
+    }
+
+    /// Where a path of directories leads that the slot has passed several times, from a directory or the root. Permissions
+    /// are not asked for.
+    pub(crate) fn passed(&self, from: Option<&Arc<Inode>>, path: &[u8]) -> Option<Arc<SlotsOwn>> {
+        let memory = self.slots.local().lock();
+        let start = memory.start(from)?;
+        memory.passages.find(start, path).map(Arc::clone)
+    }
+
+    /// Notes that a walk along a path of directories came to its end by steps that the slot remembers.
+    pub(crate) fn note_passage(&self, from: Option<&Arc<Inode>>, path: &[u8]) {
+        if path.len() > LONGEST {
+            return;
+        }
+        let mut memory = self.slots.local().lock();
+        let asked = memory.start(from).map(|start| hash(start, path));
+        let Some(place) = asked.and_then(|hash| memory.passages.place_for(hash)) else {
+            return;
+        };
+        let passage = memory.passage(from, path);
+        // Dropped after the lock is released.
+        let old = passage.and_then(|passage| memory.passages.put(place, passage));
+        drop(memory);
+        drop(old);
     }
 
     /// Goes as far along a path as the slot remembers, from a directory or the root, with its lock taken once and one
@@ -227,6 +282,65 @@ mod tests {
         volume.rename("/a/c", "/d").unwrap();
         assert_eq!(everywhere(&volume, "/d/g"), [true; 3]);
         assert_eq!(everywhere(&volume, "/a/c/g"), [false; 3]);
+    }
+
+    /// Where a path of directories leads, by handles: no step of the way is remembered.
+    fn by_steps(volume: &Volume, names: &[&str]) -> Option<u32> {
+        let mut at = volume.root();
+        for name in names {
+            at = at.open_dir(name).ok()?;
+        }
+        Some(at.ino())
+    }
+
+    #[test]
+    fn passages_lead_where_steps_lead() {
+        let volume = crate::doc_volume();
+        let names = ["a", "b"];
+        let paths: Vec<Vec<&str>> = (0..14)
+            .map(|n: u32| {
+                let length = (n + 2).ilog2();
+                (0..length)
+                    .map(|bit| names[((n + 2) >> bit & 1) as usize])
+                    .collect()
+            })
+            .collect();
+        let mut random = 88_172_645_463_325_252_u64;
+        let mut draw = |below: usize| {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            (random >> 20) as usize % below
+        };
+        let (mut there, mut moved) = (0, 0);
+        for _ in 0..3000 {
+            let (one, other) = (draw(paths.len()), draw(paths.len()));
+            let (one, other) = (paths[one].join("/"), paths[other].join("/"));
+            // Most fail: no parent, not empty, one below the other.
+            match draw(6) {
+                0 => drop(volume.remove_dir(&one)),
+                1 => moved += usize::from(volume.rename(&one, &other).is_ok()),
+                2 => {
+                    let swap = volume.rename_with(&one, &other, RenameMode::Exchange);
+                    moved += usize::from(swap.is_ok());
+                }
+                _ => drop(volume.create_dir(&one)),
+            }
+            for path in &paths {
+                let expected = by_steps(&volume, path);
+                there += usize::from(expected.is_some());
+                for _ in 0..3 {
+                    let found = volume.metadata(format!("{}/", path.join("/")));
+                    assert_eq!(found.ok().map(|found| found.ino()), expected, "{path:?}");
+                }
+            }
+        }
+        let slots = volume.guard_engine().inodes.walks.slots.iter();
+        let passages: usize = slots.map(|slot| slot.lock().passages.count()).sum();
+        assert!(
+            passages >= 6 && there > 9000 && moved > 100,
+            "{passages} {there} {moved}"
+        );
     }
 
     #[test]

@@ -18,6 +18,7 @@ use crate::space::orlov::Wanted;
 use crate::types::credentials::{Credentials, EXECUTE, WRITE};
 use crate::types::dentry::{Dentry, NameHash};
 use ext4_format::InodeNr;
+use ext4_format::fold::Comparison;
 use ext4_format::inode::InodeCore;
 use ext4_format::inode::flags;
 use ext4_format::xattr::XattrSet;
@@ -44,6 +45,8 @@ struct NamePlace<'a> {
     names: &'a Directory,
     name: NameRef<'a>,
     hash: NameHash,
+    /// How the directory compared names when the hash was made.
+    compared: Comparison,
 }
 
 /// A name as something new may have it.
@@ -82,11 +85,17 @@ impl Newborn<'_> {
     }
 
     #[inline(always)]
-    fn content(&self, what: &New<'_>, parent: InodeNr, block_size: u32) -> Content {
+    fn content(
+        &self,
+        what: &New<'_>,
+        parent: InodeNr,
+        block_size: u32,
+        compared: Comparison,
+    ) -> Content {
         match what {
             New::File => Content::File(OnceLock::new()),
             New::Directory => {
-                let dir = Directory::new(parent, None);
+                let dir = Directory::new(parent, None, compared);
                 dir.size.store(u64::from(block_size), Ordering::Relaxed);
                 Content::Directory(Box::new(dir))
             }
@@ -131,6 +140,8 @@ impl Newborn<'_> {
 enum Locked<'a> {
     /// The name was there.
     Taken(Arc<Inode>),
+    /// The directory compares names so, otherwise than before: the place is another.
+    Changed(Comparison),
     /// The place is free: the bucket is locked, and all that the name needs is taken.
     Free(BucketGuard<'a>, Room<'a>, NewNumber<'a>),
 }
@@ -153,6 +164,17 @@ impl LinkRight<'_> {
     }
 }
 
+#[cold]
+#[inline(never)]
+fn permit_folded(compared: Comparison, name: &[u8]) -> Result<()> {
+    match compared.allows(name) {
+        true => Ok(()),
+        false => Err(Error::Invalid(
+            "a name that is not UTF-8, which this directory asks for",
+        )),
+    }
+}
+
 impl Names {
     /// Makes an inode under a name that is free, or finds the one the name leads to; the flag says
     /// whether it was made.
@@ -164,10 +186,13 @@ impl Names {
         what: &New<'_>,
         how: How,
     ) -> Result<(Arc<Inode>, bool)> {
-        match what {
-            // In a copy of the code of its own, without all that a new file does not need.
-            New::File => self.create_this(who, parent, name, &New::File, how),
-            _ => self.create_other(who, parent, name, what, how),
+        match (what, self.store.comparison(parent.flags())) {
+            // In a copy of the code of its own, without all that a new file does not need in a directory that does not fold
+            // case.
+            (New::File, Comparison::Exact) => {
+                self.create_this(who, parent, name, &New::File, how, Comparison::Exact)
+            }
+            (_, compared) => self.create_other(who, parent, name, what, how, compared),
         }
     }
 
@@ -179,11 +204,12 @@ impl Names {
         name: NameRef<'_>,
         what: &New<'_>,
         how: How,
+        compared: Comparison,
     ) -> Result<(Arc<Inode>, bool)> {
         if let New::Symlink(target) = what {
             check_target(target)?;
         }
-        self.create_this(who, parent, name, what, how)
+        self.create_this(who, parent, name, what, how, compared)
     }
 
     #[inline(always)]
@@ -194,9 +220,10 @@ impl Names {
         name: NameRef<'_>,
         what: &New<'_>,
         how: How,
+        compared: Comparison,
     ) -> Result<(Arc<Inode>, bool)> {
         let _span = lockmeter::span!("create");
-        let place = self.place_of(parent, name)?;
+        let place = self.place_of(parent, name, compared)?;
         if let Err(denied) = self.inodes.permit(who, parent, WRITE | EXECUTE) {
             return self.find_only(who, &place, how, denied);
         }
@@ -206,6 +233,10 @@ impl Names {
         };
         match self.lock_free(who, &place, what, how)? {
             Locked::Taken(inode) => Ok((inode, false)),
+            Locked::Changed(compared) => {
+                drop((newborn, tx));
+                self.create_other(who, parent, name, what, how, compared)
+            }
             Locked::Free(bucket, room, number) => {
                 let taken = (tx, bucket, room, number);
                 let new = self.commit_new(who, &place, what, newborn, how, taken)?;
@@ -261,15 +292,32 @@ impl Names {
         }
     }
 
-    /// The place of a new name.
+    /// The place of a new name in a directory that compares names so.
     #[inline(always)]
-    fn place_of<'a>(&self, parent: &'a Arc<Inode>, name: NameRef<'a>) -> Result<NamePlace<'a>> {
+    fn place_of<'a>(
+        &self,
+        parent: &'a Arc<Inode>,
+        name: NameRef<'a>,
+        compared: Comparison,
+    ) -> Result<NamePlace<'a>> {
+        let names = self.names(parent)?;
+        self.permit_name(compared, name.as_bytes())?;
         Ok(NamePlace {
             parent,
-            names: self.names(parent)?,
+            names,
             name,
-            hash: self.store.hash(name.as_bytes()),
+            hash: self.store.hash_by(compared, name.as_bytes()),
+            compared,
         })
+    }
+
+    /// Refuses a name that its directory must not have.
+    #[inline(always)]
+    pub(super) fn permit_name(&self, compared: Comparison, name: &[u8]) -> Result<()> {
+        match compared {
+            Comparison::Exact => Ok(()),
+            _ => permit_folded(compared, name),
+        }
     }
 
     /// Locks the bucket of a new name and takes what the name needs, or finds that the name is taken.
@@ -281,14 +329,17 @@ impl Names {
         what: &New<'_>,
         how: How,
     ) -> Result<Locked<'a>> {
-        let (names, hash, name) = (place.names, place.hash, place.name.as_bytes());
+        let (names, name) = (place.names, place.name.as_bytes());
         let mut pushed = false;
         loop {
-            let (bucket, room) = self.lock_to_add(place.parent, names, hash, name)?;
+            let (bucket, room) = self.lock_to_add(place.parent, names, place.hash, name)?;
             if names.is_dead() {
                 return Err(Error::NotFound);
             }
-            if let Some(entry) = bucket.find(hash, name) {
+            if bucket.compared != place.compared {
+                return Ok(Locked::Changed(bucket.compared));
+            }
+            if let Some(entry) = bucket.find(place.hash, name) {
                 return Ok(Locked::Taken(self.found(entry.ino, how)?));
             }
             if what.is_device() && !who.is_unbound() {
@@ -336,7 +387,9 @@ impl Names {
         let (parent, names, ino) = (place.parent, place.names, number.ino());
         let time = now();
         let core = self.inodes.new_core(who, parent, what, newborn.mode, time);
-        let content = newborn.content(what, parent.ino, self.store.geometry.first().block_size);
+        // What folds case hands that down.
+        let block_size = self.store.geometry.first().block_size;
+        let content = newborn.content(what, parent.ino, block_size, place.compared);
         let ftype = what.ftype();
         let is_dir = matches!(what, New::Directory);
         let opens = u32::from(how.open);
@@ -431,12 +484,17 @@ impl Names {
     ) -> Result<()> {
         let _span = lockmeter::span!("link");
         let name = new_name(name)?;
-        let NamePlace { names, hash, .. } = self.place_of(parent, name)?;
+        let place = self.place_of(parent, name, self.store.comparison(parent.flags()))?;
+        let NamePlace { names, hash, .. } = place;
         let (owned, name) = (name.to_name(), name.as_bytes());
         let tx = self.begin_adding(who, parent, (name, hash), Cost::NAME)?;
-        let (mut bucket, _room) = self.lock_to_add(parent, names, hash, name)?;
+        let (mut bucket, room) = self.lock_to_add(parent, names, hash, name)?;
         if names.is_dead() {
             return Err(Error::NotFound);
+        }
+        if bucket.compared != place.compared {
+            drop((tx, bucket, room));
+            return self.link(who, inode, parent, name);
         }
         if bucket.find(hash, name).is_some() {
             return Err(Error::Exists);

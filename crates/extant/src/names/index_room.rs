@@ -248,6 +248,8 @@ impl Names {
             )
             .into()),
         };
+        let compared = self.store.comparison(core.flags);
+        let hasher = self.store.hasher.comparing(compared);
         Ok(f(&DirReader {
             geometry: &self.store.geometry,
             images: &self.store.buffers,
@@ -256,7 +258,7 @@ impl Names {
             seed: checksum::inode_seed(self.store.geometry.csum_seed, dir.ino, core.generation),
             blocks,
             indexed: core.flags & flags::INDEX != 0,
-            hasher: &self.store.hasher,
+            hasher: &hasher,
         })?)
     }
 }

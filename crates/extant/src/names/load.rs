@@ -6,6 +6,7 @@ use crate::inodes::load::verify_directory_block;
 use crate::names::Names;
 use crate::types::dentry::{Dentry, NameHash};
 use crate::types::no_key;
+use ext4_format::fold::Comparison;
 use ext4_format::inode::{self, flags};
 use ext4_format::{BlockNr, FormatError, InodeNr, Where, checksum, dir_entry};
 use extant_formatter::extent_map::Found;
@@ -69,67 +70,97 @@ impl Names {
         Ok(())
     }
 
-    /// All names of a directory.
-    pub(super) fn read_names(&self, dir: &Inode) -> Result<Vec<Dentry>> {
-        self.parse_names(dir)
+    /// All names of a directory, and how it compares them.
+    pub(super) fn read_names(&self, dir: &Inode) -> Result<(Vec<Dentry>, Comparison)> {
+        let compared = self.store.comparison(dir.flags());
+        self.parse_names(dir, compared)
+            .map(|names| (names, compared))
             .inspect_err(|e| self.store.note_damage(e, "read_names", Some(dir.ino)))
     }
 
-    pub(super) fn parse_names(&self, dir: &Inode) -> Result<Vec<Dentry>> {
+    fn parse_names(&self, dir: &Inode, compared: Comparison) -> Result<Vec<Dentry>> {
         let mut names = Vec::new();
-        let encrypted = dir.has_flag(flags::ENCRYPT);
+        if dir.has_flag(flags::INLINE_DATA) {
+            let size = dir.size.load(Ordering::Relaxed);
+            self.inodes.at_inline(dir, |inline| {
+                inline.check_directory_size(size)?;
+                let [own, rest] = inline.records();
+                self.parse_records(dir, own, false, false, compared, &mut names)?;
+                self.parse_records(dir, rest, false, false, compared, &mut names)
+            })?;
+            return Ok(names);
+        }
         let one_block = dir.directory().is_some_and(|names| {
             names.size.load(Ordering::Relaxed) == u64::from(self.store.geometry.block_size)
         });
         let indexed = self.store.geometry.features.has_dir_index()
             && (one_block || dir.has_flag(flags::INDEX));
         self.each_directory_block(dir, |logical, block| {
-            let entries = match encrypted {
-                true => dir_entry::encrypted_entries(block),
-                false => dir_entry::entries(block),
-            };
-            for entry in entries {
-                let entry = entry?;
-                if logical == 0 && (entry.name == b"." || entry.name == b"..") {
-                    continue;
-                }
-                let shown;
-                let name = match encrypted {
-                    true => {
-                        let hash = indexed.then(|| self.store.hash(entry.name));
-                        shown = no_key::name(hash, entry.name);
-                        &shown[..]
-                    }
-                    false => entry.name,
-                };
-                dir_entry::check_name(name)?;
-                if entry.inode.0 > self.store.geometry.inodes_count {
-                    return Err(FormatError::corrupt(
-                        "inode number of a name",
-                        Where::Buffer(entry.offset),
-                    )
-                    .into());
-                }
-                let ftype = match entry.file_type {
-                    Some(ftype) => ftype,
-                    // Without the filetype feature only the inode says it.
-                    None => {
-                        let raw = self.inodes.raw_inode(entry.inode)?;
-                        inode::decode_core(&raw, &self.store.geometry, entry.inode)?
-                            .file_type()
-                            .ok_or_else(|| Error::corrupt_inode("inode type", entry.inode))?
-                    }
-                };
-                names.push(Dentry {
-                    hash: self.store.hash(name),
-                    ino: entry.inode,
-                    ftype,
-                    name: Name::new(name)?,
-                });
-            }
+            self.parse_records(dir, block, logical == 0, indexed, compared, &mut names)?;
             Ok(true)
         })?;
         Ok(names)
+    }
+
+    /// Adds the names of a chain of records: of a directory block, or inside the directory's inode. Only the first block has
+    /// "." and "..", which are left out.
+    fn parse_records(
+        &self,
+        dir: &Inode,
+        records: &[u8],
+        has_dots: bool,
+        indexed: bool,
+        compared: Comparison,
+        names: &mut Vec<Dentry>,
+    ) -> Result<()> {
+        let encrypted = dir.has_flag(flags::ENCRYPT);
+        let entries = match encrypted {
+            true => dir_entry::encrypted_entries(records),
+            false => dir_entry::entries(records),
+        };
+        for entry in entries {
+            let entry = entry?;
+            if entry.name == b"." || entry.name == b".." {
+                if has_dots {
+                    continue;
+                }
+                let at = Where::Buffer(entry.offset);
+                return Err(
+                    FormatError::corrupt("\".\" or \"..\" outside of the first block", at).into(),
+                );
+            }
+            let shown;
+            let name = match encrypted {
+                true => {
+                    let hash = indexed.then(|| self.store.hash(entry.name));
+                    shown = no_key::name(hash, entry.name);
+                    &shown[..]
+                }
+                false => entry.name,
+            };
+            dir_entry::check_name(name)?;
+            if entry.inode.0 > self.store.geometry.inodes_count {
+                let at = Where::Buffer(entry.offset);
+                return Err(FormatError::corrupt("inode number of a name", at).into());
+            }
+            let ftype = match entry.file_type {
+                Some(ftype) => ftype,
+                // Without the filetype feature only the inode says it.
+                None => {
+                    let raw = self.inodes.raw_inode(entry.inode)?;
+                    inode::decode_core(&raw, &self.store.geometry, entry.inode)?
+                        .file_type()
+                        .ok_or_else(|| Error::corrupt_inode("inode type", entry.inode))?
+                }
+            };
+            names.push(Dentry {
+                hash: self.store.hash_by(compared, name),
+                ino: entry.inode,
+                ftype,
+                name: Name::new(name)?,
+            });
+        }
+        Ok(())
     }
 
     /// The inode that a name of a directory leads to, by the index on disk.
@@ -148,10 +179,14 @@ impl Names {
     /// The inode that a directory's ".." leads to.
     pub(super) fn read_parent(&self, dir: &Inode) -> Result<InodeNr> {
         let mut parent = None;
-        self.each_directory_block(dir, |_, block| {
-            parent = dir_entry::find(block, b"..")?.map(|e| e.inode);
-            Ok(false)
-        })?;
+        if dir.has_flag(flags::INLINE_DATA) {
+            parent = Some(self.inodes.at_inline(dir, |inline| Ok(inline.parent()))?);
+        } else {
+            self.each_directory_block(dir, |_, block| {
+                parent = dir_entry::find(block, b"..")?.map(|e| e.inode);
+                Ok(false)
+            })?;
+        }
         parent
             .filter(|p| p.0 != 0 && p.0 <= self.store.geometry.inodes_count)
             .ok_or_else(|| Error::corrupt_inode("directory without \"..\"", dir.ino))

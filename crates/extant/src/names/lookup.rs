@@ -4,6 +4,7 @@ use crate::base::error::{Error, Result};
 use crate::incore::directory::Directory;
 use crate::incore::inode::{Content, Inode};
 use crate::inodes::attributes::Metadata;
+use crate::inodes::passages::names_of;
 use crate::inodes::walk_cache::At;
 use crate::names::Names;
 use crate::types::credentials::{Credentials, EXECUTE};
@@ -24,6 +25,8 @@ const COLD_LOOKUPS_OF_A_BLOCK: u64 = 24;
 /// Directories of more blocks are not brought in for look-ups alone, however many: the last look-up would wait for
 /// long.
 const COLD_LOOKUP_ALWAYS: u64 = 1024;
+/// Directories whose names are not looked up byte by byte, or not in blocks, are not looked up on disk.
+const LOOKED_UP_IN_MEMORY: u32 = flags::ENCRYPT | flags::CASEFOLD | flags::INLINE_DATA;
 /// Symbolic links followed on one path.
 const MAX_LINKS: u32 = 40;
 
@@ -46,7 +49,7 @@ impl Names {
             _ if name.len() > NAME_MAX => return Err(Error::NameTooLong),
             _ => {}
         }
-        let hash = self.store.hash(name);
+        let hash = self.hash_in(dir, name);
         if let Some(found) = self.lookup_cold(dir, name, hash)? {
             return found.and_then(|inode| not_itself(dir, inode));
         }
@@ -74,7 +77,7 @@ impl Names {
         if name.len() > NAME_MAX {
             return Err(Error::NameTooLong);
         }
-        let hash = self.store.hash(name);
+        let hash = self.hash_in(dir, name);
         let bucket = names.table.read(hash);
         let entry = bucket.find(hash, name).ok_or(Error::NotFound)?;
         let found = self.inodes.index.at(entry.ino, |inode| {
@@ -120,6 +123,12 @@ impl Names {
         }
     }
 
+    /// The hash of a name in a directory.
+    #[inline]
+    pub(super) fn hash_in(&self, dir: &Inode, name: &[u8]) -> NameHash {
+        self.store.hash_by(self.store.comparison(dir.flags()), name)
+    }
+
     /// Asks the on-disk index of a large directory that is not in memory, instead of bringing all of
     /// it in. `None`: the directory is in memory, or small, or came in meanwhile.
     fn lookup_cold(
@@ -130,7 +139,7 @@ impl Names {
     ) -> Result<Option<Result<Arc<Inode>>>> {
         let names = dir.directory().ok_or(Error::NotDirectory)?;
         let blocks = names.size.load(Ordering::Relaxed) / u64::from(self.store.geometry.block_size);
-        if names.is_complete() || blocks <= COLD_LOOKUP_FROM || dir.has_flag(flags::ENCRYPT) {
+        if names.is_complete() || blocks <= COLD_LOOKUP_FROM || dir.has_flag(LOOKED_UP_IN_MEMORY) {
             return Ok(None);
         }
         if blocks <= COLD_LOOKUP_ALWAYS {
@@ -210,18 +219,23 @@ impl Names {
         }
         let is_absolute = path.first() == Some(&b'/');
         let must_be_dir = path.last() == Some(&b'/');
-        let mut parts = path
-            .split(|&b| b == b'/')
-            .filter(|p| !p.is_empty())
-            .peekable();
+        let from = (!is_absolute).then_some(start);
         // Directories that the slot remembers are passed at once by a caller whom their permissions do not bind.
-        let ahead = match who.is_unbound() {
-            true => {
-                let from = (!is_absolute).then_some(start);
-                self.inodes.walks.ahead(from, &mut parts, must_be_dir)
-            }
+        let unbound = who.is_unbound();
+        if unbound
+            && must_be_dir
+            && let Some(own) = self.inodes.walks.passed(from, path)
+        {
+            return Ok(At::Remembered(own));
+        }
+        let mut parts = names_of(path).peekable();
+        let ahead = match unbound {
+            true => self.inodes.walks.ahead(from, &mut parts, must_be_dir),
             false => None,
         };
+        if must_be_dir && path.len() > 1 && ahead.is_some() && parts.peek().is_none() {
+            self.inodes.walks.note_passage(from, path);
+        }
         let mut at = match ahead {
             Some(own) => At::Remembered(own),
             None if is_absolute => self.walk_root()?,

@@ -21,14 +21,19 @@ pub mod unnamed;
 pub mod walk;
 pub mod whiteout;
 
+use crate::base::error::Result;
 use crate::base::locks::{self, Mutex};
 use crate::commit::Committer;
 use crate::data::Data;
+use crate::incore::inode::Inode;
 use crate::inodes::Inodes;
+use crate::inodes::attributes::SetAttributes;
 use crate::lifecycle::Lifecycle;
 use crate::space::Space;
 use crate::store::Store;
+use crate::types::credentials::Credentials;
 use crate::watch::watchers::Watchers;
+use ext4_format::inode::flags;
 use extant_formatter::Allowance;
 use std::sync::Arc;
 
@@ -61,5 +66,21 @@ impl Names {
             index_allowance: Allowance::new(&lifecycle.store.geometry),
             lifecycle,
         }
+    }
+
+    /// Changes attributes.
+    pub(crate) fn set_attributes(
+        &self,
+        who: &Credentials,
+        inode: &Arc<Inode>,
+        set: &SetAttributes,
+    ) -> Result<()> {
+        if let (Some(_), Some(new)) = (inode.directory(), set.flags)
+            && (new ^ inode.flags()) & flags::CASEFOLD != 0
+        {
+            // Only where there are no names may they be compared otherwise.
+            self.names(inode)?;
+        }
+        self.data.set_attributes(who, inode, set)
     }
 }

@@ -17,6 +17,7 @@ use crate::names::whiteout::Whiteout;
 use crate::types::credentials::Credentials;
 use crate::types::dentry::{Dentry, NameHash};
 use crate::watch::watchers::WatchEvent;
+use ext4_format::fold::Comparison;
 use ext4_format::timestamp::Timestamp;
 use ext4_format::{FileType, InodeNr};
 use extant_formatter::extent_map::Run;
@@ -30,6 +31,8 @@ pub(super) struct Side<'a> {
     pub names: &'a Directory,
     pub hash: NameHash,
     pub name: &'a [u8],
+    /// How the directory compared names when the hash was made.
+    pub compared: Comparison,
 }
 
 /// The buckets a rename holds: of the two names (one guard if they share a bucket), and all of a
@@ -249,6 +252,7 @@ impl Names {
         }
         if !lead(&mut held, m.old, m.new, (m.source, m.target))
             || m.target.is_none() && room.is_missing(m.new.names)
+            || held.new_bucket().compared != m.new.compared
         {
             return Ok(None);
         }
@@ -417,13 +421,18 @@ impl Moving<'_, '_> {
 
     fn log_new_name(&mut self, new_name: &Name, c: &mut Commit<'_>) {
         let m = self.m;
+        let bucket = self.held.new_bucket();
+        // A name that is there stays as it was given.
+        let there = match bucket.compared.folds() {
+            true => bucket.find(m.new.hash, m.new.name),
+            false => None,
+        };
         let entry = Dentry {
             hash: m.new.hash,
             ino: m.source.ino,
             ftype: m.source.ftype,
-            name: new_name.clone(),
+            name: there.map_or(new_name, |found| &found.name).clone(),
         };
-        let bucket = self.held.new_bucket();
         c.log_name(
             m.new.dir.ino,
             &mut bucket.stamp,

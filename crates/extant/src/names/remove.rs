@@ -59,7 +59,7 @@ impl Names {
         let names = self.names(parent)?;
         check_removable(name)?;
         self.permit_taking(who, parent, name)?;
-        let hash = self.store.hash(name);
+        let hash = self.hash_in(parent, name);
         // Taking away allocates nothing: it must work on a full volume.
         let tx = self.commit.begin_core()?;
         let mut bucket = names.table.lock(hash);
@@ -187,9 +187,9 @@ impl Names {
         }
         let names = self.names(parent)?;
         self.permit_taking(who, parent, name)?;
-        let hash = self.store.hash(name);
         let mut gone = None;
         loop {
+            let hash = self.hash_in(parent, name);
             // The victim first, unlocked: its number decides which buckets to lock first.
             let victim = self.lookup(parent, name)?;
             if victim.is_gone() {

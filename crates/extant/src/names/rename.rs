@@ -47,21 +47,14 @@ impl Names {
             }
         }
         let checked = Name::new(new_name)?;
-        let side = |dir, name| -> Result<Side<'_>> {
-            Ok(Side {
-                dir,
-                names: self.names(dir)?,
-                hash: self.store.hash(name),
-                name,
-            })
-        };
-        let (old, new) = (side(old_dir, old_name)?, side(new_dir, new_name)?);
-        // Looking it up would find the directory itself.
-        if old_name.is_empty() {
-            return Err(Error::NotFound);
-        }
         let mut gone: Option<Arc<Inode>> = None;
         loop {
+            let (old, new) = (self.side(old_dir, old_name)?, self.side(new_dir, new_name)?);
+            self.permit_name(new.compared, new_name)?;
+            // Looking it up would find the directory itself.
+            if old_name.is_empty() {
+                return Err(Error::NotFound);
+            }
             let source = self.lookup(old_dir, old_name)?;
             let target = match self.lookup(new_dir, new_name) {
                 Ok(inode) => Some(inode),
@@ -111,6 +104,19 @@ impl Names {
                 None => continue,
             }
         }
+    }
+
+    /// One side of a rename, by how its directory compares names now.
+    fn side<'a>(&self, dir: &'a Arc<Inode>, name: &'a [u8]) -> Result<Side<'a>> {
+        let names = self.names(dir)?;
+        let compared = self.store.comparison(dir.flags());
+        Ok(Side {
+            dir,
+            names,
+            hash: self.store.hash_by(compared, name),
+            name,
+            compared,
+        })
     }
 
     fn check_rename(

@@ -7,7 +7,6 @@ use crate::inodes::walk_cache::SlotsOwn;
 use crate::inodes::walk_cache::Step;
 use crate::inodes::walk_cache::step_hash;
 use crate::names::Names;
-use crate::types::dentry::NameHash;
 use std::sync::Arc;
 
 impl Names {
@@ -33,7 +32,7 @@ impl Names {
         let Some(names) = parent.directory().filter(|names| names.is_complete()) else {
             return Ok(None);
         };
-        let hash: NameHash = self.store.hash(name);
+        let hash = self.hash_in(parent, name);
         let bucket = names.table.read(hash);
         let entry = match bucket.find(hash, name) {
             Some(entry) if entry.ftype == ext4_format::FileType::Directory => entry,
@@ -47,7 +46,7 @@ impl Names {
             ));
         }
         // Read with the bucket locked, so it is of the same moment as the entry.
-        let moves = names.moves();
+        let moves = names.moves().count();
         drop(bucket);
         if child.directory().is_none() {
             // The entry lies about its type.

@@ -7,6 +7,8 @@ use crate::store::Store;
 use crate::store::damage::Damage;
 use crate::store::damage::DamageLog;
 use crate::types::dentry::NameHash;
+use ext4_format::fold::Comparison;
+use ext4_format::inode::flags;
 use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
@@ -223,8 +225,34 @@ impl Store {
 }
 
 impl Store {
+    /// The hash of a name, byte by byte.
     pub(crate) fn hash(&self, name: &[u8]) -> NameHash {
         let (major, minor) = self.hasher.hash(name);
         NameHash { major, minor }
+    }
+
+    /// The hash of a name in a directory that compares names so.
+    #[inline]
+    pub(crate) fn hash_by(&self, compared: Comparison, name: &[u8]) -> NameHash {
+        match compared.folds() {
+            true => self.hash_folded(name),
+            false => self.hash(name),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn hash_folded(&self, name: &[u8]) -> NameHash {
+        let (major, minor) = self.hasher.comparing(Comparison::Folded).hash(name);
+        NameHash { major, minor }
+    }
+
+    /// How names are compared in a directory with these flags.
+    #[inline]
+    pub(crate) fn comparison(&self, directory: u32) -> Comparison {
+        match directory & flags::CASEFOLD {
+            0 => Comparison::Exact,
+            _ => self.geometry.comparison(directory),
+        }
     }
 }

@@ -4,11 +4,12 @@ use crate::base::error::{Error, Result};
 use crate::store::Store;
 use blockdev::BlockDevice;
 use ext4_format::features::{Incompat, RoCompat};
+use ext4_format::fold::UTF8_12_1;
 use ext4_format::geometry::Geometry;
 use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use ext4_format::{FormatError, Where};
 
-/// Incompatible features that can be read and written.
+/// Incompatible features that can be read; [`check`] says which of them cannot be written.
 const INCOMPAT: Incompat = Incompat::FILETYPE
     .union(Incompat::NEEDS_RECOVERY)
     .union(Incompat::META_BG)
@@ -18,7 +19,9 @@ const INCOMPAT: Incompat = Incompat::FILETYPE
     .union(Incompat::CSUM_SEED)
     .union(Incompat::LARGE_DIR)
     .union(Incompat::MMP)
-    .union(Incompat::ENCRYPT);
+    .union(Incompat::ENCRYPT)
+    .union(Incompat::CASEFOLD)
+    .union(Incompat::INLINE_DATA);
 
 /// Read-only-compatible features that can be written.
 const RO_COMPAT: RoCompat = RoCompat::SPARSE_SUPER
@@ -102,9 +105,24 @@ fn read_at(device: &dyn BlockDevice, offset: u64) -> Result<RawSuperblock> {
     Ok(RawSuperblock::parse(&bytes)?)
 }
 
+/// Names can be folded: the tables of their encoding are here, and no directory may need a key for it.
+fn check_encoding(raw: &RawSuperblock, geometry: &Geometry) -> Result<()> {
+    let encoding = raw.encoding.get();
+    if encoding != UTF8_12_1 {
+        return Err(FormatError::Incompatible(format!("casefold with encoding {encoding}")).into());
+    }
+    if geometry.features.has_encrypt() {
+        return Err(FormatError::Incompatible("casefold with encrypt".into()).into());
+    }
+    Ok(())
+}
+
 fn check(device: &dyn BlockDevice, raw: RawSuperblock) -> Result<Found> {
     let geometry = Geometry::new(&raw)?;
     geometry.features.require_incompat_within(INCOMPAT)?;
+    if geometry.features.has_casefold() {
+        check_encoding(&raw, &geometry)?;
+    }
     if geometry.features.has_journal() && geometry.journal_ino == 0 {
         return Err(FormatError::Incompatible("external journal".into()).into());
     }
@@ -132,6 +150,9 @@ fn check(device: &dyn BlockDevice, raw: RawSuperblock) -> Result<Found> {
     }
     if geometry.features.incompat.contains(Incompat::ENCRYPT) {
         read_only.get_or_insert_with(|| "feature encrypt is not supported for writing".into());
+    }
+    if geometry.features.has_inline_data() {
+        read_only.get_or_insert_with(|| "the feature inline_data can be read, not written".into());
     }
     if geometry.features.ro_compat.contains(RoCompat::BIGALLOC) {
         return Err(FormatError::Incompatible("bigalloc".into()).into());

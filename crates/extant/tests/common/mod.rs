@@ -33,7 +33,7 @@ pub fn torture() -> bool {
 }
 
 /// The seeds of a random test, from `first`: `short` of them, `long` in long runs, or as many as
-/// EXTANT_SEEDS says; only the one that EXTANT_SEED names, to see a failure again.
+/// EXTANT_SEEDS says, beginning with EXTANT_FIRST_SEED if that is set, to go on with a run; only the one that EXTANT_SEED names, to see a failure again.
 pub fn seeds(first: u64, short: u64, long: u64) -> Range<u64> {
     let asked = |name: &str| {
         let value = std::env::var(name).ok()?;
@@ -47,6 +47,7 @@ pub fn seeds(first: u64, short: u64, long: u64) -> Range<u64> {
         return only..only + 1;
     }
     let count = asked("EXTANT_SEEDS").unwrap_or(if torture() { long } else { short });
+    let first = asked("EXTANT_FIRST_SEED").unwrap_or(first);
     first..first + count
 }
 

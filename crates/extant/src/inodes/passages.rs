@@ -1,0 +1,109 @@
+//! Paths of directories that a slot has walked more than once, each with where it leads: such a walk asks for each
+//! directory on the way only whether a directory has been moved away from it since, and reads neither names nor inodes.
+//!
+//! A passage is valid as long as no name of a directory was moved away from its parents or replaced, and the directory that
+//! it leads to has not been removed: while that exists, so do its parents.
+
+use crate::incore::directory::Moves;
+use crate::incore::inode::Inode;
+use crate::inodes::walk_cache::SlotsOwn;
+use std::sync::Arc;
+
+/// Places of a slot: a power of two.
+const PLACES: usize = 512;
+/// Longer paths are walked step by step.
+pub(super) const LONGEST: usize = 256;
+
+/// A path that was passed.
+pub(super) struct Passage {
+    /// The directory that it begins at.
+    pub(super) start: Arc<Inode>,
+    /// The path as it was given.
+    pub(super) path: Box<[u8]>,
+    /// The counts of moves of all directories but the last, as they were.
+    pub(super) parents: Box<[(Moves, u64)]>,
+    /// The last directory.
+    pub(super) child: Arc<SlotsOwn>,
+}
+
+impl Passage {
+    fn is_valid(&self) -> bool {
+        let unmoved = |(moves, before): &(Moves, u64)| moves.count() == *before;
+        self.parents.iter().all(unmoved) && self.child.0.directory().is_some_and(|d| !d.is_dead())
+    }
+}
+
+/// A place for a passage, and the hash of the path that asked for it last: a path gets the place when it asks twice, so
+/// that walks which never come again displace nothing.
+#[derive(Default)]
+struct PassageSlot {
+    asked: u32,
+    passage: Option<Passage>,
+}
+
+/// The passages of a slot.
+#[derive(Default)]
+pub(super) struct Passages {
+    places: Box<[PassageSlot]>,
+}
+
+/// The names on a path.
+pub(crate) fn names_of(path: &[u8]) -> impl Iterator<Item = &[u8]> + Clone {
+    path.split(|&b| b == b'/').filter(|name| !name.is_empty())
+}
+
+/// A hash of where a walk begins and of its path, eight bytes at a time.
+pub(super) fn hash(start: &Inode, path: &[u8]) -> u64 {
+    const FACTOR: u64 = 0x9E37_79B9_7F4A_7C15;
+    let add = |hash: u64, word: u64| (hash.rotate_left(29) ^ word).wrapping_mul(FACTOR);
+    let (words, rest) = path.as_chunks::<8>();
+    let mut last = [0; 8];
+    last[..rest.len()].copy_from_slice(rest);
+    let begin = u64::from(start.ino.0) << 32 | path.len() as u64;
+    let hash = words
+        .iter()
+        .fold(begin, |hash, word| add(hash, u64::from_le_bytes(*word)));
+    add(hash, u64::from_le_bytes(last))
+}
+
+fn place(hash: u64) -> usize {
+    (hash >> 32) as usize % PLACES
+}
+
+impl Passages {
+    /// Where a path leads, if it is remembered and still holds.
+    #[inline]
+    pub(super) fn find(&self, start: &Arc<Inode>, path: &[u8]) -> Option<&Arc<SlotsOwn>> {
+        let there = self.places.get(place(hash(start, path)))?;
+        let passage = there.passage.as_ref()?;
+        let found =
+            Arc::ptr_eq(&passage.start, start) && *passage.path == *path && passage.is_valid();
+        found.then_some(&passage.child)
+    }
+
+    /// The place of a path with this hash, if the same path was the last that asked for it.
+    pub(super) fn place_for(&mut self, hash: u64) -> Option<usize> {
+        if self.places.is_empty() {
+            self.places = (0..PLACES).map(|_| PassageSlot::default()).collect();
+        }
+        let there = &mut self.places[place(hash)];
+        let twice = there.asked == hash as u32;
+        there.asked = hash as u32;
+        twice.then_some(place(hash))
+    }
+
+    /// Passages that are remembered, whether they hold or not.
+    #[cfg(test)]
+    pub(super) fn count(&self) -> usize {
+        let passages = self
+            .places
+            .iter()
+            .filter_map(|place| place.passage.as_ref());
+        passages.count()
+    }
+
+    /// Puts a passage into its place; returns the previous one.
+    pub(super) fn put(&mut self, place: usize, passage: Passage) -> Option<Passage> {
+        self.places[place].passage.replace(passage)
+    }
+}
