@@ -1,6 +1,7 @@
 //! How every workload that repeats one operation is run: tasks in pinned threads that start together, for a
 //! time or until they have nothing left; contenders in turn, round by round; medians of all rounds.
 
+use crate::host_memory;
 use crate::latency::{Latencies, Summary};
 use crate::stats::{Elapsed, Stopwatch, median};
 use anyhow::{Context, Result, anyhow, ensure};
@@ -229,6 +230,7 @@ pub(crate) fn each_together<W: Send, D: Send>(
     pinned: impl Fn(usize) -> bool,
     work: impl Fn(&mut W) -> Result<D> + Sync,
 ) -> Result<(Vec<D>, Elapsed)> {
+    host_memory::touch()?;
     // Two barriers: when all have met at the first, the clock starts, and only then may anybody go on.
     let all = workers.len() + 1;
     let (met, go, cpus) = (Barrier::new(all), Barrier::new(all), cpus()?);
