@@ -8,7 +8,9 @@ use super::spread_sort;
 use super::units;
 use crate::chunks::Chunks;
 use crate::error::{Error, Result};
-use crate::item::{InodeEvent, InodeItem, ItemList, MapItem, MiscEvent, MiscItem, NameItem, Stamp};
+use crate::item::{
+    InodeEvent, InodeItem, ItemList, MapItem, MiscEvent, MiscItem, NameEvent, NameItem, Stamp,
+};
 use ext4_format::InodeNr;
 use ext4_format::timestamp::Timestamp;
 
@@ -319,12 +321,13 @@ impl<'i> InodeChanges<'_, 'i> {
             Fate::Lives { init, core } => (init.is_some(), core.map(|c| c.stamp)),
             _ => return sum,
         };
-        let mut last: Option<&'i NameItem> = None;
-        let mut emit = |item: &'i NameItem| {
-            let change = match item.ino.0 {
-                // A directory born in this batch has nothing to remove.
-                0 if newborn => return,
-                0 => NetChange::Remove,
+        // Whether the directory had no such name before the batch, and the last event of the name.
+        let mut run: Option<(bool, &'i NameItem)> = None;
+        let mut emit = |(is_new, item): (bool, &'i NameItem)| {
+            let change = match item.event {
+                // The name came and went.
+                NameEvent::Removed if is_new => return,
+                NameEvent::Removed => NetChange::Remove,
                 _ => NetChange::Add(item.ino),
             };
             net.push(NetName {
@@ -333,6 +336,7 @@ impl<'i> InodeChanges<'_, 'i> {
                 name: item.name.as_bytes(),
                 ftype: item.ftype,
                 change,
+                is_new,
             });
         };
         for &key in self.names {
@@ -344,15 +348,23 @@ impl<'i> InodeChanges<'_, 'i> {
             if core_stamp.is_none_or(|s| item.stamp > s) {
                 sum.newest = sum.newest.max(Some(item.time));
             }
-            // The last of equal names is the net change.
-            if let Some(before) = last.replace(item)
-                && (before.hash, before.minor, &before.name) != (item.hash, item.minor, &item.name)
-            {
-                emit(before);
+            // The last of equal names is the net change, the first tells what there was before.
+            let same = |before: &NameItem| {
+                (before.hash, before.minor, &before.name) == (item.hash, item.minor, &item.name)
+            };
+            match &mut run {
+                Some((_, last)) if same(last) => *last = item,
+                _ => {
+                    // A directory born in this batch had no names.
+                    let is_new = newborn || item.event == NameEvent::Added;
+                    if let Some(done) = run.replace((is_new, item)) {
+                        emit(done);
+                    }
+                }
             }
         }
-        if let Some(item) = last {
-            emit(item);
+        if let Some(last) = run {
+            emit(last);
         }
         sum
     }
@@ -378,6 +390,10 @@ mod tests {
         NameItem {
             dir: InodeNr(dir),
             ino: InodeNr(ino),
+            event: match ino {
+                0 => NameEvent::Removed,
+                _ => NameEvent::Set,
+            },
             hash: 2,
             minor: 7,
             stamp,
@@ -414,6 +430,58 @@ mod tests {
         assert!(matches!((all[2].was_used, all[2].fate),
             (true, Fate::Lives { init: Some(i), core: Some(c) }) if (i.stamp, c.stamp) == (8, 9)));
         assert_eq!((all.len(), all[2].since), (3, 8));
+    }
+
+    /// What a batch knows of each name: (name, whether it stays, whether it is new), from (name, event, stamp).
+    fn netted(events: &[(&'static [u8], NameEvent, Stamp)]) -> Vec<(Vec<u8>, bool, bool)> {
+        let item = |&(bytes, event, stamp): &(&'static [u8], NameEvent, Stamp)| NameItem {
+            event,
+            ..name(2, bytes, 12, stamp)
+        };
+        let items = ItemList {
+            names: events.iter().map(item).collect::<Vec<_>>().into(),
+            inodes: vec![inode(2, InodeEvent::Update, 1)].into(),
+            ..ItemList::default()
+        };
+        let mut net = Vec::new();
+        Batch::new(&items, 1)
+            .unwrap()
+            .each()
+            .next()
+            .unwrap()
+            .names(&mut net);
+        let stays = |n: &NetName<'_>| n.change != NetChange::Remove;
+        net.iter()
+            .map(|n| (n.name.to_vec(), stays(n), n.is_new))
+            .collect()
+    }
+
+    #[test]
+    fn the_first_event_of_a_name_tells_whether_it_is_new() {
+        use NameEvent::{Added, Removed, Set};
+        let runs: [(&[NameEvent], Option<(bool, bool)>); 7] = [
+            (&[Added], Some((true, true))),
+            (&[Added, Set], Some((true, true))),
+            (&[Added, Removed], None),
+            (&[Added, Removed, Added], Some((true, true))),
+            (&[Removed], Some((false, false))),
+            (&[Removed, Added], Some((true, false))),
+            (&[Set, Removed, Added, Removed], Some((false, false))),
+        ];
+        for (run, expected) in runs {
+            // Between others, and logged by several slots.
+            let mut events = vec![(&b"z"[..], Set, 1), (b"a", Added, 2)];
+            events.extend(
+                run.iter()
+                    .zip(3..)
+                    .map(|(event, stamp)| (&b"m"[..], *event, stamp)),
+            );
+            events.reverse();
+            let mut all = vec![(b"a".to_vec(), true, true)];
+            all.extend(expected.map(|(stays, is_new)| (b"m".to_vec(), stays, is_new)));
+            all.push((b"z".to_vec(), true, false));
+            assert_eq!(netted(&events), all, "{run:?}");
+        }
     }
 
     #[test]

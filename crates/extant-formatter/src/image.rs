@@ -37,9 +37,24 @@ impl Hasher for NumberHasher {
 /// A map keyed by numbers.
 pub type NumberMap<K, V> = HashMap<K, V, BuildHasherDefault<NumberHasher>>;
 
-/// [`Image::sound`] of a block of names that were all checked. No inode table has it: the zone of the volume's own blocks
-/// keeps directories out of them.
-pub(crate) const CHECKED_NAMES: u64 = 0xd1ec_7ed0_a11e_d0c5;
+/// The high half of [`Image::sound`] of a block of names that were all checked. The low half says where its records end. No
+/// inode table is taken for one: the zone of the volume's own blocks keeps directories out of them.
+const CHECKED_NAMES: u64 = 0xd1ec_7ed0;
+
+/// Where the records of a block of names end that stand there one behind the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RecordsEnd {
+    /// Start of the last of them, whose length covers the free space.
+    pub last: u16,
+    /// Their bytes; not 0.
+    pub bytes: u16,
+}
+
+/// [`Image::sound`] of a block of names that were all checked, with the end of its records if that is known.
+pub(crate) fn checked_names(end: Option<RecordsEnd>) -> u64 {
+    let end = end.map_or(0, |end| u64::from(end.last) << 16 | u64::from(end.bytes));
+    CHECKED_NAMES << 32 | end
+}
 
 /// One immutable block image, and whether its checksum has been verified since it was read.
 #[derive(Debug)]
@@ -47,7 +62,7 @@ pub struct Image {
     bytes: Vec<u8>,
     verified: AtomicBool,
     /// Of an inode table, the records whose checksums were verified or made here, a bit for each of the first 64. Of a
-    /// block of names, [`CHECKED_NAMES`] or 0.
+    /// block of names, [`checked_names`] or 0.
     sound: u64,
 }
 
@@ -69,7 +84,16 @@ impl Image {
 
     /// Whether each name of a block of names is known to be one.
     pub(crate) fn has_checked_names(&self) -> bool {
-        self.sound == CHECKED_NAMES
+        self.sound >> 32 == CHECKED_NAMES
+    }
+
+    /// Where the records of a block of names end, if that is known.
+    pub(crate) fn records_end(&self) -> Option<RecordsEnd> {
+        let end = RecordsEnd {
+            last: (self.sound >> 16) as u16,
+            bytes: self.sound as u16,
+        };
+        (self.has_checked_names() && end.bytes > 0).then_some(end)
     }
 
     /// The records of an inode table whose checksums are right.

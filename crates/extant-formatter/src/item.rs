@@ -41,13 +41,26 @@ pub struct InodeItem {
     pub core: InodeCore,
 }
 
+/// The event of a [`NameItem`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NameEvent {
+    /// The directory had no such name.
+    Added,
+    /// The name leads elsewhere from now on, or the directory had no such name.
+    Set,
+    /// The name is gone.
+    Removed,
+}
+
 /// One name of a directory added, replaced or removed.
 #[derive(Clone, Debug)]
 pub struct NameItem {
     /// The directory.
     pub dir: InodeNr,
-    /// The inode the name now leads to, or `InodeNr(0)`: removed.
+    /// The inode that the name leads to, or led to.
     pub ino: InodeNr,
+    /// What happened.
+    pub event: NameEvent,
     /// Directory hash of the name (low bit clear).
     pub hash: u32,
     /// Minor hash.

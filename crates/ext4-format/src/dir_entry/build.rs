@@ -13,7 +13,7 @@ use crate::types::{FileType, InodeNr};
 /// let mut leaf = LeafBuilder::new(&mut block, false);
 /// assert!(leaf.push(b"a", InodeNr(11), None).unwrap());
 /// assert!(leaf.push(b"b", InodeNr(12), None).unwrap());
-/// assert_eq!(leaf.free(), 1024 - 24);
+/// assert_eq!((leaf.free(), leaf.last()), (1024 - 24, Some((12, 24))));
 /// leaf.finish();
 /// assert_eq!(entries(&block).count(), 2);
 /// ```
@@ -76,6 +76,11 @@ impl<'a> LeafBuilder<'a> {
             last: Some(last),
             next,
         })
+    }
+
+    /// Start of the last record, and where it ends without the free space behind it; `None` without records.
+    pub fn last(&self) -> Option<(usize, usize)> {
+        self.last.map(|last| (last, self.next))
     }
 
     /// Bytes still free.

@@ -1,7 +1,7 @@
 //! The leaves under one index block, computed by several threads ahead of the sweep. The sweep then puts them in
 //! place and allocates the blocks of those that are split, so the written bytes do not depend on the threads.
 
-use super::leaf::{Leaf, Pending, Rewritten};
+use super::leaf::{Known, Leaf, Pending, Rewritten};
 use super::pages::{Dir, Role, Shape, at};
 use crate::error::Error;
 use crate::error::Result;
@@ -72,6 +72,10 @@ fn rewritten(
     let page = images.image(block)?;
     shape.verify(&page, Role::Leaf, block)?;
     let pending = Pending::new(leaf.changes, shape);
-    leaf.rewritten(&page, page.has_checked_names(), pending, shape, hasher)
+    let known = Known {
+        checked: page.has_checked_names(),
+        end: page.records_end(),
+    };
+    leaf.rewritten(&page, known, pending, shape, hasher)
         .map_err(at(block))
 }

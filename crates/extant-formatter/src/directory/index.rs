@@ -5,7 +5,7 @@
 //! time.
 
 use super::NetName;
-use super::leaf::{Item, Leaf, Merged, Pending, Rewritten, Wanted};
+use super::leaf::{Item, Known, Leaf, Merged, Pending, Rewritten, Wanted};
 use super::lookup::{Descent, Visit};
 use super::pages::{Dir, Role, at};
 use crate::error::{Error, Result};
@@ -213,20 +213,23 @@ impl<'a> Dir<'a, '_> {
                     self.update_continuation(next & !1, &mut pending)?;
                 }
                 let (block, page) = self.read(leaf.entry.block, Role::Leaf)?;
-                let checked = page.is_checked();
-                let rewritten = leaf.rewritten(&page, checked, pending, &self.shape, hasher);
+                let known = Known {
+                    checked: page.is_checked(),
+                    end: page.records_end(),
+                };
+                let rewritten = leaf.rewritten(&page, known, pending, &self.shape, hasher);
                 (block, rewritten.map_err(at(block))?)
             }
         };
         let mut new = Vec::new();
-        for (i, (hash, bytes)) in rewritten.into_iter().enumerate() {
+        for (i, leaf) in rewritten.into_iter().enumerate() {
             if i == 0 {
-                self.put_leaf(block, bytes);
+                self.put_leaf(block, leaf.bytes, leaf.end);
             } else {
                 let (logical, block) = self.append()?;
-                self.put_leaf(block, bytes);
+                self.put_leaf(block, leaf.bytes, leaf.end);
                 new.push(DxEntry {
-                    hash,
+                    hash: leaf.hash,
                     block: logical,
                 });
             }

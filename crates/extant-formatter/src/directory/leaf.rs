@@ -3,6 +3,7 @@
 use super::pages::Shape;
 use super::{NetChange, NetName};
 use crate::block_memory;
+use crate::image::RecordsEnd;
 use ext4_format::dir_entry::{self, LeafBuilder, Packed, RawRecord, rec_len_for};
 use ext4_format::hash::DirHasher;
 use ext4_format::htree::DxEntry;
@@ -331,8 +332,14 @@ impl<'a> Merged<'a> {
         }
     }
 
-    /// Writes all of it to a block that fits it, and its checksum; `old` is the block it was made of.
-    pub fn write(&self, old: &[u8], block: &mut [u8], shape: &Shape) -> Result<(), FormatError> {
+    /// Writes all of it to a block that fits it, and its checksum; `old` is the block it was made of. Returns where its
+    /// records end.
+    pub fn write(
+        &self,
+        old: &[u8],
+        block: &mut [u8],
+        shape: &Shape,
+    ) -> Result<Option<RecordsEnd>, FormatError> {
         let Packed {
             records: count,
             bytes,
@@ -340,13 +347,16 @@ impl<'a> Merged<'a> {
         } = self.kept;
         let records = old.get(..bytes).unwrap_or(&[]);
         let rest = self.items.get(count - self.folded..).unwrap_or(&[]);
-        match LeafBuilder::continuing(block, shape.csum, records, last) {
-            Some(leaf) => finish(leaf, rest),
-            None if self.folded == 0 => finish(LeafBuilder::new(block, shape.csum), &self.items),
+        let end = match LeafBuilder::continuing(block, shape.csum, records, last) {
+            Some(leaf) => finish(leaf, rest.iter().copied()),
+            None if self.folded == 0 => {
+                let leaf = LeafBuilder::new(block, shape.csum);
+                finish(leaf, self.items.iter().copied())
+            }
             None => Err(overflow()),
         }?;
         set_checksum(block, shape);
-        Ok(())
+        Ok(end)
     }
 
     /// Appends new names.
@@ -388,9 +398,28 @@ pub(super) struct Leaf<'n> {
     pub changes: &'n [NetName<'n>],
 }
 
-/// The leaves that replace a leaf: none if it stays as it is; one; or as many as its names need, each with the hash
-/// for its index entry.
-pub(super) type Rewritten = Vec<(u32, Vec<u8>)>;
+/// What is known of the block of a leaf.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Known {
+    /// Its names need no check.
+    pub checked: bool,
+    /// Where its records end.
+    pub end: Option<RecordsEnd>,
+}
+
+/// A leaf as it is to be written.
+#[derive(Debug)]
+pub(super) struct NewLeaf {
+    /// The hash for its index entry.
+    pub hash: u32,
+    /// Its block.
+    pub bytes: Vec<u8>,
+    /// Where its records end.
+    pub end: Option<RecordsEnd>,
+}
+
+/// The leaves that replace a leaf: none if it stays as it is; one; or as many as its names need.
+pub(super) type Rewritten = Vec<NewLeaf>;
 
 impl Leaf<'_> {
     /// Its names, or those of the leaf after it, have a hash that goes on there.
@@ -398,24 +427,35 @@ impl Leaf<'_> {
         self.entry.hash & 1 == 1 || self.next.is_some_and(|next| next & 1 == 1)
     }
 
-    /// Works out what becomes of it; `page` is its block as it is, whose names need no check if `checked`; `pending` its changes of which some may be done.
+    /// Works out what becomes of it; `page` is its block as it is; `pending` its changes of which some may be done.
     pub fn rewritten(
         &self,
         page: &[u8],
-        checked: bool,
+        known: Known,
         mut pending: Pending<'_>,
         shape: &Shape,
         hasher: &DirHasher,
     ) -> Result<Rewritten, FormatError> {
-        let mut merged = Merged::folded(page, checked, &Wanted::new(self.changes), &mut pending)?;
+        let are_new = self.changes.iter().all(|change| change.is_new);
+        debug_assert!(!are_new || self.has_none_of_its_changes(page, shape));
+        if are_new
+            && let Some(end) = known.end
+            && let Some(leaf) = self.continued(page, end, &pending, shape)?
+        {
+            return Ok(vec![leaf]);
+        }
+        // New names are looked for in no leaf.
+        let wanted = Wanted::new(if are_new { &[] } else { self.changes });
+        let mut merged = Merged::folded(page, known.checked, &wanted, &mut pending)?;
         merged.extend(pending.adds());
         if !merged.changed {
             return Ok(Vec::new());
         }
         if merged.bytes <= shape.usable() {
-            let mut block = block_memory::unset(shape.block_size);
-            merged.write(page, &mut block, shape)?;
-            return Ok(vec![(self.entry.hash, block)]);
+            let mut bytes = block_memory::unset(shape.block_size);
+            let end = merged.write(page, &mut bytes, shape)?;
+            let hash = self.entry.hash;
+            return Ok(vec![NewLeaf { hash, bytes, end }]);
         }
         merged.unfold(page)?;
         merged.hash_existing(hasher, 0);
@@ -429,37 +469,78 @@ impl Leaf<'_> {
         cut(&merged.items, merged.bytes, shape.usable())
             .into_iter()
             .map(|(hash, names)| {
-                let mut block = block_memory::unset(shape.block_size);
-                write(&mut block, names, shape)?;
-                Ok((hash, block))
+                let mut bytes = block_memory::unset(shape.block_size);
+                let end = write(&mut bytes, names, shape)?;
+                Ok(NewLeaf { hash, bytes, end })
             })
             .collect()
     }
+
+    /// No change is of a name in the leaf.
+    fn has_none_of_its_changes(&self, page: &[u8], shape: &Shape) -> bool {
+        let mut pending = Pending::new(self.changes, shape);
+        let found = Merged::folded(page, false, &Wanted::new(self.changes), &mut pending);
+        found.is_err() || !pending.done.contains(&true)
+    }
+
+    /// The leaf with its changes, all of them new names, behind the records that end at `end`; `None` if they do not fit.
+    fn continued(
+        &self,
+        page: &[u8],
+        end: RecordsEnd,
+        pending: &Pending<'_>,
+        shape: &Shape,
+    ) -> Result<Option<NewLeaf>, FormatError> {
+        let (last, there) = (usize::from(end.last), usize::from(end.bytes));
+        let more: usize = self.changes.iter().map(|c| rec_len_for(c.name.len())).sum();
+        if there + more > shape.usable() {
+            return Ok(None);
+        }
+        let mut bytes = block_memory::unset(shape.block_size);
+        let records = page.get(..there).unwrap_or(&[]);
+        let Some(leaf) = LeafBuilder::continuing(&mut bytes, shape.csum, records, last) else {
+            return Ok(None);
+        };
+        let end = finish(leaf, pending.adds())?;
+        set_checksum(&mut bytes, shape);
+        let hash = self.entry.hash;
+        Ok(Some(NewLeaf { hash, bytes, end }))
+    }
 }
 
-/// Writes a leaf and its checksum.
+/// Writes a leaf and its checksum. Returns where its records end.
 pub(super) fn write(
     block: &mut [u8],
     items: &[Item<'_>],
     shape: &Shape,
-) -> Result<(), FormatError> {
-    finish(LeafBuilder::new(block, shape.csum), items)?;
+) -> Result<Option<RecordsEnd>, FormatError> {
+    let end = finish(LeafBuilder::new(block, shape.csum), items.iter().copied())?;
     set_checksum(block, shape);
-    Ok(())
+    Ok(end)
 }
 
 fn overflow() -> FormatError {
     FormatError::corrupt("names that overflow a directory block", Where::Buffer(0))
 }
 
-fn finish(mut leaf: LeafBuilder<'_>, items: &[Item<'_>]) -> Result<(), FormatError> {
+/// Puts names behind those that are there, and returns where the records end.
+fn finish<'a>(
+    mut leaf: LeafBuilder<'_>,
+    items: impl IntoIterator<Item = Item<'a>>,
+) -> Result<Option<RecordsEnd>, FormatError> {
     for item in items {
         if !leaf.push(item.name, item.ino, item.ftype)? {
             return Err(overflow());
         }
     }
+    let end = leaf.last().and_then(|(last, end)| {
+        Some(RecordsEnd {
+            last: last.try_into().ok()?,
+            bytes: end.try_into().ok()?,
+        })
+    });
     leaf.finish();
-    Ok(())
+    Ok(end)
 }
 
 fn set_checksum(block: &mut [u8], shape: &Shape) {
@@ -593,6 +674,7 @@ mod tests {
                     name: names[usize::from(n)].as_bytes(),
                     change: ino.map_or(NetChange::Remove, |ino| NetChange::Add(InodeNr(ino))),
                     ftype,
+                    is_new: false,
                 })
                 .collect();
             let mut pending = Pending::new(&changes, &shape);
@@ -603,6 +685,51 @@ mod tests {
             write(&mut again, &merged.items, &shape).unwrap();
             proptest::prop_assert_eq!(&kept, &again);
             proptest::prop_assert!(merged.changed || kept == old);
+        }
+
+        /// New names behind the end of the records that is known are as if the leaf had been read.
+        #[test]
+        fn new_names_need_no_reading(
+            there in 1usize..40,
+            new in proptest::collection::vec(1usize..60, 1..12),
+            csum in proptest::prelude::any::<bool>(),
+        ) {
+            let shape = Shape { block_size: 1024, csum, filetype: true, large_dir: false, seed: 7 };
+            let hasher = DirHasher::new(1, false, [1, 2, 3, 4]).unwrap();
+            let ftype = FileType::Regular;
+            let name = |kind: char, n: usize, len: usize| format!("{kind}{n:0len$}").into_bytes();
+            let old: Vec<_> = (0..there).map(|n| name('o', n, n % 9)).collect();
+            let item = |name| Item { hash: 0, ino: InodeNr(12), ftype: Some(ftype), name };
+            let items: Vec<_> = old.iter().map(|n| item(&n[..])).collect();
+            let mut page = vec![0; 1024];
+            let end = write(&mut page, &items, &shape).unwrap();
+            let new: Vec<_> = new.iter().enumerate().map(|(n, len)| name('n', n, *len)).collect();
+            let changes: Vec<_> = new
+                .iter()
+                .map(|name| NetName {
+                    hash: 2,
+                    minor: 0,
+                    name,
+                    change: NetChange::Add(InodeNr(13)),
+                    ftype,
+                    is_new: true,
+                })
+                .collect();
+            let leaf = |changes| Leaf { entry: DxEntry { hash: 0, block: 1 }, next: None, changes };
+            let rewritten = |changes, known| {
+                leaf(changes).rewritten(&page, known, Pending::new(changes, &shape), &shape, &hasher).unwrap()
+            };
+            let upserts: Vec<_> = changes.iter().map(|c| NetName { is_new: false, ..*c }).collect();
+            let expected = rewritten(&upserts, Known::default());
+            proptest::prop_assert!(end.is_some());
+            for known in [Known { checked: true, end }, Known { checked: true, end: None }, Known::default()] {
+                let found = rewritten(&changes, known);
+                proptest::prop_assert_eq!(found.len(), expected.len());
+                for (found, expected) in found.iter().zip(&expected) {
+                    proptest::prop_assert_eq!(&found.bytes, &expected.bytes);
+                    proptest::prop_assert_eq!((found.hash, found.end), (expected.hash, expected.end));
+                }
+            }
         }
 
         /// The account of room in an index relies on this: a name adds one leaf at most.

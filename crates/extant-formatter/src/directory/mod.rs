@@ -2,13 +2,14 @@
 //!
 //! A batch comes sorted by hash, so an indexed directory is walked leaf by leaf in one sweep: the names of a leaf and
 //! the changes that fall into its hash interval are merged and written once. A leaf that overflows becomes as many
-//! leaves as the names need, and their index entries go into the parent together. Leaves are always written packed;
-//! nothing is patched in place. The new leaves depend only on the old block and its changes, so idle threads compute
+//! leaves as the names need, and their index entries go into the parent together. Leaves are always written packed,
+//! and where the records of one end is known as long as its image is in memory: names that are new go behind them unread.
+//! Nothing is patched in place. The new leaves depend only on the old block and its changes, so idle threads compute
 //! them ahead of the sweep.
 //!
 //! Shapes: one linear block; several linear blocks (no `dir_index`, or made by a tool that does not
-//! index); an htree. Changes are upserts: adding a name that exists replaces its inode and type,
-//! removing one that does not is nothing. So a batch may be applied over any earlier state of itself.
+//! index); an htree. Changes of names that are not known to be new are upserts: adding a name that exists replaces its inode and type,
+//! removing one that does not is nothing.
 
 mod ahead;
 mod index;
@@ -61,6 +62,8 @@ pub struct NetName<'a> {
     pub ftype: FileType,
     /// The change.
     pub change: NetChange,
+    /// The directory has no such name: the change needs no search for one.
+    pub is_new: bool,
 }
 
 /// All changes of one directory in a batch.

@@ -4,7 +4,7 @@ use super::leaf::{self, Item, Merged};
 use super::{DirBlocks, DirUpdate};
 use crate::block_memory;
 use crate::error::{Error, Result};
-use crate::image::{self, BlockImages, Image};
+use crate::image::{BlockImages, Image, RecordsEnd, checked_names};
 use crate::workspace::{Bytes, Workspace};
 use ext4_format::geometry::Geometry;
 use ext4_format::htree::{self, DxEntry, IndexBlockKind, RootInit};
@@ -102,6 +102,14 @@ impl Page {
             Self::Changed(_) => false,
         }
     }
+
+    /// Where the records of a leaf end, if that is known.
+    pub fn records_end(&self) -> Option<RecordsEnd> {
+        match self {
+            Self::Old(image) => image.records_end(),
+            Self::Changed(_) => None,
+        }
+    }
 }
 
 /// Gives a parser's error its block.
@@ -177,16 +185,16 @@ impl<'a, 'w> Dir<'a, 'w> {
         self.ws.images()
     }
 
-    /// Sets the bytes of a leaf whose names were checked.
-    pub fn put_leaf(&mut self, block: BlockNr, bytes: Vec<u8>) {
-        self.ws.put_sound(block, bytes, image::CHECKED_NAMES);
+    /// Sets the bytes of a leaf whose names were checked, and where they end.
+    pub fn put_leaf(&mut self, block: BlockNr, bytes: Vec<u8>, end: Option<RecordsEnd>) {
+        self.ws.put_sound(block, bytes, checked_names(end));
     }
 
     /// Writes names one after the other; the caller has checked that they fit.
     pub fn write_leaf(&mut self, block: BlockNr, items: &[Item<'_>]) -> Result<()> {
         let mut bytes = block_memory::unset(self.shape.block_size);
-        leaf::write(&mut bytes, items, &self.shape).map_err(at(block))?;
-        self.put_leaf(block, bytes);
+        let end = leaf::write(&mut bytes, items, &self.shape).map_err(at(block))?;
+        self.put_leaf(block, bytes, end);
         Ok(())
     }
 
@@ -194,8 +202,8 @@ impl<'a, 'w> Dir<'a, 'w> {
     pub fn rewrite_leaf(&mut self, block: BlockNr, old: &[u8], merged: &Merged<'_>) -> Result<()> {
         let mut bytes = block_memory::unset(self.shape.block_size);
         let written = merged.write(old, &mut bytes, &self.shape);
-        written.map_err(at(block))?;
-        self.put_leaf(block, bytes);
+        let end = written.map_err(at(block))?;
+        self.put_leaf(block, bytes, end);
         Ok(())
     }
 

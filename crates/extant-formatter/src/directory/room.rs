@@ -162,6 +162,7 @@ impl DirReader<'_> {
             most,
         };
         let names = [NetName {
+            is_new: false,
             hash: hash.0,
             minor: hash.1,
             name,

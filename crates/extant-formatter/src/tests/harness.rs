@@ -214,6 +214,10 @@ impl Fs {
         self.items.names.push(NameItem {
             dir: InodeNr(dir),
             ino: InodeNr(ino),
+            event: match ino {
+                0 => NameEvent::Removed,
+                _ => NameEvent::Set,
+            },
             hash,
             minor,
             stamp: self.stamp,
@@ -232,6 +236,9 @@ impl Fs {
         let core = self.core(0o100_644);
         self.inode(ino, InodeEvent::Init, core);
         self.name(dir, name, ino, FileType::Regular);
+        if let Some(item) = self.items.names.last_position() {
+            self.items.names[item].event = NameEvent::Added;
+        }
         core
     }
 

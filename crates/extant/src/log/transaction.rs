@@ -186,22 +186,23 @@ impl Commit<'_> {
             .insist(inside, Rule::NumberInRange, || format!("inode {ino}"));
     }
 
-    /// Logs a name added or replaced (`ino` not 0) or removed, which changes its directory's number of subdirectories
-    /// by `links`. `bucket` is the stamp of the name's bucket.
+    /// Logs an event of a name, which changes its directory's number of subdirectories by `links`. `bucket` is the stamp of
+    /// the name's bucket.
     #[inline(always)]
     pub fn log_name(
         &mut self,
         dir: InodeNr,
         bucket: &mut Stamp,
         entry: Dentry,
-        (removed, links): (bool, i8),
+        (event, links): (NameEvent, i8),
         time: Timestamp,
     ) {
         self.items += 1;
         *bucket = self.stamp;
         let item = NameItem {
             dir,
-            ino: if removed { InodeNr(0) } else { entry.ino },
+            ino: entry.ino,
+            event,
             hash: entry.hash.major,
             minor: entry.hash.minor,
             stamp: self.stamp,

@@ -23,7 +23,7 @@ use ext4_format::inode::InodeCore;
 use ext4_format::inode::flags;
 use ext4_format::xattr::XattrSet;
 use extant_formatter::extent_map::Run;
-use extant_formatter::item::{InodeEvent, MiscEvent};
+use extant_formatter::item::{InodeEvent, MiscEvent, NameEvent};
 use extant_formatter::name::NameRef;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
@@ -418,7 +418,7 @@ impl Names {
                     parent.ino,
                     &mut bucket.stamp,
                     entry.clone(),
-                    (false, links),
+                    (NameEvent::Added, links),
                     time,
                 );
                 names.note(Change { names: 1, links }, time, c.stamp);
@@ -544,7 +544,7 @@ impl Names {
                 parent.ino,
                 &mut bucket.stamp,
                 entry.clone(),
-                (false, 0),
+                (NameEvent::Added, 0),
                 time,
             );
             names.note(Change { names: 1, links: 0 }, time, c.stamp);

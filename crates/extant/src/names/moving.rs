@@ -21,7 +21,7 @@ use ext4_format::fold::Comparison;
 use ext4_format::timestamp::Timestamp;
 use ext4_format::{FileType, InodeNr};
 use extant_formatter::extent_map::Run;
-use extant_formatter::item::{MiscEvent, Stamp};
+use extant_formatter::item::{MiscEvent, NameEvent, Stamp};
 use extant_formatter::name::Name;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -410,7 +410,11 @@ impl Moving<'_, '_> {
             removed
         };
         if let Some(entry) = entry {
-            let what = (gone, m.links()[0]);
+            let event = match gone {
+                true => NameEvent::Removed,
+                false => NameEvent::Set,
+            };
+            let what = (event, m.links()[0]);
             if !gone {
                 self.held.old.set(entry.clone());
             }
@@ -427,6 +431,10 @@ impl Moving<'_, '_> {
             true => bucket.find(m.new.hash, m.new.name),
             false => None,
         };
+        let event = match m.target {
+            Some(_) => NameEvent::Set,
+            None => NameEvent::Added,
+        };
         let entry = Dentry {
             hash: m.new.hash,
             ino: m.source.ino,
@@ -437,7 +445,7 @@ impl Moving<'_, '_> {
             m.new.dir.ino,
             &mut bucket.stamp,
             entry.clone(),
-            (false, m.links()[1]),
+            (event, m.links()[1]),
             self.time,
         );
         bucket.set(entry);

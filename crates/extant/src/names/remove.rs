@@ -11,7 +11,7 @@ use crate::names::Names;
 use crate::types::credentials::{Credentials, EXECUTE, WRITE};
 use ext4_format::inode::flags;
 use extant_formatter::extent_map::Run;
-use extant_formatter::item::{InodeEvent, MiscEvent};
+use extant_formatter::item::{InodeEvent, MiscEvent, NameEvent};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -94,7 +94,8 @@ impl Names {
             seen,
             #[inline(always)]
             |c| {
-                c.log_name(parent.ino, &mut bucket.stamp, entry, (true, 0), time);
+                let what = (NameEvent::Removed, 0);
+                c.log_name(parent.ino, &mut bucket.stamp, entry, what, time);
                 let gone = Change {
                     names: -1,
                     links: 0,
@@ -221,7 +222,8 @@ impl Names {
                 .max(inside.core_stamp.load(Ordering::Relaxed))
                 .max(inside.last_stamp());
             let fate = tx.commit(seen, |c| {
-                c.log_name(parent.ino, &mut bucket.stamp, entry, (true, -1), time);
+                let what = (NameEvent::Removed, -1);
+                c.log_name(parent.ino, &mut bucket.stamp, entry, what, time);
                 let gone = Change {
                     names: -1,
                     links: -1,

@@ -298,6 +298,7 @@ fn net_names<'o>(ops: &'o [Op], hasher: &DirHasher) -> Vec<NetName<'o>> {
             name,
             ftype,
             change,
+            is_new: false,
         }
     };
     let mut names: Vec<_> = ops.iter().map(net).collect();
