@@ -8,11 +8,12 @@
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, IoSlice, Seek, SeekFrom};
+use std::num::NonZeroU64;
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use rustix::fs::OFlags;
+use rustix::fs::{Advice, OFlags};
 use rustix::io::Errno;
 
 use crate::{BlockDevice, check_range, kernel, refuse_read_only, total_len, write_zeroes};
@@ -259,6 +260,11 @@ impl BlockDevice for FileDevice {
         self.file
             .read_exact_at(buf, offset)
             .map_err(|e| at_path(&self.path, e))
+    }
+
+    fn will_read(&self, offset: u64, len: u64) {
+        // Advice: a file that cannot take it is read all the same.
+        let _ = rustix::fs::fadvise(&self.file, offset, NonZeroU64::new(len), Advice::WillNeed);
     }
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()> {

@@ -87,6 +87,11 @@ pub trait BlockDevice: Send + Sync {
     /// Fills `buf` from `offset`. A range beyond the end is `UnexpectedEof`.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()>;
 
+    /// The range will be read soon: a device that can begins to read it, and returns at once. No error comes of it.
+    fn will_read(&self, offset: u64, len: u64) {
+        let _ = (offset, len);
+    }
+
     /// Writes all of `buf` at `offset`. A range beyond the end is `UnexpectedEof`; a device
     /// opened for reading answers `ReadOnlyFilesystem`.
     fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()>;
@@ -162,6 +167,7 @@ macro_rules! forward {
             fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
                 (**self).read_at(offset, buf)
             }
+            fn will_read(&self, offset: u64, len: u64) { (**self).will_read(offset, len) }
             fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
                 (**self).write_at(offset, buf)
             }

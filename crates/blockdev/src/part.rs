@@ -63,6 +63,12 @@ impl<D: BlockDevice> BlockDevice for PartDevice<D> {
         self.inner.read_at(at, buf)
     }
 
+    fn will_read(&self, offset: u64, len: u64) {
+        if let Ok(at) = self.place(offset, len, "read") {
+            self.inner.will_read(at, len);
+        }
+    }
+
     fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
         let at = self.place(offset, buf.len() as u64, "write")?;
         self.inner.write_at(at, buf)

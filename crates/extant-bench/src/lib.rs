@@ -16,6 +16,7 @@ mod host_memory;
 pub mod lackey;
 pub mod latency;
 pub mod mdtest;
+pub mod metadata;
 pub mod mount;
 mod names;
 pub mod predict;

@@ -1,6 +1,7 @@
 //! Directories: their blocks in the order of the device, and the names in them.
 
 use crate::Check;
+use crate::ahead::{self, Ahead};
 use crate::groups::is_directory;
 use crate::index::{self, BlockUse, Index};
 use crate::inode::{Subject, rule_of};
@@ -16,6 +17,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Blocks of a directory that are read at once.
 const PIECE: u32 = 64;
+/// A slow device is told of so many runs of blocks before they are read.
+const AHEAD: usize = 64;
 
 /// A directory.
 #[derive(Debug)]
@@ -183,6 +186,14 @@ impl Directories {
         work: impl Fn(&mut S, &Directory, u32, BlockNr, &[u8]) + Sync,
     ) -> Vec<S> {
         let volume = &check.volume;
+        let ahead = Ahead::new(AHEAD, |i| {
+            self.runs
+                .get(i)
+                .map(|DirectoryRun { run, .. }| ahead::Piece {
+                    first: run.physical,
+                    blocks: run.len,
+                })
+        });
         let states = work::each(
             check.threads,
             self.runs.len(),
@@ -194,6 +205,7 @@ impl Directories {
                 let Some(directory) = self.get(InodeNr(directory)) else {
                     return;
                 };
+                ahead.tell(volume, i);
                 buf.resize(run.len as usize * volume.block_size(), 0);
                 let whole = volume.read(run.physical, buf).is_ok();
                 let blocks = buf.chunks_exact_mut(volume.block_size());
@@ -253,8 +265,17 @@ fn indexes(check: &Check<'_>, directories: &Directories) -> Vec<(InodeNr, Index)
         .iter()
         .filter(|d| d.has(flags::INDEX) && !d.has(flags::INLINE_DATA))
         .collect();
+    // An index begins with the first block; the others are read later.
+    let ahead = Ahead::new(AHEAD, |i| {
+        let runs = directories.runs_of(indexed.get(i)?);
+        runs.first().map(|DirectoryRun { run, .. }| ahead::Piece {
+            first: run.physical,
+            blocks: run.len.min(PIECE),
+        })
+    });
     let found = work::each(check.threads, indexed.len(), Vec::new, |found, i| {
         if let Some(directory) = indexed.get(i) {
+            ahead.tell(&check.volume, i);
             let runs = directories.runs_of(directory);
             found.push((directory.ino, index::read(check, directory, runs)));
         }

@@ -1,6 +1,7 @@
 //! Inode tables, read in the order of the device, and the inodes in them.
 
 use crate::Check;
+use crate::ahead::{self, Ahead};
 use crate::directory::{Builder, Directories};
 use crate::inode_table::InodeKind;
 use crate::mapping::{Mapped, Walker};
@@ -12,6 +13,8 @@ use ext4_format::{BlockNr, FileType, FormatError, GroupNr, InodeNr};
 
 /// Bytes of inode tables read at once.
 const PIECE: usize = 512 << 10;
+/// A slow device is told of so many pieces before they are read.
+const AHEAD: usize = 16;
 
 /// Blocks of one group's inode table.
 struct Piece {
@@ -26,12 +29,20 @@ pub(crate) fn check_tables(check: &Check<'_>) -> Directories {
     let pieces = pieces(check);
     let inodes = pieces.iter().map(|piece| u64::from(piece.inodes));
     check.steps.begin(1, inodes.sum());
+    let per_block = check.volume.geo.inodes_per_block();
+    let ahead = Ahead::new(AHEAD, |i| {
+        pieces.get(i).map(|piece: &Piece| ahead::Piece {
+            first: piece.start,
+            blocks: piece.inodes.div_ceil(per_block),
+        })
+    });
     let builders = work::each(
         check.threads,
         pieces.len(),
         || (Vec::new(), Builder::default()),
         |(buf, builder), i| {
             if let Some(piece) = pieces.get(i) {
+                ahead.tell(&check.volume, i);
                 check_piece(check, piece, buf, builder);
                 check.steps.add(piece.inodes.into());
             }

@@ -9,7 +9,8 @@ use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE}
 use ext4_format::{BlockNr, InodeNr, checksum};
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 /// A block that the journal would write home.
 #[derive(Clone, Copy, Debug)]
@@ -27,7 +28,12 @@ pub(crate) struct Volume<'d> {
     /// The newest block of the journal for each block of the volume.
     logged: BTreeMap<BlockNr, Logged>,
     bytes_read: AtomicU64,
+    /// A read took long.
+    slow: AtomicBool,
 }
+
+/// A read that takes no longer than this says nothing about the device.
+const SHORT: Duration = Duration::from_micros(64);
 
 impl<'d> Volume<'d> {
     /// Reads the superblock. A superblock that is damaged is a finding if the volume can be read all the same.
@@ -56,6 +62,7 @@ impl<'d> Volume<'d> {
             geo,
             logged: BTreeMap::new(),
             bytes_read: AtomicU64::new(0),
+            slow: AtomicBool::new(false),
         })
     }
 
@@ -97,8 +104,13 @@ impl<'d> Volume<'d> {
 
     /// Reads whole blocks from `first` on.
     pub(crate) fn read(&self, first: BlockNr, buf: &mut [u8]) -> io::Result<()> {
+        let begin = Instant::now();
         self.device
             .read_at(first.offset(self.geo.block_size), buf)?;
+        let took = begin.elapsed();
+        if took > SHORT && took.as_nanos() > buf.len() as u128 {
+            self.slow.store(true, Ordering::Relaxed);
+        }
         self.bytes_read
             .fetch_add(buf.len() as u64, Ordering::Relaxed);
         if self.logged.is_empty() {
@@ -118,6 +130,18 @@ impl<'d> Volume<'d> {
             }
         }
         Ok(())
+    }
+
+    /// A read took longer than a nanosecond for each byte: the device does not have all in memory.
+    pub(crate) fn is_slow(&self) -> bool {
+        self.slow.load(Ordering::Relaxed)
+    }
+
+    /// Whole blocks will be read soon.
+    pub(crate) fn will_read(&self, first: BlockNr, blocks: u32) {
+        let size = self.geo.block_size;
+        self.device
+            .will_read(first.offset(size), u64::from(blocks) * u64::from(size));
     }
 
     /// Reads whole blocks, or has them be zeros and says so.

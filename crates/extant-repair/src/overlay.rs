@@ -102,6 +102,10 @@ impl BlockDevice for MemOverlay<'_> {
         Ok(())
     }
 
+    fn will_read(&self, offset: u64, len: u64) {
+        self.base.will_read(offset, len);
+    }
+
     fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
         self.check(offset, buf.len())?;
         let mut grains = self.grains.write();

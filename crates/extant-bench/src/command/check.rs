@@ -3,21 +3,27 @@
 use crate::interrupt;
 use crate::output;
 use crate::progress::Progress;
-use crate::scratch;
+use crate::scratch_in;
 use anyhow::{Result, ensure};
 use extant_bench::child;
-use extant_bench::stats::{Elapsed, median};
+use extant_bench::metadata;
+use extant_bench::stats::{Elapsed, Stopwatch, median};
 use extant_bench::tree::Shape;
 use serde::Serialize;
 use std::io::Write;
-use std::path::Path;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Check an image of empty files, with as many threads as CPUs and with one, and with e2fsck
 ///
-/// The image lies in memory. Programs take turns, round by round; medians of all rounds but a first one are shown.
+/// The image lies in memory. Programs take turns, round by round; medians of all rounds but a first one are shown. With --cold
+/// the system forgets the image before each run, and a last row reads the image's metadata once in order, and does nothing with it.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Example:\n  extant-bench check --dirs 1000 --files 1000 --size 16G")]
+#[command(
+    after_help = "Examples:\n  extant-bench check --dirs 1000 --files 1000 --size 16G\n  \
+                  extant-bench check --dirs 1 --files 1000000 --cold --dir /var/tmp"
+)]
 pub struct CheckArgs {
     /// Directories
     #[arg(long, default_value_t = 1000)]
@@ -25,9 +31,18 @@ pub struct CheckArgs {
     /// Files in each of them
     #[arg(long, default_value_t = 1000)]
     files: usize,
+    /// Bytes of each file
+    #[arg(long, value_name = "SIZE", default_value = "0", value_parser = extant_terminal::numbers::size)]
+    file_size: u64,
     /// The image's size
     #[arg(long, default_value = "16G")]
     size: String,
+    /// The directory that the image is made in
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    /// Nothing of the image is in memory when a run begins
+    #[arg(long, requires = "dir")]
+    cold: bool,
     /// Rounds
     #[arg(long, default_value_t = 5)]
     iterations: usize,
@@ -47,22 +62,44 @@ struct Report {
     peak: u64,
 }
 
-/// A command line that checks the image, and its rounds.
+/// What a round does with the image.
+enum Work {
+    /// A command line that the image's name ends.
+    Run(Vec<String>),
+    /// These runs are read.
+    Read(Vec<Range<u64>>),
+}
+
+/// A way to look at the image, and its rounds.
 struct Checker {
-    line: Vec<String>,
+    work: Work,
     rounds: Vec<(Elapsed, u64)>,
 }
 
 impl Checker {
     fn of(line: &[&str]) -> Self {
         let line = line.iter().map(ToString::to_string).collect();
+        Self::doing(Work::Run(line))
+    }
+
+    fn doing(work: Work) -> Self {
         let rounds = Vec::new();
-        Self { line, rounds }
+        Self { work, rounds }
     }
 
     fn round(&mut self, image: &Path) -> Result<()> {
-        let ran = child::run(Command::new(&self.line[0]).args(&self.line[1..]).arg(image))?;
-        self.rounds.push((ran.elapsed, ran.peak));
+        let round = match &self.work {
+            Work::Run(line) => {
+                let ran = child::run(Command::new(&line[0]).args(&line[1..]).arg(image))?;
+                (ran.elapsed, ran.peak)
+            }
+            Work::Read(runs) => {
+                let watch = Stopwatch::start();
+                metadata::read(image, runs)?;
+                (watch.elapsed(), 0)
+            }
+        };
+        self.rounds.push(round);
         Ok(())
     }
 
@@ -90,24 +127,41 @@ pub fn run(args: &CheckArgs) -> Result<()> {
     );
     let extant = crate::extant()?;
     let extant = extant.to_string_lossy();
-    let work = scratch()?;
+    let work = scratch_in(args.dir.as_deref())?;
     let image = work.path().join("image");
     make(args, &extant, work.path(), &image)?;
-    let mut all = [
+    let mut all = vec![
         Checker::of(&[&extant, "check"]),
         Checker::of(&[&extant, "check", "--threads", "1"]),
         Checker::of(&["e2fsck", "-fn"]),
     ];
+    if args.cold {
+        all.push(Checker::doing(Work::Read(metadata::runs(&image)?)));
+    }
     let progress = Progress::up_to("runs", (all.len() * (args.iterations + 1)) as u64);
     for _ in 0..=args.iterations {
         for checker in &mut all {
             interrupt::check()?;
+            if args.cold {
+                metadata::forget(&image)?;
+            }
             checker.round(&image)?;
             progress.add(1);
         }
     }
     progress.done();
-    let [many, one, e2fsck] = all;
+    let reports = reports(&all);
+    if args.json {
+        output::json(&reports)
+    } else {
+        table(&reports)
+    }
+}
+
+fn reports(all: &[Checker]) -> Vec<Report> {
+    let [many, one, e2fsck, floor @ ..] = all else {
+        return Vec::new();
+    };
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let mut reports = vec![
         many.report("extant check", cpus),
@@ -118,11 +172,14 @@ pub fn run(args: &CheckArgs) -> Result<()> {
         reports.push(one.report("extant check", 1));
         reports.push(e2fsck.report("e2fsck", 1));
     }
-    if args.json {
-        output::json(&reports)
-    } else {
-        table(&reports)
+    for floor in floor {
+        let name = "metadata read in order";
+        reports.push(floor.report(name, cpus));
+        if cpus > 1 {
+            reports.push(floor.report(name, 1));
+        }
     }
+    reports
 }
 
 /// The image, of a tree that is gone afterwards.
@@ -132,7 +189,7 @@ fn make(args: &CheckArgs, extant: &str, work: &Path, image: &Path) -> Result<()>
     let shape = Shape {
         dirs: args.dirs,
         files: args.files,
-        size: 0,
+        size: args.file_size,
     };
     shape.make(&tree, interrupt::check)?;
     let mut mkfs = Command::new(extant);
@@ -145,13 +202,13 @@ fn table(reports: &[Report]) -> Result<()> {
     let mut out = output::stdout();
     writeln!(
         out,
-        "{:16} {:>7} {:>9} {:>9} {:>9}",
+        "{:24} {:>7} {:>9} {:>9} {:>9}",
         "program", "threads", "seconds", "CPU", "peak"
     )?;
     for r in reports {
         writeln!(
             out,
-            "{:16} {:>7} {:>9.3} {:>9.3} {:>6.0} MB",
+            "{:24} {:>7} {:>9.3} {:>9.3} {:>6.0} MB",
             r.target,
             r.tasks,
             r.seconds,

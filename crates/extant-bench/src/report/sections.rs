@@ -441,6 +441,24 @@ impl Gather<'_> {
         );
         let about = "An image of empty files is checked, in memory.";
         self.add("check", about, SectionKind::Check, check);
+        let one = self.sized(
+            "check --dirs 1 --files 1000000",
+            "check --dirs 1 --files 1000 --size 1G --iterations 2",
+        );
+        let about = "The same of one directory.";
+        self.add("check, one directory", about, SectionKind::Check, one);
+        let large = self.sized(
+            "check --dirs 20 --files 100 --file-size 2M --size 6G",
+            "check --dirs 2 --files 10 --file-size 2M --size 1G --iterations 2",
+        );
+        let about = "An image of large files.";
+        self.add("check, large files", about, SectionKind::Check, large);
+        let cold = self.sized(
+            "check --cold --dir /var/tmp",
+            "check --cold --dir /var/tmp --dirs 30 --files 30 --size 1G --iterations 2",
+        );
+        let about = "An image of empty files on a disk, of which the system holds nothing; and its metadata read once in order.";
+        self.add("check, on a disk", about, SectionKind::Check, cold);
     }
 }
 

@@ -1,0 +1,126 @@
+//! What a check asks of a device that does not have all in memory.
+
+use blockdev::{BlockDevice, MemDevice};
+use extant::mkfs::{self, MkfsOptions};
+use extant::{Volume, VolumeOptions};
+use extant_check::{CheckOptions, check};
+use std::io;
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// A call of the device.
+#[derive(Clone, Debug)]
+enum Call {
+    Read(Range<u64>),
+    Told(Range<u64>),
+}
+
+/// Each read takes long; calls are noted.
+struct Disk {
+    inner: Arc<MemDevice>,
+    takes: Duration,
+    calls: Mutex<Vec<Call>>,
+}
+
+impl BlockDevice for Disk {
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        let range = offset..offset + buf.len() as u64;
+        self.calls.lock().unwrap().push(Call::Read(range));
+        std::thread::sleep(self.takes);
+        self.inner.read_at(offset, buf)
+    }
+
+    fn will_read(&self, offset: u64, len: u64) {
+        let range = offset..offset + len;
+        self.calls.lock().unwrap().push(Call::Told(range));
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
+        self.inner.write_at(offset, buf)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.inner.flush()
+    }
+
+    fn read_only(&self) -> bool {
+        true
+    }
+}
+
+/// Forty directories, some with an index.
+fn image() -> Arc<MemDevice> {
+    let device = Arc::new(MemDevice::new(256 << 20));
+    let options = MkfsOptions {
+        block_size: Some(1024),
+        ..MkfsOptions::default()
+    };
+    mkfs::format(&*device, &options).unwrap();
+    let volume: Volume = VolumeOptions::new().open_device(device.clone()).unwrap();
+    for d in 0..40 {
+        let dir = volume.create_dir(format!("/d{d}")).unwrap();
+        (0..300).for_each(|n| drop(dir.create_new_file(format!("file.{n}")).unwrap()));
+    }
+    volume.close().unwrap();
+    device
+}
+
+fn calls(takes: Duration) -> Vec<Call> {
+    let disk = Disk {
+        inner: image(),
+        takes,
+        calls: Mutex::default(),
+    };
+    let options = CheckOptions {
+        threads: 1,
+        ..CheckOptions::default()
+    };
+    assert!(check(&disk, &options).unwrap().is_clean());
+    disk.calls.into_inner().unwrap()
+}
+
+#[test]
+fn a_slow_device_is_told_before_most_of_it_is_read() {
+    let calls = calls(Duration::from_millis(2));
+    let (mut told, mut read, mut read_as_told) = (Vec::new(), 0, 0);
+    for call in calls {
+        match call {
+            Call::Told(range) => told.push(range),
+            Call::Read(range) => {
+                let len = range.end - range.start;
+                read += len;
+                let known = |t: &Range<u64>| t.start <= range.start && range.end <= t.end;
+                read_as_told += if told.iter().any(known) { len } else { 0 };
+            }
+        }
+    }
+    assert!(read_as_told * 10 > read * 8, "{read_as_told} of {read}");
+    let bytes: u64 = told.iter().map(|t| t.end - t.start).sum();
+    assert!(bytes < 2 * read, "told of {bytes} to read {read}");
+}
+
+/// What is read twice are the first blocks of directories, for their indexes.
+#[test]
+fn metadata_is_read_once() {
+    let calls = calls(Duration::ZERO);
+    let mut ranges: Vec<_> = calls
+        .into_iter()
+        .filter_map(|call| match call {
+            Call::Read(range) => Some(range),
+            Call::Told(_) => None,
+        })
+        .collect();
+    let read: u64 = ranges.iter().map(|r| r.end - r.start).sum();
+    ranges.sort_by_key(|r| r.start);
+    let (mut distinct, mut end) = (0, 0);
+    for range in ranges {
+        distinct += range.end.max(end) - range.start.max(end);
+        end = end.max(range.end);
+    }
+    assert!(read < distinct + distinct / 10, "{read} for {distinct}");
+}
