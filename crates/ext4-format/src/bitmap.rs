@@ -87,7 +87,12 @@ fn for_bytes(map: &mut [u8], start: u32, len: u32, f: impl Fn(&mut u8, u8) -> u3
 pub fn count_zeros(map: &[u8], bits: u32) -> u32 {
     let bits = (bits as usize).min(map.len() * 8);
     let (whole, rest) = map.split_at(bits / 8);
-    let zeros: u32 = whole.iter().map(|b| b.count_zeros()).sum();
+    let (words, bytes) = whole.as_chunks::<8>();
+    let zeros: u32 = words
+        .iter()
+        .map(|word| u64::from_ne_bytes(*word).count_zeros())
+        .chain(bytes.iter().map(|byte| byte.count_zeros()))
+        .sum();
     let tail = rest
         .first()
         .map_or(0, |b| (!b & ((1u16 << (bits % 8)) - 1) as u8).count_ones());

@@ -57,11 +57,14 @@ impl GroupBits {
     pub(crate) fn write(&self, group: u32, map: &mut [u8]) {
         map.fill(0);
         let words = self.groups.get(group as usize).and_then(OnceLock::get);
-        for (bytes, word) in map.chunks_mut(8).zip(words.into_iter().flatten()) {
-            let word = word.load(Ordering::Relaxed).to_le_bytes();
-            for (to, from) in bytes.iter_mut().zip(word) {
-                *to = from;
-            }
+        // A bitmap of blocks of 1 KiB and more holds whole words.
+        for (bytes, word) in map
+            .as_chunks_mut::<8>()
+            .0
+            .iter_mut()
+            .zip(words.into_iter().flatten())
+        {
+            *bytes = word.load(Ordering::Relaxed).to_le_bytes();
         }
     }
 }

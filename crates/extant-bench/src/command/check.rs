@@ -5,6 +5,9 @@ use crate::output;
 use crate::progress::Progress;
 use crate::scratch_in;
 use anyhow::{Result, ensure};
+use blockdev::FileDevice;
+use extant::mkfs::MkfsOptions;
+use extant::{Fallocate, Volume};
 use extant_bench::child;
 use extant_bench::metadata;
 use extant_bench::stats::{Elapsed, Stopwatch, median};
@@ -31,7 +34,7 @@ pub struct CheckArgs {
     /// Files in each of them
     #[arg(long, default_value_t = 1000)]
     files: usize,
-    /// Bytes of each file
+    /// Bytes of each file, which are set aside and not written
     #[arg(long, value_name = "SIZE", default_value = "0", value_parser = extant_terminal::numbers::size)]
     file_size: u64,
     /// The image's size
@@ -49,6 +52,9 @@ pub struct CheckArgs {
     /// As JSON
     #[arg(long)]
     json: bool,
+    /// Only make the image of large files, here
+    #[arg(long, hide = true, value_name = "IMAGE")]
+    make: Option<PathBuf>,
 }
 
 /// One program, beside the others of so many threads.
@@ -125,11 +131,17 @@ pub fn run(args: &CheckArgs) -> Result<()> {
         args.files > 0 && args.dirs > 0,
         "files and directories begin at 1"
     );
+    if let Some(image) = &args.make {
+        return make_large(args, image);
+    }
     let extant = crate::extant()?;
     let extant = extant.to_string_lossy();
     let work = scratch_in(args.dir.as_deref())?;
     let image = work.path().join("image");
-    make(args, &extant, work.path(), &image)?;
+    match args.file_size {
+        0 => make(args, &extant, work.path(), &image)?,
+        _ => have_made(args, &image)?,
+    }
     let mut all = vec![
         Checker::of(&[&extant, "check"]),
         Checker::of(&[&extant, "check", "--threads", "1"]),
@@ -182,6 +194,40 @@ fn reports(all: &[Checker]) -> Vec<Report> {
     reports
 }
 
+/// Has another process make the image: the memory that this one once held would count as the programs'.
+fn have_made(args: &CheckArgs, image: &Path) -> Result<()> {
+    let shape = [args.dirs, args.files].map(|n| n.to_string());
+    let (size, file_size) = (&args.size, args.file_size.to_string());
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["check", "--dirs", &shape[0], "--files", &shape[1]]);
+    command.args(["--size", size, "--file-size", &file_size, "--make"]);
+    child::run(command.arg(image))?;
+    Ok(())
+}
+
+/// Files whose blocks are set aside and never written: for a check they are as large as others.
+fn make_large(args: &CheckArgs, image: &Path) -> Result<()> {
+    let size = extant_terminal::numbers::size(&args.size)?;
+    let device = FileDevice::create(image, size)?;
+    let options = MkfsOptions {
+        size: Some(size),
+        zeroed_device: true,
+        ..MkfsOptions::default()
+    };
+    extant::mkfs::format(&device, &options)?;
+    drop(device);
+    let volume = Volume::open(image)?;
+    for d in 0..args.dirs {
+        let dir = volume.create_dir(format!("d{d}"))?;
+        for n in 0..args.files {
+            let file = dir.create_new_file(format!("file.{n}"))?;
+            file.fallocate(Fallocate::Allocate { keep_size: false }, 0, args.file_size)?;
+        }
+        interrupt::check()?;
+    }
+    Ok(volume.close()?)
+}
+
 /// The image, of a tree that is gone afterwards.
 fn make(args: &CheckArgs, extant: &str, work: &Path, image: &Path) -> Result<()> {
     let tree = work.join("tree");
@@ -189,7 +235,7 @@ fn make(args: &CheckArgs, extant: &str, work: &Path, image: &Path) -> Result<()>
     let shape = Shape {
         dirs: args.dirs,
         files: args.files,
-        size: args.file_size,
+        size: 0,
     };
     shape.make(&tree, interrupt::check)?;
     let mut mkfs = Command::new(extant);

@@ -448,10 +448,10 @@ impl Gather<'_> {
         let about = "The same of one directory.";
         self.add("check, one directory", about, SectionKind::Check, one);
         let large = self.sized(
-            "check --dirs 20 --files 100 --file-size 2M --size 6G",
-            "check --dirs 2 --files 10 --file-size 2M --size 1G --iterations 2",
+            "check --dirs 100 --files 100 --file-size 100M --size 1100G",
+            "check --dirs 2 --files 10 --file-size 100M --size 4G --iterations 2",
         );
-        let about = "An image of large files.";
+        let about = "An image of large files, whose blocks are set aside.";
         self.add("check, large files", about, SectionKind::Check, large);
         let cold = self.sized(
             "check --cold --dir /var/tmp",
