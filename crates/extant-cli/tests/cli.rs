@@ -23,6 +23,8 @@ mod copies;
 mod cpio;
 #[path = "cli/damage.rs"]
 mod damage;
+#[path = "cli/debugfs_scripts.rs"]
+mod debugfs_scripts;
 #[path = "cli/deep.rs"]
 mod deep;
 #[path = "cli/diff.rs"]

@@ -465,7 +465,10 @@ fn debugfs_refuses_what_it_cannot_write() {
     std::fs::copy(&s.image, place.image("d.img")).unwrap();
     let before = std::fs::read(place.image("d.img")).unwrap();
     for (request, line) in [
-        ("mkdir a\nclri <12>", "clri: no request that changes"),
+        (
+            "mkdir a\nclri <12>",
+            "clri: no such request; there are write, mkdir",
+        ),
         ("mkdir", "mkdir: wrong number of words"),
         (
             "sif /etc/motd mode 0755",
