@@ -33,6 +33,8 @@ mod diff;
 mod disks;
 #[path = "cli/doctor.rs"]
 mod doctor;
+#[path = "cli/e2fsck_steps.rs"]
+mod e2fsck_steps;
 #[path = "cli/failures.rs"]
 mod failures;
 #[path = "cli/folding.rs"]
