@@ -29,6 +29,7 @@ mod place;
 mod service;
 mod serving;
 mod show;
+mod steps;
 mod store;
 mod streams;
 mod survey;

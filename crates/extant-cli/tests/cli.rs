@@ -23,6 +23,8 @@ mod copies;
 mod cpio;
 #[path = "cli/damage.rs"]
 mod damage;
+#[path = "cli/debugfs_scripts.rs"]
+mod debugfs_scripts;
 #[path = "cli/deep.rs"]
 mod deep;
 #[path = "cli/diff.rs"]
@@ -31,6 +33,8 @@ mod diff;
 mod disks;
 #[path = "cli/doctor.rs"]
 mod doctor;
+#[path = "cli/e2fsck_steps.rs"]
+mod e2fsck_steps;
 #[path = "cli/failures.rs"]
 mod failures;
 #[path = "cli/folding.rs"]

@@ -16,7 +16,8 @@ use std::collections::BTreeMap;
 /// The most symbolic links on the way to a member.
 const MAX_LINKS: u32 = 40;
 
-/// Flags that a new file system takes over: those that ask nothing of its features and say nothing of how it stores a file.
+/// Flags that a new file system takes over: those that say nothing of how it stores a file. What asks for a feature that it has not is
+/// taken away later.
 const KEPT_FLAGS: u32 = flags::SECRM
     | flags::UNRM
     | flags::COMPR
@@ -29,7 +30,16 @@ const KEPT_FLAGS: u32 = flags::SECRM
     | flags::NOTAIL
     | flags::DIRSYNC
     | flags::TOPDIR
-    | flags::PROJINHERIT;
+    | flags::PROJINHERIT
+    | flags::CASEFOLD;
+
+/// The flags of a member that the new file system takes over. Names that are encrypted have no case, and are not decrypted here.
+const fn kept_flags(member: u32) -> u32 {
+    match member & flags::ENCRYPT {
+        0 => member & KEPT_FLAGS,
+        _ => member & KEPT_FLAGS & !flags::CASEFOLD,
+    }
+}
 
 /// A name in a directory.
 #[derive(Clone, Copy)]
@@ -430,7 +440,7 @@ impl Layers {
             atime: member.atime,
             mtime: member.mtime,
             ctime: member.ctime,
-            flags: flags::of_type(ftype, member.flags & KEPT_FLAGS),
+            flags: flags::of_type(ftype, kept_flags(member.flags)),
             project: member.project,
             body,
         };

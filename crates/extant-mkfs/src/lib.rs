@@ -17,6 +17,7 @@
 //! | `other` | trees that something else reads, as the source |
 //! | `sources`, `layers`, `white_out`, `amend` | several sources, each over those before it |
 //! | `adopt` | attributes on their way from a source into the tree |
+//! | `folding` | directories that fold case |
 //! | `size` | how large the volume must be |
 //! | `space`, `numbers`, `plan`, `xattrs` | where everything goes |
 //! | `data` | copying file data |
@@ -47,6 +48,7 @@ mod directory;
 mod error;
 mod files;
 mod fixed;
+mod folding;
 mod gather;
 mod inspect;
 mod layers;
@@ -92,6 +94,7 @@ use blockdev::BlockDevice;
 use data::{Content, NoContent};
 use ext4_format::FileType;
 use ext4_format::features::Features;
+use ext4_format::fold::Comparison;
 use ext4_format::geometry::Geometry;
 use ext4_format::hash::DirHasher;
 use ext4_format::timestamp::Timestamp;
@@ -221,10 +224,13 @@ fn apply_root(draft: &mut Draft, options: &MkfsOptions) {
 }
 
 /// Adds `lost+found` to a root that has nothing of that name.
-fn add_lost_found(draft: &mut Draft, time: Timestamp) {
+fn add_lost_found(draft: &mut Draft, comparison: Comparison, time: Timestamp) {
     let name: &[u8] = b"lost+found";
-    if draft.dirs[0].names.iter().any(|(n, _)| &**n == name) {
-        return; // every draft has the root's names
+    // Every draft has the root and its names.
+    let compared = comparison.within(draft.inodes[ROOT as usize].flags);
+    let mut names = draft.dirs[0].names.iter();
+    if names.any(|(n, _)| compared.same(n, name)) {
+        return;
     }
     let (inode, dir) = (draft.inodes.len() as u32, draft.dirs.len() as u32);
     draft.inodes.push(Inode::directory(0o700, time, dir));
@@ -244,7 +250,9 @@ fn plan_draft(
 ) -> Result<Prepared> {
     monitor.phase(Phase::Plan, 0);
     monitor.check()?;
-    add_lost_found(&mut draft, Timestamp::new(time, 0));
+    let comparison = folding::comparison(&options)?;
+    folding::drop_flags(&mut draft, comparison, &monitor);
+    add_lost_found(&mut draft, comparison, Timestamp::new(time, 0));
     let hasher = if options.feature_set()?.has_dir_index() {
         let seed = options.hash_seed.unwrap_or_default();
         let words = seed.as_chunks::<4>().0;
@@ -256,7 +264,8 @@ fn plan_draft(
     } else {
         None
     };
-    let tree = draft.freeze(hasher.as_ref())?;
+    let tree = draft.freeze(hasher, comparison)?;
+    folding::check(&tree, comparison)?;
     let sizer = Sizer {
         options: &options,
         time,

@@ -7,6 +7,7 @@
 
 use super::error::{MkfsError, Result, show};
 use ext4_format::FileType;
+use ext4_format::fold::Comparison;
 use ext4_format::hash::DirHasher;
 use ext4_format::timestamp::Timestamp;
 use ext4_format::xattr::XattrSet;
@@ -197,8 +198,8 @@ impl Draft {
         }
     }
 
-    /// Orders names, counts links, finds parents.
-    pub fn freeze(self, hasher: Option<&DirHasher>) -> Result<Tree> {
+    /// Orders names, counts links, finds parents. Directories that fold case have the order of folded names, by `comparison`.
+    pub fn freeze(self, hasher: Option<DirHasher>, comparison: Comparison) -> Result<Tree> {
         let Self {
             mut inodes,
             dirs: drafts,
@@ -215,10 +216,18 @@ impl Draft {
             inode.links = 0;
         }
         for draft in drafts {
+            let folding = inodes.get(draft.inode as usize).map_or(0, |i| i.flags);
+            let hasher = hasher.map(|h| h.comparing(comparison.within(folding)));
             let mut names: Vec<_> = draft
                 .names
                 .into_iter()
-                .map(|(name, inode)| (hasher.map_or((0, 0), |h| h.hash(&name)), name, inode))
+                .map(|(name, inode)| {
+                    (
+                        hasher.as_ref().map_or((0, 0), |h| h.hash(&name)),
+                        name,
+                        inode,
+                    )
+                })
                 .collect();
             names.sort_unstable();
             let first = tree.names.len() as u32;

@@ -20,7 +20,7 @@ mod write;
 
 pub use blockdev;
 pub use changes::Changes;
-pub use extant_check::Report;
+pub use extant_check::{CheckStep, Report};
 pub use overlay::MemOverlay;
 pub use session::Mend;
 pub use undo::Undo;
@@ -131,6 +131,28 @@ pub fn plan<'d>(
     now: u32,
     decide: &'d mut dyn FnMut(&Mend) -> bool,
 ) -> Result<Plan, Error> {
+    plan_telling(device, now, decide, &|_| {})
+}
+
+/// [`plan`], which tells how far the check is that comes first; of an image that cannot be checked before its first mends it is the check
+/// after them. The function is called from several threads.
+///
+/// # Errors
+/// The same.
+///
+/// ```no_run
+/// use extant_repair::blockdev::{Access, FileDevice};
+/// let image = FileDevice::open("disk.img", Access::ReadWrite)?;
+/// let tell = |step: extant_repair::CheckStep| eprintln!("{}: {} of {}", step.pass_name(), step.done, step.total);
+/// let plan = extant_repair::plan_telling(&image, 1_700_000_000, &mut |mend| mend.is_safe(), &tell)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn plan_telling<'d>(
+    device: &'d dyn BlockDevice,
+    now: u32,
+    decide: &'d mut dyn FnMut(&Mend) -> bool,
+    tell: &(dyn Fn(CheckStep) + Sync),
+) -> Result<Plan, Error> {
     let options = CheckOptions::default();
     let overlay = MemOverlay::new(device);
     let mut decisions = Decisions {
@@ -143,7 +165,9 @@ pub fn plan<'d>(
         replay: false,
         ..options.clone()
     };
-    let before = extant_check::check(&overlay, &as_it_is).unwrap_or_default();
+    let first = extant_check::check_telling(&overlay, &as_it_is, tell);
+    let mut is_told = first.is_ok();
+    let before = first.unwrap_or_default();
     let mut report = before.clone();
     let mut whole_tables = BTreeSet::new();
     for _ in 0..ROUNDS {
@@ -152,7 +176,13 @@ pub fn plan<'d>(
         }
         let made = decisions.done.len();
         round(&overlay, &mut decisions, &mut whole_tables, now)?;
-        report = extant_check::check(&overlay, &as_it_is)?;
+        let tell_once = |step| {
+            if !is_told {
+                tell(step);
+            }
+        };
+        report = extant_check::check_telling(&overlay, &as_it_is, &tell_once)?;
+        is_told = true;
         let resting = decisions.done.len() == made;
         if resting || (report.findings.is_empty() && before.inodes > 0) {
             break;

@@ -17,9 +17,17 @@ pub struct Request {
     words: Vec<Vec<u8>>,
 }
 
-/// Requests with their other names, the words that they need, the most that they take, and how they are used.
+/// A request with its other names, the words that it needs, the most that it takes, and how it is used.
+type Known = (
+    &'static str,
+    &'static [&'static str],
+    usize,
+    usize,
+    &'static str,
+);
+
 #[rustfmt::skip]
-const REQUESTS: &[(&str, &[&str], usize, usize, &str)] = &[
+const REQUESTS: &[Known] = &[
     ("superblock", &["show_super_stats", "stats"], 0, 0, ""),
     ("groups", &[], 0, 0, ""),
     ("stat", &["show_inode_info"], 1, 1, "INODE"),
@@ -41,6 +49,14 @@ const REQUESTS: &[(&str, &[&str], usize, usize, &str)] = &[
 
 /// No bound on the words.
 const MANY: usize = usize::MAX;
+
+/// The request that a word names.
+fn known(word: &[u8]) -> Option<&'static Known> {
+    let is_asked = |name: &str| name.as_bytes() == word;
+    REQUESTS
+        .iter()
+        .find(|(name, others, ..)| is_asked(name) || others.iter().any(|n| is_asked(n)))
+}
 
 impl Request {
     /// The request that a line says, by its [words](Self::words_of).
@@ -83,11 +99,7 @@ impl Request {
         let Some(asked) = words.next() else {
             return wrong(format!("no request; there are {}", Self::names()));
         };
-        let is_asked = |name: &str| name.as_bytes() == asked;
-        let known = REQUESTS
-            .iter()
-            .find(|(name, others, ..)| is_asked(name) || others.iter().any(|n| is_asked(n)));
-        let Some((name, _, least, most, usage)) = known else {
+        let Some((name, _, least, most, usage)) = known(&asked) else {
             let names = Self::names();
             let asked = asked.escape_ascii();
             return wrong(format!("no request \"{asked}\"; there are {names}"));
@@ -105,6 +117,16 @@ impl Request {
             return wrong(format!("usage: {name} {usage}"));
         }
         Ok(Self { name, words })
+    }
+
+    /// Whether a request has this name, whatever words are behind it.
+    ///
+    /// ```
+    /// use extant_check::inspect::Request;
+    /// assert!(Request::is_name(b"ex") && !Request::is_name(b"mkdir"));
+    /// ```
+    pub fn is_name(word: &[u8]) -> bool {
+        known(word).is_some()
     }
 
     /// The names of all requests.

@@ -6,24 +6,17 @@ use crate::mounted::Mounted;
 use crate::online;
 use crate::output;
 use crate::paced::PacedDevice;
-use crate::progress::Progress;
 use crate::show::{count, show};
+use crate::steps::ShownSteps;
 use crate::store;
 use anyhow::{Context, Result};
 use blockdev::{Access, BlockDevice};
-use extant_check::{CheckOptions, CheckStep, Finding, Report, Severity};
+use extant_check::{CheckOptions, Finding, Report, Severity};
 use extant_terminal::numbers::size;
-use lockmeter::{Mutex, lock_class};
 use serde::Serialize;
-use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
-
-lock_class!(
-    /// What is shown of a check.
-    Steps = "steps of a check"
-);
 
 /// The image has faults.
 const FAULTS: u8 = 4;
@@ -163,47 +156,6 @@ fn check(args: &Args, image: &Path) -> Result<Report> {
         print(args, &name, &report)?;
     }
     Ok(report)
-}
-
-/// How far the check is, for people and programs.
-struct ShownSteps<'n> {
-    name: &'n str,
-    fd: Option<File>,
-    /// The pass, its line, and what the line and the program were told of it last.
-    pass: Mutex<(u8, Option<Progress>, u64), Steps>,
-}
-
-impl<'n> ShownSteps<'n> {
-    fn new(name: &'n str, fd: Option<u32>) -> Result<Self> {
-        let open = |fd: u32| {
-            let path = format!("/proc/self/fd/{fd}");
-            let file = OpenOptions::new().append(true).open(path);
-            file.with_context(|| format!("--progress-fd {fd}"))
-        };
-        Ok(Self {
-            name,
-            fd: fd.map(open).transpose()?,
-            pass: Mutex::new((0, None, 0)),
-        })
-    }
-
-    fn tell(&self, step: CheckStep) {
-        let mut pass = self.pass.lock();
-        if pass.0 != step.pass {
-            let what = format!("{}: {}", self.name, step.pass_name());
-            *pass = (step.pass, Some(Progress::up_to(&what, step.total)), 0);
-        } else if step.done < pass.2 + (step.total / 200).max(1) && step.done < step.total {
-            return;
-        }
-        if let Some(line) = &pass.1 {
-            line.add(step.done.saturating_sub(pass.2));
-        }
-        pass.2 = pass.2.max(step.done);
-        if let Some(mut fd) = self.fd.as_ref() {
-            // Who does not read it does without.
-            let _ = writeln!(fd, "{} {} {} {}", step.pass, pass.2, step.total, self.name);
-        }
-    }
 }
 
 /// The image as it lies there, or as it is now if it is mounted.

@@ -2,7 +2,7 @@
 
 mod prompt;
 
-use crate::address::Rooted;
+use crate::address::{Rooted, join};
 use crate::images;
 use crate::output;
 use crate::show::show;
@@ -165,6 +165,44 @@ fn requests(args: &Args) -> Result<Vec<Request>> {
         }
     }
     Ok(requests)
+}
+
+/// Requests whose first word is an inode.
+const ABOUT_INODES: &[&str] = &[
+    "stat",
+    "dump-inode",
+    "imap",
+    "blocks",
+    "extents",
+    "bmap",
+    "dirents",
+    "htree",
+    "xattrs",
+];
+
+/// A path from the root, of one that begins at a directory; an inode's number as it is.
+pub(crate) fn path_from(dir: &[u8], word: &[u8]) -> Vec<u8> {
+    match word.first() {
+        Some(b'/' | b'<') => word.to_vec(),
+        _ => join(dir, word),
+    }
+}
+
+/// The words of a request whose paths begin at a directory, with paths from the root.
+pub(crate) fn words_from(
+    mut words: Vec<Vec<u8>>,
+    dir: &[u8],
+) -> Result<Vec<Vec<u8>>, InspectError> {
+    let named = Request::new(words.clone())?;
+    if ABOUT_INODES.contains(&named.name()) {
+        let mut paths = words.iter_mut().skip(1);
+        match paths.find(|word| !word.starts_with(b"-")) {
+            Some(path) => *path = path_from(dir, path),
+            // A listing without a directory is of the one that paths begin at.
+            None => words.push(dir.to_vec()),
+        }
+    }
+    Ok(words)
 }
 
 /// Answers in tables and lines.

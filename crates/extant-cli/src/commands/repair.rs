@@ -7,6 +7,7 @@ use crate::images;
 use crate::output;
 use crate::progress::Progress;
 use crate::show::{count, show};
+use crate::steps::ShownSteps;
 use crate::store;
 use anyhow::{Context, Result, bail};
 use blockdev::{Access, BlockDevice};
@@ -57,6 +58,10 @@ pub struct Args {
     /// Then make directories anew, as extant defrag --dirs does; not if faults are left
     #[arg(short = 'D', long, conflicts_with_all = ["dry_run", "undo", "json"])]
     dirs: bool,
+    /// Write how far the check is that comes first to this descriptor, a line "pass done total image" each time, as e2fsck -C does; the
+    /// last line comes when all is written
+    #[arg(long, value_name = "FD")]
+    progress_fd: Option<u32>,
     /// As JSON
     #[arg(long)]
     json: bool,
@@ -102,6 +107,13 @@ impl From<&Mend> for Mended {
             lost: mend.loses.clone(),
             safe: mend.is_safe(),
         }
+    }
+}
+
+impl Args {
+    /// Whether each mend is a question.
+    const fn asks(&self) -> bool {
+        !(self.dry_run || self.safe || self.yes)
     }
 }
 
@@ -184,7 +196,8 @@ pub(super) fn taken_back(
 fn repair(args: &Args, image: &Path) -> Result<u8> {
     let name = image.display().to_string();
     let (device, beside) = ready(image, args.undo.as_deref(), args.dry_run)?;
-    let (plan, failed) = planned(args, &name, &device)?;
+    let steps = ShownSteps::of_repair(&name, args.progress_fd, args.asks())?;
+    let (plan, failed) = planned(args, &name, &device, &steps)?;
     if let Some(error) = failed {
         return Err(error);
     }
@@ -193,6 +206,7 @@ fn repair(args: &Args, image: &Path) -> Result<u8> {
         let done = plan.write(&device, args.undo.as_deref(), beside.as_deref());
         done.with_context(|| name.clone())?;
     }
+    steps.end();
     let left = if args.dry_run {
         !plan.before.is_clean() || !plan.is_empty()
     } else {
@@ -207,10 +221,11 @@ fn planned(
     args: &Args,
     name: &str,
     device: &dyn BlockDevice,
+    steps: &ShownSteps<'_>,
 ) -> Result<(Plan, Option<anyhow::Error>)> {
     let now = u32::try_from(clock::stamp()?.max(0)).unwrap_or(u32::MAX);
     let mut failed = None;
-    let asks = !(args.dry_run || args.safe || args.yes);
+    let asks = args.asks();
     let progress = (!asks).then(|| Progress::wait(&format!("{name}: making the plan")));
     let plan = {
         let mut decide = |mend: &Mend| {
@@ -223,7 +238,7 @@ fn planned(
                 false
             })
         };
-        extant_repair::plan(device, now, &mut decide)
+        extant_repair::plan_telling(device, now, &mut decide, &|step| steps.tell(step))
     };
     if let Some(progress) = progress {
         progress.done();

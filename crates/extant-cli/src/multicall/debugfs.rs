@@ -1,8 +1,10 @@
-//! `debugfs`: requests about files and directories by `extant cat`, `cp` and `ls`, structures by `extant inspect`. With `-w` an image
-//! is changed by the requests of [`debugfs_write`].
+//! `debugfs`: requests about files and directories by `extant cat`, `cp` and `ls`, structures by `extant inspect`. With `-w` the
+//! requests of [`debugfs_write`] change an image, and those that ask are between them.
 
 use super::{Answer, Answered, Refusal, version};
 use super::{debugfs_write, getopt};
+use crate::commands::inspect;
+use extant_check::inspect::Request;
 use std::ffi::{OsStr, OsString};
 use std::io::{IsTerminal, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -37,10 +39,11 @@ pub(super) fn answer(name: &'static str, args: Vec<OsString>) -> Answered {
     if writes && let Some(done) = changed(image, &given)? {
         return Ok(done);
     }
-    if let [request] = &requests[..]
-        && let Some(words) = of_files(image, request).map_err(refuse)?
-    {
-        return Ok(Answer::Words(words));
+    if let [request] = &requests[..] {
+        let request = Request::words_of(request.as_bytes());
+        if let Some(words) = of_files(image, &request, b"/").map_err(refuse)? {
+            return Ok(Answer::Words(words));
+        }
     }
     words.push(image.clone());
     for request in requests {
@@ -49,7 +52,7 @@ pub(super) fn answer(name: &'static str, args: Vec<OsString>) -> Answered {
     Ok(Answer::Words(words))
 }
 
-/// Does the requests of `-R` and `-f`, or of standard input, if they change the image. `None`: they only ask.
+/// Does the requests of `-R` and `-f`, or of standard input. `None`: those of `-R` and `-f` only ask, as without `-w`.
 fn changed(image: &OsStr, options: &[(char, OsString)]) -> Result<Option<Answer>, Refusal> {
     let of = |letter: char| options.iter().filter(move |(l, _)| *l == letter);
     if let Some((letter, _)) = of('c').chain(of('n')).next() {
@@ -72,31 +75,44 @@ fn changed(image: &OsStr, options: &[(char, OsString)]) -> Result<Option<Answer>
         read.map_err(|error| refuse(format!("standard input: {error}")))?;
         add(&text);
     }
-    let asked = debugfs_write::requests(&lines).map_err(refuse)?;
-    match asked {
-        Some(asked) => debugfs_write::run(image, &asked, of('f').next().is_some()).map(Some),
-        None if asks_here => Err(refuse("-w: no request that changes the image")),
-        None => Ok(None),
+    let asked = debugfs_write::requests(image, &lines).map_err(refuse)?;
+    if !asks_here && asked.iter().all(debugfs_write::Asked::only_asks) {
+        return Ok(None);
     }
+    debugfs_write::run(image, &asked, of('f').next().is_some()).map(Some)
 }
 
-/// The command for a request about the content of files.
-fn of_files(image: &OsStr, request: &OsStr) -> Result<Option<Vec<OsString>>, String> {
-    let words: Vec<&[u8]> = request
-        .as_bytes()
-        .split(u8::is_ascii_whitespace)
-        .filter(|word| !word.is_empty())
-        .collect();
+/// The command for a request that leaves the image as it is, and whose paths begin at a directory. `None`: there is no such request.
+pub(super) fn asking(
+    image: &OsStr,
+    request: &[Vec<u8>],
+    dir: &[u8],
+) -> Result<Option<Vec<OsString>>, String> {
+    if let Some(words) = of_files(image, request, dir)? {
+        return Ok(Some(words));
+    }
+    if !request.first().is_some_and(|name| Request::is_name(name)) {
+        return Ok(None);
+    }
+    let words = inspect::words_from(request.to_vec(), dir).map_err(|error| error.to_string())?;
+    let words = words.into_iter().map(OsString::from_vec);
+    let command = ["inspect".into(), image.to_owned()].into_iter();
+    Ok(Some(command.chain(words).collect()))
+}
+
+/// The command for a request about the content of files; paths begin at a directory.
+fn of_files(
+    image: &OsStr,
+    request: &[Vec<u8>],
+    dir: &[u8],
+) -> Result<Option<Vec<OsString>>, String> {
+    let words: Vec<&[u8]> = request.iter().map(Vec::as_slice).collect();
     let Some((name, args)) = words.split_first() else {
         return Ok(None);
     };
     let at = |path: &[u8]| {
-        let root: &[u8] = if path.starts_with(b"/") || path.starts_with(b"<") {
-            b""
-        } else {
-            b"/"
-        };
-        OsString::from_vec([image.as_bytes(), b":", root, path].concat())
+        let path = inspect::path_from(dir, path);
+        OsString::from_vec([image.as_bytes(), b":", &path].concat())
     };
     let host = |path: &[u8]| OsString::from_vec(path.to_vec());
     let (options, paths): (Vec<&[u8]>, Vec<&[u8]>) =
@@ -116,7 +132,7 @@ fn of_files(image: &OsStr, request: &OsStr) -> Result<Option<Vec<OsString>>, Str
             words.extend(from.chain([host(to)]));
             words
         }
-        (b"ls", []) => vec!["ls".into(), "-la".into(), at(b"/")],
+        (b"ls", []) => vec!["ls".into(), "-la".into(), at(dir)],
         (b"ls", [path]) => vec!["ls".into(), "-la".into(), at(path)],
         (b"cat" | b"dump" | b"rdump" | b"ls", _) => {
             return Err(format!(
@@ -141,6 +157,29 @@ mod tests {
             Ok(Answer::Done(code)) => code.to_string(),
             Err(Refusal(line, _)) => line,
         }
+    }
+
+    #[test]
+    fn paths_of_requests_that_ask_begin_at_a_directory() {
+        let asked = |line: &str| {
+            let words = Request::words_of(line.as_bytes());
+            let command = asking("d.img".as_ref(), &words, b"/etc");
+            command.map(|words| words.map(|words| words.join(OsStr::new(" "))))
+        };
+        for (line, command) in [
+            ("cat motd", "cat d.img:/etc/motd"),
+            ("cat <12>", "cat d.img:<12>"),
+            ("ls -l", "ls -la d.img:/etc"),
+            ("dump -p ../a b", "cp -a d.img:/etc/../a b"),
+            ("stat motd", "inspect d.img stat /etc/motd"),
+            ("ex /motd", "inspect d.img ex /motd"),
+            ("bmap motd 0", "inspect d.img bmap /etc/motd 0"),
+            ("icheck 12", "inspect d.img icheck 12"),
+        ] {
+            assert_eq!(asked(line), Ok(Some(command.into())), "{line}");
+        }
+        assert_eq!(asked("clri <12>"), Ok(None));
+        assert_eq!(asked("stat"), Err("usage: stat INODE".into()));
     }
 
     #[test]
@@ -170,6 +209,7 @@ mod tests {
             said(&["-w", "-R", "stat <12>", "d.img"]),
             "inspect d.img -R stat <12>"
         );
+        assert_eq!(said(&["-R", "cat \"a b\"", "d.img"]), "cat d.img:/a b");
         assert!(said(&["-cw", "-R", "rm x", "d.img"]).starts_with("-c goes not"));
         assert_eq!(said(&["d.img"]), "inspect d.img");
     }

@@ -1,21 +1,25 @@
 //! The requests by which `debugfs -w` changes an image, as operations of a volume; values of the superblock as `extant tune` sets them.
 //! All names of requests are known before the first one is done. One that fails is told, the others are still done, and the exit code
 //! is 1.
+//!
+//! Requests are done in their order. The volume is open for writing while one request after the other changes it, and closed before one
+//! that only asks: that one reads the image from the device, as without `-w`, and sees all changes before it.
 
+use super::debugfs::asking;
+use super::debugfs_fields::{set_field, super_options, text};
 use super::{Answer, Answered, Refusal};
-use crate::address::{Address, join, os};
+use crate::address::{Address, bytes, join, os};
 use crate::attr_flags::number;
-use crate::commands::{tune, tune_values as values};
+use crate::clock;
+use crate::commands::inspect::path_from;
+use crate::commands::tune;
+use crate::images::{self, Images};
 use crate::place::ImagePlace;
-use crate::{clock, images};
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use ext4_format::inode::flags::{EXTENTS, USER_MODIFIABLE};
 use ext4_format::inode::makedev;
-use ext4_format::superblock::{ERRORS_CONTINUE, ERRORS_PANIC};
 use extant::{FileType, SetAttributes, Timestamp, Volume};
 use extant_check::inspect::Request;
 use extant_terminal::output;
-use extant_tune::TuneOptions;
 use std::ffi::OsStr;
 use std::io::{Read, Write};
 use std::path::Path;
@@ -38,50 +42,68 @@ const REQUESTS: &[(&[&str], usize, usize)] = &[
     (&["quit", "q"], 0, 0),
 ];
 
-/// Requests that leave the image as it is, and mean something beside others.
-const HARMLESS: &[&str] = &[
-    "change_working_directory",
-    "print_working_directory",
-    "quit",
-];
-
-/// A request, by its first name.
+/// A request.
 pub(super) struct Asked {
-    name: &'static str,
-    words: Vec<Vec<u8>>,
+    what: What,
     line: Vec<u8>,
 }
 
-/// The requests of lines; `None` if none of them changes anything.
-pub(super) fn requests(lines: &[Vec<u8>]) -> Result<Option<Vec<Asked>>, String> {
-    let mut unknown = None;
+enum What {
+    /// A request of [`REQUESTS`] by its first name, and the words behind it.
+    Own(&'static str, Vec<Vec<u8>>),
+    /// A request that only asks, with all its words.
+    Asks(Vec<Vec<u8>>),
+}
+
+impl Asked {
+    /// Whether it is answered as it is without `-w`.
+    pub(super) const fn only_asks(&self) -> bool {
+        matches!(self.what, What::Asks(_))
+    }
+
+    /// Whether it is done on an open volume, which has to be open for writing only if it changes the volume.
+    fn on_volume(&self) -> Option<bool> {
+        match self.what {
+            What::Own("set_super_value" | "quit", _) | What::Asks(_) => None,
+            What::Own("change_working_directory" | "print_working_directory", _) => Some(false),
+            What::Own(..) => Some(true),
+        }
+    }
+}
+
+/// The requests of lines.
+pub(super) fn requests(image: &OsStr, lines: &[Vec<u8>]) -> Result<Vec<Asked>, String> {
     let mut asked = Vec::new();
     for line in lines {
-        let mut words = Request::words_of(line);
-        if words.first().is_none_or(|word| word.starts_with(b"#")) {
-            continue;
-        }
-        let word = crate::show::show(&words.remove(0));
-        let known = REQUESTS.iter().find(|(names, ..)| names.contains(&&*word));
-        let Some((names, least, most)) = known else {
-            unknown.get_or_insert(word);
+        let words = Request::words_of(line);
+        let Some((name, behind)) = words.split_first() else {
             continue;
         };
-        if !(*least..=*most).contains(&words.len()) {
-            return Err(format!("{word}: wrong number of words"));
+        if name.starts_with(b"#") {
+            continue;
         }
-        // A name of the table, which is never empty.
-        let name = names.first().copied().unwrap_or_default();
+        let word = crate::show::show(name);
+        let known = REQUESTS.iter().find(|(names, ..)| names.contains(&&*word));
+        let what = match known {
+            Some((names, least, most)) => {
+                if !(*least..=*most).contains(&behind.len()) {
+                    return Err(format!("{word}: wrong number of words"));
+                }
+                // A name of the table, which is never empty.
+                What::Own(names.first().copied().unwrap_or_default(), behind.to_vec())
+            }
+            None if asking(image, &words, b"/")?.is_some() => What::Asks(words),
+            None => {
+                return Err(format!(
+                    "{word}: no such request; there are write, mkdir, rm, rmdir, symlink, ln, mknod, sif, ssv, ea_set, ea_rm, cd, pwd, cat, dump, rdump, ls, {}",
+                    Request::names()
+                ));
+            }
+        };
         let line = line.clone();
-        asked.push(Asked { name, words, line });
+        asked.push(Asked { what, line });
     }
-    match (asked.iter().any(|a| !HARMLESS.contains(&a.name)), unknown) {
-        (false, _) => Ok(None),
-        (true, None) => Ok(Some(asked)),
-        (true, Some(word)) => Err(format!(
-            "{word}: no request that changes an image; -w has write, mkdir, rm, rmdir, symlink, ln, mknod, sif, ssv, ea_set, ea_rm and cd"
-        )),
-    }
+    Ok(asked)
 }
 
 /// Does the requests. Those of a file are written out before, and go on behind `quit`, as with debugfs.
@@ -94,27 +116,23 @@ pub(super) fn run(image: &OsStr, asked: &[Asked], of_file: bool) -> Answered {
     };
     let mut rest = asked;
     while let Some((first, behind)) = rest.split_first() {
-        if first.name == "quit" && !of_file {
-            break;
-        }
-        if first.name == "set_super_value" {
-            session.done(first, |session| session.super_value(&first.words));
-            rest = behind;
-            continue;
-        }
-        let ends = |a: &Asked| a.name == "set_super_value" || a.name == "quit" && !of_file;
-        let count = rest.iter().take_while(|a| !ends(a)).count();
-        let (now, later) = rest.split_at(count);
-        let opened = images::change(session.image, |volume| {
-            for one in now {
-                session.done(one, |session| session.of_files(volume, one));
+        rest = behind;
+        match &first.what {
+            What::Own("quit", _) if !of_file => break,
+            What::Own("quit", _) => session.done(first, |_| Ok(())),
+            What::Own("set_super_value", words) => {
+                session.done(first, |session| session.super_value(words));
             }
-            Ok(())
-        });
-        if let Err(error) = opened {
-            return Err(Refusal(output::one_line(&error), 1));
+            What::Asks(words) => session.answer(first, words),
+            What::Own(..) => {
+                let on_volume = |a: &&Asked| a.on_volume().is_some();
+                let more = behind.iter().take_while(on_volume).count();
+                let (now, later) = behind.split_at(more);
+                let opened = session.on_volume(first, now);
+                opened.map_err(|error| Refusal(output::one_line(&error), 1))?;
+                rest = later;
+            }
         }
-        rest = later;
     }
     Ok(Answer::Done(u8::from(session.failed)))
 }
@@ -129,14 +147,49 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
+    /// Does requests on a volume that is opened for them, for writing if one of them changes it.
+    fn on_volume(&mut self, first: &Asked, more: &[Asked]) -> Result<()> {
+        let image = self.image;
+        let all = || std::iter::once(first).chain(more);
+        let mut work = |volume: &Volume| {
+            for one in all() {
+                if let What::Own(name, words) = &one.what {
+                    self.done(one, |session| session.of_files(volume, name, words));
+                }
+            }
+            Ok(())
+        };
+        match all().any(|one| one.on_volume() == Some(true)) {
+            true => images::change(image, work),
+            false => Images::with(false, |images| work(&images.get(image)?)),
+        }
+    }
+
+    /// Answers a request that only asks, in the words in which it is answered without `-w`.
+    fn answer(&mut self, one: &Asked, words: &[Vec<u8>]) {
+        self.echo(one);
+        let command = asking(self.image.as_os_str(), words, &self.at);
+        // All requests were known at the beginning.
+        let command = command.map(Option::unwrap_or_default);
+        let answered = command.map_err(|line| anyhow!(line)).and_then(super::run);
+        if let Err(error) = answered {
+            self.failed = true;
+            // The exit code is that of the session.
+            let _ = output::report(&error);
+        }
+    }
+
+    /// Writes the line of a request out, if it is of a file.
+    fn echo(&self, one: &Asked) {
+        if self.echo {
+            let line = crate::show::show(one.line.trim_ascii());
+            say(&format!("debugfs: {line}"));
+        }
+    }
+
     /// Does a request, and tells why it failed.
     fn done(&mut self, one: &Asked, work: impl FnOnce(&mut Self) -> Result<()>) {
-        if self.echo {
-            say(&format!(
-                "debugfs: {}",
-                crate::show::show(one.line.trim_ascii())
-            ));
-        }
+        self.echo(one);
         if let Err(error) = work(self) {
             self.failed = true;
             let word = Request::words_of(&one.line).into_iter().next();
@@ -146,10 +199,7 @@ impl Session<'_> {
     }
 
     fn path(&self, word: &[u8]) -> Vec<u8> {
-        match word.first() {
-            Some(b'/' | b'<') => word.to_vec(),
-            _ => join(&self.at, word),
-        }
+        path_from(&self.at, word)
     }
 
     fn place(&self, volume: &Volume, word: &[u8]) -> Result<ImagePlace> {
@@ -157,10 +207,10 @@ impl Session<'_> {
         ImagePlace::of(volume, &address)
     }
 
-    fn of_files(&mut self, volume: &Volume, one: &Asked) -> Result<()> {
-        let words: Vec<&[u8]> = one.words.iter().map(Vec::as_slice).collect();
+    fn of_files(&mut self, volume: &Volume, name: &str, words: &[Vec<u8>]) -> Result<()> {
+        let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
         let of = |word: &[u8]| self.path(word);
-        match (one.name, &words[..]) {
+        match (name, &words[..]) {
             ("write", [from, to]) => {
                 write(volume, os(from), &of(to)).with_context(|| crate::show::show(from))
             }
@@ -206,17 +256,10 @@ impl Session<'_> {
                 Ok(())
             }
             ("change_working_directory", [path]) => {
-                let path = of(path);
-                let is_dir = volume.metadata(os(&path)).map(|m| m.is_dir());
-                ensure!(
-                    is_dir.with_context(|| crate::show::show(&path))?,
-                    "{}: not a directory",
-                    crate::show::show(&path)
-                );
-                self.at = path;
+                let real = real_dir(volume, &of(path));
+                self.at = real.with_context(|| crate::show::show(path))?;
                 Ok(())
             }
-            ("quit", []) => Ok(()),
             ("print_working_directory", []) => {
                 let ino = volume.metadata(os(&self.at))?.ino();
                 let path = crate::show::show(&self.at);
@@ -253,8 +296,44 @@ impl Session<'_> {
     }
 }
 
-fn text(word: &[u8]) -> Result<&str> {
-    std::str::from_utf8(word).map_err(|_| anyhow!("{}: not text", crate::show::show(word)))
+/// Links that are followed on the way to a directory, as with Linux.
+const LINKS: usize = 40;
+
+/// The path of a directory without links, `.` and `..`: requests about structures follow no links.
+fn real_dir(volume: &Volume, path: &[u8]) -> Result<Vec<u8>> {
+    let names = |path: &[u8]| -> Vec<Vec<u8>> {
+        let names = path.split(|&byte| byte == b'/').rev();
+        names.map(<[u8]>::to_vec).collect()
+    };
+    let mut before: Vec<Vec<u8>> = vec![b"/".to_vec()];
+    let (mut left, mut links) = (names(path), 0);
+    while let Some(name) = left.pop() {
+        let at = before.last().map_or(&b"/"[..], |dir| dir);
+        match name.as_slice() {
+            b"" | b"." => continue,
+            b".." => {
+                // The root is above itself.
+                before.truncate(before.len().saturating_sub(1).max(1));
+                continue;
+            }
+            _ => {}
+        }
+        let here = join(at, &name);
+        match volume.symlink_metadata(os(&here))?.file_type() {
+            FileType::Directory => before.push(here),
+            FileType::Symlink if links < LINKS => {
+                links += 1;
+                let target = bytes(volume.read_link(os(&here))?);
+                if target.starts_with(b"/") {
+                    before.truncate(1);
+                }
+                left.extend(names(&target));
+            }
+            FileType::Symlink => bail!("too many symbolic links"),
+            _ => bail!("not a directory"),
+        }
+    }
+    Ok(before.pop().unwrap_or_default())
 }
 
 /// A line on standard output; that nobody reads it is no fault of the request.
@@ -339,89 +418,4 @@ fn node(volume: &Volume, path: &[u8], kind: &[&[u8]]) -> Result<()> {
     made.with_context(|| crate::show::show(path))?;
     born(volume, path, 0)?;
     allocated(volume, path)
-}
-
-/// Sets a field of an inode. The time of its last change stays, unless it is the field.
-fn set_field(place: &ImagePlace, field: &str, value: &str) -> Result<()> {
-    let old = place.attributes(false)?;
-    let word = || number(value).map_err(|e| anyhow!(e));
-    let time = || -> Result<Timestamp> { Ok(Timestamp::new(values::time(value)?, 0)) };
-    let mut set = SetAttributes {
-        ctime: Some(old.ctime()),
-        ..Default::default()
-    };
-    match field {
-        "mode" => {
-            let mode = word()?;
-            ensure!(
-                mode & !0o7777 == old.mode() & 0o170_000,
-                "{value}: another type of file; this one has {:#o}",
-                old.mode()
-            );
-            set.mode = Some((mode & 0o7777) as u16);
-        }
-        "uid" => set.uid = Some(word()?),
-        "gid" => set.gid = Some(word()?),
-        "atime" => set.atime = Some(time()?.into()),
-        "mtime" => set.mtime = Some(time()?.into()),
-        "ctime" => set.ctime = Some(time()?),
-        "flags" => {
-            let new = word()?;
-            ensure!(
-                (old.flags() ^ new) & !(USER_MODIFIABLE & !EXTENTS) == 0,
-                "{value}: flags that say how an inode is stored stay as they are, {:#x}",
-                old.flags()
-            );
-            set.flags = Some(new);
-        }
-        "projid" | "project" => set.project = Some(word()?),
-        "generation" => set.generation = Some(word()?),
-        _ => bail!(
-            "{field}: only mode, uid, gid, atime, mtime, ctime, flags, projid and generation can be set"
-        ),
-    }
-    Ok(place.set_attributes(&set, false)?)
-}
-
-/// A value of the superblock as a change that `extant tune` makes.
-fn super_options(field: &str, value: &[u8]) -> Result<TuneOptions> {
-    let mut options = TuneOptions::default();
-    let said = text(value)?;
-    let word = || number(said).map_err(|e| anyhow!(e));
-    let short = || -> Result<u16> {
-        let bad = || anyhow!("{said}: no number of 16 bits");
-        u16::try_from(word()?).map_err(|_| bad())
-    };
-    let mut extended = |name: &str| values::extended(&format!("{name}={said}"), &mut options);
-    match field {
-        "raid_stride" => extended("stride")?,
-        "raid_stripe_width" => extended("stripe_width")?,
-        "def_hash_version" => extended("hash_alg")?,
-        "hash_seed" => extended("hash_seed")?,
-        "mmp_update_interval" => extended("mmp_update_interval")?,
-        "volume_name" => options.label = Some(value.to_vec()),
-        "uuid" => options.uuid = Some(values::uuid(said)?),
-        "last_mounted" => options.last_mounted = Some(value.to_vec()),
-        "mount_opts" => options.mount_text = Some(value.to_vec()),
-        "mnt_count" => options.mounts = Some(short()?),
-        "max_mnt_count" => {
-            let signed = said.parse().or_else(|_| short().map(u16::cast_signed));
-            options.max_mounts = Some(signed?);
-        }
-        "checkinterval" => options.check_interval = Some(word()?),
-        "lastcheck" => options.last_checked = Some(values::time(said)?),
-        "errors" => {
-            let errors = short()?;
-            ensure!(
-                (ERRORS_CONTINUE..=ERRORS_PANIC).contains(&errors),
-                "{said}: 1, 2 or 3"
-            );
-            options.errors = Some(errors);
-        }
-        "r_blocks_count" => options.reserved_blocks = Some(word()?.into()),
-        "def_resuid" => options.reserved_uid = Some(short()?),
-        "def_resgid" => options.reserved_gid = Some(short()?),
-        _ => bail!("{field} cannot be set; extant tune changes features and other properties"),
-    }
-    Ok(options)
 }

@@ -77,10 +77,7 @@ pub(super) fn answer(name: &'static str, args: Vec<OsString>) -> Answered {
         Mode::Yes => vec!["repair".into(), "-y".into()],
         Mode::Ask => vec!["repair".into()],
     };
-    // A repair checks more than once, so that it has no such count.
-    if mode == Mode::No
-        && let Some(fd) = progress_fd
-    {
+    if let Some(fd) = progress_fd {
         words.extend(["--progress-fd".into(), fd.to_string().into()]);
     }
     if let Some(undo) = undo {

@@ -4,6 +4,7 @@
 
 mod config;
 mod debugfs;
+mod debugfs_fields;
 mod debugfs_write;
 mod e2fsck;
 mod e4defrag;
@@ -15,6 +16,8 @@ mod mke2fs;
 mod resize2fs;
 mod tune2fs;
 
+use crate::args::Cli;
+use clap::FromArgMatches;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::exit;
@@ -105,6 +108,15 @@ pub fn args() -> impl Iterator<Item = OsString> {
         },
     };
     all.into_iter()
+}
+
+/// Runs a command of this program as a part of an answer, by a command line as that of [`Answer::Words`].
+fn run(words: Vec<OsString>) -> anyhow::Result<()> {
+    let words: Vec<OsString> = std::iter::once("extant".into()).chain(words).collect();
+    let parsed = crate::help::command().try_get_matches_from(&words);
+    let parsed = parsed.and_then(|found| Cli::from_arg_matches(&found));
+    let args = parsed.map_err(|error| anyhow::anyhow!(crate::usage::line(&error, &words)))?;
+    crate::commands::run(args.command)
 }
 
 /// The version that scripts ask for, on standard error as e2fsprogs says it.

@@ -260,23 +260,6 @@ fn e2fsck_ends_as_fsck_does() {
     }
     clean(&place.image("a.img"));
     clean(&place.image("b.img"));
-    // How far it is, in the lines of e2fsck: pass, part, parts, image.
-    let steps = place.ours("e2fsck -fn -C 3 good.img 3>steps >/dev/null; cat steps");
-    let steps = String::from_utf8(steps.stdout).unwrap();
-    let passes: Vec<(u8, u64, u64)> = steps
-        .lines()
-        .map(|line| {
-            let words: Vec<_> = line.split(' ').collect();
-            assert_eq!(words[3..], ["good.img"], "{line}");
-            let number = |i: usize| words[i].parse().unwrap();
-            (number(0) as u8, number(1), number(2))
-        })
-        .collect();
-    for pass in [1, 2, 3, 5] {
-        let last = passes.iter().rfind(|(p, ..)| *p == pass).unwrap();
-        assert!(last.1 == last.2 && last.2 > 0, "{steps}");
-    }
-    assert!(passes.is_sorted_by_key(|(p, ..)| *p), "{steps}");
     // What is said of a clean image is what e2fsck says.
     let said = |out: Output| String::from_utf8(out.stdout).unwrap();
     assert_eq!(
@@ -465,7 +448,10 @@ fn debugfs_refuses_what_it_cannot_write() {
     std::fs::copy(&s.image, place.image("d.img")).unwrap();
     let before = std::fs::read(place.image("d.img")).unwrap();
     for (request, line) in [
-        ("mkdir a\nclri <12>", "clri: no request that changes"),
+        (
+            "mkdir a\nclri <12>",
+            "clri: no such request; there are write, mkdir",
+        ),
         ("mkdir", "mkdir: wrong number of words"),
         (
             "sif /etc/motd mode 0755",

@@ -77,7 +77,7 @@ pub struct ArchiveMember {
     pub ctime: Timestamp,
     /// Extended attributes, full names; ACLs in the form of system calls.
     pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Flags of ext4 as chattr sets them; others are left out.
+    /// Flags of ext4 as chattr sets them; others are left out, and `F` is kept where the new volume has the feature `casefold`.
     pub flags: u32,
     /// Project of ext4; kept where the new volume has the feature `project`.
     pub project: u32,

@@ -1,8 +1,8 @@
 //! Requests at a prompt, or line by line from standard input: those of `extant inspect`, and those of debugfs that read files or
 //! move among directories.
 
-use super::{Answers, failed};
-use crate::address::{Address, join};
+use super::{Answers, failed, path_from, words_from};
+use crate::address::Address;
 use crate::images::Images;
 use crate::output;
 use crate::patterns::NoMatch;
@@ -29,19 +29,6 @@ const OWN: &[(&str, &str)] = &[
     ("dump PATH FILE", "copy a file to a new one of the host"),
     ("help", "this list"),
     ("quit", "end, as ^D does"),
-];
-
-/// Requests whose first word is an inode.
-const ABOUT_INODES: &[&str] = &[
-    "stat",
-    "dump-inode",
-    "imap",
-    "blocks",
-    "extents",
-    "bmap",
-    "dirents",
-    "htree",
-    "xattrs",
 ];
 
 /// An image that is asked about.
@@ -167,30 +154,16 @@ impl<'a, 'd> Session<'a, 'd> {
     }
 
     fn request(&self, name: &[u8], words: &[Vec<u8>]) -> Result<()> {
-        let mut all = vec![name.to_vec()];
-        all.extend_from_slice(words);
-        let named = Request::new(all.clone())?;
-        if ABOUT_INODES.contains(&named.name()) {
-            let first = all.iter().skip(1).position(|word| !word.starts_with(b"-"));
-            match first.and_then(|i| all.get_mut(i + 1)) {
-                Some(path) => *path = self.path(path),
-                // A listing without a directory is of the one that paths begin at.
-                None => all.push(self.at.borrow().clone()),
-            }
-        }
-        let request = Request::new(all)?;
+        let words = [&[name.to_vec()], words].concat();
+        let request = Request::new(words_from(words, &self.at.borrow())?)?;
         let mut out = output::stdout();
         let answered = self.answers.give(self.inspector, &request, &mut out);
         out.flush()?;
         answered.map_err(|e| failed(self.image, &request, e))
     }
 
-    /// A path from the root, or an inode's number as it is.
     fn path(&self, word: &[u8]) -> Vec<u8> {
-        match word.first() {
-            Some(b'/' | b'<') => word.to_vec(),
-            _ => join(&self.at.borrow(), word),
-        }
+        path_from(&self.at.borrow(), word)
     }
 
     fn change(&self, dir: &[u8]) -> Result<()> {

@@ -1,0 +1,100 @@
+//! Fields of inodes and values of the superblock that `debugfs -w` sets, by their names there.
+
+use crate::attr_flags::number;
+use crate::commands::tune_values as values;
+use crate::place::ImagePlace;
+use anyhow::{Result, anyhow, bail, ensure};
+use ext4_format::inode::flags::{EXTENTS, USER_MODIFIABLE};
+use ext4_format::superblock::{ERRORS_CONTINUE, ERRORS_PANIC};
+use extant::{SetAttributes, Timestamp};
+use extant_tune::TuneOptions;
+
+/// A word that is to be text.
+pub(super) fn text(word: &[u8]) -> Result<&str> {
+    std::str::from_utf8(word).map_err(|_| anyhow!("{}: not text", crate::show::show(word)))
+}
+
+/// Sets a field of an inode. The time of its last change stays, unless it is the field.
+pub(super) fn set_field(place: &ImagePlace, field: &str, value: &str) -> Result<()> {
+    let old = place.attributes(false)?;
+    let word = || number(value).map_err(|e| anyhow!(e));
+    let time = || -> Result<Timestamp> { Ok(Timestamp::new(values::time(value)?, 0)) };
+    let mut set = SetAttributes {
+        ctime: Some(old.ctime()),
+        ..Default::default()
+    };
+    match field {
+        "mode" => {
+            let mode = word()?;
+            ensure!(
+                mode & !0o7777 == old.mode() & 0o170_000,
+                "{value}: another type of file; this one has {:#o}",
+                old.mode()
+            );
+            set.mode = Some((mode & 0o7777) as u16);
+        }
+        "uid" => set.uid = Some(word()?),
+        "gid" => set.gid = Some(word()?),
+        "atime" => set.atime = Some(time()?.into()),
+        "mtime" => set.mtime = Some(time()?.into()),
+        "ctime" => set.ctime = Some(time()?),
+        "flags" => {
+            let new = word()?;
+            ensure!(
+                (old.flags() ^ new) & !(USER_MODIFIABLE & !EXTENTS) == 0,
+                "{value}: flags that say how an inode is stored stay as they are, {:#x}",
+                old.flags()
+            );
+            set.flags = Some(new);
+        }
+        "projid" | "project" => set.project = Some(word()?),
+        "generation" => set.generation = Some(word()?),
+        _ => bail!(
+            "{field}: only mode, uid, gid, atime, mtime, ctime, flags, projid and generation can be set"
+        ),
+    }
+    Ok(place.set_attributes(&set, false)?)
+}
+
+/// A value of the superblock as a change that `extant tune` makes.
+pub(super) fn super_options(field: &str, value: &[u8]) -> Result<TuneOptions> {
+    let mut options = TuneOptions::default();
+    let said = text(value)?;
+    let word = || number(said).map_err(|e| anyhow!(e));
+    let short = || -> Result<u16> {
+        let bad = || anyhow!("{said}: no number of 16 bits");
+        u16::try_from(word()?).map_err(|_| bad())
+    };
+    let mut extended = |name: &str| values::extended(&format!("{name}={said}"), &mut options);
+    match field {
+        "raid_stride" => extended("stride")?,
+        "raid_stripe_width" => extended("stripe_width")?,
+        "def_hash_version" => extended("hash_alg")?,
+        "hash_seed" => extended("hash_seed")?,
+        "mmp_update_interval" => extended("mmp_update_interval")?,
+        "volume_name" => options.label = Some(value.to_vec()),
+        "uuid" => options.uuid = Some(values::uuid(said)?),
+        "last_mounted" => options.last_mounted = Some(value.to_vec()),
+        "mount_opts" => options.mount_text = Some(value.to_vec()),
+        "mnt_count" => options.mounts = Some(short()?),
+        "max_mnt_count" => {
+            let signed = said.parse().or_else(|_| short().map(u16::cast_signed));
+            options.max_mounts = Some(signed?);
+        }
+        "checkinterval" => options.check_interval = Some(word()?),
+        "lastcheck" => options.last_checked = Some(values::time(said)?),
+        "errors" => {
+            let errors = short()?;
+            ensure!(
+                (ERRORS_CONTINUE..=ERRORS_PANIC).contains(&errors),
+                "{said}: 1, 2 or 3"
+            );
+            options.errors = Some(errors);
+        }
+        "r_blocks_count" => options.reserved_blocks = Some(word()?.into()),
+        "def_resuid" => options.reserved_uid = Some(short()?),
+        "def_resgid" => options.reserved_gid = Some(short()?),
+        _ => bail!("{field} cannot be set; extant tune changes features and other properties"),
+    }
+    Ok(options)
+}
