@@ -10,7 +10,7 @@ use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, memfd_create};
 /// What the work between two calls may need; a step of any benchmark needs less.
 const BYTES: u64 = 512 << 20;
 
-/// Touches free memory and gives it back to the kernel, which hands out first what was freed last.
+/// Touches free memory and frees it again: the kernel hands out first what was freed last.
 pub(crate) fn touch() -> Result<()> {
     let memory = memfd_create(c"touched", MemfdFlags::CLOEXEC).context("a file in memory")?;
     let free = free()?;
@@ -29,7 +29,7 @@ fn free() -> Result<u64> {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn what_is_touched_is_given_back() {
+    fn what_is_touched_is_free_again() {
         super::touch().unwrap();
         let before = super::free().unwrap();
         super::touch().unwrap();

@@ -3,6 +3,7 @@
 use crate::bits::GroupBits;
 use crate::report::{FindingPlace, Findings, Rule};
 use ext4_format::BlockNr;
+use ext4_format::features::RoCompat;
 use ext4_format::geometry::Geometry;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,6 +16,8 @@ pub(crate) struct Claims {
     first: u64,
     blocks_count: u64,
     per_group: u64,
+    /// With the feature `shared_blocks`, as images of Android have it, several files may have a block.
+    shared: bool,
     /// Clusters claimed more than once. Beyond as many as the volume has, claims are not looked at any more: the verdict is
     /// clear, and a hostile image could have the same blocks claimed for ever.
     twice: AtomicU64,
@@ -31,6 +34,7 @@ impl Claims {
             first: geo.first_data_block,
             blocks_count: geo.blocks_count,
             per_group: per_group.into(),
+            shared: geo.features.ro_compat.contains(RoCompat::SHARED_BLOCKS),
             twice: AtomicU64::new(0),
         }
     }
@@ -74,7 +78,9 @@ impl Claims {
         let mut fresh = true;
         self.parts(first, end, |group, bit, n| {
             let (hit, twice) = self.bits.set(group, bit, n);
-            let Some(hit) = hit else { return };
+            let Some(hit) = hit.filter(|_| !self.shared) else {
+                return;
+            };
             fresh = false;
             self.twice.fetch_add(twice.into(), Ordering::Relaxed);
             let cluster = u64::from(group) * self.per_group + u64::from(hit);

@@ -8,11 +8,7 @@ use ext4_format::fold::UTF8_12_1;
 use ext4_format::superblock::{RawSuperblock, STATE_ERROR};
 use ext4_format::{BlockNr, GroupNr};
 
-const COMPAT: Compat = Compat::all().difference(
-    Compat::LAZY_BG
-        .union(Compat::EXCLUDE_BITMAP)
-        .union(Compat::IMAGIC_INODES),
-);
+const COMPAT: Compat = Compat::all().difference(Compat::LAZY_BG.union(Compat::EXCLUDE_BITMAP));
 const INCOMPAT: Incompat = Incompat::all().difference(
     Incompat::COMPRESSION
         .union(Incompat::JOURNAL_DEV)
@@ -21,8 +17,7 @@ const INCOMPAT: Incompat = Incompat::all().difference(
 const RO_COMPAT: RoCompat = RoCompat::all().difference(
     RoCompat::BTREE_DIR
         .union(RoCompat::HAS_SNAPSHOT)
-        .union(RoCompat::REPLICA)
-        .union(RoCompat::SHARED_BLOCKS),
+        .union(RoCompat::REPLICA),
 );
 
 /// Fails for features that make other structures than those that are checked here.

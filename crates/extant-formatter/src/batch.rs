@@ -459,7 +459,9 @@ mod tests {
     #[test]
     fn the_first_event_of_a_name_tells_whether_it_is_new() {
         use NameEvent::{Added, Removed, Set};
-        let runs: [(&[NameEvent], Option<(bool, bool)>); 7] = [
+        // What is left of the name: whether it stays, and whether it is new.
+        type Left = Option<(bool, bool)>;
+        let runs: [(&[NameEvent], Left); 7] = [
             (&[Added], Some((true, true))),
             (&[Added, Set], Some((true, true))),
             (&[Added, Removed], None),

@@ -135,7 +135,15 @@ fn read_one(session: &mut Session<'_, '_>, raw: &[u8], group: GroupNr) -> Result
             && (geo.features.has_flex_bg() || (first.0 >= start && first.0 + len <= end))
     };
     if !fits(desc.inode_table, geo.itable_blocks().into()) {
-        let table = find_table(session, group)?.ok_or(Error::Descriptors(group.0))?;
+        let mut table = None;
+        if session.has_csum() {
+            table = find_table(session, group, Evidence::Checksums)?;
+        }
+        if table.is_none() {
+            // All checksums are wrong where that of the volume is, from which they begin.
+            table = find_table(session, group, Evidence::Root)?;
+        }
+        let table = table.ok_or(Error::Descriptors(group.0))?;
         if !session.ask(
             &place,
             format!("its inode table is at block {table}, where its inodes are"),
@@ -154,9 +162,20 @@ fn read_one(session: &mut Session<'_, '_>, raw: &[u8], group: GroupNr) -> Result
     Ok(desc)
 }
 
-/// Where the inodes of a group are, by their checksums, or by the root among them. The journal may hold copies of parts of a
-/// table: the place where most records of a whole table are sound is taken.
-fn find_table(session: &Session<'_, '_>, group: GroupNr) -> Result<Option<BlockNr>, Error> {
+/// What tells the inodes of a group.
+#[derive(Clone, Copy)]
+enum Evidence {
+    Checksums,
+    Root,
+}
+
+/// Where the inodes of a group are. The journal may hold copies of parts of a table: the place where most records of a whole
+/// table are sound is taken.
+fn find_table(
+    session: &Session<'_, '_>,
+    group: GroupNr,
+    evidence: Evidence,
+) -> Result<Option<BlockNr>, Error> {
     let geo = &session.geo;
     let mut best: Option<(i64, BlockNr)> = None;
     for block in (geo.first_data_block..geo.blocks_count).map(BlockNr) {
@@ -165,15 +184,15 @@ fn find_table(session: &Session<'_, '_>, group: GroupNr) -> Result<Option<BlockN
         }
         let bytes = session.read(block)?;
         let mut used = used_records(session, group, 0, &bytes);
-        let found = match session.has_csum() {
-            true => used.any(|(raw, ino)| inode::decode_core(raw, geo, ino).is_ok()),
-            false => used
+        let found = match evidence {
+            Evidence::Checksums => used.any(|(raw, ino)| inode::decode_core(raw, geo, ino).is_ok()),
+            Evidence::Root => used
                 .any(|(raw, ino)| ino == InodeNr::ROOT && is_root(session, raw).unwrap_or(false)),
         };
         if !found {
             continue;
         }
-        let score = score(session, group, block)?;
+        let score = score(session, group, block, evidence)?;
         if best.is_none_or(|(most, _)| score > most) {
             best = Some((score, block));
         }
@@ -197,12 +216,20 @@ fn used_records<'b>(
 }
 
 /// Sound records of a table that would begin at a block, less those that are not.
-fn score(session: &Session<'_, '_>, group: GroupNr, first: BlockNr) -> Result<i64, Error> {
+fn score(
+    session: &Session<'_, '_>,
+    group: GroupNr,
+    first: BlockNr,
+    evidence: Evidence,
+) -> Result<i64, Error> {
     let mut score = 0;
     for nth in 0..session.geo.itable_blocks() {
         let bytes = session.read(BlockNr(first.0 + u64::from(nth)))?;
         for (raw, ino) in used_records(session, group, nth, &bytes) {
-            let core = inode::decode_core(raw, &session.geo, ino);
+            let core = match evidence {
+                Evidence::Checksums => inode::decode_core(raw, &session.geo, ino),
+                Evidence::Root => inode::decode_verified(raw, &session.geo, ino),
+            };
             let sound = core.is_ok_and(|core| core.mode == 0 || core.file_type().is_some());
             score += if sound { 1 } else { -1 };
         }

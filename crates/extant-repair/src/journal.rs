@@ -115,8 +115,18 @@ fn fields(
 /// journal, and if there is none.
 fn named(session: &mut Session<'_, '_>) -> Result<Option<InodeNr>, Error> {
     let has = session.geo.features.has_journal();
-    let outside = session.sb.journal_uuid != [0; 16];
     let ino = InodeNr(session.geo.journal_ino);
+    let text = "it names no journal on another device beside that of an inode";
+    if has
+        && ino.0 != 0
+        && session.sb.journal_uuid != [0; 16]
+        && session.ask("superblock", text, None)
+    {
+        session.sb.journal_uuid = [0; 16];
+        session.sb.journal_dev.set(0);
+        session.write_superblock()?;
+    }
+    let outside = session.sb.journal_uuid != [0; 16];
     if has && !outside && (ino == InodeNr::JOURNAL || is_journal(session, ino)?) {
         return Ok(Some(ino));
     }

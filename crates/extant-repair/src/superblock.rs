@@ -31,9 +31,12 @@ pub(crate) fn read(
     } else if let Some(sb) = resealed(&bytes, dev.len()) {
         let text = "its checksum is set, as there is no backup";
         (sb, text, uncertain)
-    } else {
-        let sb = recounted(&bytes, dev.len()).ok_or(Error::Superblock(error))?;
+    } else if let Some(sb) = recounted(&bytes, dev.len()) {
         let text = "its counts of inodes and meta groups are set, as there is no backup";
+        (sb, text, uncertain)
+    } else {
+        let sb = begun(&bytes, dev.len()).ok_or(Error::Superblock(error))?;
+        let text = "its first block and its clusters are set, as there is no backup";
         (sb, text, uncertain)
     };
     let mend = Mend::new("superblock", text, loses);
@@ -96,6 +99,25 @@ fn recounted(bytes: &[u8; SUPERBLOCK_SIZE], len: u64) -> Option<RawSuperblock> {
     sb.inodes_count.set(u32::try_from(inodes).ok()?);
     sb.set_checksum();
     usable(sb.bytes(), len).ok()
+}
+
+/// The superblock with the first block that the size of blocks asks for, or without the feature by which that is wrong, if nothing
+/// else is.
+fn begun(bytes: &[u8; SUPERBLOCK_SIZE], len: u64) -> Option<RawSuperblock> {
+    let sb = RawSuperblock::parse(bytes).ok()?;
+    let mut without = sb;
+    let has = sb.feature_ro_compat.get() & !RoCompat::BIGALLOC.bits();
+    without.feature_ro_compat.set(has);
+    without.log_cluster_size = sb.log_block_size;
+    without.clusters_per_group = sb.blocks_per_group;
+    let mut begun = sb;
+    begun
+        .first_data_block
+        .set(u32::from(sb.log_block_size.get() == 0));
+    [without, begun].into_iter().find_map(|mut sb| {
+        sb.set_checksum();
+        usable(sb.bytes(), len).ok()
+    })
 }
 
 /// The first good backup: where groups of the usual sizes begin, then at the beginning of a second group of any size.
@@ -162,6 +184,7 @@ pub(crate) fn mend(session: &mut Session<'_, '_>) -> Result<(), Error> {
         let has = session.sb.feature_ro_compat.get() & !RoCompat::ORPHAN_PRESENT.bits();
         session.sb.feature_ro_compat.set(has);
     }
+    checksums(session, features);
     let half = session.geo.blocks_count / 2;
     if session.geo.reserved_blocks > half
         && session.ask(
@@ -196,6 +219,20 @@ pub(crate) fn mend(session: &mut Session<'_, '_>) -> Result<(), Error> {
         session.write_superblock()?;
     }
     Ok(())
+}
+
+/// Clears features of checksums that do not go with the others.
+fn checksums(session: &mut Session<'_, '_>, features: Features) {
+    let text = "metadata_csum_seed is cleared, without metadata_csum";
+    if features.has_csum_seed() && !features.has_metadata_csum() {
+        remove_incompat(session, Incompat::CSUM_SEED, text);
+    }
+    let text = "uninit_bg is cleared, which metadata_csum takes the place of";
+    let both = features.has_gdt_csum() && features.has_metadata_csum();
+    if both && session.ask("superblock", text, None) {
+        let has = session.sb.feature_ro_compat.get() & !RoCompat::GDT_CSUM.bits();
+        session.sb.feature_ro_compat.set(has);
+    }
 }
 
 /// Sets a feature that something on the volume needs and that is most likely to have been there.

@@ -185,7 +185,17 @@ fn repairs_end_and_make_nothing_worse() {
         let seed = odd[n as usize];
         let (base, device, _) = mutant::mutant(&bases, &mut Rng::new(seed));
         if e2fsck_mends(&device, &[]).is_some() {
-            println!("seed {seed}, {}: e2fsck makes it clean", base.kind.name);
+            let left = match extant_repair::plan(&device, 1_700_000_000, &mut |_| true) {
+                Ok(plan) => plan
+                    .after
+                    .findings
+                    .iter()
+                    .map(ToString::to_string)
+                    .collect(),
+                Err(error) => vec![error.to_string()],
+            };
+            let name = base.kind.name;
+            println!("seed {seed}, {name}: e2fsck makes it clean; left: {left:#?}");
             kept.fetch_add(1, Ordering::Relaxed);
         }
     });

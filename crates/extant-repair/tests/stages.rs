@@ -471,3 +471,89 @@ fn a_count_of_inodes_without_a_backup_is_that_of_the_groups() {
     broken_and_mended(&device, &[(1024, &[7])]);
     assert!(files(&device) == before);
 }
+
+/// The image with its superblock changed, and the checksum of that set.
+fn with_superblock(device: &MemDevice, change: impl FnOnce(&mut RawSuperblock)) -> MemDevice {
+    let changed = device.snapshot();
+    let mut bytes = [0; 1024];
+    changed.read_at(1024, &mut bytes).unwrap();
+    let mut sb = RawSuperblock::parse(&bytes).unwrap();
+    change(&mut sb);
+    sb.set_checksum();
+    changed.write_at(1024, sb.bytes()).unwrap();
+    changed
+}
+
+/// Of a feature, of a journal that is elsewhere, and of one by which the first block is another.
+#[test]
+fn words_of_the_superblock_that_fit_nothing_are_cleared() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    let device = sound();
+    let before = files(&device);
+    let seeded = |sb: &mut RawSuperblock| {
+        let has = sb.feature_incompat.get();
+        sb.feature_incompat.set(has | 0x2000);
+        let has = sb.feature_ro_compat.get();
+        sb.feature_ro_compat.set(has & !0x400);
+    };
+    let plain = image::populate_sized("16M", &["-b", "1024", "-O", "^metadata_csum"], false, 200);
+    let unsummed = with_superblock(&plain, seeded);
+    assert!(!plan(&unsummed).before.is_clean());
+    mended(&unsummed);
+    let set = |sb: &mut RawSuperblock| sb.feature_ro_compat.set(sb.feature_ro_compat.get() | 0x10);
+    let elsewhere = |sb: &mut RawSuperblock| sb.journal_uuid = [7; 16];
+    for broken in [
+        with_superblock(&device, set),
+        with_superblock(&device, elsewhere),
+    ] {
+        let plan = mended(&broken);
+        assert!(plan.mends.iter().all(Mend::is_safe), "{:#?}", plan.mends);
+        assert!(files(&broken) == before);
+    }
+    // The backups have it, too.
+    let clustered =
+        |sb: &mut RawSuperblock| sb.feature_ro_compat.set(sb.feature_ro_compat.get() | 0x200);
+    let broken = with_superblock(&device, clustered);
+    let geo = geometry(&device);
+    for group in (1..geo.groups).map(GroupNr).filter(|g| geo.has_super(*g)) {
+        flip(&broken, geo.group_first_block(group).0 * 1024, 1024);
+    }
+    mended(&broken);
+    assert!(files(&broken) == before);
+}
+
+/// AFS' inodes and Android's blocks that files share are no damage.
+#[test]
+fn features_that_change_no_structure_stay() {
+    needs::tools!("mke2fs", "e2fsck");
+    let imagic = |sb: &mut RawSuperblock| sb.feature_compat.set(sb.feature_compat.get() | 0x2);
+    let shared = |sb: &mut RawSuperblock| {
+        sb.feature_ro_compat
+            .set(sb.feature_ro_compat.get() | 0x4000)
+    };
+    let device = sound();
+    for device in [
+        with_superblock(&device, imagic),
+        with_superblock(&device, shared),
+    ] {
+        assert!(judge::judge(&device).0);
+        assert!(plan(&device).is_empty());
+    }
+}
+
+/// The checksums of all inodes begin with the volume's UUID. Where that is another one, and no descriptor says where the
+/// inodes are, the root among them does.
+#[test]
+fn a_table_of_inodes_is_found_without_checksums() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    let device = sound();
+    let before = files(&device);
+    let broken = with_superblock(&device, |sb| sb.uuid = [9; 16]);
+    let geo = geometry(&device);
+    for group in (0..geo.groups).map(GroupNr).filter(|g| geo.has_super(*g)) {
+        let first = geo.group_first_block(group).0 + 1;
+        broken.write_at(first * 1024, &[0xff; 64]).unwrap();
+    }
+    mended(&broken);
+    assert!(files(&broken) == before);
+}

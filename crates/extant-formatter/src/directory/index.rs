@@ -5,9 +5,10 @@
 //! time.
 
 use super::NetName;
-use super::leaf::{Item, Known, Leaf, Merged, Pending, Rewritten, Wanted};
+use super::leaf::{Item, Known, Leaf, Merged, Pending, Rewritten};
 use super::lookup::{Descent, Visit};
 use super::pages::{Dir, Role, at};
+use super::wanted::Wanted;
 use crate::error::{Error, Result};
 use ext4_format::BlockNr;
 use ext4_format::hash::{DirHasher, HashVersion};

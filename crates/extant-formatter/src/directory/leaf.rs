@@ -1,6 +1,7 @@
 //! The names of one leaf: merged with changes, packed into a block, cut over several.
 
 use super::pages::Shape;
+use super::wanted::Wanted;
 use super::{NetChange, NetName};
 use crate::block_memory;
 use crate::image::RecordsEnd;
@@ -8,14 +9,9 @@ use ext4_format::dir_entry::{self, LeafBuilder, Packed, RawRecord, rec_len_for};
 use ext4_format::hash::DirHasher;
 use ext4_format::htree::DxEntry;
 use ext4_format::{FileType, FormatError, InodeNr, Where};
-use std::cell::{Cell, OnceCell};
-use std::collections::HashMap;
-use std::hash::{BuildHasher, Hasher, RandomState};
 
 /// How full, in percent, leaves become at most when many are made at once.
 const BULK_FILL: usize = 77;
-/// Up to so many changes are compared one by one with a name that may be one of theirs, more are looked up in a map.
-const FEW: usize = 32;
 
 /// A name as it will stand in a leaf.
 #[derive(Clone, Copy, Debug)]
@@ -39,150 +35,6 @@ impl<'a> Item<'a> {
 
     fn len(&self) -> usize {
         rec_len_for(self.name.len())
-    }
-}
-
-/// Changes, to be found by name. Names that are asked for in the order of the changes, as they stand in a
-/// leaf packed in that order, cost one comparison; the first that is not builds a map.
-pub(super) struct Wanted<'n> {
-    changes: &'n [NetName<'n>],
-    tags: Tags,
-    /// Of few changes the digests of their names.
-    digests: [u32; FEW],
-    next: Cell<usize>,
-    map: OnceCell<HashMap<&'n [u8], usize, Keyed>>,
-}
-
-/// Hashes names for a map that lives as long as one leaf is merged: folded multiplications, several
-/// times as fast as SipHash. The key is random, as names are the users' choice; the map is never
-/// iterated, so what is written does not depend on it.
-#[derive(Clone, Copy)]
-pub(super) struct Keyed(u64);
-
-impl BuildHasher for Keyed {
-    type Hasher = Self;
-    fn build_hasher(&self) -> Self {
-        *self
-    }
-}
-
-impl Hasher for Keyed {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write(&mut self, bytes: &[u8]) {
-        let mut chunks = bytes.chunks_exact(8);
-        for chunk in &mut chunks {
-            self.write_u64(chunk.try_into().map_or(0, u64::from_le_bytes));
-        }
-        let rest = chunks
-            .remainder()
-            .iter()
-            .fold(0, |word, &b| word << 8 | u64::from(b));
-        self.write_u64(rest);
-    }
-    fn write_u64(&mut self, word: u64) {
-        let product = u128::from(self.0 ^ word) * u128::from(0xf39c_c060_5ced_c835_u64);
-        self.0 = (product >> 64) as u64 ^ product as u64 ^ self.0.rotate_left(23);
-    }
-    fn write_usize(&mut self, word: usize) {
-        self.write_u64(word as u64);
-    }
-}
-
-/// A number that two names seldom share. Names are told apart by their ends more often than by how they begin.
-#[inline(always)]
-fn digest(name: &[u8]) -> u32 {
-    let end = name.last_chunk().map_or(0, |end| u32::from_le_bytes(*end));
-    (end ^ name.len() as u32).wrapping_mul(0x9E37_79B1)
-}
-
-/// Which of 256 tags, the high bits of digests, some names have: of the names of a leaf most have none of them, and are
-/// not looked up.
-struct Tags([u64; 4]);
-
-impl Tags {
-    fn add(&mut self, digest: u32) {
-        self.0[(digest >> 30) as usize] |= 1 << (digest >> 24 & 63);
-    }
-
-    #[inline(always)]
-    fn may_have(&self, digest: u32) -> bool {
-        self.0[(digest >> 30) as usize] >> (digest >> 24 & 63) & 1 == 1
-    }
-}
-
-impl<'n> Wanted<'n> {
-    pub fn new(changes: &'n [NetName<'n>]) -> Self {
-        let mut wanted = Self {
-            changes,
-            tags: Tags([0; 4]),
-            digests: [0; FEW],
-            next: Cell::new(0),
-            map: OnceCell::new(),
-        };
-        if changes.len() <= FEW {
-            for (change, place) in changes.iter().zip(&mut wanted.digests) {
-                *place = digest(change.name);
-                wanted.tags.add(*place);
-            }
-        } else {
-            for change in changes {
-                wanted.tags.add(digest(change.name));
-            }
-        }
-        wanted
-    }
-
-    /// Whether there may be a change of this name.
-    #[inline(always)]
-    fn may_have(&self, name: &[u8]) -> bool {
-        let digest = digest(name);
-        self.tags.may_have(digest) && self.has_digest(digest)
-    }
-
-    #[inline(never)]
-    fn has_digest(&self, digest: u32) -> bool {
-        let few = self.digests.get(..self.changes.len());
-        few.is_none_or(|digests| digests.contains(&digest))
-    }
-
-    /// The position of the change of this name.
-    #[inline(always)]
-    fn find(&self, name: &[u8]) -> Option<usize> {
-        let digest = digest(name);
-        match self.tags.may_have(digest) {
-            true => self.find_digest(name, digest),
-            false => None,
-        }
-    }
-
-    #[inline(never)]
-    fn find_digest(&self, name: &[u8], digest: u32) -> Option<usize> {
-        if name == b"." || name == b".." {
-            return None;
-        }
-        let next = self.next.get();
-        if self.changes.get(next).is_some_and(|c| c.name == name) {
-            self.next.set(next + 1);
-            return Some(next);
-        }
-        let found = if self.changes.len() <= FEW {
-            let mut pairs = self.changes.iter().zip(&self.digests);
-            pairs.position(|(c, d)| *d == digest && c.name == name)
-        } else {
-            let map = self.map.get_or_init(|| {
-                let key = Keyed(RandomState::new().hash_one(0));
-                let mut map = HashMap::with_capacity_and_hasher(self.changes.len(), key);
-                map.extend(self.changes.iter().enumerate().map(|(i, c)| (c.name, i)));
-                map
-            });
-            map.get(name).copied()
-        };
-        if let Some(i) = found {
-            self.next.set(i + 1);
-        }
-        found
     }
 }
 

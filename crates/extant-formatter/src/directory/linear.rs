@@ -1,7 +1,8 @@
 //! Directories without an index: names stand where there is room.
 
-use super::leaf::{self, Item, Merged, Pending, Wanted};
+use super::leaf::{self, Item, Merged, Pending};
 use super::pages::{Dir, Page, Role, at};
+use super::wanted::Wanted;
 use crate::error::Result;
 use ext4_format::htree::RootInit;
 use ext4_format::{FileType, InodeNr, dir_entry};

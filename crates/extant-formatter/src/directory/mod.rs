@@ -20,6 +20,7 @@ mod pages;
 mod room;
 #[cfg(test)]
 mod tests;
+mod wanted;
 
 pub use lookup::DirReader;
 pub use room::Allowance;
