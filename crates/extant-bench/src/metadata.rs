@@ -122,6 +122,7 @@ mod tests {
         };
         let device = FileDevice::create(&image, 16 << 20).unwrap();
         extant::mkfs::format(&device, &options).unwrap();
+        drop(device);
         let runs = runs(&image).unwrap();
         let bytes: u64 = runs.iter().map(|run| run.end - run.start).sum();
         assert!(
