@@ -72,10 +72,6 @@ fn rewritten(
     let page = images.image(block)?;
     shape.verify(&page, Role::Leaf, block)?;
     let pending = Pending::new(leaf.changes, shape);
-    let known = Known {
-        checked: page.has_checked_names(),
-        end: page.records_end(),
-    };
-    leaf.rewritten(&page, known, pending, shape, hasher)
+    leaf.rewritten(&page, Known::of(&page), pending, shape, hasher)
         .map_err(at(block))
 }

@@ -5,7 +5,7 @@
 //! time.
 
 use super::NetName;
-use super::leaf::{Item, Known, Leaf, Merged, Pending, Rewritten};
+use super::leaf::{Item, Leaf, Merged, Pending, Rewritten};
 use super::lookup::{Descent, Visit};
 use super::pages::{Dir, Role, at};
 use super::wanted::Wanted;
@@ -214,11 +214,7 @@ impl<'a> Dir<'a, '_> {
                     self.update_continuation(next & !1, &mut pending)?;
                 }
                 let (block, page) = self.read(leaf.entry.block, Role::Leaf)?;
-                let known = Known {
-                    checked: page.is_checked(),
-                    end: page.records_end(),
-                };
-                let rewritten = leaf.rewritten(&page, known, pending, &self.shape, hasher);
+                let rewritten = leaf.rewritten(&page, page.known(), pending, &self.shape, hasher);
                 (block, rewritten.map_err(at(block))?)
             }
         };

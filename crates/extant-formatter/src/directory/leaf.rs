@@ -4,7 +4,7 @@ use super::pages::Shape;
 use super::wanted::Wanted;
 use super::{NetChange, NetName};
 use crate::block_memory;
-use crate::image::RecordsEnd;
+use crate::image::{Image, RecordsEnd};
 use ext4_format::dir_entry::{self, LeafBuilder, Packed, RawRecord, rec_len_for};
 use ext4_format::hash::DirHasher;
 use ext4_format::htree::DxEntry;
@@ -257,6 +257,15 @@ pub(super) struct Known {
     pub checked: bool,
     /// Where its records end.
     pub end: Option<RecordsEnd>,
+}
+
+impl Known {
+    pub fn of(image: &Image) -> Self {
+        Self {
+            checked: image.has_checked_names(),
+            end: image.records_end(),
+        }
+    }
 }
 
 /// A leaf as it is to be written.

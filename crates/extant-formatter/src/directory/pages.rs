@@ -1,6 +1,6 @@
 //! Blocks of the directory at hand: read verified, written with their checksums.
 
-use super::leaf::{self, Item, Merged};
+use super::leaf::{self, Item, Known, Merged};
 use super::{DirBlocks, DirUpdate};
 use crate::block_memory;
 use crate::error::{Error, Result};
@@ -95,20 +95,17 @@ impl Deref for Page {
 }
 
 impl Page {
-    /// Whether the names of a leaf need no check.
-    pub fn is_checked(&self) -> bool {
+    /// What is known of a leaf.
+    pub fn known(&self) -> Known {
         match self {
-            Self::Old(image) => image.has_checked_names(),
-            Self::Changed(_) => false,
+            Self::Old(image) => Known::of(image),
+            Self::Changed(_) => Known::default(),
         }
     }
 
-    /// Where the records of a leaf end, if that is known.
-    pub fn records_end(&self) -> Option<RecordsEnd> {
-        match self {
-            Self::Old(image) => image.records_end(),
-            Self::Changed(_) => None,
-        }
+    /// Whether the names of a leaf need no check.
+    pub fn is_checked(&self) -> bool {
+        self.known().checked
     }
 }
 
