@@ -436,30 +436,39 @@ impl Gather<'_> {
         );
         let about = "The same files, into memory.";
         self.add("bulk, a system in memory", about, SectionKind::Bulk, memory);
-        let check = self.sized(
-            "check",
-            "check --dirs 30 --files 30 --size 1G --iterations 2",
-        );
-        let about = "An image of empty files is checked, in memory.";
-        self.add("check", about, SectionKind::Check, check);
-        let one = self.sized(
-            "check --dirs 1 --files 1000000",
-            "check --dirs 1 --files 1000 --size 1G --iterations 2",
-        );
-        let about = "The same of one directory.";
-        self.add("check, one directory", about, SectionKind::Check, one);
-        let large = self.sized(
-            "check --dirs 100 --files 100 --file-size 100M --size 1100G",
-            "check --dirs 2 --files 10 --file-size 100M --size 4G --iterations 2",
-        );
-        let about = "An image of large files, whose blocks are set aside.";
-        self.add("check, large files", about, SectionKind::Check, large);
-        let cold = self.sized(
-            "check --cold --dir /var/tmp",
-            "check --cold --dir /var/tmp --dirs 30 --files 30 --size 1G --iterations 2",
-        );
-        let about = "An image of empty files on a disk, of which the system holds nothing; and its metadata read once in order.";
-        self.add("check, on a disk", about, SectionKind::Check, cold);
+        self.checks();
+    }
+
+    /// Checks of images, beside e2fsck.
+    fn checks(&mut self) {
+        for (title, about, full, quick) in [
+            (
+                "check",
+                "An image of empty files is checked, in memory.",
+                "check",
+                "check --dirs 30 --files 30 --size 1G --iterations 2",
+            ),
+            (
+                "check, one directory",
+                "The same of one directory.",
+                "check --dirs 1 --files 1000000",
+                "check --dirs 1 --files 1000 --size 1G --iterations 2",
+            ),
+            (
+                "check, large files",
+                "An image of large files, whose blocks are set aside.",
+                "check --dirs 100 --files 100 --file-size 100M --size 1100G",
+                "check --dirs 2 --files 10 --file-size 100M --size 4G --iterations 2",
+            ),
+            (
+                "check, on a disk",
+                "An image of empty files on a disk, of which the system holds nothing; and its metadata read once in order.",
+                "check --cold --dir /var/tmp",
+                "check --cold --dir /var/tmp --dirs 30 --files 30 --size 1G --iterations 2",
+            ),
+        ] {
+            self.add(title, about, SectionKind::Check, self.sized(full, quick));
+        }
     }
 }
 
