@@ -233,9 +233,9 @@ impl<'a> Merged<'a> {
 
     /// Computes the hashes of the names that were in the leaf, but for the first `skip` ones.
     pub fn hash_existing(&mut self, hasher: &DirHasher, skip: usize) {
-        for item in self.items.iter_mut().take(self.existing).skip(skip) {
-            item.hash = hasher.hash(item.name).0;
-        }
+        let existing = self.items.get_mut(skip..self.existing);
+        let names = existing.unwrap_or_default();
+        hasher.hash_each(names, |item| item.name, |item, (hash, _)| item.hash = hash);
     }
 }
 
