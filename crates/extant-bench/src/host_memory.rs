@@ -11,7 +11,10 @@ use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, memfd_create};
 const BYTES: u64 = 512 << 20;
 
 /// Touches free memory and frees it again: the kernel hands out first what was freed last.
-pub(crate) fn touch() -> Result<()> {
+///
+/// # Errors
+/// Those of the memory.
+pub fn touch() -> Result<()> {
     let memory = memfd_create(c"touched", MemfdFlags::CLOEXEC).context("a file in memory")?;
     let free = free()?;
     // A machine without so much to spare keeps what it has.

@@ -12,7 +12,7 @@ pub mod coherence;
 pub mod conflicts;
 pub mod dbench;
 pub mod grow;
-mod host_memory;
+pub mod host_memory;
 pub mod lackey;
 pub mod latency;
 pub mod mdtest;

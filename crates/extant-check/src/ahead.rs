@@ -11,6 +11,14 @@ pub(crate) struct Piece {
     pub(crate) blocks: u32,
 }
 
+impl Piece {
+    /// The other one begins where this one ends, and both together can be counted.
+    fn is_before(&self, other: &Self) -> bool {
+        self.first.0.checked_add(self.blocks.into()) == Some(other.first.0)
+            && self.blocks.checked_add(other.blocks).is_some()
+    }
+}
+
 /// Pieces by number, read about in their order.
 pub(crate) struct Ahead<F> {
     piece: F,
@@ -29,15 +37,42 @@ impl<F: Fn(usize) -> Option<Piece>> Ahead<F> {
         }
     }
 
-    /// A piece is read now: a device that was seen to be slow is told of those behind it.
+    /// A piece is read now: a device that was seen to be slow is told of those behind it, of many at once.
     pub(crate) fn tell(&self, volume: &Volume<'_>, nth: usize) {
-        if !volume.is_slow() {
-            return;
+        if volume.is_slow() && self.told.load(Ordering::Relaxed) <= nth + self.distance / 2 {
+            self.tell_from(volume, nth + 1);
         }
-        let end = nth.saturating_add(self.distance);
+    }
+
+    /// The first piece will be read soon: a device that was seen to be slow is told of it and of those behind it.
+    pub(crate) fn tell_first(&self, volume: &Volume<'_>) {
+        if volume.is_slow() {
+            self.tell_from(volume, 0);
+        }
+    }
+
+    fn tell_from(&self, volume: &Volume<'_>, first: usize) {
+        let end = first.saturating_add(self.distance);
         let told = self.told.fetch_max(end, Ordering::Relaxed);
-        for piece in (told.max(nth + 1)..end).map_while(&self.piece) {
-            volume.will_read(piece.first, piece.blocks);
+        let pieces = (told.max(first)..end).map_while(&self.piece);
+        tell_all(volume, pieces);
+    }
+}
+
+/// Tells the device of pieces, of those that lie behind one another as one: it reads large ones faster.
+pub(crate) fn tell_all(volume: &Volume<'_>, pieces: impl Iterator<Item = Piece>) {
+    let mut run: Option<Piece> = None;
+    for piece in pieces {
+        match &mut run {
+            Some(run) if run.is_before(&piece) => run.blocks += piece.blocks,
+            _ => {
+                if let Some(run) = run.replace(piece) {
+                    volume.tell(run);
+                }
+            }
         }
+    }
+    if let Some(run) = run {
+        volume.tell(run);
     }
 }

@@ -1,19 +1,21 @@
-//! Directories: their blocks in the order of the device, and the names in them.
+//! Directories: their blocks, read in the order of the device, and their indexes.
 
 use crate::Check;
 use crate::ahead::{self, Ahead};
-use crate::groups::is_directory;
-use crate::index::{self, BlockUse, Index};
-use crate::inode::{Subject, rule_of};
-use crate::inode_table::InodeKind;
+use crate::early::{Early, Kept};
+use crate::groups;
+use crate::index::{self, Index};
+use crate::inode::Subject;
+use crate::links::{Block, Follower};
 use crate::mapping::{Mapped, Run};
+use crate::names::NameReader;
 use crate::report::{FindingPlace, Rule};
 use crate::work;
-use ext4_format::dir_entry::{self, Entry};
 use ext4_format::inode::inline::Inline;
 use ext4_format::inode::{self, flags};
-use ext4_format::{BlockNr, FileType, InodeNr, htree};
-use std::sync::atomic::{AtomicU32, Ordering};
+use ext4_format::{BlockNr, InodeNr};
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicU32;
 
 /// Blocks of a directory that are read at once.
 const PIECE: u32 = 64;
@@ -39,25 +41,65 @@ impl Directory {
         self.flags & flag != 0
     }
 
+    /// Its blocks begin with an index.
+    pub(crate) const fn is_indexed(&self) -> bool {
+        self.has(flags::INDEX) && !self.has(flags::INLINE_DATA)
+    }
+
     /// Seed of its blocks' checksums, if they have any.
     pub(crate) fn seed(&self, check: &Check<'_>) -> Option<u32> {
         check.volume.inode_seed(self.ino, self.generation)
     }
 }
 
-/// A run of a directory's blocks.
+/// A run of a directory's blocks, no longer than what is read at once.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DirectoryRun {
-    /// The directory's inode, and its place in the list when that is made.
+    /// The directory's inode.
     pub(crate) directory: u32,
     pub(crate) run: Run,
+    /// Its names were looked at before all inodes were known.
+    pub(crate) early: bool,
 }
+
+impl DirectoryRun {
+    pub(crate) const fn piece(&self) -> ahead::Piece {
+        ahead::Piece {
+            first: self.run.physical,
+            blocks: self.run.len,
+        }
+    }
+
+    /// Reads the run into `buf` and calls `work` with each of its blocks that can be read.
+    pub(crate) fn read(
+        &self,
+        check: &Check<'_>,
+        buf: &mut Vec<u8>,
+        mut work: impl FnMut(u32, BlockNr, &[u8]),
+    ) {
+        let (volume, run) = (&check.volume, &self.run);
+        buf.resize(run.len as usize * volume.block_size(), 0);
+        let whole = volume.read(run.physical, buf).is_ok();
+        let blocks = buf.chunks_exact_mut(volume.block_size());
+        for (n, bytes) in (0u32..).zip(blocks) {
+            let at = BlockNr(run.physical.0 + u64::from(n));
+            let place = FindingPlace::inode(InodeNr(self.directory));
+            if whole || volume.read_or_tell(at, bytes, place, &check.findings) {
+                work(run.logical.saturating_add(n), at, bytes);
+            }
+        }
+    }
+}
+
+/// Indexes, by directory.
+pub(crate) type Indexes = BTreeMap<InodeNr, Index>;
 
 /// The directories that one thread found.
 #[derive(Debug, Default)]
 pub(crate) struct Builder {
-    list: Vec<Directory>,
-    runs: Vec<DirectoryRun>,
+    pub(crate) list: Vec<Directory>,
+    pub(crate) runs: Vec<DirectoryRun>,
+    pub(crate) early: Early,
 }
 
 impl Builder {
@@ -102,10 +144,23 @@ impl Builder {
             parent: AtomicU32::new(0),
             dotdot: AtomicU32::new(0),
         });
-        let directory = subject.ino.0;
-        let runs = mapped.runs.iter();
-        self.runs
-            .extend(runs.map(|&run| DirectoryRun { directory, run }));
+        mapped.runs.iter().for_each(|&run| self.add_run(run));
+    }
+
+    /// Adds a run of the last directory, in pieces.
+    fn add_run(&mut self, mut run: Run) {
+        let directory = self.list.last().map_or(0, |d| d.ino.0);
+        while run.len > 0 {
+            let len = run.len.min(PIECE);
+            self.runs.push(DirectoryRun {
+                directory,
+                run: Run { len, ..run },
+                early: false,
+            });
+            run.logical = run.logical.saturating_add(len);
+            run.physical.0 += u64::from(len);
+            run.len -= len;
+        }
     }
 }
 
@@ -113,20 +168,37 @@ impl Builder {
 #[derive(Debug)]
 pub(crate) struct Directories {
     list: Vec<Directory>,
-    /// The runs of all directories: by directory and logical block, and after the indexes were read by place.
+    /// The runs of all directories: by directory and logical block, and after the indexes were read by place, those that were
+    /// looked at early behind the others.
     runs: Vec<DirectoryRun>,
+    indexes: Indexes,
+    /// Where the names lead that were looked at early.
+    kept: Vec<Kept>,
+    /// How many names these are.
+    early_names: u64,
 }
 
 impl Directories {
     pub(crate) fn of(builders: impl Iterator<Item = Builder>) -> Self {
-        let (mut list, mut runs) = (Vec::new(), Vec::new());
+        let mut all = Self {
+            list: Vec::new(),
+            runs: Vec::new(),
+            indexes: Indexes::new(),
+            kept: Vec::new(),
+            early_names: 0,
+        };
         for mut builder in builders {
-            list.append(&mut builder.list);
-            runs.append(&mut builder.runs);
+            all.list.append(&mut builder.list);
+            all.runs.append(&mut builder.runs);
+            let early = builder.early.end();
+            all.indexes.extend(early.indexes);
+            all.early_names += early.names;
+            all.kept.push(early.kept);
         }
-        list.sort_unstable_by_key(|d: &Directory| d.ino);
-        runs.sort_unstable_by_key(|r: &DirectoryRun| (r.directory, r.run.logical));
-        Self { list, runs }
+        all.list.sort_unstable_by_key(|d: &Directory| d.ino);
+        all.runs
+            .sort_unstable_by_key(|r: &DirectoryRun| (r.directory, r.run.logical));
+        all
     }
 
     pub(crate) const fn len(&self) -> usize {
@@ -162,20 +234,15 @@ impl Directories {
         rest.get(..len).unwrap_or(&[])
     }
 
-    /// Puts the runs into the order of the device, in pieces of a bounded length.
     fn order_by_place(&mut self) {
-        let runs = std::mem::take(&mut self.runs);
-        for mut piece in runs {
-            while piece.run.len > 0 {
-                let len = piece.run.len.min(PIECE);
-                let run = Run { len, ..piece.run };
-                self.runs.push(DirectoryRun { run, ..piece });
-                piece.run.logical = piece.run.logical.saturating_add(len);
-                piece.run.physical.0 += u64::from(len);
-                piece.run.len -= len;
-            }
-        }
-        self.runs.sort_unstable_by_key(|r| r.run.physical);
+        self.runs
+            .sort_unstable_by_key(|r| (r.early, r.run.physical));
+    }
+
+    /// The runs that were not looked at early, in the order of the device.
+    fn later(&self) -> &[DirectoryRun] {
+        let len = self.runs.partition_point(|r| !r.early);
+        self.runs.get(..len).unwrap_or(&[])
     }
 
     /// Calls `work` with each block of each directory, in the order of the device, from all threads; returns their states.
@@ -185,37 +252,32 @@ impl Directories {
         state: impl Fn() -> S + Sync,
         work: impl Fn(&mut S, &Directory, u32, BlockNr, &[u8]) + Sync,
     ) -> Vec<S> {
-        let volume = &check.volume;
-        let ahead = Ahead::new(AHEAD, |i| {
-            self.runs
-                .get(i)
-                .map(|DirectoryRun { run, .. }| ahead::Piece {
-                    first: run.physical,
-                    blocks: run.len,
-                })
-        });
+        self.each_block_of(&self.runs, check, state, work)
+    }
+
+    fn each_block_of<S: Send>(
+        &self,
+        runs: &[DirectoryRun],
+        check: &Check<'_>,
+        state: impl Fn() -> S + Sync,
+        work: impl Fn(&mut S, &Directory, u32, BlockNr, &[u8]) + Sync,
+    ) -> Vec<S> {
+        let ahead = Ahead::new(AHEAD, |i| runs.get(i).map(DirectoryRun::piece));
         let states = work::each(
             check.threads,
-            self.runs.len(),
+            runs.len(),
             || (Vec::new(), state()),
             |(buf, state), i| {
-                let Some(&DirectoryRun { directory, run }) = self.runs.get(i) else {
+                let Some(run) = runs.get(i) else {
                     return;
                 };
-                let Some(directory) = self.get(InodeNr(directory)) else {
+                let Some(directory) = self.get(InodeNr(run.directory)) else {
                     return;
                 };
-                ahead.tell(volume, i);
-                buf.resize(run.len as usize * volume.block_size(), 0);
-                let whole = volume.read(run.physical, buf).is_ok();
-                let blocks = buf.chunks_exact_mut(volume.block_size());
-                for (n, bytes) in (0u32..).zip(blocks) {
-                    let at = BlockNr(run.physical.0 + u64::from(n));
-                    let place = FindingPlace::inode(directory.ino);
-                    if whole || volume.read_or_tell(at, bytes, place, &check.findings) {
-                        work(state, directory, run.logical.saturating_add(n), at, bytes);
-                    }
-                }
+                ahead.tell(&check.volume, i);
+                run.read(check, buf, |logical, at, bytes| {
+                    work(state, directory, logical, at, bytes);
+                });
             },
         );
         states.into_iter().map(|(_, state)| state).collect()
@@ -224,54 +286,82 @@ impl Directories {
 
 /// Checks all directories; returns how many names they have.
 pub(crate) fn check(check: &Check<'_>, directories: &mut Directories) -> u64 {
-    let indexes = indexes(check, directories);
+    read_indexes(check, directories);
     directories.order_by_place();
+    let kept = std::mem::take(&mut directories.kept);
     let directories = &*directories;
     let blocks = directories.runs.iter().map(|run| u64::from(run.run.len));
     check.steps.begin(2, blocks.sum());
-    let states = directories.each_block(
+    let later = directories.later();
+    // While the names are followed that were looked at early, the device reads what comes after them.
+    Ahead::new(AHEAD, |i| later.get(i).map(DirectoryRun::piece)).tell_first(&check.volume);
+    groups::tell_bitmaps(check, 0..groups::TOLD);
+    let follower = Follower { check, directories };
+    for kept in kept {
+        kept.follow(&follower);
+    }
+    directories.early_names + follow_blocks(&follower, later) + follow_inline(&follower)
+}
+
+/// Looks at the names of these runs, and where they lead.
+fn follow_blocks(follower: &Follower<'_>, runs: &[DirectoryRun]) -> u64 {
+    let Follower { check, directories } = *follower;
+    let states = directories.each_block_of(
+        runs,
         check,
-        || Names::new(check, directories),
-        |names, directory, logical, at, bytes| {
-            let index = indexes
-                .binary_search_by_key(&directory.ino, |(ino, _)| *ino)
-                .ok()
-                .and_then(|i| Some(&indexes.get(i)?.1));
-            names.block(directory, index, (logical, at), bytes);
+        || (NameReader::new(check), Vec::new()),
+        |(names, links), directory, logical, at, bytes| {
+            let index = directories.indexes.get(&directory.ino);
+            links.clear();
+            names.block(directory, index, (logical, at), bytes, links);
+            let block = Block::of(directory, logical, at);
+            follower.follow(&block.holding(bytes), links);
             check.steps.add(1);
         },
     );
-    let inline: Vec<&Directory> = directories
-        .iter()
-        .filter(|d| d.has(flags::INLINE_DATA))
-        .collect();
-    let inline_states = work::each(
+    states.iter().map(|(names, _)| names.count).sum()
+}
+
+/// The same for directories whose names are in their inodes.
+fn follow_inline(follower: &Follower<'_>) -> u64 {
+    let Follower { check, directories } = *follower;
+    let inline = directories.iter().filter(|d| d.has(flags::INLINE_DATA));
+    let inline: Vec<&Directory> = inline.collect();
+    let states = work::each(
         check.threads,
         inline.len(),
-        || Names::new(check, directories),
-        |names, i| {
-            if let Some(directory) = inline.get(i) {
-                names.inline(directory);
+        || (NameReader::new(check), Vec::new()),
+        |(names, links), i| {
+            let Some(directory) = inline.get(i) else {
+                return;
+            };
+            let Some(raw) = read_record(check, directory.ino) else {
+                return;
+            };
+            // What is wrong with the attributes was told when the inode was checked.
+            let Ok(inline) = Inline::undamaged_part(&raw, &check.volume.geo) else {
+                return;
+            };
+            follower.follow_inline_parent(directory, inline.parent());
+            for part in inline.records() {
+                links.clear();
+                names.part(directory, part, links);
+                follower.follow(&Block::inline(directory, part), links);
             }
         },
     );
-    let states = states.iter().chain(&inline_states);
-    states.map(|names| names.count).sum()
+    states.iter().map(|(names, _)| names.count).sum()
 }
 
-/// The indexes of all directories that have one, by number.
-fn indexes(check: &Check<'_>, directories: &Directories) -> Vec<(InodeNr, Index)> {
-    let indexed: Vec<&Directory> = directories
-        .iter()
-        .filter(|d| d.has(flags::INDEX) && !d.has(flags::INLINE_DATA))
-        .collect();
+/// Reads the indexes of all directories that have one, but for those that were read early.
+fn read_indexes(check: &Check<'_>, directories: &mut Directories) {
+    let indexed = directories.iter().filter(|d| d.is_indexed());
+    let indexed = indexed.filter(|d| !directories.indexes.contains_key(&d.ino));
+    let indexed: Vec<&Directory> = indexed.collect();
     // An index begins with the first block; the others are read later.
     let ahead = Ahead::new(AHEAD, |i| {
         let runs = directories.runs_of(indexed.get(i)?);
-        runs.first().map(|DirectoryRun { run, .. }| ahead::Piece {
-            first: run.physical,
-            blocks: run.len.min(PIECE),
-        })
+        runs.first().map(DirectoryRun::piece)
     });
     let found = work::each(check.threads, indexed.len(), Vec::new, |found, i| {
         if let Some(directory) = indexed.get(i) {
@@ -280,302 +370,7 @@ fn indexes(check: &Check<'_>, directories: &Directories) -> Vec<(InodeNr, Index)
             found.push((directory.ino, index::read(check, directory, runs)));
         }
     });
-    let mut all: Vec<_> = found.into_iter().flatten().collect();
-    all.sort_unstable_by_key(|(ino, _)| *ino);
-    all
-}
-
-/// The names that one thread looks at.
-struct Names<'c> {
-    check: &'c Check<'c>,
-    directories: &'c Directories,
-    count: u64,
-    /// Hash and offset of each name of a block.
-    hashes: Vec<(u32, u32)>,
-}
-
-/// What holds for the names of one block.
-struct BlockOf<'b> {
-    directory: &'b Directory,
-    place: FindingPlace,
-    /// The block begins with "." and "..".
-    first: bool,
-    index: Option<&'b Index>,
-    /// The hashes that the names may have.
-    hashes: Option<(u32, u64)>,
-}
-
-impl<'c> Names<'c> {
-    const fn new(check: &'c Check<'c>, directories: &'c Directories) -> Self {
-        Self {
-            check,
-            directories,
-            count: 0,
-            hashes: Vec::new(),
-        }
-    }
-
-    fn block(
-        &mut self,
-        directory: &Directory,
-        index: Option<&Index>,
-        (logical, at): (u32, BlockNr),
-        bytes: &[u8],
-    ) {
-        let place = FindingPlace::inode(directory.ino)
-            .logical(logical.into())
-            .block(at);
-        let usage = index.map_or(BlockUse::Linear, |index| index.usage(logical));
-        if let Some(seed) = directory.seed(self.check) {
-            let (rule, verified) = match usage {
-                BlockUse::Unknown => (Rule::Index, Ok(())),
-                BlockUse::Linear | BlockUse::Leaf(..) => {
-                    (Rule::DirectoryChecksum, dir_entry::verify_tail(bytes, seed))
-                }
-                BlockUse::Index(kind) => (
-                    Rule::IndexChecksum,
-                    htree::verify_checksum(bytes, kind, seed),
-                ),
-            };
-            if let Err(e) = verified {
-                let rule = rule_of(&e, rule, Rule::Directory);
-                self.check.findings.add_error(rule, place, &e);
-            }
-        }
-        let hashes = match usage {
-            BlockUse::Leaf(low, end) => Some((low, end)),
-            _ => None,
-        };
-        let block = BlockOf {
-            directory,
-            place,
-            first: logical == 0,
-            index,
-            hashes,
-        };
-        self.entries(&block, bytes);
-    }
-
-    fn entries(&mut self, block: &BlockOf<'_>, bytes: &[u8]) {
-        let findings = &self.check.findings;
-        let entries = match block.directory.has(flags::ENCRYPT) {
-            true => dir_entry::encrypted_entries(bytes),
-            false => dir_entry::entries(bytes),
-        };
-        self.hashes.clear();
-        let mut dots = 0;
-        for entry in entries {
-            let entry = match entry {
-                Ok(entry) => entry,
-                Err(e) => {
-                    findings.add_error(Rule::Directory, block.place, &e);
-                    return;
-                }
-            };
-            if block.first && dots < 2 {
-                self.dot(block, bytes, &entry, dots);
-                dots += 1;
-            } else {
-                self.entry(block, bytes, &entry);
-            }
-        }
-        if block.first && dots < 2 {
-            findings.add(Rule::DirectoryDots, block.place, || {
-                "they are missing".into()
-            });
-        }
-        self.find_twice(block, bytes);
-    }
-
-    /// "." or "..": the first two names of a directory.
-    fn dot(&self, block: &BlockOf<'_>, bytes: &[u8], entry: &Entry<'_>, n: u32) {
-        let Self {
-            check, directories, ..
-        } = self;
-        let place = block.place.offset(entry.offset);
-        let tell = |what: String| check.findings.add(Rule::DirectoryDots, place, || what);
-        let own = block.directory.ino;
-        let (name, offset) = match n {
-            0 => (&b"."[..], 0),
-            _ => (&b".."[..], dir_entry::MIN_REC_LEN as u32),
-        };
-        if entry.name != name || entry.offset != offset {
-            tell(format!("\"{}\" is missing", name.escape_ascii()));
-            return;
-        }
-        let behind = entry.offset as usize + 8 + name.len();
-        if bytes.get(behind) != Some(&0) {
-            tell(format!("\"{}\" does not end with NUL", name.escape_ascii()));
-        }
-        self.check_type(block, bytes, entry, Some(FileType::Directory));
-        if n == 0 {
-            check.inodes.count_name(entry.inode);
-            if entry.inode != own {
-                tell(format!("\".\" leads to inode {}", entry.inode));
-            }
-            return;
-        }
-        block
-            .directory
-            .dotdot
-            .store(entry.inode.0, Ordering::Relaxed);
-        if directories.position(entry.inode).is_none() {
-            tell(format!("\"..\" leads to inode {}", entry.inode));
-            return;
-        }
-        check.inodes.count_name(entry.inode);
-    }
-
-    fn entry(&mut self, block: &BlockOf<'_>, bytes: &[u8], entry: &Entry<'_>) {
-        self.count += 1;
-        let (check, place) = (self.check, block.place.offset(entry.offset));
-        let findings = &check.findings;
-        let shown = || format!("\"{}\"", entry.name.escape_ascii());
-        if matches!(entry.name, b"." | b"..") {
-            findings.add(Rule::EntryName, place, shown);
-        }
-        let compared = check.volume.geo.comparison(block.directory.flags);
-        if !compared.allows(entry.name) {
-            findings.add(Rule::EntryName, place, || {
-                format!("{} is not UTF-8", shown())
-            });
-        }
-        let hash = block
-            .index
-            .and_then(Index::hasher)
-            .map(|h| h.hash(entry.name).0);
-        if let (Some(hash), Some((low, end))) = (hash, block.hashes)
-            && (hash < low || u64::from(hash) >= end)
-        {
-            findings.add(Rule::IndexHash, place, || {
-                format!(
-                    "{}: {hash:#x}, and the block is for {low:#x} to {end:#x}",
-                    shown()
-                )
-            });
-        }
-        let key = hash.unwrap_or_else(|| quick_hash(&compared.key(entry.name)));
-        self.hashes.push((key, entry.offset));
-        let known = check.inodes.count_name(entry.inode);
-        let leads = |what: &str| {
-            findings.add(Rule::EntryInode, place, || {
-                format!("{}: inode {} {what}", shown(), entry.inode)
-            });
-        };
-        let Some(known) = known else {
-            return leads("is not in use");
-        };
-        match known.kind {
-            InodeKind::Reserved => leads("is reserved"),
-            _ if entry.inode == InodeNr::ROOT => leads("is the root"),
-            InodeKind::Value => leads("holds the value of an attribute"),
-            InodeKind::Broken => leads("is damaged"),
-            InodeKind::File(file_type) => self.check_type(block, bytes, entry, Some(file_type)),
-        }
-        if is_directory(known.kind)
-            && let Some(child) = self.directories.get(entry.inode)
-        {
-            let own = block.directory.ino.0;
-            let set = child
-                .parent
-                .compare_exchange(0, own, Ordering::Relaxed, Ordering::Relaxed);
-            if let Err(other) = set {
-                findings.add(Rule::DirectoryTwice, place, || {
-                    format!(
-                        "{}: inode {} has a name in directory {other}",
-                        shown(),
-                        entry.inode
-                    )
-                });
-            }
-        }
-    }
-
-    fn check_type(
-        &self,
-        block: &BlockOf<'_>,
-        bytes: &[u8],
-        entry: &Entry<'_>,
-        is: Option<FileType>,
-    ) {
-        let has = self.check.volume.geo.features.has_filetype();
-        let expected = if has { is } else { None };
-        let byte = bytes.get(entry.offset as usize + 7).copied().unwrap_or(0);
-        if entry.file_type != expected {
-            let rule = match byte {
-                0 => Rule::EntryTypeless,
-                _ => Rule::EntryType,
-            };
-            let place = block.place.offset(entry.offset);
-            self.check.findings.add(rule, place, || {
-                let name = entry.name.escape_ascii();
-                format!("\"{name}\": {:?}, and it is {is:?}", entry.file_type)
-            });
-        }
-    }
-
-    /// Looks for names that a block has twice.
-    fn find_twice(&mut self, block: &BlockOf<'_>, bytes: &[u8]) {
-        let compared = self.check.volume.geo.comparison(block.directory.flags);
-        self.hashes.sort_unstable();
-        let name = |offset: u32| {
-            let rest = bytes.get(offset as usize..)?;
-            let len = usize::from(*rest.get(6)?);
-            rest.get(8..8 + len)
-        };
-        for (i, (hash, offset)) in self.hashes.iter().enumerate() {
-            let others = self.hashes.get(i + 1..).unwrap_or(&[]).iter();
-            let same_hash = others.take_while(|(other, _)| other == hash);
-            for (_, other) in same_hash {
-                let (Some(one), Some(two)) = (name(*offset), name(*other)) else {
-                    continue;
-                };
-                if compared.same(one, two) {
-                    let place = block.place.offset(*other);
-                    self.check.findings.add(Rule::EntryTwice, place, || {
-                        let (one, two) = (one.escape_ascii(), two.escape_ascii());
-                        match compared.folds() {
-                            true => format!("\"{one}\" and \"{two}\""),
-                            false => format!("\"{one}\""),
-                        }
-                    });
-                }
-            }
-        }
-    }
-
-    /// A directory whose names are in its inode: first the number of its parent, then names in two parts.
-    fn inline(&mut self, directory: &Directory) {
-        let check = self.check;
-        let place = FindingPlace::inode(directory.ino);
-        let Some(raw) = read_record(check, directory.ino) else {
-            return;
-        };
-        // What is wrong with the attributes was told when the inode was checked.
-        let Ok(inline) = Inline::undamaged_part(&raw, &check.volume.geo) else {
-            return;
-        };
-        let parent = inline.parent();
-        directory.dotdot.store(parent.0, Ordering::Relaxed);
-        check.inodes.count_name(directory.ino);
-        if self.directories.position(parent).is_some() {
-            check.inodes.count_name(parent);
-        } else {
-            check.findings.add(Rule::DirectoryDots, place, || {
-                format!("its parent is inode {parent}")
-            });
-        }
-        for part in inline.records() {
-            let block = BlockOf {
-                directory,
-                place,
-                first: false,
-                index: None,
-                hashes: None,
-            };
-            self.entries(&block, part);
-        }
-    }
+    directories.indexes.extend(found.into_iter().flatten());
 }
 
 /// The record of an inode.
@@ -589,10 +384,4 @@ pub(crate) fn read_record(check: &Check<'_>, ino: InodeNr) -> Option<Vec<u8>> {
     volume.read(at, &mut block).ok()?;
     let record = block.get(from..from + usize::from(geo.inode_size));
     record.map(<[u8]>::to_vec)
-}
-
-/// A hash by which equal names of a block are found.
-fn quick_hash(name: &[u8]) -> u32 {
-    let add = |hash: u32, &byte: &u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
-    name.iter().fold(0x811c_9dc5, add)
 }

@@ -1,6 +1,7 @@
 //! Group descriptors and bitmaps: where they are, and at the end whether they agree with what is in use.
 
 use crate::Check;
+use crate::ahead::{self, Piece};
 use crate::directory::Directories;
 use crate::inode_table::InodeKind;
 use crate::report::{FindingPlace, Findings, Rule};
@@ -9,6 +10,7 @@ use crate::work;
 use ext4_format::bitmap;
 use ext4_format::group_desc::{BLOCK_UNINIT, GroupDesc, INODE_UNINIT};
 use ext4_format::{BlockNr, FileType, FormatError, GroupNr};
+use std::ops::Range;
 
 /// A group.
 #[derive(Clone, Copy, Debug, Default)]
@@ -33,6 +35,9 @@ impl Group {
         }
     }
 }
+
+/// A slow device is told of the bitmaps of so many groups at once.
+pub(crate) const TOLD: usize = 512;
 
 /// Reads all descriptors.
 pub(crate) fn read(volume: &Volume<'_>, findings: &Findings) -> Vec<Group> {
@@ -138,6 +143,9 @@ pub(crate) fn check_counts(check: &Check<'_>, directories: &Directories) -> (u64
             (Totals::default(), block.clone(), block)
         },
         |(totals, stored, wanted), index| {
+            if index.is_multiple_of(TOLD) {
+                tell_bitmaps(check, index + TOLD..index + 2 * TOLD);
+            }
             let nr = GroupNr(index as u32);
             let Some(group) = check.groups.get(index) else {
                 return;
@@ -179,6 +187,31 @@ pub(crate) fn check_counts(check: &Check<'_>, directories: &Directories) -> (u64
         }
     }
     (all.used_inodes, all.used_blocks)
+}
+
+/// Tells a slow device of the bitmaps of these groups, as far as they are read.
+pub(crate) fn tell_bitmaps(check: &Check<'_>, groups: Range<usize>) {
+    if !check.volume.is_slow() {
+        return;
+    }
+    let groups = groups.start..groups.end.min(check.groups.len());
+    let usable = check.groups.get(groups).unwrap_or(&[]).iter();
+    let usable = usable.filter(|group| group.usable);
+    let mut blocks: Vec<_> = usable
+        .flat_map(|group| {
+            let uninit =
+                |flag| check.volume.geo.features.has_group_csum() && group.desc.flags & flag != 0;
+            let maps = [
+                (group.desc.block_bitmap, BLOCK_UNINIT),
+                (group.desc.inode_bitmap, INODE_UNINIT),
+            ];
+            maps.into_iter().filter(move |(_, flag)| !uninit(*flag))
+        })
+        .map(|(block, _)| block)
+        .collect();
+    blocks.sort_unstable();
+    let pieces = blocks.into_iter().map(|first| Piece { first, blocks: 1 });
+    ahead::tell_all(&check.volume, pieces);
 }
 
 /// Directories of each group.

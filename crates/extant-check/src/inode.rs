@@ -45,6 +45,9 @@ pub(crate) fn check_tables(check: &Check<'_>) -> Directories {
                 ahead.tell(&check.volume, i);
                 check_piece(check, piece, buf, builder);
                 check.steps.add(piece.inodes.into());
+                // Of the last pieces the device has been told.
+                let last = i + AHEAD >= pieces.len();
+                builder.read_early(check, AHEAD, last);
             }
         },
     );

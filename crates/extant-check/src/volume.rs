@@ -1,6 +1,7 @@
 //! The volume that is checked: its device, seen through what its journal would write home.
 
 use crate::Error;
+use crate::ahead::Piece;
 use crate::report::{FindingPlace, Findings, Rule};
 use blockdev::BlockDevice;
 use ext4_format::geometry::Geometry;
@@ -137,8 +138,8 @@ impl<'d> Volume<'d> {
         self.slow.load(Ordering::Relaxed)
     }
 
-    /// Whole blocks will be read soon.
-    pub(crate) fn will_read(&self, first: BlockNr, blocks: u32) {
+    /// Tells the device that these blocks will be read soon.
+    pub(crate) fn tell(&self, Piece { first, blocks }: Piece) {
         let size = self.geo.block_size;
         self.device
             .will_read(first.offset(size), u64::from(blocks) * u64::from(size));

@@ -3,9 +3,10 @@
 use blockdev::{BlockDevice, MemDevice};
 use extant::mkfs::{self, MkfsOptions};
 use extant::{Volume, VolumeOptions};
-use extant_check::{CheckOptions, check};
+use extant_check::{CheckOptions, Report, check};
 use std::io;
 use std::ops::Range;
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -53,7 +54,7 @@ impl BlockDevice for Disk {
     }
 }
 
-/// Forty directories, some with an index.
+/// Forty directories with an index.
 fn image() -> Arc<MemDevice> {
     let device = Arc::new(MemDevice::new(256 << 20));
     let options = MkfsOptions {
@@ -70,9 +71,9 @@ fn image() -> Arc<MemDevice> {
     device
 }
 
-fn calls(takes: Duration) -> Vec<Call> {
+fn checked(device: &Arc<MemDevice>, takes: Duration) -> (Report, Vec<Call>) {
     let disk = Disk {
-        inner: image(),
+        inner: device.clone(),
         takes,
         calls: Mutex::default(),
     };
@@ -80,8 +81,66 @@ fn calls(takes: Duration) -> Vec<Call> {
         threads: 1,
         ..CheckOptions::default()
     };
-    assert!(check(&disk, &options).unwrap().is_clean());
-    disk.calls.into_inner().unwrap()
+    let report = check(&disk, &options).unwrap();
+    (report, disk.calls.into_inner().unwrap())
+}
+
+fn calls(takes: Duration) -> Vec<Call> {
+    let (report, calls) = checked(&image(), takes);
+    assert!(report.is_clean());
+    calls
+}
+
+/// What is longer than a run of a directory is a piece of an inode table.
+fn is_table(call: &Call) -> bool {
+    matches!(call, Call::Read(range) if range.end - range.start > 64 << 10)
+}
+
+#[test]
+fn directories_of_a_slow_device_are_read_among_inode_tables() {
+    let among = |calls: &[Call]| {
+        let first = calls.iter().position(is_table).unwrap();
+        let last = calls.iter().rposition(is_table).unwrap();
+        let reads = calls[first..last].iter();
+        reads
+            .filter(|call| matches!(call, Call::Read(_)) && !is_table(call))
+            .count()
+    };
+    assert_eq!(among(&calls(Duration::ZERO)), 0);
+    assert!(among(&calls(Duration::from_millis(2))) > 20);
+}
+
+/// Names that lead to nothing, to a directory again, to another type, and links that are not as many as names.
+#[test]
+fn a_slow_device_has_the_same_findings() {
+    needs::tools!("debugfs");
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image");
+    let device = image();
+    let mut bytes = vec![0; device.len() as usize];
+    device.read_at(0, &mut bytes).unwrap();
+    std::fs::write(&path, &bytes).unwrap();
+    for n in 0..40 {
+        let request = match n % 6 {
+            0 => format!("clri /d{n}/file.7"),
+            1 => format!("ln /d{n}/file.8 /d{n}/other"),
+            2 => format!("unlink /d{n}/file.9"),
+            3 => format!("ln /d{n} /d0/again.{n}"),
+            4 => format!("set_inode_field /d{n}/file.10 mode 020644"),
+            _ => format!("ln <11> /d{n}/file.11"),
+        };
+        let mut command = Command::new("debugfs");
+        let out = command.args(["-w", "-R", &request]).arg(&path).output();
+        assert!(out.unwrap().status.success());
+    }
+    device.write_at(0, &std::fs::read(&path).unwrap()).unwrap();
+    let [fast, slow] = [Duration::ZERO, Duration::from_millis(2)].map(|takes| {
+        let (report, _) = checked(&device, takes);
+        let findings: Vec<_> = report.findings.iter().map(ToString::to_string).collect();
+        (findings, report.names, report.faults)
+    });
+    assert!(fast.0.len() > 40, "{:#?}", fast.0);
+    assert_eq!(fast, slow);
 }
 
 #[test]

@@ -9,8 +9,9 @@ use blockdev::FileDevice;
 use extant::mkfs::MkfsOptions;
 use extant::{Fallocate, Volume};
 use extant_bench::child;
+use extant_bench::host_memory;
 use extant_bench::metadata;
-use extant_bench::stats::{Elapsed, Stopwatch, median};
+use extant_bench::stats::{Elapsed, median};
 use extant_bench::tree::Shape;
 use serde::Serialize;
 use std::io::Write;
@@ -55,6 +56,9 @@ pub struct CheckArgs {
     /// Only make the image of large files, here
     #[arg(long, hide = true, value_name = "IMAGE")]
     make: Option<PathBuf>,
+    /// Only read these runs of an image, which are written as JSON
+    #[arg(long, hide = true, num_args = 2, value_names = ["RUNS", "IMAGE"])]
+    read: Vec<PathBuf>,
 }
 
 /// One program, beside the others of so many threads.
@@ -68,44 +72,25 @@ struct Report {
     peak: u64,
 }
 
-/// What a round does with the image.
-enum Work {
-    /// A command line that the image's name ends.
-    Run(Vec<String>),
-    /// These runs are read.
-    Read(Vec<Range<u64>>),
-}
-
 /// A way to look at the image, and its rounds.
 struct Checker {
-    work: Work,
+    /// The command line, which the image's name ends.
+    line: Vec<String>,
     rounds: Vec<(Elapsed, u64)>,
 }
 
 impl Checker {
     fn of(line: &[&str]) -> Self {
-        let line = line.iter().map(ToString::to_string).collect();
-        Self::doing(Work::Run(line))
-    }
-
-    fn doing(work: Work) -> Self {
-        let rounds = Vec::new();
-        Self { work, rounds }
+        Self {
+            line: line.iter().map(ToString::to_string).collect(),
+            rounds: Vec::new(),
+        }
     }
 
     fn round(&mut self, image: &Path) -> Result<()> {
-        let round = match &self.work {
-            Work::Run(line) => {
-                let ran = child::run(Command::new(&line[0]).args(&line[1..]).arg(image))?;
-                (ran.elapsed, ran.peak)
-            }
-            Work::Read(runs) => {
-                let watch = Stopwatch::start();
-                metadata::read(image, runs)?;
-                (watch.elapsed(), 0)
-            }
-        };
-        self.rounds.push(round);
+        let mut command = Command::new(&self.line[0]);
+        let ran = child::run(command.args(&self.line[1..]).arg(image))?;
+        self.rounds.push((ran.elapsed, ran.peak));
         Ok(())
     }
 
@@ -134,6 +119,10 @@ pub fn run(args: &CheckArgs) -> Result<()> {
     if let Some(image) = &args.make {
         return make_large(args, image);
     }
+    if let [runs, image] = &args.read[..] {
+        let runs: Vec<Range<u64>> = serde_json::from_slice(&std::fs::read(runs)?)?;
+        return metadata::read(image, &runs);
+    }
     let extant = crate::extant()?;
     let extant = extant.to_string_lossy();
     let work = scratch_in(args.dir.as_deref())?;
@@ -148,7 +137,17 @@ pub fn run(args: &CheckArgs) -> Result<()> {
         Checker::of(&["e2fsck", "-fn"]),
     ];
     if args.cold {
-        all.push(Checker::doing(Work::Read(metadata::runs(&image)?)));
+        let runs = work.path().join("runs");
+        std::fs::write(&runs, serde_json::to_vec(&metadata::runs(&image)?)?)?;
+        // A process, as the others are.
+        let own = std::env::current_exe()?;
+        let line = [own.as_path(), "check".as_ref(), "--read".as_ref(), &runs];
+        all.push(Checker::of(
+            &line
+                .map(|part| part.to_string_lossy())
+                .each_ref()
+                .map(|part| &**part),
+        ));
     }
     let progress = Progress::up_to("runs", (all.len() * (args.iterations + 1)) as u64);
     for _ in 0..=args.iterations {
@@ -157,6 +156,7 @@ pub fn run(args: &CheckArgs) -> Result<()> {
             if args.cold {
                 metadata::forget(&image)?;
             }
+            host_memory::touch()?;
             checker.round(&image)?;
             progress.add(1);
         }

@@ -1,0 +1,242 @@
+//! Directories that are read while inode tables are: where the device is slow, their names are looked at while it reads on.
+//! What needs all inodes is kept: where the names lead.
+
+use crate::Check;
+use crate::ahead;
+use crate::directory::{Builder, DirectoryRun, Indexes};
+use crate::index;
+use crate::links::{Block, Follower, Link};
+use crate::names::NameReader;
+use crate::work;
+use ext4_format::{BlockNr, InodeNr};
+use std::collections::VecDeque;
+use std::ops::Range;
+
+/// Bytes of directories that are read one after the other, so that a disk does not seek for each.
+const BATCH: usize = 2 << 20;
+/// Names that are kept in all, of eight bytes each.
+const MOST_LINKS: usize = 4 << 20;
+
+/// A block whose names were looked at, and where they lead.
+#[derive(Debug)]
+struct KeptBlock {
+    directory: InodeNr,
+    logical: u32,
+    at: BlockNr,
+    links: Box<[Link]>,
+}
+
+/// Where the names of some blocks lead.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    blocks: Vec<KeptBlock>,
+    /// Names in all.
+    links: usize,
+}
+
+impl Kept {
+    /// Follows them, as all inodes are known now.
+    pub(crate) fn follow(&self, follower: &Follower<'_>) {
+        let Follower { check, directories } = *follower;
+        work::each(
+            check.threads,
+            self.blocks.len(),
+            || (),
+            |(), i| {
+                if let Some(kept) = self.blocks.get(i)
+                    && let Some(directory) = directories.get(kept.directory)
+                {
+                    let block = Block::of(directory, kept.logical, kept.at);
+                    follower.follow(&block, &kept.links);
+                }
+                check.steps.add(1);
+            },
+        );
+    }
+}
+
+/// What the device was told of in a step.
+#[derive(Debug)]
+struct Told<T> {
+    step: usize,
+    what: T,
+}
+
+/// Takes the first one that was told before a step.
+fn take_before<T>(queue: &mut VecDeque<Told<T>>, step: usize) -> Option<T> {
+    queue.front().filter(|told| told.step < step)?;
+    queue.pop_front().map(|told| told.what)
+}
+
+/// A directory among those of its thread, and its runs there.
+#[derive(Debug)]
+struct Found {
+    directory: usize,
+    runs: Range<usize>,
+}
+
+/// A run among those of its thread, and its directory there.
+#[derive(Clone, Copy, Debug)]
+struct EarlyRun {
+    directory: usize,
+    run: usize,
+}
+
+/// The directories of one thread that are read early. The device is told of each block before it is read: of the first ones
+/// of a directory for its index, and of all of a batch. They are read so many steps later that the inode tables which the device
+/// was told of before them are through.
+#[derive(Debug, Default)]
+pub(crate) struct Early {
+    /// So many directories of the thread were seen, and so many of their runs.
+    seen: (usize, usize),
+    /// Pieces of inode tables that the thread has read.
+    step: usize,
+    /// Directories whose first blocks the device was told of, and their runs.
+    found: VecDeque<Told<Found>>,
+    /// Runs of directories whose index is known.
+    waiting: Vec<EarlyRun>,
+    /// Batches that the device was told of.
+    batches: VecDeque<Told<Vec<EarlyRun>>>,
+    names: u64,
+    kept: Kept,
+    indexes: Indexes,
+}
+
+/// What is known of the directories that were read.
+pub(crate) struct EarlyResult {
+    pub(crate) indexes: Indexes,
+    pub(crate) kept: Kept,
+    pub(crate) names: u64,
+}
+
+impl Early {
+    pub(crate) fn end(self) -> EarlyResult {
+        EarlyResult {
+            indexes: self.indexes,
+            kept: self.kept,
+            names: self.names,
+        }
+    }
+
+    fn is_full(&self, check: &Check<'_>) -> bool {
+        self.kept.links > MOST_LINKS / check.threads.max(1)
+    }
+}
+
+impl Builder {
+    /// A piece of the inode tables was read, of which the device is told so many `ahead`: reads what it was told of long enough
+    /// before, and tells it of what comes next. When the `last` pieces are read it has been told of all, and nothing waits.
+    pub(crate) fn read_early(&mut self, check: &Check<'_>, ahead: usize, last: bool) {
+        if !check.volume.is_slow() || self.early.is_full(check) {
+            return;
+        }
+        self.early.step += 1;
+        let wait = if last {
+            0
+        } else {
+            ahead / check.threads.max(1)
+        };
+        let through = self.early.step.saturating_sub(wait);
+        if let Some(batch) = take_before(&mut self.early.batches, through) {
+            self.read_batch(check, &batch);
+        }
+        while let Some(found) = take_before(&mut self.early.found, through) {
+            self.read_index(check, found);
+        }
+        self.tell_found(check);
+        self.tell_batch(check, last);
+    }
+
+    /// Reads a batch and looks at its names.
+    fn read_batch(&mut self, check: &Check<'_>, batch: &[EarlyRun]) {
+        let Self { list, runs, early } = self;
+        let mut names = NameReader::new(check);
+        let (mut buf, mut links) = (Vec::new(), Vec::new());
+        for &EarlyRun { directory, run } in batch {
+            let (Some(directory), Some(run)) = (list.get(directory), runs.get_mut(run)) else {
+                continue;
+            };
+            let index = early.indexes.get(&directory.ino);
+            run.read(check, &mut buf, |logical, at, bytes| {
+                links.clear();
+                names.block(directory, index, (logical, at), bytes, &mut links);
+                early.kept.links += links.len();
+                early.kept.blocks.push(KeptBlock {
+                    directory: directory.ino,
+                    logical,
+                    at,
+                    links: links.as_slice().into(),
+                });
+            });
+            run.early = true;
+        }
+        early.names += names.count;
+    }
+
+    /// Reads the index of a directory, if it has one; all its runs wait then.
+    fn read_index(&mut self, check: &Check<'_>, Found { directory, runs }: Found) {
+        let own = self.runs.get(runs.clone()).unwrap_or(&[]);
+        if let Some(indexed) = self.list.get(directory).filter(|d| d.is_indexed()) {
+            let index = index::read(check, indexed, own);
+            self.early.indexes.insert(indexed.ino, index);
+        }
+        let waiting = runs.map(|run| EarlyRun { directory, run });
+        self.early.waiting.extend(waiting);
+    }
+
+    /// Tells the device of the first blocks of directories that are new.
+    fn tell_found(&mut self, check: &Check<'_>) {
+        let (mut from, mut first) = self.early.seen;
+        while let Some(directory) = self.list.get(from) {
+            let rest = self.runs.get(first..).unwrap_or(&[]);
+            let own = |run: &&DirectoryRun| run.directory == directory.ino.0;
+            let end = first + rest.iter().take_while(own).count();
+            if let Some(run) = rest.first().filter(|_| end > first) {
+                check.volume.tell(run.piece());
+            }
+            let found = Found {
+                directory: from,
+                runs: first..end,
+            };
+            self.early.found.push_back(Told {
+                step: self.early.step,
+                what: found,
+            });
+            (from, first) = (from + 1, end);
+        }
+        self.early.seen = (from, first);
+    }
+
+    /// Tells the device of a batch, when there is enough for one; of the last one in any case.
+    fn tell_batch(&mut self, check: &Check<'_>, last: bool) {
+        let most = (BATCH / check.volume.block_size()) as u64;
+        let Early {
+            waiting,
+            batches,
+            step,
+            ..
+        } = &mut self.early;
+        let run = |early: &EarlyRun| self.runs.get(early.run).map(|run| run.run);
+        waiting.sort_unstable_by_key(|early| run(early).map(|run| run.physical));
+        let mut blocks = 0;
+        let full = waiting.iter().position(|early| {
+            blocks += run(early).map_or(0, |run| u64::from(run.len));
+            blocks >= most
+        });
+        let runs = match full {
+            Some(at) => at + 1,
+            None if last => waiting.len(),
+            None => 0,
+        };
+        if runs == 0 {
+            return;
+        }
+        let batch: Vec<_> = waiting.drain(..runs).collect();
+        let runs = batch.iter().filter_map(|early| self.runs.get(early.run));
+        ahead::tell_all(&check.volume, runs.map(DirectoryRun::piece));
+        batches.push_back(Told {
+            step: *step,
+            what: batch,
+        });
+    }
+}

@@ -1,0 +1,218 @@
+//! Where names lead: to inodes in use, of the type that the name says. They are followed when all inodes are known.
+
+use crate::Check;
+use crate::directory::{Directories, Directory};
+use crate::groups::is_directory;
+use crate::inode_table::InodeKind;
+use crate::names::name_at;
+use crate::report::{FindingPlace, Rule};
+use ext4_format::dir_entry::Entry;
+use ext4_format::{BlockNr, FileType, InodeNr};
+use std::sync::atomic::Ordering;
+
+/// What a name is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// ".": it leads to its own directory.
+    Own,
+    /// "..": it leads to the directory above.
+    Parent,
+    Name,
+}
+
+/// A name, as far as it leads to an inode.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Link {
+    ino: InodeNr,
+    /// Where its entry begins, in units of four bytes: the records of a block are multiples of them.
+    offset: u16,
+    /// The entry's byte for the type.
+    type_byte: u8,
+    role: Role,
+}
+
+const _: () = assert!(size_of::<Link>() == 8);
+
+impl Link {
+    pub(crate) fn of(entry: &Entry<'_>, bytes: &[u8], role: Role) -> Self {
+        let type_byte = bytes.get(entry.offset as usize + 7).copied().unwrap_or(0);
+        Self {
+            ino: entry.inode,
+            offset: (entry.offset / 4) as u16, // a block has 64 KiB at most
+            type_byte,
+            role,
+        }
+    }
+
+    const fn offset(self) -> u32 {
+        self.offset as u32 * 4
+    }
+}
+
+/// A block with names.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Block<'b> {
+    directory: &'b Directory,
+    place: FindingPlace,
+    /// What it holds, where that is at hand.
+    bytes: Option<&'b [u8]>,
+}
+
+impl<'b> Block<'b> {
+    pub(crate) fn of(directory: &'b Directory, logical: u32, at: BlockNr) -> Self {
+        let place = FindingPlace::inode(directory.ino);
+        Self {
+            directory,
+            place: place.logical(logical.into()).block(at),
+            bytes: None,
+        }
+    }
+
+    /// Names that stand in the inode.
+    pub(crate) fn inline(directory: &'b Directory, bytes: &'b [u8]) -> Self {
+        Self {
+            directory,
+            place: FindingPlace::inode(directory.ino),
+            bytes: Some(bytes),
+        }
+    }
+
+    pub(crate) const fn holding(self, bytes: &'b [u8]) -> Self {
+        Self {
+            bytes: Some(bytes),
+            ..self
+        }
+    }
+
+    fn place_of(&self, link: Link) -> FindingPlace {
+        self.place.offset(link.offset())
+    }
+
+    /// A name as messages have it; the block is read again if it is not at hand.
+    fn name(&self, check: &Check<'_>, link: Link) -> String {
+        if let Some(bytes) = self.bytes {
+            return shown(name_at(bytes, link.offset()));
+        }
+        let mut bytes = vec![0; check.volume.block_size()];
+        // It could be read before.
+        let read = self.place.block.map(|at| check.volume.read(at, &mut bytes));
+        match read {
+            Some(Ok(())) => shown(name_at(&bytes, link.offset())),
+            _ => shown(b""),
+        }
+    }
+}
+
+/// A name as messages have it.
+pub(crate) fn shown(name: &[u8]) -> String {
+    format!("\"{}\"", name.escape_ascii())
+}
+
+/// Follows names to their inodes.
+#[derive(Clone, Copy)]
+pub(crate) struct Follower<'c> {
+    pub(crate) check: &'c Check<'c>,
+    pub(crate) directories: &'c Directories,
+}
+
+impl Follower<'_> {
+    /// Follows the names of a block.
+    pub(crate) fn follow(&self, block: &Block<'_>, links: &[Link]) {
+        for &link in links {
+            match link.role {
+                Role::Name => self.follow_name(block, link),
+                Role::Own | Role::Parent => self.follow_dot(block, link),
+            }
+        }
+    }
+
+    /// "." or "..".
+    fn follow_dot(&self, block: &Block<'_>, link: Link) {
+        let Self { check, directories } = self;
+        let place = block.place_of(link);
+        let tell = |what: String| check.findings.add(Rule::DirectoryDots, place, || what);
+        self.check_type(block, link, FileType::Directory);
+        if link.role == Role::Own {
+            check.inodes.count_name(link.ino);
+            if link.ino != block.directory.ino {
+                tell(format!("\".\" leads to inode {}", link.ino));
+            }
+            return;
+        }
+        let dotdot = &block.directory.dotdot;
+        dotdot.store(link.ino.0, Ordering::Relaxed);
+        if directories.position(link.ino).is_none() {
+            tell(format!("\"..\" leads to inode {}", link.ino));
+            return;
+        }
+        check.inodes.count_name(link.ino);
+    }
+
+    /// The parent of a directory whose names stand in its inode: neither "." nor ".." is among these.
+    pub(crate) fn follow_inline_parent(&self, directory: &Directory, parent: InodeNr) {
+        let Self { check, directories } = self;
+        directory.dotdot.store(parent.0, Ordering::Relaxed);
+        check.inodes.count_name(directory.ino);
+        if directories.position(parent).is_some() {
+            check.inodes.count_name(parent);
+        } else {
+            let place = FindingPlace::inode(directory.ino);
+            check.findings.add(Rule::DirectoryDots, place, || {
+                format!("its parent is inode {parent}")
+            });
+        }
+    }
+
+    fn follow_name(&self, block: &Block<'_>, link: Link) {
+        let Self { check, directories } = self;
+        let (findings, place) = (&check.findings, block.place_of(link));
+        let leads = |what: &str| {
+            findings.add(Rule::EntryInode, place, || {
+                format!("{}: inode {} {what}", block.name(check, link), link.ino)
+            });
+        };
+        let Some(known) = check.inodes.count_name(link.ino) else {
+            return leads("is not in use");
+        };
+        match known.kind {
+            InodeKind::Reserved => leads("is reserved"),
+            _ if link.ino == InodeNr::ROOT => leads("is the root"),
+            InodeKind::Value => leads("holds the value of an attribute"),
+            InodeKind::Broken => leads("is damaged"),
+            InodeKind::File(file_type) => self.check_type(block, link, file_type),
+        }
+        if is_directory(known.kind)
+            && let Some(child) = directories.get(link.ino)
+        {
+            let own = block.directory.ino.0;
+            let set = child
+                .parent
+                .compare_exchange(0, own, Ordering::Relaxed, Ordering::Relaxed);
+            if let Err(other) = set {
+                findings.add(Rule::DirectoryTwice, place, || {
+                    let name = block.name(check, link);
+                    format!("{name}: inode {} has a name in directory {other}", link.ino)
+                });
+            }
+        }
+    }
+
+    fn check_type(&self, block: &Block<'_>, link: Link, is: FileType) {
+        let has = self.check.volume.geo.features.has_filetype();
+        let stored = FileType::from_dir_byte(link.type_byte);
+        if stored != has.then_some(is) {
+            let rule = match link.type_byte {
+                0 => Rule::EntryTypeless,
+                _ => Rule::EntryType,
+            };
+            let findings = &self.check.findings;
+            findings.add(rule, block.place_of(link), || {
+                let is = Some(is);
+                format!(
+                    "{}: {stored:?}, and it is {is:?}",
+                    block.name(self.check, link)
+                )
+            });
+        }
+    }
+}

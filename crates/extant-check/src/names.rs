@@ -1,0 +1,234 @@
+//! The names of a directory's block, and all that can be said of them without the inodes that they lead to.
+
+use crate::Check;
+use crate::directory::Directory;
+use crate::index::{BlockUse, Index};
+use crate::inode::rule_of;
+use crate::links::{Link, Role, shown};
+use crate::report::{FindingPlace, Rule};
+use ext4_format::dir_entry::{self, Entry};
+use ext4_format::fold::Comparison;
+use ext4_format::inode::flags;
+use ext4_format::{BlockNr, htree};
+
+/// The names that one thread looks at.
+pub(crate) struct NameReader<'c> {
+    check: &'c Check<'c>,
+    /// Names so far, without "." and "..".
+    pub(crate) count: u64,
+    /// Hash and offset of each name of a block.
+    hashes: Vec<(u32, u32)>,
+}
+
+/// What holds for the names of one block.
+struct BlockRules<'b> {
+    directory: &'b Directory,
+    place: FindingPlace,
+    /// The block begins with "." and "..".
+    first: bool,
+    index: Option<&'b Index>,
+    /// The hashes that the names may have.
+    hashes: Option<(u32, u64)>,
+    compared: Comparison,
+}
+
+impl<'c> NameReader<'c> {
+    pub(crate) const fn new(check: &'c Check<'c>) -> Self {
+        Self {
+            check,
+            count: 0,
+            hashes: Vec::new(),
+        }
+    }
+
+    /// Looks at a block, and adds where its names lead.
+    pub(crate) fn block(
+        &mut self,
+        directory: &Directory,
+        index: Option<&Index>,
+        (logical, at): (u32, BlockNr),
+        bytes: &[u8],
+        links: &mut Vec<Link>,
+    ) {
+        let place = FindingPlace::inode(directory.ino)
+            .logical(logical.into())
+            .block(at);
+        let usage = index.map_or(BlockUse::Linear, |index| index.usage(logical));
+        if let Some(seed) = directory.seed(self.check) {
+            let (rule, verified) = match usage {
+                BlockUse::Unknown => (Rule::Index, Ok(())),
+                BlockUse::Linear | BlockUse::Leaf(..) => {
+                    (Rule::DirectoryChecksum, dir_entry::verify_tail(bytes, seed))
+                }
+                BlockUse::Index(kind) => (
+                    Rule::IndexChecksum,
+                    htree::verify_checksum(bytes, kind, seed),
+                ),
+            };
+            if let Err(e) = verified {
+                let rule = rule_of(&e, rule, Rule::Directory);
+                self.check.findings.add_error(rule, place, &e);
+            }
+        }
+        let rules = BlockRules {
+            directory,
+            place,
+            first: logical == 0,
+            index,
+            hashes: match usage {
+                BlockUse::Leaf(low, end) => Some((low, end)),
+                _ => None,
+            },
+            compared: self.check.volume.geo.comparison(directory.flags),
+        };
+        self.entries(&rules, bytes, links);
+    }
+
+    /// Looks at names that stand in an inode.
+    pub(crate) fn part(&mut self, directory: &Directory, bytes: &[u8], links: &mut Vec<Link>) {
+        let rules = BlockRules {
+            directory,
+            place: FindingPlace::inode(directory.ino),
+            first: false,
+            index: None,
+            hashes: None,
+            compared: self.check.volume.geo.comparison(directory.flags),
+        };
+        self.entries(&rules, bytes, links);
+    }
+
+    fn entries(&mut self, rules: &BlockRules<'_>, bytes: &[u8], links: &mut Vec<Link>) {
+        let findings = &self.check.findings;
+        let entries = match rules.directory.has(flags::ENCRYPT) {
+            true => dir_entry::encrypted_entries(bytes),
+            false => dir_entry::entries(bytes),
+        };
+        self.hashes.clear();
+        let (mut dots, mut whole) = (0, true);
+        for entry in entries {
+            let entry = match entry {
+                Ok(entry) => entry,
+                Err(e) => {
+                    findings.add_error(Rule::Directory, rules.place, &e);
+                    whole = false;
+                    break;
+                }
+            };
+            if rules.first && dots < 2 {
+                links.extend(self.dot(rules, bytes, &entry, dots));
+                dots += 1;
+            } else {
+                self.entry(rules, &entry);
+                links.push(Link::of(&entry, bytes, Role::Name));
+            }
+        }
+        if whole && rules.first && dots < 2 {
+            findings.add(Rule::DirectoryDots, rules.place, || {
+                "they are missing".into()
+            });
+        }
+        self.hash(rules, bytes);
+        if whole {
+            self.find_twice(rules, bytes);
+        }
+    }
+
+    /// "." or "..": the first two names of a directory.
+    fn dot(&self, rules: &BlockRules<'_>, bytes: &[u8], entry: &Entry<'_>, n: u32) -> Option<Link> {
+        let place = rules.place.offset(entry.offset);
+        let findings = &self.check.findings;
+        let tell = |what: String| findings.add(Rule::DirectoryDots, place, || what);
+        let (name, offset, role) = match n {
+            0 => (&b"."[..], 0, Role::Own),
+            _ => (&b".."[..], dir_entry::MIN_REC_LEN as u32, Role::Parent),
+        };
+        if entry.name != name || entry.offset != offset {
+            tell(format!("\"{}\" is missing", name.escape_ascii()));
+            return None;
+        }
+        let behind = entry.offset as usize + 8 + name.len();
+        if bytes.get(behind) != Some(&0) {
+            tell(format!("\"{}\" does not end with NUL", name.escape_ascii()));
+        }
+        Some(Link::of(entry, bytes, role))
+    }
+
+    fn entry(&mut self, rules: &BlockRules<'_>, entry: &Entry<'_>) {
+        self.count += 1;
+        self.hashes.push((0, entry.offset));
+        let findings = &self.check.findings;
+        let place = rules.place.offset(entry.offset);
+        if matches!(entry.name, b"." | b"..") {
+            findings.add(Rule::EntryName, place, || shown(entry.name));
+        }
+        if !rules.compared.allows(entry.name) {
+            findings.add(Rule::EntryName, place, || {
+                format!("{} is not UTF-8", shown(entry.name))
+            });
+        }
+    }
+
+    /// Hashes the names: as the index has them, if there is one.
+    fn hash(&mut self, rules: &BlockRules<'_>, bytes: &[u8]) {
+        let Some(hasher) = rules.index.and_then(Index::hasher) else {
+            for (hash, offset) in &mut self.hashes {
+                *hash = quick_hash(&rules.compared.key(name_at(bytes, *offset)));
+            }
+            return;
+        };
+        hasher.hash_each(
+            &mut self.hashes,
+            |(_, offset)| name_at(bytes, *offset),
+            |(hash, _), (major, _)| *hash = major,
+        );
+        let Some((low, end)) = rules.hashes else {
+            return;
+        };
+        for (hash, offset) in &self.hashes {
+            if *hash < low || u64::from(*hash) >= end {
+                let place = rules.place.offset(*offset);
+                self.check.findings.add(Rule::IndexHash, place, || {
+                    let name = shown(name_at(bytes, *offset));
+                    format!("{name}: {hash:#x}, and the block is for {low:#x} to {end:#x}")
+                });
+            }
+        }
+    }
+
+    /// Looks for names that a block has twice.
+    fn find_twice(&mut self, rules: &BlockRules<'_>, bytes: &[u8]) {
+        self.hashes.sort_unstable();
+        for (i, (hash, offset)) in self.hashes.iter().enumerate() {
+            let others = self.hashes.get(i + 1..).unwrap_or(&[]).iter();
+            let same_hash = others.take_while(|(other, _)| other == hash);
+            for (_, other) in same_hash {
+                let (one, two) = (name_at(bytes, *offset), name_at(bytes, *other));
+                if rules.compared.same(one, two) {
+                    let place = rules.place.offset(*other);
+                    self.check.findings.add(Rule::EntryTwice, place, || {
+                        match rules.compared.folds() {
+                            true => format!("{} and {}", shown(one), shown(two)),
+                            false => shown(one),
+                        }
+                    });
+                }
+            }
+        }
+    }
+}
+
+/// The name of the entry at an offset of a block; empty if the block ends before it.
+pub(crate) fn name_at(bytes: &[u8], offset: u32) -> &[u8] {
+    let name = || {
+        let rest = bytes.get(offset as usize..)?;
+        let len = usize::from(*rest.get(6)?);
+        rest.get(8..8 + len)
+    };
+    name().unwrap_or(&[])
+}
+
+/// A hash by which equal names of a block are found.
+fn quick_hash(name: &[u8]) -> u32 {
+    let add = |hash: u32, &byte: &u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+    name.iter().fold(0x811c_9dc5, add)
+}
