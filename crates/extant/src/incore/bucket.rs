@@ -50,6 +50,12 @@ impl Bucket {
         self.stamp == TO_COME
     }
 
+    /// The names of its interval are here.
+    #[inline(always)]
+    pub(super) fn has_names(&self) -> bool {
+        self.stamp < GONE
+    }
+
     /// The names have gone to the two halves.
     pub(super) fn is_gone(&self) -> bool {
         self.stamp == GONE

@@ -4,8 +4,8 @@
 //! on disk and the order of readdir cookies are one order, and creates of different names rarely meet. The table
 //! doubles when a bucket grows long; the tables of all levels stay until the directory leaves memory (their sum is at
 //! most one more table), so no table is ever freed under a reader: a look-up that finds the level changed after it
-//! took a bucket's lock starts again. A large table is doubled without a wait: the first operation on one of the new
-//! buckets fetches the names of both halves from the bucket below.
+//! took a bucket's lock starts again. A large table is doubled without a wait: a bucket of the table below serves both
+//! of its halves until it is long; the operation that finds it so parts its names.
 //!
 //! Lock order: the lower bucket first, and a bucket before its halves.
 
@@ -17,7 +17,7 @@ use ext4_format::fold::Comparison;
 use std::cmp::Ordering as Cmp;
 use std::ops::Deref;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Buckets double up to 2^24: 16 million buckets, half a billion names.
 const MAX_LEVEL: usize = 24;
@@ -31,7 +31,7 @@ const SPREAD: std::ops::Range<u32> = 5..10;
 const SPREAD_LONG: usize = 8;
 const SPREAD_FULL: i64 = 4;
 
-/// Tables from this level on are doubled bucket by bucket, at the first use of each. Smaller ones are doubled at
+/// Tables from this level on are doubled bucket by bucket, when each is long. Smaller ones are doubled at
 /// once: that takes no longer than a millisecond, and [`NameTable::names_at_most`] relies on it.
 pub const LARGE: u32 = 11;
 
@@ -54,7 +54,42 @@ impl Line {
     }
 }
 
-type Table = Box<[Line]>;
+/// A table of one size.
+struct Table {
+    lines: Box<[Line]>,
+    /// A bit for each two buckets that one bucket of the table below was parted into; none if all were at once.
+    parted: Box<[AtomicU64]>,
+}
+
+impl Table {
+    fn of(lines: Box<[Line]>) -> Self {
+        let parted = Box::default();
+        Self { lines, parted }
+    }
+
+    /// The table above one of so many buckets, of which none was parted.
+    fn to_come(below: usize) -> Self {
+        let to_come = || Line::of(Bucket::to_come());
+        Self {
+            lines: (0..2 * below).map(|_| to_come()).collect(),
+            parted: (0..below.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
+        }
+    }
+
+    /// Whether the bucket below had the names of this bucket a moment ago.
+    #[inline(always)]
+    fn is_below(&self, index: usize) -> bool {
+        let word = self.parted.get(index >> 7);
+        word.is_some_and(|word| word.load(Ordering::Acquire) >> (index >> 1 & 63) & 1 == 0)
+    }
+
+    fn note_parted(&self, pair: usize) {
+        if let Some(word) = self.parted.get(pair >> 6) {
+            // Who sees it finds the names.
+            word.fetch_or(1 << (pair & 63), Ordering::Release);
+        }
+    }
+}
 
 /// A table of every size there has been; the last one is in use.
 pub struct NameTable {
@@ -74,10 +109,10 @@ impl NameTable {
     }
 
     /// The table of a level, whose buckets, all exact until now, compare names so.
-    fn table_comparing(&self, level: u32, compared: Comparison) -> &[Line] {
+    fn table_comparing(&self, level: u32, compared: Comparison) -> &Table {
         let table = self.table(level);
         if compared.folds() {
-            for line in table {
+            for line in &table.lines {
                 line.0.lock().compared = compared;
             }
         }
@@ -85,7 +120,7 @@ impl NameTable {
     }
 
     #[inline]
-    fn table(&self, level: u32) -> &[Line] {
+    fn table(&self, level: u32) -> &Table {
         match self.levels[level as usize].get() {
             Some(table) => table,
             None => self.make(level),
@@ -94,9 +129,9 @@ impl NameTable {
 
     #[cold]
     #[inline(never)]
-    fn make(&self, level: u32) -> &[Line] {
-        self.levels[level as usize]
-            .get_or_init(|| (0..1usize << level).map(|_| Line::default()).collect())
+    fn make(&self, level: u32) -> &Table {
+        let lines = || (0..1usize << level).map(|_| Line::default()).collect();
+        self.levels[level as usize].get_or_init(|| Table::of(lines()))
     }
 
     #[inline]
@@ -126,7 +161,8 @@ impl NameTable {
         .1
     }
 
-    /// The bucket that a hash falls into, locked in this way, in the table of the level in use.
+    /// The bucket that a hash falls into, locked in this way, and its level: that of the table in use, or the one below while the
+    /// bucket there is not long.
     #[inline(always)]
     fn bucket<'a, G: Deref<Target = Bucket>>(
         &'a self,
@@ -137,17 +173,39 @@ impl NameTable {
         loop {
             let level = self.level.load(Ordering::Acquire);
             let index = Self::index(level, major);
-            let guard = lock(&self.table(level)[index]);
+            let table = self.table(level);
+            if level > LARGE && table.is_below(index) {
+                if let Some(below) = self.bucket_below(level, index, &lock) {
+                    return below;
+                }
+                continue;
+            }
+            let guard = lock(&table.lines[index]);
             if !self.is_current(level) {
                 continue;
             }
-            if !guard.is_to_come() {
-                crate::base::jitter::point();
-                return (level, guard);
-            }
-            drop(guard);
-            self.fetch(level, index);
+            crate::base::jitter::point();
+            return (level, guard);
         }
+    }
+
+    /// The bucket below one whose names had not come a moment ago, locked in this way, while it is not long.
+    #[inline(never)]
+    fn bucket_below<'a, G: Deref<Target = Bucket>>(
+        &'a self,
+        level: u32,
+        index: usize,
+        lock: &impl Fn(&'a Line) -> G,
+    ) -> Option<(u32, G)> {
+        let below = level - 1;
+        let guard = lock(&self.table(below).lines[index >> 1]);
+        if self.is_current(level) && guard.has_names() && guard.entries.len() < LONG_BUCKET {
+            crate::base::jitter::point();
+            return Some((below, guard));
+        }
+        drop(guard);
+        self.fetch(level, index);
+        None
     }
 
     /// Whether the table of this level is in use; true until the caller releases a locked bucket of it.
@@ -156,23 +214,24 @@ impl NameTable {
         self.level.load(Ordering::Acquire) == level
     }
 
-    /// Fetches the names of a bucket from the one below. Call it when they were seen to be to come, and with neither
-    /// locked.
+    /// Has a bucket and its neighbour fetch their names from the one below, if that has them. Call it when the table was seen to
+    /// be made to double the one below, and with no bucket locked.
     #[cold]
     #[inline(never)]
     fn fetch(&self, level: u32, index: usize) {
-        // Seen to come: the table was made to double the one below.
         let (below, pair) = (level - 1, index >> 1);
+        let table = self.table(level);
         loop {
-            let mut old = self.table(below)[pair].0.lock();
+            let mut old = self.table(below).lines[pair].0.lock();
             if old.is_gone() {
                 return;
             }
             if !old.is_to_come() {
                 let halves = old.part(|hash| Self::is_high(level, hash));
-                for (half, line) in halves.into_iter().zip(&self.table(level)[2 * pair..]) {
+                for (half, line) in halves.into_iter().zip(&table.lines[2 * pair..]) {
                     *line.0.lock() = half;
                 }
+                table.note_parted(pair);
                 return;
             }
             drop(old);
@@ -193,7 +252,7 @@ impl NameTable {
     ) -> (BucketGuard<'_>, Option<BucketGuard<'_>>) {
         loop {
             let level = self.level.load(Ordering::Acquire);
-            let table = self.table(level);
+            let table = &self.table(level).lines;
             let (ia, ib) = (Self::index(level, a.major), Self::index(level, b.major));
             let guards = match ia.cmp(&ib) {
                 Cmp::Equal => (table[ia].0.lock(), None),
@@ -227,7 +286,7 @@ impl NameTable {
     pub fn lock_all(&self) -> Vec<BucketGuard<'_>> {
         'again: loop {
             let level = self.level.load(Ordering::Acquire);
-            let table = self.table(level);
+            let table = &self.table(level).lines;
             let mut guards = Vec::with_capacity(table.len());
             while let Some(line) = table.get(guards.len()) {
                 let guard = line.0.lock();
@@ -255,10 +314,7 @@ impl NameTable {
         }
         let above = &self.levels[level as usize + 1];
         if level >= LARGE {
-            above.get_or_init(|| {
-                let to_come = || Line::of(Bucket::to_come());
-                (0..2usize << level).map(|_| to_come()).collect()
-            });
+            above.get_or_init(|| Table::to_come(1 << level));
             // A holder of a bucket of this level may use it; operations on its halves wait for the holder.
             let (grown, order) = (level + 1, Ordering::AcqRel);
             let _ = self
@@ -266,14 +322,15 @@ impl NameTable {
                 .compare_exchange(level, grown, order, Ordering::Relaxed);
             return;
         }
-        let mut old: Vec<_> = self.table(level).iter().map(|line| line.0.lock()).collect();
+        let lines = self.table(level).lines.iter();
+        let mut old: Vec<_> = lines.map(|line| line.0.lock()).collect();
         if self.level.load(Ordering::Acquire) != level {
             return;
         }
         let is_high = |hash: NameHash| Self::is_high(level + 1, hash);
         let halves = old.iter_mut().flat_map(|b| b.part(is_high).map(Line::of));
         // No other thread is here while all old buckets are locked.
-        above.get_or_init(|| halves.collect());
+        above.get_or_init(|| Table::of(halves.collect()));
         // Every old bucket is still locked: a thread that waits for one finds the level changed.
         self.level.store(level + 1, Ordering::Release);
     }
@@ -326,7 +383,7 @@ impl NameTable {
         let table = self.table_comparing(level, compared);
         for name in names {
             let index = Self::index(level, name.hash.major);
-            table[index].0.lock().add(name);
+            table.lines[index].0.lock().add(name);
         }
         self.level.store(level, Ordering::Release);
     }
@@ -361,7 +418,7 @@ impl NameTable {
     /// For [`Engine::what_is_at`](crate::volume::Engine::what_is_at).
     pub fn what_is_at(&self, address: usize) -> Option<String> {
         let level = self.level.load(Ordering::Relaxed);
-        within(self.table(level), address)
+        within(&self.table(level).lines, address)
             .map(|_| format!("directory: one of {} buckets", 1u64 << level))
     }
 }
@@ -390,7 +447,10 @@ pub(super) mod tests {
 
     impl Names {
         fn add(&self, n: u32) {
-            let entry = entry(n);
+            self.add_entry(entry(n));
+        }
+
+        fn add_entry(&self, entry: Dentry) {
             let mut bucket = self.table.lock(entry.hash);
             bucket.add(entry);
             let long = self.table.is_long(&bucket);
@@ -503,6 +563,31 @@ pub(super) mod tests {
                 .sum::<usize>(),
             3 * EACH as usize
         );
+    }
+
+    /// Otherwise the names that come behind a doubling would pay for the others.
+    #[test]
+    fn the_buckets_of_a_large_table_are_parted_as_they_grow_long() {
+        let names = Names::default();
+        let parted = |level: u32| {
+            let table = names.table.table(level).lines.iter();
+            table.filter(|line| line.0.lock().is_gone()).count()
+        };
+        let doubled = (FULL as u32) << LARGE;
+        // Buckets of unlike length, as names have it.
+        let scattered = |n: u32| entry(n.wrapping_mul(n | 1) ^ n << 16);
+        let add = |n| names.add_entry(scattered(n));
+        (0..doubled + 512).for_each(add);
+        assert_eq!(names.table.level.load(Ordering::Relaxed), LARGE + 1);
+        (0..doubled + 512).for_each(|n| {
+            let e = scattered(n);
+            let bucket = names.table.read(e.hash);
+            assert!(bucket.find(e.hash, e.name.as_bytes()).is_some());
+        });
+        let early = parted(LARGE);
+        assert!(early < 1 << (LARGE - 3), "{early} buckets");
+        (doubled + 512..2 * doubled).for_each(add);
+        assert!(parted(LARGE) > 1 << (LARGE - 1));
     }
 
     #[test]
