@@ -1,12 +1,16 @@
 //! grow: does the rate fall as a directory or an image grows? Names are created in steps of equal size; each
 //! step is made durable and timed with that, so that no step's work falls into another one's time.
 
+use crate::host_memory;
 use crate::mdtest::{PREFIX, each_task, timed};
 use crate::names::Names;
 use crate::stats::{Elapsed, median};
 use crate::target::{Target, TaskDir};
 use anyhow::{Result, ensure};
 use serde::Serialize;
+
+/// A run of so many names takes more memory than is touched before each step.
+const MANY: usize = 500_000;
 
 /// The shape of a run.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -87,6 +91,9 @@ pub fn run(target: &dyn Target, params: Params, mut progress: impl FnMut(usize))
         params.tasks > 0 && params.step.is_multiple_of(params.tasks),
         "tasks divide the step"
     );
+    if params.names >= MANY {
+        host_memory::touch_much()?;
+    }
     let each = params.step / params.tasks;
     let mut done = Vec::with_capacity(steps);
     let mut dirs: Vec<Box<dyn TaskDir>> = Vec::new();

@@ -5,20 +5,40 @@
 //! round that comes late more than one that comes early, and a file system with much state more than one with little.
 
 use anyhow::{Context, Result};
-use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, memfd_create};
+use rustix::fs::{MemfdFlags, memfd_create};
+use std::fs::File;
+use std::io::Write;
 
 /// What the work between two calls may need; a step of any benchmark needs less.
 const BYTES: u64 = 512 << 20;
+/// What a directory of a million names and its image take is a third of this.
+const MUCH: u64 = 6 << 30;
+/// Bytes that are touched at once.
+const PIECE: usize = 1 << 20;
 
 /// Touches free memory and frees it again: the kernel hands out first what was freed last.
 ///
 /// # Errors
 /// Those of the memory.
 pub fn touch() -> Result<()> {
+    touch_bytes(BYTES)
+}
+
+/// The same once for work that takes many steps and keeps what it has: not all that it gets is what was freed last.
+pub(crate) fn touch_much() -> Result<()> {
+    touch_bytes(MUCH)
+}
+
+fn touch_bytes(bytes: u64) -> Result<()> {
     let memory = memfd_create(c"touched", MemfdFlags::CLOEXEC).context("a file in memory")?;
+    let mut memory = File::from(memory);
     let free = free()?;
-    // A machine without so much to spare keeps what it has.
-    fallocate(&memory, FallocateFlags::empty(), 0, BYTES.min(free / 4)).context("touch free memory")
+    // What is only set aside is not touched. A machine without so much to spare keeps what it has.
+    let piece = vec![1; PIECE];
+    for _ in 0..bytes.min(free / 4) / PIECE as u64 {
+        memory.write_all(&piece).context("touch free memory")?;
+    }
+    Ok(())
 }
 
 /// Bytes that can be had without taking them from anybody.
