@@ -14,8 +14,11 @@ use std::ops::Range;
 
 /// Bytes of directories that are read one after the other, so that a disk does not seek for each.
 const BATCH: usize = 2 << 20;
-/// Names that are kept in all, of eight bytes each.
+/// Names that are kept in all, of eight bytes each. A block takes as much as six.
 const MOST_LINKS: usize = 4 << 20;
+const BLOCK_LINKS: usize = 6;
+/// Runs that wait at a thread. Where directories take more than inodes, most of them are read later.
+const MOST_WAITING: usize = 4096;
 
 /// A block whose names were looked at, and where they lead.
 #[derive(Debug)]
@@ -119,7 +122,8 @@ impl Early {
     }
 
     fn is_full(&self, check: &Check<'_>) -> bool {
-        self.kept.links > MOST_LINKS / check.threads.max(1)
+        let kept = self.kept.links + self.kept.blocks.len() * BLOCK_LINKS;
+        kept > MOST_LINKS / check.threads.max(1)
     }
 }
 
@@ -191,16 +195,19 @@ impl Builder {
             let rest = self.runs.get(first..).unwrap_or(&[]);
             let own = |run: &&DirectoryRun| run.directory == directory.ino.0;
             let end = first + rest.iter().take_while(own).count();
+            if self.early.found.len() + self.early.waiting.len() > MOST_WAITING {
+                (from, first) = (from + 1, end);
+                continue;
+            }
             if let Some(run) = rest.first().filter(|_| end > first) {
                 check.volume.tell(run.piece());
             }
-            let found = Found {
-                directory: from,
-                runs: first..end,
-            };
             self.early.found.push_back(Told {
                 step: self.early.step,
-                what: found,
+                what: Found {
+                    directory: from,
+                    runs: first..end,
+                },
             });
             (from, first) = (from + 1, end);
         }
