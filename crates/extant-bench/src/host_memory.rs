@@ -9,12 +9,14 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use std::fs::File;
 use std::io::Write;
 
-/// What the work between two calls may need; a step of any benchmark needs less.
-const BYTES: u64 = 512 << 20;
+/// What the work between two calls may need; a step of any benchmark needs less, and one of a test nearly nothing.
+const BYTES: u64 = if cfg!(test) { 4 << 20 } else { 512 << 20 };
 /// What a directory of a million names and its image take is a third of this.
 const MUCH: u64 = 6 << 30;
 /// Bytes that are touched at once.
 const PIECE: usize = 1 << 20;
+/// The environment variable that says how many MiB are touched at most: 0 where no time is of interest.
+const LIMIT: &str = "EXTANT_BENCH_TOUCH";
 
 /// Touches free memory and frees it again: the kernel hands out first what was freed last.
 ///
@@ -32,6 +34,10 @@ pub(crate) fn touch_much() -> Result<()> {
 fn touch_bytes(bytes: u64) -> Result<()> {
     let memory = memfd_create(c"touched", MemfdFlags::CLOEXEC).context("a file in memory")?;
     let mut memory = File::from(memory);
+    let most = std::env::var(LIMIT)
+        .ok()
+        .and_then(|mib| mib.parse::<u64>().ok());
+    let bytes = bytes.min(most.map_or(u64::MAX, |mib| mib.saturating_mul(PIECE as u64)));
     let free = free()?;
     // What is only set aside is not touched. A machine without so much to spare keeps what it has.
     let piece = vec![1; PIECE];

@@ -3,8 +3,7 @@
 #[path = "command/support.rs"]
 mod support;
 
-use std::process::Command;
-use support::{BENCH, Scratch, root, run};
+use support::{Scratch, bench, root, run};
 
 /// Little of mdtest.
 const SMALL: [&str; 8] = [
@@ -296,7 +295,7 @@ fn bulk_moves_a_tree_every_way_beside_its_peers() {
 
 #[test]
 fn a_peer_that_is_not_installed_is_an_error() {
-    let out = Command::new(BENCH)
+    let out = bench()
         .args(["bulk", "--against", "mke2fs"])
         .env("PATH", "/no/such/place")
         .output()
@@ -379,7 +378,7 @@ fn cores_take_few_lines_from_each_other() {
 #[test]
 fn conflicts_need_their_tool_and_a_case() {
     let bench = |args: &[&str]| {
-        let out = Command::new(BENCH)
+        let out = bench()
             .args([&["conflicts"], args].concat())
             .env("PATH", "/no/such/place")
             .output()
