@@ -174,8 +174,6 @@ pub(crate) struct Directories {
     indexes: Indexes,
     /// Where the names lead that were looked at early.
     kept: Vec<Kept>,
-    /// How many names these are.
-    early_names: u64,
 }
 
 impl Directories {
@@ -185,15 +183,12 @@ impl Directories {
             runs: Vec::new(),
             indexes: Indexes::new(),
             kept: Vec::new(),
-            early_names: 0,
         };
         for mut builder in builders {
             all.list.append(&mut builder.list);
             all.runs.append(&mut builder.runs);
-            let early = builder.early.end();
-            all.indexes.extend(early.indexes);
-            all.early_names += early.names;
-            all.kept.push(early.kept);
+            all.indexes.extend(builder.early.indexes);
+            all.kept.push(builder.early.kept);
         }
         all.list.sort_unstable_by_key(|d: &Directory| d.ino);
         all.runs
@@ -252,17 +247,17 @@ impl Directories {
         state: impl Fn() -> S + Sync,
         work: impl Fn(&mut S, &Directory, u32, BlockNr, &[u8]) + Sync,
     ) -> Vec<S> {
-        self.each_block_of(&self.runs, check, state, work)
+        self.each_block_of(&self.runs, &ahead_of(&self.runs), check, state, work)
     }
 
     fn each_block_of<S: Send>(
         &self,
         runs: &[DirectoryRun],
+        ahead: &Ahead<impl Fn(usize) -> Option<ahead::Piece> + Sync>,
         check: &Check<'_>,
         state: impl Fn() -> S + Sync,
         work: impl Fn(&mut S, &Directory, u32, BlockNr, &[u8]) + Sync,
     ) -> Vec<S> {
-        let ahead = Ahead::new(AHEAD, |i| runs.get(i).map(DirectoryRun::piece));
         let states = work::each(
             check.threads,
             runs.len(),
@@ -284,6 +279,11 @@ impl Directories {
     }
 }
 
+/// By which a slow device is told of these runs.
+fn ahead_of(runs: &[DirectoryRun]) -> Ahead<impl Fn(usize) -> Option<ahead::Piece> + Sync> {
+    Ahead::new(AHEAD, |i| runs.get(i).map(DirectoryRun::piece))
+}
+
 /// Checks all directories; returns how many names they have.
 pub(crate) fn check(check: &Check<'_>, directories: &mut Directories) -> u64 {
     read_indexes(check, directories);
@@ -294,20 +294,25 @@ pub(crate) fn check(check: &Check<'_>, directories: &mut Directories) -> u64 {
     check.steps.begin(2, blocks.sum());
     let later = directories.later();
     // While the names are followed that were looked at early, the device reads what comes after them.
-    Ahead::new(AHEAD, |i| later.get(i).map(DirectoryRun::piece)).tell_first(&check.volume);
+    let ahead = ahead_of(later);
+    ahead.tell_first(&check.volume);
     groups::tell_bitmaps(check, 0..groups::TOLD);
     let follower = Follower { check, directories };
-    for kept in kept {
-        kept.follow(&follower);
-    }
-    directories.early_names + follow_blocks(&follower, later) + follow_inline(&follower)
+    let early: u64 = kept.iter().map(|kept| kept.follow(&follower)).sum();
+    drop(kept);
+    early + follow_blocks(&follower, later, &ahead) + follow_inline(&follower)
 }
 
 /// Looks at the names of these runs, and where they lead.
-fn follow_blocks(follower: &Follower<'_>, runs: &[DirectoryRun]) -> u64 {
+fn follow_blocks(
+    follower: &Follower<'_>,
+    runs: &[DirectoryRun],
+    ahead: &Ahead<impl Fn(usize) -> Option<ahead::Piece> + Sync>,
+) -> u64 {
     let Follower { check, directories } = *follower;
     let states = directories.each_block_of(
         runs,
+        ahead,
         check,
         || (NameReader::new(check), Vec::new()),
         |(names, links), directory, logical, at, bytes| {

@@ -33,13 +33,15 @@ struct KeptBlock {
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
     blocks: Vec<KeptBlock>,
-    /// Names in all.
+    /// How many of them lead somewhere.
     links: usize,
+    /// How many there are, without "." and "..".
+    names: u64,
 }
 
 impl Kept {
-    /// Follows them, as all inodes are known now.
-    pub(crate) fn follow(&self, follower: &Follower<'_>) {
+    /// Follows them, as all inodes are known now; returns how many names they are.
+    pub(crate) fn follow(&self, follower: &Follower<'_>) -> u64 {
         let Follower { check, directories } = *follower;
         work::each(
             check.threads,
@@ -55,6 +57,7 @@ impl Kept {
                 check.steps.add(1);
             },
         );
+        self.names
     }
 }
 
@@ -100,27 +103,11 @@ pub(crate) struct Early {
     waiting: Vec<EarlyRun>,
     /// Batches that the device was told of.
     batches: VecDeque<Told<Vec<EarlyRun>>>,
-    names: u64,
-    kept: Kept,
-    indexes: Indexes,
-}
-
-/// What is known of the directories that were read.
-pub(crate) struct EarlyResult {
-    pub(crate) indexes: Indexes,
     pub(crate) kept: Kept,
-    pub(crate) names: u64,
+    pub(crate) indexes: Indexes,
 }
 
 impl Early {
-    pub(crate) fn end(self) -> EarlyResult {
-        EarlyResult {
-            indexes: self.indexes,
-            kept: self.kept,
-            names: self.names,
-        }
-    }
-
     fn is_full(&self, check: &Check<'_>) -> bool {
         let kept = self.kept.links + self.kept.blocks.len() * BLOCK_LINKS;
         kept > MOST_LINKS / check.threads.max(1)
@@ -174,7 +161,7 @@ impl Builder {
             });
             run.early = true;
         }
-        early.names += names.count;
+        early.kept.names += names.count;
     }
 
     /// Reads the index of a directory, if it has one; all its runs wait then.

@@ -8,6 +8,7 @@ use crate::report::{FindingPlace, Findings, Rule};
 use crate::volume::Volume;
 use crate::work;
 use ext4_format::bitmap;
+use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::{BLOCK_UNINIT, GroupDesc, INODE_UNINIT};
 use ext4_format::{BlockNr, FileType, FormatError, GroupNr};
 use std::ops::Range;
@@ -21,6 +22,11 @@ pub(crate) struct Group {
 }
 
 impl Group {
+    /// One of its bitmaps has not been written yet, as this flag says.
+    fn is_uninit(&self, geo: &Geometry, flag: u16) -> bool {
+        geo.features.has_group_csum() && self.desc.flags & flag != 0
+    }
+
     /// How many inodes of the table may be in use.
     pub(crate) fn inodes(&self, volume: &Volume<'_>) -> u32 {
         let geo = &volume.geo;
@@ -199,13 +205,12 @@ pub(crate) fn tell_bitmaps(check: &Check<'_>, groups: Range<usize>) {
     let usable = usable.filter(|group| group.usable);
     let mut blocks: Vec<_> = usable
         .flat_map(|group| {
-            let uninit =
-                |flag| check.volume.geo.features.has_group_csum() && group.desc.flags & flag != 0;
             let maps = [
                 (group.desc.block_bitmap, BLOCK_UNINIT),
                 (group.desc.inode_bitmap, INODE_UNINIT),
             ];
-            maps.into_iter().filter(move |(_, flag)| !uninit(*flag))
+            let maps = maps.into_iter();
+            maps.filter(|(_, flag)| !group.is_uninit(&check.volume.geo, *flag))
         })
         .map(|(block, _)| block)
         .collect();
@@ -248,7 +253,7 @@ impl GroupCounts<'_> {
         if !self.group.usable {
             return;
         }
-        if geo.features.has_group_csum() && desc.flags & BLOCK_UNINIT != 0 {
+        if self.group.is_uninit(geo, BLOCK_UNINIT) {
             // The group has no bitmap yet: only structures of this and of other groups may be in it.
             self.check.claims.write_metadata(self.nr.0, stored);
             bitmap::pad(stored, bits);
@@ -282,7 +287,7 @@ impl GroupCounts<'_> {
         if !self.group.usable {
             return;
         }
-        if geo.features.has_group_csum() && desc.flags & INODE_UNINIT != 0 {
+        if self.group.is_uninit(geo, INODE_UNINIT) {
             bitmap::init_inode_bitmap(stored, geo, 0);
         } else {
             self.read_bitmap(desc.inode_bitmap, stored);

@@ -143,12 +143,12 @@ impl<'c> NameReader<'c> {
             _ => (&b".."[..], dir_entry::MIN_REC_LEN as u32, Role::Parent),
         };
         if entry.name != name || entry.offset != offset {
-            tell(format!("\"{}\" is missing", name.escape_ascii()));
+            tell(format!("{} is missing", shown(name)));
             return None;
         }
         let behind = entry.offset as usize + 8 + name.len();
         if bytes.get(behind) != Some(&0) {
-            tell(format!("\"{}\" does not end with NUL", name.escape_ascii()));
+            tell(format!("{} does not end with NUL", shown(name)));
         }
         Some(Link::of(entry, bytes, role))
     }

@@ -12,6 +12,11 @@ impl Vector {
     pub(super) const fn of(word: u32) -> Self {
         Self([word; AT_ONCE])
     }
+
+    #[inline(always)]
+    fn with(self, other: Self, f: impl Fn(u32, u32) -> u32) -> Self {
+        Self(std::array::from_fn(|n| f(self.0[n], other.0[n])))
+    }
 }
 
 /// What MD4 does with words. Operations on arrays of a fixed length compile to those on vectors.
@@ -43,13 +48,6 @@ impl Word for u32 {
     #[inline(always)]
     fn rotate(self, by: u32) -> Self {
         self.rotate_left(by)
-    }
-}
-
-impl Vector {
-    #[inline(always)]
-    fn with(self, other: Self, f: impl Fn(u32, u32) -> u32) -> Self {
-        Self(std::array::from_fn(|n| f(self.0[n], other.0[n])))
     }
 }
 

@@ -141,13 +141,8 @@ pub fn run(args: &CheckArgs) -> Result<()> {
         std::fs::write(&runs, serde_json::to_vec(&metadata::runs(&image)?)?)?;
         // A process, as the others are.
         let own = std::env::current_exe()?;
-        let line = [own.as_path(), "check".as_ref(), "--read".as_ref(), &runs];
-        all.push(Checker::of(
-            &line
-                .map(|part| part.to_string_lossy())
-                .each_ref()
-                .map(|part| &**part),
-        ));
+        let (own, runs) = (own.to_string_lossy(), runs.to_string_lossy());
+        all.push(Checker::of(&[&own, "check", "--read", &runs]));
     }
     let progress = Progress::up_to("runs", (all.len() * (args.iterations + 1)) as u64);
     for _ in 0..=args.iterations {
