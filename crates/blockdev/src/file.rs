@@ -11,11 +11,13 @@ use std::io::{self, IoSlice, Seek, SeekFrom};
 use std::num::NonZeroU64;
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::fs::{Advice, OFlags};
 use rustix::io::Errno;
 
+use crate::kernel::Cached;
 use crate::{BlockDevice, check_range, kernel, refuse_read_only, total_len, write_zeroes};
 
 /// Why an image file or block device cannot be written, or should not be; `None` if it can.
@@ -78,6 +80,8 @@ pub struct FileDevice {
     len: AtomicU64,
     access: Access,
     block_special: bool,
+    /// The same file, read past the system's cache; nothing if it cannot be.
+    uncached: OnceLock<Option<File>>,
     /// Set by a failed flush. The kernel reports a lost write once and then forgets it, so a
     /// later flush that succeeds would be a lie.
     flush_failed: AtomicBool,
@@ -186,6 +190,7 @@ impl FileDevice {
             len: AtomicU64::new(len),
             access,
             block_special,
+            uncached: OnceLock::new(),
             flush_failed: AtomicBool::new(false),
         })
     }
@@ -265,6 +270,28 @@ impl BlockDevice for FileDevice {
     fn will_read(&self, offset: u64, len: u64) {
         // Advice: a file that cannot take it is read all the same.
         let _ = rustix::fs::fadvise(&self.file, offset, NonZeroU64::new(len), Advice::WillNeed);
+    }
+
+    fn read_uncached(&self, offset: u64, buf: &mut [u8]) -> io::Result<bool> {
+        check_range(self.len(), offset, buf.len() as u64, "read")?;
+        let uncached = self.uncached.get_or_init(|| kernel::uncached(&self.file));
+        let Some(file) = uncached else {
+            return Ok(false);
+        };
+        let Some(Cached { bytes, dirty }) = kernel::cached(&self.file, offset, buf.len() as u64)
+        else {
+            return Ok(false);
+        };
+        // What is in memory and not written yet would be written first.
+        if !buf.is_empty() && (dirty > 0 || bytes > buf.len() as u64 / 2) {
+            return Ok(false);
+        }
+        match file.read_exact_at(buf, offset) {
+            Ok(()) => Ok(true),
+            // Not a multiple of the disk's sectors.
+            Err(e) if e.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => Ok(false),
+            Err(e) => Err(at_path(&self.path, e)),
+        }
     }
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
@@ -522,6 +549,36 @@ mod tests {
             .unwrap();
         let err = dev.read_at(500, &mut [0; 10]).unwrap_err();
         assert_eq!(err.kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn what_is_in_memory_is_not_read_past_it() {
+        let (_dir, dev) = image(1 << 20);
+        dev.write_at(0, &[7; 1 << 20]).unwrap();
+        // Written, and not yet on a disk: whatever the file system, memory has it.
+        let mut memory = vec![0; (64 << 10) + 4096];
+        let skip = memory.as_ptr().align_offset(4096);
+        let buf = &mut memory[skip..skip + (64 << 10)];
+        assert!(!dev.read_uncached(0, buf).unwrap());
+        dev.flush().unwrap();
+        assert!(!dev.read_uncached(0, buf).unwrap());
+        let (can, whole): (_, Option<NonZeroU64>) = (dev.read_uncached(0, &mut []), None);
+        rustix::fs::fadvise(&dev.file, 0, whole, Advice::DontNeed).unwrap();
+        let forgotten = kernel::cached(&dev.file, 0, 1 << 20).is_some_and(|c| c.bytes == 0);
+        if !can.unwrap() || !forgotten {
+            needs::told(
+                "the file system of the directory for temporary files has no reads past its cache",
+            );
+            return;
+        }
+        assert!(dev.read_uncached(0, buf).unwrap());
+        assert!(buf.iter().all(|&b| b == 7));
+        assert_eq!(kernel::cached(&dev.file, 0, 1 << 20).unwrap().bytes, 0);
+        let past = dev.read_uncached((1 << 20) - 4096, buf).unwrap_err();
+        assert_eq!(past.kind(), io::ErrorKind::UnexpectedEof);
+        // An address that suits no disk is refused, or read all the same.
+        let odd = dev.read_uncached(100, &mut memory[skip + 1..skip + 101]);
+        assert!(odd.is_ok(), "{odd:?}");
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! Calls for devices and image files that only Linux has; other systems do without.
 
 #[cfg(target_os = "linux")]
-pub(crate) use linux::{discard, protects, punch_hole, refuse_loop, unnamed};
+pub(crate) use linux::{cached, discard, protects, punch_hole, refuse_loop, uncached, unnamed};
 #[cfg(not(target_os = "linux"))]
-pub(crate) use others::{discard, protects, punch_hole, refuse_loop, unnamed};
+pub(crate) use others::{cached, discard, protects, punch_hole, refuse_loop, uncached, unnamed};
 
 #[cfg(target_os = "linux")]
 #[path = "kernel/linux.rs"]
@@ -12,6 +12,14 @@ mod linux;
 #[cfg(not(target_os = "linux"))]
 #[path = "kernel/others.rs"]
 mod others;
+
+/// How much of a range the system has in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cached {
+    pub(crate) bytes: u64,
+    /// So many of them are not written yet.
+    pub(crate) dirty: u64,
+}
 
 #[cfg(test)]
 mod tests {

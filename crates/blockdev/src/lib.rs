@@ -15,6 +15,8 @@
 //! | [`SnapshotDevice`] | any device, of which a moment is kept while it is written on | checks and copies of a volume in use |
 //! | [`SlowDevice`] | any device, with flushes that take time | tests and benchmarks of fsync |
 //!
+//! [`reading_ahead`] lends a device that reads large ranges before they are asked for.
+//!
 //! ```
 //! use extant_blockdev::{BlockDevice, MemDevice};
 //! let dev = MemDevice::new(1 << 30);           // 1 GiB, nothing allocated yet
@@ -40,6 +42,7 @@ mod kernel;
 mod mem;
 mod overlay;
 mod part;
+mod read_ahead;
 mod record;
 mod replay;
 mod slow;
@@ -52,6 +55,7 @@ pub use file::{Access, FileDevice, UnlockedFile, unnamed_file, write_protection}
 pub use mem::MemDevice;
 pub use overlay::{Overlay, apply_overlay};
 pub use part::PartDevice;
+pub use read_ahead::reading_ahead;
 pub use record::{Event, Log, RecordingDevice};
 pub use replay::{Crash, Fate, Replayer};
 pub use slow::SlowDevice;
@@ -90,6 +94,14 @@ pub trait BlockDevice: Send + Sync {
     /// The range will be read soon: a device that can begins to read it, and returns at once. No error comes of it.
     fn will_read(&self, offset: u64, len: u64) {
         let _ = (offset, len);
+    }
+
+    /// Fills `buf` from `offset` without keeping the bytes in memory, if the device can do that, and does not have most of the range
+    /// in memory already; it returns false otherwise, and [`read_at`](Self::read_at) is better. Disks want places, lengths and
+    /// addresses that are multiples of their sectors. Whether a device can at all is seen by asking for no bytes.
+    fn read_uncached(&self, offset: u64, buf: &mut [u8]) -> io::Result<bool> {
+        let _ = (offset, buf);
+        Ok(false)
     }
 
     /// Writes all of `buf` at `offset`. A range beyond the end is `UnexpectedEof`; a device
@@ -168,6 +180,9 @@ macro_rules! forward {
                 (**self).read_at(offset, buf)
             }
             fn will_read(&self, offset: u64, len: u64) { (**self).will_read(offset, len) }
+            fn read_uncached(&self, offset: u64, buf: &mut [u8]) -> io::Result<bool> {
+                (**self).read_uncached(offset, buf)
+            }
             fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
                 (**self).write_at(offset, buf)
             }

@@ -69,6 +69,11 @@ impl<D: BlockDevice> BlockDevice for PartDevice<D> {
         }
     }
 
+    fn read_uncached(&self, offset: u64, buf: &mut [u8]) -> io::Result<bool> {
+        let at = self.place(offset, buf.len() as u64, "read")?;
+        self.inner.read_uncached(at, buf)
+    }
+
     fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
         let at = self.place(offset, buf.len() as u64, "write")?;
         self.inner.write_at(at, buf)

@@ -121,6 +121,14 @@ pub fn check_telling(
     options: &CheckOptions,
     tell: &(dyn Fn(CheckStep) + Sync),
 ) -> Result<Report, Error> {
+    blockdev::reading_ahead(device, |device| check_device(device, options, tell))
+}
+
+fn check_device(
+    device: &dyn BlockDevice,
+    options: &CheckOptions,
+    tell: &(dyn Fn(CheckStep) + Sync),
+) -> Result<Report, Error> {
     let findings = Findings::new(options.max_findings);
     let mut volume = Volume::open(device, &findings)?;
     superblock::refuse_unknown(&volume)?;

@@ -1,5 +1,6 @@
 //! The blocks of an inode: extent trees and block maps, walked whole, each block claimed once.
 
+use crate::ahead::{self, Piece};
 use crate::claim::Claims;
 use crate::report::{FindingPlace, Findings, Rule};
 use crate::volume::Volume;
@@ -303,6 +304,11 @@ impl<'c, 'd> Walker<'c, 'd> {
         if depth == 1 {
             self.direct(&bytes, per, first, place);
             return;
+        }
+        if volume.is_slow() {
+            let children = (0..per).map(|i| indirect::get(&bytes, i, volume.geo.blocks_count));
+            let children = children.filter_map(|child| child.ok().flatten());
+            ahead::tell_all(volume, children.map(|first| Piece { first, blocks: 1 }));
         }
         let covered = u64::from(per).pow(depth - 1);
         for i in 0..per {

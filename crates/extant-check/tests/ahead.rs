@@ -17,10 +17,31 @@ enum Call {
     Told(Range<u64>),
 }
 
-/// Each read takes long; calls are noted.
+/// A device whose reads take so long.
+#[derive(Clone, Copy)]
+struct Speed {
+    takes: Duration,
+    /// It can be read past a cache.
+    uncached: bool,
+}
+
+const FAST: Speed = Speed {
+    takes: Duration::ZERO,
+    uncached: false,
+};
+const SLOW: Speed = Speed {
+    takes: Duration::from_millis(2),
+    uncached: false,
+};
+const SLOW_UNCACHED: Speed = Speed {
+    uncached: true,
+    ..SLOW
+};
+
+/// Calls are noted.
 struct Disk {
     inner: Arc<MemDevice>,
-    takes: Duration,
+    speed: Speed,
     calls: Mutex<Vec<Call>>,
 }
 
@@ -32,13 +53,20 @@ impl BlockDevice for Disk {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         let range = offset..offset + buf.len() as u64;
         self.calls.lock().unwrap().push(Call::Read(range));
-        std::thread::sleep(self.takes);
+        std::thread::sleep(self.speed.takes);
         self.inner.read_at(offset, buf)
     }
 
     fn will_read(&self, offset: u64, len: u64) {
         let range = offset..offset + len;
         self.calls.lock().unwrap().push(Call::Told(range));
+    }
+
+    fn read_uncached(&self, offset: u64, buf: &mut [u8]) -> io::Result<bool> {
+        if self.speed.uncached && !buf.is_empty() {
+            self.read_at(offset, buf)?;
+        }
+        Ok(self.speed.uncached)
     }
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
@@ -71,10 +99,10 @@ fn image() -> Arc<MemDevice> {
     device
 }
 
-fn checked(device: &Arc<MemDevice>, takes: Duration) -> (Report, Vec<Call>) {
+fn checked(device: &Arc<MemDevice>, speed: Speed) -> (Report, Vec<Call>) {
     let disk = Disk {
         inner: device.clone(),
-        takes,
+        speed,
         calls: Mutex::default(),
     };
     let options = CheckOptions {
@@ -85,8 +113,8 @@ fn checked(device: &Arc<MemDevice>, takes: Duration) -> (Report, Vec<Call>) {
     (report, disk.calls.into_inner().unwrap())
 }
 
-fn calls(takes: Duration) -> Vec<Call> {
-    let (report, calls) = checked(&image(), takes);
+fn calls(speed: Speed) -> Vec<Call> {
+    let (report, calls) = checked(&image(), speed);
     assert!(report.is_clean());
     calls
 }
@@ -98,7 +126,7 @@ fn is_table(call: &Call) -> bool {
 
 #[test]
 fn directories_of_a_slow_device_are_read_among_inode_tables() {
-    let calls = calls(Duration::from_millis(2));
+    let calls = calls(SLOW);
     let first = calls.iter().position(is_table).unwrap();
     let last = calls.iter().rposition(is_table).unwrap();
     let reads = calls[first..last].iter();
@@ -130,18 +158,19 @@ fn a_slow_device_has_the_same_findings() {
         assert!(out.unwrap().status.success());
     }
     device.write_at(0, &std::fs::read(&path).unwrap()).unwrap();
-    let [fast, slow] = [Duration::ZERO, Duration::from_millis(2)].map(|takes| {
-        let (report, _) = checked(&device, takes);
+    let [fast, slow, uncached] = [FAST, SLOW, SLOW_UNCACHED].map(|speed| {
+        let (report, _) = checked(&device, speed);
         let findings: Vec<_> = report.findings.iter().map(ToString::to_string).collect();
         (findings, report.names, report.faults)
     });
     assert!(fast.0.len() > 40, "{:#?}", fast.0);
     assert_eq!(fast, slow);
+    assert_eq!(fast, uncached);
 }
 
 #[test]
 fn a_slow_device_is_told_before_most_of_it_is_read() {
-    let calls = calls(Duration::from_millis(2));
+    let calls = calls(SLOW);
     let (mut told, mut read, mut read_as_told) = (Vec::new(), 0, 0);
     for call in calls {
         match call {
@@ -159,10 +188,18 @@ fn a_slow_device_is_told_before_most_of_it_is_read() {
     assert!(bytes < 2 * read, "told of {bytes} to read {read}");
 }
 
+#[test]
+fn metadata_that_is_read_past_a_cache_is_read_once() {
+    is_read_once(calls(SLOW_UNCACHED));
+}
+
 /// What is read twice are the first blocks of directories, for their indexes.
 #[test]
 fn metadata_is_read_once() {
-    let calls = calls(Duration::ZERO);
+    is_read_once(calls(FAST));
+}
+
+fn is_read_once(calls: Vec<Call>) {
     let mut ranges: Vec<_> = calls
         .into_iter()
         .filter_map(|call| match call {

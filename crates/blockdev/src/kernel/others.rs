@@ -1,5 +1,6 @@
 //! Systems that are not Linux: calls they lack are refused, and callers have another way.
 
+use super::Cached;
 use rustix::io::Errno;
 use std::fs::{File, Metadata};
 use std::io;
@@ -11,6 +12,14 @@ pub(crate) fn discard(_: &File, _: u64, _: u64) -> io::Result<()> {
 
 pub(crate) fn punch_hole(_: &File, _: u64, _: u64) -> Result<(), Errno> {
     Err(Errno::OPNOTSUPP)
+}
+
+pub(crate) fn cached(_: &File, _: u64, _: u64) -> Option<Cached> {
+    None
+}
+
+pub(crate) fn uncached(_: &File) -> Option<File> {
+    None
 }
 
 pub(crate) fn unnamed(_: &Path) -> io::Result<File> {
