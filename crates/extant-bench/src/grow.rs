@@ -25,7 +25,7 @@ pub struct Params {
     pub tasks: usize,
 }
 
-/// One step.
+/// One step; of several runs each time is their median.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Step {
     /// Names there were before it.
@@ -49,13 +49,15 @@ pub struct Rates {
     pub slowest: f64,
 }
 
-/// The result of a run.
+/// The result of runs of one shape.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// The target.
     pub target: String,
-    /// Its shape.
+    /// The shape.
     pub params: Params,
+    /// How many runs there were.
+    pub runs: usize,
     /// Creates alone.
     pub create: Rates,
     /// Creates made durable.
@@ -76,8 +78,45 @@ fn rates(steps: &[Step], size: usize, seconds: impl Fn(&Step) -> f64) -> Rates {
     }
 }
 
+impl Report {
+    /// What runs of one shape say together: each step is their median.
+    #[must_use]
+    pub fn of(target: String, params: Params, runs: &[Vec<Step>]) -> Self {
+        let steps: Vec<Step> = (0..runs.first().map_or(0, Vec::len))
+            .map(|nth| median_step(runs.iter().filter_map(|run| run.get(nth))))
+            .collect();
+        Self {
+            target,
+            params,
+            runs: runs.len(),
+            create: rates(&steps, params.step, |s| s.create.wall),
+            synced: rates(&steps, params.step, |s| s.create.wall + s.sync.wall),
+            steps,
+        }
+    }
+}
+
+fn median_step<'s>(steps: impl Iterator<Item = &'s Step> + Clone) -> Step {
+    let of = |time: fn(&Step) -> f64| median(&mut steps.clone().map(time).collect::<Vec<_>>());
+    Step {
+        before: steps.clone().next().map_or(0, |step| step.before),
+        create: Elapsed {
+            wall: of(|s| s.create.wall),
+            cpu: of(|s| s.create.cpu),
+        },
+        sync: Elapsed {
+            wall: of(|s| s.sync.wall),
+            cpu: of(|s| s.sync.cpu),
+        },
+    }
+}
+
 /// Creates all names; `progress` learns how many are there.
-pub fn run(target: &dyn Target, params: Params, mut progress: impl FnMut(usize)) -> Result<Report> {
+pub fn run(
+    target: &dyn Target,
+    params: Params,
+    mut progress: impl FnMut(usize),
+) -> Result<Vec<Step>> {
     let steps = params.names / params.step.max(1);
     ensure!(
         params.step > 0 && steps > 0 && params.names == steps * params.step,
@@ -115,13 +154,7 @@ pub fn run(target: &dyn Target, params: Params, mut progress: impl FnMut(usize))
         });
         progress(params.step);
     }
-    Ok(Report {
-        target: target.name(),
-        params,
-        create: rates(&done, params.step, |s| s.create.wall),
-        synced: rates(&done, params.step, |s| s.create.wall + s.sync.wall),
-        steps: done,
-    })
+    Ok(done)
 }
 
 #[cfg(test)]
@@ -139,9 +172,9 @@ mod tests {
             dirs: 2,
             tasks: 2,
         };
-        let report = run(&target, params, |_| {}).unwrap();
-        assert_eq!(report.steps.len(), 6);
-        assert_eq!(report.steps[5].before, 100);
+        let steps = run(&target, params, |_| {}).unwrap();
+        assert_eq!(steps.len(), 6);
+        assert_eq!(steps[5].before, 100);
         let counts: Vec<_> = dir
             .path()
             .read_dir()
@@ -153,13 +186,32 @@ mod tests {
         assert!(run(&target, uneven, |_| {}).is_err());
     }
 
-    #[test]
-    fn rates_of_steps() {
-        let step = |wall| Step {
+    fn step(wall: f64) -> Step {
+        Step {
             before: 0,
             create: Elapsed { wall, cpu: 0.0 },
             sync: Elapsed::default(),
+        }
+    }
+
+    #[test]
+    fn a_step_is_the_median_of_all_runs() {
+        let params = Params {
+            names: 16,
+            step: 8,
+            dirs: 1,
+            tasks: 1,
         };
+        let runs = [[1.0, 9.0], [3.0, 4.0], [2.0, 2.0]].map(|run| run.map(step).to_vec());
+        let report = Report::of("target".into(), params, &runs);
+        assert_eq!(report.runs, 3);
+        let walls: Vec<_> = report.steps.iter().map(|s| s.create.wall).collect();
+        assert_eq!(walls, [2.0, 4.0]);
+        assert_eq!((report.create.first, report.create.last), (4.0, 2.0));
+    }
+
+    #[test]
+    fn rates_of_steps() {
         let steps: Vec<_> = [1.0, 2.0, 4.0].map(step).into();
         let rates = rates(&steps, 8, |s| s.create.wall);
         assert_eq!(

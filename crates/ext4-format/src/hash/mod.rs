@@ -312,38 +312,24 @@ fn words<const N: usize, const U: bool>(rest: &[u8]) -> [u32; N] {
     let piece = &rest[..rest.len().min(4 * N)];
     let mut out = [pad; N];
     // Without a sign bit the sum is plain big-endian, and the padding each byte of it.
-    let (eights, rest) = piece.as_chunks::<8>();
-    let mut signs = 0_u64;
-    for (pair, eight) in out.as_chunks_mut::<2>().0.iter_mut().zip(eights) {
-        let both = u64::from_be_bytes(*eight);
-        *pair = [(both >> 32) as u32, both as u32];
-        signs |= both;
+    let (fours, tail) = piece.as_chunks::<4>();
+    let mut signs = 0;
+    for (word, four) in out.iter_mut().zip(fours) {
+        *word = u32::from_be_bytes(*four);
+        signs |= *word;
     }
-    let mut at = 2 * eights.len();
-    let tail = match rest.split_first_chunk::<4>() {
-        Some((four, tail)) => {
-            let word = u32::from_be_bytes(*four);
-            signs |= u64::from(word);
-            if let Some(place) = out.get_mut(at) {
-                *place = word;
-            }
-            at += 1;
-            tail
-        }
-        None => rest,
-    };
     if !tail.is_empty()
-        && let Some(word) = out.get_mut(at)
+        && let Some(word) = out.get_mut(fours.len())
     {
         let bits = 8 * tail.len() as u32;
         let bytes = match piece.last_chunk::<4>() {
             Some(four) => u32::from_be_bytes(*four) & ((1 << bits) - 1),
             None => tail.iter().fold(0, |w, &byte| w << 8 | u32::from(byte)),
         };
-        *word = *word << bits | bytes;
-        signs |= u64::from(bytes);
+        *word = pad << bits | bytes;
+        signs |= bytes;
     }
-    if !U && signs & 0x8080_8080_8080_8080 != 0 {
+    if !U && signs & 0x8080_8080 != 0 {
         sum_signed(&mut out, pad, piece);
     }
     out

@@ -4,14 +4,16 @@ use crate::interrupt;
 use crate::output;
 use crate::progress::Progress;
 use crate::targets::TargetArgs;
-use anyhow::Result;
-use extant_bench::grow::{self, Params, Report};
+use anyhow::{Result, ensure};
+use extant_bench::grow::{self, Params, Report, Step};
+use extant_bench::target::Target;
 use extant_terminal::numbers::rate;
 use std::io::Write;
 
 /// Create names in steps and see whether the rate falls as there are more
 ///
-/// Each step is made durable, and shown alone and with that. The first step is compared with all later ones.
+/// Each step is made durable, and shown alone and with that; of several rounds it is their median. The first step is compared with
+/// all later ones.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Examples:\n  extant-bench grow --names 1000000 --size 8G --journal 1024\n  \
@@ -32,32 +34,54 @@ pub struct GrowArgs {
     /// Tasks, a thread each, that share a step
     #[arg(long, default_value_t = 1)]
     tasks: usize,
+    /// Rounds, each on a volume of its own
+    #[arg(long, default_value_t = 1)]
+    iterations: usize,
     /// As JSON, with every step
     #[arg(long)]
     json: bool,
 }
 
 pub fn run(args: &GrowArgs) -> Result<()> {
-    let opened = args.targets.open((args.names + args.dirs) as u64)?;
+    ensure!(args.iterations > 0, "rounds begin at 1");
     let params = Params {
         names: args.names,
         step: args.step,
         dirs: args.dirs,
         tasks: args.tasks,
     };
-    let progress = Progress::up_to("names", (args.names * opened.targets.len()) as u64);
-    let reports: Result<Vec<Report>> = opened
-        .targets
-        .iter()
-        .map(|target| grow::run(&**target, params, |n| progress.add(n as u64)))
+    // By target; all rounds have the same.
+    let mut runs: Vec<(String, Vec<Vec<Step>>)> = Vec::new();
+    for round in 0..args.iterations {
+        for (nth, (name, steps)) in one_round(args, params)?.into_iter().enumerate() {
+            match runs.get_mut(nth) {
+                Some((_, all)) if round > 0 => all.push(steps),
+                _ => runs.push((name, vec![steps])),
+            }
+        }
+        interrupt::check()?;
+    }
+    let reports = runs.into_iter();
+    let reports: Vec<_> = reports
+        .map(|(name, runs)| Report::of(name, params, &runs))
         .collect();
-    let reports = opened.finish(&progress, reports)?;
-    interrupt::check()?;
     if args.json {
         output::json(&reports)
     } else {
         table(&reports, params)
     }
+}
+
+/// One run of each target, with its name.
+fn one_round(args: &GrowArgs, params: Params) -> Result<Vec<(String, Vec<Step>)>> {
+    let opened = args.targets.open((args.names + args.dirs) as u64)?;
+    let progress = Progress::up_to("names", (args.names * opened.targets.len()) as u64);
+    let run = |target: &dyn Target| {
+        let steps = grow::run(target, params, |n| progress.add(n as u64))?;
+        Ok((target.name(), steps))
+    };
+    let runs = opened.targets.iter().map(|target| run(&**target)).collect();
+    opened.finish(&progress, runs)
 }
 
 fn table(reports: &[Report], p: Params) -> Result<()> {

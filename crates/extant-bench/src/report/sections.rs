@@ -402,7 +402,7 @@ impl Gather<'_> {
     /// A large directory, and an old volume.
     fn large(&mut self) {
         let names = self.sized(
-            "--names 1000000 --step 100000 --size 8G",
+            "--names 1000000 --step 100000 --size 8G --iterations 5",
             "--names 20000 --step 2000 --size 4G",
         );
         let grow = format!("grow {names} --journal 1024");
