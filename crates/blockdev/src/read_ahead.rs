@@ -16,7 +16,7 @@ const LARGE: u64 = 128 << 10;
 /// Bytes of a piece, which one thread reads at once.
 const PIECE: u64 = 1 << 20;
 /// Pieces that were read and are still wanted.
-const MOST_HELD: usize = 16;
+const MOST_HELD: usize = 12;
 /// Threads that read: a disk that answers late is asked for several pieces at a time.
 const READERS: usize = 4;
 /// Places on a device, lengths and addresses in memory that suit every disk.

@@ -1,13 +1,78 @@
 //! Two verdicts on an image.
 
-use blockdev::MemDevice;
+use blockdev::{BlockDevice, MemDevice};
 use extant_check::{CheckOptions, Report, Rule, Severity};
+use std::io;
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
-/// Ours; with the journal replayed or as the image stands.
+/// A device that seems to be slow, so that what it will have to read is told ahead; and that reads large ranges past a cache, or
+/// does not.
+struct Cold<'d> {
+    inner: &'d MemDevice,
+    uncached: bool,
+    reads: AtomicU32,
+}
+
+impl BlockDevice for Cold<'_> {
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        // The first reads tell.
+        if self.reads.fetch_add(1, Ordering::Relaxed) < 4 {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        self.inner.read_at(offset, buf)
+    }
+
+    fn read_uncached(&self, offset: u64, buf: &mut [u8]) -> io::Result<bool> {
+        if self.uncached {
+            self.inner.read_at(offset, buf)?;
+        }
+        Ok(self.uncached)
+    }
+
+    fn write_at(&self, _: u64, _: &[u8]) -> io::Result<()> {
+        Err(io::ErrorKind::ReadOnlyFilesystem.into())
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn read_only(&self) -> bool {
+        true
+    }
+}
+
+/// Ours; with the journal replayed or as the image stands. It is the same of a device that has all in memory, of a slow one, and
+/// of one that is read past a cache.
 pub fn check(device: &MemDevice, replay: bool) -> Report {
+    // Of two inodes that have one block the second is told of: with one thread always the same.
+    let warm = told(&check_of(device, replay, 1));
+    for uncached in [false, true] {
+        let cold = Cold {
+            inner: device,
+            uncached,
+            reads: AtomicU32::new(0),
+        };
+        let cold = told(&check_of(&cold, replay, 1));
+        assert_eq!(warm, cold, "uncached: {uncached}");
+    }
+    check_of(device, replay, 2)
+}
+
+fn told(report: &Report) -> (u64, Vec<String>) {
+    let findings = report.findings.iter().map(ToString::to_string);
+    (report.faults, findings.collect())
+}
+
+fn check_of(device: &dyn BlockDevice, replay: bool, threads: usize) -> Report {
     let options = CheckOptions {
-        threads: 2,
+        threads,
         replay,
         ..CheckOptions::default()
     };
