@@ -133,10 +133,10 @@ impl Aligned {
 
 /// What there is at an offset.
 enum Found {
-    /// The memory, which begins so many bytes before the offset, and the end of what it holds.
-    Held(Arc<Aligned>, u64, u64),
+    /// The memory of a piece, and the bytes of it that are asked for.
+    Held(Arc<Aligned>, Range<u64>),
     /// A piece that the caller reads now.
-    Begun(u64, u64),
+    Begun(Range<u64>),
     /// A piece that somebody is reading.
     Reading,
     /// Nothing up to here.
@@ -173,13 +173,13 @@ impl Pieces {
     }
 
     /// Takes the next piece that nobody reads yet.
-    fn take_waiting(&mut self) -> Option<(u64, u64)> {
+    fn take_waiting(&mut self) -> Option<Range<u64>> {
         while let Some(start) = self.waiting.pop_front() {
             let piece = self.by_start.get_mut(&start);
             if let Some(piece) = piece.filter(|p| matches!(p.progress, Progress::Waiting)) {
                 piece.progress = Progress::Reading;
                 self.taken += 1;
-                return Some((start, piece.len));
+                return Some(start..start + piece.len);
             }
         }
         None
@@ -195,10 +195,10 @@ impl Pieces {
             Progress::Reading => Found::Reading,
             Progress::Waiting => {
                 piece.progress = Progress::Reading;
-                let len = piece.len;
+                let begun = start..start + piece.len;
                 self.taken += 1;
                 self.make_room();
-                Found::Begun(start, len)
+                Found::Begun(begun)
             }
             Progress::Held(held) => {
                 held.wanted = held.wanted.saturating_sub(end - range.start);
@@ -206,7 +206,8 @@ impl Pieces {
                 if gone {
                     self.forget(start);
                 }
-                Found::Held(memory, range.start - start + start % ALIGN, end)
+                let begin = start - start % ALIGN;
+                Found::Held(memory, range.start - begin..end - begin)
             }
         }
     }
@@ -240,25 +241,26 @@ impl ReadAhead<'_> {
                 false => None,
             };
             match next {
-                Some((start, len)) => {
-                    MutexGuard::unlocked(&mut pieces, || self.fetch(start, len));
-                }
+                Some(piece) => MutexGuard::unlocked(&mut pieces, || self.fetch(&piece)),
                 None => self.told.wait(&mut pieces),
             }
         }
     }
 
     /// Reads a piece.
-    fn fetch(&self, start: u64, len: u64) {
+    fn fetch(&self, piece: &Range<u64>) {
+        let Range { start, end } = *piece;
         let mut memory = self.pieces.lock().spare.pop().unwrap_or_default();
-        let from = start - start % ALIGN;
-        let end = (start + len).next_multiple_of(ALIGN).min(self.device.len());
-        let read = self.device.read_uncached(from, memory.first(end - from));
+        let begin = start - start % ALIGN;
+        let behind = end.next_multiple_of(ALIGN).min(self.device.len());
+        let read = self
+            .device
+            .read_uncached(begin, memory.first(behind - begin));
         let had = matches!(read, Ok(true));
         let mut pieces = self.pieces.lock();
         match pieces.by_start.get_mut(&start) {
             Some(piece) if had => {
-                let (memory, wanted) = (Arc::new(memory), len);
+                let (memory, wanted) = (Arc::new(memory), end - start);
                 piece.progress = Progress::Held(Held { memory, wanted });
             }
             // Who asks for it reads the device, and has its error.
@@ -270,7 +272,7 @@ impl ReadAhead<'_> {
         drop(pieces);
         self.read.notify_all();
         if !had {
-            self.device.will_read(start, len);
+            self.device.will_read(start, end - start);
         }
     }
 
@@ -280,8 +282,8 @@ impl ReadAhead<'_> {
         loop {
             match pieces.find(range) {
                 Found::Reading => self.read.wait(&mut pieces),
-                Found::Begun(start, len) => {
-                    MutexGuard::unlocked(&mut pieces, || self.fetch(start, len));
+                Found::Begun(piece) => {
+                    MutexGuard::unlocked(&mut pieces, || self.fetch(&piece));
                 }
                 Found::Nothing(end) => {
                     drop(pieces);
@@ -289,12 +291,12 @@ impl ReadAhead<'_> {
                     let buf = buf.get_mut(..len as usize).unwrap_or_default();
                     return self.device.read_at(range.start, buf).map(|()| len);
                 }
-                Found::Held(memory, at, end) => {
+                Found::Held(memory, place) => {
                     drop(pieces);
-                    let len = end - range.start;
+                    let len = place.end - place.start;
                     let to = buf.get_mut(..len as usize).unwrap_or_default();
                     // Both are as long: the range ends within `buf`, and memory has room for any piece.
-                    to.copy_from_slice(memory.get(at..at + len));
+                    to.copy_from_slice(memory.get(place));
                     self.recycle(memory);
                     return Ok(len);
                 }
