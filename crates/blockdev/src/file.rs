@@ -555,7 +555,13 @@ mod tests {
     fn what_is_in_memory_is_not_read_past_it() {
         let (_dir, dev) = image(1 << 20);
         dev.write_at(0, &[7; 1 << 20]).unwrap();
-        // Written, and not yet on a disk: whatever the file system, memory has it.
+        // Written, and not yet on a disk: memory has it. File systems that lie on others may not see that.
+        if kernel::cached(&dev.file, 0, 1 << 20).is_some_and(|c| c.bytes == 0) {
+            needs::told(
+                "the file system of the directory for temporary files does not see what is in memory",
+            );
+            return;
+        }
         let mut memory = vec![0; (64 << 10) + 4096];
         let skip = memory.as_ptr().align_offset(4096);
         let buf = &mut memory[skip..skip + (64 << 10)];
