@@ -289,7 +289,7 @@ impl BlockDevice for FileDevice {
         match file.read_exact_at(buf, offset) {
             Ok(()) => Ok(true),
             // Not a multiple of the disk's sectors.
-            Err(e) if e.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => Ok(false),
+            Err(e) if e.kind() == io::ErrorKind::InvalidInput => Ok(false),
             Err(e) => Err(at_path(&self.path, e)),
         }
     }

@@ -8,8 +8,8 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::ops::Range;
-use std::sync::Arc;
-use std::thread;
+use std::sync::{Arc, Once};
+use std::thread::{self, Scope};
 
 /// Smaller ranges are left to the system, which reads many of them at once.
 const LARGE: u64 = 128 << 10;
@@ -45,21 +45,24 @@ pub fn reading_ahead<R>(device: &dyn BlockDevice, work: impl FnOnce(&dyn BlockDe
     if !matches!(device.read_uncached(0, &mut []), Ok(true)) {
         return work(device);
     }
-    let ahead = ReadAhead {
+    let readers = Readers {
         device,
         pieces: Mutex::default(),
         told: Condvar::new(),
         read: Condvar::new(),
     };
     thread::scope(|scope| {
-        let _ended = Ended(&ahead);
-        (0..READERS).for_each(|_| drop(scope.spawn(|| ahead.serve())));
-        work(&ahead)
+        let _ended = Ended(&readers);
+        work(&ReadAhead {
+            readers: &readers,
+            scope,
+            started: Once::new(),
+        })
     })
 }
 
 /// Ends the threads, also when the work panics.
-struct Ended<'a, 'd>(&'a ReadAhead<'d>);
+struct Ended<'a, 'd>(&'a Readers<'d>);
 
 impl Drop for Ended<'_, '_> {
     fn drop(&mut self) {
@@ -68,7 +71,16 @@ impl Drop for Ended<'_, '_> {
     }
 }
 
-struct ReadAhead<'d> {
+/// The device that is lent.
+struct ReadAhead<'scope, 'env> {
+    readers: &'scope Readers<'env>,
+    scope: &'scope Scope<'scope, 'env>,
+    /// The threads are there: a device that has all in memory is told nothing, and needs none.
+    started: Once,
+}
+
+/// What it has in common with its threads.
+struct Readers<'d> {
     device: &'d dyn BlockDevice,
     pieces: Mutex<Pieces>,
     /// Threads wait here for pieces, and for room.
@@ -175,14 +187,22 @@ impl Pieces {
     /// Takes the next piece that nobody reads yet.
     fn take_waiting(&mut self) -> Option<Range<u64>> {
         while let Some(start) = self.waiting.pop_front() {
-            let piece = self.by_start.get_mut(&start);
-            if let Some(piece) = piece.filter(|p| matches!(p.progress, Progress::Waiting)) {
-                piece.progress = Progress::Reading;
-                self.taken += 1;
-                return Some(start..start + piece.len);
+            let begun = self.begin(start);
+            if begun.is_some() {
+                return begun;
             }
         }
         None
+    }
+
+    /// Takes a piece that is to be read now, if it waits for that.
+    fn begin(&mut self, start: u64) -> Option<Range<u64>> {
+        let piece = self.by_start.get_mut(&start)?;
+        matches!(piece.progress, Progress::Waiting).then(|| {
+            piece.progress = Progress::Reading;
+            self.taken += 1;
+            start..start + piece.len
+        })
     }
 
     /// What there is for the first bytes of a range that are asked for.
@@ -191,25 +211,20 @@ impl Pieces {
             return Found::Nothing(self.next_start(range.start).min(range.end));
         };
         let end = range.end.min(start + piece.len);
-        match &mut piece.progress {
-            Progress::Reading => Found::Reading,
-            Progress::Waiting => {
-                piece.progress = Progress::Reading;
-                let begun = start..start + piece.len;
-                self.taken += 1;
-                self.make_room();
-                Found::Begun(begun)
+        if let Progress::Held(held) = &mut piece.progress {
+            held.wanted = held.wanted.saturating_sub(end - range.start);
+            let (memory, gone) = (held.memory.clone(), held.wanted == 0);
+            if gone {
+                self.forget(start);
             }
-            Progress::Held(held) => {
-                held.wanted = held.wanted.saturating_sub(end - range.start);
-                let (memory, gone) = (held.memory.clone(), held.wanted == 0);
-                if gone {
-                    self.forget(start);
-                }
-                let begin = start - start % ALIGN;
-                Found::Held(memory, range.start - begin..end - begin)
-            }
+            let begin = start - start % ALIGN;
+            return Found::Held(memory, range.start - begin..end - begin);
         }
+        let Some(begun) = self.begin(start) else {
+            return Found::Reading;
+        };
+        self.make_room();
+        Found::Begun(begun)
     }
 
     /// A piece that was being read or held is not any more.
@@ -231,7 +246,7 @@ impl Pieces {
 
 /// Who asks for a piece that waits reads it, and waits only for one that somebody is reading: threads that have no room, or have
 /// ended, keep nobody waiting.
-impl ReadAhead<'_> {
+impl Readers<'_> {
     /// Reads what the device is told of, until the end.
     fn serve(&self) {
         let mut pieces = self.pieces.lock();
@@ -313,9 +328,9 @@ impl ReadAhead<'_> {
     }
 }
 
-impl BlockDevice for ReadAhead<'_> {
+impl BlockDevice for ReadAhead<'_, '_> {
     fn len(&self) -> u64 {
-        self.device.len()
+        self.readers.device.len()
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
@@ -323,7 +338,7 @@ impl BlockDevice for ReadAhead<'_> {
         let mut range = offset..offset + buf.len() as u64;
         let mut rest = buf;
         while !range.is_empty() {
-            let len = self.read_first(&range, rest)?;
+            let len = self.readers.read_first(&range, rest)?;
             range.start += len;
             rest = rest.split_at_mut(len as usize).1;
         }
@@ -331,11 +346,14 @@ impl BlockDevice for ReadAhead<'_> {
     }
 
     fn will_read(&self, offset: u64, len: u64) {
+        let Self { readers, scope, .. } = *self;
         if len < LARGE || check_range(self.len(), offset, len, "read").is_err() {
-            return self.device.will_read(offset, len);
+            return readers.device.will_read(offset, len);
         }
-        self.pieces.lock().note(offset..offset + len);
-        self.told.notify_all();
+        self.started
+            .call_once(|| (0..READERS).for_each(|_| drop(scope.spawn(|| readers.serve()))));
+        readers.pieces.lock().note(offset..offset + len);
+        readers.told.notify_all();
     }
 
     fn write_at(&self, _: u64, _: &[u8]) -> io::Result<()> {
@@ -538,7 +556,12 @@ mod tests {
     #[test]
     fn threads_end_when_the_work_panics() {
         let disk = Disk::new();
-        let work = || reading_ahead(&disk, |_| panic!("as it should"));
+        let work = || {
+            reading_ahead(&disk, |device| {
+                device.will_read(0, 4 << 20);
+                panic!("as it should")
+            })
+        };
         let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
         assert!(ended.is_err());
     }

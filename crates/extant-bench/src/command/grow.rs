@@ -52,11 +52,11 @@ pub fn run(args: &GrowArgs) -> Result<()> {
     };
     // By target; all rounds have the same.
     let mut runs: Vec<(String, Vec<Vec<Step>>)> = Vec::new();
-    for round in 0..args.iterations {
+    for _ in 0..args.iterations {
         for (nth, (name, steps)) in one_round(args, params)?.into_iter().enumerate() {
             match runs.get_mut(nth) {
-                Some((_, all)) if round > 0 => all.push(steps),
-                _ => runs.push((name, vec![steps])),
+                Some((_, all)) => all.push(steps),
+                None => runs.push((name, vec![steps])),
             }
         }
         interrupt::check()?;
