@@ -410,17 +410,7 @@ impl BlockDevice for UnlockedFile {
         self.file.read_exact_at(buf, offset)
     }
 
-    fn write_at(&self, _: u64, _: &[u8]) -> io::Result<()> {
-        Err(refuse_read_only("write"))
-    }
-
-    fn flush(&self) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn read_only(&self) -> bool {
-        true
-    }
+    crate::only_read!();
 }
 
 /// A new file in a directory, without a name or with one that is removed at once; no other process may open it.

@@ -171,6 +171,42 @@ pub trait BlockDevice: Send + Sync {
     fn read_only(&self) -> bool;
 }
 
+/// The methods of a device that is only read, but for `len` and `read_at`: writes are refused.
+///
+/// ```
+/// use extant_blockdev::{BlockDevice, only_read};
+/// struct Zeros(u64);
+/// impl BlockDevice for Zeros {
+///     fn len(&self) -> u64 {
+///         self.0
+///     }
+///     fn read_at(&self, _: u64, buf: &mut [u8]) -> std::io::Result<()> {
+///         buf.fill(0);
+///         Ok(())
+///     }
+///     only_read!();
+/// }
+/// let refused = Zeros(512).write_at(0, &[1]).unwrap_err();
+/// assert_eq!(refused.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+/// assert!(Zeros(512).read_only());
+/// ```
+#[macro_export]
+macro_rules! only_read {
+    () => {
+        fn write_at(&self, _: u64, _: &[u8]) -> std::io::Result<()> {
+            Err($crate::refuse_read_only("write"))
+        }
+
+        fn flush(&self) -> std::io::Result<()> {
+            Ok(())
+        }
+
+        fn read_only(&self) -> bool {
+            true
+        }
+    };
+}
+
 /// Forwards every method, so that shared and boxed devices are devices.
 macro_rules! forward {
     ($($ty:ty),*) => {$(
@@ -223,7 +259,10 @@ fn check_range(device_len: u64, offset: u64, len: u64, what: &str) -> io::Result
     ))
 }
 
-fn refuse_read_only(what: &str) -> io::Error {
+/// For [`only_read`].
+#[doc(hidden)]
+#[must_use]
+pub fn refuse_read_only(what: &str) -> io::Error {
     io::Error::new(
         io::ErrorKind::ReadOnlyFilesystem,
         format!("{what} refused: the device is open for reading only"),

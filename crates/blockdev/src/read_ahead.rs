@@ -3,7 +3,7 @@
 //! The cache of the system costs more than a fast disk takes: pages are set aside for what is read, filed, and read in requests that
 //! grow slowly. A large range that is read once is read directly into memory of its own instead, by threads that do nothing else.
 
-use crate::{BlockDevice, check_range, refuse_read_only};
+use crate::{BlockDevice, check_range};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -356,17 +356,7 @@ impl BlockDevice for ReadAhead<'_, '_> {
         readers.told.notify_all();
     }
 
-    fn write_at(&self, _: u64, _: &[u8]) -> io::Result<()> {
-        Err(refuse_read_only("write"))
-    }
-
-    fn flush(&self) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn read_only(&self) -> bool {
-        true
-    }
+    crate::only_read!();
 }
 
 #[cfg(test)]

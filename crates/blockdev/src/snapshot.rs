@@ -4,7 +4,7 @@
 //! from the device, and then looks whether it was kept meanwhile. Copy before write, as the kernel's
 //! dm-snapshot has it.
 
-use crate::{BlockDevice, check_range, refuse_read_only, total_len};
+use crate::{BlockDevice, check_range, total_len};
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::io;
@@ -286,17 +286,7 @@ impl BlockDevice for Snapshot {
         self.check()
     }
 
-    fn write_at(&self, _: u64, _: &[u8]) -> io::Result<()> {
-        Err(refuse_read_only("write"))
-    }
-
-    fn flush(&self) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn read_only(&self) -> bool {
-        true
-    }
+    crate::only_read!();
 }
 
 impl Drop for Snapshot {

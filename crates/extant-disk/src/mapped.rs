@@ -100,17 +100,7 @@ impl<M: Map> BlockDevice for Mapped<M> {
         Ok(())
     }
 
-    fn write_at(&self, _: u64, _: &[u8]) -> io::Result<()> {
-        Err(io::ErrorKind::ReadOnlyFilesystem.into())
-    }
-
-    fn flush(&self) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn read_only(&self) -> bool {
-        true
-    }
+    blockdev::only_read!();
 }
 
 /// A read behind the end.

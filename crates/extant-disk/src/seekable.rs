@@ -89,15 +89,5 @@ impl BlockDevice for Seekable {
         Ok(())
     }
 
-    fn write_at(&self, _: u64, _: &[u8]) -> io::Result<()> {
-        Err(io::ErrorKind::ReadOnlyFilesystem.into())
-    }
-
-    fn flush(&self) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn read_only(&self) -> bool {
-        true
-    }
+    blockdev::only_read!();
 }

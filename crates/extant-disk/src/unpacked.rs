@@ -149,15 +149,5 @@ impl BlockDevice for Unpacked {
         content.read_at(offset, buf)
     }
 
-    fn write_at(&self, _: u64, _: &[u8]) -> io::Result<()> {
-        Err(io::ErrorKind::ReadOnlyFilesystem.into())
-    }
-
-    fn flush(&self) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn read_only(&self) -> bool {
-        true
-    }
+    blockdev::only_read!();
 }

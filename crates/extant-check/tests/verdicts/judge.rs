@@ -35,17 +35,7 @@ impl BlockDevice for Cold<'_> {
         Ok(self.uncached)
     }
 
-    fn write_at(&self, _: u64, _: &[u8]) -> io::Result<()> {
-        Err(io::ErrorKind::ReadOnlyFilesystem.into())
-    }
-
-    fn flush(&self) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn read_only(&self) -> bool {
-        true
-    }
+    blockdev::only_read!();
 }
 
 /// Ours; with the journal replayed or as the image stands. It is the same of a device that has all in memory, of a slow one, and
