@@ -36,6 +36,7 @@ mod class;
 mod condvar;
 mod cpu_time;
 mod hold;
+mod mutex;
 mod object;
 pub mod profile;
 mod prometheus;
@@ -45,6 +46,7 @@ mod site;
 mod snapshot;
 mod spin;
 mod switch;
+mod sync;
 
 #[cfg(debug_assertions)]
 #[doc(hidden)]
@@ -52,13 +54,19 @@ pub mod turns;
 
 pub use class::{Class, LockClass};
 pub use condvar::Condvar;
+pub use mutex::{WAITING, Word};
+#[cfg(not(loom))]
+pub use mutex::{RawMutex, prepare};
 pub use object::wanting;
+#[cfg(loom)]
+#[doc(hidden)]
+pub use parking_lot::RawMutex;
 pub use raw::{Metered, MutexGuard, RwLockReadGuard, RwLockWriteGuard};
 pub use snapshot::{ClassStats, Holder, SiteStats, Snapshot, Stats};
 pub use spin::RawSpinLock;
 pub use switch::{Overhead, is_on, overhead, set_exact_hold, set_on};
 
-/// A mutex of class `C`: parking_lot's, metered.
+/// A mutex of class `C`, metered; its threads wait in parking_lot's queues.
 ///
 /// ```
 /// lockmeter::lock_class!(Queue = "queue");
@@ -66,7 +74,7 @@ pub use switch::{Overhead, is_on, overhead, set_exact_hold, set_on};
 /// queue.lock().push(2);
 /// assert_eq!(queue.into_inner(), [1, 2]);
 /// ```
-pub type Mutex<T, C> = lock_api::Mutex<Metered<parking_lot::RawMutex, C>, T>;
+pub type Mutex<T, C> = lock_api::Mutex<Metered<RawMutex, C>, T>;
 
 /// A reader-writer lock of class `C`: parking_lot's, metered.
 ///

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 /// The guard of a [`Mutex`](crate::Mutex).
-pub type MutexGuard<'a, T, C> = lock_api::MutexGuard<'a, Metered<parking_lot::RawMutex, C>, T>;
+pub type MutexGuard<'a, T, C> = lock_api::MutexGuard<'a, Metered<crate::RawMutex, C>, T>;
 /// The guard of a reader of a [`RwLock`](crate::RwLock).
 pub type RwLockReadGuard<'a, T, C> =
     lock_api::RwLockReadGuard<'a, Metered<parking_lot::RawRwLock, C>, T>;
@@ -21,11 +21,11 @@ pub type RwLockReadGuard<'a, T, C> =
 pub type RwLockWriteGuard<'a, T, C> =
     lock_api::RwLockWriteGuard<'a, Metered<parking_lot::RawRwLock, C>, T>;
 
-/// A raw lock with a meter. Eight bytes over a lock of one byte.
+/// A raw lock with a meter. Eight bytes over a lock of up to four.
 ///
 /// ```
 /// lockmeter::lock_class!(Any = "any");
-/// type Raw = lockmeter::Metered<parking_lot::RawMutex, Any>;
+/// type Raw = lockmeter::Metered<lockmeter::RawMutex, Any>;
 /// assert_eq!(std::mem::size_of::<Raw>(), 8);
 /// ```
 pub struct Metered<R, C> {

@@ -12,12 +12,12 @@
 //! that looks at all slots was preceded by readers that handed the line on n times, so it costs at most a small
 //! multiple of what they did without the bias.
 //!
-//! **Threads of one slot** share its places, and an address does not tell which thread stored it: a reader that
-//! ends removes any address of its lock, and as many addresses are left as there are readers.
+//! **Threads of one slot** share its places: a reader takes one that is free, and gives it back by a plain store,
+//! because nobody else writes it meanwhile.
 
 use crate::per_slot::PerSlot;
 use crate::slot::SlotId;
-use crate::sync::{AtomicBool, AtomicU8, AtomicUsize, Ordering, relax};
+use crate::sync::{AtomicU8, AtomicUsize, Ordering, relax};
 
 /// Biased locks that the threads of a slot can read at one moment: a cache line of addresses. Further readers take
 /// the lock beneath.
@@ -30,31 +30,34 @@ const PLACES: usize = if cfg!(loom) { 2 } else { 8 };
 /// let (a, b) = (SlotId::new(0), SlotId::new(1));
 /// let readers = VisibleReaders::with_slots(2);
 /// let bias = Bias::default();
-/// assert!(!readers.enter_on(a, &bias)); // not biased: the lock beneath is to be taken
+/// assert_eq!(readers.enter_on(a, &bias), None); // not biased: the lock beneath is to be taken
 /// readers.was_read_on(a, &bias);
 /// readers.was_read_on(b, &bias); // another slot reads it
-/// assert!(readers.enter_on(a, &bias));
+/// let place = readers.enter_on(a, &bias).expect("it is biased");
 /// assert!(!readers.try_revoke(&bias)); // a reader is in
-/// readers.leave_on(a, &bias);
+/// readers.leave_on(a, place);
 /// assert!(readers.try_revoke(&bias));
 /// ```
 #[derive(Debug)]
 pub struct Bias {
-    /// Readers may come in by their places. Set by a reader that holds the lock beneath shared, cleared by a writer
-    /// that holds it exclusively.
-    on: AtomicBool,
+    /// [`ON`], and what the lock beneath keeps here: changed by steps that leave each other's bits.
+    flags: AtomicU8,
     /// The last reader that took the lock beneath: its slot, modulo 256.
     last: AtomicU8,
     /// How often the last reader was of another slot than the one before, since the last writer.
     changes: AtomicU8,
 }
 
+/// Readers may come in by their places. Set by a reader that holds the lock beneath shared, cleared by a writer
+/// that holds it exclusively.
+const ON: u8 = 1;
+
 impl Bias {
     /// The bias of a lock that is not biased.
     #[cfg(not(any(loom, shuttle)))]
     #[allow(clippy::declare_interior_mutable_const)] // lock_api wants raw locks as constants
     pub const NEW: Self = Self {
-        on: AtomicBool::new(false),
+        flags: AtomicU8::new(0),
         last: AtomicU8::new(0),
         changes: AtomicU8::new(0),
     };
@@ -65,7 +68,12 @@ impl Bias {
     #[cfg(not(any(loom, shuttle)))]
     #[inline]
     fn needs_clearing(&self) -> bool {
-        self.on.load(Ordering::Relaxed) || self.changes.load(Ordering::Relaxed) != 0
+        self.is_on(Ordering::Relaxed) || self.changes.load(Ordering::Relaxed) != 0
+    }
+
+    #[inline]
+    fn is_on(&self, order: Ordering) -> bool {
+        self.flags.load(order) & ON != 0
     }
 
     #[inline]
@@ -77,7 +85,7 @@ impl Bias {
 impl Default for Bias {
     fn default() -> Self {
         Self {
-            on: AtomicBool::new(false),
+            flags: AtomicU8::new(0),
             last: AtomicU8::new(0),
             changes: AtomicU8::new(0),
         }
@@ -90,6 +98,10 @@ pub struct VisibleReaders {
     slots: PerSlot<[AtomicUsize; PLACES]>,
     enough: u8,
 }
+
+/// One of the places of a slot, in which a reader has put the address of its lock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place(usize);
 
 /// The word that stands in a place.
 fn address(bias: &Bias) -> usize {
@@ -108,12 +120,15 @@ impl VisibleReaders {
     /// Begins a reading, if the lock is biased and the slot has a place left; else the caller takes the lock
     /// beneath.
     #[inline]
-    pub fn enter_on(&self, slot: SlotId, bias: &Bias) -> bool {
-        bias.on.load(Ordering::Relaxed) && self.publish(slot, bias)
+    pub fn enter_on(&self, slot: SlotId, bias: &Bias) -> Option<Place> {
+        match bias.is_on(Ordering::Relaxed) {
+            true => self.publish(slot, bias),
+            false => None,
+        }
     }
 
     #[inline]
-    fn publish(&self, slot: SlotId, bias: &Bias) -> bool {
+    fn publish(&self, slot: SlotId, bias: &Bias) -> Option<Place> {
         let lock = address(bias);
         let take = |place: &AtomicUsize| {
             place.load(Ordering::Relaxed) == 0
@@ -121,36 +136,24 @@ impl VisibleReaders {
                     .compare_exchange(0, lock, Ordering::SeqCst, Ordering::Relaxed)
                     .is_ok()
         };
-        if !self.slots.get(slot).iter().any(take) {
-            return false;
-        }
+        let place = self.slots.get(slot).iter().position(take).map(Place)?;
         // The writer clears the bias and then looks at the places. So either the writer sees this place, or this
         // reader sees that the bias was cleared: all four accesses are in one order. loom models that order by
         // fences only.
         #[cfg(loom)]
         crate::sync::fence(Ordering::SeqCst);
-        if bias.on.load(Ordering::SeqCst) {
-            return true;
+        if bias.is_on(Ordering::SeqCst) {
+            return Some(place);
         }
-        self.leave_on(slot, bias);
-        false
+        self.leave_on(slot, place);
+        None
     }
 
     /// Ends a reading that [`enter_on`](Self::enter_on) began.
     #[inline]
-    pub fn leave_on(&self, slot: SlotId, bias: &Bias) {
-        let lock = address(bias);
-        let give = |place: &AtomicUsize| {
-            place.load(Ordering::Relaxed) == lock
-                && place
-                    .compare_exchange(lock, 0, Ordering::Release, Ordering::Relaxed)
-                    .is_ok()
-        };
-        let mut waited = 0;
-        // The loop seldom runs more than once: another thread of the slot took the address that was found here, and
-        // its own address stands where this loop has not looked since.
-        while !self.slots.get(slot).iter().any(give) {
-            relax(&mut waited);
+    pub fn leave_on(&self, slot: SlotId, place: Place) {
+        if let Some(place) = self.slots.get(slot).get(place.0) {
+            place.store(0, Ordering::Release);
         }
     }
 
@@ -164,9 +167,9 @@ impl VisibleReaders {
         // Several readers may count at once; then one of the changes is lost.
         let changes = bias.changes.load(Ordering::Relaxed).saturating_add(1);
         bias.changes.store(changes, Ordering::Relaxed);
-        if changes >= self.enough && !bias.on.load(Ordering::Relaxed) {
+        if changes >= self.enough && !bias.is_on(Ordering::Relaxed) {
             // Release: a reader that comes in by the bias has seen what the last writer wrote, as this reader has.
-            bias.on.store(true, Ordering::Release);
+            bias.flags.fetch_or(ON, Ordering::Release);
         }
     }
 
@@ -185,7 +188,7 @@ impl VisibleReaders {
     #[inline]
     pub fn try_revoke(&self, bias: &Bias) -> bool {
         if self.clear(bias) && self.is_read(bias) {
-            bias.on.store(true, Ordering::Release);
+            bias.flags.fetch_or(ON, Ordering::Release);
             return false;
         }
         true
@@ -197,10 +200,10 @@ impl VisibleReaders {
         if bias.changes.load(Ordering::Relaxed) != 0 {
             bias.changes.store(0, Ordering::Relaxed);
         }
-        if !bias.on.load(Ordering::Relaxed) {
+        if !bias.is_on(Ordering::Relaxed) {
             return false;
         }
-        bias.on.store(false, Ordering::SeqCst);
+        bias.flags.fetch_and(!ON, Ordering::SeqCst);
         #[cfg(loom)]
         crate::sync::fence(Ordering::SeqCst);
         true
@@ -218,7 +221,7 @@ impl VisibleReaders {
 
 #[cfg(not(any(loom, shuttle)))]
 pub use raw::{
-    Biased, Exclusive, ReadGuard, ReadMostly, RwLock, RwLockReadGuard, WriteGuard, bias_at_once,
+    Beneath, Biased, Exclusive, ReadGuard, ReadMostly, RwLock, RwLockReadGuard, WriteGuard, bias_at_once,
     readers_at,
 };
 
@@ -226,16 +229,18 @@ pub use raw::{
 mod raw {
     #![allow(unsafe_code)] // the contracts of lock_api's raw locks
 
-    use super::{Bias, Ordering, VisibleReaders};
+    use super::{Bias, Ordering, Place, VisibleReaders};
     use crate::slot;
-    use lock_api::{GuardNoSend, RawMutex as _, RawRwLock};
-    use lockmeter::{LockClass, Metered};
+    use lock_api::{GuardNoSend, RawRwLock};
+    use lockmeter::{LockClass, Metered, Word};
     use std::cell::Cell;
     use std::sync::OnceLock;
+    use std::sync::atomic::{AtomicBool, AtomicU8};
 
     thread_local! {
-        /// The biased locks that this thread reads by an address in its slot.
-        static HELD: [Cell<usize>; super::PLACES] = const { [const { Cell::new(0) }; super::PLACES] };
+        /// The biased locks that this thread reads by an address in its slot, and the places of these.
+        static HELD: [Cell<(usize, Place)>; super::PLACES] =
+            const { [const { Cell::new((0, Place(0))) }; super::PLACES] };
         /// The number of these locks: most calls of unlock look at nothing else.
         static COUNT: Cell<usize> = const { Cell::new(0) };
     }
@@ -243,18 +248,20 @@ mod raw {
     /// Begins a reading without the lock beneath, if that is possible.
     #[inline]
     fn enter(bias: &Bias) -> bool {
-        if !bias.on.load(Ordering::Relaxed) {
+        if !bias.is_on(Ordering::Relaxed) {
             return false;
         }
         HELD.with(|held| {
             let count = COUNT.get();
-            let place = held.get(count);
-            let entered = place.is_some() && readers().publish(slot::current(), bias);
-            if let (Some(place), true) = (place, entered) {
-                place.set(super::address(bias));
+            let Some(held) = held.get(count) else {
+                return false;
+            };
+            let place = readers().publish(slot::current(), bias);
+            if let Some(place) = place {
+                held.set((super::address(bias), place));
                 COUNT.set(count + 1);
             }
-            entered
+            place.is_some()
         })
     }
 
@@ -278,12 +285,13 @@ mod raw {
         HELD.with(|held| {
             let locks = &held[..count];
             // The last entry, nearly always.
-            let Some(i) = locks.iter().rposition(|l| l.get() == super::address(bias)) else {
+            let is_this = |l: &Cell<(usize, _)>| l.get().0 == super::address(bias);
+            let Some(i) = locks.iter().rposition(is_this) else {
                 return false;
             };
             locks[i].swap(&locks[count - 1]);
             COUNT.set(count - 1);
-            readers().leave_on(slot::current(), bias);
+            readers().leave_on(slot::current(), locks[count - 1].get().1);
             true
         })
     }
@@ -329,7 +337,7 @@ mod raw {
     // share of the lock beneath, or by an address in a place of their slot, for which `revoke` waits;
     // `tests/loom.rs` has the model. A release gives up what the same thread acquired, because each thread keeps a
     // list of its addresses.
-    unsafe impl<R: RawRwLock> RawRwLock for Biased<R> {
+    unsafe impl<R: Beneath> RawRwLock for Biased<R> {
         #[allow(clippy::declare_interior_mutable_const)] // what the trait asks for
         const INIT: Self = Self {
             beneath: R::INIT,
@@ -341,7 +349,7 @@ mod raw {
         #[inline]
         fn lock_shared(&self) {
             if !enter(&self.bias) {
-                self.beneath.lock_shared();
+                self.beneath.lock_shared(&self.bias.flags);
                 note_read(&self.bias);
             }
         }
@@ -351,7 +359,7 @@ mod raw {
             if enter(&self.bias) {
                 return true;
             }
-            let done = self.beneath.try_lock_shared();
+            let done = self.beneath.try_lock_shared(&self.bias.flags);
             if done {
                 note_read(&self.bias);
             }
@@ -362,13 +370,13 @@ mod raw {
         unsafe fn unlock_shared(&self) {
             if !leave(&self.bias) {
                 // SAFETY: the caller holds the lock shared, and not by an address.
-                unsafe { self.beneath.unlock_shared() }
+                unsafe { self.beneath.unlock_shared(&self.bias.flags) }
             }
         }
 
         #[inline]
         fn lock_exclusive(&self) {
-            self.beneath.lock_exclusive();
+            self.beneath.lock_exclusive(&self.bias.flags);
             if self.bias.needs_clearing() {
                 readers().revoke(&self.bias);
             }
@@ -376,13 +384,13 @@ mod raw {
 
         #[inline]
         fn try_lock_exclusive(&self) -> bool {
-            if !self.beneath.try_lock_exclusive() {
+            if !self.beneath.try_lock_exclusive(&self.bias.flags) {
                 return false;
             }
             let alone = !self.bias.needs_clearing() || readers().try_revoke(&self.bias);
             if !alone {
                 // SAFETY: it was taken above.
-                unsafe { self.beneath.unlock_exclusive() }
+                unsafe { self.beneath.unlock_exclusive(&self.bias.flags) }
             }
             alone
         }
@@ -390,7 +398,7 @@ mod raw {
         #[inline]
         unsafe fn unlock_exclusive(&self) {
             // SAFETY: the caller holds the lock exclusively, and so the one beneath.
-            unsafe { self.beneath.unlock_exclusive() }
+            unsafe { self.beneath.unlock_exclusive(&self.bias.flags) }
         }
 
         #[inline]
@@ -404,54 +412,126 @@ mod raw {
         }
     }
 
-    /// A raw mutex as a reader-writer lock: its readers wait for each other. One byte, for [`Biased`].
-    ///
-    /// ```
-    /// assert_eq!(size_of::<extant_percpu::Biased<extant_percpu::Exclusive>>(), 4);
-    /// ```
-    pub struct Exclusive(parking_lot::RawMutex);
+    /// A lock for beneath a bias, which may keep a bit in the flags of that; the methods are those of
+    /// [`RawRwLock`], with its contracts.
+    #[allow(missing_docs, clippy::missing_safety_doc)]
+    pub trait Beneath: Sized {
+        const INIT: Self;
+        fn lock_shared(&self, flags: &AtomicU8);
+        fn try_lock_shared(&self, flags: &AtomicU8) -> bool;
+        unsafe fn unlock_shared(&self, flags: &AtomicU8);
+        fn lock_exclusive(&self, flags: &AtomicU8);
+        fn try_lock_exclusive(&self, flags: &AtomicU8) -> bool;
+        unsafe fn unlock_exclusive(&self, flags: &AtomicU8);
+        fn is_locked(&self) -> bool;
+        fn is_locked_exclusive(&self) -> bool;
+    }
 
-    // SAFETY: every holder holds the mutex, alone.
-    unsafe impl RawRwLock for Exclusive {
-        #[allow(clippy::declare_interior_mutable_const)] // what the trait asks for
-        const INIT: Self = Self(parking_lot::RawMutex::INIT);
-        type GuardMarker = GuardNoSend;
+    impl Beneath for parking_lot::RawRwLock {
+        #[allow(clippy::declare_interior_mutable_const)] // as above
+        const INIT: Self = RawRwLock::INIT;
 
         #[inline]
-        fn lock_shared(&self) {
-            self.0.lock();
+        fn lock_shared(&self, _: &AtomicU8) {
+            RawRwLock::lock_shared(self);
         }
 
         #[inline]
-        fn try_lock_shared(&self) -> bool {
-            self.0.try_lock()
+        fn try_lock_shared(&self, _: &AtomicU8) -> bool {
+            RawRwLock::try_lock_shared(self)
         }
 
         #[inline]
-        unsafe fn unlock_shared(&self) {
-            // SAFETY: the caller holds the mutex.
-            unsafe { self.0.unlock() }
+        unsafe fn unlock_shared(&self, _: &AtomicU8) {
+            // SAFETY: the contract is the same.
+            unsafe { RawRwLock::unlock_shared(self) }
         }
 
         #[inline]
-        fn lock_exclusive(&self) {
-            self.0.lock();
+        fn lock_exclusive(&self, _: &AtomicU8) {
+            RawRwLock::lock_exclusive(self);
         }
 
         #[inline]
-        fn try_lock_exclusive(&self) -> bool {
-            self.0.try_lock()
+        fn try_lock_exclusive(&self, _: &AtomicU8) -> bool {
+            RawRwLock::try_lock_exclusive(self)
         }
 
         #[inline]
-        unsafe fn unlock_exclusive(&self) {
-            // SAFETY: the caller holds the mutex.
-            unsafe { self.0.unlock() }
+        unsafe fn unlock_exclusive(&self, _: &AtomicU8) {
+            // SAFETY: the contract is the same.
+            unsafe { RawRwLock::unlock_exclusive(self) }
         }
 
         #[inline]
         fn is_locked(&self) -> bool {
-            self.0.is_locked()
+            RawRwLock::is_locked(self)
+        }
+
+        #[inline]
+        fn is_locked_exclusive(&self) -> bool {
+            RawRwLock::is_locked_exclusive(self)
+        }
+    }
+
+    /// A raw mutex as a reader-writer lock: its readers wait for each other. One byte, and a bit in the flags of the
+    /// bias above.
+    ///
+    /// ```
+    /// assert_eq!(size_of::<extant_percpu::Biased<extant_percpu::Exclusive>>(), 4);
+    /// ```
+    pub struct Exclusive(AtomicBool);
+
+    impl Exclusive {
+        #[inline]
+        fn word<'a>(&'a self, flags: &'a AtomicU8) -> Word<'a> {
+            let held = &self.0;
+            Word { held, flags }
+        }
+    }
+
+    impl Beneath for Exclusive {
+        #[allow(clippy::declare_interior_mutable_const)] // as above
+        const INIT: Self = Self(AtomicBool::new(false));
+
+        #[inline]
+        fn lock_shared(&self, flags: &AtomicU8) {
+            self.word(flags).take();
+        }
+
+        #[inline]
+        fn try_lock_shared(&self, flags: &AtomicU8) -> bool {
+            self.word(flags).try_take()
+        }
+
+        #[inline]
+        unsafe fn unlock_shared(&self, flags: &AtomicU8) {
+            self.word(flags).release();
+        }
+
+        #[inline]
+        fn lock_exclusive(&self, flags: &AtomicU8) {
+            self.word(flags).take();
+        }
+
+        #[inline]
+        fn try_lock_exclusive(&self, flags: &AtomicU8) -> bool {
+            self.word(flags).try_take()
+        }
+
+        #[inline]
+        unsafe fn unlock_exclusive(&self, flags: &AtomicU8) {
+            self.word(flags).release();
+        }
+
+        #[inline]
+        fn is_locked(&self) -> bool {
+            self.0.load(Ordering::Relaxed)
+        }
+
+        #[inline]
+        fn is_locked_exclusive(&self) -> bool {
+            Beneath::is_locked(self)
         }
     }
 
@@ -561,18 +641,19 @@ mod tests {
             readers.was_read_on(A, &bias);
             readers.revoke(&bias);
         }
-        assert!(!readers.enter_on(A, &bias));
+        assert_eq!(readers.enter_on(A, &bias), None);
         for slot in [A, B, A] {
-            assert!(!readers.enter_on(slot, &bias));
+            assert_eq!(readers.enter_on(slot, &bias), None);
             readers.was_read_on(slot, &bias);
         }
-        assert!(readers.enter_on(A, &bias) && readers.enter_on(B, &bias));
+        let enter = |slot| readers.enter_on(slot, &bias).expect("it is biased");
+        let (a, b) = (enter(A), enter(B));
         assert!(!readers.try_revoke(&bias));
-        readers.leave_on(A, &bias);
+        readers.leave_on(A, a);
         assert!(!readers.try_revoke(&bias));
-        readers.leave_on(B, &bias);
+        readers.leave_on(B, b);
         readers.revoke(&bias);
-        assert!(!readers.enter_on(A, &bias));
+        assert_eq!(readers.enter_on(A, &bias), None);
     }
 
     #[test]
@@ -584,16 +665,16 @@ mod tests {
         }
         let entered: Vec<_> = many
             .iter()
-            .filter(|bias| readers.enter_on(A, bias))
+            .filter_map(|bias| readers.enter_on(A, bias))
             .collect();
         assert_eq!(entered.len(), PLACES);
-        for bias in entered {
-            readers.leave_on(A, bias);
+        for place in entered {
+            readers.leave_on(A, place);
         }
         assert!(many.iter().all(|bias| readers.try_revoke(bias)));
     }
 
-    /// More threads than slots, so that threads of one slot end each other's readings.
+    /// More threads than slots, so that threads share the places of a slot.
     #[test]
     fn readers_see_whole_writes() {
         let pair: ReadMostly<[u64; 2], Pair> = ReadMostly::new([0; 2]);

@@ -396,17 +396,16 @@ impl BiasedPair {
     }
 
     fn read(&self, readers: &VisibleReaders, slot: SlotId) -> u32 {
-        let by_address = readers.enter_on(slot, &self.bias);
-        if !by_address {
+        let place = readers.enter_on(slot, &self.bias);
+        if place.is_none() {
             self.lock_beneath();
             readers.was_read_on(slot, &self.bias);
         }
         // SAFETY: the lock is held shared; loom would see a writer beside it.
         let seen = self.pair.with(|p| unsafe { *p });
-        if by_address {
-            readers.leave_on(slot, &self.bias);
-        } else {
-            self.unlock_beneath();
+        match place {
+            Some(place) => readers.leave_on(slot, place),
+            None => self.unlock_beneath(),
         }
         seen
     }
@@ -473,7 +472,7 @@ fn who_tries_to_write_finds_readers() {
     });
 }
 
-/// Two threads of one slot take each other's addresses away, a writer beside them.
+/// Two threads read by places of one slot, a writer beside them.
 #[test]
 fn readers_of_one_slot_share_their_places() {
     let mut model = loom::model::Builder::new();
