@@ -54,9 +54,9 @@ pub mod turns;
 
 pub use class::{Class, LockClass};
 pub use condvar::Condvar;
-pub use mutex::{WAITING, Word};
 #[cfg(not(loom))]
 pub use mutex::{RawMutex, prepare};
+pub use mutex::{WAITING, Word};
 pub use object::wanting;
 #[cfg(loom)]
 #[doc(hidden)]

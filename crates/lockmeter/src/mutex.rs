@@ -77,9 +77,9 @@ impl Word<'_> {
     /// Takes the mutex if it is free.
     #[inline]
     pub fn try_take(self) -> bool {
-        let taken =
-            self.held
-                .compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed);
+        let taken = self
+            .held
+            .compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed);
         taken.is_ok()
     }
 
@@ -164,7 +164,7 @@ impl Word<'_> {
 
 #[cfg(not(loom))]
 mod kernel {
-    use super::{Sleepers, Word, Woken};
+    use super::{Sleepers, Woken, Word};
     use parking_lot_core::{DEFAULT_PARK_TOKEN, DEFAULT_UNPARK_TOKEN, ParkResult, UnparkToken};
     use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
     use std::time::{Duration, Instant};
@@ -181,9 +181,8 @@ mod kernel {
     /// Makes the first barrier of the process a quick one: to be called while it has one thread. In vain is no harm.
     pub fn prepare() {
         #[cfg(not(miri))]
-        let _ = rustix::thread::membarrier(
-            rustix::thread::MembarrierCommand::RegisterPrivateExpedited,
-        );
+        let _ =
+            rustix::thread::membarrier(rustix::thread::MembarrierCommand::RegisterPrivateExpedited);
     }
 
     #[cfg(not(miri))]
@@ -376,7 +375,7 @@ mod tests {
 /// missed if the barrier does what the kernel says.
 #[cfg(all(test, loom))]
 mod model {
-    use super::{Sleepers, Word, Woken};
+    use super::{Sleepers, Woken, Word};
     use crate::sync::{AtomicBool, AtomicU8, Ordering};
     use loom::sync::{Arc, Condvar, Mutex};
 

@@ -8,9 +8,11 @@
 //!
 //! **When a lock is biased.** A writer pays by looking at all slots, so the bias is set only where it gains
 //! something: by a reader that finds the last reader to have been of another slot, for the n-th time since the last
-//! writer, n being half the number of slots. A lock that only one slot reads and writes is never biased. A writer
+//! writer, n being half the number of slots. A mutex that only one slot reads and writes is never biased. A writer
 //! that looks at all slots was preceded by readers that handed the line on n times, so it costs at most a small
-//! multiple of what they did without the bias.
+//! multiple of what they did without the bias. A reader of a reader-writer lock takes and leaves it by a
+//! read-modify-write each, and takes a place by one and leaves it by a plain store: such a lock is biased by the
+//! 4n-th reading of one slot as well.
 //!
 //! **Threads of one slot** share its places: a reader takes one that is free, and gives it back by a plain store,
 //! because nobody else writes it meanwhile.
@@ -44,8 +46,8 @@ pub struct Bias {
     flags: AtomicU8,
     /// The last reader that took the lock beneath: its slot, modulo 256.
     last: AtomicU8,
-    /// How often the last reader was of another slot than the one before, since the last writer.
-    changes: AtomicU8,
+    /// Readings since the last writer that tell for a bias.
+    told: AtomicU8,
 }
 
 /// Readers may come in by their places. Set by a reader that holds the lock beneath shared, cleared by a writer
@@ -59,7 +61,7 @@ impl Bias {
     pub const NEW: Self = Self {
         flags: AtomicU8::new(0),
         last: AtomicU8::new(0),
-        changes: AtomicU8::new(0),
+        told: AtomicU8::new(0),
     };
 }
 
@@ -68,7 +70,7 @@ impl Bias {
     #[cfg(not(any(loom, shuttle)))]
     #[inline]
     fn needs_clearing(&self) -> bool {
-        self.is_on(Ordering::Relaxed) || self.changes.load(Ordering::Relaxed) != 0
+        self.is_on(Ordering::Relaxed) || self.told.load(Ordering::Relaxed) != 0
     }
 
     #[inline]
@@ -87,7 +89,7 @@ impl Default for Bias {
         Self {
             flags: AtomicU8::new(0),
             last: AtomicU8::new(0),
-            changes: AtomicU8::new(0),
+            told: AtomicU8::new(0),
         }
     }
 }
@@ -164,10 +166,22 @@ impl VisibleReaders {
             return;
         }
         bias.last.store(slot.index() as u8, Ordering::Relaxed);
-        // Several readers may count at once; then one of the changes is lost.
-        let changes = bias.changes.load(Ordering::Relaxed).saturating_add(1);
-        bias.changes.store(changes, Ordering::Relaxed);
-        if changes >= self.enough && !bias.is_on(Ordering::Relaxed) {
+        self.count(bias, self.enough);
+    }
+
+    /// The same for a reader of the slot that read last, of a lock that is left by a read-modify-write.
+    #[inline]
+    pub fn was_read_again(&self, bias: &Bias) {
+        self.count(bias, self.enough.saturating_mul(4));
+    }
+
+    /// Counts a reading that tells for a bias, and sets it after so many.
+    #[inline]
+    fn count(&self, bias: &Bias, enough: u8) {
+        // Several readers may count at once; then one of the readings is lost.
+        let told = bias.told.load(Ordering::Relaxed).saturating_add(1);
+        bias.told.store(told, Ordering::Relaxed);
+        if told >= enough && !bias.is_on(Ordering::Relaxed) {
             // Release: a reader that comes in by the bias has seen what the last writer wrote, as this reader has.
             bias.flags.fetch_or(ON, Ordering::Release);
         }
@@ -197,8 +211,8 @@ impl VisibleReaders {
     /// Clears the bias, so that no reader comes in any more; true if readers may still be in.
     #[inline]
     fn clear(&self, bias: &Bias) -> bool {
-        if bias.changes.load(Ordering::Relaxed) != 0 {
-            bias.changes.store(0, Ordering::Relaxed);
+        if bias.told.load(Ordering::Relaxed) != 0 {
+            bias.told.store(0, Ordering::Relaxed);
         }
         if !bias.is_on(Ordering::Relaxed) {
             return false;
@@ -221,8 +235,8 @@ impl VisibleReaders {
 
 #[cfg(not(any(loom, shuttle)))]
 pub use raw::{
-    Beneath, Biased, Exclusive, ReadGuard, ReadMostly, RwLock, RwLockReadGuard, WriteGuard, bias_at_once,
-    readers_at,
+    Beneath, Biased, Exclusive, ReadGuard, ReadMostly, RwLock, RwLockReadGuard, WriteGuard,
+    bias_at_once, readers_at,
 };
 
 #[cfg(not(any(loom, shuttle)))]
@@ -267,10 +281,12 @@ mod raw {
 
     /// Notes that the lock beneath was taken to read.
     #[inline]
-    fn note_read(bias: &Bias) {
+    fn note_read<R: Beneath>(bias: &Bias) {
         let slot = slot::current();
         if !bias.was_read_by(slot) {
             readers().was_read_on(slot, bias);
+        } else if R::LEFT_BY_STEP {
+            readers().was_read_again(bias);
         }
     }
 
@@ -350,7 +366,7 @@ mod raw {
         fn lock_shared(&self) {
             if !enter(&self.bias) {
                 self.beneath.lock_shared(&self.bias.flags);
-                note_read(&self.bias);
+                note_read::<R>(&self.bias);
             }
         }
 
@@ -361,7 +377,7 @@ mod raw {
             }
             let done = self.beneath.try_lock_shared(&self.bias.flags);
             if done {
-                note_read(&self.bias);
+                note_read::<R>(&self.bias);
             }
             done
         }
@@ -417,6 +433,8 @@ mod raw {
     #[allow(missing_docs, clippy::missing_safety_doc)]
     pub trait Beneath: Sized {
         const INIT: Self;
+        /// A reader leaves it by a read-modify-write, not by a store.
+        const LEFT_BY_STEP: bool;
         fn lock_shared(&self, flags: &AtomicU8);
         fn try_lock_shared(&self, flags: &AtomicU8) -> bool;
         unsafe fn unlock_shared(&self, flags: &AtomicU8);
@@ -430,6 +448,7 @@ mod raw {
     impl Beneath for parking_lot::RawRwLock {
         #[allow(clippy::declare_interior_mutable_const)] // as above
         const INIT: Self = RawRwLock::INIT;
+        const LEFT_BY_STEP: bool = true;
 
         #[inline]
         fn lock_shared(&self, _: &AtomicU8) {
@@ -493,6 +512,7 @@ mod raw {
     impl Beneath for Exclusive {
         #[allow(clippy::declare_interior_mutable_const)] // as above
         const INIT: Self = Self(AtomicBool::new(false));
+        const LEFT_BY_STEP: bool = false;
 
         #[inline]
         fn lock_shared(&self, flags: &AtomicU8) {
@@ -654,6 +674,18 @@ mod tests {
         readers.leave_on(B, b);
         readers.revoke(&bias);
         assert_eq!(readers.enter_on(A, &bias), None);
+    }
+
+    #[test]
+    fn one_slot_that_reads_often_is_enough_where_leaving_is_dear() {
+        let readers = VisibleReaders::with_slots(4);
+        let bias = Bias::default();
+        for _ in 0..7 {
+            readers.was_read_again(&bias);
+        }
+        assert_eq!(readers.enter_on(A, &bias), None);
+        readers.was_read_again(&bias);
+        assert!(readers.enter_on(A, &bias).is_some());
     }
 
     #[test]

@@ -46,9 +46,11 @@ mod set;
 pub mod slot;
 mod sync;
 
-pub use biased::{Bias, Place, VisibleReaders};
 #[cfg(not(any(loom, shuttle)))]
-pub use biased::{Beneath, Biased, Exclusive, ReadGuard, ReadMostly, RwLock, RwLockReadGuard, WriteGuard};
+pub use biased::{
+    Beneath, Biased, Exclusive, ReadGuard, ReadMostly, RwLock, RwLockReadGuard, WriteGuard,
+};
+pub use biased::{Bias, Place, VisibleReaders};
 #[cfg(not(any(loom, shuttle)))]
 #[doc(hidden)]
 pub use biased::{bias_at_once, readers_at};

@@ -47,7 +47,7 @@ fn shared(class: &str, costs: Costs) -> Option<f64> {
         | "preallocation of a file"
         | "preallocation of a slot"
         | "page index"
-        | "page chunk"
+        | "pages coming in"
         | "page"
         | "open files of a slot"
         | "commit list of a slot"

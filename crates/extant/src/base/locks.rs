@@ -67,8 +67,8 @@ lock_class!(
     pub(crate) PageIndex = "page index"
 );
 lock_class!(
-    /// Sixteen neighbouring pages.
-    pub(crate) Pages = "page chunk"
+    /// Pages of a chunk that are read from the device.
+    pub(crate) PagesComingIn = "pages coming in"
 );
 lock_class!(
     /// One page.

@@ -441,11 +441,8 @@ impl Data {
         }
         // No page changes while the map is held exclusively.
         let page = file.pages.at(block, |chunk| {
-            let mut chunk = chunk.lock();
-            chunk.pages[place(block).1]
-                .get_mut()
-                .as_ref()
-                .map(|page| page.to_vec())
+            let page = chunk.pages[place(block).1].read();
+            page.as_deref().map(<[u8]>::to_vec)
         });
         let Some(bytes) = page.flatten() else {
             return Ok(());

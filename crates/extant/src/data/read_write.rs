@@ -109,15 +109,14 @@ impl Data {
             let part = (bs - within).min(buf.len() - done);
             let copy = |buf: &mut [u8]| {
                 let copied = file.pages.at(block, |chunk| {
-                    let chunk = chunk.read();
                     chunk.note_used();
-                    chunk.pages[place(block).1].read(|page| match page {
+                    match &*chunk.pages[place(block).1].read() {
                         Some(page) => {
                             copy_bytes(buf, &page[within..within + part]);
                             true
                         }
                         None => false,
-                    })
+                    }
                 });
                 copied.unwrap_or(false)
             };
@@ -191,8 +190,8 @@ impl Data {
         let bs = self.store.geometry.first().block_size as usize;
         let first = block / CHUNK_PAGES * CHUNK_PAGES;
         let chunk = file.pages.get_or_make(block);
-        let mut chunk = chunk.lock();
         chunk.note_used();
+        let _one_at_a_time = chunk.coming_in.lock();
         let mut brought = 0;
         for run in map
             .extents
@@ -200,14 +199,16 @@ impl Data {
             .into_iter()
             .filter(|r| !r.unwritten)
         {
+            let at = (run.logical - first) as usize;
+            let slots = &chunk.pages[at..at + run.len as usize];
+            if slots.iter().all(|slot| slot.read().is_some()) {
+                // Another thread has brought them in.
+                continue;
+            }
             let mut bytes = vec![0; run.len as usize * bs];
             self.read_device(run.physical, 0, &mut bytes)?;
-            for (i, page) in bytes.chunks_exact(bs).enumerate() {
-                let slot = chunk.pages[(run.logical - first) as usize + i].get_mut();
-                if slot.is_none() {
-                    *slot = Some(Page::of(page));
-                    brought += 1;
-                }
+            for (slot, page) in slots.iter().zip(bytes.chunks_exact(bs)) {
+                brought += i64::from(slot.fill(|| Page::of(page)));
             }
         }
         self.cached_bytes.add(brought * bs as i64);
@@ -307,15 +308,12 @@ impl Data {
         let bs = self.store.geometry.first().block_size as usize;
         // max_size bounds the block number to 32 bits.
         let (block, within) = ((at / bs as u64) as u32, (at % bs as u64) as usize);
-        let bit = 1u16 << place(block).1;
         let chunk = file.pages.get_or_make(block);
         let found = map.extents.at(block);
-        let (promised, dirty) = {
-            let chunk = chunk.read();
-            (chunk.promised & bit != 0, chunk.dirty & bit != 0)
-        };
-        let in_hole = matches!(found, Found::Hole(_)) && !promised;
-        let converts = matches!(found, Found::Mapped(run) if run.unwritten) && !dirty;
+        let page = place(block).1;
+        let in_hole = matches!(found, Found::Hole(_)) && !chunk.promised.has(page);
+        let converts =
+            matches!(found, Found::Mapped(run) if run.unwritten) && !chunk.dirty.has(page);
         if in_hole || converts {
             // Taken without the chunk's lock: it may have to wait for a push.
             let for_map = self.mapping_cost(inode, file, map, block);
@@ -327,41 +325,45 @@ impl Data {
             }
             file.promised.fetch_add(for_map, Ordering::Relaxed);
         }
-        let mut chunk = chunk.lock();
         if in_hole {
-            chunk.promised |= bit;
+            chunk.promised.set(page);
             file.promised_pages.fetch_add(1, Ordering::Relaxed);
         }
-        match chunk.pages[place(block).1].get_mut() {
-            Some(page) => copy_bytes(&mut page[within..within + bytes.len()], bytes),
-            none if bytes.len() == bs => {
-                *none = Some(Page::of(bytes));
-                self.cached_bytes.add(bs as i64);
-            }
-            none => {
-                let mut fresh = Page::zeroed(bs);
-                let in_file = u64::from(block) * (bs as u64) < size;
-                if let Found::Mapped(run) = found
-                    && !run.unwritten
-                    && in_file
-                {
-                    self.read_device(run.physical, 0, &mut fresh)?;
-                    // Bytes past the end of the file are not data, whatever the block holds.
-                    let keep = (size - u64::from(block) * bs as u64).min(bs as u64) as usize;
-                    fresh[keep..].fill(0);
+        if !chunk.pages[page].overwrite(within, bytes) {
+            let fresh = match bytes.len() == bs {
+                true => Page::of(bytes),
+                false => {
+                    let mut fresh = self.page_of_block(found, block, size)?;
+                    copy_bytes(&mut fresh[within..within + bytes.len()], bytes);
+                    fresh
                 }
-                copy_bytes(&mut fresh[within..within + bytes.len()], bytes);
-                *none = Some(fresh);
-                self.cached_bytes.add(bs as i64);
-            }
+            };
+            chunk.pages[page].fill(|| fresh);
+            self.cached_bytes.add(bs as i64);
         }
-        if chunk.dirty & bit == 0 {
+        if !chunk.dirty.has(page) {
             file.pages.will_change(block);
-            chunk.dirty |= bit;
+            chunk.dirty.set(page);
             self.dirty_bytes.add(bs as i64);
         }
         chunk.note_used();
         Ok(())
+    }
+
+    /// What the file holds at a block that is not in memory.
+    fn page_of_block(&self, found: Found, block: u32, size: u64) -> Result<Page> {
+        let bs = self.store.geometry.first().block_size as usize;
+        let mut page = Page::zeroed(bs);
+        let begin = u64::from(block) * bs as u64;
+        if let Found::Mapped(run) = found
+            && !run.unwritten
+            && begin < size
+        {
+            self.read_device(run.physical, 0, &mut page)?;
+            // Bytes past the end of the file are not data, whatever the block holds.
+            page[(size - begin).min(bs as u64) as usize..].fill(0);
+        }
+        Ok(page)
     }
 
     /// Blocks that the mapping may need when this page, the first time dirty, is written back: the
@@ -376,7 +378,7 @@ impl Data {
         let follows = block.checked_sub(1).is_some_and(|before| {
             let (_, i) = place(before);
             let mapped = matches!(map.extents.at(before), Found::Mapped(run) if !run.unwritten);
-            let dirty = || file.pages.at(before, |c| c.read().dirty & (1 << i) != 0);
+            let dirty = || file.pages.at(before, |c| c.dirty.has(i));
             !mapped && dirty().unwrap_or(false)
         });
         if inode.flags.load(Ordering::Relaxed) & flags::EXTENTS != 0 {
@@ -423,27 +425,20 @@ impl Data {
             return false;
         }
         let done = file.pages.at(block, |chunk| {
-            let (bit, page) = (1u16 << place(block).1, place(block).1);
-            // A page that is dirty already has all it needs: only its own lock.
-            {
-                let chunk = chunk.read();
-                if chunk.dirty & bit != 0 {
-                    chunk.note_used();
-                    return chunk.pages[page].overwrite(within, data);
-                }
-            }
-            let mut chunk = chunk.lock();
-            if chunk.promised & bit == 0 && matches!(map.extents.at(block), Found::Hole(_)) {
-                return false;
-            }
-            if !chunk.pages[page].overwrite(within, data) {
+            let page = place(block).1;
+            // A page that is dirty already has all it needs.
+            let has_block = || !matches!(map.extents.at(block), Found::Hole(_));
+            let ready = chunk.dirty.has(page) || chunk.promised.has(page) || has_block();
+            if !ready || !chunk.pages[page].overwrite(within, data) {
                 return false;
             }
             chunk.note_used();
-            if chunk.dirty & bit == 0 {
+            if !chunk.dirty.has(page) {
                 file.pages.will_change(block);
-                chunk.dirty |= bit;
-                self.dirty_bytes.add(bs as i64);
+                // Once, by whichever of two writers.
+                if chunk.dirty.set(page) {
+                    self.dirty_bytes.add(bs as i64);
+                }
             }
             true
         });

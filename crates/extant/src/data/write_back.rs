@@ -13,7 +13,6 @@ use crate::incore::inode::{Inode, InodeState};
 use crate::incore::pages::{CHUNK_PAGES, SharedChunk};
 use crate::space::guards::PlacedRuns;
 use extant_formatter::extent_map::{Found, Run};
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -363,11 +362,8 @@ impl Data {
                 break;
             }
             let pages = ((1u32 << below.min(u64::from(CHUNK_PAGES))) - 1) as u16;
-            let mut chunk = chunk.lock();
-            cleaned += i64::from((chunk.dirty & pages).count_ones());
-            chunk.dirty &= !pages;
-            kept += (chunk.promised & pages).count_ones();
-            chunk.promised &= !pages;
+            cleaned += i64::from(chunk.dirty.clear(pages));
+            kept += chunk.promised.clear(pages);
         }
         if upto > u64::from(u32::MAX) {
             file.pages.all_written();
@@ -464,24 +460,12 @@ impl Data {
     }
 
     fn write_pages(&self, file: &FileData, run: Run, pages: &[(SharedChunk, usize)]) -> Result<()> {
-        // The map is held exclusively, so no page changes; a chunk's lock is only met by sweeps.
-        let mut parts: Vec<(&SharedChunk, Range<usize>)> = Vec::new();
-        for (chunk, i) in pages {
-            match parts.last_mut() {
-                Some((last, range)) if Arc::ptr_eq(last, chunk) => range.end = i + 1,
-                _ => parts.push((chunk, *i..i + 1)),
-            }
-        }
-        let mut guards: Vec<_> = parts.iter().map(|(chunk, _)| chunk.lock()).collect();
-        let mut slices: Vec<&[u8]> = Vec::with_capacity(pages.len());
-        for (guard, (_, range)) in guards.iter_mut().zip(&parts) {
-            for page in &mut guard.pages[range.clone()] {
-                match page.get_mut() {
-                    Some(page) => slices.push(page),
-                    None => return Err(Rule::DirtyPageIsThere.broken(format!("{run:?}"))),
-                }
-            }
-        }
+        // The map is held exclusively, so no page changes.
+        let held: Vec<_> = pages.iter().map(|(c, i)| c.pages[*i].read()).collect();
+        let bytes = held.iter().map(|page| page.as_deref());
+        let Some(slices) = bytes.collect::<Option<Vec<&[u8]>>>() else {
+            return Err(Rule::DirtyPageIsThere.broken(format!("{run:?}")));
+        };
         insist!(
             !self.store.gate.is_shut(),
             FrozenIsStill,
@@ -637,8 +621,7 @@ pub(super) fn taken(placed: &[Run]) -> Vec<Run> {
 fn gather(chunks: &[(u32, SharedChunk)]) -> Vec<DirtyRun> {
     let mut runs: Vec<DirtyRun> = Vec::new();
     for (index, chunk) in chunks {
-        let dirty = chunk.read().dirty;
-        for i in (0..CHUNK_PAGES).filter(|i| dirty & (1 << i) != 0) {
+        for i in (0..CHUNK_PAGES).filter(|i| chunk.dirty.has(*i as usize)) {
             let logical = index * CHUNK_PAGES + i;
             let page = (Arc::clone(chunk), i as usize);
             match runs.last_mut() {

@@ -1,18 +1,18 @@
 //! The page cache of one file (mechanism L5): pages of one file-system block each, sixteen to a chunk, a
-//! lock for each chunk and for each page. There is no lock and no list that two files share, and tasks that read a file,
-//! or overwrite pages of it that are dirty already, write no line in common: all locks here are biased when several
+//! lock for the index of chunks and one for each page. There is no lock and no list that two files share, and tasks that read a file,
+//! or overwrite pages of it that are dirty already, write no line in common: these locks are biased when several
 //! slots come, and pages and their locks have their own lines.
 //!
-//! Lock order: index, chunk, page.
+//! Lock order: a chunk's pages coming in, index, page. Who holds a chunk without the index keeps it from being dropped.
 
 use crate::base::address::within;
-use crate::base::locks::{self, ReadMostly, RwLock};
+use crate::base::locks::{self, Mutex, ReadGuard, ReadMostly};
 use blockdev::copy_bytes;
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32};
 
 /// Pages per chunk.
 pub const CHUNK_PAGES: u32 = 16;
@@ -76,20 +76,15 @@ impl std::fmt::Debug for Page {
     }
 }
 
-/// A page, if it is in memory, and its lock, which serves holders of a shared chunk.
+/// A page, if it is in memory, and its lock.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub struct PageSlot(ReadMostly<Option<Page>, locks::Page>);
 
 impl PageSlot {
-    /// The page, for a holder of the exclusive chunk.
-    pub fn get_mut(&mut self) -> &mut Option<Page> {
-        self.0.get_mut()
-    }
-
-    /// Looks at the page.
-    pub fn read<R>(&self, f: impl FnOnce(&Option<Page>) -> R) -> R {
-        f(&self.0.read())
+    /// The page, held so that nobody changes it.
+    pub fn read(&self) -> ReadGuard<'_, Option<Page>, locks::Page> {
+        self.0.read()
     }
 
     /// Changes the page's bytes; false if it is not in memory.
@@ -102,26 +97,72 @@ impl PageSlot {
             None => false,
         }
     }
+
+    /// Puts a page here, if there is none; false if there is one.
+    pub fn fill(&self, page: impl FnOnce() -> Page) -> bool {
+        let mut slot = self.0.lock();
+        let is_empty = slot.is_none();
+        if is_empty {
+            *slot = Some(page());
+        }
+        is_empty
+    }
+
+    fn take(&self) -> Option<Page> {
+        self.0.lock().take()
+    }
+
+    fn get_mut(&mut self) -> &mut Option<Page> {
+        self.0.get_mut()
+    }
 }
 
-/// Sixteen neighbouring pages.
+/// A bit for each page of a chunk.
+#[derive(Debug, Default)]
+pub struct PageBits(AtomicU16);
+
+impl PageBits {
+    /// All bits.
+    pub fn all(&self) -> u16 {
+        self.0.load(Relaxed)
+    }
+
+    /// Whether this page's bit is set.
+    pub fn has(&self, page: usize) -> bool {
+        self.all() >> page & 1 != 0
+    }
+
+    /// Sets a page's bit; true if it was not set.
+    pub fn set(&self, page: usize) -> bool {
+        self.0.fetch_or(1 << page, Relaxed) >> page & 1 == 0
+    }
+
+    /// Clears these bits; returns how many of them were set.
+    pub fn clear(&self, pages: u16) -> u32 {
+        (self.0.fetch_and(!pages, Relaxed) & pages).count_ones()
+    }
+}
+
+/// Sixteen neighbouring pages. Their bits are set by who holds the file's map, shared or not, and cleared by who holds it
+/// exclusively, so that the map's lock orders them.
 #[derive(Debug, Default)]
 pub struct Chunk {
     /// The pages in memory.
     pub pages: [PageSlot; CHUNK_PAGES as usize],
     /// Pages that must be written back.
-    pub dirty: u16,
+    pub dirty: PageBits,
     /// Dirty pages without a block: one block of space is promised for each.
-    pub promised: u16,
+    pub promised: PageBits,
     /// Used since the last sweep.
     used: AtomicBool,
+    /// Held by who reads pages from the device, so that it is asked once.
+    pub coming_in: Mutex<(), locks::PagesComingIn>,
 }
 
 impl Chunk {
-    /// Pages in memory.
-    pub fn count(&mut self) -> u32 {
-        let pages = self.pages.iter_mut();
-        pages.filter_map(|page| page.get_mut().as_ref()).count() as u32
+    /// No page is in memory.
+    fn is_empty(&self) -> bool {
+        self.pages.iter().all(|page| page.read().is_none())
     }
 
     /// Marks the chunk as used, so that the next sweep spares it. Written only if needed, because all readers come
@@ -133,8 +174,8 @@ impl Chunk {
     }
 }
 
-/// A chunk behind its lock.
-pub type SharedChunk = Arc<ReadMostly<Chunk, locks::Pages>>;
+/// A chunk that is not dropped while it is held.
+pub type SharedChunk = Arc<Chunk>;
 
 /// The pages that a drop frees.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -152,7 +193,7 @@ pub struct Dropped {
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub struct Pages {
-    chunks: RwLock<BTreeMap<u32, SharedChunk>, locks::PageIndex>,
+    chunks: ReadMostly<BTreeMap<u32, SharedChunk>, locks::PageIndex>,
     changed: Changed,
 }
 
@@ -183,7 +224,7 @@ impl Pages {
     pub(crate) fn what_is_at(&self, address: usize) -> Option<String> {
         self.chunks.read().values().find_map(|chunk| {
             if within(&**chunk, address).is_some() {
-                return Some("pages of a file: a chunk and its lock".to_string());
+                return Some("pages of a file: a chunk".to_string());
             }
             // Before it, the counts of its handle.
             within(&**chunk, address + 2 * size_of::<usize>())
@@ -193,15 +234,9 @@ impl Pages {
 
     /// Looks at the chunk that holds a logical block, if any of its pages is in memory. Counts no use of it: it stays
     /// because the index is held, shared.
-    pub fn at<R>(
-        &self,
-        block: u32,
-        f: impl FnOnce(&ReadMostly<Chunk, locks::Pages>) -> R,
-    ) -> Option<R> {
-        self.chunks
-            .read()
-            .get(&(block / CHUNK_PAGES))
-            .map(|chunk| f(chunk))
+    pub fn at<R>(&self, block: u32, f: impl FnOnce(&Chunk) -> R) -> Option<R> {
+        let chunks = self.chunks.read();
+        chunks.get(&(block / CHUNK_PAGES)).map(|chunk| f(chunk))
     }
 
     /// Blocks from `block` on, without pages in memory, that may be read from the device at once: up to the next
@@ -217,8 +252,7 @@ impl Pages {
 
     /// Whether the page of a logical block is in memory.
     pub fn has_page(&self, block: u32) -> bool {
-        let has =
-            |chunk: &ReadMostly<Chunk, _>| chunk.read().pages[place(block).1].read(Option::is_some);
+        let has = |chunk: &Chunk| chunk.pages[place(block).1].read().is_some();
         self.at(block, has).unwrap_or(false)
     }
 
@@ -227,7 +261,7 @@ impl Pages {
         if let Some(chunk) = self.chunks.read().get(&(block / CHUNK_PAGES)) {
             return Arc::clone(chunk);
         }
-        Arc::clone(self.chunks.write().entry(block / CHUNK_PAGES).or_default())
+        Arc::clone(self.chunks.lock().entry(block / CHUNK_PAGES).or_default())
     }
 
     /// No page is in memory.
@@ -268,7 +302,7 @@ impl Pages {
         self.chunks
             .read()
             .range(first..last)
-            .filter(|(_, c)| c.read().dirty != 0)
+            .filter(|(_, c)| c.dirty.all() != 0)
             .map(|(&i, c)| (i, Arc::clone(c)))
             .collect()
     }
@@ -278,32 +312,28 @@ impl Pages {
         self.dirty_chunks(from, to)
             .into_iter()
             .find_map(|(index, chunk)| {
-                let dirty = chunk.read().dirty;
                 (0..CHUNK_PAGES)
-                    .filter(|i| dirty & (1 << i) != 0)
+                    .filter(|i| chunk.dirty.has(*i as usize))
                     .map(|i| index * CHUNK_PAGES + i)
                     .find(|b| (from..to).contains(b))
             })
     }
 
-    /// Drops the pages of `[from, to]`, dirty or not.
+    /// Drops the pages of `[from, to]`, dirty or not; the file's map is held exclusively.
     pub fn drop_range(&self, from: u32, to: u32) -> Dropped {
         let mut dropped = Dropped::default();
-        let mut chunks = self.chunks.write();
+        let mut chunks = self.chunks.lock();
         let mut empty = Vec::new();
         for (&index, chunk) in chunks.range(from / CHUNK_PAGES..=to / CHUNK_PAGES) {
-            let mut chunk = chunk.lock();
-            for i in 0..CHUNK_PAGES {
+            for (i, page) in (0..CHUNK_PAGES).zip(&chunk.pages) {
                 let inside = (from..=to).contains(&(index * CHUNK_PAGES + i));
-                if inside && chunk.pages[i as usize].get_mut().take().is_some() {
+                if inside && page.take().is_some() {
                     dropped.pages += 1;
-                    dropped.dirty += u32::from(chunk.dirty >> i & 1);
-                    dropped.promised += u32::from(chunk.promised >> i & 1);
-                    chunk.dirty &= !(1 << i);
-                    chunk.promised &= !(1 << i);
+                    dropped.dirty += chunk.dirty.clear(1 << i);
+                    dropped.promised += chunk.promised.clear(1 << i);
                 }
             }
-            if chunk.count() == 0 {
+            if chunk.is_empty() {
                 empty.push(index);
             }
         }
@@ -316,23 +346,22 @@ impl Pages {
     /// Drops clean pages not used since the last sweep; `force` drops all clean ones. Returns how many.
     pub fn sweep(&self, force: bool) -> u32 {
         let mut dropped = 0;
-        self.chunks.write().retain(|_, chunk| {
+        self.chunks.lock().retain(|_, chunk| {
             // Another thread holds the chunk, perhaps to add its first page: not now.
-            if Arc::strong_count(chunk) > 1 {
-                return true;
-            }
-            let Some(mut chunk) = chunk.try_lock() else {
+            let Some(chunk) = Arc::get_mut(chunk) else {
                 return true;
             };
             if std::mem::take(chunk.used.get_mut()) && !force {
                 return true;
             }
-            for i in 0..CHUNK_PAGES as usize {
-                if chunk.dirty & (1 << i) == 0 && chunk.pages[i].get_mut().take().is_some() {
-                    dropped += 1;
+            let mut left = false;
+            for (i, page) in chunk.pages.iter_mut().enumerate() {
+                match chunk.dirty.has(i) {
+                    true => left = true,
+                    false => dropped += u32::from(page.get_mut().take().is_some()),
                 }
             }
-            chunk.count() != 0
+            left
         });
         dropped
     }
@@ -346,12 +375,10 @@ mod tests {
         let pages = Pages::default();
         for &b in blocks {
             let chunk = pages.get_or_make(b);
-            let mut chunk = chunk.lock();
-            *chunk.pages[place(b).1].get_mut() = Some(Page::zeroed(8));
+            assert!(chunk.pages[place(b).1].fill(|| Page::zeroed(8)));
             if dirty.contains(&b) {
                 pages.will_change(b);
-                chunk.dirty |= 1 << place(b).1;
-                chunk.promised |= 1 << place(b).1;
+                assert!(chunk.dirty.set(place(b).1) && chunk.promised.set(place(b).1));
             }
         }
         pages
@@ -398,7 +425,7 @@ mod tests {
         let ends = |p: &Pages| (p.changed.from.load(Relaxed), p.changed.to.load(Relaxed));
         assert_eq!(ends(&pages), (2, 7));
         for chunk in pages.dirty_chunks(0, u32::MAX) {
-            chunk.1.lock().dirty = 0;
+            assert_eq!(chunk.1.dirty.clear(u16::MAX), 1);
         }
         pages.all_written();
         assert_eq!(
@@ -406,7 +433,7 @@ mod tests {
             (vec![], None)
         );
         pages.will_change(u32::MAX);
-        pages.get_or_make(u32::MAX).lock().dirty = 1 << 15;
+        assert!(pages.get_or_make(u32::MAX).dirty.set(15));
         assert_eq!(found(&pages), [u32::MAX / 16]);
     }
 

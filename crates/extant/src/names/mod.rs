@@ -4,7 +4,7 @@
 //! 1. `Names::rename` (moves of directories between parents) then the lock for adding a name to a directory whose
 //!    index is full ([`index_room`])
 //! 2. directory buckets, by inode number of the directory, then by bucket
-//! 3. a file's map ([`FileData::map`](crate::incore::file::FileData::map)), then its page index, then a chunk
+//! 3. a file's map ([`FileData::map`](crate::incore::file::FileData::map)), then its page index, then a page
 //! 4. inode states, by inode number
 //! 5. the slot's commit lists
 //!
