@@ -50,7 +50,7 @@ mod sync;
 pub use biased::{
     Beneath, Biased, Exclusive, ReadGuard, ReadMostly, RwLock, RwLockReadGuard, WriteGuard,
 };
-pub use biased::{Bias, Place, VisibleReaders};
+pub use biased::{Bias, ReaderPlace, VisibleReaders};
 #[cfg(not(any(loom, shuttle)))]
 #[doc(hidden)]
 pub use biased::{bias_at_once, readers_at};
