@@ -2,16 +2,18 @@
 //!
 //! Whoever releases an ordinary mutex must learn by the same step whether a thread sleeps until it is free: a
 //! read-modify-write, which takes about 20 cycles, as taking the mutex does. Here the holder stores that the mutex is free and then looks at
-//! a flag that sleepers set. A processor may look before others see the store; so a thread that sets the flag has all
-//! other threads of the process pass a full barrier (membarrier(2)) before it looks at the mutex for the last time and
-//! sleeps. The barrier is paid by the first of those that wait, who go to sleep anyway. The pair of a light and a heavy barrier is that of
-//! asymmetric fences (C++ proposal P1202, Goldblatt).
+//! a flag that sleepers set. A processor may look before others see the store: then a thread sets the flag, finds the mutex
+//! taken, and sleeps, and nobody wakes it. That is rare, because a store is seen after a microsecond at most, for which
+//! the thread waits before it looks for the last time; and it is harmless, because the thread sleeps no longer than a millisecond. Who
+//! has slept for so long has all other threads of the process pass a full barrier (membarrier(2)) between setting the
+//! flag and looking at the mutex, and sleeps for as long as it takes. The pair of a light and a heavy barrier is that of asymmetric
+//! fences (C++ proposal P1202, Goldblatt).
 //!
-//! **No thread sleeps for ever.** Say that a thread S sets the flag, and that the barrier ends at a time E. A holder who
+//! **No thread sleeps for ever.** Say that a thread S sets the flag and that its barrier ends at a time E. A holder who
 //! did not see the flag looked before its own barrier, so its store is seen at E: S finds the mutex free, or taken by
-//! somebody whose look at the flag is yet to come. A thread that finds the flag set needs no barrier: if S has not
-//! looked for the last time, S will take the mutex, and see the flag when it releases it, or sleep as well; and if S has,
-//! the holder is one who sees the flag. The flag is cleared only where the queue is locked and empty.
+//! somebody whose look at the flag is yet to come. The flag is cleared only where the queue is locked and empty; if that
+//! happens before S has looked for the last time, S tries again, unless another thread has set the flag anew. That thread
+//! looks again after a millisecond at the latest, takes the mutex, and sees the flag when it releases it, or sleeps after a barrier.
 //!
 //! Where the kernel has no such barrier, sleepers look again each millisecond.
 #![allow(unsafe_code)] // to say that it excludes, which is what RawMutex asks of it, and to call the parking lot
@@ -23,6 +25,8 @@ pub const WAITING: u8 = 1 << 7;
 
 /// Looks at a taken mutex before a thread goes to sleep.
 const LOOKS: u32 = if cfg!(loom) { 0 } else { 10 };
+/// Pauses, together of about a microsecond, in which a store that was made is seen.
+const PAUSES: u32 = if cfg!(loom) { 0 } else { 16 };
 
 /// How a thread that slept came to wake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,14 +35,14 @@ enum Woken {
     HandedOver,
     /// It may try to take the mutex.
     Free,
+    /// A millisecond is over.
+    InVain,
 }
 
 /// Threads that sleep until a mutex is free; the kernel's, or a model's.
 trait Sleepers {
     /// All other threads of the process pass a full barrier; false if that cannot be had.
     fn barrier(&self) -> bool;
-    /// Whether a barrier could not be had before.
-    fn lacks_barrier(&self) -> bool;
     /// Sleeps if `wanted`, asked with the queue of the mutex locked, says so; for a millisecond if not `for_long`. `last_left`
     /// is called with the queue locked if the time is over and nobody else sleeps.
     fn sleep(
@@ -117,6 +121,7 @@ impl Word<'_> {
     #[cold]
     #[inline(never)]
     fn take_waiting(self, sleepers: &impl Sleepers) {
+        let mut slept = false;
         loop {
             for look in 1..=LOOKS {
                 if !self.held.load(Ordering::Relaxed) && self.try_take() {
@@ -131,17 +136,16 @@ impl Word<'_> {
                     _ => std::thread::yield_now(),
                 }
             }
-            let first = self.flags.fetch_or(WAITING, Ordering::SeqCst) & WAITING == 0;
-            let for_long = match first {
-                true => sleepers.barrier(),
-                false => !sleepers.lacks_barrier(),
-            };
+            self.flags.fetch_or(WAITING, Ordering::SeqCst);
+            let for_long = slept && sleepers.barrier();
+            (0..PAUSES).for_each(|_| std::hint::spin_loop());
             let waiting = || self.flags.load(Ordering::SeqCst) & WAITING != 0;
             let wanted = || self.held.load(Ordering::SeqCst) && waiting();
             let woken = sleepers.sleep(self.key(), wanted, || self.nobody_waits(), for_long);
             if woken == Woken::HandedOver || self.try_take() {
                 return;
             }
+            slept = woken == Woken::InVain;
         }
     }
 
@@ -175,9 +179,6 @@ mod kernel {
     /// How long a thread sleeps that may have been missed.
     const UNSURE: Duration = Duration::from_millis(1);
 
-    /// The kernel refused a barrier.
-    static LACKS_BARRIER: AtomicBool = AtomicBool::new(false);
-
     /// Makes the first barrier of the process a quick one: to be called while it has one thread. In vain is no harm.
     pub fn prepare() {
         #[cfg(not(miri))]
@@ -208,15 +209,7 @@ mod kernel {
 
     impl Sleepers for ParkingLot {
         fn barrier(&self) -> bool {
-            let done = barrier();
-            if !done {
-                LACKS_BARRIER.store(true, Ordering::Relaxed);
-            }
-            done
-        }
-
-        fn lacks_barrier(&self) -> bool {
-            LACKS_BARRIER.load(Ordering::Relaxed)
+            barrier()
         }
 
         fn sleep(
@@ -239,6 +232,7 @@ mod kernel {
             };
             match parked {
                 ParkResult::Unparked(HANDED_OVER) => Woken::HandedOver,
+                ParkResult::TimedOut => Woken::InVain,
                 _ => Woken::Free,
             }
         }
@@ -402,20 +396,23 @@ mod model {
             true
         }
 
-        fn lacks_barrier(&self) -> bool {
-            false
-        }
-
         fn sleep(
             &self,
             _: usize,
             wanted: impl FnOnce() -> bool,
-            _: impl FnOnce(),
-            _: bool,
+            last_left: impl FnOnce(),
+            for_long: bool,
         ) -> Woken {
             let mut queue = self.queue.lock().unwrap();
             if !wanted() {
                 return Woken::Free;
+            }
+            if !for_long {
+                // The time is over at once.
+                if queue.asleep == 0 {
+                    last_left();
+                }
+                return Woken::InVain;
             }
             queue.asleep += 1;
             loop {
