@@ -18,7 +18,8 @@ const PIECE: usize = 1 << 20;
 /// The environment variable that says how many MiB are touched at most: 0 where no time is of interest.
 const LIMIT: &str = "EXTANT_BENCH_TOUCH";
 
-/// Touches free memory and frees it again: the kernel hands out first what was freed last.
+/// Touches free memory and frees it again, as small pages and as the large ones that an allocator asks for: of each size the
+/// kernel hands out first what was freed last.
 ///
 /// # Errors
 /// Those of the memory.
@@ -40,10 +41,14 @@ fn touch_bytes(bytes: u64) -> Result<()> {
     let bytes = bytes.min(most.map_or(u64::MAX, |mib| mib.saturating_mul(PIECE as u64)));
     let free = free()?;
     // What is only set aside is not touched. A machine without so much to spare keeps what it has.
+    let bytes = bytes.min(free / 4);
     let piece = vec![1; PIECE];
-    for _ in 0..bytes.min(free / 4) / PIECE as u64 {
+    for _ in 0..bytes / PIECE as u64 {
         memory.write_all(&piece).context("touch free memory")?;
     }
+    drop(memory);
+    let large = usize::try_from(bytes).context("memory to touch")?;
+    drop(std::hint::black_box(vec![1_u8; large]));
     Ok(())
 }
 
