@@ -4,7 +4,7 @@
 //! read-modify-write, which takes about 20 cycles, as taking the mutex does. Here the holder stores that the mutex is free and then looks at
 //! a flag that sleepers set. A processor may look before others see the store: then a thread sets the flag, finds the mutex
 //! taken, and sleeps, and nobody wakes it. That is rare, because a store is seen after a microsecond at most, for which
-//! the thread waits before it looks for the last time; and it is harmless, because the thread sleeps no longer than a millisecond. Who
+//! the thread waits before it looks for the last time; and it is harmless, because the thread sleeps no longer than ten milliseconds. Who
 //! has slept for so long has all other threads of the process pass a full barrier (membarrier(2)) between setting the
 //! flag and looking at the mutex, and sleeps for as long as it takes. The pair of a light and a heavy barrier is that of asymmetric
 //! fences (C++ proposal P1202, Goldblatt).
@@ -13,9 +13,9 @@
 //! did not see the flag looked before its own barrier, so its store is seen at E: S finds the mutex free, or taken by
 //! somebody whose look at the flag is yet to come. The flag is cleared only where the queue is locked and empty; if that
 //! happens before S has looked for the last time, S tries again, unless another thread has set the flag anew. That thread
-//! looks again after a millisecond at the latest, takes the mutex, and sees the flag when it releases it, or sleeps after a barrier.
+//! looks again after ten milliseconds at the latest, takes the mutex, and sees the flag when it releases it, or sleeps after a barrier.
 //!
-//! Where the kernel has no such barrier, sleepers look again each millisecond.
+//! Where the kernel has no such barrier, sleepers look again each ten milliseconds.
 #![allow(unsafe_code)] // to say that it excludes, which is what RawMutex asks of it, and to call the parking lot
 
 use crate::sync::{AtomicBool, AtomicU8, Ordering};
@@ -35,7 +35,7 @@ enum Woken {
     HandedOver,
     /// It may try to take the mutex.
     Free,
-    /// A millisecond is over.
+    /// The ten milliseconds are over.
     InVain,
 }
 
@@ -43,7 +43,7 @@ enum Woken {
 trait Sleepers {
     /// All other threads of the process pass a full barrier; false if that cannot be had.
     fn barrier(&self) -> bool;
-    /// Sleeps if `wanted`, asked with the queue of the mutex locked, says so; for a millisecond if not `for_long`. `last_left`
+    /// Sleeps if `wanted`, asked with the queue of the mutex locked, says so; for ten milliseconds if not `for_long`. `last_left`
     /// is called with the queue locked if the time is over and nobody else sleeps.
     fn sleep(
         &self,
@@ -177,7 +177,7 @@ mod kernel {
     const HANDED_OVER: UnparkToken = UnparkToken(1);
 
     /// How long a thread sleeps that may have been missed.
-    const UNSURE: Duration = Duration::from_millis(1);
+    const UNSURE: Duration = Duration::from_millis(10);
 
     /// Makes the first barrier of the process a quick one: to be called while it has one thread. In vain is no harm.
     pub fn prepare() {
