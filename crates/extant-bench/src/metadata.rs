@@ -35,17 +35,7 @@ impl BlockDevice for Noting {
         self.device.read_at(offset, buf)
     }
 
-    fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
-        self.device.write_at(offset, buf)
-    }
-
-    fn flush(&self) -> io::Result<()> {
-        self.device.flush()
-    }
-
-    fn read_only(&self) -> bool {
-        true
-    }
+    blockdev::only_read!();
 }
 
 /// The runs of an image that a check reads, in order, without small gaps.

@@ -69,17 +69,7 @@ impl BlockDevice for Disk {
         Ok(self.speed.uncached)
     }
 
-    fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
-        self.inner.write_at(offset, buf)
-    }
-
-    fn flush(&self) -> io::Result<()> {
-        self.inner.flush()
-    }
-
-    fn read_only(&self) -> bool {
-        true
-    }
+    blockdev::only_read!();
 }
 
 /// Forty directories with an index.

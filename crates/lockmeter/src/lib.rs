@@ -55,7 +55,7 @@ pub mod turns;
 pub use class::{Class, LockClass};
 pub use condvar::Condvar;
 #[cfg(not(loom))]
-pub use mutex::{RawMutex, prepare};
+pub use mutex::RawMutex;
 pub use mutex::{WAITING, Word};
 pub use object::wanting;
 #[cfg(loom)]

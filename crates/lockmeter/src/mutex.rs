@@ -179,22 +179,13 @@ mod kernel {
     /// How long a thread sleeps that may have been missed.
     const UNSURE: Duration = Duration::from_millis(10);
 
-    /// Makes the first barrier of the process a quick one: to be called while it has one thread. In vain is no harm.
-    pub fn prepare() {
-        #[cfg(not(miri))]
-        let _ =
-            rustix::thread::membarrier(rustix::thread::MembarrierCommand::RegisterPrivateExpedited);
-    }
-
     #[cfg(not(miri))]
     fn barrier() -> bool {
         use rustix::thread::{MembarrierCommand, membarrier};
-        let barrier = || membarrier(MembarrierCommand::PrivateExpedited).is_ok();
+        let done = |command| membarrier(command).is_ok();
+        let barrier = || done(MembarrierCommand::PrivateExpedited);
         // A process says once that it wants them.
-        barrier() || {
-            prepare();
-            barrier()
-        }
+        barrier() || done(MembarrierCommand::RegisterPrivateExpedited) && barrier()
     }
 
     /// The interpreter knows no membarrier; there, releasing has a full barrier of its own.
@@ -307,7 +298,7 @@ mod kernel {
 }
 
 #[cfg(not(loom))]
-pub use kernel::{RawMutex, prepare};
+pub use kernel::RawMutex;
 
 #[cfg(all(test, not(loom)))]
 mod tests {

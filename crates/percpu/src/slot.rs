@@ -119,15 +119,8 @@ fn for_cpus(cpus: usize) -> usize {
 
 static GLOBAL: OnceLock<Registry> = OnceLock::new();
 
-/// Before the first thread waits for a lock.
-fn prepare() {
-    #[cfg(not(any(loom, shuttle)))]
-    lockmeter::prepare();
-}
-
 fn global() -> &'static Registry {
     GLOBAL.get_or_init(|| {
-        prepare();
         let cpus = std::thread::available_parallelism().map_or(1, |n| n.get());
         Registry::new(for_cpus(cpus))
     })
@@ -142,11 +135,7 @@ fn global() -> &'static Registry {
 /// assert_eq!(extant_percpu::slot::configure(16), Err(8)); // too late
 /// ```
 pub fn configure(slots: usize) -> Result<(), usize> {
-    let first = || {
-        prepare();
-        Registry::new(slots)
-    };
-    let in_force = GLOBAL.get_or_init(first).count();
+    let in_force = GLOBAL.get_or_init(|| Registry::new(slots)).count();
     if in_force == round(slots) {
         Ok(())
     } else {

@@ -5,7 +5,7 @@ use crate::base::planted::{self, Fault};
 use crate::data::Data;
 use crate::incore::file::{FileData, FileMap, MapReader};
 use crate::incore::inode::Inode;
-use crate::incore::pages::{CHUNK_PAGES, Page, place};
+use crate::incore::pages::{CHUNK_PAGES, Chunk, Page, place};
 use crate::types::credentials::Credentials;
 use blockdev::copy_bytes;
 use ext4_format::inode::flags;
@@ -315,7 +315,7 @@ impl Data {
         let converts =
             matches!(found, Found::Mapped(run) if run.unwritten) && !chunk.dirty.has(page);
         if in_hole || converts {
-            // Taken without the chunk's lock: it may have to wait for a push.
+            // Taken with no page locked: it may have to wait for a push.
             let for_map = self.mapping_cost(inode, file, map, block);
             if !self
                 .commit
@@ -338,16 +338,27 @@ impl Data {
                     fresh
                 }
             };
-            chunk.pages[page].fill(|| fresh);
-            self.cached_bytes.add(bs as i64);
+            if chunk.pages[page].fill(|| fresh) {
+                self.cached_bytes.add(bs as i64);
+            }
         }
-        if !chunk.dirty.has(page) {
-            file.pages.will_change(block);
-            chunk.dirty.set(page);
-            self.dirty_bytes.add(bs as i64);
-        }
-        chunk.note_used();
+        self.note_changed(file, &chunk, block);
         Ok(())
+    }
+
+    /// The page of a block, in this chunk, was changed and is to be written back; the file's map is held, shared or not.
+    fn note_changed(&self, file: &FileData, chunk: &Chunk, block: u32) {
+        chunk.note_used();
+        let page = place(block).1;
+        if chunk.dirty.has(page) {
+            return;
+        }
+        file.pages.will_change(block);
+        // Counted once, by whichever of two writers.
+        if chunk.dirty.set(page) {
+            let bytes = self.store.geometry.first().block_size;
+            self.dirty_bytes.add(i64::from(bytes));
+        }
     }
 
     /// What the file holds at a block that is not in memory.
@@ -432,14 +443,7 @@ impl Data {
             if !ready || !chunk.pages[page].overwrite(within, data) {
                 return false;
             }
-            chunk.note_used();
-            if !chunk.dirty.has(page) {
-                file.pages.will_change(block);
-                // Once, by whichever of two writers.
-                if chunk.dirty.set(page) {
-                    self.dirty_bytes.add(bs as i64);
-                }
-            }
+            self.note_changed(file, chunk, block);
             true
         });
         if done != Some(true) {
