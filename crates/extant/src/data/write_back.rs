@@ -495,12 +495,17 @@ impl Data {
     }
 
     /// The mark that a flush must be beyond to cover all data of a file: its own, or that of whatever was written last if what
-    /// it had in memory was dropped since.
-    fn mark_of(&self, inode: &Inode) -> u64 {
-        let file = inode.touched_file();
-        match file.map_or(0, |file| file.written.load(Ordering::SeqCst)) {
-            0 => self.store.flushes.data_mark(),
-            written => written - 1,
+    /// it had in memory was dropped since. None if such a flush is known of: a file without new data reads nothing that
+    /// flushes write.
+    fn mark_of(&self, file: Option<&FileData>) -> Option<u64> {
+        let (written, flushed) = file.map_or((0, 0), |file| {
+            let written = file.written.load(Ordering::SeqCst);
+            (written, file.flushed.load(Ordering::SeqCst))
+        });
+        match written {
+            _ if flushed >= written.max(1) => None,
+            0 => Some(self.store.flushes.data_mark()),
+            _ => Some(written - 1),
         }
     }
 
@@ -565,7 +570,7 @@ impl Data {
             return Ok(());
         }
         let pass = self.store.gate.enter_or_shut();
-        if pass.is_none() && inode.last_context.load(Ordering::Acquire) <= self.log.durable() {
+        if pass.is_none() && inode.context_to_push(&self.log).is_none() {
             // Frozen, and durable since.
             return Ok(());
         }
@@ -578,11 +583,11 @@ impl Data {
             false => CoreLogged::IfChanged,
         };
         self.write_back_with(inode, core)?;
-        let written = self.mark_of(inode);
-        let context = inode.last_context.load(Ordering::Acquire);
-        let pushed = context > self.log.durable();
+        let file = inode.touched_file();
+        let mark = self.mark_of(file);
+        let context = inode.context_to_push(&self.log);
         schedule::reached(Point::FsyncWritten);
-        if pushed {
+        if let Some(context) = context {
             self.log.budget.note_waiter();
             self.commit.push_to(context)?;
             if planted::is(Fault::FsyncWithoutFlush) {
@@ -591,7 +596,14 @@ impl Data {
         }
         // Data may have gone to blocks that were there. A push that others had begun may have flushed before them; one
         // that was begun for this has flushed after, and then there is nothing left to do.
-        self.store.flush_since(written)
+        let Some(mark) = mark else {
+            return Ok(());
+        };
+        self.store.flush_since(mark)?;
+        if let Some(file) = file {
+            file.flushed.fetch_max(mark + 1, Ordering::SeqCst);
+        }
+        Ok(())
     }
 
     /// Everything of the volume; what was removed has made room.

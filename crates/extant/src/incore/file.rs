@@ -134,6 +134,8 @@ pub struct FileData {
     /// One more than the mark of flushes at the last write of data; 0 if there was none since the file came into
     /// memory.
     pub written: AtomicU64,
+    /// The greatest value of `written` that a flush is known to cover, and at least 1 then; 0 if none is known of.
+    pub flushed: AtomicU64,
     /// Counts writes to its blocks on the device: changed with the map held exclusively, after the write.
     pub writes: AtomicU32,
     /// Which slots open it.
@@ -166,6 +168,7 @@ impl FileData {
             replaced: AtomicBool::new(false),
             overwrites: Overwrites::default(),
             written: AtomicU64::new(0),
+            flushed: AtomicU64::new(0),
             writes: AtomicU32::new(0),
             openers: Openers::default(),
             preallocation: ReadMostly::default(),

@@ -4,7 +4,7 @@ use crate::base::locks::{self, ReadMostly};
 use crate::incore::directory::Directory;
 use crate::incore::file::FileData;
 use crate::incore::handles::Handles;
-use crate::log::Commit;
+use crate::log::{Commit, Log};
 use ext4_format::inode::{self, InodeCore};
 use ext4_format::xattr::XattrSet;
 use ext4_format::{FileType, InodeNr};
@@ -99,7 +99,7 @@ pub struct Inode {
     pub on_dirty_list: AtomicBool,
     /// Open handles, but those that slots count.
     pub handles: Handles,
-    /// Context of the last item logged: fsync waits for it, eviction too.
+    /// Context of the last item logged: fsync waits for it, eviction too. 0 once an fsync knows it to be durable.
     pub last_context: AtomicU64,
     /// 512-byte sectors held, as stat shows.
     pub sectors: AtomicI64,
@@ -245,6 +245,20 @@ impl Inode {
         if self.last_context.load(Ordering::Relaxed) != context {
             self.last_context.fetch_max(context, Ordering::AcqRel);
         }
+    }
+
+    /// The context of the last item logged, if it is later than the last one that is durable. A thread that asks again does
+    /// not read that word, which each push writes.
+    pub fn context_to_push(&self, log: &Log) -> Option<u64> {
+        let context = self.last_context.load(Ordering::Acquire);
+        if context == 0 || context > log.durable() {
+            return Some(context).filter(|&context| context != 0);
+        }
+        // Kept if something was logged meanwhile.
+        let _ = self
+            .last_context
+            .compare_exchange(context, 0, Ordering::AcqRel, Ordering::Relaxed);
+        None
     }
 
     /// Its position on the per-slot inode list.

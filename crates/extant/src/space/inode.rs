@@ -36,6 +36,8 @@ use std::time::{Duration, Instant};
 pub(super) const STRETCH: u32 = 512;
 /// Stretches that a slot keeps: one in each group of a flex group, over which directories take turns.
 const KEPT: usize = 16;
+/// Directories that a slot makes in a group, or removes, before it counts them there, at most.
+const UNCOUNTED: i64 = 8;
 /// How long a number rests without a journal [I3].
 const RECENTLY_DELETED: Duration = Duration::from_secs(5);
 
@@ -60,7 +62,8 @@ struct Claims {
     free: AtomicI64,
     /// Start of the next stretch to claim.
     cursor: AtomicU32,
-    /// Directories, those not yet logged and those being freed too: a hint for where to put the next.
+    /// Directories, those not yet logged and those being freed too, without those that slots have yet to count here: a hint
+    /// for where to put the next.
     dirs: AtomicI64,
 }
 
@@ -107,9 +110,19 @@ struct Stretch {
     left: u32,
 }
 
+/// Directories that a slot made in a group, less those it removed, since it last counted them there.
+#[derive(Clone, Copy, Default)]
+struct DirectoryChange {
+    group: u32,
+    change: i64,
+}
+
 #[derive(Default)]
 struct SlotNumbers {
     stretches: [Option<Stretch>; KEPT],
+    /// Directories of the groups that the slot makes or removes some in: groups count them a few at a time, so that slots
+    /// whose directories are in one group seldom meet there.
+    directories: [DirectoryChange; KEPT],
     /// A full home group, and the group that was found instead: the next search from that home begins there and skips
     /// the full groups in between.
     overflow: Option<(u32, u32)>,
@@ -537,23 +550,35 @@ impl InodeAlloc {
         self.locate(ino).0
     }
 
-    /// Free inodes of a group outside of stretches, and directories in it.
+    /// Free inodes of a group outside of stretches, and directories in it but for those that other slots have yet to count.
     pub(super) fn free_and_directories(
         &self,
         group: u32,
         source: &dyn InodeSource,
     ) -> Result<(i64, i64)> {
         let g = self.group(group, source)?;
-        Ok((g.free(), g.claims.dirs.load(Ordering::Relaxed)))
+        let own = self.slots.local().lock().directories[group as usize % KEPT];
+        let uncounted = if own.group == group { own.change } else { 0 };
+        Ok((g.free(), g.claims.dirs.load(Ordering::Relaxed) + uncounted))
     }
 
     /// Counts a directory that comes, or goes: `change` is 1 or -1.
     #[inline(never)]
     pub fn count_directory(&self, ino: InodeNr, change: i64) {
+        let group = self.locate(ino).0;
         // A group that was never looked at counts from its descriptor.
-        if let Some(g) = self.groups.get(self.locate(ino).0) {
-            g.claims.dirs.fetch_add(change, Ordering::Relaxed);
+        if self.groups.get(group).is_none() {
+            return;
         }
+        let mut share = self.slots.local().lock();
+        let own = &mut share.directories[group as usize % KEPT];
+        if own.group != group || (own.change + change).abs() > UNCOUNTED {
+            let counted = std::mem::replace(own, DirectoryChange { group, change: 0 });
+            if let Some(g) = self.groups.get(counted.group) {
+                g.claims.dirs.fetch_add(counted.change, Ordering::Relaxed);
+            }
+        }
+        own.change += change;
     }
 
     /// Notes a number that was allocated and freed in the open context `context`: it is free again at once, for the

@@ -6,8 +6,9 @@
 //!
 //! A writer of file data notes the mark in the file, which fsync waits for, and in its slot ([`Flushes::note_data`]).
 //! A file that was not written since it came into memory may have older data without a flush: for it the greatest of
-//! the slots' marks counts. A clean file on a device without a write since the last flush needs no flush, and callers
-//! that find it so write no shared word.
+//! the slots' marks counts. A clean file on a device without a write since the last flush needs no flush. A file
+//! remembers the mark that a flush has covered, so an fsync that finds no new data neither writes nor reads a word that
+//! flushes write.
 
 use crate::base::error::{Error, Result};
 use crate::base::locks::{self, Condvar, Mutex};
