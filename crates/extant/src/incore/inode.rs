@@ -70,12 +70,24 @@ pub struct InodeState {
 /// The part of an inode that its lock guards, locked.
 pub type StateGuard<'a> = locks::WriteGuard<'a, InodeState, locks::InodeState>;
 
-/// One in-core inode.
+/// One in-core inode. Behind the two counts of its references, which begin a cache line, the state fills two lines; what
+/// readers of a file look at is not on them.
+#[repr(C)]
 pub struct Inode {
+    /// Names, data or target.
+    pub content: Content,
+    /// Context of the last item logged: fsync waits for it, eviction too. 0 once an fsync knows it to be durable.
+    pub last_context: AtomicU64,
+    /// 512-byte sectors held, as stat shows.
+    pub sectors: AtomicI64,
+    /// Size mirror for readers that do not want the lock.
+    pub size: AtomicU64,
+    /// Core and what belongs to it.
+    pub state: ReadMostly<InodeState, locks::InodeState>,
+    /// Position on the volume's per-slot inode list (mechanism P1), as a word; 0 while it is on none.
+    list_position: AtomicU64,
     /// Its number.
     pub ino: InodeNr,
-    /// Its type, which never changes.
-    pub ftype: FileType,
     mode: AtomicU32,
     uid: AtomicU32,
     gid: AtomicU32,
@@ -83,6 +95,12 @@ pub struct Inode {
     pub flags: AtomicU32,
     /// Project of the core, likewise.
     project: AtomicU32,
+    /// Open handles, but those that slots count.
+    pub handles: Handles,
+    /// It was read from the device: its content is to be loaded from there.
+    cold: bool,
+    /// Its type, which never changes.
+    pub ftype: FileType,
     /// An access ACL or default ACL may exist: permission checks must look.
     pub has_acl: AtomicBool,
     /// File capabilities may exist: changing the contents takes them away.
@@ -91,26 +109,10 @@ pub struct Inode {
     pub watched: AtomicBool,
     /// The observer of inodes has been shown it.
     pub observed: AtomicBool,
-    /// It was read from the device: its content is to be loaded from there.
-    cold: bool,
     /// Slots may count handles on it, apart from [`handles`](Self::handles).
     pub by_slots: AtomicBool,
     /// On the list of inodes that write-back must visit.
     pub on_dirty_list: AtomicBool,
-    /// Open handles, but those that slots count.
-    pub handles: Handles,
-    /// Context of the last item logged: fsync waits for it, eviction too. 0 once an fsync knows it to be durable.
-    pub last_context: AtomicU64,
-    /// 512-byte sectors held, as stat shows.
-    pub sectors: AtomicI64,
-    /// Size mirror for readers that do not want the lock.
-    pub size: AtomicU64,
-    /// Position on the volume's per-slot inode list (mechanism P1), as a word; 0 while it is on none.
-    list_position: AtomicU64,
-    /// Core and what belongs to it.
-    pub state: ReadMostly<InodeState, locks::InodeState>,
-    /// Names, data or target.
-    pub content: Content,
     /// Makes the object and its two reference counts 256 bytes: an allocator of size classes serves a power of two at
     /// once, and places it at the begin of a cache line.
     _fill: MaybeUninit<[u64; FILL]>,
@@ -145,7 +147,10 @@ impl Birth {
 
 // An in-core inode and its two reference counts.
 #[cfg(target_pointer_width = "64")]
-const _: () = assert!(size_of::<Inode>() + 16 == 256);
+const _: () = {
+    assert!(size_of::<Inode>() + 16 == 256);
+    assert!((std::mem::offset_of!(Inode, state) + 16).is_multiple_of(64));
+};
 
 impl Inode {
     /// An inode with the given core; `born` is the context that allocates it, or 0 if it was read.

@@ -574,7 +574,10 @@ impl InodeAlloc {
         let own = &mut share.directories[group as usize % KEPT];
         if own.group != group || (own.change + change).abs() > UNCOUNTED {
             let counted = std::mem::replace(own, DirectoryChange { group, change: 0 });
-            if let Some(g) = self.groups.get(counted.group) {
+            // At first there is none.
+            if counted.change != 0
+                && let Some(g) = self.groups.get(counted.group)
+            {
                 g.claims.dirs.fetch_add(counted.change, Ordering::Relaxed);
             }
         }
