@@ -1,8 +1,8 @@
 #!/bin/sh
-# Runs unit tests under Miri. No crate here has unsafe code of its own (a lint denies it); Miri watches the
-# unsafe code of the crates below them, as they are used here: locks and atomics under weak memory
-# (percpu), shared chunks (blockdev), views of raw bytes (ext4-format). It takes some minutes. Miri cannot
-# make system calls on files or run programs, so tests that do are left out, by name:
+# Runs unit tests under Miri, which watches unsafe code, that of the few modules here that have some and of the crates
+# below, as they are used here: locks and atomics under weak memory (lockmeter, percpu), shared chunks (blockdev), views of
+# raw bytes (ext4-format). It takes some minutes. Miri cannot make system calls on files or run programs, so tests that do
+# are left out, by name:
 #   blockdev     file::, kernel::      real files and loop devices;  overlay::  more than a quarter of an hour;
 #                replay::  thousands of images, and nothing that record:: does not touch
 #   ext4-format  all but the modules named below, which view raw bytes as structures
@@ -23,6 +23,7 @@ export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/miri"
 export MIRIFLAGS="${MIRIFLAGS:-} -Zmiri-disable-isolation -Zmiri-permissive-provenance"
 export PROPTEST_CASES="${PROPTEST_CASES:-1}"
 run() { cargo "+$toolchain" miri test --quiet "$@"; }
+run -p lockmeter --lib -- mutex::
 run -p extant-percpu --lib
 # Miri has the features of a processor that it is told of.
 RUSTFLAGS="${RUSTFLAGS:-} -C target-feature=+sse4.2,+pclmulqdq" run -p extant-checksum --lib

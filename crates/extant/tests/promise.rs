@@ -104,6 +104,40 @@ fn fsync_flushes_data_of_a_file_that_has_left_memory() {
     assert!(found == data(2), "old data after fsync returned");
 }
 
+/// A file that came from the device may have older data without a flush: its first fsync asks for one. Then it is known to be
+/// covered, whatever is written to other files, until it is written to.
+#[test]
+fn a_flush_is_remembered_by_the_file_that_it_covers() {
+    let (medium, volume) = made(16 << 20, 4096);
+    for path in ["/file", "/other"] {
+        volume.write(path, vec![1; 1 << 20]).unwrap();
+    }
+    volume.close().unwrap();
+    let volume = open(medium.after_cut());
+    let node = |name: &[u8]| {
+        let root = Node::root(&volume).unwrap();
+        root.lookup(&Credentials::root(), name).unwrap()
+    };
+    let (file, other) = (node(b"file"), node(b"other"));
+    file.read_at(&mut [0; 4096], 0).unwrap();
+    // Long enough that it goes to the device at once.
+    let write = |node: &Node| node.write_cached(&vec![2; 1 << 20], 0).unwrap();
+    let flushes = |node: &Node| {
+        let before = volume.statistics().flushes;
+        node.fsync(true).unwrap();
+        volume.statistics().flushes - before
+    };
+    write(&other);
+    assert_eq!(flushes(&file), 1);
+    write(&other);
+    assert_eq!(flushes(&file), 0);
+    write(&file);
+    assert_eq!(flushes(&file), 1);
+    assert_eq!((flushes(&file), flushes(&other)), (0, 0));
+    write(&other);
+    assert_eq!((flushes(&file), flushes(&other)), (0, 1));
+}
+
 /// Several callers that have only overwritten wait for one flush together.
 #[test]
 fn callers_of_fsync_share_a_flush() {

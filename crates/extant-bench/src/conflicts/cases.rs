@@ -308,7 +308,7 @@ pub fn reason(case: &Case, setting: Setting, findings: &[Finding]) -> Option<&'s
             .filter(|f| !f.allocator && !f.bias && f.rounds > 0);
         met.all(|f| f.a.contains(place) || f.b.contains(place))
     };
-    if both(&[Op::Fsync, Op::Datasync, Op::SyncClean]) {
+    if both(&[Op::Fsync, Op::Datasync]) {
         return Some(
             "flushes of the device and commits of the journal are counted in one place, so that fsyncs share them",
         );
@@ -326,8 +326,8 @@ pub fn reason(case: &Case, setting: Setting, findings: &[Finding]) -> Option<&'s
     }
     if has(Op::Mkdir) || both(&[Op::Rmdir]) {
         return Some(
-            "the slots of the two sides are equal modulo the groups of a flex group, so their directories are in one group, which \
-             counts them",
+            "the slots of the two sides are equal modulo the groups of a flex group, so their directories are in one group, from \
+             which they take stretches of numbers",
         );
     }
     if met("Budget::draw") {
