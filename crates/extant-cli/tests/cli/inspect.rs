@@ -100,7 +100,7 @@ fn a_prompt_completes_and_remembers() {
         dir.display(),
         state.display()
     ));
-    terminal.types(&format!("{program} inspect disk.img"));
+    terminal.types(&format!("{program} inspect disk.img; echo ended $?"));
     terminal.until_seen("disk.img:/>");
     // The request and both names are completed.
     for key in ["sta", "Tab", "/e", "Tab", "mo", "Tab", "Enter"] {
@@ -111,7 +111,7 @@ fn a_prompt_completes_and_remembers() {
     terminal.types("cd etc");
     terminal.until_seen("disk.img:/etc>");
     terminal.presses("C-d");
-    terminal.until_seen("ready>");
+    terminal.until(|screen| screen.iter().any(|line| line == "ended 0"));
     let history = std::fs::read_to_string(state.join("extant/inspect-history")).unwrap();
     assert!(history.contains("stat /etc/motd"), "{history}");
 }
