@@ -22,7 +22,7 @@ use crate::base::failing::{self, Call};
 use crate::base::locks::{self, Mutex};
 use crate::space::bound::{Bound, Looked};
 use crate::space::inode_source::InodeSource;
-use crate::space::orlov::{Turns, Wanted};
+use crate::space::orlov::{Directories, Turns, Wanted};
 use crossbeam_utils::CachePadded;
 use ext4_format::geometry::Geometry;
 use ext4_format::{FormatError, GroupNr, InodeNr, Where};
@@ -35,9 +35,7 @@ use std::time::{Duration, Instant};
 /// Inodes of one stretch: 512 bits, one cache line of the bitmap, 32 table blocks.
 pub(super) const STRETCH: u32 = 512;
 /// Stretches that a slot keeps: one in each group of a flex group, over which directories take turns.
-const KEPT: usize = 16;
-/// Directories that a slot makes in a group, or removes, before it counts them there, at most.
-const UNCOUNTED: i64 = 8;
+pub(super) const KEPT: usize = 16;
 /// How long a number rests without a journal [I3].
 const RECENTLY_DELETED: Duration = Duration::from_secs(5);
 
@@ -79,13 +77,18 @@ struct GroupState {
 }
 
 impl InodeGroup {
-    fn free(&self) -> i64 {
+    pub(super) fn free(&self) -> i64 {
         self.claims.free.load(Ordering::Relaxed)
     }
 
     /// Adds to the count of free inodes.
     fn add_free(&self, change: i64) {
         self.claims.free.fetch_add(change, Ordering::Relaxed);
+    }
+
+    /// Directories, but for those that slots have yet to count here.
+    pub(super) fn directories(&self) -> &AtomicI64 {
+        &self.claims.dirs
     }
 
     fn is_loaded(&self) -> bool {
@@ -110,19 +113,10 @@ struct Stretch {
     left: u32,
 }
 
-/// Directories that a slot made in a group, less those it removed, since it last counted them there.
-#[derive(Clone, Copy, Default)]
-struct DirectoryChange {
-    group: u32,
-    change: i64,
-}
-
 #[derive(Default)]
-struct SlotNumbers {
+pub(super) struct SlotNumbers {
     stretches: [Option<Stretch>; KEPT],
-    /// Directories of the groups that the slot makes or removes some in: groups count them a few at a time, so that slots
-    /// whose directories are in one group seldom meet there.
-    directories: [DirectoryChange; KEPT],
+    pub(super) directories: Directories,
     /// A full home group, and the group that was found instead: the next search from that home begins there and skips
     /// the full groups in between.
     overflow: Option<(u32, u32)>,
@@ -139,7 +133,7 @@ pub struct InodeAlloc {
     pub(super) per_group: u32,
     first_ino: u32,
     pub(super) flex_log: u8,
-    slots: PerSlot<Mutex<SlotNumbers, locks::InodeStretches>>,
+    pub(super) slots: PerSlot<Mutex<SlotNumbers, locks::InodeStretches>>,
     /// Numbers that rest without a journal.
     resting: Mutex<VecDeque<(Instant, InodeNr)>, locks::Resting>,
     /// Numbers that are freed, but in use until the context that frees them is durable.
@@ -204,7 +198,7 @@ impl InodeAlloc {
     }
 
     /// A group, with its counts.
-    fn group(&self, group: u32, source: &dyn InodeSource) -> Result<&InodeGroup> {
+    pub(super) fn group(&self, group: u32, source: &dyn InodeSource) -> Result<&InodeGroup> {
         let found = self.groups.get_or_make(group, |g| {
             // A descriptor that breaks a rule is reported, and its group is not used.
             let counts = source.free_inodes(GroupNr(g));
@@ -548,40 +542,6 @@ impl InodeAlloc {
 
     pub(super) fn group_of(&self, ino: InodeNr) -> u32 {
         self.locate(ino).0
-    }
-
-    /// Free inodes of a group outside of stretches, and directories in it but for those that other slots have yet to count.
-    pub(super) fn free_and_directories(
-        &self,
-        group: u32,
-        source: &dyn InodeSource,
-    ) -> Result<(i64, i64)> {
-        let g = self.group(group, source)?;
-        let own = self.slots.local().lock().directories[group as usize % KEPT];
-        let uncounted = if own.group == group { own.change } else { 0 };
-        Ok((g.free(), g.claims.dirs.load(Ordering::Relaxed) + uncounted))
-    }
-
-    /// Counts a directory that comes, or goes: `change` is 1 or -1.
-    #[inline(never)]
-    pub fn count_directory(&self, ino: InodeNr, change: i64) {
-        let group = self.locate(ino).0;
-        // A group that was never looked at counts from its descriptor.
-        if self.groups.get(group).is_none() {
-            return;
-        }
-        let mut share = self.slots.local().lock();
-        let own = &mut share.directories[group as usize % KEPT];
-        if own.group != group || (own.change + change).abs() > UNCOUNTED {
-            let counted = std::mem::replace(own, DirectoryChange { group, change: 0 });
-            // At first there is none.
-            if counted.change != 0
-                && let Some(g) = self.groups.get(counted.group)
-            {
-                g.claims.dirs.fetch_add(counted.change, Ordering::Relaxed);
-            }
-        }
-        own.change += change;
     }
 
     /// Notes a number that was allocated and freed in the open context `context`: it is free again at once, for the

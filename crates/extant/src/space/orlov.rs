@@ -11,7 +11,7 @@
 //! times, or finds no group by them. So most new directories read the counts of one group.
 
 use crate::base::error::Result;
-use crate::space::inode::{InodeAlloc, STRETCH};
+use crate::space::inode::{InodeAlloc, KEPT, STRETCH};
 use crate::space::inode_source::InodeSource;
 use ext4_format::InodeNr;
 use ext4_format::inode::flags;
@@ -25,6 +25,34 @@ const USES: u32 = 64;
 const FEW: u32 = 4;
 /// Groups among which the one with most free inodes is chosen if no rule finds one.
 const LAST_RESORT: u32 = 256;
+
+/// Directories that a slot makes in a group, or removes, before it counts them there, at most.
+const UNCOUNTED: i64 = 8;
+
+/// Directories that a slot made in groups, less those it removed, since it last counted them there, for as many groups as it
+/// keeps stretches in. So slots whose directories are in one group seldom meet at its count.
+#[derive(Default)]
+pub(super) struct Directories([(u32, i64); KEPT]);
+
+impl Directories {
+    /// Those of a group.
+    fn of(&self, group: u32) -> i64 {
+        let (counted_for, change) = self.0[group as usize % KEPT];
+        if counted_for == group { change } else { 0 }
+    }
+
+    /// Adds to those of a group; returns what another group, or this one, has to count now.
+    fn add(&mut self, group: u32, change: i64) -> Option<(u32, i64)> {
+        let own = &mut self.0[group as usize % KEPT];
+        let mut due = None;
+        if own.0 != group || (own.1 + change).abs() > UNCOUNTED {
+            let before = std::mem::replace(own, (group, 0));
+            due = Some(before).filter(|(_, change)| *change != 0);
+        }
+        own.1 += change;
+        due
+    }
+}
 
 /// What a number is wanted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -197,13 +225,31 @@ impl InodeAlloc {
         }
     }
 
+    /// Counts a directory that comes, or goes: `change` is 1 or -1.
+    #[inline(never)]
+    pub fn count_directory(&self, ino: InodeNr, change: i64) {
+        let group = self.group_of(ino);
+        // A group that was never looked at counts from its descriptor.
+        if self.groups.get(group).is_none() {
+            return;
+        }
+        let due = self.slots.local().lock().directories.add(group, change);
+        if let Some((group, change)) = due
+            && let Some(g) = self.groups.get(group)
+        {
+            g.directories().fetch_add(change, Ordering::Relaxed);
+        }
+    }
+
+    /// Free inodes outside of stretches, free blocks, and directories but for those that other slots have yet to count.
     fn counts(&self, group: u32, source: &dyn InodeSource) -> Result<GroupCounts> {
-        let (free, dirs) = self.free_and_directories(group, source)?;
+        let g = self.group(group, source)?;
+        let own = self.slots.local().lock().directories.of(group);
         let count = |n: i64| u32::try_from(n.max(0)).unwrap_or(u32::MAX);
         Ok(GroupCounts {
-            inodes: count(free),
+            inodes: count(g.free()),
             blocks: source.room_for_data(ext4_format::GroupNr(group))?,
-            dirs: count(dirs),
+            dirs: count(g.directories().load(Ordering::Relaxed) + own),
         })
     }
 
@@ -240,7 +286,7 @@ impl InodeAlloc {
         let mut best = (i64::MIN, start);
         for i in 0..count.min(LAST_RESORT) {
             let group = (start + i) % count;
-            best = best.max((self.free_and_directories(group, source)?.0, group));
+            best = best.max((self.group(group, source)?.free(), group));
         }
         Ok(best.1)
     }
