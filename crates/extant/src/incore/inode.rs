@@ -255,15 +255,20 @@ impl Inode {
     /// The context of the last item logged, if it is later than the last one that is durable. A thread that asks again does
     /// not read that word, which each push writes.
     pub fn context_to_push(&self, log: &Log) -> Option<u64> {
-        let context = self.last_context.load(Ordering::Acquire);
-        if context == 0 || context > log.durable() {
-            return Some(context).filter(|&context| context != 0);
+        match self.last_context.load(Ordering::Acquire) {
+            0 => None,
+            context if context > log.durable() => Some(context),
+            context => {
+                // Kept if something was logged meanwhile.
+                let _ = self.last_context.compare_exchange(
+                    context,
+                    0,
+                    Ordering::AcqRel,
+                    Ordering::Relaxed,
+                );
+                None
+            }
         }
-        // Kept if something was logged meanwhile.
-        let _ = self
-            .last_context
-            .compare_exchange(context, 0, Ordering::AcqRel, Ordering::Relaxed);
-        None
     }
 
     /// Its position on the per-slot inode list.

@@ -87,8 +87,13 @@ impl InodeGroup {
     }
 
     /// Directories, but for those that slots have yet to count here.
-    pub(super) fn directories(&self) -> &AtomicI64 {
-        &self.claims.dirs
+    pub(super) fn directories(&self) -> i64 {
+        self.claims.dirs.load(Ordering::Relaxed)
+    }
+
+    /// Adds to the count of directories.
+    pub(super) fn add_directories(&self, change: i64) {
+        self.claims.dirs.fetch_add(change, Ordering::Relaxed);
     }
 
     fn is_loaded(&self) -> bool {

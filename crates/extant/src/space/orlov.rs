@@ -237,7 +237,7 @@ impl InodeAlloc {
         if let Some((group, change)) = due
             && let Some(g) = self.groups.get(group)
         {
-            g.directories().fetch_add(change, Ordering::Relaxed);
+            g.add_directories(change);
         }
     }
 
@@ -249,7 +249,7 @@ impl InodeAlloc {
         Ok(GroupCounts {
             inodes: count(g.free()),
             blocks: source.room_for_data(ext4_format::GroupNr(group))?,
-            dirs: count(g.directories().load(Ordering::Relaxed) + own),
+            dirs: count(g.directories() + own),
         })
     }
 
