@@ -171,12 +171,20 @@ impl<'b, 'i> Each<'b, 'i> {
         // Beyond every number.
         const NONE: u64 = u64::MAX;
         let head = |keys: &[u64]| keys.first().map_or(NONE, |k| k >> 32);
+        if self.has_only_inodes() {
+            return self.inodes.first().map(|k| (k >> 32) as u32);
+        }
         let name_head = self.names.first().map_or(NONE, |k| (k >> 96) as u64);
         let next = head(self.inodes)
             .min(head(self.maps))
             .min(head(self.misc))
             .min(name_head);
         (next != NONE).then_some(next as u32)
+    }
+
+    #[inline]
+    fn has_only_inodes(&self) -> bool {
+        self.maps.len() | self.misc.len() | self.names.len() == 0
     }
 
     /// How much work it is, about: its items.
@@ -224,6 +232,15 @@ impl<'b, 'i> Iterator for Each<'b, 'i> {
         let same = |k: u64| (k >> 32) as u32 == ino;
         let events = split_run(&mut self.inodes, same);
         let (was_used, fate) = fate(self.items, events);
+        // Most groups have no other changes, or none any more.
+        let (maps, misc, names) = match self.has_only_inodes() {
+            true => Default::default(),
+            false => (
+                split_run(&mut self.maps, same),
+                split_run(&mut self.misc, same),
+                split_run(&mut self.names, |k| (k >> 96) as u32 == ino),
+            ),
+        };
         let since = match fate {
             Fate::Lives {
                 init: Some(init), ..
@@ -236,9 +253,9 @@ impl<'b, 'i> Iterator for Each<'b, 'i> {
             fate,
             since,
             items: self.items,
-            maps: split_run(&mut self.maps, same),
-            misc: split_run(&mut self.misc, same),
-            names: split_run(&mut self.names, |k| (k >> 96) as u32 == ino),
+            maps,
+            misc,
+            names,
         })
     }
 }
@@ -313,6 +330,7 @@ impl<'i> InodeChanges<'_, 'i> {
     }
 
     /// Puts the directory's net changes into `net`, in the order of the index.
+    #[inline(never)]
     pub fn names(&self, net: &mut Vec<NetName<'i>>) -> NamesSum {
         net.clear();
         net.reserve(self.names.len());
@@ -339,8 +357,9 @@ impl<'i> InodeChanges<'_, 'i> {
                 is_new,
             });
         };
-        for &key in self.names {
-            let item = &self.items.names[name_position(key)];
+        let items = &self.items.names;
+        // Names that follow one another in the index are far apart in the batch.
+        for item in percpu::prefetched(self.names.iter().map(|&k| &items[name_position(k)])) {
             if item.stamp < self.since {
                 continue;
             }

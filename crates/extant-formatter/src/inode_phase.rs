@@ -358,7 +358,8 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
         let geometry = self.ws.geometry;
         let ino = changes.ino;
         let misc = misc_changes(changes);
-        let names = if changes.has_names() {
+        let has_names = changes.has_names();
+        let names = if has_names {
             changes.names(&mut self.net)
         } else {
             NamesSum::default()
@@ -369,7 +370,7 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
             put_target(raw, target, ino)?;
         }
         let is_dir = core.file_type() == Some(FileType::Directory);
-        if !is_dir && (changes.has_names() || misc.parent.is_some()) {
+        if !is_dir && (has_names || misc.parent.is_some()) {
             return Err(Error::corrupt_inode("names in what is no directory", ino));
         }
         let owner = |core: &InodeCore| Owner::new(geometry, ino, core.generation, core.flags);
@@ -379,7 +380,7 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
         if is_dir {
             let stated = last.map(|last| last.core.links);
             core.links = directory_links(links, stated, names.links);
-            if changes.has_names() || misc.parent.is_some() {
+            if has_names || misc.parent.is_some() {
                 let size = core.size;
                 self.directory(raw, &owner(&core), &mut core, &misc)?;
                 new_size = Some(core.size).filter(|s| *s != size);

@@ -13,6 +13,7 @@
 //! | [`AtomicBitmap`] | bits that threads take and clear without a lock |
 //! | [`AtomicSet`] | a large set of numbers, searched from a place on without a lock |
 //! | [`CommitLists`] | committed items by context, switched without stopping anybody |
+//! | [`prefetch`], [`prefetched`] | cache lines that come while other work is done |
 //! | `ReadMostly`, `RwLock` | locks whose readers write no common line ([`Bias`], [`VisibleReaders`]) |
 //!
 //! ```
@@ -42,6 +43,7 @@ mod commit;
 mod counter;
 mod list;
 mod per_slot;
+mod prefetch;
 mod set;
 pub mod slot;
 mod sync;
@@ -59,6 +61,7 @@ pub use commit::{CommitLists, stamp};
 pub use counter::{BoundedCounter, Counter};
 pub use list::{Iter, Position, SlotList};
 pub use per_slot::PerSlot;
+pub use prefetch::{prefetch, prefetched};
 pub use set::AtomicSet;
 pub use slot::SlotId;
 

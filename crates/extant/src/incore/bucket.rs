@@ -63,7 +63,7 @@ impl Bucket {
 
     #[inline]
     fn place(&self, hash: NameHash, name: &[u8]) -> Option<usize> {
-        let [first, second, third] = self.tag_words();
+        let [first, second] = self.eights();
         let count = self.entries.len();
         let mut found = self.among(0, first, hash, name);
         if found.is_none() && count > 8 {
@@ -71,7 +71,7 @@ impl Bucket {
         }
         if found.is_none() && count > 16 {
             let behind = || (LONG_BUCKET..count).find(|&i| self.is_at(i, hash, name));
-            found = self.among(16, third, hash, name).or_else(behind);
+            found = self.among(16, self.rest(), hash, name).or_else(behind);
         }
         found
     }
@@ -110,23 +110,35 @@ impl Bucket {
         self.compared.same(there, name)
     }
 
-    /// The tags, eight in a word.
+    /// The first 16 tags, eight in a word.
     #[inline(always)]
-    fn tag_words(&self) -> [u64; 3] {
-        let (eights, rest) = self.tags.as_chunks::<8>();
-        match (eights, rest) {
-            (&[a, b], &[c, d, e, f]) => {
-                let last = u32::from_le_bytes([c, d, e, f]);
-                [u64::from_le_bytes(a), u64::from_le_bytes(b), last.into()]
-            }
-            _ => [0; 3],
-        }
+    fn eights(&self) -> [u64; 2] {
+        let word = |tags: Option<&[u8; 8]>| tags.map_or(0, |&tags| u64::from_le_bytes(tags));
+        let (first, behind) = self.tags.split_at(8);
+        [word(first.first_chunk()), word(behind.first_chunk())]
+    }
+
+    /// The tags behind these.
+    #[inline(always)]
+    fn rest(&self) -> u64 {
+        let tags = self.tags.last_chunk();
+        tags.map_or(0, |&tags| u32::from_le_bytes(tags).into())
     }
 
     fn tag(&mut self, i: usize) {
         if let (Some(tag), Some(entry)) = (self.tags.get_mut(i), self.entries.get(i)) {
             *tag = entry.hash.tag();
         }
+    }
+
+    /// Whether the tags tell that no name of this hash is here, as they do of most names that are not.
+    #[inline(always)]
+    pub fn is_free(&self, hash: NameHash) -> bool {
+        let tag = u64::from(hash.tag()).wrapping_mul(ONES);
+        let [first, second] = self.eights();
+        let behind = zero_bytes(self.rest() ^ tag);
+        let agree = zero_bytes(first ^ tag) | zero_bytes(second ^ tag) | behind;
+        agree == 0 && self.entries.len() <= LONG_BUCKET
     }
 
     /// The entry of that name.
@@ -146,8 +158,25 @@ impl Bucket {
     /// Adds a name that is known not to be there.
     #[inline]
     pub fn add(&mut self, entry: Dentry) {
+        // The tag comes from the entry in hand: the place where it goes may be far away.
+        if let Some(tag) = self.tags.get_mut(self.entries.len()) {
+            *tag = entry.hash.tag();
+        }
         self.entries.push(entry);
-        self.tag(self.entries.len() - 1);
+    }
+
+    /// Has the place brought near where the next name goes.
+    #[inline(always)]
+    pub fn prefetch_end(&self) {
+        let entries = self.entries.as_ptr();
+        percpu::prefetch(entries.wrapping_add(self.entries.len()));
+    }
+
+    /// Has the last name brought near, which takes the place of one that goes.
+    #[inline(always)]
+    pub fn prefetch_last(&self) {
+        let entries = self.entries.as_ptr();
+        percpu::prefetch(entries.wrapping_add(self.entries.len()).wrapping_sub(1));
     }
 
     /// Adds a name, or replaces what it leads to.
@@ -164,13 +193,14 @@ impl Bucket {
     }
 
     /// Takes the name at a [position](Bucket::locate) away.
-    #[inline]
+    #[inline(always)]
     pub fn remove_at(&mut self, place: usize) -> Option<Dentry> {
-        (place < self.entries.len()).then(|| {
-            let entry = self.entries.swap_remove(place);
-            self.tag(place);
-            entry
-        })
+        if place >= self.entries.len() {
+            return None;
+        }
+        let entry = self.entries.swap_remove(place);
+        self.tag(place);
+        Some(entry)
     }
 
     /// Parts the names by their hash: those of the lower half of the interval keep their memory, those of the upper
@@ -238,6 +268,7 @@ mod tests {
         }
         let [low, high] = whole.part(is_high);
         assert!(whole.is_gone() && whole.entries.is_empty());
+        assert!(whole.is_free(hash(1)));
         assert_eq!(high.stamp, 7);
         assert_eq!(low.entries.len() + high.entries.len(), names.len());
         for (n, name) in names.iter().enumerate() {

@@ -91,6 +91,21 @@ impl Table {
     }
 }
 
+/// Where the bucket of a hash was a moment ago.
+pub struct Near<'a> {
+    level: u32,
+    hash: NameHash,
+    line: Option<&'a Line>,
+}
+
+impl Near<'_> {
+    /// The hash that it is asked for.
+    #[inline]
+    pub fn hash(&self) -> NameHash {
+        self.hash
+    }
+}
+
 /// A table of every size there has been; the last one is in use.
 pub struct NameTable {
     levels: [OnceLock<Table>; MAX_LEVEL + 1],
@@ -137,6 +152,43 @@ impl NameTable {
     #[inline]
     fn index(level: u32, major: u32) -> usize {
         (u64::from(major) >> (32 - level)) as usize
+    }
+
+    /// The bucket that a hash falls into, as far as that can be seen without its lock; it is on its way from memory.
+    #[inline(always)]
+    pub fn near(&self, hash: NameHash) -> Near<'_> {
+        let level = self.level.load(Ordering::Acquire);
+        let index = Self::index(level, hash.major);
+        let table = self.table(level);
+        let line = table.lines.get(index);
+        // The bucket may have its names still below, where few are.
+        let line = line.filter(|_| level <= LARGE || !table.is_below(index));
+        line.inspect(|line| percpu::prefetch(*line));
+        Near { level, hash, line }
+    }
+
+    /// Locks a bucket that was [`near`](Self::near), or the one that its hash falls into by now.
+    #[inline(always)]
+    pub fn lock_near<'a>(&'a self, near: &Near<'a>) -> BucketGuard<'a> {
+        crate::base::jitter::point();
+        if let Some(line) = near.line {
+            let guard = lockmeter::wanting(
+                near.hash.major.into(),
+                #[inline(always)]
+                || line.0.lock(),
+            );
+            if self.is_current(near.level) {
+                crate::base::jitter::point();
+                return guard;
+            }
+        }
+        self.lock_far(near.hash)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn lock_far(&self, hash: NameHash) -> BucketGuard<'_> {
+        self.lock(hash)
     }
 
     /// Locks the bucket that a hash falls into.
@@ -469,6 +521,29 @@ pub(super) mod tests {
             ino: InodeNr(n + 11),
             ftype: FileType::Regular,
             name: Name::new(format!("n{n}").as_bytes()).unwrap(),
+        }
+    }
+
+    /// Tables of all kinds are near before they grow: small ones, one that is about to be doubled bucket by bucket, and one of
+    /// which some buckets have their names still below.
+    #[test]
+    fn a_bucket_is_found_from_where_it_was_near_before() {
+        let names = Names::default();
+        let mut near = Vec::new();
+        for n in 0..60_000 {
+            if n % 97 == 0 {
+                near.push((n, names.table.near(entry(n).hash)));
+            }
+            names.add(n);
+        }
+        assert!(names.table.level.load(Ordering::Relaxed) > LARGE);
+        for (n, near) in near {
+            let (e, now) = (entry(n), names.table.near(entry(n).hash));
+            for near in [near, now] {
+                let bucket = names.table.lock_near(&near);
+                assert!(bucket.find(e.hash, e.name.as_bytes()).is_some(), "{n}");
+                assert!(!bucket.is_free(e.hash));
+            }
         }
     }
 

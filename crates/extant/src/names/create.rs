@@ -7,7 +7,7 @@ use crate::base::schedule::{self, Point};
 use crate::incore::directory::{Change, Directory};
 use crate::incore::inode::FAST_SYMLINK_MAX;
 use crate::incore::inode::{Birth, Content, Inode, InodeState, StateGuard, Symlink};
-use crate::incore::name_table::BucketGuard;
+use crate::incore::name_table::{BucketGuard, Near};
 use crate::inodes::new::New;
 use crate::log::transaction::Transaction;
 use crate::log::{Commit, Cost};
@@ -45,7 +45,9 @@ struct NamePlace<'a> {
     names: &'a Directory,
     name: NameRef<'a>,
     hash: NameHash,
-    /// How the directory compared names when the hash was made.
+    /// Its bucket when the hash was made.
+    near: Near<'a>,
+    /// How the directory compared names then.
     compared: Comparison,
 }
 
@@ -302,11 +304,13 @@ impl Names {
     ) -> Result<NamePlace<'a>> {
         let names = self.names(parent)?;
         self.permit_name(compared, name.as_bytes())?;
+        let hash = self.store.hash_by(compared, name.as_bytes());
         Ok(NamePlace {
             parent,
             names,
             name,
-            hash: self.store.hash_by(compared, name.as_bytes()),
+            hash,
+            near: names.table.near(hash),
             compared,
         })
     }
@@ -332,14 +336,17 @@ impl Names {
         let (names, name) = (place.names, place.name.as_bytes());
         let mut pushed = false;
         loop {
-            let (bucket, room) = self.lock_to_add(place.parent, names, place.hash, name)?;
+            let (bucket, room) = self.lock_to_add(place.parent, names, &place.near, name)?;
+            bucket.prefetch_end();
             if names.is_dead() {
                 return Err(Error::NotFound);
             }
             if bucket.compared != place.compared {
                 return Ok(Locked::Changed(bucket.compared));
             }
-            if let Some(entry) = bucket.find(place.hash, name) {
+            if !bucket.is_free(place.hash)
+                && let Some(entry) = bucket.find(place.hash, name)
+            {
                 return Ok(Locked::Taken(self.found(entry.ino, how)?));
             }
             if what.is_device() && !who.is_unbound() {
@@ -488,7 +495,8 @@ impl Names {
         let NamePlace { names, hash, .. } = place;
         let (owned, name) = (name.to_name(), name.as_bytes());
         let tx = self.begin_adding(who, parent, (name, hash), Cost::NAME)?;
-        let (mut bucket, room) = self.lock_to_add(parent, names, hash, name)?;
+        let near = names.table.near(hash);
+        let (mut bucket, room) = self.lock_to_add(parent, names, &near, name)?;
         if names.is_dead() {
             return Err(Error::NotFound);
         }

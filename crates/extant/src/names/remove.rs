@@ -60,9 +60,11 @@ impl Names {
         check_removable(name)?;
         self.permit_taking(who, parent, name)?;
         let hash = self.hash_in(parent, name);
+        let near = names.table.near(hash);
         // Taking away allocates nothing: it must work on a full volume.
         let tx = self.commit.begin_core()?;
-        let mut bucket = names.table.lock(hash);
+        let mut bucket = names.table.lock_near(&near);
+        bucket.prefetch_last();
         let Some((place, ino)) = bucket.locate(hash, name) else {
             return Err(Error::NotFound);
         };
