@@ -495,8 +495,7 @@ impl Names {
         let NamePlace { names, hash, .. } = place;
         let (owned, name) = (name.to_name(), name.as_bytes());
         let tx = self.begin_adding(who, parent, (name, hash), Cost::NAME)?;
-        let near = names.table.near(hash);
-        let (mut bucket, room) = self.lock_to_add(parent, names, &near, name)?;
+        let (mut bucket, room) = self.lock_to_add(parent, names, &place.near, name)?;
         if names.is_dead() {
             return Err(Error::NotFound);
         }
