@@ -131,48 +131,48 @@ torture: torture-crash torture-contents torture-programs torture-repair
 
 # Contents after one, two and three cuts, over the library and over the mount's handler.
 torture-contents:
-	EXTANT_TORTURE=1 $(CARGO) test --profile test-fast -p extant --test contents -- --nocapture
-	EXTANT_TORTURE=1 $(CARGO) test --profile test-fast -p extant-fuse --test served -- --nocapture
+	EXTANT_TORTURE=1 $(CARGO) test --profile test-fast -p extant --test it contents:: -- --nocapture
+	EXTANT_TORTURE=1 $(CARGO) test --profile test-fast -p extant-fuse --test it served:: -- --nocapture
 
 # Programs over a recorded device below a mount, until 1,000,000 fsyncs have been acknowledged (EXTANT_FSYNCS=n: n). Root.
 torture-programs:
-	EXTANT_TORTURE=1 $(CARGO) test --profile test-fast -p extant-fuse --test programs -- --nocapture
+	EXTANT_TORTURE=1 $(CARGO) test --profile test-fast -p extant-fuse --test it programs:: -- --nocapture
 
 torture-crash:
-	EXTANT_TORTURE=1 $(CARGO) test --release -p extant --test crash -- --nocapture
+	EXTANT_TORTURE=1 $(CARGO) test --release -p extant --test it crash:: -- --nocapture
 
 torture-hostile:
-	EXTANT_TORTURE=1 $(CARGO) test --release -p extant --test hostile -- --nocapture
+	EXTANT_TORTURE=1 $(CARGO) test --release -p extant --test it hostile:: -- --nocapture
 
 # 100,000 images broken on purpose under all operations that read and write them.
 torture-images:
-	EXTANT_TORTURE=1 $(CARGO) test --release -p extant-cli --test images -- --nocapture
+	EXTANT_TORTURE=1 $(CARGO) test --release -p extant-cli --test it images:: -- --nocapture
 
 torture-kill:
-	EXTANT_TORTURE=1 $(CARGO) test --release -p extant --test kill -- --nocapture
+	EXTANT_TORTURE=1 $(CARGO) test --release -p extant --test it kill:: -- --nocapture
 
 torture-model:
-	EXTANT_TORTURE=1 $(CARGO) test --release -p extant --test model -- --nocapture
+	EXTANT_TORTURE=1 $(CARGO) test --release -p extant --test it model:: -- --nocapture
 
 torture-mount:
-	EXTANT_TORTURE=1 $(CARGO) test --profile test-fast -p extant-cli --test mount -- --nocapture
+	EXTANT_TORTURE=1 $(CARGO) test --profile test-fast -p extant-cli --test it mount:: -- --nocapture
 
 # 100,000 images broken on purpose and mended, 3,000 of them beside e2fsck; a repair and a change killed at any moment, 200 times each.
 torture-repair:
-	EXTANT_SEEDS=3000 $(CARGO) test --profile test-fast -p extant-repair --test mutants mutants_are -- --nocapture
-	EXTANT_TORTURE=1 $(CARGO) test --profile test-fast -p extant-repair --test mutants repairs_end -- --nocapture
-	EXTANT_TORTURE=1 $(CARGO) test --profile test-fast -p extant-cli --test cli repair::a_kill -- --nocapture
-	EXTANT_TORTURE=1 $(CARGO) test --profile test-fast -p extant-cli --test cli tune::a_kill -- --nocapture
-	EXTANT_TORTURE=1 $(CARGO) test --profile test-fast -p extant-cli --test cli resize::a_kill -- --nocapture
-	EXTANT_SEEDS=300 $(CARGO) test --profile test-fast -p extant-resize --test shapes by_chance -- --nocapture
+	EXTANT_SEEDS=3000 $(CARGO) test --profile test-fast -p extant-repair --test it mutants::mutants_are -- --nocapture
+	EXTANT_TORTURE=1 $(CARGO) test --profile test-fast -p extant-repair --test it mutants::repairs_end -- --nocapture
+	EXTANT_TORTURE=1 $(CARGO) test --profile test-fast -p extant-cli --test it cli::repair::a_kill -- --nocapture
+	EXTANT_TORTURE=1 $(CARGO) test --profile test-fast -p extant-cli --test it cli::tune::a_kill -- --nocapture
+	EXTANT_TORTURE=1 $(CARGO) test --profile test-fast -p extant-cli --test it cli::resize::a_kill -- --nocapture
+	EXTANT_SEEDS=300 $(CARGO) test --profile test-fast -p extant-resize --test it shapes::by_chance -- --nocapture
 
 # The engine under EXTANT_SCHEDULES schedules of each kind, 3,000 if it is not set; prints the number of turns.
 torture-schedules:
-	EXTANT_SCHEDULES=$${EXTANT_SCHEDULES:-3000} $(CARGO) test --profile test-fast -p extant --test schedules -- --nocapture
+	EXTANT_SCHEDULES=$${EXTANT_SCHEDULES:-3000} $(CARGO) test --profile test-fast -p extant --test it schedules:: -- --nocapture
 
 # Threads are held up at points that only builds with debug assertions have.
 torture-threads:
-	EXTANT_TORTURE=1 $(CARGO) test --profile test-fast -p extant --test linearizable --test concurrent -- --nocapture
+	EXTANT_TORTURE=1 $(CARGO) test --profile test-fast -p extant --test it -- linearizable:: concurrent:: --nocapture
 
 tools:
 	@missing=; for tool in $(TEST_TOOLS); do command -v $$tool >/dev/null 2>&1 || missing="$$missing $$tool"; done; \

@@ -4,19 +4,24 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # Quick ones first; of the engine's own tests those of metadata blocks in memory.
-tests=(promise extant defragment contents)
+tests=(promise:: buffers:: defragment:: contents::)
 
-built=$(cargo test --profile test-fast -p extant --features planted-faults --lib --test promise --test defragment --test contents \
-    --no-run --message-format json)
+# The programs that `make test` has built: the same packages, so that nothing is built twice.
+built=$("${CARGO:-cargo}" test --profile test-fast --workspace --no-run --message-format json)
+program() {
+    printf '%s\n' "$built" | grep '"test":true' | grep '/crates/extant/' | grep "\"name\":\"$1\"" |
+        sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | tail -n 1
+}
+lib=$(program extant) it=$(program it)
+for binary in "$lib" "$it"; do
+    [ -x "$binary" ] || { echo "judge.sh: the tests of the engine were not built" >&2; exit 1; }
+done
 run() {
-    local name=$1 filter=()
+    local binary=$it filter=$1
     shift
-    [ "$name" != extant ] || filter=(buffers::)
-    binary=$(printf '%s\n' "$built" | grep "\"name\":\"$name\"" |
-        sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | tail -n 1)
-    [ -x "$binary" ] || { echo "$name was not built" >&2; exit 1; }
+    [ "$filter" != buffers:: ] || binary=$lib
     # In a shell of its own, which hides the message that a test was aborted.
-    ("$@" timeout 60 "$binary" "${filter[@]}" >"$log" 2>&1; exit $?) 2>/dev/null
+    ("$@" timeout 60 "$binary" "$filter" >"$log" 2>&1; exit $?) 2>/dev/null
 }
 
 log=$(mktemp)

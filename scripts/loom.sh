@@ -3,7 +3,8 @@
 # Should a model grow too large for that, set LOOM_MAX_PREEMPTIONS=3.
 set -eu
 cd "$(dirname "$0")/.."
-# A target directory of its own: other flags would rebuild everything in the common target directory.
-export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/loom" RUSTFLAGS="${RUSTFLAGS:-} --cfg loom"
-cargo test -p lockmeter --release --lib model::
-exec cargo test -p extant-percpu --release --test loom "$@"
+# Cargo keeps builds with other flags apart from each other in one target directory.
+export RUSTFLAGS="${RUSTFLAGS:-} --cfg loom"
+cargo test -p lockmeter -p extant-percpu --profile test-fast --lib --test loom --no-run
+cargo test -p lockmeter --profile test-fast --lib model::
+exec cargo test -p extant-percpu --profile test-fast --test loom "$@"

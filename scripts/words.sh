@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 # A Perl regular expression; the word to use instead; a regular expression of files in which the word has its own meaning.
 retired() {
     cat <<'END'
-(?i)checkpoint	"context" of what becomes durable together; a checkpoint is the journal's	^(ARCHITECTURE.md|docs/commit-protocol.md|crates/extant/src/commit/(journal/.*|push.rs)|crates/extant/src/(volume/(ending|freeze)|base/invariants|store/buffers|commit/superblock).rs|crates/extant-fuse/tests/programs/sqlite.rs)$
+(?i)checkpoint	"context" of what becomes durable together; a checkpoint is the journal's	^(ARCHITECTURE.md|docs/commit-protocol.md|crates/extant/src/commit/(journal/.*|push.rs)|crates/extant/src/(volume/(ending|freeze)|base/invariants|store/buffers|commit/superblock).rs|crates/extant-fuse/tests/it/programs/sqlite.rs)$
 (?i)settl	what is done: make durable, account for, choose, write	^$
 (?i)\bcharg(e|es|ed|ing)\b|_charge|charge_	reserve or account for	^(LICENSE-.*|packaging/debian/copyright)$
 (?i)\bdispos(e|es|ed)\b	free	^$

@@ -1,8 +1,8 @@
 //! Faults that were mended, to be planted again: the tests that found them must still find them.
 //!
-//! A build with the feature `planted-faults` behaves as if the change that mended one fault had never been made; the
-//! environment variable `EXTANT_PLANTED` names that fault. In every other build the checks below are constants, and
-//! the compiler removes them.
+//! In a build with debug assertions the environment variable `EXTANT_PLANTED` names one fault, and the engine behaves
+//! as if the change that mended it had never been made. In every other build the checks below are constants, and the
+//! compiler removes them.
 
 /// A fault that can be planted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub(crate) enum Fault {
     MovedBlindly,
 }
 
-#[cfg(feature = "planted-faults")]
+#[cfg(debug_assertions)]
 impl Fault {
     const ALL: [(&'static str, Self); 13] = [
         ("fsync-without-flush", Self::FsyncWithoutFlush),
@@ -56,7 +56,7 @@ impl Fault {
 }
 
 /// Whether this fault is planted.
-#[cfg(feature = "planted-faults")]
+#[cfg(debug_assertions)]
 pub(crate) fn is(fault: Fault) -> bool {
     use std::sync::OnceLock;
     static PLANTED: OnceLock<Option<Fault>> = OnceLock::new();
@@ -74,7 +74,7 @@ pub(crate) fn is(fault: Fault) -> bool {
 }
 
 /// Whether this fault is planted: in this build none is.
-#[cfg(not(feature = "planted-faults"))]
+#[cfg(not(debug_assertions))]
 #[inline(always)]
 pub(crate) const fn is(_fault: Fault) -> bool {
     false

@@ -1,0 +1,4 @@
+//! Tests of the crate over its public interface, in one program.
+
+mod command;
+mod documents;

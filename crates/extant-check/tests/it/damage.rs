@@ -1,0 +1,104 @@
+//! The verdict on chosen damage is e2fsck's, but for differences that are listed here with their reasons.
+
+use crate::bases;
+use crate::chosen;
+use crate::judge;
+
+use bases::Base;
+use chosen::{DAMAGES, Places};
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Mutex;
+
+/// Differences, by the damage: the check finds a fault that e2fsck does not tell of, for this reason.
+const STRICTER: &[(&str, &str)] = &[
+    (
+        "features: bigalloc",
+        "with clusters of 1 KiB the first block is 0 for us and the kernel, 1 for e2fsck",
+    ),
+    (
+        "features: sparse_super2",
+        "with resize_inode, the map of reserved descriptors leads to backups that are not there",
+    ),
+    (
+        "flags: value of an attribute",
+        "the kernel does not read such an inode by a name, with the feature or without",
+    ),
+    ("journal: first block 0", KERNEL_REFUSES),
+    ("journal: first block beyond all", KERNEL_REFUSES),
+    ("journal: short length", KERNEL_REFUSES),
+    ("journal: no length", KERNEL_REFUSES),
+    ("node: depth", "the kernel and the engine refuse the node"),
+    ("superblock: orphan", ORPHANS),
+    ("superblock: orphan beyond all", ORPHANS),
+];
+
+const KERNEL_REFUSES: &str = "the kernel and the engine refuse the journal";
+const ORPHANS: &str = "e2fsck looks at the list of orphans only when it may write";
+
+/// e2fsck finds a fault and the check none.
+const MILDER: &[(&str, &str)] = &[(
+    "journal: error",
+    "it is a note; e2fsck stops, as it tries to write to an image that it opened for reading",
+)];
+
+/// What the verdicts on the damage of some images are.
+#[derive(Default)]
+struct Verdicts {
+    stricter: BTreeSet<&'static str>,
+    milder: BTreeSet<&'static str>,
+    judged: BTreeSet<&'static str>,
+    images: usize,
+}
+
+#[test]
+fn chosen_damage_is_judged_as_by_e2fsck() {
+    needs::tools!("mke2fs", "e2fsck");
+    let dir = tempfile::tempdir().unwrap();
+    bases::make(dir.path());
+    let all = Mutex::new(Verdicts::default());
+    chosen::each_base(|n| judge_base(dir.path(), n, &all));
+    let all = all.into_inner().unwrap();
+    println!(
+        "{} kinds of damage, {} images",
+        all.judged.len(),
+        all.images
+    );
+    let listed = |list: &[(&'static str, &str)]| list.iter().map(|known| known.0).collect();
+    assert_eq!(
+        all.stricter,
+        listed(STRICTER),
+        "faults that e2fsck does not find"
+    );
+    assert_eq!(
+        all.milder,
+        listed(MILDER),
+        "faults that the check does not find"
+    );
+    let names = DAMAGES.iter().map(|damage| damage.name);
+    let never: Vec<_> = names.filter(|name| !all.judged.contains(name)).collect();
+    assert!(never.is_empty(), "damage that no image has: {never:?}");
+}
+
+fn judge_base(dir: &Path, n: usize, all: &Mutex<Verdicts>) {
+    let base = Base::load(dir, n);
+    let places = Places::new(&base, &dir.join(format!("places {n}")));
+    for damage in DAMAGES {
+        let Some(device) = chosen::broken(&base, &places, damage) else {
+            continue;
+        };
+        let report = judge::check(&device, false);
+        let (clean, text) = judge::judge(&device);
+        let mut all = all.lock().unwrap();
+        all.judged.insert(damage.name);
+        all.images += 1;
+        let unlike = match (report.is_clean(), clean) {
+            (false, true) if !judge::tells(&text) => &mut all.stricter,
+            (true, false) => &mut all.milder,
+            _ => continue,
+        };
+        unlike.insert(damage.name);
+        let found: Vec<_> = report.findings.iter().map(ToString::to_string).collect();
+        println!("{} [{}]\n{found:#?}\n{text}", damage.name, base.kind.name);
+    }
+}

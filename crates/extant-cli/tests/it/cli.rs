@@ -1,0 +1,45 @@
+//! The command run as users run it, on images of mke2fs and its own; e2fsck, debugfs and the kernel judge.
+
+mod support;
+
+mod addresses;
+mod called;
+mod changes;
+mod check;
+mod compressed;
+mod configured;
+mod container;
+mod copies;
+mod cpio;
+mod damage;
+mod debugfs_scripts;
+mod deep;
+mod diff;
+mod disks;
+mod doctor;
+mod e2fsck_steps;
+mod failures;
+mod folding;
+mod free_space;
+mod from_image;
+mod inspect;
+mod install;
+mod layers;
+mod lists;
+mod map;
+mod messages;
+mod mkfs;
+mod parts;
+mod progress;
+mod projects;
+mod qcow2;
+mod reading;
+mod repair;
+mod rescue;
+mod resize;
+mod resized;
+mod squashfs;
+mod streams;
+mod top;
+mod trees;
+mod tune;

@@ -1,0 +1,208 @@
+//! mkdir, cp, mv, rm, ln, touch, chmod, chown, setfattr: done here, seen by others.
+
+use crate::cli::support::{Mounted, Scratch};
+use std::os::unix::fs::MetadataExt;
+use std::process::Command;
+
+#[test]
+fn makes_directories() {
+    let Some(s) = Scratch::ext4() else { return };
+    s.ok(&["mkdir", "-m", "1770", ":/a"]);
+    s.ok(&["mkdir", "-p", ":/a/b/c", ":/a/b"]);
+    assert!(s.fails(&["mkdir", ":/a"]).contains("file exists"));
+    assert!(
+        s.fails(&["mkdir", ":/x/y"])
+            .contains("no such file or directory")
+    );
+    assert!(s.debugfs("stat /a").contains("Mode:  01770"));
+    s.clean();
+}
+
+#[test]
+fn moves_removes_links() {
+    let Some(s) = Scratch::ext4() else { return };
+    s.ok(&["mkdir", "-p", ":/d/sub", ":/e"]);
+    s.ok(&["touch", ":/d/f", ":/d/sub/g"]);
+    s.ok(&["ln", ":/d/f", ":/hard"]);
+    assert_eq!(s.run(&["stat", "--json", ":/hard"]).json()[0]["links"], 2);
+    s.ok(&["ln", "-s", "d/f", ":/sym"]);
+    assert!(s.fails(&["ln", "-s", "x", ":/sym"]).contains("file exists"));
+    s.ok(&["ln", "-sf", "hard", ":/sym"]);
+    s.ok(&["mv", ":/hard", ":/d/sub", ":/e"]);
+    assert_eq!(s.ok(&["ls", ":/e"]), "hard\nsub\n");
+    s.ok(&["mv", ":/e/hard", ":/renamed"]);
+    assert!(
+        s.fails(&["mv", "-n", ":/renamed", ":/d/f"])
+            .contains("file exists")
+    );
+    s.ok(&["mv", "--exchange", ":/renamed", ":/e"]);
+    assert_eq!(s.ok(&["ls", ":/renamed"]), "sub\n");
+    assert!(
+        s.fails(&["mv", ":/renamed", ":/renamed/sub/x"])
+            .contains("invalid argument")
+    );
+    assert!(
+        s.fails(&["rm", ":/renamed"])
+            .ends_with("is a directory: use -r")
+    );
+    assert!(
+        s.fails(&["rm", "-d", ":/renamed"])
+            .contains("directory not empty")
+    );
+    assert!(
+        s.fails(&["rm", ":/none"])
+            .contains("no such file or directory")
+    );
+    s.ok(&["rm", "-f", ":/none"]);
+    s.ok(&["rm", "-r", ":/renamed", ":/d", ":/e", ":/sym"]);
+    assert_eq!(s.ok(&["ls", ":"]), "lost+found\n");
+    assert!(s.fails(&["rm", "-r", ":/"]).contains("not removed"));
+    s.clean();
+}
+
+#[test]
+fn changes_modes_owners_times() {
+    let Some(s) = Scratch::ext4() else { return };
+    s.ok(&["mkdir", ":/d"]);
+    s.ok(&["touch", "-d", "1000000000", ":/d/f"]);
+    s.ok(&["ln", "-s", "f", ":/d/l"]);
+    s.ok(&["chmod", "-R", "u=rwX,go=", ":/d"]);
+    s.ok(&["chmod", "g+r,+t", ":/d/f"]);
+    s.ok(&["chown", "-R", "1000:100", ":/d"]);
+    s.ok(&["chown", ":7", ":/d/f"]);
+    if let Some(mounted) = Mounted::new(&s) {
+        let dir = mounted.path().join("d");
+        let of = |name: &str| dir.join(name).symlink_metadata().unwrap();
+        assert_eq!(
+            (of(".").mode(), of(".").uid(), of(".").gid()),
+            (0o40700, 1000, 100)
+        );
+        assert_eq!(
+            (of("f").mode(), of("f").uid(), of("f").gid()),
+            (0o101640, 1000, 7)
+        );
+        assert_eq!((of("l").mode(), of("l").uid()), (0o120777, 1000));
+        assert_eq!(of("f").mtime(), 1_000_000_000);
+    }
+    s.clean();
+}
+
+#[test]
+fn flags_are_those_of_lsattr() {
+    let Some(s) = Scratch::ext4() else { return };
+    s.ok(&["mkdir", "-p", ":/d/sub"]);
+    s.ok(&["touch", ":/d/f", ":/d/.hidden", ":/d/sub/g"]);
+    s.ok(&["ln", "-s", "f", ":/d/l"]);
+    s.ok(&["chattr", "+iA", ":/d/f"]);
+    s.ok(&["chattr", "-R", "+d", ":/d/sub"]);
+    s.ok(&["chattr", "=S", ":/d/.hidden"]);
+    let mine = s.ok(&["lsattr", "-R", "-a", ":/d"]);
+    let seen: Vec<_> = mine
+        .lines()
+        .map(|line| line.split_once(' ').unwrap())
+        .collect();
+    assert_eq!(
+        seen,
+        [
+            ("--S-----------e-------", "/d/.hidden"),
+            ("----i--A------e-------", "/d/f"),
+            ("------d-------e-------", "/d/sub"),
+            ("------d-------e-------", "/d/sub/g"),
+        ]
+    );
+    if let Some(mounted) = Mounted::new(&s) {
+        for (letters, path) in seen {
+            let out = Command::new("lsattr")
+                .arg("-d")
+                .arg(mounted.path().join(&path[1..]))
+                .output()
+                .unwrap();
+            let text = String::from_utf8(out.stdout).unwrap();
+            assert!(text.starts_with(letters), "{text}");
+        }
+    }
+    s.ok(&["chattr", "-i", ":/d/f"]);
+    assert_eq!(
+        s.ok(&["lsattr", "-d", ":/d/f"]),
+        "-------A------e------- /d/f\n"
+    );
+    assert!(s.fails(&["chattr", "+i", ":/d/none"]).contains("/d/none"));
+    assert_eq!(
+        s.run(&["lsattr", "--json", ":/d"]).json()[0]["letters"],
+        "-------A------e-------"
+    );
+    for bad in ["i", "+I", "+q"] {
+        assert_eq!(s.run(&["chattr", bad, ":/d/f"]).code, Some(2), "{bad}");
+    }
+    s.clean();
+}
+
+#[test]
+fn copies_in_and_out_and_within() {
+    let Some(s) = Scratch::ext4() else { return };
+    std::fs::create_dir_all(s.host("tree/sub")).unwrap();
+    std::fs::write(s.host("tree/sub/f"), vec![7; 300_000]).unwrap();
+    std::os::unix::fs::symlink("sub/f", s.host("tree/l")).unwrap();
+    assert!(
+        s.fails(&["cp", "@tree", ":/"])
+            .ends_with("is a directory: use -r")
+    );
+    s.ok(&["cp", "-r", "@tree", ":/"]);
+    s.ok(&["cp", "-a", ":/tree", ":/copy"]);
+    assert!(
+        s.fails(&["cp", "-r", ":/tree", ":/tree/sub"])
+            .contains("cannot be copied into itself")
+    );
+    assert!(
+        s.fails(&["cp", ":/tree/sub/f", ":/tree/l"])
+            .ends_with("are the same file")
+    );
+    s.ok(&["cp", "-r", ":/copy", "@out"]);
+    assert_eq!(
+        std::fs::read(s.host("out/sub/f")).unwrap(),
+        vec![7; 300_000]
+    );
+    assert_eq!(
+        std::fs::read_link(s.host("out/l")).unwrap().to_str(),
+        Some("sub/f")
+    );
+    // Over what is there: through the link, into the same file.
+    std::fs::write(s.host("short"), "short").unwrap();
+    s.ok(&["cp", "@short", ":/tree/l"]);
+    assert_eq!(s.ok(&["cat", ":/tree/sub/f"]), "short");
+    assert_eq!(s.ok(&["cp", "@short", "@tree/l", ":/copy"]), "");
+    assert!(
+        s.fails(&["cp", "@short", "@out/none"])
+            .contains("none of the paths is in an image")
+    );
+    s.clean();
+}
+
+#[test]
+fn copies_between_images() {
+    let (Some(a), Some(b)) = (
+        Scratch::ext4(),
+        Scratch::mke2fs("32M", &["-t", "ext2", "-I", "256"]),
+    ) else {
+        return;
+    };
+    a.ok(&["mkdir", "-p", ":/d"]);
+    a.ok(&["touch", "-d", "5", ":/d/f"]);
+    a.ok(&["chown", "12:34", ":/d/f"]);
+    a.ok(&["setfattr", "-n", "user.k", "-v", "v", ":/d/f"]);
+    let from = format!("{}:/d", a.image.display());
+    b.ok(&["cp", "-a", &from, ":/"]);
+    let stat = b.run(&["stat", "--json", ":/d/f"]).json();
+    assert_eq!(
+        (stat[0]["uid"].as_u64(), stat[0]["gid"].as_u64()),
+        (Some(12), Some(34))
+    );
+    assert_eq!(stat[0]["mtime"], "1970-01-01T00:00:05.000000000Z");
+    assert_eq!(
+        b.ok(&["getfattr", "-n", "user.k", "--only-values", ":/d/f"]),
+        "v"
+    );
+    assert!(b.fails(&["mv", &from, ":/"]).contains("in another image"));
+    a.clean();
+    b.clean();
+}

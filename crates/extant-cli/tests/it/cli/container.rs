@@ -1,0 +1,148 @@
+//! Images of containers as sources of mkfs: OCI layouts and what `docker save` writes.
+
+use crate::cli::support::Scratch;
+use std::fs;
+use std::path::Path;
+
+/// An archive of files; a name that ends in a slash is a directory.
+fn archive(files: &[(&str, &[u8])]) -> Vec<u8> {
+    let mut archive = tar::Builder::new(Vec::new());
+    for (name, content) in files {
+        let mut header = tar::Header::new_gnu();
+        let directory = name.ends_with('/');
+        header.set_entry_type(match directory {
+            true => tar::EntryType::Directory,
+            false => tar::EntryType::Regular,
+        });
+        header.set_mode(if directory { 0o755 } else { 0o644 });
+        header.set_size(content.len() as u64);
+        archive.append_data(&mut header, name, *content).unwrap();
+    }
+    archive.into_inner().unwrap()
+}
+
+/// Two layers: the second takes a file of the first away and brings one.
+fn two_layers() -> [Vec<u8>; 2] {
+    [
+        archive(&[("etc/", b""), ("etc/gone", b"1"), ("etc/kept", b"2")]),
+        archive(&[("etc/", b""), ("etc/.wh.gone", b""), ("etc/new", b"3")]),
+    ]
+}
+
+fn digest(n: u8) -> String {
+    format!("{:02x}", n).repeat(32)
+}
+
+/// Writes an OCI layout with an index for two platforms.
+fn layout(dir: &Path) {
+    let blobs = dir.join("blobs/sha256");
+    fs::create_dir_all(&blobs).unwrap();
+    let [first, second] = two_layers();
+    let gzip = |bytes: &[u8]| {
+        use std::io::Write;
+        let mut out = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        out.write_all(bytes).unwrap();
+        out.finish().unwrap()
+    };
+    fs::write(blobs.join(digest(1)), first).unwrap();
+    fs::write(blobs.join(digest(2)), gzip(&second)).unwrap();
+    let layer = |n| {
+        format!(
+            r#"{{"mediaType": "any", "digest": "sha256:{}"}}"#,
+            digest(n)
+        )
+    };
+    let manifest = format!(r#"{{"layers": [{}, {}]}}"#, layer(1), layer(2));
+    fs::write(blobs.join(digest(3)), manifest).unwrap();
+    let arch = match std::env::consts::ARCH {
+        "aarch64" => "arm64",
+        _ => "amd64",
+    };
+    let of = |n, arch: &str, os: &str| {
+        format!(
+            r#"{{"digest": "sha256:{}", "platform": {{"architecture": "{arch}", "os": "{os}"}}}}"#,
+            digest(n)
+        )
+    };
+    let index = format!(
+        r#"{{"manifests": [{}, {}, {}]}}"#,
+        of(9, "s390x", "linux"),
+        of(8, "unknown", "unknown"),
+        of(3, arch, "linux")
+    );
+    fs::write(dir.join("index.json"), index).unwrap();
+    fs::write(dir.join("oci-layout"), r#"{"imageLayoutVersion": "1.0.0"}"#).unwrap();
+}
+
+fn check(s: &Scratch, from: &str) {
+    s.ok(&["mkfs", "%", "--force", "--from", &format!("@{from}")]);
+    let names = s.run(&["ls", ":/etc"]).text();
+    assert_eq!(
+        names.split_whitespace().collect::<Vec<_>>(),
+        ["kept", "new"],
+        "{from}"
+    );
+    s.clean();
+}
+
+#[test]
+fn layers_of_an_oci_layout_are_applied() {
+    let s = Scratch::empty();
+    let dir = s.dir.path().join("oci");
+    layout(&dir);
+    check(&s, "oci");
+    // The same as an archive, in the order of the file system.
+    let mut packed = tar::Builder::new(Vec::new());
+    packed.append_dir_all(".", &dir).unwrap();
+    fs::write(s.host("oci.tar"), packed.into_inner().unwrap()).unwrap();
+    check(&s, "oci.tar");
+}
+
+#[test]
+fn layers_of_docker_save_are_applied() {
+    let s = Scratch::empty();
+    let [first, second] = two_layers();
+    let names = [1, 2].map(|n| format!("{}/layer.tar", digest(n)));
+    let manifest = format!(
+        r#"[{{"Config": "c.json", "RepoTags": ["a:b"], "Layers": ["{}", "{}"]}}]"#,
+        names[0], names[1]
+    );
+    let save = archive(&[
+        (&format!("{}/", digest(1)), b""),
+        (&names[0], &first),
+        (&names[1], &second),
+        ("manifest.json", manifest.as_bytes()),
+    ]);
+    fs::write(s.host("saved.tar"), save).unwrap();
+    check(&s, "saved.tar");
+    // No unpacked files are left beside the image.
+    let left = fs::read_dir(s.dir.path()).unwrap().count();
+    assert_eq!(left, 2, "the archive and the image");
+}
+
+#[test]
+fn what_is_wrong_with_an_image_is_said() {
+    let s = Scratch::empty();
+    let cases: [(&str, &str); 4] = [
+        (
+            r#"[{"Layers": ["../../etc/passwd"]}]"#,
+            "leads out of the image",
+        ),
+        (
+            r#"[{"Layers": ["gone/layer.tar"]}]"#,
+            "gone/layer.tar is missing",
+        ),
+        (
+            r#"[{"Layers": [], "RepoTags": ["a:1"]}, {"Layers": [], "RepoTags": ["b:2"]}]"#,
+            "2 images (a:1, b:2)",
+        ),
+        ("[", "manifest.json"),
+    ];
+    for (manifest, says) in cases {
+        let saved = archive(&[("manifest.json", manifest.as_bytes())]);
+        fs::write(s.host("saved.tar"), saved).unwrap();
+        let said = s.fails(&["mkfs", "%", "--from", "@saved.tar"]);
+        assert!(said.contains(says), "{said}");
+        assert!(!s.image.exists());
+    }
+}

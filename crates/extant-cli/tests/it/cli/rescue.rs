@@ -1,0 +1,143 @@
+//! `extant rescue`: what is listed and copied, exit codes, and that nothing outside of the directory is written.
+
+use crate::cli::support::Scratch;
+use std::os::unix::fs::{FileExt, PermissionsExt};
+
+/// Wipes the first 4 KiB: the superblock and the descriptors.
+fn wipe(s: &Scratch) {
+    let file = std::fs::OpenOptions::new().write(true).open(&s.image);
+    file.unwrap().write_all_at(&[0; 4096], 0).unwrap();
+}
+
+#[test]
+fn a_sound_image_is_copied_whole() {
+    let Some(s) = Scratch::filled() else { return };
+    let before = s.bytes();
+    let ran = s.run(&["rescue", "%"]);
+    assert_eq!(ran.code, Some(0), "{}{}", ran.text(), ran.stderr);
+    assert!(ran.text().contains(" etc/motd\n"), "{}", ran.text());
+    let ran = s.run(&["rescue", "--to", "@out", "--json", "%"]);
+    let told = ran.json();
+    let motd = s.host("out").join("etc/motd");
+    let expected = s.run(&["cat", ":/etc/motd"]).text().to_owned();
+    assert_eq!(std::fs::read_to_string(&motd).unwrap(), expected);
+    assert!(told["copied"].as_u64().unwrap() > 0, "{told}");
+    assert_eq!(motd.metadata().unwrap().permissions().mode() & 0o6000, 0);
+    assert!(s.bytes() == before, "the image is only read");
+    // A directory with something in it is left alone.
+    assert_eq!(s.run(&["rescue", "--to", "@out", "%"]).code, Some(8));
+}
+
+#[test]
+fn an_image_without_its_beginning_is_copied() {
+    let Some(s) = Scratch::filled() else { return };
+    let expected = s.run(&["cat", ":/etc/motd"]).text().to_owned();
+    wipe(&s);
+    let ran = s.run(&["rescue", "--to", "@out", "%"]);
+    assert_eq!(ran.code, Some(4), "{}{}", ran.text(), ran.stderr);
+    let copy = std::fs::read_to_string(s.host("out").join("etc/motd"));
+    assert_eq!(copy.unwrap(), expected);
+}
+
+/// Files and directories inside inodes, from an image without its beginning.
+#[test]
+fn what_is_inside_inodes_is_copied() {
+    if !needs::have(&["mke2fs"]) {
+        return;
+    }
+    let s = crate::cli::support::Scratch::empty();
+    let tree = s.host("tree");
+    std::fs::create_dir_all(tree.join("dir/sub")).unwrap();
+    for n in 0..6 {
+        std::fs::write(
+            tree.join(format!("dir/name{n}")),
+            vec![b'a' + n; 20 * usize::from(n)],
+        )
+        .unwrap();
+    }
+    std::fs::write(tree.join("dir/sub/deep"), "deep").unwrap();
+    let tree = tree.to_str().unwrap();
+    let Some(s) = Scratch::mke2fs("16M", &["-t", "ext4", "-O", "inline_data", "-d", tree]) else {
+        return;
+    };
+    wipe(&s);
+    let ran = s.run(&["rescue", "--to", "@out", "%"]);
+    assert_eq!(ran.code, Some(4), "{}{}", ran.text(), ran.stderr);
+    for n in 0..6 {
+        let copy = std::fs::read(s.host("out").join(format!("dir/name{n}")));
+        assert_eq!(copy.unwrap(), vec![b'a' + n; 20 * usize::from(n)]);
+    }
+    let deep = std::fs::read_to_string(s.host("out").join("dir/sub/deep"));
+    assert_eq!(deep.unwrap(), "deep");
+}
+
+#[test]
+fn a_link_leads_nothing_outside() {
+    let Some(s) = Scratch::filled() else { return };
+    let outside = s.host("outside");
+    std::fs::create_dir(&outside).unwrap();
+    s.debugfs_write(&format!("symlink /away {}", outside.display()));
+    s.ok(&["mkdir", ":/awaz"]);
+    s.ok(&["cp", "@motd", ":/awaz/"]);
+    // The directory gets the name of the link.
+    let mut bytes = s.bytes();
+    let places: Vec<usize> = (0..bytes.len() - 4)
+        .filter(|&at| &bytes[at..at + 4] == b"awaz")
+        .collect();
+    assert!(!places.is_empty());
+    for at in places {
+        bytes[at + 3] = b'y';
+    }
+    std::fs::write(&s.image, bytes).unwrap();
+    s.run(&["rescue", "--to", "@out", "%"]);
+    assert!(s.host("out").join("etc/motd").exists());
+    assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 0);
+}
+
+#[test]
+fn what_is_no_image_is_refused() {
+    let Some(s) = Scratch::filled() else { return };
+    std::fs::write(s.host("zeros"), vec![0; 1 << 20]).unwrap();
+    let ran = s.run(&["rescue", "@zeros"]);
+    assert_eq!(ran.code, Some(8));
+    assert!(ran.stderr.contains("no superblock"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_deleted_file_is_copied_from_the_journal() {
+    let Some(s) = Scratch::ext4() else { return };
+    std::fs::write(s.host("letter"), "dear all\n".repeat(900)).unwrap();
+    // debugfs changes the image without a transaction, so that the journal keeps what the copy logged.
+    s.ok(&["mkdir", ":/letters"]);
+    s.ok(&["cp", "@letter", ":/letters/"]);
+    s.debugfs_write("clri /letters/letter");
+    s.debugfs_write("unlink /letters/letter");
+    let ran = s.run(&["rescue", "--deleted", "--to", "@out", "--list", "%"]);
+    assert!(
+        ran.text().contains("#deleted/letters/letter"),
+        "{}",
+        ran.text()
+    );
+    let copy = std::fs::read(s.host("out").join("#deleted/letters/letter")).unwrap();
+    assert!(copy == std::fs::read(s.host("letter")).unwrap());
+}
+
+#[test]
+fn an_archive_has_what_a_directory_has() {
+    let Some(s) = Scratch::filled() else { return };
+    let ran = s.run(&["rescue", "--tar", "@out.tar", "%"]);
+    assert_eq!(ran.code, Some(0), "{}{}", ran.text(), ran.stderr);
+    std::fs::create_dir(s.host("out")).unwrap();
+    let status = std::process::Command::new("tar")
+        .arg("-xf")
+        .arg(s.host("out.tar"))
+        .arg("-C")
+        .arg(s.host("out"))
+        .status();
+    assert!(status.unwrap().success());
+    let motd = std::fs::read_to_string(s.host("out").join("etc/motd"));
+    assert_eq!(motd.unwrap(), "welcome\n");
+    let link = std::fs::read_link(s.host("out").join("etc/link")).unwrap();
+    assert_eq!(link.to_str(), Some("motd"));
+    assert_eq!(s.run(&["rescue", "--tar", "@out.tar", "%"]).code, Some(8));
+}

@@ -1,0 +1,116 @@
+//! The images that the campaign breaks: every block size, with and without the optional features, each with files of
+//! every kind.
+#![allow(dead_code)] // each user has its own part
+
+use crate::common::*;
+use crate::image::{open_as, populate_sized};
+use crate::map::Map;
+use blockdev::MemDevice;
+use std::path::Path;
+use std::sync::Arc;
+
+/// How a base is made, and how its mutants are.
+pub struct BaseKind {
+    pub name: &'static str,
+    args: &'static [&'static str],
+    size: &'static str,
+    /// The journal holds transactions to replay.
+    pub dirty: bool,
+    /// Checksums are made good again after most mutations.
+    pub sealed: bool,
+}
+
+macro_rules! is {
+    (dirty) => {
+        true
+    };
+    (clean) => {
+        false
+    };
+    (sealed) => {
+        true
+    };
+    (open) => {
+        false
+    };
+}
+
+macro_rules! kinds {
+    ($($name:literal $size:literal $dirty:tt $sealed:tt : $($arg:expr),*;)*) => {
+        pub const KINDS: &[BaseKind] = &[$(BaseKind {
+            name: $name,
+            args: &[$($arg),*],
+            size: $size,
+            dirty: is!($dirty),
+            sealed: is!($sealed),
+        }),*];
+    };
+}
+
+kinds! {
+    "1k csum 64bit flex journal" "8M" dirty sealed: "-t", "ext4", "-b", "1024", "-J", "size=1", "-O", "metadata_csum,64bit,orphan_file";
+    "1k csum flex" "8M" clean sealed: "-t", "ext4", "-b", "1024", "-O", "metadata_csum,^64bit,^has_journal";
+    "1k plain 64bit journal" "8M" clean open: "-t", "ext4", "-b", "1024", "-J", "size=1", "-O", "^metadata_csum,^uninit_bg,64bit,^flex_bg";
+    "1k plain flex journal" "8M" dirty open: "-t", "ext4", "-b", "1024", "-J", "size=1", "-O", "^metadata_csum,^uninit_bg,^64bit";
+    "1k groups summed" "8M" clean open: "-t", "ext4", "-b", "1024", "-g", "2048", "-J", "size=1", "-O", "^metadata_csum,uninit_bg,^64bit";
+    "1k ext3" "8M" dirty open: "-t", "ext3", "-b", "1024", "-J", "size=1";
+    "1k ext2" "8M" clean open: "-t", "ext2", "-b", "1024";
+    "1k meta_bg csum" "8M" clean sealed: "-t", "ext4", "-b", "1024", "-J", "size=1", "-O", "metadata_csum,64bit,meta_bg,^resize_inode";
+    "1k csum unsealed" "8M" dirty open: "-t", "ext4", "-b", "1024", "-J", "size=1";
+    "2k csum seed journal" "12M" clean sealed: "-t", "ext4", "-b", "2048", "-J", "size=2", "-O", "metadata_csum,metadata_csum_seed,64bit";
+    "2k plain" "12M" clean open: "-t", "ext4", "-b", "2048", "-O", "^metadata_csum,^uninit_bg,^has_journal,^flex_bg";
+    "2k sparse_super2" "12M" dirty open: "-t", "ext4", "-b", "2048", "-J", "size=2", "-O", "^metadata_csum,^uninit_bg,sparse_super2,^resize_inode";
+    "4k csum journal" "20M" dirty sealed: "-t", "ext4", "-J", "size=4", "-O", "metadata_csum,64bit,orphan_file";
+    "4k csum flex" "16M" clean sealed: "-t", "ext4", "-O", "metadata_csum,64bit,^has_journal";
+    "4k plain journal" "20M" clean open: "-t", "ext4", "-J", "size=4", "-O", "^metadata_csum,^uninit_bg,^64bit,^flex_bg";
+    "4k plain" "16M" clean open: "-t", "ext2";
+}
+
+#[allow(dead_code)] // each user has its own part
+impl BaseKind {
+    /// The size, as mke2fs takes it.
+    pub const fn size(&self) -> &'static str {
+        self.size
+    }
+
+    /// The options of mke2fs.
+    pub const fn args(&self) -> &'static [&'static str] {
+        self.args
+    }
+}
+
+/// An image and what is known of it.
+pub struct Base {
+    pub kind: &'static BaseKind,
+    pub device: Arc<MemDevice>,
+    pub map: Map,
+    pub block: usize,
+}
+
+/// Makes all bases, as files of a directory.
+pub fn make(dir: &Path) {
+    for (n, kind) in KINDS.iter().enumerate() {
+        let device = populate_sized(kind.size, kind.args, kind.dirty, 350);
+        write_image(&device, &dir.join(n.to_string()));
+    }
+}
+
+impl Base {
+    /// Loads an image that [`make`] made.
+    pub fn load(dir: &Path, n: usize) -> Self {
+        let kind = &KINDS[n];
+        let bytes = std::fs::read(dir.join(n.to_string())).expect("a base");
+        let device = Arc::new(MemDevice::from_bytes(&bytes));
+        let replayed = Arc::new(device.snapshot());
+        let volume = open_as(&replayed, false).expect("a base opens");
+        let block = volume.geometry().block_size as usize;
+        volume.close().expect("a base closes");
+        let map = Map::new(&device, &replayed);
+        Self {
+            kind,
+            device,
+            map,
+            block,
+        }
+    }
+}

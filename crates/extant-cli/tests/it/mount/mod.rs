@@ -1,0 +1,27 @@
+//! The mount, judged by programs and by the kernel's ext4.
+
+mod basics;
+mod confined;
+mod control;
+mod device;
+mod direct;
+mod encrypted;
+mod handles;
+mod hostile;
+mod inside;
+mod kill;
+mod moving;
+mod other_kernel;
+mod posix;
+mod privileges;
+mod programs;
+mod projects;
+mod random;
+mod said;
+mod scratch;
+mod shell;
+mod storm;
+pub mod support;
+mod top;
+mod tree;
+mod truth;

@@ -1,0 +1,7 @@
+//! Tests of the crate over its public interface, in one program.
+
+mod compressed;
+mod formats;
+mod new_images;
+mod qcow2;
+mod tables;

@@ -1,0 +1,27 @@
+//! Tests of the crate over its public interface, in one program.
+
+#[path = "../../../extant-cli/tests/it/images/bases.rs"]
+mod bases;
+#[path = "../../../extant-check/tests/it/chosen/mod.rs"]
+mod chosen;
+#[path = "../../../extant/tests/it/common/mod.rs"]
+mod common;
+mod damage;
+#[path = "../../../extant-check/tests/it/folded/mod.rs"]
+mod folded;
+mod folding;
+#[path = "../../../extant/tests/it/hostile/image.rs"]
+mod image;
+#[path = "../../../extant-check/tests/it/verdicts/judge.rs"]
+mod judge;
+#[path = "../../../extant/tests/it/hostile/map.rs"]
+mod map;
+#[path = "../../../extant-check/tests/it/mutant/mod.rs"]
+mod mutant;
+mod mutants;
+#[path = "../../../extant/tests/it/hostile/mutate.rs"]
+mod mutate;
+mod quota;
+mod stages;
+#[path = "../../../ext4-format/tests/it/walk/mod.rs"]
+mod walk;

@@ -1,0 +1,171 @@
+//! Quota files that say something else than what is used, or are damaged, as e2fsck mends them.
+
+use crate::common;
+use crate::judge;
+#[allow(dead_code)] // each user has its own part
+use blockdev::{BlockDevice, MemDevice};
+use common::Rng;
+use extant_repair::{Mend, Plan};
+use judge::judge;
+use std::path::Path;
+use std::process::Command;
+
+/// An image with files of several owners whose quota files are as mke2fs leaves them: they count none of the files.
+fn image(args: &[&str], count: bool) -> MemDevice {
+    let dir = tempfile::tempdir().unwrap();
+    let tree = dir.path().join("tree");
+    std::fs::create_dir_all(tree.join("sub")).unwrap();
+    for i in 0..60 {
+        std::fs::write(tree.join(format!("sub/file{i}")), vec![7; i * 300]).unwrap();
+    }
+    let path = dir.path().join("image");
+    let made = Command::new("mke2fs")
+        .args(["-q", "-F", "-t", "ext4", "-d"])
+        .arg(&tree)
+        .args(args)
+        .arg(&path)
+        .arg("16M")
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{made:?}");
+    let requests: Vec<String> = (0..60u32)
+        .map(|i| {
+            format!(
+                "set_inode_field /sub/file{i} uid {}\nset_inode_field /sub/file{i} gid {}\n",
+                i * 70_001,
+                i
+            )
+        })
+        .collect();
+    let list = dir.path().join("requests");
+    std::fs::write(&list, requests.concat()).unwrap();
+    let run = |program: &str, args: &[&str]| {
+        let out = Command::new(program).args(args).arg(&path).output();
+        out.unwrap().status.code()
+    };
+    assert_eq!(
+        run("debugfs", &["-w", "-f", list.to_str().unwrap()]),
+        Some(0)
+    );
+    if count {
+        assert_eq!(run("e2fsck", &["-fy"]), Some(1));
+    }
+    MemDevice::from_bytes(&std::fs::read(&path).unwrap())
+}
+
+fn repaired(device: &MemDevice, decide: &mut dyn FnMut(&Mend) -> bool) -> Plan {
+    let plan = extant_repair::plan(device, 1_700_000_000, decide).unwrap();
+    plan.apply(device).unwrap();
+    plan
+}
+
+const KINDS: [&[&str]; 4] = [
+    &["-O", "quota", "-b", "1024"],
+    &[
+        "-O",
+        "quota,project",
+        "-E",
+        "quotatype=usrquota:grpquota:prjquota",
+    ],
+    &["-O", "quota,^extent,^64bit,^metadata_csum", "-b", "1024"],
+    &["-O", "quota,orphan_file", "-E", "quotatype=grpquota"],
+];
+
+#[test]
+fn use_is_counted_anew_without_loss() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    for kind in KINDS {
+        let device = image(kind, false);
+        let (clean, _) = judge(&device);
+        assert!(!clean, "{kind:?}");
+        let plan = repaired(&device, &mut |mend| mend.is_safe());
+        let (clean, text) = judge(&device);
+        assert!(clean, "{kind:?}: {text}\n{:#?}", plan.mends);
+        assert!(plan.after.findings.is_empty(), "{:?}", plan.after.findings);
+        assert!(repaired(&device, &mut |_| true).is_empty(), "{kind:?}");
+    }
+}
+
+/// The record of a number: where it is.
+fn record(bytes: &[u8], id: u32) -> usize {
+    let mut start = id.to_le_bytes().to_vec();
+    start.extend([0; 20]); // no limits of inodes yet
+    start.extend(1u64.to_le_bytes());
+    bytes.windows(32).position(|w| w == start).unwrap()
+}
+
+#[test]
+fn limits_stay() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    let device = image(KINDS[0], true);
+    let at = record(&device.to_bytes().unwrap(), 5 * 70_001) as u64;
+    device.write_at(at + 8, &1000u64.to_le_bytes()).unwrap(); // most inodes
+    device.write_at(at + 24, &99u64.to_le_bytes()).unwrap(); // inodes, counted wrongly
+    assert!(!judge(&device).0);
+    repaired(&device, &mut |mend| mend.is_safe());
+    let (clean, text) = judge(&device);
+    assert!(clean, "{text}");
+    let bytes = device.to_bytes().unwrap();
+    let kept = bytes.windows(32).any(|w| {
+        w[..4] == (5u32 * 70_001).to_le_bytes()
+            && w[8..16] == 1000u64.to_le_bytes()
+            && w[24..32] == 1u64.to_le_bytes()
+    });
+    assert!(kept);
+}
+
+fn without(device: &MemDevice, request: &str) -> MemDevice {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image");
+    common::write_image(device, &path);
+    debugfs(&path, request);
+    MemDevice::from_bytes(&std::fs::read(&path).unwrap())
+}
+
+fn debugfs(path: &Path, request: &str) {
+    let done = Command::new("debugfs")
+        .args(["-w", "-R", request])
+        .arg(path)
+        .output();
+    assert!(done.unwrap().status.success(), "{request}");
+}
+
+#[test]
+fn a_file_that_is_gone_is_made() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    for request in [
+        "clri <4>",
+        "set_inode_field <3> mode 040755",
+        "set_inode_field <3> size 0",
+    ] {
+        let device = without(&image(KINDS[0], true), request);
+        assert!(!judge(&device).0, "{request}");
+        let plan = repaired(&device, &mut |_| true);
+        let (clean, text) = judge(&device);
+        assert!(clean, "{request}: {text}\n{:#?}", plan.mends);
+    }
+}
+
+#[test]
+fn hostile_trees_are_mended() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    let device = image(KINDS[0], true);
+    let bytes = device.to_bytes().unwrap();
+    let magic = [0x11, 0x1f, 0xc0, 0xd9];
+    let first = bytes.chunks(1024).position(|b| b[..4] == magic).unwrap() as u64 * 1024;
+    let mut broken = 0;
+    for seed in 0..40 {
+        let mut rng = Rng::new(seed);
+        let device = device.snapshot();
+        for _ in 0..1 + rng.below(3) {
+            let at = first + rng.below(8 * 256) * 4;
+            let value = [rng.below(12) as u32, rng.next() as u32][rng.below(2) as usize];
+            device.write_at(at, &value.to_le_bytes()).unwrap();
+        }
+        broken += u32::from(!judge(&device).0);
+        let plan = repaired(&device, &mut |_| true);
+        let (clean, text) = judge(&device);
+        assert!(clean, "seed {seed}: {text}\n{:#?}", plan.mends);
+    }
+    assert!(broken > 5, "{broken}");
+}

@@ -1,0 +1,308 @@
+//! Images with parts gone: what is rescued is compared with what debugfs read before, and no broken image makes a rescue panic.
+
+use crate::bases;
+use crate::common;
+use crate::image;
+use crate::mutant;
+#[allow(dead_code)] // each user has its own part
+use bases::{Base, KINDS};
+use blockdev::{BlockDevice, MemDevice};
+use common::Rng;
+use ext4_format::{FileType, InodeNr};
+use extant_rescue::Rescue;
+use std::sync::Arc;
+
+const ARGS: &[&str] = &[
+    "-t",
+    "ext4",
+    "-b",
+    "1024",
+    "-g",
+    "4096",
+    "-J",
+    "size=1",
+    "-O",
+    "metadata_csum,64bit",
+];
+
+fn sound(args: &[&str]) -> MemDevice {
+    image::populate_sized("16M", args, false, 200).snapshot()
+}
+
+type Files = Vec<(String, Vec<u8>)>;
+
+/// Every file of an image with its bytes, as debugfs reads it.
+fn judged(device: &MemDevice) -> Files {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, out) = (dir.path().join("image"), dir.path().join("out"));
+    common::write_image(device, &path);
+    std::fs::create_dir(&out).unwrap();
+    let request = format!("rdump / {}", out.display());
+    let run = std::process::Command::new("debugfs")
+        .args(["-R", &request])
+        .arg(&path)
+        .output();
+    assert!(run.unwrap().status.success());
+    let (mut found, mut folders) = (Vec::new(), vec![out.clone()]);
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let kind = path.symlink_metadata().unwrap().file_type();
+            if kind.is_dir() {
+                folders.push(path);
+            } else if kind.is_file() {
+                let name = path.strip_prefix(&out).unwrap().display().to_string();
+                found.push((name, std::fs::read(path).unwrap()));
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+/// Every file that is rescued, with its bytes.
+fn rescued(device: &MemDevice) -> Files {
+    let rescue = Rescue::open(device, &mut |_, _| {}).unwrap();
+    let mut files = Files::new();
+    for found in rescue.found() {
+        if found.file_type != FileType::Regular {
+            continue;
+        }
+        let mut bytes = vec![0; found.size as usize];
+        let lost = rescue.read(found, &mut |at, piece| {
+            bytes[at as usize..][..piece.len()].copy_from_slice(piece);
+            Ok(())
+        });
+        assert_eq!(lost.unwrap(), Vec::<String>::new(), "{found:?}");
+        files.push((String::from_utf8(found.path.clone()).unwrap(), bytes));
+    }
+    files.sort();
+    files
+}
+
+fn wipe(device: &MemDevice, at: u64, len: usize) {
+    device.write_at(at, &vec![0; len]).unwrap();
+}
+
+/// Where the inode table of the first group is, in bytes.
+fn table(device: &MemDevice) -> u64 {
+    let mut desc = [0; 12];
+    device.read_at(2048, &mut desc).unwrap();
+    u64::from(u32::from_le_bytes(desc[8..12].try_into().unwrap())) * 1024
+}
+
+#[test]
+fn superblocks_and_descriptors_are_replaced() {
+    needs::tools!("mke2fs", "debugfs");
+    let plain: Vec<&str> = ARGS[..8]
+        .iter()
+        .copied()
+        .chain(["-O", "^metadata_csum,^flex_bg"])
+        .collect();
+    for args in [ARGS, &plain] {
+        let device = sound(args);
+        let before = judged(&device);
+        assert!(before.len() > 200);
+        assert!(rescued(&device) == before, "nothing is gone");
+        wipe(&device, 0, 2048);
+        assert!(rescued(&device) == before, "the superblock is gone");
+        wipe(&device, 2048, 1024);
+        assert!(rescued(&device) == before, "and the descriptors");
+        // Groups of 4,096 blocks begin at no usual place; the backup of the last of them is left.
+        wipe(&device, (4096 + 1) * 1024, 2048);
+        assert!(rescued(&device) == before, "and the first backup");
+        wipe(&device, (3 * 4096 + 2) * 1024, 1024);
+        assert!(
+            rescued(&device) == before,
+            "and all copies of the descriptors"
+        );
+        wipe(&device, (3 * 4096 + 1) * 1024, 1024);
+        assert!(
+            Rescue::open(&device, &mut |_, _| {}).is_err(),
+            "nothing to begin with"
+        );
+    }
+}
+
+#[test]
+fn files_are_found_without_any_superblock() {
+    needs::tools!("mke2fs", "debugfs");
+    let wide = [
+        "-t",
+        "ext4",
+        "-b",
+        "1024",
+        "-J",
+        "size=1",
+        "-O",
+        "metadata_csum,64bit",
+    ];
+    let short = [
+        "-t",
+        "ext4",
+        "-b",
+        "1024",
+        "-O",
+        "^64bit,^flex_bg",
+        "-I",
+        "128",
+    ];
+    let large = ["-t", "ext4", "-b", "4096", "-J", "size=4"];
+    let old = ["-t", "ext2", "-b", "1024"];
+    for args in [&wide[..], &short, &large, &old] {
+        let device = sound(args);
+        let before = judged(&device);
+        wipe(&device, 0, 2048);
+        if args.contains(&"1024") {
+            wipe(&device, 8193 * 1024, 1024);
+        }
+        let rescue = Rescue::open(&device, &mut |_, _| {}).unwrap();
+        assert!(
+            rescue.notes()[0].starts_with("all superblocks are lost"),
+            "{:?}",
+            rescue.notes()
+        );
+        assert!(rescued(&device) == before, "{args:?}: {:?}", rescue.notes());
+    }
+}
+
+#[test]
+fn names_are_found_without_the_inode_of_their_directory() {
+    needs::tools!("mke2fs", "debugfs");
+    let device = sound(ARGS);
+    let before = judged(&device);
+    let root = u64::from(InodeNr::ROOT.0 - 1) * 256;
+    wipe(&device, table(&device) + root, 256);
+    assert!(rescued(&device) == before, "the root's inode is gone");
+}
+
+#[test]
+fn files_are_found_without_their_directory() {
+    needs::tools!("mke2fs", "debugfs");
+    let device = sound(ARGS);
+    let before = judged(&device);
+    // The block of the root's names.
+    let bytes = device.to_bytes().unwrap();
+    let root = [2, 0, 0, 0, 12, 0, 1, 2, b'.', 0, 0, 0, 2, 0, 0, 0];
+    let mut wiped = 0;
+    for (n, block) in (0..).zip(bytes.chunks_exact(1024)) {
+        if block.starts_with(&root) {
+            wipe(&device, n * 1024, 1024);
+            wiped += 1;
+        }
+    }
+    assert!(wiped > 0);
+    let after = rescued(&device);
+    assert_eq!(before.len(), after.len());
+    let contents = |files: &Files| {
+        let mut all: Vec<Vec<u8>> = files.iter().map(|f| f.1.clone()).collect();
+        all.sort();
+        all
+    };
+    assert!(contents(&before) == contents(&after), "every file is there");
+    let ends = |files: &Files, end: &str| files.iter().filter(|f| f.0.ends_with(end)).count();
+    assert_eq!(
+        ends(&before, "/f3"),
+        ends(&after, "/f3"),
+        "names below it are"
+    );
+    assert!(
+        after.iter().any(|f| f.0.starts_with('#')),
+        "the others have numbers"
+    );
+}
+
+#[test]
+fn deleted_files_are_found_in_the_journal() {
+    needs::tools!("mke2fs", "debugfs");
+    let device = Arc::new(sound(ARGS));
+    let before = judged(&device);
+    let name = |n: usize| format!("d0/deleted{n}");
+    let bytes = |n: usize| vec![n as u8 + 1; 3000 * n + 100];
+    let volume = image::open_as(&device, false).unwrap();
+    for n in 0..5 {
+        volume.write(format!("/{}", name(n)), bytes(n)).unwrap();
+    }
+    // Extents in a block of their own.
+    let sparse = volume.create_new_file("/sparse").unwrap();
+    for n in 0..50 {
+        sparse.write_at(&[7; 1024], n * 4096).unwrap();
+    }
+    volume.sync().unwrap();
+    drop(sparse);
+    for n in 0..5 {
+        volume.remove_file(format!("/{}", name(n))).unwrap();
+    }
+    volume.remove_file("/sparse").unwrap();
+    volume.sync().unwrap();
+    volume.close().unwrap();
+    assert!(rescued(&device) == before, "they are gone");
+    let mut rescue = Rescue::open(&*device, &mut |_, _| {}).unwrap();
+    rescue.find_deleted();
+    let data = |path: &str| {
+        let found = rescue.found().iter().find(|f| f.path == path.as_bytes());
+        let found = found.unwrap_or_else(|| panic!("{path} is found"));
+        assert!(found.deleted && found.problem.is_none(), "{found:?}");
+        let mut all = vec![0; found.size as usize];
+        let lost = rescue.read(found, &mut |at, piece| {
+            all[at as usize..][..piece.len()].copy_from_slice(piece);
+            Ok(())
+        });
+        assert!(lost.unwrap().is_empty());
+        all
+    };
+    for n in 0..5 {
+        assert!(
+            data(&format!("#deleted/{}", name(n))) == bytes(n),
+            "file {n}"
+        );
+    }
+    let sparse = data("#deleted/sparse");
+    assert_eq!(sparse.iter().filter(|&&b| b == 7).count(), 50 << 10);
+    // All blocks are in use.
+    for group in 0..4 {
+        let mut place = [0; 4];
+        device.read_at(2048 + 64 * group, &mut place).unwrap();
+        let place = u64::from(u32::from_le_bytes(place));
+        device.write_at(place * 1024, &[0xff; 512]).unwrap();
+    }
+    let mut rescue = Rescue::open(&*device, &mut |_, _| {}).unwrap();
+    rescue.find_deleted();
+    let deleted = || rescue.found().iter().filter(|found| found.deleted);
+    assert!(deleted().count() >= 5 && deleted().all(|found| found.problem.is_some()));
+}
+
+#[test]
+fn broken_images_make_no_panic() {
+    needs::tools!("mke2fs");
+    let dir = tempfile::tempdir().unwrap();
+    bases::make(dir.path());
+    let bases: Vec<Base> = (0..KINDS.len())
+        .map(|n| Base::load(dir.path(), n))
+        .collect();
+    let mut read = 0;
+    for seed in common::seeds(0, 150, 10_000) {
+        let (_, device, _) = mutant::mutant(&bases, &mut Rng::new(seed));
+        let Ok(mut rescue) = Rescue::open(&device, &mut |_, _| {}) else {
+            continue;
+        };
+        rescue.find_deleted();
+        for found in rescue.found() {
+            let whole = found
+                .path
+                .split(|&b| b == b'/')
+                .all(|part| !matches!(part, b"" | b"." | b".."));
+            assert!(whole, "seed {seed}: {found:?}");
+            let done = rescue.read(found, &mut |at, piece| {
+                assert!(
+                    at + piece.len() as u64 <= rescue.attributes(found).unwrap().size,
+                    "seed {seed}"
+                );
+                read += piece.len();
+                Ok(())
+            });
+            done.unwrap();
+        }
+    }
+    assert!(read > 1 << 20);
+}

@@ -1,0 +1,9 @@
+//! Tests of the crate over its public interface, in one program.
+
+#[path = "../../../extant/tests/it/common/mod.rs"]
+mod common;
+#[path = "../../../extant/tests/it/hostile/image.rs"]
+mod image;
+#[path = "../../../extant-check/tests/it/verdicts/judge.rs"]
+mod judge;
+mod shapes;

@@ -1,0 +1,437 @@
+//! Volumes of many shapes grow and shrink: e2fsck finds them clean, and every file keeps its bytes.
+
+use crate::common;
+use crate::image;
+use crate::judge;
+#[allow(dead_code)] // each user has its own part
+#[allow(dead_code)] // each user has its own part
+use blockdev::{Access, BlockDevice, FaultDevice, FileDevice, MemDevice, Op};
+use extant_resize::{Error, NewSize, Plan, ResizeOptions};
+use std::process::Command;
+
+const MIB: u64 = 1 << 20;
+
+/// Every file of an image, with its bytes.
+fn files(device: &MemDevice) -> Vec<(String, Vec<u8>)> {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, out) = (dir.path().join("image"), dir.path().join("out"));
+    common::write_image(device, &path);
+    std::fs::create_dir(&out).unwrap();
+    let request = format!("rdump / {}", out.display());
+    let run = Command::new("debugfs")
+        .args(["-R", &request])
+        .arg(&path)
+        .output();
+    assert!(run.unwrap().status.success());
+    let (mut found, mut folders) = (Vec::new(), vec![out.clone()]);
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let kind = path.symlink_metadata().unwrap().file_type();
+            let name = path.strip_prefix(&out).unwrap().display().to_string();
+            if kind.is_dir() {
+                found.push((name, Vec::new()));
+                folders.push(path);
+            } else if kind.is_symlink() {
+                let target = std::fs::read_link(&path).unwrap();
+                found.push((name, target.into_os_string().into_encoded_bytes()));
+            } else {
+                found.push((name, std::fs::read(path).unwrap()));
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+/// A volume with files; without the large one, which takes long to read.
+fn filled(shape: &[&str]) -> MemDevice {
+    let device = image::populate_sized("24M", shape, false, 300);
+    let volume = common::open(&device);
+    volume.remove_file("/far").unwrap();
+    volume.close().unwrap();
+    device.snapshot()
+}
+
+/// The shapes of this run: some of them, or all in long runs.
+fn shapes() -> impl Iterator<Item = &'static &'static [&'static str]> {
+    let every = if common::torture() { 1 } else { 4 };
+    SHAPES.iter().skip(2).chain(&SHAPES[..2]).step_by(every)
+}
+
+/// A device of another length with the same bytes.
+fn with_len(device: &MemDevice, len: u64) -> MemDevice {
+    let mut bytes = device.to_bytes().unwrap();
+    bytes.resize(len as usize, 0);
+    MemDevice::from_bytes(&bytes)
+}
+
+fn plan(device: &MemDevice, size: NewSize, wide: Option<bool>) -> Result<Plan, Error> {
+    let options = ResizeOptions {
+        wide,
+        ..ResizeOptions::new(size)
+    };
+    extant_resize::plan(device, &options)
+}
+
+/// Makes the change, and has it judged.
+fn resized(device: &MemDevice, size: NewSize, wide: Option<bool>, what: &str) -> MemDevice {
+    let plan = plan(device, size, wide).unwrap_or_else(|e| panic!("{what}: {size:?}: {e}"));
+    let device = with_len(device, device.len().max(plan.bytes()));
+    plan.write(&device, None, None).unwrap();
+    let device = with_len(&device, plan.bytes());
+    let (clean, text) = judge::judge(&device);
+    assert!(clean, "{what}: {size:?}, {wide:?}: {text}");
+    device
+}
+
+const SHAPES: &[&[&str]] = &[
+    &["-t", "ext2", "-b", "1024"],
+    &["-t", "ext3", "-b", "1024", "-J", "size=1"],
+    &["-t", "ext4", "-b", "1024", "-J", "size=1"],
+    &["-t", "ext4", "-b", "4096", "-J", "size=4"],
+    &[
+        "-t", "ext4", "-b", "1024", "-g", "2048", "-J", "size=1", "-N", "2000",
+    ],
+    &[
+        "-t", "ext4", "-b", "1024", "-g", "2048", "-J", "size=1", "-O", "^flex_bg",
+    ],
+    &[
+        "-t",
+        "ext4",
+        "-b",
+        "1024",
+        "-g",
+        "2048",
+        "-J",
+        "size=1",
+        "-O",
+        "^64bit,^metadata_csum,uninit_bg",
+    ],
+    &[
+        "-t",
+        "ext4",
+        "-b",
+        "1024",
+        "-g",
+        "2048",
+        "-J",
+        "size=1",
+        "-O",
+        "^resize_inode",
+    ],
+    &[
+        "-t",
+        "ext4",
+        "-b",
+        "1024",
+        "-g",
+        "1024",
+        "-J",
+        "size=1",
+        "-O",
+        "meta_bg,^resize_inode",
+    ],
+    &[
+        "-t",
+        "ext4",
+        "-b",
+        "1024",
+        "-g",
+        "2048",
+        "-J",
+        "size=1",
+        "-O",
+        "sparse_super2,^resize_inode",
+    ],
+    &[
+        "-t",
+        "ext4",
+        "-b",
+        "1024",
+        "-g",
+        "1024",
+        "-J",
+        "size=1",
+        "-O",
+        "^resize_inode,^flex_bg,^sparse_super",
+    ],
+    &[
+        "-t", "ext4", "-b", "1024", "-g", "4096", "-I", "128", "-J", "size=1",
+    ],
+];
+
+#[test]
+fn every_shape_grows_shrinks_and_keeps_its_files() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    for shape in shapes() {
+        let what = shape.join(" ");
+        let device = filled(shape);
+        let before = files(&device);
+        assert!(before.len() > 100);
+        let grown = resized(&device, NewSize::Bytes(61 * MIB), None, &what);
+        assert!(files(&grown) == before, "{what}: grown");
+        let least = resized(&grown, NewSize::Least, None, &what);
+        assert!(files(&least) == before, "{what}: least");
+        let shrunk = resized(&device, NewSize::Least, None, &what);
+        assert!(files(&shrunk) == before, "{what}: shrunk");
+        let again = resized(&shrunk, NewSize::Bytes(40 * MIB), None, &what);
+        assert!(files(&again) == before, "{what}: grown again");
+    }
+}
+
+#[test]
+fn descriptors_become_wide_and_narrow() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    for shape in shapes() {
+        let what = shape.join(" ");
+        let device = filled(shape);
+        let before = files(&device);
+        for wide in [false, true, false] {
+            let device = resized(&device, NewSize::Same, Some(wide), &what);
+            assert!(files(&device) == before, "{what}");
+        }
+    }
+}
+
+#[test]
+fn a_cut_at_any_write_leaves_the_old_or_the_new() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    let device = filled(SHAPES[4]);
+    let plan = plan(&device, NewSize::Least, None).unwrap();
+    assert!(plan.moved > 0 && plan.renumbered > 0, "{plan:?}");
+    cut_everywhere(&device, &plan, 20);
+}
+
+/// Cuts the change at writes from the first to the last, at more than `least` of them; each leaves a clean volume with every file.
+fn cut_everywhere(device: &MemDevice, plan: &Plan, least: u64) {
+    let before = files(device);
+    let dir = tempfile::tempdir().unwrap();
+    let beside = dir.path().join("undo");
+    let (mut cut_at, mut cuts, mut taken_back) = (0, 0, 0);
+    loop {
+        let cut = FaultDevice::new(device.snapshot());
+        cut.fail_after(Op::Write, cut_at);
+        let done = plan.write(&cut, None, Some(&beside));
+        cut.heal();
+        let image = cut.inner();
+        if beside.exists() {
+            taken_back += 1;
+            assert!(extant_repair::take_back_interrupted(image, &beside).unwrap());
+        }
+        let (clean, text) = judge::judge(image);
+        assert!(clean, "cut at write {cut_at}: {text}");
+        if done.is_ok() {
+            break;
+        }
+        assert!(files(image) == before, "cut at write {cut_at}");
+        cuts += 1;
+        cut_at += 1 + cut_at / 16;
+    }
+    assert!(cuts > least && taken_back > 2, "{cuts}, {taken_back}");
+}
+
+fn inode_plan(device: &MemDevice, bytes: u16) -> Result<Plan, Error> {
+    let options = ResizeOptions {
+        inode_size: Some(bytes),
+        ..ResizeOptions::new(NewSize::Same)
+    };
+    extant_resize::plan(device, &options)
+}
+
+#[test]
+fn inodes_become_larger_and_keep_their_files() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    for shape in shapes() {
+        let mut args = shape.to_vec();
+        if !args.contains(&"-I") {
+            args.extend(["-I", "128"]);
+        }
+        let what = args.join(" ");
+        let mut device = filled(&args);
+        let before = files(&device);
+        for bytes in [256, 1024] {
+            let plan = inode_plan(&device, bytes).unwrap_or_else(|e| panic!("{what}: {e}"));
+            plan.write(&device, None, None).unwrap();
+            let (clean, text) = judge::judge(&device);
+            assert!(clean, "{what}: {bytes}: {text}");
+            assert!(files(&device) == before, "{what}: {bytes}");
+            device = device.snapshot();
+        }
+        // What is new has the times that larger inodes have room for, and the volume goes on.
+        let device = std::sync::Arc::new(device);
+        let volume = common::open(&device);
+        volume.write("/later", b"more").unwrap();
+        volume.close().unwrap();
+        let (clean, text) = judge::judge(&device);
+        assert!(clean, "{what}: used: {text}");
+    }
+}
+
+#[test]
+fn inodes_do_not_become_smaller_or_odd() {
+    needs::tools!("mke2fs");
+    let device = common::mem_image("16M", &["-t", "ext4", "-b", "1024", "-I", "256"]);
+    for bytes in [128, 300, 2048, 0] {
+        let error = inode_plan(&device, bytes).unwrap_err();
+        assert!(matches!(error, Error::InodeSize { .. }), "{bytes}: {error}");
+    }
+    assert!(inode_plan(&device, 256).unwrap().is_empty());
+    // Tables twice as long do not fit where everything is taken.
+    let args = ["-t", "ext4", "-b", "1024", "-N", "8000", "-I", "128"];
+    let device = common::mem_image("4M", &args);
+    let error = inode_plan(&device, 1024).unwrap_err();
+    assert!(
+        matches!(
+            error,
+            Error::NoRoom | Error::TooSmall(_) | Error::Refused(_)
+        ),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_cut_of_larger_inodes_leaves_the_old_or_the_new() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    let device = filled(&[
+        "-t", "ext4", "-b", "1024", "-g", "2048", "-I", "128", "-J", "size=1",
+    ]);
+    let plan = inode_plan(&device, 256).unwrap();
+    cut_everywhere(&device, &plan, 10);
+}
+
+/// Descriptors for which a group has no room go to the groups that they are of, as resize2fs has it, also those of a volume that grows
+/// step by step, is made small again, and larger again.
+#[test]
+fn descriptors_that_outgrow_a_group_go_to_their_groups() {
+    needs::tools!("mke2fs", "e2fsck", "dumpe2fs");
+    let dir = tempfile::tempdir().unwrap();
+    let tree = dir.path().join("tree");
+    std::fs::create_dir(&tree).unwrap();
+    for i in 0..50 {
+        std::fs::write(tree.join(format!("file{i}")), vec![i; 3000]).unwrap();
+    }
+    for more in [
+        "resize_inode",
+        "^resize_inode",
+        "^flex_bg",
+        "^64bit,^metadata_csum",
+    ] {
+        let path = dir.path().join("image");
+        let _ = std::fs::remove_file(&path);
+        let made = Command::new("mke2fs")
+            .args([
+                "-q", "-F", "-t", "ext4", "-b", "1024", "-g", "256", "-N", "512",
+            ])
+            .args(["-E", "resize=20000", "-O", &format!("^has_journal,{more}")])
+            .arg("-d")
+            .arg(&tree)
+            .arg(&path)
+            .arg("8M")
+            .output()
+            .unwrap();
+        assert!(made.status.success(), "{more}: {made:?}");
+        let listed = || {
+            let out = Command::new("dumpe2fs").arg("-h").arg(&path).output();
+            String::from_utf8(out.unwrap().stdout).unwrap()
+        };
+        for size in [12, 1800, 1900, 40, 1700] {
+            let image = FileDevice::open(&path, Access::ReadWrite).unwrap();
+            let options = ResizeOptions::new(NewSize::Bytes(size * MIB));
+            let plan = extant_resize::plan(&image, &options);
+            let plan = plan.unwrap_or_else(|e| panic!("{more}: {size}: {e}"));
+            image.set_len(image.len().max(plan.bytes())).unwrap();
+            plan.write(&image, None, None).unwrap();
+            image.set_len(plan.bytes()).unwrap();
+            drop(image);
+            let out = Command::new("e2fsck").arg("-fn").arg(&path).output();
+            let out = out.unwrap();
+            assert!(out.status.success(), "{more}: {size}: {out:?}");
+            let has = listed().contains(" meta_bg ");
+            assert_eq!(has, size != 12, "{more}: {size}: {}", listed());
+        }
+        let cat = Command::new("debugfs")
+            .args(["-R", "cat /file7"])
+            .arg(&path)
+            .output();
+        assert_eq!(cat.unwrap().stdout, [7; 3000], "{more}");
+    }
+}
+
+#[test]
+fn what_cannot_be_is_refused_by_name() {
+    needs::tools!("mke2fs", "e2fsck");
+    let refused = |args: &[&str], size| {
+        let device = common::mem_image("16M", args);
+        plan(&device, size, None).unwrap_err().to_string()
+    };
+    let small = NewSize::Bytes(8 * MIB);
+    assert!(refused(&["-t", "ext4", "-O", "bigalloc"], small).contains("bigalloc"));
+    assert!(refused(&["-t", "ext4", "-O", "quota"], small).contains("quota"));
+    assert!(refused(&["-t", "ext4", "-b", "1024"], NewSize::Bytes(MIB / 8)).contains("too few"));
+    let dirty = image::populate(&["-t", "ext4"], true);
+    let error = plan(&dirty, small, None).unwrap_err();
+    assert!(matches!(error, Error::Journal), "{error}");
+    let damaged = common::mem_image("16M", &["-t", "ext4", "-b", "1024"]).snapshot();
+    damaged.write_at(1024 + 12, &[1, 2]).unwrap();
+    let error = plan(&damaged, small, None).unwrap_err();
+    assert!(
+        matches!(error, Error::Superblock(_) | Error::Damaged(_)),
+        "{error}"
+    );
+}
+
+/// Sizes and conversions by chance, one after the other: each is refused, or leaves a clean volume with the same files, also when it
+/// is made again from a cut at some write.
+#[test]
+fn changes_by_chance_keep_every_file() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    let seeds = match std::env::var("EXTANT_SEEDS") {
+        Ok(seeds) => seeds.parse().unwrap(),
+        Err(_) => 3,
+    };
+    let (mut made, mut refused) = (0, 0);
+    for seed in 0..seeds {
+        let mut rng = common::Rng::new(seed);
+        let shape = SHAPES[rng.below(SHAPES.len() as u64) as usize];
+        let mut device = filled(shape);
+        let before = files(&device);
+        for step in 0..4 {
+            let size = match rng.below(5) {
+                0 => NewSize::Least,
+                1 => NewSize::Same,
+                _ => NewSize::Bytes(5 * MIB + rng.below(120 * MIB)),
+            };
+            let wide = [None, None, Some(true), Some(false)][rng.below(4) as usize];
+            let what = format!("seed {seed}, step {step}, {shape:?}: {size:?}, {wide:?}");
+            let plan = match plan(&device, size, wide) {
+                Ok(plan) => plan,
+                Err(Error::Unsound(why)) => panic!("{what}: {why}"),
+                Err(Error::Damaged(why)) => panic!("{what}: damaged: {why}"),
+                Err(_) => {
+                    refused += 1;
+                    continue;
+                }
+            };
+            let longer = with_len(&device, device.len().max(plan.bytes()));
+            let dir = tempfile::tempdir().unwrap();
+            let beside = dir.path().join("undo");
+            let cut = FaultDevice::new(longer);
+            cut.fail_after(Op::Write, rng.below(3000));
+            let whole = plan.write(&cut, None, Some(&beside)).is_ok();
+            cut.heal();
+            if !whole {
+                extant_repair::take_back_interrupted(&cut, &beside).unwrap();
+                assert!(files(cut.inner()) == before, "{what}: cut");
+                plan.write(&cut, None, Some(&beside)).unwrap();
+            }
+            device = with_len(cut.inner(), plan.bytes());
+            let (clean, text) = judge::judge(&device);
+            assert!(clean, "{what}: {text}");
+            assert!(files(&device) == before, "{what}: other files");
+            made += 1;
+        }
+    }
+    println!("{made} changes made, {refused} refused");
+    assert!(made > 0);
+}

@@ -1,0 +1,270 @@
+//! Journals and orphans left by one side and found by the other.
+
+use crate::common::*;
+use crate::kernel::contents::{make, make_by_kernel, pattern};
+use crate::kernel::mounted::{KINDS, Mounted, able, image, open_file};
+use crate::kernel::tree::{kernel_tree, our_tree, same};
+use extant::VolumeOptions;
+use std::path::Path;
+use std::process::Command;
+
+/// The kernel's power is cut: its journal is recovered here.
+#[test]
+fn dirty_journals_of_the_kernel() {
+    if !able() {
+        return;
+    }
+    for (what, args, options) in [
+        ("ext4", &["-t", "ext4"][..], ""),
+        ("ext4, data in the journal", &["-t", "ext4"], "data=journal"),
+        (
+            "ext4, newest features",
+            &["-t", "ext4", "-O", "metadata_csum_seed,orphan_file"],
+            "",
+        ),
+        (
+            "ext4, asynchronous commit",
+            &["-t", "ext4", "-O", "^metadata_csum"],
+            "data=writeback,journal_async_commit",
+        ),
+        ("ext4, 1 KiB", &["-t", "ext4", "-b", "1024"], ""),
+        (
+            "ext4, no checksums, 32 bits",
+            &["-t", "ext4", "-O", "^metadata_csum,^64bit"],
+            "",
+        ),
+        ("ext3", &["-t", "ext3"], ""),
+        (
+            "ext3, data in the journal",
+            &["-t", "ext3", "-b", "1024"],
+            "data=journal",
+        ),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = image(&dir, args);
+        let mounted = Mounted::new(&path, options);
+        let at = |p: &str| mounted.path().join(p);
+        make_by_kernel(mounted.path(), 1_500);
+        rustix::fs::syncfs(std::fs::File::open(mounted.path()).unwrap()).unwrap();
+        // Removed directories and files give revokes; blocks that begin like the journal's are escaped.
+        std::fs::remove_dir_all(at("big")).unwrap();
+        let magic = [&[0xC0, 0x3B, 0x39, 0x98][..], &[7; 4092]]
+            .concat()
+            .repeat(4);
+        std::fs::write(at("looks like a journal"), &magic).unwrap();
+        std::fs::create_dir(at("late")).unwrap();
+        (0..300).for_each(|n| std::fs::write(at(&format!("late/f{n}")), pattern(n, 500)).unwrap());
+        // Open without a name: an orphan.
+        let orphan = std::fs::File::create(at("orphan")).unwrap();
+        std::os::unix::fs::FileExt::write_at(&orphan, &pattern(1, 50_000), 0).unwrap();
+        std::fs::remove_file(at("orphan")).unwrap();
+        rustix::fs::syncfs(std::fs::File::open(mounted.path()).unwrap()).unwrap();
+        let copy = dir.path().join("copy");
+        std::fs::copy(&path, &copy).unwrap();
+        let theirs = kernel_tree(mounted.path());
+        drop(orphan);
+        mounted.unmount();
+        // Read-only: in memory, nothing is written.
+        let before = std::fs::read(&copy).unwrap();
+        let v = VolumeOptions::new().read_only(true).open(&copy).unwrap();
+        assert!(
+            v.recovery().transactions > 0,
+            "{what}: nothing to recover: the test is void"
+        );
+        same(&our_tree(&v), &theirs, &format!("{what}, read-only"));
+        drop(v);
+        assert!(
+            std::fs::read(&copy).unwrap() == before,
+            "{what}: written though read-only"
+        );
+        let v = open_file(&copy);
+        assert!(v.recovery().transactions > 0);
+        same(&our_tree(&v), &theirs, what);
+        assert_eq!(v.read("/looks like a journal").unwrap(), magic);
+        v.write("/after", b"recovery").unwrap();
+        v.close().unwrap();
+        assert_clean_file(&copy, what);
+    }
+}
+
+/// A fast commit is not read here: with one to replay the image is refused by name.
+#[test]
+fn dirty_fast_commits_are_refused() {
+    if !able() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let path = image(&dir, &["-t", "ext4", "-O", "fast_commit"]);
+    let mounted = Mounted::new(&path, "");
+    for n in 0..10 {
+        let file = std::fs::File::create(mounted.path().join(format!("f{n}"))).unwrap();
+        file.sync_all().unwrap();
+    }
+    let copy = dir.path().join("copy");
+    std::fs::copy(&path, &copy).unwrap();
+    mounted.unmount();
+    for read_only in [false, true] {
+        let opened = VolumeOptions::new()
+            .background(false)
+            .read_only(read_only)
+            .open(&copy);
+        let error = opened
+            .err()
+            .expect("files synced by a fast commit must not vanish silently")
+            .to_string();
+        assert!(
+            error.contains("fast_commit") || error.contains("fast commit"),
+            "{error}"
+        );
+    }
+    // Clean, it opens.
+    let v = open_file(&path);
+    assert_eq!(v.read_dir("/").unwrap().count(), 11);
+    v.close().unwrap();
+    assert_clean_file(&path, "fast_commit, clean");
+}
+
+/// A volume from `extant mkfs` keeps its orphans in its orphan file, whether the kernel or this engine leaves and
+/// finds them.
+#[test]
+fn orphans_in_the_orphan_file_of_a_new_volume() {
+    if !able() {
+        return;
+    }
+    // More than one block of the file holds.
+    const ORPHANS: u64 = 600;
+    for block_size in [1024, 4096] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("image");
+        let options = extant::mkfs::MkfsOptions {
+            size: Some(128 << 20),
+            block_size: Some(block_size),
+            ..Default::default()
+        };
+        let prepared = extant::mkfs::prepare(&options).unwrap();
+        let device = blockdev::FileDevice::create(&path, prepared.size()).unwrap();
+        prepared.write(&device).unwrap();
+        drop(device);
+        assert_clean_file(&path, "new");
+        let free = |path: &Path| {
+            let s = open_file(path).statfs().unwrap();
+            (s.free_blocks, s.free_inodes)
+        };
+        let fresh = free(&path);
+        let in_file = |path: &Path| {
+            let out = Command::new("dumpe2fs")
+                .arg("-h")
+                .arg(path)
+                .output()
+                .unwrap();
+            let text = String::from_utf8_lossy(&out.stdout).into_owned();
+            assert!(text.contains("orphan_present"), "{text}");
+            assert!(!text.contains("First orphan inode"), "{text}");
+        };
+        // Left by the kernel, found here and by e2fsck.
+        let mounted = Mounted::new(&path, "");
+        let held: Vec<_> = (0..ORPHANS)
+            .map(|n| {
+                let at = mounted.path().join(format!("o{n}"));
+                std::fs::write(&at, pattern(n, 5_000)).unwrap();
+                let file = std::fs::File::open(&at).unwrap();
+                std::fs::remove_file(&at).unwrap();
+                file
+            })
+            .collect();
+        rustix::fs::syncfs(std::fs::File::open(mounted.path()).unwrap()).unwrap();
+        let (copy, again) = (dir.path().join("copy"), dir.path().join("again"));
+        std::fs::copy(&path, &copy).unwrap();
+        std::fs::copy(&path, &again).unwrap();
+        drop(held);
+        mounted.unmount();
+        in_file(&copy);
+        let text = repair(&again, "orphans of the kernel, e2fsck");
+        assert!(text.contains("orphan"), "{text}");
+        assert_eq!(free(&again), fresh);
+        let v = open_file(&copy);
+        let s = v.statfs().unwrap();
+        assert_eq!((s.free_blocks, s.free_inodes), fresh);
+        v.close().unwrap();
+        assert_clean_file(&copy, "orphans of the kernel");
+        // Left here, found by the kernel.
+        let v = open_file(&path);
+        let held: Vec<_> = (0..ORPHANS)
+            .map(|n| {
+                let name = format!("/o{n}");
+                v.write(&name, pattern(n, 5_000)).unwrap();
+                let file = v.open_file(&name).unwrap();
+                v.remove_file(&name).unwrap();
+                file
+            })
+            .collect();
+        v.sync().unwrap();
+        std::fs::copy(&path, &copy).unwrap();
+        drop(held);
+        v.close().unwrap();
+        assert_clean_file(&path, "orphans of ours, closed");
+        in_file(&copy);
+        let mounted = Mounted::new(&copy, "");
+        let s = rustix::fs::statvfs(mounted.path()).unwrap();
+        assert_eq!((s.f_bfree, s.f_ffree), fresh);
+        mounted.unmount();
+        assert_clean_file(&copy, "orphans of ours, found by the kernel");
+    }
+}
+
+/// Our power is cut: the kernel, and e2fsck, recover our journal.
+#[test]
+fn our_dirty_journals() {
+    if !able() {
+        return;
+    }
+    for (what, args) in KINDS
+        .iter()
+        .filter(|(_, a)| !a.contains(&"^has_journal") && !a.contains(&"ext2"))
+    {
+        let dir = tempfile::tempdir().unwrap();
+        let path = image(&dir, args);
+        let v = open_file(&path);
+        make(&v, 3_000);
+        v.sync().unwrap();
+        // Revokes, escapes, an orphan, and names taken again.
+        v.write(
+            "/looks like a journal",
+            [0xC0, 0x3B, 0x39, 0x98].repeat(4096),
+        )
+        .unwrap();
+        for n in 0..3_000 {
+            let _ = v.remove_file(format!("/big/name number {n}"));
+        }
+        let orphan = v.open_file("/kinds/file5").unwrap();
+        v.remove_file("/kinds/file5").unwrap();
+        v.remove_file("/big/link5").unwrap();
+        v.remove_file("/kinds/shredded").unwrap();
+        v.write("/kinds/reuses", pattern(3, 2_000_000)).unwrap();
+        v.sync().unwrap();
+        let ours = our_tree(&v);
+        let copy = dir.path().join("copy");
+        std::fs::copy(&path, &copy).unwrap();
+        // Not synced: must not be seen.
+        v.write("/too late", b"x").unwrap();
+        let checked = dir.path().join("checked");
+        std::fs::copy(&copy, &checked).unwrap();
+        drop(orphan);
+        v.close().unwrap();
+        let mounted = Mounted::new(&copy, "");
+        let theirs = kernel_tree(mounted.path());
+        mounted.unmount();
+        same(&ours, &theirs, &format!("{what}, recovered by the kernel"));
+        assert_clean_file(&copy, &format!("{what}, recovered by the kernel"));
+        repair(&checked, &format!("{what}, recovered by e2fsck"));
+        let mounted = Mounted::new(&checked, "ro");
+        same(
+            &ours,
+            &kernel_tree(mounted.path()),
+            &format!("{what}, recovered by e2fsck"),
+        );
+        mounted.unmount();
+        let dropped = open_file(&path);
+        assert!(dropped.metadata("/too late").is_ok());
+    }
+}

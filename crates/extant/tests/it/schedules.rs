@@ -1,0 +1,250 @@
+//! The engine's own code under many schedules: threads run one at a time, and a seed decides at each lock, condition,
+//! device call and named point which thread goes on. EXTANT_SCHEDULES sets the number of seeds, EXTANT_SEED chooses
+//! one.
+
+use crate::medium;
+use blockdev::{BlockDevice, MemDevice};
+use extant::unstable::Node;
+use extant::unstable::schedule;
+use extant::{Credentials, Error, OpenOptions, Volume, VolumeOptions};
+use medium::Medium;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+type Task<'a> = Box<dyn FnOnce() + Send + 'a>;
+
+fn base(features: &str, inodes: u32) -> MemDevice {
+    let device = MemDevice::new(4 << 20);
+    let options = extant::mkfs::MkfsOptions {
+        size: Some(device.len()),
+        block_size: Some(1024),
+        zeroed_device: true,
+        features: features.into(),
+        inodes: Some(ext4_format::layout::Inodes::Count(inodes)),
+        ..Default::default()
+    };
+    extant::mkfs::format(&device, &options).unwrap();
+    device
+}
+
+fn open(device: Arc<dyn BlockDevice>) -> Volume {
+    let options = VolumeOptions::new().background(false);
+    options.open_device(device).unwrap()
+}
+
+fn read_after_cut(medium: &Medium, path: &str) -> extant::Result<Vec<u8>> {
+    open(Arc::new(medium.after_cut())).read(path)
+}
+
+/// Runs the tasks that `tasks` makes, over a volume of its own for each seed, and closes the volume.
+fn explore(
+    name: &str,
+    base: &MemDevice,
+    prepare: impl Fn(&Volume),
+    tasks: impl for<'a> Fn(&'a Volume, &'a Arc<Medium>) -> Vec<Task<'a>>,
+) {
+    let number = |name: &str| std::env::var(name).ok().and_then(|n| n.parse::<u64>().ok());
+    let seeds = match number("EXTANT_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("EXTANT_SCHEDULES").unwrap_or(60),
+    };
+    let (mut passes, count) = (0, seeds.end - seeds.start);
+    for seed in seeds {
+        let medium = Medium::new(base.snapshot());
+        let volume = open(Arc::clone(&medium) as Arc<dyn BlockDevice>);
+        prepare(&volume);
+        volume.sync().unwrap();
+        let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            schedule::run(seed, tasks(&volume, &medium))
+        }));
+        match ran {
+            Ok(n) => passes += n,
+            Err(panic) => {
+                eprintln!("{name}: EXTANT_SEED={seed} shows it again");
+                std::panic::resume_unwind(panic);
+            }
+        }
+        volume.close().unwrap();
+        // Opens clean, and every block that is free has one owner less than any in use: a walk and a removal of all find out.
+        let volume = open(Arc::new(medium.after_cut()));
+        assert_eq!(volume.recovery().transactions, 0, "{name}: closed");
+        for entry in volume.read_dir("/").unwrap() {
+            let entry = entry.unwrap();
+            if entry.file_name() == "lost+found" {
+                continue;
+            }
+            match volume.remove_file(entry.path()) {
+                Err(Error::IsDirectory) => {}
+                other => other.unwrap(),
+            }
+        }
+        volume.close().unwrap();
+    }
+    println!("{name}: {count} schedules, {passes} turns");
+}
+
+/// A block that was there is overwritten and synced by each of two tasks, while a third changes the same files' attributes and
+/// makes them durable.
+#[test]
+fn what_fsync_has_returned_for_is_durable() {
+    let prepare = |volume: &Volume| {
+        for task in 0..2 {
+            volume.write(format!("/{task}"), [0; 1024]).unwrap();
+        }
+    };
+    let node = |volume: &Volume, name: &str| {
+        let root = Node::root(volume).unwrap();
+        root.lookup(&Credentials::root(), name.as_bytes()).unwrap()
+    };
+    explore("fsync", &base("", 64), prepare, |volume, medium| {
+        let mut tasks: Vec<Task<'_>> = Vec::new();
+        for task in 0..2 {
+            tasks.push(Box::new(move || {
+                let path = format!("/{task}");
+                let file = node(volume, &path[1..]);
+                for n in 1..4u8 {
+                    file.write_cached(&[n; 1024], 0).unwrap();
+                    file.fsync(true).unwrap();
+                    assert_eq!(read_after_cut(medium, &path).unwrap(), [n; 1024]);
+                }
+            }));
+        }
+        tasks.push(Box::new(move || {
+            for n in 0..4 {
+                for task in 0..2 {
+                    let set = extant::SetAttributes {
+                        mode: Some(0o600 + n),
+                        ..Default::default()
+                    };
+                    volume.set_attributes(format!("/{task}"), &set).unwrap();
+                }
+                volume.sync().unwrap();
+            }
+        }));
+        tasks
+    });
+}
+
+/// Files are made, synced and removed; others take their blocks and numbers. All data that a cut leaves in a file are
+/// its own.
+#[test]
+fn what_is_freed_is_not_used_again_too_soon() {
+    const SIZE: usize = 300 << 10;
+    let prepare = |_: &Volume| {};
+    explore(
+        "reuse",
+        &base("^resize_inode", 16),
+        prepare,
+        |volume, medium| {
+            (0..3)
+                .map(|task| {
+                    let work = move || {
+                        for n in 0..3u8 {
+                            let (path, byte) = (format!("/{task}-{n}"), 16 * (task + 1) + n);
+                            match volume.write(&path, vec![byte; SIZE]) {
+                                Err(Error::NoSpace(_)) => {}
+                                other => other.unwrap(),
+                            }
+                            let file = volume.open_file(&path);
+                            let Ok(file) = file else { continue };
+                            let synced = file.sync_all().is_ok();
+                            let found = read_after_cut(medium, &path);
+                            if synced {
+                                let found = found.unwrap();
+                                assert!(found.iter().all(|b| *b == byte), "{path}: others' data");
+                            }
+                            drop(file);
+                            volume.remove_file(&path).unwrap();
+                        }
+                    };
+                    Box::new(work) as Task<'_>
+                })
+                .collect()
+        },
+    );
+}
+
+/// While a volume is frozen nothing is written to it, earlier changes are there, and waiting threads go on after the
+/// thaw.
+#[test]
+fn a_frozen_volume_is_still() {
+    let prepare = |volume: &Volume| volume.write("/there", [7; 5000]).unwrap();
+    explore("freeze", &base("", 32), prepare, |volume, medium| {
+        let freezer = move || {
+            for n in 0..2 {
+                volume.write(format!("/frozen{n}"), [n; 3000]).unwrap();
+                let frozen = volume.freeze().unwrap();
+                let writes = medium.writes();
+                let found = read_after_cut(medium, &format!("/frozen{n}")).unwrap();
+                assert_eq!(found, [n; 3000]);
+                (0..200).for_each(|_| schedule::pass());
+                // Readers do not wait for the thaw.
+                assert_eq!(volume.read("/there").unwrap(), [7; 5000]);
+                assert_eq!(medium.writes(), writes, "written while frozen");
+                frozen.thaw();
+            }
+        };
+        let writer = move || {
+            for n in 0..6u8 {
+                let path = format!("/w{}", n % 2);
+                volume.write(&path, vec![n; 900 * usize::from(n)]).unwrap();
+                let file = volume
+                    .open_file_with(&path, &OpenOptions::new().write(true))
+                    .unwrap();
+                file.set_len(100).unwrap();
+                file.fallocate(extant::Fallocate::default(), 0, 4000)
+                    .unwrap();
+                if n % 3 == 0 {
+                    file.sync_all().unwrap();
+                }
+            }
+        };
+        let namer = move || {
+            for n in 0..8 {
+                let path = format!("/n{n}");
+                match volume.create_new_file(&path) {
+                    Ok(_) if n % 2 == 0 => volume.remove_file(&path).unwrap(),
+                    _ => {}
+                }
+            }
+            volume.sync().unwrap();
+        };
+        vec![Box::new(freezer), Box::new(writer), Box::new(namer)]
+    });
+}
+
+/// Clean inodes, pages and metadata leave memory while others read, write, rename and sync them.
+#[test]
+fn what_leaves_memory_comes_back_as_it_was() {
+    let prepare = |volume: &Volume| {
+        volume.create_dir("/d").unwrap();
+        for n in 0..4u8 {
+            volume.write(format!("/d/{n}"), [n; 2000]).unwrap();
+        }
+    };
+    explore("eviction", &base("", 64), prepare, |volume, _| {
+        let done = Arc::new(AtomicBool::new(false));
+        let over = Arc::clone(&done);
+        let drops = move || {
+            while !over.load(Ordering::SeqCst) {
+                volume.drop_caches();
+                schedule::pass();
+            }
+        };
+        let works = move || {
+            for n in 0..12u8 {
+                let path = format!("/d/{}", n % 4);
+                assert_eq!(volume.read(&path).unwrap(), [n % 4 + n / 4 * 16; 2000]);
+                volume
+                    .write(&path, [n % 4 + (n / 4 + 1) * 16; 2000])
+                    .unwrap();
+                let other = format!("/d/moved{}", n % 4);
+                volume.rename(&path, &other).unwrap();
+                volume.sync().unwrap();
+                volume.rename(&other, &path).unwrap();
+            }
+            done.store(true, Ordering::SeqCst);
+        };
+        vec![Box::new(drops), Box::new(works)]
+    });
+}
