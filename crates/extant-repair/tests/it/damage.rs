@@ -2,6 +2,7 @@
 
 use crate::bases;
 use crate::chosen;
+use crate::common;
 use crate::judge;
 
 use bases::Base;

@@ -2,11 +2,8 @@
 
 use crate::bases;
 use crate::common;
-use crate::image;
 use crate::judge;
-use crate::map;
 use crate::mutant;
-use crate::mutate;
 use crate::walk;
 #[allow(dead_code)] // each user has its own part
 use bases::{Base, KINDS};
