@@ -163,6 +163,16 @@ impl<D: BlockDevice> BlockDevice for FaultDevice<D> {
         self.inner.trim(offset, len)
     }
 
+    fn extend(&self, len: u64) -> io::Result<()> {
+        self.check(Op::Write, len, 0)?;
+        self.inner.extend(len)
+    }
+
+    fn shorten(&self, len: u64) -> io::Result<()> {
+        self.check(Op::Write, len, 0)?;
+        self.inner.shorten(len)
+    }
+
     fn read_only(&self) -> bool {
         self.inner.read_only()
     }

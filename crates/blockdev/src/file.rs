@@ -369,6 +369,13 @@ impl BlockDevice for FileDevice {
         }
     }
 
+    fn shorten(&self, len: u64) -> io::Result<()> {
+        if self.len() <= len {
+            return Ok(());
+        }
+        self.set_len(len)
+    }
+
     fn read_only(&self) -> bool {
         self.access == Access::ReadOnly
     }

@@ -167,6 +167,25 @@ pub trait BlockDevice: Send + Sync {
         }
     }
 
+    /// Makes the device `len` bytes long if it is longer, which ends a change that [`extend`](Self::extend) began: a file becomes
+    /// shorter. A device that keeps its length answers `Unsupported`.
+    ///
+    /// ```
+    /// use extant_blockdev::{BlockDevice, MemDevice};
+    /// let dev = MemDevice::new(8192);
+    /// dev.shorten(4096).unwrap();
+    /// assert_eq!(dev.len(), 4096);
+    /// ```
+    fn shorten(&self, len: u64) -> io::Result<()> {
+        if self.len() <= len {
+            return Ok(());
+        }
+        Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            format!("the device keeps its {} bytes", self.len()),
+        ))
+    }
+
     /// Whether writes are refused.
     fn read_only(&self) -> bool;
 }
@@ -233,6 +252,7 @@ macro_rules! forward {
                 (**self).trim(offset, len)
             }
             fn extend(&self, len: u64) -> io::Result<()> { (**self).extend(len) }
+            fn shorten(&self, len: u64) -> io::Result<()> { (**self).shorten(len) }
             fn read_only(&self) -> bool { (**self).read_only() }
         }
     )*};

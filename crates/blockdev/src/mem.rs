@@ -221,6 +221,13 @@ impl BlockDevice for MemDevice {
         Ok(())
     }
 
+    fn shorten(&self, len: u64) -> io::Result<()> {
+        if len < self.len() {
+            self.set_len(len);
+        }
+        Ok(())
+    }
+
     fn read_only(&self) -> bool {
         false
     }
