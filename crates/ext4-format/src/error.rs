@@ -57,6 +57,11 @@ pub enum FormatError {
     /// Features that must be known to read the image, by name.
     #[error("unsupported incompatible feature: {0}")]
     Incompatible(String),
+    /// A change in place is under way or was interrupted; the place of its undo file.
+    #[error(
+        "a change in place was interrupted: `extant undo IMAGE` takes it back (undo file: {0})"
+    )]
+    Interrupted(String),
     /// A rule broken, and where.
     #[error("corrupt: {what} at {at}")]
     Corrupt {

@@ -6,6 +6,7 @@ pub mod types;
 
 // superblock family
 pub mod bitmap;
+pub mod change_mark;
 pub mod checksum;
 pub mod features;
 pub mod geometry;

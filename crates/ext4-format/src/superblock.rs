@@ -1,6 +1,7 @@
 //! The superblock: 1024 bytes at byte 1024 of the volume, and copies of it at the start of some
 //! groups.
 
+use crate::change_mark::ChangeMark;
 use crate::checksum::crc32c;
 use crate::error::{FormatError, Result, Where};
 use crate::features::{Features, Incompat};
@@ -198,7 +199,8 @@ impl RawSuperblock {
     /// the magic, the checksum, the block size, the counts that must not be zero.
     ///
     /// # Errors
-    /// [`FormatError::NotExt4`] without the magic; [`FormatError::Checksum`];
+    /// [`FormatError::NotExt4`] without the magic; [`FormatError::Interrupted`] while a change in place is under way;
+    /// [`FormatError::Checksum`];
     /// [`FormatError::Corrupt`] for a value no ext4 can have; [`FormatError::Incompatible`] for a journal apart.
     pub fn parse(bytes: &[u8]) -> Result<Self> {
         let sb = Self::read_from_prefix(bytes)
@@ -206,6 +208,9 @@ impl RawSuperblock {
             .0;
         if sb.magic.get() != MAGIC {
             return Err(FormatError::NotExt4("no magic number in the superblock"));
+        }
+        if let Some(mark) = ChangeMark::read(bytes) {
+            return Err(FormatError::Interrupted(mark.to_string()));
         }
         let bad = |what| Err(FormatError::corrupt(what, Where::Superblock));
         if Features::of(&sb).has_metadata_csum() {

@@ -7,7 +7,7 @@ use blockdev::BlockDevice;
 use ext4_format::geometry::Geometry;
 use ext4_format::jbd2;
 use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
-use ext4_format::{BlockNr, InodeNr, checksum};
+use ext4_format::{BlockNr, FormatError, InodeNr, checksum};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -45,6 +45,7 @@ impl<'d> Volume<'d> {
             .map_err(Error::Io)?;
         let sb = match RawSuperblock::parse(&bytes) {
             Ok(sb) => sb,
+            Err(error @ FormatError::Interrupted(_)) => return Err(Error::NoSuperblock(error)),
             Err(error) => {
                 let sb = backup(device).ok_or(Error::NoSuperblock(error.clone()))?;
                 findings.add_error(Rule::Superblock, FindingPlace::default(), &error);

@@ -22,7 +22,10 @@ pub(crate) fn read(
         Ok(sb) => return Ok(sb),
         Err(error) => error,
     };
-    if matches!(error, FormatError::Incompatible(_)) {
+    if matches!(
+        error,
+        FormatError::Incompatible(_) | FormatError::Interrupted(_)
+    ) {
         return Err(Error::Superblock(error));
     }
     let uncertain = Some("certainty of what it says");

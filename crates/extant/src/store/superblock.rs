@@ -54,6 +54,8 @@ pub(crate) fn find(device: &dyn BlockDevice) -> Result<Found> {
             Err(e @ Error::Invalid(_)) => return Err(e),
             Err(e) => e,
         },
+        // The backups are of the volume as it was or as it is to be, and the rest is neither.
+        Err(e @ Error::Format(FormatError::Interrupted(_))) => return Err(e),
         Err(e) => e,
     };
     for (block, block_size) in backups() {
