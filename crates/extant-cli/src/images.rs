@@ -2,6 +2,7 @@
 
 use crate::address::Address;
 use crate::advice;
+use crate::commands::in_place;
 use crate::ending::open_when_free;
 use crate::patterns::{NoMatch, expand};
 use crate::place::ImagePlace;
@@ -59,6 +60,9 @@ fn open(image: &Path, writing: bool) -> Result<Volume> {
             "{}: --noload is for reading only: leave it away to change the image",
             image.display()
         );
+    }
+    if writing {
+        in_place::take_back(image)?;
     }
     // A journal may be long, and orphans many.
     let progress = Progress::wait(&format!("{}: opening", image.display()));

@@ -1,6 +1,7 @@
 //! Serving an image on a directory, until it is unmounted.
 
 use crate::advice::{about_image, advised};
+use crate::commands::in_place;
 use crate::confine::{self, Needs};
 use crate::ending::open_when_free;
 use crate::keeper::{How, Keeper};
@@ -225,6 +226,10 @@ impl Serving<'_> {
         let (dir, image) = self.places()?;
         let name = image.display().to_string();
         let options = self.allowed()?;
+        if !options.read_only && self.scratch.is_none() {
+            // The kernel would hold the device exclusively.
+            in_place::take_back(&image)?;
+        }
         let keeper = Arc::new(Keeper::start(&image, &dir, self.words)?);
         let how = |block_device| How {
             read_only: options.read_only,

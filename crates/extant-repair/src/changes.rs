@@ -1,12 +1,13 @@
 //! Changes of an image that were made in memory first.
 
-use crate::Undo;
+use crate::file_id::FileId;
+use crate::in_place;
+use crate::pieces::Pieces;
+use crate::{Error, Undo};
 use blockdev::BlockDevice;
 use std::collections::BTreeMap;
 use std::io;
-
-/// Pieces that follow on one another are written as one, at most so many.
-const MOST_PIECES: usize = 256;
+use std::path::Path;
 
 /// Parts of an image with what they are to become, by their place in bytes.
 ///
@@ -45,23 +46,114 @@ impl Changes {
         Undo::before(image, &self.0)
     }
 
-    /// Writes the changes, and returns when they are durable. A cut in the middle is for [`Undo::take_back`].
+    /// Writes the changes, and returns when they are durable. A crash leaves the old image, the new one, or one with the mark of a
+    /// change: nothing mounts it, and [`Undo::take_back`] restores the old one.
     ///
     /// # Errors
     /// Those of the device.
     pub fn apply(&self, image: &dyn BlockDevice) -> io::Result<()> {
-        let mut run: Vec<&[u8]> = Vec::new();
-        let (mut start, mut end) = (0, 0);
-        for (&at, bytes) in &self.0 {
-            if at != end || run.len() == MOST_PIECES {
-                image.write_vectored_at(start, &run)?;
-                run.clear();
-                start = at;
-            }
-            run.push(bytes);
-            end = at + bytes.len() as u64;
-        }
-        image.write_vectored_at(start, &run)?;
-        image.flush()
+        let pieces = Pieces::of(image, &self.0)?;
+        let undo = Undo::of_pieces(image, &pieces, image.len())?;
+        write(image, &pieces, &undo, Path::new(""))
     }
+
+    /// Writes the changes and their undo files: `keep` stays, `beside` is removed after the last write. Both are durable before the
+    /// first write. A block device has no directory that outlives the system, so it goes without `beside`. If a write fails, as on a
+    /// full host, the old image is restored at once.
+    ///
+    /// # Errors
+    /// [`Error::Undo`] and [`Error::Io`] before the first write, [`Error::TakenBack`] after it; no undo file stays. After
+    /// [`Error::Interrupted`] the undo file and the mark of the change stay, for [`ImageFile::take_back`](crate::ImageFile::take_back).
+    pub fn write(
+        &self,
+        device: &dyn BlockDevice,
+        keep: Option<&Path>,
+        beside: Option<&Path>,
+    ) -> Result<(), Error> {
+        self.write_grown(device, device.len(), keep, beside)
+    }
+
+    /// Writes the changes as [`write`](Self::write) does, to an image that was extended for the change and had `len` bytes before. Taking the
+    /// change back restores that length.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn write_grown(
+        &self,
+        device: &dyn BlockDevice,
+        len: u64,
+        keep: Option<&Path>,
+        beside: Option<&Path>,
+    ) -> Result<(), Error> {
+        write_with_undo(device, &self.0, len, keep, beside)
+    }
+}
+
+/// Writes a change, whose undo file is at a place that the mark names.
+fn write(image: &dyn BlockDevice, pieces: &Pieces<'_>, undo: &Undo, file: &Path) -> io::Result<()> {
+    let mark = in_place::mark(undo.id(), file);
+    in_place::write(image, &pieces.rest, pieces.first.as_ref(), &mark)
+}
+
+/// Writes changes with their undo files, for an image that was `len` bytes long.
+fn write_with_undo(
+    device: &dyn BlockDevice,
+    changes: &BTreeMap<u64, Vec<u8>>,
+    len: u64,
+    keep: Option<&Path>,
+    beside: Option<&Path>,
+) -> Result<(), Error> {
+    let files: Vec<&Path> = keep.into_iter().chain(beside).collect();
+    let begun = Pieces::of(device, changes)
+        .map_err(Error::from)
+        .and_then(|pieces| Ok((write_undo(device, &pieces, len, &files, beside)?, pieces)));
+    let (undo, pieces) = match begun {
+        Ok(begun) => begun,
+        Err(error) => {
+            // The caller needs the first error. An image that stays longer than its volume is sound.
+            let _ = in_place::shorten(device, len);
+            return Err(error);
+        }
+    };
+    // The file beside the image stays there until the change is complete; the user may move the other one.
+    let named = beside.or(keep).unwrap_or(Path::new(""));
+    if let Err(error) = write(device, &pieces, &undo, named) {
+        if undo.force_back(device, named).is_err() {
+            return Err(match files.last() {
+                Some(_) => Error::Interrupted {
+                    why: error.to_string(),
+                    undo: named.display().to_string(),
+                },
+                None => error.into(),
+            });
+        }
+        for file in files {
+            in_place::remove(file)?;
+        }
+        return Err(Error::TakenBack(error));
+    }
+    beside.map_or(Ok(()), |beside| Ok(in_place::remove(beside)?))
+}
+
+/// Writes the undo files; if one fails, none stays.
+fn write_undo(
+    device: &dyn BlockDevice,
+    pieces: &Pieces<'_>,
+    len: u64,
+    files: &[&Path],
+    beside: Option<&Path>,
+) -> Result<Undo, Error> {
+    let mut undo = Undo::of_pieces(device, pieces, len)?;
+    if let Some(beside) = beside {
+        undo.set_file(FileId::beside(beside));
+    }
+    for (i, file) in files.iter().enumerate() {
+        if let Err(error) = undo.write(file) {
+            for made in files.get(..i).unwrap_or_default() {
+                let _ = in_place::remove(made);
+            }
+            return Err(error.into());
+        }
+    }
+    Ok(undo)
 }

@@ -4,34 +4,41 @@
 mod changes;
 mod connect;
 mod dirs;
+mod file_id;
 mod groups;
+mod image_file;
+mod in_place;
 mod inode_map;
 mod inodes;
 mod journal;
 mod mapping;
 mod orphans;
 mod overlay;
+mod pieces;
+mod planted;
 mod quota;
 mod resize;
 mod session;
 mod superblock;
 mod undo;
-mod write;
 
 pub use blockdev;
 pub use changes::Changes;
 pub use extant_check::{CheckStep, Report};
+pub use file_id::file_beside;
+pub use image_file::{ImageFile, mark, take_back_interrupted};
 pub use overlay::MemOverlay;
 pub use session::Mend;
 pub use undo::Undo;
-pub use write::{file_beside, take_back_interrupted};
 
 use blockdev::BlockDevice;
 use ext4_format::FormatError;
+use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use extant_check::CheckOptions;
 use session::{Decisions, Session};
 use std::collections::BTreeSet;
 use std::io;
+use std::path::Path;
 
 /// Rounds after which what is left stays.
 const ROUNDS: u32 = 5;
@@ -64,6 +71,36 @@ pub enum Error {
     /// An undo file does not fit.
     #[error("undo file: {0}")]
     Undo(String),
+    /// An undo file that another user may have written.
+    #[error("{undo}: the undo file is not trusted: {why}")]
+    Untrusted {
+        /// The file.
+        undo: String,
+        /// The reason.
+        why: String,
+    },
+    /// The image carries the mark of a change, and the undo file cannot be used.
+    #[error(
+        "a change in place was interrupted, and its undo file {undo} cannot be used: {why}: \
+         run `extant undo FILE IMAGE` with the undo file"
+    )]
+    NoUndo {
+        /// The file, by the mark.
+        undo: String,
+        /// The reason.
+        why: String,
+    },
+    /// A write failed. The old image is restored.
+    #[error("{0}: the change was taken back, and the image is as before")]
+    TakenBack(#[source] io::Error),
+    /// A write failed, and the old image could not be restored.
+    #[error("{why}: the image is half changed: `extant undo {undo} IMAGE` restores it")]
+    Interrupted {
+        /// The failure.
+        why: String,
+        /// The undo file.
+        undo: String,
+    },
 }
 
 /// What a repair would do.
@@ -106,6 +143,19 @@ impl Plan {
     /// Those of the device.
     pub fn apply(&self, image: &dyn BlockDevice) -> io::Result<()> {
         self.changes.apply(image)
+    }
+
+    /// Writes the plan with undo files: see [`Changes::write`].
+    ///
+    /// # Errors
+    /// The same.
+    pub fn write(
+        &self,
+        device: &dyn BlockDevice,
+        keep: Option<&Path>,
+        beside: Option<&Path>,
+    ) -> Result<(), Error> {
+        self.changes.write(device, keep, beside)
     }
 }
 
@@ -188,6 +238,7 @@ pub fn plan_telling<'d>(
             break;
         }
     }
+    stamp(&overlay, now)?;
     let Decisions { done, declined, .. } = decisions;
     Ok(Plan {
         mends: done,
@@ -196,6 +247,20 @@ pub fn plan_telling<'d>(
         after: report,
         changes: overlay.into_changes()?,
     })
+}
+
+/// Notes the time of the write in the superblock of an image that changes, as e2fsck does.
+fn stamp(overlay: &MemOverlay<'_>, now: u32) -> Result<(), Error> {
+    let mut bytes = [0; SUPERBLOCK_SIZE];
+    if !overlay.differs()? || overlay.read_at(SUPERBLOCK_OFFSET, &mut bytes).is_err() {
+        return Ok(());
+    }
+    if let Ok(mut sb) = RawSuperblock::parse(&bytes) {
+        sb.set_write_time(now.into());
+        sb.set_checksum();
+        overlay.write_at(SUPERBLOCK_OFFSET, sb.bytes())?;
+    }
+    Ok(())
 }
 
 fn round<'d>(

@@ -2,6 +2,7 @@
 
 use crate::Changes;
 use blockdev::BlockDevice;
+use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::io;
@@ -40,11 +41,15 @@ impl<'d> MemOverlay<'d> {
         }
     }
 
-    /// The grains that differ from those of the base.
+    /// The grains that differ from those of the base. If any does, the superblock is among them: the time of its last write becomes
+    /// later where nothing else in it has changed. So the undo file of one change does not fit an image after the next.
     ///
     /// # Errors
     /// Those of the device.
     pub fn into_changes(self) -> io::Result<Changes> {
+        if self.differs()? {
+            self.stamp()?;
+        }
         let mut changes = BTreeMap::new();
         let mut old = Vec::new();
         for (grain, bytes) in self.grains.into_inner() {
@@ -55,6 +60,37 @@ impl<'d> MemOverlay<'d> {
             }
         }
         Ok(Changes(changes))
+    }
+
+    /// Whether any grain differs from that of the base.
+    pub(crate) fn differs(&self) -> io::Result<bool> {
+        let mut old = Vec::new();
+        for (grain, bytes) in self.grains.read().iter() {
+            old.resize(bytes.len(), 0);
+            self.base.read_at(grain * self.grain, &mut old)?;
+            if old != *bytes {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Sets the time of the last write a second later if the superblock is the one of the base.
+    fn stamp(&self) -> io::Result<()> {
+        if self.len() < SUPERBLOCK_OFFSET + SUPERBLOCK_SIZE as u64 {
+            return Ok(());
+        }
+        let (mut old, mut new) = ([0; SUPERBLOCK_SIZE], [0; SUPERBLOCK_SIZE]);
+        self.base.read_at(SUPERBLOCK_OFFSET, &mut old)?;
+        self.read_at(SUPERBLOCK_OFFSET, &mut new)?;
+        match RawSuperblock::parse(&new) {
+            Ok(mut sb) if old == new => {
+                sb.wtime.set(sb.wtime.get().wrapping_add(1));
+                sb.set_checksum();
+                self.write_at(SUPERBLOCK_OFFSET, sb.bytes())
+            }
+            _ => Ok(()),
+        }
     }
 
     fn check(&self, offset: u64, len: usize) -> io::Result<()> {

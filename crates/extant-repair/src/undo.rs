@@ -1,20 +1,39 @@
-//! Undo files: what the parts of an image were before they were changed.
+//! Undo files: the old bytes of the parts of an image that a change writes.
 //!
-//! All numbers are little-endian. The file begins with a head of 64 bytes: the magic, the version, the length of the image, the
-//! count of records, the checksum of all that follows the head, and at the end the checksum of the head. Each record is the
-//! place and the length of a part of the image, for each 512 bytes of it the checksum of what they are to become, and the old
-//! bytes. The head is written last, behind a flush: a file without it belongs to an image that was not touched yet.
+//! All numbers are little-endian. The file begins with a head of 64 bytes, and the records follow. A record holds the offset (8 bytes) and
+//! the length (4 bytes) of a part of the image, the CRC-32C of the new bytes of each of its sectors, and the old bytes. The
+//! first sector of the superblock has a record of its own, the last one. The head is written last, behind a flush: a file
+//! with zeros for a head belongs to an image that was not written to.
+//!
+//! | offset | bytes | head |
+//! |---|---|---|
+//! | 0 | 8 | magic, `EXTUNDO\n` |
+//! | 8 | 4 | version, 2 |
+//! | 12 | 4 | CRC-32C of the records |
+//! | 16 | 8 | length of the image |
+//! | 24 | 8 | count of records |
+//! | 32 | 8 | length of all records in bytes |
+//! | 40 | 8 | length of the image while it is changed: the length after growth |
+//! | 48 | 8 | inode number of the image's file, or 0 |
+//! | 56 | 4 | low half of the time of birth of that file, in nanoseconds |
+//! | 60 | 4 | CRC-32C of the head before it |
 
 use crate::Error;
+use crate::file_id::FileId;
+use crate::in_place;
+use crate::pieces::Pieces;
 use blockdev::{BlockDevice, SECTOR};
+use ext4_format::change_mark::{ChangeMark, MARK_SIZE};
 use ext4_format::checksum::crc32c;
+use ext4_format::superblock::SUPERBLOCK_OFFSET;
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 const MAGIC: &[u8; 8] = b"EXTUNDO\n";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const HEAD: usize = 64;
 /// No repair writes longer pieces.
 const LONGEST: usize = 1 << 20;
@@ -28,7 +47,22 @@ struct UndoRecord {
     new: Vec<u32>,
 }
 
-/// What an image was before it was changed.
+impl UndoRecord {
+    /// Reads from the image what `new` will replace.
+    fn before(image: &dyn BlockDevice, offset: u64, new: &[u8]) -> io::Result<Self> {
+        let mut old = vec![0; new.len()];
+        image.read_at(offset, &mut old)?;
+        let new = new.chunks(SECTOR as usize).map(sum).collect();
+        Ok(Self { offset, old, new })
+    }
+
+    /// Whether it is the first sector of the superblock, which the mark of a change replaces.
+    fn is_first_sector(&self) -> bool {
+        self.offset == SUPERBLOCK_OFFSET && self.old.len() == MARK_SIZE
+    }
+}
+
+/// The old bytes of the parts of an image that a change writes.
 ///
 /// ```
 /// use extant_repair::{Undo, blockdev::{BlockDevice, MemDevice}};
@@ -42,6 +76,8 @@ struct UndoRecord {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Undo {
     len: u64,
+    grown: u64,
+    file: FileId,
     records: Vec<UndoRecord>,
 }
 
@@ -51,24 +87,79 @@ impl Undo {
     /// # Errors
     /// Those of the device.
     pub fn before(image: &dyn BlockDevice, changes: &BTreeMap<u64, Vec<u8>>) -> io::Result<Self> {
-        let records = changes.iter().map(|(&offset, new)| {
-            let mut old = vec![0; new.len()];
-            image.read_at(offset, &mut old)?;
-            let new = new.chunks(SECTOR as usize).map(sum).collect();
-            Ok(UndoRecord { offset, old, new })
-        });
-        let records = records.collect::<io::Result<_>>()?;
+        Self::of_pieces(image, &Pieces::of(image, changes)?, image.len())
+    }
+
+    /// Reads the old bytes from an image that had `len` bytes before it was extended for the change.
+    pub(crate) fn of_pieces(
+        image: &dyn BlockDevice,
+        pieces: &Pieces<'_>,
+        len: u64,
+    ) -> io::Result<Self> {
+        let rest = pieces.rest.iter().copied();
+        let first = pieces.first.as_ref();
+        let first = first.map(|sector| (SUPERBLOCK_OFFSET, &sector[..]));
+        let records = rest.chain(first);
+        let records = records.map(|(offset, new)| UndoRecord::before(image, offset, new));
         Ok(Self {
-            len: image.len(),
-            records,
+            len,
+            grown: image.len(),
+            file: FileId::default(),
+            records: records.collect::<io::Result<_>>()?,
         })
     }
 
-    /// Writes a new undo file, and returns when it is durable.
+    /// Records the identity of the image file.
+    pub(crate) fn set_file(&mut self, file: FileId) {
+        self.file = file;
+    }
+
+    /// Whether it belongs to this file, not to another one with the same name or bytes.
+    pub(crate) fn is_of(&self, file: FileId) -> bool {
+        self.file == file && file != FileId::default()
+    }
+
+    /// Returns the identity of the change, a hash of all records. The mark in the image contains it.
+    pub fn id(&self) -> u64 {
+        let mut id = 0xcbf2_9ce4_8422_2325_u64;
+        let mut add = |number: u64| {
+            for byte in number.to_le_bytes() {
+                id = (id ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+            }
+        };
+        add(self.len);
+        add(self.grown);
+        for record in &self.records {
+            add(record.offset);
+            add(sum(&record.old).into());
+            record.new.iter().for_each(|&sum| add(sum.into()));
+        }
+        id
+    }
+
+    /// Writes a new undo file that only its owner can read, and returns when it is durable. If writing fails, the file is removed.
     ///
     /// # Errors
     /// Those of the file system; the file must not exist.
     pub fn write(&self, path: &Path) -> io::Result<()> {
+        let named = |e: io::Error| match e.kind() {
+            io::ErrorKind::AlreadyExists => {
+                let text = format!("{}: the file exists: name a new undo file", path.display());
+                io::Error::new(e.kind(), text)
+            }
+            kind => io::Error::new(kind, format!("{}: {e}", path.display())),
+        };
+        let mut options = OpenOptions::new();
+        options.write(true).create_new(true).mode(0o600);
+        let mut file = options.open(path).map_err(named)?;
+        self.fill(&mut file, path).map_err(|e| {
+            // The file was created above, and nobody can use it.
+            let _ = std::fs::remove_file(path);
+            named(e)
+        })
+    }
+
+    fn fill(&self, file: &mut File, path: &Path) -> io::Result<()> {
         let mut body = Vec::new();
         for record in &self.records {
             body.extend(record.offset.to_le_bytes());
@@ -83,27 +174,37 @@ impl Undo {
         head.extend(self.len.to_le_bytes());
         head.extend((self.records.len() as u64).to_le_bytes());
         head.extend((body.len() as u64).to_le_bytes());
-        head.resize(HEAD - 4, 0);
+        head.extend(self.grown.to_le_bytes());
+        head.extend(self.file.ino.to_le_bytes());
+        head.extend(self.file.born.to_le_bytes());
         head.extend(sum(&head).to_le_bytes());
-        let mut file = OpenOptions::new().write(true).create_new(true).open(path)?;
         file.write_all(&[0; HEAD])?;
         file.write_all(&body)?;
         file.sync_all()?;
-        let mut file = file;
-        io::Seek::seek(&mut file, io::SeekFrom::Start(0))?;
+        file.seek(SeekFrom::Start(0))?;
         file.write_all(&head)?;
         file.sync_all()?;
-        sync_folder(path)
+        in_place::sync_folder(path)
     }
 
-    /// Reads an undo file; `None` if it was not finished, so that the image was not touched.
+    /// Reads an undo file of any owner. `None` if the file is unfinished; then the image was not written to.
     ///
     /// # Errors
     /// [`Error::Undo`] for a file that is none, or is damaged; [`Error::Io`].
     pub fn read(path: &Path) -> Result<Option<Self>, Error> {
+        Self::read_from(File::open(path)?)
+    }
+
+    pub(crate) fn read_from(mut file: File) -> Result<Option<Self>, Error> {
         let bad = |what: &str| Error::Undo(what.to_owned());
-        let mut file = File::open(path)?;
         let mut bytes = Vec::new();
+        Read::by_ref(&mut file)
+            .take(HEAD as u64)
+            .read_to_end(&mut bytes)?;
+        // An image that is taken for an undo file is not read whole.
+        if bytes.iter().any(|&b| b != 0) && !bytes.starts_with(MAGIC) {
+            return Err(bad("it is no undo file"));
+        }
         file.read_to_end(&mut bytes)?;
         let Some((head, body)) = bytes.split_first_chunk::<HEAD>() else {
             return match bytes.iter().all(|&b| b == 0) {
@@ -120,9 +221,6 @@ impl Undo {
                 .map_or(0, |b| u32::from_le_bytes(*b))
         };
         let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
-        if !head.starts_with(MAGIC) {
-            return Err(bad("it is no undo file"));
-        }
         if word(8) != VERSION {
             return Err(bad("it is of another version"));
         }
@@ -133,34 +231,43 @@ impl Undo {
         let records = parse(body, long(24)).ok_or_else(|| bad("its records are damaged"))?;
         Ok(Some(Self {
             len: long(16),
+            grown: long(40),
+            file: FileId {
+                ino: long(48),
+                born: word(56),
+            },
             records,
         }))
     }
 
-    /// Whether each part of the image is what it was or what it was to become. Another image, or one that was changed
-    /// since, is not.
+    /// Checks that each sector of the image has its old or its new bytes, or is the mark of this change. An image that was changed since
+    /// fails the check, and so does another image.
     ///
     /// # Errors
-    /// [`Error::Undo`] if it is not; [`Error::Io`].
+    /// [`Error::Undo`] if the check fails; [`Error::Io`].
     pub fn check(&self, image: &dyn BlockDevice) -> Result<(), Error> {
-        if image.len() != self.len {
+        // A crash may leave the old length. Then nothing beyond it was written, or those writes are lost.
+        if !(self.len..=self.grown.max(self.len)).contains(&image.len()) {
             return Err(Error::Undo(format!(
                 "it is of an image of {} bytes, and this one has {}",
                 self.len,
                 image.len()
             )));
         }
+        let id = self.id();
         for record in &self.records {
-            let mut now = vec![0; record.old.len()];
-            image.read_at(record.offset, &mut now)?;
+            let now = there(image, record)?;
+            if record.is_first_sector() && is_marked(&now, id) {
+                continue;
+            }
             let sectors = now
                 .chunks(SECTOR as usize)
                 .zip(record.old.chunks(SECTOR as usize));
             for (i, ((now, old), new)) in sectors.zip(&record.new).enumerate() {
-                if now != old && sum(now) != *new {
+                if !old.starts_with(now) && sum(now) != *new {
                     let at = record.offset + i as u64 * SECTOR;
                     return Err(Error::Undo(format!(
-                        "the image was changed since, at byte {at}"
+                        "the image was changed since, at byte {at}: --force takes it back all the same"
                     )));
                 }
             }
@@ -168,16 +275,53 @@ impl Undo {
         Ok(())
     }
 
-    /// Makes the image what it was, and returns when that is durable. It may be repeated.
+    /// Restores the old bytes and the old length of the image, and returns the number of bytes written when they are durable. Meanwhile
+    /// the image carries the mark of the change, so a crash is no harm, and the call can be repeated.
     ///
     /// # Errors
     /// As [`Self::check`], before anything is written; those of the device.
-    pub fn take_back(&self, image: &dyn BlockDevice) -> Result<(), Error> {
+    pub fn take_back(&self, image: &dyn BlockDevice) -> Result<u64, Error> {
+        self.take_back_by(image, Path::new(""))
+    }
+
+    /// Restores the image as [`take_back`](Self::take_back) does, under a mark with the path of this undo file, so that the next opening
+    /// after a crash finds the undo file.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn take_back_by(&self, image: &dyn BlockDevice, file: &Path) -> Result<u64, Error> {
         self.check(image)?;
+        Ok(self.force_back(image, file)?)
+    }
+
+    /// Restores the old bytes without the check. Bytes that another program has written there since are lost. Only sectors that
+    /// differ are written, so restoring needs no space on the host.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn force_back(&self, image: &dyn BlockDevice, file: &Path) -> io::Result<u64> {
+        let mut pieces: Vec<(u64, &[u8])> = Vec::new();
+        let mut first = None;
         for record in &self.records {
-            image.write_at(record.offset, &record.old)?;
+            let now = there(image, record)?;
+            if record.is_first_sector() {
+                let old = record.old.first_chunk::<MARK_SIZE>();
+                first = old.map(|old| (old, now.starts_with(old)));
+                continue;
+            }
+            differing(record, &now, &mut pieces);
         }
-        Ok(image.flush()?)
+        let mut bytes: u64 = pieces.iter().map(|(_, old)| old.len() as u64).sum();
+        match first {
+            Some((_, true)) if pieces.is_empty() => {}
+            _ => {
+                bytes += first.map_or(0, |(old, _)| old.len() as u64);
+                let mark = in_place::mark(self.id(), file);
+                in_place::write(image, &pieces, first.map(|(old, _)| old), &mark)?;
+            }
+        }
+        in_place::shorten(image, self.len)?;
+        Ok(bytes)
     }
 
     /// Parts of the image.
@@ -188,6 +332,41 @@ impl Undo {
     /// Whether nothing was to be changed.
     pub const fn is_empty(&self) -> bool {
         self.records.is_empty()
+    }
+}
+
+/// Reads the present bytes of a record, up to the end of the image.
+fn there(image: &dyn BlockDevice, record: &UndoRecord) -> io::Result<Vec<u8>> {
+    let len = image.len().saturating_sub(record.offset);
+    let mut now = vec![0; len.min(record.old.len() as u64) as usize];
+    if !now.is_empty() {
+        image.read_at(record.offset, &mut now)?;
+    }
+    Ok(now)
+}
+
+fn is_marked(sector: &[u8], id: u64) -> bool {
+    ChangeMark::read(sector).is_some_and(|mark| mark.id() == id)
+}
+
+/// Adds the old bytes of the sectors that differ.
+fn differing<'u>(record: &'u UndoRecord, now: &[u8], pieces: &mut Vec<(u64, &'u [u8])>) {
+    let sector = SECTOR as usize;
+    let is_same = |at: usize| {
+        let end = now.len().min(at + sector);
+        record.old.get(at..end) == now.get(at..end)
+    };
+    let mut at = 0;
+    while at < now.len() {
+        let begin = at;
+        while at < now.len() && !is_same(at) {
+            at += sector;
+        }
+        let end = at.min(now.len());
+        if let Some(old) = record.old.get(begin..end).filter(|old| !old.is_empty()) {
+            pieces.push((record.offset + begin as u64, old));
+        }
+        at = at.max(begin + sector);
     }
 }
 
@@ -208,23 +387,16 @@ fn parse(mut body: &[u8], count: u64) -> Option<Vec<UndoRecord>> {
         let (sums, rest) = rest.split_at_checked(sectors * 4)?;
         let (old, rest) = rest.split_at_checked(len)?;
         let new = sums.chunks_exact(4).filter_map(<[u8]>::first_chunk);
+        let offset = u64::from_le_bytes(*offset);
+        offset.checked_add(len as u64)?;
         records.push(UndoRecord {
-            offset: u64::from_le_bytes(*offset),
+            offset,
             old: old.to_vec(),
             new: new.map(|b| u32::from_le_bytes(*b)).collect(),
         });
         body = rest;
     }
     body.is_empty().then_some(records)
-}
-
-/// Makes the name of a new file durable, where a folder can be flushed.
-pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
-    let folder = path.parent().filter(|p| !p.as_os_str().is_empty());
-    match File::open(folder.unwrap_or_else(|| Path::new("."))) {
-        Ok(folder) => folder.sync_all(),
-        Err(_) => Ok(()),
-    }
 }
 
 #[cfg(test)]
@@ -255,6 +427,8 @@ mod tests {
             undo.take_back(&image).is_err(),
             "the image was changed since"
         );
+        undo.force_back(&image, Path::new("")).unwrap();
+        assert_eq!(image.to_bytes().unwrap(), [1; 8192]);
         let other = MemDevice::from_bytes(&[1; 4096]);
         assert!(undo.take_back(&other).is_err());
     }
@@ -277,5 +451,15 @@ mod tests {
         }
         std::fs::write(&path, [0; 100]).unwrap();
         assert_eq!(Undo::read(&path).unwrap(), None);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_written_leaves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let image = MemDevice::from_bytes(&[1; 8192]);
+        let undo = Undo::before(&image, &[(512, vec![2; 1024])].into()).unwrap();
+        let error = undo.write(&dir.path().join("no folder/undo")).unwrap_err();
+        assert!(error.to_string().contains("no folder/undo"), "{error}");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 }

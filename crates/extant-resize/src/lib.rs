@@ -160,22 +160,28 @@ impl Plan {
         self.changes.is_empty() && self.moves.is_empty()
     }
 
-    /// Copies what moves to places that are free, and then switches to the new volume, with undo files as
-    /// [`Changes::write`] has them. The device is to be long enough; it is not made shorter.
+    /// Extends the device if it is too short, copies blocks that move to free places, and then switches to the new volume, with undo files
+    /// as in [`Changes::write`]. The new length is durable before anything else is written. The device is not shortened.
     ///
     /// # Errors
-    /// [`Error::Io`], and those of the undo file. Before the undo file is there, the image is as it was.
+    /// [`Error::Io`] and those of [`Changes::write`]; the old volume and the old length are restored.
     pub fn write(
         &self,
         device: &dyn BlockDevice,
         keep: Option<&Path>,
         beside: Option<&Path>,
     ) -> Result<(), Error> {
-        if device.len() < self.bytes() {
-            return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+        let len = device.len();
+        if len < self.bytes() {
+            device.extend(self.bytes())?;
+            device.flush()?;
         }
-        self.moves.copy(device, self.block_size.into())?;
-        Ok(self.changes.write(device, keep, beside)?)
+        if let Err(error) = self.moves.copy(device, self.block_size.into()) {
+            // Only free blocks were written. An image that stays longer than its volume is sound.
+            let _ = device.shorten(len);
+            return Err(error.into());
+        }
+        Ok(self.changes.write_grown(device, len, keep, beside)?)
     }
 }
 

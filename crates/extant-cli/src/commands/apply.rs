@@ -32,6 +32,7 @@ pub fn run(args: &Args) -> Result<()> {
         .then(|| streams::spooled(&args.image))
         .transpose()?;
     let overlay = spooled.as_ref().map_or(&*args.overlay, |file| file.path());
+    super::in_place::take_back(&args.image)?;
     let progress = Progress::wait("apply");
     let applied = match crate::store::is_plain(&args.image) {
         false => {

@@ -1,7 +1,7 @@
 //! `extant defrag`.
 
 use super::defrag_online;
-use super::repair;
+use super::in_place;
 use super::tune::Writing;
 use crate::address::Rooted;
 use crate::clock;
@@ -123,7 +123,7 @@ pub fn run(args: &Args) -> Result<()> {
         return defrag_online::run(place, args.dry_run, args.json);
     }
     let name = image.display().to_string();
-    let (device, beside) = repair::ready(image, None, args.dry_run)?;
+    let (device, beside) = in_place::ready(image, None, args.dry_run)?;
     let before = extant_tune::fragments(&device).with_context(|| name.clone())?;
     if args.dry_run {
         return tell(args, name, &before, None, 0);

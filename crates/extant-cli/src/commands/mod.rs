@@ -18,6 +18,7 @@ mod enter;
 mod export;
 mod generate;
 mod import;
+pub mod in_place;
 mod info;
 pub mod inspect;
 mod ln;
@@ -47,6 +48,7 @@ mod trim;
 pub mod tune;
 pub mod tune_values;
 mod umount;
+mod undo;
 mod xattr;
 
 use anyhow::Result;
@@ -63,7 +65,7 @@ pub enum Command {
     Map(map::Args),
     Check(check::Args),
     Repair(repair::Args),
-    Undo(repair::UndoArgs),
+    Undo(undo::Args),
     Rescue(rescue::Args),
     Tune(Box<tune::Args>),
     Trim(trim::Args),
@@ -114,7 +116,7 @@ pub fn run(command: Command) -> Result<()> {
         Command::Map(args) => map::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Repair(args) => repair::run(&args),
-        Command::Undo(args) => repair::undo(&args),
+        Command::Undo(args) => undo::run(&args),
         Command::Rescue(args) => rescue::run(&args),
         Command::Tune(args) => tune::run(&args),
         Command::Trim(args) => trim::run(&args),

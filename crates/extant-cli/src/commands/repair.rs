@@ -1,22 +1,19 @@
-//! `extant repair` and `extant undo`.
+//! `extant repair`.
 
 use super::defrag;
+use super::in_place;
 use crate::address::Rooted;
 use crate::clock;
-use crate::images;
 use crate::output;
 use crate::progress::Progress;
 use crate::show::{count, show};
 use crate::steps::ShownSteps;
-use crate::store;
-use anyhow::{Context, Result, bail};
-use blockdev::{Access, BlockDevice};
-use extant_repair::{Mend, Plan, Undo, file_beside};
+use anyhow::{Context, Result};
+use blockdev::BlockDevice;
+use extant_repair::{Mend, Plan};
 use serde::Serialize;
 use std::io::Write;
-use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 /// Something was mended.
 const MENDED: u8 = 1;
@@ -65,20 +62,6 @@ pub struct Args {
     /// As JSON
     #[arg(long)]
     json: bool,
-}
-
-/// Make an image what it was before a change
-///
-/// The undo file is that of --undo of extant repair, tune and defrag, or the one that an interrupted change left beside the image. An image that was
-/// changed since is left alone. The undo file stays.
-#[derive(clap::Args, Debug)]
-#[command(after_help = "Example:\n  extant undo disk.undo disk.img")]
-pub struct UndoArgs {
-    /// The undo file
-    #[arg(value_name = "FILE")]
-    file: PathBuf,
-    /// The image
-    image: Rooted,
 }
 
 #[derive(Serialize)]
@@ -131,71 +114,10 @@ pub fn run(args: &Args) -> Result<()> {
     }
 }
 
-fn open(image: &Path, access: Access) -> Result<Arc<dyn BlockDevice>> {
-    images::identity(image)?;
-    store::open(image, access)
-}
-
-/// The undo file beside the image; none for a device, beside which nothing outlives the system.
-fn beside(image: &Path, undo: Option<&Path>, dry_run: bool) -> Result<Option<PathBuf>> {
-    let file = store::file(image);
-    let kind = std::fs::metadata(file)?.file_type();
-    if !kind.is_block_device() {
-        // A link leads to the file that is written.
-        let mut name = file.canonicalize()?.into_os_string();
-        if store::split(image).is_some() {
-            // A partition has several names and one place.
-            name.push(format!("@{}", store::range(image)?.start));
-        }
-        return Ok(Some(file_beside(name.as_ref())));
-    }
-    if undo.is_none() && !dry_run {
-        bail!("a block device needs --undo FILE, on another file system");
-    }
-    Ok(None)
-}
-
-/// Opens an image to be changed, with the place of the undo file while that is written; a change that was interrupted is taken back
-/// first.
-pub(super) fn ready(
-    image: &Path,
-    undo: Option<&Path>,
-    dry_run: bool,
-) -> Result<(Arc<dyn BlockDevice>, Option<PathBuf>)> {
-    let access = match dry_run {
-        true => Access::ReadOnly,
-        false => Access::ReadWrite,
-    };
-    let device = open(image, access)?;
-    let beside = taken_back(image, &device, undo, dry_run)?;
-    Ok((device, beside))
-}
-
-/// Takes a change back that was interrupted, and returns the place of the undo file while another is written.
-pub(super) fn taken_back(
-    image: &Path,
-    device: &dyn BlockDevice,
-    undo: Option<&Path>,
-    dry_run: bool,
-) -> Result<Option<PathBuf>> {
-    let name = image.display();
-    let beside = beside(image, undo, dry_run)?;
-    if let Some(beside) = beside.as_deref().filter(|path| path.exists()) {
-        if dry_run {
-            bail!("{name}: an earlier change was interrupted; extant repair takes it back");
-        }
-        let taken = extant_repair::take_back_interrupted(device, beside);
-        if taken.with_context(|| beside.display().to_string())? {
-            output::complain(format!("{name}: an interrupted change was taken back"));
-        }
-    }
-    Ok(beside)
-}
-
 /// Repairs the image and returns the exit code.
 fn repair(args: &Args, image: &Path) -> Result<u8> {
     let name = image.display().to_string();
-    let (device, beside) = ready(image, args.undo.as_deref(), args.dry_run)?;
+    let (device, beside) = in_place::ready(image, args.undo.as_deref(), args.dry_run)?;
     let steps = ShownSteps::of_repair(&name, args.progress_fd, args.asks())?;
     let (plan, failed) = planned(args, &name, &device, &steps)?;
     if let Some(error) = failed {
@@ -285,15 +207,4 @@ fn tell(args: &Args, name: &str, plan: &Plan, written: bool) -> Result<()> {
     };
     writeln!(out, "{name}: {what}")?;
     Ok(out.flush()?)
-}
-
-pub fn undo(args: &UndoArgs) -> Result<()> {
-    let image = &args.image.0.image;
-    let device = open(image, Access::ReadWrite)?;
-    let shown = || args.file.display().to_string();
-    match Undo::read(&args.file).with_context(shown)? {
-        Some(undo) => undo.take_back(&device).with_context(shown),
-        // The repair did not begin to write.
-        None => Ok(()),
-    }
 }

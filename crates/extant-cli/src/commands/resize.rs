@@ -3,7 +3,7 @@
 use crate::address::{Address, Rooted};
 use crate::advice::about_image;
 use crate::clock;
-use crate::commands::repair;
+use crate::commands::in_place;
 use crate::ending::open_when_free;
 use crate::images;
 use crate::mounted::Mounted;
@@ -222,7 +222,7 @@ pub(crate) fn resize(args: &Args) -> Result<Resized> {
     };
     let place = ImageStore::open(image, access)?;
     let (device, file) = (place.device(), place.file(image)?);
-    let beside = repair::taken_back(image, device, args.undo.as_deref(), reads)?;
+    let beside = in_place::taken_back(image, device, args.undo.as_deref(), reads)?;
     let options = ResizeOptions {
         size: wanted(args, device)?,
         wide: (args.wide || args.narrow).then_some(args.wide),
@@ -313,7 +313,7 @@ fn wanted(args: &Args, device: &dyn BlockDevice) -> Result<NewSize> {
     }
 }
 
-/// A file is long enough before the first write, and shorter after the last one is durable.
+/// A file becomes shorter after the last write is durable.
 fn write(
     args: &Args,
     plan: &Plan,
@@ -321,9 +321,6 @@ fn write(
     file: Option<&FileDevice>,
     beside: Option<&Path>,
 ) -> Result<()> {
-    if let Some(file) = file.filter(|file| file.len() < plan.bytes()) {
-        file.set_len(plan.bytes())?;
-    }
     if !plan.is_empty() {
         plan.write(device, args.undo.as_deref(), beside)?;
     }

@@ -1,6 +1,6 @@
 //! `extant trim`.
 
-use super::repair;
+use super::in_place;
 use crate::address::Rooted;
 use crate::output;
 use crate::progress::Progress;
@@ -54,7 +54,7 @@ fn taken(image: &Path) -> Result<u64> {
 pub fn run(args: &Args) -> Result<()> {
     let image = &args.image.0.image;
     let name = image.display().to_string();
-    let (device, _) = repair::ready(image, Some(image), args.dry_run)?;
+    let (device, _) = in_place::ready(image, Some(image), args.dry_run)?;
     let before = taken(image)?;
     let progress = Progress::wait(&format!("{name}: looking for free blocks"));
     let done = (|| {

@@ -1,7 +1,7 @@
 //! `extant tune`.
 
 use super::tune_values as values;
-use super::{inspect, repair};
+use super::{in_place, inspect};
 use crate::address::Rooted;
 use crate::clock;
 use crate::output;
@@ -167,7 +167,7 @@ fn inode_size(args: &Args, bytes: u16, now: i64) -> Result<()> {
     let image = &args.image.0.image;
     let name = image.display().to_string();
     let undo = args.undo.as_deref();
-    let (device, beside) = repair::ready(image, undo, args.dry_run)?;
+    let (device, beside) = in_place::ready(image, undo, args.dry_run)?;
     let progress = Progress::wait(&format!("{name}: making the plan"));
     let options = ResizeOptions {
         inode_size: Some(bytes),
@@ -211,7 +211,7 @@ fn inode_size(args: &Args, bytes: u16, now: i64) -> Result<()> {
 /// Changes an image without a word, for names that have their own.
 pub(crate) fn quietly(image: &Path, options: TuneOptions) -> Result<()> {
     let name = || image.display().to_string();
-    let (device, beside) = repair::ready(image, None, false)?;
+    let (device, beside) = in_place::ready(image, None, false)?;
     let options = TuneOptions {
         now: clock::stamp()?,
         ..options
@@ -238,7 +238,7 @@ impl Writing<'_> {
         let image = &self.image.0.image;
         let name = image.display().to_string();
         let undo = self.undo.map(PathBuf::as_path);
-        let (device, beside) = repair::ready(image, undo, self.dry_run)?;
+        let (device, beside) = in_place::ready(image, undo, self.dry_run)?;
         let progress = Progress::wait(&format!("{name}: making the plan"));
         let plan = extant_tune::plan(&device, options);
         progress.done();

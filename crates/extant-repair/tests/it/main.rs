@@ -12,6 +12,7 @@ mod folded;
 mod folding;
 #[path = "../../../extant/tests/it/hostile/image.rs"]
 mod image;
+mod in_place;
 #[path = "../../../extant-check/tests/it/verdicts/judge.rs"]
 mod judge;
 #[path = "../../../extant/tests/it/hostile/map.rs"]

@@ -1,0 +1,154 @@
+//! `extant undo`.
+
+use super::in_place;
+use crate::address::Location;
+use crate::images;
+use crate::output;
+use crate::show::count;
+use crate::store;
+use anyhow::{Context, Result, bail};
+use blockdev::{Access, BlockDevice};
+use ext4_format::superblock;
+use extant_repair::{Error, Undo};
+use extant_terminal::numbers::human;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+
+/// Magic number of undo files.
+const MAGIC: &[u8; 8] = b"EXTUNDO\n";
+/// Offset of the magic number of ext4.
+const EXT_MAGIC: usize = 1080;
+
+/// Restore an image to its state before a change
+///
+/// FILE is the undo file that --undo of extant repair, tune, resize or defrag has written, or that an interrupted change left beside the image. FILE and
+/// IMAGE may be given in any order. With IMAGE alone an interrupted change is taken back; the image names its undo file. An image
+/// that has been changed since is left alone. FILE is not removed.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:\n  extant undo disk.undo disk.img\n  extant undo disk.img")]
+pub struct Args {
+    /// The undo file
+    #[arg(value_name = "FILE")]
+    file: OsString,
+    /// The image
+    image: Option<OsString>,
+    /// Restore the image even if it has been changed since, which is lost, or if other users may write to FILE
+    #[arg(short, long)]
+    force: bool,
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    let Some(second) = &args.image else {
+        return interrupted(&image_of(&args.file));
+    };
+    let (first, second) = (&args.file, second);
+    let (file, image) = match (is_undo(first.as_ref()), is_undo(second.as_ref())) {
+        (true, true) => bail!(
+            "{} and {} are both undo files: name one and the image",
+            Path::new(first).display(),
+            Path::new(second).display()
+        ),
+        (false, true) => (Path::new(second), image_of(first)),
+        // If neither is an undo file, reading the first one reports that.
+        _ => (Path::new(first), image_of(second)),
+    };
+    named(file, &image, args.force)
+}
+
+/// Takes back the interrupted change whose mark the image carries.
+fn interrupted(image: &Path) -> Result<()> {
+    if is_undo(image) {
+        bail!("{}: an undo file: name its image, too", image.display());
+    }
+    images::identity(image)?;
+    let device = store::open(image, Access::ReadWrite)?;
+    let file = in_place::image_file(image).with_context(|| image.display().to_string())?;
+    if in_place::take_back_from(image, &file, &device)? {
+        return Ok(());
+    }
+    bail!(
+        "{}: no change was interrupted: name the undo file of the change to take back",
+        image.display()
+    )
+}
+
+/// Takes a change back with the undo file that the user has named.
+fn named(file: &Path, image: &Path, force: bool) -> Result<()> {
+    let shown = || file.display().to_string();
+    images::identity(image)?;
+    let device = store::open(image, Access::ReadWrite)?;
+    let undo = match force {
+        true => Undo::read(file),
+        false => in_place::image_file(image)
+            .with_context(|| image.display().to_string())?
+            .read(file),
+    };
+    let undo = undo.map_err(|error| match error {
+        // The messages of these two kinds name the file already.
+        Error::Untrusted { .. } => anyhow::anyhow!("{error}: --force takes it all the same"),
+        Error::Io(error) => anyhow::anyhow!("{error}"),
+        error => anyhow::Error::new(error).context(shown()),
+    })?;
+    let Some(undo) = undo else {
+        // An image begins with zeros, as an unfinished undo file does.
+        if is_image(file) {
+            bail!("{}: undo file: it is no undo file", shown());
+        }
+        return told(
+            image,
+            "nothing to take back: the change ended before its first write",
+        );
+    };
+    let len = device.len();
+    let bytes = match force {
+        true => undo.force_back(&device, file).map_err(anyhow::Error::from),
+        false => undo
+            .take_back_by(&device, file)
+            .map_err(anyhow::Error::from),
+    };
+    let bytes = bytes.with_context(shown)?;
+    let parts = count(undo.len() as u64, "part", "parts");
+    match (bytes, device.len() < len) {
+        (0, false) => told(
+            image,
+            "nothing to take back: it is as it was before the change",
+        ),
+        _ => told(
+            image,
+            &format!(
+                "restored to its state before the change: {parts} compared, {} written",
+                human(bytes)
+            ),
+        ),
+    }
+}
+
+fn told(image: &Path, what: &str) -> Result<()> {
+    let mut out = output::stdout();
+    writeln!(out, "{}: {what}", image.display())?;
+    Ok(out.flush()?)
+}
+
+/// Returns the image that an argument names, with or without a path inside.
+fn image_of(word: &OsString) -> PathBuf {
+    match Location::from(word.clone()) {
+        Location::Image(address) => address.image,
+        Location::Host(path) => path,
+    }
+}
+
+/// Whether a file begins as an undo file does.
+fn is_undo(path: &Path) -> bool {
+    let mut magic = [0; MAGIC.len()];
+    let is_file = path.metadata().is_ok_and(|meta| meta.is_file());
+    let read = is_file.then(|| File::open(path).and_then(|mut file| file.read_exact(&mut magic)));
+    matches!(read, Some(Ok(()))) && magic == *MAGIC
+}
+
+/// Whether a file has the magic number of ext4.
+fn is_image(path: &Path) -> bool {
+    let head = store::head(path, EXT_MAGIC + 2).unwrap_or_default();
+    head.get(EXT_MAGIC..) == Some(&superblock::MAGIC.to_le_bytes()[..])
+}

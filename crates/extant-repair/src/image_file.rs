@@ -1,0 +1,262 @@
+//! The file that holds an image: where its undo files are, and which of them are trusted.
+//!
+//! The bytes of an undo file are written into the image. So an undo file is trusted only if it belongs to the owner of the image or to
+//! the user of this process, and if no other user may write to it. Symbolic links are not followed. The open file is checked,
+//! not its name.
+
+use crate::file_id::{FileId, file_beside};
+use crate::{Error, Undo, in_place};
+use blockdev::BlockDevice;
+use ext4_format::change_mark::{ChangeMark, MARK_SIZE};
+use ext4_format::superblock::SUPERBLOCK_OFFSET;
+use rustix::fs::OFlags;
+use std::ffi::{OsStr, OsString};
+use std::fs::{Metadata, OpenOptions};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// Largest number of undo files beside one image: those of other images may be in the way.
+const MOST_BESIDE: u32 = 9;
+
+/// The file or block device that holds an image.
+///
+/// ```
+/// use extant_repair::{ImageFile, blockdev::MemDevice};
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("disk.img");
+/// # std::fs::write(&path, [1; 8192])?;
+/// let file = ImageFile::of(&path, None)?;
+/// let image = MemDevice::from_bytes(&[1; 8192]);
+/// assert!(file.take_back(&image)?.is_none(), "no change was interrupted");
+/// let undo = file.place_of_undo()?.expect("a file has a place beside it");
+/// assert!(undo.ends_with("disk.img.extant-undo"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct ImageFile {
+    /// Names that undo files derive from: the canonical name of the image, and of the backing file of a loop device.
+    names: Vec<PathBuf>,
+    owners: Vec<u32>,
+    id: FileId,
+    is_device: bool,
+}
+
+impl ImageFile {
+    /// Reads the owner and identity of a file. `part` is the offset of the image in bytes, if it is a part of the file.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn of(file: &Path, part: Option<u64>) -> io::Result<Self> {
+        let meta = file.metadata()?;
+        let is_device = meta.file_type().is_block_device();
+        // A link leads to the file that is written.
+        let mut found = vec![(file.canonicalize()?, meta.uid())];
+        if is_device {
+            found.extend(behind_loop(&meta));
+        }
+        let names = found.iter().map(|(name, _)| {
+            let mut name = OsString::from(name);
+            if let Some(part) = part {
+                // A partition has several names and one place.
+                name.push(format!("@{part}"));
+            }
+            name.into()
+        });
+        Ok(Self {
+            names: names.collect(),
+            owners: found.iter().map(|(_, owner)| *owner).collect(),
+            id: FileId::of(&meta),
+            is_device,
+        })
+    }
+
+    /// Returns a path for a new undo file beside the image, or `None` for a block device, whose directory does not outlive the system.
+    /// The image must not carry a mark. Then an undo file that an earlier change of the same image left is removed. An undo file of another
+    /// image stays, and the path gets a number.
+    ///
+    /// # Errors
+    /// Those of the file system; [`io::ErrorKind::AlreadyExists`] if all nine names are taken.
+    pub fn place_of_undo(&self) -> io::Result<Option<PathBuf>> {
+        if self.is_device {
+            return Ok(None);
+        }
+        let mut places = self.places();
+        for place in &mut places {
+            if self.is_left_over(place) {
+                in_place::remove(place)?;
+            }
+            match place.symlink_metadata() {
+                Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Some(place.clone())),
+                Err(e) => return Err(e),
+                Ok(_) => {}
+            }
+        }
+        let last = places.last().map(|place| place.display().to_string());
+        Err(io::Error::new(
+            io::ErrorKind::AlreadyExists,
+            format!(
+                "too many undo files of other images are beside it, up to {}: move them away",
+                last.unwrap_or_default()
+            ),
+        ))
+    }
+
+    /// Whether no image needs this undo file: its change never began, or it belongs to this image, which carries no mark.
+    fn is_left_over(&self, place: &Path) -> bool {
+        match self.read(place) {
+            Ok(Some(undo)) => undo.is_of(self.id),
+            Ok(None) => true,
+            Err(_) => false,
+        }
+    }
+
+    /// Returns the paths at which an undo file of the image may be.
+    fn places(&self) -> Vec<PathBuf> {
+        let mut places = Vec::new();
+        for name in &self.names {
+            let first = file_beside(name);
+            places.push(first.clone());
+            places.extend((2..=MOST_BESIDE).map(|n| {
+                let mut numbered = first.clone().into_os_string();
+                numbered.push(format!(".{n}"));
+                PathBuf::from(numbered)
+            }));
+        }
+        places
+    }
+
+    /// Reads an undo file if it is trusted. `None` if the file is unfinished; then the image was not written to.
+    ///
+    /// # Errors
+    /// [`Error::Untrusted`]; those of [`Undo::read`].
+    pub fn read(&self, undo: &Path) -> Result<Option<Undo>, Error> {
+        let untrusted = |why: String| Error::Untrusted {
+            undo: undo.display().to_string(),
+            why,
+        };
+        let mut options = OpenOptions::new();
+        let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        options.read(true).custom_flags(flags.bits() as i32);
+        let file = options
+            .open(undo)
+            .map_err(|e| match undo.symlink_metadata() {
+                Ok(meta) if meta.is_symlink() => untrusted("it is a symbolic link".into()),
+                _ => Error::Io(io::Error::new(e.kind(), format!("{}: {e}", undo.display()))),
+            })?;
+        let meta = file.metadata()?;
+        if !meta.is_file() {
+            return Err(untrusted("it is no regular file".into()));
+        }
+        let me = rustix::process::geteuid().as_raw();
+        if meta.uid() != me && !self.owners.contains(&meta.uid()) {
+            let text = "it belongs to user {}, who neither owns the image nor runs this command";
+            return Err(untrusted(text.replace("{}", &meta.uid().to_string())));
+        }
+        if meta.permissions().mode() & 0o022 != 0 {
+            return Err(untrusted("others may write to it".into()));
+        }
+        Undo::read_from(file)
+    }
+
+    /// Takes back the change whose mark the image carries, and returns the undo file; `None` if the image has no mark. The undo file is
+    /// searched for beside the image, and then where the mark says. A temporary undo file of this image is removed afterwards.
+    ///
+    /// # Errors
+    /// [`Error::NoUndo`] if no trusted undo file of the change is found; those of [`Undo::take_back`].
+    pub fn take_back(&self, device: &dyn BlockDevice) -> Result<Option<PathBuf>, Error> {
+        let Some(mark) = mark(device)? else {
+            return Ok(None);
+        };
+        let (undo, file) = self.find(&mark)?;
+        undo.take_back_by(device, &file)?;
+        // A device has no identity here: its undo file is the user's.
+        if undo.is_of(self.id) {
+            in_place::remove(&file)?;
+        }
+        Ok(Some(file))
+    }
+
+    /// Finds the undo file of a mark.
+    fn find(&self, mark: &ChangeMark) -> Result<(Undo, PathBuf), Error> {
+        let mut refused = None;
+        for place in self.places().into_iter().chain(named(mark, &self.names)) {
+            match self.read(&place) {
+                Ok(Some(undo)) if undo.id() == mark.id() => return Ok((undo, place)),
+                Err(Error::Io(e)) if e.kind() == io::ErrorKind::NotFound => {}
+                Ok(_) => {}
+                Err(error) => refused = Some(error),
+            }
+        }
+        Err(Error::NoUndo {
+            undo: mark.to_string(),
+            why: refused.map_or("it is not there".into(), |error| error.to_string()),
+        })
+    }
+}
+
+/// Returns the path in the mark, and the path of a file with that name in the directory of the image, as both may have been moved.
+fn named(mark: &ChangeMark, names: &[PathBuf]) -> Vec<PathBuf> {
+    let path = Path::new(OsStr::from_bytes(mark.path()));
+    let mut places = Vec::new();
+    if mark.is_path_whole() && path.is_absolute() {
+        places.push(path.to_path_buf());
+    }
+    if let Some(file) = path.file_name() {
+        places.extend(names.iter().map(|name| name.with_file_name(file)));
+    }
+    places
+}
+
+/// Takes back the change whose mark an image carries, and removes the undo file; returns whether the image had a mark. This is for devices
+/// without a file; for others [`ImageFile::take_back`] finds the undo file and checks its owner.
+///
+/// # Errors
+/// [`Error::Undo`] if the file is damaged or of another image; [`Error::Io`].
+pub fn take_back_interrupted(device: &dyn BlockDevice, file: &Path) -> Result<bool, Error> {
+    let undo = match Undo::read(file) {
+        Err(Error::Io(error)) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        undo => undo?,
+    };
+    let is_marked = mark(device)?.is_some();
+    if let Some(undo) = undo.filter(|_| is_marked) {
+        undo.take_back_by(device, file)?;
+    }
+    in_place::remove(file)?;
+    Ok(is_marked)
+}
+
+/// Reads the mark of an interrupted change from an image.
+///
+/// ```
+/// let image = extant_repair::blockdev::MemDevice::new(8192);
+/// assert_eq!(extant_repair::mark(&image)?, None);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+///
+/// # Errors
+/// Those of the device.
+pub fn mark(device: &dyn BlockDevice) -> io::Result<Option<ChangeMark>> {
+    if device.len() < SUPERBLOCK_OFFSET + MARK_SIZE as u64 {
+        return Ok(None);
+    }
+    let mut first = [0; MARK_SIZE];
+    device.read_at(SUPERBLOCK_OFFSET, &mut first)?;
+    Ok(ChangeMark::read(&first))
+}
+
+/// Returns the backing file of a loop device or of a partition of one, and its owner.
+fn behind_loop(device: &Metadata) -> Option<(PathBuf, u32)> {
+    let (major, minor) = (
+        rustix::fs::major(device.rdev()),
+        rustix::fs::minor(device.rdev()),
+    );
+    let places = ["loop/backing_file", "../loop/backing_file"];
+    let mut said = places
+        .iter()
+        .filter_map(|place| std::fs::read(format!("/sys/dev/block/{major}:{minor}/{place}")).ok());
+    let said = said.next()?;
+    let path = Path::new(OsStr::from_bytes(said.strip_suffix(b"\n").unwrap_or(&said)));
+    Some((path.to_path_buf(), path.metadata().ok()?.uid()))
+}

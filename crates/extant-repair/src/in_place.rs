@@ -1,0 +1,107 @@
+//! The protocol of a change in place: a crash at any write leaves the old image, the new one, or one that nothing mounts.
+//!
+//! 1. The undo file is written and flushed: the old bytes of every sector that changes, and the length of the image.
+//! 2. The first sector of the superblock becomes the mark of this change ([`ChangeMark`]); flush. Linux, e2fsck and every command here
+//!    refuse the image from now on, and the mark names the undo file.
+//! 3. Every other sector is written; flush.
+//! 4. The first sector of the superblock becomes that of the new volume; flush. The change is made.
+//!
+//! A change is taken back by steps 2 to 4 with the old bytes, so a crash meanwhile leaves the mark, too.
+
+use crate::planted::{self, Fault};
+use blockdev::BlockDevice;
+use ext4_format::change_mark::{ChangeMark, MARK_SIZE};
+use ext4_format::superblock::SUPERBLOCK_OFFSET;
+use std::fs::File;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Largest number of adjacent pieces in one write.
+const MOST_PIECES: usize = 256;
+
+/// Returns the mark of the change with this identity and undo file. The path is empty if there is no file.
+pub(crate) fn mark(id: u64, file: &Path) -> ChangeMark {
+    // The file may have been named from the current directory.
+    let path = file.canonicalize();
+    let path = path.as_deref().unwrap_or(file);
+    ChangeMark::new(id, path.as_os_str().as_bytes())
+}
+
+/// Writes pieces under a mark, and then the first sector of the superblock, if the image has one.
+pub(crate) fn write(
+    image: &dyn BlockDevice,
+    rest: &[(u64, &[u8])],
+    first: Option<&[u8; MARK_SIZE]>,
+    mark: &ChangeMark,
+) -> io::Result<()> {
+    // If the first sector is all that changes, its write is atomic.
+    if let Some(first) = first.filter(|_| !rest.is_empty()) {
+        if planted::is(Fault::SuperblockFirst) {
+            image.write_at(SUPERBLOCK_OFFSET, first)?;
+        } else {
+            put_mark(image, first, mark)?;
+        }
+    }
+    write_pieces(image, rest)?;
+    if let Some(first) = first {
+        if !rest.is_empty() {
+            image.flush()?;
+        }
+        image.write_at(SUPERBLOCK_OFFSET, first)?;
+    }
+    image.flush()
+}
+
+/// Marks the image, unless it has the mark of this change.
+fn put_mark(image: &dyn BlockDevice, first: &[u8; MARK_SIZE], mark: &ChangeMark) -> io::Result<()> {
+    let mut now = [0; MARK_SIZE];
+    image.read_at(SUPERBLOCK_OFFSET, &mut now)?;
+    if ChangeMark::read(&now).is_some_and(|now| now.id() == mark.id()) {
+        return Ok(());
+    }
+    image.write_at(SUPERBLOCK_OFFSET, &mark.over(first))?;
+    image.flush()
+}
+
+fn write_pieces(image: &dyn BlockDevice, pieces: &[(u64, &[u8])]) -> io::Result<()> {
+    let mut run: Vec<&[u8]> = Vec::new();
+    let (mut start, mut end) = (0, 0);
+    for (at, bytes) in pieces {
+        if *at != end || run.len() == MOST_PIECES {
+            image.write_vectored_at(start, &run)?;
+            run.clear();
+            start = *at;
+        }
+        run.push(bytes);
+        end = at + bytes.len() as u64;
+    }
+    image.write_vectored_at(start, &run)
+}
+
+/// Shortens an image to its old length, if the device can be shortened.
+pub(crate) fn shorten(image: &dyn BlockDevice, len: u64) -> io::Result<()> {
+    if image.len() <= len {
+        return Ok(());
+    }
+    match image.shorten(len) {
+        Err(e) if e.kind() == io::ErrorKind::Unsupported => Ok(()),
+        Err(e) => Err(e),
+        Ok(()) => image.flush(),
+    }
+}
+
+/// Removes an undo file that has no more use.
+pub(crate) fn remove(file: &Path) -> io::Result<()> {
+    std::fs::remove_file(file)?;
+    sync_folder(file)
+}
+
+/// Makes the name of a new file durable, where a folder can be flushed.
+pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty());
+    match File::open(folder.unwrap_or_else(|| Path::new("."))) {
+        Ok(folder) => folder.sync_all(),
+        Err(_) => Ok(()),
+    }
+}

@@ -1,0 +1,36 @@
+//! Faults that were mended, to be planted again: the tests that found them must still find them.
+//!
+//! In builds with debug assertions, those of the tests, the environment variable `EXTANT_PLANTED` names a fault (`scripts/judge.sh`). In
+//! every other build the checks below are constants, and the compiler removes them.
+
+/// A fault that can be planted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(dead_code)] // A release build names no fault.
+pub(crate) enum Fault {
+    /// The superblock of a changed image is written first, and no mark before it.
+    SuperblockFirst,
+}
+
+#[cfg(debug_assertions)]
+impl Fault {
+    const ALL: [(&'static str, Self); 1] = [
+        ("superblock-first", Self::SuperblockFirst), //
+    ];
+}
+
+/// Whether this fault is planted.
+#[cfg(debug_assertions)]
+pub(crate) fn is(fault: Fault) -> bool {
+    let planted = std::env::var("EXTANT_PLANTED").ok();
+    let known = Fault::ALL
+        .iter()
+        .find(|(n, _)| Some(*n) == planted.as_deref());
+    known.is_some_and(|(_, known)| *known == fault)
+}
+
+/// Whether this fault is planted: in this build none is.
+#[cfg(not(debug_assertions))]
+#[inline(always)]
+pub(crate) const fn is(_fault: Fault) -> bool {
+    false
+}
