@@ -24,6 +24,7 @@ mod free_space;
 mod from_image;
 mod inspect;
 mod install;
+mod interrupted;
 mod layers;
 mod lists;
 mod map;

@@ -2,6 +2,7 @@
 
 #[path = "../../../extant/tests/it/common/mod.rs"]
 mod common;
+mod growth;
 #[path = "../../../extant/tests/it/hostile/image.rs"]
 mod image;
 #[path = "../../../extant-check/tests/it/verdicts/judge.rs"]
