@@ -1,21 +1,24 @@
 #!/usr/bin/env bash
-# Judges the judge: plants each fault of crates/extant/src/base/planted.rs in turn and has the tests look for it. A fault that
-# no test finds fails the run, and so does a test that fails without a fault.
+# Judges the judge: plants each fault of the crates' src/planted.rs (of the engine src/base/planted.rs) in turn and has the tests look for it.
+# A fault that no test finds fails the run, and so does a test that fails without a fault.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-# Quick ones first; of the engine's own tests those of metadata blocks in memory.
-tests=(promise:: buffers:: defragment:: contents::)
+# By crate, quick ones first; of the engine's own tests those of metadata blocks in memory.
+crates=(extant extant-repair)
+tests_of() {
+    case $1 in
+    extant) echo promise:: buffers:: defragment:: contents:: ;;
+    extant-repair) echo in_place:: ;;
+    esac
+}
 
 # The programs that `make test` has built: the same packages, so that nothing is built twice.
 built=$("${CARGO:-cargo}" test --profile test-fast --workspace --no-run --message-format json)
 program() {
-    printf '%s\n' "$built" | grep '"test":true' | grep '/crates/extant/' | grep "\"name\":\"$1\"" |
+    printf '%s\n' "$built" | grep '"test":true' | grep "/crates/$1/" | grep "\"name\":\"$2\"" |
         sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | tail -n 1
 }
-lib=$(program extant) it=$(program it)
-for binary in "$lib" "$it"; do
-    [ -x "$binary" ] || { echo "judge.sh: the tests of the engine were not built" >&2; exit 1; }
-done
+lib=$(program extant extant)
 run() {
     local binary=$it filter=$1
     shift
@@ -26,33 +29,40 @@ run() {
 
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-cd crates/extant
-# The tests that must find the faults: each must pass without a planted fault.
-for test in "${tests[@]}"; do
-    if ! run "$test" env; then
-        cat "$log"
-        echo "$test fails without a planted fault" >&2
-        exit 1
-    fi
-done
-
-faults=$(sed -n 's/^ *("\([a-z-]*\)", Self::.*/\1/p' src/base/planted.rs)
 count=0
 missed=()
-for fault in $faults; do
-    count=$((count + 1))
-    found=
+for crate in "${crates[@]}"; do
+    it=$(program "$crate" it)
+    for binary in "$lib" "$it"; do
+        [ -x "$binary" ] || { echo "judge.sh: the tests of $crate were not built" >&2; exit 1; }
+    done
+    read -ra tests <<<"$(tests_of "$crate")"
+    cd "crates/$crate"
+    # The tests that must find the faults: each must pass without a planted fault.
     for test in "${tests[@]}"; do
-        status=0
-        run "$test" env EXTANT_PLANTED="$fault" RUST_BACKTRACE=0 || status=$?
-        # 101: a test failed. 124 is a test that hangs, and others a run that was aborted: neither counts as found.
-        if [ "$status" = 101 ]; then
-            found="$test: $(sed -n 's/^test \(.*\) \.\.\. FAILED$/\1/p' "$log" | paste -sd ' ')"
-            break
+        if ! run "$test" env; then
+            cat "$log"
+            echo "$crate: $test fails without a planted fault" >&2
+            exit 1
         fi
     done
-    echo "$fault: ${found:-NOT FOUND}"
-    [ -n "$found" ] || missed+=("$fault")
+    faults=$(sed -n 's/^ *("\([a-z-]*\)", Self::.*/\1/p' "$(find src -name planted.rs)")
+    for fault in $faults; do
+        count=$((count + 1))
+        found=
+        for test in "${tests[@]}"; do
+            status=0
+            run "$test" env EXTANT_PLANTED="$fault" RUST_BACKTRACE=0 || status=$?
+            # 101: a test failed. 124 is a test that hangs, and others a run that was aborted: neither counts as found.
+            if [ "$status" = 101 ]; then
+                found="$test: $(sed -n 's/^test \(.*\) \.\.\. FAILED$/\1/p' "$log" | paste -sd ' ')"
+                break
+            fi
+        done
+        echo "$fault: ${found:-NOT FOUND}"
+        [ -n "$found" ] || missed+=("$fault")
+    done
+    cd ../..
 done
 echo "$count faults planted, ${#missed[@]} not found"
 [ "$count" -ge 10 ] && [ "${#missed[@]}" = 0 ]
