@@ -98,7 +98,7 @@ const OPENINGS: [Opening; 12] = [
 ];
 
 /// An image with files, of inodes of 128 bytes and without checksums.
-fn filled() -> Option<Scratch> {
+pub fn filled() -> Option<Scratch> {
     if !needs::have(&["mke2fs", "e2fsck", "debugfs", "losetup", "mount"]) {
         return None;
     }
@@ -149,13 +149,13 @@ fn interrupt(image: &Path, change: Change, at: u64) -> bool {
     change.make(&device, beside.as_deref()).is_err()
 }
 
-fn is_marked(image: &Path) -> bool {
+pub fn is_marked(image: &Path) -> bool {
     let device = FileDevice::open(image, Access::ReadOnly).unwrap();
     extant_repair::mark(&device).unwrap().is_some()
 }
 
 /// Runs a program; returns its exit code.
-fn code(program: &str, args: &[&str]) -> Option<i32> {
+pub fn code(program: &str, args: &[&str]) -> Option<i32> {
     Command::new(program)
         .args(args)
         .output()
@@ -350,160 +350,11 @@ fn no_file_is_lost_whoever_opens_an_interrupted_change() {
 }
 
 /// Returns a marked image, its undo file, and the bytes before the change.
-fn interrupted() -> Option<(Scratch, PathBuf, Vec<u8>)> {
+pub fn interrupted() -> Option<(Scratch, PathBuf, Vec<u8>)> {
     let s = filled()?;
     let before = s.bytes();
     assert!(interrupt(&s.image, Change::Features, 4) && is_marked(&s.image));
     let undo = s.host("disk.img.extant-undo");
     assert!(undo.exists());
     Some((s, undo, before))
-}
-
-#[test]
-fn undo_takes_its_words_in_any_order_and_says_what_it_did() {
-    let Some((s, undo, before)) = interrupted() else {
-        return;
-    };
-    let marked = s.bytes();
-    let undo = undo.display().to_string();
-    for words in [["undo", &undo, "%"], ["undo", "%", &undo]] {
-        std::fs::write(&s.image, &marked).unwrap();
-        let told = s.ok(&words);
-        assert!(
-            told.contains("disk.img: restored to its state before the change"),
-            "{told}"
-        );
-        assert!(s.bytes() == before);
-        assert!(s.ok(&words).contains("nothing to take back"));
-    }
-    std::fs::write(&s.image, &marked).unwrap();
-    let said = s.fails(&["undo", "%", "%"]);
-    assert!(said.contains("it is no undo file"), "{said}");
-    let said = s.fails(&["undo", &undo, &undo]);
-    assert!(said.contains("both undo files"), "{said}");
-    assert!(s.bytes() == marked);
-    let ran = s.run(&["undo", "%"]);
-    assert!(
-        ran.code == Some(0) && ran.stderr.contains(&undo),
-        "{}",
-        ran.stderr
-    );
-    assert!(s.bytes() == before && !Path::new(&undo).exists());
-    assert!(
-        s.fails(&["undo", "%"])
-            .contains("no change was interrupted")
-    );
-}
-
-#[test]
-fn what_was_changed_since_is_taken_back_by_force_alone() {
-    let Some((s, undo, before)) = interrupted() else {
-        return;
-    };
-    let undo = undo.display().to_string();
-    // A sector that the change has written.
-    let device = FileDevice::open(&s.image, Access::ReadWrite).unwrap();
-    let changed = (0..before.len() as u64 / 512).map(|n| n * 512).find(|&at| {
-        let mut now = [0; 512];
-        device.read_at(at, &mut now).unwrap();
-        at != 1024 && now != before[at as usize..at as usize + 512]
-    });
-    device.write_at(changed.unwrap(), &[0xa5; 512]).unwrap();
-    drop(device);
-    let changed = s.bytes();
-    for args in [
-        &["undo", &undo, "%"][..],
-        &["undo", "%"],
-        &["repair", "-y", "%"],
-    ] {
-        let ran = s.run(args);
-        assert!(matches!(ran.code, Some(1 | 8)), "{args:?}");
-        assert!(ran.stderr.contains("changed since"), "{}", ran.stderr);
-        assert!(s.bytes() == changed);
-    }
-    s.ok(&["undo", "--force", &undo, "%"]);
-    assert!(s.bytes() == before);
-}
-
-#[test]
-fn an_undo_file_that_is_not_trusted_is_told() {
-    let Some((s, undo, before)) = interrupted() else {
-        return;
-    };
-    use std::os::unix::fs::PermissionsExt;
-    std::fs::set_permissions(&undo, PermissionsExt::from_mode(0o666)).unwrap();
-    let marked = s.bytes();
-    let undo = undo.display().to_string();
-    for args in [
-        &["undo", &undo, "%"][..],
-        &["undo", "%"],
-        &["tune", "%", "-L", "x"],
-    ] {
-        let said = s.fails(args);
-        assert!(said.contains("others may write to it"), "{said}");
-        assert!(s.bytes() == marked);
-    }
-    s.ok(&["undo", "--force", &undo, "%"]);
-    assert!(s.bytes() == before);
-}
-
-#[test]
-fn a_full_host_leaves_the_old_volume_and_no_undo_file() {
-    if !root() {
-        return;
-    }
-    let Some(s) = filled() else { return };
-    let before = s.bytes();
-    let place = s.host("small");
-    std::fs::create_dir(&place).unwrap();
-    let (mut failed, dir) = (0, place.display().to_string());
-    let image = place.join("disk.img").display().to_string();
-    for room in [8, 40, 80, 120, 160, 240, 400] {
-        let taken = std::fs::metadata(&s.image).map(|meta| {
-            use std::os::unix::fs::MetadataExt;
-            meta.blocks() / 2
-        });
-        let size = format!("size={}k", taken.unwrap() + room);
-        assert_eq!(
-            code("mount", &["-t", "tmpfs", "-o", &size, "none", &dir]),
-            Some(0)
-        );
-        let copied = code(
-            "cp",
-            &["--sparse=always", &s.image.display().to_string(), &image],
-        );
-        let ran = run(&["resize", &image, "2G"]);
-        let (after, left) = (
-            std::fs::read(&image).unwrap_or_default(),
-            std::fs::read_dir(&place).unwrap().count(),
-        );
-        let length = std::fs::metadata(&image).map(|meta| meta.len());
-        assert_eq!(code("umount", &[&dir]), Some(0));
-        if copied != Some(0) || ran.code == Some(0) {
-            continue;
-        }
-        failed += 1;
-        assert!(ran.stderr.contains("o space left"), "{}", ran.stderr);
-        assert!(after == before, "{room} KiB: {}", ran.stderr);
-        assert_eq!(
-            (length.unwrap(), left),
-            (before.len() as u64, 1),
-            "{room} KiB"
-        );
-    }
-    assert!(failed > 1, "{failed}");
-}
-
-#[test]
-fn an_image_without_its_undo_file_says_which_it_needs() {
-    let Some((s, undo, before)) = interrupted() else {
-        return;
-    };
-    let elsewhere = s.host("elsewhere");
-    std::fs::rename(&undo, &elsewhere).unwrap();
-    let said = s.fails(&["tune", "%", "-L", "x"]);
-    assert!(said.contains(&undo.display().to_string()), "{said}");
-    assert!(said.contains("it is not there"), "{said}");
-    s.ok(&["undo", "@elsewhere", "%"]);
-    assert!(s.bytes() == before);
 }

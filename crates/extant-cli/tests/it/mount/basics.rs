@@ -1,9 +1,10 @@
 //! The first commands that a new user types.
 
 use super::support::{
-    EXTANT, InBackground, Kernel, Mounted, extant, image, isolated, over_each, place, run, script,
-    status,
+    EXTANT, InBackground, Kernel, Mounted, assert_clean, extant, image, isolated, over_each, place,
+    run, script, status,
 };
+use crate::cli::interrupted::interrupted;
 use std::process::Command;
 
 #[test]
@@ -35,6 +36,44 @@ fn files_are_made_read_and_removed() {
             script(kernel.dir(), "cat a/moved; readlink a/soft"),
             "hello\nb/file\n"
         );
+    });
+}
+
+#[test]
+fn an_interrupted_change_is_taken_back_before_the_mount() {
+    isolated(|| {
+        let Some((s, undo, before)) = interrupted() else {
+            return;
+        };
+        let dir = s.host("mnt");
+        std::fs::create_dir(&dir).unwrap();
+        let marked = std::fs::read(&s.image).unwrap();
+        let mount = |options: &[&str]| {
+            let mut command = Command::new(EXTANT);
+            command.arg("mount").args(options).arg(&s.image).arg(&dir);
+            command.output().unwrap()
+        };
+        for options in [&["-o", "ro"][..], &["--scratch"]] {
+            let out = mount(options);
+            let says = String::from_utf8_lossy(&out.stderr).into_owned();
+            assert!(
+                !out.status.success() && says.contains("extant undo"),
+                "{says}"
+            );
+            assert!(std::fs::read(&s.image).unwrap() == marked);
+        }
+        let _unmounted = InBackground(&dir);
+        let out = mount(&[]);
+        let says = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(out.status.success(), "{says}");
+        assert!(
+            says.contains("an interrupted change was taken back"),
+            "{says}"
+        );
+        assert!(dir.join("directory 3").is_dir() && !undo.exists());
+        extant(["umount", dir.to_str().unwrap()]);
+        assert!(std::fs::read(&s.image).unwrap().len() == before.len());
+        assert_clean(&s.image);
     });
 }
 

@@ -1,0 +1,155 @@
+//! `extant undo`: its arguments, which undo files it trusts, and full hosts.
+
+use crate::cli::interrupted::{code, filled, interrupted};
+use crate::cli::support::{root, run};
+use blockdev::{Access, BlockDevice, FileDevice};
+use std::path::Path;
+
+#[test]
+fn undo_takes_its_words_in_any_order_and_says_what_it_did() {
+    let Some((s, undo, before)) = interrupted() else {
+        return;
+    };
+    let marked = s.bytes();
+    let undo = undo.display().to_string();
+    for words in [["undo", &undo, "%"], ["undo", "%", &undo]] {
+        std::fs::write(&s.image, &marked).unwrap();
+        let told = s.ok(&words);
+        assert!(
+            told.contains("disk.img: restored to its state before the change"),
+            "{told}"
+        );
+        assert!(s.bytes() == before);
+        assert!(s.ok(&words).contains("nothing to take back"));
+    }
+    std::fs::write(&s.image, &marked).unwrap();
+    let said = s.fails(&["undo", "%", "%"]);
+    assert!(said.contains("it is no undo file"), "{said}");
+    let said = s.fails(&["undo", &undo, &undo]);
+    assert!(said.contains("both undo files"), "{said}");
+    assert!(s.bytes() == marked);
+    let ran = s.run(&["undo", "%"]);
+    assert!(
+        ran.code == Some(0) && ran.stderr.contains(&undo),
+        "{}",
+        ran.stderr
+    );
+    assert!(s.bytes() == before && !Path::new(&undo).exists());
+    assert!(
+        s.fails(&["undo", "%"])
+            .contains("no change was interrupted")
+    );
+}
+
+#[test]
+fn what_was_changed_since_is_taken_back_by_force_alone() {
+    let Some((s, undo, before)) = interrupted() else {
+        return;
+    };
+    let undo = undo.display().to_string();
+    // A sector that the change has written.
+    let device = FileDevice::open(&s.image, Access::ReadWrite).unwrap();
+    let changed = (0..before.len() as u64 / 512).map(|n| n * 512).find(|&at| {
+        let mut now = [0; 512];
+        device.read_at(at, &mut now).unwrap();
+        at != 1024 && now != before[at as usize..at as usize + 512]
+    });
+    device.write_at(changed.unwrap(), &[0xa5; 512]).unwrap();
+    drop(device);
+    let changed = s.bytes();
+    for args in [
+        &["undo", &undo, "%"][..],
+        &["undo", "%"],
+        &["repair", "-y", "%"],
+    ] {
+        let ran = s.run(args);
+        assert!(matches!(ran.code, Some(1 | 8)), "{args:?}");
+        assert!(ran.stderr.contains("changed since"), "{}", ran.stderr);
+        assert!(s.bytes() == changed);
+    }
+    s.ok(&["undo", "--force", &undo, "%"]);
+    assert!(s.bytes() == before);
+}
+
+#[test]
+fn an_undo_file_that_is_not_trusted_is_told() {
+    let Some((s, undo, before)) = interrupted() else {
+        return;
+    };
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(&undo, PermissionsExt::from_mode(0o666)).unwrap();
+    let marked = s.bytes();
+    let undo = undo.display().to_string();
+    for args in [
+        &["undo", &undo, "%"][..],
+        &["undo", "%"],
+        &["tune", "%", "-L", "x"],
+    ] {
+        let said = s.fails(args);
+        assert!(said.contains("others may write to it"), "{said}");
+        assert!(s.bytes() == marked);
+    }
+    s.ok(&["undo", "--force", &undo, "%"]);
+    assert!(s.bytes() == before);
+}
+
+#[test]
+fn a_full_host_leaves_the_old_volume_and_no_undo_file() {
+    if !root() {
+        return;
+    }
+    let Some(s) = filled() else { return };
+    let before = s.bytes();
+    let place = s.host("small");
+    std::fs::create_dir(&place).unwrap();
+    let (mut failed, dir) = (0, place.display().to_string());
+    let image = place.join("disk.img").display().to_string();
+    for room in [8, 40, 80, 120, 160, 240, 400] {
+        let taken = std::fs::metadata(&s.image).map(|meta| {
+            use std::os::unix::fs::MetadataExt;
+            meta.blocks() / 2
+        });
+        let size = format!("size={}k", taken.unwrap() + room);
+        assert_eq!(
+            code("mount", &["-t", "tmpfs", "-o", &size, "none", &dir]),
+            Some(0)
+        );
+        let copied = code(
+            "cp",
+            &["--sparse=always", &s.image.display().to_string(), &image],
+        );
+        let ran = run(&["resize", &image, "2G"]);
+        let (after, left) = (
+            std::fs::read(&image).unwrap_or_default(),
+            std::fs::read_dir(&place).unwrap().count(),
+        );
+        let length = std::fs::metadata(&image).map(|meta| meta.len());
+        assert_eq!(code("umount", &[&dir]), Some(0));
+        if copied != Some(0) || ran.code == Some(0) {
+            continue;
+        }
+        failed += 1;
+        assert!(ran.stderr.contains("o space left"), "{}", ran.stderr);
+        assert!(after == before, "{room} KiB: {}", ran.stderr);
+        assert_eq!(
+            (length.unwrap(), left),
+            (before.len() as u64, 1),
+            "{room} KiB"
+        );
+    }
+    assert!(failed > 1, "{failed}");
+}
+
+#[test]
+fn an_image_without_its_undo_file_says_which_it_needs() {
+    let Some((s, undo, before)) = interrupted() else {
+        return;
+    };
+    let elsewhere = s.host("elsewhere");
+    std::fs::rename(&undo, &elsewhere).unwrap();
+    let said = s.fails(&["tune", "%", "-L", "x"]);
+    assert!(said.contains(&undo.display().to_string()), "{said}");
+    assert!(said.contains("it is not there"), "{said}");
+    s.ok(&["undo", "@elsewhere", "%"]);
+    assert!(s.bytes() == before);
+}
