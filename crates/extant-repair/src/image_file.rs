@@ -79,26 +79,45 @@ impl ImageFile {
     /// # Errors
     /// Those of the file system; [`io::ErrorKind::AlreadyExists`] if all nine names are taken.
     pub fn place_of_undo(&self) -> io::Result<Option<PathBuf>> {
-        if self.is_device {
-            return Ok(None);
+        match self.names.first() {
+            Some(name) if !self.is_device => self.free_place(file_beside(name)).map(Some),
+            _ => Ok(None),
         }
-        let mut places = self.places();
-        for place in &mut places {
+    }
+
+    /// Returns a path for a new undo file in a directory that outlives the system, for a block device.
+    ///
+    /// # Errors
+    /// As of [`place_of_undo`](Self::place_of_undo).
+    pub fn place_of_undo_in(&self, dir: &Path) -> io::Result<PathBuf> {
+        let name = self.names.first().map(|name| name.as_os_str().as_bytes());
+        let flat: Vec<u8> = name
+            .unwrap_or_default()
+            .iter()
+            .skip_while(|&&b| b == b'/')
+            .map(|&b| if b == b'/' { b'-' } else { b })
+            .collect();
+        self.free_place(file_beside(&dir.join(OsStr::from_bytes(&flat))))
+    }
+
+    /// Returns the first free path of those that may stand for this one.
+    fn free_place(&self, first: PathBuf) -> io::Result<PathBuf> {
+        let places = numbered(&first);
+        for place in &places {
             if self.is_left_over(place) {
                 in_place::remove(place)?;
             }
             match place.symlink_metadata() {
-                Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Some(place.clone())),
+                Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(place.clone()),
                 Err(e) => return Err(e),
                 Ok(_) => {}
             }
         }
-        let last = places.last().map(|place| place.display().to_string());
         Err(io::Error::new(
             io::ErrorKind::AlreadyExists,
             format!(
-                "too many undo files of other images are beside it, up to {}: move them away",
-                last.unwrap_or_default()
+                "{}: too many undo files of other images have this name and a number: move them away",
+                first.display()
             ),
         ))
     }
@@ -114,17 +133,8 @@ impl ImageFile {
 
     /// Returns the paths at which an undo file of the image may be.
     fn places(&self) -> Vec<PathBuf> {
-        let mut places = Vec::new();
-        for name in &self.names {
-            let first = file_beside(name);
-            places.push(first.clone());
-            places.extend((2..=MOST_BESIDE).map(|n| {
-                let mut numbered = first.clone().into_os_string();
-                numbered.push(format!(".{n}"));
-                PathBuf::from(numbered)
-            }));
-        }
-        places
+        let firsts = self.names.iter().map(|name| file_beside(name));
+        firsts.flat_map(|first| numbered(&first)).collect()
     }
 
     /// Reads an undo file if it is trusted. `None` if the file is unfinished; then the image was not written to.
@@ -194,6 +204,17 @@ impl ImageFile {
             why: refused.map_or("it is not there".into(), |error| error.to_string()),
         })
     }
+}
+
+/// Returns the path and those with a number behind it.
+fn numbered(first: &Path) -> Vec<PathBuf> {
+    let mut places = vec![first.to_path_buf()];
+    places.extend((2..=MOST_BESIDE).map(|n| {
+        let mut numbered = OsString::from(first);
+        numbered.push(format!(".{n}"));
+        PathBuf::from(numbered)
+    }));
+    places
 }
 
 /// Returns the path in the mark, and the path of a file with that name in the directory of the image, as both may have been moved.

@@ -3,16 +3,19 @@
 use crate::images;
 use crate::output;
 use crate::store;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, ensure};
 use blockdev::{Access, BlockDevice};
 use ext4_format::FormatError;
 use ext4_format::change_mark::{ChangeMark, MARK_SIZE};
 use ext4_format::superblock::SUPERBLOCK_OFFSET;
 use extant_repair::ImageFile;
-use std::os::unix::fs::FileTypeExt;
+use std::fs::{DirBuilder, File};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+/// File systems whose files may be lost with the system: tmpfs, ramfs, and overlays, which may lie on either.
+const VOLATILE: [u64; 3] = [0x0102_1994, 0x8584_58f6, 0x794c_7630];
 /// Bytes of an image up to the end of the mark.
 const HEAD: usize = SUPERBLOCK_OFFSET as usize + MARK_SIZE;
 
@@ -59,10 +62,55 @@ pub fn taken_back(
     let file = image_file(image).with_context(name)?;
     take_back_from(image, &file, device)?;
     let is_device = store::file(image).metadata()?.file_type().is_block_device();
-    if is_device && undo.is_none() {
-        bail!("a block device needs --undo FILE, on another file system");
+    let place = match is_device && undo.is_none() {
+        true => undo_dir().and_then(|dir| Ok(Some(file.place_of_undo_in(&dir)?))),
+        false => file.place_of_undo().map_err(anyhow::Error::from),
+    };
+    place.with_context(name)
+}
+
+/// Returns the directory for undo files of block devices, which is made if it is absent.
+///
+/// # Errors
+/// If the directory does not outlive the system: after a crash nothing could restore the device.
+fn undo_dir() -> Result<PathBuf> {
+    let dir = undo_dir_path().context("no home: give --undo FILE, on another file system")?;
+    let needs = || {
+        format!(
+            "{}: no place for the undo file of a block device: give --undo FILE, on another file system",
+            dir.display()
+        )
+    };
+    if !dir.is_dir() {
+        let mut made = DirBuilder::new();
+        made.recursive(true)
+            .mode(0o700)
+            .create(&dir)
+            .with_context(needs)?;
+        if let Some(above) = dir.parent() {
+            File::open(above)
+                .and_then(|above| above.sync_all())
+                .with_context(needs)?;
+        }
     }
-    file.place_of_undo().with_context(name)
+    let kind = rustix::fs::statfs(&dir).with_context(needs)?.f_type;
+    ensure!(
+        !VOLATILE.contains(&u64::try_from(kind).unwrap_or(0)),
+        "{}",
+        needs()
+    );
+    Ok(dir)
+}
+
+/// Returns the path of that directory: the system's, or the user's own.
+fn undo_dir_path() -> Option<PathBuf> {
+    if rustix::process::geteuid().is_root() {
+        return Some("/var/lib/extant".into());
+    }
+    let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from);
+    let home = || Some(Path::new(&std::env::var_os("HOME")?).join(".local/state"));
+    let state = state.filter(|dir| dir.is_absolute()).or_else(home)?;
+    Some(state.join("extant"))
 }
 
 /// Takes an interrupted change back before the engine opens the image for writing.
@@ -84,6 +132,10 @@ pub fn take_back_from(image: &Path, file: &ImageFile, device: &dyn BlockDevice) 
     let Some(undo) = taken.with_context(|| image.display().to_string())? else {
         return Ok(false);
     };
+    if undo_dir_path().is_some_and(|dir| undo.parent() == Some(&dir)) {
+        // The file was made for this change, and has no more use.
+        let _ = std::fs::remove_file(&undo);
+    }
     output::complain(format!(
         "{}: an interrupted change was taken back (undo file: {})",
         image.display(),

@@ -49,7 +49,7 @@ pub struct Args {
     /// Make all mends
     #[arg(short = 'y', long)]
     yes: bool,
-    /// Keep what was there before in a new file, for extant undo; a block device needs one, on another file system
+    /// Keep the old bytes in a new file, for extant undo
     #[arg(long, value_name = "FILE")]
     undo: Option<PathBuf>,
     /// Then make directories anew, as extant defrag --dirs does; not if faults are left

@@ -53,7 +53,7 @@ pub struct Args {
     /// Only say what would be done; nothing is written
     #[arg(short = 'n', long, conflicts_with = "undo")]
     dry_run: bool,
-    /// Keep what was there before in a new file, for extant undo; a block device needs one, on another file system
+    /// Keep the old bytes in a new file, for extant undo
     #[arg(long, value_name = "FILE")]
     pub(crate) undo: Option<PathBuf>,
     /// Group descriptors for 64 bits

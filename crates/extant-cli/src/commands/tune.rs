@@ -99,7 +99,7 @@ pub struct Args {
     /// Only list the changes; nothing is written
     #[arg(short = 'n', long, conflicts_with = "undo")]
     dry_run: bool,
-    /// Keep what was there before in a new file, for extant undo; a block device needs one, on another file system
+    /// Keep the old bytes in a new file, for extant undo
     #[arg(long, value_name = "FILE")]
     undo: Option<PathBuf>,
     /// As JSON

@@ -165,10 +165,10 @@ pub fn code(program: &str, args: &[&str]) -> Option<i32> {
 }
 
 /// A loop device over a file, until it is dropped.
-struct Loop(String);
+pub struct Loop(pub String);
 
 impl Loop {
-    fn over(image: &str) -> Self {
+    pub fn over(image: &str) -> Self {
         let out = Command::new("losetup")
             .args(["-f", "--show", image])
             .output()
