@@ -271,27 +271,22 @@ impl RawSuperblock {
         }
     }
 
-    /// Sets the checksum after a change to `before`, and if the change is confined to the first 512
-    /// bytes, keeps it as it was: four bytes behind the end of the last mount path make up for the
-    /// change. Then the second 512 bytes, where the checksum stands, stay the same, and a write of
-    /// the superblock that is torn between its two sectors leaves either the old or the new one, never
-    /// one whose checksum is wrong.
+    /// Sets the checksum after a change to `before` so that a write of the superblock that is torn between its two sectors
+    /// never leaves one whose checksum is wrong. The checksum stands in the second sector, and must fit the old and the new
+    /// first sector. CRC is linear, so four bytes behind the end of the last mount path make up for all changes in the first
+    /// sector. A superblock without room for the four bytes, or with a wrong checksum before the change, gets a plain
+    /// checksum.
     pub fn set_checksum_untorn(&mut self, before: &Self) {
         const SECTOR: usize = 512;
         /// The last four bytes of `last_mounted`.
         const SPARE: usize = core::mem::offset_of!(RawSuperblock, last_mounted) + 60;
         let path_ends = self.last_mounted.iter().take(60).any(|&b| b == 0);
-        let same_rest = self.bytes()[SECTOR..SUPERBLOCK_SIZE - 4]
-            == before.bytes()[SECTOR..SUPERBLOCK_SIZE - 4];
         let valid_before = before.checksum.get() == before.computed_checksum();
-        let sealed = Features::of(self).has_metadata_csum();
-        if sealed && path_ends && same_rest && valid_before {
-            let body = &self.bytes()[..SUPERBLOCK_SIZE - 4];
-            if let Some(spare) = crate::checksum::compensate(!0, body, SPARE, before.checksum.get())
-            {
+        if Features::of(self).has_metadata_csum() && path_ends && valid_before {
+            let target = crc32c(!0, &before.bytes()[..SECTOR]);
+            let first = &self.bytes()[..SECTOR];
+            if let Some(spare) = crate::checksum::compensate(!0, first, SPARE, target) {
                 self.last_mounted[60..].copy_from_slice(&spare);
-                self.checksum = before.checksum;
-                return;
             }
         }
         self.set_checksum();
@@ -498,5 +493,49 @@ mod tests {
         );
         assert_eq!(older.state.get() & STATE_ERROR, STATE_ERROR);
         assert!(!older.keep_errors(&newer), "it has them already");
+    }
+
+    /// A torn write leaves one half of the old superblock and one of the new. Both combinations are valid. An error record
+    /// changes fields of both halves.
+    #[test]
+    fn a_torn_write_leaves_a_valid_checksum() {
+        let mut before = RawSuperblock::zeroed();
+        before.magic.set(MAGIC);
+        before.set_blocks_count(100);
+        before.inodes_count.set(8);
+        before.blocks_per_group.set(8192);
+        before.inodes_per_group.set(8);
+        before.feature_ro_compat.set(RoCompat::METADATA_CSUM.bits());
+        before.checksum_type = 1;
+        before.last_mounted[..5].copy_from_slice(b"/home");
+        before.set_checksum();
+        let changes: [fn(&mut RawSuperblock); 4] = [
+            |sb| sb.mnt_count.set(7),
+            |sb| sb.orphan_file_inum.set(7),
+            |sb| {
+                sb.record_error(&ErrorRecord {
+                    secs: 1 << 33,
+                    function: "read_names",
+                    code: 5,
+                    ..Default::default()
+                });
+            },
+            |sb| {
+                sb.set_write_time(1 << 33);
+                sb.encoding.set(1);
+            },
+        ];
+        for (n, change) in changes.into_iter().enumerate() {
+            let mut after = before;
+            change(&mut after);
+            after.set_checksum_untorn(&before);
+            for (first, second) in [(&before, &after), (&after, &before), (&after, &after)] {
+                let torn = [&first.bytes()[..512], &second.bytes()[512..]].concat();
+                let parsed = RawSuperblock::parse(&torn);
+                assert!(parsed.is_ok(), "change {n}: {parsed:?}");
+            }
+            assert_eq!(&after.last_mounted[..6], b"/home\0");
+            before = after;
+        }
     }
 }

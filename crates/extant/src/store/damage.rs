@@ -220,9 +220,10 @@ impl Store {
         let mut bytes = [0; SUPERBLOCK_SIZE];
         // The superblock is read from the device, because its image in memory may not be durable.
         let recorded = self.device.read_at(SUPERBLOCK_OFFSET, &mut bytes).is_ok()
-            && RawSuperblock::parse(&bytes).is_ok_and(|mut sb| {
+            && RawSuperblock::parse(&bytes).is_ok_and(|before| {
+                let mut sb = before;
                 self.health.damage.apply(&mut sb);
-                sb.set_checksum();
+                sb.set_checksum_untorn(&before);
                 *sb.bytes() == bytes
                     || self.device.write_at(SUPERBLOCK_OFFSET, sb.bytes()).is_ok()
                         && self.device.flush().is_ok()

@@ -187,8 +187,10 @@ impl<'a> Opening<'a> {
         let mut again = superblock::find(&*self.device)?;
         self.geometry = again.geometry;
         // An image in the log may be older than the errors recorded at its place.
+        let before = again.raw;
         if again.raw.keep_errors(&self.raw) {
-            self.put_superblock(&mut again.raw)?;
+            again.raw.set_checksum_untorn(&before);
+            self.put_superblock(&again.raw)?;
         }
         self.raw = again.raw;
         Ok(recovery)
@@ -365,8 +367,7 @@ impl<'a> Opening<'a> {
     }
 
     /// Writes the superblock to its place after recovery.
-    fn put_superblock(&self, sb: &mut RawSuperblock) -> Result<()> {
-        sb.set_checksum();
+    fn put_superblock(&self, sb: &RawSuperblock) -> Result<()> {
         let (place, _) = superblock_location(&self.geometry);
         self.device
             .write_at(SUPERBLOCK_OFFSET, sb.bytes())

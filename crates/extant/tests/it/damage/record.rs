@@ -87,6 +87,37 @@ fn what_is_found_is_recorded_once_and_kept() {
     }
 }
 
+/// The record is written in place, and the write may be torn between the two sectors of the superblock.
+#[test]
+fn a_torn_record_leaves_a_superblock() {
+    needs::tools!("mke2fs", "e2fsck");
+    for kind in [&["-t", "ext4", "-b", "1024"][..], &["-t", "ext4"]] {
+        let device = base("16M", kind);
+        let volume = open(&device);
+        let dir = volume.create_dir("/dir/broken").unwrap();
+        let mode = inode_place(&*device, dir.ino());
+        drop(dir);
+        volume.close().unwrap();
+        // The checksum does not fit.
+        device.write_at(mode, &[0x55]).unwrap();
+        let (volume, found) = open_noting(&device);
+        let bytes = |device: &MemDevice| superblock(device).bytes().to_vec();
+        let before = bytes(&device);
+        meet(&volume);
+        assert_eq!(found.lock().unwrap().len(), 1);
+        let after = bytes(&device);
+        assert_ne!(before[..512], after[..512]);
+        assert_ne!(before[512..], after[512..]);
+        for (first, second) in [(&before, &after), (&after, &before)] {
+            let torn = [&first[..512], &second[512..]].concat();
+            let cut = Arc::new(device.snapshot());
+            cut.write_at(1024, &torn).unwrap();
+            let (volume, _) = open_noting(&cut);
+            assert_eq!(volume.read("/dir/keep").unwrap(), [0x5a; 20_000]);
+        }
+    }
+}
+
 /// The log holds an image of the superblock that is older than the finding: a replay does not take it away.
 #[test]
 fn a_replay_keeps_what_was_recorded() {
