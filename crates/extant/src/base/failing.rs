@@ -12,38 +12,68 @@ pub(crate) enum Call {
     Number,
 }
 
+/// The calls that are to fail.
+#[cfg(test)]
+#[derive(Clone, Copy)]
+struct Next {
+    call: Call,
+    /// Calls of this kind that succeed before.
+    left: u64,
+    /// All that follow fail, too.
+    all: bool,
+}
+
 #[cfg(test)]
 thread_local! {
-    /// The call that is to fail, and how many of its kind succeed before.
-    static NEXT: std::cell::Cell<Option<(Call, u64)>> = const { std::cell::Cell::new(None) };
+    static NEXT: std::cell::Cell<Option<Next>> = const { std::cell::Cell::new(None) };
+    /// A call has failed since.
+    static FIRED: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
 /// Has this thread's call number `n` of a kind fail, from 0 on.
 #[cfg(test)]
 pub(crate) fn arm(call: Call, n: u64) {
-    NEXT.set(Some((call, n)));
+    arm_next(call, n, false);
+}
+
+/// Has this thread's calls of a kind fail from number `n` on, as where no space is left.
+#[cfg(test)]
+pub(crate) fn arm_from(call: Call, n: u64) {
+    arm_next(call, n, true);
+}
+
+#[cfg(test)]
+fn arm_next(call: Call, left: u64, all: bool) {
+    FIRED.set(false);
+    NEXT.set(Some(Next { call, left, all }));
 }
 
 /// No call fails any more. True if one has.
 #[cfg(test)]
 pub(crate) fn disarm() -> bool {
-    NEXT.take().is_none()
+    NEXT.set(None);
+    FIRED.take()
 }
 
 /// Whether this call fails.
 #[cfg(test)]
 pub(crate) fn now(call: Call) -> bool {
-    match NEXT.get() {
-        Some((which, 0)) if which == call => {
-            NEXT.set(None);
-            true
-        }
-        Some((which, n)) if which == call => {
-            NEXT.set(Some((which, n - 1)));
-            false
-        }
-        _ => false,
+    let Some(next) = NEXT.get().filter(|next| next.call == call) else {
+        return false;
+    };
+    let fails = next.left == 0;
+    if fails {
+        FIRED.set(true);
     }
+    NEXT.set(match (fails, next.all) {
+        (true, false) => None,
+        (true, true) => Some(next),
+        (false, _) => Some(Next {
+            left: next.left - 1,
+            ..next
+        }),
+    });
+    fails
 }
 
 /// Whether this call fails: in this build none does.

@@ -468,7 +468,6 @@ impl Data {
         first: u32,
         last: u32,
     ) -> Result<()> {
-        self.drop_pages(inode, first, last - 1);
         let mut at = first;
         while at < last {
             let runs = map.extents.range(at, last - at);
@@ -483,6 +482,8 @@ impl Data {
             };
             self.load_bitmaps_of(&map.extents.range(at, upto - at))?;
             let tx = self.commit.begin_freeing(Cost::MAP)?;
+            // Nothing fails from here on: before, the pages are the only place of data that are newer than the device.
+            self.drop_pages(inode, at, upto - 1);
             let mut state = inode.state.lock();
             self.inodes.fold_overwrites(inode, &mut state);
             let seen = state.stamp;

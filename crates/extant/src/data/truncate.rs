@@ -44,6 +44,10 @@ impl Data {
         let gone = self.prepare_size(who, inode, &map, (old, size), first_gone)?;
         let in_steps = !self.in_one_step(inode, &gone);
         let tx = self.commit.begin_core()?;
+        // Nothing fails from here on.
+        if size < old {
+            self.drop_pages(inode, first_gone, u32::MAX);
+        }
         let mut state = inode.state.lock();
         self.inodes.fold_overwrites(inode, &mut state);
         let (mtime, ctime) = who.times_of_change(&state.core);
@@ -98,7 +102,7 @@ impl Data {
         Ok(())
     }
 
-    /// Makes pages and the bytes behind the end fit a new size; returns the runs that are beyond it, their bitmaps loaded.
+    /// Makes the bytes behind the end fit a new size; returns the runs that are beyond it, their bitmaps loaded.
     fn prepare_size(
         &self,
         who: &Credentials,
@@ -112,13 +116,9 @@ impl Data {
             // Growing leaves what is preallocated past the end.
             false => Vec::new(),
         };
-        // Everything that may fail comes before data are dropped.
         self.load_bitmaps_of(&gone)?;
         if size != old {
             self.zero_tail(who, inode, map, size.min(old))?;
-        }
-        if size < old {
-            self.drop_pages(inode, first_gone, u32::MAX);
         }
         Ok(gone)
     }

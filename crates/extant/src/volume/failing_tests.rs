@@ -371,3 +371,53 @@ fn each_call_that_fails_leaves_everything_as_it_was() {
     assert!(failed > 200, "{failed}");
     assert_eq!(wrong, 0, "of {failed} runs");
 }
+
+/// A call removes a part of a file whose pages are newer than the device, and fails because no space is left. The older
+/// contents on the device must not show: readers would find them.
+#[test]
+fn a_removal_that_fails_brings_back_nothing_older() {
+    let removals: &[Operation] = &[
+        ("punch", |v| {
+            fallocate(v, Fallocate::PunchHole, 4_096, 40_960)
+        }),
+        ("punch, edges too", |v| {
+            fallocate(v, Fallocate::PunchHole, 5_000, 40_000)
+        }),
+        ("zero", |v| {
+            fallocate(v, Fallocate::ZeroRange { keep_size: true }, 5_000, 40_000)
+        }),
+        ("collapse", |v| {
+            fallocate(v, Fallocate::CollapseRange, 4_096, 8_192)
+        }),
+        ("truncate", |v| v.set_len("/data", 10_001)),
+        ("truncate to nothing", |v| v.set_len("/data", 0)),
+    ];
+    let base = image();
+    let mut failed = 0;
+    for (name, run) in removals {
+        for n in 0.. {
+            let device: Device = Arc::new(FaultDevice::new(base.snapshot()));
+            let v = open(&device).unwrap();
+            let file = open_file(&v, "/data").unwrap();
+            file.write_all_at(&[0xee; 80_000], 0).unwrap();
+            failing::arm_from(Call::Count, n);
+            let done = run(&v);
+            if !failing::disarm() {
+                done.unwrap();
+                break;
+            }
+            failed += u32::from(done.is_err());
+            let check = |v: &Volume, when: &str| {
+                let found = v.read("/data").unwrap();
+                let older = found.iter().position(|b| ![0, 0xee].contains(b));
+                assert_eq!(older, None, "{name} {n} {when}: {done:?}");
+            };
+            check(&v, "at once");
+            file.sync_all().unwrap();
+            drop(file);
+            v.close().unwrap();
+            check(&open(&device).unwrap(), "afterwards");
+        }
+    }
+    assert!(failed > 3, "{failed}");
+}
