@@ -10,6 +10,7 @@
 //! | [`PerSlot`] | one padded value per slot |
 //! | [`Counter`], [`BoundedCounter`] | sums without a shared line; the second is never overdrawn |
 //! | [`SlotList`] | a list of all of something, a lock per slot, iterated without holding it |
+//! | [`Listed`] | a flag: the object is on a list of dirty ones, from which no change is lost |
 //! | [`AtomicBitmap`] | bits that threads take and clear without a lock |
 //! | [`AtomicSet`] | a large set of numbers, searched from a place on without a lock |
 //! | [`CommitLists`] | committed items by context, switched without stopping anybody |
@@ -42,6 +43,7 @@ mod bitmap;
 mod commit;
 mod counter;
 mod list;
+mod listed;
 mod per_slot;
 mod prefetch;
 mod set;
@@ -60,6 +62,7 @@ pub use bitmap::AtomicBitmap;
 pub use commit::{CommitLists, stamp};
 pub use counter::{BoundedCounter, Counter};
 pub use list::{Iter, Position, SlotList};
+pub use listed::Listed;
 pub use per_slot::PerSlot;
 pub use prefetch::{prefetch, prefetched};
 pub use set::AtomicSet;

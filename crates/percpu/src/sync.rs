@@ -3,7 +3,9 @@
 #[cfg(not(any(loom, shuttle)))]
 mod real {
     pub(crate) use lockmeter::Mutex;
-    pub(crate) use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+    pub(crate) use std::sync::atomic::{
+        AtomicBool, AtomicI64, AtomicU8, AtomicU64, AtomicUsize, Ordering, fence,
+    };
 
     /// Waits a little, longer after each call.
     pub(crate) fn relax(waited: &mut u32) {
@@ -27,7 +29,12 @@ mod real {
 
     #[cfg(loom)]
     pub(crate) use model::atomic::fence;
-    pub(crate) use model::atomic::{AtomicI64, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+    pub(crate) use model::atomic::{
+        AtomicBool, AtomicI64, AtomicU8, AtomicU64, AtomicUsize, Ordering,
+    };
+    // Under this checker all threads see one order of all writes.
+    #[cfg(not(loom))]
+    pub(crate) use std::sync::atomic::fence;
 
     /// Lets other threads run.
     pub(crate) fn relax(_waited: &mut u32) {

@@ -4,9 +4,11 @@
 
 use extant_percpu::slot::Registry;
 use extant_percpu::{
-    AtomicSet, Bias, BoundedCounter, CommitLists, Position, SlotId, SlotList, VisibleReaders, stamp,
+    AtomicSet, Bias, BoundedCounter, CommitLists, Listed, Position, SlotId, SlotList,
+    VisibleReaders, stamp,
 };
-use loom::sync::Arc;
+use loom::sync::atomic::{AtomicU32, Ordering};
+use loom::sync::{Arc, Mutex};
 use loom::thread;
 
 const A: SlotId = SlotId::new(0);
@@ -494,5 +496,78 @@ fn readers_of_one_slot_share_their_places() {
         others.into_iter().for_each(|t| t.join().unwrap());
         assert_eq!(pair.read(&readers, A), 1);
         pair.write(&readers);
+    });
+}
+
+/// A file as write-back sees it: the version of its data, the version on the device, and its place on the list of dirty
+/// files.
+#[derive(Default)]
+struct File {
+    data: AtomicU32,
+    on_device: AtomicU32,
+    listed: Listed,
+    list: Mutex<u32>,
+}
+
+impl File {
+    /// As a writer that holds the mapping shared, as others may. Returns the version.
+    fn overwrite(&self) -> u32 {
+        let version = self.data.fetch_add(1, Ordering::Relaxed) + 1;
+        if self.listed.is_missing() {
+            let mut list = self.list.lock().unwrap();
+            if self.listed.join() {
+                *list += 1;
+            }
+        }
+        version
+    }
+
+    /// As write-back, which looks at the pages with the mapping held shared, too.
+    fn write_back(&self) {
+        let taken = std::mem::take(&mut *self.list.lock().unwrap());
+        assert!(taken <= 1, "listed twice");
+        if taken == 1 {
+            self.listed.leave();
+            let data = self.data.load(Ordering::Relaxed);
+            self.on_device.store(data, Ordering::Relaxed);
+        }
+    }
+}
+
+/// An overwrite meets the write-back of an earlier one: the change is written, or the file is on the list for the next
+/// write-back. Without either fence of [`Listed`] the model fails.
+#[test]
+fn no_overwrite_is_lost_between_list_and_write_back() {
+    loom::model(|| {
+        let file = Arc::new(File::default());
+        file.overwrite();
+        let writer = {
+            let file = file.clone();
+            thread::spawn(move || file.overwrite())
+        };
+        file.write_back();
+        writer.join().unwrap();
+        file.write_back();
+        let on_device = file.on_device.load(Ordering::Relaxed);
+        assert_eq!(on_device, file.data.load(Ordering::Relaxed));
+    });
+}
+
+/// Two threads overwrite, and one of them syncs: its own change is written, also if the other thread is about to list the
+/// file.
+#[test]
+fn a_sync_finds_the_file_that_another_thread_lists() {
+    loom::model(|| {
+        let file = Arc::new(File::default());
+        let other = {
+            let file = file.clone();
+            thread::spawn(move || {
+                file.overwrite();
+            })
+        };
+        let version = file.overwrite();
+        file.write_back();
+        assert!(file.on_device.load(Ordering::Relaxed) >= version);
+        other.join().unwrap();
     });
 }

@@ -115,7 +115,7 @@ impl Data {
         schedule::reached(Point::WriteBackTaken);
         let mut first_error = None;
         for inode in list {
-            inode.on_dirty_list.store(false, Ordering::Release);
+            inode.listed.leave();
             if let Err(e) = self.write_back(&inode) {
                 // An inode that could not be written stays dirty, and is tried again.
                 self.inodes.note_dirty(&inode);

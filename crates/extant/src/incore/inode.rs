@@ -112,7 +112,7 @@ pub struct Inode {
     /// Slots may count handles on it, apart from [`handles`](Self::handles).
     pub by_slots: AtomicBool,
     /// On the list of inodes that write-back must visit.
-    pub on_dirty_list: AtomicBool,
+    pub listed: percpu::Listed,
     /// Makes the object and its two reference counts 256 bytes: an allocator of size classes serves a power of two at
     /// once, and places it at the begin of a cache line.
     _fill: MaybeUninit<[u64; FILL]>,
@@ -170,7 +170,7 @@ impl Inode {
             observed: AtomicBool::new(false),
             cold: false,
             by_slots: AtomicBool::new(false),
-            on_dirty_list: AtomicBool::new(false),
+            listed: percpu::Listed::new(),
             handles: Handles::new(core.links == 0),
             last_context: AtomicU64::new(0),
             sectors: AtomicI64::new(0),
@@ -314,7 +314,7 @@ impl Inode {
             (offset_of!(Self, has_acl), "has_acl"),
             (offset_of!(Self, has_capability), "has_capability"),
             (offset_of!(Self, by_slots), "by_slots"),
-            (offset_of!(Self, on_dirty_list), "on_dirty_list"),
+            (offset_of!(Self, listed), "listed"),
             (offset_of!(Self, handles), "handles"),
             (offset_of!(Self, last_context), "last_context"),
             (offset_of!(Self, sectors), "sectors"),

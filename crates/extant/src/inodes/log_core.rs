@@ -10,12 +10,18 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 impl Inodes {
-    /// Remembers that write-back must visit the inode.
+    /// Remembers that write-back must visit the inode, which the caller has made dirty.
     pub(crate) fn note_dirty(&self, inode: &Arc<Inode>) {
-        if !inode.on_dirty_list.load(Ordering::Relaxed)
-            && !inode.on_dirty_list.swap(true, Ordering::AcqRel)
-        {
-            self.dirty_inodes.local().lock().push(Arc::clone(inode));
+        if inode.listed.is_missing() {
+            self.list_dirty(inode);
+        }
+    }
+
+    #[inline(never)]
+    fn list_dirty(&self, inode: &Arc<Inode>) {
+        let mut list = self.dirty_inodes.local().lock();
+        if inode.listed.join() {
+            list.push(Arc::clone(inode));
         }
     }
 

@@ -85,7 +85,7 @@ impl Lifecycle {
             i.ino != ext4_format::InodeNr::ROOT
                 && i.handles.count() == 0
                 && i.last_context.load(Ordering::Acquire) <= durable
-                && !i.on_dirty_list.load(Ordering::Acquire)
+                && !i.listed.is_on()
                 && i.touched_file().is_none_or(|f| f.pages.is_empty())
                 && i.state
                     .try_lock()
