@@ -88,12 +88,12 @@ impl MountedPath {
         found.with_context(|| file.path.display().to_string())
     }
 
-    /// Moves a regular file into fewer extents. Returns how many blocks were moved.
+    /// Moves a regular file, found to lie so, into fewer extents. Returns how many blocks were moved.
     ///
     /// # Errors
     /// The server's.
-    pub fn defragment(&mut self, file: &Met) -> Result<u64> {
-        let moved = self.client.defragment(file.ino()?);
+    pub fn defragment(&mut self, file: &Met, found: &Fragments) -> Result<u64> {
+        let moved = self.client.defragment(file.ino()?, found.generation);
         moved.with_context(|| file.path.display().to_string())
     }
 

@@ -2,8 +2,6 @@
 
 use crate::address::{Address, base_name, bytes, join, os};
 use anyhow::{Result, bail, ensure};
-use ext4_format::group_desc::GroupDesc;
-use ext4_format::{FormatError, InodeNr};
 use extant::unstable::Node;
 use extant::{
     Credentials, Dir, Error, File, FileType, Metadata, OpenOptions, SetAttributes, SetXattr, Volume,
@@ -36,28 +34,10 @@ fn numbered(volume: &Volume, ino: u32) -> Result<Node> {
         ino == root || ino >= first,
         "inode {ino} is the file system's own: files have the numbers {root} and {first} to {count}"
     );
-    // The unused part of an inode table has no checksums, and holds old data if mkfs did not zero it.
-    let free = "is free: extant ls -Ri lists those in use";
-    ensure!(!never_used(volume, ino)?, "inode {ino} {free}");
     match Node::of_number(volume, ino) {
-        Err(Error::NotFound) => bail!("inode {ino} {free}"),
-        Err(Error::Format(FormatError::Corrupt { what, .. })) if what.ends_with("not in use") => {
-            bail!("inode {ino} {free}")
-        }
+        Err(Error::StaleInode(_)) => bail!("inode {ino} is free: extant ls -Ri lists those in use"),
         other => Ok(other?),
     }
-}
-
-/// Whether the group descriptor counts this inode among those that were never used.
-fn never_used(volume: &Volume, ino: u32) -> Result<bool> {
-    let geometry = volume.geometry();
-    let Some((group, index)) = geometry.group_of_inode(InodeNr(ino)) else {
-        return Ok(false);
-    };
-    let descriptor = volume.groups().nth(group.0 as usize).transpose()?;
-    let counts = geometry.features.has_group_csum();
-    let used = |d: &GroupDesc| geometry.inodes_per_group.saturating_sub(d.itable_unused);
-    Ok(counts && descriptor.is_some_and(|d| index >= used(d)))
 }
 
 impl ImagePlace {

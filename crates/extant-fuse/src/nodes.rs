@@ -128,21 +128,34 @@ impl Nodes {
         shard.get(&ino).cloned().ok_or(Errno::STALE)
     }
 
-    /// The kernel is told of this inode once more.
+    /// Counts one more lookup of this inode by the kernel. If the table holds another inode under the number, that inode was
+    /// removed and the number used again. The new inode replaces it and keeps the count of both, because the kernel forgets
+    /// inodes by number.
     pub fn tell(&self, node: Node) -> Arc<Held> {
         let ino = node.ino();
         if ino == ROOT_INO {
             return Arc::clone(&self.root);
         }
         let shard = self.shard(ino);
-        if let Some(held) = shard.read().get(&ino) {
+        if let Some(held) = shard.read().get(&ino).filter(|held| held.node.is(&node)) {
             held.lookups.fetch_add(1, Relaxed);
             return Arc::clone(held);
         }
         let mut shard = shard.write();
-        let held = shard.entry(ino).or_insert_with(|| Held::new(node));
+        let there = shard.get(&ino).cloned();
+        let held = match &there {
+            Some(held) if held.node.is(&node) => Arc::clone(held),
+            other => {
+                let held = Held::new(node);
+                let before = other.as_ref().map_or(0, |old| old.lookups.load(Relaxed));
+                held.lookups.store(before, Relaxed);
+                shard.insert(ino, Arc::clone(&held));
+                held
+            }
+        };
         held.lookups.fetch_add(1, Relaxed);
-        Arc::clone(held)
+        drop(shard);
+        held
     }
 
     /// Drops this many of the kernel's lookups of a node. A node without lookups leaves the table; a removed file's
@@ -209,6 +222,30 @@ mod tests {
         assert_eq!(nodes.get(node_of(ino)).err(), Some(Errno::STALE));
         nodes.forget(ROOT, 100);
         assert_eq!(nodes.get(ROOT).unwrap().node.ino(), 2);
+    }
+
+    /// Two volumes stand for two lives of one number.
+    #[test]
+    fn another_inode_of_a_number_is_not_taken_for_the_first() {
+        let volumes = [extant::doc_volume(), extant::doc_volume()];
+        let who = Credentials::root();
+        let made = volumes.each_ref().map(|volume| {
+            let root = Node::root(volume).unwrap();
+            root.make(&who, b"a", MakeNode::File, 0o600).unwrap()
+        });
+        let ino = made[0].ino();
+        assert_eq!(made[1].ino(), ino);
+        let nodes = Nodes::new(Node::root(&volumes[0]).unwrap());
+        let [first, second] = made;
+        let old = nodes.tell(first);
+        let new = nodes.tell(second);
+        assert!(!Arc::ptr_eq(&old, &new));
+        assert!(Arc::ptr_eq(&new, &nodes.get(node_of(ino)).unwrap()));
+        // The kernel forgets both.
+        nodes.forget(node_of(ino), 1);
+        assert!(Arc::ptr_eq(&new, &nodes.get(node_of(ino)).unwrap()));
+        nodes.forget(node_of(ino), 1);
+        assert_eq!(nodes.get(node_of(ino)).err(), Some(Errno::STALE));
     }
 
     #[test]

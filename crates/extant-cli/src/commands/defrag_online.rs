@@ -62,7 +62,7 @@ pub fn run(mut place: MountedPath, dry_run: bool, json: bool) -> Result<()> {
         }
         if !dry_run {
             let moved = match found.extents > found.least {
-                true => place.defragment(file),
+                true => place.defragment(file, &found),
                 false => Ok(0),
             };
             match moved {

@@ -202,7 +202,7 @@ fn defragment(operand: &OsString, mut place: MountedPath, verbose: bool) -> anyh
         }
         let moved = (|| {
             let old = seen(&mut place, file, name.clone())?;
-            place.defragment(file)?;
+            place.defragment(file, &old.found)?;
             Ok::<_, anyhow::Error>((old, seen(&mut place, file, name.clone())?))
         })();
         match moved {

@@ -125,14 +125,20 @@ impl Client {
         }
     }
 
-    /// Moves a regular file into fewer extents; returns how many blocks were moved.
+    /// Moves a regular file into fewer extents; returns how many blocks were moved. The generation is that of
+    /// [`Fragments`].
     ///
     /// # Errors
-    /// The server's.
-    pub fn defragment(&mut self, ino: u32) -> io::Result<u64> {
+    /// The server's; also if the file was removed, and another one has its number.
+    pub fn defragment(&mut self, ino: u32, generation: u32) -> io::Result<u64> {
         let (mut at, mut sum) = (Some(0), 0);
         while let Some(from) = at {
-            match self.ask(Command::Defragment { ino, from })? {
+            let command = Command::Defragment {
+                ino,
+                generation,
+                from,
+            };
+            match self.ask(command)? {
                 Reply::Defragmented { next, moved } => (at, sum) = (next, sum + moved),
                 _ => return Err(bad("the answer is not what was asked for")),
             }

@@ -69,6 +69,8 @@ pub enum Command {
     Defragment {
         /// Its inode number.
         ino: u32,
+        /// The generation of that number, as [`Fragments`] has it: another file may have the number by now.
+        generation: u32,
         /// The byte from which on.
         from: u64,
     },
@@ -94,7 +96,7 @@ pub enum Command {
 /// How a file lies.
 ///
 /// ```
-/// let fragments = extant_fuse::control::Fragments { extents: 3, least: 1, blocks: 20 };
+/// let fragments = extant_fuse::control::Fragments { extents: 3, least: 1, blocks: 20, generation: 7 };
 /// assert!(fragments.extents > fragments.least);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -105,6 +107,8 @@ pub struct Fragments {
     pub least: u64,
     /// Its blocks.
     pub blocks: u64,
+    /// The generation of its inode number.
+    pub generation: u32,
 }
 
 /// The server's answer.

@@ -329,7 +329,11 @@ impl Inner {
             Command::Size => size(&shared),
             Command::Grow { bytes } => told(grow(&shared, bytes)),
             Command::Fragments { ino } => told(fragments(&shared, ino)),
-            Command::Defragment { ino, from } => told(defragment(&shared, ino, from)),
+            Command::Defragment {
+                ino,
+                generation,
+                from,
+            } => told(defragment(&shared, (ino, generation), from)),
             Command::ReadOnly => done(shared.begin_read_only()),
             Command::ReadWrite => match shared.volume.read_only() {
                 Some(why) => Reply::Failed(why),
@@ -377,19 +381,24 @@ fn grow(shared: &Shared, bytes: Option<u64>) -> extant::Result<Reply> {
 }
 
 fn fragments(shared: &Shared, ino: u32) -> extant::Result<Reply> {
-    let found = Node::of_number(&shared.volume, ino)?.fragmentation()?;
+    let node = Node::of_number(&shared.volume, ino)?;
+    let found = node.fragmentation()?;
     Ok(Reply::Fragments(Fragments {
         extents: found.before,
         least: found.least,
         blocks: found.blocks,
+        generation: node.generation(),
     }))
 }
 
-fn defragment(shared: &Shared, ino: u32, from: u64) -> extant::Result<Reply> {
+fn defragment(shared: &Shared, (ino, generation): (u32, u32), from: u64) -> extant::Result<Reply> {
     if shared.is_still() {
         return Err(extant::Error::ReadOnly("remounted read-only".into()));
     }
     let node = Node::of_number(&shared.volume, ino)?;
+    if node.generation() != generation {
+        return Err(extant::Error::StaleInode(ino));
+    }
     let (next, moved) = node.defragment_from(&Credentials::root(), from)?;
     Ok(Reply::Defragmented { next, moved })
 }

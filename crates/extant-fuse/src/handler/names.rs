@@ -1,7 +1,7 @@
 //! Names: looked up, made, moved, removed.
 
 use super::{BRIEFLY, Filesystem};
-use crate::nodes::{Held, ROOT_INO, ino_of};
+use crate::nodes::{Held, ino_of};
 use extant::unstable::{MakeNode, Node, OpenFlags};
 use extant::{Credentials, FileType, RenameMode};
 use fuse_server::{Answer, Entry, Errno, Opened, OpenedFlags};
@@ -75,14 +75,9 @@ impl Filesystem {
         match self.shared.nodes.get(node) {
             Err(Errno::STALE) if matches!(name, b"." | b"..") => {
                 let ino = ino_of(node).ok_or(Errno::STALE)?;
-                let first = self.shared.volume.geometry().first_ino;
-                if ino < first && ino != ROOT_INO {
-                    // The volume's own.
-                    return Err(Errno::STALE);
-                }
-                let node = Node::of_number(&self.shared.volume, ino);
-                // Any number that is not a file which a program could have opened.
-                Ok(Held::new(node.map_err(|_| Errno::STALE)?))
+                // Stale, if the file was removed. The kernel compares the generation of the answer.
+                self.tried(Node::of_number(&self.shared.volume, ino))
+                    .map(Held::new)
             }
             known => known,
         }
@@ -96,7 +91,11 @@ impl Filesystem {
         answer: &mut Answer<'_>,
     ) -> Result<(), Errno> {
         if name == b"." {
-            // An inode of any type: a program that has its handle needs no name.
+            // An inode of any type: a program that has its handle needs no name. The kernel asks for inodes that it does
+            // not hold, so a removed one is on its way to be forgotten.
+            if self.tried(dir.node.metadata())?.nlink() == 0 {
+                return Err(Errno::STALE);
+            }
             return self.tell(&dir.node, dir.node.clone(), answer);
         }
         match dir.node.lookup(who, name) {

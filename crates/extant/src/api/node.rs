@@ -132,8 +132,8 @@ impl Node {
         Self::of_number(volume, InodeNr::ROOT.0)
     }
 
-    /// The inode of a number, which must be in use; for servers that are asked by number. Whether it is the one that
-    /// had the number when it was learnt, [`Node::generation`] tells.
+    /// The inode of a number, which must be in use; for servers that are asked by number. Whether it is the inode that
+    /// had the number when the server learned it, [`Node::generation`] tells.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -142,11 +142,13 @@ impl Node {
     /// assert_eq!(Node::of_number(&volume, ino)?.file_type(), FileType::Regular);
     /// # Ok::<(), extant::Error>(())
     /// ```
+    ///
+    /// # Errors
+    /// [`Error::StaleInode`] if no inode has the number, or its inode was removed.
     pub fn of_number(volume: &Volume, ino: u32) -> Result<Self> {
         let engine = &volume.guard.engine;
         engine.store.check_here()?;
-        let inode = engine.inodes.inode_in_use(InodeNr(ino))?;
-        engine.lifecycle.opened(&inode)?;
+        let inode = engine.lifecycle.open_number(InodeNr(ino))?;
         Ok(Self::of(engine, inode))
     }
 
@@ -182,6 +184,19 @@ impl Node {
     /// ```
     pub fn generation(&self) -> u32 {
         self.inode.state.lock().core.generation
+    }
+
+    /// Whether both are the same inode. Two inodes that had one number after each other are not.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::unstable::Node;
+    /// let root = Node::root(&volume)?;
+    /// assert!(root.is(&root.clone()));
+    /// # Ok::<(), extant::Error>(())
+    /// ```
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inode, &other.inode)
     }
 
     /// Type.

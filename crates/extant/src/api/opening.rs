@@ -246,10 +246,12 @@ impl Dir {
     /// assert_eq!(file.metadata()?.len(), 4);
     /// # Ok::<(), extant::Error>(())
     /// ```
+    ///
+    /// # Errors
+    /// [`Error::StaleInode`] if no inode has the number, or its inode was removed.
     pub fn open_ino(&self, ino: u32, options: &OpenOptions) -> Result<File> {
         let (flags, _) = options.parts()?;
-        let inode = self.engine()?.inodes.inode_in_use(InodeNr(ino))?;
-        self.engine()?.lifecycle.opened(&inode)?;
+        let inode = self.engine()?.lifecycle.open_number(InodeNr(ino))?;
         self.finish_open(self.handle(inode, flags), false)
     }
 
@@ -266,9 +268,10 @@ impl Dir {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NotFound`] if the number's inode was removed, [`Error::NotDirectory`] if it is no directory.
+    /// [`Error::StaleInode`] if no inode has the number, or its inode was removed; [`Error::NotDirectory`] if the inode is
+    /// not a directory.
     pub fn open_dir_ino(&self, ino: u32) -> Result<Self> {
-        let inode = self.engine()?.inodes.inode_in_use(InodeNr(ino))?;
+        let inode = self.engine()?.inodes.numbered_inode(InodeNr(ino))?;
         if inode.directory().is_none() {
             return Err(Error::NotDirectory);
         }

@@ -108,6 +108,9 @@ pub enum Error {
     /// The volume was closed while this handle was open.
     #[error("stale file handle: the volume was closed")]
     Stale,
+    /// No inode has this number, or not any more: it was removed, or the number was never used.
+    #[error("stale file handle: inode {0} is not in use")]
+    StaleInode(u32),
     /// The file is encrypted, and its key is never there.
     #[error("required key not available: the file is encrypted")]
     NoKey,
@@ -160,7 +163,7 @@ impl Error {
             Self::Busy(_) => E::BUSY,
             Self::NoSuchOffset => E::NXIO,
             Self::Interrupted => E::INTR,
-            Self::Stale => E::STALE,
+            Self::Stale | Self::StaleInode(_) => E::STALE,
             Self::NoKey => return crate::base::system::NO_KEY,
             Self::Format(FormatError::Corrupt { .. } | FormatError::Checksum { .. }) => {
                 return crate::base::system::DAMAGED;

@@ -34,11 +34,17 @@ pub(crate) enum Fault {
     MappingBeforeData,
     /// A file's mapping leads to a copy that was made before the last write to what it was copied from.
     MovedBlindly,
+    /// A number that was freed is looked up on the device before a push has formatted that.
+    FreedNumberReadAgain,
+    /// The parent of a removed directory is looked for as that of any other.
+    DeadParentIsDamage,
+    /// `sync` and the timer return at the first file that cannot be written back.
+    StopsAtFirstFailure,
 }
 
 #[cfg(debug_assertions)]
 impl Fault {
-    const ALL: [(&'static str, Self); 13] = [
+    const ALL: [(&'static str, Self); 16] = [
         ("fsync-without-flush", Self::FsyncWithoutFlush),
         ("size-before-tail", Self::SizeBeforeTail),
         ("stale-buffer", Self::StaleBuffer),
@@ -52,6 +58,9 @@ impl Fault {
         ("reuse-before-commit", Self::ReuseBeforeCommit),
         ("mapping-before-data", Self::MappingBeforeData),
         ("moved-blindly", Self::MovedBlindly),
+        ("freed-number-read-again", Self::FreedNumberReadAgain),
+        ("dead-parent-is-damage", Self::DeadParentIsDamage),
+        ("stops-at-first-failure", Self::StopsAtFirstFailure),
     ];
 }
 

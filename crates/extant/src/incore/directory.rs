@@ -95,6 +95,8 @@ pub struct Directory {
     pub size: AtomicU64,
     /// Parent directory.
     pub parent: AtomicU32,
+    /// Generation of the parent when the directory was removed: the parent's number may be used again since.
+    parent_generation: AtomicU32,
     /// How often a name of a directory was moved away from here.
     moves: Moves,
     /// Bytes of the widest record of a name that was added.
@@ -117,6 +119,7 @@ impl Directory {
             links: AtomicU32::new(links.unwrap_or(2)),
             size: AtomicU64::new(0),
             parent: AtomicU32::new(parent.0),
+            parent_generation: AtomicU32::new(0),
             moves: Moves::default(),
             widest: AtomicU64::new(0),
             room: OnceLock::new(),
@@ -312,6 +315,17 @@ impl Directory {
     /// The directory was removed. Only [`Directory::kill_if_empty`] sets it.
     pub fn is_dead(&self) -> bool {
         self.dead.load(Ordering::Relaxed)
+    }
+
+    /// The generation of the parent that a removed directory had.
+    pub fn parent_generation(&self) -> u32 {
+        self.parent_generation.load(Ordering::Relaxed)
+    }
+
+    /// Notes the parent of a directory that is about to be removed. Call it before [`Directory::kill_if_empty`].
+    pub fn note_last_parent(&self, parent: InodeNr, generation: u32) {
+        self.parent_generation.store(generation, Ordering::Relaxed);
+        self.parent.store(parent.0, Ordering::Release);
     }
 
     /// Marks an empty directory as removed; false if it holds names. `buckets` proves that all are locked.

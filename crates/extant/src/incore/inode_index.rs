@@ -7,6 +7,7 @@
 use crate::base::address::within;
 use crate::base::chunked::Chunked;
 use crate::base::locks::{self, ReadMostly};
+use crate::base::planted::{self, Fault};
 use crate::incore::inode::Inode;
 use ext4_format::InodeNr;
 use std::sync::{Arc, OnceLock};
@@ -17,13 +18,28 @@ const CHUNKS: usize = 16;
 
 struct Chunk {
     slots: [Option<Arc<Inode>>; CHUNK],
+    /// Numbers freed since the volume was opened and not used again, a bit each. Their records on the device may still show
+    /// the inode that was freed.
+    freed: u16,
 }
+
+const _: () = assert!(CHUNK == u16::BITS as usize);
 
 impl Default for Chunk {
     fn default() -> Self {
         Self {
             slots: [const { None }; CHUNK],
+            freed: 0,
         }
+    }
+}
+
+impl Chunk {
+    /// Whether this very object is in the slot.
+    fn holds(&self, slot: usize, inode: &Arc<Inode>) -> bool {
+        self.slots[slot]
+            .as_ref()
+            .is_some_and(|there| Arc::ptr_eq(there, inode))
     }
 }
 
@@ -100,15 +116,16 @@ impl InodeIndex {
     }
 
     /// The inode, brought in by `load` if it is not in core. Two callers that miss at once load once;
-    /// the chunk's lock is held meanwhile. The flag says that `load` ran.
+    /// the chunk's lock is held meanwhile. The flag says that `load` ran. A number that was freed and not used again is an
+    /// error, because its record on the device may be older than that.
     pub fn get_or_load<E>(
         &self,
         ino: InodeNr,
         load: impl FnOnce() -> Result<Arc<Inode>, E>,
-        out_of_range: impl FnOnce() -> E,
+        absent: impl FnOnce(Absent) -> E,
     ) -> Result<(Arc<Inode>, bool), E> {
         let Some((chunk, i)) = self.chunk(ino) else {
-            return Err(out_of_range());
+            return Err(absent(Absent::OutOfRange));
         };
         if let Some(inode) = &chunk.read().slots[i] {
             return Ok((Arc::clone(inode), false));
@@ -117,29 +134,44 @@ impl InodeIndex {
         if let Some(inode) = &chunk.slots[i] {
             return Ok((Arc::clone(inode), false));
         }
+        if chunk.freed & 1 << i != 0 && !planted::is(Fault::FreedNumberReadAgain) {
+            return Err(absent(Absent::Freed));
+        }
         let inode = load()?;
         chunk.slots[i] = Some(Arc::clone(&inode));
         Ok((inode, true))
     }
 
-    /// Puts a newborn inode in its place; whatever stale object stood there is dropped.
+    /// Puts a newborn inode in its place. An object that was freed may still be there, and is dropped. Call it in the commit
+    /// that makes the inode: no push formats the inode before that ends, so no reader finds a record without its inode.
     #[inline(always)]
     pub fn insert(&self, inode: Arc<Inode>) {
         if let Some((chunk, i)) = self.chunk(inode.ino) {
-            let old = chunk.lock().slots[i].replace(inode);
+            let mut chunk = chunk.lock();
+            chunk.freed &= !(1 << i);
+            let old = chunk.slots[i].replace(inode);
+            drop(chunk);
             drop(old);
         }
     }
 
-    /// Takes this very object out of the index.
+    /// Takes this very object out of the index, because its inode was freed.
     #[inline]
+    pub fn retire(&self, inode: &Arc<Inode>) {
+        if let Some((chunk, i)) = self.chunk(inode.ino) {
+            let mut chunk = chunk.lock();
+            if chunk.holds(i, inode) {
+                chunk.slots[i] = None;
+                chunk.freed |= 1 << i;
+            }
+        }
+    }
+
+    /// Takes this very object out of the index, because the volume ends.
     pub fn remove(&self, inode: &Arc<Inode>) {
         if let Some((chunk, i)) = self.chunk(inode.ino) {
             let mut chunk = chunk.lock();
-            if chunk.slots[i]
-                .as_ref()
-                .is_some_and(|x| Arc::ptr_eq(x, inode))
-            {
+            if chunk.holds(i, inode) {
                 chunk.slots[i] = None;
             }
         }
@@ -158,13 +190,19 @@ impl InodeIndex {
         };
         let mut chunk = chunk.lock();
         // References are only made from the index under this lock, or from one that is counted.
-        let ours = chunk.slots[i]
-            .as_ref()
-            .is_some_and(|x| Arc::ptr_eq(x, inode));
-        if ours && Arc::strong_count(inode) <= 1 + others && clean(inode) {
+        if chunk.holds(i, inode) && Arc::strong_count(inode) <= 1 + others && clean(inode) {
             chunk.slots[i] = None;
             return true;
         }
         false
     }
+}
+
+/// Why no inode can have a number, or none that a look-up may read from the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Absent {
+    /// The volume has no such number.
+    OutOfRange,
+    /// The number was freed and not used again.
+    Freed,
 }

@@ -7,9 +7,9 @@ use crate::incore::inode::{Inode, InodeState};
 use crate::inodes::Inodes;
 use crate::types::credentials::{Credentials, WRITE};
 use crate::types::no_key;
+use ext4_format::FileType;
 use ext4_format::inode::{self, InodeCore, flags};
 use ext4_format::timestamp::Timestamp;
-use ext4_format::{FileType, InodeNr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
@@ -472,16 +472,6 @@ impl Inodes {
             Timestamp::decode(time.encode_short(), None)
         } else {
             time
-        }
-    }
-
-    /// The inode of a number, if it is in use; for callers that keep numbers instead of handles.
-    pub(crate) fn inode_in_use(&self, ino: InodeNr) -> Result<Arc<Inode>> {
-        let inode = self.inode(ino)?;
-        if inode.is_gone() {
-            Err(Error::NotFound)
-        } else {
-            Ok(inode)
         }
     }
 }

@@ -49,7 +49,7 @@ impl Inodes {
                 Error::Format(e) => e.at(Where::Inode(inode.ino)).into(),
                 other => other,
             })
-            .inspect_err(|e| self.store.note_damage(e, "read_inline", Some(inode.ino)))
+            .inspect_err(|e| self.note_damage_of(inode, e, "read_inline"))
     }
 
     /// The data of a file inside its record: up to its size, or the hole at its end.

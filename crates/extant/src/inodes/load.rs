@@ -6,12 +6,13 @@ use crate::base::schedule::{self, Point};
 use crate::incore::directory::Directory;
 use crate::incore::inode::FAST_SYMLINK_MAX;
 use crate::incore::inode::{Content, Inode};
+use crate::incore::inode_index::Absent;
 use crate::inodes::Inodes;
 use crate::types::no_key;
 use ext4_format::features::Incompat;
 use ext4_format::inode::{self, flags, inline};
 use ext4_format::xattr::{self, XattrSet};
-use ext4_format::{BlockNr, FileType, FormatError, InodeNr, Where, dir_entry};
+use ext4_format::{BlockNr, FileType, FormatError, InodeNr, Where, bitmap, dir_entry};
 use extant_formatter::extent_map::{ExtentMap, Found};
 use extant_formatter::image::Image;
 use extant_formatter::mapping_reader::MappingReader;
@@ -33,23 +34,48 @@ impl Deref for RawInode {
     }
 }
 
+/// Source of an inode number. It decides which error a number without an inode is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// A name: the volume is damaged.
+    Name,
+    /// A caller that kept the number: the inode was removed since.
+    Caller,
+    /// The list of orphans, which holds inodes without links, too.
+    OrphanList,
+}
+
+impl Origin {
+    /// The error for a number that no inode has.
+    #[cold]
+    fn absent(self, what: &'static str, ino: InodeNr) -> Error {
+        match self {
+            Self::Caller => Error::StaleInode(ino.0),
+            Self::Name | Self::OrphanList => Error::corrupt_inode(what, ino),
+        }
+    }
+}
+
 impl Inodes {
     /// The in-core inode of a number; reads it if need be.
     #[inline]
-    pub(crate) fn inode(&self, ino: InodeNr) -> Result<Arc<Inode>> {
+    pub(crate) fn inode(&self, ino: InodeNr, origin: Origin) -> Result<Arc<Inode>> {
         crate::base::jitter::point();
         match self.index.get(ino) {
             Some(inode) => Ok(inode),
-            None => self.inode_brought_in(ino),
+            None => self.inode_brought_in(ino, origin),
         }
     }
 
     #[inline(never)]
-    fn inode_brought_in(&self, ino: InodeNr) -> Result<Arc<Inode>> {
+    fn inode_brought_in(&self, ino: InodeNr, origin: Origin) -> Result<Arc<Inode>> {
         let (inode, loaded) = self.index.get_or_load(
             ino,
-            || self.read_inode(ino).map(Arc::new),
-            || Error::corrupt_inode("inode number", ino),
+            || self.read_inode(ino, origin).map(Arc::new),
+            |absent| match absent {
+                Absent::OutOfRange => origin.absent("inode number", ino),
+                Absent::Freed => origin.absent("name leads to an inode not in use", ino),
+            },
         )?;
         if loaded {
             let position = self.enlist(&inode);
@@ -70,8 +96,28 @@ impl Inodes {
         match self.index.get(ino) {
             Some(inode) => Ok(inode),
             None => self
-                .inode_brought_in(ino)
+                .inode_brought_in(ino, Origin::Name)
                 .inspect_err(|e| self.store.note_damage(e, "lookup", Some(ino))),
+        }
+    }
+
+    /// The inode of a number that a caller kept instead of a handle. A number whose inode was removed is stale, also before a
+    /// push has formatted the removal.
+    pub(crate) fn numbered_inode(&self, ino: InodeNr) -> Result<Arc<Inode>> {
+        let inode = self.inode(ino, Origin::Caller)?;
+        match inode.is_gone() {
+            true => Err(Error::StaleInode(ino.0)),
+            false => Ok(inode),
+        }
+    }
+
+    /// Notes damage that was found in what the device holds of an inode. Of an inode that was freed meanwhile it tells
+    /// nothing: the record and the blocks may belong to another one by now.
+    #[cold]
+    #[track_caller]
+    pub(crate) fn note_damage_of(&self, inode: &Inode, error: &Error, function: &'static str) {
+        if !inode.state.read().freed {
+            self.store.note_damage(error, function, Some(inode.ino));
         }
     }
 
@@ -89,17 +135,40 @@ impl Inodes {
         Ok(RawInode { image, place })
     }
 
-    fn read_inode(&self, ino: InodeNr) -> Result<Inode> {
+    /// Fails unless the group's bitmap, as of the last push, says that the number is in use. The rest of the table may never
+    /// have been written. A bitmap that cannot be trusted decides nothing: the record does.
+    fn check_in_use(&self, ino: InodeNr) -> Result<()> {
+        let (geometry, buffers) = (&self.store.geometry, &self.store.buffers);
+        let Some((group, index)) = geometry.group_of_inode(ino) else {
+            return Err(Error::StaleInode(ino.0));
+        };
+        match self
+            .store
+            .groups
+            .inode_bitmap(geometry, buffers, group, true)
+            .map_err(Error::from)
+        {
+            Ok(map) if !bitmap::test(&map, index) => Err(Error::StaleInode(ino.0)),
+            Ok(_) | Err(Error::Format(_)) => Ok(()),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Reads an inode from the device. One without links is only of use to the list of orphans.
+    fn read_inode(&self, ino: InodeNr, origin: Origin) -> Result<Inode> {
         if ino.0 < self.store.geometry.first_ino && ino != InodeNr::ROOT {
-            return Err(Error::corrupt_inode("name leads to a reserved inode", ino));
+            return Err(origin.absent("name leads to a reserved inode", ino));
+        }
+        if origin == Origin::Caller {
+            self.check_in_use(ino)?;
         }
         let raw = self.raw_inode(ino)?;
         let mut core = inode::decode_core(&raw, &self.store.geometry, ino)?;
         if core.mode == 0 {
-            return Err(Error::corrupt_inode(
-                "name leads to an inode not in use",
-                ino,
-            ));
+            return Err(origin.absent("name leads to an inode not in use", ino));
+        }
+        if core.links == 0 && origin != Origin::OrphanList {
+            return Err(origin.absent("name leads to an inode without links", ino));
         }
         let ftype = core
             .file_type()
@@ -186,13 +255,13 @@ impl Inodes {
         self.mapping_reader(inode)
             .read(inode_flags, inode::i_block(&raw)?)
             .map_err(Error::from)
-            .inspect_err(|e| self.store.note_damage(e, "read_mapping", Some(inode.ino)))
+            .inspect_err(|e| self.note_damage_of(inode, e, "read_mapping"))
     }
 
     /// Extended attributes on the device.
     pub(super) fn read_xattrs(&self, inode: &Inode) -> Result<XattrSet> {
         self.parse_xattrs(inode)
-            .inspect_err(|e| self.store.note_damage(e, "read_xattrs", Some(inode.ino)))
+            .inspect_err(|e| self.note_damage_of(inode, e, "read_xattrs"))
     }
 
     fn parse_xattrs(&self, inode: &Inode) -> Result<XattrSet> {
@@ -266,7 +335,7 @@ impl Inodes {
         target
             .filter(|t| !t.is_empty() && !t.contains(&0))
             .ok_or_else(|| Error::corrupt_inode("symbolic link's target", inode.ino))
-            .inspect_err(|e| self.store.note_damage(e, "read_symlink", Some(inode.ino)))
+            .inspect_err(|e| self.note_damage_of(inode, e, "read_symlink"))
     }
 }
 

@@ -14,7 +14,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 impl Inodes {
-    /// Puts a newborn inode where it is found: index and per-slot list.
+    /// Puts a newborn inode where it is found: index and per-slot list. Call it in the commit that makes the inode, see
+    /// [`InodeIndex::insert`](crate::incore::inode_index::InodeIndex::insert).
     #[inline(always)]
     pub(crate) fn adopt(&self, inode: &Arc<Inode>) {
         self.enlist(inode);

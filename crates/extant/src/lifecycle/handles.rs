@@ -6,6 +6,7 @@ use crate::incore::handles::Closed;
 use crate::incore::inode::Inode;
 use crate::inodes::open_files::Opened;
 use crate::lifecycle::Lifecycle;
+use ext4_format::InodeNr;
 use std::sync::Arc;
 
 impl Lifecycle {
@@ -38,6 +39,16 @@ impl Lifecycle {
         match self.store.check_writable() {
             Ok(()) => self.reap(inode),
             Err(_) => Ok(()),
+        }
+    }
+
+    /// Opens a handle on the inode of a number that a caller kept.
+    pub(crate) fn open_number(&self, ino: InodeNr) -> Result<Arc<Inode>> {
+        let inode = self.inodes.numbered_inode(ino)?;
+        match self.opened(&inode) {
+            // Removed since it was found.
+            Err(Error::NotFound) => Err(Error::StaleInode(ino.0)),
+            opened => opened.map(|()| inode),
         }
     }
 

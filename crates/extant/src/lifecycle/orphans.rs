@@ -1,6 +1,7 @@
 //! Files without a name: those that a crash left, and those that are still open when the volume is closed.
 
 use crate::base::error::Result;
+use crate::inodes::load::Origin;
 use crate::lifecycle::Lifecycle;
 use ext4_format::InodeNr;
 
@@ -8,7 +9,7 @@ impl Lifecycle {
     /// Finishes what a crash interrupted: orphans without links are freed, others cut to their size.
     pub(crate) fn finish_orphans(&self, orphans: &[InodeNr]) -> Result<()> {
         for &ino in orphans {
-            let inode = match self.inodes.inode(ino) {
+            let inode = match self.inodes.inode(ino, Origin::OrphanList) {
                 Ok(inode) => inode,
                 Err(e) => {
                     tracing::error!(ino = ino.0, error = %e, "orphan");

@@ -132,7 +132,7 @@ impl Lifecycle {
             self.data.discard_preallocation_of(inode);
             self.data.drop_pages(inode, 0, u32::MAX);
         }
-        self.inodes.index.remove(inode);
+        self.inodes.index.retire(inode);
         self.inodes.delist(inode);
     }
 }

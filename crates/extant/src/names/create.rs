@@ -382,7 +382,7 @@ impl Names {
         who: &Credentials,
         place: &NamePlace<'_>,
         what: &New<'_>,
-        newborn: Newborn<'_>,
+        mut newborn: Newborn<'_>,
         how: How,
         (tx, mut bucket, _room, number): (
             Transaction<'_>,
@@ -415,7 +415,7 @@ impl Names {
             .max(names.core_stamp.load(Ordering::Relaxed))
             .max(number.after())
             .max(right.stamp(names));
-        let born = tx.commit(
+        let inode = tx.commit(
             seen,
             #[inline(always)]
             |c| {
@@ -431,20 +431,21 @@ impl Names {
                 names.note(Change { names: 1, links }, time, c.stamp);
                 parent.logged_in(c.context);
                 self.stop_counting_links(parent, &mut right, c);
-                Birth::of(c)
+                let (xattrs, born) = (newborn.xattrs.take(), Birth::of(c));
+                let inode = Inode::new(ino, ftype, core, content);
+                let inode = Arc::new(inode.newborn(opens, xattrs, born));
+                if is_dir && let Some(dir) = inode.directory() {
+                    dir.core_stamp.store(born.stamp, Ordering::Relaxed);
+                }
+                self.inodes.adopt(&inode);
+                inode
             },
         );
         drop(right);
         number.keep();
-        let inode = Inode::new(ino, ftype, core, content);
-        let inode = Arc::new(inode.newborn(opens, newborn.xattrs, born));
-        if is_dir && let Some(dir) = inode.directory() {
-            dir.core_stamp.store(born.stamp, Ordering::Relaxed);
-        }
         if let Some(target) = newborn.target {
             self.data.count_added(&inode, &target.keep());
         }
-        self.inodes.adopt(&inode);
         self.show_name(parent, names, bucket, entry);
         Ok(inode)
     }

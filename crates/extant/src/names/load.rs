@@ -75,7 +75,7 @@ impl Names {
         let compared = self.store.comparison(dir.flags());
         self.parse_names(dir, compared)
             .map(|names| (names, compared))
-            .inspect_err(|e| self.store.note_damage(e, "read_names", Some(dir.ino)))
+            .inspect_err(|e| self.inodes.note_damage_of(dir, e, "read_names"))
     }
 
     fn parse_names(&self, dir: &Inode, compared: Comparison) -> Result<Vec<Dentry>> {
@@ -163,7 +163,8 @@ impl Names {
         Ok(())
     }
 
-    /// The inode that a name of a directory leads to, by the index on disk.
+    /// The inode that a name of a directory leads to, by the index on disk. The caller notes damage, if the directory did not
+    /// change meanwhile.
     pub(super) fn lookup_on_disk(
         &self,
         dir: &Inode,
@@ -173,7 +174,6 @@ impl Names {
         self.with_index(dir, |index| {
             Ok(index.lookup(name, hash.major)?.map(|(ino, _)| ino))
         })
-        .inspect_err(|e| self.store.note_damage(e, "lookup_on_disk", Some(dir.ino)))
     }
 
     /// The inode that a directory's ".." leads to.
@@ -190,6 +190,6 @@ impl Names {
         parent
             .filter(|p| p.0 != 0 && p.0 <= self.store.geometry.inodes_count)
             .ok_or_else(|| Error::corrupt_inode("directory without \"..\"", dir.ino))
-            .inspect_err(|e| self.store.note_damage(e, "read_parent", Some(dir.ino)))
+            .inspect_err(|e| self.inodes.note_damage_of(dir, e, "read_parent"))
     }
 }

@@ -1,9 +1,12 @@
 //! Paths to inodes.
 
 use crate::base::error::{Error, Result};
+use crate::base::planted::{self, Fault};
+use crate::base::schedule::{self, Point};
 use crate::incore::directory::Directory;
 use crate::incore::inode::{Content, Inode};
 use crate::inodes::attributes::Metadata;
+use crate::inodes::load::Origin;
 use crate::inodes::passages::names_of;
 use crate::inodes::walk_cache::At;
 use crate::names::Names;
@@ -36,16 +39,16 @@ type Target = Box<[u8]>;
 impl Names {
     /// The root directory.
     pub(crate) fn root(&self) -> Result<Arc<Inode>> {
-        self.inodes.inode(InodeNr::ROOT)
+        self.inodes.inode(InodeNr::ROOT, Origin::Name)
     }
 
     /// The entry of a name in a directory, with its inode. The bucket stays locked until the inode is
     /// in core, so the number cannot be freed in between.
-    pub(crate) fn lookup(&self, dir: &Inode, name: &[u8]) -> Result<Arc<Inode>> {
+    pub(crate) fn lookup(&self, dir: &Arc<Inode>, name: &[u8]) -> Result<Arc<Inode>> {
         let _span = lockmeter::span!("lookup");
         match name {
-            b"." | b"" => return self.inodes.inode(dir.ino),
-            b".." => return self.inodes.named_inode(self.parent_of(dir)?),
+            b"." | b"" => return Ok(Arc::clone(dir)),
+            b".." => return self.parent_inode(dir),
             _ if name.len() > NAME_MAX => return Err(Error::NameTooLong),
             _ => {}
         }
@@ -97,7 +100,7 @@ impl Names {
     pub(crate) fn lookup_to_hold(
         &self,
         who: &Credentials,
-        dir: &Inode,
+        dir: &Arc<Inode>,
         name: &[u8],
     ) -> Result<Arc<Inode>> {
         let mut before: Option<Arc<Inode>> = None;
@@ -149,13 +152,18 @@ impl Names {
                 return Ok(None);
             }
         }
-        let found = self
-            .lookup_on_disk(dir, name, hash)
-            .and_then(|ino| self.inodes.named_inode(ino.ok_or(Error::NotFound)?));
+        let found = self.lookup_on_disk(dir, name, hash).and_then(|ino| {
+            let ino = ino.ok_or(Error::NotFound)?;
+            schedule::reached(Point::NameFound);
+            self.inodes.inode(ino, Origin::Name)
+        });
         if names.is_complete() {
             // Names change only in a directory that is in memory: what was read may be of two moments,
             // and the number may be free by now.
             return Ok(None);
+        }
+        if let Err(e) = &found {
+            self.store.note_damage(e, "lookup_cold", Some(dir.ino));
         }
         Ok(Some(found))
     }
@@ -177,20 +185,50 @@ impl Names {
         Ok(names)
     }
 
-    /// Parent of a directory.
+    /// Number of the directory above this one.
     pub(crate) fn parent_of(&self, dir: &Inode) -> Result<InodeNr> {
         let names = dir.directory().ok_or(Error::NotDirectory)?;
-        match names.parent.load(Ordering::Acquire) {
-            0 => {
-                let parent = self.read_parent(dir)?;
-                // A rename may have set it meanwhile; then that is the newer one.
+        let known = || match names.parent.load(Ordering::Acquire) {
+            0 => None,
+            known => Some(InodeNr(known)),
+        };
+        if let Some(parent) = known() {
+            return Ok(parent);
+        }
+        match self.read_parent(dir) {
+            Ok(parent) => {
+                // A rename, or the removal of the directory, may have set it meanwhile; then that is the newer one.
                 let _ =
                     names
                         .parent
                         .compare_exchange(0, parent.0, Ordering::AcqRel, Ordering::Acquire);
-                Ok(InodeNr(names.parent.load(Ordering::Acquire)))
+                Ok(known().unwrap_or(parent))
             }
-            known => Ok(InodeNr(known)),
+            Err(e) => known().ok_or(e),
+        }
+    }
+
+    /// The directory above this one. A removed directory keeps the one it had, as long as that is there.
+    pub(super) fn parent_inode(&self, dir: &Arc<Inode>) -> Result<Arc<Inode>> {
+        loop {
+            let parent = self.parent_of(dir)?;
+            schedule::reached(Point::NameFound);
+            let found = self.inodes.inode(parent, Origin::Name);
+            let names = dir.directory().ok_or(Error::NotDirectory)?;
+            if names.is_dead() && !planted::is(Fault::DeadParentIsDamage) {
+                // The parent may be removed, too, and another inode have its number.
+                let same = |above: &Arc<Inode>| {
+                    let state = above.state.read();
+                    above.directory().is_some()
+                        && !state.freed
+                        && state.core.generation == names.parent_generation()
+                };
+                return found.ok().filter(same).ok_or(Error::NotFound);
+            }
+            if self.parent_of(dir)? == parent {
+                return found
+                    .inspect_err(|e| self.store.note_damage(e, "parent_inode", Some(dir.ino)));
+            }
         }
     }
 
@@ -335,7 +373,7 @@ impl Names {
     /// The inode that a name leads to, and its target if it is a symbolic link to be followed.
     fn lookup_link(
         &self,
-        dir: &Inode,
+        dir: &Arc<Inode>,
         name: &[u8],
         follow: bool,
     ) -> Result<(Arc<Inode>, Option<Target>)> {
@@ -398,7 +436,7 @@ mod tests {
         volume.sync()?;
         volume.drop_caches();
         let engine = volume.guard_engine();
-        let large = engine.names.lookup(&*engine.names.root()?, b"large")?;
+        let large = engine.names.lookup(&engine.names.root()?, b"large")?;
         let names = large.directory().ok_or(Error::NotDirectory)?;
         let blocks = volume.metadata("/large")?.len() / u64::from(volume.geometry().block_size);
         assert!(blocks > super::COLD_LOOKUP_FROM);

@@ -7,8 +7,9 @@
 //! 3. a file's map ([`FileData::map`](crate::incore::file::FileData::map)), then its page index, then a page
 //! 4. inode states, by inode number
 //! 5. the slot's commit lists
+//! 6. a chunk of the index of inodes; a reader of the device may hold it, which waits for none of these
 //!
-//! A push takes none of these, so opening a transaction may wait for a push under any of them but 5.
+//! A push takes none of the first four, so opening a transaction may wait for a push under any of them.
 
 pub mod create;
 pub mod index_room;

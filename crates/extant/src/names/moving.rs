@@ -257,7 +257,7 @@ impl Names {
             return Ok(None);
         }
         let killed = replaced_dir
-            .map(|(_, names)| Killed::kill(names, &held.replaced))
+            .map(|(_, names)| Killed::kill(m.new.dir, names, &held.replaced))
             .transpose()?;
         let mut map = m.replaced().and_then(|t| t.file()).map(|f| f.map.write());
         let victim = self.prepare_victim(m.replaced(), map.as_deref_mut())?;
@@ -287,10 +287,6 @@ impl Names {
         let (fate, whited) = tx.commit(seen, |c| moving.log(new_name, c));
         if let Some(killed) = killed {
             killed.keep();
-        }
-        if let Some(inode) = &whited {
-            // While the names are locked, so that no look-up misses it.
-            self.inodes.adopt(inode);
         }
         self.tell_renamed(m);
         if let Some(inode) = &whited {

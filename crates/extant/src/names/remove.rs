@@ -31,7 +31,14 @@ pub(crate) enum Fate {
 pub(super) struct Killed<'a>(Option<&'a Directory>);
 
 impl<'a> Killed<'a> {
-    pub(super) fn kill(dir: &'a Directory, buckets: &[BucketGuard<'_>]) -> Result<Self> {
+    /// Marks a directory in `parent` as removed. No state of an inode is locked.
+    pub(super) fn kill(
+        parent: &Inode,
+        dir: &'a Directory,
+        buckets: &[BucketGuard<'_>],
+    ) -> Result<Self> {
+        let generation = parent.state.read().core.generation;
+        dir.note_last_parent(parent.ino, generation);
         match dir.kill_if_empty(buckets) {
             true => Ok(Self(Some(dir))),
             false => Err(Error::NotEmpty),
@@ -54,7 +61,7 @@ impl Drop for Killed<'_> {
 
 impl Names {
     /// Removes the name of anything but a directory.
-    pub(crate) fn unlink(&self, who: &Credentials, parent: &Inode, name: &[u8]) -> Result<()> {
+    pub(crate) fn unlink(&self, who: &Credentials, parent: &Arc<Inode>, name: &[u8]) -> Result<()> {
         let _span = lockmeter::span!("unlink");
         let names = self.names(parent)?;
         check_removable(name)?;
@@ -179,7 +186,7 @@ impl Names {
     }
 
     /// Removes an empty directory.
-    pub(crate) fn rmdir(&self, who: &Credentials, parent: &Inode, name: &[u8]) -> Result<()> {
+    pub(crate) fn rmdir(&self, who: &Credentials, parent: &Arc<Inode>, name: &[u8]) -> Result<()> {
         let _span = lockmeter::span!("rmdir");
         match name {
             // Looking it up would find the directory itself.
@@ -211,7 +218,7 @@ impl Names {
             if !leads || victim.is_gone() {
                 continue;
             }
-            let killed = Killed::kill(inside, &all)?;
+            let killed = Killed::kill(parent, inside, &all)?;
             let mut state = victim.state.lock();
             let time = now();
             let Some(entry) = bucket.remove(hash, name) else {
@@ -250,7 +257,7 @@ impl Names {
     /// Fails unless the caller may remove names from a directory; a caller who may search it learns first that there
     /// is none.
     #[inline]
-    fn permit_taking(&self, who: &Credentials, parent: &Inode, name: &[u8]) -> Result<()> {
+    fn permit_taking(&self, who: &Credentials, parent: &Arc<Inode>, name: &[u8]) -> Result<()> {
         match self.inodes.permit(who, parent, WRITE | EXECUTE) {
             Ok(()) => Ok(()),
             Err(denied) => self.search_only(who, parent, name, denied),
@@ -262,7 +269,7 @@ impl Names {
     fn search_only(
         &self,
         who: &Credentials,
-        parent: &Inode,
+        parent: &Arc<Inode>,
         name: &[u8],
         denied: Error,
     ) -> Result<()> {

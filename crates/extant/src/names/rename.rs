@@ -198,12 +198,12 @@ impl Names {
             if at.ino == moved.ino {
                 return Err(refusal());
             }
-            let parent = self.parent_of(&at)?;
+            let parent = self.parent_inode(&at)?;
             steps += 1;
-            if parent == at.ino || steps > self.store.geometry.inodes_count {
+            if parent.ino == at.ino || steps > self.store.geometry.inodes_count {
                 return Err(Error::corrupt_inode("chain of parent directories", at.ino));
             }
-            at = self.inodes.inode(parent)?;
+            at = parent;
         }
         if moved.ino == InodeNr::ROOT {
             return Err(Error::Busy("the root directory cannot be renamed"));

@@ -42,21 +42,22 @@ impl Names {
         core.links = 0;
         let content = Content::File(OnceLock::new());
 
-        let born = tx.commit(number.after(), |c| {
+        let inode = tx.commit(number.after(), |c| {
             c.inode(ino, InodeEvent::Init, core);
             c.misc(ino, MiscEvent::OrphanAdd);
             if let Some(set) = &xattrs {
                 c.misc(ino, MiscEvent::Xattrs(Arc::clone(set)));
             }
-            Birth::of(c)
+            let inode = Inode::new(ino, what.ftype(), core, content);
+            let mut inode = inode.newborn(1, xattrs, Birth::of(c));
+            let state = inode.state.get_mut();
+            state.orphan = true;
+            state.unnamed = true;
+            let inode = Arc::new(inode);
+            self.inodes.adopt(&inode);
+            inode
         });
         number.keep();
-        let mut inode = Inode::new(ino, what.ftype(), core, content).newborn(1, xattrs, born);
-        let state = inode.state.get_mut();
-        state.orphan = true;
-        state.unnamed = true;
-        let inode = Arc::new(inode);
-        self.inodes.adopt(&inode);
         Ok(inode)
     }
 }

@@ -67,13 +67,14 @@ impl Whiteout<'_> {
         if let Some(set) = &self.xattrs {
             c.misc(ino, MiscEvent::Xattrs(Arc::clone(set)));
         }
-        let inode = inode.newborn(0, self.xattrs, Birth::of(c));
+        let inode = Arc::new(inode.newborn(0, self.xattrs, Birth::of(c)));
+        self.names.inodes.adopt(&inode);
         let entry = Dentry {
             ino,
             ftype: FileType::CharDevice,
             ..at
         };
         self.number.keep();
-        (Arc::new(inode), entry)
+        (inode, entry)
     }
 }

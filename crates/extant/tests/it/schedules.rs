@@ -28,7 +28,10 @@ fn base(features: &str, inodes: u32) -> MemDevice {
 }
 
 fn open(device: Arc<dyn BlockDevice>) -> Volume {
-    let options = VolumeOptions::new().background(false);
+    // All images here are sound.
+    let options = VolumeOptions::new()
+        .background(false)
+        .on_damage(|damage| panic!("{damage}"));
     options.open_device(device).unwrap()
 }
 
@@ -246,5 +249,157 @@ fn what_leaves_memory_comes_back_as_it_was() {
             done.store(true, Ordering::SeqCst);
         };
         vec![Box::new(drops), Box::new(works)]
+    });
+}
+
+/// Files are removed and others made, which get their numbers and blocks, while a server looks up numbers and writes to the
+/// old files as long as they are there. A number leads to the inode that has it, and always to the same object. Data of an old
+/// file never show in a new one.
+#[test]
+fn a_number_leads_to_the_inode_that_has_it() {
+    const FILES: u32 = 3;
+    let prepare = |volume: &Volume| {
+        for n in 0..FILES {
+            volume.write(format!("/old{n}"), [b'o'; 3000]).unwrap();
+        }
+    };
+    let base = base("^resize_inode", 16);
+    explore("numbers", &base, prepare, |volume, _| {
+        let root = Node::root(volume).unwrap();
+        let old = (0..FILES).map(|n| {
+            let name = format!("old{n}");
+            let node = root.lookup(&Credentials::root(), name.as_bytes()).unwrap();
+            (node.ino(), node.generation())
+        });
+        let old: Vec<(u32, u32)> = old.collect();
+        drop(root);
+        let removed: Arc<[AtomicBool]> = old.iter().map(|_| AtomicBool::new(false)).collect();
+        let changes = {
+            let removed = Arc::clone(&removed);
+            move || {
+                for n in 0..FILES {
+                    volume.remove_file(format!("/old{n}")).unwrap();
+                    removed[n as usize].store(true, Ordering::SeqCst);
+                    schedule::pass();
+                    for path in ["/new0", "/new1"] {
+                        match volume.write(path, [b'n'; 3000]) {
+                            // The numbers of removed files are not free yet, or other handles hold them.
+                            Ok(()) | Err(Error::NoSpace(_)) => {}
+                            Err(e) => panic!("{path}: {e}"),
+                        }
+                    }
+                    schedule::pass();
+                    for path in ["/new0", "/new1"] {
+                        match volume.read(path) {
+                            Ok(found) => assert_eq!(found, [b'n'; 3000], "another's data"),
+                            Err(Error::NotFound) => continue,
+                            Err(e) => panic!("{path}: {e}"),
+                        }
+                        volume.remove_file(path).unwrap();
+                    }
+                }
+            }
+        };
+        let looks = move || {
+            let mut kept: Vec<Node> = Vec::new();
+            for round in 0..12 {
+                for ino in 11..17 {
+                    let was_removed = old
+                        .iter()
+                        .zip(&*removed)
+                        .any(|(o, r)| o.0 == ino && r.load(Ordering::SeqCst));
+                    let node = match Node::of_number(volume, ino) {
+                        Ok(node) => node,
+                        Err(Error::StaleInode(_)) => continue,
+                        Err(e) => panic!("inode {ino}: {e}"),
+                    };
+                    let same = |k: &&Node| k.ino() == ino && k.generation() == node.generation();
+                    if let Some(other) = kept.iter().find(same) {
+                        assert!(other.is(&node), "two objects of inode {ino}");
+                    }
+                    if old.contains(&(ino, node.generation())) {
+                        assert!(!was_removed, "inode {ino} has come back");
+                        node.write_cached(&[b'z'; 3000], 0).unwrap();
+                    }
+                    kept.push(node);
+                }
+                if round % 3 == 2 {
+                    kept.clear();
+                }
+                schedule::pass();
+            }
+        };
+        let syncs = move || {
+            for _ in 0..8 {
+                volume.sync().unwrap();
+                schedule::pass();
+                volume.drop_caches();
+            }
+        };
+        vec![Box::new(changes), Box::new(looks), Box::new(syncs)]
+    });
+}
+
+/// Directories are removed from the deepest up, and others get their numbers, while a caller in the deepest looks up the
+/// ones above it. The look-up finds the old parent, or nothing.
+#[test]
+fn a_removed_directory_leads_up_to_nothing_else() {
+    let prepare = |volume: &Volume| {
+        volume.create_dir("/a").unwrap();
+        volume.create_dir("/a/b").unwrap();
+        volume.create_dir("/a/b/c").unwrap();
+    };
+    let base = base("^resize_inode", 16);
+    explore("parents", &base, prepare, |volume, _| {
+        let inside = volume.open_dir("/a/b/c").unwrap();
+        let [a, b] = ["/a", "/a/b"].map(|path| volume.metadata(path).unwrap().ino());
+        let removes = move || {
+            for path in ["/a/b/c", "/a/b", "/a"] {
+                loop {
+                    schedule::pass();
+                    match volume.remove_dir(path) {
+                        // The other task has moved a directory there.
+                        Err(Error::NotEmpty) => {}
+                        other => break other.unwrap(),
+                    }
+                }
+            }
+            for n in 0..8 {
+                let path = format!("/other{n}");
+                volume.create_dir(&path).unwrap();
+                volume.create_new_file(format!("{path}/x")).unwrap();
+                volume.sync().unwrap();
+                volume.remove_file(format!("{path}/x")).unwrap();
+                volume.remove_dir(path).unwrap();
+            }
+        };
+        let looks = move || {
+            for _ in 0..20 {
+                for (path, expected) in [("..", b), ("../..", a), ("../x", 0), ("../../x", 0)] {
+                    match inside.metadata(path) {
+                        Ok(found) => assert_eq!(found.ino(), expected, "{path}"),
+                        Err(Error::NotFound) => {}
+                        Err(e) => panic!("{path}: {e}"),
+                    }
+                }
+                let moved = volume.rename("/lost+found", "/a/b/c/moved");
+                match moved {
+                    Ok(()) => {
+                        let back = volume.rename("/a/b/c/moved", "/lost+found");
+                        back.unwrap();
+                    }
+                    Err(Error::NotFound) => {}
+                    Err(e) => panic!("rename: {e}"),
+                }
+            }
+        };
+        let syncs = move || {
+            for _ in 0..8 {
+                volume.sync().unwrap();
+                schedule::pass();
+                volume.drop_caches();
+            }
+        };
+        vec![Box::new(removes), Box::new(looks), Box::new(syncs)]
     });
 }

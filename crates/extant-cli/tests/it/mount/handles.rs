@@ -122,3 +122,39 @@ fn files_of_every_type_are_found_by_handle() {
         mounted.unmount();
     });
 }
+
+/// The record of a removed file is on the device until the next commit: its handle must not open it.
+#[test]
+fn a_removed_file_is_stale_at_once() {
+    over_each(|transport| {
+        let place = place();
+        let image = image(place.path(), "32M", &[]);
+        let mounted = Mounted::new(&image, transport, &[]);
+        script(mounted.dir(), "mkdir dir; sync -f .");
+        let dir = File::open(mounted.dir()).unwrap();
+        for name in ["file", "dir"] {
+            let path = mounted.dir().join(name);
+            if name == "file" {
+                std::fs::write(&path, [b'V'; 65536]).unwrap();
+                File::open(&path).unwrap().sync_all().unwrap();
+            }
+            let handle = handle_of(&path);
+            drop(open(&dir, &handle).unwrap());
+            match name {
+                "file" => std::fs::remove_file(&path).unwrap(),
+                _ => std::fs::remove_dir(&path).unwrap(),
+            }
+            for moment in 0..60 {
+                let stale = open(&dir, &handle).unwrap_err();
+                let found = stale.raw_os_error();
+                assert_eq!(found, Some(libc::ESTALE), "{name}, moment {moment}");
+                if moment == 30 {
+                    script(mounted.dir(), "sync -f .");
+                    forget_all();
+                }
+            }
+        }
+        drop(dir);
+        mounted.unmount();
+    });
+}
