@@ -147,6 +147,10 @@ lock_class!(
     pub(crate) Durable = "durable context"
 );
 lock_class!(
+    /// The error of a file that could not be written back.
+    pub(crate) WriteBackFailed = "failed write-back of a file"
+);
+lock_class!(
     /// Requests to the background thread.
     pub(crate) Kick = "background kick"
 );

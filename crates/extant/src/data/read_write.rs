@@ -35,7 +35,8 @@ impl Data {
     }
 
     /// Writes back the files that no other thread holds: their worst-case promises become real needs, and a push
-    /// returns the rest. The caller has passed the gate.
+    /// returns the rest. The caller has passed the gate. A file that cannot be written back stays dirty and is skipped,
+    /// because the caller only wants space.
     pub(super) fn write_back_promised(&self) -> Result<()> {
         for inode in self.inodes.in_core.iter() {
             let Some(file) = inode.touched_file() else {
@@ -45,8 +46,10 @@ impl Data {
                 continue;
             }
             // Never waits: the caller holds the map of another file.
-            if let Some(mut map) = file.map.try_write() {
-                self.write_back_locked(&inode, &mut map)?;
+            if let Some(mut map) = file.map.try_write()
+                && let Err(e) = self.write_back_locked(&inode, &mut map)
+            {
+                self.store.check_running().map_err(|_| e)?;
             }
         }
         Ok(())

@@ -100,12 +100,16 @@ impl Data {
         Ok(())
     }
 
+    /// Writes back this slot's dirty inodes, if there is too much dirty data. The failure of a file is left to its own next
+    /// fsync: the caller may be writing another file.
     fn clean_dirty(&self) -> Result<()> {
         let dirty = u64::try_from(self.dirty_bytes.sum()).unwrap_or(0);
         if dirty > self.store.limits.dirty_bytes {
             let _piece = self.writing_back.begin();
             let mine = std::mem::take(&mut *self.inodes.dirty_inodes.local().lock());
-            self.write_back_list(mine)?;
+            if let Err(e) = self.write_back_list(mine) {
+                self.store.check_running().map_err(|_| e)?;
+            }
         }
         Ok(())
     }
@@ -120,6 +124,9 @@ impl Data {
                 // An inode that could not be written stays dirty, and is tried again.
                 self.inodes.note_dirty(&inode);
                 self.writing_back.failed.fetch_add(1, Ordering::SeqCst);
+                if let Some(file) = inode.touched_file() {
+                    *file.failed.lock() = Some(Box::new(later(&e)));
+                }
                 first_error.get_or_insert(e);
             }
         }
@@ -127,23 +134,33 @@ impl Data {
     }
 
     /// Writes back every inode that is dirty now. It waits for inodes that other threads are writing back, and tries
-    /// once more those that they could not write.
+    /// once more those that could not be written. Returns the first error after all the others were written.
     pub(crate) fn write_back_all(&self) -> Result<()> {
         let failed = self.writing_back.failed.load(Ordering::SeqCst);
-        let others = self.write_back_lists()?;
+        let (written, others) = self.write_back_lists();
         if planted::is(Fault::SyncWithoutOthers) {
-            return Ok(());
+            return written;
         }
         self.writing_back.lists.wait_up_to(others);
-        if self.writing_back.failed.load(Ordering::SeqCst) != failed {
-            self.write_back_lists()?;
+        match self.writing_back.failed.load(Ordering::SeqCst) == failed {
+            true => written,
+            false => written.and(self.write_back_lists().0),
         }
-        Ok(())
+    }
+
+    /// Writes back every inode that is dirty now, then calls `push`. A file that cannot be written back keeps no other from
+    /// becoming durable: `push` is called all the same, and the first error is returned afterwards.
+    pub(crate) fn write_back_then(&self, push: impl FnOnce() -> Result<()>) -> Result<()> {
+        let written = self.write_back_all();
+        if planted::is(Fault::StopsAtFirstFailure) && written.is_err() {
+            return written;
+        }
+        written.and(push())
     }
 
     /// Writes back what is on the lists of dirty inodes, with as many threads as there is work and CPUs for. Returns the
-    /// number of the last list that any thread had taken by the time these were taken.
-    fn write_back_lists(&self) -> Result<u64> {
+    /// number of the last list that any thread had taken by the time these were taken, too.
+    fn write_back_lists(&self) -> (Result<()>, u64) {
         let piece = self.writing_back.begin();
         let lists: Vec<_> = self
             .inodes
@@ -152,9 +169,9 @@ impl Data {
             .map(|l| std::mem::take(&mut *l.lock()))
             .collect();
         let others = self.writing_back.last.load(Ordering::SeqCst);
-        self.write_lists(lists)?;
+        let written = self.write_lists(lists);
         drop(piece);
-        Ok(others)
+        (written, others)
     }
 
     fn write_lists(&self, mut lists: Vec<Vec<Arc<Inode>>>) -> Result<()> {
@@ -582,8 +599,14 @@ impl Data {
             true => CoreLogged::ForSize,
             false => CoreLogged::IfChanged,
         };
-        self.write_back_with(inode, core)?;
+        let written = self.write_back_with(inode, core);
         let file = inode.touched_file();
+        // An earlier failure is reported once. An error of this call is more precise.
+        let failed = file.and_then(|file| file.failed.lock().take());
+        written?;
+        if let Some(failed) = failed {
+            return Err(*failed);
+        }
         let mark = self.mark_of(file);
         let context = inode.context_to_push(&self.log);
         schedule::reached(Point::FsyncWritten);
@@ -619,8 +642,19 @@ impl Data {
         }
         let _pass = pass.unwrap_or_else(|| self.store.gate.enter());
         self.inodes.make_all_times_due();
-        self.write_back_all()?;
-        self.commit.push_and_release()
+        self.write_back_then(|| self.commit.push_and_release())
+    }
+}
+
+/// The error that the next fsync of a file returns for a failed write-back.
+#[cold]
+fn later(error: &Error) -> Error {
+    match error {
+        Error::NoSpace(what) => Error::NoSpace(what),
+        other => Error::Io {
+            context: "write back the file earlier".into(),
+            source: std::io::Error::other(other.to_string()),
+        },
     }
 }
 

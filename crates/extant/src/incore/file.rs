@@ -1,6 +1,7 @@
 //! The data of a regular file: its mapping and its pages.
 
-use crate::base::locks::{self, ReadMostly, RwLock};
+use crate::base::error::Error;
+use crate::base::locks::{self, Mutex, ReadMostly, RwLock};
 use crate::incore::noted_time::NotedTime;
 use crate::incore::pages::Pages;
 use crate::log::Relog;
@@ -142,6 +143,8 @@ pub struct FileData {
     pub openers: Openers,
     /// Blocks set aside for it while it grows [L8].
     pub preallocation: ReadMostly<Preallocation, locks::Preallocation>,
+    /// Error of the last failed write-back, until an fsync returns it.
+    pub failed: Mutex<Option<Box<Error>>, locks::WriteBackFailed>,
 }
 
 impl FileData {
@@ -172,6 +175,7 @@ impl FileData {
             writes: AtomicU32::new(0),
             openers: Openers::default(),
             preallocation: ReadMostly::default(),
+            failed: Mutex::default(),
         }
     }
 }

@@ -45,10 +45,7 @@ fn background(engine: &Weak<Engine>, interval: Duration) {
                 extant_formatter::block_memory::release();
             }
             engine.inodes.make_old_times_due();
-            engine
-                .data
-                .write_back_all()
-                .and_then(|()| engine.commit.push_all())
+            engine.data.write_back_then(|| engine.commit.push_all())
         } else if asked {
             engine.commit.push_all()
         } else {

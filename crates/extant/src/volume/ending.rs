@@ -1,6 +1,7 @@
 //! How a volume ends: closed, shut down, or cut off, with what only handles held.
 
 use crate::base::error::{Error, Result};
+use crate::base::planted::{self, Fault};
 use crate::store::health::ended;
 use crate::volume::engine::Engine;
 use std::sync::atomic::Ordering;
@@ -15,13 +16,19 @@ impl Engine {
             return Ok(());
         }
         self.store.check_running()?;
-        // Inodes that cannot be freed stay orphans, for e2fsck; everything else must be durable.
+        // Inodes that cannot be freed stay orphans, for e2fsck; data that cannot be written back are lost. Everything else
+        // must be durable.
         let freed = self.lifecycle.free_open_orphans();
-        self.data.sync()?;
-        self.commit.rest(|| {
+        let synced = self.data.sync();
+        if synced.is_err()
+            && (self.store.check_running().is_err() || planted::is(Fault::StopsAtFirstFailure))
+        {
+            return synced;
+        }
+        let rested = self.commit.rest(|| {
             let _ = self.store.health.stopped.set("the volume is closed".into());
-        })?;
-        freed
+        });
+        synced.and(rested).and(freed)
     }
 
     /// Ends all commits and makes every handle stale; `how` is one of [`ended`]. Returns when no write is in

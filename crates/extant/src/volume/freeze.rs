@@ -23,8 +23,8 @@ impl Engine {
     fn quiesce(&self) -> Result<()> {
         if self.store.health.read_only.is_none() {
             self.inodes.make_all_times_due();
-            self.data.write_back_all()?;
-            self.commit.push_and_release()?;
+            self.data
+                .write_back_then(|| self.commit.push_and_release())?;
         }
         // The next push finds the gate shut.
         self.commit.rest(|| {
