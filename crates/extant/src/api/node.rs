@@ -186,19 +186,6 @@ impl Node {
         self.inode.state.lock().core.generation
     }
 
-    /// Whether both are the same inode. Two inodes that had one number after each other are not.
-    ///
-    /// ```
-    /// # let volume = extant::doc_volume();
-    /// use extant::unstable::Node;
-    /// let root = Node::root(&volume)?;
-    /// assert!(root.is(&root.clone()));
-    /// # Ok::<(), extant::Error>(())
-    /// ```
-    pub fn is(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.inode, &other.inode)
-    }
-
     /// Type.
     ///
     /// ```

@@ -1,4 +1,4 @@
-//! The data of a node.
+//! The identity of a node, and its data.
 
 use crate::api::node::Node;
 use crate::base::error::{Error, Result};
@@ -10,6 +10,7 @@ use crate::types::credentials::Credentials;
 use ext4_format::FileType;
 use ext4_format::inode::flags as inode_flags;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 impl Node {
@@ -366,5 +367,18 @@ impl Node {
     /// ```
     pub fn fsync(&self, datasync: bool) -> Result<()> {
         self.engine()?.data.fsync(&self.inode, datasync)
+    }
+
+    /// Whether both are the same inode. Two inodes that had one number after each other are not.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::unstable::Node;
+    /// let root = Node::root(&volume)?;
+    /// assert!(root.is(&root.clone()));
+    /// # Ok::<(), extant::Error>(())
+    /// ```
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inode, &other.inode)
     }
 }

@@ -13,6 +13,7 @@ pub mod shift;
 pub mod steps;
 pub mod truncate;
 pub mod write_back;
+pub mod write_lists;
 
 use crate::base::error::Result;
 use crate::base::locks::{self, Mutex};
@@ -26,7 +27,7 @@ use crate::watch::watchers::Watchers;
 use percpu::{Counter, PerSlot};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use write_back::WritingBack;
+use write_lists::WritingBack;
 
 /// The data of files.
 pub(crate) struct Data {

@@ -5,7 +5,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::data::Data;
-use crate::incore::file::FileMap;
+use crate::incore::file::{FileData, FileMap};
 use crate::incore::inode::Inode;
 use crate::log::Commit;
 use crate::types::credentials::Credentials;
@@ -88,18 +88,23 @@ impl Data {
         if size_pending {
             self.inodes.note_dirty(inode);
         }
-        self.count_removed(inode, &taken);
-        if struck_out {
-            for run in &taken {
-                self.reclaim(inode, file, *run);
-            }
-        }
+        self.count_cut(inode, file, &taken, struck_out);
         self.watch.tell_written(inode);
         if in_steps {
             // Under the same lock: no other caller may grow the file over blocks that must still be removed.
             self.finish_truncate_locked(inode, &mut map, first_gone)?;
         }
         Ok(())
+    }
+
+    /// Counts the runs that a cut took from a file. Those that were struck out of the log are free at once.
+    fn count_cut(&self, inode: &Arc<Inode>, file: &FileData, taken: &[Run], struck_out: bool) {
+        self.count_removed(inode, taken);
+        if struck_out {
+            for run in taken {
+                self.reclaim(inode, file, *run);
+            }
+        }
     }
 
     /// Makes the bytes behind the end fit a new size; returns the runs that are beyond it, their bitmaps loaded.

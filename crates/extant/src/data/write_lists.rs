@@ -1,0 +1,198 @@
+//! Write-back of all dirty files: the lists of dirty inodes, and the bound on dirty data. A file that cannot be written back
+//! keeps no other from it.
+
+use crate::base::error::{Error, Result};
+use crate::base::in_flight::{InFlight, Piece};
+use crate::base::planted::{self, Fault};
+use crate::base::schedule::{self, Point};
+use crate::base::{locks, parallel};
+use crate::data::Data;
+use crate::incore::inode::Inode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Lists of dirty inodes that threads have taken and are writing back: a caller that must not return before all is
+/// written waits for lists taken earlier.
+#[derive(Default)]
+pub(crate) struct WritingBack {
+    lists: InFlight<locks::WritingBack>,
+    /// Number of the last list.
+    last: AtomicU64,
+    /// Inodes that could not be written back and are dirty still.
+    failed: AtomicU64,
+}
+
+impl WritingBack {
+    /// To be called before a list is taken, and kept until it is written back.
+    fn begin(&self) -> Piece<'_, locks::WritingBack> {
+        let number = self.last.fetch_add(1, Ordering::SeqCst) + 1;
+        self.lists.begin(number)
+    }
+}
+
+/// A slot's part of the counts of pages, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PageCounts {
+    dirty: i64,
+    cached: i64,
+}
+
+/// Whether a slot's part has come into a higher stretch. The stretches of all slots together are a sixteenth of the
+/// limit: the sum may exceed the limit by that much before a thread looks.
+fn has_grown(before: i64, now: i64, limit: u64) -> bool {
+    let stretch = limit / (16 * percpu::slot::count() as u64);
+    let stretch = i64::try_from(stretch).unwrap_or(i64::MAX).max(1);
+    now.div_euclid(stretch) > before.div_euclid(stretch)
+}
+
+impl Data {
+    /// This slot's counts of dirty and of cached bytes, for [`Data::balance_dirty`].
+    pub(super) fn page_counts(&self) -> PageCounts {
+        PageCounts {
+            dirty: self.dirty_bytes.local(),
+            cached: self.cached_bytes.local(),
+        }
+    }
+
+    /// Past the limit of dirty data, writes back the inodes that this slot dirtied: each slot cleans its own. The sum
+    /// of all slots is read only when the slot's own part has come into another stretch since `before`.
+    pub(super) fn balance_dirty(&self, before: PageCounts) -> Result<()> {
+        let now = self.page_counts();
+        if has_grown(before.dirty, now.dirty, self.store.limits.dirty_bytes) {
+            self.clean_dirty()?;
+        }
+        if has_grown(before.cached, now.cached, self.store.limits.cache_bytes) {
+            self.bound_pages();
+        }
+        Ok(())
+    }
+
+    /// Writes back this slot's dirty inodes, if there is too much dirty data. The failure of a file is left to its own next
+    /// fsync: the caller may be writing another file.
+    fn clean_dirty(&self) -> Result<()> {
+        let dirty = u64::try_from(self.dirty_bytes.sum()).unwrap_or(0);
+        if dirty > self.store.limits.dirty_bytes {
+            let _piece = self.writing_back.begin();
+            let mine = std::mem::take(&mut *self.inodes.dirty_inodes.local().lock());
+            if let Err(e) = self.write_back_list(mine) {
+                self.store.check_running().map_err(|_| e)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes back a list that was taken since [`WritingBack::begin`].
+    fn write_back_list(&self, list: Vec<Arc<Inode>>) -> Result<()> {
+        schedule::reached(Point::WriteBackTaken);
+        let mut first_error = None;
+        for inode in list {
+            inode.listed.leave();
+            if let Err(e) = self.write_back(&inode) {
+                // An inode that could not be written stays dirty, and is tried again.
+                self.inodes.note_dirty(&inode);
+                self.writing_back.failed.fetch_add(1, Ordering::SeqCst);
+                if let Some(file) = inode.touched_file() {
+                    *file.failed.lock() = Some(Box::new(later(&e)));
+                }
+                first_error.get_or_insert(e);
+            }
+        }
+        first_error.map_or(Ok(()), Err)
+    }
+
+    /// Writes back every inode that is dirty now. It waits for inodes that other threads are writing back, and tries
+    /// once more those that could not be written. Returns the first error after all the others were written.
+    pub(crate) fn write_back_all(&self) -> Result<()> {
+        let failed = self.writing_back.failed.load(Ordering::SeqCst);
+        let (written, others) = self.write_back_lists();
+        if planted::is(Fault::SyncWithoutOthers) {
+            return written;
+        }
+        self.writing_back.lists.wait_up_to(others);
+        match self.writing_back.failed.load(Ordering::SeqCst) == failed {
+            true => written,
+            false => written.and(self.write_back_lists().0),
+        }
+    }
+
+    /// Writes back every inode that is dirty now, then calls `push`. A file that cannot be written back keeps no other from
+    /// becoming durable: `push` is called all the same, and the first error is returned afterwards.
+    pub(crate) fn write_back_then(&self, push: impl FnOnce() -> Result<()>) -> Result<()> {
+        let written = self.write_back_all();
+        if planted::is(Fault::StopsAtFirstFailure) && written.is_err() {
+            return written;
+        }
+        written.and(push())
+    }
+
+    /// Writes back what is on the lists of dirty inodes, with as many threads as there is work and CPUs for. Returns the
+    /// number of the last list that any thread had taken by the time these were taken, too.
+    fn write_back_lists(&self) -> (Result<()>, u64) {
+        let piece = self.writing_back.begin();
+        let lists: Vec<_> = self
+            .inodes
+            .dirty_inodes
+            .iter()
+            .map(|l| std::mem::take(&mut *l.lock()))
+            .collect();
+        let others = self.writing_back.last.load(Ordering::SeqCst);
+        let written = self.write_lists(lists);
+        drop(piece);
+        (written, others)
+    }
+
+    fn write_lists(&self, mut lists: Vec<Vec<Arc<Inode>>>) -> Result<()> {
+        lists.retain(|l| !l.is_empty());
+        let total: usize = lists.iter().map(Vec::len).sum();
+        if total < 256 {
+            // A failing list does not keep the others back.
+            let done = lists.into_iter().map(|l| self.write_back_list(l));
+            return done.fold(Ok(()), Result::and);
+        }
+        let all: Vec<_> = lists.into_iter().flatten().collect();
+        let threads = parallel::cpus().min(8);
+        std::thread::scope(|s| {
+            let workers: Vec<_> = all
+                .chunks(total.div_ceil(threads))
+                .map(|part| {
+                    s.spawn(move || {
+                        let _for_the_caller = self.store.gate.adopt();
+                        self.write_back_list(part.to_vec())
+                    })
+                })
+                .collect();
+            workers
+                .into_iter()
+                .map(|w| w.join().map_err(parallel::panicked)?)
+                .fold(Ok(()), Result::and)
+        })
+    }
+
+    /// Everything of the volume; what was removed has made room.
+    pub(crate) fn sync(&self) -> Result<()> {
+        self.store.check_running()?;
+        if self.store.health.read_only.is_some() {
+            return Ok(());
+        }
+        let pass = self.store.gate.enter_or_shut();
+        if pass.is_none() && !self.log.is_pending() {
+            // Frozen, and durable since.
+            return Ok(());
+        }
+        let _pass = pass.unwrap_or_else(|| self.store.gate.enter());
+        self.inodes.make_all_times_due();
+        self.write_back_then(|| self.commit.push_and_release())
+    }
+}
+
+/// The error that the next fsync of a file returns for a failed write-back.
+#[cold]
+fn later(error: &Error) -> Error {
+    match error {
+        Error::NoSpace(what) => Error::NoSpace(what),
+        other => Error::Io {
+            context: "write back the file earlier".into(),
+            source: std::io::Error::other(other.to_string()),
+        },
+    }
+}
