@@ -6,23 +6,17 @@ CARGO ?= cargo
 TEST_TOOLS = mke2fs e2fsck debugfs dumpe2fs tar zstd setfacl setfattr valgrind fusermount3 git gcc rsync sqlite3 fio stress-ng dbench \
   qemu-system-x86_64 busybox mmdebstrap curl newuidmap zsh fish tmux sfdisk sgdisk qemu-img xz bzip2 cpio bsdtar simg2img mksquashfs
 
-.PHONY: first-use dist cross-check demo test unit deny package msrv public-api judge instructions loom shuttle miri fuzz lint install uninstall deb book bench bench-long torture torture-changes torture-contents torture-crash torture-hostile torture-images torture-kill torture-model torture-mount torture-programs torture-repair torture-schedules torture-threads tools clean
+.PHONY: first-use dist cross-check demo test unit deny package public-api release-check judge instructions loom shuttle miri fuzz lint install uninstall deb book bench bench-long torture torture-changes torture-contents torture-crash torture-hostile torture-images torture-kill torture-model torture-mount torture-programs torture-repair torture-schedules torture-threads tools clean
 
 demo:
-	$(CARGO) run --release --quiet -p extant-bench -- demo
+	$(CARGO) run --profile demo -p extant-demo
 
 test: tools unit loom shuttle
 
-# Tests that could not run here are listed at the end; in CI they fail.
-IGNORED = $${CARGO_TARGET_DIR:-target}/ignored-tests
-
+# All tests but the models; TESTS=NAME runs those whose name contains NAME.
+TESTS ?=
 unit:
-	@rm -f "$(IGNORED)"
-	@failed=0; \
-	EXTANT_IGNORED="$$(realpath -m "$(IGNORED)")" $(CARGO) test --workspace --profile test-fast --no-fail-fast || failed=$$?; \
-	$(CARGO) test --workspace --profile test-fast --no-fail-fast --doc || failed=$$?; \
-	if [ -s "$(IGNORED)" ]; then echo "Ignored here:"; sort -u "$(IGNORED)"; fi; \
-	exit $$failed
+	CARGO="$(CARGO)" scripts/test.sh $(TESTS)
 
 loom:
 	scripts/loom.sh
@@ -54,6 +48,10 @@ lint:
 	scripts/words.sh
 	scripts/sizes.sh
 
+# Everything that a release promises about the crates: CI does so when what it looks at has changed.
+release-check:
+	scripts/release-check.sh
+
 # Licences, origins and known vulnerabilities of the crates that are built on.
 deny:
 	scripts/deny.sh
@@ -61,10 +59,6 @@ deny:
 # Whether the published crates can be published, and build from what would be.
 package:
 	scripts/package.sh
-
-# Whether they build with the oldest compiler that Cargo.toml promises.
-msrv:
-	scripts/msrv.sh
 
 # Whether their public interface is what docs/api says.
 public-api:

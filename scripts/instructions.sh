@@ -3,9 +3,19 @@
 #   scripts/instructions.sh            prints the table
 #   scripts/instructions.sh --write    writes it to docs/bench/instructions.md
 #   scripts/instructions.sh --check    fails if an operation takes over 1 % more than that file says
+#
+# A second argument --test-build counts in the program that is built with the tests, whose counts are in
+# docs/bench/instructions-of-tests.md: no other build is needed to see that an operation takes more than before.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 record=docs/bench/instructions.md
+title="# Instructions"
+test_build=
+if [ "${2:-}" = --test-build ]; then
+    test_build=1
+    record=docs/bench/instructions-of-tests.md
+    title="# Instructions in the build of the tests"
+fi
 case ${1:-} in '' | --write | --check) ;; *) sed -n 's/^#   //p' "$0" >&2; exit 2 ;; esac
 
 . scripts/counted.sh instructions
@@ -50,11 +60,11 @@ case ${1:-} in
 '') cat "$dir/table" ;;
 --write)
     {
-        echo "# Instructions"
+        echo "$title"
         echo
         echo "What each operation of the library takes on one CPU, in process, counted by callgrind: the mean of hundreds to tens of"
-        echo "thousands of calls, user space only. \`scripts/instructions.sh --write\` writes this file; \`make instructions\` fails when a"
-        echo "row rises by more than 1 %. The figures depend on the compiler, and on the instructions of the processor that valgrind"
+        echo "thousands of calls, user space only. \`scripts/instructions.sh --write${test_build:+ --test-build}\` writes this file; \`scripts/instructions.sh --check${test_build:+ --test-build}\` fails"
+        echo "when a row rises by more than 1 %. The figures depend on the compiler, and on the instructions of the processor that valgrind"
         echo "knows (the checksum of a block is one instruction per eight bytes or many): a check by another toolchain compares, and says so."
         echo
         echo "Counted with: $toolchain"

@@ -9,7 +9,6 @@ mod check;
 mod coherence;
 mod conflicts;
 mod dbench;
-mod demo;
 mod figures;
 mod floor;
 mod fxmark;
@@ -108,7 +107,6 @@ enum Workload {
     Predict(predict::PredictArgs),
     Mount(mount::MountArgs),
     Floor(floor::FloorArgs),
-    Demo(demo::Args),
 }
 
 fn main() -> ExitCode {
@@ -165,7 +163,6 @@ fn run(workload: &Workload) -> Result<()> {
         Workload::Predict(args) => predict::run(args),
         Workload::Mount(args) => mount::run(args),
         Workload::Floor(args) => floor::run(args),
-        Workload::Demo(args) => demo::run(args),
     }
 }
 

@@ -8,6 +8,8 @@
 
 pub(super) mod compression;
 mod content;
+#[cfg_attr(not(feature = "compression"), path = "no_decoders.rs")]
+mod decoders;
 pub(super) mod member;
 pub(super) mod stream;
 mod visit;

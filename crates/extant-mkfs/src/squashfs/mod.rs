@@ -13,6 +13,8 @@
 mod cache;
 mod codec;
 mod data;
+#[cfg_attr(not(feature = "compression"), path = "no_decoder.rs")]
+mod decoder;
 mod directory;
 mod inode;
 mod metadata;

@@ -1,22 +1,26 @@
-//! `extant-bench demo`: an image made, filled from many threads, changed, closed and checked.
+//! The demo: makes an image, fills it from many threads, changes it, closes it and checks it.
 
-use crate::interrupt;
-use crate::output;
-use crate::progress::Progress;
-use crate::{fresh, scratch};
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use extant::mkfs::MkfsOptions;
+use blockdev::FileDevice;
+use extant::mkfs::{self, MkfsOptions};
 use extant::{RenameMode, Volume, VolumeOptions};
 use extant_terminal::numbers::{human, rate};
+use extant_terminal::progress::Progress;
+use extant_terminal::{interrupt, output};
 use serde::Serialize;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-/// Fill an image from many threads, check it, say how fast that was
-#[derive(clap::Args, Debug)]
-#[command(after_help = "Example:\n  extant-bench demo --files 50000")]
+/// Fill an image from many threads, check it, and print the rates and the lock meter
+#[derive(clap::Parser, Debug)]
+#[command(
+    name = "extant-demo",
+    version,
+    max_term_width = 100,
+    after_help = "Example:\n  extant-demo --files 50000"
+)]
 pub struct Args {
     /// Keep the image here; without it one is made in memory and removed
     #[arg(long)]
@@ -73,7 +77,12 @@ pub fn run(args: &Args) -> Result<()> {
     };
     ensure!(args.files > 0, "--files begins at 1");
     let total = threads.checked_mul(args.files).context("too many files")?;
-    let dir = scratch()?;
+    // In memory, if the machine has such a place.
+    let mut builder = tempfile::Builder::new();
+    let dir = builder.prefix("extant.").tempdir_in("/dev/shm");
+    let dir = dir
+        .or_else(|_| tempfile::tempdir())
+        .context("make a temporary directory")?;
     let path = args
         .image
         .clone()
@@ -109,7 +118,7 @@ pub fn run(args: &Args) -> Result<()> {
     };
     let mut made = None;
     step("make the image", 1, &mut || {
-        made = Some(fresh(&path, &options, &extant::VolumeOptions::new())?);
+        made = Some(fresh(&path, &options)?);
         Ok(())
     })?;
     let volume = made.context("the image was made above")?;
@@ -127,7 +136,17 @@ pub fn run(args: &Args) -> Result<()> {
     table(&demo, args.files, path.metadata()?.len())
 }
 
-/// The image for so many files.
+/// Makes an empty image and opens it.
+fn fresh(path: &Path, options: &MkfsOptions) -> Result<Volume> {
+    let context = || path.display().to_string();
+    let prepared = mkfs::prepare(options).with_context(context)?;
+    let device = FileDevice::create(path, prepared.size()).with_context(context)?;
+    prepared.write(&device).with_context(context)?;
+    drop(device);
+    VolumeOptions::new().open(path).with_context(context)
+}
+
+/// The options of an image with room for `total` files.
 fn image_for(total: usize) -> Result<MkfsOptions> {
     Ok(MkfsOptions {
         // Sparse. Every create reserves two blocks for its directory until the next push: room for all
