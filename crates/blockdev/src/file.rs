@@ -4,7 +4,8 @@
 //! shared for reading (`flock`, held by the open file, released when it is dropped or the
 //! process dies). A block special file opened for writing is also opened `O_EXCL`, by which the
 //! kernel refuses one that is mounted. An image file that a loop device shows is not opened for
-//! writing: the kernel may have it mounted, and knows nothing of our lock.
+//! writing: the kernel may have it mounted, and knows nothing of our lock. Opening a loop device locks
+//! the file that it shows.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, IoSlice, Seek, SeekFrom};
@@ -80,6 +81,8 @@ pub struct FileDevice {
     len: AtomicU64,
     access: Access,
     block_special: bool,
+    /// The file that a loop device shows, locked as long as the device is open.
+    backing: Option<File>,
     /// The same file, read past the system's cache; nothing if it cannot be.
     uncached: OnceLock<Option<File>>,
     /// Set by a failed flush. The kernel reports a lost write once and then forgets it, so a
@@ -179,9 +182,15 @@ impl FileDevice {
             Err(TryLockError::WouldBlock) => return Err(in_use(path)),
             Err(TryLockError::Error(e)) => return Err(at_path(path, e)),
         }
-        if access == Access::ReadWrite && !block_special {
-            kernel::refuse_loop(&file, path)?;
-        }
+        let writes = access == Access::ReadWrite;
+        let backing = if block_special {
+            kernel::lock_backing(&file, path, writes)?
+        } else {
+            if writes {
+                kernel::refuse_loop(&file, path)?;
+            }
+            None
+        };
         // The end of a block special file is its size; no ioctl is needed.
         let len = file.seek(SeekFrom::End(0))?;
         Ok(FileDevice {
@@ -190,6 +199,7 @@ impl FileDevice {
             len: AtomicU64::new(len),
             access,
             block_special,
+            backing,
             uncached: OnceLock::new(),
             flush_failed: AtomicBool::new(false),
         })
@@ -252,6 +262,7 @@ impl Drop for FileDevice {
     fn drop(&mut self) {
         // Unlocking an open file does not fail; if it does, closing has to do.
         let _ = self.file.unlock();
+        let _ = self.backing.as_ref().map(File::unlock);
     }
 }
 
@@ -334,7 +345,10 @@ impl BlockDevice for FileDevice {
         // A punched hole reads as zeros on block devices too, or the kernel refuses.
         match kernel::punch_hole(&self.file, offset, len) {
             Ok(()) => Ok(()),
-            Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS) => write_zeroes(self, offset, len),
+            // Busy: a block device has dirty pages there.
+            Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS | Errno::BUSY) => {
+                write_zeroes(self, offset, len)
+            }
             Err(e) => Err(at_path(&self.path, e.into())),
         }
     }
@@ -345,10 +359,19 @@ impl BlockDevice for FileDevice {
         if len == 0 {
             return Ok(());
         }
-        if self.block_special && kernel::discard(&self.file, offset, len).is_ok() {
-            return Ok(());
+        let release = || {
+            if self.block_special && kernel::discard(&self.file, offset, len).is_ok() {
+                return Ok(());
+            }
+            kernel::punch_hole(&self.file, offset, len)
+        };
+        let mut done = release();
+        // Linux drops no page of a block device that is dirty, as the last contents of a freed block may be.
+        if done == Err(Errno::BUSY) {
+            self.flush()?;
+            done = release();
         }
-        match kernel::punch_hole(&self.file, offset, len) {
+        match done {
             Ok(()) => Ok(()),
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => Err(io::Error::new(
                 io::ErrorKind::Unsupported,

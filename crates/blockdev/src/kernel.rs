@@ -1,13 +1,20 @@
 //! Calls for devices and image files that only Linux has; other systems do without.
 
 #[cfg(target_os = "linux")]
-pub(crate) use linux::{cached, discard, protects, punch_hole, refuse_loop, uncached, unnamed};
+pub(crate) use linux::{cached, discard, protects, punch_hole, uncached, unnamed};
+#[cfg(target_os = "linux")]
+pub(crate) use loops::{lock_backing, refuse_loop};
 #[cfg(not(target_os = "linux"))]
-pub(crate) use others::{cached, discard, protects, punch_hole, refuse_loop, uncached, unnamed};
+pub(crate) use others::{
+    cached, discard, lock_backing, protects, punch_hole, refuse_loop, uncached, unnamed,
+};
 
 #[cfg(target_os = "linux")]
 #[path = "kernel/linux.rs"]
 mod linux;
+#[cfg(target_os = "linux")]
+#[path = "kernel/loops.rs"]
+mod loops;
 
 #[cfg(not(target_os = "linux"))]
 #[path = "kernel/others.rs"]
@@ -33,8 +40,13 @@ mod tests {
     impl Loop {
         /// None where loop devices cannot be made.
         fn of(path: &Path) -> Option<Self> {
+            Self::with(path, &[])
+        }
+
+        fn with(path: &Path, place: &[&str]) -> Option<Self> {
             let made = Command::new("losetup")
                 .args(["--find", "--show"])
+                .args(place)
                 .arg(path)
                 .output()
                 .ok()?;
@@ -81,6 +93,40 @@ mod tests {
         let mut bytes = vec![0; 64 << 10];
         image.read_at(0, &mut bytes).unwrap();
         assert!(bytes.iter().all(|&b| b == 7));
+    }
+
+    /// Whoever has a file open for writing keeps others from the loop devices over it, and the other way round.
+    #[test]
+    fn a_loop_device_and_its_file_exclude_each_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("img");
+        let busy = |path: &str, access| {
+            let err = FileDevice::open(path, access).unwrap_err();
+            assert_eq!(err.kind(), std::io::ErrorKind::ResourceBusy, "{err}");
+        };
+        let file = FileDevice::create(&path, 4 << 20).unwrap();
+        let Some(shown) = Loop::of(&path) else {
+            needs::told("there is no loop device");
+            return;
+        };
+        busy(&shown.0, Access::ReadWrite);
+        busy(&shown.0, Access::ReadOnly);
+        drop(file);
+        // A second loop device over the same bytes: neither is written while the other is there.
+        let second = Loop::of(&path).unwrap();
+        busy(&shown.0, Access::ReadWrite);
+        busy(&second.0, Access::ReadWrite);
+        FileDevice::open(&second.0, Access::ReadOnly).unwrap();
+        drop(second);
+        // Over other bytes, such as those of another partition, it is no other user.
+        let halves = [["0", "2097152"], ["2097152", "2097152"]].map(|[offset, limit]| {
+            let place = ["--offset", offset, "--sizelimit", limit];
+            Loop::with(&path, &place).unwrap()
+        });
+        drop(shown);
+        let first = FileDevice::open(&halves[0].0, Access::ReadWrite).unwrap();
+        let second = FileDevice::open(&halves[1].0, Access::ReadWrite).unwrap();
+        drop((first, second));
     }
 
     #[test]

@@ -129,7 +129,7 @@ pub trait BlockDevice: Send + Sync {
     }
 
     /// Tells the device that the range's contents are not needed; its bytes are unspecified afterwards. A
-    /// device without such a function answers `Unsupported`.
+    /// device without such a function answers `Unsupported`, and `ResourceBusy` if it cannot do so at the moment.
     ///
     /// ```
     /// use extant_blockdev::{BlockDevice, MemDevice};

@@ -8,8 +8,7 @@ use std::fs::{File, Metadata, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::Path;
 
 /// `BLKDISCARD`, `_IO(0x12, 119)`.
 const BLKDISCARD: rustix::ioctl::Opcode = rustix::ioctl::opcode::none(0x12, 119);
@@ -89,45 +88,4 @@ pub(crate) fn protects(device: &Metadata) -> bool {
     );
     let said = std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/ro"));
     said.is_ok_and(|said| said.trim() == "1")
-}
-
-/// Fails if a loop device shows this file. A loop device that is just being removed gets a moment.
-pub(crate) fn refuse_loop(file: &File, path: &Path) -> io::Result<()> {
-    let meta = file.metadata()?;
-    for wait in [5, 20, 50, 100, 0] {
-        let Some(name) = shown_by(meta.dev(), meta.ino()) else {
-            return Ok(());
-        };
-        if wait == 0 {
-            return Err(io::Error::new(
-                io::ErrorKind::ResourceBusy,
-                format!(
-                    "{}: in use by the kernel: the loop device {name} shows it",
-                    path.display()
-                ),
-            ));
-        }
-        std::thread::sleep(Duration::from_millis(wait));
-    }
-    Ok(())
-}
-
-/// The loop device that shows the file with this device and inode number.
-fn shown_by(dev: u64, ino: u64) -> Option<String> {
-    // Without sysfs nothing can be known.
-    let devices = std::fs::read_dir("/sys/block").ok()?;
-    devices.flatten().find_map(|device| {
-        let name = device.file_name().into_string().ok()?;
-        let backing = name
-            .starts_with("loop")
-            .then(|| std::fs::read(device.path().join("loop/backing_file")).ok())??;
-        let backing = backing.strip_suffix(b"\n").unwrap_or(&backing);
-        let backing = std::fs::metadata(as_path(backing)).ok()?;
-        ((backing.dev(), backing.ino()) == (dev, ino)).then(|| format!("/dev/{name}"))
-    })
-}
-
-fn as_path(bytes: &[u8]) -> PathBuf {
-    use std::os::unix::ffi::OsStrExt;
-    PathBuf::from(std::ffi::OsStr::from_bytes(bytes))
 }

@@ -33,3 +33,7 @@ pub(crate) fn protects(_: &Metadata) -> bool {
 pub(crate) fn refuse_loop(_: &File, _: &Path) -> io::Result<()> {
     Ok(())
 }
+
+pub(crate) fn lock_backing(_: &File, _: &Path, _: bool) -> io::Result<Option<File>> {
+    Ok(None)
+}
