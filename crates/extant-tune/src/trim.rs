@@ -67,14 +67,20 @@ impl FreeSpace {
     /// # Errors
     /// Those of the device, which may not be able to do this.
     pub fn trim(&self, device: &dyn BlockDevice) -> Result<Freed, Error> {
+        let mut freed = Freed::default();
         for (at, len) in &self.ranges {
-            device.trim(*at, *len)?;
+            match device.trim(*at, *len) {
+                Ok(()) => {
+                    freed.runs += 1;
+                    freed.bytes += len;
+                }
+                // The device has something to write there; what is not trimmed is not counted.
+                Err(e) if e.kind() == std::io::ErrorKind::ResourceBusy => {}
+                Err(e) => return Err(e.into()),
+            }
         }
         device.flush()?;
-        Ok(Freed {
-            runs: self.ranges.len() as u64,
-            bytes: self.bytes(),
-        })
+        Ok(freed)
     }
 
     /// Writes zeros into free blocks that hold something else; `write` is whether they are written, or only counted. What reads as

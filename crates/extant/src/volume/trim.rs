@@ -18,7 +18,7 @@ const MOST: u64 = 1 << 15;
 
 impl Engine {
     /// Tells the device of the free blocks in a range of bytes, as far as they come in runs of at least `least` bytes;
-    /// returns how many bytes that were.
+    /// returns the number of bytes that were trimmed. A run that the device is busy with is left out.
     pub(crate) fn trim(&self, start: u64, len: u64, least: u64) -> Result<u64> {
         self.store.check_writable()?;
         let geometry = &self.store.geometry;
@@ -90,13 +90,17 @@ impl Engine {
             let done = self.store.device.trim(start.0 * bs, u64::from(len) * bs);
             self.space.mark_free(start, len)?;
             self.space.counts.give(u64::from(len));
-            done.map_err(|e| match e.kind() {
-                ErrorKind::Unsupported => Error::Unsupported("the device cannot trim"),
-                _ => Error::block_io("trim", start, e),
-            })?;
+            match done {
+                Ok(()) => trimmed += u64::from(len),
+                // Pages of a block device that another write made dirty. The next trim has them.
+                Err(e) if e.kind() == ErrorKind::ResourceBusy => {}
+                Err(e) if e.kind() == ErrorKind::Unsupported => {
+                    return Err(Error::Unsupported("the device cannot trim"));
+                }
+                Err(e) => return Err(Error::block_io("trim", start, e)),
+            }
             rest_of_run = u64::from(len) == counted;
             at = bit + len;
-            trimmed += u64::from(len);
         }
         Ok(trimmed)
     }

@@ -253,3 +253,60 @@ fn a_device_that_cannot() {
     assert!(matches!(refused, Error::Unsupported(_)));
     assert_eq!(v.statfs().unwrap(), before);
 }
+
+/// A device that is busy with every second range that it is to trim.
+struct Busy {
+    device: Arc<MemDevice>,
+    asked: AtomicU64,
+    refused: AtomicU64,
+}
+
+impl BlockDevice for Busy {
+    fn len(&self) -> u64 {
+        self.device.len()
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> std::io::Result<()> {
+        self.device.read_at(offset, buf)
+    }
+    fn write_at(&self, offset: u64, buf: &[u8]) -> std::io::Result<()> {
+        self.device.write_at(offset, buf)
+    }
+    fn discard(&self, offset: u64, len: u64) -> std::io::Result<()> {
+        self.device.discard(offset, len)
+    }
+    fn trim(&self, offset: u64, len: u64) -> std::io::Result<()> {
+        if self.asked.fetch_add(1, Ordering::Relaxed) % 2 == 0 {
+            self.refused.fetch_add(len, Ordering::Relaxed);
+            return Err(std::io::ErrorKind::ResourceBusy.into());
+        }
+        self.device.trim(offset, len)
+    }
+    fn flush(&self) -> std::io::Result<()> {
+        self.device.flush()
+    }
+    fn read_only(&self) -> bool {
+        false
+    }
+}
+
+/// A busy run is neither an error nor counted.
+#[test]
+fn a_busy_run_is_left_out() {
+    if !have_tools() {
+        return;
+    }
+    let device = Arc::new(Busy {
+        device: mem_image("64M", KINDS[1]),
+        asked: AtomicU64::new(0),
+        refused: AtomicU64::new(0),
+    });
+    let v = VolumeOptions::new().open_device(device.clone()).unwrap();
+    let stats = v.statfs().unwrap();
+    let trimmed = v.trim(0, u64::MAX, 0).unwrap();
+    let refused = device.refused.load(Ordering::Relaxed);
+    assert!(trimmed > 0 && refused > 0);
+    let free = stats.free_blocks * u64::from(stats.block_size);
+    assert_eq!(trimmed + refused, free);
+    assert_eq!(v.statfs().unwrap(), stats);
+    v.close().unwrap();
+}
