@@ -18,6 +18,9 @@ const GETFSLABEL: u32 = 0x8100_9431;
 const SETFSLABEL: u32 = 0x4100_9432;
 const SHUTDOWN: u32 = 0x8004_587d;
 
+/// `FUSE_IOCTL_COMPAT`: a 32-bit program on a 64-bit kernel asks.
+const COMPAT: u32 = 1;
+
 /// Bytes of `struct fsxattr`: flags, extent size, extents, project, CoW extent size, padding.
 const FSXATTR_LEN: usize = 28;
 /// Bytes that a label's ioctl carries.
@@ -51,12 +54,16 @@ fn long(input: &[u8], at: usize) -> Result<u64, Errno> {
 /// One call.
 pub(super) struct Call<'a> {
     pub command: u32,
+    /// `FUSE_IOCTL_*`.
+    pub flags: u32,
     pub input: &'a [u8],
     /// Bytes that the answer may have.
     pub output: u32,
 }
 
 impl Filesystem {
+    /// Answers an ioctl of `who`, whose rights nobody has checked: Linux passes the call to the server as it is, but
+    /// for `FS_IOC_SETFLAGS` and `FS_IOC_FSSETXATTR` since 5.13.
     pub(super) fn ioctl(
         &self,
         held: &Held,
@@ -65,6 +72,12 @@ impl Filesystem {
         answer: &mut Answer<'_>,
     ) -> Result<(), Errno> {
         let input = call.input;
+        // Linux answers the flags of 32-bit programs only to these. From other programs the numbers would bypass what
+        // the kernel checks of a change of flags, a mount that is only read among it.
+        let narrow = matches!(call.command, GETFLAGS_32 | SETFLAGS_32);
+        if narrow && call.flags & COMPAT == 0 && cfg!(target_pointer_width = "64") {
+            return Err(Errno::NOTTY);
+        }
         match call.command {
             GETFLAGS | GETFLAGS_32 => {
                 let flags = self.flags_of(held)? & inode_flags::USER_VISIBLE;
@@ -177,4 +190,112 @@ fn give(call: &Call<'_>, out: &[u8], answer: &mut Answer<'_>) -> Result<(), Errn
     let len = out.len().min(call.output as usize);
     answer.ioctl(0, &out[..len]);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MountOptions;
+    use extant::{Volume, unstable::Node};
+    use fuse_server::{Handler, Operation, Request};
+
+    /// Answers a flags ioctl of a caller on the root directory's file `f`.
+    fn ask(volume: &Volume, uid: u32, command: u32, flags: u32, input: &[u8]) -> Result<(), Errno> {
+        let fs = Filesystem::new(volume.clone(), "a test", &MountOptions::default()).unwrap();
+        let mut buffer = vec![0; 512];
+        let request = |node, uid, operation| Request {
+            unique: 1,
+            node,
+            uid,
+            gid: uid,
+            pid: 1,
+            operation,
+        };
+        let lookup = request(1, 0, Operation::Lookup { name: b"f" });
+        fs.handle(&lookup, &mut Answer::new(&mut buffer))?;
+        let ino = Node::root(volume)
+            .unwrap()
+            .lookup(&Credentials::root(), b"f");
+        let ioctl = Operation::Ioctl {
+            handle: 0,
+            flags,
+            command,
+            argument: 0,
+            input,
+            output: 0,
+        };
+        let node = node_of(ino.unwrap().ino());
+        fs.handle(&request(node, uid, ioctl), &mut Answer::new(&mut buffer))
+    }
+
+    fn flags_of(volume: &Volume) -> u32 {
+        volume.metadata("/f").unwrap().flags()
+            & inode_flags::USER_MODIFIABLE
+            & !inode_flags::EXTENTS
+    }
+
+    #[test]
+    fn a_stranger_changes_no_flags_in_any_spelling() {
+        let volume = extant::doc_volume();
+        volume.create_new_file("/f").unwrap();
+        for flag in [
+            inode_flags::IMMUTABLE,
+            inode_flags::APPEND,
+            inode_flags::NODUMP,
+        ] {
+            for command in [SETFLAGS, SETFLAGS_32] {
+                let done = ask(
+                    &volume,
+                    1000,
+                    command,
+                    COMPAT,
+                    &u64::from(flag).to_ne_bytes(),
+                );
+                assert_eq!(done, Err(Errno::PERM), "{command:x} {flag:x}");
+            }
+            let mut xattr = [0; FSXATTR_LEN];
+            let (xflag, _) = XFLAGS.iter().find(|(_, f)| *f == flag).unwrap();
+            xattr[..4].copy_from_slice(&xflag.to_ne_bytes());
+            assert_eq!(ask(&volume, 1000, FSSETXATTR, 0, &xattr), Err(Errno::PERM));
+        }
+        assert_eq!(flags_of(&volume), 0);
+    }
+
+    #[test]
+    fn the_owner_changes_flags_that_need_no_privilege() {
+        let volume = extant::doc_volume();
+        volume.create_new_file("/f").unwrap();
+        let owner = extant::SetAttributes {
+            uid: Some(1000),
+            ..Default::default()
+        };
+        let file = Node::root(&volume)
+            .unwrap()
+            .lookup(&Credentials::root(), b"f")
+            .unwrap();
+        file.set_attributes(&Credentials::root(), &owner).unwrap();
+        let set = |uid, flag: u32| ask(&volume, uid, SETFLAGS, 0, &u64::from(flag).to_ne_bytes());
+        assert_eq!(set(1000, inode_flags::NODUMP), Ok(()));
+        assert_eq!(flags_of(&volume), inode_flags::NODUMP);
+        assert_eq!(set(1000, inode_flags::IMMUTABLE), Err(Errno::PERM));
+        assert_eq!(set(0, inode_flags::IMMUTABLE), Ok(()));
+        assert_eq!(
+            set(1000, 0),
+            Err(Errno::PERM),
+            "the owner clears what root has set"
+        );
+        assert_eq!(flags_of(&volume), inode_flags::IMMUTABLE);
+    }
+
+    /// Only a 32-bit program reaches the server by these numbers after the kernel's checks.
+    #[test]
+    #[cfg(target_pointer_width = "64")]
+    fn numbers_of_32_bit_programs_are_unknown_to_others() {
+        let volume = extant::doc_volume();
+        volume.create_new_file("/f").unwrap();
+        let flag = inode_flags::IMMUTABLE.to_ne_bytes();
+        assert_eq!(ask(&volume, 0, SETFLAGS_32, 0, &flag), Err(Errno::NOTTY));
+        assert_eq!(ask(&volume, 0, GETFLAGS_32, 0, &[]), Err(Errno::NOTTY));
+        assert_eq!(flags_of(&volume), 0);
+    }
 }
