@@ -18,9 +18,11 @@ pub use status::{
 
 use serde::{Deserialize, Serialize};
 use std::fs::DirBuilder;
+use std::hash::{BuildHasher, RandomState};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A client's request.
 ///
@@ -155,13 +157,47 @@ pub enum Reply {
 pub fn directory() -> PathBuf {
     let user = rustix::process::geteuid();
     // Root of a user name space of its own has /run, but may not write there.
-    if user.is_root() && is_own("/run") {
+    if user.is_root() && is_own(Path::new("/run")) {
         return "/run/extant".into();
     }
-    match std::env::var_os("XDG_RUNTIME_DIR") {
-        Some(dir) if !dir.is_empty() => PathBuf::from(dir).join("extant"),
-        _ => std::env::temp_dir().join(format!("extant-{}", user.as_raw())),
+    match std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from) {
+        Some(dir) if is_own(&dir) => dir.join("extant"),
+        _ => below(&std::env::temp_dir()),
     }
+}
+
+/// This user's directory below one in which all users make files. Whoever takes its first name, on purpose or not,
+/// does not keep the user from another.
+fn below(shared: &Path) -> PathBuf {
+    let name = format!("extant-{}", user_outside());
+    let first = shared.join(&name);
+    if std::fs::symlink_metadata(&first).is_err() || is_own(&first) {
+        return first;
+    }
+    let further = format!("{name}-");
+    let entries = std::fs::read_dir(shared).into_iter().flatten().flatten();
+    let mine = entries
+        .filter(|entry| entry.file_name().as_bytes().starts_with(further.as_bytes()))
+        .map(|entry| entry.path())
+        .find(|path| is_own(path));
+    // A name that nobody guesses.
+    mine.unwrap_or_else(|| shared.join(format!("{further}{:016x}", RandomState::new().hash_one(0))))
+}
+
+/// The number of this user outside of the user name space: root of a name space of its own is an ordinary user to
+/// others, who make files in the same directories.
+fn user_outside() -> u32 {
+    let user = rustix::process::geteuid().as_raw();
+    let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    let outside = map.lines().find_map(|line| {
+        let mut fields = line
+            .split_whitespace()
+            .map(|field| field.parse::<u32>().ok());
+        let (inside, outside, count) = (fields.next()??, fields.next()??, fields.next()??);
+        let at = user.checked_sub(inside).filter(|at| *at < count)?;
+        outside.checked_add(at)
+    });
+    outside.unwrap_or(user)
 }
 
 /// [`directory`], made if it is missing: a server makes it before it confines itself.
@@ -172,9 +208,10 @@ pub fn make_directory() -> PathBuf {
     dir
 }
 
-fn is_own(dir: &str) -> bool {
-    let owner = std::fs::metadata(dir).map(|m| m.uid());
-    owner.is_ok_and(|owner| owner == rustix::process::geteuid().as_raw())
+/// Returns whether a path is a directory of this user's, and not a link to one.
+fn is_own(dir: &Path) -> bool {
+    let user = rustix::process::geteuid().as_raw();
+    std::fs::symlink_metadata(dir).is_ok_and(|meta| meta.is_dir() && meta.uid() == user)
 }
 
 /// The socket of the mount with this device number (major and minor of `st_dev`), which no two mounts share at a time.
@@ -190,4 +227,28 @@ const LONGEST: u64 = 64 << 20;
 
 fn bad(text: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, text.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A link of somebody else's stands for a directory of somebody else's, which takes root to make.
+    #[test]
+    fn a_taken_name_is_replaced_by_another_that_is_found_again() {
+        let shared = tempfile::tempdir().unwrap();
+        let first = below(shared.path());
+        assert_eq!(
+            first,
+            shared.path().join(format!("extant-{}", user_outside()))
+        );
+        std::fs::create_dir(&first).unwrap();
+        assert_eq!(below(shared.path()), first);
+        std::fs::remove_dir(&first).unwrap();
+        std::os::unix::fs::symlink("/", &first).unwrap();
+        let second = below(shared.path());
+        assert_ne!(second, first);
+        std::fs::create_dir(&second).unwrap();
+        assert_eq!(below(shared.path()), second);
+    }
 }
