@@ -130,7 +130,6 @@ const CALLS: &[libc::c_long] = &[
     libc::SYS_getegid,
     libc::SYS_sched_yield,
     libc::SYS_sched_getaffinity,
-    libc::SYS_sched_setaffinity,
     libc::SYS_getcpu,
     libc::SYS_getrandom,
     libc::SYS_clock_gettime,
@@ -146,7 +145,6 @@ const CALLS: &[libc::c_long] = &[
     libc::SYS_rt_sigprocmask,
     libc::SYS_rt_sigreturn,
     libc::SYS_restart_syscall,
-    libc::SYS_tgkill,
     libc::SYS_exit,
     libc::SYS_exit_group,
 ];
@@ -177,9 +175,19 @@ const BLKDISCARD: u64 = 0x1277;
 const TIOCGWINSZ: u64 = 0x5413;
 const TCGETS: u64 = 0x5401;
 
-/// A condition on an argument of a call.
+/// A condition on an argument of 64 bits of a call.
 fn argument(index: u8, op: SeccompCmpOp, value: u64) -> Result<SeccompRule> {
-    let condition = SeccompCondition::new(index, SeccompCmpArgLen::Qword, op, value)?;
+    argument_of(SeccompCmpArgLen::Qword, index, op, value)
+}
+
+/// A condition on an argument of a call, of which the kernel reads as many bits as `len` says.
+fn argument_of(
+    len: SeccompCmpArgLen,
+    index: u8,
+    op: SeccompCmpOp,
+    value: u64,
+) -> Result<SeccompRule> {
+    let condition = SeccompCondition::new(index, len, op, value)?;
     Ok(SeccompRule::new(vec![condition])?)
 }
 
@@ -200,6 +208,17 @@ fn filter(needs: &Needs<'_>) -> Result<SeccompFilter> {
     let thread = libc::CLONE_THREAD as u64;
     let threads = argument(0, SeccompCmpOp::MaskedEq(thread), thread)?;
     rules.insert(libc::SYS_clone, vec![threads]);
+    // Signals to threads of this process alone: Landlock confines signals since Linux 6.12 only.
+    let own = argument_of(
+        SeccompCmpArgLen::Dword,
+        0,
+        SeccompCmpOp::Eq,
+        std::process::id().into(),
+    )?;
+    rules.insert(libc::SYS_tgkill, vec![own]);
+    // The calling thread binds itself to CPUs, and nobody else.
+    let itself = argument_of(SeccompCmpArgLen::Dword, 0, SeccompCmpOp::Eq, 0)?;
+    rules.insert(libc::SYS_sched_setaffinity, vec![itself]);
     let ioctls = IOCTLS.map(|number| argument(1, SeccompCmpOp::Eq, number));
     rules.insert(libc::SYS_ioctl, ioctls.into_iter().collect::<Result<_>>()?);
     let names = [libc::PR_SET_NAME as u64, libc::PR_SET_VMA as u64];
@@ -210,8 +229,7 @@ fn filter(needs: &Needs<'_>) -> Result<SeccompFilter> {
     rules.insert(libc::SYS_prlimit64, vec![read]);
     if let Some(own) = needs.own {
         let fd = u64::try_from(own.as_raw_fd()).context("a descriptor")?;
-        let condition = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, fd)?;
-        let there = SeccompRule::new(vec![condition])?;
+        let there = argument_of(SeccompCmpArgLen::Dword, 0, SeccompCmpOp::Eq, fd)?;
         rules.insert(libc::SYS_unlinkat, vec![there]);
     }
     let refused = SeccompAction::Errno(libc::EPERM as u32);
