@@ -6,12 +6,12 @@ mod mountinfo;
 
 use std::ffi::{CString, OsStr, OsString};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, StatxFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
@@ -151,9 +151,33 @@ pub struct Connection {
 #[derive(Clone, Debug)]
 pub struct MountPoint {
     target: PathBuf,
-    device: (u32, u32),
+    id: MountId,
     /// The helper that takes the mount away, if this process may not.
     by: Option<Arc<dyn Unmount>>,
+}
+
+/// Identity of a mount: its device number, and the mount's own number, which Linux 6.8 and later never give to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct MountId {
+    device: (u32, u32),
+    number: u64,
+}
+
+impl MountId {
+    /// `STATX_MNT_ID_UNIQUE`; older kernels ignore it and return the number that they reuse.
+    const UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
+
+    /// The mount at a path, or that of the open `dir` itself if the path is empty.
+    fn of(dir: impl AsFd, path: impl AsRef<Path>) -> io::Result<Self> {
+        // The kernel knows the root without asking the server, which may not answer yet, or any more.
+        let flags = AtFlags::STATX_DONT_SYNC | AtFlags::EMPTY_PATH | AtFlags::SYMLINK_NOFOLLOW;
+        let wanted = StatxFlags::TYPE | StatxFlags::MNT_ID | Self::UNIQUE;
+        let stat = rustix::fs::statx(dir, path.as_ref(), flags, wanted)?;
+        Ok(Self {
+            device: (stat.stx_dev_major, stat.stx_dev_minor),
+            number: stat.stx_mnt_id,
+        })
+    }
 }
 
 impl Connection {
@@ -172,16 +196,9 @@ impl Connection {
     }
 
     fn new(device: OwnedFd, target: PathBuf) -> io::Result<Self> {
-        // The kernel knows the root without asking the server, which does not answer yet.
-        let stat = rustix::fs::statx(
-            rustix::fs::CWD,
-            &target,
-            AtFlags::STATX_DONT_SYNC,
-            StatxFlags::TYPE,
-        )?;
         let mount = MountPoint {
+            id: MountId::of(rustix::fs::CWD, &target)?,
             target,
-            device: (stat.stx_dev_major, stat.stx_dev_minor),
             by: None,
         };
         Ok(Self {
@@ -226,19 +243,22 @@ impl Drop for Connection {
 }
 
 impl MountPoint {
-    fn is_mounted(&self) -> bool {
-        matches!(mounted_at(&self.target), Ok(Some(mounted)) if mounted.device == self.device)
+    /// Opens the root of the mount; `None` if another mount, or none, is at its place.
+    fn root(&self) -> Option<OwnedFd> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let root = rustix::fs::open(&self.target, flags, Mode::empty()).ok()?;
+        (MountId::of(&root, "").ok()? == self.id).then_some(root)
     }
 
     /// The kernel's own device number.
     fn number(&self) -> u32 {
-        let (major, minor) = self.device;
+        let (major, minor) = self.id.device;
         major << 20 | minor
     }
 
     /// Major and minor number.
     pub(crate) fn device(&self) -> (u32, u32) {
-        self.device
+        self.id.device
     }
 
     /// Makes the kernel ask the server for the root's attributes. The answer is not used.
@@ -261,9 +281,19 @@ impl MountPoint {
                 self.abort_here();
                 Ok(())
             }
-            _ if !self.is_mounted() => Ok(()),
-            Unmounting::Unused => unmount(&self.target),
-            Unmounting::Detached => detach(&self.target),
+            Unmounting::Unused if self.root().is_some() => unmount(&self.target),
+            Unmounting::Detached => self.root().map_or(Ok(()), |root| self.detach_root(&root)),
+            Unmounting::Unused => Ok(()),
+        }
+    }
+
+    /// Detaches the mount by its root, so that a mount made over it meanwhile stays.
+    fn detach_root(&self, root: &OwnedFd) -> io::Result<()> {
+        let place = format!("/proc/self/fd/{}", root.as_raw_fd());
+        match rustix::mount::unmount(place, UnmountFlags::DETACH) {
+            Ok(()) => Ok(()),
+            // Without privilege, or without /proc: by its path.
+            Err(_) => detach(&self.target),
         }
     }
 
@@ -274,16 +304,28 @@ impl MountPoint {
     }
 
     fn abort_here(&self) {
+        let root = self.root();
+        // The kernel gives the number of a connection to another one as soon as nothing uses the first.
+        let number_is_ours = root.is_some() || !self.number_is_reused();
         let control = format!("/sys/fs/fuse/connections/{}/abort", self.number());
-        if std::fs::write(control, "1").is_ok() {
+        if number_is_ours && std::fs::write(control, "1").is_ok() {
             return;
         }
-        if self.is_mounted() {
+        if let Some(root) = root {
             let force = UnmountFlags::FORCE | UnmountFlags::DETACH | UnmountFlags::NOFOLLOW;
             if rustix::mount::unmount(&self.target, force).is_err() {
-                let _ = detach(&self.target);
+                let _ = self.detach_root(&root);
             }
         }
+    }
+
+    /// Returns whether a mount other than this one has this one's device number.
+    fn number_is_reused(&self) -> bool {
+        mounts().is_ok_and(|all| {
+            let same_number = all.into_iter().filter(|m| m.device == self.id.device);
+            let mut ids = same_number.filter_map(|m| MountId::of(rustix::fs::CWD, &m.target).ok());
+            ids.any(|id| id.device == self.id.device && id != self.id)
+        })
     }
 }
 
@@ -341,4 +383,39 @@ fn unmount_with(target: &Path, flags: UnmountFlags, helper_flags: &[&OsStr]) -> 
 
 fn c_string(text: &OsStr) -> io::Result<CString> {
     CString::new(text.as_bytes()).map_err(|_| Errno::INVAL.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The kernel gives the device number of the first mount to the second one.
+    #[test]
+    fn a_mount_in_the_place_of_another_outlives_the_unmounting_of_that() {
+        needs::that!(rustix::process::geteuid().is_root(), "mounting takes root");
+        needs::that!(Path::new("/dev/fuse").exists(), "there is no /dev/fuse");
+        let dir = tempfile::tempdir().unwrap();
+        let options = MountOptions {
+            source: "a test".into(),
+            ..MountOptions::default()
+        };
+        for how in [
+            Unmounting::Unused,
+            Unmounting::Detached,
+            Unmounting::Aborted,
+        ] {
+            let first = mount(dir.path(), &options).unwrap();
+            let place = first.place().clone();
+            rustix::mount::unmount(place.target.as_path(), UnmountFlags::DETACH).unwrap();
+            let _ = first.leave();
+            let second = mount(dir.path(), &options).unwrap();
+            place.unmount(how).unwrap();
+            let there = mounted_at(second.target()).unwrap();
+            let still = there.is_some_and(|mounted| mounted.device == second.mount.id.device);
+            assert!(still, "{how:?}");
+            assert!(second.place().root().is_some());
+            drop(second);
+            assert_eq!(mounted_at(&place.target).unwrap(), None, "{how:?}");
+        }
+    }
 }
