@@ -71,6 +71,16 @@ impl Mounted {
         })
     }
 
+    /// Returns whether another directory shows the same mount, whose server goes on.
+    pub fn is_elsewhere(&self) -> bool {
+        let mounts = fuse_server::mounts().unwrap_or_default();
+        let same = |entry: &&fuse_server::Mounted| entry.device == self.entry.device;
+        mounts
+            .iter()
+            .find(same)
+            .is_some_and(|entry| entry.kind == self.entry.kind)
+    }
+
     /// The directory.
     pub fn dir(&self) -> &Path {
         &self.dir

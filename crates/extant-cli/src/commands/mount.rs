@@ -1,5 +1,6 @@
 //! `extant mount`.
 
+use crate::mounted::Mounted;
 use crate::serving::{Serving, mount_options};
 use crate::{keeper, multicall, output};
 use anyhow::{Context, Result, anyhow, ensure};
@@ -104,6 +105,17 @@ pub fn run(args: &Args) -> Result<()> {
     if args.serve {
         return serve_in_background(&serving, args.attached);
     }
+    if !args.foreground
+        && !args.scratch
+        && rustix::process::geteuid().is_root()
+        && let Some(mounted) = Mounted::of_image(&args.image)
+    {
+        return show_again(
+            &mounted,
+            &args.dir,
+            args.o.iter().any(|o| o.split(',').any(|o| o == "ro")),
+        );
+    }
     if args.foreground {
         if !args.alone {
             return Err(alone(args));
@@ -116,6 +128,30 @@ pub fn run(args: &Args) -> Result<()> {
     }
     // Errors come over standard error.
     start(server(&args.image, multicall::args().skip(1))?).map(drop)
+}
+
+/// Mounts an image that is mounted already on another directory as well: both show the same files, as with a file
+/// system that Linux mounts twice.
+fn show_again(mounted: &Mounted, dir: &Path, read_only: bool) -> Result<()> {
+    let name = || dir.display().to_string();
+    let (image, first) = (mounted.image(), mounted.name());
+    let now_read_only = mounted.mount_options().split(',').any(|o| o == "ro");
+    ensure!(
+        now_read_only == read_only,
+        "{image}: mounted on {first} {}: a second mount cannot differ: extant mount -o remount,{} {first}",
+        if now_read_only {
+            "for reading only"
+        } else {
+            "for writing"
+        },
+        if read_only { "ro" } else { "rw" },
+    );
+    let dir = dir.canonicalize().with_context(name)?;
+    rustix::mount::mount_bind(mounted.dir(), &dir).with_context(name)?;
+    output::summary(&format!(
+        "{image}: mounted on {first} already; {} shows the same",
+        dir.display()
+    ))
 }
 
 impl Args {

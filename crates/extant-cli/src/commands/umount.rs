@@ -38,6 +38,9 @@ pub fn run(args: &Args) -> Result<()> {
         fuse_server::unmount(mounted.dir())
     }
     .with_context(|| mounted.name())?;
+    if mounted.is_elsewhere() {
+        return Ok(());
+    }
     match server {
         Some(mut server) => {
             let progress = Progress::wait(&format!("{}: writing", mounted.image()));

@@ -109,3 +109,25 @@ fn sync_and_block_numbers_reach_the_server() {
         }
     });
 }
+
+/// Freed blocks whose last contents the device has not written yet are trimmed, or left for the next time.
+#[test]
+fn trimming_while_the_device_has_dirty_pages() {
+    isolated(|| {
+        let place = place();
+        let image = image(place.path(), "64M", &["-b", "4096"]);
+        let device = Loop::new(&image, &[]);
+        let dir = place.path().join("mnt");
+        std::fs::create_dir(&dir).unwrap();
+        let _unmounted = InBackground(&dir);
+        mount(&device.0, &dir, "classic");
+        for _ in 0..20 {
+            script(
+                &dir,
+                "for i in 1 2 3 4; do head -c 3000000 /dev/urandom >f$i; done; sync; rm f?; sync; fstrim .",
+            );
+        }
+        run(Command::new("umount").arg(&dir));
+        assert_clean(&image);
+    });
+}

@@ -6,6 +6,7 @@ mod control;
 mod device;
 mod direct;
 mod encrypted;
+mod exclusion;
 mod handles;
 mod hostile;
 mod inside;
