@@ -1,6 +1,13 @@
 #![forbid(unsafe_code)]
 #![doc = include_str!("../README.md")]
 
+// The tests over the public interface are part of the program of the unit tests: one program less to link.
+#[cfg(test)]
+extern crate self as extant_disk;
+#[cfg(test)]
+#[path = "../tests/it/main.rs"]
+mod it;
+
 mod android;
 mod by_imago;
 mod cursor;

@@ -18,6 +18,13 @@
 //! ```
 #![warn(missing_docs)]
 
+// The tests over the public interface are part of the program of the unit tests: one program less to link.
+#[cfg(test)]
+extern crate self as fuse_server;
+#[cfg(test)]
+#[path = "../tests/it/main.rs"]
+mod it;
+
 mod answer;
 mod attr;
 mod classic;

@@ -32,6 +32,13 @@
 //! linux-ext4, 2017 (mechanism I6).
 #![deny(unsafe_code)]
 
+// The tests over the public interface are part of the program of the unit tests: one program less to link.
+#[cfg(all(test, not(loom)))]
+extern crate self as lockmeter;
+#[cfg(all(test, not(loom)))]
+#[path = "../tests/meter.rs"]
+mod it;
+
 mod class;
 mod condvar;
 mod cpu_time;
