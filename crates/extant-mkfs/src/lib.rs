@@ -39,6 +39,13 @@
 
 #![forbid(unsafe_code)]
 
+// The tests over the public interface are part of the program of the unit tests: one program less to link.
+#[cfg(test)]
+extern crate self as extant_mkfs;
+#[cfg(test)]
+#[path = "../tests/it/main.rs"]
+mod it;
+
 mod adopt;
 mod amend;
 mod archive;

@@ -2,7 +2,7 @@
 
 mod support;
 
-use support::{Ran, Scratch, bench, root, run};
+use support::{Scratch, bench, root, run};
 
 /// Little of mdtest.
 const SMALL: [&str; 8] = [
@@ -306,30 +306,6 @@ fn a_peer_that_is_not_installed_is_an_error() {
         said.starts_with(line) && said.lines().count() == 1,
         "{said}"
     );
-}
-
-#[test]
-fn the_demo_ends_with_a_clean_image() {
-    let s = Scratch::empty();
-    let program = needs::program("extant-demo", "extant-demo");
-    let run = |args: &[&str]| {
-        let out = std::process::Command::new(&program).args(args).output();
-        Ran::of(out.expect("extant-demo runs"))
-    };
-    let image = s.image.to_str().expect("a path in UTF-8");
-    let small = ["--files", "100", "--threads", "4", "--json"];
-    let demo = run(&[&["--image", image][..], &small].concat());
-    assert_eq!(demo.code, Some(0), "{}", demo.stderr);
-    assert_eq!(demo.json()["threads"], 4);
-    assert!(s.names().contains(&b"thread3".to_vec()));
-    let again = run(&["--image", image]);
-    assert_eq!(again.code, Some(1));
-    assert!(
-        again.stderr.trim_end().ends_with("exists already"),
-        "{}",
-        again.stderr
-    );
-    assert!(run(&["--files", "20"]).text().contains("create files"));
 }
 
 /// The short form of the conflict test: operations that commute meet on no line but where it is known.

@@ -21,7 +21,7 @@ pub struct Ran {
 }
 
 impl Ran {
-    pub fn of(out: Output) -> Self {
+    fn of(out: Output) -> Self {
         let stderr = String::from_utf8_lossy(&out.stderr).into_owned();
         Self {
             code: out.status.code(),
@@ -50,7 +50,7 @@ pub fn run<S: AsRef<OsStr>>(args: &[S]) -> Ran {
 /// A directory for a test, and an image that may be made in it.
 pub struct Scratch {
     pub dir: tempfile::TempDir,
-    pub image: PathBuf,
+    image: PathBuf,
 }
 
 impl Scratch {

@@ -1,4 +1,5 @@
 //! Two verdicts on an image.
+#![allow(dead_code)] // each user has its own part
 
 use blockdev::{BlockDevice, MemDevice};
 use extant_check::{CheckOptions, Report, Rule, Severity};

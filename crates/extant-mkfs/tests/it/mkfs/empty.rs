@@ -1,6 +1,6 @@
 //! File systems without files: every feature, with and without.
 
-use crate::mkfs::support::{EPOCH, Image, options, run, scratch};
+use crate::it::mkfs::support::{EPOCH, Image, options, run, scratch};
 use ext4_format::features::FsType;
 use ext4_format::hash::HashVersion;
 use ext4_format::layout::Inodes;
@@ -169,7 +169,7 @@ fn as_large_as_mke2fs() {
         };
         assert!(made.status.success());
         let count = |path: &str| {
-            let text = crate::mkfs::support::output("dumpe2fs", &["-h", path]).unwrap();
+            let text = crate::it::mkfs::support::output("dumpe2fs", &["-h", path]).unwrap();
             let wanted = [
                 "Filesystem features",
                 "Orphan file inode",
@@ -189,8 +189,8 @@ fn as_large_as_mke2fs() {
         if args == UPSTREAM {
             // The orphan file: its inode but for the times, and what is in it.
             let stat = |path: &str| {
-                let text =
-                    crate::mkfs::support::output("debugfs", &["-R", "stat <12>", path]).unwrap();
+                let text = crate::it::mkfs::support::output("debugfs", &["-R", "stat <12>", path])
+                    .unwrap();
                 let no_time = |l: &&str| !l.contains("time:") && !l.contains("Inode checksum");
                 let mut lines: Vec<String> = text.lines().filter(no_time).map(Into::into).collect();
                 let extents = lines.pop().unwrap();
@@ -237,7 +237,7 @@ fn over_old_bytes() {
     let dir = scratch();
     let path = dir.path().join("image");
     std::fs::write(&path, vec![0xa5; 48 << 20]).unwrap();
-    let device = crate::mkfs::support::open(&path);
+    let device = crate::it::mkfs::support::open(&path);
     let report = mkfs::format(&device, &options()).unwrap();
     drop(device);
     Image { dir, path, report }.check("over old bytes");
@@ -257,7 +257,7 @@ fn a_cancelled_target_is_invalid() {
     };
     let prepared = mkfs::prepare(&again).unwrap();
     cancel.store(true, std::sync::atomic::Ordering::Relaxed);
-    let device = crate::mkfs::support::open(&first.path);
+    let device = crate::it::mkfs::support::open(&first.path);
     assert!(matches!(
         prepared.write(&device),
         Err(MkfsError::Interrupted)

@@ -1,9 +1,9 @@
 //! File systems made from cpio archives: those of GNU cpio, images that Linux boots from, malformed ones.
 
-use crate::mkfs::compare::{Snapshot, assert_equal, snapshot};
-use crate::mkfs::from_tar::{from_bytes, from_tar, refused};
-use crate::mkfs::from_tree::make_tree;
-use crate::mkfs::support::{Image, options, output, run, scratch};
+use crate::it::mkfs::compare::{Snapshot, assert_equal, snapshot};
+use crate::it::mkfs::from_tar::{from_bytes, from_tar, refused};
+use crate::it::mkfs::from_tree::make_tree;
+use crate::it::mkfs::support::{Image, options, output, run, scratch};
 use extant_mkfs::{self as mkfs, ArchiveInput, MkfsError, MkfsOptions, Source, read_archive};
 use std::fs;
 use std::io::Write;

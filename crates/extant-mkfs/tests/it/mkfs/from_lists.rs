@@ -1,8 +1,8 @@
 //! File systems made from manifests and device tables: those that bsdtar writes, each rule, and bad ones.
 
-use crate::mkfs::compare::{assert_equal, snapshot};
-use crate::mkfs::from_tree::make_tree;
-use crate::mkfs::support::{Image, options, output, run, scratch};
+use crate::it::mkfs::compare::{assert_equal, snapshot};
+use crate::it::mkfs::from_tree::make_tree;
+use crate::it::mkfs::support::{Image, options, output, run, scratch};
 use extant_mkfs::{self as mkfs, DeviceTable, Manifest, MkfsOptions, Source, TreeSource};
 use std::fs;
 use std::path::Path;

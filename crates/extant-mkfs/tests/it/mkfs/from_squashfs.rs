@@ -1,9 +1,9 @@
 //! File systems made from SquashFS images: those of mksquashfs, with each compressor, and broken ones.
 
-use crate::mkfs::compare::{Snapshot, assert_equal, snapshot};
-use crate::mkfs::from_tar::{Build, from_bytes, from_tar};
-use crate::mkfs::from_tree::make_tree;
-use crate::mkfs::support::{Image, options, output, run, scratch};
+use crate::it::mkfs::compare::{Snapshot, assert_equal, snapshot};
+use crate::it::mkfs::from_tar::{Build, from_bytes, from_tar};
+use crate::it::mkfs::from_tree::make_tree;
+use crate::it::mkfs::support::{Image, options, output, run, scratch};
 use blockdev::{BlockDevice, MemDevice};
 use extant_mkfs::{
     self as mkfs, ArchiveInput, MkfsError, MkfsOptions, Source, SquashTree, read_archive, read_tree,

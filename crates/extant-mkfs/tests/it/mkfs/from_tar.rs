@@ -1,8 +1,8 @@
 //! File systems made from tar archives: GNU tar's dialects, compression, layers, malformed ones.
 
-use crate::mkfs::compare::{Entry, Snapshot, assert_equal, snapshot};
-use crate::mkfs::from_tree::make_tree;
-use crate::mkfs::support::{EPOCH, Image, options, run, scratch};
+use crate::it::mkfs::compare::{Entry, Snapshot, assert_equal, snapshot};
+use crate::it::mkfs::from_tree::make_tree;
+use crate::it::mkfs::support::{EPOCH, Image, options, run, scratch};
 use extant_mkfs::{self as mkfs, ArchiveInput, MkfsError, MkfsOptions, Source};
 use std::fs;
 use std::io::{Read, Write};

@@ -1,7 +1,7 @@
 //! File systems made from directory trees.
 
-use crate::mkfs::compare::{assert_equal, snapshot};
-use crate::mkfs::support::{EPOCH, Image, options, output, scratch};
+use crate::it::mkfs::compare::{assert_equal, snapshot};
+use crate::it::mkfs::support::{EPOCH, Image, options, output, scratch};
 use ext4_format::features::FsType;
 use extant_mkfs::{self as mkfs, MkfsError, MkfsOptions, Source, TreeSource};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags};

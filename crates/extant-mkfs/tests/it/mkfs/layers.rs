@@ -1,7 +1,7 @@
 //! File systems made from several sources: directories and archives over each other, in any order.
 
-use crate::mkfs::from_tar::{Build, expect};
-use crate::mkfs::support::{EPOCH, Image, options, scratch};
+use crate::it::mkfs::from_tar::{Build, expect};
+use crate::it::mkfs::support::{EPOCH, Image, options, scratch};
 use extant_mkfs::{self as mkfs, MkfsOptions, Source, TreeSource};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};

@@ -1,4 +1,5 @@
 //! The image that is broken: everything in it, small enough to be copied for every seed.
+#![allow(dead_code)] // each user has its own part
 
 use crate::common::*;
 use blockdev::{BlockDevice, MemDevice};

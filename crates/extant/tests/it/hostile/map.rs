@@ -1,5 +1,6 @@
 //! The kind of every metadata block of an image, and the repair of its checksum after the block was broken, so that
 //! broken blocks are parsed and not only refused.
+#![allow(dead_code)] // each user has its own part
 
 use crate::walk;
 use blockdev::{BlockDevice, MemDevice};
