@@ -97,18 +97,6 @@ impl Scratch {
         assert!(ran.stderr.starts_with("extant-bench: "), "{}", ran.stderr);
         ran.stderr.trim_end().to_string()
     }
-
-    /// Names in the root directory of the image.
-    pub fn names(&self) -> Vec<Vec<u8>> {
-        let open = extant::VolumeOptions::new()
-            .read_only(true)
-            .open(&self.image);
-        let entries = open.expect("the image").read_dir("/").expect("its root");
-        let name = |e: extant::Result<extant::DirEntry>| {
-            e.unwrap().file_name().as_encoded_bytes().to_vec()
-        };
-        entries.map(name).collect()
-    }
 }
 
 /// Whether tests that need root can run: in CI they must.
