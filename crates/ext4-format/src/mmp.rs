@@ -2,11 +2,14 @@
 //! others look whether that changes.
 
 use crate::checksum::crc32c;
+use crate::error::{FormatError, Result, Where};
 
 /// The magic number.
 const MAGIC: u32 = 0x004d_4d50;
 /// The number where nobody has the volume.
 const CLEAN: u32 = 0xff4d_4d50;
+/// The number while a checker has the volume.
+const CHECKED: u32 = 0xe24d_4d50;
 /// Where the time of the last number is.
 const TIME_AT: usize = 8;
 /// Where the seconds between two looks are.
@@ -64,4 +67,66 @@ pub fn set_checksum(block: &mut [u8], seed: u32) {
     {
         *stored = crc32c(seed, summed).to_le_bytes();
     }
+}
+
+/// What the number of a block says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MmpState {
+    /// Nobody has the volume.
+    Clean,
+    /// A checker has it, or was interrupted.
+    Checked,
+    /// A mount has it, which changes this number, or was interrupted.
+    Mounted(u32),
+}
+
+/// Reads a block, whose checksum is verified with the seed of the volume if it has any.
+///
+/// # Errors
+/// `Corrupt` for another magic number, `Checksum` for a wrong checksum.
+///
+/// ```
+/// use ext4_format::mmp::{self, MmpState};
+/// let mut block = vec![0; 1024];
+/// assert!(mmp::state(&block, None).is_err());
+/// mmp::init(&mut block, 0);
+/// assert_eq!(mmp::state(&block, None), Ok(MmpState::Clean));
+/// assert!(mmp::state(&block, Some(7)).is_err());
+/// mmp::set_checksum(&mut block, 7);
+/// assert!(mmp::state(&block, Some(7)).is_ok());
+/// ```
+pub fn state(block: &[u8], seed: Option<u32>) -> Result<MmpState> {
+    let word = |at: usize| {
+        let bytes = block.get(at..).and_then(<[u8]>::first_chunk);
+        bytes.map_or(0, |bytes| u32::from_le_bytes(*bytes))
+    };
+    if word(0) != MAGIC {
+        return Err(FormatError::corrupt("magic of mmp", Where::Buffer(0)));
+    }
+    if let Some(seed) = seed {
+        let (stored, computed) = (
+            word(CHECKSUM_AT),
+            crc32c(seed, block.get(..CHECKSUM_AT).unwrap_or(&[])),
+        );
+        if stored != computed {
+            return Err(FormatError::Checksum {
+                what: "block of mmp",
+                at: Where::Buffer(CHECKSUM_AT as u32),
+                stored,
+                computed,
+            });
+        }
+    }
+    Ok(match word(4) {
+        CLEAN => MmpState::Clean,
+        CHECKED => MmpState::Checked,
+        number => MmpState::Mounted(number),
+    })
+}
+
+/// Seconds between two looks at a block, as it says, within what can be.
+pub fn interval(block: &[u8]) -> u16 {
+    let bytes = block.get(INTERVAL_AT..).and_then(<[u8]>::first_chunk);
+    let said = bytes.map_or(0, |bytes| u16::from_le_bytes(*bytes));
+    said.clamp(CHECK_INTERVAL, MAX_INTERVAL)
 }

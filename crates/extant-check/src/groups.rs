@@ -274,9 +274,7 @@ impl GroupCounts<'_> {
         let bits = geo.inodes_per_group;
         let place = FindingPlace::group(self.nr);
         wanted.fill(0);
-        if self.nr.0 == 0 {
-            bitmap::set_range(wanted, 0, geo.first_ino - 1);
-        }
+        bitmap::set_range(wanted, 0, geo.reserved_inodes(self.nr));
         for (index, known) in self.check.inodes.of_group(self.nr.0) {
             bitmap::set(wanted, index);
             totals.used_inodes += u64::from(known.kind != InodeKind::Reserved);

@@ -8,7 +8,8 @@ use crate::mapping::{Mapped, Walker};
 use crate::report::{FindingPlace, Rule};
 use crate::work;
 use crate::xattrs;
-use ext4_format::inode::{self, InodeCore, flags, reserved};
+use ext4_format::inode::inline::Inline;
+use ext4_format::inode::{self, InodeCore, encryption, flags, reserved};
 use ext4_format::{BlockNr, FileType, FormatError, GroupNr, InodeNr};
 
 /// Bytes of inode tables read at once.
@@ -185,6 +186,12 @@ fn check_reserved(check: &Check<'_>, subject: &Subject<'_>) {
     let Subject { ino, core, raw } = subject;
     let (sb, place) = (&check.volume.sb, subject.place());
     let fits = reserved::check(raw, sb, *ino);
+    if subject.has(flags::CASEFOLD) {
+        // e2fsck looks at this flag of any reserved inode.
+        check.findings.add(Rule::InodeFlags, place, || {
+            "case folded and no directory".into()
+        });
+    }
     if fits.is_ok() && reserved::is_unused(raw, core, *ino) {
         return;
     }
@@ -211,7 +218,7 @@ fn check_reserved(check: &Check<'_>, subject: &Subject<'_>) {
                 FileType::Regular if !subject.has(flags::INLINE_DATA) => map(check, subject, false),
                 _ => Mapped::default(),
             };
-            check_space(check, subject, &mapped, attributes.blocks);
+            check_charged(check, subject, &mapped, &attributes);
             if file_type == FileType::Regular {
                 check_regular(check, subject, &mapped, attributes.inline_data);
             }
@@ -269,7 +276,7 @@ fn check_used(check: &Check<'_>, subject: &Subject<'_>, builder: &mut Builder) {
         }
         _ => Mapped::default(),
     };
-    check_space(check, subject, &mapped, attributes.blocks);
+    check_charged(check, subject, &mapped, &attributes);
     check.quota.add(subject, &check.volume);
     match file_type {
         FileType::Directory => builder.add(check, subject, &mapped, attributes.inline_data),
@@ -367,6 +374,18 @@ fn check_flags(check: &Check<'_>, subject: &Subject<'_>, file_type: FileType) {
     }
 }
 
+/// Compares the count of blocks with those of the data and of the attributes.
+fn check_charged(
+    check: &Check<'_>,
+    subject: &Subject<'_>,
+    mapped: &Mapped,
+    attributes: &xattrs::Attributes,
+) {
+    if !attributes.damaged {
+        check_space(check, subject, mapped, attributes.blocks);
+    }
+}
+
 /// Compares the count of blocks with those that were found.
 pub(crate) fn check_space(
     check: &Check<'_>,
@@ -447,6 +466,7 @@ fn check_symlink(check: &Check<'_>, subject: &Subject<'_>, mapped: &Mapped, inli
     let size = subject.core.size;
     if subject.has(flags::INLINE_DATA) {
         check_inline(check, subject, inline);
+        check_inline_target(check, subject);
         return;
     }
     let mut block = Vec::new();
@@ -472,12 +492,31 @@ fn check_symlink(check: &Check<'_>, subject: &Subject<'_>, mapped: &Mapped, inli
         &block[..]
     };
     if subject.has(flags::ENCRYPT) {
+        if encryption::target_size(target, target.len()) != Some(size) {
+            findings.add(Rule::Symlink, place, || {
+                format!("{size} bytes, and an encrypted target of another length")
+            });
+        }
         return;
     }
     let end = target.iter().position(|&b| b == 0).unwrap_or(target.len());
     if end as u64 != size || size == 0 || end == target.len() {
         findings.add(Rule::Symlink, place, || {
             format!("{size} bytes, and a target of {end}")
+        });
+    }
+}
+
+/// The target of a link in its inode fills the data there.
+fn check_inline_target(check: &Check<'_>, subject: &Subject<'_>) {
+    let size = subject.core.size;
+    let Ok(inline) = Inline::parse(subject.raw, &check.volume.geo) else {
+        return;
+    };
+    let bytes = inline.bytes();
+    if bytes.len() as u64 != size || !subject.has(flags::ENCRYPT) && bytes.contains(&0) {
+        check.findings.add(Rule::Symlink, subject.place(), || {
+            format!("{size} bytes, and {} in its inode", bytes.len())
         });
     }
 }

@@ -6,7 +6,7 @@ use crate::volume::{Logged, Volume};
 use crate::{CheckOptions, Error};
 use ext4_format::group_desc::GroupDesc;
 use ext4_format::inode;
-use ext4_format::jbd2;
+use ext4_format::jbd2::{self, Salvage};
 use ext4_format::{BlockNr, FileType, FormatError, InodeNr, Where};
 use std::collections::BTreeMap;
 
@@ -50,10 +50,17 @@ pub(crate) fn check(
         });
     }
     match replayed(volume, &sb, &runs) {
-        Ok(logged) => {
+        Ok((logged, found)) => {
             findings.add(Rule::NeedsRecovery, place, || {
-                format!("{} blocks are to be written", logged.len())
+                let then = match found.fast_commits {
+                    Some(_) => ", and fast commits are to be replayed after it",
+                    None => "",
+                };
+                format!("{} blocks are to be written{then}", logged.len())
             });
+            for damage in &found.damage {
+                findings.add_error(Rule::Journal, place, damage);
+            }
             if options.replay {
                 volume.replay(logged)?;
             }
@@ -155,29 +162,30 @@ pub(crate) fn block_of(runs: &[Run], block: u32) -> Option<BlockNr> {
     (within < run.len).then_some(BlockNr(run.physical.0 + u64::from(within)))
 }
 
-/// The blocks that the journal would write home.
+/// The blocks that the journal would write home, as far as they are sound.
 fn replayed(
     volume: &Volume<'_>,
     sb: &jbd2::Superblock,
     runs: &[Run],
-) -> Result<BTreeMap<BlockNr, Logged>, FormatError> {
+) -> Result<(BTreeMap<BlockNr, Logged>, Salvage), FormatError> {
     let at = |log_block| {
         let bad = FormatError::corrupt("hole in the journal", Where::Journal(log_block));
         block_of(runs, log_block).ok_or(bad)
     };
-    let plan = jbd2::plan(sb, volume.geo.blocks_count, |log_block| {
+    let found = jbd2::salvage(sb, volume.geo.blocks_count, |log_block| {
         let mut bytes = vec![0; volume.block_size()];
         volume.read(at(log_block)?, &mut bytes).map_err(|_| {
             FormatError::corrupt("block that cannot be read", Where::Journal(log_block))
         })?;
         Ok::<_, FormatError>(bytes)
     })?;
-    let images = plan.replay.iter().map(|image| {
+    let images = found.plan.replay.iter().map(|image| {
         let logged = Logged {
             at: at(image.log_block)?,
             escaped: image.escaped,
         };
         Ok((image.home, logged))
     });
-    images.collect()
+    let logged = images.collect::<Result<_, FormatError>>()?;
+    Ok((logged, found))
 }

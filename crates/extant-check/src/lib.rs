@@ -144,6 +144,7 @@ fn check_device(
         inodes: InodeTable::new(&volume.geo),
         attribute_blocks: Mutex::default(),
         value_inodes: Mutex::default(),
+        policies: Mutex::default(),
         quota: quota::Counted::of(&volume),
         volume,
         groups,
@@ -181,6 +182,8 @@ struct Check<'d> {
     quota: quota::Counted,
     /// Inodes that hold values of attributes, with the attributes found that name them.
     value_inodes: Mutex<HashMap<InodeNr, u32>>,
+    /// Policies of encrypted inodes.
+    policies: Mutex<HashMap<InodeNr, Box<[u8]>>>,
 }
 
 fn finish(

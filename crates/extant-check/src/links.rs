@@ -7,6 +7,7 @@ use crate::inode_table::InodeKind;
 use crate::names::name_at;
 use crate::report::{FindingPlace, Rule};
 use ext4_format::dir_entry::Entry;
+use ext4_format::inode::flags;
 use ext4_format::{BlockNr, FileType, InodeNr};
 use std::sync::atomic::Ordering;
 
@@ -179,7 +180,12 @@ impl Follower<'_> {
             _ if link.ino == InodeNr::ROOT => leads("is the root"),
             InodeKind::Value => leads("holds the value of an attribute"),
             InodeKind::Broken => leads("is damaged"),
-            InodeKind::File(file_type) => self.check_type(block, link, file_type),
+            InodeKind::File(file_type) => {
+                self.check_type(block, link, file_type);
+                if !self.is_of_policy(block.directory, link.ino, file_type) {
+                    leads("is not encrypted as its directory is");
+                }
+            }
         }
         if is_directory(known.kind)
             && let Some(child) = directories.get(link.ino)
@@ -195,6 +201,20 @@ impl Follower<'_> {
                 });
             }
         }
+    }
+
+    /// Whether a file may be in a directory: that of an encrypted one has the same policy.
+    fn is_of_policy(&self, directory: &Directory, ino: InodeNr, file_type: FileType) -> bool {
+        let mapped = matches!(
+            file_type,
+            FileType::Regular | FileType::Directory | FileType::Symlink
+        );
+        if !mapped || !directory.has(flags::ENCRYPT) {
+            return true;
+        }
+        let policies = self.check.policies.lock();
+        let policy = policies.get(&directory.ino);
+        policy.is_none() || policies.get(&ino) == policy
     }
 
     fn check_type(&self, block: &Block<'_>, link: Link, is: FileType) {

@@ -69,6 +69,8 @@ pub(crate) struct Walker<'c, 'd> {
     ended: bool,
     /// The last cluster claimed: two extents of one file may have it in common.
     last_cluster: Option<u64>,
+    /// The last logical cluster that is mapped.
+    last_logical: Option<u64>,
     mapped: Mapped,
 }
 
@@ -90,6 +92,7 @@ impl<'c, 'd> Walker<'c, 'd> {
             watch: None,
             ended: false,
             last_cluster: None,
+            last_logical: None,
             mapped: Mapped::default(),
         }
     }
@@ -147,7 +150,9 @@ impl<'c, 'd> Walker<'c, 'd> {
         if geo.cluster_ratio > 1 && self.last_cluster == Some(first) {
             first += 1;
         }
+        self.check_alignment(extent, geo.cluster_of(extent.physical));
         self.last_cluster = Some(end - 1);
+        self.last_logical = Some((extent.end() - 1) / u64::from(geo.cluster_ratio));
         self.mapped.data += len;
         self.mapped.clusters += end - first;
         self.mapped.end = self.mapped.end.max(extent.end());
@@ -167,6 +172,22 @@ impl<'c, 'd> Walker<'c, 'd> {
                 physical: extent.physical,
             });
         }
+    }
+
+    /// The blocks of a logical cluster are in one cluster, each in its place there.
+    fn check_alignment(&mut self, extent: &Extent, cluster: u64) {
+        let geo = &self.volume.geo;
+        let continued = self.last_logical == Some(u64::from(extent.logical / geo.cluster_ratio));
+        if geo.is_aligned(extent.logical, extent.physical)
+            && (!continued || self.last_cluster == Some(cluster))
+        {
+            return;
+        }
+        let place = self.place.logical(extent.logical.into());
+        self.findings
+            .add(Rule::Extents, place.block(extent.physical), || {
+                "not in the place of its cluster".into()
+            });
     }
 
     /// Walks the mapping that an inode with `flags` has, from its root, which is in the inode.

@@ -8,7 +8,7 @@ use crate::links::{Link, Role, shown};
 use crate::report::{FindingPlace, Rule};
 use ext4_format::dir_entry::{self, Entry};
 use ext4_format::fold::Comparison;
-use ext4_format::inode::flags;
+use ext4_format::inode::{encryption, flags};
 use ext4_format::{BlockNr, htree};
 
 /// The names that one thread looks at.
@@ -65,7 +65,11 @@ impl<'c> NameReader<'c> {
                     htree::verify_checksum(bytes, kind, seed),
                 ),
             };
-            if let Err(e) = verified {
+            let over = || match usage {
+                BlockUse::Linear | BlockUse::Leaf(..) => dir_entry::space(bytes, true).map(drop),
+                BlockUse::Unknown | BlockUse::Index(_) => Ok(()),
+            };
+            if let Err(e) = verified.and_then(|()| over()) {
                 let rule = rule_of(&e, rule, Rule::Directory);
                 self.check.findings.add_error(rule, place, &e);
             }
@@ -160,6 +164,15 @@ impl<'c> NameReader<'c> {
         let place = rules.place.offset(entry.offset);
         if matches!(entry.name, b"." | b"..") {
             findings.add(Rule::EntryName, place, || shown(entry.name));
+        }
+        let encrypted = rules.directory.has(flags::ENCRYPT);
+        if encrypted && entry.name.len() < encryption::MIN_NAME_LEN {
+            let policies = self.check.policies.lock();
+            if policies.contains_key(&rules.directory.ino) {
+                findings.add(Rule::EntryName, place, || {
+                    format!("{} is too short to be encrypted", shown(entry.name))
+                });
+            }
         }
         if !rules.compared.allows(entry.name) {
             findings.add(Rule::EntryName, place, || {

@@ -108,6 +108,8 @@ rules! {
     OrphanFile Fault "orphan-file" "the orphan file is damaged";
     Quota Fault "quota" "a quota file is damaged";
     QuotaUsage Fault "quota-usage" "a quota file counts wrongly what is used";
+    Encryption Fault "encryption" "an inode is not encrypted as it says";
+    Mmp Fault "mmp" "the block that keeps a volume from being mounted twice is damaged";
     Unreadable Fault "unreadable" "a block cannot be read";
 }
 

@@ -13,6 +13,26 @@ pub(crate) fn check(check: &Check<'_>) {
     check_orphan_file(check);
     check_named(check);
     check_resize_feature(check);
+    check_mmp(check);
+}
+
+/// The block by which a volume is kept from being mounted twice. Who has the volume is no damage.
+fn check_mmp(check: &Check<'_>) {
+    let geo = &check.volume.geo;
+    let block = BlockNr(check.volume.sb.mmp_block.get());
+    if !geo.features.has_mmp() || !geo.is_valid_data_range(block, 1) {
+        return;
+    }
+    let place = FindingPlace::default().block(block);
+    let mut bytes = vec![0; check.volume.block_size()];
+    let seed = geo.features.has_metadata_csum().then_some(geo.csum_seed);
+    if check
+        .volume
+        .read_or_tell(block, &mut bytes, place, &check.findings)
+        && let Err(e) = ext4_format::mmp::state(&bytes, seed)
+    {
+        check.findings.add_error(Rule::Mmp, place, &e);
+    }
 }
 
 /// A file that the superblock names is one of a feature.

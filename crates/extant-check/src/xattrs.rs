@@ -4,9 +4,9 @@ use crate::Check;
 use crate::inode::{Subject, rule_of};
 use crate::inode_table::InodeKind;
 use crate::report::{FindingPlace, Rule};
-use ext4_format::inode::{self, inline};
-use ext4_format::xattr::{self, Stored};
-use ext4_format::{BlockNr, InodeNr};
+use ext4_format::inode::{self, encryption, flags, inline, value};
+use ext4_format::xattr::{self, Stored, ValueInode};
+use ext4_format::{BlockNr, FileType, InodeNr};
 use std::collections::hash_map::Entry;
 
 /// A block of attributes.
@@ -21,8 +21,10 @@ pub(crate) struct SharedBlock {
 /// What the attributes of an inode mean for the rest of it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Attributes {
-    /// Blocks that its count of blocks includes.
+    /// Blocks, or clusters, that its count of blocks includes beside those of its data.
     pub(crate) blocks: u64,
+    /// Whether one of its values is damaged, so that `blocks` means nothing.
+    pub(crate) damaged: bool,
     /// Bytes of the attribute that holds the rest of the data of an inode with inline data, if there is one.
     pub(crate) inline_data: Option<usize>,
 }
@@ -31,6 +33,7 @@ pub(crate) struct Attributes {
 pub(crate) fn check_inode(check: &Check<'_>, subject: &Subject<'_>) -> Attributes {
     let (geo, place) = (&check.volume.geo, subject.place());
     let mut attributes = Attributes::default();
+    let mut context = None;
     if let Some(area) = inode::xattr_area(subject.raw, geo).and_then(|range| subject.raw.get(range))
     {
         let walked = xattr::walk_inode_area(area, |index, rest, value| {
@@ -38,8 +41,14 @@ pub(crate) fn check_inode(check: &Check<'_>, subject: &Subject<'_>) -> Attribute
                 Stored::Here(value) if (index, rest) == inline::ATTRIBUTE => {
                     attributes.inline_data = Some(value.len());
                 }
+                Stored::Here(value) if (index, rest) == encryption::ATTRIBUTE => {
+                    context = Some(value.to_vec());
+                }
                 Stored::Here(_) => {}
-                Stored::Inode(ino) => note_value(check, ino),
+                Stored::Inode(value) => {
+                    count_reference(check, value.ino);
+                    charge(check, subject, &mut attributes, rest, &value);
+                }
             }
             Ok(())
         });
@@ -48,8 +57,9 @@ pub(crate) fn check_inode(check: &Check<'_>, subject: &Subject<'_>) -> Attribute
         }
     }
     let block = inode::file_acl(subject.raw, geo);
+    check_context(check, subject, context, block);
     if block.0 != 0 {
-        attributes.blocks = 1;
+        attributes.blocks += 1;
         if !geo.features.has_ext_attr() {
             let findings = &check.findings;
             findings.add(Rule::Features, place, || {
@@ -58,6 +68,9 @@ pub(crate) fn check_inode(check: &Check<'_>, subject: &Subject<'_>) -> Attribute
         }
         if geo.is_valid_data_range(block, 1) {
             use_block(check, block, place);
+            if geo.features.has_ea_inode() {
+                charge_block(check, subject, &mut attributes, block);
+            }
         } else {
             let findings = &check.findings;
             findings.add(Rule::AttributeBlock, place.block(block), || {
@@ -68,8 +81,105 @@ pub(crate) fn check_inode(check: &Check<'_>, subject: &Subject<'_>) -> Attribute
     attributes
 }
 
-fn note_value(check: &Check<'_>, ino: InodeNr) {
+fn count_reference(check: &Check<'_>, ino: InodeNr) {
     *check.value_inodes.lock().entry(ino).or_default() += 1;
+}
+
+/// Checks the inode with a value of the subject, and charges the subject for it.
+fn charge(
+    check: &Check<'_>,
+    subject: &Subject<'_>,
+    attributes: &mut Attributes,
+    rest: &[u8],
+    stored: &ValueInode,
+) {
+    let geo = &check.volume.geo;
+    let possible = stored.ino.0 >= geo.first_ino && stored.ino != subject.ino;
+    let record = possible
+        .then(|| crate::directory::read_record(check, stored.ino))
+        .flatten();
+    let Some(raw) = record.filter(|raw| value::is_value(raw)) else {
+        // That the inode holds no value is told when all of them are known.
+        attributes.damaged = true;
+        return;
+    };
+    if value::could_hold(&raw, rest, stored) {
+        attributes.blocks += value::charged_clusters(geo, stored.size);
+    } else if !value::is_of_owner(&raw, subject.ino.0, subject.raw) {
+        attributes.damaged = true;
+        let place = subject.place();
+        check.findings.add(Rule::AttributeInode, place, || {
+            format!("inode {} has another size or hash", stored.ino)
+        });
+    }
+}
+
+/// Charges the subject for the values in inodes that the attributes of its block have. Each of the inodes that share a block is
+/// charged, so the block is read again.
+fn charge_block(
+    check: &Check<'_>,
+    subject: &Subject<'_>,
+    attributes: &mut Attributes,
+    block: BlockNr,
+) {
+    let mut bytes = vec![0; check.volume.block_size()];
+    if check.volume.read(block, &mut bytes).is_err() {
+        attributes.damaged = true;
+        return;
+    }
+    let walked = xattr::walk_block(&bytes, |_, rest, value| {
+        if let Stored::Inode(value) = value {
+            charge(check, subject, attributes, rest, &value);
+        }
+        Ok(())
+    });
+    attributes.damaged |= walked.is_err();
+}
+
+/// Checks the context of an encrypted inode, and keeps its policy.
+fn check_context(
+    check: &Check<'_>,
+    subject: &Subject<'_>,
+    inside: Option<Vec<u8>>,
+    block: BlockNr,
+) {
+    let mapped = matches!(
+        subject.core.file_type(),
+        Some(FileType::Regular | FileType::Directory | FileType::Symlink)
+    );
+    if !subject.has(flags::ENCRYPT) || !check.volume.geo.features.has_encrypt() || !mapped {
+        return;
+    }
+    let mut context = inside;
+    if context.is_none() && check.volume.geo.is_valid_data_range(block, 1) {
+        let mut bytes = vec![0; check.volume.block_size()];
+        if check.volume.read(block, &mut bytes).is_ok() {
+            // Damage was told when the block was checked.
+            let _ = xattr::walk_block(&bytes, |index, rest, value| {
+                if let Stored::Here(value) = value
+                    && (index, rest) == encryption::ATTRIBUTE
+                {
+                    context = Some(value.to_vec());
+                }
+                Ok(())
+            });
+        }
+    }
+    let tell = |what: &str| {
+        check
+            .findings
+            .add(Rule::Encryption, subject.place(), || what.into());
+    };
+    let Some(context) = context else {
+        return tell("it has the flag, and no context");
+    };
+    match encryption::policy(&context) {
+        Some(policy) => {
+            let policy = policy.into();
+            check.policies.lock().insert(subject.ino, policy);
+        }
+        None => tell("its context is damaged"),
+    }
 }
 
 /// Counts an inode of a block of attributes; the first one has the block checked.
@@ -114,8 +224,8 @@ fn check_block(check: &Check<'_>, block: BlockNr, place: FindingPlace) -> u32 {
         findings.add_error(Rule::AttributeBlock, place, &e);
     }
     let walked = xattr::walk_block(&bytes, |_, _, value| {
-        if let Stored::Inode(ino) = value {
-            note_value(check, ino);
+        if let Stored::Inode(value) = value {
+            count_reference(check, value.ino);
         }
         Ok(())
     });
@@ -136,11 +246,20 @@ pub(crate) fn check_references(check: &Check<'_>) {
             });
         }
     }
-    for &ino in check.value_inodes.lock().keys() {
+    for (&ino, &found) in &*check.value_inodes.lock() {
         let known = check.inodes.count_name(ino);
+        let place = FindingPlace::inode(ino);
         if known.is_none_or(|known| known.kind != InodeKind::Value) {
-            let place = FindingPlace::inode(ino);
             check.findings.add(Rule::AttributeInode, place, String::new);
+            continue;
+        }
+        let record = crate::directory::read_record(check, ino);
+        let stored = record.map_or(0, |raw| value::references(&raw));
+        // Values that Lustre made count no references.
+        if stored != u64::from(found) && stored != 0 {
+            check.findings.add(Rule::AttributeCount, place, || {
+                format!("stored {stored}, counted {found}")
+            });
         }
     }
 }

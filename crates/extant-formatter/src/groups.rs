@@ -289,10 +289,7 @@ impl Groups {
 
 /// Inodes at the beginning of a group's table that no file may have.
 pub fn reserved_inodes(geometry: &Geometry, group: GroupNr) -> u32 {
-    match group.0 {
-        0 => geometry.first_ino - 1,
-        _ => 0,
-    }
+    geometry.reserved_inodes(group)
 }
 
 /// First index of a group's inode table that was never used.

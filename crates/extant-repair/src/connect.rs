@@ -2,10 +2,14 @@
 
 use crate::Error;
 use crate::dirs;
+use crate::encryption;
+use crate::inline_dirs;
 use crate::inode_map;
 use crate::session::{DirState, InodeUse, Session, Used};
+use crate::superblock;
 use ext4_format::dir_entry;
 use ext4_format::extent::Extent;
+use ext4_format::features::{Features, RoCompat};
 use ext4_format::inode::{self, InodeCore, flags};
 use ext4_format::{BlockNr, FileType, InodeNr};
 use std::collections::BTreeSet;
@@ -26,6 +30,12 @@ pub(crate) fn mend(session: &mut Session<'_, '_>) -> Result<(), Error> {
     if !homeless.is_empty() || nameless(session).next().is_some() {
         // Another thing of this name loses it, and is without one then.
         lost_and_found(session)?;
+    }
+    // lost+found may have lost its name.
+    for ino in unreached(session).into_iter().map(InodeNr) {
+        if !homeless.contains(&ino) {
+            homeless.push(ino);
+        }
     }
     homeless.extend(nameless(session));
     for ino in homeless {
@@ -66,6 +76,17 @@ fn unreached(session: &mut Session<'_, '_>) -> Vec<u32> {
 }
 
 fn lost_and_found(session: &mut Session<'_, '_>) -> Result<Option<InodeNr>, Error> {
+    for run in inline_dirs::parts(session, InodeNr::ROOT)? {
+        let mut names = dir_entry::records(&run, 0, true).map_while(Result::ok);
+        if let Some(found) = names.find(|record| record.name == LOST_AND_FOUND)
+            && is_home(session, found.inode)
+        {
+            return Ok(Some(found.inode));
+        }
+    }
+    if !inline_dirs::expand(session, InodeNr::ROOT)? {
+        return Ok(None);
+    }
     let Some(root) = dirs::blocks(session, InodeNr::ROOT)? else {
         return Ok(None);
     };
@@ -76,7 +97,7 @@ fn lost_and_found(session: &mut Session<'_, '_>) -> Result<Option<InodeNr>, Erro
             .find(|entry| entry.name == LOST_AND_FOUND)
             .map(|entry| entry.inode);
         match found {
-            Some(ino) if session.dirs.contains_key(&ino.0) => return Ok(Some(ino)),
+            Some(ino) if is_home(session, ino) => return Ok(Some(ino)),
             Some(ino) if !take_name(session, (block, bytes), root.seed, ino)? => return Ok(None),
             _ => {}
         }
@@ -101,6 +122,11 @@ fn lost_and_found(session: &mut Session<'_, '_>) -> Result<Option<InodeNr>, Erro
     }
 }
 
+/// Whether an inode can be lost+found: a directory whose names are not encrypted.
+fn is_home(session: &Session<'_, '_>, ino: InodeNr) -> bool {
+    session.dirs.contains_key(&ino.0) && !encryption::is_encrypted(session, ino)
+}
+
 /// Takes the name lost+found from what is no directory, in a block of the root.
 fn take_name(
     session: &mut Session<'_, '_>,
@@ -108,7 +134,7 @@ fn take_name(
     seed: Option<u32>,
     ino: InodeNr,
 ) -> Result<bool, Error> {
-    let text = "it is no directory, and does not keep the name lost+found";
+    let text = "it can take no names, and does not keep the name lost+found";
     if !session.ask(format!("inode {ino}"), text, None) {
         return Ok(false);
     }
@@ -119,6 +145,12 @@ fn take_name(
     session.write(block, &bytes)?;
     if let Some(used) = session.inodes.get_mut(&ino.0) {
         used.names = used.names.saturating_sub(1);
+    }
+    if let Some(state) = session.dirs.get_mut(&ino.0) {
+        state.parent = 0;
+        if let Some(root) = session.dirs.get_mut(&InodeNr::ROOT.0) {
+            root.children = root.children.saturating_sub(1);
+        }
     }
     Ok(true)
 }
@@ -147,29 +179,9 @@ fn make_directory(
     };
     inode::encode_core(&core, &mut raw, &session.geo);
     session.write_record(ino, &mut raw)?;
-    let Some(physical) = session.allocate() else {
+    if !first_block(session, ino, parent, 0)? {
         return Ok(false);
-    };
-    let mut bytes = vec![0; session.block_size()];
-    let csum = session.has_csum();
-    dir_entry::init_dir(
-        &mut bytes,
-        csum,
-        ino,
-        parent,
-        session.geo.features.has_filetype(),
-    );
-    if let Some(seed) = session.seed(ino, 0) {
-        dir_entry::set_tail(&mut bytes, seed);
     }
-    session.write(physical, &bytes)?;
-    let extent = Extent {
-        logical: 0,
-        len: 1,
-        physical,
-        unwritten: false,
-    };
-    inode_map::remap(session, ino, vec![extent], Vec::new())?;
     session.inodes.insert(
         ino.0,
         Used {
@@ -187,61 +199,110 @@ fn make_directory(
     Ok(true)
 }
 
-fn attach(session: &mut Session<'_, '_>, ino: InodeNr) -> Result<(), Error> {
-    let Some(home) = lost_and_found(session)? else {
-        return Ok(());
+/// Gives a directory one block, with the two dots.
+pub(crate) fn first_block(
+    session: &mut Session<'_, '_>,
+    ino: InodeNr,
+    parent: InodeNr,
+    generation: u32,
+) -> Result<bool, Error> {
+    let Some(physical) = session.allocate() else {
+        return Ok(false);
     };
-    if ino == home
-        || !session.ask(
-            format!("inode {ino}"),
-            "it has no name, and gets one in lost+found",
-            None,
-        )
-    {
+    let mut bytes = vec![0; session.block_size()];
+    let csum = session.has_csum();
+    dir_entry::init_dir(
+        &mut bytes,
+        csum,
+        ino,
+        parent,
+        session.geo.features.has_filetype(),
+    );
+    if let Some(seed) = session.seed(ino, generation) {
+        dir_entry::set_tail(&mut bytes, seed);
+    }
+    session.write(physical, &bytes)?;
+    let extent = Extent {
+        logical: 0,
+        len: 1,
+        physical,
+        unwritten: false,
+    };
+    inode_map::remap(session, ino, vec![extent], Vec::new())
+}
+
+fn attach(session: &mut Session<'_, '_>, ino: InodeNr) -> Result<(), Error> {
+    // Without an inode for lost+found, the root takes the name.
+    let found = lost_and_found(session)?;
+    let text = match found {
+        Some(_) => "it has no name, and gets one in lost+found",
+        None => "it has no name, and gets one in the root directory",
+    };
+    let home = found.unwrap_or(InodeNr::ROOT);
+    if ino == home || !session.ask(format!("inode {ino}"), text, None) {
         return Ok(());
     }
     add_name(session, home, format!("#{ino}").as_bytes(), ino)?;
     Ok(())
 }
 
-/// Adds a name to a directory, with a block more if it is full.
+/// Adds a name to a directory, and counts it.
 fn add_name(
     session: &mut Session<'_, '_>,
     dir: InodeNr,
     name: &[u8],
     ino: InodeNr,
 ) -> Result<bool, Error> {
+    let file_type = match session.inodes.get(&ino.0).map(|used| used.kind) {
+        Some(InodeUse::File(file_type)) => Some(file_type),
+        _ => None,
+    };
+    let added = insert_name(session, dir, name, (ino, file_type))?;
+    if added {
+        dirs::count(session, dir, ino);
+    }
+    Ok(added)
+}
+
+/// Adds a name to a directory, with a block more if it is full. Its index stays if the name's place in it has room.
+pub(crate) fn insert_name(
+    session: &mut Session<'_, '_>,
+    dir: InodeNr,
+    name: &[u8],
+    (ino, file_type): (InodeNr, Option<FileType>),
+) -> Result<bool, Error> {
     let csum = session.has_csum();
+    if !inline_dirs::expand(session, dir)? {
+        return Ok(false);
+    }
     let Some(blocks) = dirs::blocks(session, dir)? else {
         return Ok(false);
     };
-    let file_type = match session.inodes.get(&ino.0).map(|used| used.kind) {
-        Some(InodeUse::File(file_type)) if session.geo.features.has_filetype() => Some(file_type),
-        _ => None,
-    };
-    if blocks.flags & flags::INDEX != 0 {
-        // The place of a name in an index is another matter: the index is given up.
-        edit(session, dir, |core| core.flags &= !flags::INDEX)?;
+    let file_type = file_type.filter(|_| session.geo.features.has_filetype());
+    let mut places = blocks.places.clone();
+    let indexed = blocks.flags & flags::INDEX != 0;
+    if indexed {
+        places = dirs::leaf_of(session, &blocks, name)?.into_iter().collect();
     }
-    // The block of an index's root holds no names behind its dots.
-    let skip = usize::from(blocks.flags & flags::INDEX != 0);
-    for &block in blocks.places.iter().skip(skip) {
+    for block in places {
         let mut bytes = session.read(block)?;
-        if dir_entry::insert(&mut bytes, csum, name, ino, file_type).unwrap_or(false) {
+        if dir_entry::insert_any(&mut bytes, csum, name, ino, file_type).unwrap_or(false) {
             if let Some(seed) = blocks.seed {
                 dir_entry::set_tail(&mut bytes, seed);
             }
             session.write(block, &bytes)?;
-            dirs::count(session, dir, ino);
             return Ok(true);
         }
+    }
+    if indexed {
+        dirs::give_up_index(session, dir, &blocks)?;
     }
     let Some(physical) = session.allocate() else {
         return Ok(false);
     };
     let mut bytes = vec![0; session.block_size()];
     dir_entry::init_block(&mut bytes, csum);
-    dir_entry::insert(&mut bytes, csum, name, ino, file_type).map_err(Error::Format)?;
+    dir_entry::insert_any(&mut bytes, csum, name, ino, file_type).map_err(Error::Format)?;
     if let Some(seed) = blocks.seed {
         dir_entry::set_tail(&mut bytes, seed);
     }
@@ -257,14 +318,10 @@ fn add_name(
     extents.push(here);
     let size = u64::from(logical + 1) * u64::from(session.geo.block_size);
     edit(session, dir, |core| core.size = size)?;
-    let added = inode_map::remap(session, dir, extents, blocks.nodes)?;
-    if added {
-        dirs::count(session, dir, ino);
-    }
-    Ok(added)
+    inode_map::remap(session, dir, extents, blocks.nodes)
 }
 
-fn edit(
+pub(crate) fn edit(
     session: &mut Session<'_, '_>,
     ino: InodeNr,
     change: impl FnOnce(&mut InodeCore),
@@ -287,12 +344,6 @@ fn parents(session: &mut Session<'_, '_>) -> Result<(), Error> {
         } else {
             state.parent
         };
-        let Some(dir) = dirs::blocks(session, InodeNr(ino))? else {
-            continue;
-        };
-        let Some(&first) = dir.places.first() else {
-            continue;
-        };
         if parent == 0
             || parent == state.dotdot
             || !session.ask(
@@ -303,6 +354,15 @@ fn parents(session: &mut Session<'_, '_>) -> Result<(), Error> {
         {
             continue;
         }
+        if inline_dirs::set_parent(session, InodeNr(ino), parent)? {
+            continue;
+        }
+        let Some(dir) = dirs::blocks(session, InodeNr(ino))? else {
+            continue;
+        };
+        let Some(&first) = dir.places.first() else {
+            continue;
+        };
         let mut bytes = session.read(first)?;
         if let Some(number) = bytes.get_mut(12..16) {
             number.copy_from_slice(&parent.to_le_bytes());
@@ -338,7 +398,16 @@ fn links(session: &mut Session<'_, '_>) -> Result<(), Error> {
         let Ok(core) = inode::decode_verified(&raw, &session.geo, InodeNr(ino)) else {
             continue;
         };
-        let uncounted = core.links == 1 && counted > inode::LINK_MAX;
+        let many = file_type == FileType::Directory && counted > inode::LINK_MAX;
+        if many {
+            let text = "dir_nlink is set, as a directory has more links than are counted";
+            let needed = Features {
+                ro_compat: RoCompat::DIR_NLINK,
+                ..Features::default()
+            };
+            superblock::need(session, needed, text)?;
+        }
+        let uncounted = core.links == 1 && many;
         if counted != 0
             && core.links != counted
             && !uncounted

@@ -1,7 +1,12 @@
 //! The blocks of directories: names that lead nowhere, wrong types, records that cannot be read, indexes.
 
 use crate::Error;
+use crate::connect;
+use crate::encryption;
+use crate::inline_dirs;
 use crate::mapping;
+use crate::names;
+use crate::salvage;
 use crate::session::{InodeUse, Session};
 use ext4_format::dir_entry::{self, LeafBuilder};
 use ext4_format::extent::Extent;
@@ -14,10 +19,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// A name that stays in its directory.
 #[derive(Clone, Debug)]
-struct Name {
-    name: Vec<u8>,
-    ino: InodeNr,
-    file_type: Option<FileType>,
+pub(crate) struct Name {
+    pub(crate) name: Vec<u8>,
+    pub(crate) ino: InodeNr,
+    pub(crate) file_type: Option<FileType>,
 }
 
 /// Mends all directories.
@@ -34,11 +39,7 @@ pub(crate) fn mend(session: &mut Session<'_, '_>) -> Result<(), Error> {
 pub(crate) fn find_unread_inodes(session: &mut Session<'_, '_>) -> Result<bool, Error> {
     let mut groups = BTreeSet::new();
     for &dir in session.dirs.keys() {
-        let Some(dir) = blocks(session, InodeNr(dir))? else {
-            continue;
-        };
-        for &block in &dir.places {
-            let bytes = session.read(block)?;
+        for bytes in parts(session, InodeNr(dir))? {
             for record in dir_entry::records(&bytes, 0, true).map_while(Result::ok) {
                 let Some((group, index)) = session.geo.group_of_inode(record.inode) else {
                     continue;
@@ -95,9 +96,21 @@ pub(crate) fn blocks(session: &Session<'_, '_>, ino: InodeNr) -> Result<Option<B
     }))
 }
 
+/// The parts of a directory that hold names: its blocks, or what stands in its inode.
+fn parts(session: &Session<'_, '_>, ino: InodeNr) -> Result<Vec<Vec<u8>>, Error> {
+    match blocks(session, ino)? {
+        Some(dir) => dir
+            .places
+            .iter()
+            .map(|&block| session.read(block))
+            .collect(),
+        None => inline_dirs::parts(session, ino),
+    }
+}
+
 fn directory(session: &mut Session<'_, '_>, ino: InodeNr) -> Result<(), Error> {
     let Some(dir) = blocks(session, ino)? else {
-        return Ok(());
+        return inline_dirs::mend(session, ino);
     };
     let place = format!("directory {ino}");
     let mut index = BTreeMap::new();
@@ -110,7 +123,7 @@ fn directory(session: &mut Session<'_, '_>, ino: InodeNr) -> Result<(), Error> {
                 None,
             ) =>
             {
-                clear_index(session, ino)?;
+                give_up_index(session, ino, &dir)?;
             }
             None => return Ok(()),
         }
@@ -249,26 +262,80 @@ fn read_index(
     Ok((uses.len() == count as usize).then_some(uses))
 }
 
-fn clear_index(session: &mut Session<'_, '_>, ino: InodeNr) -> Result<(), Error> {
-    if let Some(mut raw) = session.read_record(ino)?
-        && let Ok(mut core) = inode::decode_verified(&raw, &session.geo, ino)
-    {
-        core.flags &= !flags::INDEX;
-        inode::encode_core(&core, &mut raw, &session.geo);
-        session.write_record(ino, &mut raw)?;
+/// Clears the flag of an index, and makes its blocks leaves: the root keeps the two names before it.
+pub(crate) fn give_up_index(
+    session: &mut Session<'_, '_>,
+    ino: InodeNr,
+    dir: &Blocks,
+) -> Result<(), Error> {
+    connect::edit(session, ino, |core| core.flags &= !flags::INDEX)?;
+    let Some(seed) = dir.seed else {
+        return Ok(());
+    };
+    for &block in &dir.places {
+        let mut bytes = session.read(block)?;
+        if dir_entry::space(&bytes, true).is_ok() {
+            continue;
+        }
+        // A block of the index: one record covers it, or the part of the root behind its dots.
+        if dir_entry::make_leaf(&mut bytes).is_ok() {
+            dir_entry::set_tail(&mut bytes, seed);
+            session.write(block, &bytes)?;
+        }
     }
     Ok(())
 }
 
+/// The leaf where the index of a directory looks for a name.
+pub(crate) fn leaf_of(
+    session: &Session<'_, '_>,
+    dir: &Blocks,
+    name: &[u8],
+) -> Result<Option<BlockNr>, Error> {
+    let (geo, csum, count) = (&session.geo, session.has_csum(), dir.places.len() as u32);
+    let Some(&first) = dir.places.first() else {
+        return Ok(None);
+    };
+    let bytes = session.read(first)?;
+    let Ok(root) = htree::parse_root(&bytes, csum, geo.features.has_large_dir(), count) else {
+        return Ok(None);
+    };
+    let Ok(hasher) = DirHasher::new(root.hash_version, geo.unsigned_hash, geo.hash_seed) else {
+        return Ok(None);
+    };
+    let hasher = hasher.comparing(geo.comparison(dir.flags));
+    // Encrypted names that fold case are hashed with the key.
+    if dir.flags & flags::CASEFOLD != 0 && dir.flags & flags::ENCRYPT != 0 {
+        return Ok(None);
+    }
+    let hash = hasher.hash(name).0;
+    let child = |index: &htree::Index<'_>| index.get(index.search(hash)).map(|e| e.block);
+    let (mut at, mut levels) = (child(&root.index), root.levels);
+    while let Some(logical) = at {
+        let Some(&place) = dir.places.get(logical as usize) else {
+            return Ok(None);
+        };
+        if levels == 0 {
+            return Ok(Some(place));
+        }
+        let bytes = session.read(place)?;
+        let Ok(index) = htree::parse_node(&bytes, csum, count) else {
+            return Ok(None);
+        };
+        (at, levels) = (child(&index), levels - 1);
+    }
+    Ok(None)
+}
+
 /// What was read of a block of names.
 #[derive(Debug, Default)]
-struct LeafRead {
+pub(crate) struct LeafRead {
     /// The names that stay, behind the dots.
-    kept: Vec<Name>,
+    pub(crate) kept: Vec<Name>,
     /// What is wrong.
-    bad: Option<String>,
+    pub(crate) bad: Option<String>,
     /// What is lost with it.
-    lost: Option<&'static str>,
+    pub(crate) lost: Option<&'static str>,
     /// How many of "." and ".." were found in their places.
     dots: u32,
 }
@@ -290,7 +357,10 @@ fn leaf(
     let sealed = dir
         .seed
         .is_none_or(|seed| dir_entry::verify_tail(bytes, seed).is_ok());
-    let read = read_leaf(session, ino, dir, logical == 0, bytes);
+    let mut read = read_leaf(session, ino, dir.flags, logical == 0, bytes);
+    if dir.seed.is_some() && sealed && dir_entry::space(bytes, true).is_err() {
+        read.tell(|| "a record over its checksum".to_owned());
+    }
     if read.bad.is_none() && sealed {
         return Ok(());
     }
@@ -314,22 +384,22 @@ fn leaf(
     Ok(())
 }
 
-fn read_leaf(
+pub(crate) fn read_leaf(
     session: &mut Session<'_, '_>,
     ino: InodeNr,
-    dir: &Blocks,
+    dir_flags: u32,
     first: bool,
     bytes: &[u8],
 ) -> LeafRead {
-    let encrypted = dir.flags & flags::ENCRYPT != 0;
-    let compared = session.geo.comparison(dir.flags);
+    let encrypted = dir_flags & flags::ENCRYPT != 0;
+    let compared = session.geo.comparison(dir_flags);
     let (mut read, mut seen) = (LeafRead::default(), BTreeSet::new());
-    for record in dir_entry::records(bytes, 0, true) {
-        let Ok(record) = record else {
-            read.bad = Some("records that cannot be read".to_owned());
-            read.lost = Some("names behind the damage");
-            break;
-        };
+    let found = salvage::records(session, bytes, encrypted);
+    if found.is_damaged {
+        read.bad = Some("records that cannot be read".to_owned());
+        read.lost = Some("names in the damage");
+    }
+    for record in found.records {
         if first && read.dots < 2 {
             if is_dot(session, ino, bytes, &record, &mut read) {
                 continue;
@@ -350,12 +420,23 @@ fn read_leaf(
             });
         }
         let possible = encrypted || dir_entry::check_name(&name).is_ok();
-        if !possible || matches!(&*name, b"." | b"..") {
+        if !possible && let Some(mended) = names::without_bad_bytes(&name) {
+            let shown_new = mended.escape_ascii();
+            read.tell(|| format!("the name \"{}\" becomes \"{shown_new}\"", shown()));
+            name = Cow::Owned(mended);
+        } else if !possible || matches!(&*name, b"." | b"..") {
             read.tell(|| format!("the name \"{}\"", shown()));
             read.lost = Some("a name that cannot be");
             continue;
         }
-        let file_type = match verdict(session, ino, record.inode) {
+        let leads = verdict(session, ino, record.inode).and_then(|file_type| {
+            let target = (&*name, record.inode, file_type);
+            match encryption::verdict(session, ino, target) {
+                Some(why) => Err(why),
+                None => Ok(file_type),
+            }
+        });
+        let file_type = match leads {
             Ok(file_type) => dir_entry_type(session, file_type),
             Err(why) => {
                 let target = record.inode;
@@ -364,11 +445,27 @@ fn read_leaf(
                 continue;
             }
         };
-        if !seen.insert(compared.key(&name).into_owned()) {
-            read.tell(|| format!("\"{}\" is there twice", shown()));
-            read.lost = Some("the second of two equal names");
-            continue;
+        if seen.contains(&*compared.key(&name)) {
+            let same = |kept: &Name| compared.same(&kept.name, &name) && kept.ino == record.inode;
+            let new = match encrypted || read.kept.iter().any(same) {
+                true => None,
+                false => names::another(&name, compared, &seen),
+            };
+            let Some(new) = new else {
+                read.tell(|| format!("\"{}\" is there twice", shown()));
+                read.lost = Some("the second of two equal names");
+                continue;
+            };
+            let shown_new = new.escape_ascii();
+            read.tell(|| {
+                format!(
+                    "\"{}\" is there twice, and becomes \"{shown_new}\"",
+                    shown()
+                )
+            });
+            name = Cow::Owned(new);
         }
+        seen.insert(compared.key(&name).into_owned());
         if FileType::from_dir_byte(record.file_type) != file_type {
             read.tell(|| format!("the type of \"{}\"", shown()));
         }
@@ -424,7 +521,7 @@ fn is_dot(
 }
 
 /// The type as directories of this volume have it.
-fn dir_entry_type(session: &Session<'_, '_>, is: FileType) -> Option<FileType> {
+pub(crate) fn dir_entry_type(session: &Session<'_, '_>, is: FileType) -> Option<FileType> {
     session.geo.features.has_filetype().then_some(is)
 }
 
@@ -490,7 +587,8 @@ fn rebuild(
     let mut leaf = LeafBuilder::new(&mut bytes, csum);
     for (name, ino, file_type) in &names {
         // What has no room is found without a name, and gets one in lost+found.
-        leaf.push(name, *ino, *file_type).map_err(Error::Format)?;
+        leaf.push_any(name, *ino, *file_type)
+            .map_err(Error::Format)?;
     }
     leaf.finish();
     if let Some(seed) = dir.seed {

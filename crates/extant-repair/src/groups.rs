@@ -134,7 +134,14 @@ fn read_one(session: &mut Session<'_, '_>, raw: &[u8], group: GroupNr) -> Result
         geo.is_valid_data_range(first, len)
             && (geo.features.has_flex_bg() || (first.0 >= start && first.0 + len <= end))
     };
-    if !fits(desc.inode_table, geo.itable_blocks().into()) {
+    let table_len = geo.itable_blocks().into();
+    let strayed = !fits(desc.inode_table, table_len)
+        && geo.is_valid_data_range(desc.inode_table, table_len)
+        && desc.inode_table.0 != 0;
+    if strayed && holds_inodes(session, group, desc.inode_table)? {
+        let text = "flex_bg is set, as structures of groups are in others";
+        crate::superblock::need_to_read(session, Incompat::FLEX_BG, text)?;
+    } else if !fits(desc.inode_table, table_len) {
         let mut table = None;
         if session.has_csum() {
             table = find_table(session, group, Evidence::Checksums)?;
@@ -143,15 +150,22 @@ fn read_one(session: &mut Session<'_, '_>, raw: &[u8], group: GroupNr) -> Result
             // All checksums are wrong where that of the volume is, from which they begin.
             table = find_table(session, group, Evidence::Root)?;
         }
-        let table = table.ok_or(Error::Descriptors(group.0))?;
-        if !session.ask(
-            &place,
-            format!("its inode table is at block {table}, where its inodes are"),
-            None,
-        ) {
+        let (text, loses) = match table {
+            Some(table) => (
+                format!("its inode table is at block {table}, where its inodes are"),
+                None,
+            ),
+            // Without the root no other inode is worth anything.
+            None if group.0 == 0 => return Err(Error::Descriptors(group.0)),
+            None => (
+                "its inode table is lost, and gets a new place".to_owned(),
+                Some("its inodes"),
+            ),
+        };
+        if !session.ask(&place, text, loses) {
             return Err(Error::Declined);
         }
-        desc.inode_table = table;
+        desc.inode_table = table.unwrap_or(BlockNr(0));
     }
     // A bitmap without a place gets one when it is known what is free.
     for bitmap in [&mut desc.block_bitmap, &mut desc.inode_bitmap] {
@@ -198,6 +212,15 @@ fn find_table(
         }
     }
     Ok(best.map(|(_, block)| block))
+}
+
+/// Whether more records at a place are sound than not, as in a table of inodes.
+fn holds_inodes(session: &Session<'_, '_>, group: GroupNr, table: BlockNr) -> Result<bool, Error> {
+    let evidence = match session.has_csum() {
+        true => Evidence::Checksums,
+        false => Evidence::Root,
+    };
+    Ok(score(session, group, table, evidence)? > 0)
 }
 
 /// The records of a block of a group's table that were ever written, with their numbers.
@@ -261,6 +284,9 @@ fn place_bitmaps(session: &mut Session<'_, '_>) -> Result<(), Error> {
         let Some(mut desc) = session.descs.get(group).copied() else {
             continue;
         };
+        if desc.inode_table.0 == 0 {
+            desc.inode_table = new_table(session, group as u32)?;
+        }
         for (name, bitmap) in [
             ("block", &mut desc.block_bitmap),
             ("inode", &mut desc.inode_bitmap),
@@ -286,6 +312,31 @@ fn place_bitmaps(session: &mut Session<'_, '_>) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+/// Takes free blocks for the table of a group, in the group itself unless others have room and may have it, and clears them.
+fn new_table(session: &mut Session<'_, '_>, group: u32) -> Result<BlockNr, Error> {
+    let geo = session.geo.clone();
+    let len = u64::from(geo.itable_blocks());
+    let groups = match geo.features.has_flex_bg() {
+        true => geo.groups,
+        false => 0,
+    };
+    let first = std::iter::once(group)
+        .chain(0..groups)
+        .find_map(|group| session.find_free(group, len));
+    let Some(first) = first else {
+        return Err(Error::Descriptors(group));
+    };
+    let zeros = vec![0; session.block_size()];
+    for block in first.0..first.0 + len {
+        let cluster = geo.cluster_of(BlockNr(block));
+        session.claims.insert(cluster);
+        session.metadata.insert(cluster);
+        session.write(BlockNr(block), &zeros)?;
+    }
+    session.whole_tables.insert(group);
+    Ok(first)
 }
 
 /// The descriptor of a group in the first backup whose places can be.
@@ -333,7 +384,7 @@ fn claim_metadata(session: &mut Session<'_, '_>) {
     if geo.features.has_mmp() && mmp.0 != 0 {
         mark(mmp, 1);
     }
-    for desc in &session.descs {
+    for desc in session.descs.iter().filter(|d| d.inode_table.0 != 0) {
         mark(desc.inode_table, geo.itable_blocks().into());
     }
     // A bitmap on top of something else is placed anew.
@@ -420,9 +471,8 @@ fn write_group(
     session.metadata.write(nr.0, &mut bare);
     let only_metadata = bare == block_map;
     bitmap::pad(&mut block_map, bits);
-    if nr.0 == 0 {
-        bitmap::set_range(&mut inode_map, 0, geo.first_ino - 1);
-    }
+    let reserved = geo.reserved_inodes(nr);
+    bitmap::set_range(&mut inode_map, 0, reserved);
     bitmap::pad(&mut inode_map, geo.inodes_per_group);
     desc.free_blocks = bitmap::count_zeros(&block_map, bits);
     desc.free_inodes = bitmap::count_zeros(&inode_map, geo.inodes_per_group);
@@ -432,15 +482,11 @@ fn write_group(
     if !keeps || !only_metadata {
         desc.flags &= !BLOCK_UNINIT;
     }
-    if !keeps || inodes.end > 0 {
+    if !keeps || inodes.end.max(reserved) > 0 {
         desc.flags &= !INODE_UNINIT;
     }
     if summed {
-        let end = if nr.0 == 0 {
-            inodes.end.max(geo.first_ino - 1)
-        } else {
-            inodes.end
-        };
+        let end = inodes.end.max(reserved);
         let never = geo.inodes_per_group.saturating_sub(end);
         desc.itable_unused = if keeps {
             never.min(desc.itable_unused)

@@ -1,12 +1,14 @@
 //! The mapping of an inode in use: claimed, compared with size and count of blocks, and written anew where it must be.
 
 use crate::Error;
+use crate::attributes;
 use crate::inodes::Record;
 use crate::mapping::{self, MapRead, NodePool};
 use crate::session::Session;
 use ext4_format::extent::Extent;
 use ext4_format::inode::{self, flags};
 use ext4_format::{BlockNr, FileType, InodeNr};
+use std::collections::BTreeSet;
 
 /// An inode whose mapping is written anew when it is known which blocks are free.
 pub(crate) struct Rewrite {
@@ -131,16 +133,25 @@ fn claim(session: &mut Session<'_, '_>, map: &MapRead) -> (Vec<(u32, BlockNr)>, 
             pool.push(block);
         }
     }
-    let mut last = None;
+    // Of a logical cluster: its number, the cluster of its first block, and whether that is its own.
+    let mut last: Option<(u32, u64, bool)> = None;
+    let geo = session.geo.clone();
     for extent in &map.extents {
         for i in 0..extent.len {
-            let block = BlockNr(extent.physical.0 + u64::from(i));
-            let cluster = session.geo.cluster_of(block);
-            let mine = last == Some(cluster) && session.geo.cluster_ratio > 1;
-            if !mine && !session.claims.insert(cluster) {
-                shared.push((extent.logical + i, block));
+            let (logical, block) = (
+                extent.logical + i,
+                BlockNr(extent.physical.0 + u64::from(i)),
+            );
+            let (within, cluster) = (logical / geo.cluster_ratio, geo.cluster_of(block));
+            let own = geo.is_aligned(logical, block)
+                && match last {
+                    Some((same, of, own)) if same == within => own && of == cluster,
+                    _ => session.claims.insert(cluster),
+                };
+            if !own {
+                shared.push((logical, block));
             }
-            last = Some(cluster);
+            last = Some((within, cluster, own));
         }
     }
     (shared, pool)
@@ -266,7 +277,7 @@ pub(crate) fn rewrite(session: &mut Session<'_, '_>, rewrite: Rewrite) -> Result
         extents,
         ..MapRead::default()
     };
-    let attribute = u64::from(inode::file_acl(&raw, &session.geo).0 != 0);
+    let attribute = attributes::clusters(session, &raw)?;
     let each = u64::from(session.geo.sectors_per_block()) * u64::from(session.geo.cluster_ratio);
     let count = (clusters(session, &map) + nodes + attribute) * each;
     inode::set_sectors(&mut raw, &session.geo, count).map_err(Error::Format)?;
@@ -283,8 +294,11 @@ fn split(
     if shared.is_empty() {
         return Ok(extents);
     }
-    let shared: std::collections::BTreeSet<BlockNr> = shared.iter().map(|s| s.1).collect();
+    let shared: BTreeSet<u32> = shared.iter().map(|s| s.0).collect();
     let mut parts: Vec<Extent> = Vec::new();
+    let ratio = session.geo.cluster_ratio;
+    // The logical cluster of the block before, and the first block of the cluster that it is in.
+    let mut last: Option<(u32, BlockNr)> = None;
     for extent in extents {
         for i in 0..extent.len {
             let mut here = Extent {
@@ -293,14 +307,21 @@ fn split(
                 physical: BlockNr(extent.physical.0 + u64::from(i)),
                 unwritten: extent.unwritten,
             };
-            if shared.contains(&here.physical) {
-                let Some(copy) = session.allocate() else {
+            let (cluster, within) = (here.logical / ratio, u64::from(here.logical % ratio));
+            if shared.contains(&here.logical) {
+                // The blocks of a logical cluster stay together.
+                let copy = match last {
+                    Some((same, first)) if same == cluster => Some(first),
+                    _ => session.allocate(),
+                };
+                let Some(first) = copy else {
                     continue;
                 };
                 let bytes = session.read(here.physical)?;
-                session.write(copy, &bytes)?;
-                here.physical = copy;
+                here.physical = BlockNr(first.0 + within);
+                session.write(here.physical, &bytes)?;
             }
+            last = Some((cluster, BlockNr(here.physical.0.saturating_sub(within))));
             match parts.last().and_then(|last| last.merge(&here)) {
                 Some(longer) => *parts.last_mut().unwrap_or(&mut here) = longer,
                 None => parts.push(here),

@@ -1,16 +1,19 @@
 //! The records of inodes, their attributes and their mappings.
 
 use crate::Error;
+use crate::attributes;
+use crate::directory_mode;
+use crate::encryption;
+use crate::inline_data;
 use crate::inode_map::{Rewrite, map, sectors};
 use crate::mapping::{self, MapRead};
 use crate::session::{DirState, InodeUse, Session, Used};
 use crate::superblock;
 use ext4_format::extent::{Node, NodeRules};
-use ext4_format::features::{Compat, Features, Incompat, RoCompat};
-use ext4_format::geometry::Geometry;
-use ext4_format::inode::{self, InodeCore, flags, inline, reserved};
-use ext4_format::xattr::{self, Stored};
-use ext4_format::{BlockNr, FileType, FormatError, GroupNr, InodeNr, Where};
+use ext4_format::features::{Features, Incompat, RoCompat};
+use ext4_format::inode::{self, InodeCore, encryption as encrypted, flags, inline, reserved};
+use ext4_format::xattr;
+use ext4_format::{BlockNr, FileType, FormatError, GroupNr, InodeNr};
 
 /// A record that is being mended.
 pub(crate) struct Record {
@@ -56,10 +59,10 @@ pub(crate) fn mend(session: &mut Session<'_, '_>) -> Result<(), Error> {
     for rewrite in rewrites {
         crate::inode_map::rewrite(session, rewrite)?;
     }
-    attribute_counts(session)
+    attributes::counts(session)
 }
 
-fn clear(session: &mut Session<'_, '_>, ino: InodeNr, why: &str) -> Result<bool, Error> {
+pub(crate) fn clear(session: &mut Session<'_, '_>, ino: InodeNr, why: &str) -> Result<bool, Error> {
     let cleared = session.ask(
         format!("inode {ino}"),
         format!("it is cleared: {why}"),
@@ -156,6 +159,7 @@ fn reserved(
     record: &mut Record,
     rewrites: &mut Vec<Rewrite>,
 ) -> Result<bool, Error> {
+    unfold(session, record);
     let core = record.core;
     if let Err(error) = reserved::check(&record.raw, &session.sb, record.ino) {
         let what = match error {
@@ -196,9 +200,12 @@ fn reserved(
         Some(file_type) => {
             mapping_features(session, record, file_type)?;
             flags_of(session, record, file_type);
-            let (attribute_blocks, inline) = attributes(session, record)?;
-            if record.has(flags::INLINE_DATA) {
-                inline_size(session, record, inline, file_type);
+            let (attribute_blocks, inline) = attributes::mend(session, record)?;
+            let mut is_inline = record.has(flags::INLINE_DATA);
+            if is_inline {
+                (_, is_inline) = inline_data::mend(session, record, inline, file_type)?;
+            }
+            if is_inline {
                 sectors(session, record, attribute_blocks)?;
             } else if file_type == FileType::Regular {
                 map(session, record, attribute_blocks, rewrites)?;
@@ -209,6 +216,14 @@ fn reserved(
         }
     }
     Ok(true)
+}
+
+/// Clears the flag of a directory that folds case, at which e2fsck looks in any reserved inode.
+fn unfold(session: &mut Session<'_, '_>, record: &mut Record) {
+    let text = "the flag of folded case is cleared";
+    if record.has(flags::CASEFOLD) && session.ask(record.place(), text, None) {
+        record.core.flags &= !flags::CASEFOLD;
+    }
 }
 
 /// Sets the feature that a file of 2 GiB needs.
@@ -228,7 +243,7 @@ fn large(session: &mut Session<'_, '_>, record: &Record) -> Result<(), Error> {
 }
 
 /// Whether the record holds the root of an extent tree.
-fn has_tree(session: &Session<'_, '_>, raw: &[u8]) -> bool {
+pub(crate) fn has_tree(session: &Session<'_, '_>, raw: &[u8]) -> bool {
     let rules = NodeRules::root(session.geo.blocks_count);
     inode::i_block(raw).is_ok_and(|root| Node::parse(root, &rules).is_ok())
 }
@@ -295,6 +310,7 @@ fn in_use(
     rewrites: &mut Vec<Rewrite>,
 ) -> Result<bool, Error> {
     let ino = record.ino;
+    directory_mode::mend(session, record)?;
     let Some(file_type) = record.core.file_type() else {
         return Ok(!clear(session, ino, "its mode is none that exists")?);
     };
@@ -322,12 +338,17 @@ fn in_use(
     {
         inode::clear_unused(&mut record.raw, &geo);
     }
-    let (attribute_blocks, inline) = attributes(session, record)?;
-    let mapped = match file_type {
-        _ if record.has(flags::INLINE_DATA) => {
-            inline_size(session, record, inline, file_type);
-            MapRead::default()
+    let (attribute_blocks, inline) = attributes::mend(session, record)?;
+    encryption::mend(session, record, file_type)?;
+    if record.has(flags::INLINE_DATA) {
+        let (kept, _) = inline_data::mend(session, record, inline, file_type)?;
+        if !kept {
+            attributes::forget(session, &record.raw);
+            return Ok(false);
         }
+    }
+    let mapped = match file_type {
+        _ if record.has(flags::INLINE_DATA) => MapRead::default(),
         FileType::Directory | FileType::Regular => {
             let map = map(session, record, attribute_blocks, rewrites)?;
             if file_type == FileType::Regular {
@@ -414,126 +435,6 @@ fn flags_of(session: &mut Session<'_, '_>, record: &mut Record, file_type: FileT
     }
 }
 
-/// Values of attributes are in inodes only with the feature.
-fn value_place(geo: &Geometry, value: Stored<'_>) -> ext4_format::Result<()> {
-    match value {
-        Stored::Inode(ino) if !geo.features.has_ea_inode() => Err(FormatError::corrupt(
-            "value of an attribute",
-            Where::Inode(ino),
-        )),
-        _ => Ok(()),
-    }
-}
-
-/// Blocks of attributes, and bytes of the attribute with the rest of inline data.
-fn attributes(
-    session: &mut Session<'_, '_>,
-    record: &mut Record,
-) -> Result<(u64, Option<usize>), Error> {
-    let geo = session.geo.clone();
-    let mut inline = None;
-    if let Some(range) = inode::xattr_area(&record.raw, &geo) {
-        let area = record.raw.get(range.clone()).unwrap_or(&[]);
-        let walked = xattr::walk_inode_area(area, |index, rest, value| {
-            match (index, rest, value) {
-                (index, rest, Stored::Here(value)) if (index, rest) == inline::ATTRIBUTE => {
-                    inline = Some(value.len())
-                }
-                _ => value_place(&geo, value)?,
-            }
-            Ok(())
-        });
-        if walked.is_err()
-            && session.ask(
-                record.place(),
-                "the attributes in it are removed",
-                Some("attributes"),
-            )
-        {
-            inline = None;
-            if let Some(area) = record.raw.get_mut(range) {
-                area.fill(0);
-            }
-        }
-    }
-    let block = inode::file_acl(&record.raw, &geo);
-    if block.0 == 0 {
-        return Ok((0, inline));
-    }
-    let known = session.attribute_blocks.contains_key(&block);
-    let usable = known
-        || geo.is_valid_data_range(block, 1) && {
-            let bytes = session.read(block)?;
-            let readable =
-                xattr::walk_block(&bytes, |_, _, value| value_place(&geo, value)).is_ok();
-            let claimed = session.claims.has(geo.cluster_of(block));
-            readable && !claimed
-        };
-    if usable {
-        let needed = Features {
-            compat: Compat::EXT_ATTR,
-            ..Features::default()
-        };
-        superblock::need(session, needed, "ext_attr is set, as there are attributes")?;
-        session.claims.insert(geo.cluster_of(block));
-        *session.attribute_blocks.entry(block).or_default() += 1;
-        return Ok((1, inline));
-    }
-    if session.ask(
-        record.place(),
-        "its block of attributes is removed",
-        Some("attributes"),
-    ) {
-        inode::set_file_acl(&mut record.raw, BlockNr(0));
-        return Ok((0, inline));
-    }
-    Ok((1, inline))
-}
-
-/// Sets counts of inodes and checksums of blocks of attributes.
-fn attribute_counts(session: &mut Session<'_, '_>) -> Result<(), Error> {
-    for (block, found) in session.attribute_blocks.clone() {
-        let mut bytes = session.read(block)?;
-        let place = format!("block {block}");
-        let counted = xattr::refcount(&bytes).ok() == Some(found);
-        let sealed = !session.has_csum()
-            || xattr::verify_checksum(&bytes, session.geo.csum_seed, block).is_ok();
-        if (counted && sealed)
-            || !session.ask(
-                place,
-                "the count and checksum of a block of attributes are set",
-                None,
-            )
-        {
-            continue;
-        }
-        xattr::set_refcount(&mut bytes, found).map_err(Error::Format)?;
-        if session.has_csum() {
-            xattr::set_checksum(&mut bytes, session.geo.csum_seed, block);
-        }
-        session.write(block, &bytes)?;
-    }
-    Ok(())
-}
-
-fn inline_size(
-    session: &mut Session<'_, '_>,
-    record: &mut Record,
-    inline: Option<usize>,
-    file_type: FileType,
-) {
-    let room = (inode::I_BLOCK_SIZE + inline.unwrap_or(0)) as u64;
-    let fits = match file_type {
-        FileType::Directory => record.core.size == room,
-        // It may end in a hole.
-        FileType::Regular => true,
-        _ => record.core.size <= room,
-    };
-    if !fits && session.ask(record.place(), format!("its size is set to {room}"), None) {
-        record.core.size = room;
-    }
-}
-
 /// The mapping of a symbolic link; `None` if it was cleared.
 fn symlink(
     session: &mut Session<'_, '_>,
@@ -571,12 +472,15 @@ fn symlink(
     {
         record.core.flags &= !flags::EXTENTS;
     }
-    let size = end(&target);
+    let size = match record.has(flags::ENCRYPT) {
+        // Of an encrypted target whose length cannot be, nothing is left.
+        true => encrypted::target_size(&target, target.len()).unwrap_or(0) as usize,
+        false => end(&target),
+    };
     // A short target is in the inode.
     let misplaced = slow && size < inode::I_BLOCK_SIZE;
     if size == 0 || size == target.len() || misplaced {
-        let cleared = (target.is_empty() || !record.has(flags::ENCRYPT))
-            && clear(session, record.ino, "a symbolic link without a target")?;
+        let cleared = clear(session, record.ino, "a symbolic link without a target")?;
         if cleared {
             for extent in &map.extents {
                 for i in 0..extent.len {
@@ -584,10 +488,10 @@ fn symlink(
                 }
             }
             rewrites.retain(|r| r.ino != record.ino);
+            attributes::forget(session, &record.raw);
             return Ok(None);
         }
     } else if size as u64 != record.core.size
-        && !record.has(flags::ENCRYPT)
         && session.ask(record.place(), format!("its size is set to {size}"), None)
     {
         record.core.size = size as u64;

@@ -1,11 +1,12 @@
-//! The journal: replayed if it holds transactions, emptied if it cannot be read, given up if its inode is lost.
+//! The journal: replayed if it holds transactions, as far as they are sound; emptied if it cannot be read, given up if its inode is lost.
 
 use crate::Error;
+use crate::fast_commits;
 use crate::mapping::{self, MapRead};
 use crate::session::Session;
 use ext4_format::features::{Compat, Incompat};
 use ext4_format::inode::{self, InodeCore, flags};
-use ext4_format::jbd2;
+use ext4_format::jbd2::{self, LogEnd, Salvage};
 use ext4_format::{BlockNr, FileType, FormatError, InodeNr, Where};
 
 /// Whether the volume was changed under the session, so that the round begins anew.
@@ -37,20 +38,23 @@ pub(crate) fn mend(session: &mut Session<'_, '_>) -> Result<bool, Error> {
         return Ok(false);
     }
     let hole = |block| FormatError::corrupt("hole in the journal", Where::Journal(block));
-    let plan = jbd2::plan(&sb, session.geo.blocks_count, |block| {
+    let read = |block| {
         let home = at(block).ok_or_else(|| Error::Format(hole(block)))?;
         session.read(home)
-    });
-    let plan = match plan {
-        Ok(plan) => plan,
+    };
+    let found = match jbd2::salvage(&sb, session.geo.blocks_count, read) {
+        Ok(found) => found,
         Err(Error::Format(_)) => return empty(session, ino, first, len),
         Err(error) => return Err(error),
     };
-    let text = format!("it is replayed: {} blocks", plan.replay.len());
-    if !session.ask("journal", text, None) {
+    let changes = match found.fast_commits {
+        Some(tid) => jbd2::fast_changes(&sb, tid, read)?,
+        None => Vec::new(),
+    };
+    if !ask_to_replay(session, &found, changes.len()) {
         return Ok(false);
     }
-    for image in &plan.replay {
+    for image in &found.plan.replay {
         let home = at(image.log_block).ok_or_else(|| Error::Format(hole(image.log_block)))?;
         let mut block = session.read(home)?;
         if image.escaped {
@@ -58,15 +62,31 @@ pub(crate) fn mend(session: &mut Session<'_, '_>) -> Result<bool, Error> {
         }
         session.write(image.home, &block)?;
     }
+    // The superblock may have been in the journal.
+    reread(session)?;
+    if !changes.is_empty() {
+        fast_commits::replay(session, changes)?;
+    }
     sb.start = 0;
-    sb.sequence = plan.next;
+    sb.sequence = found.plan.next;
     sb.errno = 0;
     sb.write(&mut bytes).map_err(Error::Format)?;
     session.write(first, &bytes)?;
-    // The superblock may have been in the journal.
-    reread(session)?;
     clear_recover(session)?;
     Ok(true)
+}
+
+/// Asks for the replay of what the log holds. Only what is damaged is lost by it.
+fn ask_to_replay(session: &mut Session<'_, '_>, found: &Salvage, changes: usize) -> bool {
+    let mut text = format!("it is replayed: {} blocks", found.plan.replay.len());
+    if changes > 0 {
+        text += &format!(", and {changes} changes of fast commits");
+    }
+    let loses = found.damage.first().map(|error| match found.plan.end {
+        LogEnd::Damaged(_) => format!("transactions from a damaged block on ({error})"),
+        _ => format!("{} damaged blocks of it ({error})", found.damage.len()),
+    });
+    session.ask("journal", text, loses.as_deref())
 }
 
 fn reread(session: &mut Session<'_, '_>) -> Result<(), Error> {
@@ -217,8 +237,9 @@ fn readable(session: &mut Session<'_, '_>, ino: InodeNr) -> Result<Option<MapRea
         let known = ino == InodeNr::JOURNAL || is_journal(session, ino)?;
         return Ok(known.then_some(map));
     }
-    // The copy: the mapping, then the high and the low half of the size.
-    if session.sb.jnl_backup_type != 1 || ino != InodeNr::JOURNAL {
+    // The copy: the mapping, then the high and the low half of the size. A record in use may be that of a user's file.
+    let unused = inode::decode_verified(&raw, &session.geo, ino).is_ok_and(|core| core.links == 0);
+    if session.sb.jnl_backup_type != 1 || ino != InodeNr::JOURNAL && !unused {
         return Ok(None);
     }
     let copy = session.sb.jnl_blocks;
@@ -241,7 +262,12 @@ fn readable(session: &mut Session<'_, '_>, ino: InodeNr) -> Result<Option<MapRea
         &root,
         session.seed(ino, core.generation),
     )?;
-    if !fits(session, &core, &map)
+    let first = map.extents.first().and_then(|extent| extent.map(0));
+    let Some(first) = first.filter(|_| fits(session, &core, &map)) else {
+        return Ok(None);
+    };
+    let len = map.blocks().min(u32::MAX.into()) as u32;
+    if superblock(session, &session.read(first)?, len).is_none()
         || !session.ask(
             "journal",
             "its inode is restored from the superblock's copy",

@@ -1,23 +1,32 @@
 #![forbid(unsafe_code)]
 #![doc = include_str!("../README.md")]
 
+mod attributes;
 mod changes;
 mod connect;
+mod directory_mode;
 mod dirs;
+mod encryption;
+mod fast_commits;
 mod file_id;
 mod groups;
 mod image_file;
 mod in_place;
+mod inline_data;
+mod inline_dirs;
 mod inode_map;
 mod inodes;
 mod journal;
 mod mapping;
+mod mmp;
+mod names;
 mod orphans;
 mod overlay;
 mod pieces;
 mod planted;
 mod quota;
 mod resize;
+mod salvage;
 mod session;
 mod superblock;
 mod undo;
@@ -68,6 +77,11 @@ pub enum Error {
     /// The image cannot be checked.
     #[error("{0}")]
     Check(#[from] extant_check::Error),
+    /// Another program has the volume, as its block of `mmp` says.
+    #[error(
+        "{0} has the volume, by what its block of mmp says: wait for its end, or clear the block with tune2fs -f -E clear_mmp"
+    )]
+    InUse(&'static str),
     /// An undo file does not fit.
     #[error("undo file: {0}")]
     Undo(String),
@@ -203,6 +217,7 @@ pub fn plan_telling<'d>(
     decide: &'d mut dyn FnMut(&Mend) -> bool,
     tell: &(dyn Fn(CheckStep) + Sync),
 ) -> Result<Plan, Error> {
+    mmp::wait_for_others(device)?;
     let options = CheckOptions::default();
     let overlay = MemOverlay::new(device);
     let mut decisions = Decisions {
@@ -287,6 +302,7 @@ fn round<'d>(
         connect::mend(&mut session)?;
         resize::mend(&mut session)?;
         quota::mend(&mut session)?;
+        mmp::mend(&mut session)?;
         groups::write(&mut session)?;
         superblock::mend_backups(&mut session)?;
         return Ok(());

@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 
 /// Brings the quota files that the superblock names up to date.
 pub(crate) fn mend(session: &mut Session<'_, '_>) -> Result<(), Error> {
+    names(session)?;
     let features = session.geo.features;
     if !features.has_quota() || features.has_ea_inode() {
         return Ok(());
@@ -28,6 +29,24 @@ pub(crate) fn mend(session: &mut Session<'_, '_>) -> Result<(), Error> {
     for kind in files {
         let ino = InodeNr(kind.inode(&session.sb));
         one(session, kind, ino, used.of(kind))?;
+    }
+    Ok(())
+}
+
+/// Has the superblock name no quota file whose number cannot be.
+fn names(session: &mut Session<'_, '_>) -> Result<(), Error> {
+    for kind in QuotaKind::ALL {
+        let ino = kind.inode(&session.sb);
+        let own = kind == QuotaKind::Project || ino < session.geo.first_ino;
+        let possible = ino <= session.geo.inodes_count && ino != InodeNr::ROOT.0 && own;
+        let text = format!(
+            "it names no {} quota, as inode {ino} cannot be one",
+            kind.name()
+        );
+        if ino != 0 && !possible && session.ask("superblock", text, None) {
+            kind.set_inode(&mut session.sb, 0);
+            session.write_superblock()?;
+        }
     }
     Ok(())
 }

@@ -173,6 +173,10 @@ pub(crate) struct Session<'a, 'd> {
     pub(crate) resize_map: Option<BlockNr>,
     /// Blocks of extended attributes, and the inodes found that share each.
     pub(crate) attribute_blocks: BTreeMap<BlockNr, u32>,
+    /// Inodes with values of attributes, and the attributes found that refer to each.
+    pub(crate) value_inodes: BTreeMap<u32, u64>,
+    /// Policies of encrypted inodes.
+    pub(crate) policies: BTreeMap<u32, Vec<u8>>,
 }
 
 impl<'a, 'd> Session<'a, 'd> {
@@ -198,6 +202,8 @@ impl<'a, 'd> Session<'a, 'd> {
             orphans: BTreeSet::new(),
             resize_map: None,
             attribute_blocks: BTreeMap::new(),
+            value_inodes: BTreeMap::new(),
+            policies: BTreeMap::new(),
             geo,
         })
     }
@@ -262,6 +268,10 @@ impl<'a, 'd> Session<'a, 'd> {
         let Some(desc) = self.descs.get(group as usize) else {
             return 0;
         };
+        // A table that is lost is placed when it is known what is free.
+        if desc.inode_table.0 == 0 {
+            return 0;
+        }
         let all = self.geo.inodes_per_group;
         if !self.geo.features.has_group_csum() || self.whole_tables.contains(&group) {
             all
@@ -276,6 +286,9 @@ impl<'a, 'd> Session<'a, 'd> {
     pub(crate) fn record_place(&self, ino: InodeNr) -> Option<(BlockNr, usize)> {
         let (group, index) = self.geo.group_of_inode(ino)?;
         let desc = self.descs.get(group.0 as usize)?;
+        if desc.inode_table.0 == 0 {
+            return None;
+        }
         Some(self.geo.inode_place(desc.inode_table, index))
     }
 
@@ -314,6 +327,23 @@ impl<'a, 'd> Session<'a, 'd> {
         self.claims.insert(cluster);
         let block = cluster * u64::from(self.geo.cluster_ratio);
         Some(BlockNr(self.geo.first_data_block + block))
+    }
+
+    /// The first of `len` free blocks of a group that lie together; with `bigalloc` they begin with a cluster.
+    pub(crate) fn find_free(&self, group: u32, len: u64) -> Option<BlockNr> {
+        let ratio = u64::from(self.geo.cluster_ratio);
+        let per = u64::from(self.geo.blocks_per_group) / ratio;
+        let first = u64::from(group) * per;
+        let end = first + u64::from(self.geo.bits_in_group(GroupNr(group)));
+        let (mut start, wanted) = (first, len.div_ceil(ratio));
+        for cluster in first..end {
+            if self.claims.has(cluster) {
+                start = cluster + 1;
+            } else if cluster + 1 - start == wanted {
+                return Some(BlockNr(self.geo.first_data_block + start * ratio));
+            }
+        }
+        None
     }
 
     /// Frees a block.

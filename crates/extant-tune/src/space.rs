@@ -192,7 +192,7 @@ impl Image<'_, '_> {
                 continue;
             }
             let (geo, unused) = (self.geo.clone(), desc.itable_unused);
-            let from = if group.0 == 0 { geo.first_ino - 1 } else { 0 };
+            let from = geo.reserved_inodes(group);
             let map = self.inode_map(group)?;
             let Some(index) = bitmap::find_zero(map, from, geo.inodes_per_group) else {
                 continue;

@@ -1,7 +1,7 @@
 //! Whole blocks and directories built from their names.
 
 use super::edit::{init_block, put, put_tail, set_rec_len, type_byte};
-use super::{MIN_REC_LEN, check_name, rec_len_for, usable};
+use super::{MIN_REC_LEN, check_name, check_name_len, rec_len_for, usable};
 use crate::error::Result;
 use crate::types::{FileType, InodeNr};
 
@@ -94,6 +94,20 @@ impl<'a> LeafBuilder<'a> {
     /// `Unrepresentable` for a bad name.
     pub fn push(&mut self, name: &[u8], ino: InodeNr, file_type: Option<FileType>) -> Result<bool> {
         check_name(name)?;
+        self.push_any(name, ino, file_type)
+    }
+
+    /// [`push`](Self::push) of a name of any bytes, as encrypted directories have them.
+    ///
+    /// # Errors
+    /// `Unrepresentable` for a name that is empty or too long.
+    pub fn push_any(
+        &mut self,
+        name: &[u8],
+        ino: InodeNr,
+        file_type: Option<FileType>,
+    ) -> Result<bool> {
+        check_name_len(name)?;
         let len = rec_len_for(name.len());
         if self.free() < len {
             return Ok(false);

@@ -2,8 +2,8 @@
 
 use super::read::find;
 use super::{
-    HEAD_LEN, MIN_REC_LEN, RawHead, Record, TAIL_FILE_TYPE, TAIL_LEN, check_name, corrupt,
-    encode_rec_len, rec_len_for, usable,
+    HEAD_LEN, MIN_REC_LEN, RawHead, Record, TAIL_FILE_TYPE, TAIL_LEN, check_name, check_name_len,
+    corrupt, encode_rec_len, rec_len_for, usable,
 };
 use crate::error::Result;
 use crate::types::{FileType, InodeNr};
@@ -72,6 +72,30 @@ pub fn init_block(block: &mut [u8], has_csum: bool) {
     }
 }
 
+/// Makes room for the tail in a block whose last record covers it, as that of an index does, and writes the tail without its
+/// checksum.
+///
+/// # Errors
+/// `Corrupt` for a malformed block, or a last record that needs the room.
+pub fn make_leaf(block: &mut [u8]) -> Result<()> {
+    let end = usable(block.len(), true);
+    let mut offset = 0;
+    loop {
+        let record = Record::at(block, offset)?;
+        if record.end() < block.len() {
+            offset = record.end();
+            continue;
+        }
+        let room = end.checked_sub(offset);
+        let Some(room) = room.filter(|room| *room >= record.used().max(MIN_REC_LEN)) else {
+            return Err(corrupt("directory record over the checksum tail", offset));
+        };
+        set_rec_len(block, offset, room);
+        put_tail(block);
+        return Ok(());
+    }
+}
+
 /// Makes a block the first of a new directory: "." and "..", nothing else. `filetype` says whether
 /// the volume records types.
 pub fn init_dir(block: &mut [u8], has_csum: bool, own: InodeNr, parent: InodeNr, filetype: bool) {
@@ -117,6 +141,21 @@ pub fn insert(
     file_type: Option<FileType>,
 ) -> Result<bool> {
     check_name(name)?;
+    insert_any(block, has_csum, name, ino, file_type)
+}
+
+/// [`insert`] of a name of any bytes, as encrypted directories have them.
+///
+/// # Errors
+/// `Unrepresentable` for a name that is empty or too long, `Corrupt` for a malformed block.
+pub fn insert_any(
+    block: &mut [u8],
+    has_csum: bool,
+    name: &[u8],
+    ino: InodeNr,
+    file_type: Option<FileType>,
+) -> Result<bool> {
+    check_name_len(name)?;
     let need = rec_len_for(name.len());
     let mut offset = 0;
     while let Some(record) = writable(block, has_csum, offset)? {

@@ -16,7 +16,7 @@ mod read;
 
 pub use build::{LeafBuilder, NewEntry, build};
 pub use deleted::deleted;
-pub use edit::{init_block, init_dir, insert, remove, replace};
+pub use edit::{init_block, init_dir, insert, insert_any, make_leaf, remove, replace};
 use edit::{put_tail, writable};
 pub use read::{
     Entries, Packed, RawRecord, Records, encrypted_entries, entries, find, packed, records,
@@ -127,14 +127,19 @@ const fn corrupt(what: &'static str, offset: usize) -> FormatError {
 /// # Errors
 /// `Unrepresentable` for an empty or too long name, or one with NUL or a slash.
 pub fn check_name(name: &[u8]) -> Result<()> {
+    check_name_len(name)?;
+    if has_bad_byte(name) {
+        return Err(FormatError::Unrepresentable("name with NUL or slash"));
+    }
+    Ok(())
+}
+
+fn check_name_len(name: &[u8]) -> Result<()> {
     if name.is_empty() {
         return Err(FormatError::Unrepresentable("empty name"));
     }
     if name.len() > NAME_MAX {
         return Err(FormatError::Unrepresentable("name longer than 255 bytes"));
-    }
-    if has_bad_byte(name) {
-        return Err(FormatError::Unrepresentable("name with NUL or slash"));
     }
     Ok(())
 }

@@ -105,6 +105,12 @@ impl Extent {
         self.logical as u64 + self.len as u64
     }
 
+    /// Reads an entry of a leaf.
+    pub fn from_bytes(bytes: &[u8; 12]) -> Self {
+        let raw: &RawExtent = zerocopy::transmute_ref!(bytes);
+        raw.decode()
+    }
+
     /// The physical block of a logical one in this extent.
     pub fn map(&self, logical: u32) -> Option<BlockNr> {
         let within = logical.checked_sub(self.logical)?;

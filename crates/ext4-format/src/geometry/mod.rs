@@ -462,6 +462,22 @@ impl Geometry {
             .saturating_add(reserved)
     }
 
+    /// Whether a block is as far from the beginning of its cluster as the logical block that it holds is from the beginning of a
+    /// logical cluster. Without `bigalloc` each block is.
+    pub fn is_aligned(&self, logical: u32, physical: BlockNr) -> bool {
+        let ratio = u64::from(self.cluster_ratio);
+        let within = physical.0.saturating_sub(self.first_data_block) % ratio;
+        within == u64::from(logical) % ratio
+    }
+
+    /// Number of inodes at the beginning of a group's table that no file may have. Groups of few inodes share the reserved
+    /// numbers among them, so groups behind the first one can have some, too.
+    pub fn reserved_inodes(&self, group: GroupNr) -> u32 {
+        let before = group.0.saturating_mul(self.inodes_per_group);
+        let reserved = self.first_ino.saturating_sub(1);
+        reserved.saturating_sub(before).min(self.inodes_per_group)
+    }
+
     /// The block of the inode at an index of a group whose table begins at `table`, and where in the block it begins.
     #[inline]
     pub fn inode_place(&self, table: BlockNr, index: u32) -> (BlockNr, usize) {

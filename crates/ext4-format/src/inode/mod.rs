@@ -4,9 +4,11 @@
 //! A record is a slice of exactly `inode_size` bytes; all functions are views of it and treat a
 //! shorter one as corrupt or empty, never as a reason to panic.
 
+pub mod encryption;
 pub mod flags;
 pub mod inline;
 pub mod reserved;
+pub mod value;
 
 use crate::checksum::{crc32c, inode_seed};
 use crate::error::{FormatError, Result, Where};

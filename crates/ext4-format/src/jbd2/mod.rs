@@ -7,6 +7,7 @@
 
 pub mod commit;
 pub mod descriptor;
+pub mod fast_commit;
 pub mod features;
 pub mod recovery;
 pub mod revoke;
@@ -14,8 +15,9 @@ pub mod superblock;
 
 pub use commit::Commit;
 pub use descriptor::{DescriptorWriter, Tag};
+pub use fast_commit::{FastChange, FastName, fast_changes};
 pub use features::Features;
-pub use recovery::{LogEnd, Plan, Replay, plan};
+pub use recovery::{LogEnd, Plan, Replay, Salvage, plan, salvage};
 pub use revoke::RevokeWriter;
 pub use superblock::Superblock;
 

@@ -8,11 +8,13 @@
 
 mod block;
 mod place;
+mod remove;
 mod set;
 
 pub use block::{refcount, set_checksum, set_refcount, stored_block_hash, verify_checksum};
 pub use place::{Placed, entry_hash, place};
-pub use set::{Stored, XattrSet, has_inode_area, walk_block, walk_inode_area};
+pub use remove::{Removable, clear_hash, remove_in_block, remove_in_inode};
+pub use set::{Stored, ValueInode, XattrSet, has_inode_area, walk_block, walk_inode_area};
 
 use crate::error::{FormatError, Result, Where};
 use core::mem::{offset_of, size_of};

@@ -120,7 +120,18 @@ pub enum Stored<'a> {
     /// Beside its name.
     Here(&'a [u8]),
     /// In an inode of its own.
-    Inode(InodeNr),
+    Inode(ValueInode),
+}
+
+/// Reference to an inode that holds the value of an attribute (`ea_inode`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ValueInode {
+    /// Inode with the value as its data.
+    pub ino: InodeNr,
+    /// Length of the value in bytes.
+    pub size: u32,
+    /// Hash of the attribute, over its name and the hash of the value.
+    pub hash: u32,
 }
 
 /// Calls `f` with index and rest of the name, and with the value, of each attribute in the space behind an inode's fixed part,
@@ -191,8 +202,12 @@ fn walk<'a>(
         let (raw, name) = entry_at(base, at)?;
         let next = at + pad4(ENTRY_LEN + name.len());
         if raw.value_inum != 0 {
-            let ino = InodeNr(raw.value_inum.get());
-            f(at, raw, name, Stored::Inode(ino))?;
+            let value = ValueInode {
+                ino: InodeNr(raw.value_inum.get()),
+                size: raw.value_size.get(),
+                hash: raw.hash.get(),
+            };
+            f(at, raw, name, Stored::Inode(value))?;
             at = next;
             continue;
         }

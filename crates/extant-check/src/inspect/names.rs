@@ -240,7 +240,7 @@ impl Inspector<'_> {
         let mut send = |of: &str, index: u8, rest: &[u8], value: Stored<'_>| {
             let (value, ino) = match value {
                 Stored::Here(bytes) => (Value::Bytes(bytes.to_vec()), None),
-                Stored::Inode(ino) => (Value::Nothing, Some(ino.0)),
+                Stored::Inode(value) => (Value::Nothing, Some(value.ino.0)),
             };
             let prefix = xattr::name_prefix(index).unwrap_or(b"?.");
             let fields = vec![

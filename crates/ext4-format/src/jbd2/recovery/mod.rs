@@ -19,7 +19,7 @@
 use super::commit::crc32_be;
 use super::descriptor::TagFlags;
 use super::features::Incompat;
-use super::{BlockType, Checksums, Commit, Format, Superblock, Tid, header};
+use super::{BlockType, Checksums, Commit, Format, Superblock, Tid, fast_commit, header};
 use crate::error::{FormatError, Result, Where};
 use crate::types::BlockNr;
 use std::collections::HashMap;
@@ -50,6 +50,8 @@ pub enum LogEnd {
     Torn(u32),
     /// The commit block here is older than the one before it.
     Stale(u32),
+    /// A block of the transaction whose commit block is here is damaged, or the commit block itself.
+    Damaged(u32),
     /// Every block of the log was walked.
     Full,
 }
@@ -76,7 +78,6 @@ pub struct Plan {
 
 /// Reads a log and returns the plan of its replay. `blocks_count` is the volume's; `read` gives a
 /// block of the journal.
-/// block of the journal.
 ///
 /// # Errors
 /// Errors of `read`; `Corrupt` or `Checksum` for damage before a good commit block;
@@ -95,15 +96,53 @@ where
     F: FnMut(u32) -> Result<Vec<u8>, E>,
 {
     let mut walk = Walk::new(sb, blocks_count, read);
-    let end = if sb.is_clean() {
-        LogEnd::Clean
-    } else {
-        walk.run()?
-    };
-    if end != LogEnd::Clean {
-        walk.refuse_fast_commits()?;
+    let end = walk.run()?;
+    if walk.has_fast_commits(end)? {
+        let what = "fast commits waiting to be replayed (extant repair replays them)";
+        return Err(FormatError::Incompatible(what.into()).into());
     }
     Ok(walk.finish(end))
+}
+
+/// What a damaged log still holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Salvage {
+    /// The images that are sound.
+    pub plan: Plan,
+    /// What is damaged. The image of a wrong checksum is left out; other damage ends the log before its transaction.
+    pub damage: Vec<FormatError>,
+    /// Transaction that fast commits continue, if there are such ([`fast_changes`](super::fast_changes)).
+    pub fast_commits: Option<Tid>,
+}
+
+/// Reads a log as [`plan`] does, for a repair: damage leaves out as little as it can, and fast commits are no error.
+///
+/// # Errors
+/// Errors of `read`.
+///
+/// ```
+/// use ext4_format::{FormatError, jbd2::{Features, Superblock, salvage}};
+/// let sb = Superblock::new(4096, 1024, Features::default(), [0; 16]);
+/// let found = salvage(&sb, 1 << 20, |_| Ok::<_, FormatError>(vec![0; 4096]))?;
+/// assert!(found.damage.is_empty());
+/// # Ok::<(), FormatError>(())
+/// ```
+pub fn salvage<E, F>(sb: &Superblock, blocks_count: u64, read: F) -> Result<Salvage, E>
+where
+    E: From<FormatError>,
+    F: FnMut(u32) -> Result<Vec<u8>, E>,
+{
+    let mut walk = Walk::new(sb, blocks_count, read);
+    walk.damage = Some(Vec::new());
+    let end = walk.run()?;
+    let pending = walk.has_fast_commits(end)?;
+    let fast_commits = pending.then_some(walk.tid);
+    let damage = walk.damage.take().unwrap_or_default();
+    Ok(Salvage {
+        plan: walk.finish(end),
+        damage,
+        fast_commits,
+    })
 }
 
 /// The records of one transaction so far.
@@ -113,6 +152,8 @@ struct Transaction {
     revokes: Vec<BlockNr>,
     /// The first thing wrong with it; counts only if it is committed.
     fault: Option<FormatError>,
+    /// Images that are left out, and why.
+    left_out: Vec<FormatError>,
     /// v1 checksum.
     crc: u32,
 }
@@ -146,6 +187,8 @@ struct Walk<'a, F> {
     transactions: u32,
     head: u32,
     commit_time: (u64, u32),
+    /// Damage that was left out; `None` where it is an error.
+    damage: Option<Vec<FormatError>>,
 }
 
 impl<'a, E, F> Walk<'a, F>
@@ -168,10 +211,14 @@ where
             transactions: 0,
             head: if sb.is_clean() { sb.first } else { sb.start },
             commit_time: (0, 0),
+            damage: None,
         }
     }
 
     fn run(&mut self) -> Result<LogEnd, E> {
+        if self.sb.is_clean() {
+            return Ok(LogEnd::Clean);
+        }
         while let Some(at) = self.take() {
             let block = self.block(at)?;
             match header(&block) {
@@ -227,9 +274,9 @@ where
         };
         for tag in tags {
             let Some(log_block) = self.take() else { break };
+            let mut wrong = None;
             if tag.home.0 >= self.blocks_count {
-                self.open
-                    .blame(FormatError::corrupt("journal tag beyond the volume", place));
+                wrong = Some(FormatError::corrupt("journal tag beyond the volume", place));
             }
             if self.format.checksums != Checksums::None {
                 let image = self.block(log_block)?;
@@ -241,7 +288,7 @@ where
                     if stored != computed {
                         let at = Where::Journal(log_block);
                         let what = "journal image";
-                        self.open.blame(FormatError::Checksum {
+                        wrong = Some(FormatError::Checksum {
                             what,
                             at,
                             stored,
@@ -249,6 +296,13 @@ where
                         });
                     }
                 }
+            }
+            if let Some(wrong) = wrong {
+                match self.damage {
+                    Some(_) => self.open.left_out.push(wrong),
+                    None => self.open.blame(wrong),
+                }
+                continue;
             }
             let escaped = tag.flags.contains(TagFlags::ESCAPE);
             self.open.images.push(Replay {
@@ -276,21 +330,25 @@ where
     fn commit(&mut self, at: u32, block: &[u8]) -> Result<Option<LogEnd>, E> {
         if let Err(wrong) = Commit::verify(&self.format, block) {
             return match self.is_continued()? {
-                true => Err(wrong.at(Where::Journal(at)).into()),
+                true => self.damaged(at, wrong.at(Where::Journal(at))),
                 false => Ok(Some(LogEnd::BadCommit(at))),
             };
         }
         let commit = Commit::parse(&self.format, block).map_err(|e| e.at(Where::Journal(at)))?;
         let open = core::mem::replace(&mut self.open, Transaction::new());
         let time = (commit.secs, commit.nanos);
-        if let Some(fault) = open.fault {
-            return if time < self.commit_time {
-                Ok(Some(LogEnd::Stale(at)))
+        if open.fault.is_some() || !open.left_out.is_empty() {
+            if time < self.commit_time {
+                return Ok(Some(LogEnd::Stale(at)));
             } else if self.sb.features.incompat.contains(Incompat::ASYNC_COMMIT) {
-                Ok(Some(LogEnd::Torn(at)))
-            } else {
-                Err(fault.into())
-            };
+                return Ok(Some(LogEnd::Torn(at)));
+            }
+        }
+        if let Some(fault) = open.fault {
+            return self.damaged(at, fault);
+        }
+        if let Some(damage) = &mut self.damage {
+            damage.extend(open.left_out);
         }
         if commit.transaction_crc.is_some_and(|crc| crc != open.crc) {
             return Ok(Some(LogEnd::Torn(at)));
@@ -306,6 +364,17 @@ where
         self.tid = self.tid.next();
         self.head = self.at;
         Ok(None)
+    }
+
+    /// Ends the log before a transaction that is damaged, where that is no error.
+    fn damaged(&mut self, at: u32, fault: FormatError) -> Result<Option<LogEnd>, E> {
+        match &mut self.damage {
+            Some(damage) => {
+                damage.push(fault);
+                Ok(Some(LogEnd::Damaged(at)))
+            }
+            None => Err(fault.into()),
+        }
     }
 
     /// Whether a committed transaction follows the one whose commit block was just read. The
@@ -342,24 +411,14 @@ where
         Ok(false)
     }
 
-    /// Fast commits are ext4's own log of small changes, kept behind the log. This crate does not
-    /// replay them, and must not pass over ones that continue the last transaction.
-    fn refuse_fast_commits(&mut self) -> Result<(), E> {
-        const TAG_HEAD: [u8; 2] = 9_u16.to_le_bytes();
-        // The kernel leaves one block between the log and the fast commits.
-        let first = self.sb.log_range().end.saturating_add(1);
-        if self.sb.fast_commit_blocks() == 0 || first >= self.sb.max_len {
-            return Ok(());
+    /// Whether fast commits continue the last transaction of a log that is not empty.
+    fn has_fast_commits(&mut self, end: LogEnd) -> Result<bool, E> {
+        let area = fast_commit::area(self.sb);
+        if end == LogEnd::Clean || area.is_empty() {
+            return Ok(false);
         }
-        let block = self.block(first)?;
-        // A head: tag and length (16 bits each), features, transaction.
-        let tid = block.get(8..12).unwrap_or(&[]);
-        if block.starts_with(&TAG_HEAD) && tid == self.tid.0.to_le_bytes() {
-            return Err(
-                FormatError::Incompatible("fast commits waiting to be replayed".into()).into(),
-            );
-        }
-        Ok(())
+        let block = self.block(area.start)?;
+        Ok(fast_commit::begins(&block, self.tid))
     }
 
     fn finish(self, end: LogEnd) -> Plan {

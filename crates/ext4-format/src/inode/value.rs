@@ -1,0 +1,64 @@
+//! Inodes that hold the value of an extended attribute (`ea_inode`).
+//!
+//! Such an inode is a regular file with the flag [`flags::EA_INODE`] and without a name. Its times are none: the time of access
+//! holds the hash of the value, and the time of change the upper half of the number of attributes that refer to it; the lower
+//! half is where the version of other inodes is. An inode that has the attribute is charged for the value, as if it held it alone.
+
+use super::{at, flags, put, u16_at, u32_at};
+use crate::geometry::Geometry;
+use crate::types::FileType;
+use crate::xattr::{ValueInode, entry_hash};
+
+/// Where the lower half of the number of references is: the version of other inodes.
+const REFERENCES_LOW: usize = 36;
+
+/// Number of attributes that refer to a value.
+///
+/// ```
+/// use ext4_format::inode::value::{references, set_references};
+/// let mut record = [0; 256];
+/// set_references(&mut record, 3);
+/// assert_eq!(references(&record), 3);
+/// ```
+pub fn references(raw: &[u8]) -> u64 {
+    u64::from(u32_at(raw, at::CTIME)) << 32 | u64::from(u32_at(raw, REFERENCES_LOW))
+}
+
+/// Sets the number of attributes that refer to a value.
+pub fn set_references(raw: &mut [u8], count: u64) {
+    put(raw, at::CTIME, ((count >> 32) as u32).to_le_bytes());
+    put(raw, REFERENCES_LOW, (count as u32).to_le_bytes());
+}
+
+/// Whether a record is that of a value.
+pub fn is_value(raw: &[u8]) -> bool {
+    u32_at(raw, at::FLAGS) & flags::EA_INODE != 0 && can_be_value(raw)
+}
+
+fn can_be_value(raw: &[u8]) -> bool {
+    FileType::from_mode(u16_at(raw, at::MODE)) == Some(FileType::Regular)
+        && u16_at(raw, at::LINKS) != 0
+}
+
+/// Whether an inode wants nothing but the flag to hold the value of an attribute, whose name ends in `rest`. The bytes of the
+/// value are not looked at.
+pub fn could_hold(raw: &[u8], rest: &[u8], value: &ValueInode) -> bool {
+    let hash = u32_at(raw, at::ATIME).to_le_bytes();
+    let hashed = [false, true].map(|signed| entry_hash(rest, &hash, signed));
+    can_be_value(raw)
+        && u32_at(raw, at::SIZE) == value.size
+        && u32_at(raw, at::SIZE_HI) == 0
+        && hashed.contains(&value.hash)
+}
+
+/// Whether a value belongs to the inode `owner` alone, as Lustre made such inodes: neither counts references nor is charged.
+pub fn is_of_owner(raw: &[u8], ino: u32, owner: &[u8]) -> bool {
+    is_value(raw)
+        && u32_at(raw, at::MTIME) == ino
+        && u32_at(raw, at::GENERATION) == u32_at(owner, at::GENERATION)
+}
+
+/// Clusters for which an inode with a value of `size` bytes is charged.
+pub fn charged_clusters(geo: &Geometry, size: u32) -> u64 {
+    u64::from(size).div_ceil(u64::from(geo.block_size) * u64::from(geo.cluster_ratio))
+}

@@ -1,0 +1,375 @@
+//! Fast commits are replayed: their changes are made in the records of inodes, in mappings and in directories. Counts and bitmaps
+//! are not kept up, because the passes that follow count anew.
+
+use crate::Error;
+use crate::connect;
+use crate::dirs;
+use crate::groups;
+use crate::inline_dirs;
+use crate::inode_map;
+use crate::mapping;
+use crate::session::{ClusterSet, Session};
+use ext4_format::bitmap;
+use ext4_format::dir_entry;
+use ext4_format::extent::{self, Extent};
+use ext4_format::group_desc::{BLOCK_UNINIT, INODE_UNINIT};
+use ext4_format::inode::{self, flags};
+use ext4_format::jbd2::{FastChange, FastName};
+use ext4_format::{BlockNr, FileType, GroupNr, InodeNr};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+/// Offset in a record of the generation: what follows the mapping.
+const BEHIND_MAPPING: usize = inode::I_BLOCK_OFFSET + inode::I_BLOCK_SIZE;
+
+/// Mapping of a file that fast commits change.
+#[derive(Default)]
+struct Mapping {
+    extents: Vec<Extent>,
+    /// Blocks of the mapping that it had.
+    nodes: Vec<BlockNr>,
+}
+
+/// Mappings that are changed, by inode.
+type Mappings = BTreeMap<u32, Mapping>;
+
+/// Makes the changes, over the log's images, which were written home before.
+pub(crate) fn replay(session: &mut Session<'_, '_>, changes: Vec<FastChange>) -> Result<(), Error> {
+    // The images may have changed the descriptors.
+    session.descs.clear();
+    session.claims = ClusterSet::new(&session.geo);
+    session.metadata = ClusterSet::new(&session.geo);
+    groups::read(session)?;
+    claim_in_use(session, &changes)?;
+    let mut mappings = Mappings::new();
+    for change in changes {
+        one(session, &mut mappings, change)?;
+    }
+    for (ino, mapping) in mappings {
+        let ino = InodeNr(ino);
+        if !is_mapped_file(session, ino)? {
+            continue;
+        }
+        inode_map::remap(session, ino, mapping.extents, mapping.nodes)?;
+    }
+    Ok(())
+}
+
+/// Claims what is in use by the bitmaps, and what the changes map, so that new blocks of directories and mappings lie elsewhere.
+fn claim_in_use(session: &mut Session<'_, '_>, changes: &[FastChange]) -> Result<(), Error> {
+    let geo = session.geo.clone();
+    let per_group = u64::from(geo.blocks_per_group / geo.cluster_ratio);
+    for (group, desc) in session.descs.clone().into_iter().enumerate() {
+        if desc.flags & BLOCK_UNINIT != 0 && geo.features.has_group_csum() {
+            continue;
+        }
+        let map = session.read(desc.block_bitmap)?;
+        let bits = geo.bits_in_group(GroupNr(group as u32));
+        for bit in (0..bits).filter(|&bit| bitmap::test(&map, bit)) {
+            session
+                .claims
+                .insert(group as u64 * per_group + u64::from(bit));
+        }
+    }
+    for change in changes {
+        let FastChange::AddRange(_, extent) = change else {
+            continue;
+        };
+        if geo.is_valid_data_range(extent.physical, extent.len.into()) {
+            let last = extent.physical.0 + u64::from(extent.len) - 1;
+            let clusters = geo.cluster_of(extent.physical)..=geo.cluster_of(BlockNr(last));
+            for cluster in clusters {
+                session.claims.insert(cluster);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn one(
+    session: &mut Session<'_, '_>,
+    mappings: &mut Mappings,
+    change: FastChange,
+) -> Result<(), Error> {
+    match change {
+        FastChange::Inode(ino, record) => set_record(session, mappings, ino, &record),
+        FastChange::AddRange(ino, extent) => {
+            if session
+                .geo
+                .is_valid_data_range(extent.physical, extent.len.into())
+                && extent.end() <= extent::LOGICAL_END
+                && let Some(mapping) = mapping_of(session, mappings, ino)?
+            {
+                cut(&mut mapping.extents, extent.logical.into(), extent.end());
+                let next = mapping
+                    .extents
+                    .partition_point(|e| e.logical < extent.logical);
+                mapping.extents.insert(next, extent);
+            }
+            Ok(())
+        }
+        FastChange::RemoveRange(ino, first, len) => {
+            if let Some(mapping) = mapping_of(session, mappings, ino)? {
+                let (first, len) = (u64::from(first), u64::from(len));
+                cut(&mut mapping.extents, first, first + len);
+            }
+            Ok(())
+        }
+        FastChange::Create(name) => create(session, mappings, &name),
+        FastChange::Link(name) => link(session, &name, 1),
+        FastChange::Unlink(name) => unlink(session, mappings, &name),
+    }
+}
+
+/// Takes the logical blocks from `first` to before `end` out of a mapping.
+fn cut(extents: &mut Vec<Extent>, first: u64, end: u64) {
+    let mut left = Vec::with_capacity(extents.len() + 1);
+    for extent in extents.drain(..) {
+        let (start, stop) = (u64::from(extent.logical), extent.end());
+        let before = first.clamp(start, stop) - start;
+        let behind = end.clamp(start, stop) - start;
+        // Both are at most the length of the extent.
+        if before > 0 {
+            let len = before as u32;
+            left.push(Extent { len, ..extent });
+        }
+        if behind >= before && behind < u64::from(extent.len) && end > start {
+            left.push(Extent {
+                logical: extent.logical + behind as u32,
+                len: extent.len - behind as u32,
+                physical: BlockNr(extent.physical.0 + behind),
+                unwritten: extent.unwritten,
+            });
+        } else if end <= start && before == 0 {
+            left.push(extent);
+        }
+    }
+    *extents = left;
+}
+
+fn is_mapped_file(session: &Session<'_, '_>, ino: InodeNr) -> Result<bool, Error> {
+    let raw = session.read_record(ino)?;
+    let core = raw.and_then(|raw| inode::decode_verified(&raw, &session.geo, ino).ok());
+    Ok(core.is_some_and(|core| {
+        let file_type = core.file_type();
+        core.links > 0
+            && core.flags & flags::INLINE_DATA == 0
+            && (file_type == Some(FileType::Regular)
+                || file_type == Some(FileType::Symlink) && core.flags & flags::EXTENTS != 0)
+    }))
+}
+
+/// The mapping of a file or of a symbolic link, read at the first change of it. Directories get their blocks with their names.
+fn mapping_of<'m>(
+    session: &Session<'_, '_>,
+    mappings: &'m mut Mappings,
+    ino: InodeNr,
+) -> Result<Option<&'m mut Mapping>, Error> {
+    if !is_mapped_file(session, ino)? {
+        return Ok(None);
+    }
+    Ok(Some(match mappings.entry(ino.0) {
+        Entry::Occupied(known) => known.into_mut(),
+        Entry::Vacant(new) => new.insert(read_mapping(session, ino)?),
+    }))
+}
+
+fn read_mapping(session: &Session<'_, '_>, ino: InodeNr) -> Result<Mapping, Error> {
+    let Some(raw) = session.read_record(ino)? else {
+        return Ok(Mapping::default());
+    };
+    let core = inode::decode_verified(&raw, &session.geo, ino)?;
+    let root = inode::i_block(&raw)?;
+    let seed = session.seed(ino, core.generation);
+    let map = mapping::read(session, core.flags, root, seed)?;
+    Ok(Mapping {
+        extents: map.extents,
+        nodes: map.nodes,
+    })
+}
+
+/// Writes the record of an inode. The mapping of a file stays as it is, because ranges say what changes in it.
+fn set_record(
+    session: &mut Session<'_, '_>,
+    mappings: &mut Mappings,
+    ino: InodeNr,
+    record: &[u8],
+) -> Result<(), Error> {
+    let geo = session.geo.clone();
+    if ino.0 < geo.first_ino && ino != InodeNr::ROOT || ino.0 > geo.inodes_count {
+        return Ok(());
+    }
+    mark_used(session, ino)?;
+    let Some(old) = session.read_record(ino)? else {
+        return Ok(());
+    };
+    let mut raw = old.clone();
+    let len = record.len().min(raw.len());
+    for (to, from) in raw.iter_mut().zip(record) {
+        *to = *from;
+    }
+    let Ok(core) = inode::decode_verified(&raw, &geo, ino) else {
+        return Ok(());
+    };
+    let before = inode::decode_verified(&old, &geo, ino).ok();
+    let same = before.filter(|before| before.links > 0 && before.generation == core.generation);
+    let mapped = match core.file_type() {
+        Some(FileType::Regular | FileType::Directory) => core.flags & flags::INLINE_DATA == 0,
+        _ => core.flags & flags::EXTENTS != 0,
+    };
+    if mapped {
+        let root = inode::i_block_mut(&mut raw)?;
+        match same {
+            Some(_) => *root = *inode::i_block(&old)?,
+            None if core.flags & flags::EXTENTS != 0 => *root = extent::EMPTY_ROOT,
+            None => root.fill(0),
+        }
+    }
+    if same.is_none() {
+        mappings.remove(&ino.0);
+        // Nothing of another file stays behind what the change holds.
+        if let Some(rest) = raw.get_mut(len.max(BEHIND_MAPPING)..) {
+            rest.fill(0);
+        }
+    }
+    session.write_record(ino, &mut raw)
+}
+
+/// Has the descriptor of a group count the record of an inode among those that were used.
+fn mark_used(session: &mut Session<'_, '_>, ino: InodeNr) -> Result<(), Error> {
+    let geo = session.geo.clone();
+    let Some((group, index)) = geo.group_of_inode(ino) else {
+        return Ok(());
+    };
+    let end = session.records_in(group.0);
+    if index < end {
+        return Ok(());
+    }
+    for skipped in end..=index {
+        let mut raw = vec![0; geo.inode_size.into()];
+        session.write_record(geo.inode_nr(group, skipped), &mut raw)?;
+    }
+    let Some(desc) = session.descs.get_mut(group.0 as usize) else {
+        return Ok(());
+    };
+    desc.itable_unused = geo.inodes_per_group - index - 1;
+    desc.flags &= !INODE_UNINIT;
+    let desc = *desc;
+    let (block, offset) = geo.desc_location(group);
+    let mut bytes = session.read(block)?;
+    desc.encode(
+        bytes.get_mut(offset as usize..).unwrap_or(&mut []),
+        &geo,
+        group,
+    )?;
+    session.write(block, &bytes)
+}
+
+fn create(
+    session: &mut Session<'_, '_>,
+    mappings: &mut Mappings,
+    name: &FastName,
+) -> Result<(), Error> {
+    let Some(raw) = session.read_record(name.ino)? else {
+        return Ok(());
+    };
+    let Ok(core) = inode::decode_verified(&raw, &session.geo, name.ino) else {
+        return Ok(());
+    };
+    let directory = core.file_type() == Some(FileType::Directory);
+    if directory && core.flags & flags::INLINE_DATA == 0 {
+        mappings.remove(&name.ino.0);
+        connect::first_block(session, name.ino, name.parent, core.generation)?;
+    }
+    let links = if directory { 2 } else { 1 };
+    connect::edit(session, name.ino, |core| core.links = links)?;
+    link(session, name, 0)
+}
+
+/// Adds a name, in place of one that is there, and so many links.
+fn link(session: &mut Session<'_, '_>, name: &FastName, links: u32) -> Result<(), Error> {
+    remove_name(session, name)?;
+    let raw = session.read_record(name.ino)?;
+    let core = raw.and_then(|raw| inode::decode_verified(&raw, &session.geo, name.ino).ok());
+    let Some(core) = core else {
+        return Ok(());
+    };
+    let target = (name.ino, core.file_type());
+    connect::insert_name(session, name.parent, &name.name, target)?;
+    connect::edit(session, name.ino, |core| core.links += links)
+}
+
+/// Removes a name. The inode without a link ends with it.
+fn unlink(
+    session: &mut Session<'_, '_>,
+    mappings: &mut Mappings,
+    name: &FastName,
+) -> Result<(), Error> {
+    remove_name(session, name)?;
+    let now = session.now;
+    let mut ended = false;
+    connect::edit(session, name.ino, |core| {
+        core.links = match core.file_type() {
+            Some(FileType::Directory) => 0,
+            _ => core.links.saturating_sub(1),
+        };
+        if core.links == 0 {
+            core.dtime = now;
+            ended = true;
+        }
+    })?;
+    if ended {
+        mappings.remove(&name.ino.0);
+    }
+    Ok(())
+}
+
+fn remove_name(session: &mut Session<'_, '_>, name: &FastName) -> Result<(), Error> {
+    if !inline_dirs::expand(session, name.parent)? {
+        return Ok(());
+    }
+    let Some(dir) = dirs::blocks(session, name.parent)? else {
+        return Ok(());
+    };
+    for block in dir.places {
+        let mut bytes = session.read(block)?;
+        if let Ok(Some(_)) = dir_entry::remove(&mut bytes, &name.name) {
+            if let Some(seed) = dir.seed {
+                dir_entry::set_tail(&mut bytes, seed);
+            }
+            session.write(block, &bytes)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_is_cut_out_wherever_it_lies() {
+        let all = [(0, 4), (6, 4)].map(|(logical, len)| Extent {
+            logical,
+            len,
+            physical: BlockNr(100 + u64::from(logical)),
+            unwritten: false,
+        });
+        for first in 0..12u64 {
+            for end in first..=12 {
+                let mut left = all.to_vec();
+                cut(&mut left, first, end);
+                let blocks: Vec<u64> = left
+                    .iter()
+                    .flat_map(|e| (0..e.len).map(|i| e.physical.0 + u64::from(i)))
+                    .collect();
+                let wanted = [0..4u64, 6..10].into_iter().flatten();
+                let wanted: Vec<u64> = wanted
+                    .filter(|i| !(first..end).contains(i))
+                    .map(|i| 100 + i)
+                    .collect();
+                assert_eq!(blocks, wanted, "{first}..{end}");
+            }
+        }
+    }
+}

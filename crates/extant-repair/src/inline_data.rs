@@ -1,0 +1,117 @@
+//! Data inside records (`inline_data`), of files, links and directories.
+
+use crate::Error;
+use crate::attributes;
+use crate::inodes::{self, Record};
+use crate::session::Session;
+use ext4_format::FileType;
+use ext4_format::inode::inline::{ATTRIBUTE_NAME, Inline};
+use ext4_format::inode::{self, encryption, flags};
+use ext4_format::xattr::{self, XattrSet};
+
+/// Mends an inode that says that its data are inside it; `inline` is the length of the attribute with the rest of them. Returns
+/// whether the inode stays, and whether its data are inside it.
+pub(crate) fn mend(
+    session: &mut Session<'_, '_>,
+    record: &mut Record,
+    inline: Option<usize>,
+    file_type: FileType,
+) -> Result<(bool, bool), Error> {
+    if inline.is_none() && inodes::has_tree(session, &record.raw) {
+        let text = "its data are not inside it: it has the root of an extent tree";
+        if session.geo.features.has_extents() && session.ask(record.place(), text, None) {
+            record.core.flags &= !flags::INLINE_DATA;
+            record.core.flags |= flags::EXTENTS;
+            return Ok((true, false));
+        }
+    }
+    let mapped = file_type != FileType::Directory
+        && inode::sectors(&record.raw, &session.geo) > own_sectors(session, record)?;
+    if inline.is_none() && mapped {
+        let text = "its data are not inside it: it counts blocks";
+        if session.ask(record.place(), text, None) {
+            record.core.flags &= !flags::INLINE_DATA;
+            return Ok((true, false));
+        }
+    }
+    if inline.is_none() {
+        let loses = (record.core.size > inode::I_BLOCK_SIZE as u64)
+            .then_some("what did not fit into the first part of the inode");
+        let text = "the attribute for its data is made anew, empty";
+        if session.ask(record.place(), text, loses) && !add_attribute(session, record)? {
+            return Ok((
+                !inodes::clear(session, record.ino, "data inside it, without room")?,
+                true,
+            ));
+        }
+    }
+    if file_type == FileType::Symlink {
+        return Ok((target(session, record)?, true));
+    }
+    size(session, record, inline, file_type);
+    Ok((true, true))
+}
+
+/// Sectors that an inode counts for its attributes.
+fn own_sectors(session: &Session<'_, '_>, record: &Record) -> Result<u64, Error> {
+    let geo = &session.geo;
+    let each = u64::from(geo.sectors_per_block()) * u64::from(geo.cluster_ratio);
+    Ok(attributes::clusters(session, &record.raw)? * each)
+}
+
+/// Adds an empty `system.data`; returns whether there is room for it.
+fn add_attribute(session: &Session<'_, '_>, record: &mut Record) -> Result<bool, Error> {
+    let Some(range) = inode::xattr_area(&record.raw, &session.geo) else {
+        return Ok(false);
+    };
+    let area = record.raw.get(range.clone()).unwrap_or(&[]);
+    let set = XattrSet::parse(Some(area), None);
+    let placed = set.and_then(|mut set| {
+        set.set(ATTRIBUTE_NAME, b"")?;
+        xattr::place(&set, area.len(), session.block_size())
+    });
+    let (Ok((Some(new), None)), Some(area)) = (placed, record.raw.get_mut(range)) else {
+        return Ok(false);
+    };
+    area.copy_from_slice(&new);
+    Ok(true)
+}
+
+fn size(
+    session: &mut Session<'_, '_>,
+    record: &mut Record,
+    inline: Option<usize>,
+    file_type: FileType,
+) {
+    let room = (inode::I_BLOCK_SIZE + inline.unwrap_or(0)) as u64;
+    let fits = match file_type {
+        FileType::Directory => record.core.size == room,
+        // A file may end in a hole, unless the rest of its data is lost.
+        _ => inline.is_some() || record.core.size <= room,
+    };
+    if !fits && session.ask(record.place(), format!("its size is set to {room}"), None) {
+        record.core.size = room;
+    }
+}
+
+/// Mends the target of a symbolic link, which fills the data inside the inode; returns whether the link stays.
+fn target(session: &mut Session<'_, '_>, record: &mut Record) -> Result<bool, Error> {
+    let bytes = Inline::undamaged_part(&record.raw, &session.geo)?.bytes();
+    let sound = match record.has(flags::ENCRYPT) {
+        true => encryption::target_size(&bytes, session.block_size()) == Some(record.core.size),
+        false => !bytes.contains(&0),
+    };
+    let room = bytes.len() as u64;
+    if sound && record.core.size == room {
+        return Ok(true);
+    }
+    if sound && session.ask(record.place(), format!("its size is set to {room}"), None) {
+        record.core.size = room;
+        return Ok(true);
+    }
+    Ok(!inodes::clear(
+        session,
+        record.ino,
+        "a symbolic link without a target",
+    )?)
+}

@@ -1,0 +1,71 @@
+//! The block by which a volume is kept from being mounted twice (`mmp`): a repair waits for whoever may have the volume, and sets
+//! the block where it is damaged or was left behind.
+
+use crate::Error;
+use crate::session::Session;
+use blockdev::BlockDevice;
+use ext4_format::BlockNr;
+use ext4_format::geometry::Geometry;
+use ext4_format::mmp::{self, MmpState};
+use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
+use std::time::Duration;
+
+/// Makes sure that nobody has the volume. If the number in the block may be that of a mount, this waits for as long as a mount
+/// could need to change it.
+pub(crate) fn wait_for_others(dev: &dyn BlockDevice) -> Result<(), Error> {
+    let mut sb = [0; SUPERBLOCK_SIZE];
+    dev.read_at(SUPERBLOCK_OFFSET, &mut sb)?;
+    let Ok(sb) = RawSuperblock::parse(&sb) else {
+        return Ok(());
+    };
+    let Some((geo, block)) = Geometry::new(&sb).ok().and_then(|geo| place(&sb, geo)) else {
+        return Ok(());
+    };
+    let read = || {
+        let mut bytes = vec![0; geo.block_size as usize];
+        dev.read_at(block.offset(geo.block_size), &mut bytes)
+            .map(|()| bytes)
+    };
+    let first = read()?;
+    // Damage says nothing about who has the volume.
+    match mmp::state(&first, None) {
+        Ok(MmpState::Checked) => Err(Error::InUse("a checker")),
+        Ok(MmpState::Mounted(_)) => {
+            let seconds = u64::from(mmp::interval(&first)) * 2 + 1;
+            std::thread::sleep(Duration::from_secs(seconds));
+            match read()? == first {
+                true => Ok(()),
+                false => Err(Error::InUse("a mount")),
+            }
+        }
+        Ok(MmpState::Clean) | Err(_) => Ok(()),
+    }
+}
+
+fn place(sb: &RawSuperblock, geo: Geometry) -> Option<(Geometry, BlockNr)> {
+    let block = BlockNr(sb.mmp_block.get());
+    let there = geo.features.has_mmp() && geo.is_valid_data_range(block, 1);
+    there.then_some((geo, block))
+}
+
+/// Sets the block if it is damaged, or if a mount that is no more left its number there.
+pub(crate) fn mend(session: &mut Session<'_, '_>) -> Result<(), Error> {
+    let Some((geo, block)) = place(&session.sb, session.geo.clone()) else {
+        return Ok(());
+    };
+    let seed = session.has_csum().then_some(geo.csum_seed);
+    let mut bytes = session.read(block)?;
+    let text = match mmp::state(&bytes, seed) {
+        Ok(MmpState::Clean) => return Ok(()),
+        Ok(_) => "its block says that nobody has the volume",
+        Err(_) => "its block is written anew",
+    };
+    if !session.ask("mmp", text, None) {
+        return Ok(());
+    }
+    mmp::init(&mut bytes, session.now.into());
+    if let Some(seed) = seed {
+        mmp::set_checksum(&mut bytes, seed);
+    }
+    session.write(block, &bytes)
+}

@@ -1,0 +1,55 @@
+//! Names that cannot stay as they are: characters that no name has, and names that are there twice.
+
+use ext4_format::dir_entry;
+use ext4_format::fold::Comparison;
+use std::collections::BTreeSet;
+
+/// A name without the bytes that no name has; `None` if it is one that cannot be mended.
+pub(crate) fn without_bad_bytes(name: &[u8]) -> Option<Vec<u8>> {
+    let mended: Vec<u8> = name
+        .iter()
+        .map(|&byte| if matches!(byte, 0 | b'/') { b'.' } else { byte })
+        .collect();
+    let possible = dir_entry::check_name(&mended).is_ok();
+    (possible && !matches!(&*mended, b"." | b"..")).then_some(mended)
+}
+
+/// A name as near to another as one can be that is not among those seen, and fits its record; `None` if there is none.
+pub(crate) fn another(
+    name: &[u8],
+    compared: Comparison,
+    seen: &BTreeSet<Vec<u8>>,
+) -> Option<Vec<u8>> {
+    // A record has room for its name up to a multiple of four.
+    let room = name.len().next_multiple_of(4).min(dir_entry::NAME_MAX);
+    (0..1000u32).find_map(|n| {
+        let end = format!("~{n}");
+        let mut kept = name.get(..room.checked_sub(end.len())?.min(name.len()))?;
+        // A character is not cut in two.
+        while !compared.allows(kept) {
+            kept = kept.split_last()?.1;
+        }
+        let new = [kept, end.as_bytes()].concat();
+        (!seen.contains(&*compared.key(&new))).then_some(new)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_changed_as_little_as_can_be() {
+        assert_eq!(without_bad_bytes(b"a/b\0c"), Some(b"a.b.c".to_vec()));
+        assert_eq!(without_bad_bytes(b"/"), None);
+        let mut seen = BTreeSet::new();
+        let bytes = Comparison::Exact;
+        for wanted in ["fstab~0", "fstab~1", "fstab~2"] {
+            let new = another(b"fstab", bytes, &seen).unwrap();
+            assert_eq!(new, wanted.as_bytes());
+            seen.insert(new);
+        }
+        let full = another(b"modules.conf.old", bytes, &seen);
+        assert_eq!(full.unwrap(), b"modules.conf.o~0");
+    }
+}
