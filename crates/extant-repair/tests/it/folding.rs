@@ -71,9 +71,7 @@ fn of_names_that_are_the_same_when_folded_one_stays() {
             left.contains("/STRASSE/") && left.contains("/other/"),
             "{left}"
         );
-        assert!(!left.contains("Straße"), "{left}");
-        // The file is still there.
-        assert!(listed(&device, "lost+found").contains("/#"));
+        assert!(left.contains("/Straß~0/"), "{left}");
     }
 }
 
@@ -87,12 +85,11 @@ fn names_that_are_not_utf8_get_dots_where_they_are_refused() {
     let device = folded::image(PLAIN, STRICT, &names, false);
     mended(&device);
     let left = listed(&device, "d");
-    for name in ["A.", "B...b", "fine"] {
+    for name in ["A.", "a.~0", "B...b", "fine"] {
         assert!(left.contains(&format!("/{name}/")), "{left}");
     }
-    assert!(!left.contains("/a./"), "{left}");
-    // What "a." and "." would have been.
-    assert_eq!(listed(&device, "lost+found").matches("/#").count(), 2);
+    // What "." would have been.
+    assert_eq!(listed(&device, "lost+found").matches("/#").count(), 1);
 }
 
 /// In an index, too, which such a name leaves.

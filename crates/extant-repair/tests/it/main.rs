@@ -7,16 +7,24 @@ mod chosen;
 #[path = "../../../extant/tests/it/common/mod.rs"]
 mod common;
 mod damage;
+mod debugfs;
+mod features;
 #[path = "../../../extant-check/tests/it/folded/mod.rs"]
 mod folded;
 mod folding;
 #[path = "../../../extant/tests/it/hostile/image.rs"]
 mod image;
 mod in_place;
+#[allow(dead_code)] // each user has its own part
 #[path = "../../../extant-check/tests/it/verdicts/judge.rs"]
 mod judge;
+mod kernel;
+mod kinds;
 #[path = "../../../extant/tests/it/hostile/map.rs"]
 mod map;
+#[allow(dead_code)] // each user has its own part
+#[path = "../../../extant/tests/it/kernel/mounted.rs"]
+mod mounted;
 #[path = "../../../extant-check/tests/it/mutant/mod.rs"]
 mod mutant;
 mod mutants;

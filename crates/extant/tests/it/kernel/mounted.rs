@@ -22,6 +22,11 @@ pub struct Mounted {
 
 impl Mounted {
     pub fn new(image: &Path, options: &str) -> Self {
+        Self::try_new(image, options).unwrap_or_else(|why| panic!("{why}"))
+    }
+
+    /// Mounts an image, or says why Linux does not.
+    pub fn try_new(image: &Path, options: &str) -> Result<Self, String> {
         let dir = tempfile::tempdir().unwrap();
         let mut mounted = Self {
             dir,
@@ -37,13 +42,12 @@ impl Mounted {
             .arg(mounted.dir.path())
             .output()
             .unwrap();
-        assert!(
-            out.status.success(),
-            "mount -o {options}: {}",
-            String::from_utf8_lossy(&out.stderr)
-        );
+        if !out.status.success() {
+            let said = String::from_utf8_lossy(&out.stderr);
+            return Err(format!("mount -o {options}: {said}"));
+        }
         mounted.mounted = true;
-        mounted
+        Ok(mounted)
     }
 
     pub fn path(&self) -> &Path {

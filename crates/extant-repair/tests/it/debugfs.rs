@@ -1,0 +1,178 @@
+//! Images by mke2fs and debugfs, changed byte by byte, and what is in them.
+
+use crate::judge;
+use blockdev::MemDevice;
+use extant_repair::Plan;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+pub const NOW: u32 = 1_700_000_000;
+
+/// Image in a file, in a directory that goes with it.
+pub struct Image {
+    dir: tempfile::TempDir,
+    pub block: u64,
+}
+
+impl Image {
+    /// A new image; `args` say the size of its blocks.
+    pub fn new(size: &str, block: u64, args: &[&str]) -> Self {
+        let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
+        let image = Self {
+            dir: dir.unwrap(),
+            block,
+        };
+        let block = block.to_string();
+        let args = [&["-t", "ext4", "-b", &block], args].concat();
+        crate::common::mke2fs(&image.path(), size, &args);
+        image
+    }
+
+    pub fn path(&self) -> PathBuf {
+        self.dir.path().join("image")
+    }
+
+    /// A file beside the image.
+    pub fn beside(&self, name: &str, content: &[u8]) -> PathBuf {
+        let path = self.dir.path().join(name);
+        std::fs::write(&path, content).unwrap();
+        path
+    }
+
+    /// What debugfs says to a request.
+    pub fn ask(&self, request: &str) -> String {
+        let out = Command::new("debugfs")
+            .args(["-R", request])
+            .arg(self.path())
+            .output();
+        String::from_utf8_lossy(&out.unwrap().stdout).into_owned()
+    }
+
+    /// Has debugfs change the image.
+    pub fn change(&self, requests: &[&str]) {
+        for request in requests {
+            let out = Command::new("debugfs")
+                .args(["-w", "-R", request])
+                .arg(self.path())
+                .output();
+            assert!(out.unwrap().status.success(), "{request}");
+        }
+    }
+
+    /// Adds a file.
+    pub fn write(&self, path: &str, content: &[u8]) {
+        let from = self.beside("content", content);
+        self.change(&[&format!("write {} {path}", from.display())]);
+    }
+
+    /// Blocks of a file, in their order.
+    pub fn blocks(&self, path: &str) -> Vec<u64> {
+        let said = self.ask(&format!("blocks {path}"));
+        said.split_whitespace()
+            .map(|n| n.parse().unwrap())
+            .collect()
+    }
+
+    /// Where the record of an inode is, in bytes.
+    pub fn record(&self, path: &str) -> u64 {
+        let said = self.ask(&format!("imap {path}"));
+        let (_, place) = said.split_once("at block ").unwrap();
+        let (block, offset) = place.split_once(", offset 0x").unwrap();
+        let offset = u64::from_str_radix(offset.split_whitespace().next().unwrap(), 16).unwrap();
+        block.parse::<u64>().unwrap() * self.block + offset
+    }
+
+    /// Changes bytes from an offset on.
+    pub fn edit(&self, at: u64, len: usize, change: impl FnOnce(&mut [u8])) {
+        let mut bytes = std::fs::read(self.path()).unwrap();
+        let at = usize::try_from(at).unwrap();
+        change(&mut bytes[at..at + len]);
+        std::fs::write(self.path(), bytes).unwrap();
+    }
+
+    pub fn device(&self) -> MemDevice {
+        MemDevice::from_bytes(&std::fs::read(self.path()).unwrap())
+    }
+
+    /// The judge finds the image clean, and so does the check.
+    pub fn assert_clean(&self, what: &str) {
+        let device = self.device();
+        let (clean, text) = judge::judge(&device);
+        assert!(clean, "{what}: {text}");
+        let found = extant_check::check(&device, &extant_check::CheckOptions::default()).unwrap();
+        assert_eq!(found.faults, 0, "{what}: {:#?}", found.findings);
+    }
+
+    /// Repairs the image, which the judge and the check find clean then; both find it broken before.
+    pub fn mend(&self, what: &str) -> Plan {
+        let device = self.device();
+        assert!(!judge::judge(&device).0, "{what} is broken");
+        let found = extant_check::check(&device, &extant_check::CheckOptions::default()).unwrap();
+        assert_ne!(found.faults + found.notes, 0, "{what}");
+        self.repair(what)
+    }
+
+    /// Repairs the image, which the judge and the check find clean then.
+    pub fn repair(&self, what: &str) -> Plan {
+        let device = self.device();
+        let plan = extant_repair::plan(&device, NOW, &mut |_| true).unwrap();
+        plan.apply(&device).unwrap();
+        std::fs::write(self.path(), device.to_bytes().unwrap()).unwrap();
+        let (clean, text) = judge::judge(&device);
+        assert!(clean, "{what}: {:#?}\n{text}", plan.mends);
+        assert_eq!(plan.after.faults, 0, "{what}: {:#?}", plan.after.findings);
+        plan
+    }
+
+    /// The regular files, by path.
+    pub fn files(&self) -> BTreeMap<PathBuf, Vec<u8>> {
+        files_in(&self.path()).expect("files that are not too long")
+    }
+
+    /// Another image of the same bytes.
+    pub fn copy(from: &Self) -> Self {
+        let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
+        let image = Self {
+            dir: dir.unwrap(),
+            block: from.block,
+        };
+        std::fs::copy(from.path(), image.path()).unwrap();
+        image
+    }
+
+    /// Runs a program over the image.
+    pub fn run(&self, program: &str, args: &[&str]) {
+        let out = Command::new(program).args(args).arg(self.path()).output();
+        out.unwrap();
+    }
+}
+
+/// The regular files of an image, by path; `None` where a broken size makes one of them too long to be read.
+pub fn files_in(image: &Path) -> Option<BTreeMap<PathBuf, Vec<u8>>> {
+    let to = tempfile::tempdir_in(image.parent().unwrap()).unwrap();
+    let request = format!("rdump / {}", to.path().display());
+    // debugfs fills holes. In units of 512 bytes; the program ends where a file has more.
+    let limited = "ulimit -f 65536; exec timeout -s KILL 20 debugfs -R \"$1\" \"$2\"";
+    let out = Command::new("sh")
+        .args(["-c", limited, "sh", &request])
+        .arg(image)
+        .output();
+    out.unwrap().status.code().filter(|&code| code < 128)?;
+    let mut files = BTreeMap::new();
+    collect(to.path(), to.path(), &mut files);
+    Some(files)
+}
+
+fn collect(root: &Path, dir: &Path, files: &mut BTreeMap<PathBuf, Vec<u8>>) {
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let entry = entry.unwrap();
+        let path = entry.path();
+        if entry.file_type().unwrap().is_dir() {
+            collect(root, &path, files);
+        } else if entry.file_type().unwrap().is_file() {
+            let name = path.strip_prefix(root).unwrap().to_owned();
+            files.insert(name, std::fs::read(&path).unwrap_or_default());
+        }
+    }
+}

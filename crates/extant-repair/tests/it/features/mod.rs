@@ -1,0 +1,187 @@
+//! Mutants of images with every feature: what `e2fsck -fy` makes clean, a repair makes clean, too, and it keeps as many files.
+
+mod bases;
+mod breaking;
+
+use crate::common::{Rng, seeds, write_image};
+use crate::debugfs::{Image, NOW, files_in};
+use crate::mounted::able;
+use bases::KINDS;
+use blockdev::MemDevice;
+use breaking::Parts;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Of the mutants that e2fsck mends so many are mended, and keep as many files, in percent.
+const LEAST: u64 = 97;
+
+struct Base {
+    name: &'static str,
+    device: MemDevice,
+    parts: Parts,
+    /// Its files, after a replay.
+    files: Files,
+}
+
+/// What came of one mutant.
+#[derive(Debug)]
+struct Outcome {
+    base: &'static str,
+    /// Why it is not mended.
+    left: Option<String>,
+    /// Files that only e2fsck keeps.
+    fewer: Vec<PathBuf>,
+    /// Files that only the repair keeps.
+    more: usize,
+}
+
+/// Files, with what they hold.
+type Files = BTreeMap<PathBuf, Vec<u8>>;
+
+#[test]
+fn mutants_of_every_feature_are_mended_as_by_e2fsck() {
+    if !able() || !needs::have(&["debugfs", "setfattr", "chattr"]) {
+        return;
+    }
+    judge_mutants(seeds(0, 54, 100_000));
+}
+
+/// Makes the bases, and judges a mutant for each seed.
+pub fn judge_mutants(seeds: std::ops::Range<u64>) {
+    let mut bases = Vec::new();
+    for kind in KINDS {
+        match bases::make(kind) {
+            Ok(image) => bases.push(base(kind.name, &image)),
+            Err(why) => println!("{} cannot be made here: {why}", kind.name),
+        }
+    }
+    assert!(bases.len() > 20, "{} bases", bases.len());
+    let outcomes = judge_all(&bases, seeds);
+    table(&bases, &outcomes);
+    let bad = |o: &&Outcome| o.left.is_some() || !o.fewer.is_empty();
+    let (all, bad) = (
+        outcomes.len() as u64,
+        outcomes.iter().filter(bad).count() as u64,
+    );
+    assert!((all - bad) * 100 >= all * LEAST, "{bad} of {all}");
+}
+
+fn base(name: &'static str, image: &Image) -> Base {
+    // The structures are those that a replay leaves.
+    let replayed = Image::copy(image);
+    replayed.run("e2fsck", &["-fy"]);
+    Base {
+        name,
+        device: image.device(),
+        parts: Parts::of(&replayed.device()),
+        files: replayed.files(),
+    }
+}
+
+/// Judges mutants on all cores; those that e2fsck does not mend are left out.
+fn judge_all(bases: &[Base], seeds: std::ops::Range<u64>) -> Vec<Outcome> {
+    let (next, all) = (AtomicU64::new(seeds.start), Mutex::new(Vec::new()));
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= seeds.end {
+                        return;
+                    }
+                    let base = &bases[(seed % bases.len() as u64) as usize];
+                    if let Some(outcome) = judge_one(base, seed) {
+                        all.lock().unwrap().push(outcome);
+                    }
+                }
+            });
+        }
+    });
+    all.into_inner().unwrap()
+}
+
+fn judge_one(base: &Base, seed: u64) -> Option<Outcome> {
+    let device = base.device.snapshot();
+    let damage = base.parts.damage(&device, &mut Rng::new(seed));
+    let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
+    let dir = dir.unwrap();
+    let [ours, theirs] = ["ours", "theirs"].map(|name| dir.path().join(name));
+    write_image(&device, &theirs);
+    e2fsck(&theirs, "-fy");
+    e2fsck(&theirs, "-fy");
+    if !e2fsck(&theirs, "-fn").0 {
+        return None;
+    }
+    let mut outcome = Outcome {
+        base: base.name,
+        left: None,
+        fewer: Vec::new(),
+        more: 0,
+    };
+    match extant_repair::plan(&device, NOW, &mut |_| true) {
+        Ok(plan) => {
+            plan.apply(&device).unwrap();
+            write_image(&device, &ours);
+            let (clean, text) = e2fsck(&ours, "-fn");
+            if !clean {
+                outcome.left = Some(text);
+            }
+            if let (Some(by_us), Some(by_them)) = (files_in(&ours), files_in(&theirs)) {
+                outcome.fewer = only_in(&base.files, &by_them, &by_us);
+                outcome.more = only_in(&base.files, &by_us, &by_them).len();
+            }
+        }
+        // A refusal by name changes nothing.
+        Err(error) => outcome.left = Some(error.to_string()),
+    }
+    if outcome.left.is_some() || !outcome.fewer.is_empty() {
+        println!("seed {seed}, {}: {damage:?}: {outcome:#?}", base.name);
+    }
+    Some(outcome)
+}
+
+/// Files of a base that one image has still and the other has not: by path, or by content in lost+found.
+fn only_in(base: &Files, one: &Files, other: &Files) -> Vec<PathBuf> {
+    let has = |files: &Files, path: &Path, content: &Vec<u8>| {
+        let mut lost = files
+            .iter()
+            .filter(|(path, _)| path.starts_with("lost+found"));
+        files.get(path) == Some(content) || lost.any(|(_, found)| found == content)
+    };
+    let kept = |files: &Files, path: &PathBuf| has(files, path, &base[path]);
+    let missing = base
+        .keys()
+        .filter(|path| kept(one, path) && !kept(other, path));
+    missing.cloned().collect()
+}
+
+fn e2fsck(path: &Path, option: &str) -> (bool, String) {
+    let out = Command::new("timeout")
+        .args(["-s", "KILL", "60", "e2fsck", option])
+        .arg(path)
+        .output()
+        .expect("e2fsck runs");
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    (out.status.code() == Some(0), text)
+}
+
+/// Prints where a repair keeps fewer files than e2fsck, by base.
+fn table(bases: &[Base], outcomes: &[Outcome]) {
+    println!("| base | mutants | not mended | fewer files | more files |");
+    println!("|---|---|---|---|---|");
+    for base in bases {
+        let of_base = || outcomes.iter().filter(|o| o.base == base.name);
+        println!(
+            "| {} | {} | {} | {} | {} |",
+            base.name,
+            of_base().count(),
+            of_base().filter(|o| o.left.is_some()).count(),
+            of_base().filter(|o| !o.fewer.is_empty()).count(),
+            of_base().filter(|o| o.more > 0).count(),
+        );
+    }
+}
