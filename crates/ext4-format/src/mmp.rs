@@ -69,7 +69,7 @@ pub fn set_checksum(block: &mut [u8], seed: u32) {
     }
 }
 
-/// What the number of a block says.
+/// State of a volume, as the number in its block says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MmpState {
     /// Nobody has the volume.
@@ -124,7 +124,7 @@ pub fn state(block: &[u8], seed: Option<u32>) -> Result<MmpState> {
     })
 }
 
-/// Seconds between two looks at a block, as it says, within what can be.
+/// Stored number of seconds between two checks of the block, clamped to the valid range.
 pub fn interval(block: &[u8]) -> u16 {
     let bytes = block.get(INTERVAL_AT..).and_then(<[u8]>::first_chunk);
     let said = bytes.map_or(0, |bytes| u16::from_le_bytes(*bytes));

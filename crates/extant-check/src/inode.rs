@@ -218,7 +218,7 @@ fn check_reserved(check: &Check<'_>, subject: &Subject<'_>) {
                 FileType::Regular if !subject.has(flags::INLINE_DATA) => map(check, subject, false),
                 _ => Mapped::default(),
             };
-            check_charged(check, subject, &mapped, &attributes);
+            check_accounted(check, subject, &mapped, &attributes);
             if file_type == FileType::Regular {
                 check_regular(check, subject, &mapped, attributes.inline_data);
             }
@@ -276,7 +276,7 @@ fn check_used(check: &Check<'_>, subject: &Subject<'_>, builder: &mut Builder) {
         }
         _ => Mapped::default(),
     };
-    check_charged(check, subject, &mapped, &attributes);
+    check_accounted(check, subject, &mapped, &attributes);
     check.quota.add(subject, &check.volume);
     match file_type {
         FileType::Directory => builder.add(check, subject, &mapped, attributes.inline_data),
@@ -375,7 +375,7 @@ fn check_flags(check: &Check<'_>, subject: &Subject<'_>, file_type: FileType) {
 }
 
 /// Compares the count of blocks with those of the data and of the attributes.
-fn check_charged(
+fn check_accounted(
     check: &Check<'_>,
     subject: &Subject<'_>,
     mapped: &Mapped,

@@ -16,7 +16,7 @@ pub(crate) fn check(check: &Check<'_>) {
     check_mmp(check);
 }
 
-/// The block by which a volume is kept from being mounted twice. Who has the volume is no damage.
+/// Checks the block of `mmp`. A volume that is in use is not a fault.
 fn check_mmp(check: &Check<'_>) {
     let geo = &check.volume.geo;
     let block = BlockNr(check.volume.sb.mmp_block.get());

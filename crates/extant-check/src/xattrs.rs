@@ -21,7 +21,7 @@ pub(crate) struct SharedBlock {
 /// What the attributes of an inode mean for the rest of it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Attributes {
-    /// Blocks, or clusters, that its count of blocks includes beside those of its data.
+    /// Blocks (clusters, with `bigalloc`) that the inode's count of blocks includes for its attributes.
     pub(crate) blocks: u64,
     /// Whether one of its values is damaged, so that `blocks` means nothing.
     pub(crate) damaged: bool,
@@ -47,7 +47,7 @@ pub(crate) fn check_inode(check: &Check<'_>, subject: &Subject<'_>) -> Attribute
                 Stored::Here(_) => {}
                 Stored::Inode(value) => {
                     count_reference(check, value.ino);
-                    charge(check, subject, &mut attributes, rest, &value);
+                    account(check, subject, &mut attributes, rest, &value);
                 }
             }
             Ok(())
@@ -69,7 +69,7 @@ pub(crate) fn check_inode(check: &Check<'_>, subject: &Subject<'_>) -> Attribute
         if geo.is_valid_data_range(block, 1) {
             use_block(check, block, place);
             if geo.features.has_ea_inode() {
-                charge_block(check, subject, &mut attributes, block);
+                account_block(check, subject, &mut attributes, block);
             }
         } else {
             let findings = &check.findings;
@@ -85,8 +85,8 @@ fn count_reference(check: &Check<'_>, ino: InodeNr) {
     *check.value_inodes.lock().entry(ino).or_default() += 1;
 }
 
-/// Checks the inode with a value of the subject, and charges the subject for it.
-fn charge(
+/// Checks the inode with a value of the subject, and accounts for it.
+fn account(
     check: &Check<'_>,
     subject: &Subject<'_>,
     attributes: &mut Attributes,
@@ -99,12 +99,12 @@ fn charge(
         .then(|| crate::directory::read_record(check, stored.ino))
         .flatten();
     let Some(raw) = record.filter(|raw| value::is_value(raw)) else {
-        // That the inode holds no value is told when all of them are known.
+        // `check_references` reports an inode that holds no value.
         attributes.damaged = true;
         return;
     };
     if value::could_hold(&raw, rest, stored) {
-        attributes.blocks += value::charged_clusters(geo, stored.size);
+        attributes.blocks += value::value_clusters(geo, stored.size);
     } else if !value::is_of_owner(&raw, subject.ino.0, subject.raw) {
         attributes.damaged = true;
         let place = subject.place();
@@ -114,9 +114,9 @@ fn charge(
     }
 }
 
-/// Charges the subject for the values in inodes that the attributes of its block have. Each of the inodes that share a block is
-/// charged, so the block is read again.
-fn charge_block(
+/// Accounts for the values in inodes that the attributes of a block have. Each of the inodes that share the block accounts for
+/// them, so the block is read again.
+fn account_block(
     check: &Check<'_>,
     subject: &Subject<'_>,
     attributes: &mut Attributes,
@@ -129,7 +129,7 @@ fn charge_block(
     }
     let walked = xattr::walk_block(&bytes, |_, rest, value| {
         if let Stored::Inode(value) = value {
-            charge(check, subject, attributes, rest, &value);
+            account(check, subject, attributes, rest, &value);
         }
         Ok(())
     });
@@ -154,7 +154,7 @@ fn check_context(
     if context.is_none() && check.volume.geo.is_valid_data_range(block, 1) {
         let mut bytes = vec![0; check.volume.block_size()];
         if check.volume.read(block, &mut bytes).is_ok() {
-            // Damage was told when the block was checked.
+            // `check_block` reports damage.
             let _ = xattr::walk_block(&bytes, |index, rest, value| {
                 if let Stored::Here(value) = value
                     && (index, rest) == encryption::ATTRIBUTE

@@ -129,6 +129,11 @@ pub fn about_image(image: &Path, error: anyhow::Error) -> anyhow::Error {
     let kind = error.chain().find_map(|e| e.downcast_ref::<Error>());
     let advice = match kind {
         Some(Error::Format(ext4_format::FormatError::NotExt4(_))) => not_ext4(image),
+        Some(Error::Format(ext4_format::FormatError::Incompatible(what)))
+            if what.starts_with("fast commits") =>
+        {
+            Some(format!("extant repair -p {name} replays them"))
+        }
         Some(Error::Format(ext4_format::FormatError::Incompatible(_))) => Some(format!(
             "Linux can read it: mount {name} there, and extant import brings its files into a new image"
         )),

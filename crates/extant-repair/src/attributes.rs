@@ -1,4 +1,4 @@
-//! Extended attributes: in the records of inodes, in blocks that inodes share, and in inodes of their own (`ea_inode`).
+//! Extended attributes: in inode records, in blocks that inodes share, and in value inodes (`ea_inode`).
 
 use crate::Error;
 use crate::connect;
@@ -16,8 +16,8 @@ use std::collections::BTreeSet;
 struct Values {
     /// Attributes whose values are sound, one for each.
     sound: Vec<ValueInode>,
-    /// Clusters that an inode with these attributes is charged for.
-    charged: u64,
+    /// Clusters that an inode with these attributes accounts for.
+    accounted: u64,
     /// Inodes that do not hold the value that an attribute has.
     broken: BTreeSet<InodeNr>,
 }
@@ -35,11 +35,11 @@ pub(crate) fn mend(
     session: &mut Session<'_, '_>,
     record: &mut Record,
 ) -> Result<(u64, Option<usize>), Error> {
-    let (charged, inline) = inside(session, record)?;
+    let (accounted, inline) = inside(session, record)?;
     let geo = session.geo.clone();
     let block = inode::file_acl(&record.raw, &geo);
     if block.0 == 0 {
-        return Ok((charged, inline));
+        return Ok((accounted, inline));
     }
     if let Some(in_block) = usable(session, record, block)? {
         let needed = Features {
@@ -49,17 +49,17 @@ pub(crate) fn mend(
         superblock::need(session, needed, "ext_attr is set, as there are attributes")?;
         session.claims.insert(geo.cluster_of(block));
         *session.attribute_blocks.entry(block).or_default() += 1;
-        return Ok((charged + in_block + 1, inline));
+        return Ok((accounted + in_block + 1, inline));
     }
     let text = "its block of attributes is removed";
     if session.ask(record.place(), text, Some("attributes")) {
         inode::set_file_acl(&mut record.raw, BlockNr(0));
-        return Ok((charged, inline));
+        return Ok((accounted, inline));
     }
-    Ok((charged + 1, inline))
+    Ok((accounted + 1, inline))
 }
 
-/// Mends the attributes behind the fixed part of a record. Returns the clusters charged for values in inodes, and the bytes of
+/// Mends the attributes behind the fixed part of a record. Returns the clusters accounted for values in inodes, and the bytes of
 /// the attribute with the rest of inline data.
 fn inside(
     session: &mut Session<'_, '_>,
@@ -101,7 +101,7 @@ fn inside(
     {
         xattr::remove_in_inode(area, |a| values.has_broken(a));
     }
-    Ok((values.charged, inline))
+    Ok((values.accounted, inline))
 }
 
 fn ask_to_remove(session: &mut Session<'_, '_>, place: String, values: &Values) -> bool {
@@ -135,7 +135,7 @@ fn values(
         };
         let fits = raw.is_some_and(|raw| value::could_hold(&raw, &rest, &stored));
         if fits && has_flag(session, stored.ino)? {
-            values.charged += value::charged_clusters(&session.geo, stored.size);
+            values.accounted += value::value_clusters(&session.geo, stored.size);
             values.sound.push(stored);
         } else if is_of_owner(session, record, stored.ino)? {
             values.sound.push(stored);
@@ -170,7 +170,7 @@ fn is_of_owner(session: &Session<'_, '_>, record: &Record, ino: InodeNr) -> Resu
     Ok(raw.is_some_and(|raw| value::is_of_owner(&raw, record.ino.0, &record.raw)))
 }
 
-/// Counts the attributes of an inode that is cleared no more. Values that its block refers to are counted anew in the next round.
+/// Subtracts the attributes of a cleared inode from the counts. The next round counts the values of its block.
 pub(crate) fn forget(session: &mut Session<'_, '_>, raw: &[u8]) {
     let block = inode::file_acl(raw, &session.geo);
     if let Some(found) = session.attribute_blocks.get_mut(&block) {
@@ -195,24 +195,24 @@ pub(crate) fn forget(session: &mut Session<'_, '_>, raw: &[u8]) {
 /// Clusters that the count of blocks of a sound record includes for its attributes.
 pub(crate) fn clusters(session: &Session<'_, '_>, raw: &[u8]) -> Result<u64, Error> {
     let geo = &session.geo;
-    let mut charged = 0;
+    let mut accounted = 0;
     let mut add = |_: u8, _: &[u8], value: Stored<'_>| {
         if let Stored::Inode(stored) = value {
-            charged += value::charged_clusters(geo, stored.size);
+            accounted += value::value_clusters(geo, stored.size);
         }
         Ok(())
     };
-    // What is behind damage was not charged.
+    // The walk ends at damage, and so did the kernel's count.
     let area = inode::xattr_area(raw, geo).and_then(|range| raw.get(range));
     let _ = xattr::walk_inode_area(area.unwrap_or(&[]), &mut add);
     let block = inode::file_acl(raw, geo);
     if block.0 == 0 {
-        return Ok(charged);
+        return Ok(accounted);
     }
     if geo.features.has_ea_inode() {
         let _ = xattr::walk_block(&session.read(block)?, &mut add);
     }
-    Ok(charged + 1)
+    Ok(accounted + 1)
 }
 
 /// Values of attributes are in inodes only with the feature.
@@ -226,7 +226,7 @@ fn check_place(session: &Session<'_, '_>, value: Stored<'_>) -> ext4_format::Res
     }
 }
 
-/// The clusters that an inode is charged for beside its block of attributes, or `None` if the block cannot be one.
+/// Returns the clusters accounted for values of this block, or `None` if the block is not a block of attributes.
 fn usable(
     session: &mut Session<'_, '_>,
     record: &Record,
@@ -261,7 +261,7 @@ fn usable(
         }
         session.write(block, &bytes)?;
     }
-    Ok(Some(values.charged))
+    Ok(Some(values.accounted))
 }
 
 /// Sets counts of inodes and checksums of blocks of attributes, and the counts of references to values in inodes.

@@ -1,4 +1,4 @@
-//! Directories whose mode is no longer that of one: what they map, or hold inside, tells what they are.
+//! Directories with the mode of another type: their first block, or the data inside the inode, identifies them.
 
 use crate::Error;
 use crate::inodes::Record;
@@ -9,7 +9,7 @@ use ext4_format::inode::inline::Inline;
 use ext4_format::inode::{self, flags};
 use ext4_format::{FileType, InodeNr};
 
-/// Bits of a mode that are no type.
+/// Permission bits of a mode.
 const PERMISSIONS: u16 = 0o7777;
 
 /// Sets the mode of an inode that can have no data, by its mode, and has those of a directory.

@@ -10,6 +10,7 @@ use crate::salvage;
 use crate::session::{InodeUse, Session};
 use ext4_format::dir_entry::{self, LeafBuilder};
 use ext4_format::extent::Extent;
+use ext4_format::fold::Comparison;
 use ext4_format::hash::DirHasher;
 use ext4_format::htree::{self, IndexBlockKind};
 use ext4_format::inode::{self, flags};
@@ -96,7 +97,7 @@ pub(crate) fn blocks(session: &Session<'_, '_>, ino: InodeNr) -> Result<Option<B
     }))
 }
 
-/// The parts of a directory that hold names: its blocks, or what stands in its inode.
+/// Returns the parts of a directory that hold names: its blocks, or the two runs inside its inode.
 fn parts(session: &Session<'_, '_>, ino: InodeNr) -> Result<Vec<Vec<u8>>, Error> {
     match blocks(session, ino)? {
         Some(dir) => dir
@@ -384,6 +385,35 @@ fn leaf(
     Ok(())
 }
 
+/// Returns a name as it can stay in a directory, and notes a change. `None` if there is no such name.
+fn possible_name<'n>(
+    read: &mut LeafRead,
+    found: &'n [u8],
+    encrypted: bool,
+    compared: Comparison,
+) -> Option<Cow<'n, [u8]>> {
+    let shown = || found.escape_ascii().to_string();
+    let mut name = Cow::Borrowed(found);
+    if !compared.allows(&name) {
+        name = Cow::Owned(as_utf8(&name));
+        let new = name.escape_ascii();
+        read.tell(|| format!("\"{}\", which is not UTF-8, becomes \"{new}\"", shown()));
+    }
+    let possible = encrypted || dir_entry::check_name(&name).is_ok();
+    if !possible && let Some(mended) = names::without_bad_bytes(&name) {
+        let new = mended.escape_ascii();
+        read.tell(|| format!("the name \"{}\" becomes \"{new}\"", shown()));
+        return Some(Cow::Owned(mended));
+    }
+    if !possible || matches!(&*name, b"." | b"..") {
+        read.tell(|| format!("the name \"{}\"", shown()));
+        read.lost = Some("a name that cannot be");
+        return None;
+    }
+    Some(name)
+}
+
+/// Reads the names of a part of a directory, counts those that stay, and notes what is wrong.
 pub(crate) fn read_leaf(
     session: &mut Session<'_, '_>,
     ino: InodeNr,
@@ -408,27 +438,9 @@ pub(crate) fn read_leaf(
             read.dots = 2;
         }
         let shown = || record.name.escape_ascii().to_string();
-        let mut name = Cow::Borrowed(record.name);
-        if !compared.allows(&name) {
-            name = Cow::Owned(as_utf8(&name));
-            read.tell(|| {
-                format!(
-                    "\"{}\", which is not UTF-8, becomes \"{}\"",
-                    shown(),
-                    name.escape_ascii()
-                )
-            });
-        }
-        let possible = encrypted || dir_entry::check_name(&name).is_ok();
-        if !possible && let Some(mended) = names::without_bad_bytes(&name) {
-            let shown_new = mended.escape_ascii();
-            read.tell(|| format!("the name \"{}\" becomes \"{shown_new}\"", shown()));
-            name = Cow::Owned(mended);
-        } else if !possible || matches!(&*name, b"." | b"..") {
-            read.tell(|| format!("the name \"{}\"", shown()));
-            read.lost = Some("a name that cannot be");
+        let Some(mut name) = possible_name(&mut read, record.name, encrypted, compared) else {
             continue;
-        }
+        };
         let leads = verdict(session, ino, record.inode).and_then(|file_type| {
             let target = (&*name, record.inode, file_type);
             match encryption::verdict(session, ino, target) {
@@ -447,22 +459,17 @@ pub(crate) fn read_leaf(
         };
         if seen.contains(&*compared.key(&name)) {
             let same = |kept: &Name| compared.same(&kept.name, &name) && kept.ino == record.inode;
-            let new = match encrypted || read.kept.iter().any(same) {
-                true => None,
-                false => names::another(&name, compared, &seen),
-            };
+            let renamed = !encrypted && !read.kept.iter().any(same);
+            let new = names::another(&name, compared, &seen).filter(|_| renamed);
+            let becomes = new.as_ref().map(|new| new.escape_ascii().to_string());
+            read.tell(|| match becomes {
+                Some(new) => format!("\"{}\" is there twice, and becomes \"{new}\"", shown()),
+                None => format!("\"{}\" is there twice", shown()),
+            });
             let Some(new) = new else {
-                read.tell(|| format!("\"{}\" is there twice", shown()));
                 read.lost = Some("the second of two equal names");
                 continue;
             };
-            let shown_new = new.escape_ascii();
-            read.tell(|| {
-                format!(
-                    "\"{}\" is there twice, and becomes \"{shown_new}\"",
-                    shown()
-                )
-            });
             name = Cow::Owned(new);
         }
         seen.insert(compared.key(&name).into_owned());

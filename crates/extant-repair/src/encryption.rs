@@ -55,7 +55,7 @@ fn context(session: &Session<'_, '_>, record: &Record) -> Result<Option<Vec<u8>>
         }
         Ok(())
     };
-    // What is behind damage is removed, or was before.
+    // `attributes::mend` removes damaged attributes.
     let area = inode::xattr_area(&record.raw, geo).and_then(|range| record.raw.get(range));
     let _ = xattr::walk_inode_area(area.unwrap_or(&[]), &mut find);
     let block = inode::file_acl(&record.raw, geo);

@@ -1,5 +1,5 @@
-//! Fast commits are replayed: their changes are made in the records of inodes, in mappings and in directories. Counts and bitmaps
-//! are not kept up, because the passes that follow count anew.
+//! Replay of fast commits: their changes are made in inode records, mappings and directories. Counts and bitmaps are left to the
+//! passes that follow.
 
 use crate::Error;
 use crate::connect;
@@ -55,7 +55,7 @@ pub(crate) fn replay(session: &mut Session<'_, '_>, changes: Vec<FastChange>) ->
     Ok(())
 }
 
-/// Claims what is in use by the bitmaps, and what the changes map, so that new blocks of directories and mappings lie elsewhere.
+/// Claims the blocks in use by the bitmaps and the blocks that the changes map, so that new blocks lie elsewhere.
 fn claim_in_use(session: &mut Session<'_, '_>, changes: &[FastChange]) -> Result<(), Error> {
     let geo = session.geo.clone();
     let per_group = u64::from(geo.blocks_per_group / geo.cluster_ratio);
@@ -188,7 +188,7 @@ fn read_mapping(session: &Session<'_, '_>, ino: InodeNr) -> Result<Mapping, Erro
     })
 }
 
-/// Writes the record of an inode. The mapping of a file stays as it is, because ranges say what changes in it.
+/// Writes the record of an inode. The mapping of a file stays, because it changes by ranges alone.
 fn set_record(
     session: &mut Session<'_, '_>,
     mappings: &mut Mappings,
@@ -235,7 +235,7 @@ fn set_record(
     session.write_record(ino, &mut raw)
 }
 
-/// Has the descriptor of a group count the record of an inode among those that were used.
+/// Extends the used part of a group's inode table to the record of an inode.
 fn mark_used(session: &mut Session<'_, '_>, ino: InodeNr) -> Result<(), Error> {
     let geo = session.geo.clone();
     let Some((group, index)) = geo.group_of_inode(ino) else {
@@ -286,7 +286,7 @@ fn create(
     link(session, name, 0)
 }
 
-/// Adds a name, in place of one that is there, and so many links.
+/// Adds a name, which replaces an equal one, and adds `links` to the count of links.
 fn link(session: &mut Session<'_, '_>, name: &FastName, links: u32) -> Result<(), Error> {
     remove_name(session, name)?;
     let raw = session.read_record(name.ino)?;

@@ -142,30 +142,7 @@ fn read_one(session: &mut Session<'_, '_>, raw: &[u8], group: GroupNr) -> Result
         let text = "flex_bg is set, as structures of groups are in others";
         crate::superblock::need_to_read(session, Incompat::FLEX_BG, text)?;
     } else if !fits(desc.inode_table, table_len) {
-        let mut table = None;
-        if session.has_csum() {
-            table = find_table(session, group, Evidence::Checksums)?;
-        }
-        if table.is_none() {
-            // All checksums are wrong where that of the volume is, from which they begin.
-            table = find_table(session, group, Evidence::Root)?;
-        }
-        let (text, loses) = match table {
-            Some(table) => (
-                format!("its inode table is at block {table}, where its inodes are"),
-                None,
-            ),
-            // Without the root no other inode is worth anything.
-            None if group.0 == 0 => return Err(Error::Descriptors(group.0)),
-            None => (
-                "its inode table is lost, and gets a new place".to_owned(),
-                Some("its inodes"),
-            ),
-        };
-        if !session.ask(&place, text, loses) {
-            return Err(Error::Declined);
-        }
-        desc.inode_table = table.unwrap_or(BlockNr(0));
+        desc.inode_table = lost_table(session, group, &place)?;
     }
     // A bitmap without a place gets one when it is known what is free.
     for bitmap in [&mut desc.block_bitmap, &mut desc.inode_bitmap] {
@@ -174,6 +151,38 @@ fn read_one(session: &mut Session<'_, '_>, raw: &[u8], group: GroupNr) -> Result
         }
     }
     Ok(desc)
+}
+
+/// Finds the table of a group by its inodes. A table that is lost is at block 0: it gets a place after all blocks in use are known.
+fn lost_table(
+    session: &mut Session<'_, '_>,
+    group: GroupNr,
+    place: &str,
+) -> Result<BlockNr, Error> {
+    let mut table = None;
+    if session.has_csum() {
+        table = find_table(session, group, Evidence::Checksums)?;
+    }
+    if table.is_none() {
+        // All checksums are wrong where that of the volume is, from which they begin.
+        table = find_table(session, group, Evidence::Root)?;
+    }
+    let (text, loses) = match table {
+        Some(table) => (
+            format!("its inode table is at block {table}, where its inodes are"),
+            None,
+        ),
+        // The root directory is in the first group.
+        None if group.0 == 0 => return Err(Error::Descriptors(group.0)),
+        None => (
+            "its inode table is lost, and gets a new place".to_owned(),
+            Some("its inodes"),
+        ),
+    };
+    match session.ask(place, text, loses) {
+        true => Ok(table.unwrap_or(BlockNr(0))),
+        false => Err(Error::Declined),
+    }
 }
 
 /// What tells the inodes of a group.

@@ -9,8 +9,8 @@ use ext4_format::inode::inline::{ATTRIBUTE_NAME, Inline};
 use ext4_format::inode::{self, encryption, flags};
 use ext4_format::xattr::{self, XattrSet};
 
-/// Mends an inode that says that its data are inside it; `inline` is the length of the attribute with the rest of them. Returns
-/// whether the inode stays, and whether its data are inside it.
+/// Mends an inode with the flag of inline data. `inline` is the length of the attribute with the rest of the data. Returns whether
+/// the inode stays, and whether its data are inside it.
 pub(crate) fn mend(
     session: &mut Session<'_, '_>,
     record: &mut Record,

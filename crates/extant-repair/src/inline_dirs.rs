@@ -107,7 +107,7 @@ pub(crate) fn mend(session: &mut Session<'_, '_>, ino: InodeNr) -> Result<(), Er
     Ok(())
 }
 
-/// Writes names into a run. What has no room is found without a name, and gets one in lost+found.
+/// Writes names into a run. A file whose name does not fit gets a name in lost+found.
 fn pack(run: &mut [u8], names: &[Name]) -> Result<(), Error> {
     if run.len() < dir_entry::MIN_REC_LEN {
         run.fill(0);

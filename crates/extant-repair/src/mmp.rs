@@ -1,5 +1,5 @@
-//! The block by which a volume is kept from being mounted twice (`mmp`): a repair waits for whoever may have the volume, and sets
-//! the block where it is damaged or was left behind.
+//! The block of multiple mount protection (`mmp`): a repair refuses a volume that is in use, and writes the block if it is damaged
+//! or stale.
 
 use crate::Error;
 use crate::session::Session;
@@ -10,8 +10,7 @@ use ext4_format::mmp::{self, MmpState};
 use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use std::time::Duration;
 
-/// Makes sure that nobody has the volume. If the number in the block may be that of a mount, this waits for as long as a mount
-/// could need to change it.
+/// Fails if the volume is in use. If the block holds the number of a mount, waits long enough for a live mount to change it.
 pub(crate) fn wait_for_others(dev: &dyn BlockDevice) -> Result<(), Error> {
     let mut sb = [0; SUPERBLOCK_SIZE];
     dev.read_at(SUPERBLOCK_OFFSET, &mut sb)?;
@@ -27,7 +26,7 @@ pub(crate) fn wait_for_others(dev: &dyn BlockDevice) -> Result<(), Error> {
             .map(|()| bytes)
     };
     let first = read()?;
-    // Damage says nothing about who has the volume.
+    // A damaged block does not say whether the volume is in use.
     match mmp::state(&first, None) {
         Ok(MmpState::Checked) => Err(Error::InUse("a checker")),
         Ok(MmpState::Mounted(_)) => {
@@ -48,7 +47,7 @@ fn place(sb: &RawSuperblock, geo: Geometry) -> Option<(Geometry, BlockNr)> {
     there.then_some((geo, block))
 }
 
-/// Sets the block if it is damaged, or if a mount that is no more left its number there.
+/// Writes the block if it is damaged, or if an interrupted mount left its number there.
 pub(crate) fn mend(session: &mut Session<'_, '_>) -> Result<(), Error> {
     let Some((geo, block)) = place(&session.sb, session.geo.clone()) else {
         return Ok(());

@@ -14,7 +14,7 @@ pub(crate) fn without_bad_bytes(name: &[u8]) -> Option<Vec<u8>> {
     (possible && !matches!(&*mended, b"." | b"..")).then_some(mended)
 }
 
-/// A name as near to another as one can be that is not among those seen, and fits its record; `None` if there is none.
+/// Returns a variant of a name that is not among `seen` and fits the same record, if there is one.
 pub(crate) fn another(
     name: &[u8],
     compared: Comparison,

@@ -9,12 +9,15 @@
 pub(crate) enum Fault {
     /// The superblock of a changed image is written first, and no mark before it.
     SuperblockFirst,
+    /// A journal with transactions is made anew, empty.
+    JournalThrownAway,
 }
 
 #[cfg(debug_assertions)]
 impl Fault {
-    const ALL: [(&'static str, Self); 1] = [
-        ("superblock-first", Self::SuperblockFirst), //
+    const ALL: [(&'static str, Self); 2] = [
+        ("superblock-first", Self::SuperblockFirst),
+        ("journal-thrown-away", Self::JournalThrownAway),
     ];
 }
 

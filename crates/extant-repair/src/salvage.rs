@@ -14,7 +14,7 @@ pub(crate) struct Records<'b> {
     pub(crate) is_damaged: bool,
 }
 
-/// Reads the records of a block. Behind a damaged record the search goes on where records lead to the end of the block.
+/// Reads the records of a block. After a damaged record, resumes at the next likely record from which the chain reaches the end.
 pub(crate) fn records<'b>(session: &Session<'_, '_>, bytes: &'b [u8], any: bool) -> Records<'b> {
     let mut found = Records {
         records: Vec::new(),

@@ -268,7 +268,7 @@ impl<'a, 'd> Session<'a, 'd> {
         let Some(desc) = self.descs.get(group as usize) else {
             return 0;
         };
-        // A table that is lost is placed when it is known what is free.
+        // A lost table is placed after all blocks in use are known.
         if desc.inode_table.0 == 0 {
             return 0;
         }

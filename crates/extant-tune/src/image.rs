@@ -35,6 +35,7 @@ impl<'a, 'd> Image<'a, 'd> {
         if geo.features.has_needs_recovery() {
             return refused("its journal must be replayed first: extant repair -p does it");
         }
+        compare_with_backups(dev, &sb, &geo)?;
         let mut image = Self {
             dev,
             sb,
@@ -168,5 +169,42 @@ impl<'a, 'd> Image<'a, 'd> {
             }
         }
         Ok(())
+    }
+}
+
+/// Returns the fields of a superblock that fix the volume's shape.
+fn shape(sb: &RawSuperblock) -> [u64; 6] {
+    [
+        sb.blocks_count(),
+        sb.inodes_count.get().into(),
+        sb.log_block_size.get().into(),
+        sb.inode_size.get().into(),
+        sb.blocks_per_group.get().into(),
+        sb.inodes_per_group.get().into(),
+    ]
+}
+
+/// Refuses a superblock that no backup agrees with: it may be damaged, and would be written over them.
+fn compare_with_backups(
+    dev: &MemOverlay<'_>,
+    sb: &RawSuperblock,
+    geo: &Geometry,
+) -> Result<(), Error> {
+    let mut backups = (1..geo.groups)
+        .map(GroupNr)
+        .filter(|&group| geo.has_super(group))
+        .peekable();
+    if backups.peek().is_none() {
+        return Ok(());
+    }
+    let agrees = |group| {
+        let mut bytes = [0; SUPERBLOCK_SIZE];
+        let at = geo.group_first_block(group).offset(geo.block_size);
+        dev.read_at(at, &mut bytes).is_ok()
+            && RawSuperblock::parse(&bytes).is_ok_and(|backup| shape(&backup) == shape(sb))
+    };
+    match backups.any(agrees) {
+        true => Ok(()),
+        false => refused("no backup agrees with its superblock; extant repair checks it"),
     }
 }

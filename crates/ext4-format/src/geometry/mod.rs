@@ -462,8 +462,8 @@ impl Geometry {
             .saturating_add(reserved)
     }
 
-    /// Whether a block is as far from the beginning of its cluster as the logical block that it holds is from the beginning of a
-    /// logical cluster. Without `bigalloc` each block is.
+    /// Whether a physical block has the same offset in its cluster as its logical block has in a logical cluster. Always true without
+    /// `bigalloc`.
     pub fn is_aligned(&self, logical: u32, physical: BlockNr) -> bool {
         let ratio = u64::from(self.cluster_ratio);
         let within = physical.0.saturating_sub(self.first_data_block) % ratio;

@@ -1,7 +1,7 @@
-//! What an encrypted inode says of its keys: the attribute that holds its context, and the target of an encrypted link.
+//! Encrypted inodes: the attribute that holds the encryption context, and the target of an encrypted link.
 //!
-//! A context is a version, the modes of contents and names, flags, a key's name, and 16 random bytes of this inode alone. What
-//! stands before the random bytes is the policy: files of an encrypted directory have that of the directory.
+//! A context consists of a version, the modes of contents and names, flags, a key's name, and 16 random bytes of this inode. The
+//! part before the random bytes is the policy. Files in an encrypted directory have the policy of the directory.
 
 /// Index and rest of the name of the attribute that holds the context.
 pub const ATTRIBUTE: (u8, &[u8]) = (9, b"c");

@@ -1,8 +1,8 @@
 //! Inodes that hold the value of an extended attribute (`ea_inode`).
 //!
-//! Such an inode is a regular file with the flag [`flags::EA_INODE`] and without a name. Its times are none: the time of access
-//! holds the hash of the value, and the time of change the upper half of the number of attributes that refer to it; the lower
-//! half is where the version of other inodes is. An inode that has the attribute is charged for the value, as if it held it alone.
+//! Such an inode is a regular file with the flag [`flags::EA_INODE`] and without a name. Its access time holds the hash of the
+//! value. Its change time holds the upper half of the reference count, and the version field the lower half. Each inode with the
+//! attribute accounts for the whole value.
 
 use super::{at, flags, put, u16_at, u32_at};
 use crate::geometry::Geometry;
@@ -51,14 +51,15 @@ pub fn could_hold(raw: &[u8], rest: &[u8], value: &ValueInode) -> bool {
         && hashed.contains(&value.hash)
 }
 
-/// Whether a value belongs to the inode `owner` alone, as Lustre made such inodes: neither counts references nor is charged.
+/// Whether a value inode belongs to the inode `owner` alone. Lustre made such inodes, without a reference count, and not
+/// accounted for.
 pub fn is_of_owner(raw: &[u8], ino: u32, owner: &[u8]) -> bool {
     is_value(raw)
         && u32_at(raw, at::MTIME) == ino
         && u32_at(raw, at::GENERATION) == u32_at(owner, at::GENERATION)
 }
 
-/// Clusters for which an inode with a value of `size` bytes is charged.
-pub fn charged_clusters(geo: &Geometry, size: u32) -> u64 {
+/// Clusters that an inode accounts for with a value of `size` bytes.
+pub fn value_clusters(geo: &Geometry, size: u32) -> u64 {
     u64::from(size).div_ceil(u64::from(geo.block_size) * u64::from(geo.cluster_ratio))
 }

@@ -1,6 +1,6 @@
 //! Fast commits: ext4's own log of small changes, in the last blocks of the journal.
 //!
-//! A fast commit holds logical changes in place of images of blocks. They continue the last transaction of the log: the first
+//! A fast commit holds logical changes, no images of blocks. They continue the last transaction of the log: the first
 //! tag of the area is a head with that transaction's successor. Each fast commit begins at a block and ends with a tail, which
 //! holds the number again and a CRC-32C of all bytes since the head or the tail before. What no tail follows is not committed.
 
@@ -36,12 +36,12 @@ pub struct FastName {
     pub name: Vec<u8>,
 }
 
-/// One change of a fast commit.
+/// Change in a fast commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FastChange {
-    /// Blocks are mapped, in place of what was mapped there before.
+    /// Maps blocks. The mapping replaces an older one of the same logical blocks.
     AddRange(InodeNr, Extent),
-    /// Blocks are not mapped any more: the first logical block and their number.
+    /// Unmaps blocks: the first logical block and their number.
     RemoveRange(InodeNr, u32, u32),
     /// A new inode gets its first name.
     Create(FastName),
@@ -58,7 +58,7 @@ pub(super) fn area(sb: &Superblock) -> core::ops::Range<u32> {
     if sb.fast_commit_blocks() == 0 {
         return 0..0;
     }
-    // One block between the log and the area is not used.
+    // Linux leaves one block between the log and the area unused.
     sb.log_range().end.saturating_add(1)..sb.max_len
 }
 
@@ -123,7 +123,7 @@ impl Scan {
             };
             let value = all.get(TAG_LEN..).unwrap_or(&[]);
             if tag == TAIL {
-                // What is behind the tail fills its block.
+                // The rest of the tail's block is padding.
                 return Ok(self.tail(all));
             }
             self.crc = crc32c(self.crc, all);
@@ -148,7 +148,7 @@ impl Scan {
         Ok(true)
     }
 
-    /// Commits what is open if the tail is sound; returns whether it is.
+    /// Commits the open changes if the tail is sound; returns whether the tail is sound.
     fn tail(&mut self, all: &[u8]) -> bool {
         let Some(summed) = all.get(..TAG_LEN + 4) else {
             return false;
@@ -177,7 +177,7 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(*bytes))
 }
 
-/// One change; `None` if it is none that can be.
+/// Decodes a change; `None` for an impossible one.
 fn change(tag: u16, value: &[u8]) -> Option<FastChange> {
     let ino = InodeNr(word(value, 0)?);
     let name = || {
@@ -276,7 +276,7 @@ mod tests {
         for flipped in 0..SIZE {
             let mut area = area.clone();
             area[SIZE + flipped] ^= 1;
-            // Only what fills the block behind the tail may change.
+            // Only the padding behind the tail may change.
             let left = read(&area, 7);
             assert!(left == all[..1] || left == all && flipped > 60, "{flipped}");
         }

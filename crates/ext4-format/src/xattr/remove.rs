@@ -11,7 +11,7 @@ pub struct Removable<'a> {
     pub index: u8,
     /// Name behind the prefix.
     pub rest: &'a [u8],
-    /// Inode with the value, if that is not beside the name.
+    /// Inode with the value; `None` if the value is stored with the name.
     pub value: Option<InodeNr>,
 }
 
@@ -28,7 +28,7 @@ pub fn remove_in_inode(area: &mut [u8], unwanted: impl Fn(&Removable<'_>) -> boo
     removed
 }
 
-/// The same for a block of attributes. Its hash is cleared, so that the block is not found for sharing; its checksum must be
+/// [`remove_in_inode`] for a block of attributes. The block's hash is cleared, so that the block is not found for sharing; its checksum must be
 /// set again.
 pub fn remove_in_block(block: &mut [u8], unwanted: impl Fn(&Removable<'_>) -> bool) -> usize {
     let removed = remove(block, HEADER_LEN, unwanted);
@@ -40,8 +40,8 @@ pub fn remove_in_block(block: &mut [u8], unwanted: impl Fn(&Removable<'_>) -> bo
     removed
 }
 
-/// Clears the hash of an attribute in the space behind an inode's fixed part, where attributes may be without one, because its
-/// value was changed in place.
+/// Clears the hash of an attribute in the space behind an inode's fixed part, after its value was changed in place. The hash is
+/// optional there.
 pub fn clear_hash(area: &mut [u8], (index, rest): (u8, &[u8])) {
     let Some(body) = area.get_mut(INODE_HEADER_LEN..) else {
         return;

@@ -98,24 +98,24 @@ where
     let mut walk = Walk::new(sb, blocks_count, read);
     let end = walk.run()?;
     if walk.has_fast_commits(end)? {
-        let what = "fast commits waiting to be replayed (extant repair replays them)";
+        let what = "fast commits waiting to be replayed";
         return Err(FormatError::Incompatible(what.into()).into());
     }
     Ok(walk.finish(end))
 }
 
-/// What a damaged log still holds.
+/// Sound part of a damaged log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Salvage {
     /// The images that are sound.
     pub plan: Plan,
-    /// What is damaged. The image of a wrong checksum is left out; other damage ends the log before its transaction.
+    /// Damage found. An image with a wrong checksum is left out; other damage ends the log before its transaction.
     pub damage: Vec<FormatError>,
     /// Transaction that fast commits continue, if there are such ([`fast_changes`](super::fast_changes)).
     pub fast_commits: Option<Tid>,
 }
 
-/// Reads a log as [`plan`] does, for a repair: damage leaves out as little as it can, and fast commits are no error.
+/// Reads a log as [`plan`] does, for a repair: damage leaves out as little as possible, and pending fast commits are reported.
 ///
 /// # Errors
 /// Errors of `read`.
@@ -366,7 +366,7 @@ where
         Ok(None)
     }
 
-    /// Ends the log before a transaction that is damaged, where that is no error.
+    /// Ends the log before a damaged transaction, or fails if damage is an error.
     fn damaged(&mut self, at: u32, fault: FormatError) -> Result<Option<LogEnd>, E> {
         match &mut self.damage {
             Some(damage) => {
