@@ -8,7 +8,7 @@ crates=(extant extant-repair)
 tests_of() {
     case $1 in
     extant) echo promise:: buffers:: defragment:: contents:: ;;
-    extant-repair) echo in_place:: ;;
+    extant-repair) echo in_place:: kernel:: ;;
     esac
 }
 

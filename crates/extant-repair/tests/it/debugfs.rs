@@ -1,4 +1,4 @@
-//! Images by mke2fs and debugfs, changed byte by byte, and what is in them.
+//! Images that mke2fs and debugfs make, edited byte by byte.
 
 use crate::judge;
 use blockdev::MemDevice;
@@ -9,7 +9,7 @@ use std::process::Command;
 
 pub const NOW: u32 = 1_700_000_000;
 
-/// Image in a file, in a directory that goes with it.
+/// Image file in a temporary directory.
 pub struct Image {
     dir: tempfile::TempDir,
     pub block: u64,
@@ -33,14 +33,14 @@ impl Image {
         self.dir.path().join("image")
     }
 
-    /// A file beside the image.
+    /// Writes a file next to the image.
     pub fn beside(&self, name: &str, content: &[u8]) -> PathBuf {
         let path = self.dir.path().join(name);
         std::fs::write(&path, content).unwrap();
         path
     }
 
-    /// What debugfs says to a request.
+    /// Returns the output of debugfs for a request.
     pub fn ask(&self, request: &str) -> String {
         let out = Command::new("debugfs")
             .args(["-R", request])
@@ -95,7 +95,7 @@ impl Image {
         MemDevice::from_bytes(&std::fs::read(self.path()).unwrap())
     }
 
-    /// The judge finds the image clean, and so does the check.
+    /// Asserts that e2fsck and the check find the image clean.
     pub fn assert_clean(&self, what: &str) {
         let device = self.device();
         let (clean, text) = judge::judge(&device);

@@ -1,4 +1,4 @@
-//! What Linux has synced is there after a repair, too: the power is cut in a volume that it has mounted.
+//! Files that Linux has synced survive a power cut and a repair.
 
 use crate::debugfs::Image;
 use crate::mounted::{Mounted, able};
@@ -83,7 +83,7 @@ fn fast_commits_are_replayed() {
         longer.sync_all().unwrap();
         drop(longer);
         synced(&at("d/last"), &[9; 70_000]);
-        // Linux fails to replay a number that was freed and taken again, so this is what it has in memory.
+        // Linux itself fails to replay a reused inode number, so its tree in memory is the reference.
         let mut wanted = BTreeMap::new();
         walk(mounted.path(), mounted.path(), &mut wanted);
         cut(mounted, &image);
@@ -110,14 +110,14 @@ fn journal(image: &Image) -> (Vec<u64>, Vec<u8>) {
     (image.blocks("<8>"), std::fs::read(image.path()).unwrap())
 }
 
-/// Kind of a block of the journal, if it is none of data.
+/// Returns the type of a journal block; `None` for an image.
 fn kind(bytes: &[u8], at: u64) -> Option<u32> {
     let at = at as usize;
     let word = |n: usize| u32::from_be_bytes(bytes[at + n..at + n + 4].try_into().unwrap());
     (word(0) == 0xc03b_3998).then(|| word(4))
 }
 
-/// Three synced files in as many transactions, of which the last is damaged.
+/// Damages one of three transactions, each with a synced file.
 #[test]
 fn a_damaged_transaction_leaves_those_before_it() {
     if !able() {

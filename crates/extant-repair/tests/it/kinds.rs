@@ -295,7 +295,7 @@ fn a_table_that_is_lost_gets_a_new_place() {
 }
 
 #[test]
-fn values_in_inodes_are_charged_and_checked() {
+fn values_in_inodes_are_accounted_for_and_checked() {
     needs::tools!("mke2fs", "e2fsck", "debugfs");
     let image = Image::new("16M", 1024, &["-O", "ea_inode"]);
     for name in ["one", "two"] {
@@ -303,7 +303,7 @@ fn values_in_inodes_are_charged_and_checked() {
         let value = image.beside("value", &vec![name.as_bytes()[0]; 3000]);
         image.change(&[&format!("ea_set -f {} {name} user.note", value.display())]);
     }
-    // debugfs does not charge for them.
+    // debugfs does not account for them.
     image.run("e2fsck", &["-fy"]);
     let before = image.files();
     image.assert_clean("values in inodes");

@@ -4,8 +4,6 @@
 use crate::common;
 use crate::image;
 use crate::judge;
-#[allow(dead_code)] // each user has its own part
-#[allow(dead_code)] // each user has its own part
 use blockdev::{BlockDevice, MemDevice};
 use ext4_format::GroupNr;
 use ext4_format::geometry::Geometry;

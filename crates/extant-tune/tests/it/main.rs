@@ -4,3 +4,4 @@ mod cuts;
 #[path = "../../../extant-check/tests/it/folded/mod.rs"]
 mod folded;
 mod folding;
+mod superblock;

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// How a base is made.
-pub struct Kind {
+pub struct BaseKind {
     pub name: &'static str,
     size: &'static str,
     block: u64,
@@ -29,7 +29,7 @@ enum Made {
 
 macro_rules! kinds {
     ($($name:literal $size:literal $block:literal $made:ident $args:expr;)*) => {
-        pub const KINDS: &[Kind] = &[$(Kind {
+        pub const KINDS: &[BaseKind] = &[$(BaseKind {
             name: $name,
             size: $size,
             block: $block,
@@ -70,7 +70,7 @@ kinds! {
 }
 
 /// Makes a base, or says why it cannot be made here.
-pub fn make(kind: &Kind) -> Result<Image, String> {
+pub fn make(kind: &BaseKind) -> Result<Image, String> {
     if kind.made == Made::FromTree {
         let tree = tempfile::tempdir().unwrap();
         populate(tree.path(), kind)?;
@@ -116,7 +116,7 @@ pub fn make(kind: &Kind) -> Result<Image, String> {
 }
 
 /// Files of every kind.
-fn populate(root: &Path, kind: &Kind) -> Result<(), String> {
+fn populate(root: &Path, kind: &BaseKind) -> Result<(), String> {
     let few = kind.name == "few inodes";
     let names = if few { 5 } else { 120 };
     std::fs::create_dir(root.join("big")).unwrap();
@@ -155,7 +155,7 @@ fn populate(root: &Path, kind: &Kind) -> Result<(), String> {
             )?;
         }
     }
-    // With extents a tree of two levels.
+    // An extent tree of two levels.
     let mut spread = File::create(root.join("spread")).unwrap();
     for n in 0..if few { 3u64 } else { 30 } {
         spread.seek(SeekFrom::Start(n * 3 * kind.block)).unwrap();

@@ -9,7 +9,7 @@ use ext4_format::inode::{self, InodeCore, flags};
 use ext4_format::superblock::RawSuperblock;
 use ext4_format::{BlockNr, FileType, GroupNr, InodeNr, checksum, dir_entry, indirect, mmp, xattr};
 
-/// What stands at a place.
+/// Kind of a structure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum What {
     Superblock,
@@ -24,7 +24,7 @@ enum What {
     Mmp,
 }
 
-/// A structure: its place in bytes, its length, and what it is.
+/// Structure of an image: offset and length in bytes, and kind.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     at: u64,
@@ -155,7 +155,7 @@ impl Parts {
         }
     }
 
-    /// Breaks one to three places, and mostly makes the checksums good again. Returns what was broken.
+    /// Breaks one to three places, and mostly makes the checksums good again. Returns the broken places.
     pub fn damage(&self, device: &MemDevice, rng: &mut Rng) -> Vec<String> {
         let mut kinds: Vec<u8> = self.all.iter().map(|part| kind(part.what)).collect();
         kinds.sort_unstable();

@@ -1,4 +1,5 @@
-//! Mutants of images with every feature: what `e2fsck -fy` makes clean, a repair makes clean, too, and it keeps as many files.
+//! Mutants of images with every feature: a repair makes clean every image that `e2fsck -fy` makes clean, and keeps at least the same
+//! files.
 
 mod bases;
 mod breaking;
@@ -15,7 +16,7 @@ use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Of the mutants that e2fsck mends so many are mended, and keep as many files, in percent.
+/// Percentage of the mutants mended by e2fsck that a repair must mend without keeping fewer files.
 const LEAST: u64 = 97;
 
 struct Base {
@@ -26,7 +27,7 @@ struct Base {
     files: Files,
 }
 
-/// What came of one mutant.
+/// Result for one mutant.
 #[derive(Debug)]
 struct Outcome {
     base: &'static str,
@@ -38,7 +39,7 @@ struct Outcome {
     more: usize,
 }
 
-/// Files, with what they hold.
+/// Content of files, by path.
 type Files = BTreeMap<PathBuf, Vec<u8>>;
 
 #[test]

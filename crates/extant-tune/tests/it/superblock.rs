@@ -1,0 +1,47 @@
+//! A damaged superblock is not written over its backups.
+
+use blockdev::{BlockDevice, MemDevice};
+use ext4_format::superblock::RawSuperblock;
+use extant_tune::{Error, TuneOptions};
+use std::process::Command;
+
+#[test]
+fn a_superblock_that_no_backup_agrees_with_is_not_copied() {
+    needs::tools!("mke2fs");
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image");
+    let args = [
+        "-q",
+        "-F",
+        "-t",
+        "ext4",
+        "-b",
+        "1024",
+        "-O",
+        "^metadata_csum,^metadata_csum_seed",
+    ];
+    let out = Command::new("mke2fs")
+        .args(args)
+        .arg(&path)
+        .arg("64M")
+        .output();
+    assert!(out.unwrap().status.success());
+    let device = MemDevice::from_bytes(&std::fs::read(&path).unwrap());
+    let options = TuneOptions {
+        label: Some(b"new".to_vec()),
+        ..TuneOptions::default()
+    };
+    extant_tune::plan(&device, &options).unwrap();
+    let mut bytes = [0; 1024];
+    device.read_at(1024, &mut bytes).unwrap();
+    let sound = RawSuperblock::parse(&bytes).unwrap();
+    let mut fewer = sound;
+    fewer.set_blocks_count(sound.blocks_count() - 8);
+    let mut smaller = sound;
+    smaller.inode_size.set(128);
+    for damaged in [fewer, smaller] {
+        device.write_at(1024, damaged.bytes()).unwrap();
+        let refused = extant_tune::plan(&device, &options);
+        assert!(matches!(refused, Err(Error::Refused(_))), "{refused:?}");
+    }
+}
