@@ -13,7 +13,7 @@ retired() {
 (?i)\bdispos(e|es|ed)\b	free	^$
 (?i)\b(giv(e|es|ing|en)|gave)[ _]([\w`']+ ){0,4}?back\b|give_back|given_back	free (blocks, numbers), return (what was reserved), release (descriptors)	^$
 (?i)\brenewed\b	rewritten	^$
-\bWindow\b|_window\b|_WINDOW\b|discard_window	preallocation	^crates/extant-mkfs/src/archive/(stream|compression).rs$
+\bWindow\b|_window\b|_WINDOW\b|discard_window	preallocation	^crates/extant-mkfs/src/archive/(stream|decoders).rs$
 \bSeldom\b	MiscChanges	^crates/percpu/src/biased/mod.rs$
 (?i)\bnudge	self_request	^crates/ext4-format/src/xattr/tests.rs$
 (?i)\blanes?\b	ring; a task's part	^$
