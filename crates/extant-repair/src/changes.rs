@@ -92,7 +92,12 @@ impl Changes {
 /// Writes a change, whose undo file is at a place that the mark names.
 fn write(image: &dyn BlockDevice, pieces: &Pieces<'_>, undo: &Undo, file: &Path) -> io::Result<()> {
     let mark = in_place::mark(undo.id(), file);
-    in_place::write(image, &pieces.rest, pieces.first.as_ref(), &mark)
+    let writes = in_place::Writes {
+        pieces: &pieces.rest,
+        holes: &[],
+        first: pieces.first.as_ref(),
+    };
+    writes.make(image, &mark)
 }
 
 /// Writes changes with their undo files, for an image that was `len` bytes long.

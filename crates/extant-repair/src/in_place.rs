@@ -17,6 +17,8 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+/// Size of a hole.
+pub(crate) const HOLE: u64 = 4096;
 /// Largest number of adjacent pieces in one write.
 const MOST_PIECES: usize = 256;
 
@@ -28,29 +30,41 @@ pub(crate) fn mark(id: u64, file: &Path) -> ChangeMark {
     ChangeMark::new(id, path.as_os_str().as_bytes())
 }
 
-/// Writes pieces under a mark, and then the first sector of the superblock, if the image has one.
-pub(crate) fn write(
-    image: &dyn BlockDevice,
-    rest: &[(u64, &[u8])],
-    first: Option<&[u8; MARK_SIZE]>,
-    mark: &ChangeMark,
-) -> io::Result<()> {
-    // If the first sector is all that changes, its write is atomic.
-    if let Some(first) = first.filter(|_| !rest.is_empty()) {
-        if planted::is(Fault::SuperblockFirst) {
+/// Everything that a change writes.
+pub(crate) struct Writes<'w> {
+    /// Bytes by their offset, without the first sector of the superblock.
+    pub(crate) pieces: &'w [(u64, &'w [u8])],
+    /// Offsets of ranges of 4096 bytes that become zeros, and need no space.
+    pub(crate) holes: &'w [u64],
+    /// The first sector of the superblock, if the image has one.
+    pub(crate) first: Option<&'w [u8; MARK_SIZE]>,
+}
+
+impl Writes<'_> {
+    /// Makes the change under a mark, the first sector of the superblock last.
+    pub(crate) fn make(&self, image: &dyn BlockDevice, mark: &ChangeMark) -> io::Result<()> {
+        // If the first sector is all that changes, its write is atomic.
+        let is_one_sector = self.pieces.is_empty() && self.holes.is_empty();
+        if let Some(first) = self.first.filter(|_| !is_one_sector) {
+            if planted::is(Fault::SuperblockFirst) {
+                image.write_at(SUPERBLOCK_OFFSET, first)?;
+            } else {
+                put_mark(image, first, mark)?;
+            }
+        }
+        for run in self.holes.chunk_by(|a, b| a + HOLE == *b) {
+            let start = run.first().copied().unwrap_or_default();
+            image.discard(start, run.len() as u64 * HOLE)?;
+        }
+        write_pieces(image, self.pieces)?;
+        if let Some(first) = self.first {
+            if !is_one_sector {
+                image.flush()?;
+            }
             image.write_at(SUPERBLOCK_OFFSET, first)?;
-        } else {
-            put_mark(image, first, mark)?;
         }
+        image.flush()
     }
-    write_pieces(image, rest)?;
-    if let Some(first) = first {
-        if !rest.is_empty() {
-            image.flush()?;
-        }
-        image.write_at(SUPERBLOCK_OFFSET, first)?;
-    }
-    image.flush()
 }
 
 /// Marks the image, unless it has the mark of this change.

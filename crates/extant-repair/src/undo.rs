@@ -20,7 +20,7 @@
 
 use crate::Error;
 use crate::file_id::FileId;
-use crate::in_place;
+use crate::in_place::{self, HOLE};
 use crate::pieces::Pieces;
 use blockdev::{BlockDevice, SECTOR};
 use ext4_format::change_mark::{ChangeMark, MARK_SIZE};
@@ -301,6 +301,7 @@ impl Undo {
     /// Those of the device.
     pub fn force_back(&self, image: &dyn BlockDevice, file: &Path) -> io::Result<u64> {
         let mut pieces: Vec<(u64, &[u8])> = Vec::new();
+        let mut holes = Vec::new();
         let mut first = None;
         for record in &self.records {
             let now = there(image, record)?;
@@ -309,15 +310,21 @@ impl Undo {
                 first = old.map(|old| (old, now.starts_with(old)));
                 continue;
             }
-            differing(record, &now, &mut pieces);
+            differing(record, &now, &mut pieces, &mut holes);
         }
         let mut bytes: u64 = pieces.iter().map(|(_, old)| old.len() as u64).sum();
+        bytes += holes.len() as u64 * HOLE;
         match first {
-            Some((_, true)) if pieces.is_empty() => {}
+            Some((_, true)) if pieces.is_empty() && holes.is_empty() => {}
             _ => {
                 bytes += first.map_or(0, |(old, _)| old.len() as u64);
                 let mark = in_place::mark(self.id(), file);
-                in_place::write(image, &pieces, first.map(|(old, _)| old), &mark)?;
+                let change = in_place::Writes {
+                    pieces: &pieces,
+                    holes: &holes,
+                    first: first.map(|(old, _)| old),
+                };
+                change.make(image, &mark)?;
             }
         }
         in_place::shorten(image, self.len)?;
@@ -349,24 +356,37 @@ fn is_marked(sector: &[u8], id: u64) -> bool {
     ChangeMark::read(sector).is_some_and(|mark| mark.id() == id)
 }
 
-/// Adds the old bytes of the sectors that differ.
-fn differing<'u>(record: &'u UndoRecord, now: &[u8], pieces: &mut Vec<(u64, &'u [u8])>) {
-    let sector = SECTOR as usize;
-    let is_same = |at: usize| {
-        let end = now.len().min(at + sector);
-        record.old.get(at..end) == now.get(at..end)
-    };
+/// Adds the old bytes of the sectors that differ. Where the image had nothing but zeros, space is freed and none is taken.
+fn differing<'u>(
+    record: &'u UndoRecord,
+    now: &[u8],
+    pieces: &mut Vec<(u64, &'u [u8])>,
+    holes: &mut Vec<u64>,
+) {
     let mut at = 0;
     while at < now.len() {
-        let begin = at;
-        while at < now.len() && !is_same(at) {
-            at += sector;
+        let place = record.offset + at as u64;
+        let grain = (HOLE - place % HOLE) as usize;
+        let end = now.len().min(at + grain);
+        let old = record.old.get(at..end).unwrap_or_default();
+        let now = now.get(at..end).unwrap_or_default();
+        if old.len() as u64 == HOLE && old != now && old.iter().all(|&b| b == 0) {
+            holes.push(place);
+        } else {
+            sectors(place, old, now, pieces);
         }
-        let end = at.min(now.len());
-        if let Some(old) = record.old.get(begin..end).filter(|old| !old.is_empty()) {
-            pieces.push((record.offset + begin as u64, old));
+        at = end;
+    }
+}
+
+/// Adds the sectors of one grain that differ.
+fn sectors<'u>(place: u64, old: &'u [u8], now: &[u8], pieces: &mut Vec<(u64, &'u [u8])>) {
+    let size = SECTOR as usize;
+    let pairs = old.chunks(size).zip(now.chunks(size));
+    for ((old, now), at) in pairs.zip((place..).step_by(size)) {
+        if old != now {
+            pieces.push((at, old));
         }
-        at = at.max(begin + sector);
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::images;
 use crate::output;
 use crate::store;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use blockdev::{Access, BlockDevice};
 use ext4_format::FormatError;
 use ext4_format::change_mark::{ChangeMark, MARK_SIZE};
@@ -142,4 +142,29 @@ pub fn take_back_from(image: &Path, file: &ImageFile, device: &dyn BlockDevice) 
         undo.display()
     ));
     Ok(true)
+}
+
+/// Takes a change back that failed and could not be taken back on `device`; returns the error. A device whose flush has failed accepts no
+/// further flush, so the image is opened anew.
+pub fn after_failure<D>(image: &Path, device: D, error: impl Into<anyhow::Error>) -> anyhow::Error {
+    drop(device);
+    let error = error.into();
+    let why = error.chain().find_map(|cause| match cause.downcast_ref() {
+        Some(extant_repair::Error::Interrupted { why, .. }) => Some(why.clone()),
+        _ => None,
+    });
+    let Some(why) = why else {
+        return error;
+    };
+    let again = || {
+        // The first flush may report what was lost when the device was closed.
+        let _ = store::open(image, Access::ReadWrite)?.flush();
+        let device = store::open(image, Access::ReadWrite)?;
+        take_back_from(image, &image_file(image)?, &device)
+    };
+    match again() {
+        Ok(true) => anyhow!("{why}: the change was taken back, and the image is as before"),
+        // The error names the undo file.
+        _ => error,
+    }
 }

@@ -126,7 +126,8 @@ fn repair(args: &Args, image: &Path) -> Result<u8> {
     let written = !args.dry_run && !plan.is_empty();
     if written {
         let done = plan.write(&device, args.undo.as_deref(), beside.as_deref());
-        done.with_context(|| name.clone())?;
+        done.map_err(|e| in_place::after_failure(image, device, e))
+            .with_context(|| name.clone())?;
     }
     steps.end();
     let left = if args.dry_run {

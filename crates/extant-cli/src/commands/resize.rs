@@ -237,7 +237,9 @@ pub(crate) fn resize(args: &Args) -> Result<Resized> {
         bail!("{name}: there are {} bytes for the volume", device.len());
     }
     if !reads {
-        write(args, &plan, device, file, beside.as_deref()).with_context(|| name.clone())?;
+        write(args, &plan, device, file, beside.as_deref())
+            .map_err(|e| in_place::after_failure(image, place, e))
+            .with_context(|| name.clone())?;
     }
     Ok(Resized {
         image: name,

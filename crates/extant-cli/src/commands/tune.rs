@@ -180,7 +180,8 @@ fn inode_size(args: &Args, bytes: u16, now: i64) -> Result<()> {
     let written = !args.dry_run && !plan.is_empty();
     if written {
         let done = plan.write(&device, undo, beside.as_deref());
-        done.with_context(|| name.clone())?;
+        done.map_err(|e| in_place::after_failure(image, device, e))
+            .with_context(|| name.clone())?;
     }
     let text = format!("inodes have {bytes} bytes");
     if args.json {
@@ -221,7 +222,8 @@ pub(crate) fn quietly(image: &Path, options: TuneOptions) -> Result<()> {
         return Ok(());
     }
     let done = plan.writes.write(&device, None, beside.as_deref());
-    done.with_context(name)
+    done.map_err(|e| in_place::after_failure(image, device, e))
+        .with_context(name)
 }
 
 /// How a plan is carried out.
@@ -246,7 +248,8 @@ impl Writing<'_> {
         let written = !self.dry_run && !plan.writes.is_empty();
         if written {
             let done = plan.writes.write(&device, undo, beside.as_deref());
-            done.with_context(|| name.clone())?;
+            done.map_err(|e| in_place::after_failure(image, device, e))
+                .with_context(|| name.clone())?;
         }
         self.tell(&name, &plan, written)
     }

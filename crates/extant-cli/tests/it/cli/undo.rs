@@ -1,7 +1,7 @@
 //! `extant undo`: its arguments, which undo files it trusts, and full hosts.
 
 use crate::cli::interrupted::{Loop, code, filled, interrupted};
-use crate::cli::support::{root, run};
+use crate::cli::support::{Scratch, root, run};
 use blockdev::{Access, BlockDevice, FileDevice};
 use extant_repair::ImageFile;
 use std::path::Path;
@@ -139,6 +139,48 @@ fn a_full_host_leaves_the_old_volume_and_no_undo_file() {
         );
     }
     assert!(failed > 1, "{failed}");
+}
+
+#[test]
+fn a_full_host_below_a_loop_device_leaves_the_old_volume() {
+    if !root() || !needs::have(&["losetup", "mount", "mke2fs"]) {
+        return;
+    }
+    let s = Scratch::in_memory().made("16M", &["-t", "ext4", "-b", "1024"]);
+    // The volume is smaller than its device, and the rest of that is a hole.
+    let file = std::fs::OpenOptions::new().write(true).open(&s.image);
+    file.unwrap().set_len(128 << 20).unwrap();
+    let place = s.host("small");
+    std::fs::create_dir(&place).unwrap();
+    let (dir, image) = (place.display().to_string(), place.join("disk.img"));
+    assert_eq!(
+        code("mount", &["-t", "tmpfs", "-o", "size=1g", "none", &dir]),
+        Some(0)
+    );
+    let names = [&s.image, &image].map(|path| path.display().to_string());
+    assert_eq!(
+        code("cp", &["--sparse=always", &names[0], &names[1]]),
+        Some(0)
+    );
+    let before = std::fs::read(&image).unwrap();
+    let used = rustix::fs::statvfs(&place).unwrap();
+    let used = (used.f_blocks - used.f_bfree) * used.f_frsize / 1024;
+    let size = format!("remount,size={}k", used + 8);
+    assert_eq!(code("mount", &["-o", &size, &dir]), Some(0));
+    let undo = s.host("undo").display().to_string();
+    let device = Loop::over(&names[1]);
+    let ran = run(&["resize", "--undo", &undo, &device.0]);
+    drop(device);
+    let after = std::fs::read(&image).unwrap();
+    let unmounted = code("umount", &[&dir]);
+    assert_eq!((ran.code, unmounted), (Some(1), Some(0)), "{}", ran.stderr);
+    // A loop device reports a full host when it is flushed.
+    assert!(
+        ran.stderr.contains("the change was taken back"),
+        "{}",
+        ran.stderr
+    );
+    assert!(after == before, "{}", ran.stderr);
 }
 
 #[test]
