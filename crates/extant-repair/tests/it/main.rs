@@ -15,7 +15,6 @@ mod folding;
 #[path = "../../../extant/tests/it/hostile/image.rs"]
 mod image;
 mod in_place;
-#[allow(dead_code)] // each user has its own part
 #[path = "../../../extant-check/tests/it/verdicts/judge.rs"]
 mod judge;
 mod kernel;
