@@ -2,7 +2,6 @@
 
 use crate::folded;
 use crate::judge;
-#[allow(dead_code)] // each user has its own part
 use blockdev::{BlockDevice, MemDevice};
 use ext4_format::features::{Features, Incompat};
 use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};

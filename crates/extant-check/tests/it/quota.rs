@@ -2,7 +2,6 @@
 
 use crate::common;
 use crate::judge;
-#[allow(dead_code)] // each user has its own part
 use blockdev::{BlockDevice, MemDevice};
 use common::Rng;
 use extant_check::{Report, Rule};

@@ -3,7 +3,6 @@
 use crate::common;
 use crate::folded;
 use crate::judge;
-#[allow(dead_code)] // each user has its own part
 use blockdev::{BlockDevice, MemDevice};
 use extant_repair::Plan;
 use folded::{LENIENT, STRICT};

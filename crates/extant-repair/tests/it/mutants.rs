@@ -5,7 +5,6 @@ use crate::common;
 use crate::judge;
 use crate::mutant;
 use crate::walk;
-#[allow(dead_code)] // each user has its own part
 use bases::{Base, KINDS};
 use blockdev::MemDevice;
 use common::Rng;

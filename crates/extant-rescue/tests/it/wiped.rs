@@ -4,7 +4,6 @@ use crate::bases;
 use crate::common;
 use crate::image;
 use crate::mutant;
-#[allow(dead_code)] // each user has its own part
 use bases::{Base, KINDS};
 use blockdev::{BlockDevice, MemDevice};
 use common::Rng;

@@ -3,7 +3,6 @@
 use crate::common;
 use crate::image;
 use crate::judge;
-#[allow(dead_code)] // each user has its own part
 use blockdev::{Access, BlockDevice, FaultDevice, FileDevice, MemDevice, Op};
 use extant_resize::{Error, NewSize, Plan, ResizeOptions};
 use std::process::Command;

@@ -275,7 +275,7 @@ impl BlockDevice for Busy {
         self.device.discard(offset, len)
     }
     fn trim(&self, offset: u64, len: u64) -> std::io::Result<()> {
-        if self.asked.fetch_add(1, Ordering::Relaxed) % 2 == 0 {
+        if self.asked.fetch_add(1, Ordering::Relaxed).is_multiple_of(2) {
             self.refused.fetch_add(len, Ordering::Relaxed);
             return Err(std::io::ErrorKind::ResourceBusy.into());
         }
