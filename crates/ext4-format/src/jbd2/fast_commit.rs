@@ -88,6 +88,7 @@ where
 {
     let mut scan = Scan {
         tid,
+        begun: false,
         crc: 0,
         open: Vec::new(),
         committed: Vec::new(),
@@ -106,6 +107,8 @@ where
 
 struct Scan {
     tid: Tid,
+    /// A tag was read: a head is the first one.
+    begun: bool,
     /// Checksum since the last tail.
     crc: u32,
     /// Changes since the last tail.
@@ -129,6 +132,7 @@ impl Scan {
             self.crc = crc32c(self.crc, all);
             match tag {
                 PAD => {}
+                HEAD if self.begun => return Ok(false),
                 HEAD => {
                     if word(value, 0) != Some(0) {
                         let what = "features of fast commits";
@@ -143,6 +147,7 @@ impl Scan {
                     None => return Ok(false),
                 },
             }
+            self.begun = true;
             rest = behind;
         }
         Ok(true)
