@@ -7,6 +7,7 @@ use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 /// `struct file_handle` with room for any.
 #[repr(C)]
@@ -129,7 +130,7 @@ fn a_removed_file_is_stale_at_once() {
     over_each(|transport| {
         let place = place();
         let image = image(place.path(), "32M", &[]);
-        let mounted = Mounted::new(&image, transport, &[]);
+        let mounted = Mounted::new(&image, transport, &["commit=300"]);
         script(mounted.dir(), "mkdir dir; sync -f .");
         let dir = File::open(mounted.dir()).unwrap();
         for name in ["file", "dir"] {
@@ -143,6 +144,12 @@ fn a_removed_file_is_stale_at_once() {
             match name {
                 "file" => std::fs::remove_file(&path).unwrap(),
                 _ => std::fs::remove_dir(&path).unwrap(),
+            }
+            // Linux holds the inode until the server has answered the release of the last handle, and asks the server
+            // for nothing meanwhile.
+            let start = Instant::now();
+            while open(&dir, &handle).is_ok() {
+                assert!(start.elapsed() < Duration::from_secs(10), "{name}");
             }
             for moment in 0..60 {
                 let stale = open(&dir, &handle).unwrap_err();
