@@ -24,7 +24,7 @@ run() {
     shift
     [ "$filter" != buffers:: ] || binary=$lib
     # In a shell of its own, which hides the message that a test was aborted.
-    ("$@" timeout 60 "$binary" "$filter" >"$log" 2>&1; exit $?) 2>/dev/null
+    ("$@" timeout 300 "$binary" "$filter" >"$log" 2>&1; exit $?) 2>/dev/null
 }
 
 log=$(mktemp)
