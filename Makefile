@@ -6,7 +6,7 @@ CARGO ?= cargo
 TEST_TOOLS = mke2fs e2fsck debugfs dumpe2fs tar zstd setfacl setfattr valgrind fusermount3 git gcc rsync sqlite3 fio stress-ng dbench \
   qemu-system-x86_64 busybox mmdebstrap curl newuidmap zsh fish tmux sfdisk sgdisk qemu-img xz bzip2 cpio bsdtar simg2img mksquashfs
 
-.PHONY: first-use dist cross-check demo test unit deny package public-api release-check judge instructions loom shuttle miri fuzz lint install uninstall deb book bench bench-long torture torture-changes torture-contents torture-crash torture-features torture-hostile torture-images torture-kill torture-model torture-mount torture-programs torture-repair torture-schedules torture-threads tools clean
+.PHONY: first-use dist cross-check demo test unit deny package public-api release-check judge instructions loom shuttle miri fuzz lint install uninstall deb book bench bench-long torture torture-changes torture-contents torture-crash torture-features torture-hostile torture-images torture-kill torture-lines torture-model torture-mount torture-programs torture-repair torture-schedules torture-threads tools clean
 
 demo:
 	$(CARGO) run --profile demo -p extant-demo
@@ -144,6 +144,10 @@ torture-images:
 
 torture-kill:
 	EXTANT_TORTURE=1 $(CARGO) test --release -p extant --test it kill:: -- --nocapture
+
+# Cache lines that operations share: pairs of every operation that commutes, and what four cores take from each other. Six minutes.
+torture-lines:
+	EXTANT_TORTURE=1 $(CARGO) test --profile test-fast -p extant-bench --test it -- share_no_line take_few_lines --nocapture
 
 torture-model:
 	EXTANT_TORTURE=1 $(CARGO) test --release -p extant --test it model:: -- --nocapture

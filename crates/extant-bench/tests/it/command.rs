@@ -308,12 +308,22 @@ fn a_peer_that_is_not_installed_is_an_error() {
     );
 }
 
-/// The short form of the conflict test: operations that commute meet on no line but where it is known.
+/// Whether tests run in their long form: `make torture-lines`.
+fn is_torture() -> bool {
+    std::env::var_os("EXTANT_TORTURE").is_some()
+}
+
+/// Operations that commute meet on no line but where it is known: two creates, and in the long form pairs of every operation.
 #[test]
 fn operations_that_commute_share_no_line() {
     needs::tools!("valgrind");
-    let short = ["conflicts", "--short", "--cpus", "64", "--turned", "--json"];
-    let found = run(&short).json();
+    let machine = ["conflicts", "--cpus", "64", "--turned", "--json"];
+    let cases: &[&str] = if is_torture() {
+        &["--short"]
+    } else {
+        &["--only", "create × create, other directories, by path"]
+    };
+    let found = run(&[&machine, cases].concat()).json();
     assert_eq!(found["counts"]["failed"], 0, "{found:#}");
     let cases = found["cases"].as_array().unwrap();
     let unknown: Vec<_> = cases
@@ -332,19 +342,29 @@ fn operations_that_commute_share_no_line() {
 #[test]
 fn cores_take_few_lines_from_each_other() {
     needs::tools!("valgrind");
-    let traced = ["coherence", "--cores", "4", "--ops", "18", "--json"];
-    for (workload, code) in [("fallocate2", "space/counts.rs"), ("commits", "")] {
-        let found = run(&[&traced[..], &["--only", workload]].concat()).json();
+    let (cores, ops) = if is_torture() { (4, 18) } else { (2, 4) };
+    let [cores_word, ops_word] = [cores, ops].map(|n| n.to_string());
+    let traced = [
+        "coherence",
+        "--cores",
+        &cores_word,
+        "--ops",
+        &ops_word,
+        "--json",
+    ];
+    let workloads = [("commits", ""), ("fallocate2", "space/counts.rs")];
+    for (workload, code) in &workloads[..if is_torture() { 2 } else { 1 }] {
+        let found = run(&[&traced[..], &["--only", *workload]].concat()).json();
         let missed = found[0]["missed"].as_array().unwrap();
         let own = missed.iter().filter(|m| {
-            let there = m["code"].as_str().unwrap().starts_with(code);
+            let there = m["code"].as_str().unwrap().starts_with(*code);
             m["allocator"] == false && there
         });
         let misses: f64 = own
             .map(|m| m["reads"].as_f64().unwrap() + m["writes"].as_f64().unwrap())
             .sum();
         assert!(misses < 0.1, "{found:#}");
-        assert_eq!(found[0]["ops"], 4 * 18);
+        assert_eq!(found[0]["ops"], cores * ops);
         assert!(found[0]["accesses"].as_f64().unwrap() > 100.0);
     }
 }
