@@ -200,18 +200,23 @@ impl Inode {
         Self { cold: true, ..self }
     }
 
-    /// Gives a new inode this many handles, these attributes, and the commit that makes it.
+    /// Gives a new inode this many handles and these attributes.
     #[inline(always)]
-    pub fn newborn(mut self, opens: u32, xattrs: Option<Arc<XattrSet>>, born: Birth) -> Self {
+    pub fn set_newborn(&mut self, opens: u32, xattrs: Option<Arc<XattrSet>>) {
         *self.has_acl.get_mut() = xattrs.is_some();
         self.handles.begin(opens);
-        *self.last_context.get_mut() = born.context;
         let state = self.state.get_mut();
         state.without_xattrs = xattrs.is_none();
         state.xattrs = xattrs;
+    }
+
+    /// Notes the commit that makes a new inode.
+    #[inline(always)]
+    pub fn set_birth(&mut self, born: Birth) {
+        *self.last_context.get_mut() = born.context;
+        let state = self.state.get_mut();
         state.stamp = born.stamp;
         state.born = born.context;
-        self
     }
 
     /// Mode, owner and group without the lock: what a permission check needs. The three may stem from

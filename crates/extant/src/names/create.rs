@@ -382,7 +382,7 @@ impl Names {
         who: &Credentials,
         place: &NamePlace<'_>,
         what: &New<'_>,
-        mut newborn: Newborn<'_>,
+        newborn: Newborn<'_>,
         how: How,
         (tx, mut bucket, _room, number): (
             Transaction<'_>,
@@ -415,7 +415,11 @@ impl Names {
             .max(names.core_stamp.load(Ordering::Relaxed))
             .max(number.after())
             .max(right.stamp(names));
-        let inode = tx.commit(
+        // Built here, because the slot's list is locked during the commit.
+        let mut inode = Inode::new(ino, ftype, core, content);
+        inode.set_newborn(opens, newborn.xattrs.clone());
+        let mut inode = Arc::new(inode);
+        tx.commit(
             seen,
             #[inline(always)]
             |c| {
@@ -431,14 +435,15 @@ impl Names {
                 names.note(Change { names: 1, links }, time, c.stamp);
                 parent.logged_in(c.context);
                 self.stop_counting_links(parent, &mut right, c);
-                let (xattrs, born) = (newborn.xattrs.take(), Birth::of(c));
-                let inode = Inode::new(ino, ftype, core, content);
-                let inode = Arc::new(inode.newborn(opens, xattrs, born));
+                let born = Birth::of(c);
+                // No other reference exists yet.
+                if let Some(inode) = Arc::get_mut(&mut inode) {
+                    inode.set_birth(born);
+                }
                 if is_dir && let Some(dir) = inode.directory() {
                     dir.core_stamp.store(born.stamp, Ordering::Relaxed);
                 }
                 self.inodes.adopt(&inode);
-                inode
             },
         );
         drop(right);

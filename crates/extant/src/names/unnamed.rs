@@ -48,8 +48,9 @@ impl Names {
             if let Some(set) = &xattrs {
                 c.misc(ino, MiscEvent::Xattrs(Arc::clone(set)));
             }
-            let inode = Inode::new(ino, what.ftype(), core, content);
-            let mut inode = inode.newborn(1, xattrs, Birth::of(c));
+            let mut inode = Inode::new(ino, what.ftype(), core, content);
+            inode.set_newborn(1, xattrs);
+            inode.set_birth(Birth::of(c));
             let state = inode.state.get_mut();
             state.orphan = true;
             state.unnamed = true;

@@ -62,12 +62,14 @@ impl Whiteout<'_> {
         let ino = self.number.ino();
         let what = New::Special(FileType::CharDevice, 0);
         let core = self.names.inodes.new_core(who, dir, &what, self.mode, time);
-        let inode = Inode::new(ino, FileType::CharDevice, core, Content::Special);
+        let mut inode = Inode::new(ino, FileType::CharDevice, core, Content::Special);
+        inode.set_newborn(0, self.xattrs.clone());
+        inode.set_birth(Birth::of(c));
         c.inode(ino, InodeEvent::Init, core);
         if let Some(set) = &self.xattrs {
             c.misc(ino, MiscEvent::Xattrs(Arc::clone(set)));
         }
-        let inode = Arc::new(inode.newborn(0, self.xattrs, Birth::of(c)));
+        let inode = Arc::new(inode);
         self.names.inodes.adopt(&inode);
         let entry = Dentry {
             ino,
