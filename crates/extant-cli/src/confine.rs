@@ -91,7 +91,6 @@ const CALLS: &[libc::c_long] = &[
     libc::SYS_statx,
     libc::SYS_fstatfs,
     libc::SYS_flock,
-    libc::SYS_fcntl,
     libc::SYS_dup,
     libc::SYS_dup3,
     libc::SYS_close,
@@ -175,6 +174,10 @@ const BLKDISCARD: u64 = 0x1277;
 const TIOCGWINSZ: u64 = 0x5413;
 const TCGETS: u64 = 0x5401;
 
+/// Commands of fcntl that have a file signal a process; libc names only the third of their kind.
+const F_SETSIG: libc::c_int = 10;
+const F_SETOWN_EX: libc::c_int = 15;
+
 /// A condition on an argument of 64 bits of a call.
 fn argument(index: u8, op: SeccompCmpOp, value: u64) -> Result<SeccompRule> {
     argument_of(SeccompCmpArgLen::Qword, index, op, value)
@@ -216,6 +219,12 @@ fn filter(needs: &Needs<'_>) -> Result<SeccompFilter> {
         std::process::id().into(),
     )?;
     rules.insert(libc::SYS_tgkill, vec![own]);
+    // A file whose readiness is signalled must not signal another process either.
+    let no_signal = [libc::F_SETOWN, F_SETSIG, F_SETOWN_EX].map(|command| {
+        SeccompCondition::new(1, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, command as u64)
+    });
+    let no_signal = no_signal.into_iter().collect::<Result<_, _>>()?;
+    rules.insert(libc::SYS_fcntl, vec![SeccompRule::new(no_signal)?]);
     // The calling thread binds itself to CPUs, and nobody else.
     let itself = argument_of(SeccompCmpArgLen::Dword, 0, SeccompCmpOp::Eq, 0)?;
     rules.insert(libc::SYS_sched_setaffinity, vec![itself]);
@@ -271,4 +280,112 @@ pub fn calls(needs: &Needs<'_>) -> Result<()> {
         apply_filter_all_threads(&program)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+
+    /// The answer of a filter to a call: the part of BPF that seccompiler emits, run over `struct seccomp_data`.
+    fn answer(program: &BpfProgram, call: libc::c_long, args: [u64; 6]) -> u32 {
+        const LOAD: u16 = 0x20;
+        const AND: u16 = 0x54;
+        const JUMP: u16 = 0x05;
+        const EQUAL: u16 = 0x15;
+        const GREATER: u16 = 0x25;
+        const GREATER_OR_EQUAL: u16 = 0x35;
+        const RETURN: u16 = 0x06;
+        let mut data = Vec::new();
+        data.extend((call as u32).to_ne_bytes());
+        data.extend(architecture().to_ne_bytes());
+        data.extend(0_u64.to_ne_bytes());
+        data.extend(args.iter().flat_map(|arg| arg.to_ne_bytes()));
+        let (mut at, mut a) = (0, 0_u32);
+        loop {
+            let step = &program[at];
+            at += 1;
+            let jump = |yes: bool| usize::from(if yes { step.jt } else { step.jf });
+            match step.code {
+                LOAD => {
+                    let place = step.k as usize;
+                    a = u32::from_ne_bytes(data[place..place + 4].try_into().unwrap());
+                }
+                AND => a &= step.k,
+                JUMP => at += step.k as usize,
+                EQUAL => at += jump(a == step.k),
+                GREATER => at += jump(a > step.k),
+                GREATER_OR_EQUAL => at += jump(a >= step.k),
+                RETURN => return step.k,
+                other => panic!("instruction {other:#x}"),
+            }
+        }
+    }
+
+    /// `AUDIT_ARCH_*` of this processor.
+    fn architecture() -> u32 {
+        if cfg!(target_arch = "x86_64") {
+            0xc000_003e
+        } else {
+            0xc000_00b7
+        }
+    }
+
+    const ALLOWED: u32 = 0x7fff_0000;
+    const REFUSED: u32 = 0x0005_0000 | libc::EPERM as u32;
+
+    #[test]
+    fn calls_that_reach_beyond_the_process_are_refused() {
+        let directory = std::fs::File::open("/").unwrap();
+        let needs = Needs {
+            own: Some(directory.as_fd()),
+            rings: false,
+        };
+        let program: BpfProgram = filter(&needs).unwrap().try_into().unwrap();
+        let own = u64::from(std::process::id());
+        let fd = directory.as_raw_fd() as u64;
+        let table: &[(libc::c_long, [u64; 3], u32)] = &[
+            (libc::SYS_read, [0, 0, 0], ALLOWED),
+            (libc::SYS_execve, [0, 0, 0], REFUSED),
+            (libc::SYS_openat, [0, 0, 0], REFUSED),
+            (libc::SYS_socket, [0, 0, 0], REFUSED),
+            (libc::SYS_connect, [0, 0, 0], REFUSED),
+            (libc::SYS_ptrace, [0, 0, 0], REFUSED),
+            (libc::SYS_kill, [own, 0, 0], REFUSED),
+            (libc::SYS_rt_sigqueueinfo, [own, 0, 0], REFUSED),
+            (libc::SYS_pidfd_send_signal, [0, 9, 0], REFUSED),
+            // Signals.
+            (libc::SYS_tgkill, [own, own, 9], ALLOWED),
+            (libc::SYS_tgkill, [own + 1, own + 1, 9], REFUSED),
+            (libc::SYS_tgkill, [1 << 32 | (own + 1), own, 9], REFUSED),
+            (libc::SYS_fcntl, [3, libc::F_SETFL as u64, 0], ALLOWED),
+            (libc::SYS_fcntl, [3, libc::F_SETOWN as u64, 1], REFUSED),
+            (libc::SYS_fcntl, [3, F_SETOWN_EX as u64, 1], REFUSED),
+            (libc::SYS_fcntl, [3, 1 << 32 | F_SETSIG as u64, 9], REFUSED),
+            // Other threads and processes.
+            (libc::SYS_clone, [libc::CLONE_THREAD as u64, 0, 0], ALLOWED),
+            (libc::SYS_clone, [libc::SIGCHLD as u64, 0, 0], REFUSED),
+            (libc::SYS_sched_setaffinity, [0, 8, 0], ALLOWED),
+            (libc::SYS_sched_setaffinity, [own, 8, 0], REFUSED),
+            (libc::SYS_prlimit64, [own, 7, 0], ALLOWED),
+            (libc::SYS_prlimit64, [own, 7, 4096], REFUSED),
+            // Memory that can be run, other devices, other names.
+            (libc::SYS_mmap, [0, 4096, libc::PROT_READ as u64], ALLOWED),
+            (libc::SYS_mmap, [0, 4096, libc::PROT_EXEC as u64], REFUSED),
+            (
+                libc::SYS_mprotect,
+                [0, 4096, libc::PROT_EXEC as u64],
+                REFUSED,
+            ),
+            (libc::SYS_ioctl, [3, BLKDISCARD, 0], ALLOWED),
+            (libc::SYS_ioctl, [3, 0x4004_9409, 0], REFUSED),
+            (libc::SYS_unlinkat, [fd, 0, 0], ALLOWED),
+            (libc::SYS_unlinkat, [libc::AT_FDCWD as u64, 0, 0], REFUSED),
+            (libc::SYS_io_uring_setup, [8, 0, 0], REFUSED),
+        ];
+        for &(call, [a, b, c], expected) in table {
+            let answer = answer(&program, call, [a, b, c, 0, 0, 0]);
+            assert_eq!(answer, expected, "call {call} with {a:#x}, {b:#x}, {c:#x}");
+        }
+    }
 }
