@@ -68,6 +68,8 @@ struct Info {
     errors: Option<Errors>,
     orphan_file: Option<u32>,
     first_orphan: Option<u32>,
+    /// Removed files that still hold space, because the image was not closed since.
+    orphans: usize,
     journal: Option<Journal>,
 }
 
@@ -232,6 +234,7 @@ fn info(volume: &Volume) -> Result<Info> {
         errors: errors(&sb),
         orphan_file: has_orphan_file.then_some(geo.orphan_file_ino),
         first_orphan: (sb.last_orphan.get() != 0).then(|| sb.last_orphan.get()),
+        orphans: volume.orphans_left(),
         journal: volume.journal().map(|j| journal(j, geo, volume)),
     })
 }
@@ -448,6 +451,10 @@ fn print_history(out: &mut impl Write, i: &Info) -> Result<()> {
         (Some(ino), _) => line(out, "Orphan file:", format!("inode {ino}"))?,
         (None, Some(ino)) => line(out, "First orphan:", format!("inode {ino}"))?,
         (None, None) => {}
+    }
+    if i.orphans > 0 {
+        let note = "removed files, freed when the image is opened for writing";
+        line(out, "Orphans:", format!("{} ({note})", i.orphans))?;
     }
     Ok(())
 }

@@ -102,6 +102,29 @@ fn counts_space_and_inodes() {
 }
 
 #[test]
+fn info_counts_removed_files_that_hold_space() {
+    let Some(s) = Scratch::mke2fs("8M", &["-t", "ext4", "-O", "^orphan_file"]) else {
+        return;
+    };
+    assert!(!s.ok(&["info", "%"]).contains("Orphans:"));
+    for request in [
+        "write /etc/passwd held",
+        "unlink held",
+        "sif <12> links_count 0",
+        "sif <12> dtime 0",
+        "ssv last_orphan 12",
+    ] {
+        s.debugfs_write(request);
+    }
+    let text = s.ok(&["info", "%"]);
+    assert!(
+        text.contains("Orphans:             1 (removed files"),
+        "{text}"
+    );
+    assert_eq!(s.run(&["info", "--json", "%"]).json()["orphans"], 1);
+}
+
+#[test]
 fn describes_images_of_every_kind() {
     for args in [
         &["-t", "ext4"][..],
