@@ -101,6 +101,7 @@ pub fn run(args: &Args) -> Result<()> {
     if options.remount {
         return super::remount::run(&args.dir, &options);
     }
+    let read_only = options.read_only;
     let serving = args.serving(options)?;
     if args.serve {
         return serve_in_background(&serving, args.attached);
@@ -110,11 +111,7 @@ pub fn run(args: &Args) -> Result<()> {
         && rustix::process::geteuid().is_root()
         && let Some(mounted) = Mounted::of_image(&args.image)
     {
-        return show_again(
-            &mounted,
-            &args.dir,
-            args.o.iter().any(|o| o.split(',').any(|o| o == "ro")),
-        );
+        return show_again(&mounted, &args.dir, read_only);
     }
     if args.foreground {
         if !args.alone {
