@@ -49,6 +49,8 @@ pub(crate) struct Held {
     pub writers: AtomicU32,
     /// Data that the kernel had kept back could not be stored: the next write is told.
     pub failed: AtomicBool,
+    /// The kernel takes the file for longer than it is, because data at its end could not be stored.
+    pub cut_short: AtomicBool,
     /// Sectors that the kernel was told the file holds, when it is open for writing.
     pub told: AtomicU64,
     /// The kernel may have pages of the file that it read.
@@ -63,6 +65,7 @@ impl Held {
             lookups: AtomicU64::new(0),
             writers: AtomicU32::new(0),
             failed: AtomicBool::new(false),
+            cut_short: AtomicBool::new(false),
             told: AtomicU64::new(0),
             pages_read: AtomicBool::new(false),
         })

@@ -65,6 +65,17 @@ impl Notifier {
         self.tell(notice::DELETE, notice.as_bytes(), name)
     }
 
+    /// Makes the kernel forget a node that no program uses (Linux 6.18; earlier kernels refuse with `EINVAL`).
+    pub fn prune(&self, node: u64) -> Result<(), Errno> {
+        let notice = wire::NotifyPrune {
+            count: 1,
+            padding: 0,
+            spare: 0,
+        };
+        let notice = [notice.as_bytes(), node.as_bytes()].concat();
+        self.tell(notice::PRUNE, &notice, &[])
+    }
+
     /// Something has happened on a file that is polled.
     pub fn poll(&self, kernel_handle: u64) -> Result<(), Errno> {
         self.tell(

@@ -103,6 +103,7 @@ pub mod notice {
     pub const INVAL_INODE: i32 = 2;
     pub const INVAL_ENTRY: i32 = 3;
     pub const DELETE: i32 = 6;
+    pub const PRUNE: i32 = 9;
 }
 
 macro_rules! wire {
@@ -200,6 +201,8 @@ wire! {
     NotifyInvalEntry = 16 { parent: u64, namelen: u32, flags: u32 }
     NotifyDelete = 24 { parent: u64, child: u64, namelen: u32, padding: u32 }
     NotifyPoll = 8 { kh: u64 }
+    /// Before `count` node numbers.
+    NotifyPrune = 16 { count: u32, padding: u32, spare: u64 }
 
     /// The middle of a ring entry's header: which request this is and how long its payload is.
     UringEntry = 32 { flags: u64, commit_id: u64, payload_sz: u32, padding: u32, reserved: u64 }

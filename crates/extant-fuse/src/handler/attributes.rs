@@ -1,6 +1,6 @@
 //! Metadata as the kernel shows and changes them.
 
-use super::names::WRITES_ONLY;
+use super::names::READS;
 use super::{BRIEFLY, FOREVER, Filesystem, LITTLE_SPACE};
 use crate::nodes::{Held, node_of};
 use ext4_format::inode::flags;
@@ -105,11 +105,14 @@ impl Filesystem {
             return Ok(());
         };
         let short = self.is_short_of_space();
-        if short {
-            // Data that do not fit must be found before more space is taken.
+        if short || held.failed.load(Relaxed) {
+            // Data that do not fit must be found before more space is taken, and before the loss of others is told: what is
+            // stored afterwards would lie behind a hole.
             self.have_written_back(number);
         }
-        if handle == WRITES_ONLY && held.failed.swap(false, Relaxed) {
+        // The kernel asks before a write, at the end of the file before a read, and for `SEEK_END`: which one it is cannot be
+        // told apart, and a writer that never learns of the lost data would be worse.
+        if handle != READS && held.failed.swap(false, Relaxed) {
             return Err(Errno::NOSPC);
         }
         let a = self.tried(held.node.metadata())?;

@@ -8,6 +8,7 @@ use extant::{Credentials, Fallocate};
 use fuse_server::{Answer, Errno};
 use rustix::fs::{FallocateFlags, FileType, OFlags};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::Duration;
 
 /// `whence` of lseek.
 const SEEK_DATA: u32 = 3;
@@ -135,22 +136,47 @@ impl Filesystem {
     ) -> Result<u64, Errno> {
         let write = |at: u64, data: &[u8]| held.node.write_cached(data, at);
         // Linux does not look how much was stored, and takes all for written.
-        let written = self.write_by(write, (offset, data), false, answer);
+        let written = if self.leaves_lost_data_before(held, offset)? {
+            Err(Errno::NOSPC)
+        } else {
+            self.write_by(write, (offset, data), false, answer)
+        };
         if written == Err(Errno::NOSPC) {
             held.failed.store(true, Relaxed);
+            held.cut_short.store(true, Relaxed);
             self.have_it_ask(number);
         }
         written
     }
 
-    pub(super) fn release(&self, held: &Held, flags: u32) -> Result<(), Errno> {
+    /// Whether data stored at `offset` would make the file longer than what was stored of it: data before `offset` were lost,
+    /// and no write was told yet.
+    fn leaves_lost_data_before(&self, held: &Held, offset: u64) -> Result<bool, Errno> {
+        Ok(held.failed.load(Relaxed) && offset > self.tried(held.node.metadata())?.len())
+    }
+
+    pub(super) fn release(&self, (number, held): (u64, &Held), flags: u32) -> Result<(), Errno> {
         if !open_flags(flags).contains(OpenFlags::WRITE) {
             return Ok(());
         }
         // Never below nothing, whatever the kernel says.
         let less = |n: u32| n.checked_sub(1);
-        let _ = held.writers.fetch_update(Relaxed, Relaxed, less);
+        let before = held.writers.fetch_update(Relaxed, Relaxed, less);
+        if before == Ok(1) && held.cut_short.swap(false, Relaxed) {
+            self.have_size_read_again(number);
+        }
         self.tried(held.node.finish_writing())
+    }
+
+    /// Makes the kernel forget an inode that no program has open, because a size that the kernel has made longer is the
+    /// kernel's until then. Before Linux 6.18 the kernel shows that size until it forgets the inode by itself.
+    fn have_size_read_again(&self, number: u64) {
+        // The kernel releases the name a moment after it has sent the request, and a name in use is not dropped.
+        std::thread::sleep(Duration::from_millis(1));
+        if let Some(notifier) = self.notifier.get() {
+            // An error says that the kernel does not know the notification.
+            let _ = notifier.prune(number);
+        }
     }
 
     /// Where a block of a file is on the device, for FIBMAP and swap files. The kernel asks of its own accord only

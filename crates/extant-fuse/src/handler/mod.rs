@@ -27,6 +27,7 @@ use fuse_server::{
 use std::cell::RefCell;
 use std::io;
 use std::path::Path;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -179,7 +180,7 @@ impl Filesystem {
                 })?;
             }
             Op::Release { flags, .. } => {
-                self.release(&*held()?, *flags)?;
+                self.release((request.node, &*held()?), *flags)?;
             }
             _ => return self.act_on_names(request, answer),
         }
@@ -296,6 +297,8 @@ impl Filesystem {
             Op::Fsync { datasync, .. } | Op::FsyncDir { datasync, .. } => {
                 let held = held()?;
                 self.tried(held.node.fsync(*datasync))?;
+                // The kernel reports lost data at the end of this fsync.
+                held.failed.store(false, Relaxed);
                 self.note_synced(request.node, &held);
             }
             Op::ReadDir { offset, size, .. } => {

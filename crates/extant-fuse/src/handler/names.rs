@@ -43,16 +43,17 @@ fn special(mode: u32, rdev: u32) -> Result<MakeNode<'static>, Errno> {
     })
 }
 
-/// A handle tells only one thing that the node number does not: the mode of opening. For a handle that only writes
-/// the kernel asks for attributes before a write, and for nothing else.
-pub(super) const WRITES_ONLY: u64 = 1;
+/// Handle of a file that was opened for reading only. A handle tells nothing else that the node number does not.
+pub(super) const READS: u64 = 0;
+/// Handle of a file that was opened for writing.
+pub(super) const WRITES: u64 = 1;
 
 /// The kernel's rights over an open file: it keeps the pages, because only the kernel changes the file, and direct
 /// writes need not wait for each other.
 fn opened(flags: u32) -> Opened {
-    let only = open_flags(flags) & (OpenFlags::READ | OpenFlags::WRITE) == OpenFlags::WRITE;
+    let writes = open_flags(flags).contains(OpenFlags::WRITE);
     Opened {
-        handle: if only { WRITES_ONLY } else { 0 },
+        handle: if writes { WRITES } else { READS },
         flags: OpenedFlags::KEEP_CACHE | OpenedFlags::PARALLEL_DIRECT_WRITES,
     }
 }

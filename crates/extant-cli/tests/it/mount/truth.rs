@@ -140,6 +140,48 @@ fn a_full_volume_says_so_at_once() {
     });
 }
 
+/// Whether the kernel can be made to forget a file: since Linux 6.18.
+fn can_prune() -> bool {
+    let release = rustix::system::uname();
+    let release = release.release().to_string_lossy().into_owned();
+    let mut parts = release
+        .split(['.', '-'])
+        .map_while(|part| part.parse::<u32>().ok());
+    (parts.next(), parts.next()) >= (Some(6), Some(18))
+}
+
+#[test]
+fn a_full_volume_tells_handles_that_read_too() {
+    over_each(|transport| {
+        let place = place();
+        let image = image(place.path(), "32M", &[]);
+        let mounted = Mounted::new(&image, transport, &[]);
+        let path = mounted.dir().join("filler");
+        let mut file = new_file(&path);
+        let mut written = 0;
+        let error = loop {
+            assert!(written < 512 << 20, "no write failed");
+            match file.write(&[1; 65536]) {
+                Ok(n) => written += n,
+                Err(e) => break e.kind(),
+            }
+        };
+        assert_eq!(error, ErrorKind::StorageFull, "after {written}");
+        assert!(written < 60 << 20, "{written}");
+        drop(file);
+        sleep(A_MOMENT);
+        let shown = path.metadata().unwrap().len();
+        mounted.unmount();
+        let mounted = Mounted::new(&image, transport, &[]);
+        let stored = std::fs::read(mounted.dir().join("filler")).unwrap();
+        assert!(stored.len() > 20 << 20, "{}", stored.len());
+        if can_prune() {
+            assert_eq!(shown, stored.len() as u64, "shown | stored");
+        }
+        mounted.unmount();
+    });
+}
+
 fn mount_in_background(image: &Path, dir: &Path, options: &[&str]) -> Output {
     let _ = std::fs::create_dir(dir);
     let mut command = Command::new(EXTANT);
