@@ -17,7 +17,8 @@ pub fn headed(examples: &str, command: &Command) -> String {
     }
 }
 
-/// Lays out the help of a command and its subcommands: the examples move from the end to the start.
+/// Lays out the help of a command and its subcommands: the examples move from the end to the start, before all but the first
+/// line of the description.
 pub fn arranged(command: Command) -> Command {
     let command = command.mut_subcommands(arranged);
     let after = command
@@ -28,11 +29,20 @@ pub fn arranged(command: Command) -> Command {
     if !examples.starts_with("Example") {
         return command;
     }
+    let about = command.get_about().map(ToString::to_string);
+    let about = about.unwrap_or_default();
+    let long = command.get_long_about().map(ToString::to_string);
+    let more = long.as_deref().and_then(|long| long.strip_prefix(&about));
+    let more = more.unwrap_or_default().trim().to_owned();
     let template = format!(
-        "{{about}}\n\n{}{{usage-heading}} {{usage}}\n\n{{all-args}}{{after-help}}",
+        "{about}\n\n{}{{before-help}}{{usage-heading}} {{usage}}\n\n{{all-args}}{{after-help}}",
         headed(examples, &command)
     );
     let rest = rest.to_string();
+    let command = match more.is_empty() {
+        true => command,
+        false => command.before_long_help(more),
+    };
     command
         .after_help(rest)
         .help_template(StyledStr::from(template))

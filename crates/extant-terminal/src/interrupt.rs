@@ -2,6 +2,7 @@
 //! closed and images stay consistent. A second signal ends the process at once; the journal then
 //! recovers the image.
 
+use crate::output::complain;
 use anyhow::{Context, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
@@ -9,7 +10,7 @@ use std::fmt;
 use std::io::Read;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 
 static RAISED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
@@ -54,6 +55,101 @@ pub fn check() -> Result<()> {
 /// The flag itself.
 pub fn flag() -> Arc<AtomicBool> {
     Arc::clone(&RAISED)
+}
+
+/// Effect of a signal on the current work.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Work {
+    /// The work polls the flag.
+    Asks,
+    /// Nothing was changed yet: the process exits.
+    Ends,
+    /// A change is being written: the user is notified.
+    Finishes,
+}
+
+/// The current work. Locked while the process exits.
+static WORK: Mutex<Work> = Mutex::new(Work::Asks);
+
+fn work() -> MutexGuard<'static, Work> {
+    // The value is valid even if another thread panicked.
+    WORK.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Work during which a signal ends the process at once, because nothing is changed yet: reading, planning, questions.
+pub struct Harmless(());
+
+/// Begins such work, which lasts until the value is dropped.
+///
+/// # Errors
+/// The user has asked to stop already.
+pub fn harmless() -> Result<Harmless> {
+    static LISTENS: OnceLock<Result<(), String>> = OnceLock::new();
+    let listens = LISTENS.get_or_init(|| listen().map_err(|error| format!("{error:#}")));
+    listens.clone().map_err(anyhow::Error::msg)?;
+    *work() = Work::Ends;
+    let guard = Harmless(());
+    check()?;
+    Ok(guard)
+}
+
+impl Harmless {
+    /// Switches to writing a change. From then on a first signal is reported, and a second one ends the process; the next
+    /// command takes an unfinished change back.
+    ///
+    /// # Errors
+    /// The user has asked to stop.
+    pub fn now_write(self) -> Result<Writing> {
+        std::mem::forget(self);
+        *work() = Work::Finishes;
+        let guard = Writing(());
+        check()?;
+        Ok(guard)
+    }
+}
+
+/// Work that is to be finished, until it is dropped.
+pub struct Writing(());
+
+impl Drop for Harmless {
+    fn drop(&mut self) {
+        *work() = Work::Asks;
+    }
+}
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        *work() = Work::Asks;
+    }
+}
+
+/// Starts the thread that handles signals by the current work.
+fn listen() -> Result<()> {
+    let (mut woken, waker) = UnixStream::pair().context("a pair of sockets")?;
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        let waker = waker.try_clone().context("a pair of sockets")?;
+        signal_hook::low_level::pipe::register(signal, waker).context("install signal handlers")?;
+    }
+    thread::Builder::new()
+        .name("signals".into())
+        .spawn(move || {
+            while woken.read_exact(&mut [0]).is_ok() {
+                // The lock is held while the process exits, so that no write begins.
+                let work = work();
+                match *work {
+                    Work::Asks => {}
+                    Work::Ends => {
+                        complain(Interrupted);
+                        std::process::exit(130);
+                    }
+                    Work::Finishes => complain(
+                        "interrupted: the change is being finished; a second signal ends it, and the next command takes it back",
+                    ),
+                }
+            }
+        })
+        .context("a thread for signals")?;
+    Ok(())
 }
 
 /// From now on SIGINT does not end this process, however often it comes: it is meant for the command in the

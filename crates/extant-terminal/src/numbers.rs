@@ -28,27 +28,41 @@ pub fn count(n: u64, one: &str, many: &str) -> String {
     format!("{n} {}", if n == 1 { one } else { many })
 }
 
-/// A number of bytes with K, M, G or T for powers of 1024.
+/// A number of bytes. Letters are for powers of 1024, with or without iB, as 64M and 64MiB; with B for powers of 1000, as
+/// 64MB; s is for sectors of 512 bytes.
 pub fn size(text: &str) -> Result<u64> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let shift = match text[digits.len()..].to_ascii_lowercase().as_str() {
-        "" | "b" => 0,
-        "k" | "kib" => 10,
-        "m" | "mib" => 20,
-        "g" | "gib" => 30,
-        "t" | "tib" => 40,
-        other => bail!("unknown unit {other}: use K, M, G or T, as in 512M"),
+    let letters = text[digits.len()..].to_ascii_lowercase();
+    let unit: u64 = match letters.as_str() {
+        "" | "b" => 1,
+        "s" => 512,
+        _ => {
+            let (base, letter) = match (letters.strip_suffix("ib"), letters.strip_suffix('b')) {
+                (Some(letter), _) => (1024, letter),
+                (None, Some(letter)) => (1000, letter),
+                (None, None) => (1024u64, letters.as_str()),
+            };
+            let power = match letter {
+                "k" => 1,
+                "m" => 2,
+                "g" => 3,
+                "t" => 4,
+                "p" => 5,
+                _ => bail!("unknown unit {letters}: use K, M, G or T, as in 512M"),
+            };
+            base.pow(power) // at most 2^50
+        }
     };
     let number: f64 = digits
         .parse()
         .ok()
         .filter(|n: &f64| *n >= 0.0)
         .with_context(|| format!("{text} is no size: write a number with K, M, G or T, as 512M"))?;
-    let bytes = number * (1u64 << shift) as f64;
+    let bytes = number * unit as f64;
     // 2^63 and more cannot be a size of anything.
     ensure!(bytes < 9e18, "{text:?} is too large");
     // Whole numbers are exact beyond what a float holds.
-    Ok(digits.parse::<u64>().map_or(bytes as u64, |n| n << shift))
+    Ok(digits.parse::<u64>().map_or(bytes as u64, |n| n * unit))
 }
 
 /// A rate in short: `1.25 M`, `87.3 k`, `950`.
@@ -69,6 +83,10 @@ mod tests {
         assert_eq!(size("8G").unwrap(), 8 << 30);
         assert_eq!(size("1.5M").unwrap(), 3 << 19);
         assert_eq!(size("4096").unwrap(), 4096);
+        assert_eq!(size("64MiB").unwrap(), 64 << 20);
+        assert_eq!(size("64MB").unwrap(), 64_000_000);
+        assert_eq!(size("1.5GiB").unwrap(), 3 << 29);
+        assert_eq!(size("2048s").unwrap(), 1 << 20);
         for bad in ["", "G", "-1", "5X", "1e30T"] {
             assert!(size(bad).is_err(), "{bad}");
         }

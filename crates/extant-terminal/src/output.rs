@@ -89,13 +89,58 @@ pub fn summary(line: &str) -> Result<()> {
 
 /// Asks a question that only a person can answer with yes; where there is no terminal the answer is no.
 pub fn ask(question: &str) -> Result<bool> {
-    if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+    if !can_ask() {
         return Ok(false);
     }
     write!(io::stderr(), "{question} (y/N) ")?;
     let mut answer = String::new();
     io::stdin().read_line(&mut answer)?;
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
+/// An answer to one of several questions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// Yes to this question.
+    Yes,
+    /// No to this question.
+    No,
+    /// Yes to this question and to all that follow.
+    All,
+    /// No more questions.
+    Quit,
+}
+
+/// Whether questions can be asked.
+pub fn can_ask() -> bool {
+    io::stdin().is_terminal() && io::stderr().is_terminal()
+}
+
+/// Asks one of several questions. Without a terminal the answer is no.
+pub fn ask_one_of(question: &str) -> Result<Answer> {
+    if !can_ask() {
+        return Ok(Answer::No);
+    }
+    loop {
+        write!(io::stderr(), "{question} (y/n/a/q) ")?;
+        let mut answer = String::new();
+        if io::stdin().read_line(&mut answer)? == 0 {
+            return Ok(Answer::Quit);
+        }
+        return Ok(match answer.trim() {
+            "y" | "Y" | "yes" => Answer::Yes,
+            "" | "n" | "N" | "no" => Answer::No,
+            "a" | "A" | "all" => Answer::All,
+            "q" | "Q" | "quit" => Answer::Quit,
+            _ => {
+                writeln!(
+                    io::stderr(),
+                    "y: yes; n: no; a: yes to all; q: write nothing"
+                )?;
+                continue;
+            }
+        });
+    }
 }
 
 /// One line on standard error.
