@@ -138,13 +138,17 @@ impl FileDevice {
     /// replaced, unless it is in use.
     pub fn create(path: impl AsRef<Path>, len: u64) -> io::Result<Self> {
         let path = path.as_ref();
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false) // the lock is not ours yet
-            .open(path)
-            .map_err(|e| at_path(path, e))?;
+        let mut open = OpenOptions::new();
+        open.read(true).write(true);
+        let (file, is_new) = match open.clone().create_new(true).open(path) {
+            Ok(file) => (file, true),
+            // Also a link to nothing, whose target is made. Nothing is truncated: the lock is not ours yet.
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+                let file = open.create(true).truncate(false).open(path);
+                (file.map_err(|e| at_path(path, e))?, false)
+            }
+            Err(e) => return Err(at_path(path, e)),
+        };
         if !file.metadata()?.is_file() {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
@@ -152,9 +156,16 @@ impl FileDevice {
             ));
         }
         let dev = Self::adopt(file, path, Access::ReadWrite, false)?;
-        dev.set_len(0)?;
-        dev.set_len(len)?;
-        Ok(dev)
+        // A length that the file system does not hold is refused before anything is lost.
+        let sized = dev.set_len(len).and_then(|()| {
+            dev.set_len(0)?;
+            dev.set_len(len)
+        });
+        if sized.is_err() && is_new {
+            // The error that matters is the first one.
+            let _ = std::fs::remove_file(path);
+        }
+        sized.map(|()| dev)
     }
 
     /// An image of `len` zero bytes, in a file without a name in `dir`: its space is freed with the device.

@@ -506,7 +506,10 @@ fn journal_blocks(p: &LayoutParams, geo: &Geometry, overhead: u64) -> Result<u32
     match p.journal_blocks {
         None => Ok(default_journal_blocks(geo.blocks_count)),
         Some(n) if n < 1024 => Err(cannot("journal of less than 1024 blocks")),
-        Some(n) if n > 10_240_000 || u64::from(n) > free / 2 => {
+        // mke2fs leaves half to files.
+        Some(n)
+            if n > 10_240_000 || u64::from(n) > if p.large_journal { free } else { free / 2 } =>
+        {
             Err(cannot("journal of more than half the volume"))
         }
         Some(n) => Ok(n),

@@ -126,6 +126,8 @@ pub struct LayoutParams {
     pub hash_seed: [u8; 16],
     /// Blocks of the journal; `None` for mke2fs' default.
     pub journal_blocks: Option<u32>,
+    /// Whether the journal may take more than half of the volume, which mke2fs refuses.
+    pub large_journal: bool,
     /// Groups in a flex group, a power of two.
     pub flex_bg_size: u32,
     /// Blocks in a group; `None` for as many as a bitmap block counts.
@@ -166,6 +168,7 @@ impl LayoutParams {
             uuid: [0; 16],
             hash_seed: [0; 16],
             journal_blocks: None,
+            large_journal: false,
             flex_bg_size: 16,
             blocks_per_group: None,
             resize_to: None,
