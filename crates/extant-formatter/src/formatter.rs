@@ -134,6 +134,21 @@ impl Formatter {
         zone: Arc<SystemZone>,
         threads: usize,
     ) -> Result<Self> {
+        let in_zone = Arc::clone(&zone);
+        Self::build(geometry, free, images, hasher, zone, threads, |descs| {
+            Orphans::load(geometry, descs, images, &in_zone)
+        })
+    }
+
+    fn build(
+        geometry: &Geometry,
+        free: Totals,
+        images: &dyn BlockImages,
+        hasher: DirHasher,
+        zone: Arc<SystemZone>,
+        threads: usize,
+        orphans: impl FnOnce(&DescTable) -> Result<Orphans>,
+    ) -> Result<Self> {
         if geometry.cluster_ratio != 1 {
             return Err(Error::Unsupported("bigalloc"));
         }
@@ -143,7 +158,7 @@ impl Formatter {
             geometry: geometry.clone(),
             hasher,
             free,
-            orphans: Orphans::load(geometry, &descs, images, &zone)?,
+            orphans: orphans(&descs)?,
             zone,
             label: None,
             growth: None,
@@ -153,6 +168,22 @@ impl Formatter {
             found_errors: found.error_count.get(),
             threads,
             descs,
+        })
+    }
+
+    /// A formatter for a read-only volume whose list of orphans is damaged.
+    ///
+    /// # Errors
+    /// As of [`Formatter::new`].
+    pub fn without_orphans(
+        geometry: &Geometry,
+        free: Totals,
+        images: &dyn BlockImages,
+        hasher: DirHasher,
+        zone: Arc<SystemZone>,
+    ) -> Result<Self> {
+        Self::build(geometry, free, images, hasher, zone, 1, |_| {
+            Ok(Orphans::none())
         })
     }
 

@@ -8,7 +8,7 @@
 //! Descriptors come into memory a block at a time. On a volume of up to [`ALL`] groups all are read, and checked, at
 //! open; on a larger one as they are needed, because a million of them take 64 MiB.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::image::BlockImages;
 use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::{BLOCK_UNINIT, GroupDesc, INODE_UNINIT};
@@ -29,7 +29,8 @@ pub struct Totals {
 
 /// The descriptors that have been read.
 pub struct DescTable {
-    blocks: Box<[OnceLock<Box<[GroupDesc]>>]>,
+    /// Of each block; `None` for a descriptor that is damaged.
+    blocks: Box<[OnceLock<Box<[Option<GroupDesc>]>>]>,
     per_block: u32,
 }
 
@@ -50,14 +51,27 @@ impl DescTable {
         n: u32,
         geometry: &Geometry,
         images: &dyn BlockImages,
-    ) -> Result<Box<[GroupDesc]>> {
+    ) -> Result<Box<[Option<GroupDesc>]>> {
         let first = n * self.per_block;
         let last = first.saturating_add(self.per_block).min(geometry.groups);
         let (block, _) = geometry.desc_location(GroupNr(first));
         let image = images.image(block)?;
         (first..last)
-            .map(|group| decode(&image, geometry, GroupNr(group)))
+            .map(|group| match decode(&image, geometry, GroupNr(group)) {
+                Ok(desc) => Ok(Some(desc)),
+                Err(Error::Format(_)) => Ok(None),
+                Err(e) => Err(e),
+            })
             .collect()
+    }
+
+    /// The error of a descriptor that is damaged.
+    #[cold]
+    fn damage(geometry: &Geometry, images: &dyn BlockImages, group: GroupNr) -> Error {
+        let image = images.image(geometry.desc_location(group).0);
+        let decoded = image.and_then(|image| decode(&image, geometry, group));
+        let changed = || FormatError::corrupt("group descriptor", Where::Group(group)).into();
+        decoded.err().unwrap_or_else(changed)
     }
 
     /// The descriptor of a group.
@@ -82,7 +96,10 @@ impl DescTable {
                 block.get_or_init(|| descs)
             }
         };
-        Ok(descs.get(at).ok_or_else(bad)?)
+        match descs.get(at).ok_or_else(bad)? {
+            Some(desc) => Ok(desc),
+            None => Err(Self::damage(geometry, images, group)),
+        }
     }
 
     /// The descriptor of a group, writable.
@@ -98,7 +115,7 @@ impl DescTable {
             (group.0 % self.per_block) as usize,
         );
         let descs = self.blocks.get_mut(n as usize).and_then(OnceLock::get_mut);
-        let desc = descs.and_then(|descs| descs.get_mut(at));
+        let desc = descs.and_then(|descs| descs.get_mut(at)?.as_mut());
         Ok(desc.ok_or(FormatError::corrupt("group number", Where::Group(group)))?)
     }
 
@@ -174,6 +191,25 @@ impl Groups {
                 .try_for_each(|d| d.map(drop))?;
         }
         Ok(groups)
+    }
+
+    /// As [`Groups::load`], but keeps damaged descriptors out of the table, and returns their errors.
+    pub fn load_sound(
+        geometry: &Geometry,
+        images: &dyn BlockImages,
+    ) -> Result<(Self, Vec<FormatError>)> {
+        let groups = Self::lazy(geometry);
+        let mut damage = Vec::new();
+        if geometry.groups <= ALL {
+            for desc in groups.iter(geometry, images) {
+                match desc {
+                    Ok(_) => {}
+                    Err(Error::Format(e)) => damage.push(e),
+                    Err(e) => return Err(e),
+                }
+            }
+        }
+        Ok((groups, damage))
     }
 
     /// Reads none.

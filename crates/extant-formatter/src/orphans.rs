@@ -171,6 +171,16 @@ impl Orphans {
         Ok(orphans)
     }
 
+    /// No orphans.
+    pub fn none() -> Self {
+        Self {
+            file: Vec::new(),
+            seed: 0,
+            places: NumberMap::default(),
+            head: 0,
+        }
+    }
+
     /// All orphans.
     pub fn all(&self) -> Vec<InodeNr> {
         let mut all: Vec<_> = self.places.keys().copied().map(InodeNr).collect();

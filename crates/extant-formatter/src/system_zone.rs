@@ -25,6 +25,8 @@ pub struct SystemZone {
     /// Groups of a part.
     per_part: u32,
     parts: Box<[OnceLock<Part>]>,
+    /// Whether damaged descriptors are skipped, which is safe on a read-only volume alone.
+    leaves_out_damage: bool,
 }
 
 /// The volume's own blocks in a part of its groups.
@@ -114,7 +116,15 @@ impl SystemZone {
             parts: (0..geometry.groups.div_ceil(per_part))
                 .map(|_| OnceLock::new())
                 .collect(),
+            leaves_out_damage: false,
         }
+    }
+
+    /// Skips damaged descriptors, for a read-only volume.
+    #[must_use]
+    pub fn leaving_out_damage(mut self) -> Self {
+        self.leaves_out_damage = true;
+        self
     }
 
     /// The zone of the volume once it is larger.
@@ -126,6 +136,7 @@ impl SystemZone {
     #[cfg(test)]
     pub fn empty(geometry: &Geometry) -> Self {
         Self {
+            leaves_out_damage: false,
             parts: Box::new([OnceLock::from(Part {
                 ranges: Ranges::default(),
                 overlap: None,
@@ -151,6 +162,9 @@ impl SystemZone {
         let mut descs = Vec::with_capacity((last - first) as usize);
         for group in (first..last).map(GroupNr) {
             let desc = table.get(&self.geometry, images, group);
+            if self.leaves_out_damage && matches!(desc, Err(Error::Format(_))) {
+                continue;
+            }
             let desc = desc.map_err(|e| match e {
                 Error::Format(e) => e,
                 _ => FormatError::corrupt("descriptor that cannot be read", Where::Group(group)),

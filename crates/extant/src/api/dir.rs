@@ -12,6 +12,7 @@ use crate::volume::engine::Engine;
 use crate::volume::guard::Guard;
 use crossbeam_utils::CachePadded;
 use extant_formatter::name::NameRef;
+use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -39,6 +40,14 @@ pub struct Dir {
 impl Clone for Dir {
     fn clone(&self) -> Self {
         self.to(Arc::clone(&self.inode))
+    }
+}
+
+impl fmt::Debug for Dir {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Dir")
+            .field("ino", &self.ino())
+            .finish_non_exhaustive()
     }
 }
 

@@ -16,6 +16,7 @@ use crate::volume::engine::Engine;
 use ext4_format::FileType;
 use ext4_format::inode::flags as inode_flags;
 use std::ffi::{OsStr, OsString};
+use std::fmt;
 use std::io::SeekFrom;
 use std::ops::Range;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -43,6 +44,15 @@ pub struct File {
     flags: OpenFlags,
     /// File position [L9]: set and added to atomically, no lock in seek.
     position: AtomicU64,
+}
+
+impl fmt::Debug for File {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("File")
+            .field("ino", &self.inode.ino.0)
+            .field("flags", &self.flags)
+            .finish_non_exhaustive()
+    }
 }
 
 impl File {

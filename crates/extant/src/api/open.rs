@@ -6,6 +6,7 @@ use crate::volume::open::Opening;
 use crate::volume::options::VolumeOptions;
 use blockdev::{Access, BlockDevice, FileDevice};
 use extant_mkfs::MkfsOptions;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -81,9 +82,9 @@ impl VolumeOptions {
         } else {
             Access::ReadWrite
         };
-        let device = FileDevice::open(path, access).map_err(|source| Error::Io {
+        let device = FileDevice::open(path, access).map_err(|e| Error::Io {
             context: format!("open {}", path.display()),
-            source,
+            source: without(path, e),
         })?;
         self.open_device(Arc::new(device))
     }
@@ -103,5 +104,15 @@ impl VolumeOptions {
     /// ```
     pub fn open_device(&self, device: Arc<dyn BlockDevice>) -> Result<Volume> {
         Volume::of(Opening::new(self, device)?.run()?)
+    }
+}
+
+/// Returns an error of a device without the path that it begins with: the context names it.
+fn without(path: &Path, error: io::Error) -> io::Error {
+    let text = error.to_string();
+    let named = format!("{}: ", path.display());
+    match text.strip_prefix(&named) {
+        Some(rest) => io::Error::new(error.kind(), rest.to_owned()),
+        None => error,
     }
 }

@@ -21,9 +21,29 @@ impl From<Error> for io::Error {
     fn from(error: Error) -> Self {
         let kind = match &error {
             Error::Io { source, .. } => source.kind(),
+            Error::Std(error) => error.kind(),
             _ => io::Error::from_raw_os_error(error.errno()).kind(),
         };
         io::Error::new(kind, error)
+    }
+}
+
+/// Lets `?` convert errors of the standard library in functions that return [`extant::Result`](crate::Result). An
+/// [`io::Error`] that wraps an error of this crate is unwrapped.
+///
+/// ```
+/// # let volume = extant::doc_volume();
+/// fn store(volume: &extant::Volume, file: &str) -> extant::Result<()> {
+///     let text = std::fs::read(file)?;
+///     volume.write("/copy", text)
+/// }
+/// assert!(matches!(store(&volume, "/none"), Err(extant::Error::Std(_))));
+/// let there_and_back = extant::Error::from(std::io::Error::from(extant::Error::NotFound));
+/// assert!(matches!(there_and_back, extant::Error::NotFound));
+/// ```
+impl From<io::Error> for Error {
+    fn from(error: io::Error) -> Self {
+        error.downcast().unwrap_or_else(Self::Std)
     }
 }
 

@@ -12,6 +12,7 @@
 
 pub use super::node::{MakeNode, Node, NodeEntry};
 pub use super::open_options::OpenFlags;
+pub use crate::base::fix_time;
 #[doc(hidden)]
 pub use crate::base::jitter::jitter;
 #[doc(hidden)]

@@ -14,6 +14,7 @@ use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::GroupDesc;
 use ext4_format::jbd2;
 use ext4_format::superblock::RawSuperblock;
+use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -38,6 +39,17 @@ use std::sync::atomic::Ordering;
 pub struct Volume {
     root: Dir,
     pub(super) guard: Arc<Guard>,
+}
+
+impl fmt::Debug for Volume {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let geometry = self.geometry();
+        f.debug_struct("Volume")
+            .field("blocks", &geometry.blocks_count)
+            .field("block_size", &geometry.block_size)
+            .field("read_only", &self.read_only().is_some())
+            .finish_non_exhaustive()
+    }
 }
 
 #[cfg(test)]

@@ -94,6 +94,9 @@ pub enum Error {
         /// The system's error.
         source: io::Error,
     },
+    /// An error of the standard library, such as one of the caller's own files, on its way through `?`.
+    #[error(transparent)]
+    Std(io::Error),
     /// The volume stopped after an earlier failure.
     #[error("volume stopped: {0}")]
     Stopped(String),
@@ -175,6 +178,7 @@ impl Error {
                 MkfsError::Interrupted => E::INTR,
                 _ => E::INVAL,
             },
+            Self::Std(error) => return error.raw_os_error().unwrap_or(E::IO.raw_os_error()),
             Self::Io { .. } | Self::Stopped(_) | Self::Broken { .. } => E::IO,
         };
         errno.raw_os_error()

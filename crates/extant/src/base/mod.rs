@@ -16,9 +16,27 @@ pub mod system;
 pub mod upward;
 
 use ext4_format::timestamp::Timestamp;
+use std::sync::OnceLock;
+
+/// The time of all operations of this process, if it was fixed.
+static FIXED: OnceLock<i64> = OnceLock::new();
+
+/// Sets the time of all changes that this process makes, in seconds since 1970. Generations of inodes follow from it, too, so
+/// that the same changes by one thread produce the same bytes. Only the first call has an effect.
+pub fn fix_time(seconds: i64) {
+    FIXED.get_or_init(|| seconds);
+}
+
+/// The time that was fixed.
+pub(crate) fn fixed_time() -> Option<i64> {
+    FIXED.get().copied()
+}
 
 /// The time of the present operation.
 pub(crate) fn now() -> Timestamp {
+    if let Some(seconds) = fixed_time() {
+        return Timestamp::new(seconds, 0);
+    }
     let (seconds, nanoseconds) = system::now();
     Timestamp::new(seconds, nanoseconds)
 }

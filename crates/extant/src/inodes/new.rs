@@ -1,6 +1,7 @@
 //! New inodes.
 
 use crate::base::error::{Error, Result};
+use crate::base::fixed_time;
 use crate::incore::inode::FAST_SYMLINK_MAX;
 use crate::incore::inode::Inode;
 use crate::inodes::Inodes;
@@ -130,8 +131,11 @@ impl Inodes {
 }
 
 thread_local! {
-    /// How many inodes this thread has made, from a random number on.
-    static MADE: Cell<u32> = Cell::new(RandomState::new().hash_one(0) as u32);
+    /// How many inodes this thread has made, from a random number on, or from one that follows from a fixed time.
+    static MADE: Cell<u32> = Cell::new(match fixed_time() {
+        Some(seconds) => seconds as u32,
+        None => RandomState::new().hash_one(0) as u32,
+    });
 }
 
 /// The generation of a new inode, by which NFS and FUSE tell the lives of a number apart. A thread gives none twice in

@@ -49,6 +49,8 @@ pub(crate) struct Opening<'a> {
     read_only: Option<String>,
     /// `raw` is a backup, and takes the primary's place in memory.
     backup: bool,
+    /// Damage that was skipped.
+    damage: Vec<FormatError>,
 }
 
 /// The state of the journal.
@@ -62,6 +64,19 @@ struct FoundLog {
     found: Option<jbd2::Superblock>,
     /// The blocks that it takes.
     own: Vec<(u64, u64)>,
+}
+
+impl FoundLog {
+    /// No journal.
+    fn none(buffers: Buffers) -> Self {
+        Self {
+            buffers,
+            recovery: Recovery::default(),
+            journal: None,
+            found: None,
+            own: Vec::new(),
+        }
+    }
 }
 
 impl<'a> Opening<'a> {
@@ -92,7 +107,13 @@ impl<'a> Opening<'a> {
             raw: found.raw,
             read_only,
             backup: found.backup,
+            damage: Vec::new(),
         })
+    }
+
+    /// Whether damage is skipped, which is safe on a read-only volume alone.
+    fn leaves_out_damage(&self) -> bool {
+        self.options.leave_out_damage && self.read_only.is_some()
     }
 
     fn buffers(&self) -> Buffers {
@@ -103,7 +124,17 @@ impl<'a> Opening<'a> {
 
     /// Opens: recovers the journal, wires the layers, and finishes what a crash interrupted.
     pub(crate) fn run(&mut self) -> Result<Arc<Guard>> {
-        let log = self.find_log()?;
+        let log = match self.find_log() {
+            Err(Error::Format(damage)) if self.leaves_out_damage() => {
+                self.damage.push(damage);
+                let buffers = self.buffers();
+                if self.backup {
+                    self.put_backup(&buffers)?;
+                }
+                FoundLog::none(buffers)
+            }
+            found => found?,
+        };
         let (recovery, journal) = (log.recovery, log.found.clone());
         let (engine, orphans) = self.build(log)?;
         let writable = engine.store.health.read_only.is_none();
@@ -132,13 +163,7 @@ impl<'a> Opening<'a> {
         if self.backup {
             self.put_backup(&buffers)?;
         }
-        let mut found = FoundLog {
-            buffers,
-            recovery: Recovery::default(),
-            journal: None,
-            found: None,
-            own: Vec::new(),
-        };
+        let mut found = FoundLog::none(buffers);
         if !self.geometry.features.has_journal() || self.options.noload {
             return Ok(found);
         }
@@ -215,7 +240,14 @@ impl<'a> Opening<'a> {
     /// Builds the layers from the lowest up. Returns the orphans that the volume was left with, too.
     fn build(&mut self, log: FoundLog) -> Result<(Arc<Engine>, Vec<InodeNr>)> {
         let buffers = log.buffers;
-        let groups = Groups::load(&self.geometry, &buffers)?;
+        let groups = match self.leaves_out_damage() {
+            false => Groups::load(&self.geometry, &buffers)?,
+            true => {
+                let (groups, mut damage) = Groups::load_sound(&self.geometry, &buffers)?;
+                self.damage.append(&mut damage);
+                groups
+            }
+        };
         let (writer, commit_stage) = self.writer(log.journal)?;
         let capacity = match &writer {
             Writer::Journal(journal) => Some(journal.capacity()),
@@ -227,16 +259,13 @@ impl<'a> Opening<'a> {
             self.geometry.hash_seed,
         )?;
         let free = self.free(&groups, &buffers)?;
-        let zone = Arc::new(SystemZone::new(&self.geometry, &log.own));
+        let zone = SystemZone::new(&self.geometry, &log.own);
+        let zone = Arc::new(match self.leaves_out_damage() {
+            true => zone.leaving_out_damage(),
+            false => zone,
+        });
         let overlap = self.check_overlap(&zone, &buffers)?;
-        let formatter = Formatter::new(
-            &self.geometry,
-            free,
-            &buffers,
-            hasher,
-            Arc::clone(&zone),
-            parallel::cpus().min(parallel::MAX_THREADS),
-        )?;
+        let formatter = self.formatter(free, &buffers, hasher, &zone)?;
         let orphans = formatter.orphans();
         let store = Arc::new(Store {
             geometry: Grown::new(self.geometry.clone()),
@@ -273,10 +302,35 @@ impl<'a> Opening<'a> {
             commit_stage,
         ));
         let engine = Arc::new(Engine::wire(commit));
+        for damage in self.damage.drain(..) {
+            store.note_damage(&damage.into(), "open", None);
+        }
         if let Some(overlap) = overlap {
             store.note_damage(&overlap.into(), "open", None);
         }
         Ok((engine, orphans))
+    }
+
+    /// Builds the formatter, without orphans if their list is damaged and damage is skipped.
+    fn formatter(
+        &mut self,
+        free: Totals,
+        buffers: &Buffers,
+        hasher: DirHasher,
+        zone: &Arc<SystemZone>,
+    ) -> Result<Formatter> {
+        let threads = parallel::cpus().min(parallel::MAX_THREADS);
+        let geometry = &self.geometry;
+        let made = Formatter::new(geometry, free, buffers, hasher, Arc::clone(zone), threads);
+        match made.map_err(Error::from) {
+            Err(Error::Format(damage)) if self.leaves_out_damage() => {
+                self.damage.push(damage);
+                let zone = Arc::clone(zone);
+                let made = Formatter::without_orphans(&self.geometry, free, buffers, hasher, zone)?;
+                Ok(made)
+            }
+            made => made,
+        }
     }
 
     /// A volume whose bitmaps and inode tables overlap is not written.
@@ -331,6 +385,9 @@ impl<'a> Opening<'a> {
         }
         let mut free = Totals::default();
         for desc in groups.iter(&self.geometry, buffers) {
+            if self.leaves_out_damage() && desc.is_err() {
+                continue;
+            }
             let desc = desc?;
             free.blocks += u64::from(desc.free_blocks);
             free.inodes += u64::from(desc.free_inodes);

@@ -26,6 +26,7 @@ pub struct VolumeOptions {
     pub(super) on_stop: Option<StopHook>,
     pub(super) on_damage: Option<DamageHook>,
     pub(super) noload: bool,
+    pub(super) leave_out_damage: bool,
 }
 
 impl Default for VolumeOptions {
@@ -53,7 +54,21 @@ impl VolumeOptions {
             on_stop: None,
             on_damage: None,
             noload: false,
+            leave_out_damage: false,
         }
+    }
+
+    /// Open a read-only volume although a group descriptor, the journal or the list of orphans is damaged. Inodes of such a group
+    /// cannot be read, and a damaged journal counts as empty. [`on_damage`](Self::on_damage) is notified.
+    ///
+    /// ```
+    /// let options = extant::VolumeOptions::new().read_only(true).leave_out_damage(true);
+    /// # let _ = options;
+    /// ```
+    #[must_use]
+    pub fn leave_out_damage(mut self, yes: bool) -> Self {
+        self.leave_out_damage = yes;
+        self
     }
 
     /// For tests: as if a transaction of the journal could hold no more blocks than these.

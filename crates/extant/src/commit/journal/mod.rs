@@ -171,6 +171,21 @@ impl LogArea {
     }
 }
 
+/// Blocks of the log that are used in turn before an empty log restarts at its first block.
+const FIRST_PART: u32 = 1024;
+
+/// Returns the first block for an empty log: the one after the last transaction, so that a search for deleted files finds older
+/// records. Beyond the first part of the log it is the log's first block, so that small transactions do not
+/// allocate all of the journal of a sparse image.
+fn next_start(superblock: &Superblock, head: u32) -> u32 {
+    let log = superblock.log_range();
+    let part = (log.len() as u32 / 4).min(FIRST_PART);
+    match (log.start..log.start.saturating_add(part)).contains(&head) {
+        true => head,
+        false => log.start,
+    }
+}
+
 /// An open journal.
 pub struct Journal {
     area: Arc<LogArea>,
@@ -199,7 +214,7 @@ impl Journal {
             superblock.features = wanted;
         }
         superblock.start = 0;
-        let head = superblock.log_range().start;
+        let head = next_start(&superblock, superblock.head);
         let format = superblock.format();
         let next = superblock.sequence;
         Ok(Self {
@@ -330,14 +345,12 @@ impl Journal {
 
     /// The block that commits a transaction now.
     fn commit_block(&self, tid: Tid) -> Result<Vec<u8>> {
-        let now = std::time::SystemTime::now()
-            .duration_since(std::time::UNIX_EPOCH)
-            .unwrap_or_default();
+        let now = crate::base::now();
         let mut block = vec![0; self.format.block_size as usize];
         let commit = Commit {
             tid,
-            secs: now.as_secs(),
-            nanos: now.subsec_nanos(),
+            secs: u64::try_from(now.secs()).unwrap_or(0),
+            nanos: now.nanos(),
             transaction_crc: None,
         };
         commit.write(&self.format, &mut block)?;
@@ -362,13 +375,14 @@ impl Journal {
             FlushBeforeEmpty,
             "mark {written}"
         );
+        self.head = next_start(&self.superblock, self.head);
         self.superblock.start = 0;
+        self.superblock.head = self.head;
         self.superblock.sequence = self.next;
         self.write_superblock()?;
         engine.store.flush()?;
         self.used = 0;
         engine.totals.emptied();
-        self.head = self.superblock.log_range().start;
         Ok(())
     }
 }
