@@ -7,7 +7,9 @@ use super::gather;
 use super::plan::Plan;
 use super::progress::{Monitor, Phase};
 use super::tree::{Body, Tree};
+use super::zeros::{self, Zeros};
 use blockdev::BlockDevice;
+use parking_lot::Mutex;
 
 /// Bytes of one write.
 const PIECE: u32 = 1 << 20;
@@ -89,18 +91,27 @@ fn jobs(plan: &Plan) -> (Vec<Item>, Vec<Job>) {
     (items, jobs)
 }
 
-/// Copies all data; returns the bytes written.
+/// The result of copying.
+pub(super) struct Copied {
+    /// Bytes written.
+    pub bytes: u64,
+    /// Blocks of zeros, which were not written.
+    pub zeros: Vec<Zeros>,
+}
+
+/// Copies all data. Unless `keep_zeros`, blocks of zeros are left out.
 pub(super) fn copy(
     device: &dyn BlockDevice,
     plan: &Plan,
     tree: &Tree,
     content: &dyn Content,
-    threads: usize,
+    (threads, keep_zeros): (usize, bool),
     monitor: &Monitor,
-) -> Result<u64> {
+) -> Result<Copied> {
     let bs = plan.layout.geometry.block_size;
     let (items, jobs) = jobs(plan);
-    let total = jobs.iter().map(|j| j.bytes as u64).sum();
+    let total: u64 = jobs.iter().map(|j| j.bytes as u64).sum();
+    let all_zeros = Mutex::new(Vec::new());
     monitor.phase(Phase::Data, total);
     monitor.for_each(
         threads,
@@ -114,6 +125,8 @@ pub(super) fn copy(
             // As long as the longest job until now; this one fills its part whole.
             let buf = &mut buf[..job.bytes];
             let mut rest = &mut *buf;
+            // Blocks of the job that are not written: first and count.
+            let (mut left_out, mut first) = (Vec::new(), 0);
             for item in &items[job.items.clone()] {
                 let (part, after) = rest.split_at_mut(item.len as usize * bs as usize);
                 match &tree.inodes[item.inode as usize].body {
@@ -125,14 +138,63 @@ pub(super) fn copy(
                     _ => {
                         let offset = u64::from(item.logical) * u64::from(bs);
                         reader.read(item.inode, offset, part)?;
+                        if !keep_zeros {
+                            let found = zeros::stretches(part, bs);
+                            note(item, &found, first, &mut left_out, &all_zeros);
+                        }
                     }
                 }
+                first += item.len;
                 rest = after;
             }
-            gather::write(device, bs, job.block, buf)?;
+            write_but(device, bs, job.block, buf, &left_out)?;
             monitor.advance(job.bytes as u64);
             Ok(())
         },
     )?;
-    Ok(total)
+    let zeros = all_zeros.into_inner();
+    let blocks: u64 = zeros.iter().map(|z: &Zeros| u64::from(z.len)).sum();
+    Ok(Copied {
+        bytes: total - blocks * u64::from(bs),
+        zeros,
+    })
+}
+
+/// Notes the blocks of zeros that were found in an item, which begins at block `first` of its job.
+fn note(
+    item: &Item,
+    found: &[(u32, u32)],
+    first: u32,
+    left_out: &mut Vec<(u32, u32)>,
+    all: &Mutex<Vec<Zeros>>,
+) {
+    if found.is_empty() {
+        return;
+    }
+    left_out.extend(found.iter().map(|&(at, len)| (first + at, len)));
+    all.lock().extend(found.iter().map(|&(at, len)| Zeros {
+        inode: item.inode,
+        logical: item.logical + at,
+        len,
+    }));
+}
+
+/// Writes blocks but for some stretches, which ascend.
+fn write_but(
+    device: &dyn BlockDevice,
+    block_size: u32,
+    block: u64,
+    bytes: &[u8],
+    left_out: &[(u32, u32)],
+) -> Result<()> {
+    let blocks = (bytes.len() / block_size as usize) as u32; // not more than PIECE
+    let mut at = 0;
+    for &(hole, len) in left_out.iter().chain(&[(blocks, 0)]) {
+        if at < hole {
+            let part = at as usize * block_size as usize..hole as usize * block_size as usize;
+            gather::write(device, block_size, block + u64::from(at), &bytes[part])?; // of the job
+        }
+        at = hole + len;
+    }
+    Ok(())
 }

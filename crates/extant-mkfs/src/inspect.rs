@@ -83,24 +83,27 @@ pub(super) fn inode_of(stat: &Stat, options: &MkfsOptions) -> Option<Inode> {
     })
 }
 
-/// The ranges of a file that are not holes; `None` if it is one hole.
-pub(super) fn data_map(
-    dir: &OwnedFd,
-    name: &[u8],
-    size: u64,
-) -> rustix::io::Result<Option<Box<[Segment]>>> {
+/// Opens a regular file of the tree to look at it.
+pub(super) fn open_file(dir: &OwnedFd, name: &[u8]) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let fd = rustix::fs::openat(dir, name, flags, Mode::empty())?;
+    rustix::fs::openat(dir, name, flags, Mode::empty())
+}
+
+/// Returns the ranges of a file that are not holes, nor allocated and never written; `None` if all of it is data.
+pub(super) fn data_map(fd: &OwnedFd, size: u64) -> rustix::io::Result<Option<Box<[Segment]>>> {
     let mut map = Vec::new();
     let mut at = 0;
     while at < size {
-        let start = match rustix::fs::seek(&fd, SeekFrom::Data(at)) {
+        let start = match rustix::fs::seek(fd, SeekFrom::Data(at)) {
             Ok(start) if start < size => start,
             Ok(_) | Err(Errno::NXIO) => break,
             Err(Errno::INVAL) => return Ok(None), // cannot tell: no holes
             Err(e) => return Err(e),
         };
-        let end = rustix::fs::seek(&fd, SeekFrom::Hole(start))?.min(size);
+        let end = rustix::fs::seek(fd, SeekFrom::Hole(start))?.min(size);
+        if (start, end) == (0, size) {
+            return Ok(None);
+        }
         map.push(Segment {
             start,
             len: end.saturating_sub(start),

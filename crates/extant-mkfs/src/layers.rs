@@ -18,7 +18,7 @@ const MAX_LINKS: u32 = 40;
 
 /// Flags that a new file system takes over: those that say nothing of how it stores a file. What asks for a feature that it has not is
 /// taken away later.
-const KEPT_FLAGS: u32 = flags::SECRM
+pub(super) const KEPT_FLAGS: u32 = flags::SECRM
     | flags::UNRM
     | flags::COMPR
     | flags::SYNC
@@ -444,29 +444,22 @@ impl Layers {
             project: member.project,
             body,
         };
-        self.warn(
+        warn(
             &member.path,
+            &member.malformed,
             member.unresolved_acl,
-            member.unknown_type,
             adopter,
         );
-        let xattrs: RawXattrs = member.xattrs;
-        adopter.adopt(&mut inode, &xattrs, &member.path)?;
-        Ok(inode)
-    }
-
-    fn warn(&self, path: &[u8], unresolved: bool, unknown: Option<u8>, adopter: &Adopter<'_>) {
-        if unresolved && adopter.options.xattrs {
-            let text = "an ACL names users or groups without their numbers and is not kept";
-            adopter.monitor.warn(format!("{}: {text}", show(path)));
-        }
-        if let Some(kind) = unknown {
+        if let Some(kind) = member.unknown_type {
             let kind = char::from(kind).escape_default();
             adopter.monitor.warn(format!(
                 "{}: type {kind} is not known, taken for a file",
-                show(path)
+                show(&member.path)
             ));
         }
+        let xattrs: RawXattrs = member.xattrs;
+        adopter.adopt(&mut inode, &xattrs, &member.path)?;
+        Ok(inode)
     }
 
     /// The tree: what is reachable, in the order of names.
@@ -510,6 +503,22 @@ impl Layers {
             draft.dirs[new].names = list;
         }
         draft
+    }
+}
+
+/// Warns of attributes that are not kept.
+fn warn(path: &[u8], malformed: &[Vec<u8>], unresolved_acl: bool, adopter: &Adopter<'_>) {
+    if !adopter.options.xattrs {
+        return;
+    }
+    let (path, monitor) = (show(path), adopter.monitor);
+    for name in malformed {
+        let name = show(name);
+        monitor.warn(format!("{path}: {name} is malformed and is not kept"));
+    }
+    if unresolved_acl {
+        let text = "an ACL names users or groups without their numbers and is not kept";
+        monitor.warn(format!("{path}: {text}"));
     }
 }
 

@@ -20,7 +20,7 @@
 //! | `folding` | directories that fold case |
 //! | `size` | how large the volume must be |
 //! | `space`, `numbers`, `plan`, `xattrs` | where everything goes |
-//! | `data` | copying file data |
+//! | `data`, `zeros` | copying file data; blocks of zeros become holes |
 //! | `directory`, `records`, `fixed`, `tables` | metadata, built whole |
 //! | `gather`, `write` | putting it on the device, the superblock last |
 //! | `system` | what Linux has, and what other systems have in its place |
@@ -79,6 +79,7 @@ mod tree;
 mod white_out;
 mod write;
 mod xattrs;
+mod zeros;
 
 #[doc(hidden)]
 pub use adopt::is_kept_xattr;
@@ -255,6 +256,7 @@ fn plan_draft(
     monitor: Monitor,
     time: i64,
 ) -> Result<Prepared> {
+    let options = options.identified(&draft);
     monitor.phase(Phase::Plan, 0);
     monitor.check()?;
     let comparison = folding::comparison(&options)?;
@@ -293,10 +295,11 @@ impl Prepared {
     pub fn size(&self) -> u64 {
         let geo = &self.plan.layout.geometry;
         let blocks = geo.blocks_count * u64::from(geo.block_size);
-        self.options.size.map_or_else(
-            || blocks.next_multiple_of(1 << 20),
-            |given| given.max(blocks),
-        )
+        match self.options.size {
+            Some(given) => given.max(blocks),
+            None if self.options.tight => blocks,
+            None => blocks.next_multiple_of(1 << 20),
+        }
     }
 
     /// The geometry of the volume to be.

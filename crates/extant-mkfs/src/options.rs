@@ -3,6 +3,7 @@
 use super::error::{MkfsError, Result};
 use super::owners::{IdMap, ModeMap};
 use super::progress::Progress;
+use super::tree::Draft;
 use ext4_format::checksum::crc32c;
 use ext4_format::features::{Features, FsType, Incompat};
 use ext4_format::hash::HashVersion;
@@ -32,8 +33,9 @@ pub struct MkfsOptions {
     pub size: Option<u64>,
     /// Percentage of the volume that stays free where its size is found from the content.
     pub free_percent: f64,
-    /// A size that is found for the content has no room for growth: inodes as many as the content has, and the smallest journal,
-    /// where [`inodes`](Self::inodes) and [`journal_size`](Self::journal_size) do not say otherwise.
+    /// Finds the least size that holds the content. The volume has no spare inode and the smallest journal, and blocks of 1 KiB
+    /// if they save a quarter. [`inodes`](Self::inodes), [`journal_size`](Self::journal_size) and
+    /// [`block_size`](Self::block_size) take precedence.
     pub tight: bool,
     /// Default set of features (`-t`).
     pub fs_type: FsType,
@@ -52,7 +54,7 @@ pub struct MkfsOptions {
     pub reserved_percent: f64,
     /// Label (`-L`), at most 16 bytes.
     pub label: String,
-    /// UUID (`-U`); `None`: random.
+    /// UUID (`-U`); `None`: random, or one that follows from [`source_date_epoch`](Self::source_date_epoch) and the content.
     pub uuid: Option<[u8; 16]>,
     /// Seed of directory hashes (`-E hash_seed`); `None`: derived from a given UUID, else random.
     pub hash_seed: Option<[u8; 16]>,
@@ -89,9 +91,12 @@ pub struct MkfsOptions {
     pub mode_map: ModeMap,
     /// Keep extended attributes and ACLs.
     pub xattrs: bool,
+    /// Keep blocks of zeros and unwritten extents as blocks. Otherwise they become holes.
+    pub keep_zeros: bool,
+    /// Skip unreadable files and directories of a tree, with a warning for each.
+    pub skip_unreadable: bool,
     /// `SOURCE_DATE_EPOCH`: the time of creation, and no time in the image is later. A tree's access
-    /// times, which reading changes, become those of modification. With this and a [`uuid`](Self::uuid)
-    /// the same source gives the same bytes.
+    /// times, which reading changes, become those of modification. With this the same source gives the same bytes.
     pub source_date_epoch: Option<i64>,
     /// The time of creation, in seconds; `None`: [`source_date_epoch`](Self::source_date_epoch), else now. Files keep
     /// their times.
@@ -144,6 +149,8 @@ impl Default for MkfsOptions {
             gid_map: IdMap::default(),
             mode_map: ModeMap::default(),
             xattrs: true,
+            keep_zeros: false,
+            skip_unreadable: false,
             source_date_epoch: None,
             time: None,
             threads: 0,
@@ -171,19 +178,41 @@ const NOT_MADE: [&str; 10] = [
 ];
 
 impl MkfsOptions {
-    /// Options with everything random or taken from the clock resolved, so that all later steps are
-    /// a function of options and source alone.
+    /// Options with everything resolved that no content decides.
     pub(super) fn resolved(&self) -> Self {
         let mut s = self.clone();
-        s.hash_seed = Some(self.hash_seed.unwrap_or_else(|| match self.uuid {
-            Some(uuid) => derive(uuid, "hash seed"),
-            None => random(),
-        }));
-        s.uuid = Some(self.uuid.unwrap_or_else(random));
         if s.threads == 0 {
             s.threads = std::thread::available_parallelism().map_or(1, usize::from);
         }
         s
+    }
+
+    /// Options with UUID and hash seed: as given, else random, or with [`source_date_epoch`](Self::source_date_epoch)
+    /// such as follow from it, the label and the content. So all later steps are a function of options and source alone.
+    pub(super) fn identified(mut self, draft: &Draft) -> Self {
+        let uuid = self.uuid.unwrap_or_else(|| match self.source_date_epoch {
+            Some(epoch) => self.uuid_of(epoch, draft),
+            None => random(),
+        });
+        let is_random = self.uuid.is_none() && self.source_date_epoch.is_none();
+        self.hash_seed = Some(self.hash_seed.unwrap_or_else(|| match is_random {
+            true => random(),
+            false => derive(uuid, "hash seed"),
+        }));
+        self.uuid = Some(uuid);
+        self
+    }
+
+    /// Returns the UUID of the volume that is made at a given time: another one for another label or another content.
+    fn uuid_of(&self, epoch: i64, draft: &Draft) -> [u8; 16] {
+        let mut seed = [0; 16];
+        seed[..8].copy_from_slice(&epoch.to_le_bytes());
+        seed[8..12].copy_from_slice(&crc32c(!0, self.label.as_bytes()).to_le_bytes());
+        seed[12..].copy_from_slice(&draft.digest().to_le_bytes());
+        // Version 8, which RFC 9562 leaves to vendors.
+        *uuid::Builder::from_custom_bytes(derive(seed, "volume"))
+            .into_uuid()
+            .as_bytes()
     }
 
     /// The time everything is created at, in seconds.
@@ -254,6 +283,7 @@ impl MkfsOptions {
                     MkfsError::Options("a journal of more than 2^32 blocks".into())
                 })?);
         } else if self.is_tight() && p.features.has_journal() {
+            p.large_journal = true;
             p.journal_blocks = Some(LEAST_JOURNAL);
         }
         Ok(p)

@@ -53,13 +53,14 @@ impl From<&[Run]> for Runs {
 }
 
 /// Blocks of a file that is no part of the tree, and of its map.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Mapped {
     pub runs: Vec<Run>,
     pub nodes: Vec<u64>,
 }
 
 /// The plan. Vectors named "by inode" go by the tree's index.
+#[derive(Clone)]
 pub(super) struct Plan {
     pub layout: Layout,
     /// Inode numbers, by inode.
@@ -177,7 +178,7 @@ pub(super) fn plan(tree: &Tree, layout: Layout) -> Result<Plan, Failure> {
     };
     let mut planner = Planner {
         tree,
-        xattrs: XattrPlan::new(&geo, &tree.xattrs)?,
+        xattrs: XattrPlan::new(&geo, tree)?,
         plan: Numbered {
             by_inode: vec![0; tree.inodes.len()],
             order: Vec::with_capacity(tree.inodes.len()),

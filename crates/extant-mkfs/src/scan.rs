@@ -5,14 +5,15 @@
 
 use super::adopt::{Adopter, RawXattrs, is_kept_xattr};
 use super::error::{MkfsError, Result, show};
-use super::inspect::{FileId, LONG_PATH, data_map, file_id, inode_of, open_dir};
+use super::inspect::{FileId, LONG_PATH, data_map, file_id, inode_of, open_dir, open_file};
+use super::layers::KEPT_FLAGS;
 use super::options::MkfsOptions;
 use super::progress::{Monitor, Phase};
 use super::tree::{Body, Draft, DraftDir, Inode, XattrPool};
 use crate::system;
 use ext4_format::FileType;
 use parking_lot::{Condvar, Mutex};
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, OwnedFd};
@@ -49,6 +50,9 @@ impl TreeSource {
         }
     }
 }
+
+/// Files up to this size are allocated where they are written.
+const SMALL: u64 = 64 << 10;
 
 /// Stands for a directory's number: it is to be given one.
 const UNREAD: u32 = 0;
@@ -134,6 +138,7 @@ pub(super) fn scan(
     let mut worker = Worker::new(&scan);
     let xattrs = worker.xattrs(&root, b".", b"", system::device_of(&stat))?;
     let mut root_inode = inode_of(&stat, options).ok_or_else(|| io(Errno::NOTDIR))?;
+    root_inode.flags = worker.flags(&root, system::device_of(&stat)) & KEPT_FLAGS;
     scan.adopter.adopt(&mut root_inode, &xattrs, b"/")?;
     let found = std::thread::scope(|scope| {
         let others: Vec<_> = (1..options.threads)
@@ -215,6 +220,8 @@ struct Worker<'a> {
     value: Vec<u8>,
     /// Devices whose file system keeps no attributes.
     plain: HashSet<u64>,
+    /// Devices whose file system keeps no flags.
+    flagless: HashSet<u64>,
 }
 
 impl<'a> Worker<'a> {
@@ -225,6 +232,7 @@ impl<'a> Worker<'a> {
             list: vec![0; 64 << 10],
             value: vec![0; 64 << 10],
             plain: HashSet::new(),
+            flagless: HashSet::new(),
         }
     }
 
@@ -291,7 +299,16 @@ impl<'a> Worker<'a> {
         let scan = self.scan;
         let io =
             |what: &str, e: Errno| MkfsError::io(format!("{what} {}", scan.show(&task.path)), e);
-        let fd = open_dir(scan.root.as_fd(), &task.path).map_err(|e| io("opening", e))?;
+        let fd = match open_dir(scan.root.as_fd(), &task.path) {
+            Ok(fd) => fd,
+            Err(Errno::ACCESS | Errno::PERM) if scan.adopter.options.skip_unreadable => {
+                let path = scan.show(&task.path);
+                let left = format!("{path}: cannot be read: what is in it is left out");
+                scan.adopter.monitor.warn(left);
+                return Ok(Vec::new());
+            }
+            Err(e) => return Err(io("opening", e)),
+        };
         let mut names: Vec<(u64, Box<[u8]>)> = Vec::new();
         system::directory_names(&fd, &mut self.dents, |ino, name| {
             if name != b"." && name != b".." {
@@ -345,6 +362,11 @@ impl<'a> Worker<'a> {
             FileType::Directory => {
                 let other = scan.source.one_file_system && device != scan.root_dev;
                 dir_number = Some(if other { EMPTY } else { UNREAD });
+                if !self.flagless.contains(&device)
+                    && let Ok(fd) = open_dir(dir.as_fd(), &name)
+                {
+                    inode.flags = self.flags(&fd, device) & KEPT_FLAGS;
+                }
             }
             FileType::Symlink => {
                 let target = rustix::fs::readlinkat(dir, &*name, Vec::new());
@@ -352,11 +374,19 @@ impl<'a> Worker<'a> {
                 inode.size = target.as_bytes().len() as u64;
                 inode.body = Body::Symlink(target.into_bytes().into());
             }
-            FileType::Regular if (stat.st_blocks as u64).saturating_mul(512) < inode.size => {
-                let map =
-                    data_map(dir, &name, inode.size).map_err(|e| io("finding holes of", e))?;
-                inode.body = Body::File { origin: 0, map };
-            }
+            FileType::Regular => match self.open(dir, &name, &stat) {
+                Ok(None) => {}
+                Ok(Some(file)) => self
+                    .look_into(&file, &stat, &mut inode)
+                    .map_err(|e| io("finding holes of", e))?,
+                Err(Errno::ACCESS | Errno::PERM) if inode.size == 0 => {}
+                Err(Errno::ACCESS | Errno::PERM) if scan.adopter.options.skip_unreadable => {
+                    let left = format!("{}: cannot be read, and is left out", scan.show(&full()));
+                    scan.adopter.monitor.warn(left);
+                    return Ok(None);
+                }
+                Err(e) => return Err(io("opening", e)),
+            },
             _ => {}
         }
         let xattrs = if scan.adopter.options.xattrs {
@@ -372,6 +402,38 @@ impl<'a> Worker<'a> {
             dir: dir_number,
             id: (stat.st_nlink > 1 && !is_dir).then_some(id),
         }))
+    }
+
+    /// Opens a regular file, if it has to be looked into: for its flags, or for holes.
+    fn open(&self, dir: &OwnedFd, name: &[u8], stat: &Stat) -> rustix::io::Result<Option<OwnedFd>> {
+        let flags = !self.flagless.contains(&system::device_of(stat));
+        let options = self.scan.adopter.options;
+        let unread = stat.st_size > 0 && options.skip_unreadable;
+        match flags || unread || may_have_holes(stat, options.keep_zeros) {
+            true => open_file(dir, name).map(Some),
+            false => Ok(None),
+        }
+    }
+
+    /// Reads the flags and the holes of a regular file.
+    fn look_into(&mut self, file: &OwnedFd, stat: &Stat, inode: &mut Inode) -> Result<(), Errno> {
+        inode.flags = self.flags(file, system::device_of(stat)) & KEPT_FLAGS;
+        if may_have_holes(stat, self.scan.adopter.options.keep_zeros) {
+            let map = data_map(file, inode.size)?;
+            inode.body = Body::File { origin: 0, map };
+        }
+        Ok(())
+    }
+
+    /// Flags of an open file as chattr sets them. A file system without flags is asked once.
+    fn flags(&mut self, file: &OwnedFd, device: u64) -> u32 {
+        if self.flagless.contains(&device) {
+            return 0;
+        }
+        system::flags(file).unwrap_or_else(|| {
+            self.flagless.insert(device);
+            0
+        })
     }
 
     /// Extended attributes. One call for a file that has none.
@@ -407,6 +469,13 @@ impl<'a> Worker<'a> {
         }
         Ok(found)
     }
+}
+
+/// Whether parts of a file may be holes, or be allocated and never written.
+fn may_have_holes(stat: &Stat, keep_zeros: bool) -> bool {
+    let allocated = (stat.st_blocks as u64).saturating_mul(512);
+    let size = u64::try_from(stat.st_size).unwrap_or(0);
+    allocated < size || (!keep_zeros && size > SMALL)
 }
 
 /// The path, if it is needed.

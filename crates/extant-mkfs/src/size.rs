@@ -16,6 +16,8 @@ use ext4_format::mapping::{address_blocks, nodes_for};
 
 /// A size found for the content is a multiple of this, or of a sixteenth of it where that is more than a hundredth.
 const ROUND: u64 = 1 << 20;
+/// Sizes that are searched for are multiples of this.
+const PAGE: u64 = 4096;
 /// The smallest volume made when no size is given: one that has room for a journal.
 const SMALLEST: u64 = 2 << 20;
 
@@ -32,7 +34,7 @@ impl Needs {
     /// Counts for a geometry's block size and features.
     pub fn of(tree: &Tree, geo: &Geometry) -> Result<Self> {
         let bs = geo.block_size;
-        let xattrs = XattrPlan::new(geo, &tree.xattrs)?;
+        let xattrs = XattrPlan::new(geo, tree)?;
         let mut blocks = xattrs.count_blocks(tree.inodes.iter().map(|i| i.xattrs));
         let lost_found = lost_found(tree);
         for (d, dir) in (0..).zip(&tree.dirs) {
@@ -217,12 +219,14 @@ impl Sizer<'_> {
             // A journal needs more, or the layout is none: by steps small enough not to go far beyond.
             size = (size + (size / 64).max(64 * block_size)).next_multiple_of(round(size));
         }
-        Err(last_error
-            .unwrap_or_else(|| MkfsError::Options("no size is enough for these options".into())))
+        Err(last_error.unwrap_or_else(no_size))
     }
 
     /// The plan for the size given, or for the size the content needs.
     pub fn plan(&self) -> Result<Plan> {
+        if self.options.is_tight() {
+            return self.least_plan();
+        }
         let needs = Needs::of(self.tree, &self.sample()?)?;
         let mut size = match self.options.size {
             Some(size) => size,
@@ -253,22 +257,78 @@ impl Sizer<'_> {
         }
     }
 
-    /// A size above `given` that a plan was really made for.
-    fn least(&self, needs: &Needs, given: u64) -> Result<u64> {
-        let mut size = self
-            .size_for(needs, false)?
-            .max(given + 1)
-            .next_multiple_of(round(given));
-        for _ in 0..100 {
-            if let Ok(layout) = self.layout(size, needs, false)
-                && plan(self.tree, layout).is_ok()
-            {
-                return Ok(size);
-            }
-            size = (size + size / 100).next_multiple_of(round(size)) + round(size);
+    /// The plan for the least volume that holds the content.
+    fn least_plan(&self) -> Result<Plan> {
+        let usual = self.least_above(&Needs::of(self.tree, &self.sample()?)?, 0)?;
+        if self.options.block_size.is_some() || self.options.usage.is_some() {
+            return Ok(usual.1);
         }
-        Ok(size)
+        let options = MkfsOptions {
+            block_size: Some(1024),
+            ..self.options.clone()
+        };
+        let small = Sizer {
+            options: &options,
+            ..*self
+        };
+        let needs = small.sample().and_then(|geo| Needs::of(self.tree, &geo));
+        // If the content does not fit blocks of 1 KiB, keep the usual ones.
+        match needs.and_then(|needs| small.least_above(&needs, 0)) {
+            Ok((size, plan)) if size <= usual.0 / 4 * 3 => Ok(plan),
+            _ => Ok(usual.1),
+        }
     }
+
+    /// A size above `given` that a plan was really made for, and no smaller one by much.
+    fn least(&self, needs: &Needs, given: u64) -> Result<u64> {
+        self.least_above(needs, given).map(|(size, _)| size)
+    }
+
+    /// The least size above one that is too small, to the page or a five-hundredth, and its plan.
+    fn least_above(&self, needs: &Needs, too_small: u64) -> Result<(u64, Plan)> {
+        let mut size = self.size_for(needs, false)?.max(too_small + PAGE);
+        let mut tries = 0;
+        let mut found = loop {
+            match self.try_size(needs, size) {
+                Ok(plan) => break (size, plan),
+                Err(Failure::Error(e)) => return Err(e),
+                Err(Failure::Full) if tries == 100 => return Err(no_size()),
+                Err(Failure::Full) => size = (size + size / 100).next_multiple_of(PAGE) + PAGE,
+            }
+            tries += 1;
+        };
+        let mut low = too_small;
+        loop {
+            let high = found.0;
+            let middle = (low + (high - low) / 2).next_multiple_of(PAGE);
+            if high - low <= PAGE.max(high / 500) || middle >= high {
+                return Ok(found);
+            }
+            match self.try_size(needs, middle) {
+                Ok(plan) => found = (middle, plan),
+                Err(_) => low = middle,
+            }
+        }
+    }
+
+    /// The plan for a size, which has the journal that the options ask for.
+    fn try_size(&self, needs: &Needs, size: u64) -> Result<Plan, Failure> {
+        let wants_journal = self.options.is_tight() && self.options.feature_set()?.has_journal();
+        let layout = match self.layout(size, needs, false) {
+            Ok(layout) => layout,
+            // The usual cause is a lack of room.
+            Err(MkfsError::Format(_)) => return Err(Failure::Full),
+            Err(e) => return Err(e.into()),
+        };
+        if wants_journal && layout.journal_blocks == 0 {
+            return Err(Failure::Full);
+        }
+        plan(self.tree, layout)
+    }
+}
+
+fn no_size() -> MkfsError {
+    MkfsError::Options("no size is enough for these options".into())
 }
 
 /// Rounds a size up to a convenient multiple.

@@ -7,6 +7,7 @@
 
 use super::error::{MkfsError, Result, show};
 use ext4_format::FileType;
+use ext4_format::checksum::crc32c;
 use ext4_format::fold::Comparison;
 use ext4_format::hash::DirHasher;
 use ext4_format::timestamp::Timestamp;
@@ -198,6 +199,27 @@ impl Draft {
         }
     }
 
+    /// Returns a checksum of names and attributes: what tells two trees apart, without their data.
+    pub fn digest(&self) -> u32 {
+        let mut sum = !0;
+        for inode in &self.inodes {
+            let numbers = [
+                u64::from(inode.mode),
+                u64::from(inode.uid),
+                u64::from(inode.gid),
+                inode.size,
+                inode.mtime.secs().cast_unsigned(),
+            ];
+            for number in numbers {
+                sum = crc32c(sum, &number.to_le_bytes());
+            }
+        }
+        let names = self.dirs.iter().flat_map(|dir| &dir.names);
+        names.fold(sum, |sum, (name, inode)| {
+            crc32c(crc32c(sum, name), &inode.to_le_bytes())
+        })
+    }
+
     /// Orders names, counts links, finds parents. Directories that fold case have the order of folded names, by `comparison`.
     pub fn freeze(self, hasher: Option<DirHasher>, comparison: Comparison) -> Result<Tree> {
         let Self {
@@ -312,6 +334,13 @@ impl Tree {
         }
         path.reverse();
         path
+    }
+
+    /// A path that leads to an inode with this set of extended attributes, for messages.
+    pub fn show_with_xattrs(&self, set: u32) -> String {
+        let found = self.inodes.iter().position(|inode| inode.xattrs == set);
+        // Every set is of an inode, and inodes are counted in 32 bits.
+        self.show(found.unwrap_or(0) as u32)
     }
 
     /// A path that leads to an inode, for messages. Slow: it searches.

@@ -10,7 +10,7 @@ use super::plan::Plan;
 use super::progress::{Monitor, Phase};
 use super::records::{self, RecordWriter, generation};
 use super::tree::Tree;
-use super::{fixed, tables};
+use super::{fixed, tables, zeros};
 use blockdev::BlockDevice;
 use ext4_format::checksum::inode_seed;
 use ext4_format::geometry::Geometry;
@@ -47,7 +47,17 @@ pub(super) fn write(
     if !options.zeroed_device {
         clear(device, plan, options, monitor)?;
     }
-    let data_bytes = data::copy(device, plan, tree, content, options.threads, monitor)?;
+    let how = (options.threads, options.keep_zeros);
+    let copied = data::copy(device, plan, tree, content, how, monitor)?;
+    let punched = match copied.zeros.is_empty() {
+        true => None,
+        false => {
+            let mut plan = plan.clone();
+            zeros::punch(&mut plan, tree, copied.zeros)?;
+            Some(plan)
+        }
+    };
+    let plan = punched.as_ref().unwrap_or(plan);
 
     let parts = records::parts(plan);
     monitor.phase(Phase::Metadata, plan.dirs.len() as u64 + parts.len() as u64);
@@ -88,7 +98,7 @@ pub(super) fn write(
     tables::write_primary(device, &mut sb)?;
     flush()?;
     Ok(Written {
-        data_bytes,
+        data_bytes: copied.bytes,
         free_blocks: sb.free_blocks(),
         free_inodes: sb.free_inodes_count.get(),
     })

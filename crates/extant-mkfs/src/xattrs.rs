@@ -1,13 +1,15 @@
 //! Extended attributes of the tree: laid out once per distinct set, and blocks of them shared by as
 //! many inodes as the format allows.
 
-use super::error::{MkfsError, Result};
+use super::error::{MkfsError, Result, show};
 use super::space::Space;
+use super::tree::Tree;
 use ext4_format::geometry::Geometry;
 use ext4_format::xattr::{self, MAX_REFCOUNT, XattrSet};
 use std::collections::HashMap;
 
 /// A set laid out.
+#[derive(Clone)]
 struct Laid {
     area: Option<Vec<u8>>,
     block: Option<Vec<u8>>,
@@ -16,6 +18,7 @@ struct Laid {
 }
 
 /// A block of attributes on the volume.
+#[derive(Clone)]
 pub(super) struct SharedBlock {
     pub nr: u64,
     pub set: u32,
@@ -23,6 +26,7 @@ pub(super) struct SharedBlock {
 }
 
 /// Where an inode's attributes are stored.
+#[derive(Clone)]
 pub(super) struct XattrPlan {
     sets: Vec<Laid>,
     pub blocks: Vec<SharedBlock>,
@@ -38,12 +42,19 @@ fn area_len(geo: &Geometry) -> usize {
 }
 
 impl XattrPlan {
-    pub fn new(geo: &Geometry, sets: &[XattrSet]) -> Result<Self> {
+    pub fn new(geo: &Geometry, tree: &Tree) -> Result<Self> {
         let (inner, block_size) = (area_len(geo), geo.block_size as usize);
-        let lay = |set: &XattrSet| {
+        let lay = |(id, set): (u32, &XattrSet)| {
             let (area, block) = xattr::place(set, inner, block_size).map_err(|e| {
-                let names: Vec<_> = set.iter().map(|(n, _)| super::error::show(n)).collect();
-                MkfsError::Options(format!("{e}: {}", names.join(", ")))
+                let names: Vec<_> = set.iter().map(|(n, _)| show(n)).collect();
+                let larger = match block_size {
+                    ..4096 => ": blocks of 4096 bytes (-b 4096) hold more",
+                    _ => "",
+                };
+                MkfsError::source(
+                    tree.show_with_xattrs(id),
+                    format!("{e}: {}{larger}", names.join(", ")),
+                )
             })?;
             Ok(Laid {
                 area,
@@ -52,7 +63,7 @@ impl XattrPlan {
             })
         };
         Ok(Self {
-            sets: sets.iter().map(lay).collect::<Result<_>>()?,
+            sets: (1..).zip(&tree.xattrs).map(lay).collect::<Result<_>>()?,
             blocks: Vec::new(),
             by_inode: HashMap::new(),
         })

@@ -37,6 +37,8 @@ pub(crate) struct Member {
     pub xattrs: RawXattrs,
     /// Part of an ACL could not be kept: it names people, not numbers.
     pub unresolved_acl: bool,
+    /// Names of attributes that could not be read.
+    pub malformed: Vec<Vec<u8>>,
     /// The type byte, if it is unknown; the member is taken for a file.
     pub unknown_type: Option<u8>,
     /// Flags as chattr sets them.

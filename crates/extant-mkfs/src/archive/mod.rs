@@ -41,6 +41,13 @@ use stream::{Store, Stream};
 pub enum ArchiveInput {
     /// A file.
     File(PathBuf),
+    /// A file that messages call by another name, such as the digest of a layer.
+    Named {
+        /// Name for messages.
+        name: String,
+        /// The file.
+        path: PathBuf,
+    },
     /// A stream, read once; the name is for messages.
     Reader {
         /// Name of the stream.

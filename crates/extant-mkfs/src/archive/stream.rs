@@ -70,6 +70,20 @@ impl Store {
     }
 }
 
+/// Name and reader of an input, and its file if that is a regular one.
+type Opened = (String, Box<dyn Read + Send>, Option<File>);
+
+/// Opens a file as an input.
+fn opened(name: String, path: &Path) -> Result<Opened> {
+    let open = || -> io::Result<_> {
+        let file = File::open(path)?;
+        let plain = file.metadata()?.is_file().then(|| file.try_clone());
+        Ok((file, plain.transpose()?))
+    };
+    let (file, plain) = open().map_err(|e| MkfsError::io(format!("opening {name}"), e))?;
+    Ok((name, Box::new(file), plain))
+}
+
 /// Finds out how a stream is compressed. Its first bytes may be long in coming: meanwhile the caller can be told to stop.
 fn look(mut raw: Raw, monitor: &Monitor) -> Result<(io::Result<Compression>, Raw)> {
     let (sender, seen) = sync_channel(1);
@@ -134,23 +148,10 @@ impl<'a> Stream<'a> {
         spool_dir: &'a Path,
         monitor: &'a Monitor,
     ) -> Result<Self> {
-        let (name, reader, file): (String, Box<dyn Read + Send>, _) = match input {
+        let (name, reader, file): Opened = match input {
             ArchiveInput::Reader { name, reader } => (name, reader, None),
-            ArchiveInput::File(path) => {
-                let name = path.display().to_string();
-                let open = || -> io::Result<_> {
-                    let file = File::open(&path)?;
-                    let plain = file
-                        .metadata()?
-                        .is_file()
-                        .then(|| file.try_clone())
-                        .transpose()?;
-                    Ok((file, plain))
-                };
-                let (file, plain) =
-                    open().map_err(|e| MkfsError::io(format!("opening {name}"), e))?;
-                (name, Box::new(file), plain)
-            }
+            ArchiveInput::Named { name, path } => opened(name, &path)?,
+            ArchiveInput::File(path) => opened(path.display().to_string(), &path)?,
         };
         let io = |e: io::Error| match e.kind() {
             io::ErrorKind::Unsupported => MkfsError::Archive {
@@ -304,8 +305,10 @@ impl<'a> Stream<'a> {
 
     /// Passes over what is left of the last member's data.
     pub fn next_member(&mut self) -> Result<()> {
-        let rest = std::mem::take(&mut self.data).checked_add(std::mem::take(&mut self.padding));
-        self.skip(rest.unwrap_or(u64::MAX))
+        let (data, padding) = (self.data, self.padding);
+        (self.data, self.padding) = (0, 0);
+        self.skip(data)?;
+        self.skip_padding(padding)
     }
 
     /// The data of a member and what fills it up: kept, or about to be read in passing.
@@ -315,8 +318,17 @@ impl<'a> Stream<'a> {
             return Ok(0);
         }
         let origin = self.keep(size)?;
-        self.skip(padding)?;
+        self.skip_padding(padding)?;
         Ok(origin)
+    }
+
+    /// Passes over what fills up a member. Some writers end with the last member's data.
+    pub fn skip_padding(&mut self, len: u64) -> Result<()> {
+        match &self.from {
+            Feed::File { size, .. } => self.at += len.min(size.saturating_sub(self.at)),
+            Feed::Thread { .. } => return self.pass_up_to(len),
+        }
+        Ok(())
     }
 
     /// An error at the current place.
@@ -447,6 +459,20 @@ impl<'a> Stream<'a> {
             return Ok(());
         }
         self.pass(len, None)
+    }
+
+    /// Skips up to `len` bytes of a stream; stops at its end.
+    fn pass_up_to(&mut self, len: u64) -> Result<()> {
+        let mut rest = len;
+        while rest > 0 {
+            let n = (self.peek()?.len() as u64).min(rest);
+            if n == 0 {
+                break;
+            }
+            self.pass(n, None)?;
+            rest -= n;
+        }
+        Ok(())
     }
 
     /// Keeps the next bytes, or leaves them where they are, and returns where they can be read.

@@ -134,6 +134,7 @@ impl ArchiveMember {
             ctime: self.ctime,
             xattrs: self.xattrs,
             unresolved_acl: false,
+            malformed: Vec::new(),
             unknown_type: None,
             flags: self.flags,
             project: self.project,
@@ -144,6 +145,7 @@ impl ArchiveMember {
         let warning = match (m.unresolved_acl, m.unknown_type) {
             (true, _) => Some("its ACL names users or groups without numbers, and is left out"),
             (_, Some(_)) => Some("a member of a type that nobody knows, taken for a file"),
+            _ if !m.malformed.is_empty() => Some("an attribute is malformed, and is left out"),
             _ => None,
         };
         Self {

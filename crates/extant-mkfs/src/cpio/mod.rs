@@ -169,6 +169,7 @@ impl<'s, 'a> Members<'s, 'a> {
             ctime: mtime,
             xattrs: Vec::new(),
             unresolved_acl: false,
+            malformed: Vec::new(),
             unknown_type: None,
             flags: 0,
             project: 0,

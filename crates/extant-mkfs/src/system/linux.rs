@@ -43,3 +43,10 @@ pub(crate) fn attribute(
         Err(e) => Err(e),
     }
 }
+
+/// The flags of an open file as chattr sets them; `None` on a file system without flags.
+pub(crate) fn flags(file: &OwnedFd) -> Option<u32> {
+    rustix::fs::ioctl_getflags(file)
+        .ok()
+        .map(|flags| flags.bits())
+}

@@ -7,4 +7,4 @@ mod here;
 #[path = "others.rs"]
 mod here;
 
-pub(crate) use here::{NO_ATIME, attribute, attribute_names, device_of, directory_names};
+pub(crate) use here::{NO_ATIME, attribute, attribute_names, device_of, directory_names, flags};

@@ -31,3 +31,7 @@ pub(crate) fn attribute_names(_: &[u8], _: &mut [u8]) -> Result<usize, Errno> {
 pub(crate) fn attribute(_: &[u8], _: &[u8], _: &mut [u8]) -> Result<Option<usize>, Errno> {
     Ok(None)
 }
+
+pub(crate) fn flags(_: &OwnedFd) -> Option<u32> {
+    None
+}

@@ -182,8 +182,9 @@ impl<'s, 'a> Members<'s, 'a> {
             ctime: time(pax.ctime, more.map(|m| m.1)),
             unresolved_acl: pax.lost_acl(),
             xattrs: pax.xattrs,
+            malformed: pax.malformed,
             unknown_type: header.unknown_kind(),
-            flags: 0,
+            flags: pax.flags,
             project: 0,
         })
     }

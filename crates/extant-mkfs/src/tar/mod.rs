@@ -1,5 +1,6 @@
 //! Tar archives: ustar, GNU, pax and star members.
 
+mod fflags;
 mod header;
 mod member;
 mod pax;

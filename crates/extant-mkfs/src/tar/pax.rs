@@ -1,10 +1,15 @@
 //! Extended headers: records `LENGTH KEY=VALUE\n` that replace or add to what the 512 bytes say.
 
+use super::fflags;
 use crate::adopt::RawXattrs;
 use crate::tree::Segment;
 use ext4_format::acl::{Acl, AclEntry, Tag};
 use ext4_format::timestamp::Timestamp;
 use ext4_format::xattr::{ACL_ACCESS, ACL_DEFAULT};
+
+/// The record of GNU tar's `--selinux`, and the attribute that it stands for.
+const SELINUX_OF_TAR: &[u8] = b"RHT.security.selinux";
+const SELINUX: &[u8] = b"security.selinux";
 
 /// The records that extended headers have for a member.
 #[derive(Clone, Debug, Default)]
@@ -24,6 +29,10 @@ pub(super) struct Pax {
     pub sparse_in_data: bool,
     /// Size of a sparse file.
     pub real_size: Option<u64>,
+    /// Flags as chattr sets them.
+    pub flags: u32,
+    /// Keywords of attributes whose values have no meaning.
+    pub malformed: Vec<Vec<u8>>,
     /// ACLs that name users or groups, which mean nothing here.
     unresolved: Vec<Vec<u8>>,
 }
@@ -64,24 +73,54 @@ impl Pax {
             b"atime" => self.atime = optional(value, time)?,
             b"ctime" => self.ctime = optional(value, time)?,
             b"GNU.sparse.major" => self.sparse_in_data = value == b"1",
-            b"GNU.sparse.realsize" | b"GNU.sparse.size" => self.real_size = Some(parse(value)?),
-            b"GNU.sparse.offset" => self.sparse.push(Segment {
+            b"GNU.sparse.realsize" | b"GNU.sparse.size" => {
+                self.real_size = optional(value, parse)?;
+            }
+            b"GNU.sparse.offset" if text.is_some() => self.sparse.push(Segment {
                 start: parse(value)?,
                 len: 0,
             }),
-            b"GNU.sparse.numbytes" => self.sparse.last_mut()?.len = parse(value)?,
-            b"GNU.sparse.map" => self.sparse = sparse_map(value)?,
-            b"SCHILY.acl.access" => self.acl(ACL_ACCESS, value)?,
-            b"SCHILY.acl.default" => self.acl(ACL_DEFAULT, value)?,
-            _ => {
-                if let Some(name) = key.strip_prefix(b"SCHILY.xattr.") {
-                    self.set_xattr(name.to_vec(), value.to_vec());
-                } else if let Some(name) = key.strip_prefix(b"LIBARCHIVE.xattr.") {
-                    self.set_xattr(url_decode(name), base64(value)?);
-                }
+            b"GNU.sparse.numbytes" if text.is_some() => {
+                self.sparse.last_mut()?.len = parse(value)?;
             }
+            b"GNU.sparse.map" => self.sparse = sparse_map(value)?,
+            b"SCHILY.fflags" => self.flags = fflags::parse(value),
+            _ => self.attribute(key, value),
         }
         Some(())
+    }
+
+    /// Enters a record of an extended attribute. One without a meaning is not worth the archive.
+    fn attribute(&mut self, key: &[u8], value: &[u8]) {
+        let acl = match key {
+            b"SCHILY.acl.access" => Some(ACL_ACCESS),
+            b"SCHILY.acl.default" => Some(ACL_DEFAULT),
+            _ => None,
+        };
+        if let Some(name) = acl {
+            self.remove_xattr(name);
+            match (value, text_acl(value)) {
+                (b"", _) => {}
+                (_, Some(Some(acl))) => self.set_xattr(name.to_vec(), acl.to_xattr()),
+                (_, Some(None)) => self.unresolved.push(name.to_vec()),
+                (_, None) => self.malformed.push(key.to_vec()),
+            }
+        } else if key == SELINUX_OF_TAR {
+            self.remove_xattr(SELINUX);
+            if !value.is_empty() {
+                // libselinux stores a terminating zero byte.
+                let label = value.strip_suffix(b"\0").unwrap_or(value);
+                self.set_xattr(SELINUX.to_vec(), [label, b"\0"].concat());
+            }
+        } else if let Some(name) = key.strip_prefix(b"SCHILY.xattr.") {
+            // GNU tar and star write attributes without a value so.
+            self.set_xattr(name.to_vec(), value.to_vec());
+        } else if let Some(name) = key.strip_prefix(b"LIBARCHIVE.xattr.") {
+            match base64(value) {
+                Some(bytes) => self.set_xattr(url_decode(name), bytes),
+                None => self.malformed.push(key.to_vec()),
+            }
+        }
     }
 
     /// Whether an ACL is lost: said in names, and not said in numbers as well.
@@ -90,17 +129,14 @@ impl Pax {
         self.unresolved.iter().any(|name| !kept(name))
     }
 
+    fn remove_xattr(&mut self, name: &[u8]) {
+        self.xattrs.retain(|(n, _)| n != name);
+        self.unresolved.retain(|n| n != name);
+    }
+
     fn set_xattr(&mut self, name: Vec<u8>, value: Vec<u8>) {
         self.xattrs.retain(|(n, _)| *n != name);
         self.xattrs.push((name, value));
-    }
-
-    fn acl(&mut self, name: &[u8], text: &[u8]) -> Option<()> {
-        match text_acl(text)? {
-            Some(acl) => self.set_xattr(name.to_vec(), acl.to_xattr()),
-            None => self.unresolved.push(name.to_vec()),
-        }
-        Some(())
     }
 }
 
@@ -265,6 +301,14 @@ mod tests {
         assert_eq!(pax.xattrs, [(b"user.a".to_vec(), b"x\ny".to_vec())]);
         pax.read(b"8 path=\n").unwrap();
         assert_eq!(pax.path, None);
+        // An empty value deletes any record, and an attribute that cannot be read is not worth the archive.
+        let deleted = b"23 SCHILY.acl.default=\n25 RHT.security.selinux=\n18 SCHILY.fflags=\n24 GNU.sparse.realsize=\n22 GNU.sparse.offset=\n";
+        pax.read(deleted).unwrap();
+        pax.read(b"30 LIBARCHIVE.xattr.user.a=%%\n").unwrap();
+        assert_eq!(pax.malformed, [b"LIBARCHIVE.xattr.user.a"]);
+        pax.read(b"33 RHT.security.selinux=a:b:c:s0\n").unwrap();
+        let label = (b"security.selinux".to_vec(), b"a:b:c:s0\0".to_vec());
+        assert!(pax.xattrs.contains(&label));
         for bad in [
             &b"99 path=a\n"[..],
             b"x",
