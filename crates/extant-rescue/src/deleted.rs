@@ -1,13 +1,13 @@
 //! Deleted files whose inodes are still in the journal, as they were before.
 
-use crate::{Found, Rescue};
+use crate::{DeletedSearch, Found, Rescue};
 use ext4_format::dir_entry;
 use ext4_format::extent::Node;
 use ext4_format::inode::{self, InodeCore};
 use ext4_format::jbd2::descriptor::TagFlags;
 use ext4_format::jbd2::{self, BlockType, Checksums, Format, Superblock, Tid};
 use ext4_format::{BlockNr, FileType, GroupNr, InodeNr, bitmap};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// An image in the journal.
 #[derive(Clone, Copy, Debug)]
@@ -48,6 +48,7 @@ impl Rescue<'_> {
             return;
         };
         let mut inodes = self.old_inodes(&old);
+        self.deleted_search = Some(self.searched(&old, inodes.len() as u64));
         self.old_names(&old, &mut inodes);
         self.old_blocks = Some(old);
         let paths: BTreeMap<u32, Vec<u8>> = self
@@ -86,6 +87,26 @@ impl Rescue<'_> {
             });
         }
         self.found.sort_by(|a, b| a.path.cmp(&b.path));
+    }
+
+    /// Counts what there is to search.
+    fn searched(&self, old: &OldBlocks, files: u64) -> DeletedSearch {
+        let length = u64::from(self.geo.itable_blocks());
+        let in_table = |home: &BlockNr| {
+            let mut firsts = self.tables.iter().filter_map(|table| table.first);
+            firsts.any(|first| (first.0..first.0.saturating_add(length)).contains(&home.0))
+        };
+        let count = |wanted: &dyn Fn(&BlockNr) -> bool| {
+            let images = old.images.iter().filter(|(home, _)| wanted(home));
+            images.map(|(_, images)| images.len() as u64).sum()
+        };
+        let tids: BTreeSet<u32> = old.images.values().flatten().map(|i| i.tid.0).collect();
+        DeletedSearch {
+            transactions: tids.len() as u64,
+            tables: count(&in_table),
+            directories: count(&|home| self.directory_blocks.contains_key(home)),
+            files,
+        }
     }
 
     /// Lists all images that the journal still has, also those that were written home long ago.

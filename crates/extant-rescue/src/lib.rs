@@ -61,6 +61,25 @@ pub struct Found {
     pub problem: Option<&'static str>,
 }
 
+/// Extent of a search for deleted files. It explains a search without a result.
+///
+/// ```
+/// let none = extant_rescue::DeletedSearch::default();
+/// assert_eq!(none.transactions, 0);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DeletedSearch {
+    /// Transactions that the journal still has, in whole or in part.
+    pub transactions: u64,
+    /// Blocks of inode tables, as they were at the time.
+    pub tables: u64,
+    /// Blocks of directories, as they were at the time.
+    pub directories: u64,
+    /// Deleted files.
+    pub files: u64,
+}
+
 /// What was found in an image.
 ///
 /// ```no_run
@@ -81,6 +100,7 @@ pub struct Rescue<'d> {
     directory_blocks: BTreeMap<BlockNr, u32>,
     old_blocks: Option<deleted::OldBlocks>,
     old_inodes: BTreeMap<u32, deleted::OldInode>,
+    deleted_search: Option<DeletedSearch>,
 }
 
 /// Notes that are kept; the others are counted.
@@ -124,6 +144,7 @@ impl<'d> Rescue<'d> {
             directory_blocks: BTreeMap::new(),
             old_blocks: None,
             old_inodes: BTreeMap::new(),
+            deleted_search: None,
         };
         rescue.read_inodes();
         let mut names = names::Names::default();
@@ -131,6 +152,11 @@ impl<'d> Rescue<'d> {
         rescue.search_names(&mut names, progress);
         rescue.found = rescue.paths(&names);
         Ok(rescue)
+    }
+
+    /// Returns the extent of the search for deleted files; `None` before the search, or without a journal.
+    pub fn deleted_search(&self) -> Option<DeletedSearch> {
+        self.deleted_search
     }
 
     /// Everything that was found, by path; a file with several names is there with each of them.
