@@ -48,7 +48,7 @@ pub(super) fn mount(target: &Path, options: &MountOptions) -> io::Result<OwnedFd
 }
 
 pub(super) fn unmount(target: &Path, flags: &[&OsStr]) -> io::Result<()> {
-    let mut arguments = vec![OsStr::new("-u"), OsStr::new("-q")];
+    let mut arguments = vec![OsStr::new("-u")];
     arguments.extend(flags);
     let mut child = start(&arguments, target, |command| {
         command.stdin(Stdio::null());
