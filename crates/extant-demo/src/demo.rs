@@ -1,5 +1,6 @@
 //! The demo: makes an image, fills it from many threads, changes it, closes it and checks it.
 
+use crate::beside::{self, Beside, Ours};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use blockdev::FileDevice;
 use extant::mkfs::{self, MkfsOptions};
@@ -49,22 +50,31 @@ struct Demo {
     threads: usize,
     steps: Vec<Step>,
     check: String,
+    /// Times of mke2fs and of the kernel's ext4 for the same work.
+    beside: Vec<Beside>,
     locks: Option<lockmeter::Snapshot>,
 }
 
 /// Lock classes shown.
 const CLASSES: usize = 8;
 
-/// Every so many files one gets content, and its neighbour goes again.
-const WRITTEN: usize = 8;
+/// Explanation of the columns of the lock table.
+const COLUMNS: &str = "UTIL is the share of the time in which such a lock is held. CON is the share of takers that had to wait.
+HOLD is the time that it is held. WAIT is the time of those that waited, and the share of all CPU time lost by it.
+TOTAL is how often it was taken. FAILED is how often it was tried and found taken. OTHER is the share of waits for a
+holder that wanted something else.
+";
 
-fn content(task: usize, n: usize) -> Vec<u8> {
+/// Every so many files one gets content, and its neighbour goes again.
+pub const WRITTEN: usize = 8;
+
+pub fn content(task: usize, n: usize) -> Vec<u8> {
     format!("file {n} of thread {task}\n")
         .repeat(40)
         .into_bytes()
 }
 
-fn name(n: usize) -> String {
+pub fn name(n: usize) -> String {
     format!("file{n:06}")
 }
 
@@ -95,6 +105,7 @@ pub fn run(args: &Args) -> Result<()> {
         threads,
         steps: Vec::new(),
         check: String::new(),
+        beside: Vec::new(),
         locks: None,
     };
     lockmeter::set_on(true);
@@ -129,11 +140,32 @@ pub fn run(args: &Args) -> Result<()> {
     worked.and(closed)?;
     demo.locks = Some(lockmeter::Snapshot::take());
     demo.check = check(&path, threads, args.files)?;
+    lockmeter::set_on(false);
+    demo.beside = beside(&demo, dir.path(), path.metadata()?.len(), total, args.files)?;
     bar.done();
     if args.json {
         return output::json(&demo);
     }
     table(&demo, args.files, path.metadata()?.len())
+}
+
+/// Has others do the same work.
+fn beside(demo: &Demo, dir: &Path, size: u64, total: usize, files: usize) -> Result<Vec<Beside>> {
+    let seconds = |what: &str| {
+        let found = demo.steps.iter().find(|step| step.what == what);
+        found.map_or(0.0, |step| step.seconds)
+    };
+    let ours = Ours {
+        make: seconds("make the image"),
+        create: seconds("create files") + seconds("make them durable"),
+        write: seconds("write 1 KiB to each 8th"),
+    };
+    beside::measure(dir, (size, inodes(total)?), (demo.threads, files), &ours)
+}
+
+/// The inodes of an image with room for `total` files.
+fn inodes(total: usize) -> Result<u32> {
+    Ok(u32::try_from(total + total / 4 + 1000)?)
 }
 
 /// Makes an empty image and opens it.
@@ -154,9 +186,7 @@ fn image_for(total: usize) -> Result<MkfsOptions> {
         size: Some((total as u64 * 16384 + (512 << 20)).next_multiple_of(1 << 20)),
         journal_size: Some(256 << 20),
         block_size: Some(4096),
-        inodes: Some(ext4_format::layout::Inodes::Count(u32::try_from(
-            total + total / 4 + 1000,
-        )?)),
+        inodes: Some(ext4_format::layout::Inodes::Count(inodes(total)?)),
         label: "demo".into(),
         zeroed_device: true,
         ..MkfsOptions::default()
@@ -185,10 +215,19 @@ fn table(demo: &Demo, files: usize, size: u64) -> Result<()> {
         )?;
     }
     writeln!(out, "{}", demo.check)?;
+    if !demo.beside.is_empty() {
+        writeln!(out, "The same work on this machine:")?;
+        for beside in &demo.beside {
+            writeln!(out, "{}", beside.line())?;
+        }
+        if demo.beside.len() == 1 {
+            writeln!(out, "  (as root the kernel's ext4 is compared, too)")?;
+        }
+    }
     if let Some(locks) = &demo.locks {
         write!(
             out,
-            "Its locks, the costliest classes first:\n{}",
+            "Its locks, the costliest classes first:\n{}{COLUMNS}",
             locks.summary(CLASSES)
         )?;
     }
@@ -196,7 +235,7 @@ fn table(demo: &Demo, files: usize, size: u64) -> Result<()> {
 }
 
 /// Runs one closure for each thread.
-fn all(threads: usize, work: impl Fn(usize) -> Result<()> + Sync) -> Result<()> {
+pub fn all(threads: usize, work: impl Fn(usize) -> Result<()> + Sync) -> Result<()> {
     std::thread::scope(|s| {
         let work = &work;
         let tasks: Vec<_> = (0..threads)

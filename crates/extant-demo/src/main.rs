@@ -1,6 +1,7 @@
 //! `make demo`: a program of its own, so that the first minute of a newcomer builds the engine and nothing else.
 #![forbid(unsafe_code)]
 
+mod beside;
 mod demo;
 
 use clap::{CommandFactory, FromArgMatches};
