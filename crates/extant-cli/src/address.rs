@@ -92,6 +92,11 @@ impl Address {
         }
     }
 
+    /// The address as it is written, in bytes.
+    pub fn as_written(&self) -> Vec<u8> {
+        [self.image.as_os_str().as_bytes(), b":", &self.path].concat()
+    }
+
     /// Another path of the same image, for messages.
     pub fn at(&self, path: &[u8]) -> Self {
         Self {

@@ -2,6 +2,7 @@
 
 use crate::address::base_name;
 use crate::address::{bytes, os};
+use crate::commands::partitions;
 use crate::place::ImagePlace;
 use crate::show::{show, type_name};
 use extant::{Dir, Error, FileType};
@@ -158,6 +159,32 @@ pub fn about_image(image: &Path, error: anyhow::Error) -> anyhow::Error {
     }
 }
 
+/// Adds advice to the error of a command that was given a whole disk in place of one of its partitions.
+pub fn about_disk(image: &Path, error: anyhow::Error) -> anyhow::Error {
+    let interrupted = error
+        .chain()
+        .any(|e| e.is::<crate::interrupt::Interrupted>());
+    match interrupted {
+        true => error,
+        false => no_disk(image).err().unwrap_or(error),
+    }
+}
+
+/// Fails for a disk with partitions. Backups of superblocks are found on it, but they are those of a partition.
+pub fn no_disk(image: &Path) -> anyhow::Result<()> {
+    if crate::store::split(image).is_some() || !partitions::is_disk(image) {
+        return Ok(());
+    }
+    let Some(first) = partitions::first(image) else {
+        return Ok(());
+    };
+    let name = image.display();
+    Err(advised(
+        format_args!("{name}: it is a disk with partitions"),
+        format_args!("extant info {name} lists them, {name}@p{first} is the first"),
+    ))
+}
+
 /// The command that removes a feature which keeps an image read-only, or makes an image without it.
 fn without_feature(image: &Path, why: &str) -> Option<String> {
     if why.starts_with("the feature inline_data ") {
@@ -226,7 +253,7 @@ pub fn in_general(error: &anyhow::Error) -> Option<&'static str> {
         .chain()
         .find_map(|cause| match cause.downcast_ref::<Error>()? {
             Error::NoSpace(_) => {
-                Some("extant df shows what is free, resize2fs makes an image larger")
+                Some("extant df shows what is free, extant resize makes an image larger")
             }
             Error::Format(
                 ext4_format::FormatError::Corrupt { .. }

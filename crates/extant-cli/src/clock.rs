@@ -31,9 +31,14 @@ pub fn fake() -> Result<Option<i64>> {
     said(FAKE)
 }
 
+/// The time to stamp with that is not the clock's, if one is said.
+pub fn fixed() -> Result<Option<i64>> {
+    Ok(fake()?.or(source_date_epoch()?))
+}
+
 /// The time to stamp with, in seconds since 1970.
 pub fn stamp() -> Result<i64> {
-    if let Some(seconds) = fake()?.or(source_date_epoch()?) {
+    if let Some(seconds) = fixed()? {
         return Ok(seconds);
     }
     let since = SystemTime::now().duration_since(UNIX_EPOCH);

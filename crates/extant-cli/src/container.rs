@@ -1,22 +1,39 @@
-//! Images of containers as sources: OCI image layouts, as directories or archives, and archives of `docker save`.
-//! They hold a list of layers, each an archive with white-outs, for one or several platforms.
+//! Images of containers as sources: OCI image layouts, as directories or archives, archives of `docker save`, and
+//! directories of `skopeo copy ... dir:`. They hold a list of layers, each an archive with white-outs, for one or several
+//! platforms, under one or several names.
 
+mod choice;
+mod piped;
+
+pub use choice::ImageChoice;
+
+use crate::streams;
 use anyhow::{Context, Result, bail, ensure};
+use choice::{Descriptor, choose, same_platform};
+use extant::mkfs::ArchiveInput;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::Read;
 use std::path::{Component, Path, PathBuf};
 
-/// Layers of an image, the lowest first, as files; those that were unpacked are gone when this is dropped.
+/// Layers of an image, the lowest first. Files that were unpacked are removed when this is dropped.
 pub struct Layers {
-    pub files: Vec<PathBuf>,
+    layers: Vec<Layer>,
     unpacked: Option<tempfile::TempDir>,
 }
 
+/// One layer: its file, and the name that messages have for it.
+struct Layer {
+    path: PathBuf,
+    name: String,
+}
+
 impl Layers {
-    /// The layers, and the directory that keeps unpacked ones.
-    pub fn into_parts(self) -> (Vec<PathBuf>, Option<tempfile::TempDir>) {
-        (self.files, self.unpacked)
+    /// Returns the archives of the layers, and the directory that keeps unpacked ones.
+    pub fn into_parts(self) -> (Vec<ArchiveInput>, Option<tempfile::TempDir>) {
+        let input = |Layer { path, name }| ArchiveInput::Named { name, path };
+        (self.layers.into_iter().map(input).collect(), self.unpacked)
     }
 }
 
@@ -25,6 +42,7 @@ const MOST_JSON: u64 = 4 << 20;
 /// Deepest index of indexes.
 const MOST_NESTED: usize = 4;
 
+/// An index or a manifest of OCI.
 #[derive(Deserialize)]
 struct Index {
     #[serde(default)]
@@ -32,139 +50,213 @@ struct Index {
     /// The layers of a manifest; an index has none.
     #[serde(default)]
     layers: Vec<Descriptor>,
-}
-
-#[derive(Deserialize)]
-struct Descriptor {
-    #[serde(rename = "mediaType", default)]
-    media_type: String,
-    digest: String,
-    platform: Option<Platform>,
-}
-
-#[derive(Deserialize)]
-struct Platform {
-    #[serde(default)]
-    architecture: String,
-    #[serde(default)]
-    os: String,
+    config: Option<Descriptor>,
 }
 
 /// One image of `docker save`.
 #[derive(Deserialize)]
 struct Saved {
+    #[serde(rename = "Config", default)]
+    config: String,
     #[serde(rename = "Layers", default)]
     layers: Vec<String>,
     #[serde(rename = "RepoTags", default)]
     tags: Option<Vec<String>>,
 }
 
-/// The layers of a source that is an image of a container, or `None`: then it is what it looks like. Layers of an archive are
-/// unpacked below `scratch`.
-pub fn layers(source: &Path, scratch: &Path) -> Result<Option<Layers>> {
-    let context = || source.display().to_string();
-    if source.is_dir() {
-        if !source.join("oci-layout").is_file() {
-            return Ok(None);
+/// How the files of an image lie in a directory.
+enum Layout {
+    Oci,
+    /// As `docker save` packs them.
+    Saved,
+    /// As `skopeo copy ... dir:` writes them: a manifest, and blobs by their digests beside it.
+    Transport,
+}
+
+impl Layout {
+    /// Returns the layout of a directory, if it is that of an image.
+    fn of(dir: &Path) -> Option<Self> {
+        if dir.join("oci-layout").is_file() {
+            return Some(Self::Oci);
         }
-        let files = layout_layers(source).with_context(context)?;
+        if !dir.join("manifest.json").is_file() {
+            return None;
+        }
+        let version = std::fs::read(dir.join("version")).unwrap_or_default();
+        if version.starts_with(b"Directory Transport") {
+            return Some(Self::Transport);
+        }
+        let names = dir.read_dir().ok()?;
+        let mut names = names.filter_map(|entry| Some(entry.ok()?.file_name()));
+        names
+            .all(|name| is_part_of_image(Path::new(&name)))
+            .then_some(Self::Saved)
+    }
+}
+
+/// What a source is.
+pub enum ContainerSource {
+    /// An image of a container.
+    Image(Layers),
+    /// Standard input that is none, from its first byte.
+    Other(ArchiveInput),
+}
+
+/// Returns a source that is an image of a container, or comes on standard input; `None` for any other. Layers of an
+/// archive are unpacked below `scratch`.
+pub fn source(
+    source: &Path,
+    scratch: &Path,
+    choice: &ImageChoice,
+) -> Result<Option<ContainerSource>> {
+    if streams::is_stream(source) {
+        return piped::piped(scratch, choice).map(Some);
+    }
+    // A file system or a disk is looked at where it is expected; names of partitions are no files.
+    Ok(layers(source, scratch, choice)?.map(ContainerSource::Image))
+}
+
+/// Returns the layers of a file or directory that is an image of a container.
+fn layers(source: &Path, scratch: &Path, choice: &ImageChoice) -> Result<Option<Layers>> {
+    let shown = source.display().to_string();
+    if source.is_dir() {
+        let Some(layout) = Layout::of(source) else {
+            return Ok(None);
+        };
+        let layers =
+            layout_layers(&layout, source, &shown, choice).with_context(|| shown.clone())?;
         return Ok(Some(Layers {
-            files,
+            layers,
             unpacked: None,
         }));
     }
-    if !source.is_file() || !is_archive_of_image(source).unwrap_or(false) {
+    if !source.is_file() {
         return Ok(None);
     }
+    let open = || -> Result<_> {
+        let file = File::open(source)?;
+        Ok(extant::mkfs::decompressed(Box::new(file))?)
+    };
+    // What cannot be read is reported by the reader of archives.
+    if !open().and_then(is_archive_of_image).unwrap_or(false) {
+        return Ok(None);
+    }
+    unpacked_layers(open()?, &shown, scratch, choice).map(Some)
+}
+
+/// Unpacks the archive of an image below `scratch`, and returns its layers.
+fn unpacked_layers(
+    archive: impl Read,
+    shown: &str,
+    scratch: &Path,
+    choice: &ImageChoice,
+) -> Result<Layers> {
     let unpacked = tempfile::Builder::new()
         .prefix(".extant-layers")
         .tempdir_in(scratch)
         .with_context(|| scratch.display().to_string())?;
-    unpack(source, unpacked.path()).with_context(context)?;
     let dir = unpacked.path();
-    let files = match dir.join("oci-layout").is_file() {
-        true => layout_layers(dir),
-        false => saved_layers(dir),
-    };
-    Ok(Some(Layers {
-        files: files.with_context(context)?,
+    let layers = unpack(archive, dir).and_then(|()| {
+        let layout = Layout::of(dir).unwrap_or(Layout::Saved);
+        layout_layers(&layout, dir, shown, choice)
+    });
+    Ok(Layers {
+        layers: layers.with_context(|| shown.to_owned())?,
         unpacked: Some(unpacked),
-    }))
+    })
 }
 
-/// The layers of an OCI image layout.
-fn layout_layers(dir: &Path) -> Result<Vec<PathBuf>> {
+/// Returns the layers of the image in a directory.
+fn layout_layers(
+    layout: &Layout,
+    dir: &Path,
+    shown: &str,
+    choice: &ImageChoice,
+) -> Result<Vec<Layer>> {
+    match layout {
+        Layout::Oci => oci_layers(dir, shown, choice),
+        Layout::Saved => saved_layers(dir, shown, choice),
+        Layout::Transport => {
+            ensure!(
+                choice.tag.is_none(),
+                "the image has no name: leave --tag out"
+            );
+            let manifest: Index = json(&dir.join("manifest.json"))?;
+            let blob = |digest: &str| inside(dir, digest.split_once(':').map_or(digest, |d| d.1));
+            manifest_layers(&manifest, shown, choice, &blob)
+        }
+    }
+}
+
+/// Returns the layers of an OCI image layout.
+fn oci_layers(dir: &Path, shown: &str, choice: &ImageChoice) -> Result<Vec<Layer>> {
+    let blob = |digest: &str| blob(dir, digest);
     let mut index: Index = json(&dir.join("index.json"))?;
+    let mut tag = choice.tag.as_deref();
     for _ in 0..MOST_NESTED {
         if index.manifests.is_empty() {
-            ensure!(!index.layers.is_empty(), "the image has no layers");
-            let mut files = Vec::with_capacity(index.layers.len());
-            for layer in &index.layers {
-                let encrypted = layer.media_type.contains("encrypted");
-                ensure!(!encrypted, "layer {} is encrypted", layer.digest);
-                files.push(blob(dir, &layer.digest)?);
-            }
-            return Ok(files);
+            return manifest_layers(&index, shown, choice, &blob);
         }
-        index = json(&blob(dir, &choose(&index.manifests)?.digest)?)?;
+        let chosen = choose(&index.manifests, tag, choice.platform.as_ref(), &|of| {
+            // An index of its own has no platform.
+            let manifest: Index = json(&blob(&of.digest)?)?;
+            let config = manifest.config.as_ref();
+            config.map(|c| json(&blob(&c.digest)?)).transpose()
+        })?;
+        tag = None;
+        index = json(&blob(&chosen.digest)?)?;
     }
     bail!("indexes of indexes, more than {MOST_NESTED} deep")
 }
 
-/// The manifest for this machine, or the only one.
-fn choose(manifests: &[Descriptor]) -> Result<&Descriptor> {
-    // Attestations and the like are manifests for no platform.
-    let images: Vec<_> = manifests
-        .iter()
-        .filter(|m| m.platform.as_ref().is_none_or(|p| p.os != "unknown"))
-        .collect();
-    let here = match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        "x86" => "386",
-        other => other,
-    };
-    match images.as_slice() {
-        [] => bail!("the index names no image"),
-        [only] => Ok(only),
-        several => {
-            let fits =
-                |m: &&&Descriptor| m.platform.as_ref().is_some_and(|p| p.architecture == here);
-            let mut fitting = several.iter().filter(fits);
-            match (fitting.next(), fitting.next()) {
-                (Some(one), None) => Ok(one),
-                (None, _) => bail!("{} images, none of them for {here}", several.len()),
-                _ => bail!(
-                    "several images for {here}: copy the one you mean out, as with skopeo copy"
-                ),
-            }
-        }
+/// Returns the layers of a manifest, whose files `blob` finds by their digests.
+fn manifest_layers(
+    manifest: &Index,
+    shown: &str,
+    choice: &ImageChoice,
+    blob: &dyn Fn(&str) -> Result<PathBuf>,
+) -> Result<Vec<Layer>> {
+    ensure!(!manifest.layers.is_empty(), "the image has no layers");
+    if let (Some(wanted), Some(config)) = (&choice.platform, &manifest.config) {
+        same_platform(wanted, &json(&blob(&config.digest)?)?)?;
     }
-}
-
-/// The layers of what `docker save` wrote.
-fn saved_layers(dir: &Path) -> Result<Vec<PathBuf>> {
-    let images: Vec<Saved> = json(&dir.join("manifest.json"))?;
-    let [image] = images.as_slice() else {
-        let tags: Vec<_> = images
-            .iter()
-            .flat_map(|i| i.tags.iter().flatten().map(String::as_str))
-            .collect();
-        bail!(
-            "the archive holds {} images ({}): save the one you mean",
-            images.len(),
-            tags.join(", ")
-        );
+    let layer = |layer: &Descriptor| {
+        layer.check_is_layer()?;
+        Ok(Layer {
+            path: blob(&layer.digest)?,
+            name: format!("{shown}: layer {}", layer.digest),
+        })
     };
-    ensure!(!image.layers.is_empty(), "the image has no layers");
-    image
-        .layers
-        .iter()
-        .map(|layer| inside(dir, layer))
-        .collect()
+    manifest.layers.iter().map(layer).collect()
 }
 
-/// A file of the layout by its digest, such as `sha256:0123…`.
+/// Returns the layers of what `docker save` wrote.
+fn saved_layers(dir: &Path, shown: &str, choice: &ImageChoice) -> Result<Vec<Layer>> {
+    let images: Vec<Saved> = json(&dir.join("manifest.json"))?;
+    let names = |image: &Saved| image.tags.clone().unwrap_or_default();
+    let fits = |image: &&Saved| match &choice.tag {
+        None => true,
+        Some(tag) => names(image).iter().any(|name| choice::is_named(name, tag)),
+    };
+    let fitting: Vec<&Saved> = images.iter().filter(fits).collect();
+    let [image] = fitting.as_slice() else {
+        let all: Vec<_> = images.iter().flat_map(names).collect();
+        return Err(choice::several(fitting.len(), images.len(), &all));
+    };
+    if let Some(wanted) = &choice.platform {
+        same_platform(wanted, &json(&inside(dir, &image.config)?)?)?;
+    }
+    ensure!(!image.layers.is_empty(), "the image has no layers");
+    let layer = |name: &String| {
+        Ok(Layer {
+            path: inside(dir, name)?,
+            name: format!("{shown}: layer {name}"),
+        })
+    };
+    image.layers.iter().map(layer).collect()
+}
+
+/// Returns the file of a layout by its digest, such as `sha256:0123…`.
 fn blob(dir: &Path, digest: &str) -> Result<PathBuf> {
     let (algorithm, hex) = digest
         .split_once(':')
@@ -172,18 +264,16 @@ fn blob(dir: &Path, digest: &str) -> Result<PathBuf> {
     inside(dir, &format!("blobs/{algorithm}/{hex}"))
 }
 
-/// A file below the directory; names come from the image, and must not lead out of it.
+/// Returns a file below the directory. Its name comes from the image, and must not lead out of it.
 fn inside(dir: &Path, name: &str) -> Result<PathBuf> {
-    let plain = Path::new(name)
-        .components()
-        .all(|part| matches!(part, Component::Normal(_)));
-    ensure!(plain, "{name:?} leads out of the image");
-    let path = dir.join(name);
+    let path =
+        plain(Path::new(name)).with_context(|| format!("{name:?} leads out of the image"))?;
+    let path = dir.join(path);
     ensure!(path.is_file(), "{name} is missing");
     Ok(path)
 }
 
-fn json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T> {
+fn json<T: DeserializeOwned>(path: &Path) -> Result<T> {
     let name = || path.file_name().unwrap_or_default().display().to_string();
     let mut text = Vec::new();
     let file = File::open(path).with_context(name)?;
@@ -191,11 +281,6 @@ fn json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T> {
     read.with_context(name)?;
     ensure!(text.len() as u64 <= MOST_JSON, "{}: too long", name());
     serde_json::from_slice(&text).with_context(name)
-}
-
-/// An archive, unpacked if it is compressed.
-fn open(path: &Path) -> io::Result<impl Read> {
-    extant::mkfs::decompressed(Box::new(File::open(path)?))
 }
 
 /// Whether this name is at the top of an image's archive, and of no root file system.
@@ -226,8 +311,8 @@ fn is_part_of_image(name: &Path) -> bool {
 
 /// Whether an archive is one of a container's image. The first name that has no place in one tells, so little is read of
 /// any other archive.
-fn is_archive_of_image(path: &Path) -> Result<bool> {
-    let mut archive = tar::Archive::new(open(path)?);
+fn is_archive_of_image(archive: impl Read) -> Result<bool> {
+    let mut archive = tar::Archive::new(archive);
     let mut described = false;
     for entry in archive.entries()? {
         let entry = entry?;
@@ -235,6 +320,7 @@ fn is_archive_of_image(path: &Path) -> Result<bool> {
         if !is_part_of_image(&name) {
             return Ok(false);
         }
+        let name = plain(&name).unwrap_or_default();
         described |= matches!(name.to_str(), Some("manifest.json" | "oci-layout"));
     }
     Ok(described)
@@ -242,8 +328,8 @@ fn is_archive_of_image(path: &Path) -> Result<bool> {
 
 /// Unpacks the archive of an image: plain files by plain names, and links to them, which older `docker save` made for
 /// repeated layers.
-fn unpack(path: &Path, dir: &Path) -> Result<()> {
-    let mut archive = tar::Archive::new(open(path)?);
+fn unpack(archive: impl Read, dir: &Path) -> Result<()> {
+    let mut archive = tar::Archive::new(archive);
     let mut links = Vec::new();
     for entry in archive.entries()? {
         crate::interrupt::check()?;
@@ -276,7 +362,7 @@ fn unpack(path: &Path, dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A relative path without `..`, taken as words; `None` if it leads out.
+/// Returns a relative path without `.` and `..`; `None` if it leads out.
 fn plain(path: &Path) -> Option<PathBuf> {
     let mut out = PathBuf::new();
     for part in path.components() {
@@ -299,7 +385,7 @@ mod tests {
         let id = "0123456789abcdef".repeat(4);
         for part in [
             "manifest.json",
-            "oci-layout",
+            "./oci-layout",
             "blobs/",
             "blobs/sha256/00",
             &format!("{id}/layer.tar"),

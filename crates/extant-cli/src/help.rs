@@ -43,7 +43,7 @@ const GROUPS: &[(&str, &[&str])] = &[
 const OTHERS: &str = "More";
 
 /// Examples for a newcomer.
-const EXAMPLES: &str = "Examples:
+pub const EXAMPLES: &str = "Examples:
   extant mkfs disk.img --from tree --size 1G
   extant ls -l disk.img:/etc
   extant cp hosts disk.img:/etc/

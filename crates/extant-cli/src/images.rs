@@ -2,6 +2,7 @@
 
 use crate::address::Address;
 use crate::advice;
+use crate::clock;
 use crate::commands::in_place;
 use crate::ending::open_when_free;
 use crate::patterns::{NoMatch, expand};
@@ -63,11 +64,15 @@ fn open(image: &Path, writing: bool) -> Result<Volume> {
     }
     if writing {
         in_place::take_back(image)?;
+        if let Some(seconds) = clock::fixed()? {
+            extant::unstable::fix_time(seconds);
+        }
     }
     // A journal may be long, and orphans many.
     let progress = Progress::wait(&format!("{}: opening", image.display()));
     let options = telling(VolumeOptions::new(), image)
         .read_only(!writing)
+        .leave_out_damage(!writing)
         .noload(noload)
         .cache_bytes(CACHE);
     let opened = if !store::is_plain(image) {

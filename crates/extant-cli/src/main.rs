@@ -12,6 +12,7 @@ mod container;
 mod ending;
 mod habits;
 mod help;
+mod holders;
 mod images;
 mod keeper;
 mod known;

@@ -3,8 +3,8 @@
 use crate::commands::mkfs::{Bar, no_place};
 use crate::interrupt;
 use crate::progress::Progress;
-use anyhow::{Context, Result};
-use blockdev::{BlockDevice, FileDevice};
+use anyhow::{Context, Result, bail};
+use blockdev::{Access, BlockDevice, FileDevice};
 use extant::mkfs::Progress as _;
 use extant_disk::{NewFormat, NewImage, Packing};
 use std::io;
@@ -21,16 +21,62 @@ pub enum Format {
     AndroidSparse,
 }
 
+/// Endings of names that ask for a format that is not written, and what makes a file of it from a raw image.
+const NOT_WRITTEN: &[(&str, &str)] = &[
+    ("qcow2", "qemu-img convert -f raw -O qcow2"),
+    ("qcow", "qemu-img convert -f raw -O qcow"),
+    ("vmdk", "qemu-img convert -f raw -O vmdk"),
+    ("vhd", "qemu-img convert -f raw -O vpc"),
+    ("vpc", "qemu-img convert -f raw -O vpc"),
+    ("vhdx", "qemu-img convert -f raw -O vhdx"),
+    ("vdi", "qemu-img convert -f raw -O vdi"),
+    ("gz", "gzip"),
+    ("xz", "xz"),
+    ("bz2", "bzip2"),
+    ("lz4", "lz4"),
+];
+
 impl Format {
-    /// How a file of this name is packed; `None` for raw.
-    pub fn of(asked: Option<Self>, path: &Path) -> Option<NewFormat> {
-        match asked {
-            None => NewFormat::of_name(path),
+    /// Returns how a file of this name is packed; `None` for raw.
+    ///
+    /// # Errors
+    /// The name asks for a format that is not written, and nothing else was said.
+    pub fn of(asked: Option<Self>, path: &Path) -> Result<Option<NewFormat>> {
+        Ok(match asked {
+            None => match NewFormat::of_name(path) {
+                None => {
+                    check_ending(path)?;
+                    None
+                }
+                known => known,
+            },
             Some(Self::Raw) => None,
             Some(Self::Zst) => Some(NewFormat::Zstd),
             Some(Self::AndroidSparse) => Some(NewFormat::AndroidSparse),
-        }
+        })
     }
+}
+
+/// Fails for a name that ends as those of a format that is not written.
+fn check_ending(path: &Path) -> Result<()> {
+    let ending = path.extension().and_then(|ending| ending.to_str());
+    let ending = ending.unwrap_or_default().to_ascii_lowercase();
+    let Some((_, tool)) = NOT_WRITTEN.iter().find(|(known, _)| *known == ending) else {
+        return Ok(());
+    };
+    let raw = path.with_extension("");
+    let raw = match raw.extension() {
+        Some(_) => raw,
+        None => raw.with_extension("img"),
+    };
+    let (shown, raw) = (path.display(), raw.display());
+    let then = match tool.starts_with("qemu-img") {
+        true => format!("{tool} {raw} {shown}"),
+        false => format!("{tool} {raw}"),
+    };
+    bail!(
+        "{shown}: .{ending} is not written: make {raw}, then {then} (--format raw writes a raw image of this name)"
+    )
 }
 
 /// The file of a new image.
@@ -48,6 +94,15 @@ impl NewFile {
                 .map(|new| Self::Packed(Box::new(new), path.to_path_buf())),
         };
         made.map_err(|e| no_place(path, e))
+    }
+
+    /// Takes the beginning of a file that is there, which reads as zeros from then on. The rest of the file stays.
+    pub fn beginning_of(path: &Path, size: u64) -> Result<Self> {
+        let opened = FileDevice::open(path, Access::ReadWrite).and_then(|file| {
+            file.discard(0, size)?;
+            Ok(Self::Raw(file))
+        });
+        opened.map_err(|e| no_place(path, e))
     }
 
     /// The device to write to.

@@ -2,7 +2,7 @@
 //! accounts are never consulted: owners in an image belong to the image.
 
 use crate::show::show;
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use extant::Volume;
 use std::str::FromStr;
 
@@ -10,7 +10,7 @@ use std::str::FromStr;
 pub type Owner = (Option<u32>, Option<u32>);
 
 /// Files of accounts beyond this are none.
-const LARGEST: u64 = 64 << 20;
+pub const LARGEST: u64 = 64 << 20;
 
 /// `USER:GROUP`, `USER`, `:GROUP`, or `USER:` for a user with the group of their entry in /etc/passwd.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,57 +59,66 @@ fn number(text: &str) -> Option<u32> {
 }
 
 impl OwnerSpec {
-    /// Numbers only, for use where no image exists yet.
-    pub fn numbers(&self) -> Result<Owner> {
-        let of = |text: &String| {
-            number(text).with_context(|| {
-                format!("{text:?} is no number, and there is no image yet that knows names: write the number")
-            })
+    /// Returns the numbers if no file of accounts is needed for them: they are written, or are root's.
+    pub fn numbers(&self) -> Option<Owner> {
+        let of = |text: &String| match text.as_str() {
+            "root" => Some(0),
+            text => number(text),
         };
-        Ok((
-            self.user.as_ref().map(of).transpose()?,
-            match &self.group {
-                Group::None => None,
-                Group::Name(name) => Some(of(name)?),
-                Group::Login => bail!("write the group's number after the colon"),
-            },
-        ))
+        let user = match &self.user {
+            Some(user) => Some(of(user)?),
+            None => None,
+        };
+        let group = match &self.group {
+            Group::None => None,
+            Group::Name(name) => Some(of(name)?),
+            Group::Login => return None,
+        };
+        Some((user, group))
     }
 
     /// Looks names up in an image. A name of digits is one if the image has it, as POSIX says of chown.
     pub fn resolve(&self, volume: &Volume) -> Result<Owner> {
-        let users = Accounts::new(volume, "/etc/passwd");
-        let groups = Accounts::new(volume, "/etc/group");
-        let uid = self.user.as_ref().map(|user| users.id(user)).transpose()?;
+        self.resolve_by("the image's ", |path| {
+            let size = volume.metadata(path)?.len();
+            ensure!(size <= LARGEST, "{size} bytes are no file of accounts");
+            Ok(volume.read(path)?)
+        })
+    }
+
+    /// Looks names up in files of accounts that `read` finds by their paths; `whose` begins their names in messages.
+    pub fn resolve_by(
+        &self,
+        whose: &'static str,
+        read: impl Fn(&str) -> Result<Vec<u8>>,
+    ) -> Result<Owner> {
+        let accounts = |path| Accounts {
+            whose,
+            path,
+            content: read(path),
+        };
+        let uid = match &self.user {
+            Some(user) => Some(accounts("/etc/passwd").id(user)?),
+            None => None,
+        };
         let gid = match &self.group {
             Group::None => None,
-            Group::Name(name) => Some(groups.id(name)?),
-            Group::Login => Some(users.login_group(uid)?),
+            Group::Name(name) => Some(accounts("/etc/group").id(name)?),
+            Group::Login => Some(accounts("/etc/passwd").login_group(uid)?),
         };
         Ok((uid, gid))
     }
 }
 
-/// A file of accounts in an image.
+/// A file of accounts.
 struct Accounts {
+    whose: &'static str,
     path: &'static str,
     /// Lines, or why there are none.
     content: Result<Vec<u8>>,
 }
 
 impl Accounts {
-    fn new(volume: &Volume, path: &'static str) -> Self {
-        let read = || -> Result<Vec<u8>> {
-            let size = volume.metadata(path)?.len();
-            ensure!(size <= LARGEST, "{size} bytes are no file of accounts");
-            Ok(volume.read(path)?)
-        };
-        Self {
-            path,
-            content: read(),
-        }
-    }
-
     /// Fields of the lines.
     fn lines(&self) -> impl Iterator<Item = Vec<&[u8]>> {
         let content = self.content.as_deref().unwrap_or_default();
@@ -128,13 +137,15 @@ impl Accounts {
         let plain = number(name);
         plain.ok_or_else(|| match &self.content {
             Ok(_) => anyhow!(
-                "{} is not in the image's {}: write the number",
+                "{} is not in {}{}: write the number",
                 show(name.as_bytes()),
+                self.whose,
                 self.path
             ),
             Err(e) => anyhow!(
-                "{} is no number, and the image's {}: {e}: write the number",
+                "{} is no number, and {}{}: {e}: write the number",
                 show(name.as_bytes()),
+                self.whose,
                 self.path
             ),
         })
@@ -160,11 +171,12 @@ mod tests {
     #[test]
     fn spellings() {
         let spec = |text: &str| text.parse::<OwnerSpec>();
-        let numbers = |text: &str| spec(text).unwrap().numbers().ok();
+        let numbers = |text: &str| spec(text).unwrap().numbers();
         assert_eq!(numbers("5:6"), Some((Some(5), Some(6))));
         assert_eq!(numbers("5"), Some((Some(5), None)));
         assert_eq!(numbers(":+6"), Some((None, Some(6))));
-        for names in ["root", "5:wheel", "5:", "4294967296"] {
+        assert_eq!(numbers("root:root"), Some((Some(0), Some(0))));
+        for names in ["bin", "5:wheel", "5:", "4294967296"] {
             assert_eq!(numbers(names), None, "{names}");
         }
         for bad in ["", ":", "a:b:c"] {

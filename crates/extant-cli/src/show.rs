@@ -1,6 +1,7 @@
 //! Names, modes and sizes as people read them.
 
 use extant::FileType;
+use serde::Serialize;
 
 pub use extant_terminal::numbers::{count, human, rate};
 
@@ -21,6 +22,73 @@ pub fn show(path: &[u8]) -> String {
         }
     }
     out
+}
+
+/// A name or path in a list: as it is, or, if it has bytes that are escaped, as bash and zsh write it, `$'caf\xe9'`. So no
+/// two names look the same, and each can be typed as it is shown.
+pub fn name(path: &[u8]) -> String {
+    let plain = std::str::from_utf8(path).ok();
+    let plain = plain.filter(|text| !text.contains(char::is_control) && !text.contains("$'"));
+    if let Some(text) = plain {
+        return text.to_owned();
+    }
+    let mut out = String::from("$'");
+    for chunk in path.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            match c {
+                '\'' | '\\' => out.extend(['\\', c]),
+                '\n' => out.push_str("\\n"),
+                '\t' => out.push_str("\\t"),
+                c if c.is_control() => escape(&mut out, c.encode_utf8(&mut [0; 4]).as_bytes()),
+                c => out.push(c),
+            }
+        }
+        escape(&mut out, chunk.invalid());
+    }
+    out.push('\'');
+    out
+}
+
+fn escape(out: &mut String, bytes: &[u8]) {
+    for b in bytes {
+        out.push_str(&format!("\\x{b:02x}"));
+    }
+}
+
+/// The text of a name or path in JSON: exact if it is UTF-8. Otherwise a byte that is not stands as U+FFFD and two
+/// hexadecimal digits, and [`base64_if_odd`] has the bytes.
+pub fn exact(path: &[u8]) -> String {
+    let mut out = String::with_capacity(path.len());
+    for chunk in path.utf8_chunks() {
+        out.push_str(chunk.valid());
+        for b in chunk.invalid() {
+            out.push_str(&format!("\u{fffd}{b:02x}"));
+        }
+    }
+    out
+}
+
+/// The bytes of a name or path in base64, if it is not UTF-8.
+pub fn base64_if_odd(path: &[u8]) -> Option<String> {
+    std::str::from_utf8(path).err()?;
+    Some(data_encoding::BASE64.encode(path))
+}
+
+/// A path in an object of JSON: its text, and its bytes if they are not UTF-8.
+#[derive(Serialize)]
+pub struct JsonPath {
+    path: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_bytes: Option<String>,
+}
+
+impl From<&[u8]> for JsonPath {
+    fn from(path: &[u8]) -> Self {
+        Self {
+            path: exact(path),
+            path_bytes: base64_if_odd(path),
+        }
+    }
 }
 
 /// The letter of a type, as `ls -l` shows it.
@@ -79,5 +147,16 @@ mod tests {
         assert_eq!(mode(FileType::Directory, 0o041_777), "drwxrwxrwt");
         assert_eq!(mode(FileType::Regular, 0o104_644), "-rwSr--r--");
         assert_eq!(show(b"a\x1b[2J\xffb"), "a\\u{1b}[2J\\xffb");
+        assert_eq!(name("a\\xe9 b".as_bytes()), "a\\xe9 b");
+        assert_eq!(name(b"it's\n\x1b\\\xe9"), r"$'it\'s\n\x1b\\\xe9'");
+        assert_eq!(exact(b"a\nb\xe9"), "a\nb\u{fffd}e9");
+        assert_eq!(base64_if_odd(b"plain"), None);
+        for (bytes, text) in [
+            (&b"\xff"[..], "/w=="),
+            (b"a\xff", "Yf8="),
+            (b"ab\xff", "YWL/"),
+        ] {
+            assert_eq!(base64_if_odd(bytes).as_deref(), Some(text));
+        }
     }
 }

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 use extant::OpenOptions;
 use std::io::{self, IsTerminal, Read, Write};
 use std::path::Path;
-use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
 /// Bytes moved at once.
@@ -48,8 +48,15 @@ pub fn archive_to_stdout() -> Result<()> {
     Ok(())
 }
 
-/// Reads standard input piece by piece. A signal ends the work even if the other side never writes.
-pub fn read_stdin(mut take: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+/// Standard input, read by a thread, so that a signal ends the work even if the other side never writes.
+pub struct Stdin {
+    pieces: Receiver<io::Result<Vec<u8>>>,
+    piece: Vec<u8>,
+    used: usize,
+}
+
+/// Begins to read standard input.
+pub fn stdin() -> Result<Stdin> {
     let (sender, pieces) = sync_channel::<io::Result<Vec<u8>>>(2);
     std::thread::Builder::new()
         .name("stdin".into())
@@ -74,13 +81,50 @@ pub fn read_stdin(mut take: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
             }
         })
         .context("a thread for standard input")?;
-    loop {
-        interrupt::check()?;
-        match pieces.recv_timeout(PATIENCE) {
-            Ok(piece) => take(&piece.context("standard input")?)?,
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return Ok(()),
+    Ok(Stdin {
+        pieces,
+        piece: Vec::new(),
+        used: 0,
+    })
+}
+
+impl Stdin {
+    /// Returns the next bytes; waits until there are any. An empty slice is the end.
+    fn next(&mut self) -> io::Result<&[u8]> {
+        while self.used == self.piece.len() {
+            interrupt::check().map_err(io::Error::other)?;
+            match self.pieces.recv_timeout(PATIENCE) {
+                Ok(piece) => (self.piece, self.used) = (piece?, 0),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
         }
+        Ok(self.piece.get(self.used..).unwrap_or_default())
+    }
+}
+
+impl Read for Stdin {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let n = self.next()?.read(buf)?;
+        self.used += n;
+        Ok(n)
+    }
+}
+
+/// Reads standard input piece by piece.
+pub fn read_stdin(mut take: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+    let mut stdin = stdin()?;
+    loop {
+        let piece = stdin.next();
+        interrupt::check()?;
+        let n = match piece.context("standard input")? {
+            [] => return Ok(()),
+            piece => {
+                take(piece)?;
+                piece.len()
+            }
+        };
+        stdin.used += n;
     }
 }
 

@@ -1,6 +1,7 @@
 //! Walking a directory tree of an image, in order and with messages of this command.
 
 use crate::address::join;
+use crate::output;
 use anyhow::{Context, Result, ensure};
 use extant::{Dir, DirEntry, FileType, PathError};
 use std::collections::HashSet;
@@ -57,7 +58,39 @@ pub fn walk(
     top: &Dir,
     path: &[u8],
     order: Order,
+    meet: impl FnMut(&Met<'_>) -> Result<bool>,
+) -> Result<()> {
+    walk_or(top, path, order, meet, Err)
+}
+
+/// As [`walk`], but reports an entry that cannot be read and continues; the walk fails at its end.
+pub fn walk_past_errors(
+    top: &Dir,
+    path: &[u8],
+    order: Order,
+    meet: impl FnMut(&Met<'_>) -> Result<bool>,
+) -> Result<()> {
+    let mut failed = false;
+    walk_or(top, path, order, meet, |error| {
+        if error.downcast_ref::<extant::Error>().is_none() {
+            return Err(error);
+        }
+        output::complain(output::one_line(&error));
+        failed = true;
+        Ok(())
+    })?;
+    match failed {
+        true => Err(output::told()),
+        false => Ok(()),
+    }
+}
+
+fn walk_or(
+    top: &Dir,
+    path: &[u8],
+    order: Order,
     mut meet: impl FnMut(&Met<'_>) -> Result<bool>,
+    mut failed: impl FnMut(anyhow::Error) -> Result<()>,
 ) -> Result<()> {
     let walk = top.walk(".")?.sorted(true);
     let mut walk = walk.contents_first(order == Order::After);
@@ -71,7 +104,8 @@ pub fn walk(
         let entry = match entry {
             Err(PathError { path, source, .. }) => {
                 let place = crate::show::show(&shown(&path));
-                return Err(anyhow::Error::new(source).context(place));
+                failed(anyhow::Error::new(source).context(place))?;
+                continue;
             }
             Ok(entry) => entry,
         };
@@ -83,7 +117,9 @@ pub fn walk(
             kind: entry.file_type(),
             depth: entry.depth(),
         };
-        if !meet(&met).with_context(|| crate::show::show(&path))? {
+        let enters = meet(&met).with_context(|| crate::show::show(&path));
+        let enters = enters.or_else(|error| failed(error).map(|()| false))?;
+        if !enters {
             walk.skip_contents();
         }
     }

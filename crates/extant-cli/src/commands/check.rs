@@ -1,12 +1,14 @@
 //! `extant check`.
 
 use crate::address::Rooted;
+use crate::advice::about_disk;
 use crate::images;
+use crate::interrupt;
 use crate::mounted::Mounted;
 use crate::online;
 use crate::output;
 use crate::paced::PacedDevice;
-use crate::show::{count, show};
+use crate::show::{base64_if_odd, count, exact, show};
 use crate::steps::ShownSteps;
 use crate::store;
 use anyhow::{Context, Result};
@@ -50,6 +52,9 @@ pub struct Args {
     /// Read at most so many bytes in a second, so that others can go on: structures with all their checksums [default: 32M]
     #[arg(long, value_name = "BYTES", value_parser = size, num_args = 0..=1, require_equals = true, default_missing_value = "32M")]
     scrub: Option<u64>,
+    /// Check an image that is marked clean, too, as e2fsck -f does: every image is
+    #[arg(short = 'f', long)]
+    _force: bool,
     /// Threads; without it as many as processors
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
@@ -87,6 +92,8 @@ struct Found<'r> {
     message: String,
     detail: &'r str,
     path: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_bytes: Option<String>,
     group: Option<u32>,
     inode: Option<u32>,
     logical_block: Option<u64>,
@@ -105,7 +112,8 @@ impl<'r> From<&'r Finding> for Found<'r> {
             },
             message: finding.to_string(),
             detail: &finding.detail,
-            path: finding.path.as_deref().map(show),
+            path: finding.path.as_deref().map(exact),
+            path_bytes: finding.path.as_deref().and_then(base64_if_odd),
             group: place.group.map(|g| g.0),
             inode: place.inode.map(|i| i.0),
             logical_block: place.logical,
@@ -120,12 +128,13 @@ pub fn run(args: &Args) -> Result<()> {
     match check(args, image) {
         Ok(report) if report.is_clean() => Ok(()),
         Ok(_) => Err(output::exit_with(FAULTS)),
-        Err(error) => Err(output::report_as(error, FAILED)),
+        Err(error) => Err(output::report_as(about_disk(image, error), FAILED)),
     }
 }
 
 fn check(args: &Args, image: &Path) -> Result<Report> {
     let name = image.display().to_string();
+    let _harmless = interrupt::harmless()?;
     let threads = args.threads.map_or(0, usize::from);
     let mut device = open(image, threads)?;
     if let Some(rate) = args.scrub {

@@ -2,6 +2,7 @@
 
 use super::cp_checks as checks;
 use crate::address::{Location, join};
+use crate::clock;
 use crate::images::{self, Images};
 use crate::output;
 use crate::patterns::{NoMatch, expand};
@@ -60,8 +61,14 @@ fn side(images: &mut Images, location: &Location) -> Result<(Box<dyn Side>, Vec<
     })
 }
 
-fn rules(args: &Args, to_host: bool) -> Rules {
-    let mut rules = Rules::none(args.threads);
+fn rules(args: &Args, to_host: bool, epoch: Option<i64>) -> Rules {
+    // Several threads take numbers and blocks in an order that differs from run to run.
+    let threads = match (args.threads, epoch) {
+        (0, Some(_)) if !to_host => 1,
+        (threads, _) => threads,
+    };
+    let mut rules = Rules::none(threads);
+    rules.latest = epoch.filter(|_| !to_host);
     if args.archive || args.preserve {
         (rules.keep_mode, rules.keep_times) = (true, true);
         // Without root owners cannot be kept on the host; cp -p says nothing of it either.
@@ -92,7 +99,7 @@ pub fn run(args: &Args) -> Result<()> {
         args,
         from,
         to,
-        rules: rules(args, !in_image(to)),
+        rules: rules(args, !in_image(to), clock::source_date_epoch()?),
         monitor: Monitor::new("copy"),
     };
     let done = job.run();

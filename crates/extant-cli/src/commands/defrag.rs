@@ -5,6 +5,7 @@ use super::in_place;
 use super::tune::Writing;
 use crate::address::Rooted;
 use crate::clock;
+use crate::interrupt;
 use crate::online_files::MountedPath;
 use crate::output;
 use crate::progress::Progress;
@@ -135,10 +136,15 @@ pub fn run(args: &Args) -> Result<()> {
     let progress = Progress::wait(&format!("{name}: moving files"));
     let moved =
         extant_tune::defragment(&device, only.as_deref(), clock::stamp()?, &mut |changes| {
+            if interrupt::check().is_err() {
+                return Err(extant_tune::Error::Refused("interrupted".into()));
+            }
             let written = changes.write(&device, None, beside.as_deref());
             written.map_err(|e| extant_tune::Error::Refused(e.to_string()))
         });
     progress.done();
+    // Each file that was moved is whole.
+    interrupt::check()?;
     let moved = moved.with_context(|| name.clone())?;
     let after = extant_tune::fragments(&device).with_context(|| name.clone())?;
     tell(args, name, &before, Some(&after), moved)

@@ -1,6 +1,8 @@
 //! `extant disk`.
 
 use super::mkfs::{self, Bar};
+use crate::clock;
+use crate::commands::mkfs_sources::{Gathering, ReadArgs};
 use crate::new_file::{Format, NewFile};
 use crate::output;
 use crate::show::{count, human};
@@ -33,7 +35,7 @@ pub struct Args {
     #[arg(long, value_enum, value_name = "FORMAT")]
     format: Option<Format>,
     /// Bytes of an EFI system partition, which is left to others to fill
-    #[arg(long, value_parser = size, value_name = "SIZE")]
+    #[arg(long, value_parser = partition_size, value_name = "SIZE")]
     esp: Option<u64>,
     /// A partition with an ext4 file system: its label, and a source as of mkfs --from, or a size, or both. Without a
     /// size it is as large as its content needs
@@ -48,15 +50,14 @@ pub struct Args {
     /// Replace a file that holds something
     #[arg(short = 'F', long)]
     force: bool,
-    /// Leave out what is mounted below source directories
-    #[arg(short = 'x', long)]
-    one_file_system: bool,
     /// Threads; 0: one for each CPU
     #[arg(long, default_value_t = 0)]
     threads: usize,
     /// As JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    reading: ReadArgs,
     #[command(flatten)]
     owner: OwnerArgs,
 }
@@ -69,12 +70,26 @@ struct Wanted {
     size: Option<u64>,
 }
 
+/// Partitions are whole MiB.
+const LEAST: u64 = 1 << 20;
+
+/// Bytes of a partition. A number without a unit is most likely one of MiB.
+fn partition_size(text: &str) -> Result<u64> {
+    let bytes = size(text)?;
+    ensure!(
+        bytes >= LEAST,
+        "a partition of {bytes} bytes: write {bytes}M for MiB"
+    );
+    Ok(bytes)
+}
+
 fn wanted(text: &str) -> Result<Wanted> {
     let form = "write LABEL=SOURCE, LABEL=:SIZE or LABEL=SOURCE:SIZE";
     let (label, rest) = text.split_once('=').context(form)?;
     let (source, len) = match rest.rsplit_once(':') {
-        Some((source, len)) if size(len).is_ok() => (source, Some(size(len)?)),
-        Some(("", len)) => (rest, Some(size(len)?)),
+        Some((source, len)) if source.is_empty() || size(len).is_ok() => {
+            (source, Some(partition_size(len)?))
+        }
         _ => (rest, None),
     };
     ensure!(!source.is_empty() || len.is_some(), "{form}");
@@ -119,7 +134,8 @@ impl Args {
             zeroed_device: true,
             ..MkfsOptions::default()
         };
-        mkfs::common(&mut options, &self.owner, &self.disk)?;
+        let from = wanted.source.as_slice();
+        mkfs::common(&mut options, &self.reading, &self.owner, from, &self.disk)?;
         if wanted.source.is_none() {
             options.root_owner = Some((0, 0));
         }
@@ -130,6 +146,20 @@ impl Args {
 /// The UUID of the file system in the partition of this number.
 fn file_system_id(disk: Uuid, number: usize) -> Uuid {
     Uuid::new_v5(&disk, format!("file system {number}").as_bytes())
+}
+
+/// Returns the GUID of the disk: as given, else random, or with `SOURCE_DATE_EPOCH` one that follows from it and the labels.
+fn disk_id(args: &Args) -> Result<Uuid> {
+    Ok(match (args.uuid, clock::source_date_epoch()?) {
+        (Some(id), _) => id,
+        (None, Some(epoch)) => {
+            let labels = args.ext4.iter().map(|wanted| wanted.label.as_str());
+            let labels: Vec<_> = labels.collect();
+            let name = format!("disk {epoch} {}", labels.join(","));
+            Uuid::new_v5(&Uuid::nil(), name.as_bytes())
+        }
+        (None, None) => Uuid::new_v4(),
+    })
 }
 
 /// Fails where the disk must not be made. Returns whether there is no file yet.
@@ -157,8 +187,9 @@ fn may_be_made(args: &Args) -> Result<bool> {
 pub fn run(args: &Args) -> Result<()> {
     let path = &args.disk;
     let name = || path.display().to_string();
+    let format = Format::of(args.format, path)?;
     let new = may_be_made(args)?;
-    let id = args.uuid.unwrap_or_else(Uuid::new_v4);
+    let id = disk_id(args)?;
     let bar = Arc::new(Bar::default());
     let mut partitions = Vec::new();
     if let Some(size) = args.esp {
@@ -179,12 +210,12 @@ pub fn run(args: &Args) -> Result<()> {
             None => extant::mkfs::prepare(&options),
             Some(source) => {
                 let scratch = options.spool_dir.clone().unwrap_or_else(|| ".".into());
-                let (sources, keeps) = mkfs::sources(
-                    std::slice::from_ref(source),
-                    path,
-                    args.one_file_system,
-                    &scratch,
-                )?;
+                let (sources, keeps) = Gathering {
+                    image: path,
+                    scratch: &scratch,
+                    reading: &args.reading,
+                }
+                .sources(std::slice::from_ref(source))?;
                 unpacked.extend(keeps);
                 extant::mkfs::prepare_from(&options, sources)
             }
@@ -200,7 +231,6 @@ pub fn run(args: &Args) -> Result<()> {
         prepared.push(made);
     }
     let disk = NewDisk::new(id, partitions.clone())?;
-    let format = Format::of(args.format, path);
     let written = NewFile::create(path, format, disk.size()).and_then(|file| {
         let reports = write(file.device(), &disk, first, prepared)?;
         file.finish(args.threads, &bar)?;
@@ -308,7 +338,13 @@ mod tests {
         is("data=:1G", "data", None, Some(1 << 30));
         is("a=b:c:2M", "a", Some("b:c"), Some(2 << 20));
         is("a=b:c", "a", Some("b:c"), None);
-        for wrong in ["root", "root=", "root=:x", "a234567890123456x=:1M"] {
+        for wrong in [
+            "root",
+            "root=",
+            "root=:x",
+            "root=x:64",
+            "a234567890123456x=:1M",
+        ] {
             assert!(wanted(wrong).is_err(), "{wrong}");
         }
     }

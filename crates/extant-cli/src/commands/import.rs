@@ -1,8 +1,11 @@
 //! `extant import`.
 
 use crate::address::host_path;
+use crate::clock;
 use crate::commands::mkdir;
-use crate::commands::mkfs::{archive_input, check_sources, is_image};
+use crate::commands::mkfs::spool_dir;
+use crate::commands::mkfs_sources::{check_sources, is_image};
+use crate::container::{self, ContainerSource, ImageChoice};
 use crate::images;
 use crate::known;
 use crate::output;
@@ -11,7 +14,7 @@ use crate::transfer::{
 };
 use anyhow::{Context, Result, bail, ensure};
 use extant::Volume;
-use extant::mkfs::{MkfsError, ReadTree, Source};
+use extant::mkfs::{ArchiveInput, MkfsError, ReadTree, Source};
 use serde::Serialize;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -52,6 +55,8 @@ pub struct Args {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
+    choice: ImageChoice,
+    #[command(flatten)]
     owner: OwnerArgs,
 }
 
@@ -76,15 +81,32 @@ pub fn run(args: &Args) -> Result<()> {
     let monitor = Monitor::new("import");
     let start = Instant::now();
     let mut closing = start;
+    let scratch = spool_dir(&args.image).unwrap_or_else(|| ".".into());
     let done = images::change(&args.image, |volume| {
         let image = ImageSide::new(volume, &args.image);
-        let mut rules = Rules::all(args.threads).with(&args.owner, volume)?;
+        let epoch = clock::source_date_epoch()?;
+        // Several threads take numbers and blocks in an order that differs from run to run.
+        let threads = match (args.threads, epoch) {
+            (0, Some(_)) => 1,
+            (threads, _) => threads,
+        };
+        let mut rules = Rules::all(threads).with(&args.owner, volume)?;
+        rules.latest = epoch;
         rules.layer = args.layers || args.sources.len() > 1;
         rules.one_file_system = args.one_file_system;
         rules.skip = Some(id.file);
+        let mut into = Into {
+            volume,
+            image: &image,
+            to,
+            rules,
+            monitor: &monitor,
+        };
+        let mut chosen = false;
         for source in &args.sources {
-            enter(source, volume, &image, to, &rules, &monitor)?;
+            chosen |= into.enter_any(source, &scratch, &args.choice)?;
         }
+        args.choice.check_was_used(chosen)?;
         closing = Instant::now();
         Ok(())
     });
@@ -101,60 +123,89 @@ pub fn run(args: &Args) -> Result<()> {
     }
 }
 
-/// Puts one source into a directory of the image.
-fn enter(
-    source: &Path,
-    volume: &Volume,
-    image: &ImageSide,
-    to: &[u8],
-    rules: &Rules,
-    monitor: &Monitor,
-) -> Result<()> {
-    let make = |path: &[u8]| {
-        let made = mkdir::make_all(volume, path, 0o755);
-        made.with_context(|| host_path(to).display().to_string())
-    };
-    let route = |src: &dyn Side, from: &[u8]| {
+/// The directory of the image that sources go into.
+struct Into<'a> {
+    volume: &'a Volume,
+    image: &'a ImageSide,
+    to: &'a [u8],
+    rules: Rules,
+    monitor: &'a Monitor,
+}
+
+impl Into<'_> {
+    /// Puts one source there. Returns whether it is an image of a container, whose layers are put there one by one.
+    fn enter_any(&mut self, source: &Path, scratch: &Path, choice: &ImageChoice) -> Result<bool> {
+        let layers = match container::source(source, scratch, choice)? {
+            None => return self.enter(source).map(|()| false),
+            Some(ContainerSource::Other(input)) => {
+                return self.feed(Feed::Archive(input)).map(|()| false);
+            }
+            Some(ContainerSource::Image(layers)) => layers,
+        };
+        let (layers, _unpacked) = layers.into_parts();
+        let alone = self.rules.layer;
+        self.rules.layer |= layers.len() > 1;
+        for layer in layers {
+            self.feed(Feed::Archive(layer))?;
+        }
+        self.rules.layer = alone;
+        Ok(true)
+    }
+
+    fn make(&self, path: &[u8]) -> Result<()> {
+        let made = mkdir::make_all(self.volume, path, 0o755);
+        made.with_context(|| host_path(self.to).display().to_string())
+    }
+
+    fn tree(&self, src: &dyn Side, from: &[u8]) -> Result<()> {
+        let to = self.to;
         if let Some(slash) = to.iter().rposition(|&b| b == b'/').filter(|&at| at > 0) {
-            make(&to[..slash])?;
+            self.make(&to[..slash])?;
         }
         Route {
             src,
-            dst: image,
-            rules,
-            monitor,
+            dst: self.image,
+            rules: &self.rules,
+            monitor: self.monitor,
         }
         .tree(from, to)
-    };
-    if source.is_dir() {
-        return route(&HostSide::new(), source.as_os_str().as_bytes());
     }
-    let in_disk = known::squashfs_in_disk(source)?;
-    if in_disk.is_none() && is_image(source)? {
-        let other = images::read(source)?;
-        return route(&ImageSide::new(&other, source), b"/");
+
+    /// Puts one source there that is no image of a container.
+    fn enter(&self, source: &Path) -> Result<()> {
+        if source.is_dir() {
+            return self.tree(&HostSide::new(), source.as_os_str().as_bytes());
+        }
+        let in_disk = known::squashfs_in_disk(source)?;
+        if in_disk.is_none() && is_image(source)? {
+            let other = images::read(source)?;
+            return self.tree(&ImageSide::new(&other, source), b"/");
+        }
+        let list = match in_disk {
+            Some(tree) => Some(Source::Other(tree as Box<dyn ReadTree>)),
+            None => known::list(source)?,
+        };
+        self.feed(match list {
+            Some(Source::Other(tree)) => Feed::Tree(tree),
+            Some(_) => bail!(
+                "{}: is a device table, which mkfs --from applies when it makes an image",
+                source.display()
+            ),
+            None => {
+                known::no_disk(source)?;
+                Feed::Archive(ArchiveInput::File(source.into()))
+            }
+        })
     }
-    let list = match in_disk {
-        Some(tree) => Some(Source::Other(tree as Box<dyn ReadTree>)),
-        None => known::list(source)?,
-    };
-    let feed = match list {
-        Some(Source::Other(tree)) => Feed::Tree(tree),
-        Some(_) => bail!(
-            "{}: is a device table, which mkfs --from applies when it makes an image",
-            source.display()
-        ),
-        None => {
-            known::no_disk(source)?;
-            Feed::Archive(archive_input(source))
-        }
-    };
-    make(to)?;
-    let read = transfer::read_archive(feed, image, to, rules, monitor);
-    read.map_err(|e| match e.downcast_ref() {
-        Some(MkfsError::Archive { what, .. }) if what.starts_with("not an archive") => {
-            e.context("a source is a directory or an archive (cp copies files)")
-        }
-        _ => e,
-    })
+
+    fn feed(&self, feed: Feed) -> Result<()> {
+        self.make(self.to)?;
+        let read = transfer::read_archive(feed, self.image, self.to, &self.rules, self.monitor);
+        read.map_err(|e| match e.downcast_ref() {
+            Some(MkfsError::Archive { what, .. }) if what.starts_with("not an archive") => {
+                e.context("a source is a directory or an archive (cp copies files)")
+            }
+            _ => e,
+        })
+    }
 }

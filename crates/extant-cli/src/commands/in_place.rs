@@ -1,5 +1,6 @@
 //! Opening images for writing: an interrupted change in place is taken back first.
 
+use crate::advice::no_disk;
 use crate::images;
 use crate::output;
 use crate::store;
@@ -40,6 +41,7 @@ pub fn ready(
         false => Access::ReadWrite,
     };
     images::identity(image)?;
+    no_disk(image)?;
     let device = store::open(image, access)?;
     let beside = taken_back(image, &device, undo, dry_run)?;
     Ok((device, beside))

@@ -196,10 +196,12 @@ fn info(volume: &Volume) -> Result<Info> {
         block_size: geo.block_size,
         blocks: geo.blocks_count,
         reserved_blocks: geo.reserved_blocks,
+        // Of a group whose descriptor is damaged nothing is known.
         free_blocks: volume
             .groups()
-            .map(|g| g.map(|g| u64::from(g.free_blocks)))
-            .sum::<Result<_, _>>()?,
+            .flatten()
+            .map(|g| u64::from(g.free_blocks))
+            .sum(),
         overhead_blocks: sb.overhead_blocks.get(),
         inode_size: geo.inode_size,
         inodes: geo.inodes_count,
@@ -323,23 +325,31 @@ pub fn run(args: &Args) -> Result<()> {
     };
     let geo = volume.geometry();
     let info = info(&volume)?;
-    let groups = (0..)
-        .zip(volume.groups())
-        .map(|(nr, desc)| Ok(group(geo, nr, desc?)));
+    // What is damaged was told when the image was opened.
+    let descs: Vec<_> = (0..).zip(volume.groups()).collect();
+    let sound = descs.iter().all(|(_, desc)| desc.is_ok());
+    let groups = descs
+        .into_iter()
+        .filter_map(|(nr, desc)| Some(group(geo, nr, desc.ok()?)));
     if args.json {
-        return output::json(&Everything {
+        output::json(&Everything {
             info,
-            group_descriptors: groups.collect::<Result<_>>()?,
-        });
-    }
-    let mut out = output::stdout();
-    print(&mut out, &info)?;
-    if args.groups {
-        for g in groups {
-            print_group(&mut out, &g?)?;
+            group_descriptors: groups.collect(),
+        })?;
+    } else {
+        let mut out = output::stdout();
+        print(&mut out, &info)?;
+        if args.groups {
+            for g in groups {
+                print_group(&mut out, &g)?;
+            }
         }
+        out.flush()?;
     }
-    Ok(out.flush()?)
+    match sound {
+        true => Ok(()),
+        false => Err(output::told()),
+    }
 }
 
 /// A name and what it stands for.

@@ -5,7 +5,7 @@ mod prompt;
 use crate::address::{Rooted, join};
 use crate::images;
 use crate::output;
-use crate::show::show;
+use crate::show::{base64_if_odd, exact, show};
 use anyhow::{Context, Result, anyhow, bail};
 use blockdev::{Access, BlockDevice};
 use extant_check::inspect::{InspectError, Inspector, Layout, Record, Request, Value};
@@ -299,6 +299,11 @@ fn answer_json(
         comma = ",";
         for (name, value) in &record.fields {
             write!(out, ",{}:{}", quoted(name), json(value))?;
+            if let Value::Name(bytes) = value
+                && let Some(bytes) = base64_if_odd(bytes)
+            {
+                write!(out, ",\"{name}_bytes\":\"{bytes}\"")?;
+            }
         }
         write!(out, "}}")
     });
@@ -319,6 +324,7 @@ fn json(value: &Value) -> String {
         Value::Number(n) | Value::Hex(n) | Value::Octal(n) => n.to_string(),
         Value::Time(secs) => secs.to_string(),
         Value::Bytes(bytes) => quoted(&hex(bytes)),
+        Value::Name(name) => quoted(&exact(name)),
         other => quoted(&text(other)),
     }
 }

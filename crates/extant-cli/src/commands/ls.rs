@@ -1,19 +1,20 @@
 //! `extant ls`.
 
 use crate::address::Rooted;
-use crate::address::{bytes, os};
+use crate::address::{bytes, join, os};
 use crate::advice;
 use crate::images::Images;
 use crate::output;
 use crate::patterns::{NoMatch, expand};
 use crate::place::ImagePlace;
-use crate::show::{self, show};
+use crate::show::{self, JsonPath};
 use crate::times;
-use crate::walk::{Order, sorted, walk};
+use crate::walk::{Order, sorted, walk_past_errors};
 use anyhow::{Context, Result};
 use ext4_format::inode::{dev_major, dev_minor};
 use extant::{Dir, FileType, Metadata};
 use serde::Serialize;
+use std::cmp::Reverse;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 
@@ -45,6 +46,21 @@ pub struct Args {
     /// The directory itself, not what is in it
     #[arg(short, long)]
     directory: bool,
+    /// The latest change first
+    #[arg(short = 't', conflicts_with = "by_size")]
+    by_time: bool,
+    /// The largest first
+    #[arg(short = 'S')]
+    by_size: bool,
+    /// With a slash behind the names of directories
+    #[arg(short = 'p')]
+    slashes: bool,
+    /// In reverse order
+    #[arg(short, long)]
+    reverse: bool,
+    /// One name a line, which is always so
+    #[arg(short = '1')]
+    _one: bool,
     /// As JSON
     #[arg(long)]
     json: bool,
@@ -56,8 +72,9 @@ pub struct Args {
 /// One name, as JSON shows it.
 #[derive(Serialize)]
 pub struct Listed {
-    /// Path in the image; bytes that are not UTF-8 are escaped.
-    pub path: String,
+    /// Path in the image.
+    #[serde(flatten)]
+    pub path: JsonPath,
     #[serde(flatten)]
     pub facts: Facts,
 }
@@ -80,6 +97,8 @@ pub struct Facts {
     pub device: Option<(u32, u32)>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target_bytes: Option<String>,
     pub atime: String,
     pub mtime: String,
     pub ctime: String,
@@ -89,10 +108,11 @@ pub struct Facts {
 /// Collects the facts about an inode, and reads its target if it is a symbolic link.
 pub fn facts(a: &Metadata, read_link: impl FnOnce() -> extant::Result<Vec<u8>>) -> Result<Facts> {
     let target = if a.file_type() == FileType::Symlink {
-        Some(show(&read_link()?))
+        Some(read_link()?)
     } else {
         None
     };
+    let target = target.as_deref();
     let device = matches!(a.file_type(), FileType::CharDevice | FileType::BlockDevice);
     Ok(Facts {
         ino: a.ino(),
@@ -104,7 +124,8 @@ pub fn facts(a: &Metadata, read_link: impl FnOnce() -> extant::Result<Vec<u8>>) 
         size: a.len(),
         allocated: a.blocks().saturating_mul(512),
         device: device.then(|| (dev_major(a.rdev()), dev_minor(a.rdev()))),
-        target,
+        target: target.map(show::exact),
+        target_bytes: target.and_then(show::base64_if_odd),
         atime: times::utc(a.atime()),
         mtime: times::utc(a.mtime()),
         ctime: times::utc(a.ctime()),
@@ -113,8 +134,18 @@ pub fn facts(a: &Metadata, read_link: impl FnOnce() -> extant::Result<Vec<u8>>) 
 }
 
 /// Names to be shown together.
+#[derive(Default)]
 struct List {
-    rows: Vec<(Vec<u8>, Metadata, Option<Vec<u8>>)>,
+    rows: Vec<Row>,
+    /// Something could not be looked at, which was told.
+    failed: bool,
+}
+
+/// One name: what is shown of it, the attributes, and of a symbolic link the target.
+struct Row {
+    name: Vec<u8>,
+    /// None of what cannot be looked at.
+    facts: Option<(Metadata, Option<Vec<u8>>)>,
 }
 
 impl List {
@@ -129,46 +160,54 @@ impl List {
         } else {
             None
         };
-        self.rows.push((shown.to_vec(), a, target));
+        self.rows.push(Row {
+            name: shown.to_vec(),
+            facts: Some((a, target)),
+        });
         Ok(())
     }
 
     fn print(&self, args: &Args, out: &mut impl Write) -> Result<()> {
-        let width = |f: &dyn Fn(&Metadata) -> String| {
-            self.rows.iter().map(|r| f(&r.1).len()).max().unwrap_or(0)
+        let column = |f: &dyn Fn(&Metadata) -> String| -> Vec<String> {
+            let cell = |row: &Row| row.facts.as_ref().map_or("?".into(), |(a, _)| f(a));
+            let cells: Vec<String> = self.rows.iter().map(cell).collect();
+            let width = cells.iter().map(String::len).max().unwrap_or(0);
+            cells.iter().map(|cell| format!("{cell:>width$}")).collect()
         };
-        let (ino, links) = (
-            width(&|a| a.ino().to_string()),
-            width(&|a| a.nlink().to_string()),
-        );
-        let (uid, gid, sizes) = (
-            width(&|a| a.uid().to_string()),
-            width(&|a| a.gid().to_string()),
-            width(&|a| size(a, args.human)),
-        );
-        for (name, a, target) in &self.rows {
+        let numbers = column(&|a| a.ino().to_string());
+        let columns = [
+            column(&|a| a.nlink().to_string()),
+            column(&|a| a.uid().to_string()),
+            column(&|a| a.gid().to_string()),
+            column(&|a| size(a, args.human)),
+        ];
+        for (n, Row { name, facts }) in self.rows.iter().enumerate() {
             if args.inode {
-                write!(out, "{:>ino$} ", a.ino())?;
+                write!(out, "{} ", numbers[n])?; // as many as rows
             }
+            let (a, target) = match facts {
+                Some((a, target)) => (Some(a), target.as_ref()),
+                None => (None, None),
+            };
             if args.long {
-                let mode = show::mode(a.file_type(), a.mode());
-                let size = size(a, args.human);
-                let time = times::local(a.mtime());
-                write!(
-                    out,
-                    "{mode} {:>links$} {:>uid$} {:>gid$} {size:>sizes$} {time} ",
-                    a.nlink(),
-                    a.uid(),
-                    a.gid()
-                )?;
+                let mode = a.map_or("??????????".into(), |a| show::mode(a.file_type(), a.mode()));
+                let [links, uid, gid, size] = columns.each_ref().map(|column| &column[n]);
+                let time = a.map_or("?".into(), |a| times::local(a.mtime()));
+                write!(out, "{mode} {links} {uid} {gid} {size} {time} ")?;
             }
-            write!(out, "{}", show(name))?;
+            write!(out, "{}", show::name(name))?;
+            if args.slashes && a.is_some_and(Metadata::is_dir) {
+                write!(out, "/")?;
+            }
             match target {
-                Some(target) if args.long => writeln!(out, " -> {}", show(target))?,
+                Some(target) if args.long => writeln!(out, " -> {}", show::name(target))?,
                 _ => writeln!(out)?,
             }
         }
-        Ok(())
+        match self.failed {
+            true => Err(output::told()),
+            false => Ok(()),
+        }
     }
 }
 
@@ -182,14 +221,42 @@ fn size(a: &Metadata, in_short: bool) -> String {
     }
 }
 
-fn list(args: &Args, dir: &Dir) -> Result<List> {
-    let mut list = List { rows: Vec::new() };
+/// Collects the names in a directory. `path` is the directory's, for messages.
+fn list(args: &Args, dir: &Dir, path: &[u8]) -> Result<List> {
+    let mut list = List::default();
     for entry in sorted(dir, ".")? {
         let name = entry.file_name();
-        if args.all || !name.as_bytes().starts_with(b".") {
-            let a = dir.symlink_metadata(name)?;
-            list.add(a, name.as_bytes(), || dir.read_link(name).map(bytes))?;
+        if !args.all && name.as_bytes().starts_with(b".") {
+            continue;
         }
+        let looked = dir.symlink_metadata(name).map_err(anyhow::Error::from);
+        let added =
+            looked.and_then(|a| list.add(a, name.as_bytes(), || dir.read_link(name).map(bytes)));
+        if let Err(error) = added {
+            let place = show::show(&join(path, name.as_bytes()));
+            output::complain(format_args!("{place}: {}", output::one_line(&error)));
+            list.failed = true;
+            list.rows.push(Row {
+                name: name.as_bytes().to_vec(),
+                facts: None,
+            });
+        }
+    }
+    // Names are in order, and stay so among equals.
+    let by = |row: &Row, key: &dyn Fn(&Metadata) -> i128| row.facts.as_ref().map(|(a, _)| key(a));
+    if args.by_time {
+        let time = |a: &Metadata| {
+            let mtime = a.mtime();
+            i128::from(mtime.secs()) << 32 | i128::from(mtime.nanos())
+        };
+        list.rows.sort_by_key(|row| Reverse(by(row, &time)));
+    }
+    if args.by_size {
+        let size = |a: &Metadata| a.len().into();
+        list.rows.sort_by_key(|row| Reverse(by(row, &size)));
+    }
+    if args.reverse {
+        list.rows.reverse();
     }
     Ok(list)
 }
@@ -244,24 +311,28 @@ fn print(
     let address = &place.address;
     let a = place.attributes(false)?;
     if args.directory || a.file_type() != FileType::Directory {
-        let mut one = List { rows: Vec::new() };
-        one.add(a, address.to_string().as_bytes(), || place.read_link())?;
+        let mut one = List::default();
+        one.add(a, &address.as_written(), || place.read_link())?;
         return one.print(args, &mut out);
     }
     let top = place.open_dir()?;
     title(&address.path, out)?;
-    list(args, &top)?.print(args, &mut out)?;
+    let mut done = list(args, &top, &address.path)?.print(args, &mut out);
     if args.recursive {
-        walk(&top, &address.path, Order::Before, |met| {
+        let walked = walk_past_errors(&top, &address.path, Order::Before, |met| {
             let hidden = met.name.starts_with(b".") && !args.all;
             if met.kind == FileType::Directory && !hidden {
                 title(met.path, out)?;
-                list(args, &met.parent.open_dir(os(met.name))?)?.print(args, &mut out)?;
+                let listed = list(args, &met.parent.open_dir(os(met.name))?, met.path)?;
+                done = listed
+                    .print(args, &mut out)
+                    .and(std::mem::replace(&mut done, Ok(())));
             }
             Ok(!hidden)
-        })?;
+        });
+        done = walked.and(done);
     }
-    Ok(())
+    done
 }
 
 fn collect(args: &Args, place: &ImagePlace, found: &mut Vec<Listed>) -> Result<()> {
@@ -269,18 +340,18 @@ fn collect(args: &Args, place: &ImagePlace, found: &mut Vec<Listed>) -> Result<(
     let a = place.attributes(false)?;
     if args.directory || a.file_type() != FileType::Directory {
         found.push(Listed {
-            path: show(path),
+            path: path[..].into(),
             facts: facts(&a, || place.read_link())?,
         });
         return Ok(());
     }
-    walk(&place.open_dir()?, path, Order::Before, |met| {
+    walk_past_errors(&place.open_dir()?, path, Order::Before, |met| {
         if met.name.starts_with(b".") && !args.all {
             return Ok(false);
         }
         let a = met.parent.symlink_metadata(os(met.name))?;
         found.push(Listed {
-            path: show(met.path),
+            path: met.path.into(),
             facts: facts(&a, || met.parent.read_link(os(met.name)).map(bytes))?,
         });
         Ok(args.recursive)

@@ -5,7 +5,7 @@ use crate::attr_flags::columns;
 use crate::images::Images;
 use crate::output;
 use crate::patterns::NoMatch;
-use crate::show::show;
+use crate::show::{JsonPath, name};
 use crate::walk::{Order, walk};
 use anyhow::Result;
 use extant::{FileType, Metadata};
@@ -46,7 +46,8 @@ pub struct Args {
 
 #[derive(Serialize)]
 struct Listed {
-    path: String,
+    #[serde(flatten)]
+    path: JsonPath,
     flags: u32,
     letters: String,
     project: u32,
@@ -58,7 +59,7 @@ pub fn run(args: &Args) -> Result<()> {
     let mut found = Vec::new();
     let mut add = |path: &[u8], a: &Metadata| -> Result<()> {
         let listed = Listed {
-            path: show(path),
+            path: path.into(),
             flags: a.flags(),
             letters: columns(a.flags()),
             project: a.project(),
@@ -74,7 +75,7 @@ pub fn run(args: &Args) -> Result<()> {
         if args.generation {
             write!(out, "{:<10} ", listed.generation)?;
         }
-        Ok(writeln!(out, "{} {}", listed.letters, listed.path)?)
+        Ok(writeln!(out, "{} {}", listed.letters, name(path))?)
     };
     let done = Images::each(false, &args.paths, NoMatch::Fails, |place| {
         let a = place.attributes(true)?;

@@ -2,10 +2,10 @@
 
 use crate::advice::advised;
 use crate::clock;
-use crate::commands::mkfs_report::{Made, WouldMake, Written, tell};
+use crate::commands::mkfs_report::{Made, Words, WouldMake, Written, tell};
 use crate::commands::mkfs_size::Size;
+use crate::commands::mkfs_sources::{Gathering, ReadArgs, check_sources, owner_in};
 use crate::commands::tune_values::errors;
-use crate::container;
 use crate::interrupt;
 use crate::known;
 use crate::new_file::{Format, NewFile};
@@ -15,21 +15,18 @@ use crate::progress::Progress;
 use crate::show::human;
 use crate::store;
 use crate::streams;
-use crate::transfer::{ImageTree, OwnerArgs};
+use crate::transfer::OwnerArgs;
 use anyhow::{Context, Result, bail, ensure};
 use blockdev::{Access, BlockDevice};
 use ext4_format::FormatError;
 use ext4_format::features::FsType;
 use ext4_format::hash::HashVersion;
 use ext4_format::layout::{Inodes, Usage};
-use extant::mkfs::{
-    self, ArchiveInput, MkfsError, MkfsOptions, Phase, Prepared, Source, TreeSource,
-};
+use extant::mkfs::{self, MkfsError, MkfsOptions, Phase, Prepared, Source};
 use extant_disk::Format::Raw;
 use extant_disk::NewFormat;
 use extant_terminal::numbers::size;
 use std::io::Write;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -37,8 +34,8 @@ use std::time::Instant;
 /// Make a file system, empty or filled from directories and archives
 ///
 /// It is ext4, or with -t ext2 or ext3. Options are named as mke2fs names them, and its defaults are taken. With --from and without --size
-/// the image is as large as its content needs, and --free leaves room. The same input,
-/// SOURCE_DATE_EPOCH and -U give the same bytes, whatever the number of threads.
+/// the image is as large as its content needs, and --free leaves room. The same input and
+/// SOURCE_DATE_EPOCH give the same bytes, whatever the number of threads; the UUID follows from them, unless -U says it.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Examples:\n  extant mkfs disk.img --size 8G\n  extant mkfs root.img --from rootfs/ -L root\n  \
@@ -68,49 +65,51 @@ pub struct Args {
     /// Part of the file system that stays free when its size is found from its content
     #[arg(long, value_name = "PERCENT%", value_parser = percent, conflicts_with = "size", requires = "from")]
     free: Option<f64>,
-    /// Leave out what is mounted below source directories
-    #[arg(short = 'x', long)]
-    one_file_system: bool,
     /// Replace an image that holds a file system, or write to a device that does
     #[arg(short = 'F', long)]
     force: bool,
     /// Type: ext2, ext3 or ext4
-    #[arg(short = 't', default_value = "ext4", value_parser = fs_type, value_name = "TYPE")]
+    #[arg(short = 't', long = "type", default_value = "ext4", value_parser = fs_type, value_name = "TYPE")]
     fs_type: FsType,
     /// Usage: floppy, small, default, big, huge, news, largefile, largefile4; by the size if left out
-    #[arg(short = 'T', value_parser = usage, value_name = "USAGE")]
+    #[arg(short = 'T', long, value_parser = usage, value_name = "USAGE")]
     usage: Option<Usage>,
     /// Bytes of a block
-    #[arg(short, value_name = "BYTES", value_parser = |s: &str| size(s).and_then(|n| Ok(u32::try_from(n)?)))]
+    #[arg(short, long, value_name = "BYTES", value_parser = |s: &str| size(s).and_then(|n| Ok(u32::try_from(n)?)))]
     block_size: Option<u32>,
     /// Bytes of an inode
-    #[arg(short = 'I', value_name = "BYTES", default_value_t = 256)]
+    #[arg(short = 'I', long, value_name = "BYTES", default_value_t = 256)]
     inode_size: u16,
     /// One inode for so many bytes of the volume
-    #[arg(short = 'i', value_name = "BYTES", value_parser = |s: &str| size(s).and_then(|n| Ok(u32::try_from(n)?)))]
+    #[arg(short = 'i', long, value_name = "BYTES", value_parser = |s: &str| size(s).and_then(|n| Ok(u32::try_from(n)?)))]
     bytes_per_inode: Option<u32>,
     /// Count of inodes
-    #[arg(short = 'N', value_name = "COUNT", conflicts_with = "bytes_per_inode")]
+    #[arg(
+        short = 'N',
+        long,
+        value_name = "COUNT",
+        conflicts_with = "bytes_per_inode"
+    )]
     inodes: Option<u32>,
     /// Journal options: size=MiB
-    #[arg(short = 'J', value_name = "size=MIB")]
+    #[arg(short = 'J', long, value_name = "size=MIB")]
     journal: Option<String>,
     /// Volume label
-    #[arg(short = 'L', value_name = "LABEL", default_value = "")]
+    #[arg(short = 'L', long, value_name = "LABEL", default_value = "")]
     label: String,
     /// UUID, or clear, random or time
-    #[arg(short = 'U', value_name = "UUID", value_parser = uuid)]
+    #[arg(short = 'U', long, value_name = "UUID", value_parser = uuid)]
     uuid: Option<uuid::Uuid>,
     /// Percentage of blocks reserved for the superuser
-    #[arg(short, value_name = "PERCENT", default_value_t = 5.0)]
-    m: f64,
+    #[arg(short = 'm', long, value_name = "PERCENT", default_value_t = 5.0)]
+    reserved: f64,
     /// Features to add, or with ^ to remove, with commas between. ext4 begins with those of upstream's
     /// mke2fs 1.47; for boot loaders, kernels and tools that are older, some distributions leave out
     /// metadata_csum_seed and orphan_file, as -O ^metadata_csum_seed,^orphan_file does
-    #[arg(short = 'O', value_name = "FEATURES", value_delimiter = None)]
+    #[arg(short = 'O', long, value_name = "FEATURES", value_delimiter = None)]
     features: Vec<String>,
     /// Blocks in a group
-    #[arg(short = 'g', value_name = "BLOCKS")]
+    #[arg(short = 'g', long, value_name = "BLOCKS")]
     blocks_per_group: Option<u32>,
     /// After an error: continue, remount-ro or panic
     #[arg(short, long, value_name = "BEHAVIOUR", default_value = "continue", value_parser = errors)]
@@ -119,25 +118,33 @@ pub struct Args {
     #[arg(long, value_name = "OPTIONS", default_value = "acl,user_xattr", value_parser = mount_options)]
     mount_options: u32,
     /// Groups in a flex group
-    #[arg(short = 'G', value_name = "GROUPS", default_value_t = 16)]
+    #[arg(short = 'G', long, value_name = "GROUPS", default_value_t = 16)]
     flex_groups: u32,
     /// hash_seed=UUID, root_owner=UID:GID, root_perms=OCTAL, hash=TYPE, resize=BLOCKS,
     /// lazy_itable_init=0|1, encoding=utf8 (names in any case in directories with the flag F),
     /// encoding_flags=strict, with commas between
-    #[arg(short = 'E', value_name = "OPTIONS")]
+    #[arg(short = 'E', long, value_name = "OPTIONS")]
     extended: Vec<String>,
     /// Threads; 0: one for each CPU
     #[arg(long, default_value_t = 0)]
     threads: usize,
+    /// Leave what a longer file has behind the file system, as mke2fs does
+    #[arg(long, hide = true)]
+    keep_tail: bool,
     /// Show what would be made; nothing is written
     #[arg(short = 'n', long)]
     dry_run: bool,
     /// No summary
     #[arg(short, long)]
     quiet: bool,
+    /// A longer summary: features, journal, groups
+    #[arg(short, long, conflicts_with = "quiet")]
+    verbose: bool,
     /// As JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    reading: ReadArgs,
     #[command(flatten)]
     owner: OwnerArgs,
 }
@@ -182,7 +189,12 @@ impl Args {
     /// The sources, and what must stay until they are read.
     fn sources(&self, scratch: &Path) -> Result<(Vec<Source>, Vec<tempfile::TempDir>)> {
         check_sources(&self.manifest)?;
-        let (mut all, unpacked) = sources(&self.from, &self.image, self.one_file_system, scratch)?;
+        let (mut all, unpacked) = Gathering {
+            image: &self.image,
+            scratch,
+            reading: &self.reading,
+        }
+        .sources(&self.from)?;
         for file in &self.manifest {
             all.push(known::list(file)?.unwrap_or_else(|| known::mtree(file)));
         }
@@ -198,7 +210,7 @@ impl Args {
             block_size: self.block_size,
             inode_size: self.inode_size,
             features: self.features.join(","),
-            reserved_percent: self.m,
+            reserved_percent: self.reserved,
             label: self.label.clone(),
             uuid: self.uuid.map(|u| *u.as_bytes()),
             flex_bg_size: self.flex_groups,
@@ -211,7 +223,7 @@ impl Args {
                 .map_or(self.free.unwrap_or(0.0), Size::free_percent),
             ..MkfsOptions::default()
         };
-        common(&mut o, &self.owner, &self.image)?;
+        common(&mut o, &self.reading, &self.owner, &self.from, &self.image)?;
         if self.from.is_empty() && self.manifest.is_empty() {
             // An empty volume consists of its root directory, which its maker wants to write to.
             let me = (rustix::process::getuid(), rustix::process::getgid());
@@ -245,124 +257,37 @@ impl Args {
 }
 
 /// What new file systems have in common: owners, the time, and a place for what must be read twice, beside the image.
-pub fn common(o: &mut MkfsOptions, owner: &OwnerArgs, image: &Path) -> Result<()> {
+pub fn common(
+    o: &mut MkfsOptions,
+    reading: &ReadArgs,
+    owner: &OwnerArgs,
+    from: &[PathBuf],
+    image: &Path,
+) -> Result<()> {
+    o.keep_zeros = reading.keep_zeros;
+    o.skip_unreadable = reading.skip_unreadable;
     o.xattrs = !owner.no_xattrs;
     o.uid_map = owner.uid_map.clone().unwrap_or_default();
     o.gid_map = owner.gid_map.clone().unwrap_or_default();
     o.mode_map = owner.mode_map.clone().unwrap_or_default();
     o.cancel = Some(interrupt::flag());
     if let Some(owner) = &owner.owner {
-        (o.uid, o.gid) = owner.numbers().context("--owner")?;
+        (o.uid, o.gid) = owner_in(owner, from).context("--owner")?;
     }
     o.source_date_epoch = clock::source_date_epoch()?;
     o.time = clock::fake()?;
-    // Beside the image, where there must be room for it anyway; memory file systems may be small.
-    o.spool_dir = store::file(image).parent().map(|p| {
-        if p.as_os_str().is_empty() {
-            ".".into()
-        } else {
-            p.into()
-        }
-    });
+    o.spool_dir = spool_dir(image);
     Ok(())
 }
 
-/// The sources of a new image, and what must stay until they are read.
-pub fn sources(
-    from: &[PathBuf],
-    image: &Path,
-    one_file_system: bool,
-    scratch: &Path,
-) -> Result<(Vec<Source>, Vec<tempfile::TempDir>)> {
-    check_sources(from)?;
-    let (mut sources, mut unpacked) = (Vec::new(), Vec::new());
-    for path in from {
-        if let Some(tree) = known::squashfs_in_disk(path)? {
-            sources.push(Source::Other(tree));
-            continue;
-        }
-        if is_image(path)? {
-            not_itself(path, image)?;
-            sources.push(Source::Other(Box::new(ImageTree::open(path)?)));
-            continue;
-        }
-        if let Some(list) = known::list(path)? {
-            sources.push(list);
-            continue;
-        }
-        match container::layers(path, scratch)? {
-            Some(layers) => {
-                let (files, keeps) = layers.into_parts();
-                sources.extend(
-                    files
-                        .into_iter()
-                        .map(|f| Source::Archive(ArchiveInput::File(f))),
-                );
-                unpacked.extend(keeps);
-            }
-            None if path.is_dir() => sources.push(Source::Tree(TreeSource {
-                one_file_system,
-                exclude: vec![store::file(image).to_path_buf()],
-                ..TreeSource::new(path)
-            })),
-            None => {
-                known::no_disk(path)?;
-                sources.push(Source::Archive(archive_input(path)));
-            }
-        }
-    }
-    Ok((sources, unpacked))
-}
-
-/// Sources must be there before anything is done; standard input can be read once.
-pub fn check_sources(sources: &[PathBuf]) -> Result<()> {
-    let (stdin, files): (Vec<_>, Vec<_>) = sources.iter().partition(|p| streams::is_stream(p));
-    ensure!(
-        stdin.len() <= 1,
-        "-: standard input is one source, not several"
-    );
-    if !stdin.is_empty() {
-        streams::archive_from_stdin()?;
-    }
-    for file in files {
-        let found = store::file(file).try_exists();
-        let found = found.with_context(|| file.display().to_string())?;
-        ensure!(found, "{}: no such file or directory", file.display());
-    }
-    Ok(())
-}
-
-/// A new image cannot be its own source.
-fn not_itself(source: &Path, image: &Path) -> Result<()> {
-    let id = |path: &Path| {
-        store::file(path)
-            .metadata()
-            .map(|m| (m.dev(), m.ino()))
-            .ok()
-    };
-    ensure!(
-        id(source) != id(image) || store::split(source).is_some(),
-        "{}: is to be made from itself: nothing was written",
-        source.display()
-    );
-    Ok(())
-}
-
-/// Whether a source is an image of ext2, ext3 or ext4, in a disk or not.
-pub fn is_image(source: &Path) -> Result<bool> {
-    known::is_image(source).with_context(|| source.display().to_string())
-}
-
-/// An archive, or `-` for standard input.
-pub fn archive_input(path: &Path) -> ArchiveInput {
-    if streams::is_stream(path) {
-        ArchiveInput::Reader {
-            name: "standard input".into(),
-            reader: Box::new(std::io::stdin()),
-        }
-    } else {
-        ArchiveInput::File(path.into())
-    }
+/// Returns the place for what must be read twice: beside the image, where there must be room for it anyway; memory file
+/// systems may be small.
+pub fn spool_dir(image: &Path) -> Option<PathBuf> {
+    let dir = store::file(image).parent()?;
+    Some(match dir.as_os_str().is_empty() {
+        true => ".".into(),
+        false => dir.into(),
+    })
 }
 
 /// One option of `-E`.
@@ -375,7 +300,8 @@ fn extended(o: &mut MkfsOptions, option: &str) -> Result<()> {
             let (uid, gid) = if value.is_empty() {
                 (Some(0), Some(0))
             } else {
-                value.parse::<OwnerSpec>()?.numbers()?
+                let numbers = value.parse::<OwnerSpec>()?.numbers();
+                numbers.context("write UID:GID, as numbers")?
             };
             o.root_owner = Some((uid.unwrap_or(0), gid.unwrap_or(0)));
         }
@@ -458,10 +384,21 @@ pub fn failed(e: MkfsError) -> anyhow::Error {
         MkfsError::Interrupted => interrupt::Interrupted.into(),
         MkfsError::TooSmall { needed, .. } => {
             let size = match needed {
-                n if n.is_multiple_of(1 << 20) => format!("{}M", n >> 20),
+                n if *n >= 16 << 20 || n.is_multiple_of(1 << 20) => {
+                    format!("{}M", n.div_ceil(1 << 20))
+                }
                 n => format!("{}K", n.div_ceil(1 << 10)),
             };
             advised(&e, format_args!("use --size {size}"))
+        }
+        MkfsError::Io { context, source }
+            if context.starts_with("opening ")
+                && source.kind() == std::io::ErrorKind::PermissionDenied =>
+        {
+            advised(
+                output::one_line(&anyhow::Error::new(e)),
+                "--skip-unreadable leaves out what cannot be read",
+            )
         }
         MkfsError::TooFewInodes { needed, .. } => advised(&e, format_args!("use -N {needed}")),
         MkfsError::Archive { what, .. } if what.starts_with("not an archive") => {
@@ -533,7 +470,10 @@ pub fn run(args: Args) -> Result<()> {
     }
     let there = store::file(image).metadata().ok();
     let is_file = !part && there.as_ref().is_none_or(|m| m.is_file());
-    let format = Format::of(args.format, image).filter(|_| is_file || args.format.is_some());
+    let format = match is_file || args.format.is_some() {
+        true => Format::of(args.format, image)?,
+        false => None,
+    };
     let context = || image.display().to_string();
     if there.as_ref().is_some_and(|m| m.is_dir()) {
         bail!(
@@ -562,6 +502,10 @@ pub fn run(args: Args) -> Result<()> {
         image,
         is_file,
         new: there.is_none(),
+        longer: match &there {
+            Some(there) if args.keep_tail => there.len(),
+            _ => 0,
+        },
         format,
     };
     let made = make(&target, &options, sources, &bar);
@@ -572,7 +516,12 @@ pub fn run(args: Args) -> Result<()> {
     }
     let made = Made::of(image, written, start.elapsed().as_secs_f64());
     let from_source = !args.from.is_empty() || !args.manifest.is_empty();
-    tell(&made, args.json, args.quiet, from_source)
+    let words = match (args.quiet, args.verbose) {
+        (true, _) => Words::None,
+        (_, true) => Words::Many,
+        _ => Words::Few,
+    };
+    tell(&made, args.json, words, from_source)
 }
 
 /// The size of what is there already, if the content does not decide.
@@ -606,6 +555,8 @@ struct Target<'a> {
     is_file: bool,
     /// There was no file.
     new: bool,
+    /// Bytes of a file whose end is to stay; 0 for none.
+    longer: u64,
     format: Option<NewFormat>,
 }
 
@@ -622,7 +573,11 @@ fn make(
     let (mut file, mut place) = (None, None);
     let device: &dyn BlockDevice = match target.is_file {
         true => {
-            let made = NewFile::create(image, target.format, prepared.size());
+            let size = prepared.size();
+            let made = match target.longer > size && target.format.is_none() {
+                true => NewFile::beginning_of(image, size),
+                false => NewFile::create(image, target.format, size),
+            };
             file.insert(made.with_context(context)?).device()
         }
         false => place.insert(store::open(image, Access::ReadWrite)?),
@@ -663,6 +618,12 @@ pub fn no_place(image: &Path, e: std::io::Error) -> anyhow::Error {
         std::io::ErrorKind::PermissionDenied => advised(
             output::one_line(&error),
             format_args!("name a file in a directory that is yours, not in {dir}"),
+        ),
+        std::io::ErrorKind::FileTooLarge | std::io::ErrorKind::InvalidInput => advised(
+            output::one_line(&error),
+            format_args!(
+                "the file system of {dir} holds no file of this size: use a smaller --size"
+            ),
         ),
         _ => error,
     }

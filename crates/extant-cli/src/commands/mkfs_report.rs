@@ -107,11 +107,19 @@ impl Made {
     }
 }
 
+/// How much is told of what was made.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Words {
+    None,
+    Few,
+    Many,
+}
+
 /// Prints what was made, in as many words as are asked for.
-pub fn tell(made: &Made, json: bool, quiet: bool, from_source: bool) -> Result<()> {
-    match (json, quiet) {
+pub fn tell(made: &Made, json: bool, words: Words, from_source: bool) -> Result<()> {
+    match (json, words) {
         (true, _) => return output::json(made),
-        (_, true) => return Ok(()),
+        (_, Words::None) => return Ok(()),
         _ => {}
     }
     let mut out = output::stdout();
@@ -135,6 +143,19 @@ pub fn tell(made: &Made, json: bool, quiet: bool, from_source: bool) -> Result<(
         packed.unwrap_or_default()
     )?;
     writeln!(out, "UUID {}", made.uuid)?;
+    if words == Words::Many {
+        let journal = match made.journal_blocks {
+            0 => "no journal".to_owned(),
+            blocks => format!("journal of {blocks} blocks"),
+        };
+        let groups = count(made.groups.into(), "group", "groups");
+        writeln!(
+            out,
+            "{groups}, {journal}, {} blocks and {} inodes free",
+            made.free_blocks, made.free_inodes
+        )?;
+        writeln!(out, "features {}", made.features.join(" "))?;
+    }
     if from_source {
         writeln!(
             out,

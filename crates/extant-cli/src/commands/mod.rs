@@ -24,14 +24,16 @@ pub mod inspect;
 mod ln;
 mod ls;
 mod lsattr;
+mod man;
 mod map;
 mod mkdir;
 pub mod mkfs;
 mod mkfs_report;
 mod mkfs_size;
+mod mkfs_sources;
 pub mod mount;
 mod mv;
-mod partitions;
+pub mod partitions;
 mod remount;
 mod repair;
 mod rescue;
@@ -102,7 +104,7 @@ pub enum Command {
     Apply(apply::Args),
     Doctor(doctor::Args),
     Completions(generate::CompletionsArgs),
-    Man(generate::ManArgs),
+    Man(man::Args),
 }
 
 /// Runs a subcommand.
@@ -152,6 +154,6 @@ pub fn run(command: Command) -> Result<()> {
         Command::Apply(args) => apply::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Completions(args) => generate::completions(&args),
-        Command::Man(args) => generate::man(&args),
+        Command::Man(args) => man::run(&args),
     }
 }

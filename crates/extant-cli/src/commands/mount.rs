@@ -6,6 +6,7 @@ use crate::{keeper, multicall, output};
 use anyhow::{Context, Result, anyhow, ensure};
 use extant::scratch::Changes;
 use extant_fuse::MountOptions;
+use extant_terminal::numbers::size;
 use fuse_server::Transport;
 use rustix::process::Signal;
 use std::ffi::OsString;
@@ -20,7 +21,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 /// Programs then use it as any other file system. Unmount it with `extant umount`, which returns when the last byte
 /// is in the image. Needs /dev/fuse; without root also fusermount3, of the package fuse3. With `make install`,
 /// `mount -t extant` and /etc/fstab work too.
-#[derive(clap::Args, Debug)]
+#[derive(clap::Args, Clone, Debug)]
 #[command(after_help = "Examples:
   extant mount disk.img /mnt
   extant mount -o ro,noatime disk.img ~/mnt
@@ -46,6 +47,8 @@ Options of -o:
   errors=continue|remount-ro|shutdown
                           where the image is damaged: go on without what is damaged, no more
                           changes, or nothing any more (default: what the image asks for)
+  offset=BYTES, sizelimit=BYTES
+                          the image is that part of its file; IMAGE@p1 is its first partition
   noload                  read-only, without what the image's journal holds
   default_permissions     always so
 
@@ -97,6 +100,7 @@ pub struct Args {
 const SERVES: &str = "serves";
 
 pub fn run(args: &Args) -> Result<()> {
+    let args = &args.placed()?;
     let options = mount_options(&args.o)?;
     if options.remount {
         return super::remount::run(&args.dir, &options);
@@ -152,6 +156,40 @@ fn show_again(mounted: &Mounted, dir: &Path, read_only: bool) -> Result<()> {
 }
 
 impl Args {
+    /// Takes `offset=` and `sizelimit=`, as mount(8) has them for loop devices, out of the options: the image is that part of
+    /// its file.
+    fn placed(&self) -> Result<Self> {
+        let mut placed = self.clone();
+        let (mut offset, mut limit) = (None, None);
+        for list in &mut placed.o {
+            let mut kept = Vec::new();
+            for option in list.split(',') {
+                let slot = match option.split_once('=') {
+                    Some(("offset", bytes)) => Some((&mut offset, bytes)),
+                    Some(("sizelimit", bytes)) => Some((&mut limit, bytes)),
+                    _ => None,
+                };
+                match slot {
+                    Some((slot, bytes)) => {
+                        *slot = Some(size(bytes).with_context(|| format!("-o {option}"))?);
+                    }
+                    None => kept.push(option),
+                }
+            }
+            *list = kept.join(",");
+        }
+        placed.o.retain(|list| !list.is_empty());
+        if offset.is_some() || limit.is_some() {
+            let mut image = placed.image.into_os_string();
+            image.push(format!("@offset={}", offset.unwrap_or(0)));
+            if let Some(limit) = limit {
+                image.push(format!(",size={limit}"));
+            }
+            placed.image = image.into();
+        }
+        Ok(placed)
+    }
+
     fn serving(&self, mut options: MountOptions) -> Result<Serving<'_>> {
         if self.helper {
             // mount(8) says "rw" where nothing was said.

@@ -59,9 +59,20 @@ impl Row {
 
 /// Whether a file that is no image is a disk with a partition table, be it damaged.
 pub fn is_disk(image: &Path) -> bool {
+    if store::file(image).is_dir() {
+        return false;
+    }
     let blank = |e: &anyhow::Error| e.downcast_ref::<std::io::Error>().is_some();
     let is_ext = crate::known::content(image).is_ok_and(|c| c.is_some_and(|c| c.contains("ext4")));
     !is_ext && store::table(image).map_or_else(|e| !blank(&e), |table| table.is_some())
+}
+
+/// Returns the number of the first partition that holds anything, or of the first.
+pub fn first(image: &Path) -> Option<u32> {
+    let (table, size) = store::table(image).ok()??;
+    let held = |p: &&Partition| Row::of(image, size, p).holds.is_some();
+    let first = table.partitions.iter().find(held);
+    first.or(table.partitions.first()).map(|p| p.number)
 }
 
 /// Lists the partitions of a disk.

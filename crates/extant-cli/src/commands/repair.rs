@@ -3,17 +3,23 @@
 use super::defrag;
 use super::in_place;
 use crate::address::Rooted;
+use crate::advice::{about_disk, advised};
 use crate::clock;
-use crate::output;
+use crate::interrupt;
+use crate::output::{self, Answer};
 use crate::progress::Progress;
 use crate::show::{count, show};
 use crate::steps::ShownSteps;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use blockdev::BlockDevice;
 use extant_repair::{Mend, Plan};
 use serde::Serialize;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+
+/// Advice where there is no terminal to ask on.
+const NO_TERMINAL: &str =
+    "no terminal to ask on: -p makes the mends by which nothing is lost, -y makes all";
 
 /// Something was mended.
 const MENDED: u8 = 1;
@@ -28,7 +34,8 @@ const FAILED: u8 = 8;
 /// mend is listed, with what is lost by it. Only then is it written, after an undo file beside the image (IMAGE.extant-undo), which is
 /// removed at the end. If the repair is interrupted, the next one takes back what was written, and begins anew; so does extant undo.
 ///
-/// Without -n, -p or -y each mend is a question on the terminal; where there is none, the answer is no.
+/// Without -n, -p or -y each mend is a question on the terminal: y, n, a for yes to all, q to write nothing. Where there is no
+/// terminal, the answer is no.
 ///
 /// The exit code is that of fsck: 0 for a clean image, 1 if all was mended, 4 if faults are left (5 if others were mended), 8 if the
 /// image could not be repaired, 16 for wrong usage.
@@ -110,7 +117,10 @@ pub fn run(args: &Args) -> Result<()> {
     match repaired {
         Ok(0) => Ok(()),
         Ok(code) => Err(output::exit_with(code)),
-        Err(error) => Err(output::report_as(error, FAILED)),
+        Err(error) => Err(output::report_as(
+            about_disk(&args.image.0.image, error),
+            FAILED,
+        )),
     }
 }
 
@@ -118,6 +128,7 @@ pub fn run(args: &Args) -> Result<()> {
 fn repair(args: &Args, image: &Path) -> Result<u8> {
     let name = image.display().to_string();
     let (device, beside) = in_place::ready(image, args.undo.as_deref(), args.dry_run)?;
+    let harmless = interrupt::harmless()?;
     let steps = ShownSteps::of_repair(&name, args.progress_fd, args.asks())?;
     let (plan, failed) = planned(args, &name, &device, &steps)?;
     if let Some(error) = failed {
@@ -125,6 +136,7 @@ fn repair(args: &Args, image: &Path) -> Result<u8> {
     }
     let written = !args.dry_run && !plan.is_empty();
     if written {
+        let _writing = harmless.now_write()?;
         let done = plan.write(&device, args.undo.as_deref(), beside.as_deref());
         done.map_err(|e| in_place::after_failure(image, device, e))
             .with_context(|| name.clone())?;
@@ -136,6 +148,9 @@ fn repair(args: &Args, image: &Path) -> Result<u8> {
         !plan.after.is_clean()
     };
     tell(args, &name, &plan, written)?;
+    if args.asks() && !plan.declined.is_empty() && !output::can_ask() {
+        output::complain(format_args!("{name}: {NO_TERMINAL}"));
+    }
     Ok(u8::from(written) * MENDED + u8::from(left) * LEFT)
 }
 
@@ -147,7 +162,7 @@ fn planned(
     steps: &ShownSteps<'_>,
 ) -> Result<(Plan, Option<anyhow::Error>)> {
     let now = u32::try_from(clock::stamp()?.max(0)).unwrap_or(u32::MAX);
-    let mut failed = None;
+    let (mut failed, mut all) = (None, false);
     let asks = args.asks();
     let progress = (!asks).then(|| Progress::wait(&format!("{name}: making the plan")));
     let plan = {
@@ -155,18 +170,37 @@ fn planned(
             if !asks {
                 return args.yes || args.dry_run || mend.is_safe();
             }
-            let answer = output::ask(&format!("{}?", show(mend.to_string().as_bytes())));
-            answer.unwrap_or_else(|error| {
-                failed.get_or_insert(error);
-                false
-            })
+            if failed.is_some() || all {
+                return all && failed.is_none();
+            }
+            match output::ask_one_of(&format!("{}?", show(mend.to_string().as_bytes()))) {
+                Ok(Answer::Yes) => true,
+                Ok(Answer::No) => false,
+                Ok(Answer::All) => {
+                    all = true;
+                    true
+                }
+                Ok(Answer::Quit) => {
+                    failed = Some(anyhow!("{name}: nothing was written"));
+                    false
+                }
+                Err(error) => {
+                    failed = Some(error);
+                    false
+                }
+            }
         };
         extant_repair::plan_telling(device, now, &mut decide, &|step| steps.tell(step))
     };
     if let Some(progress) = progress {
         progress.done();
     }
-    let plan = plan.with_context(|| name.to_owned())?;
+    let plan = plan.map_err(|error| match error {
+        extant_repair::Error::Declined if asks && !output::can_ask() => {
+            advised(format_args!("{name}: {error}"), NO_TERMINAL)
+        }
+        error => anyhow::Error::new(error).context(name.to_owned()),
+    })?;
     Ok((plan, failed))
 }
 

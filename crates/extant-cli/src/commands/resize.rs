@@ -1,11 +1,12 @@
 //! `extant resize`.
 
 use crate::address::{Address, Rooted};
-use crate::advice::about_image;
+use crate::advice::{about_disk, about_image};
 use crate::clock;
 use crate::commands::in_place;
 use crate::ending::open_when_free;
 use crate::images;
+use crate::interrupt;
 use crate::mounted::Mounted;
 use crate::output;
 use crate::progress::Progress;
@@ -14,6 +15,7 @@ use crate::store;
 use anyhow::{Context, Result, anyhow, bail};
 use blockdev::{Access, BlockDevice, FileDevice};
 use extant_resize::{NewSize, Plan, ResizeOptions};
+use extant_terminal::numbers::size as bytes;
 use serde::Serialize;
 use std::ffi::OsStr;
 use std::io::Write;
@@ -113,30 +115,13 @@ impl FromStr for SizeChange {
                 _ => Err("a percentage begins with + or -, and is less than all".to_owned()),
             };
         }
-        let bytes = parse_bytes(rest)?;
+        let bytes = bytes(rest).map_err(|e| e.to_string())?;
         Ok(match sign {
             Some(true) => Self::More(bytes),
             Some(false) => Self::Less(bytes),
             None => Self::To(bytes),
         })
     }
-}
-
-fn parse_bytes(text: &str) -> Result<u64, String> {
-    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
-    let unit = text.get(digits.len()..).unwrap_or("");
-    let shift = match unit {
-        "" => 0,
-        "k" | "K" => 10,
-        "m" | "M" => 20,
-        "g" | "G" => 30,
-        "t" | "T" => 40,
-        _ => return Err(format!("{unit} is no unit of a size: K, M, G or T")),
-    };
-    let number: u64 = digits.parse().map_err(|_| "no number".to_owned())?;
-    number
-        .checked_mul(1 << shift)
-        .ok_or_else(|| "too large".to_owned())
 }
 
 impl SizeChange {
@@ -168,7 +153,8 @@ pub(crate) struct Resized {
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    tell(args, &resize(args)?)
+    let done = resize(args).map_err(|e| about_disk(&args.image.0.image, e))?;
+    tell(args, &done)
 }
 
 /// Where the volume is.
@@ -229,6 +215,7 @@ pub(crate) fn resize(args: &Args) -> Result<Resized> {
         inode_size: None,
         now: clock::stamp()?,
     };
+    let harmless = interrupt::harmless()?;
     let progress = Progress::wait(&format!("{name}: making the plan"));
     let plan = extant_resize::plan(device, &options);
     progress.done();
@@ -237,6 +224,7 @@ pub(crate) fn resize(args: &Args) -> Result<Resized> {
         bail!("{name}: there are {} bytes for the volume", device.len());
     }
     if !reads {
+        let _writing = harmless.now_write()?;
         write(args, &plan, device, file, beside.as_deref())
             .map_err(|e| in_place::after_failure(image, place, e))
             .with_context(|| name.clone())?;

@@ -1,11 +1,11 @@
 //! `extant stat`.
 
 use super::ls::{Listed, facts};
-use crate::address::Address;
+use crate::address::{Address, Rooted};
 use crate::images::Images;
 use crate::output;
 use crate::patterns::NoMatch;
-use crate::show::{self, show};
+use crate::show;
 use crate::times;
 use anyhow::Result;
 use std::io::Write;
@@ -14,9 +14,9 @@ use std::io::Write;
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n  extant stat disk.img:/etc/passwd")]
 pub struct Args {
-    /// Files
+    /// Files; a bare IMAGE is its root
     #[arg(value_name = "IMAGE:/PATH", required = true)]
-    paths: Vec<Address>,
+    paths: Vec<Rooted>,
     /// The target of a symbolic link, not the link
     #[arg(short = 'L', long = "dereference")]
     follow: bool,
@@ -28,12 +28,13 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<()> {
     let mut out = output::stdout();
     let mut found = Vec::new();
-    let done = Images::each(false, &args.paths, NoMatch::Fails, |place| {
+    let paths: Vec<Address> = args.paths.iter().map(|Rooted(a)| a.clone()).collect();
+    let done = Images::each(false, &paths, NoMatch::Fails, |place| {
         let a = place.attributes(args.follow)?;
         let f = facts(&a, || place.read_link())?;
         if args.json {
             found.push(Listed {
-                path: show(&place.address.path),
+                path: place.address.path[..].into(),
                 facts: f,
             });
             return Ok(());

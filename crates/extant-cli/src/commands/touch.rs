@@ -1,6 +1,7 @@
 //! `extant touch`.
 
 use crate::address::{Address, os};
+use crate::clock;
 use crate::images::Images;
 use crate::patterns::NoMatch;
 use crate::times;
@@ -27,9 +28,10 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    let time = match args.date {
-        Some(time) => time,
-        None => {
+    let time = match (args.date, clock::fixed()?) {
+        (Some(time), _) => time,
+        (None, Some(seconds)) => Timestamp::new(seconds, 0),
+        (None, None) => {
             let now = SystemTime::now()
                 .duration_since(UNIX_EPOCH)
                 .context("the clock is before 1970")?;

@@ -8,8 +8,8 @@ use crate::output;
 use crate::patterns::NoMatch;
 use crate::place::ImagePlace;
 use crate::progress::Progress;
-use crate::show::{count, show};
-use crate::walk::{Order, walk};
+use crate::show::{count, name};
+use crate::walk::{Order, walk_past_errors};
 use anyhow::Result;
 use extant::{Dir, FileType};
 use std::io::Write;
@@ -78,13 +78,13 @@ impl Args {
 }
 
 fn collect(args: &Args, place: &ImagePlace, top: &Dir, list: &mut Vec<Listed>) -> Result<()> {
-    walk(top, &place.address.path, Order::Before, |met| {
+    walk_past_errors(top, &place.address.path, Order::Before, |met| {
         if !args.wants(met.name, met.kind) {
             return Ok(false);
         }
         let a = met.parent.symlink_metadata(os(met.name))?;
         list.push(Listed {
-            path: show(met.path),
+            path: met.path.into(),
             facts: facts(&a, || met.parent.read_link(os(met.name)).map(bytes))?,
         });
         Ok(met.depth < args.deepest())
@@ -101,27 +101,28 @@ fn tree(
     let mut rows: Vec<(usize, String)> = Vec::new();
     let mut directories = 0;
     let progress = Progress::count("look");
-    walk(top, &place.address.path, Order::Before, |met| {
+    let walked = walk_past_errors(top, &place.address.path, Order::Before, |met| {
         if !args.wants(met.name, met.kind) {
             return Ok(false);
         }
-        let mut line = show(met.name);
+        let mut line = name(met.name);
         if met.kind == FileType::Symlink {
             line = format!(
                 "{line} -> {}",
-                show(&bytes(met.parent.read_link(os(met.name))?))
+                name(&bytes(met.parent.read_link(os(met.name))?))
             );
         }
         directories += u64::from(met.kind == FileType::Directory);
         rows.push((met.depth, line));
         progress.add(1);
         Ok(met.depth < args.deepest())
-    })?;
+    });
     progress.done();
     shown.directories += directories;
     shown.files += rows.len() as u64 - directories;
     writeln!(out, "{}", place.address)?;
-    draw(out, &rows)
+    draw(out, &rows)?;
+    walked
 }
 
 fn draw(out: &mut impl Write, rows: &[(usize, String)]) -> Result<()> {

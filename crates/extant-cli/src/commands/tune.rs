@@ -3,7 +3,9 @@
 use super::tune_values as values;
 use super::{in_place, inspect};
 use crate::address::Rooted;
+use crate::advice::about_disk;
 use crate::clock;
+use crate::interrupt;
 use crate::output;
 use crate::progress::Progress;
 use crate::show::{count, show};
@@ -131,6 +133,10 @@ struct Changed {
 }
 
 pub fn run(args: &Args) -> Result<()> {
+    tune(args).map_err(|e| about_disk(&args.image.0.image, e))
+}
+
+fn tune(args: &Args) -> Result<()> {
     let options = options(args)?;
     let changes_nothing = options
         == (TuneOptions {
@@ -168,6 +174,7 @@ fn inode_size(args: &Args, bytes: u16, now: i64) -> Result<()> {
     let name = image.display().to_string();
     let undo = args.undo.as_deref();
     let (device, beside) = in_place::ready(image, undo, args.dry_run)?;
+    let harmless = interrupt::harmless()?;
     let progress = Progress::wait(&format!("{name}: making the plan"));
     let options = ResizeOptions {
         inode_size: Some(bytes),
@@ -179,6 +186,7 @@ fn inode_size(args: &Args, bytes: u16, now: i64) -> Result<()> {
     let plan = plan.with_context(|| name.clone())?;
     let written = !args.dry_run && !plan.is_empty();
     if written {
+        let _writing = harmless.now_write()?;
         let done = plan.write(&device, undo, beside.as_deref());
         done.map_err(|e| in_place::after_failure(image, device, e))
             .with_context(|| name.clone())?;
@@ -241,12 +249,14 @@ impl Writing<'_> {
         let name = image.display().to_string();
         let undo = self.undo.map(PathBuf::as_path);
         let (device, beside) = in_place::ready(image, undo, self.dry_run)?;
+        let harmless = interrupt::harmless()?;
         let progress = Progress::wait(&format!("{name}: making the plan"));
         let plan = extant_tune::plan(&device, options);
         progress.done();
         let plan = plan.with_context(|| name.clone())?;
         let written = !self.dry_run && !plan.writes.is_empty();
         if written {
+            let _writing = harmless.now_write()?;
             let done = plan.writes.write(&device, undo, beside.as_deref());
             done.map_err(|e| in_place::after_failure(image, device, e))
                 .with_context(|| name.clone())?;

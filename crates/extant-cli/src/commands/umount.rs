@@ -1,10 +1,13 @@
 //! `extant umount`.
 
+use crate::advice::advised;
+use crate::holders;
 use crate::mounted::Mounted;
 use crate::progress::Progress;
 use anyhow::{Context, Result};
 use extant_fuse::control::Command;
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 
 /// Unmount an image, and return when its last byte is written
 ///
@@ -12,16 +15,42 @@ use std::path::PathBuf;
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n  extant umount /mnt")]
 pub struct Args {
-    /// Directory that an image is mounted on
-    #[arg(value_name = "DIR")]
+    /// Directory that an image is mounted on, or the image
+    #[arg(value_name = "DIR|IMAGE")]
     dir: PathBuf,
     /// Detach it now, though it is in use, and wait until it is not any more
     #[arg(short, long)]
     lazy: bool,
 }
 
+/// Returns the mount on a directory, or that of an image.
+fn mount_of(place: &Path) -> Result<Mounted> {
+    if place.is_file()
+        && let Some(mounted) = Mounted::of_image(place)
+    {
+        return Ok(mounted);
+    }
+    Mounted::at(place)
+}
+
+/// Returns the error of an unmount, with the processes that are in its way.
+fn told(mounted: &Mounted, error: io::Error) -> anyhow::Error {
+    let name = mounted.name();
+    match holders::of(mounted.dir()) {
+        Some(holders) => advised(
+            format_args!("{name}: busy: {holders}"),
+            "end them, or umount -l detaches it now",
+        ),
+        None if error.kind() == io::ErrorKind::ResourceBusy => advised(
+            format_args!("{name}: busy, by a process that is not seen from here"),
+            format_args!("as root fuser -vm {name} names it, and umount -l detaches it now"),
+        ),
+        None => anyhow::Error::new(error).context(name),
+    }
+}
+
 pub fn run(args: &Args) -> Result<()> {
-    let mounted = Mounted::at(&args.dir)?;
+    let mounted = mount_of(&args.dir)?;
     // Connects before unmounting: afterwards the server may end at any moment. The server of another user is not
     // asked.
     let mut server = mounted.client().ok();
@@ -32,12 +61,13 @@ pub fn run(args: &Args) -> Result<()> {
             .and_then(|_| server.send(Command::WaitForEnd))
             .with_context(|| mounted.name())?;
     }
-    if args.lazy {
-        fuse_server::detach(mounted.dir())
-    } else {
-        fuse_server::unmount(mounted.dir())
+    let unmounted = match args.lazy {
+        true => fuse_server::detach(mounted.dir()),
+        false => fuse_server::unmount(mounted.dir()),
+    };
+    if let Err(error) = unmounted {
+        return Err(told(&mounted, error));
     }
-    .with_context(|| mounted.name())?;
     if mounted.is_elsewhere() {
         return Ok(());
     }

@@ -4,7 +4,7 @@ use crate::address::Address;
 use crate::images::Images;
 use crate::output;
 use crate::patterns::NoMatch;
-use crate::show::show;
+use crate::show::{JsonPath, show};
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -38,7 +38,8 @@ pub struct GetArgs {
 
 #[derive(Serialize)]
 struct Attributes {
-    path: String,
+    #[serde(flatten)]
+    path: JsonPath,
     /// Values as getfattr writes them: text in quotes, else hexadecimal.
     attributes: BTreeMap<String, String>,
 }
@@ -69,7 +70,7 @@ pub fn get(args: &GetArgs) -> Result<()> {
         }
         if args.json {
             found.push(Attributes {
-                path: show(&place.address.path),
+                path: place.address.path[..].into(),
                 attributes: values,
             });
         } else if !args.only_values && !values.is_empty() {

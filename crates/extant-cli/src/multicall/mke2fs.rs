@@ -258,6 +258,9 @@ fn finish(
     if call.quiet {
         words.push("--quiet".into());
     }
+    if size.is_some() {
+        words.push("--keep-tail".into());
+    }
     words.extend(["--".into(), device.to_owned()]);
     Ok(words)
 }
@@ -438,15 +441,15 @@ mod tests {
                 "-Fq -L root -O ^64bit -E discard,root_owner=5:6 disk.img 65536"
             )
             .unwrap(),
-            "mkfs -L root -O ^64bit -t ext4 -E root_owner=5:6 --size 67108864 --quiet -- disk.img"
+            "mkfs -L root -O ^64bit -t ext4 -E root_owner=5:6 --size 67108864 --quiet --keep-tail -- disk.img"
         );
         assert_eq!(
             said("mke2fs", "-t ext3 -b 1024 -d tree -m 0 disk.img 100").unwrap(),
-            "mkfs --from tree -m 0 -t ext3 -b 1024 --size 102400 -- disk.img"
+            "mkfs --from tree -m 0 -t ext3 -b 1024 --size 102400 --keep-tail -- disk.img"
         );
         assert_eq!(
             said("mke2fs", "-j disk.img 8m").unwrap(),
-            "mkfs -O has_journal -t ext3 -E root_owner=0:0 --size 8388608 -- disk.img"
+            "mkfs -O has_journal -t ext3 -E root_owner=0:0 --size 8388608 --keep-tail -- disk.img"
         );
     }
 

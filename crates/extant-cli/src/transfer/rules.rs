@@ -4,15 +4,15 @@ use super::Meta;
 use crate::owners::OwnerSpec;
 use anyhow::{Context, Result};
 use clap::Args;
-use extant::Volume;
 use extant::mkfs::{IdMap, ModeMap};
+use extant::{Timestamp, Volume};
 
 /// Options about owners and permissions, the same wherever trees move.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Owners and permissions")]
 pub struct OwnerArgs {
     /// Owner of every file, in place of the source's: USER:GROUP, USER or :GROUP, as numbers, or as names
-    /// in the image's own /etc/passwd and /etc/group if it is there before
+    /// in the /etc/passwd and /etc/group of the image if it is there before, else of the sources
     #[arg(long, value_name = "OWNER")]
     pub owner: Option<OwnerSpec>,
     /// Translate owners by ranges: FROM:TO or FROM:TO:COUNT, several with commas between
@@ -43,6 +43,8 @@ pub struct Rules {
     pub layer: bool,
     /// Contents of mounts in the tree are left out; the mount points come, empty.
     pub one_file_system: bool,
+    /// No time is later than this, in seconds, and access times, which reading changes, are those of the last change.
+    pub latest: Option<i64>,
     /// A file that is left out: the image itself, if it is in the tree.
     pub skip: Option<(u64, u64)>,
     uid: Option<u32>,
@@ -81,6 +83,7 @@ impl Rules {
             threads,
             layer: false,
             one_file_system: false,
+            latest: None,
             skip: None,
             uid: None,
             gid: None,
@@ -106,6 +109,12 @@ impl Rules {
     pub fn adjust(&self, mut meta: Meta) -> Meta {
         meta.uid = self.uid.unwrap_or_else(|| self.uid_map.map(meta.uid));
         meta.gid = self.gid.unwrap_or_else(|| self.gid_map.map(meta.gid));
+        if let Some(latest) = self.latest {
+            if meta.mtime.secs() >= latest {
+                meta.mtime = Timestamp::new(latest, 0);
+            }
+            meta.atime = meta.mtime;
+        }
         meta.mode = self.mode_map.map(meta.kind.mode_bits() | meta.mode) & 0o7777;
         meta
     }

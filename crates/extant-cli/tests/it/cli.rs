@@ -3,6 +3,7 @@
 mod support;
 
 mod addresses;
+mod asked;
 mod called;
 mod changes;
 mod check;
@@ -18,6 +19,7 @@ mod diff;
 mod disks;
 mod doctor;
 mod e2fsck_steps;
+mod edges;
 mod failures;
 mod folding;
 mod free_space;

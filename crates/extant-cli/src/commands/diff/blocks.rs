@@ -28,6 +28,7 @@ pub(super) fn compare(a: &Path, b: &Path, sink: &mut Sink) -> Result<()> {
     if device_a.len() != device_b.len() {
         sink.add(Difference {
             place: "image".into(),
+            path: None,
             change: super::Change::Changed,
             fields: vec![Field {
                 name: "bytes".into(),
@@ -63,6 +64,7 @@ pub(super) fn compare(a: &Path, b: &Path, sink: &mut Sink) -> Result<()> {
         let same = of_a == of_b;
         sink.add(Difference {
             place,
+            path: None,
             change: super::Change::Changed,
             fields: vec![Field {
                 name: if same { String::new() } else { "from".into() },

@@ -6,7 +6,7 @@ mod tree;
 
 use crate::address::Rooted;
 use crate::output;
-use crate::show::count;
+use crate::show::{JsonPath, count};
 use anyhow::Result;
 use serde::Serialize;
 use std::io::Write;
@@ -16,7 +16,7 @@ const DIFFERENT: u8 = 1;
 /// They could not be compared.
 const FAILED: u8 = 2;
 
-/// Show in what two images differ
+/// Show in what two images differ, or an image and a directory
 ///
 /// The trees are compared: what is in one only, and of what is in both type, permissions, owner, size, content, target, device number and
 /// extended attributes. A line begins with - for what is in the first only, + for the second, ~ for what is in both.
@@ -25,10 +25,10 @@ const FAILED: u8 = 2;
 /// The exit code is that of diff: 0 for no difference, 1 for differences, 2 if something went wrong.
 #[derive(clap::Args, Debug)]
 #[command(
-    after_help = "Examples:\n  extant diff old.img new.img\n  extant diff --times old.img:/etc new.img:/etc\n  extant diff --blocks old.img new.img"
+    after_help = "Examples:\n  extant diff old.img new.img\n  extant diff --times old.img:/etc new.img:/etc\n  extant diff --blocks old.img new.img\n  extant diff root.img rootfs/"
 )]
 pub struct Args {
-    /// An image, or a directory or file in it
+    /// An image, or a directory or file in it, or a directory of the host
     a: Rooted,
     /// Another one
     b: Rooted,
@@ -54,6 +54,9 @@ pub struct Args {
 struct Difference {
     /// The path, the structure or the blocks.
     place: String,
+    /// The path, if it is one.
+    #[serde(flatten)]
+    path: Option<JsonPath>,
     change: Change,
     /// Where it is in both: in what it differs.
     fields: Vec<Field>,
@@ -80,6 +83,7 @@ impl Difference {
         let fields = Vec::new();
         Self {
             place,
+            path: None,
             change,
             fields,
         }
@@ -90,9 +94,16 @@ impl Difference {
         let change = Change::Changed;
         (!fields.is_empty()).then_some(Self {
             place,
+            path: None,
             change,
             fields,
         })
+    }
+
+    /// The difference, with the path that it is about.
+    fn of(mut self, path: &[u8]) -> Self {
+        self.path = Some(path.into());
+        self
     }
 }
 

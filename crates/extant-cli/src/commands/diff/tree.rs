@@ -1,17 +1,19 @@
 //! Trees: both are walked side by side, by the order of names.
 
 use super::{Args, Change, Difference, Field, Sink, note};
-use crate::address::{Rooted, join, os};
+use crate::address::{Rooted, join};
 use crate::images::Images;
 use crate::interrupt;
 use crate::patterns::NoMatch;
 use crate::place::ImagePlace;
 use crate::progress::Progress;
 use crate::show::show;
-use crate::walk::{Entered, sorted};
+use crate::transfer::{HostSide, ImageSide, Meta, Side, nowhere};
+use crate::walk::Entered;
 use anyhow::{Context, Result, bail};
-use extant::{Dir, DirEntry, FileType, Metadata, OpenOptions};
+use extant::FileType;
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
 
 /// Bytes of content that are compared at once.
@@ -19,14 +21,16 @@ const PIECE: usize = 1 << 20;
 
 /// Two directories of one path.
 struct Pair {
-    a: Dir,
-    b: Dir,
+    a: Box<dyn Side>,
+    b: Box<dyn Side>,
     path: Vec<u8>,
 }
 
 struct Comparison<'s> {
     sink: &'s mut Sink,
     times: bool,
+    /// One of the two is a directory of the host, which has no lost+found.
+    with_host: bool,
     /// Directories that are to be compared.
     left: Vec<Pair>,
     entered: Entered,
@@ -34,96 +38,114 @@ struct Comparison<'s> {
 }
 
 /// One of two names for the same: where it is, and what its attributes are.
-struct Side<'d> {
-    dir: &'d Dir,
-    name: &'d std::ffi::OsStr,
-    meta: Metadata,
+struct Half<'d> {
+    side: &'d dyn Side,
+    name: &'d [u8],
+    meta: Meta,
+}
+
+impl<'d> Half<'d> {
+    fn new(side: &'d dyn Side, name: &'d [u8], follow: bool) -> Result<Self> {
+        let meta = side.meta(name, follow)?;
+        let meta = meta.ok_or_else(|| nowhere(side, name))?;
+        Ok(Self { side, name, meta })
+    }
+
+    fn is_dir(&self) -> bool {
+        self.meta.kind == FileType::Directory
+    }
+}
+
+/// What is compared: a side, the path on it, and the path for messages.
+struct Top {
+    side: Box<dyn Side>,
+    path: Vec<u8>,
+    shown: Vec<u8>,
 }
 
 pub(super) fn compare(args: &Args, sink: &mut Sink) -> Result<()> {
-    let mut tops: Vec<ImagePlace> = Vec::new();
     Images::with(false, |images| {
-        for Rooted(address) in [&args.a, &args.b] {
-            let volume = images.get(&address.image)?;
-            let mut found = crate::patterns::expand(&volume, address, NoMatch::Fails)?;
-            let (Some(address), true) = (found.pop(), found.is_empty()) else {
-                bail!("{address}: more than one name fits");
-            };
-            let place = ImagePlace::of(&volume, &address);
-            tops.push(place.with_context(|| address.to_string())?);
+        let [(a, host_a), (b, host_b)] = [top(images, &args.a)?, top(images, &args.b)?];
+        if host_a && host_b {
+            bail!("both are directories of the host: diff -r compares them");
         }
-        let [a, b] = &tops[..] else { return Ok(()) };
         let mut comparison = Comparison {
             sink,
             times: args.times,
+            with_host: host_a || host_b,
             left: Vec::new(),
             entered: Entered::default(),
             progress: Progress::count("compare"),
         };
-        let done = comparison.tops(a, b);
+        let done = comparison.tops(&a, &b, host_a);
         comparison.progress.done();
         done
     })
 }
 
+/// Returns what an argument names, and whether it is a directory of the host.
+fn top(images: &mut Images, Rooted(address): &Rooted) -> Result<(Top, bool)> {
+    if address.path == b"/" && address.image.is_dir() {
+        let path = address.image.as_os_str().as_bytes().to_vec();
+        let (side, shown) = (Box::new(HostSide::new()), b"/".to_vec());
+        return Ok((Top { side, path, shown }, true));
+    }
+    let volume = images.get(&address.image)?;
+    let mut found = crate::patterns::expand(&volume, address, NoMatch::Fails)?;
+    let (Some(address), true) = (found.pop(), found.is_empty()) else {
+        bail!("{address}: more than one name fits");
+    };
+    let place = ImagePlace::of(&volume, &address).with_context(|| address.to_string())?;
+    let top = Top {
+        side: Box::new(ImageSide::at(&place)),
+        path: match place.path.is_empty() {
+            true => b".".to_vec(),
+            false => place.path.clone(),
+        },
+        shown: address.path,
+    };
+    Ok((top, false))
+}
+
 impl Comparison<'_> {
-    fn tops(&mut self, a: &ImagePlace, b: &ImagePlace) -> Result<()> {
-        let kind = |place: &ImagePlace| {
-            let meta = place.attributes(true);
-            meta.with_context(|| place.address.to_string())
-        };
-        let (meta_a, meta_b) = (kind(a)?, kind(b)?);
-        if meta_a.is_dir() && meta_b.is_dir() {
-            let pair = Pair {
-                a: a.open_dir()?,
-                b: b.open_dir()?,
-                path: a.address.path.clone(),
-            };
-            let here = std::ffi::OsStr::new(".");
-            self.both(
-                &Side {
-                    dir: &pair.a,
-                    name: here,
-                    meta: meta_a,
-                },
-                &Side {
-                    dir: &pair.b,
-                    name: here,
-                    meta: meta_b,
-                },
-                &pair.path,
-            )?;
-            self.enter(pair)?;
-            while let Some(pair) = self.left.pop() {
-                self.directories(&pair).with_context(|| show(&pair.path))?;
-            }
-            return Ok(());
+    fn tops(&mut self, a: &Top, b: &Top, first_is_host: bool) -> Result<()> {
+        let shown = if first_is_host { &b.shown } else { &a.shown };
+        let half_a = Half::new(&*a.side, &a.path, true)?;
+        let half_b = Half::new(&*b.side, &b.path, true)?;
+        self.both(&half_a, &half_b, shown)?;
+        if half_a.is_dir() && half_b.is_dir() {
+            self.enter(Pair {
+                a: a.side.directory(&a.path, true)?,
+                b: b.side.directory(&b.path, true)?,
+                path: shown.clone(),
+            })?;
         }
-        let side = |place: &'_ ImagePlace| place.path.clone();
-        let (name_a, name_b) = (side(a), side(b));
-        self.both(
-            &Side {
-                dir: &a.dir,
-                name: os(&name_a),
-                meta: meta_a,
-            },
-            &Side {
-                dir: &b.dir,
-                name: os(&name_b),
-                meta: meta_b,
-            },
-            &a.address.path,
-        )
+        while let Some(pair) = self.left.pop() {
+            self.directories(&pair).with_context(|| show(&pair.path))?;
+        }
+        Ok(())
     }
 
     fn enter(&mut self, pair: Pair) -> Result<()> {
-        self.entered.enter(pair.a.ino().into())?;
+        let half = Half::new(&*pair.a, b".", true)?;
+        // Of the host's directories, which may be mounts, the kernel sees to it that there is no loop.
+        if half.meta.id.0 == 0 {
+            self.entered.enter(half.meta.id.1)?;
+        }
         self.left.push(pair);
         Ok(())
     }
 
     fn directories(&mut self, pair: &Pair) -> Result<()> {
-        let (a, b) = (sorted(&pair.a, ".")?, sorted(&pair.b, ".")?);
+        let names = |side: &dyn Side| -> Result<Vec<(Vec<u8>, FileType)>> {
+            let mut names = side.list()?;
+            if self.with_host && pair.path == b"/" {
+                names.retain(|(name, _)| name != b"lost+found");
+            }
+            names.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+            Ok(names)
+        };
+        let (a, b) = (names(&*pair.a)?, names(&*pair.b)?);
         let (mut a, mut b) = (a.into_iter().peekable(), b.into_iter().peekable());
         let mut below = Vec::new();
         loop {
@@ -133,14 +155,14 @@ impl Comparison<'_> {
                 (None, None) => break,
                 (Some(_), None) => Ordering::Less,
                 (None, Some(_)) => Ordering::Greater,
-                (Some(a), Some(b)) => a.file_name().cmp(b.file_name()),
+                (Some(a), Some(b)) => a.0.cmp(&b.0),
             };
             let (in_a, in_b) = (
                 order.is_le().then(|| a.next()).flatten(),
                 order.is_ge().then(|| b.next()).flatten(),
             );
             match (in_a, in_b) {
-                (Some(a), Some(_)) => below.extend(self.pair_of(pair, &a)?),
+                (Some((name, _)), Some(_)) => below.extend(self.pair_of(pair, &name)?),
                 (Some(only), None) => self.only(&pair.path, &only, Change::Removed)?,
                 (None, Some(only)) => self.only(&pair.path, &only, Change::Added)?,
                 (None, None) => {}
@@ -154,81 +176,65 @@ impl Comparison<'_> {
     }
 
     /// What is in one only. Of a directory its contents are, too, and not listed.
-    fn only(&mut self, dir: &[u8], entry: &DirEntry, change: Change) -> Result<()> {
-        let slash = if entry.file_type() == FileType::Directory {
-            "/"
-        } else {
-            ""
+    fn only(&mut self, dir: &[u8], entry: &(Vec<u8>, FileType), change: Change) -> Result<()> {
+        let slash = match entry.1 {
+            FileType::Directory => "/",
+            _ => "",
         };
-        let path = show(&join(dir, entry.file_name().as_bytes()));
-        self.sink
-            .add(Difference::only(format!("{path}{slash}"), change))
+        let path = join(dir, &entry.0);
+        let place = format!("{}{slash}", show(&path));
+        self.sink.add(Difference::only(place, change).of(&path))
     }
 
     /// Compares two of one name; the directories that they are.
-    fn pair_of(&mut self, pair: &Pair, entry: &DirEntry) -> Result<Option<Pair>> {
-        let name = entry.file_name();
-        let path = join(&pair.path, name.as_bytes());
-        let context = || show(name.as_bytes());
-        let a = Side {
-            dir: &pair.a,
-            name,
-            meta: pair.a.symlink_metadata(name).with_context(context)?,
-        };
-        let b = Side {
-            dir: &pair.b,
-            name,
-            meta: pair.b.symlink_metadata(name).with_context(context)?,
-        };
+    fn pair_of(&mut self, pair: &Pair, name: &[u8]) -> Result<Option<Pair>> {
+        let path = join(&pair.path, name);
+        let context = || show(name);
+        let a = Half::new(&*pair.a, name, false).with_context(context)?;
+        let b = Half::new(&*pair.b, name, false).with_context(context)?;
         self.both(&a, &b, &path).with_context(context)?;
-        if !(a.meta.is_dir() && b.meta.is_dir()) {
+        if !(a.is_dir() && b.is_dir()) {
             return Ok(None);
         }
-        let open = |dir: &Dir| dir.open_dir(name).with_context(context);
-        let (a, b) = (open(&pair.a)?, open(&pair.b)?);
+        let open = |side: &dyn Side| side.directory(name, false).with_context(context);
+        let (a, b) = (open(&*pair.a)?, open(&*pair.b)?);
         Ok(Some(Pair { a, b, path }))
     }
 
-    fn both(&mut self, a: &Side<'_>, b: &Side<'_>, path: &[u8]) -> Result<()> {
+    fn both(&mut self, a: &Half<'_>, b: &Half<'_>, path: &[u8]) -> Result<()> {
         let mut fields = Vec::new();
         let (ma, mb) = (&a.meta, &b.meta);
-        let kind = |m: &Metadata| m.file_type();
-        note(&mut fields, "type", kind(ma), kind(mb), |t| {
+        note(&mut fields, "type", ma.kind, mb.kind, |t| {
             type_name(*t).into()
         });
-        let octal = |mode: &u32| format!("{mode:04o}");
-        note(
-            &mut fields,
-            "mode",
-            ma.mode() & 0o7777,
-            mb.mode() & 0o7777,
-            octal,
-        );
-        let owner = |m: &Metadata| (m.uid(), m.gid());
+        note(&mut fields, "mode", ma.mode, mb.mode, |mode| {
+            format!("{mode:04o}")
+        });
+        let owner = |m: &Meta| (m.uid, m.gid);
         note(&mut fields, "owner", owner(ma), owner(mb), |(u, g)| {
             format!("{u}:{g}")
         });
-        if kind(ma) == kind(mb) {
+        if ma.kind == mb.kind {
             contents(a, b, &mut fields)?;
         }
         attributes(a, b, &mut fields)?;
-        if self.times && !ma.is_dir() {
-            note(&mut fields, "changed", ma.mtime(), mb.mtime(), |t| {
+        if self.times && !a.is_dir() {
+            note(&mut fields, "changed", ma.mtime, mb.mtime, |t| {
                 crate::times::local(*t)
             });
         }
         match Difference::changed(show(path), fields) {
-            Some(difference) => self.sink.add(difference),
+            Some(difference) => self.sink.add(difference.of(path)),
             None => Ok(()),
         }
     }
 }
 
 /// The content of two of one type.
-fn contents(a: &Side<'_>, b: &Side<'_>, fields: &mut Vec<Field>) -> Result<()> {
-    match a.meta.file_type() {
+fn contents(a: &Half<'_>, b: &Half<'_>, fields: &mut Vec<Field>) -> Result<()> {
+    match a.meta.kind {
         FileType::Regular => {
-            let (la, lb) = (a.meta.len(), b.meta.len());
+            let (la, lb) = (a.meta.size, b.meta.size);
             note(fields, "size", la, lb, u64::to_string);
             if let Some(at) = first_difference(a, b, la.min(lb))? {
                 fields.push(Field {
@@ -239,13 +245,11 @@ fn contents(a: &Side<'_>, b: &Side<'_>, fields: &mut Vec<Field>) -> Result<()> {
             }
         }
         FileType::Symlink => {
-            let target = |side: &Side<'_>| side.dir.read_link(side.name);
-            note(fields, "target", target(a)?, target(b)?, |t| {
-                show(t.as_os_str().as_bytes())
-            });
+            let target = |half: &Half<'_>| half.side.read_link(half.name);
+            note(fields, "target", target(a)?, target(b)?, |t| show(t));
         }
         FileType::CharDevice | FileType::BlockDevice => {
-            note(fields, "device", a.meta.rdev(), b.meta.rdev(), |d| {
+            note(fields, "device", a.meta.rdev, b.meta.rdev, |d| {
                 format!(
                     "{}:{}",
                     ext4_format::inode::dev_major(*d),
@@ -259,14 +263,11 @@ fn contents(a: &Side<'_>, b: &Side<'_>, fields: &mut Vec<Field>) -> Result<()> {
 }
 
 /// The first of `len` bytes that differs.
-fn first_difference(a: &Side<'_>, b: &Side<'_>, len: u64) -> Result<Option<u64>> {
-    let open = |side: &Side<'_>| {
-        side.dir
-            .open_file_with(side.name, &OpenOptions::new().read(true))
-    };
+fn first_difference(a: &Half<'_>, b: &Half<'_>, len: u64) -> Result<Option<u64>> {
     if len == 0 {
         return Ok(None);
     }
+    let open = |half: &Half<'_>| half.side.open(half.name, false);
     let (a, b) = (open(a)?, open(b)?);
     let piece = len.min(PIECE as u64) as usize;
     let (mut from_a, mut from_b) = (vec![0; piece], vec![0; piece]);
@@ -277,7 +278,7 @@ fn first_difference(a: &Side<'_>, b: &Side<'_>, len: u64) -> Result<Option<u64>>
         for (file, bytes) in [(&a, &mut from_a), (&b, &mut from_b)] {
             let mut done = 0;
             while done < n {
-                match file.read_at(&mut bytes[done..n], at + done as u64)? {
+                match file.read_at(at + done as u64, &mut bytes[done..n])? {
                     0 => bail!("the file is shorter than its size"),
                     more => done += more,
                 }
@@ -293,18 +294,15 @@ fn first_difference(a: &Side<'_>, b: &Side<'_>, len: u64) -> Result<Option<u64>>
 }
 
 /// Extended attributes and ACLs.
-fn attributes(a: &Side<'_>, b: &Side<'_>, fields: &mut Vec<Field>) -> Result<()> {
-    if a.meta.is_symlink() || b.meta.is_symlink() {
+fn attributes(a: &Half<'_>, b: &Half<'_>, fields: &mut Vec<Field>) -> Result<()> {
+    if [a, b]
+        .iter()
+        .any(|half| half.meta.kind == FileType::Symlink)
+    {
         return Ok(());
     }
-    let all = |side: &Side<'_>| -> Result<std::collections::BTreeMap<std::ffi::OsString, Vec<u8>>> {
-        let names = side.dir.list_xattrs(side.name)?.into_iter();
-        names
-            .map(|name| {
-                let value = side.dir.get_xattr(side.name, &name)?;
-                Ok((name, value))
-            })
-            .collect()
+    let all = |half: &Half<'_>| -> Result<BTreeMap<Vec<u8>, Vec<u8>>> {
+        Ok(half.side.xattrs(half.name)?.into_iter().collect())
     };
     let (a, b) = (all(a)?, all(b)?);
     for name in a
@@ -313,13 +311,7 @@ fn attributes(a: &Side<'_>, b: &Side<'_>, fields: &mut Vec<Field>) -> Result<()>
     {
         let value =
             |value: &Option<&Vec<u8>>| value.map_or("none".into(), |v| format!("\"{}\"", show(v)));
-        note(
-            fields,
-            &show(name.as_bytes()),
-            a.get(name),
-            b.get(name),
-            value,
-        );
+        note(fields, &show(name), a.get(name), b.get(name), value);
     }
     Ok(())
 }

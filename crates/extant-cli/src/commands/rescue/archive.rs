@@ -2,8 +2,8 @@
 
 use super::Loss;
 use super::copy::Copied;
+use crate::interrupt;
 use crate::progress::Progress;
-use crate::show::show;
 use anyhow::Result;
 use ext4_format::FileType;
 use extant_rescue::{Found, Rescue};
@@ -43,6 +43,11 @@ pub fn pack<'r>(rescue: &'r Rescue<'r>, path: &'r Path, most: u64) -> Result<Cop
     let bytes = rescue.found().iter().map(|found| found.size);
     let progress = Progress::bytes("packing", bytes.fold(0, u64::saturating_add));
     for found in rescue.found() {
+        if let Err(stopped) = interrupt::check() {
+            // No half an archive is left.
+            std::fs::remove_file(path)?;
+            return Err(stopped);
+        }
         packer.one(found)?;
         progress.add(found.size);
     }
@@ -53,8 +58,7 @@ pub fn pack<'r>(rescue: &'r Rescue<'r>, path: &'r Path, most: u64) -> Result<Cop
 
 impl<'r> Packer<'r> {
     fn lose(&mut self, found: &Found, reason: impl Into<String>) {
-        let (path, reason) = (show(&found.path), reason.into());
-        self.copied.lost.push(Loss { path, reason });
+        self.copied.lost.push(Loss::of(&found.path, reason.into()));
     }
 
     fn one(&mut self, found: &'r Found) -> io::Result<()> {

@@ -2,8 +2,8 @@
 //! written to, and symbolic links are made when nothing else is to be written any more.
 
 use super::Loss;
+use crate::interrupt;
 use crate::progress::Progress;
-use crate::show::show;
 use anyhow::{Result, bail};
 use ext4_format::FileType;
 use extant_rescue::{Found, Rescue};
@@ -63,11 +63,13 @@ pub fn copy(rescue: &Rescue<'_>, to: &Path) -> Result<Copied> {
     }
     // By path: a directory comes before what is in it.
     for found in rescue.found() {
+        interrupt::check()?;
         if found.file_type != FileType::Symlink {
             copier.note(found, |copier| copier.one(found));
         }
         progress.add(found.size);
     }
+    interrupt::check()?;
     let links = rescue.found().iter();
     for found in links.filter(|found| found.file_type == FileType::Symlink) {
         copier.note(found, |copier| copier.link(found));
@@ -88,8 +90,7 @@ impl Copier<'_> {
     }
 
     fn lose(&mut self, found: &Found, reason: String) {
-        let path = show(&found.path);
-        self.copied.lost.push(Loss { path, reason });
+        self.copied.lost.push(Loss::of(&found.path, reason));
     }
 
     fn note(&mut self, found: &Found, make: impl FnOnce(&mut Self) -> io::Result<()>) {
@@ -123,17 +124,22 @@ impl Copier<'_> {
             .create_new(true)
             .mode(0o600)
             .open(&path)?;
-        self.first.insert(found.ino.0, path);
+        self.first.insert(found.ino.0, path.clone());
         file.set_len(found.size)?;
         let lost = self.rescue.read(found, &mut |at, bytes| {
+            interrupt::check().map_err(io::Error::other)?;
             for (i, part) in (0..).zip(bytes.chunks(HOLE)) {
                 if part.iter().any(|&b| b != 0) {
                     file.write_all_at(part, at + i * HOLE as u64)?;
                 }
             }
             Ok(())
-        })?;
-        for reason in lost {
+        });
+        if interrupt::check().is_err() {
+            // No half a file is left.
+            std::fs::remove_file(path)?;
+        }
+        for reason in lost? {
             self.lose(found, reason);
         }
         self.copied.files += 1;

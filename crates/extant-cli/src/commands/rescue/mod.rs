@@ -4,13 +4,15 @@ mod archive;
 mod copy;
 
 use crate::address::Rooted;
+use crate::advice::no_disk;
 use crate::images;
+use crate::interrupt;
 use crate::output;
 use crate::progress::Progress;
-use crate::show::{count, show, type_letter, type_name};
+use crate::show::{JsonPath, count, show, type_letter, type_name};
 use anyhow::{Context, Result};
 use blockdev::{Access, BlockDevice};
-use extant_rescue::Rescue;
+use extant_rescue::{DeletedSearch, Rescue};
 use serde::Serialize;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -63,7 +65,8 @@ struct Rescued {
 
 #[derive(Serialize)]
 struct Item {
-    path: String,
+    #[serde(flatten)]
+    path: JsonPath,
     inode: u32,
     named: bool,
     deleted: bool,
@@ -76,8 +79,22 @@ struct Item {
 /// What could not be copied as it was.
 #[derive(Serialize)]
 struct Loss {
-    path: String,
+    /// For people.
+    #[serde(skip)]
+    shown: String,
+    #[serde(flatten)]
+    path: JsonPath,
     reason: String,
+}
+
+impl Loss {
+    fn of(path: &[u8], reason: String) -> Self {
+        Self {
+            shown: show(path),
+            path: path.into(),
+            reason,
+        }
+    }
 }
 
 pub fn run(args: &Args) -> Result<()> {
@@ -91,12 +108,16 @@ pub fn run(args: &Args) -> Result<()> {
 /// Rescues, and returns whether something is lost.
 fn rescue(args: &Args, image: &Path) -> Result<bool> {
     images::identity(image)?;
+    no_disk(image)?;
     let name = image.display().to_string();
+    let harmless = interrupt::harmless()?;
     let device = crate::store::open(image, Access::ReadOnly)?;
     let mut found = search(&name, &device)?;
     if args.deleted {
         found.find_deleted();
     }
+    drop(harmless);
+    interrupt::check()?;
     let copied = match &args.to {
         Some(to) => Some(copy::copy(&found, to).with_context(|| to.display().to_string())?),
         None => match &args.tar {
@@ -127,12 +148,32 @@ fn search<'d>(name: &str, device: &'d dyn BlockDevice) -> Result<Rescue<'d>> {
     found.with_context(|| name.to_owned())
 }
 
+/// Says what the search for deleted files went through, and if it found none, why.
+fn looked_for(searched: &DeletedSearch) -> String {
+    let seen = format!(
+        "deleted files: {} found in the journal, which has {} of inode tables and {} of directories from {}",
+        searched.files,
+        count(searched.tables, "old block", "old blocks"),
+        count(searched.directories, "old block", "old blocks"),
+        count(searched.transactions, "transaction", "transactions"),
+    );
+    match (searched.files, searched.tables) {
+        (0, 0) => {
+            format!("{seen}: it has no record of any inode: what was removed cannot be found by it")
+        }
+        (0, _) => format!(
+            "{seen}: none of them has an inode that is deleted now: what was removed is older, or was overwritten"
+        ),
+        _ => seen,
+    }
+}
+
 fn tell(args: &Args, name: &str, rescue: &Rescue<'_>, copied: Option<copy::Copied>) -> Result<()> {
     let files = copied.as_ref().map(|copied| copied.files);
     let lost = copied.map(|copied| copied.lost).unwrap_or_default();
     if args.json {
         let items = rescue.found().iter().map(|found| Item {
-            path: show(&found.path),
+            path: found.path[..].into(),
             inode: found.ino.0,
             named: found.named,
             deleted: found.deleted,
@@ -170,7 +211,12 @@ fn tell(args: &Args, name: &str, rescue: &Rescue<'_>, copied: Option<copy::Copie
         writeln!(out, "{name}: {more}")?;
     }
     for loss in &lost {
-        writeln!(out, "{}: {}", loss.path, show(loss.reason.as_bytes()))?;
+        writeln!(out, "{}: {}", loss.shown, show(loss.reason.as_bytes()))?;
+    }
+    if args.deleted
+        && let Some(searched) = rescue.deleted_search()
+    {
+        writeln!(out, "{name}: {}", looked_for(&searched))?;
     }
     let nameless = rescue.found().iter().filter(|found| !found.named).count();
     let summary = [

@@ -29,6 +29,13 @@ fn two_layers() -> [Vec<u8>; 2] {
     ]
 }
 
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    use std::io::Write;
+    let mut out = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    out.write_all(bytes).unwrap();
+    out.finish().unwrap()
+}
+
 fn digest(n: u8) -> String {
     format!("{:02x}", n).repeat(32)
 }
@@ -38,12 +45,6 @@ fn layout(dir: &Path) {
     let blobs = dir.join("blobs/sha256");
     fs::create_dir_all(&blobs).unwrap();
     let [first, second] = two_layers();
-    let gzip = |bytes: &[u8]| {
-        use std::io::Write;
-        let mut out = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-        out.write_all(bytes).unwrap();
-        out.finish().unwrap()
-    };
     fs::write(blobs.join(digest(1)), first).unwrap();
     fs::write(blobs.join(digest(2)), gzip(&second)).unwrap();
     let layer = |n| {
@@ -94,8 +95,103 @@ fn layers_of_an_oci_layout_are_applied() {
     // The same as an archive, in the order of the file system.
     let mut packed = tar::Builder::new(Vec::new());
     packed.append_dir_all(".", &dir).unwrap();
-    fs::write(s.host("oci.tar"), packed.into_inner().unwrap()).unwrap();
+    let packed = packed.into_inner().unwrap();
+    fs::write(s.host("oci.tar"), &packed).unwrap();
     check(&s, "oci.tar");
+    // Names that begin with ./, and on standard input.
+    let mut dotted = tar::Builder::new(Vec::new());
+    for entry in tar::Archive::new(&packed[..]).entries().unwrap() {
+        let mut entry = entry.unwrap();
+        let name = format!("./{}", entry.path().unwrap().display());
+        let mut header = entry.header().clone();
+        let mut bytes = Vec::new();
+        std::io::Read::read_to_end(&mut entry, &mut bytes).unwrap();
+        header.as_old_mut().name = [0; 100];
+        header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
+        header.set_cksum();
+        dotted.append(&header, &bytes[..]).unwrap();
+    }
+    let dotted = dotted.into_inner().unwrap();
+    fs::write(s.host("dotted.tar"), &dotted).unwrap();
+    check(&s, "dotted.tar");
+    for bytes in [&packed, &dotted, &gzip(&packed)] {
+        let ran = s.run_with(&["mkfs", "%", "-F", "-q", "--from", "-"], bytes);
+        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+        assert_eq!(s.run(&["ls", ":/etc"]).text(), "kept\nnew\n");
+    }
+    // An archive of files on standard input stays an archive of files.
+    let plain = archive(&[("blobs/", b""), ("blobs/sha256/", b""), ("other", b"x")]);
+    let ran = s.run_with(&["mkfs", "%", "-F", "-q", "--from", "-"], &plain);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert_eq!(s.run(&["cat", ":/other"]).text(), "x");
+    // import knows images of containers, too.
+    s.ok(&["mkfs", "%", "-F", "-q", "--size", "8M"]);
+    s.ok(&["import", "%", "@dotted.tar"]);
+    assert_eq!(s.run(&["ls", ":/etc"]).text(), "kept\nnew\n");
+}
+
+#[test]
+fn images_are_chosen_by_name_and_platform() {
+    let s = Scratch::empty();
+    let dir = s.dir.path().join("oci");
+    layout(&dir);
+    let of = |options: &[&str]| {
+        let args = ["mkfs", "%", "-F", "-q", "--from", "@oci"];
+        s.run(&[&args, options].concat()).stderr
+    };
+    assert_eq!(
+        of(&["--platform", "linux/s390x"]),
+        format!(
+            "extant: {}: blobs/sha256/{} is missing\n",
+            dir.display(),
+            digest(9)
+        )
+    );
+    assert!(
+        of(&["--platform", "linux/riscv64"])
+            .contains("no image is for linux/riscv64: --platform takes one of ")
+    );
+    // Two images by their names.
+    let named = |n, name: &str| {
+        format!(
+            r#"{{"digest": "sha256:{}", "annotations": {{"org.opencontainers.image.ref.name": "{name}"}}}}"#,
+            digest(n)
+        )
+    };
+    let index = format!(
+        r#"{{"manifests": [{}, {}]}}"#,
+        named(9, "1"),
+        named(3, "local/app:2")
+    );
+    fs::write(dir.join("index.json"), index).unwrap();
+    assert_eq!(of(&["--tag", "app:2"]), "");
+    assert!(of(&["--tag", "3"]).contains("there are 1, local/app:2"));
+    assert_eq!(of(&["--tag", "2"]), "");
+    // An option without effect is refused.
+    fs::create_dir(s.host("tree")).unwrap();
+    let said = s.fails(&["mkfs", "@x.img", "--from", "@tree", "--tag", "2"]);
+    assert!(said.contains("no source is one"), "{said}");
+}
+
+#[test]
+fn a_layer_that_ends_early_is_read_or_named() {
+    let s = Scratch::empty();
+    let dir = s.dir.path().join("oci");
+    layout(&dir);
+    let blob = dir.join("blobs/sha256").join(digest(2));
+    let [_, second] = two_layers();
+    // As umoci writes them: without the end marks and the last padding.
+    let end = second.len() - 1024 - 511;
+    for layer in [second[..end].to_vec(), gzip(&second[..end])] {
+        fs::write(&blob, layer).unwrap();
+        check(&s, "oci");
+    }
+    fs::write(&blob, &second[..end - 600]).unwrap();
+    let said = s.fails(&["mkfs", "%", "-F", "--from", "@oci"]);
+    assert!(
+        said.contains(&format!("oci: layer sha256:{}: at byte", digest(2))),
+        "{said}"
+    );
 }
 
 #[test]

@@ -271,7 +271,7 @@ fn what_was_meant_is_said() {
         ),
         (
             &["mkfs", "@x.img", "--size", "1K"],
-            "2097152 bytes are enough",
+            "24576 bytes are enough",
         ),
     ] {
         let args: Vec<String> = args

@@ -1,0 +1,165 @@
+//! The sources of a new image.
+
+use crate::container::{self, ContainerSource, ImageChoice};
+use crate::interrupt;
+use crate::known;
+use crate::owners::{LARGEST, Owner, OwnerSpec};
+use crate::store;
+use crate::streams;
+use crate::transfer::ImageTree;
+use anyhow::{Context, Result, ensure};
+use extant::mkfs::{ArchiveInput, MkfsError, Source, TreeSource};
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Options about what is read of the sources.
+#[derive(clap::Args, Clone, Debug, Default)]
+pub struct ReadArgs {
+    /// Leave out what is mounted below source directories
+    #[arg(short = 'x', long)]
+    one_file_system: bool,
+    /// Leave out files of source directories that cannot be read, with a warning for each
+    #[arg(long)]
+    pub skip_unreadable: bool,
+    /// Keep blocks of zeros as blocks, and what is allocated and was never written; they are holes otherwise
+    #[arg(long)]
+    pub keep_zeros: bool,
+    #[command(flatten)]
+    choice: ImageChoice,
+}
+
+/// How sources of a new image are taken.
+pub struct Gathering<'a> {
+    pub image: &'a Path,
+    /// Where layers of container images are unpacked.
+    pub scratch: &'a Path,
+    pub reading: &'a ReadArgs,
+}
+
+impl Gathering<'_> {
+    /// Returns the sources, and what must stay until they are read.
+    pub fn sources(&self, from: &[PathBuf]) -> Result<(Vec<Source>, Vec<tempfile::TempDir>)> {
+        check_sources(from)?;
+        let (mut sources, mut unpacked) = (Vec::new(), Vec::new());
+        let mut chosen = false;
+        for path in from {
+            match container::source(path, self.scratch, &self.reading.choice)? {
+                Some(ContainerSource::Image(layers)) => {
+                    let (files, keeps) = layers.into_parts();
+                    sources.extend(files.into_iter().map(Source::Archive));
+                    unpacked.extend(keeps);
+                    chosen = true;
+                }
+                Some(ContainerSource::Other(input)) => sources.push(Source::Archive(input)),
+                None => sources.push(self.source(path)?),
+            }
+        }
+        self.reading.choice.check_was_used(chosen)?;
+        Ok((sources, unpacked))
+    }
+
+    /// Returns a source that is no image of a container.
+    fn source(&self, path: &Path) -> Result<Source> {
+        if let Some(tree) = known::squashfs_in_disk(path)? {
+            return Ok(Source::Other(tree));
+        }
+        if is_image(path)? {
+            not_itself(path, self.image)?;
+            return Ok(Source::Other(Box::new(ImageTree::open(path)?)));
+        }
+        if let Some(list) = known::list(path)? {
+            return Ok(list);
+        }
+        if path.is_dir() {
+            return Ok(Source::Tree(TreeSource {
+                one_file_system: self.reading.one_file_system,
+                exclude: vec![store::file(self.image).to_path_buf()],
+                ..TreeSource::new(path)
+            }));
+        }
+        known::no_disk(path)?;
+        Ok(Source::Archive(ArchiveInput::File(path.into())))
+    }
+}
+
+/// Returns the numbers of an owner: as they are written, or by the files of accounts in the sources.
+pub fn owner_in(owner: &OwnerSpec, from: &[PathBuf]) -> Result<Owner> {
+    match owner.numbers() {
+        Some(numbers) => Ok(numbers),
+        None => owner.resolve_by("the source's ", |path| {
+            let found = from.iter().rev().find_map(|source| file_of(source, path));
+            found.context("not found")?
+        }),
+    }
+}
+
+/// Returns a file of a source, if the source is looked into for that, and has it.
+fn file_of(source: &Path, path: &str) -> Option<Result<Vec<u8>>> {
+    let below = path.trim_start_matches('/');
+    if source.is_dir() {
+        // A link may lead out of the directory, to the host's own file.
+        let top = source.canonicalize().ok()?;
+        let file = source.join(below).canonicalize().ok()?;
+        let inside = file.starts_with(top) && file.is_file();
+        return inside.then(|| Ok(std::fs::read(file)?));
+    }
+    if is_image(source).ok()? {
+        let volume = crate::images::read(source).ok()?;
+        return volume.read(path).ok().map(Ok);
+    }
+    if streams::is_stream(source) || !store::is_plain(source) {
+        return None;
+    }
+    let mut found = None;
+    let input = ArchiveInput::File(source.into());
+    let read = extant::mkfs::read_archive(input, Some(interrupt::flag()), |member, data| {
+        let name = member.path.strip_prefix(b"./").unwrap_or(&member.path);
+        if name.strip_prefix(b"/").unwrap_or(name) == below.as_bytes() {
+            let mut bytes = Vec::new();
+            let read = data.take(LARGEST).read_to_end(&mut bytes);
+            found = Some(read.map(|_| bytes).map_err(anyhow::Error::from));
+        }
+        Ok::<(), MkfsError>(())
+    });
+    read.ok().and(found)
+}
+
+/// Sources must be there before anything is done; standard input can be read once.
+pub fn check_sources(sources: &[PathBuf]) -> Result<()> {
+    let (stdin, files): (Vec<_>, Vec<_>) = sources.iter().partition(|p| streams::is_stream(p));
+    ensure!(
+        stdin.len() <= 1,
+        "-: standard input is one source, not several"
+    );
+    if !stdin.is_empty() {
+        streams::archive_from_stdin()?;
+    }
+    for file in files {
+        let found = store::file(file).try_exists();
+        let found = found.with_context(|| file.display().to_string())?;
+        ensure!(found, "{}: no such file or directory", file.display());
+    }
+    Ok(())
+}
+
+/// A new image cannot be its own source.
+fn not_itself(source: &Path, image: &Path) -> Result<()> {
+    let id = |path: &Path| {
+        store::file(path)
+            .metadata()
+            .map(|m| (m.dev(), m.ino()))
+            .ok()
+    };
+    ensure!(
+        id(source) != id(image) || store::split(source).is_some(),
+        "{}: is to be made from itself: nothing was written",
+        source.display()
+    );
+    Ok(())
+}
+
+/// Whether a source is an image of ext2, ext3 or ext4, in a disk or not.
+pub fn is_image(source: &Path) -> Result<bool> {
+    known::is_image(source).with_context(|| source.display().to_string())
+}

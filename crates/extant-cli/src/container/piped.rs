@@ -1,0 +1,80 @@
+//! An image of a container on standard input. What is read to find out is kept: the layers are in any order, and
+//! anything else is read again from its start.
+
+use super::{ContainerSource, ImageChoice, is_archive_of_image, unpacked_layers};
+use crate::streams::{self, Stdin};
+use anyhow::{Context, Result};
+use extant::mkfs::{ArchiveInput, decompressed};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use tempfile::SpooledTempFile;
+
+/// Bytes that are kept in memory before they go to a file.
+const IN_MEMORY: usize = 4 << 20;
+
+/// Standard input and what was read of it.
+struct Kept {
+    rest: Stdin,
+    read: SpooledTempFile,
+}
+
+/// A reader that keeps what it reads.
+struct Tee(Arc<Mutex<Kept>>);
+
+fn lock(kept: &Mutex<Kept>) -> std::sync::MutexGuard<'_, Kept> {
+    // A panic elsewhere ends the work anyway.
+    kept.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Read for Tee {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let mut kept = lock(&self.0);
+        let n = kept.rest.read(buf)?;
+        kept.read.write_all(&buf[..n])?; // as read
+        Ok(n)
+    }
+}
+
+/// What was read, and then the rest.
+struct Again(Arc<Mutex<Kept>>);
+
+impl Read for Again {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let mut kept = lock(&self.0);
+        match kept.read.read(buf)? {
+            0 => kept.rest.read(buf),
+            n => Ok(n),
+        }
+    }
+}
+
+/// Finds out whether standard input is an image of a container; its layers are unpacked below `scratch`.
+pub fn piped(scratch: &Path, choice: &ImageChoice) -> Result<ContainerSource> {
+    let kept = Arc::new(Mutex::new(Kept {
+        rest: streams::stdin()?,
+        read: tempfile::spooled_tempfile_in(IN_MEMORY, scratch),
+    }));
+    let tee = || Box::new(Tee(Arc::clone(&kept)));
+    // What is no archive of tar is told by its reader.
+    let is_image = decompressed(tee())
+        .map_err(anyhow::Error::from)
+        .and_then(is_archive_of_image);
+    crate::interrupt::check()?;
+    let is_image = is_image.unwrap_or(false);
+    let shown = "standard input";
+    if is_image {
+        // To its end, so that the writer can finish.
+        io::copy(&mut *tee(), &mut io::sink()).context(shown)?;
+    }
+    lock(&kept).read.seek(SeekFrom::Start(0)).context(shown)?;
+    let again = Box::new(Again(Arc::clone(&kept)));
+    if !is_image {
+        return Ok(ContainerSource::Other(ArchiveInput::Reader {
+            name: shown.into(),
+            reader: again,
+        }));
+    }
+    let archive = decompressed(again).context(shown)?;
+    unpacked_layers(archive, shown, scratch, choice).map(ContainerSource::Image)
+}

@@ -1,0 +1,375 @@
+//! Unusual arguments and inputs: each is handled as meant, or refused.
+
+use crate::cli::support::{Mounted, Scratch, printed, root};
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// An archive of pax with one empty file, `f`, and these records of it.
+fn pax(records: &[(&str, &[u8])]) -> Vec<u8> {
+    let mut archive = tar::Builder::new(Vec::new());
+    archive
+        .append_pax_extensions(records.iter().copied())
+        .unwrap();
+    let mut header = tar::Header::new_ustar();
+    header.set_size(0);
+    header.set_mode(0o644);
+    archive.append_data(&mut header, "f", &b""[..]).unwrap();
+    archive.into_inner().unwrap()
+}
+
+#[test]
+fn the_name_of_an_image_is_its_format_or_it_is_refused() {
+    let s = Scratch::empty();
+    for name in ["a.qcow2", "a.vmdk", "a.vhd", "a.VHDX", "a.img.gz", "a.xz"] {
+        for args in [
+            &["mkfs", "--size", "8M"][..],
+            &["disk", "--ext4", "root=:8M"],
+        ] {
+            let said = s.fails(&[args, &[&format!("@{name}")]].concat());
+            assert!(said.contains("is not written: make "), "{said}");
+            assert!(!s.host(name).exists());
+        }
+    }
+    s.ok(&["mkfs", "@raw.gz", "--format", "raw", "--size", "8M", "-q"]);
+    fs::write(s.host("b.qcow2"), b"QFI\xfb").unwrap();
+    s.fails(&["disk", "-F", "@b.qcow2", "--ext4", "root=:8M"]);
+    assert_eq!(fs::read(s.host("b.qcow2")).unwrap(), b"QFI\xfb");
+}
+
+#[test]
+fn sizes_that_cannot_be_meant_leave_nothing_behind() {
+    let s = Scratch::empty();
+    let said = s.run(&["disk", "%", "--ext4", "root=:64"]).stderr;
+    assert!(said.contains("write 64M"), "{said}");
+    // Larger than any file that Linux can hold.
+    let said = s.fails(&[
+        "mkfs",
+        "%",
+        "-b",
+        "65536",
+        "--size",
+        "8000000T",
+        "-O",
+        "^resize_inode",
+    ]);
+    assert!(!s.image.exists(), "{said}");
+}
+
+#[test]
+fn a_longer_file_keeps_what_mke2fs_leaves_alone() {
+    let s = Scratch::empty();
+    let mut bytes = vec![7; 24 << 20];
+    fs::write(&s.image, &bytes).unwrap();
+    let mke2fs = s.host("mke2fs");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_extant"), &mke2fs).unwrap();
+    printed(
+        Command::new(mke2fs)
+            .args(["-q", "-F"])
+            .arg(&s.image)
+            .arg("16M"),
+    );
+    let made = s.bytes();
+    bytes.drain(..16 << 20);
+    assert!(made[16 << 20..] == bytes);
+    s.clean();
+}
+
+#[test]
+fn attributes_of_archives_are_kept_or_missed_in_words() {
+    let s = Scratch::empty();
+    let cases: [(&str, &[u8], &str); 6] = [
+        ("SCHILY.acl.default", b"", ""),
+        ("SCHILY.acl.access", b"", ""),
+        ("RHT.security.selinux", b"", ""),
+        ("LIBARCHIVE.xattr.user.a", b"%%%", "warning"),
+        ("SCHILY.acl.access", b"nonsense", "warning"),
+        ("mtime", b"", ""),
+    ];
+    for (key, value, says) in cases {
+        fs::write(s.host("a.tar"), pax(&[(key, value)])).unwrap();
+        let ran = s.run(&["mkfs", "-F", "-q", "%", "--from", "@a.tar"]);
+        assert_eq!(ran.code, Some(0), "{key}: {}", ran.stderr);
+        assert_eq!(
+            ran.stderr.contains("warning"),
+            !says.is_empty(),
+            "{key}: {}",
+            ran.stderr
+        );
+    }
+    let label = b"system_u:object_r:etc_t:s0";
+    let records: [(&str, &[u8]); 2] = [
+        ("RHT.security.selinux", label),
+        ("SCHILY.fflags", b"nodump,immutable"),
+    ];
+    fs::write(s.host("a.tar"), pax(&records)).unwrap();
+    s.ok(&["mkfs", "-F", "-q", "%", "--from", "@a.tar"]);
+    let kept = s.ok(&["getfattr", "-n", "security.selinux", "--only-values", ":/f"]);
+    assert_eq!(kept.trim_end_matches('\0').as_bytes(), label);
+    assert!(s.ok(&["lsattr", ":/f"]).starts_with("----i-d"));
+}
+
+#[test]
+fn flags_of_a_source_directory_are_kept() {
+    let Some(s) = Scratch::ext4() else { return };
+    let Some(mounted) = Mounted::to_write(&s) else {
+        return;
+    };
+    let at = |name: &str| mounted.path().join(name);
+    fs::create_dir(at("dir")).unwrap();
+    for (name, flag) in [("i", "+i"), ("a", "+a"), ("noatime", "+A"), ("dir", "+d")] {
+        if name != "dir" {
+            fs::write(at(name), "x").unwrap();
+        }
+        printed(Command::new("chattr").arg(flag).arg(at(name)));
+    }
+    let made = s.host("made.img").display().to_string();
+    s.ok(&["mkfs", "-q", &made, "--from", "@mounted"]);
+    for name in ["i", "a"] {
+        printed(Command::new("chattr").arg("-ia").arg(at(name)));
+    }
+    mounted.unmount();
+    let lines = s.ok(&["lsattr", &format!("{made}:/")]);
+    for (name, letter) in [("i", 'i'), ("a", 'a'), ("noatime", 'A'), ("dir", 'd')] {
+        let line = lines
+            .lines()
+            .find(|line| line.ends_with(&format!("/{name}")));
+        let (flags, _) = line.unwrap().split_once(' ').unwrap();
+        assert!(flags.contains(letter), "{lines}");
+    }
+}
+
+#[test]
+fn zeros_become_holes_unless_they_are_kept() {
+    let s = Scratch::empty();
+    fs::create_dir(s.host("t")).unwrap();
+    // Blocks of zeros in front, in the middle and at the end, and more cuts than an inode has room for.
+    let mut bytes = vec![0; 400 << 10];
+    for at in (8 << 10..300 << 10).step_by(16 << 10) {
+        bytes[at] = 1;
+    }
+    fs::write(s.host("t/f"), &bytes).unwrap();
+    fs::write(s.host("t/zeros"), vec![0; 100 << 10]).unwrap();
+    for (args, blocks) in [
+        (&["-t", "ext4"][..], 19),
+        (&["-t", "ext2"], 19),
+        (&["--keep-zeros"], 100),
+    ] {
+        let args = [
+            &["mkfs", "-F", "-q", "%", "-b", "4096", "--from", "@t"],
+            args,
+        ]
+        .concat();
+        s.ok(&args);
+        s.clean();
+        let held = s.run(&["stat", "--json", ":/f", ":/zeros"]).json();
+        let of_map = 4096 * u64::from(blocks < 100);
+        assert_eq!(held[0]["allocated"], (blocks << 12) + of_map, "{args:?}");
+        assert_eq!(held[1]["allocated"] == 0, blocks < 100, "{args:?}");
+        assert!(s.run(&["cat", ":/f"]).stdout == bytes, "{args:?}");
+    }
+    // The file's old bytes are not zeros.
+    fs::write(&s.image, vec![0xff; 16 << 20]).unwrap();
+    s.ok(&["mkfs", "-F", "-q", "%", "--size", "16M", "--from", "@t"]);
+    s.clean();
+    assert!(s.run(&["cat", ":/f"]).stdout == bytes);
+}
+
+#[test]
+fn files_that_cannot_be_read_are_listed() {
+    if !root() {
+        return;
+    }
+    let s = Scratch::empty();
+    fs::create_dir_all(s.host("t/closed")).unwrap();
+    for name in ["open", "secret", "closed/in"] {
+        fs::write(s.host(&format!("t/{name}")), "x").unwrap();
+    }
+    let mode = |path: &Path, mode: u32| {
+        use std::os::unix::fs::PermissionsExt;
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    };
+    mode(s.dir.path(), 0o777);
+    mode(&s.host("t/secret"), 0);
+    mode(&s.host("t/closed"), 0);
+    // The program, where the other user finds it.
+    let program = s.host("extant");
+    fs::copy(env!("CARGO_BIN_EXE_extant"), &program).unwrap();
+    let mkfs = |more: &[&str]| {
+        use std::os::unix::process::CommandExt;
+        let mut command = Command::new(&program);
+        command
+            .args(["mkfs", "-q"])
+            .arg(&s.image)
+            .arg("--from")
+            .arg(s.host("t"));
+        let out = command.args(more).uid(65_534).gid(65_534).output().unwrap();
+        (out.status.code(), String::from_utf8(out.stderr).unwrap())
+    };
+    let (code, said) = mkfs(&[]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("--skip-unreadable leaves out"), "{said}");
+    let (code, said) = mkfs(&["--skip-unreadable"]);
+    assert_eq!((code, said.lines().count()), (Some(0), 2), "{said}");
+    assert!(
+        said.contains("/secret") && said.contains("/closed"),
+        "{said}"
+    );
+    let names = s.ok(&["ls", "-R", ":/"]);
+    assert!(
+        names.contains("open") && names.contains("closed"),
+        "{names}"
+    );
+    assert!(
+        !names.contains("secret") && !names.contains("in\n"),
+        "{names}"
+    );
+}
+
+#[test]
+fn no_two_names_look_the_same() {
+    let s = Scratch::empty();
+    fs::create_dir(s.host("t")).unwrap();
+    let names: [&[u8]; 5] = [b"caf\xe9", b"caf\\xe9", b"a\nb", b"a\\nb", b"caf\xe8"];
+    for name in names {
+        fs::write(s.host("t").join(std::ffi::OsStr::from_bytes(name)), "").unwrap();
+    }
+    s.ok(&["mkfs", "%", "-q", "--from", "@t"]);
+    let text = s.ok(&["ls", ":/"]);
+    let mut lines: Vec<_> = text.lines().collect();
+    lines.sort_unstable();
+    lines.dedup();
+    assert_eq!(lines.len(), names.len() + 1, "{text}"); // and lost+found
+    assert!(
+        lines.contains(&r"$'caf\xe9'") && lines.contains(&r"caf\xe9"),
+        "{text}"
+    );
+    let json = s.run(&["ls", "--json", ":/"]).json();
+    let mut paths: Vec<_> = json
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|e| e["path"].to_string())
+        .collect();
+    paths.sort();
+    paths.dedup();
+    assert_eq!(paths.len(), names.len() + 1, "{json}");
+    let of = |path: &str| {
+        json.as_array()
+            .unwrap()
+            .iter()
+            .find(|e| e["path"] == path)
+            .unwrap()
+    };
+    assert!(of("/a\nb")["path_bytes"].is_null());
+    assert_eq!(of("/caf\u{fffd}e9")["path_bytes"], "L2NhZuk=");
+}
+
+#[test]
+fn the_least_size_is_the_least() {
+    let s = Scratch::empty();
+    fs::create_dir_all(s.host("t/etc")).unwrap();
+    let noise: Vec<u8> = (0..200_000u32)
+        .map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8)
+        .collect();
+    fs::write(s.host("t/etc/a"), noise).unwrap();
+    fs::create_dir(s.host("tiny")).unwrap();
+    let len = |name: &str| s.host(name).metadata().unwrap().len();
+    for (from, more) in [
+        ("@t", &[][..]),
+        ("@t", &["-t", "ext2"]),
+        ("@t", &["-b", "4096"]),
+        ("@tiny", &[]),
+        ("@tiny", &["-t", "ext2"]),
+    ] {
+        let args =
+            |image: &'static str| [&["mkfs", "-F", "-q", image, "--from", from], more].concat();
+        s.ok(&args("@usual.img"));
+        s.ok(&[args("%"), vec!["--size", "min"]].concat());
+        s.clean();
+        let least = s.image.metadata().unwrap().len();
+        assert!(least <= len("usual.img"), "{from} {more:?}: {least}");
+        s.ok(&["resize", "-M", "%"]);
+        let again = s.image.metadata().unwrap().len();
+        assert!(
+            least <= again * 11 / 10,
+            "{from} {more:?}: {least}, then {again}"
+        );
+    }
+}
+
+#[test]
+fn the_same_changes_at_the_same_time_make_the_same_bytes() {
+    let s = Scratch::empty();
+    fs::create_dir_all(s.host("t/d")).unwrap();
+    for name in ["a", "d/b", "d/c"] {
+        fs::write(s.host(&format!("t/{name}")), name.repeat(3000)).unwrap();
+    }
+    let run = |words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_extant"));
+        let words = words.iter().map(|word| match word.strip_prefix('@') {
+            Some(name) => s.host(name).display().to_string(),
+            None => word.replace('%', s.image.to_str().unwrap()),
+        });
+        printed(command.args(words).env("SOURCE_DATE_EPOCH", "1700000000"));
+    };
+    let make = || {
+        let _ = fs::remove_file(&s.image);
+        run(&["mkfs", "-q", "%", "--size", "16M"]);
+        run(&["import", "%", "@t"]);
+        run(&["cp", "-r", "@t", "%:/copy"]);
+        run(&["mkdir", "%:/new"]);
+        run(&["rm", "-r", "%:/d"]);
+        run(&["touch", "%:/now"]);
+        s.bytes()
+    };
+    let first = make();
+    std::thread::sleep(Duration::from_millis(1100));
+    assert!(first == make());
+    let json = s.run(&["ls", "-R", "--json", ":/"]).json();
+    for entry in json.as_array().unwrap() {
+        for time in ["atime", "mtime", "ctime", "crtime"] {
+            let said = entry[time].as_str().unwrap();
+            assert!(said <= "2023-11-14T22:13:20Z", "{entry}");
+        }
+    }
+    // Another content is another volume.
+    let id = |from: &str| {
+        run(&["mkfs", "-F", "-q", "%", "--from", from]);
+        s.run(&["info", "--json", "%"]).json()["uuid"].to_string()
+    };
+    assert_ne!(id("@t"), id("@t/d"));
+    assert_eq!(id("@t"), id("@t"));
+}
+
+#[test]
+fn the_first_signal_ends_what_only_reads() {
+    let s = Scratch::empty();
+    fs::create_dir(s.host("t")).unwrap();
+    for n in 0..200 {
+        fs::write(s.host(&format!("t/{n}")), vec![1; 20_000]).unwrap();
+    }
+    s.ok(&["mkfs", "%", "-q", "--size", "64M", "--from", "@t"]);
+    let before = s.bytes();
+    // At this rate the check takes a minute.
+    let child = Command::new(env!("CARGO_BIN_EXE_extant"))
+        .args(["check", "--scrub=64K"])
+        .arg(&s.image)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    let begin = Instant::now();
+    printed(Command::new("kill").args(["-INT", &child.id().to_string()]));
+    let out = child.wait_with_output().unwrap();
+    assert!(begin.elapsed() < Duration::from_secs(5));
+    assert_eq!(out.status.code(), Some(130));
+    assert_eq!(
+        String::from_utf8_lossy(&out.stderr),
+        "extant: interrupted\n"
+    );
+    assert!(s.bytes() == before);
+}
