@@ -171,12 +171,28 @@ impl Plan {
         keep: Option<&Path>,
         beside: Option<&Path>,
     ) -> Result<(), Error> {
+        self.write_unless(device, keep, beside, &|| Ok(()))
+    }
+
+    /// [`write`](Self::write), which ends with the error of `step` if that fails. `step` is called before each piece that is copied, and
+    /// once before the switch.
+    ///
+    /// # Errors
+    /// As of [`write`](Self::write), and [`Error::Io`] with the error of `step`.
+    pub fn write_unless(
+        &self,
+        device: &dyn BlockDevice,
+        keep: Option<&Path>,
+        beside: Option<&Path>,
+        step: &dyn Fn() -> io::Result<()>,
+    ) -> Result<(), Error> {
         let len = device.len();
         if len < self.bytes() {
             device.extend(self.bytes())?;
             device.flush()?;
         }
-        if let Err(error) = self.moves.copy(device, self.block_size.into()) {
+        let copied = self.moves.copy(device, self.block_size.into(), step);
+        if let Err(error) = copied.and_then(|()| step()) {
             // Only free blocks were written. An image that stays longer than its volume is sound.
             let _ = device.shorten(len);
             return Err(error.into());

@@ -102,12 +102,18 @@ impl Moves {
     }
 
     /// Copies what has a free place, and returns when that is durable. The old file system does not have these blocks.
-    pub(crate) fn copy(&self, device: &dyn BlockDevice, block_size: u64) -> io::Result<()> {
+    /// An error of `step`, which is called before each piece, ends the copy.
+    pub(crate) fn copy(
+        &self,
+        device: &dyn BlockDevice,
+        block_size: u64,
+        step: &dyn Fn() -> io::Result<()>,
+    ) -> io::Result<()> {
         let (blank, runs): (Vec<_>, Vec<_>) = self.joined().into_iter().partition(|r| r.blank);
         for run in blank {
             device.discard(run.to * block_size, run.len * block_size)?;
         }
-        copy_runs(device, &runs, block_size)?;
+        copy_runs(device, &runs, block_size, step)?;
         if self.early.is_empty() {
             return Ok(());
         }
@@ -116,7 +122,12 @@ impl Moves {
 }
 
 /// Copies runs, one thread reading ahead of the one that writes.
-fn copy_runs(device: &dyn BlockDevice, runs: &[Move], block_size: u64) -> io::Result<()> {
+fn copy_runs(
+    device: &dyn BlockDevice,
+    runs: &[Move],
+    block_size: u64,
+    step: &dyn Fn() -> io::Result<()>,
+) -> io::Result<()> {
     let (full, pieces) = sync_channel::<io::Result<(u64, Vec<u8>)>>(READ_AHEAD);
     let (empty, spare) = sync_channel::<Vec<u8>>(READ_AHEAD + 2);
     std::thread::scope(|scope| {
@@ -141,6 +152,7 @@ fn copy_runs(device: &dyn BlockDevice, runs: &[Move], block_size: u64) -> io::Re
         });
         for piece in pieces {
             let (place, bytes) = piece?;
+            step()?;
             device.write_at(place, &bytes)?;
             let _ = empty.try_send(bytes);
         }
@@ -251,7 +263,7 @@ mod tests {
         view.read_at(0, &mut seen).unwrap();
         let blocks: Vec<u8> = seen.chunks(512).map(|b| b[0]).collect();
         assert_eq!(blocks, [0, 5, 6, 3, 0, 5, 6, 7, 0, 0]);
-        view.moves.copy(&device, 512).unwrap();
+        view.moves.copy(&device, 512, &|| Ok(())).unwrap();
         let mut copied = vec![0; 8 * 512];
         device.read_at(0, &mut copied).unwrap();
         assert_eq!(copied, seen[..8 * 512]);

@@ -1,5 +1,6 @@
 //! `extant mount`.
 
+use crate::advice::no_disk;
 use crate::mounted::Mounted;
 use crate::serving::{Serving, mount_options};
 use crate::{keeper, multicall, output};
@@ -106,6 +107,8 @@ pub fn run(args: &Args) -> Result<()> {
         return super::remount::run(&args.dir, &options);
     }
     let read_only = options.read_only;
+    // The server can look at nothing but the image once it is confined.
+    no_disk(&args.image)?;
     let serving = args.serving(options)?;
     if args.serve {
         return serve_in_background(&serving, args.attached);

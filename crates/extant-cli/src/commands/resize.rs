@@ -18,7 +18,7 @@ use extant_resize::{NewSize, Plan, ResizeOptions};
 use extant_terminal::numbers::size as bytes;
 use serde::Serialize;
 use std::ffi::OsStr;
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -224,8 +224,15 @@ pub(crate) fn resize(args: &Args) -> Result<Resized> {
         bail!("{name}: there are {} bytes for the volume", device.len());
     }
     if !reads {
-        let _writing = harmless.now_write()?;
-        write(args, &plan, device, file, beside.as_deref())
+        // From here on the copy ends when it is asked to, and the switch is finished.
+        drop(harmless);
+        let written = write(args, &plan, device, file, beside.as_deref());
+        if let Err(error) = &written
+            && error.root_cause().to_string() == interrupt::Interrupted.to_string()
+        {
+            interrupt::check()?;
+        }
+        written
             .map_err(|e| in_place::after_failure(image, place, e))
             .with_context(|| name.clone())?;
     }
@@ -312,7 +319,8 @@ fn write(
     beside: Option<&Path>,
 ) -> Result<()> {
     if !plan.is_empty() {
-        plan.write(device, args.undo.as_deref(), beside)?;
+        let step = || interrupt::check().map_err(io::Error::other);
+        plan.write_unless(device, args.undo.as_deref(), beside, &step)?;
     }
     let shrinks = |file: &&FileDevice| args.undo.is_none() && file.len() > plan.bytes();
     if let Some(file) = file.filter(shrinks) {

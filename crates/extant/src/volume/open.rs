@@ -125,7 +125,10 @@ impl<'a> Opening<'a> {
     /// Opens: recovers the journal, wires the layers, and finishes what a crash interrupted.
     pub(crate) fn run(&mut self) -> Result<Arc<Guard>> {
         let log = match self.find_log() {
-            Err(Error::Format(damage)) if self.leaves_out_damage() => {
+            // Transactions that wait in the journal must not be missed.
+            Err(Error::Format(damage))
+                if self.leaves_out_damage() && !self.geometry.features.has_needs_recovery() =>
+            {
                 self.damage.push(damage);
                 let buffers = self.buffers();
                 if self.backup {

@@ -18,6 +18,7 @@ fn a_whole_disk_is_answered_with_its_first_partition() {
         &["resize", "-P", "%"],
         &["rescue", "%"],
         &["ls", "%"],
+        &["mount", "%", "@"],
     ] {
         let ran = s.run(args);
         assert_ne!(ran.code, Some(0), "{args:?}");
@@ -70,11 +71,7 @@ fn what_is_sound_is_shown_beside_what_is_damaged() {
         panic!("{place}")
     };
     flip(block * 1024 + offset + 0x7c);
-    for args in [
-        &["ls", "-l", "-R", "%"][..],
-        &["tree", "%"],
-        &["ls", "--json", "-R", "%"],
-    ] {
+    for args in [&["ls", "-l", "-R", "%"][..], &["ls", "--json", "-R", "%"]] {
         let ran = s.run(args);
         assert_eq!(ran.code, Some(1), "{args:?}");
         assert!(

@@ -117,7 +117,7 @@ fn every_compressor_keeps_everything() {
             let holes = |path: &str| after[Path::new(path)].data.as_ref().unwrap().1.clone();
             assert_eq!(
                 holes("usr/sparse"),
-                [(0, 32), (2304, 2336), (17_920, 17_952)]
+                [(0, 2), (10, 12), (2304, 2306), (17_920, 17_922)]
             );
             assert_eq!(holes("usr/all hole"), []);
         }
