@@ -27,10 +27,12 @@ pub struct Totals {
     pub inodes: u64,
 }
 
+/// The descriptors of one block; `None` for a damaged one.
+type DescBlock = Box<[Option<GroupDesc>]>;
+
 /// The descriptors that have been read.
 pub struct DescTable {
-    /// Of each block; `None` for a descriptor that is damaged.
-    blocks: Box<[OnceLock<Box<[Option<GroupDesc>]>>]>,
+    blocks: Box<[OnceLock<DescBlock>]>,
     per_block: u32,
 }
 
@@ -46,12 +48,7 @@ impl DescTable {
     }
 
     /// The descriptors of one block.
-    fn read(
-        &self,
-        n: u32,
-        geometry: &Geometry,
-        images: &dyn BlockImages,
-    ) -> Result<Box<[Option<GroupDesc>]>> {
+    fn read(&self, n: u32, geometry: &Geometry, images: &dyn BlockImages) -> Result<DescBlock> {
         let first = n * self.per_block;
         let last = first.saturating_add(self.per_block).min(geometry.groups);
         let (block, _) = geometry.desc_location(GroupNr(first));

@@ -16,7 +16,7 @@ fn try_open(device: &Arc<MemDevice>) -> extant::Result<Volume> {
 #[track_caller]
 fn refused(device: &Arc<MemDevice>) -> String {
     let before = device.to_bytes().unwrap();
-    let error = try_open(device).err().expect("refused");
+    let error = try_open(device).expect_err("refused");
     assert!(matches!(error, Error::Format(_)), "{error}");
     assert!(before == device.to_bytes().unwrap(), "nothing is written");
     error.to_string()

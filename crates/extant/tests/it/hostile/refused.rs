@@ -155,7 +155,7 @@ fn unknown_encoding() {
     sb.encoding.set(2);
     sb.set_checksum();
     device.write_at(1024, sb.bytes()).unwrap();
-    let error = open_as(&device, true).err().expect("no tables").to_string();
+    let error = open_as(&device, true).expect_err("no tables").to_string();
     assert!(error.contains("encoding 2"), "{error}");
 }
 
@@ -175,10 +175,7 @@ fn multiple_mount_protection() {
         .write_at(block * 4096 + 4, &1u32.to_le_bytes())
         .unwrap();
     for read_only in [true, false] {
-        let error = open_as(&device, read_only)
-            .err()
-            .expect("in use")
-            .to_string();
+        let error = open_as(&device, read_only).expect_err("in use").to_string();
         assert!(error.contains("mmp"), "{error}");
     }
 }
@@ -188,7 +185,7 @@ fn external_journal() {
     needs::tools!("mke2fs");
     // The journal itself is named, too.
     let device = mem_image("32M", &["-O", "journal_dev"]);
-    let error = open_as(&device, true).err().expect("no file system");
+    let error = open_as(&device, true).expect_err("no file system");
     assert!(error.to_string().contains("journal_dev"), "{error}");
     let device = mem_image("32M", &["-t", "ext4"]);
     let mut sb = superblock(&device);
@@ -196,8 +193,7 @@ fn external_journal() {
     sb.set_checksum();
     device.write_at(1024, sb.bytes()).unwrap();
     let error = open_as(&device, false)
-        .err()
-        .expect("the journal is elsewhere")
+        .expect_err("the journal is elsewhere")
         .to_string();
     assert!(error.contains("external journal"), "{error}");
 }

@@ -109,8 +109,7 @@ fn dirty_fast_commits_are_refused() {
             .read_only(read_only)
             .open(&copy);
         let error = opened
-            .err()
-            .expect("files synced by a fast commit must not vanish silently")
+            .expect_err("files synced by a fast commit must not vanish silently")
             .to_string();
         assert!(
             error.contains("fast_commit") || error.contains("fast commit"),
