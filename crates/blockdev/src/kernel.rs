@@ -1,13 +1,23 @@
 //! Calls for devices and image files that only Linux has; other systems do without.
 
 #[cfg(target_os = "linux")]
+pub(crate) use ioctls::{
+    extents, generation, grow, move_extents, project, set_generation, set_label, set_project,
+    set_uuid,
+};
+#[cfg(target_os = "linux")]
 pub(crate) use linux::{cached, discard, protects, punch_hole, uncached, unnamed};
 #[cfg(target_os = "linux")]
 pub(crate) use loops::{lock_backing, refuse_loop};
 #[cfg(not(target_os = "linux"))]
 pub(crate) use others::{
-    cached, discard, lock_backing, protects, punch_hole, refuse_loop, uncached, unnamed,
+    cached, discard, extents, generation, grow, lock_backing, move_extents, project, protects,
+    punch_hole, refuse_loop, set_generation, set_label, set_project, set_uuid, uncached, unnamed,
 };
+
+#[cfg(target_os = "linux")]
+#[path = "kernel/ioctls.rs"]
+mod ioctls;
 
 #[cfg(target_os = "linux")]
 #[path = "kernel/linux.rs"]

@@ -38,6 +38,7 @@
 mod copy;
 mod fault;
 mod file;
+pub mod host;
 mod kernel;
 mod mem;
 mod overlay;

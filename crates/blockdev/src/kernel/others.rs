@@ -1,6 +1,7 @@
 //! Systems that are not Linux: calls they lack are refused, and callers have another way.
 
 use super::Cached;
+use crate::host::{Extents, Move};
 use rustix::io::Errno;
 use std::fs::{File, Metadata};
 use std::io;
@@ -36,4 +37,40 @@ pub(crate) fn refuse_loop(_: &File, _: &Path) -> io::Result<()> {
 
 pub(crate) fn lock_backing(_: &File, _: &Path, _: bool) -> io::Result<Option<File>> {
     Ok(None)
+}
+
+pub(crate) fn generation(_: &File) -> io::Result<u32> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+pub(crate) fn set_generation(_: &File, _: u32) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+pub(crate) fn project(_: &File) -> io::Result<u32> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+pub(crate) fn set_project(_: &File, _: u32) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+pub(crate) fn grow(_: &File, _: u64) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+pub(crate) fn set_label(_: &File, _: [u8; 256]) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+pub(crate) fn set_uuid(_: &File, _: [u8; 16]) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+pub(crate) fn extents(_: &File) -> io::Result<Extents> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+pub(crate) fn move_extents(_: &File, _: &File, _: Move) -> io::Result<u64> {
+    Err(io::ErrorKind::Unsupported.into())
 }
