@@ -16,7 +16,7 @@
 //! | `0x114` | 8 | identity of the undo file |
 //! | `0x11c` | 4 | length of the undo file's path |
 //! | `0x120` | 4 | CRC-32C of the 16 bytes before it and of the path's field |
-//! | `0x178` | 136 | path of the undo file, its last 136 bytes if it is longer |
+//! | `0x178` | 136 | path of the undo file, its last 136 bytes if it is longer; or a zero byte and the offset of the undo record in the image, in digits |
 //!
 //! All else is as in the superblock that the image is to have, so that the volume's name and UUID are found.
 
@@ -69,6 +69,24 @@ impl ChangeMark {
             path: path.get(tail..).unwrap_or_default().to_vec(),
             path_len: u32::try_from(path.len()).unwrap_or(u32::MAX),
         }
+    }
+
+    /// Returns the path field for an undo record inside the image, at this offset. Its first byte is zero, so it is no path of a file.
+    ///
+    /// ```
+    /// use ext4_format::change_mark::ChangeMark;
+    /// let mark = ChangeMark::new(7, &ChangeMark::path_of_offset(8192));
+    /// assert_eq!(mark.offset(), Some(8192));
+    /// assert_eq!(mark.to_string(), "the record at byte 8192 of the image");
+    /// ```
+    pub fn path_of_offset(offset: u64) -> Vec<u8> {
+        format!("\0{offset}").into_bytes()
+    }
+
+    /// The offset of the undo record, if it is in the image itself.
+    pub fn offset(&self) -> Option<u64> {
+        let digits = self.path.strip_prefix(b"\0")?;
+        std::str::from_utf8(digits).ok()?.parse().ok()
     }
 
     /// Reads the mark from the beginning of a superblock.
@@ -130,6 +148,9 @@ impl fmt::Display for ChangeMark {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.path.is_empty() {
             return f.write_str("a file at an unknown place");
+        }
+        if let Some(offset) = self.offset() {
+            return write!(f, "the record at byte {offset} of the image");
         }
         let cut = if self.is_path_whole() { "" } else { "..." };
         // Bytes from disk: control characters would reach a terminal.

@@ -34,6 +34,8 @@ pub const ERRORS_PANIC: u16 = 3;
 pub const FLAG_SIGNED_HASH: u32 = 1;
 /// `flags`: directory hashes take `char` as unsigned.
 pub const FLAG_UNSIGNED_HASH: u32 = 2;
+/// `flags`: the volume may be mounted by experimental drivers.
+pub const FLAG_TEST_VOLUME: u32 = 4;
 
 /// `default_mount_opts`: user attributes.
 pub const DEFM_XATTR_USER: u32 = 0x4;

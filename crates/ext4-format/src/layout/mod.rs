@@ -57,6 +57,10 @@ pub struct Layout {
     pub journal_blocks: u32,
     /// Blocks at the end of the journal for fast commits.
     pub fast_commit_blocks: u32,
+    /// Requested blocks of the orphan file.
+    pub orphan_file_blocks: Option<u32>,
+    /// Requested place of the journal.
+    journal_goal: Option<BlockNr>,
 }
 
 /// Sizes that depend on each other.
@@ -109,8 +113,13 @@ impl Layout {
         let mut journal_blocks = journal_blocks(&params, &geometry, overhead)?;
         let mut fast_commit_blocks = 0;
         if geometry.features.has_fast_commit() {
-            fast_commit_blocks = journal_blocks / 64;
-            journal_blocks += fast_commit_blocks; // at most 10 240 000 and a 64th
+            let asked = params.fast_commit_blocks.unwrap_or(journal_blocks / 64);
+            fast_commit_blocks = asked;
+            // At most twice 10 240 000.
+            journal_blocks += asked.min(journal_blocks);
+            if asked > journal_blocks / 2 {
+                return Err(cannot("more blocks for fast commits than for the journal"));
+            }
         }
         Ok(Self {
             superblock,
@@ -120,6 +129,8 @@ impl Layout {
             overhead,
             journal_blocks,
             fast_commit_blocks,
+            journal_goal: params.journal_goal.map(BlockNr),
+            orphan_file_blocks: params.orphan_file_blocks,
         })
     }
 
@@ -130,9 +141,12 @@ impl Layout {
             .filter(|&g| self.geometry.has_super(g))
     }
 
-    /// The goal of the search for room for the journal: the middle of the volume, on the border of
-    /// a flex group, so that no file is far from it.
+    /// Returns the goal of the search for room for the journal: the requested block, or the middle of the volume on the border of
+    /// a flex group, so that no file is far from the journal.
     pub fn journal_goal(&self) -> BlockNr {
+        if let Some(goal) = self.journal_goal {
+            return goal;
+        }
         let g = &self.geometry;
         let log = g.log_groups_per_flex;
         let middle = (g.groups / 2) >> log << log;
@@ -430,8 +444,13 @@ fn fill_superblock(p: &LayoutParams, s: &Sizing) -> Result<RawSuperblock> {
     }
     if p.features.has_sparse_super2() {
         // Group 1 and the last, as far as there are such groups.
-        sb.backup_bgs[0].set(u32::from(s.groups > 1));
-        sb.backup_bgs[1].set(if s.groups > 2 { s.groups - 1 } else { 0 });
+        let (first, last) = (p.backup_superblocks > 0, p.backup_superblocks > 1);
+        sb.backup_bgs[0].set(u32::from(first && s.groups > 1));
+        sb.backup_bgs[1].set(if last && s.groups > 2 {
+            s.groups - 1
+        } else {
+            0
+        });
     }
     let (lo, hi) = split_time(p.time);
     (sb.mkfs_time, sb.mkfs_time_hi) = (lo, hi);

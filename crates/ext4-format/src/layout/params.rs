@@ -135,6 +135,14 @@ pub struct LayoutParams {
     /// Blocks the volume may be grown to later, which sizes the reserved descriptors; `None` for
     /// 1024 times the size.
     pub resize_to: Option<u64>,
+    /// Block at or behind which there is to be room for the journal; `None` for the middle of the volume.
+    pub journal_goal: Option<u64>,
+    /// Blocks of the journal for fast commits, with that feature; `None` for a 64th of it.
+    pub fast_commit_blocks: Option<u32>,
+    /// Blocks of the orphan file, for the caller; `None` for mke2fs' default.
+    pub orphan_file_blocks: Option<u32>,
+    /// Backups of the superblock with `sparse_super2`: 0, 1 or 2.
+    pub backup_superblocks: u8,
     /// Time of creation, in seconds.
     pub time: i64,
 }
@@ -172,6 +180,10 @@ impl LayoutParams {
             flex_bg_size: 16,
             blocks_per_group: None,
             resize_to: None,
+            journal_goal: None,
+            fast_commit_blocks: None,
+            orphan_file_blocks: None,
+            backup_superblocks: 2,
             time: 0,
         }
     }
