@@ -72,6 +72,73 @@ pub(super) const JOURNAL_COMMIT: &str = "h_magic:4x h_blocktype:4 h_sequence:4 h
 h_chksum*8:4x h_commit_sec:8t h_commit_nsec:4";
 pub(super) const JOURNAL_REVOKE: &str = "h_magic:4x h_blocktype:4 h_sequence:4 r_count:4";
 
+/// A structure whose fields have places.
+///
+/// ```
+/// use extant_check::inspect::{Structure, field_place};
+/// assert_eq!(field_place(Structure::Superblock, "s_wtime").unwrap().offset, 0x30);
+/// assert_eq!(field_place(Structure::Inode, "i_crtime").unwrap().offset, 0x90);
+/// assert!(field_place(Structure::Descriptor, "bg_none").is_none());
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Structure {
+    /// The superblock.
+    Superblock,
+    /// An inode with its extra part.
+    Inode,
+    /// The descriptor of a group.
+    Descriptor,
+}
+
+/// Place of a field in its structure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FieldPlace {
+    /// Bytes in front of it.
+    pub offset: usize,
+    /// Its bytes.
+    pub len: usize,
+    /// Whether it is a number of seconds.
+    pub is_time: bool,
+    /// Whether it is a text.
+    pub is_text: bool,
+}
+
+/// Returns the place of a field by its name in the kernel's documentation of the format; `NAME[1]` is an element of an array.
+pub fn field_place(structure: Structure, name: &str) -> Option<FieldPlace> {
+    let descriptions: &[&str] = match structure {
+        Structure::Superblock => &[SUPERBLOCK],
+        Structure::Inode => &[INODE, INODE_EXTRA],
+        Structure::Descriptor => &[DESCRIPTOR],
+    };
+    let (wanted, nth) = match name.split_once('[') {
+        Some((name, nth)) => (name, nth.strip_suffix(']')?.parse().ok()?),
+        None => (name, 0_usize),
+    };
+    let mut offset = 0;
+    let words = descriptions
+        .iter()
+        .flat_map(|words| words.split_ascii_whitespace());
+    for (field, kind) in words.filter_map(|word| word.split_once(':')) {
+        let digits = kind.trim_end_matches(|c: char| !c.is_ascii_digit());
+        let len: usize = digits.parse().ok()?;
+        let (field, count) = match field.split_once('*') {
+            Some((field, count)) => (field, count.parse().ok()?),
+            None => (field, 1_usize),
+        };
+        if field == wanted && nth < count {
+            return Some(FieldPlace {
+                offset: offset + nth * len,
+                len,
+                is_time: kind.ends_with('t'),
+                is_text: kind.ends_with('s'),
+            });
+        }
+        offset += len * count;
+    }
+    None
+}
+
 /// Bytes that are decoded, and where they stand in their block.
 #[derive(Clone, Copy)]
 pub(super) struct Part<'b> {

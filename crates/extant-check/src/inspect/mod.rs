@@ -27,6 +27,7 @@ mod record;
 mod request;
 mod space;
 
+pub use fields::{FieldPlace, Structure, field_place};
 pub use record::{Layout, Record, Value};
 pub use request::Request;
 
