@@ -130,7 +130,9 @@ fn journal(plan: &Plan, time: Timestamp, out: &mut Gather<'_>) -> Result<(InodeN
         geo.features.has_64bit(),
         geo.features.has_metadata_csum(),
     );
-    let jsb = jbd2::Superblock::new(geo.block_size, len, features, geo.uuid);
+    let mut jsb = jbd2::Superblock::new(geo.block_size, len, features, geo.uuid);
+    // Linux sets the journal's own feature at the first mount.
+    jsb.num_fc_blks = plan.layout.fast_commit_blocks;
     let mut block = vec![0; geo.block_size as usize];
     jsb.write(&mut block)?;
     if let Some(Run { physical, .. }) = plan.journal.runs.first() {

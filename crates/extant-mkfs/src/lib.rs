@@ -8,7 +8,7 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `options`, `owners`, `progress`, `error` | what the caller says and hears |
+//! | `options`, `values`, `owners`, `progress`, `error` | what the caller says and hears |
 //! | `tree` | the content in memory, names in the order of the directory hash |
 //! | `scan`, `inspect`, `files` | a directory as the source: attributes, then data |
 //! | `archive/`, `tar/`, `cpio/` | archives as the source |
@@ -76,6 +76,7 @@ mod system;
 mod tables;
 mod tar;
 mod tree;
+mod values;
 mod white_out;
 mod write;
 mod xattrs;
@@ -96,6 +97,7 @@ pub use progress::{Phase, Progress};
 pub use scan::TreeSource;
 pub use sources::Source;
 pub use squashfs::SquashTree;
+pub use values::SuperblockValues;
 pub use white_out::WhiteOut;
 
 use blockdev::BlockDevice;

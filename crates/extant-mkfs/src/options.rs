@@ -4,6 +4,7 @@ use super::error::{MkfsError, Result};
 use super::owners::{IdMap, ModeMap};
 use super::progress::Progress;
 use super::tree::Draft;
+use super::values::SuperblockValues;
 use ext4_format::checksum::crc32c;
 use ext4_format::features::{Features, FsType, Incompat};
 use ext4_format::hash::HashVersion;
@@ -65,6 +66,17 @@ pub struct MkfsOptions {
     pub strict_names: bool,
     /// Bytes of the journal (`-J size`, which counts in MiB); `None`: by the size.
     pub journal_size: Option<u64>,
+    /// Block at or behind which the journal is (`-J location`); `None`: the middle of the volume.
+    pub journal_location: Option<u64>,
+    /// Blocks of the journal for fast commits (`-J fast_commit_size`, which counts in KiB), with the feature `fast_commit`; `None`: a 64th
+    /// of it.
+    pub fast_commit_blocks: Option<u32>,
+    /// Bytes of the orphan file (`-E orphan_file_size`); `None`: by the size.
+    pub orphan_file_bytes: Option<u64>,
+    /// Backups of the superblock with `sparse_super2` (`-E num_backup_sb`): 0, 1 or 2.
+    pub backup_superblocks: u8,
+    /// Values of the superblock from which nothing follows.
+    pub values: SuperblockValues,
     /// Groups in a flex group (`-G`).
     pub flex_bg_size: u32,
     /// Blocks in a group (`-g`); `None`: as many as a bitmap block counts.
@@ -136,6 +148,11 @@ impl Default for MkfsOptions {
             strict_names: false,
             hash_version: HashVersion::HalfMd4,
             journal_size: None,
+            journal_location: None,
+            fast_commit_blocks: None,
+            orphan_file_bytes: None,
+            backup_superblocks: 2,
+            values: SuperblockValues::default(),
             flex_bg_size: 16,
             blocks_per_group: None,
             resize_to: None,
@@ -164,17 +181,16 @@ impl Default for MkfsOptions {
 }
 
 /// Features that mean work this module does not do.
-const NOT_MADE: [&str; 10] = [
+const NOT_MADE: [&str; 9] = [
     "bigalloc",
     "ea_inode",
     "encrypt",
-    "fast_commit",
-    "inline_data",
     "journal_dev",
     "mmp",
     "quota",
     "verity",
     "needs_recovery",
+    "orphan_present",
 ];
 
 impl MkfsOptions {
@@ -275,6 +291,20 @@ impl MkfsOptions {
         p.flex_bg_size = self.flex_bg_size;
         p.blocks_per_group = self.blocks_per_group;
         p.resize_to = self.resize_to;
+        p.journal_goal = self.journal_location;
+        p.fast_commit_blocks = self.fast_commit_blocks;
+        p.backup_superblocks = self.backup_superblocks;
+        if let Some(bytes) = self.orphan_file_bytes {
+            let blocks = bytes.div_ceil(p.block_size.max(1).into());
+            // mke2fs' bounds.
+            let blocks = u32::try_from(blocks)
+                .ok()
+                .filter(|n| (2..=1 << 20).contains(n));
+            let bad = || {
+                MkfsError::Options("an orphan file of less than 2 blocks or more than 2^20".into())
+            };
+            p.orphan_file_blocks = Some(blocks.ok_or_else(bad)?);
+        }
         p.time = time;
         if let Some(bytes) = self.journal_size {
             let blocks = bytes / u64::from(p.block_size.max(1));

@@ -102,9 +102,10 @@ impl<E: Into<MkfsError>> From<E> for Failure {
     }
 }
 
-/// Blocks of the orphan file, as mke2fs sizes it.
-pub(super) fn orphan_file_blocks(geo: &Geometry) -> u32 {
-    (geo.blocks_count / 4096).clamp(32, 512) as u32
+/// Blocks of the orphan file: as many as were asked for, or as mke2fs sizes it.
+pub(super) fn orphan_file_blocks(layout: &Layout) -> u32 {
+    let by_size = (layout.geometry.blocks_count / 4096).clamp(32, 512) as u32;
+    layout.orphan_file_blocks.unwrap_or(by_size)
 }
 
 /// The stretches of logical blocks that a file fills.
@@ -161,7 +162,7 @@ pub(super) fn plan(tree: &Tree, layout: Layout) -> Result<Plan, Failure> {
     let goal = layout.journal_goal().0;
     let journal = place_file(&geo, &mut space, goal, layout.journal_blocks).ok_or(Failure::Full)?;
     let orphans = match geo.features.has_orphan_file() {
-        true => orphan_file_blocks(&geo),
+        true => orphan_file_blocks(&layout),
         false => 0,
     };
     let orphans = place_file(&geo, &mut space, 0, orphans).ok_or(Failure::Full)?;

@@ -136,6 +136,7 @@ impl Sizer<'_> {
         } else {
             ext4_format::superblock::FLAG_SIGNED_HASH
         });
+        self.options.values.enter(sb)?;
         layout.geometry = Geometry::new(sb)?;
         Ok(layout)
     }
@@ -163,7 +164,7 @@ impl Sizer<'_> {
         let mut taken = u64::from(layout.journal_blocks);
         taken += map_blocks(geo, &[(0, layout.journal_blocks)]);
         if geo.features.has_orphan_file() {
-            taken += u64::from(orphan_file_blocks(geo)) + 16;
+            taken += u64::from(orphan_file_blocks(layout)) + 16;
         }
         taken += u64::from(geo.features.has_resize_inode());
         (geo.blocks_count - layout.overhead).saturating_sub(taken)
