@@ -47,6 +47,10 @@ pub struct MountOptions {
     pub cache_bytes: Option<u64>,
     /// Name of the source in /proc/mounts, if not the image's path.
     pub source: Option<String>,
+    /// Owner shown for all files.
+    pub shown_uid: Option<u32>,
+    /// Group shown for all files.
+    pub shown_gid: Option<u32>,
 }
 
 impl Default for MountOptions {
@@ -69,6 +73,8 @@ impl Default for MountOptions {
             write_through: false,
             cache_bytes: None,
             source: None,
+            shown_uid: None,
+            shown_gid: None,
         }
     }
 }
@@ -164,6 +170,12 @@ impl MountOptions {
             }
             "mb_optimize_scan" => {
                 self.settings.block_scan = BlockScan::of_option(wanted()?).ok_or("0 or 1")?;
+            }
+            "uid" => {
+                self.shown_uid = Some(wanted()?.parse().map_err(|_| "not a number of a user")?)
+            }
+            "gid" => {
+                self.shown_gid = Some(wanted()?.parse().map_err(|_| "not a number of a group")?)
             }
             "fsname" => self.source = Some(wanted()?.into()),
             _ if words::mean_nothing(option) => {}

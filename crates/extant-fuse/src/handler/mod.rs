@@ -53,6 +53,8 @@ pub struct Filesystem {
     /// Files are opened for reading without a question to the server.
     opens_unasked: bool,
     write_through: bool,
+    /// Owner and group that all files are shown with.
+    shown: (Option<u32>, Option<u32>),
     /// Changes of names and attributes are durable before they are answered. The kernel makes data durable itself:
     /// it writes them through, and asks for fsync.
     sync: bool,
@@ -84,6 +86,7 @@ impl Filesystem {
             read_only,
             opens_unasked,
             write_through: options.writes_through(),
+            shown: (options.shown_uid, options.shown_gid),
             sync: options.sync || options.sync_names,
             block_size,
         })

@@ -151,8 +151,6 @@ const REFUSED: &[(&str, &str)] = &[
         "direct_io",
         "mapped files have to be in memory: open files with O_DIRECT",
     ),
-    ("uid=", OWNERS),
-    ("gid=", OWNERS),
     ("umask=", OWNERS),
 ];
 
