@@ -5,7 +5,7 @@
 
 use crate::image::Image;
 use crate::map::{self, Map};
-use crate::{Error, require_clean};
+use crate::{Error, refused, require_clean};
 use blockdev::BlockDevice;
 use ext4_format::extent::Extent;
 use ext4_format::inode::{self, InodeCore, flags};
@@ -149,6 +149,57 @@ pub fn defragment(
     Ok(moved)
 }
 
+/// Has regular files that are mapped by blocks mapped by extents, as `e2fsck -E bmap2extent` does; their data stay where they are.
+/// `commit` writes the changes of one step, so that a cut leaves all of them or none. Returns how many files were changed.
+///
+/// # Errors
+/// [`Error`] if the image is not clean, lacks the feature `extent` or cannot be written. Steps before are complete then.
+pub fn map_by_extents(
+    device: &dyn BlockDevice,
+    now: i64,
+    commit: &mut dyn FnMut(&Changes) -> Result<(), Error>,
+) -> Result<u64, Error> {
+    require_clean(device)?;
+    let mut rest = Vec::new();
+    {
+        let overlay = MemOverlay::new(device);
+        let mut image = Image::open(&overlay, true)?;
+        if !image.geo.features.has_extents() {
+            return refused("without the feature extent no file is mapped by extents");
+        }
+        for ino in image.used_inodes()? {
+            let found = file(&image, ino)?;
+            if found.is_some_and(|(_, core, _)| core.flags & flags::EXTENTS == 0) {
+                rest.push(ino);
+            }
+        }
+    }
+    for part in rest.chunks(STEP) {
+        let overlay = MemOverlay::new(device);
+        let mut image = Image::open(&overlay, true)?;
+        image.needs_blocks("a file")?;
+        image.needs_no_quota("files are not changed")?;
+        let mut free = image.free_runs(1)?;
+        for &ino in part {
+            let Some((raw, core, map)) = file(&image, ino)? else {
+                continue;
+            };
+            let copied = planned(&image, ino, (raw, core, map), None, &mut free)?;
+            let copied = copied.ok_or(Error::NoSpace("the mapping of a file"))?;
+            // The data stay: only nodes of the old map are left over.
+            let runs = copied.map.runs.len();
+            for (block, len) in remap(&mut image, copied)?.into_iter().skip(runs) {
+                image.free(block, len)?;
+            }
+        }
+        crate::seal::write_groups(&mut image, false)?;
+        image.sb.set_write_time(now);
+        image.write_superblocks()?;
+        commit(&overlay.into_changes()?)?;
+    }
+    Ok(rest.len() as u64)
+}
+
 /// Takes so many blocks from the shortest run that has them.
 fn take(free: &mut [(u64, u64)], blocks: u64) -> Option<u64> {
     let fitting = free.iter_mut().filter(|run| run.1 >= blocks);
@@ -204,6 +255,18 @@ fn copy_file(
         }
         physical += u64::from(run.len);
     }
+    planned(image, ino, (raw, core, map), Some(extents), free)
+}
+
+/// Plans the nodes of a file's new map, over new extents or its own. Returns `None` without room for the nodes.
+fn planned(
+    image: &Image<'_, '_>,
+    ino: InodeNr,
+    (raw, core, map): (Vec<u8>, InodeCore, Map),
+    extents: Option<Vec<Extent>>,
+    free: &mut [(u64, u64)],
+) -> Result<Option<Copied>, Error> {
+    let extents = extents.unwrap_or_else(|| map.runs.clone());
     let count = match image.geo.features.has_extents() {
         true => mapping::nodes_for(extents.len() as u64, image.geo.block_size),
         false => mapping::address_blocks(&runs(&extents), image.geo.block_size),

@@ -3,11 +3,10 @@
 use crate::image::Image;
 use crate::options::TuneOptions;
 use crate::{Error, refused};
-use ext4_format::mount_options;
-use ext4_format::superblock::{ERRORS_CONTINUE, ERRORS_PANIC, ERRORS_READ_ONLY, STATE_ERROR};
-
-/// `flags`: the volume may be mounted by experimental drivers.
-const FLAG_TEST: u32 = 4;
+use ext4_format::superblock::{
+    ERRORS_CONTINUE, ERRORS_PANIC, ERRORS_READ_ONLY, FLAG_TEST_VOLUME, STATE_ERROR,
+};
+use ext4_format::{fold, mount_options};
 
 /// Copies a text into a field, filled with zeros.
 fn text(field: &mut [u8], text: &[u8], what: &str, most: usize) -> Result<(), Error> {
@@ -64,12 +63,22 @@ pub(crate) fn change(image: &mut Image<'_, '_>, options: &TuneOptions) -> Result
     if let Some(test) = options.test_volume {
         let flags = sb.flags.get();
         sb.flags.set(if test {
-            flags | FLAG_TEST
+            flags | FLAG_TEST_VOLUME
         } else {
-            flags & !FLAG_TEST
+            flags & !FLAG_TEST_VOLUME
         });
         let not = if test { "" } else { "not " };
         told.push(format!("it is {not}marked for experimental drivers"));
+    }
+    if let Some(strict) = options.strict_names {
+        if !image.geo.features.has_casefold() && !options.features.contains("casefold") {
+            return refused("encoding_flags needs casefold");
+        }
+        let flags = sb.encoding_flags.get() & !fold::STRICT;
+        sb.encoding_flags
+            .set(flags | (u16::from(strict) * fold::STRICT));
+        let not = if strict { "" } else { "not " };
+        told.push(format!("names that are not UTF-8 are {not}refused"));
     }
     for text in told {
         image.tell("superblock", text);

@@ -28,24 +28,11 @@ pub(crate) struct Image<'a, 'd> {
 impl<'a, 'd> Image<'a, 'd> {
     /// Reads the superblock, and the descriptors if they are needed.
     pub(crate) fn open(dev: &'a MemOverlay<'d>, structural: bool) -> Result<Self, Error> {
-        let mut bytes = [0; SUPERBLOCK_SIZE];
-        dev.read_at(SUPERBLOCK_OFFSET, &mut bytes)?;
-        let sb = RawSuperblock::parse(&bytes).map_err(Error::Superblock)?;
-        let geo = Geometry::new(&sb).map_err(Error::Superblock)?;
-        if geo.features.has_needs_recovery() {
+        let mut image = Self::read_superblock(dev)?;
+        if image.geo.features.has_needs_recovery() {
             return refused("its journal must be replayed first: extant repair -p does it");
         }
-        compare_with_backups(dev, &sb, &geo)?;
-        let mut image = Self {
-            dev,
-            sb,
-            old: geo.clone(),
-            geo,
-            descs: Vec::new(),
-            block_maps: BTreeMap::new(),
-            inode_maps: BTreeMap::new(),
-            changes: Vec::new(),
-        };
+        compare_with_backups(dev, &image.sb, &image.geo)?;
         if structural {
             if image.sb.state.get() & STATE_VALID == 0 {
                 return refused("it was not unmounted; extant repair checks it");
@@ -56,6 +43,24 @@ impl<'a, 'd> Image<'a, 'd> {
             image.read_descriptors()?;
         }
         Ok(image)
+    }
+
+    /// Reads the superblock alone, whatever else is there.
+    pub(crate) fn read_superblock(dev: &'a MemOverlay<'d>) -> Result<Self, Error> {
+        let mut bytes = [0; SUPERBLOCK_SIZE];
+        dev.read_at(SUPERBLOCK_OFFSET, &mut bytes)?;
+        let sb = RawSuperblock::parse(&bytes).map_err(Error::Superblock)?;
+        let geo = Geometry::new(&sb).map_err(Error::Superblock)?;
+        Ok(Self {
+            dev,
+            sb,
+            old: geo.clone(),
+            geo,
+            descs: Vec::new(),
+            block_maps: BTreeMap::new(),
+            inode_maps: BTreeMap::new(),
+            changes: Vec::new(),
+        })
     }
 
     fn read_descriptors(&mut self) -> Result<(), Error> {

@@ -18,7 +18,7 @@ mod space;
 mod trim;
 
 pub use blockdev;
-pub use defrag::{FileFragments, Fragments, defragment, fragments};
+pub use defrag::{FileFragments, Fragments, defragment, fragments, map_by_extents};
 pub use ext4_format::features::Features;
 pub use extant_check::Report;
 pub use extant_repair::{Changes, Undo};
@@ -129,6 +129,9 @@ pub fn plan(device: &dyn BlockDevice, options: &TuneOptions) -> Result<Plan, Err
     let mut image = Image::open(&overlay, structural)?;
     let before = image.geo.features;
     fields::change(&mut image, options)?;
+    if options.clear_mmp {
+        mmp::clear(&mut image, options.now)?;
+    }
     if structural {
         features::change(&mut image, options)?;
         seal::finish(&mut image, options)?;
@@ -153,6 +156,40 @@ pub fn plan(device: &dyn BlockDevice, options: &TuneOptions) -> Result<Plan, Err
         report,
         writes,
     })
+}
+
+/// Returns the superblock that a volume in use is to have, with the changes of its fields alone; `None` if nothing changes. The
+/// driver that has mounted the volume must share the bytes of the device's superblock, as Linux' ext4 does.
+///
+/// # Errors
+/// [`Error::Refused`] for changes that need more than fields of the superblock.
+///
+/// ```no_run
+/// use extant_tune::TuneOptions;
+/// use extant_tune::blockdev::UnlockedFile;
+/// let device = UnlockedFile::new(std::fs::File::open("/dev/sda1")?)?;
+/// let options = TuneOptions { max_mounts: Some(20), ..TuneOptions::default() };
+/// let superblock = extant_tune::superblock_in_use(&device, &options)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn superblock_in_use(
+    device: &dyn BlockDevice,
+    options: &TuneOptions,
+) -> Result<Option<Vec<u8>>, Error> {
+    if options.is_structural() {
+        return refused(
+            "while it is mounted, only fields of the superblock can be changed: unmount it first",
+        );
+    }
+    let overlay = MemOverlay::new(device);
+    let mut image = Image::read_superblock(&overlay)?;
+    fields::change(&mut image, options)?;
+    if image.changes.is_empty() {
+        return Ok(None);
+    }
+    image.sb.set_write_time(options.now);
+    image.sb.set_checksum();
+    Ok(Some(image.sb.bytes().to_vec()))
 }
 
 fn as_it_stands() -> CheckOptions {

@@ -43,6 +43,25 @@ pub(crate) fn follow(
     Ok(())
 }
 
+/// Writes a clean block of mmp, whatever the old block says.
+pub(crate) fn clear(image: &mut Image<'_, '_>, now: i64) -> Result<(), Error> {
+    if !image.geo.features.has_mmp() {
+        return refused("clear_mmp needs mmp");
+    }
+    let block = BlockNr(image.sb.mmp_block.get());
+    if !image.geo.is_valid_data_range(block, 1) {
+        return refused("the block of mmp is none of the volume's; extant repair mends it");
+    }
+    let mut bytes = vec![0; image.block_size()];
+    mmp::init(&mut bytes, now);
+    if image.geo.features.has_metadata_csum() {
+        mmp::set_checksum(&mut bytes, image.geo.csum_seed);
+    }
+    image.write(block, &bytes)?;
+    image.tell("mmp", "its block says that nobody has the volume");
+    Ok(())
+}
+
 fn make(image: &mut Image<'_, '_>, options: &TuneOptions) -> Result<(), Error> {
     image.needs_blocks("mmp")?;
     let goal = image.geo.first_data_block;

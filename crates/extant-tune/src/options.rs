@@ -57,6 +57,10 @@ pub struct TuneOptions {
     pub mount_text: Option<Vec<u8>>,
     /// Seconds between two writes of the block that keeps others from mounting, 0 for 5 (`-E mmp_update_interval=`).
     pub mmp_interval: Option<u16>,
+    /// Write a clean block of mmp (`-E clear_mmp`).
+    pub clear_mmp: bool,
+    /// Whether directories that fold case refuse names that are not UTF-8 (`-E encoding_flags=strict`).
+    pub strict_names: Option<bool>,
     /// The next check is not passed over (`-E force_fsck`).
     pub force_check: bool,
     /// The volume may be mounted by experimental drivers (`-E test_fs`).
