@@ -1,12 +1,15 @@
 //! Changes of an image that were made in memory first.
 
 use crate::file_id::FileId;
-use crate::in_place;
 use crate::pieces::Pieces;
 use crate::{Error, Undo};
+use crate::{area, in_place};
 use blockdev::BlockDevice;
+use ext4_format::change_mark::ChangeMark;
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// Parts of an image with what they are to become, by their place in bytes.
@@ -58,11 +61,11 @@ impl Changes {
     }
 
     /// Writes the changes and their undo files: `keep` stays, `beside` is removed after the last write. Both are durable before the
-    /// first write. A block device has no directory that outlives the system, so it goes without `beside`. If a write fails, as on a
-    /// full host, the old image is restored at once.
+    /// first write. Without either, as for a block device, whose directory does not outlive the system, the old bytes are in free blocks of
+    /// the device meanwhile. If a write fails, as on a full host, the old image is restored at once.
     ///
     /// # Errors
-    /// [`Error::Undo`] and [`Error::Io`] before the first write, [`Error::TakenBack`] after it; no undo file stays. After
+    /// [`Error::Undo`], [`Error::NoRoomForUndo`] and [`Error::Io`] before the first write, [`Error::TakenBack`] after it; no undo file stays. After
     /// [`Error::Interrupted`] the undo file and the mark of the change stay, for [`ImageFile::take_back`](crate::ImageFile::take_back).
     pub fn write(
         &self,
@@ -121,15 +124,25 @@ fn write_with_undo(
         }
     };
     // The file beside the image stays there until the change is complete; the user may move the other one.
-    let named = beside.or(keep).unwrap_or(Path::new(""));
+    let own;
+    let named = match beside.or(keep) {
+        Some(file) => file,
+        // If the first sector is all that changes, its write is atomic.
+        None if pieces.rest.is_empty() => Path::new(""),
+        None => {
+            let place = area::write(device, changes, &undo.bytes());
+            let place = place.inspect_err(|_| {
+                let _ = in_place::shorten(device, len);
+            })?;
+            own = ChangeMark::path_of_offset(place);
+            Path::new(OsStr::from_bytes(&own))
+        }
+    };
     if let Err(error) = write(device, &pieces, &undo, named) {
         if undo.force_back(device, named).is_err() {
-            return Err(match files.last() {
-                Some(_) => Error::Interrupted {
-                    why: error.to_string(),
-                    undo: named.display().to_string(),
-                },
-                None => error.into(),
+            return Err(Error::Interrupted {
+                why: error.to_string(),
+                undo: beside.or(keep).map(|file| file.display().to_string()),
             });
         }
         for file in files {

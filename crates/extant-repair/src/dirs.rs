@@ -129,6 +129,7 @@ fn directory(session: &mut Session<'_, '_>, ino: InodeNr) -> Result<(), Error> {
             None => return Ok(()),
         }
     }
+    let mut homeless = Vec::new();
     for (logical, &block) in (0u32..).zip(&dir.places) {
         let mut bytes = session.read(block)?;
         if let Some(IndexUse::Node(kind)) = index.get(&logical) {
@@ -150,7 +151,12 @@ fn directory(session: &mut Session<'_, '_>, ino: InodeNr) -> Result<(), Error> {
             }
             continue;
         }
-        leaf(session, ino, &dir, (logical, block), &mut bytes)?;
+        homeless.extend(leaf(session, ino, &dir, (logical, block), &mut bytes)?);
+    }
+    // Names that no longer fit in their block, because the checksum takes its end. They are counted already.
+    for name in homeless {
+        let target = (name.ino, name.file_type);
+        connect::insert_name(session, ino, &name.name, target)?;
     }
     Ok(())
 }
@@ -353,7 +359,7 @@ fn leaf(
     dir: &Blocks,
     (logical, block): (u32, BlockNr),
     bytes: &mut [u8],
-) -> Result<(), Error> {
+) -> Result<Vec<Name>, Error> {
     let place = format!("directory {ino}, block {block}");
     let sealed = dir
         .seed
@@ -363,7 +369,7 @@ fn leaf(
         read.tell(|| "a record over its checksum".to_owned());
     }
     if read.bad.is_none() && sealed {
-        return Ok(());
+        return Ok(Vec::new());
     }
     let tail = [0, 0, 0, 0, 12, 0, 0, 0xde];
     let tailed = bytes
@@ -376,13 +382,13 @@ fn leaf(
             dir_entry::set_tail(bytes, seed);
             session.write(block, bytes)?;
         }
-        return Ok(());
+        return Ok(Vec::new());
     }
     let why = read.bad.unwrap_or_else(|| "it has no checksum".to_owned());
     if session.ask(place, format!("it is written anew: {why}"), read.lost) {
-        rebuild(session, ino, dir, logical == 0, block, &read.kept)?;
+        return rebuild(session, ino, dir, logical == 0, block, read.kept);
     }
-    Ok(())
+    Ok(Vec::new())
 }
 
 /// Returns a name as it can stay in a directory, and notes a change. `None` if there is no such name.
@@ -565,14 +571,15 @@ pub(crate) fn count(session: &mut Session<'_, '_>, dir: InodeNr, ino: InodeNr) {
     }
 }
 
+/// Rewrites a block of names, and returns the names that no longer fit.
 fn rebuild(
     session: &mut Session<'_, '_>,
     ino: InodeNr,
     dir: &Blocks,
     first: bool,
     block: BlockNr,
-    kept: &[Name],
-) -> Result<(), Error> {
+    kept: Vec<Name>,
+) -> Result<Vec<Name>, Error> {
     let csum = session.has_csum();
     let mut bytes = vec![0; session.block_size()];
     let mut names = Vec::new();
@@ -584,22 +591,30 @@ fn rebuild(
             InodeNr::ROOT
         };
         let file_type = dir_entry_type(session, FileType::Directory);
-        names.push((b".".to_vec(), ino, file_type));
-        names.push((b"..".to_vec(), parent, file_type));
+        for (name, ino) in [(&b"."[..], ino), (b"..", parent)] {
+            names.push(Name {
+                name: name.to_vec(),
+                ino,
+                file_type,
+            });
+        }
         if let Some(state) = session.dirs.get_mut(&ino.0) {
             state.dotdot = parent.0;
         }
     }
-    names.extend(kept.iter().map(|n| (n.name.clone(), n.ino, n.file_type)));
+    names.extend(kept);
+    let mut homeless = Vec::new();
     let mut leaf = LeafBuilder::new(&mut bytes, csum);
-    for (name, ino, file_type) in &names {
-        // What has no room is found without a name, and gets one in lost+found.
-        leaf.push_any(name, *ino, *file_type)
-            .map_err(Error::Format)?;
+    for one in names {
+        let has_room = leaf.push_any(&one.name, one.ino, one.file_type);
+        if !has_room.map_err(Error::Format)? {
+            homeless.push(one);
+        }
     }
     leaf.finish();
     if let Some(seed) = dir.seed {
         dir_entry::set_tail(&mut bytes, seed);
     }
-    session.write(block, &bytes)
+    session.write(block, &bytes)?;
+    Ok(homeless)
 }

@@ -85,21 +85,6 @@ impl ImageFile {
         }
     }
 
-    /// Returns a path for a new undo file in a directory that outlives the system, for a block device.
-    ///
-    /// # Errors
-    /// As of [`place_of_undo`](Self::place_of_undo).
-    pub fn place_of_undo_in(&self, dir: &Path) -> io::Result<PathBuf> {
-        let name = self.names.first().map(|name| name.as_os_str().as_bytes());
-        let flat: Vec<u8> = name
-            .unwrap_or_default()
-            .iter()
-            .skip_while(|&&b| b == b'/')
-            .map(|&b| if b == b'/' { b'-' } else { b })
-            .collect();
-        self.free_place(file_beside(&dir.join(OsStr::from_bytes(&flat))))
-    }
-
     /// Returns the first free path of those that may stand for this one.
     fn free_place(&self, first: PathBuf) -> io::Result<PathBuf> {
         let places = numbered(&first);
@@ -179,7 +164,13 @@ impl ImageFile {
         let Some(mark) = mark(device)? else {
             return Ok(None);
         };
-        let (undo, file) = self.find(&mark)?;
+        let (undo, file) = match mark.offset() {
+            Some(offset) => (
+                in_image(device, &mark, offset)?,
+                PathBuf::from(OsStr::from_bytes(mark.path())),
+            ),
+            None => self.find(&mark)?,
+        };
         undo.take_back_by(device, &file)?;
         // A device has no identity here: its undo file is the user's.
         if undo.is_of(self.id) {
@@ -204,6 +195,19 @@ impl ImageFile {
             why: refused.map_or("it is not there".into(), |error| error.to_string()),
         })
     }
+}
+
+/// Returns the undo record that the mark says is in the image itself.
+fn in_image(device: &dyn BlockDevice, mark: &ChangeMark, offset: u64) -> Result<Undo, Error> {
+    let no_undo = |why: String| Error::NoUndo {
+        undo: mark.to_string(),
+        why,
+    };
+    let undo = Undo::read_in(device, offset).map_err(|error| no_undo(error.to_string()))?;
+    if undo.id() != mark.id() {
+        return Err(no_undo("it is of another change".into()));
+    }
+    Ok(undo)
 }
 
 /// Returns the path and those with a number behind it.

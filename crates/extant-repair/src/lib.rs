@@ -1,6 +1,7 @@
 #![forbid(unsafe_code)]
 #![doc = include_str!("../README.md")]
 
+mod area;
 mod attributes;
 mod changes;
 mod connect;
@@ -42,7 +43,8 @@ pub use undo::Undo;
 
 use blockdev::BlockDevice;
 use ext4_format::FormatError;
-use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
+use ext4_format::features::RoCompat;
+use ext4_format::superblock::{RawSuperblock, STATE_VALID, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use extant_check::CheckOptions;
 use session::{Decisions, Session};
 use std::collections::BTreeSet;
@@ -104,17 +106,31 @@ pub enum Error {
         /// The reason.
         why: String,
     },
+    /// A block device has too few free blocks in one run for the old bytes.
+    #[error(
+        "no free run of {0} bytes on the device for what takes the change back: name an undo file on another file system, \
+         by --undo FILE, or -z FILE under the names of e2fsprogs"
+    )]
+    NoRoomForUndo(u64),
     /// A write failed. The old image is restored.
     #[error("{0}: the change was taken back, and the image is as before")]
     TakenBack(#[source] io::Error),
     /// A write failed, and the old image could not be restored.
-    #[error("{why}: the image is half changed: `extant undo {undo} IMAGE` restores it")]
+    #[error("{why}: the image is half changed: `{}` restores it", undo_line(.undo.as_deref()))]
     Interrupted {
         /// The failure.
         why: String,
-        /// The undo file.
-        undo: String,
+        /// The undo file; `None` if the record is in the image itself.
+        undo: Option<String>,
     },
+}
+
+/// The command that takes a change back.
+fn undo_line(undo: Option<&str>) -> String {
+    match undo {
+        Some(file) => format!("extant undo {file} IMAGE"),
+        None => "extant undo IMAGE".to_owned(),
+    }
 }
 
 /// What a repair would do.
@@ -217,9 +233,48 @@ pub fn plan_telling<'d>(
     decide: &'d mut dyn FnMut(&Mend) -> bool,
     tell: &(dyn Fn(CheckStep) + Sync),
 ) -> Result<Plan, Error> {
+    plan_over(device, MemOverlay::new(device), now, decide, tell)
+}
+
+/// [`plan_telling`] for a volume with the feature `shared_blocks`, which it has no more afterwards: each file that shares blocks with another
+/// gets copies of them.
+///
+/// # Errors
+/// The same.
+///
+/// ```no_run
+/// use extant_repair::blockdev::{Access, FileDevice};
+/// let image = FileDevice::open("system.img", Access::ReadWrite)?;
+/// let plan = extant_repair::plan_unshared(&image, 1_700_000_000, &mut |_| true, &|_| {})?;
+/// assert!(plan.mends.iter().all(|mend| mend.loses.is_none()), "there is room for all copies");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn plan_unshared<'d>(
+    device: &'d dyn BlockDevice,
+    now: u32,
+    decide: &'d mut dyn FnMut(&Mend) -> bool,
+    tell: &(dyn Fn(CheckStep) + Sync),
+) -> Result<Plan, Error> {
+    let overlay = MemOverlay::new(device);
+    let mut bytes = [0; SUPERBLOCK_SIZE];
+    overlay.read_at(SUPERBLOCK_OFFSET, &mut bytes)?;
+    let mut sb = RawSuperblock::parse(&bytes).map_err(Error::Superblock)?;
+    let kept = sb.feature_ro_compat.get() & !RoCompat::SHARED_BLOCKS.bits();
+    sb.feature_ro_compat.set(kept);
+    sb.set_checksum();
+    overlay.write_at(SUPERBLOCK_OFFSET, sb.bytes())?;
+    plan_over(device, overlay, now, decide, tell)
+}
+
+fn plan_over<'d>(
+    device: &'d dyn BlockDevice,
+    overlay: MemOverlay<'d>,
+    now: u32,
+    decide: &'d mut dyn FnMut(&Mend) -> bool,
+    tell: &(dyn Fn(CheckStep) + Sync),
+) -> Result<Plan, Error> {
     mmp::wait_for_others(device)?;
     let options = CheckOptions::default();
-    let overlay = MemOverlay::new(device);
     let mut decisions = Decisions {
         decide,
         done: Vec::new(),
@@ -253,6 +308,9 @@ pub fn plan_telling<'d>(
             break;
         }
     }
+    if report.findings.is_empty() {
+        mark_clean(&overlay, &mut decisions)?;
+    }
     stamp(&overlay, now)?;
     let Decisions { done, declined, .. } = decisions;
     Ok(Plan {
@@ -262,6 +320,23 @@ pub fn plan_telling<'d>(
         after: report,
         changes: overlay.into_changes()?,
     })
+}
+
+/// Marks an image as clean that was found to be so, and whose superblock says otherwise: it was not unmounted, and had no journal.
+fn mark_clean(overlay: &MemOverlay<'_>, decisions: &mut Decisions<'_>) -> Result<(), Error> {
+    let mut bytes = [0; SUPERBLOCK_SIZE];
+    overlay.read_at(SUPERBLOCK_OFFSET, &mut bytes)?;
+    let Ok(mut sb) = RawSuperblock::parse(&bytes) else {
+        return Ok(());
+    };
+    if sb.state.get() & STATE_VALID != 0
+        || !decisions.ask("superblock", "it is marked as clean", None)
+    {
+        return Ok(());
+    }
+    sb.state.set(sb.state.get() | STATE_VALID);
+    sb.set_checksum();
+    Ok(overlay.write_at(SUPERBLOCK_OFFSET, sb.bytes())?)
 }
 
 /// Notes the time of the write in the superblock of an image that changes, as e2fsck does.

@@ -63,6 +63,27 @@ pub(crate) struct Decisions<'a> {
     pub(crate) declined: Vec<Mend>,
 }
 
+impl Decisions<'_> {
+    /// Puts a mend on the list and says whether it is to be made.
+    pub(crate) fn ask(
+        &mut self,
+        place: impl Display,
+        text: impl Into<String>,
+        loses: Option<&str>,
+    ) -> bool {
+        let mend = Mend::new(place, text, loses);
+        if self.declined.contains(&mend) {
+            return false;
+        }
+        let yes = (self.decide)(&mend);
+        match yes {
+            true => self.done.push(mend),
+            false => self.declined.push(mend),
+        }
+        yes
+    }
+}
+
 /// What an inode in use is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InodeUse {
@@ -215,17 +236,7 @@ impl<'a, 'd> Session<'a, 'd> {
         text: impl Into<String>,
         loses: Option<&str>,
     ) -> bool {
-        let mend = Mend::new(place, text, loses);
-        let decisions = &mut *self.decisions;
-        if decisions.declined.contains(&mend) {
-            return false;
-        }
-        let yes = (decisions.decide)(&mend);
-        match yes {
-            true => decisions.done.push(mend),
-            false => decisions.declined.push(mend),
-        }
-        yes
+        self.decisions.ask(place, text, loses)
     }
 
     pub(crate) const fn block_size(&self) -> usize {

@@ -160,6 +160,25 @@ impl Undo {
     }
 
     fn fill(&self, file: &mut File, path: &Path) -> io::Result<()> {
+        let (head, body) = self.parts();
+        file.write_all(&[0; HEAD])?;
+        file.write_all(&body)?;
+        file.sync_all()?;
+        file.seek(SeekFrom::Start(0))?;
+        file.write_all(&head)?;
+        file.sync_all()?;
+        in_place::sync_folder(path)
+    }
+
+    /// Returns all bytes of a file with this record.
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        let (mut bytes, body) = self.parts();
+        bytes.extend(body);
+        bytes
+    }
+
+    /// Returns the head and the records.
+    fn parts(&self) -> (Vec<u8>, Vec<u8>) {
         let mut body = Vec::new();
         for record in &self.records {
             body.extend(record.offset.to_le_bytes());
@@ -178,13 +197,7 @@ impl Undo {
         head.extend(self.file.ino.to_le_bytes());
         head.extend(self.file.born.to_le_bytes());
         head.extend(sum(&head).to_le_bytes());
-        file.write_all(&[0; HEAD])?;
-        file.write_all(&body)?;
-        file.sync_all()?;
-        file.seek(SeekFrom::Start(0))?;
-        file.write_all(&head)?;
-        file.sync_all()?;
-        in_place::sync_folder(path)
+        (head, body)
     }
 
     /// Reads an undo file of any owner. `None` if the file is unfinished; then the image was not written to.
@@ -206,6 +219,31 @@ impl Undo {
             return Err(bad("it is no undo file"));
         }
         file.read_to_end(&mut bytes)?;
+        Self::parse(&bytes)
+    }
+
+    /// Reads the record that a change has left in its image at an offset.
+    ///
+    /// # Errors
+    /// [`Error::Undo`] if there is none, or it is damaged; [`Error::Io`].
+    pub(crate) fn read_in(image: &dyn BlockDevice, offset: u64) -> Result<Self, Error> {
+        let none = || Error::Undo("there is no record at its place".to_owned());
+        let mut head = [0; HEAD];
+        image.read_at(offset, &mut head)?;
+        if !head.starts_with(MAGIC) {
+            return Err(none());
+        }
+        let size = head.get(32..40).and_then(|b| b.first_chunk::<8>());
+        let size = size.map_or(0, |b| u64::from_le_bytes(*b));
+        let left = image.len().saturating_sub(offset + HEAD as u64);
+        let size = usize::try_from(size).ok().filter(|_| size <= left);
+        let mut bytes = vec![0; size.and_then(|n| n.checked_add(HEAD)).ok_or_else(none)?];
+        image.read_at(offset, &mut bytes)?;
+        Self::parse(&bytes)?.ok_or_else(none)
+    }
+
+    fn parse(bytes: &[u8]) -> Result<Option<Self>, Error> {
+        let bad = |what: &str| Error::Undo(what.to_owned());
         let Some((head, body)) = bytes.split_first_chunk::<HEAD>() else {
             return match bytes.iter().all(|&b| b == 0) {
                 true => Ok(None),
@@ -228,7 +266,7 @@ impl Undo {
         if summed != word(HEAD - 4) || sum(body) != word(12) || body.len() as u64 != long(32) {
             return Err(bad("it is damaged"));
         }
-        let records = parse(body, long(24)).ok_or_else(|| bad("its records are damaged"))?;
+        let records = records_of(body, long(24)).ok_or_else(|| bad("its records are damaged"))?;
         Ok(Some(Self {
             len: long(16),
             grown: long(40),
@@ -394,7 +432,7 @@ fn sum(bytes: &[u8]) -> u32 {
     crc32c(!0, bytes)
 }
 
-fn parse(mut body: &[u8], count: u64) -> Option<Vec<UndoRecord>> {
+fn records_of(mut body: &[u8], count: u64) -> Option<Vec<UndoRecord>> {
     let mut records = Vec::new();
     for _ in 0..count {
         let (offset, rest) = body.split_first_chunk::<8>()?;

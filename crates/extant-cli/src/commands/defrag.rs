@@ -19,7 +19,7 @@ use serde::Serialize;
 use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Files in most pieces that are listed.
 const LISTED: usize = 10;
@@ -124,7 +124,7 @@ pub fn run(args: &Args) -> Result<()> {
         return defrag_online::run(place, args.dry_run, args.json);
     }
     let name = image.display().to_string();
-    let (device, beside) = in_place::ready(image, None, args.dry_run)?;
+    let (device, beside) = in_place::ready(image, args.dry_run)?;
     let before = extant_tune::fragments(&device).with_context(|| name.clone())?;
     if args.dry_run {
         return tell(args, name, &before, None, 0);
@@ -148,6 +148,17 @@ pub fn run(args: &Args) -> Result<()> {
     let moved = moved.with_context(|| name.clone())?;
     let after = extant_tune::fragments(&device).with_context(|| name.clone())?;
     tell(args, name, &before, Some(&after), moved)
+}
+
+/// Converts block-mapped files to extents without output.
+pub(crate) fn map_by_extents(image: &Path) -> Result<u64> {
+    let name = || image.display().to_string();
+    let (device, beside) = in_place::ready(image, false)?;
+    let mapped = extant_tune::map_by_extents(&device, clock::stamp()?, &mut |changes| {
+        let written = changes.write(&device, None, beside.as_deref());
+        written.map_err(|e| extant_tune::Error::Refused(e.to_string()))
+    });
+    mapped.with_context(name)
 }
 
 /// The inodes of paths.

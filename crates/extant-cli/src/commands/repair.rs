@@ -10,7 +10,7 @@ use crate::output::{self, Answer};
 use crate::progress::Progress;
 use crate::show::{count, show};
 use crate::steps::ShownSteps;
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use blockdev::BlockDevice;
 use extant_repair::{Mend, Plan};
 use serde::Serialize;
@@ -62,6 +62,9 @@ pub struct Args {
     /// Then make directories anew, as extant defrag --dirs does; not if faults are left
     #[arg(short = 'D', long, conflicts_with_all = ["dry_run", "undo", "json"])]
     dirs: bool,
+    /// Give each file its own copies of the blocks that files share, by which the feature shared_blocks ends
+    #[arg(long, requires = "yes")]
+    unshare: bool,
     /// Write how far the check is that comes first to this descriptor, a line "pass done total image" each time, as e2fsck -C does; the
     /// last line comes when all is written
     #[arg(long, value_name = "FD")]
@@ -127,12 +130,20 @@ pub fn run(args: &Args) -> Result<()> {
 /// Repairs the image and returns the exit code.
 fn repair(args: &Args, image: &Path) -> Result<u8> {
     let name = image.display().to_string();
-    let (device, beside) = in_place::ready(image, args.undo.as_deref(), args.dry_run)?;
+    let (device, beside) = in_place::ready(image, args.dry_run)?;
     let harmless = interrupt::harmless()?;
     let steps = ShownSteps::of_repair(&name, args.progress_fd, args.asks())?;
     let (plan, failed) = planned(args, &name, &device, &steps)?;
     if let Some(error) = failed {
         return Err(error);
+    }
+    if args.unshare
+        && let Some(mend) = plan.mends.iter().find(|mend| mend.loses.is_some())
+    {
+        bail!(
+            "{name}: nothing was written, as --unshare would lose something: {}: extant repair -y without it, or extant resize",
+            show(mend.to_string().as_bytes())
+        );
     }
     let written = !args.dry_run && !plan.is_empty();
     if written {
@@ -190,7 +201,11 @@ fn planned(
                 }
             }
         };
-        extant_repair::plan_telling(device, now, &mut decide, &|step| steps.tell(step))
+        let plan = match args.unshare {
+            true => extant_repair::plan_unshared,
+            false => extant_repair::plan_telling,
+        };
+        plan(device, now, &mut decide, &|step| steps.tell(step))
     };
     if let Some(progress) = progress {
         progress.done();

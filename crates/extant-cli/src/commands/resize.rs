@@ -208,7 +208,7 @@ pub(crate) fn resize(args: &Args) -> Result<Resized> {
     };
     let place = ImageStore::open(image, access)?;
     let (device, file) = (place.device(), place.file(image)?);
-    let beside = in_place::taken_back(image, device, args.undo.as_deref(), reads)?;
+    let beside = in_place::taken_back(image, device, reads)?;
     let options = ResizeOptions {
         size: wanted(args, device)?,
         wide: (args.wide || args.narrow).then_some(args.wide),

@@ -46,6 +46,17 @@ struct Trimmed {
     returned: u64,
 }
 
+/// Trims free blocks without output. A device that does not support trimming stays as it is.
+pub(crate) fn quietly(image: &Path) -> Result<()> {
+    let name = || image.display().to_string();
+    let (device, _) = in_place::ready(image, false)?;
+    let trimmed = FreeSpace::of(&device).and_then(|free| free.trim(&device));
+    match trimmed {
+        Err(extant_tune::Error::Io(e)) if e.kind() == std::io::ErrorKind::Unsupported => Ok(()),
+        done => done.map(drop).with_context(name),
+    }
+}
+
 /// Bytes that a file takes below.
 fn taken(image: &Path) -> Result<u64> {
     Ok(std::fs::metadata(image)?.blocks().saturating_mul(512))
@@ -54,7 +65,7 @@ fn taken(image: &Path) -> Result<u64> {
 pub fn run(args: &Args) -> Result<()> {
     let image = &args.image.0.image;
     let name = image.display().to_string();
-    let (device, _) = in_place::ready(image, Some(image), args.dry_run)?;
+    let (device, _) = in_place::ready(image, args.dry_run)?;
     let before = taken(image)?;
     let progress = Progress::wait(&format!("{name}: looking for free blocks"));
     let done = (|| {

@@ -92,7 +92,8 @@ pub struct Args {
     /// Make a journal of size=MIB; an existing one of another size is made anew
     #[arg(short = 'J', long, value_name = "size=MIB")]
     journal_options: Option<String>,
-    /// stride=, stripe_width=, hash_alg=, hash_seed=, mount_opts=, mmp_update_interval=, orphan_file_size=, force_fsck, [^]test_fs
+    /// stride=, stripe_width=, hash_alg=, hash_seed=, mount_opts=, mmp_update_interval=, clear_mmp, orphan_file_size=, encoding=utf8,
+    /// encoding_flags=[no-]strict, force_fsck, [^]test_fs
     #[arg(short = 'E', long, value_name = "NAME[=VALUE],...")]
     extended: Option<String>,
     /// Size of inodes, larger than before; files make room for the tables. It goes with no other change
@@ -173,7 +174,7 @@ fn inode_size(args: &Args, bytes: u16, now: i64) -> Result<()> {
     let image = &args.image.0.image;
     let name = image.display().to_string();
     let undo = args.undo.as_deref();
-    let (device, beside) = in_place::ready(image, undo, args.dry_run)?;
+    let (device, beside) = in_place::ready(image, args.dry_run)?;
     let harmless = interrupt::harmless()?;
     let progress = Progress::wait(&format!("{name}: making the plan"));
     let options = ResizeOptions {
@@ -220,7 +221,7 @@ fn inode_size(args: &Args, bytes: u16, now: i64) -> Result<()> {
 /// Changes an image without a word, for names that have their own.
 pub(crate) fn quietly(image: &Path, options: TuneOptions) -> Result<()> {
     let name = || image.display().to_string();
-    let (device, beside) = in_place::ready(image, None, false)?;
+    let (device, beside) = in_place::ready(image, false)?;
     let options = TuneOptions {
         now: clock::stamp()?,
         ..options
@@ -248,7 +249,7 @@ impl Writing<'_> {
         let image = &self.image.0.image;
         let name = image.display().to_string();
         let undo = self.undo.map(PathBuf::as_path);
-        let (device, beside) = in_place::ready(image, undo, self.dry_run)?;
+        let (device, beside) = in_place::ready(image, self.dry_run)?;
         let harmless = interrupt::harmless()?;
         let progress = Progress::wait(&format!("{name}: making the plan"));
         let plan = extant_tune::plan(&device, options);
@@ -293,7 +294,8 @@ impl Writing<'_> {
     }
 }
 
-fn options(args: &Args) -> Result<TuneOptions> {
+/// The changes that arguments say.
+pub(crate) fn options(args: &Args) -> Result<TuneOptions> {
     let mut options = TuneOptions {
         label: args.label.clone().map(String::into_bytes),
         uuid: args.uuid.as_deref().map(values::uuid).transpose()?,

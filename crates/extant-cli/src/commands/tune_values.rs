@@ -126,6 +126,13 @@ pub fn extended(list: &str, options: &mut TuneOptions) -> Result<()> {
             ("orphan_file_size", Some(size)) => {
                 options.orphan_file_bytes = Some(extant_terminal::numbers::size(size)?);
             }
+            ("clear_mmp", None) => options.clear_mmp = true,
+            ("encoding", Some("utf8" | "utf8-12.1")) => {
+                let comma = if options.features.is_empty() { "" } else { "," };
+                options.features = format!("{}{comma}casefold", options.features);
+            }
+            ("encoding_flags", Some("strict")) => options.strict_names = Some(true),
+            ("encoding_flags", Some("no-strict")) => options.strict_names = Some(false),
             ("force_fsck", None) => options.force_check = true,
             ("test_fs", None) => options.test_volume = Some(true),
             ("^test_fs", None) => options.test_volume = Some(false),

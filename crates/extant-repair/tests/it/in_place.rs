@@ -290,3 +290,68 @@ fn undo_files_of_two_changes_are_of_use_in_their_order() {
     undo_first.take_back(&device).unwrap();
     assert!(device.to_bytes().unwrap() == sound && sound != old);
 }
+
+/// Returns the bytes in which two images differ, outside of a range.
+fn differ(a: &[u8], b: &[u8], except: std::ops::Range<usize>) -> usize {
+    let pairs = a.iter().zip(b).enumerate();
+    pairs
+        .filter(|(at, (a, b))| a != b && !except.contains(at))
+        .count()
+}
+
+#[test]
+fn the_record_of_a_device_without_files_is_in_its_free_blocks() {
+    let Some(base) = broken() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("device");
+    std::fs::write(&path, "").unwrap();
+    let file = ImageFile::of(&path, None).unwrap();
+    let plan = plan(&base);
+    let old = base.to_bytes().unwrap();
+    let recorder = RecordingDevice::new(base.snapshot());
+    plan.write(&recorder, None, None).unwrap();
+    let new = recorder.inner().to_bytes().unwrap();
+    assert!(judge(&MemDevice::from_bytes(&new)));
+    let record = plan.undo(&base).unwrap();
+    let mut taken = 0;
+    let mut area = None;
+    for image in cut(&base, &recorder.log(), [&old, &new]) {
+        let Some(mark) = mark(&image).unwrap() else {
+            continue;
+        };
+        assert_eq!(mark.id(), record.id());
+        let place = mark.offset().unwrap() as usize;
+        area = Some(place);
+        file.take_back(&image).unwrap().unwrap();
+        // The record may be torn off nowhere: it was durable before the mark.
+        assert_eq!(
+            differ(&image.to_bytes().unwrap(), &old, place..place + 200_000),
+            0
+        );
+        taken += 1;
+    }
+    assert!(taken > 10, "{taken}");
+    // Nothing of the new image is where the record was.
+    let applied = base.snapshot();
+    plan.apply(&applied).unwrap();
+    let applied = applied.to_bytes().unwrap();
+    let place = area.unwrap();
+    assert_eq!(differ(&applied, &new, place..place + 200_000), 0);
+    // A volume whose blocks are all in use has no place for it.
+    let full = MemDevice::from_bytes(&[1; 8192]);
+    let changes = MemOverlay::new(&full);
+    changes.write_at(4096, &[2; 512]).unwrap();
+    let changes = changes.into_changes().unwrap();
+    let error = changes.write(&full, None, None).unwrap_err();
+    assert!(matches!(error, Error::NoRoomForUndo(_)), "{error}");
+    assert!(full.to_bytes().unwrap() == [1; 8192]);
+}
+
+/// Whether e2fsck calls an image clean.
+fn judge(device: &MemDevice) -> bool {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("disk.img");
+    std::fs::write(&path, device.to_bytes().unwrap()).unwrap();
+    let out = Command::new("e2fsck").arg("-fn").arg(&path).output();
+    out.unwrap().status.success()
+}

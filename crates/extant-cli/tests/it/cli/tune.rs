@@ -320,7 +320,7 @@ fn refusals_change_nothing() {
         (&["-e", "ignore"], "continue, remount-ro or panic"),
         (&["-I", "128"], "a power of two from 256"),
         (&["-I", "512", "-L", "x"], "-I goes with no other change"),
-        (&["-E", "encoding=utf8"], "not known"),
+        (&["-E", "encoding=latin1"], "not known"),
         (&[], "nothing to change"),
     ] {
         let all: Vec<&str> = ["tune", "%"].iter().chain(args).copied().collect();

@@ -1,0 +1,182 @@
+//! The undo record of a change on the device itself, for block devices: a device has no directory that outlives the system, and moves to
+//! other systems. The record lies in one run of blocks that are free before the change and after it, and that the change does not write, or
+//! behind the volume's end. The mark has the place. After the change the record is of no use, and the blocks are as free as before.
+
+use crate::Error;
+use blockdev::BlockDevice;
+use ext4_format::geometry::Geometry;
+use ext4_format::group_desc::{BLOCK_UNINIT, GroupDesc};
+use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
+use ext4_format::{BlockNr, GroupNr, bitmap};
+use std::collections::BTreeMap;
+use std::io;
+
+/// A device as it is after a change.
+struct After<'a> {
+    device: &'a dyn BlockDevice,
+    changes: &'a BTreeMap<u64, Vec<u8>>,
+}
+
+impl BlockDevice for After<'_> {
+    fn len(&self) -> u64 {
+        self.device.len()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.device.read_at(offset, buf)?;
+        let end = offset.saturating_add(buf.len() as u64);
+        for (&at, new) in self.changes.range(..end).rev() {
+            let new_end = at.saturating_add(new.len() as u64);
+            if new_end <= offset {
+                // Pieces do not overlap, so those before it end earlier.
+                break;
+            }
+            let (from, to) = (at.max(offset), new_end.min(end));
+            let source = new.get((from - at) as usize..(to - at) as usize);
+            let target = buf.get_mut((from - offset) as usize..(to - offset) as usize);
+            if let (Some(source), Some(target)) = (source, target) {
+                target.copy_from_slice(source);
+            }
+        }
+        Ok(())
+    }
+
+    blockdev::only_read!();
+}
+
+fn geometry(device: &dyn BlockDevice) -> Option<Geometry> {
+    let mut bytes = [0; SUPERBLOCK_SIZE];
+    device.read_at(SUPERBLOCK_OFFSET, &mut bytes).ok()?;
+    Geometry::new(&RawSuperblock::parse(&bytes).ok()?).ok()
+}
+
+/// The block bitmap of a group. `None` if it cannot be read: nothing in the group counts as free then.
+fn used(device: &dyn BlockDevice, geo: &Geometry, group: GroupNr) -> Option<Vec<u8>> {
+    let (block, offset) = geo.desc_location(group);
+    let mut raw = vec![0; geo.desc_size.into()];
+    let at = block.offset(geo.block_size) + u64::from(offset);
+    device.read_at(at, &mut raw).ok()?;
+    let desc = GroupDesc::decode(&raw, geo, group).ok()?;
+    let mut map = vec![0; geo.block_size as usize];
+    if desc.flags & BLOCK_UNINIT != 0 {
+        bitmap::init_block_bitmap(&mut map, geo, group, &desc);
+    } else {
+        let at = desc.block_bitmap.offset(geo.block_size);
+        device.read_at(at, &mut map).ok()?;
+    }
+    Some(map)
+}
+
+/// Marks the blocks of a group that the change writes.
+fn mark_written(
+    map: &mut [u8],
+    geo: &Geometry,
+    (group, bits): (GroupNr, u32),
+    changes: &BTreeMap<u64, Vec<u8>>,
+) {
+    let cluster = u64::from(geo.block_size) * u64::from(geo.cluster_ratio);
+    let first = geo.group_first_block(group).offset(geo.block_size);
+    let end = first.saturating_add(u64::from(bits) * cluster);
+    // A piece may begin in the group before.
+    let before = changes.range(..first).next_back();
+    for (&at, new) in before.into_iter().chain(changes.range(first..end)) {
+        let from = at.max(first);
+        let to = at.saturating_add(new.len() as u64).min(end);
+        if from < to {
+            let bit = ((from - first) / cluster) as u32;
+            let behind = (to - first).div_ceil(cluster) as u32;
+            bitmap::set_range(
+                map,
+                bit,
+                behind.saturating_sub(bit).min(bits - bit.min(bits)),
+            );
+        }
+    }
+}
+
+/// The blocks of a group that are in use before the change or after it, or are written by it, and how many bits count. `None` if a
+/// bitmap cannot be read.
+fn taken(
+    volumes: &[(&dyn BlockDevice, &Geometry)],
+    group: GroupNr,
+    changes: &BTreeMap<u64, Vec<u8>>,
+) -> Option<(Vec<u8>, u32)> {
+    let (mut map, mut all) = (Vec::new(), 0);
+    for (device, geo) in volumes.iter().filter(|(_, geo)| group.0 < geo.groups) {
+        let mut used = used(*device, geo, group)?;
+        let bits = geo.bits_in_group(group);
+        // The padding of a bitmap is no block.
+        let padding = (used.len() as u32 * 8).saturating_sub(bits);
+        bitmap::clear_range(&mut used, bits, padding);
+        map.resize(used.len(), 0);
+        for (bits, more) in map.iter_mut().zip(&used) {
+            *bits |= more;
+        }
+        all = all.max(bits);
+    }
+    // Blocks and groups have one size in both.
+    let (_, geo) = volumes.first()?;
+    mark_written(&mut map, geo, (group, all), changes);
+    Some((map, all))
+}
+
+/// Returns the offset of the first run that holds `len` bytes and is free before and after the change: blocks of the volume, or
+/// what the device has behind it.
+pub(crate) fn find(
+    device: &dyn BlockDevice,
+    changes: &BTreeMap<u64, Vec<u8>>,
+    len: u64,
+) -> Option<u64> {
+    let after = After { device, changes };
+    let new = geometry(&after)?;
+    // A mended superblock has no old geometry.
+    let old = geometry(device).filter(|old| {
+        (old.block_size, old.blocks_per_group) == (new.block_size, new.blocks_per_group)
+    });
+    let mut volumes: Vec<(&dyn BlockDevice, &Geometry)> = vec![(&after, &new)];
+    volumes.extend(old.as_ref().map(|old| (device, old)));
+    let most = |of: fn(&Geometry) -> u64| volumes.iter().map(|(_, geo)| of(geo)).max();
+    let groups = u32::try_from(most(|geo| geo.groups.into())?).ok()?;
+    let fits = |start: u64, end: u64| end.min(device.len()).saturating_sub(start) >= len;
+    let (mut start, mut end) = (0, 0);
+    for group in (0..groups).map(GroupNr) {
+        let Some((map, bits)) = taken(&volumes, group, changes) else {
+            continue;
+        };
+        let first = new.group_first_block(group).0;
+        let mut bit = 0;
+        while let Some(from) = bitmap::find_zero(&map, bit, bits) {
+            bit = bitmap::find_one(&map, from, bits).unwrap_or(bits);
+            let place = |bit: u32| {
+                let blocks = u64::from(bit) * u64::from(new.cluster_ratio);
+                BlockNr(first.saturating_add(blocks)).offset(new.block_size)
+            };
+            if place(from) != end {
+                start = place(from);
+            }
+            end = place(bit);
+            if fits(start, end) {
+                return Some(start);
+            }
+        }
+    }
+    let behind = BlockNr(most(|geo| geo.blocks_count)?).offset(new.block_size);
+    let start = if end == behind { start } else { behind };
+    fits(start, device.len()).then_some(start)
+}
+
+/// Writes a record, and returns its place when it is durable.
+///
+/// # Errors
+/// [`Error::NoRoomForUndo`]; those of the device.
+pub(crate) fn write(
+    device: &dyn BlockDevice,
+    changes: &BTreeMap<u64, Vec<u8>>,
+    record: &[u8],
+) -> Result<u64, Error> {
+    let len = record.len() as u64;
+    let place = find(device, changes, len).ok_or(Error::NoRoomForUndo(len))?;
+    device.write_at(place, record)?;
+    device.flush()?;
+    Ok(place)
+}
