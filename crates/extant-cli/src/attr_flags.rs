@@ -36,6 +36,55 @@ pub fn columns(set: u32) -> String {
     LETTERS.map(column).iter().collect()
 }
 
+/// Copy on write, a flag of other file systems of Linux.
+const NO_COPY_ON_WRITE: u32 = 0x0080_0000;
+
+/// The flags of a file that Linux shows, as lsattr shows them.
+pub fn columns_of_host(set: u32) -> String {
+    let column = |(letter, bit): (char, u32)| {
+        let bit = if letter == 'C' { NO_COPY_ON_WRITE } else { bit };
+        if set & bit != 0 { letter } else { '-' }
+    };
+    LETTERS.map(column).iter().collect()
+}
+
+/// The flag that a letter of chattr changes on a file that Linux shows.
+pub fn letter_bit(letter: char) -> Option<u32> {
+    if letter == 'C' {
+        return Some(NO_COPY_ON_WRITE);
+    }
+    let known = LETTERS.iter().find(|(l, _)| *l == letter);
+    known
+        .map(|(_, bit)| *bit)
+        .filter(|bit| bit & USER_MODIFIABLE != 0)
+}
+
+/// The flags by the names that lsattr -l gives them.
+pub const LONG_NAMES: [(u32, &str); 22] = [
+    (flags::SECRM, "Secure_Deletion"),
+    (flags::UNRM, "Undelete"),
+    (flags::SYNC, "Synchronous_Updates"),
+    (flags::DIRSYNC, "Synchronous_Directory_Updates"),
+    (flags::IMMUTABLE, "Immutable"),
+    (flags::APPEND, "Append_Only"),
+    (flags::NODUMP, "No_Dump"),
+    (flags::NOATIME, "No_Atime"),
+    (flags::COMPR, "Compression_Requested"),
+    (flags::ENCRYPT, "Encrypted"),
+    (flags::JOURNAL_DATA, "Journaled_Data"),
+    (flags::INDEX, "Indexed_directory"),
+    (flags::NOTAIL, "No_Tailmerging"),
+    (flags::TOPDIR, "Top_of_Directory_Hierarchies"),
+    (flags::EXTENTS, "Extents"),
+    (NO_COPY_ON_WRITE, "No_COW"),
+    (flags::DAX, "DAX"),
+    (flags::CASEFOLD, "Casefold"),
+    (flags::INLINE_DATA, "Inline_Data"),
+    (flags::PROJINHERIT, "Project_Hierarchy"),
+    (flags::VERITY, "Verity"),
+    (flags::NOCOMPR, "Dont_Compress"),
+];
+
 /// A number as chattr and debugfs take it, also in hexadecimal or octal digits.
 pub fn number(text: &str) -> Result<u32, String> {
     let digits = text.strip_prefix("0x");
@@ -45,6 +94,17 @@ pub fn number(text: &str) -> Result<u32, String> {
         _ => text.parse(),
     };
     parsed.map_err(|_| format!("{text}: no number of 32 bits"))
+}
+
+/// [`number`] of 64 bits.
+pub fn long_number(text: &str) -> Result<u64, String> {
+    let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
+    let parsed = match (digits, text.strip_prefix('0')) {
+        (Some(digits), _) => u64::from_str_radix(digits, 16),
+        (None, Some(digits)) if !digits.is_empty() => u64::from_str_radix(digits, 8),
+        _ => text.parse(),
+    };
+    parsed.map_err(|_| format!("{text}: no number"))
 }
 
 /// A change of flags: `+i`, `-ad`, `=Ae`.

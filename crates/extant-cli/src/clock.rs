@@ -2,6 +2,7 @@
 //! whenever it runs.
 
 use anyhow::{Context, Result};
+use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The variable of reproducible builds. A new file system takes it for the latest time of its files, too.
@@ -31,9 +32,19 @@ pub fn fake() -> Result<Option<i64>> {
     said(FAKE)
 }
 
+/// The time that [`set`] has set.
+static SET: Mutex<Option<i64>> = Mutex::new(None);
+
+/// Sets the time to stamp with from now on, over what the environment says.
+pub fn set(seconds: i64) {
+    // A panic cannot leave a number half written.
+    *SET.lock().unwrap_or_else(PoisonError::into_inner) = Some(seconds);
+}
+
 /// The time to stamp with that is not the clock's, if one is said.
 pub fn fixed() -> Result<Option<i64>> {
-    Ok(fake()?.or(source_date_epoch()?))
+    let set = *SET.lock().unwrap_or_else(PoisonError::into_inner);
+    Ok(set.or(fake()?).or(source_date_epoch()?))
 }
 
 /// The time to stamp with, in seconds since 1970.

@@ -25,9 +25,9 @@ use std::path::Path;
 const NEWEST: ABI = ABI::V6;
 
 /// Allows no privileges by exec, and no files but these: files in /proc and /sys that the C library and the server
-/// read, channels of /dev/fuse, and the sockets below `sockets`. Applies to the calling thread and to the threads
-/// that it starts from now on.
-pub fn paths(sockets: &Path) -> Result<()> {
+/// read, channels of /dev/fuse, and the sockets below `sockets`. Names in `lock_dir` can be removed. Applies to the calling thread
+/// and to the threads that it starts from now on.
+pub fn paths(sockets: &Path, lock_dir: Option<&Path>) -> Result<()> {
     let read = AccessFs::ReadFile | AccessFs::ReadDir;
     let write = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev;
     let own = AccessFs::MakeSock | AccessFs::RemoveFile | read;
@@ -45,7 +45,8 @@ pub fn paths(sockets: &Path) -> Result<()> {
         .handle_access(AccessNet::from_all(NEWEST))?
         .scope(Scope::Signal)?
         .create()?;
-    for (path, access) in allowed {
+    let lock_dir = lock_dir.map(|dir| (dir, AccessFs::RemoveFile.into()));
+    for (path, access) in allowed.into_iter().chain(lock_dir) {
         // A path that does not exist needs no rule.
         if let Ok(file) = PathFd::new(path) {
             rules = rules.add_rule(PathBeneath::new(file, access))?;
@@ -236,10 +237,13 @@ fn filter(needs: &Needs<'_>) -> Result<SeccompFilter> {
     // Limits are read; those of no process are set.
     let read = argument(2, SeccompCmpOp::Eq, 0)?;
     rules.insert(libc::SYS_prlimit64, vec![read]);
-    if let Some(own) = needs.own {
+    let there = |own: &BorrowedFd<'_>| {
         let fd = u64::try_from(own.as_raw_fd()).context("a descriptor")?;
-        let there = argument_of(SeccompCmpArgLen::Dword, 0, SeccompCmpOp::Eq, fd)?;
-        rules.insert(libc::SYS_unlinkat, vec![there]);
+        argument_of(SeccompCmpArgLen::Dword, 0, SeccompCmpOp::Eq, fd)
+    };
+    let there: Vec<_> = needs.own.iter().map(there).collect::<Result<_>>()?;
+    if !there.is_empty() {
+        rules.insert(libc::SYS_unlinkat, there);
     }
     let refused = SeccompAction::Errno(libc::EPERM as u32);
     let arch = std::env::consts::ARCH.try_into()?;
@@ -266,8 +270,8 @@ fn without_clone3() -> Result<SeccompFilter> {
 
 /// The differences between servers' needs.
 pub struct Needs<'a> {
-    /// The directory from which it takes a name away at its end.
-    pub own: Option<BorrowedFd<'a>>,
+    /// The directories from which it takes a name away at its end.
+    pub own: Vec<BorrowedFd<'a>>,
     /// The server uses io_uring.
     pub rings: bool,
 }
@@ -338,7 +342,7 @@ mod tests {
     fn calls_that_reach_beyond_the_process_are_refused() {
         let directory = std::fs::File::open("/").unwrap();
         let needs = Needs {
-            own: Some(directory.as_fd()),
+            own: vec![directory.as_fd()],
             rings: false,
         };
         let program: BpfProgram = filter(&needs).unwrap().try_into().unwrap();

@@ -55,28 +55,7 @@ impl MountedPath {
     /// # Errors
     /// A directory cannot be read.
     pub fn all(&self) -> Result<Vec<Met>> {
-        let name = |path: &Path| path.display().to_string();
-        let device = |meta: &Metadata| meta.dev();
-        let top = std::fs::symlink_metadata(&self.path).with_context(|| name(&self.path))?;
-        let (mount, mut todo) = (device(&top), vec![self.path.clone()]);
-        let mut found = Vec::new();
-        while let Some(path) = todo.pop() {
-            let meta = std::fs::symlink_metadata(&path).with_context(|| name(&path))?;
-            if device(&meta) != mount {
-                continue;
-            }
-            if meta.is_dir() {
-                let entries = std::fs::read_dir(&path).with_context(|| name(&path))?;
-                let mut below: Vec<_> = entries
-                    .map(|entry| entry.map(|entry| entry.path()))
-                    .collect::<Result<_, _>>()
-                    .with_context(|| name(&path))?;
-                below.sort_by(|a, b| b.cmp(a));
-                todo.append(&mut below);
-            }
-            found.push(Met { path, meta });
-        }
-        Ok(found)
+        below(&self.path)
     }
 
     /// In how many extents a regular file lies.
@@ -101,6 +80,35 @@ impl MountedPath {
     pub fn mount(&self) -> &Path {
         self.mounted.dir()
     }
+}
+
+/// Lists a path and everything below it, in order, without other file systems.
+///
+/// # Errors
+/// A directory cannot be read.
+pub fn below(path: &Path) -> Result<Vec<Met>> {
+    let name = |path: &Path| path.display().to_string();
+    let device = |meta: &Metadata| meta.dev();
+    let top = std::fs::symlink_metadata(path).with_context(|| name(path))?;
+    let (mount, mut todo) = (device(&top), vec![path.to_owned()]);
+    let mut found = Vec::new();
+    while let Some(path) = todo.pop() {
+        let meta = std::fs::symlink_metadata(&path).with_context(|| name(&path))?;
+        if device(&meta) != mount {
+            continue;
+        }
+        if meta.is_dir() {
+            let entries = std::fs::read_dir(&path).with_context(|| name(&path))?;
+            let mut below: Vec<_> = entries
+                .map(|entry| entry.map(|entry| entry.path()))
+                .collect::<Result<_, _>>()
+                .with_context(|| name(&path))?;
+            below.sort_by(|a, b| b.cmp(a));
+            todo.append(&mut below);
+        }
+        found.push(Met { path, meta });
+    }
+    Ok(found)
 }
 
 /// Whether a file has an ext4 superblock.

@@ -5,6 +5,7 @@ use crate::commands::in_place;
 use crate::confine::{self, Needs};
 use crate::ending::open_when_free;
 use crate::keeper::{How, Keeper};
+use crate::lock_file::LockFile;
 use crate::progress::Progress;
 use crate::store;
 use anyhow::{Context, Result, bail, ensure};
@@ -55,6 +56,8 @@ pub struct Serving<'a> {
     pub words: &'a [String],
     /// The server confines itself; else it may do what its user may.
     pub sandbox: bool,
+    /// A file that is there as long as the image is mounted.
+    pub lock_file: Option<&'a Path>,
 }
 
 /// An image that is mounted and waits to be served.
@@ -66,6 +69,7 @@ pub struct Ready {
     sandbox: bool,
     dir: PathBuf,
     image: String,
+    lock_file: Option<LockFile>,
 }
 
 /// Why a kernel does not hold a block device for a mount.
@@ -246,8 +250,10 @@ impl Serving<'_> {
         });
         let held = held.transpose().with_context(|| name.clone())?;
         let device = self.device(&options, held.is_some())?;
+        let lock_file = self.lock_file.map(LockFile::make).transpose()?;
         if self.sandbox {
-            confine::paths(&extant_fuse::control::make_directory())?;
+            let lock_dir = self.lock_file.and_then(Path::parent);
+            confine::paths(&extant_fuse::control::make_directory(), lock_dir)?;
         }
         // A journal may be long, and orphans many.
         let progress = Progress::wait(&format!("{}: opening", self.image.display()));
@@ -274,6 +280,7 @@ impl Serving<'_> {
                 sandbox: self.sandbox,
                 dir,
                 image: name,
+                lock_file,
             }),
             Err(error) => {
                 // The first error is the one to tell.
@@ -363,10 +370,16 @@ impl Ready {
             control,
             image,
             sandbox,
+            lock_file,
             ..
         } = self;
         let needs = Needs {
-            own: control.as_ref().map(Server::directory),
+            own: control
+                .as_ref()
+                .map(Server::directory)
+                .into_iter()
+                .chain(lock_file.as_ref().map(LockFile::dir))
+                .collect(),
             rings: session.transport() == Transport::Uring,
         };
         if sandbox && let Err(why) = confine::calls(&needs) {
@@ -384,6 +397,8 @@ impl Ready {
         if let Some(control) = control {
             control.end(how);
         }
+        // Without the file, the image is free.
+        drop(lock_file);
         closed.with_context(|| format!("{image}: close"))?;
         served.with_context(|| format!("{image}: serving"))
     }

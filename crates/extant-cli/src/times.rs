@@ -32,6 +32,11 @@ pub fn as_ctime(t: Timestamp) -> String {
     zoned(t, &ZONE).strftime("%a %b %e %H:%M:%S %Y").to_string()
 }
 
+/// `31-Jan-2026 12:34`, as the listings of debugfs have it.
+pub fn day_and_minute(t: Timestamp) -> String {
+    zoned(t, &ZONE).strftime("%e-%b-%Y %H:%M").to_string()
+}
+
 /// `2026-01-31 12:34:56.000000789 +0100`.
 pub fn local_ns(t: Timestamp) -> String {
     local_ns_in(t, &ZONE)

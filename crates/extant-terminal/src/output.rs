@@ -227,21 +227,26 @@ fn silent(error: &anyhow::Error) -> bool {
 
 /// Tells an error in one line and gives the exit code: 130 interrupted, 141 broken pipe, that of [`exit_with`], else 1.
 pub fn report(error: &anyhow::Error) -> ExitCode {
+    ExitCode::from(report_code(error))
+}
+
+/// [`report`] with the exit code as a number.
+pub fn report_code(error: &anyhow::Error) -> u8 {
     if silent(error) {
-        return ExitCode::from(141);
+        return 141;
     }
     if error.chain().any(|e| e.is::<Interrupted>()) {
         // The point of interruption does not matter.
         complain(Interrupted);
-        return ExitCode::from(130);
+        return 130;
     }
     if let Some(ExitWith(code)) = error.downcast_ref() {
-        return ExitCode::from(*code);
+        return *code;
     }
     if !error.is::<Told>() {
         complain(with_advice(error));
     }
-    ExitCode::FAILURE
+    1
 }
 
 /// An error and its causes in one line. A cause that is told already is not told again, nor are numbers of the

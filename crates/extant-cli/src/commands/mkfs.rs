@@ -2,6 +2,7 @@
 
 use crate::advice::advised;
 use crate::clock;
+use crate::commands::mkfs_options::{self, uuid};
 use crate::commands::mkfs_report::{Made, Words, WouldMake, Written, tell};
 use crate::commands::mkfs_size::Size;
 use crate::commands::mkfs_sources::{Gathering, ReadArgs, check_sources, owner_in};
@@ -10,7 +11,6 @@ use crate::interrupt;
 use crate::known;
 use crate::new_file::{Format, NewFile};
 use crate::output;
-use crate::owners::OwnerSpec;
 use crate::progress::Progress;
 use crate::show::human;
 use crate::store;
@@ -20,7 +20,6 @@ use anyhow::{Context, Result, bail, ensure};
 use blockdev::{Access, BlockDevice};
 use ext4_format::FormatError;
 use ext4_format::features::FsType;
-use ext4_format::hash::HashVersion;
 use ext4_format::layout::{Inodes, Usage};
 use extant::mkfs::{self, MkfsError, MkfsOptions, Phase, Prepared, Source};
 use extant_disk::Format::Raw;
@@ -91,8 +90,8 @@ pub struct Args {
         conflicts_with = "bytes_per_inode"
     )]
     inodes: Option<u32>,
-    /// Journal options: size=MiB
-    #[arg(short = 'J', long, value_name = "size=MIB")]
+    /// Journal options: size=MIB, location=BLOCK, fast_commit_size=KIB (with the feature fast_commit)
+    #[arg(short = 'J', long, value_name = "OPTIONS")]
     journal: Option<String>,
     /// Volume label
     #[arg(short = 'L', long, value_name = "LABEL", default_value = "")]
@@ -120,8 +119,8 @@ pub struct Args {
     /// Groups in a flex group
     #[arg(short = 'G', long, value_name = "GROUPS", default_value_t = 16)]
     flex_groups: u32,
-    /// hash_seed=UUID, root_owner=UID:GID, root_perms=OCTAL, hash=TYPE, resize=BLOCKS,
-    /// lazy_itable_init=0|1, encoding=utf8 (names in any case in directories with the flag F),
+    /// hash_seed=UUID, root_owner=UID:GID, root_perms=OCTAL, hash=TYPE, resize=BLOCKS, stride=BLOCKS, stripe_width=BLOCKS,
+    /// orphan_file_size=BYTES, num_backup_sb=0|1|2, test_fs, last_mounted=DIR, creator_os=NUMBER, revision=0|1, lazy_itable_init=0|1, encoding=utf8 (names in any case in directories with the flag F),
     /// encoding_flags=strict, with commas between
     #[arg(short = 'E', long, value_name = "OPTIONS")]
     extended: Vec<String>,
@@ -173,16 +172,6 @@ fn usage(text: &str) -> Result<Usage> {
 fn mount_options(text: &str) -> Result<u32> {
     let bits = ext4_format::mount_options::change(0, text);
     bits.map_err(|name| anyhow::anyhow!("{name}: no mount option of a superblock"))
-}
-
-fn uuid(text: &str) -> Result<uuid::Uuid> {
-    Ok(match text {
-        "clear" | "null" => uuid::Uuid::nil(),
-        "random" | "time" => uuid::Uuid::new_v4(),
-        _ => text
-            .parse()
-            .context("not a UUID: write one, or clear, random or time")?,
-    })
 }
 
 impl Args {
@@ -237,12 +226,8 @@ impl Args {
             (Some(bytes), _) => Some(Inodes::BytesPerInode(bytes)),
             (None, count) => count.map(Inodes::Count),
         };
-        if let Some(journal) = &self.journal {
-            let mib = journal
-                .strip_prefix("size=")
-                .and_then(|n| n.trim_end_matches(['M', 'm']).parse::<u64>().ok());
-            let mib = mib.filter(|n| *n > 0 && *n < 1 << 40);
-            o.journal_size = Some(mib.context("-J: write size=MIB, as -J size=8")? << 20);
+        for option in self.journal.iter().flat_map(|list| list.split(',')) {
+            mkfs_options::journal(&mut o, option)?;
         }
         for option in self
             .extended
@@ -250,7 +235,7 @@ impl Args {
             .flat_map(|e| e.split(','))
             .filter(|e| !e.is_empty())
         {
-            extended(&mut o, option).with_context(|| format!("-E {option}"))?;
+            mkfs_options::extended(&mut o, option).with_context(|| format!("-E {option}"))?;
         }
         Ok(o)
     }
@@ -288,51 +273,6 @@ pub fn spool_dir(image: &Path) -> Option<PathBuf> {
         true => ".".into(),
         false => dir.into(),
     })
-}
-
-/// One option of `-E`.
-fn extended(o: &mut MkfsOptions, option: &str) -> Result<()> {
-    let (key, value) = option.split_once('=').unwrap_or((option, ""));
-    let number = || value.parse::<u64>().context("not a number");
-    match key {
-        "hash_seed" => o.hash_seed = Some(*uuid(value)?.as_bytes()),
-        "root_owner" => {
-            let (uid, gid) = if value.is_empty() {
-                (Some(0), Some(0))
-            } else {
-                let numbers = value.parse::<OwnerSpec>()?.numbers();
-                numbers.context("write UID:GID, as numbers")?
-            };
-            o.root_owner = Some((uid.unwrap_or(0), gid.unwrap_or(0)));
-        }
-        "root_perms" => {
-            let mode = u16::from_str_radix(value, 8).ok().filter(|m| *m <= 0o7777);
-            o.root_mode = Some(mode.context("not an octal mode")?);
-        }
-        "hash" => {
-            o.hash_version = match value {
-                "legacy" => HashVersion::Legacy,
-                "half_md4" => HashVersion::HalfMd4,
-                "tea" => HashVersion::Tea,
-                _ => bail!("use legacy, half_md4 or tea"),
-            }
-        }
-        "encoding" => match value {
-            "utf8" | "utf8-12.1" => o.features.push_str(",casefold"),
-            _ => bail!("use utf8 or utf8-12.1"),
-        },
-        "encoding_flags" => match value {
-            "strict" => o.strict_names = true,
-            "no-strict" => o.strict_names = false,
-            _ => bail!("use strict or no-strict"),
-        },
-        "resize" => o.resize_to = Some(number()?),
-        "lazy_itable_init" => o.lazy_itable_init = value.is_empty() || number()? != 0,
-        // Nothing is ever discarded, so there is nothing to do.
-        "nodiscard" => {}
-        _ => bail!("no such option: extant mkfs --help lists those there are"),
-    }
-    Ok(())
 }
 
 /// Shows a phase at a time, and knows when the last one began.

@@ -83,6 +83,9 @@ pub struct Args {
     /// nothing any more
     #[arg(long)]
     no_sandbox: bool,
+    /// File that is there as long as the image is mounted
+    #[arg(long, hide = true, value_name = "FILE")]
+    lock_file: Option<PathBuf>,
     /// Called by mount(8)
     #[arg(long, hide = true)]
     helper: bool,
@@ -216,6 +219,7 @@ impl Args {
             scratch,
             words: &self.o,
             sandbox: !self.no_sandbox,
+            lock_file: self.lock_file.as_deref(),
         })
     }
 }
@@ -369,5 +373,6 @@ pub fn keep(args: &KeepArgs) -> Result<()> {
         scratch: None,
         words: &args.o,
         sandbox: false,
+        lock_file: None,
     })
 }

@@ -125,6 +125,17 @@ fn named(file: &Path, image: &Path, force: bool) -> Result<()> {
     }
 }
 
+/// Fails if an undo file does not fit an image.
+pub(crate) fn fits(file: &Path, image: &Path) -> Result<()> {
+    let shown = || file.display().to_string();
+    let device = store::open(image, Access::ReadOnly)?;
+    let undo = Undo::read(file).with_context(shown)?;
+    match undo {
+        Some(undo) => undo.check(&device).with_context(shown),
+        None => Ok(()),
+    }
+}
+
 fn told(image: &Path, what: &str) -> Result<()> {
     let mut out = output::stdout();
     writeln!(out, "{}: {what}", image.display())?;

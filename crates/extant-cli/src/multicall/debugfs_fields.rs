@@ -6,7 +6,7 @@ use crate::place::ImagePlace;
 use anyhow::{Result, anyhow, bail, ensure};
 use ext4_format::inode::flags::{EXTENTS, USER_MODIFIABLE};
 use ext4_format::superblock::{ERRORS_CONTINUE, ERRORS_PANIC};
-use extant::{SetAttributes, Timestamp};
+use extant::SetAttributes;
 use extant_tune::TuneOptions;
 
 /// A word that is to be text.
@@ -14,50 +14,46 @@ pub(super) fn text(word: &[u8]) -> Result<&str> {
     std::str::from_utf8(word).map_err(|_| anyhow!("{}: not text", crate::show::show(word)))
 }
 
-/// Sets a field of an inode. The time of its last change stays, unless it is the field.
+/// Seconds since 1970, as debugfs takes them: a date, `now`, `@SECONDS`, or seconds alone, in hexadecimal digits too.
+pub(super) fn time(value: &str) -> Result<i64> {
+    if value.starts_with("0x") || value.starts_with("0X") {
+        let seconds = crate::attr_flags::long_number(value).map_err(|e| anyhow!(e))?;
+        return Ok(seconds.cast_signed());
+    }
+    values::time(value).or_else(|error| value.parse().map_err(|_| error))
+}
+
+/// Whether [`set_field`] sets a field; others are set as they stand in the inode.
+pub(super) fn is_attribute(field: &str) -> bool {
+    matches!(field, "flags" | "projid" | "project" | "generation")
+}
+
+/// Sets a field of an inode from which more follows. The time of its last change stays.
 pub(super) fn set_field(place: &ImagePlace, field: &str, value: &str) -> Result<()> {
     let old = place.attributes(false)?;
-    let word = || number(value).map_err(|e| anyhow!(e));
-    let time = || -> Result<Timestamp> { Ok(Timestamp::new(values::time(value)?, 0)) };
+    let word = number(value).map_err(|e| anyhow!(e))?;
     let mut set = SetAttributes {
         ctime: Some(old.ctime()),
         ..Default::default()
     };
     match field {
-        "mode" => {
-            let mode = word()?;
-            ensure!(
-                mode & !0o7777 == old.mode() & 0o170_000,
-                "{value}: another type of file; this one has {:#o}",
-                old.mode()
-            );
-            set.mode = Some((mode & 0o7777) as u16);
-        }
-        "uid" => set.uid = Some(word()?),
-        "gid" => set.gid = Some(word()?),
-        "atime" => set.atime = Some(time()?.into()),
-        "mtime" => set.mtime = Some(time()?.into()),
-        "ctime" => set.ctime = Some(time()?),
         "flags" => {
-            let new = word()?;
             ensure!(
-                (old.flags() ^ new) & !(USER_MODIFIABLE & !EXTENTS) == 0,
+                (old.flags() ^ word) & !(USER_MODIFIABLE & !EXTENTS) == 0,
                 "{value}: flags that say how an inode is stored stay as they are, {:#x}",
                 old.flags()
             );
-            set.flags = Some(new);
+            set.flags = Some(word);
         }
-        "projid" | "project" => set.project = Some(word()?),
-        "generation" => set.generation = Some(word()?),
-        _ => bail!(
-            "{field}: only mode, uid, gid, atime, mtime, ctime, flags, projid and generation can be set"
-        ),
+        "projid" | "project" => set.project = Some(word),
+        "generation" => set.generation = Some(word),
+        _ => bail!("{field}: no attribute of a file"),
     }
     Ok(place.set_attributes(&set, false)?)
 }
 
-/// A value of the superblock as a change that `extant tune` makes.
-pub(super) fn super_options(field: &str, value: &[u8]) -> Result<TuneOptions> {
+/// A value of the superblock as a change that `extant tune` makes; `None` for others, which are set as they stand there.
+pub(super) fn super_options(field: &str, value: &[u8]) -> Result<Option<TuneOptions>> {
     let mut options = TuneOptions::default();
     let said = text(value)?;
     let word = || number(said).map_err(|e| anyhow!(e));
@@ -82,7 +78,7 @@ pub(super) fn super_options(field: &str, value: &[u8]) -> Result<TuneOptions> {
             options.max_mounts = Some(signed?);
         }
         "checkinterval" => options.check_interval = Some(word()?),
-        "lastcheck" => options.last_checked = Some(values::time(said)?),
+        "lastcheck" => options.last_checked = Some(time(said)?),
         "errors" => {
             let errors = short()?;
             ensure!(
@@ -94,7 +90,7 @@ pub(super) fn super_options(field: &str, value: &[u8]) -> Result<TuneOptions> {
         "r_blocks_count" => options.reserved_blocks = Some(word()?.into()),
         "def_resuid" => options.reserved_uid = Some(short()?),
         "def_resgid" => options.reserved_gid = Some(short()?),
-        _ => bail!("{field} cannot be set; extant tune changes features and other properties"),
+        _ => return Ok(None),
     }
-    Ok(options)
+    Ok(Some(options))
 }

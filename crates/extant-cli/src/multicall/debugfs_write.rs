@@ -1,13 +1,14 @@
-//! The requests by which `debugfs -w` changes an image, as operations of a volume; values of the superblock as `extant tune` sets them.
-//! All names of requests are known before the first one is done. One that fails is told, the others are still done, and the exit code
-//! is 1.
+//! The requests of debugfs. With `-w`, changes of files are operations of a volume, values of the superblock are changes of `extant tune`,
+//! and [`debugfs_raw`] edits structures in place. [`debugfs_layout`] answers questions. All names are checked before the first request runs.
+//! A request that fails is reported; the others still run, and the exit code is 1.
 //!
 //! Requests are done in their order. The volume is open for writing while one request after the other changes it, and closed before one
 //! that only asks: that one reads the image from the device, as without `-w`, and sees all changes before it.
 
 use super::debugfs::asking;
-use super::debugfs_fields::{set_field, super_options, text};
+use super::debugfs_fields::{is_attribute, set_field, super_options, text, time};
 use super::{Answer, Answered, Refusal};
+use super::{debugfs_layout, debugfs_raw};
 use crate::address::{Address, bytes, join, os};
 use crate::attr_flags::number;
 use crate::clock;
@@ -17,9 +18,10 @@ use crate::images::{self, Images};
 use crate::place::ImagePlace;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use ext4_format::inode::makedev;
-use extant::{FileType, SetAttributes, Timestamp, Volume};
+use extant::{Fallocate, FileType, OpenOptions, SetAttributes, Timestamp, Volume};
 use extant_check::inspect::Request;
 use extant_terminal::output;
+use extant_tune::TuneOptions;
 use std::ffi::OsStr;
 use std::io::{Read, Write};
 use std::path::Path;
@@ -29,17 +31,77 @@ const REQUESTS: &[(&[&str], usize, usize)] = &[
     (&["write"], 2, 2),
     (&["mkdir"], 1, 1),
     (&["rm"], 1, 1),
+    (&["unlink"], 1, 1),
     (&["rmdir"], 1, 1),
     (&["symlink"], 2, 2),
     (&["link", "ln"], 2, 2),
     (&["mknod"], 2, 4),
+    (&["fallocate"], 2, 3),
+    (&["punch", "truncate"], 2, 3),
     (&["set_inode_field", "sif"], 3, 3),
     (&["set_super_value", "ssv"], 2, 2),
-    (&["ea_set"], 3, 4),
+    (&["set_current_time"], 1, 1),
+    (&["feature", "features"], 1, usize::MAX),
+    (&["ea_set"], 3, 5),
     (&["ea_rm"], 2, usize::MAX),
     (&["change_working_directory", "cd"], 1, 1),
     (&["print_working_directory", "pwd"], 0, 0),
+    (&["lcd"], 1, 1),
+    (&["show_debugfs_params", "params"], 0, 0),
+    (&["list_requests", "lr", "?", "help"], 0, 1),
     (&["quit", "q"], 0, 0),
+];
+
+/// Requests of debugfs that are refused, and why.
+pub(super) const WITHOUT: &[(&[&str], &str)] = &[
+    (
+        &["open_filesys", "open", "close_filesys", "close"],
+        "the image is the one of the command line",
+    ),
+    (&["init_filesys"], "mke2fs makes file systems"),
+    (
+        &["change_root_directory", "chroot"],
+        "paths begin at the root of the image, or at the directory of cd",
+    ),
+    (&["kill_file"], "rm removes the name with the file"),
+    (
+        &["modify_inode", "mi"],
+        "set_inode_field sets one field after the other",
+    ),
+    (
+        &["expand_dir", "expand"],
+        "directories grow with their names",
+    ),
+    (
+        &["undelete", "undel", "list_deleted_inodes", "lsdel"],
+        "extant rescue --deleted lists removed files and copies them out",
+    ),
+    (
+        &["dump_unused"],
+        "extant trim --zero clears what is left in free blocks",
+    ),
+    (
+        &["dump_mmp", "set_mmp_value", "smmp"],
+        "dumpe2fs shows the block of mmp, and tune2fs sets its interval",
+    ),
+    (&["extent_open", "eo"], "mappings are not changed by hand"),
+    (
+        &["list_quota", "lq", "get_quota", "gq"],
+        "quota files are counted by e2fsck and tune2fs; limits are Linux' to show",
+    ),
+    (
+        &[
+            "journal_open",
+            "jo",
+            "journal_close",
+            "jc",
+            "journal_write",
+            "jw",
+            "journal_run",
+            "jr",
+        ],
+        "e2fsck -E journal_only replays the journal",
+    ),
 ];
 
 /// A request.
@@ -48,26 +110,122 @@ pub(super) struct Asked {
     line: Vec<u8>,
 }
 
+/// A request by its first name, and the words behind it.
 enum What {
-    /// A request of [`REQUESTS`] by its first name, and the words behind it.
+    /// A request of [`REQUESTS`].
     Own(&'static str, Vec<Vec<u8>>),
+    /// A request that changes structures as they stand.
+    Raw(&'static str, Vec<Vec<u8>>),
+    /// A request that only asks, in the layout of debugfs.
+    Shows(&'static str, Vec<Vec<u8>>),
     /// A request that only asks, with all its words.
     Asks(Vec<Vec<u8>>),
 }
 
 impl Asked {
-    /// Whether it is answered as it is without `-w`.
-    pub(super) const fn only_asks(&self) -> bool {
-        matches!(self.what, What::Asks(_))
-    }
-
     /// Whether it is done on an open volume, which has to be open for writing only if it changes the volume.
     fn on_volume(&self) -> Option<bool> {
-        match self.what {
-            What::Own("set_super_value" | "quit", _) | What::Asks(_) => None,
-            What::Own("change_working_directory" | "print_working_directory", _) => Some(false),
-            What::Own(..) => Some(true),
+        let What::Own(name, words) = &self.what else {
+            return None;
+        };
+        match *name {
+            "set_super_value"
+            | "quit"
+            | "set_current_time"
+            | "feature"
+            | "lcd"
+            | "show_debugfs_params"
+            | "list_requests" => None,
+            "set_inode_field" => {
+                let field = words.get(1).map(Vec::as_slice).unwrap_or_default();
+                let known = std::str::from_utf8(field).is_ok_and(is_attribute);
+                known.then_some(true)
+            }
+            "change_working_directory" | "print_working_directory" => Some(false),
+            _ => Some(true),
         }
+    }
+
+    /// Whether it changes the image.
+    fn changes(&self) -> bool {
+        match &self.what {
+            What::Own(name, _) => !matches!(
+                *name,
+                "quit"
+                    | "set_current_time"
+                    | "lcd"
+                    | "show_debugfs_params"
+                    | "list_requests"
+                    | "change_working_directory"
+                    | "print_working_directory"
+            ),
+            What::Raw(..) => true,
+            What::Shows(..) | What::Asks(_) => false,
+        }
+    }
+}
+
+/// A row of a table of requests.
+type Row = (&'static [&'static str], usize, usize);
+
+/// The row of a request in a table, by its name and the count of the words behind it; an error if the count is wrong.
+fn row(table: &'static [Row], word: &str, count: usize) -> Option<Result<&'static str, String>> {
+    let mut named = table
+        .iter()
+        .filter(|(names, ..)| names.contains(&word))
+        .peekable();
+    named.peek()?;
+    let fits = named.find(|(_, least, most)| (*least..=*most).contains(&count));
+    // A name of the table, which is never empty.
+    let first = fits.map(|(names, ..)| names.first().copied().unwrap_or_default());
+    Some(first.ok_or_else(|| format!("{word}: wrong number of words")))
+}
+
+/// The names of all requests that are done.
+fn names() -> String {
+    let tables = REQUESTS
+        .iter()
+        .chain(debugfs_raw::REQUESTS)
+        .chain(debugfs_layout::REQUESTS);
+    let mut names: Vec<&str> = tables
+        .filter_map(|(names, ..)| names.last().copied())
+        .collect();
+    names.extend(["cat", "dump", "rdump"]);
+    names.dedup();
+    names.join(", ")
+}
+
+/// Parses the words of a line.
+fn what(image: &OsStr, words: Vec<Vec<u8>>) -> Result<What, String> {
+    let Some((name, behind)) = words.split_first() else {
+        return Err("no request".into());
+    };
+    let word = crate::show::show(name);
+    let count = behind.len();
+    let behind = behind.to_vec();
+    let shows = row(debugfs_layout::REQUESTS, &word, count);
+    if let Some(Ok(name)) = shows {
+        return Ok(What::Shows(name, behind));
+    }
+    if let Some(name) = row(REQUESTS, &word, count) {
+        return Ok(What::Own(name?, behind));
+    }
+    if let Some(name) = row(debugfs_raw::REQUESTS, &word, count) {
+        return Ok(What::Raw(name?, behind));
+    }
+    if let Some((_, why)) = WITHOUT.iter().find(|(names, _)| names.contains(&&*word)) {
+        return Err(format!("{word} is not supported: {why}"));
+    }
+    if let Some(Err(line)) = shows {
+        return Err(line);
+    }
+    match asking(image, &words, b"/")? {
+        Some(_) => Ok(What::Asks(words)),
+        None => Err(format!(
+            "{word}: no such request; there are {}, {}",
+            names(),
+            Request::names()
+        )),
     }
 }
 
@@ -76,62 +234,57 @@ pub(super) fn requests(image: &OsStr, lines: &[Vec<u8>]) -> Result<Vec<Asked>, S
     let mut asked = Vec::new();
     for line in lines {
         let words = Request::words_of(line);
-        let Some((name, behind)) = words.split_first() else {
-            continue;
-        };
-        if name.starts_with(b"#") {
+        if words.first().is_none_or(|name| name.starts_with(b"#")) {
             continue;
         }
-        let word = crate::show::show(name);
-        let known = REQUESTS.iter().find(|(names, ..)| names.contains(&&*word));
-        let what = match known {
-            Some((names, least, most)) => {
-                if !(*least..=*most).contains(&behind.len()) {
-                    return Err(format!("{word}: wrong number of words"));
-                }
-                // A name of the table, which is never empty.
-                What::Own(names.first().copied().unwrap_or_default(), behind.to_vec())
-            }
-            None if asking(image, &words, b"/")?.is_some() => What::Asks(words),
-            None => {
-                return Err(format!(
-                    "{word}: no such request; there are write, mkdir, rm, rmdir, symlink, ln, mknod, sif, ssv, ea_set, ea_rm, cd, pwd, cat, dump, rdump, ls, {}",
-                    Request::names()
-                ));
-            }
-        };
         let line = line.clone();
-        asked.push(Asked { what, line });
+        asked.push(Asked {
+            what: what(image, words)?,
+            line,
+        });
     }
     Ok(asked)
 }
 
 /// Does the requests. Those of a file are written out before, and go on behind `quit`, as with debugfs.
-pub(super) fn run(image: &OsStr, asked: &[Asked], of_file: bool) -> Answered {
+pub(super) fn run(image: &OsStr, asked: &[Asked], of_file: bool, writes: bool) -> Answered {
     let mut session = Session {
         image: image.as_ref(),
         at: b"/".to_vec(),
         echo: of_file,
+        writes,
         failed: false,
     };
     let mut rest = asked;
     while let Some((first, behind)) = rest.split_first() {
         rest = behind;
+        if first.changes() && !writes {
+            session.done(first, |_| bail!("Filesystem opened read/only"));
+            continue;
+        }
+        if first.on_volume().is_some() {
+            let more = behind
+                .iter()
+                .take_while(|one| one.on_volume().is_some() && (writes || !one.changes()))
+                .count();
+            let (now, later) = behind.split_at(more);
+            let opened = session.on_volume(first, now);
+            opened.map_err(|error| Refusal(output::one_line(&error), 1))?;
+            rest = later;
+            continue;
+        }
         match &first.what {
             What::Own("quit", _) if !of_file => break,
-            What::Own("quit", _) => session.done(first, |_| Ok(())),
-            What::Own("set_super_value", words) => {
-                session.done(first, |session| session.super_value(words));
-            }
+            What::Own(name, words) => session.done(first, |session| session.own(name, words)),
+            What::Raw(name, words) => session.done(first, |session| {
+                let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+                debugfs_raw::run(session.image, &session.at, name, &words)
+            }),
+            What::Shows(name, words) => session.done(first, |session| {
+                let text = debugfs_layout::answer(session.image, &session.at, name, words)?;
+                Ok(std::io::stdout().write_all(text.as_bytes())?)
+            }),
             What::Asks(words) => session.answer(first, words),
-            What::Own(..) => {
-                let on_volume = |a: &&Asked| a.on_volume().is_some();
-                let more = behind.iter().take_while(on_volume).count();
-                let (now, later) = behind.split_at(more);
-                let opened = session.on_volume(first, now);
-                opened.map_err(|error| Refusal(output::one_line(&error), 1))?;
-                rest = later;
-            }
         }
     }
     Ok(Answer::Done(u8::from(session.failed)))
@@ -143,6 +296,7 @@ struct Session<'a> {
     /// The directory that paths begin at, from the root.
     at: Vec<u8>,
     echo: bool,
+    writes: bool,
     failed: bool,
 }
 
@@ -234,7 +388,11 @@ impl Session<'_> {
             ("link", [from, to]) => Ok(volume
                 .hard_link(os(&of(from)), os(&of(to)))
                 .with_context(|| crate::show::show(to))?),
-            ("rm", [path]) => Ok(volume
+            ("fallocate" | "punch", [path, range @ ..]) => {
+                let path = of(path);
+                allocate(volume, name, &path, range).with_context(|| crate::show::show(&path))
+            }
+            ("rm" | "unlink", [path]) => Ok(volume
                 .remove_file(os(&of(path)))
                 .with_context(|| crate::show::show(path))?),
             ("rmdir", [path]) => Ok(volume
@@ -264,7 +422,7 @@ impl Session<'_> {
                 let ino = volume.metadata(os(&self.at))?.ino();
                 let path = crate::show::show(&self.at);
                 say(&format!("[pwd]   INODE: {ino:6}  PATH: {path}"));
-                say("[root]  INODE:      2  PATH: /\n");
+                say("[root]  INODE:      2  PATH: /");
                 Ok(())
             }
             _ => bail!("wrong number of words"),
@@ -274,7 +432,7 @@ impl Session<'_> {
     /// `ea_set [-f FILE] PATH NAME [VALUE]`.
     fn set_attribute(&self, volume: &Volume, words: &[&[u8]]) -> Result<()> {
         let (path, name, value) = match words {
-            [b"-f", file, path, name] => {
+            [b"-f", file, path, name] | [b"-r", b"-f", file, path, name] => {
                 let read = std::fs::read(os(file));
                 (*path, *name, read.with_context(|| crate::show::show(file))?)
             }
@@ -287,12 +445,70 @@ impl Session<'_> {
             .with_context(|| crate::show::show(path))
     }
 
-    fn super_value(&self, words: &[Vec<u8>]) -> Result<()> {
-        let [field, value] = words else {
-            bail!("write ssv FIELD VALUE");
-        };
-        let options = super_options(text(field)?, value)?;
-        tune::quietly(self.image, options)
+    /// A request that needs no open volume.
+    fn own(&self, name: &str, words: &[Vec<u8>]) -> Result<()> {
+        let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+        match (name, &words[..]) {
+            ("set_super_value", [field, value]) => self.super_value(text(field)?, value),
+            ("set_inode_field", [path, field, value]) => {
+                let (field, value) = (text(field)?, text(value)?);
+                debugfs_raw::set_inode_field(self.image, &self.at, path, field, value)
+                    .with_context(|| crate::show::show(path))
+            }
+            ("set_current_time", [value]) => {
+                clock::set(time(text(value)?)?);
+                Ok(())
+            }
+            ("feature", words) => {
+                super::replay(self.image)?;
+                let name = |word: &&[u8]| -> Result<String> {
+                    let word = text(word)?;
+                    Ok(match word.split_at_checked(1) {
+                        Some(("+", name)) => name.to_owned(),
+                        Some(("-", name)) => format!("^{name}"),
+                        _ => word.to_owned(),
+                    })
+                };
+                let names: Vec<String> = words.iter().map(name).collect::<Result<_>>()?;
+                let options = TuneOptions {
+                    features: names.join(","),
+                    ..TuneOptions::default()
+                };
+                tune::quietly(self.image, options)?;
+                let shown = debugfs_layout::answer(self.image, &self.at, "feature", &[])?;
+                Ok(std::io::stdout().write_all(shown.as_bytes())?)
+            }
+            ("lcd", [dir]) => {
+                std::env::set_current_dir(os(dir)).with_context(|| crate::show::show(dir))
+            }
+            ("show_debugfs_params", []) => {
+                let mode = if self.writes {
+                    "read-write"
+                } else {
+                    "read-only"
+                };
+                say(&format!(
+                    "Open mode: {mode}\nFilesystem in use: {}",
+                    self.image.display()
+                ));
+                Ok(())
+            }
+            ("list_requests", _) => {
+                say(&names());
+                Ok(())
+            }
+            // In a file of requests, `quit` ends nothing, as with debugfs.
+            ("quit", _) => Ok(()),
+            _ => bail!("wrong number of words"),
+        }
+    }
+
+    fn super_value(&self, field: &str, value: &[u8]) -> Result<()> {
+        super::replay(self.image)?;
+        match super_options(field, value)? {
+            Some(options) => tune::quietly(self.image, options),
+            None => debugfs_raw::set_super_value(self.image, field, text(value)?),
+        }
     }
 }
 
@@ -396,6 +612,31 @@ fn write(volume: &Volume, from: &OsStr, to: &[u8]) -> Result<()> {
         return Err(error);
     }
     allocated(volume, to)
+}
+
+/// `fallocate PATH START [END]` and `punch PATH START [END]`, in blocks; without an end up to that of the file.
+fn allocate(volume: &Volume, name: &str, path: &[u8], range: &[&[u8]]) -> Result<()> {
+    let block = |word: &&[u8]| number(text(word)?).map(u64::from).map_err(|e| anyhow!(e));
+    let size = u64::from(volume.geometry().block_size);
+    let file = volume.open_file_with(os(path), &OpenOptions::new().read(true).write(true))?;
+    let first = range.first().map_or(Ok(0), block)?;
+    let last = match range.get(1) {
+        Some(word) => block(word)?,
+        None => file.metadata()?.len().div_ceil(size).saturating_sub(1),
+    };
+    ensure!(first <= last, "the range ends before it begins");
+    let how = match name {
+        "punch" => Fallocate::PunchHole,
+        _ => Fallocate::Allocate { keep_size: true },
+    };
+    let old = file.metadata()?;
+    file.fallocate(how, first * size, (last - first + 1) * size)?;
+    // debugfs leaves the times of the file as they are.
+    Ok(file.set_attributes(&SetAttributes {
+        mtime: Some(old.mtime().into()),
+        ctime: Some(old.ctime()),
+        ..Default::default()
+    })?)
 }
 
 /// `mknod PATH p`, or `c` or `b` with two numbers.

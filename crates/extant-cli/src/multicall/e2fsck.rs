@@ -3,17 +3,22 @@
 
 use super::getopt::{self, Taken};
 use super::{Answer, Answered, Refusal, version};
+use crate::commands::{defrag, trim, tune};
 use blockdev::{Access, BlockDevice};
 use ext4_format::features::Incompat;
 use ext4_format::superblock::{
     RawSuperblock, STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE,
 };
+use extant_terminal::output::{one_line, report_code};
+use extant_tune::TuneOptions;
 use std::ffi::{OsStr, OsString};
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 
 /// As fsck ends for wrong usage.
 const WRONG_USAGE: u8 = 16;
+/// Exit code of fsck: all errors were corrected.
+const MENDED: u8 = 1;
 /// As fsck ends if the image could not be checked.
 const FAILED: u8 = 8;
 
@@ -21,18 +26,39 @@ const ALONE: &str = "panyrcdfvtFVDk";
 const WITH_VALUE: &str = "bBCEjlLzPINs";
 
 /// Letters that nothing here corresponds to, and why.
-const WITHOUT: &[(char, &str)] = &[
+pub(super) const WITHOUT: &[(char, &str)] = &[
     ('c', "bad blocks are not searched for"),
     ('l', "bad blocks are not recorded"),
     ('L', "bad blocks are not recorded"),
     ('k', "bad blocks are not recorded"),
-    ('b', "backups of the superblock are found without it"),
-    ('B', "backups of the superblock are found without it"),
     ('j', "external journals are not replayed"),
 ];
 
+/// Options of `-E` without an effect here: defaults, and tuning of e2fsck itself.
+pub(super) const SAY_NOTHING: &[&str] = &[
+    "nodiscard",
+    "readahead_kb",
+    "optimize_extents",
+    "no_optimize_extents",
+    "inode_count_fullmap",
+    "no_inode_count_fullmap",
+    "clear_all_uninit_bits",
+    "fixes_only",
+    "check_encoding",
+    "ea_ver",
+];
+
+/// Supported options of `-E`.
+pub(super) const EXTENDED: &[&str] = &[
+    "discard",
+    "journal_only",
+    "unshare_blocks",
+    "bmap2extent",
+    "fragcheck",
+];
+
 /// How an image is to be treated.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     Ask,
     Preen,
@@ -49,43 +75,176 @@ pub(super) fn answer(name: &'static str, args: Vec<OsString>) -> Answered {
     if taken.options.iter().any(|(letter, _)| *letter == 'V') {
         return version(name);
     }
-    let (mode, forced, undo) = options(&taken).map_err(refuse)?;
-    let compacts = taken.options.iter().any(|(letter, _)| *letter == 'D');
-    if compacts && mode == Mode::No {
-        let line = "the -n and -D options are incompatible";
-        return Err(Refusal(line.into(), FAILED));
-    }
-    if compacts && undo.is_some() {
-        return Err(refuse("-D goes not with -z: -D alone afterwards"));
-    }
+    let options = Options::of(&taken).map_err(refuse)?;
+    options.check()?;
     let progress_fd = progress_fd(&taken).map_err(refuse)?;
     let [device] = &taken.operands[..] else {
         return Err(refuse("write one device or file"));
     };
-    if mode == Mode::Ask && !std::io::stdin().is_terminal() {
+    if let Some(block) = options.backup {
+        backup(device, block, options.backup_size)?;
+    }
+    if options.has("journal_only") {
+        return journal_only(device, options.mode);
+    }
+    if options.mode == Mode::Ask && !std::io::stdin().is_terminal() {
         let line = "no terminal to ask at: use -n, -p or -y";
         return Err(Refusal(line.into(), FAILED));
     }
-    if !forced && let Some(line) = called_clean(device) {
+    if let Some(line) = options.believes(device) {
         // A closed output is not this answer's fault.
         let _ = writeln!(std::io::stdout(), "{line}");
         return Ok(Answer::Done(0));
     }
-    let mut words: Vec<OsString> = match mode {
-        Mode::No => vec!["check".into()],
-        Mode::Preen => vec!["repair".into(), "-p".into()],
-        Mode::Yes => vec!["repair".into(), "-y".into()],
-        Mode::Ask => vec!["repair".into()],
+    let words = options.words(device, progress_fd);
+    if options.mode == Mode::No {
+        return Ok(Answer::Words(words));
+    }
+    let code = super::run(words).map_or_else(|error| report_code(&error), |()| 0);
+    if code & !MENDED != 0 {
+        return Ok(Answer::Done(code));
+    }
+    match options.afterwards(Path::new(device)) {
+        Ok(()) => Ok(Answer::Done(code)),
+        Err(error) => Err(Refusal(one_line(&error), FAILED)),
+    }
+}
+
+impl Options {
+    /// Options that exclude each other.
+    fn check(&self) -> Result<(), Refusal> {
+        if self.compacts && self.mode == Mode::No {
+            let line = "the -n and -D options are incompatible";
+            return Err(Refusal(line.into(), FAILED));
+        }
+        if self.compacts && self.undo.is_some() {
+            return Err(refuse("-D goes not with -z: -D alone afterwards"));
+        }
+        if self.backup_size.is_some() && self.backup.is_none() {
+            return Err(refuse("-B goes with -b"));
+        }
+        if self.has("unshare_blocks") && matches!(self.mode, Mode::No | Mode::Preen) {
+            return Err(refuse("-E unshare_blocks goes with -y"));
+        }
+        Ok(())
+    }
+
+    fn has(&self, option: &str) -> bool {
+        self.extended.iter().any(|said| said == option)
+    }
+
+    /// The line about an image that needs no check, perhaps after its journal was replayed.
+    fn believes(&self, device: &OsStr) -> Option<String> {
+        if self.forced || !self.extended.is_empty() || self.backup.is_some() || self.compacts {
+            return None;
+        }
+        if let Some(line) = called_clean(device, false) {
+            return Some(line);
+        }
+        if self.mode == Mode::No || self.undo.is_some() {
+            return None;
+        }
+        called_clean(device, true)?;
+        // An image that cannot be opened is left to the repair.
+        let replayed = super::replay(Path::new(device)).ok()?;
+        if replayed {
+            let _ = writeln!(
+                std::io::stdout(),
+                "{}: recovering journal",
+                device.display()
+            );
+        }
+        called_clean(device, false)
+    }
+
+    /// The command.
+    fn words(&self, device: &OsStr, progress_fd: Option<u32>) -> Vec<OsString> {
+        let mut words: Vec<OsString> = match self.mode {
+            Mode::No => vec!["check".into()],
+            Mode::Preen => vec!["repair".into(), "-p".into()],
+            Mode::Yes => vec!["repair".into(), "-y".into()],
+            Mode::Ask => vec!["repair".into()],
+        };
+        if let Some(fd) = progress_fd {
+            words.extend(["--progress-fd".into(), fd.to_string().into()]);
+        }
+        if let Some(undo) = &self.undo {
+            words.extend(["--undo".into(), undo.clone()]);
+        }
+        words.extend(self.compacts.then(|| "--dirs".into()));
+        words.extend(self.has("unshare_blocks").then(|| "--unshare".into()));
+        words.push(device.to_owned());
+        words
+    }
+}
+
+impl Options {
+    /// Runs the steps that follow a repair which left the image clean.
+    fn afterwards(&self, image: &Path) -> anyhow::Result<()> {
+        if self.has("bmap2extent") {
+            defrag::map_by_extents(image)?;
+        }
+        if self.has("fragcheck") {
+            let device = crate::commands::inspect::open(image)?;
+            let found = extant_tune::fragments(&device)?;
+            for file in &found.fragmented {
+                let (ino, pieces, blocks) = (file.ino.0, file.pieces, file.blocks);
+                writeln!(
+                    std::io::stdout(),
+                    "{ino:6}: {pieces} extents for {blocks} blocks"
+                )?;
+            }
+        }
+        if self.has("discard") {
+            trim::quietly(image)?;
+        }
+        // A later write would make the undo file useless.
+        if self.undo.is_some() {
+            return Ok(());
+        }
+        let checked = TuneOptions {
+            mounts: Some(0),
+            last_checked: Some(crate::clock::stamp()?),
+            ..TuneOptions::default()
+        };
+        tune::quietly(image, checked)
+    }
+}
+
+/// Checks that `-b` names a copy of the superblock. The repair finds all copies itself.
+fn backup(device: &OsStr, block: u64, size: Option<u64>) -> Result<(), Refusal> {
+    let failed = |error: anyhow::Error| Refusal(one_line(&error), FAILED);
+    let place = match size {
+        Some(size) => block.checked_mul(size),
+        None => match super::listing::place_of_copy(device.as_ref(), block) {
+            Ok((block, size)) => block.checked_mul(size),
+            Err(error) => return Err(failed(error)),
+        },
     };
-    if let Some(fd) = progress_fd {
-        words.extend(["--progress-fd".into(), fd.to_string().into()]);
+    let open = crate::commands::inspect::open(device.as_ref()).map_err(failed)?;
+    let mut bytes = vec![0; SUPERBLOCK_SIZE];
+    // The first block has the superblock behind the boot sector.
+    let place = place.map(|place| place.max(SUPERBLOCK_OFFSET));
+    let read = place.is_some_and(|place| open.read_at(place, &mut bytes).is_ok());
+    if read && RawSuperblock::parse(&bytes).is_ok() {
+        return Ok(());
     }
-    if let Some(undo) = undo {
-        words.extend(["--undo".into(), undo]);
+    let line = format!(
+        "{}: no copy of the superblock at block {block}",
+        device.display()
+    );
+    Err(Refusal(line, FAILED))
+}
+
+/// Replays the journal, and no more.
+fn journal_only(device: &OsStr, mode: Mode) -> Answered {
+    if mode == Mode::No {
+        return Err(refuse("-E journal_only goes not with -n"));
     }
-    words.extend(compacts.then(|| "--dirs".into()));
-    words.push(device.clone());
-    Ok(Answer::Words(words))
+    match super::replay(Path::new(device)) {
+        Ok(replayed) => Ok(Answer::Done(u8::from(replayed) * MENDED)),
+        Err(error) => Err(Refusal(one_line(&error), FAILED)),
+    }
 }
 
 /// The descriptor of `-C`; 0 is for a bar at the terminal, which is there anyway, and a negative one for later.
@@ -100,63 +259,93 @@ fn progress_fd(taken: &Taken) -> Result<Option<u32>, String> {
     Ok(u32::try_from(fd).ok().filter(|&fd| fd > 0))
 }
 
-fn options(taken: &Taken) -> Result<(Mode, bool, Option<OsString>), String> {
-    let (mut mode, mut forced, mut undo) = (Mode::Ask, false, None);
-    for (letter, value) in &taken.options {
-        if let Some((_, why)) = WITHOUT.iter().find(|(without, _)| without == letter) {
-            return Err(format!("-{letter} is not supported: {why}"));
-        }
-        let chosen = match letter {
-            'a' | 'p' => Mode::Preen,
-            'n' => Mode::No,
-            'y' => Mode::Yes,
-            _ => Mode::Ask,
+/// Parsed options.
+#[derive(Debug)]
+struct Options {
+    mode: Mode,
+    forced: bool,
+    compacts: bool,
+    undo: Option<OsString>,
+    /// Supported options of `-E`.
+    extended: Vec<String>,
+    /// The block of `-b`, and the bytes of a block by `-B`.
+    backup: Option<u64>,
+    backup_size: Option<u64>,
+}
+
+impl Options {
+    fn of(taken: &Taken) -> Result<Self, String> {
+        let mut options = Self {
+            mode: Mode::Ask,
+            forced: false,
+            compacts: false,
+            undo: None,
+            extended: Vec::new(),
+            backup: None,
+            backup_size: None,
         };
-        if chosen != Mode::Ask {
-            if mode != Mode::Ask && mode != chosen {
-                return Err("only one of -p, -a, -n and -y".into());
+        for (letter, value) in &taken.options {
+            if let Some((_, why)) = WITHOUT.iter().find(|(without, _)| without == letter) {
+                return Err(format!("-{letter} is not supported: {why}"));
             }
-            mode = chosen;
+            let chosen = match letter {
+                'a' | 'p' => Mode::Preen,
+                'n' => Mode::No,
+                'y' => Mode::Yes,
+                _ => Mode::Ask,
+            };
+            if chosen != Mode::Ask {
+                if options.mode != Mode::Ask && options.mode != chosen {
+                    return Err("only one of -p, -a, -n and -y".into());
+                }
+                options.mode = chosen;
+            }
+            let number = || {
+                let text = getopt::text(*letter, value)?;
+                let bad = |_| format!("-{letter} {text}: not a number");
+                text.parse::<u64>().map_err(bad)
+            };
+            match letter {
+                'f' => options.forced = true,
+                'D' => options.compacts = true,
+                'z' => options.undo = Some(value.clone()),
+                'E' => options.extended(getopt::text('E', value)?)?,
+                'b' => options.backup = Some(number()?),
+                'B' => options.backup_size = Some(number()?),
+                // Progress is shown at a terminal; times, buffers and names of the program say nothing here.
+                _ => {}
+            }
         }
-        match letter {
-            'f' => forced = true,
-            'z' => undo = Some(value.clone()),
-            'E' => extended(getopt::text('E', value)?)?,
-            // Progress is shown at a terminal; times, buffers and names of the program say nothing here.
-            _ => {}
-        }
+        Ok(options)
     }
-    Ok((mode, forced, undo))
+
+    fn extended(&mut self, text: &str) -> Result<(), String> {
+        for option in text.split(',').filter(|option| !option.is_empty()) {
+            let key = option.split_once('=').map_or(option, |(key, _)| key);
+            if SAY_NOTHING.contains(&key) {
+                continue;
+            }
+            if !EXTENDED.contains(&key) {
+                return Err(format!("-E {option} is not supported"));
+            }
+            self.extended.push(key.to_owned());
+        }
+        Ok(())
+    }
 }
 
-/// Options that change nothing here; others are refused.
-fn extended(text: &str) -> Result<(), String> {
-    let says_nothing = |option: &&str| {
-        let key = option.split_once('=').map_or(*option, |(key, _)| key);
-        matches!(
-            key,
-            "" | "nodiscard" | "readahead_kb" | "no_optimize_extents" | "inode_count_fullmap"
-        )
-    };
-    match text.split(',').find(|option| !says_nothing(option)) {
-        Some(option) => Err(format!("-E {option} is not supported")),
-        None => Ok(()),
-    }
-}
-
-/// The line about an image that needs no check.
-fn called_clean(device: &OsStr) -> Option<String> {
+/// The line about an image that needs no check; `replayed`: once its journal is replayed and its files without a name have ended.
+fn called_clean(device: &OsStr, replayed: bool) -> Option<String> {
     let open = crate::store::open(Path::new(device), Access::ReadOnly).ok()?;
     let mut bytes = vec![0; SUPERBLOCK_SIZE];
     open.read_at(SUPERBLOCK_OFFSET, &mut bytes).ok()?;
     let sb = RawSuperblock::parse(&bytes).ok()?;
     let state = sb.state.get();
+    let needs_recovery = sb.feature_incompat.get() & Incompat::NEEDS_RECOVERY.bits() != 0;
     if state & STATE_VALID == 0
         || state & STATE_ERROR != 0
-        || sb.feature_incompat.get() & Incompat::NEEDS_RECOVERY.bits() != 0
         || is_due(&sb)
-        // A journal that was marked, files that wait for their end.
-        || sb.last_orphan.get() != 0
+        || (!replayed && (needs_recovery || sb.last_orphan.get() != 0))
     {
         return None;
     }
@@ -196,7 +385,7 @@ mod tests {
                 ALONE,
                 WITH_VALUE,
             );
-            options(&taken?).map(|(mode, forced, _)| (mode as u8, forced))
+            Options::of(&taken?).map(|options| (options.mode as u8, options.forced))
         };
         assert_eq!(said("-fn x").unwrap(), (Mode::No as u8, true));
         assert_eq!(
@@ -207,14 +396,10 @@ mod tests {
             said("-fn -y x").unwrap_err(),
             "only one of -p, -a, -n and -y"
         );
-        assert!(
-            said("-b 32768 x")
-                .unwrap_err()
-                .starts_with("-b is not supported: backups")
-        );
+        assert_eq!(said("-b 32768 -y x").unwrap(), (Mode::Yes as u8, false));
         assert_eq!(
-            said("-E fragcheck x").unwrap_err(),
-            "-E fragcheck is not supported"
+            said("-E discard,fsync x").unwrap_err(),
+            "-E fsync is not supported"
         );
     }
 }

@@ -1,7 +1,9 @@
-//! `e4defrag`: files on mounts of images, by the mounts' servers. What is said is in the lines that scripts read.
+//! `e4defrag`: files on mounts of images, by the mounts' servers, and on volumes that Linux' ext4 has mounted, by the kernel. The
+//! output has the lines that scripts read.
 
 use super::getopt;
 use super::{Answer, Answered, Refusal};
+use crate::host_files::HostPath;
 use crate::online_files::{Met, MountedPath};
 use extant_fuse::control::Fragments;
 use extant_terminal::output::{complain, one_line};
@@ -17,6 +19,42 @@ const NEEDS: u64 = 56;
 
 fn refuse(line: impl Into<String>) -> Refusal {
     Refusal(line.into(), 1)
+}
+
+/// Mover of blocks.
+enum Mover {
+    Server(MountedPath),
+    Kernel(HostPath),
+}
+
+impl Mover {
+    fn path(&self) -> &Path {
+        match self {
+            Self::Server(place) => &place.path,
+            Self::Kernel(place) => &place.path,
+        }
+    }
+
+    fn all(&self) -> anyhow::Result<Vec<Met>> {
+        match self {
+            Self::Server(place) => place.all(),
+            Self::Kernel(place) => place.all(),
+        }
+    }
+
+    fn fragments(&mut self, file: &Met) -> anyhow::Result<Fragments> {
+        match self {
+            Self::Server(place) => place.fragments(file),
+            Self::Kernel(place) => place.fragments(file),
+        }
+    }
+
+    fn defragment(&mut self, file: &Met, found: &Fragments) -> anyhow::Result<()> {
+        match self {
+            Self::Server(place) => place.defragment(file, found).map(drop),
+            Self::Kernel(place) => place.defragment(file, found),
+        }
+    }
 }
 
 /// A regular file, how it lies, and its size.
@@ -80,15 +118,18 @@ pub(super) fn answer(_: &'static str, args: Vec<OsString>) -> Answered {
     Ok(Answer::Done(code))
 }
 
-fn place(operand: &OsString) -> anyhow::Result<MountedPath> {
+fn place(operand: &OsString) -> anyhow::Result<Mover> {
     let path = Path::new(operand);
-    let found = MountedPath::find(path)?;
-    found.ok_or_else(|| {
-        let name = path.display();
-        anyhow::anyhow!(
-            "{name}: not on a mount of extant (an image that is not mounted: extant defrag)"
-        )
-    })
+    if let Some(found) = MountedPath::find(path)? {
+        return Ok(Mover::Server(found));
+    }
+    if let Some(found) = HostPath::find(path)? {
+        return Ok(Mover::Kernel(found));
+    }
+    let name = path.display();
+    anyhow::bail!(
+        "{name}: neither on a mount of extant nor on ext4 (an image that is not mounted: extant defrag)"
+    )
 }
 
 /// Why a file is passed over, if it is.
@@ -100,7 +141,7 @@ fn unfit(file: &Met) -> Option<&'static str> {
     }
 }
 
-fn seen(place: &mut MountedPath, file: &Met, name: String) -> anyhow::Result<Seen> {
+fn seen(place: &mut Mover, file: &Met, name: String) -> anyhow::Result<Seen> {
     Ok(Seen {
         name,
         found: place.fragments(file)?,
@@ -116,9 +157,9 @@ fn line(seen: &Seen, prefix: &str) -> String {
     format!("{name:<40}{now:>10}/{best:<10}{each:>6} KB\n")
 }
 
-fn count(operand: &OsString, mut place: MountedPath, verbose: bool) -> anyhow::Result<()> {
+fn count(operand: &OsString, mut place: Mover, verbose: bool) -> anyhow::Result<()> {
     let all = place.all()?;
-    let is_file = place.path.is_file();
+    let is_file = place.path().is_file();
     let mut text = String::new();
     let (mut files, mut sums) = (Vec::new(), Sums::default());
     if is_file || verbose {
@@ -175,9 +216,9 @@ fn count(operand: &OsString, mut place: MountedPath, verbose: bool) -> anyhow::R
     Ok(std::io::stdout().write_all(text.as_bytes())?)
 }
 
-fn defragment(operand: &OsString, mut place: MountedPath, verbose: bool) -> anyhow::Result<()> {
+fn defragment(operand: &OsString, mut place: Mover, verbose: bool) -> anyhow::Result<()> {
     let all = place.all()?;
-    let is_file = place.path.is_file();
+    let is_file = place.path().is_file();
     let mut out = std::io::stdout();
     match is_file {
         true => writeln!(out, "ext4 defragmentation for {}", operand.display())?,

@@ -2,13 +2,16 @@
 
 use super::config::{Config, Types};
 use super::getopt::{self, Taken};
+use super::mke2fs_options::{Later, extended, features, no_bad_blocks, read_all, revision, system};
 use super::{Answer, Answered, Refusal, version};
 use crate::commands::mkfs;
 use ext4_format::GroupNr;
 use ext4_format::geometry::Geometry;
-use extant_terminal::output::{complain, one_line};
+use ext4_format::layout::Usage;
+use extant_terminal::output::{complain, one_line, report_code};
 use std::ffi::{OsStr, OsString};
 use std::io::{IsTerminal, Write};
+use std::path::Path;
 
 /// As mke2fs ends when it does nothing.
 const REFUSED: u8 = 1;
@@ -18,39 +21,46 @@ const ALONE: &str = "cjnqvDFKSV";
 const WITH_VALUE: &str = "bdeogrtziClmsELMNOGIJTUR";
 
 /// Letters that nothing here corresponds to, and why.
-const WITHOUT: &[(char, &str)] = &[
-    ('c', "bad blocks are not searched for"),
-    ('l', "bad blocks are not recorded"),
+pub(super) const WITHOUT: &[(char, &str)] = &[
     (
         'S',
         "superblocks alone are not written; extant repair mends them",
     ),
     ('C', "clusters (bigalloc) are not made"),
-    ('M', "the last mount point is not set"),
     (
         'z',
         "undo files are not written by it; copy the image before",
     ),
-    ('R', "write -E"),
 ];
 
 /// What the options come to.
 #[derive(Default)]
-struct Call {
+pub(super) struct Call {
     /// The type, if it is said.
-    fs_type: Option<String>,
-    usage: Option<String>,
-    words: Vec<OsString>,
-    /// Bytes of a block, if they are said.
-    block_size: Option<u64>,
+    pub fs_type: Option<String>,
+    pub usage: Option<String>,
+    pub words: Vec<OsString>,
+    /// Bytes of a block, if they are said, and the least that they may be.
+    pub block_size: Option<u64>,
+    pub least_block_size: Option<u64>,
+    /// Bytes in front of the volume.
+    pub offset: Option<u64>,
+    /// The format of the first ext2.
+    pub old_revision: bool,
+    /// The system that the volume is made for.
+    pub for_hurd: bool,
+    /// All blocks are read before.
+    pub reads_all: bool,
+    /// Changes after the volume is made.
+    pub later: Later,
     /// Letters that were given, so that a configuration does not decide.
-    given: String,
-    extended: Vec<String>,
-    features: Vec<String>,
-    quiet: bool,
-    force: bool,
-    only_shown: bool,
-    has_source: bool,
+    pub given: String,
+    pub extended: Vec<String>,
+    pub features: Vec<String>,
+    pub quiet: bool,
+    pub force: bool,
+    pub only_shown: bool,
+    pub has_source: bool,
 }
 
 fn refuse(line: impl Into<String>) -> Refusal {
@@ -65,12 +75,23 @@ pub(super) fn answer(name: &'static str, args: Vec<OsString>) -> Answered {
     let config = Config::read().map_err(refuse)?;
     let sectors = Sectors::read().map_err(refuse)?;
     let call = call(name, &taken).map_err(refuse)?;
-    let only_shown = call.only_shown;
-    let words = finish(call, &taken, &config, &sectors).map_err(refuse)?;
-    match only_shown {
-        true => show(words),
-        false => Ok(Answer::Words(words)),
+    let (only_shown, reads_all) = (call.only_shown, call.reads_all);
+    let (words, place, later) = finish(call, &taken, &config, &sectors).map_err(refuse)?;
+    if only_shown {
+        return show(words);
     }
+    if reads_all {
+        read_all(&place).map_err(refuse)?;
+    }
+    if later == Later::default() {
+        return Ok(Answer::Words(words));
+    }
+    if let Err(error) = super::run(words) {
+        return Ok(Answer::Done(report_code(&error)));
+    }
+    let done = later.run(Path::new(&place));
+    done.map_err(|error| refuse(one_line(&error)))?;
+    Ok(Answer::Done(0))
 }
 
 /// What the options come to.
@@ -83,6 +104,7 @@ fn call(name: &str, taken: &Taken) -> Result<Call, String> {
         call.given.push(*letter);
         option(&mut call, *letter, value)?;
     }
+    revision(&mut call)?;
     Ok(call)
 }
 
@@ -173,22 +195,38 @@ fn option(call: &mut Call, letter: char, value: &OsStr) -> Result<(), String> {
             call.features.push("has_journal".into());
             call.words.extend(["-J".into(), value.to_owned()]);
         }
-        'O' => call.features.push(text()?.to_owned()),
-        'E' => call.extended.extend(extended(text()?)?.map(str::to_owned)),
+        'O' => features(call, text()?),
+        'E' | 'R' => extended(call, text()?)?,
         'b' => {
-            let bytes = text()?.parse().ok();
+            let bytes: Option<i64> = text()?.parse().ok();
             let bad = || format!("-b {}: not a number of bytes", value.display());
-            call.block_size = Some(bytes.ok_or_else(bad)?);
+            // A negative number is the least that it may be.
+            let field = match bytes.ok_or_else(bad)? {
+                ..0 => &mut call.least_block_size,
+                _ => &mut call.block_size,
+            };
+            *field = bytes.map(i64::unsigned_abs);
         }
+        'c' => call.reads_all = true,
+        'l' => no_bad_blocks(value)?,
+        'L' => {
+            let mut word = OsString::from("-L");
+            word.push(super::label(value));
+            call.words.push(word);
+        }
+        'M' => call.extended.push(format!("last_mounted={}", text()?)),
         'd' => {
             call.has_source = true;
             call.words.extend(["--from".into(), value.to_owned()]);
         }
         // As many as the ratio makes.
         'N' if value == "0" => {}
-        'o' if value == "Linux" || value == "linux" => {}
-        'r' if value == "1" => {}
-        'o' | 'r' => return Err(format!("-{letter} {} is not supported", value.display())),
+        'o' => system(call, text()?)?,
+        'r' => match text()? {
+            "0" => call.old_revision = true,
+            "1" => {}
+            other => return Err(format!("-r {other}: revisions are 0 and 1")),
+        },
         _ => call
             .words
             .extend([format!("-{letter}").into(), value.to_owned()]),
@@ -196,24 +234,12 @@ fn option(call: &mut Call, letter: char, value: &OsStr) -> Result<(), String> {
     Ok(())
 }
 
-/// Extended options that say something here. The journal is always written, and nothing is discarded.
-fn extended(text: &str) -> Result<impl Iterator<Item = &str>, String> {
-    let says_nothing = |option: &&str| {
-        let key = option.split_once('=').map_or(*option, |(key, _)| key);
-        !matches!(
-            key,
-            "" | "discard" | "nodiscard" | "lazy_journal_init" | "assume_storage_prezeroed"
-        )
-    };
-    Ok(text.split(',').filter(says_nothing))
-}
-
 fn finish(
     mut call: Call,
     taken: &Taken,
     config: &Config,
     sectors: &Sectors,
-) -> Result<Vec<OsString>, String> {
+) -> Result<(Vec<OsString>, OsString, Later), String> {
     let (device, size) = match &taken.operands[..] {
         [device] => (device, None),
         [device, size] => (device, Some(size)),
@@ -225,12 +251,24 @@ fn finish(
     let length = match size {
         Some(size) => Some(bytes(getopt::text(' ', size)?, call.block_size)?),
         // The size of what is there, as for a device; the content does not decide it.
-        None if call.has_source => length_of(device),
+        None if call.has_source || call.offset.is_some() => {
+            length_of(device).map(|len| len.saturating_sub(call.offset.unwrap_or(0)))
+        }
         None => None,
     };
     let of_volume = length.or_else(|| length_of(device));
-    configured(&mut call, &mut words, config, device, of_volume)?;
+    if !call.old_revision {
+        configured(&mut call, &mut words, config, device, of_volume)?;
+    } else {
+        words.extend(["-O".into(), "none".into(), "-t".into(), "ext2".into()]);
+    }
+    if let Some(least) = call.least_block_size {
+        let by_size = of_volume.map_or(4096, |size| Usage::of_size(size).block_size());
+        let chosen = call.block_size.unwrap_or(by_size.into());
+        call.block_size = Some(least.max(chosen));
+    }
     block_size(&mut call, sectors)?;
+    let place = placed(device, call.offset, length)?;
     let (no_copy, mut extended): (Vec<_>, Vec<_>) = call
         .extended
         .into_iter()
@@ -258,11 +296,37 @@ fn finish(
     if call.quiet {
         words.push("--quiet".into());
     }
-    if size.is_some() {
+    if size.is_some() && call.offset.is_none() {
         words.push("--keep-tail".into());
     }
-    words.extend(["--".into(), device.to_owned()]);
-    Ok(words)
+    words.extend(["--".into(), place.clone()]);
+    Ok((words, place, call.later))
+}
+
+/// The device, or the part of it that an offset and a length say. A file that is too short becomes longer.
+fn placed(device: &OsStr, offset: Option<u64>, length: Option<u64>) -> Result<OsString, String> {
+    let Some(offset) = offset else {
+        return Ok(device.to_owned());
+    };
+    let length =
+        length.ok_or_else(|| format!("{}: how large? Write a size behind it", device.display()))?;
+    let end = offset.checked_add(length);
+    let end = end.ok_or_else(|| format!("-E offset={offset}: beyond all devices"))?;
+    let mut place = device.to_owned();
+    place.push(format!("@offset={offset},size={length}"));
+    let is_short =
+        std::fs::metadata(device).map_or(true, |meta| meta.is_file() && meta.len() < end);
+    if is_short {
+        let mut options = std::fs::OpenOptions::new();
+        let file = options
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(device);
+        let longer = file.and_then(|file| file.set_len(end));
+        longer.map_err(|e| format!("{}: {e}", device.display()))?;
+    }
+    Ok(place)
 }
 
 /// The type with its features, and the values that the configuration has where no option says them.
@@ -350,13 +414,18 @@ fn values(
     if let Some(hash) = config.value(types, "hash_alg") {
         first.push(format!("hash={hash}"));
     }
+    if let Some(count) = config.number(types, "num_backup_sb")? {
+        first.push(format!("num_backup_sb={count}"));
+    }
     if let Some(lazy) = config.is_on(types, "lazy_itable_init")? {
         first.push(format!("lazy_itable_init={}", u8::from(lazy)));
     }
+    let said = std::mem::take(&mut call.extended);
     if let Some(options) = config.value(types, "options") {
-        first.extend(extended(options)?.map(str::to_owned));
+        extended(call, options)?;
     }
     first.append(&mut call.extended);
+    first.extend(said);
     call.extended = first;
     if call.block_size.is_none() {
         // A negative number is the least that it may be.
@@ -428,7 +497,7 @@ mod tests {
         let args = line.split(' ').map(OsString::from).collect();
         let taken = getopt::take(args, ALONE, WITH_VALUE)?;
         let call = call(name, &taken)?;
-        let words = finish(call, &taken, &Config::default(), &Sectors::default())?;
+        let (words, ..) = finish(call, &taken, &Config::default(), &Sectors::default())?;
         let words: Vec<_> = words.iter().map(|w| w.to_str().unwrap()).collect();
         Ok(words.join(" ").replace(" --force", ""))
     }
@@ -441,7 +510,7 @@ mod tests {
                 "-Fq -L root -O ^64bit -E discard,root_owner=5:6 disk.img 65536"
             )
             .unwrap(),
-            "mkfs -L root -O ^64bit -t ext4 -E root_owner=5:6 --size 67108864 --quiet --keep-tail -- disk.img"
+            "mkfs -Lroot -O ^64bit -t ext4 -E root_owner=5:6 --size 67108864 --quiet --keep-tail -- disk.img"
         );
         assert_eq!(
             said("mke2fs", "-t ext3 -b 1024 -d tree -m 0 disk.img 100").unwrap(),
@@ -456,8 +525,11 @@ mod tests {
     #[test]
     fn what_is_not_there_is_refused_by_name() {
         for (line, what) in [
-            ("-c disk.img", "-c is not supported: bad blocks"),
-            ("-o Hurd disk.img", "-o Hurd is not supported"),
+            ("-S disk.img", "-S is not supported: superblocks"),
+            ("-o BeOS disk.img", "-o BeOS is not supported"),
+            ("-E desc_size=64 disk.img", "-E desc_size is not supported"),
+            ("-r 2 disk.img", "-r 2: revisions are 0 and 1"),
+            ("-r 0 -j disk.img", "revision 0 has neither"),
             ("-b x disk.img", "-b x: not a number"),
             ("disk.img 5q", "5q: not a size"),
             ("disk.img 99999999999t", "99999999999t: not a size"),

@@ -2,25 +2,37 @@
 //! `extant mount`; under the names of e2fsprogs it takes their options, says the same by its own, and ends with their exit
 //! codes. An option that has no counterpart is refused by name: a script that relies on it must not go on.
 
+mod attributes;
 mod config;
 mod debugfs;
+mod debugfs_dirs;
 mod debugfs_fields;
+mod debugfs_layout;
+mod debugfs_mapping;
+mod debugfs_raw;
+mod debugfs_words;
 mod debugfs_write;
 mod e2fsck;
+mod e2undo;
 mod e4defrag;
 mod fuse2fs;
 mod getopt;
+mod in_use;
 mod listing;
 mod listing_groups;
 mod mke2fs;
+mod mke2fs_options;
 mod resize2fs;
 mod tune2fs;
 
 use crate::args::Cli;
 use clap::FromArgMatches;
+use ext4_format::features::Incompat;
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::exit;
+use std::sync::Once;
 
 /// What a call under another name comes to.
 enum Answer {
@@ -60,23 +72,18 @@ const NAMES: &[Name] = &[
     name("tune2fs", tune2fs::tune2fs),
     name("dumpe2fs", tune2fs::dumpe2fs),
     name("e2label", tune2fs::e2label),
-    name("lsattr", same),
-    name("chattr", same),
+    name("lsattr", attributes::lsattr),
+    name("chattr", attributes::chattr),
     name("resize2fs", resize2fs::answer),
     name("e4defrag", e4defrag::answer),
     name("debugfs", debugfs::answer),
+    name("e2undo", e2undo::answer),
     name("fuse2fs", fuse2fs::answer),
 ];
 
 fn mount(_: &'static str, args: Vec<OsString>) -> Answered {
     let words = crate::commands::mount::from_helper(args.into_iter());
     Ok(Answer::Words(words.into_iter().skip(1).collect()))
-}
-
-/// The command of the same name, whose files are `IMAGE:/PATH`.
-fn same(name: &'static str, args: Vec<OsString>) -> Answered {
-    let words = std::iter::once(name.into()).chain(args);
-    Ok(Answer::Words(words.collect()))
 }
 
 /// The name that this program was called by.
@@ -112,6 +119,10 @@ pub fn args() -> impl Iterator<Item = OsString> {
 
 /// Runs a command of this program as a part of an answer, by a command line as that of [`Answer::Words`].
 fn run(words: Vec<OsString>) -> anyhow::Result<()> {
+    static SIGNALS: Once = Once::new();
+    let mut installed = Ok(());
+    SIGNALS.call_once(|| installed = extant_terminal::interrupt::install());
+    installed?;
     let words: Vec<OsString> = std::iter::once("extant".into()).chain(words).collect();
     let parsed = crate::help::command().try_get_matches_from(&words);
     let parsed = parsed.and_then(|found| Cli::from_arg_matches(&found));
@@ -119,11 +130,103 @@ fn run(words: Vec<OsString>) -> anyhow::Result<()> {
     crate::commands::run(args.command)
 }
 
-/// The version that scripts ask for, on standard error as e2fsprogs says it.
+/// Cuts a label to the 16 bytes of a superblock, with a warning.
+fn label(said: &OsStr) -> OsString {
+    const MOST: usize = 16;
+    let bytes = said.as_bytes();
+    let fits = OsStr::from_bytes(bytes.get(..MOST).unwrap_or(bytes)).to_owned();
+    if bytes.len() > MOST {
+        let shown = fits.display();
+        extant_terminal::output::complain(format_args!(
+            "warning: the label is cut off after 16 bytes: '{shown}'"
+        ));
+    }
+    fits
+}
+
+/// Replays the journal of an image that was not unmounted, and ends its files without a name; returns whether there was something to do.
+/// An unreadable superblock is left to the next step.
+fn replay(image: &Path) -> anyhow::Result<bool> {
+    let sb = crate::commands::inspect::open(image).and_then(|device| listing::superblock(&device));
+    let pending = sb.is_ok_and(|sb| {
+        let recovers = sb.feature_incompat.get() & Incompat::NEEDS_RECOVERY.bits() != 0;
+        recovers || sb.last_orphan.get() != 0
+    });
+    if pending {
+        crate::images::change(image, |_| Ok(()))?;
+    }
+    Ok(pending)
+}
+
+/// Returns the version of e2fsprogs whose options are taken, in the words of its tools: scripts parse the number.
+fn release(name: &str) -> String {
+    let tool = match name {
+        "mkfs.ext2" | "mkfs.ext3" | "mkfs.ext4" => "mke2fs",
+        "fsck.ext2" | "fsck.ext3" | "fsck.ext4" => "e2fsck",
+        other => other,
+    };
+    format!("{tool} 1.47.0 (5-Feb-2023)")
+}
+
+/// Prints the version on standard error, as e2fsprogs does.
 fn version(name: &str) -> Answered {
+    let ours = env!("CARGO_PKG_VERSION");
     eprintln!(
-        "{name} of extant {}, by the options of e2fsprogs 1.47",
-        env!("CARGO_PKG_VERSION")
+        "{}\n\tUsing extant {ours}, by the options of e2fsprogs 1.47.0",
+        release(name)
     );
     Ok(Answer::Done(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    /// Refusals that come later than from the letters: by values, by combinations.
+    const OTHERS: [&str; 7] = [
+        "mke2fs -O bigalloc",
+        "mke2fs -O journal_dev",
+        "mke2fs -J device=",
+        "tune2fs -J device=",
+        "tune2fs -s 0",
+        "e2fsck -D -z",
+        "resize2fs -S -z",
+    ];
+
+    /// All that the names refuse.
+    fn refused() -> BTreeSet<String> {
+        let letters = [
+            ("mke2fs", mke2fs::WITHOUT),
+            ("e2fsck", e2fsck::WITHOUT),
+            ("dumpe2fs", tune2fs::DUMPE2FS_WITHOUT),
+            ("debugfs", debugfs::WITHOUT),
+            ("e2undo", e2undo::WITHOUT),
+        ];
+        let mut all: BTreeSet<String> = OTHERS.map(str::to_owned).into();
+        for (tool, table) in letters {
+            all.extend(table.iter().map(|(letter, _)| format!("{tool} -{letter}")));
+        }
+        let extended = mke2fs_options::EXTENDED_WITHOUT.iter();
+        all.extend(extended.map(|option| format!("mke2fs -E {option}")));
+        let requests = debugfs_write::WITHOUT.iter().flat_map(|(names, _)| *names);
+        let whole = requests.filter(|name| name.len() > 3 && name.contains('_'));
+        all.extend(whole.map(|name| format!("debugfs {name}")));
+        all.insert("debugfs undelete".into());
+        all
+    }
+
+    #[test]
+    fn what_is_refused_stands_in_the_document() {
+        let document = include_str!("../../../../docs/how-to/e2fsprogs.md");
+        let table = document.split("| not there | because |").nth(1).unwrap();
+        let rows = table
+            .lines()
+            .skip(2)
+            .take_while(|line| line.starts_with('|'));
+        let first = rows.map(|row| row.split('|').nth(1).unwrap());
+        let spans = first.flat_map(|cell| cell.split('`').skip(1).step_by(2));
+        let documented: BTreeSet<String> = spans.map(str::to_owned).collect();
+        assert_eq!(documented, refused());
+    }
 }

@@ -1,6 +1,7 @@
 //! `resize2fs`, by `extant resize`: sizes without a unit are blocks, and what is said is in the lines that scripts read.
 
 use super::getopt::{self, text};
+use super::in_use::InUse;
 use super::{Answer, Answered, Refusal, listing, version};
 use crate::commands::resize::{Args, Resized, SizeChange, resize};
 use crate::commands::tune;
@@ -8,6 +9,7 @@ use extant_terminal::output::one_line;
 use extant_tune::TuneOptions;
 use std::ffi::OsString;
 use std::io::Write;
+use std::path::Path;
 
 fn refuse(line: impl Into<String>) -> Refusal {
     Refusal(line.into(), 1)
@@ -51,6 +53,10 @@ pub(super) fn answer(name: &'static str, args: Vec<OsString>) -> Answered {
             text(' ', size).map_err(refuse)?,
         )?));
     }
+    let path = Path::new(image);
+    if let Some(in_use) = InUse::of(path).or_else(|| InUse::on(path)) {
+        return grow(&in_use, &args);
+    }
     let done = resize(&args).map_err(|error| refuse(one_line(&error)))?;
     if let Some(stride) = stride.filter(|_| !args.print_min) {
         let options = TuneOptions {
@@ -67,6 +73,61 @@ pub(super) fn answer(name: &'static str, args: Vec<OsString>) -> Answered {
     let lines = lines(&args, &done);
     let written = std::io::stdout().write_all(lines.as_bytes());
     written.map_err(|error| refuse(format!("standard output: {error}")))?;
+    Ok(Answer::Done(0))
+}
+
+/// Has the kernel grow a volume that it has mounted, or tells its least size.
+fn grow(in_use: &InUse, args: &Args) -> Answered {
+    let failed = |error: anyhow::Error| refuse(one_line(&error));
+    let (name, dir) = (in_use.name(), in_use.dir.display());
+    let (sb, length) = in_use.look().map_err(failed)?;
+    let bad = || refuse(format!("{name}: blocks of an impossible size"));
+    let block_size = 1024_u64
+        .checked_shl(sb.log_block_size.get())
+        .ok_or_else(bad)?;
+    let (old, kib) = (sb.blocks_count(), block_size / 1024);
+    let say = |line: String| {
+        let written = std::io::stdout().write_all(line.as_bytes());
+        written.map_err(|error| refuse(format!("standard output: {error}")))
+    };
+    if args.print_min {
+        let used = old.saturating_sub(sb.free_blocks());
+        say(format!(
+            "Estimated minimum size of the filesystem: {used}\n"
+        ))?;
+        return Ok(Answer::Done(0));
+    }
+    if args.min || args.wide || args.narrow || args.undo.is_some() {
+        return Err(refuse(format!(
+            "{name}: it is mounted on {dir}, and becomes larger only: unmount it first"
+        )));
+    }
+    let new = match args.size {
+        Some(SizeChange::To(bytes)) => bytes / block_size,
+        _ => length / block_size,
+    };
+    if new == old {
+        eprintln!("The filesystem is already {new} ({kib}k) blocks long.  Nothing to do!\n");
+        return Ok(Answer::Done(0));
+    }
+    say(format!(
+        "Filesystem at {name} is mounted on {dir}; on-line resizing required\n"
+    ))?;
+    if new < old {
+        return Err(refuse("On-line shrinking not supported"));
+    }
+    if new > length / block_size {
+        return Err(refuse(format!(
+            "the device has {} ({kib}k) blocks, and {new} are asked for",
+            length / block_size
+        )));
+    }
+    in_use.grow(new).map_err(failed)?;
+    let (now, _) = in_use.look().map_err(failed)?;
+    say(format!(
+        "The filesystem on {name} is now {} ({kib}k) blocks long.\n\n",
+        now.blocks_count()
+    ))?;
     Ok(Answer::Done(0))
 }
 

@@ -1,12 +1,20 @@
 //! `tune2fs`, `dumpe2fs` and `e2label`: by `extant tune`, and by lists in the lines of dumpe2fs.
 
 use super::getopt;
+use super::in_use::InUse;
 use super::listing::{Listed, Manner};
 use super::{Answer, Answered, Refusal, listing, version};
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
+use std::path::Path;
 
 const REFUSED: u8 = 1;
+
+/// Letters of dumpe2fs that nothing here corresponds to, and why.
+pub(super) const DUMPE2FS_WITHOUT: &[(char, &str)] = &[
+    ('i', "an image of e2image -r or -Q is listed without it"),
+    ('m', "the lines of -h tell who has a volume under mmp"),
+];
 
 fn refuse(line: impl Into<String>) -> Refusal {
     Refusal(line.into(), REFUSED)
@@ -27,16 +35,8 @@ pub(super) fn dumpe2fs(name: &'static str, args: Vec<OsString>) -> Answered {
     if has('V') {
         return version(name);
     }
-    if let Some((letter, _)) = taken
-        .options
-        .iter()
-        .find(|(l, _)| !matches!(l, 'h' | 'f' | 'b' | 'x' | 'o' | 'g'))
-    {
-        let why = match letter {
-            'i' => ": an image of e2image -r or -Q is listed without it",
-            _ => "",
-        };
-        return Err(refuse(format!("-{letter} is not supported{why}")));
+    if let Some((letter, why)) = DUMPE2FS_WITHOUT.iter().find(|(letter, _)| has(*letter)) {
+        return Err(refuse(format!("-{letter} is not supported: {why}")));
     }
     let [image] = &taken.operands[..] else {
         return Err(refuse("write one device or file"));
@@ -112,7 +112,10 @@ pub(super) fn tune2fs(name: &'static str, args: Vec<OsString>) -> Answered {
             },
             letter => {
                 let mut word = OsString::from(format!("-{letter}"));
-                word.push(value);
+                match letter {
+                    'L' => word.push(super::label(value)),
+                    _ => word.push(value),
+                }
                 words.push(word);
             }
         }
@@ -130,7 +133,19 @@ pub(super) fn tune2fs(name: &'static str, args: Vec<OsString>) -> Answered {
     if lists {
         return Err(refuse("-l goes with no change: list the image afterwards"));
     }
+    tune(words, image)
+}
+
+/// Makes changes, by the words of `extant tune` without the image. A journal that was not replayed is replayed first.
+fn tune(mut words: Vec<OsString>, image: &OsString) -> Answered {
     words.extend(["--".into(), image.clone()]);
+    let path = Path::new(image);
+    if let Some(in_use) = InUse::of(path) {
+        let done = in_use.tune(&words);
+        done.map_err(|error| refuse(extant_terminal::output::one_line(&error)))?;
+        return Ok(Answer::Done(0));
+    }
+    super::replay(path).map_err(|error| refuse(extant_terminal::output::one_line(&error)))?;
     Ok(Answer::Words(words))
 }
 
@@ -148,13 +163,8 @@ pub(super) fn e2label(_: &'static str, args: Vec<OsString>) -> Answered {
         }
         [image, label] => {
             let mut word = OsString::from("-L");
-            word.push(label);
-            Ok(Answer::Words(vec![
-                "tune".into(),
-                word,
-                "--".into(),
-                image.clone(),
-            ]))
+            word.push(super::label(label));
+            tune(vec!["tune".into(), word], image)
         }
         _ => Err(refuse("write a device or file, and a label to set it")),
     }

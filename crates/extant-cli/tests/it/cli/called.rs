@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Command, Output};
 
-const NAMES: [&str; 13] = [
+const NAMES: [&str; 17] = [
     "mke2fs",
     "mkfs.ext2",
     "mkfs.ext3",
@@ -19,6 +19,10 @@ const NAMES: [&str; 13] = [
     "resize2fs",
     "debugfs",
     "fuse2fs",
+    "lsattr",
+    "chattr",
+    "e4defrag",
+    "e2undo",
     "mount.extant",
 ];
 
@@ -267,9 +271,9 @@ fn e2fsck_ends_as_fsck_does() {
         said(place.theirs("e2fsck -p good.img"))
     );
     let refused = place.ours("e2fsck -b 32768 good.img");
-    assert_eq!(refused.status.code(), Some(16));
+    assert_eq!(refused.status.code(), Some(8));
     assert!(
-        told(&refused).starts_with("e2fsck: -b is not supported"),
+        told(&refused).contains("there is no superblock"),
         "{}",
         told(&refused)
     );
@@ -292,7 +296,7 @@ fn debugfs_gives_files_and_structures() {
     both("mkdir to; debugfs -R 'rdump /etc to' d.img 2>/dev/null; cat to/etc/motd; rm -r to");
     let out = place.ours("debugfs -R 'stat /etc/motd' d.img");
     assert!(
-        out.status.success() && told(&out).contains("links"),
+        out.status.success() && told(&out).contains("Links: 1 "),
         "{}",
         told(&out)
     );
@@ -449,18 +453,17 @@ fn debugfs_refuses_what_it_cannot_write() {
     let before = std::fs::read(place.image("d.img")).unwrap();
     for (request, line) in [
         (
-            "mkdir a\nclri <12>",
-            "clri: no such request; there are write, mkdir",
+            "mkdir a\nnothing <12>",
+            "nothing: no such request; there are write, mkdir",
         ),
         ("mkdir", "mkdir: wrong number of words"),
         (
             "sif /etc/motd mode 0755",
             "sif: /etc/motd: 0755: another type of file",
         ),
-        ("sif /etc/motd size 5", "sif: /etc/motd: size: only"),
         ("sif /etc/motd flags 0", "flags that say how"),
         ("sif /etc/motd generation 7", "metadata_csum"),
-        ("ssv inodes_count 7", "ssv: inodes_count cannot be set"),
+        ("ssv nothing 7", "ssv: invalid field specifier: nothing"),
         ("write none /x", "write: none: "),
         ("write tree /x", "write: tree: not a regular file"),
     ] {

@@ -504,7 +504,7 @@ const TABLE: &[Row] = &[
     (
         "mkfs new.img --size 8M -J 8",
         1,
-        "-J: write size=MIB, as -J size=8",
+        "-J 8: write size=MIB, location=BLOCK or fast_commit_size=KIB",
     ),
     ("import disk.img none", 1, "none: no such file or directory"),
     (

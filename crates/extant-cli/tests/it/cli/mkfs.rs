@@ -180,7 +180,7 @@ fn refuses_what_it_should() {
             .contains("no such file or directory")
     );
     assert!(
-        s.fails(&["mkfs", "%", "--size", "8M", "-E", "stride=3"])
+        s.fails(&["mkfs", "%", "--size", "8M", "-E", "stridee=3"])
             .contains("no such option")
     );
     assert!(!s.image.exists(), "a refusal made the image");

@@ -1,0 +1,38 @@
+//! A file that is there as long as an image is mounted, as fuse2fs makes it.
+
+use anyhow::{Context, Result};
+use rustix::fs::{AtFlags, unlinkat};
+use std::ffi::OsString;
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+
+/// The file; it is removed by way of its directory, which a confined server may do.
+pub struct LockFile {
+    dir: File,
+    name: OsString,
+}
+
+impl LockFile {
+    /// Makes the file.
+    pub fn make(file: &Path) -> Result<Self> {
+        let shown = || file.display().to_string();
+        let dir = file.parent().filter(|dir| !dir.as_os_str().is_empty());
+        let dir = File::open(dir.unwrap_or(Path::new("."))).with_context(shown)?;
+        std::fs::write(file, "").with_context(shown)?;
+        let name = file.file_name().unwrap_or_default().to_owned();
+        Ok(Self { dir, name })
+    }
+
+    /// The directory.
+    pub fn dir(&self) -> BorrowedFd<'_> {
+        self.dir.as_fd()
+    }
+}
+
+impl Drop for LockFile {
+    fn drop(&mut self) {
+        // That it is gone already is as good.
+        let _ = unlinkat(&self.dir, &self.name, AtFlags::empty());
+    }
+}

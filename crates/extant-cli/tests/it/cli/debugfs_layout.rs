@@ -1,0 +1,279 @@
+//! Requests of debugfs: in its layout where they ask, and the fields that builds of images set.
+
+use crate::cli::called::{ScriptDir, told};
+use std::process::Output;
+
+fn text(out: &Output) -> String {
+    String::from_utf8_lossy(&out.stdout).into_owned()
+}
+
+/// Requests whose answer is that of debugfs to the letter.
+const SAME: &[&str] = &[
+    "stat /etc/motd",
+    "stat <12>",
+    "stat /etc/link",
+    "stat /etc/null",
+    "stat /etc/pipe",
+    "stat /large",
+    "stat /sparse",
+    "stat <8>",
+    "stat <7>",
+    "stat /many",
+    "stat /etc/labelled",
+    "ls",
+    "ls /etc",
+    "ls -l",
+    "ls -l /etc",
+    "ls -p",
+    "ls -p /many",
+    "ls -d /etc",
+    "dump_extents /large",
+    "ex /sparse",
+    "ex -l /sparse",
+    "ex -n /sparse",
+    "extents /etc",
+    "blocks /large",
+    "features",
+    "testi <12>",
+    "testi <500>",
+    "testb 100",
+    "testb 1 3",
+    "ffb",
+    "ffb 3",
+    "ffi",
+    "imap /etc/motd",
+    "bmap /large 3",
+    "bmap /sparse 1",
+    "dx_hash foo",
+    "dx_hash -h tea foo",
+    "dx_hash -h half_md4 -s 11111111-2222-3333-4444-555555555555 foo",
+    "icheck 5000 1",
+    "ncheck 12 13",
+    "ea_list /etc/labelled",
+    "ea_list /etc/motd",
+    "ea_get /etc/labelled user.a",
+    "ea_get -x /etc/labelled user.a",
+    "filefrag /large",
+    "dirsearch / etc",
+    "idump /etc/motd",
+    "bd 1",
+    "pwd",
+    "params",
+    "supported_features",
+    "stats -h",
+];
+
+#[test]
+fn answers_are_those_of_debugfs() {
+    let Some(place) = ScriptDir::new() else {
+        return;
+    };
+    let made = "mkdir tree/many; for i in $(seq 300); do : >tree/many/name-$i; done; ln -s motd tree/etc/link; mkfifo tree/etc/pipe; \
+                for i in $(seq 0 3 900); do echo x | dd of=tree/sparse bs=1k seek=$i conv=notrunc 2>/dev/null; done; echo x >tree/etc/labelled; \
+                IMAGE; \
+                for r in 'ea_set /etc/labelled user.a value' 'ea_set /etc/labelled security.selinux label' 'cd etc' ; do echo \"$r\"; done >cmds; \
+                echo 'mknod null c 1 3' >>cmds; debugfs -w -f cmds d.img >/dev/null 2>&1";
+    for image in [
+        "mke2fs -Fq -t ext4 -b 1024 -d tree d.img 32M",
+        "mke2fs -Fq -t ext2 -b 1024 -I 128 -d tree d.img 16M",
+    ] {
+        let made = place.theirs(&format!(
+            "rm -rf tree/many tree/etc/link tree/etc/pipe; {}",
+            made.replace("IMAGE", image)
+        ));
+        assert!(made.status.success(), "{}", told(&made));
+        for request in SAME {
+            let script = format!("debugfs -R '{request}' d.img");
+            let (theirs, ours) = (place.theirs(&script), place.ours(&script));
+            assert_eq!(
+                text(&ours),
+                text(&theirs),
+                "{image}: {request}: {}",
+                told(&ours)
+            );
+        }
+    }
+    // Several requests, and the words that scripts look for when a path is missing.
+    let script = "printf 'stat /none\\nls -p /etc\\ncat /etc/motd\\nquit\\n' >asks; debugfs -f asks d.img || :";
+    let (theirs, ours) = (place.theirs(script), place.ours(script));
+    assert_eq!(text(&ours), text(&theirs), "{}", told(&ours));
+    assert!(
+        told(&ours).contains("/none: File not found by ext2_lookup"),
+        "{}",
+        told(&ours)
+    );
+}
+
+#[test]
+fn the_index_of_a_directory_is_shown_with_its_names() {
+    let Some(place) = ScriptDir::new() else {
+        return;
+    };
+    let made = "mkdir tree/many; for i in $(seq 900); do : >tree/many/a-rather-long-name-$i; done; \
+                mke2fs -Fq -t ext4 -b 1024 -N 3000 -d tree d.img 32M; e2fsck -fyD d.img >/dev/null 2>&1 || :";
+    let made = place.theirs(made);
+    assert!(made.status.success(), "{}", told(&made));
+    // Without checksums, which e2fsck verifies.
+    let script =
+        "debugfs -R 'htree_dump /many' d.img | grep -v -i checksum | sed 's/ *$//' | grep -v '^$'";
+    let (theirs, ours) = (place.theirs(script), place.ours(script));
+    assert_eq!(text(&ours), text(&theirs));
+    assert!(text(&ours).lines().count() > 900);
+}
+
+/// The requests that OpenEmbedded's wic and its like give after mke2fs -d.
+const BUILD: &[&str] = &[
+    "ea_get -f got /etc/fstab security.selinux",
+    "sif /etc/fstab mtime 0x6553f100\nsif /etc/fstab mtime_extra 0",
+    "sif /etc/fstab crtime 0x6553f100",
+    "sif /etc/fstab crtime @1700000000",
+    "sif /etc/fstab ctime_extra 0",
+    "sif /etc/fstab atime 1700000000",
+    "sif /etc/fstab mtime 20200102",
+    "ssv wtime 0x6553f100",
+    "ssv mkfs_time 0x6553f100",
+    "ssv mtime 0",
+    "ssv first_error_time 0",
+    "ssv lastcheck 0x6553f100",
+    "ssv kbytes_written 0",
+    "sif /etc/fstab size 3",
+    "sif /etc/fstab links_count 3",
+    "sif /etc/fstab dtime 5",
+    "sif /etc/fstab block[2] 77",
+    "clri /etc/fstab",
+    "freei /etc/fstab",
+    "seti <500>",
+    "freeb 5000 3",
+    "setb 5000 3",
+    "set_bg 1 free_blocks_count 7\nset_bg 1 checksum calc",
+    "set_block_group 0 flags 4\nset_bg 0 checksum calc",
+    "zap_block -p 0x55 -o 100 -l 20 9000",
+    "zap_block -f /large 3",
+    "copy_inode /etc/fstab /etc/motd",
+    "dirty",
+    "features +dir_index",
+    "fallocate /etc/fstab 1 2",
+    "punch /large 3 5",
+];
+
+#[test]
+fn fields_are_set_as_debugfs_sets_them() {
+    let Some(place) = ScriptDir::new() else {
+        return;
+    };
+    let made = "echo new >fstab; printf 'system_u:object_r:etc_t:s0' >label; mke2fs -Fq -t ext4 -b 1024 -d tree i.img 32M; \
+                printf 'cd etc\\nwrite fstab fstab\\nea_set -f label fstab security.selinux\\n' | debugfs -w i.img >/dev/null 2>&1";
+    let made = place.theirs(made);
+    assert!(made.status.success(), "{}", told(&made));
+    let seen = "for r in 'stat /etc/fstab' 'stat /etc/motd' 'stat <500>' 'testi <500>' 'testb 5000 3' 'stat /large' 'ls -p /' 'ls -p /etc' 'bd 9000'; do \
+                debugfs -c -R \"$r\" IMAGE 2>/dev/null || :; done; dumpe2fs IMAGE 2>/dev/null || :";
+    for requests in BUILD {
+        let mut both = Vec::new();
+        for ours in [true, false] {
+            let image = if ours { "w.img" } else { "k.img" };
+            std::fs::write(place.image("script"), format!("{requests}\n")).unwrap();
+            let script = format!(
+                "rm -f got; cp i.img {image}; E2FSPROGS_FAKE_TIME=1600000000 debugfs -w -f script {image}"
+            );
+            let out = if ours {
+                place.ours(&script)
+            } else {
+                place.theirs(&script)
+            };
+            assert!(
+                out.status.success(),
+                "{requests}, ours: {ours}: {}",
+                told(&out)
+            );
+            let seen = place.theirs(&seen.replace("IMAGE", image));
+            let got = std::fs::read(place.image("got")).unwrap_or_default();
+            both.push((kept(&told(&seen)), got));
+        }
+        let [ours, theirs] = [&both[0].0, &both[1].0];
+        let differ: Vec<_> = ours.iter().zip(theirs).filter(|(a, b)| a != b).collect();
+        assert!(
+            differ.is_empty() && ours.len() == theirs.len(),
+            "{requests}: ours left: {differ:?}"
+        );
+        assert_eq!(both[0].1, both[1].1, "{requests}");
+    }
+    assert_eq!(
+        std::fs::read(place.image("label")).unwrap(),
+        b"system_u:object_r:etc_t:s0"
+    );
+}
+
+#[test]
+fn a_new_file_gets_the_time_and_label_that_are_said() {
+    let Some(place) = ScriptDir::new() else {
+        return;
+    };
+    let script = "echo new >fstab; printf 'system_u:object_r:etc_t:s0' >label; mke2fs -Fq -t ext4 -d tree i.img 32M; \
+                  printf 'set_current_time 0x6553f100\ncd etc\nwrite fstab fstab\nea_set -f label fstab security.selinux\ncat fstab\n' >script; \
+                  debugfs -w -f script i.img; /usr/sbin/debugfs -R 'stat /etc/fstab' i.img; /usr/sbin/debugfs -R 'cat /etc/fstab' i.img";
+    let out = place.ours(script);
+    let text = told(&out);
+    assert!(out.status.success(), "{text}");
+    assert!(text.contains(" mtime: 0x6553f100:00000000"), "{text}");
+    assert!(
+        text.contains("security.selinux (26) = \"system_u:object_r:etc_t:s0\""),
+        "{text}"
+    );
+    assert_eq!(text.matches("\nnew\n").count(), 2, "{text}");
+}
+
+/// Lines that both programs write alike: without checksums, times of changes and counts of mounts.
+fn kept(text: &str) -> Vec<String> {
+    let left_out = [
+        "hecksum",
+        "csum",
+        "Last write time",
+        "Lifetime writes",
+        " ctime:",
+        "Generation:",
+        "Last mount time",
+        "Mount count",
+        "Journal",
+    ];
+    let lines = text
+        .lines()
+        .filter(|line| !left_out.iter().any(|word| line.contains(word)));
+    lines.map(str::to_owned).collect()
+}
+
+#[test]
+fn what_is_not_done_is_refused_by_name() {
+    let Some(place) = ScriptDir::new() else {
+        return;
+    };
+    let made = place.ours("mke2fs -Fq -t ext4 -d tree d.img 16M");
+    assert!(made.status.success(), "{}", told(&made));
+    let before = std::fs::read(place.image("d.img")).unwrap();
+    for (request, line) in [
+        ("undel <12> x", "undel is not supported: extant rescue"),
+        ("extent_open /large", "extent_open is not supported"),
+        ("jo", "jo is not supported"),
+        ("ssv nothing 5", "invalid field specifier: nothing"),
+        (
+            "sif /etc/motd nothing 5",
+            "invalid field specifier: nothing",
+        ),
+        ("mkdir", "mkdir: wrong number of words"),
+    ] {
+        std::fs::write(place.image("cmds"), request).unwrap();
+        let out = place.ours("debugfs -w -f cmds d.img");
+        assert_eq!(out.status.code(), Some(1), "{request}");
+        assert!(told(&out).contains(line), "{request}: {}", told(&out));
+        assert!(
+            std::fs::read(place.image("d.img")).unwrap() == before,
+            "{request}"
+        );
+    }
+    let out = place.ours("debugfs -R 'mkdir x' d.img");
+    assert!(
+        told(&out).contains("mkdir: Filesystem opened read/only"),
+        "{}",
+        told(&out)
+    );
+    assert!(std::fs::read(place.image("d.img")).unwrap() == before);
+}
