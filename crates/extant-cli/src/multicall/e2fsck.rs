@@ -81,6 +81,7 @@ pub(super) fn answer(name: &'static str, args: Vec<OsString>) -> Answered {
     let [device] = &taken.operands[..] else {
         return Err(refuse("write one device or file"));
     };
+    let device = &super::device(device);
     if let Some(block) = options.backup {
         backup(device, block, options.backup_size)?;
     }

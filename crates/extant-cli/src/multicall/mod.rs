@@ -144,6 +144,27 @@ fn label(said: &OsStr) -> OsString {
     fits
 }
 
+/// Resolves `UUID=`, `LABEL=`, `PARTUUID=` and `PARTLABEL=` to a device, by the links of udev. Other words stay as they are.
+fn device(word: &OsStr) -> OsString {
+    device_in(Path::new("/dev/disk"), word)
+}
+
+fn device_in(links: &Path, word: &OsStr) -> OsString {
+    let named = |word: &str| {
+        let (key, value) = word.split_once('=')?;
+        let by = match key {
+            "UUID" => "by-uuid",
+            "LABEL" => "by-label",
+            "PARTUUID" => "by-partuuid",
+            "PARTLABEL" => "by-partlabel",
+            _ => return None,
+        };
+        links.join(by).join(value).canonicalize().ok()
+    };
+    let found = word.to_str().and_then(named);
+    found.map_or_else(|| word.to_owned(), OsString::from)
+}
+
 /// Replays the journal of an image that was not unmounted, and ends its files without a name; returns whether there was something to do.
 /// An unreadable superblock is left to the next step.
 fn replay(image: &Path) -> anyhow::Result<bool> {
@@ -214,6 +235,20 @@ mod tests {
         all.extend(whole.map(|name| format!("debugfs {name}")));
         all.insert("debugfs undelete".into());
         all
+    }
+
+    #[test]
+    fn devices_are_found_by_label_and_uuid() {
+        let dir = tempfile::tempdir().unwrap();
+        let links = dir.path().join("by-label");
+        std::fs::create_dir(&links).unwrap();
+        std::fs::write(dir.path().join("sda1"), "").unwrap();
+        std::os::unix::fs::symlink("../sda1", links.join("data")).unwrap();
+        let found = |word: &str| device_in(dir.path(), word.as_ref());
+        assert!(Path::new(&found("LABEL=data")).ends_with("sda1"));
+        for word in ["LABEL=none", "UUID=data", "data", "X=data"] {
+            assert_eq!(found(word), word);
+        }
     }
 
     #[test]

@@ -22,6 +22,7 @@ pub(super) fn answer(name: &'static str, args: Vec<OsString>) -> Answered {
         [image, size] => (image, Some(size)),
         _ => return Err(refuse("write a device or file, and its new size")),
     };
+    let image = &super::device(image);
     let (mut args, mut stride) = (Args::of(image), None);
     for (letter, value) in &taken.options {
         match letter {

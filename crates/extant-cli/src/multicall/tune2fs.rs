@@ -41,6 +41,7 @@ pub(super) fn dumpe2fs(name: &'static str, args: Vec<OsString>) -> Answered {
     let [image] = &taken.operands[..] else {
         return Err(refuse("write one device or file"));
     };
+    let image = &super::device(image);
     if has('b') {
         // There are no bad blocks in a list that nobody keeps.
         return Ok(Answer::Done(0));
@@ -89,6 +90,7 @@ pub(super) fn tune2fs(name: &'static str, args: Vec<OsString>) -> Answered {
     let [image] = &taken.operands[..] else {
         return Err(refuse("write one device or file"));
     };
+    let image = &super::device(image);
     let mut words = vec![OsString::from("tune")];
     let (mut lists, mut features) = (false, Vec::new());
     for (letter, value) in &taken.options {
@@ -152,6 +154,7 @@ fn tune(mut words: Vec<OsString>, image: &OsString) -> Answered {
 pub(super) fn e2label(_: &'static str, args: Vec<OsString>) -> Answered {
     match &args[..] {
         [image] => {
+            let image = super::device(image);
             let device = crate::commands::inspect::open(image.as_ref());
             let sb = device.and_then(|device| listing::superblock(&device));
             let sb = sb.map_err(|error| refuse(extant_terminal::output::one_line(&error)))?;
@@ -162,6 +165,7 @@ pub(super) fn e2label(_: &'static str, args: Vec<OsString>) -> Answered {
             Ok(Answer::Done(0))
         }
         [image, label] => {
+            let image = &super::device(image);
             let mut word = OsString::from("-L");
             word.push(super::label(label));
             tune(vec!["tune".into(), word], image)
