@@ -86,10 +86,11 @@ impl Layout {
         if version.starts_with(b"Directory Transport") {
             return Some(Self::Transport);
         }
-        let names = dir.read_dir().ok()?;
-        let mut names = names.filter_map(|entry| Some(entry.ok()?.file_name()));
-        names
-            .all(|name| is_part_of_image(Path::new(&name)))
+        // Other programs have files of this name.
+        let images: Vec<Saved> = json(&dir.join("manifest.json")).ok()?;
+        images
+            .iter()
+            .any(|image| !image.layers.is_empty())
             .then_some(Self::Saved)
     }
 }
@@ -138,15 +139,16 @@ fn layers(source: &Path, scratch: &Path, choice: &ImageChoice) -> Result<Option<
         Ok(extant::mkfs::decompressed(Box::new(file))?)
     };
     // What cannot be read is reported by the reader of archives.
-    if !open().and_then(is_archive_of_image).unwrap_or(false) {
+    let Some(top) = open().and_then(image_in).unwrap_or(None) else {
         return Ok(None);
-    }
-    unpacked_layers(open()?, &shown, scratch, choice).map(Some)
+    };
+    unpacked_layers(open()?, &top, &shown, scratch, choice).map(Some)
 }
 
-/// Unpacks the archive of an image below `scratch`, and returns its layers.
+/// Unpacks the archive of an image below `scratch`, and returns the layers of the image in its directory `top`.
 fn unpacked_layers(
     archive: impl Read,
+    top: &Path,
     shown: &str,
     scratch: &Path,
     choice: &ImageChoice,
@@ -157,8 +159,9 @@ fn unpacked_layers(
         .with_context(|| scratch.display().to_string())?;
     let dir = unpacked.path();
     let layers = unpack(archive, dir).and_then(|()| {
-        let layout = Layout::of(dir).unwrap_or(Layout::Saved);
-        layout_layers(&layout, dir, shown, choice)
+        let dir = dir.join(top);
+        let layout = Layout::of(&dir).unwrap_or(Layout::Saved);
+        layout_layers(&layout, &dir, shown, choice)
     });
     Ok(Layers {
         layers: layers.with_context(|| shown.to_owned())?,
@@ -309,21 +312,37 @@ fn is_part_of_image(name: &Path) -> bool {
         }
 }
 
-/// Whether an archive is one of a container's image. The first name that has no place in one tells, so little is read of
-/// any other archive.
-fn is_archive_of_image(archive: impl Read) -> Result<bool> {
+/// Returns the directory of a container's image in an archive, which is empty as a rule; `None` for any other archive. The first name
+/// that has no place in an image tells, so little is read of any other archive.
+fn image_in(archive: impl Read) -> Result<Option<PathBuf>> {
     let mut archive = tar::Archive::new(archive);
-    let mut described = false;
+    let (mut top, mut described) = (None, false);
     for entry in archive.entries()? {
         let entry = entry?;
-        let name = entry.path()?;
-        if !is_part_of_image(&name) {
-            return Ok(false);
+        let Some(name) = plain(&entry.path()?) else {
+            return Ok(None);
+        };
+        let first = name
+            .components()
+            .next()
+            .map(|part| PathBuf::from(part.as_os_str()));
+        let Some(first) = first else {
+            continue; // the top itself
+        };
+        // A layout may have been packed with the directory that it is in.
+        let top = top.get_or_insert_with(|| match is_part_of_image(&name) {
+            true => PathBuf::new(),
+            false => first,
+        });
+        match name.strip_prefix(&*top) {
+            Ok(name) if is_part_of_image(name) => {
+                let saved = name == Path::new("manifest.json") && top.as_os_str().is_empty();
+                described |= saved || name == Path::new("oci-layout");
+            }
+            _ => return Ok(None),
         }
-        let name = plain(&name).unwrap_or_default();
-        described |= matches!(name.to_str(), Some("manifest.json" | "oci-layout"));
     }
-    Ok(described)
+    Ok(top.filter(|_| described))
 }
 
 /// Unpacks the archive of an image: plain files by plain names, and links to them, which older `docker save` made for

@@ -1,7 +1,7 @@
 //! An image of a container on standard input. What is read to find out is kept: the layers are in any order, and
 //! anything else is read again from its start.
 
-use super::{ContainerSource, ImageChoice, is_archive_of_image, unpacked_layers};
+use super::{ContainerSource, ImageChoice, image_in, unpacked_layers};
 use crate::streams::{self, Stdin};
 use anyhow::{Context, Result};
 use extant::mkfs::{ArchiveInput, decompressed};
@@ -57,24 +57,24 @@ pub fn piped(scratch: &Path, choice: &ImageChoice) -> Result<ContainerSource> {
     }));
     let tee = || Box::new(Tee(Arc::clone(&kept)));
     // What is no archive of tar is told by its reader.
-    let is_image = decompressed(tee())
+    let top = decompressed(tee())
         .map_err(anyhow::Error::from)
-        .and_then(is_archive_of_image);
+        .and_then(image_in);
     crate::interrupt::check()?;
-    let is_image = is_image.unwrap_or(false);
+    let top = top.unwrap_or(None);
     let shown = "standard input";
-    if is_image {
+    if top.is_some() {
         // To its end, so that the writer can finish.
         io::copy(&mut *tee(), &mut io::sink()).context(shown)?;
     }
     lock(&kept).read.seek(SeekFrom::Start(0)).context(shown)?;
     let again = Box::new(Again(Arc::clone(&kept)));
-    if !is_image {
+    let Some(top) = top else {
         return Ok(ContainerSource::Other(ArchiveInput::Reader {
             name: shown.into(),
             reader: again,
         }));
-    }
+    };
     let archive = decompressed(again).context(shown)?;
-    unpacked_layers(archive, shown, scratch, choice).map(ContainerSource::Image)
+    unpacked_layers(archive, &top, shown, scratch, choice).map(ContainerSource::Image)
 }

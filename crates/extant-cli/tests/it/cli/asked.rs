@@ -282,3 +282,42 @@ fn shells_complete_paths_inside_images() {
     let fish = "source ./completions; complete -C 'extant cat disk.img:/etc/mod'";
     assert_eq!(completed(&s, "fish", fish), "disk.img:/etc/modules\n");
 }
+
+#[test]
+fn a_mount_is_placed_by_offset_and_ended_by_its_image() {
+    crate::mount::support::isolated(|| {
+        let s = Scratch::empty();
+        fs::create_dir(s.host("t")).unwrap();
+        fs::write(s.host("t/f"), "found").unwrap();
+        let root = format!("root={}:8M", s.host("t").display());
+        s.ok(&["disk", "@disk.raw", "--ext4", &root]);
+        fs::create_dir(s.host("m")).unwrap();
+        s.ok(&[
+            "mount",
+            "-o",
+            "ro,offset=1M",
+            "-o",
+            "sizelimit=8M",
+            "@disk.raw",
+            "@m",
+        ]);
+        assert_eq!(fs::read_to_string(s.host("m/f")).unwrap(), "found");
+        s.ok(&["umount", "@m"]);
+        s.ok(&["mkfs", "%", "-q", "--size", "8M"]);
+        s.ok(&["mount", "%", "@m"]);
+        let mut holder = Command::new("sleep")
+            .arg("60")
+            .current_dir(s.host("m"))
+            .spawn()
+            .unwrap();
+        let said = s.fails(&["umount", "%"]);
+        let holds = format!(
+            "busy: sleep (process {}: its working directory)",
+            holder.id()
+        );
+        assert!(said.contains(&holds), "{said}");
+        holder.kill().unwrap();
+        holder.wait().unwrap();
+        s.ok(&["umount", "%"]);
+    });
+}

@@ -119,6 +119,15 @@ fn layers_of_an_oci_layout_are_applied() {
         assert_eq!(ran.code, Some(0), "{}", ran.stderr);
         assert_eq!(s.run(&["ls", ":/etc"]).text(), "kept\nnew\n");
     }
+    // Packed with its directory, and as two files of a page that happen to have such names.
+    let mut nested = tar::Builder::new(Vec::new());
+    nested.append_dir_all("app", &dir).unwrap();
+    fs::write(s.host("nested.tar"), nested.into_inner().unwrap()).unwrap();
+    check(&s, "nested.tar");
+    fs::create_dir(s.host("page")).unwrap();
+    fs::write(s.host("page/manifest.json"), r#"{"name": "page"}"#).unwrap();
+    s.ok(&["mkfs", "%", "-F", "-q", "--from", "@page"]);
+    assert!(s.run(&["cat", ":/manifest.json"]).text().contains("page"));
     // An archive of files on standard input stays an archive of files.
     let plain = archive(&[("blobs/", b""), ("blobs/sha256/", b""), ("other", b"x")]);
     let ran = s.run_with(&["mkfs", "%", "-F", "-q", "--from", "-"], &plain);
