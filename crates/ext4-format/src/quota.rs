@@ -93,10 +93,10 @@ pub struct QuotaUse {
 }
 
 impl QuotaUse {
-    /// Adds an inode with so many bytes of blocks.
-    pub const fn add(&mut self, bytes: u64) {
+    /// Adds inodes with so many bytes of blocks.
+    pub const fn add(&mut self, bytes: u64, inodes: u64) {
         self.bytes = self.bytes.saturating_add(bytes);
-        self.inodes = self.inodes.saturating_add(1);
+        self.inodes = self.inodes.saturating_add(inodes);
     }
 }
 
@@ -120,8 +120,9 @@ impl QuotaSums {
         }
     }
 
-    /// Adds an inode in use. Those of the volume itself count for nobody: the reserved ones, the quota file of projects and
-    /// the orphan file.
+    /// Adds an inode in use. `values` is the number of its attributes whose values are in inodes (`ea_inode`): each counts as an
+    /// inode of the owner, and its blocks are part of the owner's count, however many inodes share it. The inode of a value counts for
+    /// nobody, as do those of the volume itself: the reserved ones, the quota file of projects and the orphan file.
     pub fn add(
         &mut self,
         sb: &RawSuperblock,
@@ -129,11 +130,13 @@ impl QuotaSums {
         ino: InodeNr,
         raw: &[u8],
         core: &InodeCore,
+        values: u64,
     ) {
         let own = ino.0 < geo.first_ino && ino != InodeNr::ROOT
             || ino.0 == sb.prj_quota_inum.get()
             || geo.features.has_orphan_file() && ino.0 == geo.orphan_file_ino;
-        if own {
+        let value = geo.features.has_ea_inode() && core.flags & inode::flags::EA_INODE != 0;
+        if own || value {
             return;
         }
         let bytes = inode::sectors(raw, geo).saturating_mul(SECTOR);
@@ -142,7 +145,7 @@ impl QuotaSums {
             false => 0,
         };
         for (used, id) in self.0.iter_mut().zip([core.uid, core.gid, project]) {
-            used.entry(id).or_default().add(bytes);
+            used.entry(id).or_default().add(bytes, 1 + values);
         }
     }
 }

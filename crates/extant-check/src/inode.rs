@@ -277,7 +277,7 @@ fn check_used(check: &Check<'_>, subject: &Subject<'_>, builder: &mut Builder) {
         _ => Mapped::default(),
     };
     check_accounted(check, subject, &mapped, &attributes);
-    check.quota.add(subject, &check.volume);
+    check.quota.add(subject, &check.volume, attributes.values);
     match file_type {
         FileType::Directory => builder.add(check, subject, &mapped, attributes.inline_data),
         FileType::Regular => check_regular(check, subject, &mapped, attributes.inline_data),

@@ -20,18 +20,17 @@ pub(crate) struct Counted {
 impl Counted {
     pub(crate) fn of(volume: &Volume<'_>) -> Self {
         let features = &volume.geo.features;
-        // Values of attributes in inodes count for those who have the attributes.
-        let counts = features.has_quota() && !features.has_ea_inode();
         Self {
-            all: counts.then(Mutex::default),
+            all: features.has_quota().then(Mutex::default),
         }
     }
 
-    /// Adds an inode in use that a name should lead to.
-    pub(crate) fn add(&self, subject: &Subject<'_>, volume: &Volume<'_>) {
+    /// Adds an inode in use that a name should lead to, and the number of its attributes whose values are in inodes.
+    pub(crate) fn add(&self, subject: &Subject<'_>, volume: &Volume<'_>, values: u64) {
         if let Some(all) = &self.all {
             let Subject { ino, raw, core } = subject;
-            all.lock().add(&volume.sb, &volume.geo, *ino, raw, core);
+            all.lock()
+                .add(&volume.sb, &volume.geo, *ino, raw, core, values);
         }
     }
 }

@@ -23,6 +23,8 @@ pub(crate) struct SharedBlock {
 pub(crate) struct Attributes {
     /// Blocks (clusters, with `bigalloc`) that the inode's count of blocks includes for its attributes.
     pub(crate) blocks: u64,
+    /// Number of its values that are in inodes.
+    pub(crate) values: u64,
     /// Whether one of its values is damaged, so that `blocks` means nothing.
     pub(crate) damaged: bool,
     /// Bytes of the attribute that holds the rest of the data of an inode with inline data, if there is one.
@@ -94,6 +96,7 @@ fn account(
     stored: &ValueInode,
 ) {
     let geo = &check.volume.geo;
+    attributes.values += 1;
     let possible = stored.ino.0 >= geo.first_ino && stored.ino != subject.ino;
     let record = possible
         .then(|| crate::directory::read_record(check, stored.ino))

@@ -195,10 +195,19 @@ pub(crate) fn forget(session: &mut Session<'_, '_>, raw: &[u8]) {
 /// Clusters that the count of blocks of a sound record includes for its attributes.
 pub(crate) fn clusters(session: &Session<'_, '_>, raw: &[u8]) -> Result<u64, Error> {
     let geo = &session.geo;
-    let mut accounted = 0;
+    let values = values_in_inodes(session, raw)?;
+    let clusters = values.iter().map(|&size| value::value_clusters(geo, size));
+    let block = u64::from(inode::file_acl(raw, geo).0 != 0);
+    Ok(clusters.sum::<u64>() + block)
+}
+
+/// Sizes of the values in inodes that the attributes of a sound record have.
+pub(crate) fn values_in_inodes(session: &Session<'_, '_>, raw: &[u8]) -> Result<Vec<u32>, Error> {
+    let geo = &session.geo;
+    let mut sizes = Vec::new();
     let mut add = |_: u8, _: &[u8], value: Stored<'_>| {
         if let Stored::Inode(stored) = value {
-            accounted += value::value_clusters(geo, stored.size);
+            sizes.push(stored.size);
         }
         Ok(())
     };
@@ -206,13 +215,10 @@ pub(crate) fn clusters(session: &Session<'_, '_>, raw: &[u8]) -> Result<u64, Err
     let area = inode::xattr_area(raw, geo).and_then(|range| raw.get(range));
     let _ = xattr::walk_inode_area(area.unwrap_or(&[]), &mut add);
     let block = inode::file_acl(raw, geo);
-    if block.0 == 0 {
-        return Ok(accounted);
-    }
-    if geo.features.has_ea_inode() {
+    if block.0 != 0 && geo.features.has_ea_inode() {
         let _ = xattr::walk_block(&session.read(block)?, &mut add);
     }
-    Ok(accounted + 1)
+    Ok(sizes)
 }
 
 /// Values of attributes are in inodes only with the feature.

@@ -84,7 +84,7 @@ fn node(
     if let Err(error) = Node::parse(bytes, rules) {
         map.tell(error.to_string());
     }
-    let node = match Node::view(bytes) {
+    let node = match Node::salvage(bytes) {
         Ok(node) if rules.depth.is_none_or(|depth| depth == node.depth()) => node,
         Ok(_) => {
             map.tell("a node of another depth");

@@ -1,6 +1,7 @@
 //! Quota files say what is used. Limits stay, where they can be read.
 
 use crate::Error;
+use crate::attributes;
 use crate::inode_map;
 use crate::mapping::{self, MapRead};
 use crate::session::{InodeUse, Session, Used};
@@ -15,7 +16,7 @@ use std::collections::BTreeMap;
 pub(crate) fn mend(session: &mut Session<'_, '_>) -> Result<(), Error> {
     names(session)?;
     let features = session.geo.features;
-    if !features.has_quota() || features.has_ea_inode() {
+    if !features.has_quota() {
         return Ok(());
     }
     let files: Vec<_> = QuotaKind::ALL
@@ -60,7 +61,8 @@ fn count(session: &Session<'_, '_>) -> Result<QuotaSums, Error> {
             continue;
         };
         if let Ok(core) = inode::decode_verified(&raw, &session.geo, ino) {
-            sums.add(&session.sb, &session.geo, ino, &raw, &core);
+            let values = attributes::values_in_inodes(session, &raw)?.len() as u64;
+            sums.add(&session.sb, &session.geo, ino, &raw, &core, values);
         }
     }
     Ok(sums)

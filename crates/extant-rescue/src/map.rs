@@ -98,7 +98,7 @@ impl Rescue<'_> {
 
     fn tree(&self, map: &mut Map, bytes: &[u8], rules: &NodeRules) {
         map.damaged |= Node::parse(bytes, rules).is_err();
-        match Node::view(bytes) {
+        match Node::salvage(bytes) {
             // Depths fall from node to node, so that the walk ends.
             Ok(node) if rules.depth.is_some_and(|depth| depth != node.depth()) => {
                 map.damaged = true;

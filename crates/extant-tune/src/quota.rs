@@ -148,7 +148,8 @@ fn count(image: &mut Image<'_, '_>) -> Result<QuotaSums, Error> {
         }
         let core = inode::decode_verified(&raw, &image.geo, ino)?;
         if core.links > 0 {
-            sums.add(&image.sb, &image.geo, ino, &raw, &core);
+            // Quota and values in inodes are refused together, see `check`.
+            sums.add(&image.sb, &image.geo, ino, &raw, &core, 0);
         }
     }
     Ok(sums)

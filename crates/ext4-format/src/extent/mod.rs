@@ -6,7 +6,8 @@
 //! key of the child: the kernel refuses anything else.
 //!
 //! [`Node::parse`] checks everything and costs a pass over the entries; [`Node::view`] checks the
-//! header only, for a node that was parsed before. Neither allocates. Writing is in place.
+//! header only, for a node that was parsed before; [`Node::salvage`] also takes a node of a tree that is
+//! too deep. None of them allocates. Writing is in place.
 
 mod edit;
 mod view;
@@ -23,6 +24,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// The deepest tree: a root of depth 5 covers 2^32 blocks at the smallest block size.
 pub const MAX_DEPTH: u16 = 5;
+/// The deepest tree that is salvaged. Linux refuses a tree deeper than [`MAX_DEPTH`], e2fsck reads it.
+pub const MAX_SALVAGED_DEPTH: u16 = 32;
 /// The longest initialised extent, in blocks.
 pub const MAX_INIT_LEN: u32 = 1 << 15;
 /// The longest unwritten extent, in blocks.
@@ -238,6 +241,10 @@ impl ExtentHeader {
     /// # Errors
     /// `Corrupt` for a bad magic, depth or count.
     pub fn parse(bytes: &[u8]) -> Result<Self> {
+        Self::parse_within(bytes, MAX_DEPTH)
+    }
+
+    fn parse_within(bytes: &[u8], deepest: u16) -> Result<Self> {
         let Ok((raw, _)) = RawHeader::ref_from_prefix(bytes) else {
             return Err(corrupt("extent header length", 0));
         };
@@ -249,7 +256,7 @@ impl ExtentHeader {
         };
         if raw.magic != MAGIC {
             Err(corrupt("extent header magic", 0))
-        } else if header.depth > MAX_DEPTH {
+        } else if header.depth > deepest {
             Err(corrupt("extent tree depth", offset_of!(RawHeader, depth)))
         } else if header.max == 0 || usize::from(header.max) > capacity(bytes.len()) {
             Err(corrupt("extent node capacity", offset_of!(RawHeader, max)))
@@ -266,7 +273,7 @@ impl ExtentHeader {
 
 /// Offset of a block's checksum, behind the last possible entry, and its value.
 fn tail(bytes: &[u8], inode_seed: u32) -> Result<(usize, u32)> {
-    let header = ExtentHeader::parse(bytes)?;
+    let header = ExtentHeader::parse_within(bytes, MAX_SALVAGED_DEPTH)?;
     let offset = HEADER_LEN + usize::from(header.max) * ENTRY_LEN;
     match bytes.get(..offset) {
         Some(covered) if offset + 4 <= bytes.len() => Ok((offset, crc32c(inode_seed, covered))),

@@ -1,8 +1,8 @@
 //! Nodes as they are read: views of their bytes, checked or checked before.
 
 use super::{
-    ENTRY_LEN, Extent, ExtentHeader, ExtentIndex, HEADER_LEN, LOGICAL_END, RawExtent, RawHeader,
-    RawIndex, corrupt,
+    ENTRY_LEN, Extent, ExtentHeader, ExtentIndex, HEADER_LEN, LOGICAL_END, MAX_SALVAGED_DEPTH,
+    RawExtent, RawHeader, RawIndex, corrupt,
 };
 use crate::error::Result;
 use core::mem::offset_of;
@@ -92,7 +92,21 @@ impl<'a> Node<'a> {
     /// # Errors
     /// `Corrupt` for a bad header.
     pub fn view(bytes: &'a [u8]) -> Result<Self> {
-        let header = ExtentHeader::parse(bytes)?;
+        Self::below(bytes, ExtentHeader::parse(bytes)?)
+    }
+
+    /// A view with only the header checked, also of a tree of up to [`MAX_SALVAGED_DEPTH`] levels.
+    ///
+    /// # Errors
+    /// `Corrupt` for a bad header.
+    pub fn salvage(bytes: &'a [u8]) -> Result<Self> {
+        Self::below(
+            bytes,
+            ExtentHeader::parse_within(bytes, MAX_SALVAGED_DEPTH)?,
+        )
+    }
+
+    fn below(bytes: &'a [u8], header: ExtentHeader) -> Result<Self> {
         let (body, count) = (
             bytes.get(HEADER_LEN..).unwrap_or(&[]),
             usize::from(header.entries),

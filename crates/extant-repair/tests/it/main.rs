@@ -8,6 +8,7 @@ mod chosen;
 mod common;
 mod damage;
 mod debugfs;
+mod extents;
 mod features;
 #[path = "../../../extant-check/tests/it/folded/mod.rs"]
 mod folded;

@@ -23,6 +23,10 @@ enum Made {
     Mounted,
     /// By Linux, and copied while transactions are in the journal.
     Cut,
+    /// As `Cut`, with transactions whose commit blocks have the first version of checksums.
+    CutVersion1,
+    /// By Linux; then debugfs adds a transaction of the second version of checksums, which Linux no longer writes.
+    Journaled,
     /// By mke2fs from a tree: Linux does not mount such blocks.
     FromTree,
 }
@@ -51,15 +55,19 @@ kinds! {
     "casefold" "16M" 4096 FromTree &["-O", "casefold"];
     "verity" "16M" 4096 Mounted &["-O", "verity"];
     "quota, project" "16M" 4096 FromTree &["-O", "quota,project", "-E", "quotatype=usrquota:grpquota:prjquota"];
+    "quota, ea_inode" "16M" 4096 FromTree &["-O", "quota,ea_inode"];
     "one quota" "16M" 1024 FromTree &["-O", "quota", "-E", "quotatype=usrquota"];
     "mmp" "16M" 4096 Mounted &["-O", "mmp"];
     "fast commits" "32M" 4096 Cut &["-O", "fast_commit"];
     "pending, version 3" "16M" 4096 Cut &["-O", "metadata_csum,64bit"];
     "pending, 32 bits" "16M" 1024 Cut &["-O", "metadata_csum,^64bit"];
     "pending, no checksums" "16M" 1024 Cut &["-O", "^metadata_csum,^metadata_csum_seed,^64bit"];
+    "pending, version 1" "16M" 1024 CutVersion1 &["-O", "^metadata_csum,^metadata_csum_seed,64bit"];
+    "pending, version 2" "16M" 1024 Journaled &["-O", "metadata_csum,64bit"];
     "meta_bg" "16M" 1024 Mounted &["-O", "meta_bg,^resize_inode"];
     "sparse_super2" "16M" 1024 Mounted &["-O", "sparse_super2,^resize_inode"];
     "tiny groups" "8M" 1024 Mounted &["-g", "512", "-N", "512", "-O", "^has_journal"];
+    "full groups" "32M" 1024 Mounted &["-N", "32768", "-O", "^flex_bg"];
     "few inodes" "32M" 1024 Mounted &["-N", "64", "-O", "^flex_bg,^has_journal"];
     "group checksums" "16M" 2048 Mounted &["-O", "uninit_bg,^metadata_csum,^metadata_csum_seed"];
     "orphan file" "16M" 4096 Mounted &["-O", "orphan_file,large_dir,stable_inodes"];
@@ -77,6 +85,10 @@ pub fn make(kind: &BaseKind) -> Result<Image, String> {
         let from = tree.path().to_str().unwrap().to_owned();
         let args = [kind.args, &["-d", &from]].concat();
         let image = Image::new(kind.size, kind.block, &args);
+        if kind.name == "quota, ea_inode" {
+            // mke2fs does not count what it copies.
+            image.run("e2fsck", &["-fy"]);
+        }
         if kind.name == "casefold" {
             image.change(&["sif dir-0 flags 0x40080000"]);
             image.run("e2fsck", &["-fy"]);
@@ -84,15 +96,18 @@ pub fn make(kind: &BaseKind) -> Result<Image, String> {
         return Ok(image);
     }
     let image = Image::new(kind.size, kind.block, kind.args);
-    let options = if kind.made == Made::Cut {
-        "commit=300"
-    } else {
-        ""
+    let options = match kind.made {
+        Made::Cut => "commit=300",
+        Made::CutVersion1 => "commit=300,journal_checksum",
+        _ => "",
     };
     let mounted = Mounted::try_new(&image.path(), options)?;
     populate(mounted.path(), kind)?;
-    if kind.made == Made::Mounted {
+    if matches!(kind.made, Made::Mounted | Made::Journaled) {
         mounted.unmount();
+        if kind.made == Made::Journaled {
+            add_transaction(&image);
+        }
         return Ok(image);
     }
     let work = mounted.path().join("work");
@@ -113,6 +128,24 @@ pub fn make(kind: &BaseKind) -> Result<Image, String> {
     mounted.unmount();
     std::fs::rename(copy, image.path()).unwrap();
     Ok(image)
+}
+
+/// Adds a transaction that writes the blocks of the root directory as they are.
+fn add_transaction(image: &Image) {
+    let bytes = std::fs::read(image.path()).unwrap();
+    let mut content = Vec::new();
+    let blocks = image.blocks("/");
+    for &block in &blocks {
+        let at = (block * image.block) as usize;
+        content.extend_from_slice(&bytes[at..at + image.block as usize]);
+    }
+    let content = image.beside("transaction", &content);
+    let blocks: Vec<_> = blocks.iter().map(u64::to_string).collect();
+    let write = format!("jw -b {} {}", blocks.join(","), content.display());
+    let requests = format!("jo -c -v 2\n{write}\njc\n");
+    let script = image.beside("requests", requests.as_bytes());
+    image.run("debugfs", &["-w", "-f", &script.display().to_string()]);
+    assert!(image.ask("features").contains("needs_recovery"));
 }
 
 /// Files of every kind.
@@ -137,12 +170,12 @@ fn populate(root: &Path, kind: &BaseKind) -> Result<(), String> {
         std::fs::hard_link(dir.join("file-1"), dir.join("second")).unwrap();
         symlink("short", dir.join("fast")).unwrap();
         symlink("x".repeat(90), dir.join("slow")).unwrap();
-        let value = "v".repeat(if kind.name.starts_with("ea_inode") {
+        let value = "v".repeat(if kind.name.contains("ea_inode") {
             3000
         } else {
             300
         });
-        if kind.made != Made::FromTree {
+        if kind.made != Made::FromTree || kind.name == "quota, ea_inode" {
             run(
                 "setfattr",
                 &["-n", "user.large", "-v", &value],

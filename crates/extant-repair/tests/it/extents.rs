@@ -1,0 +1,142 @@
+//! Extent trees whose headers cannot be: the repair keeps the files that e2fsck keeps.
+
+use crate::debugfs::Image;
+use std::path::Path;
+
+const MAGIC: u16 = 0xf30a;
+const BLOCK: u64 = 1024;
+/// The mapping, from the beginning of an inode's record.
+const MAPPING: u64 = 40;
+
+/// An image without checksums, with one file of one extent and one whose extents fill a leaf.
+fn image() -> Image {
+    let features = "^metadata_csum,^metadata_csum_seed,^uninit_bg";
+    let image = Image::new("8M", BLOCK, &["-O", features]);
+    image.write("flat", &[b'f'; 5000]);
+    let mut spread = Vec::new();
+    for n in 0..12u8 {
+        spread.extend_from_slice(&[b'a' + n; BLOCK as usize]);
+        spread.extend_from_slice(&[0; BLOCK as usize]);
+    }
+    image.write("spread", &spread);
+    image.assert_clean("new");
+    image
+}
+
+/// The number of 16 bits at a place.
+fn half(image: &Image, at: u64) -> u16 {
+    let mut found = [0; 2];
+    image.edit(at, 2, |bytes| found.copy_from_slice(bytes));
+    u16::from_le_bytes(found)
+}
+
+/// The block that the first entry of an index node leads to.
+fn child(image: &Image, node: u64) -> u64 {
+    let [low, high] = [16, 18].map(|at| u64::from(half(image, node + at)));
+    (low | high << 16) * BLOCK
+}
+
+/// Repairs a copy by e2fsck and the image by this crate, which must keep what e2fsck keeps.
+fn keeps_what_e2fsck_keeps(image: &Image, what: &str) {
+    let other = Image::copy(image);
+    other.run("e2fsck", &["-fy"]);
+    image.mend(what);
+    let ours = image.files();
+    for (path, content) in other.files() {
+        assert!(
+            ours.get(&path) == Some(&content),
+            "{what}: {}",
+            path.display()
+        );
+    }
+}
+
+#[test]
+fn headers_with_a_wrong_maximum_are_mended() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    for wrong in [0, 5, 60_000] {
+        let image = image();
+        let root = image.record("flat") + MAPPING;
+        assert_eq!((half(&image, root), half(&image, root + 4)), (MAGIC, 4));
+        image.edit(root + 4, 2, |max| {
+            max.copy_from_slice(&u16::to_le_bytes(wrong))
+        });
+        keeps_what_e2fsck_keeps(&image, &format!("a root for {wrong} entries"));
+    }
+    for wrong in [0, 3, 60_000] {
+        let image = image();
+        let leaf = child(&image, image.record("spread") + MAPPING);
+        assert_eq!((half(&image, leaf), half(&image, leaf + 4)), (MAGIC, 84));
+        image.edit(leaf + 4, 2, |max| {
+            max.copy_from_slice(&u16::to_le_bytes(wrong))
+        });
+        keeps_what_e2fsck_keeps(&image, &format!("a leaf for {wrong} entries"));
+    }
+}
+
+#[test]
+fn headers_with_a_wrong_depth_are_mended() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    for (path, wrong) in [
+        ("flat", 1),
+        ("flat", 6),
+        ("spread", 0),
+        ("spread", 2),
+        ("spread", 9),
+    ] {
+        let image = image();
+        let root = image.record(path) + MAPPING;
+        image.edit(root + 6, 2, |depth| {
+            depth.copy_from_slice(&u16::to_le_bytes(wrong))
+        });
+        keeps_what_e2fsck_keeps(&image, &format!("{path} of depth {wrong}"));
+    }
+}
+
+/// A node of a tree: a header, and one entry.
+fn node(max: u16, depth: u16, entry: &[u8]) -> Vec<u8> {
+    let mut bytes: Vec<u8> = [MAGIC, 1, max, depth, 0, 0]
+        .iter()
+        .flat_map(|half| half.to_le_bytes())
+        .collect();
+    bytes.extend_from_slice(entry);
+    bytes
+}
+
+#[test]
+fn trees_deeper_than_linux_reads_keep_their_data() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    for depth in [2u16, 5, 6, 8] {
+        let image = image();
+        let root = image.record("flat") + MAPPING;
+        let mut extent = vec![0; 12];
+        image.edit(root + 12, 12, |bytes| extent.copy_from_slice(bytes));
+        let said = image.ask(&format!("ffb {depth}"));
+        let free = said.split_whitespace().filter_map(|word| word.parse().ok());
+        let free: Vec<u32> = free.take(depth.into()).collect();
+        assert_eq!(free.len(), usize::from(depth), "{said}");
+        let index = |to: u32| {
+            let mut entry = vec![0; 12];
+            entry[4..8].copy_from_slice(&to.to_le_bytes());
+            entry
+        };
+        let top = node(4, depth, &index(free[0]));
+        image.edit(root, top.len(), |bytes| bytes.copy_from_slice(&top));
+        for (level, &block) in (1..).zip(&free) {
+            let below = free
+                .get(usize::from(level))
+                .map_or(extent.clone(), |&next| index(next));
+            let bytes = node(84, depth - level, &below);
+            image.edit(u64::from(block) * BLOCK, bytes.len(), |old| {
+                old.copy_from_slice(&bytes)
+            });
+        }
+        keeps_what_e2fsck_keeps(&image, &format!("a tree of {depth} levels"));
+        let kept = image.files();
+        assert_eq!(
+            kept[Path::new("flat")],
+            [b'f'; 5000],
+            "a tree of {depth} levels"
+        );
+    }
+}
