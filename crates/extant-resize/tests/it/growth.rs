@@ -105,7 +105,10 @@ fn a_host_that_is_full_leaves_the_old_length() {
     let full = FaultDevice::new(device.snapshot());
     // The host has no space beyond the old end.
     full.fail_range(Op::Write, old.len() as u64 + 1024..SIZE);
-    let error = plan.write(&full, None, None).unwrap_err();
+    // Without an undo file the record would lie in free blocks, whose bytes then differ.
+    let dir = tempfile::tempdir().unwrap();
+    let beside = dir.path().join("undo");
+    let error = plan.write(&full, None, Some(&beside)).unwrap_err();
     assert!(
         matches!(error, extant_resize::Error::Undo(Error::TakenBack(_))),
         "{error}"

@@ -339,7 +339,9 @@ fn descriptors_that_outgrow_a_group_go_to_their_groups() {
             let plan = extant_resize::plan(&image, &options);
             let plan = plan.unwrap_or_else(|e| panic!("{more}: {size}: {e}"));
             image.set_len(image.len().max(plan.bytes())).unwrap();
-            plan.write(&image, None, None).unwrap();
+            // The volume has no free blocks for the record.
+            plan.write(&image, None, Some(&dir.path().join("undo")))
+                .unwrap();
             image.set_len(plan.bytes()).unwrap();
             drop(image);
             let out = Command::new("e2fsck").arg("-fn").arg(&path).output();
