@@ -334,7 +334,8 @@ fn operations_that_commute_share_no_line() {
     assert!(unknown.len() <= 2, "{unknown:#?}");
     let takes_bias = found["counts"]["takes_bias"].as_f64().unwrap();
     let free = found["share_free"].as_f64().unwrap() + takes_bias / cases.len() as f64;
-    assert!(free >= 0.85, "{found:#}");
+    // Of a single pair the share says nothing.
+    assert!(!is_torture() || free >= 0.85, "{found:#}");
 }
 
 /// What many cores share shows here as misses of each operation. The memory allocator takes and gives pages meanwhile, and two

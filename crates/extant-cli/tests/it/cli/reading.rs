@@ -252,7 +252,8 @@ fn help_takes_few_instructions() {
         .lines()
         .find_map(|line| line.split_once("Collected : "));
     let count: u64 = count.expect("a count").1.trim().parse().unwrap();
-    assert!(count < 5_000_000, "{count} instructions");
+    // Ten times those of a release: the command is not optimised in the build of the tests.
+    assert!(count < 60_000_000, "{count} instructions");
 }
 
 /// Help begins with what a command is and examples of it.
