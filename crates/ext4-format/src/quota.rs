@@ -93,7 +93,7 @@ pub struct QuotaUse {
 }
 
 impl QuotaUse {
-    /// Adds inodes with so many bytes of blocks.
+    /// Adds `inodes` inodes whose blocks have `bytes` bytes.
     pub const fn add(&mut self, bytes: u64, inodes: u64) {
         self.bytes = self.bytes.saturating_add(bytes);
         self.inodes = self.inodes.saturating_add(inodes);

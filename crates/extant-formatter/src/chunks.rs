@@ -98,6 +98,16 @@ impl<T> Chunks<T> {
         self.chunks.iter().flatten()
     }
 
+    /// The last item and the one before it.
+    pub fn last_two(&self) -> [Option<&T>; 2] {
+        let mut items = self
+            .chunks
+            .iter()
+            .rev()
+            .flat_map(|chunk| chunk.iter().rev());
+        [items.next(), items.next()]
+    }
+
     /// Position of the last item.
     pub fn last_position(&self) -> Option<usize> {
         let last = self.chunks.len().checked_sub(1)?;

@@ -55,6 +55,8 @@ impl fmt::Debug for File {
     }
 }
 
+const OUT_OF_RANGE: Error = Error::Invalid("a file position before the start, or beyond all");
+
 impl File {
     /// A handle that is counted already.
     pub(crate) fn of(caller: Arc<Caller>, inode: Opened, flags: OpenFlags) -> Self {
@@ -274,18 +276,23 @@ impl File {
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn seek(&self, to: SeekFrom) -> Result<u64> {
-        let (base, by) = match to {
-            // The system's offsets are signed.
-            SeekFrom::Start(at) => (at, 0),
-            SeekFrom::Current(by) => (self.position.load(Ordering::Relaxed), by),
-            SeekFrom::End(by) => (self.inode.size.load(Ordering::Acquire), by),
+        // The system's offsets are signed.
+        let moved = |base: u64, by: i64| {
+            base.checked_add_signed(by)
+                .filter(|at| i64::try_from(*at).is_ok())
         };
-        let at = base
-            .checked_add_signed(by)
-            .filter(|at| i64::try_from(*at).is_ok())
-            .ok_or(Error::Invalid(
-                "a file position before the start, or beyond all",
-            ))?;
+        let (base, by) = match to {
+            SeekFrom::Start(at) => (at, 0),
+            SeekFrom::End(by) => (self.inode.size.load(Ordering::Acquire), by),
+            SeekFrom::Current(by) => {
+                // The addition is atomic [L9], so that no relative seek of another thread is lost.
+                let before =
+                    self.position
+                        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |at| moved(at, by));
+                return before.ok().and_then(|at| moved(at, by)).ok_or(OUT_OF_RANGE);
+            }
+        };
+        let at = moved(base, by).ok_or(OUT_OF_RANGE)?;
         self.position.store(at, Ordering::Relaxed);
         Ok(at)
     }

@@ -13,6 +13,7 @@ pub mod parallel;
 pub mod planted;
 pub mod schedule;
 pub mod system;
+pub mod unsynced;
 pub mod upward;
 
 use ext4_format::timestamp::Timestamp;

@@ -11,6 +11,7 @@ use crate::log::Cost;
 use crate::types::credentials::Credentials;
 use ext4_format::fold::Comparison;
 use ext4_format::inode::{InodeCore, flags};
+use ext4_format::xattr::XattrSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -34,12 +35,7 @@ impl Data {
                 return Ok(());
             }
         }
-        let acl = match set.mode {
-            Some(mode) if inode.has_acl.load(Ordering::Relaxed) => {
-                self.inodes.acl_after_chmod(inode, mode)?
-            }
-            _ => None,
-        };
+        let acl = self.acl_after(set, inode)?;
         let chown = (set.uid.is_some() || set.gid.is_some()) && inode.directory().is_none();
         if chown {
             self.inodes.drop_capability(who, inode)?;
@@ -87,14 +83,26 @@ impl Data {
             inode.mirror(&state.core);
             if let Some(acl) = &acl {
                 self.inodes.log_xattrs(inode, &mut state, acl, c);
+                self.inodes.log_core(inode, &mut state, c);
+            } else {
+                self.inodes.log_core_alone(inode, &mut state, seen, c);
             }
-            self.inodes.log_core(inode, &mut state, c);
         });
         if let (Some(compared), Some(buckets)) = (compared, &mut still) {
             Directory::compare_by(compared, buckets);
         }
         self.watch.tell_attributes(inode);
         Ok(())
+    }
+
+    /// The attributes that follow a new mode, if there is an ACL.
+    fn acl_after(&self, set: &SetAttributes, inode: &Inode) -> Result<Option<Arc<XattrSet>>> {
+        match set.mode {
+            Some(mode) if inode.has_acl.load(Ordering::Relaxed) => {
+                self.inodes.acl_after_chmod(inode, mode)
+            }
+            _ => Ok(None),
+        }
     }
 
     /// How a directory is going to compare names, if not as now: with all its buckets locked, it must be seen to have none.

@@ -67,7 +67,9 @@ impl Data {
         if state.core_dirty && !state.freed {
             let names = inode.directory();
             let seen = state.stamp.max(names.map_or(0, |n| n.last_stamp()));
-            tx.commit(seen, |c| self.inodes.log_core(inode, &mut state, c));
+            tx.commit(seen, |c| {
+                self.inodes.log_core_alone(inode, &mut state, seen, c)
+            });
         }
         Ok(())
     }
@@ -351,6 +353,7 @@ impl Data {
     pub(super) fn note_flush_due(&self, file: &FileData) {
         let written = self.store.flushes.note_data();
         file.written.fetch_max(written, Ordering::SeqCst);
+        self.store.unsynced.note();
     }
 
     /// The mark that a flush must be beyond to cover all data of a file: its own, or that of whatever was written last if what

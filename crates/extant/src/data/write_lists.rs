@@ -174,6 +174,9 @@ impl Data {
         if self.store.health.read_only.is_some() {
             return Ok(());
         }
+        let Some(number) = self.store.unsynced.begin() else {
+            return Ok(());
+        };
         let pass = self.store.gate.enter_or_shut();
         if pass.is_none() && !self.log.is_pending() {
             // Frozen, and durable since.
@@ -181,7 +184,22 @@ impl Data {
         }
         let _pass = pass.unwrap_or_else(|| self.store.gate.enter());
         self.inodes.make_all_times_due();
-        self.write_back_then(|| self.commit.push_and_release())
+        self.write_back_then(|| self.commit.push_and_release())?;
+        self.store.unsynced.end(number);
+        Ok(())
+    }
+
+    /// Makes everything durable for the timer, except lazy times younger than a day.
+    pub(crate) fn sync_by_timer(&self) -> Result<()> {
+        let Some(number) = self.store.unsynced.begin() else {
+            return Ok(());
+        };
+        self.inodes.make_old_times_due();
+        self.write_back_then(|| self.commit.push_and_release())?;
+        if !self.inodes.has_lazy_times() {
+            self.store.unsynced.end(number);
+        }
+        Ok(())
     }
 }
 

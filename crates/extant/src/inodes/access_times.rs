@@ -88,7 +88,9 @@ impl Inodes {
         }
         drop(state);
         let entry = (now().secs(), Arc::downgrade(inode));
-        self.lazy_times.slots.local().lock().push_back(entry);
+        let mut waiting = self.lazy_times.slots.local().lock();
+        waiting.push_back(entry);
+        self.store.unsynced.note();
     }
 
     /// Makes this inode's lazy times due: the next write-back of the inode includes them.
@@ -111,6 +113,12 @@ impl Inodes {
     /// The same of inodes that have waited for a day.
     pub(crate) fn make_old_times_due(&self) {
         self.make_times_due_since(now().secs().saturating_sub(DAY));
+    }
+
+    /// Whether inodes have lazy times that are not due.
+    pub(crate) fn has_lazy_times(&self) -> bool {
+        let mut slots = self.lazy_times.slots.iter();
+        slots.any(|slot| !slot.lock().is_empty())
     }
 
     fn make_times_due_since(&self, time: i64) {

@@ -424,7 +424,7 @@ impl Inodes {
             core.ctime = now();
             let core = state.core;
             inode.mirror(&core);
-            self.log_core(inode, &mut state, c);
+            self.log_core_alone(inode, &mut state, seen, c);
         });
         drop(state);
         self.watch.tell_attributes(inode);

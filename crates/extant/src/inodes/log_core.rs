@@ -22,6 +22,7 @@ impl Inodes {
         let mut list = self.dirty_inodes.local().lock();
         if inode.listed.join() {
             list.push(Arc::clone(inode));
+            self.store.unsynced.note();
         }
     }
 
@@ -57,6 +58,18 @@ impl Inodes {
     ) {
         self.note_core(inode, state, c);
         c.inode(inode.ino, InodeEvent::Update, state.disk_core());
+    }
+
+    /// Logs the core in a commit that logs nothing else. `seen` is the stamp of the inode's last item.
+    pub(crate) fn log_core_alone(
+        &self,
+        inode: &Inode,
+        state: &mut crate::incore::inode::InodeState,
+        seen: extant_formatter::item::Stamp,
+        c: &mut crate::log::Commit<'_>,
+    ) {
+        self.note_core(inode, state, c);
+        c.core_alone(inode.ino, state.disk_core(), seen);
     }
 
     /// The inode's core as it is now is being logged.

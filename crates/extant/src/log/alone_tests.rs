@@ -5,7 +5,8 @@ use crate::log::transaction::Transaction;
 use crate::space::counts::{Counts, Reserve};
 use crate::types::settings::BlockScan;
 use ext4_format::InodeNr;
-use extant_formatter::item::MiscEvent;
+use ext4_format::inode::InodeCore;
+use extant_formatter::item::{InodeEvent, MiscEvent};
 
 /// A log over space for so many blocks, with no volume above it.
 fn log(free: u64, capacity: u64) -> Log {
@@ -56,4 +57,62 @@ fn contexts_become_durable_in_order_and_after_they_were_formatted() {
     log.note_durable(context).unwrap();
     assert_eq!(log.durable(), context);
     assert!(log.note_durable(context).is_err());
+}
+
+fn core(mode: u16) -> InodeCore {
+    InodeCore {
+        mode,
+        ..InodeCore::default()
+    }
+}
+
+/// Modes of inode items, by slot and order.
+fn modes(log: &Log) -> Vec<(u32, u16)> {
+    let (_, lists) = log.lists.switch();
+    let items = lists.iter().flat_map(|list| list.inodes.iter());
+    items.map(|item| (item.ino.0, item.core.mode)).collect()
+}
+
+#[test]
+fn a_core_that_changes_again_and_again_is_one_item() {
+    let log = log(2000, 1000);
+    let mut seen = 0;
+    for mode in 0..1000 {
+        let before = seen;
+        seen = open(&log, 0).commit(before, |c| {
+            c.core_alone(InodeNr(12), core(mode), before);
+            c.stamp
+        });
+    }
+    assert_eq!(modes(&log), [(12, 999)]);
+}
+
+#[test]
+fn a_core_is_not_logged_in_place_across_another_operation() {
+    let log = log(2000, 1000);
+    let change = |ino, mode, seen| {
+        open(&log, 0).commit(seen, |c| {
+            c.core_alone(InodeNr(ino), core(mode), seen);
+            c.stamp
+        })
+    };
+    let first = change(12, 1, 0);
+    let other = change(13, 2, 0);
+    change(12, 3, first);
+    // The previous commit is of inode 12, but inode 13 was changed before it.
+    change(13, 4, other);
+    assert_eq!(modes(&log), [(12, 1), (13, 2), (12, 3), (13, 4)]);
+    // Two items of one commit keep their common stamp.
+    let both = open(&log, 0).commit(0, |c| {
+        c.misc(InodeNr(12), MiscEvent::OrphanAdd);
+        c.inode(InodeNr(12), InodeEvent::Update, core(5));
+        c.stamp
+    });
+    change(12, 6, both);
+    assert_eq!(modes(&log), [(12, 5), (12, 6)]);
+    // An item of an earlier context is not changed.
+    let last = change(12, 7, 0);
+    assert_eq!(modes(&log), [(12, 7)]);
+    change(12, 8, last);
+    assert_eq!(modes(&log), [(12, 8)]);
 }

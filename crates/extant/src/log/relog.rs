@@ -172,6 +172,33 @@ impl Commit<'_> {
         true
     }
 
+    /// Logs the core of an inode in a commit that logs nothing else. If the slot's previous commit logged nothing but this inode's
+    /// core, its item is changed instead. `seen` is the stamp of the inode's last item.
+    pub fn core_alone(&mut self, ino: InodeNr, core: InodeCore, seen: Stamp) {
+        let list = &mut *self.list;
+        let is_previous = |stamp: Option<Stamp>| stamp == Some(self.before);
+        let [last, second] = list.inodes.last_two();
+        let same = last.is_some_and(|item| item.ino == ino && item.event == InodeEvent::Update);
+        let alone = ![
+            second.map(|item| item.stamp),
+            list.names.last_two()[0].map(|item| item.stamp),
+            list.maps.last_two()[0].map(|item| item.stamp),
+            list.bits.last_two()[0].map(|item| item.stamp),
+            list.misc.last_two()[0].map(|item| item.stamp),
+        ]
+        .into_iter()
+        .any(is_previous);
+        let again = same && seen == self.before && is_previous(last.map(|item| item.stamp));
+        match list.inodes.last_position().filter(|_| again && alone) {
+            Some(at) => {
+                let item = &mut list.inodes[at];
+                (item.stamp, item.core) = (self.stamp, core);
+                self.in_place = true;
+            }
+            None => self.inode(ino, InodeEvent::Update, core),
+        }
+    }
+
     /// Stamps all of its items with this commit's order.
     fn log_again(&mut self, last: &mut Relog, core: InodeCore) {
         last.stamp = self.stamp;

@@ -129,6 +129,8 @@ impl Log {
     fn draw_credits(&self, context: u64, list: &mut ItemList, need: u64) {
         let used = list.len() as u64;
         list.credits += self.budget.draw(context, need - list.credits, used);
+        // A slot's first commit of a context draws.
+        self.store.unsynced.note();
         self.store
             .insist(list.credits >= need, Rule::CreditsCover, || {
                 format!("{need} of {}", list.credits)

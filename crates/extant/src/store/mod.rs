@@ -11,6 +11,7 @@ pub mod superblock;
 use crate::base::error::Result;
 use crate::base::grown::Grown;
 use crate::base::locks::{self, Mutex};
+use crate::base::unsynced::Unsynced;
 use crate::types::settings::Settings;
 use blockdev::{BlockDevice, SnapshotDevice};
 use buffers::Buffers;
@@ -46,6 +47,8 @@ pub(crate) struct Store {
     pub(crate) gate: Gate,
     /// On lines of its own: an fsync writes it, and every operation reads the gate.
     pub(crate) flushes: CachePadded<Flushes>,
+    /// Whether a sync has anything to do.
+    pub(crate) unsynced: Unsynced,
     pub(crate) health: Health,
     pub(crate) limits: Limits,
     pub(crate) settings: Settings,
@@ -86,6 +89,7 @@ impl Store {
             superblock_io: Mutex::new(()),
             gate: Default::default(),
             flushes: Default::default(),
+            unsynced: Default::default(),
             health: Health::sound(),
             limits: Limits::small(),
             settings: Settings::default(),

@@ -44,8 +44,7 @@ fn background(engine: &Weak<Engine>, interval: Duration) {
                 engine.log.spare.release();
                 extant_formatter::block_memory::release();
             }
-            engine.inodes.make_old_times_due();
-            engine.data.write_back_then(|| engine.commit.push_all())
+            engine.data.sync_by_timer()
         } else if asked {
             engine.commit.push_all()
         } else {

@@ -282,6 +282,7 @@ impl<'a> Opening<'a> {
             superblock_io: Mutex::new(()),
             gate: Default::default(),
             flushes: Default::default(),
+            unsynced: Default::default(),
             health: self.health(DamageLog::new(formatter.found_errors())),
             limits: self.options.limits(),
             settings: self.options.settings,

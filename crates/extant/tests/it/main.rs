@@ -21,6 +21,7 @@ mod groups_leave;
 mod grow;
 mod hostile;
 mod huge;
+mod idle;
 #[path = "hostile/image.rs"]
 mod image;
 mod in_flight;

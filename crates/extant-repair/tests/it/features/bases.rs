@@ -86,7 +86,7 @@ pub fn make(kind: &BaseKind) -> Result<Image, String> {
         let args = [kind.args, &["-d", &from]].concat();
         let image = Image::new(kind.size, kind.block, &args);
         if kind.name == "quota, ea_inode" {
-            // mke2fs does not count what it copies.
+            // mke2fs leaves copied files out of the quota files.
             image.run("e2fsck", &["-fy"]);
         }
         if kind.name == "casefold" {
