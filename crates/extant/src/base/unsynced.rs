@@ -1,4 +1,4 @@
-//! Whether anything has changed since a sync made everything durable [C3]: an idle sync reads one word.
+//! Whether anything has changed since a sync made everything durable [C3]: an idle sync reads two words and does nothing else.
 
 use crossbeam_utils::CachePadded;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,13 +10,30 @@ const CHANGED: u64 = 1;
 /// Number of the first sync. The word holds the number of a sync that has begun until something changes.
 const FIRST: u64 = 2;
 
-/// The word. Changes write it once after each sync, and only read it otherwise.
+/// What syncs have left to do. A sync writes dirty inodes back, which commits, and then pushes what is committed. It therefore begins
+/// with the first word before it visits the lists of dirty inodes, and with the second before it pushes.
+#[derive(Default)]
 pub(crate) struct Unsynced {
+    /// Inodes became dirty.
+    pub dirty: Changes,
+    /// Operations committed, or data were written to the device.
+    pub logged: Changes,
+}
+
+impl Unsynced {
+    /// Whether a sync has nothing to do.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.dirty.is_idle() && self.logged.is_idle()
+    }
+}
+
+/// Whether something has changed. Changes write the word once after each sync, and only read it otherwise.
+pub(crate) struct Changes {
     word: CachePadded<AtomicU64>,
     next: AtomicU64,
 }
 
-impl Default for Unsynced {
+impl Default for Changes {
     /// Data from before the volume was opened may never have been flushed.
     fn default() -> Self {
         Self {
@@ -26,7 +43,7 @@ impl Default for Unsynced {
     }
 }
 
-impl Unsynced {
+impl Changes {
     /// Notes a change, which is on a list already that syncs visit with the list locked. A caller whose list was visited before the
     /// change was added sees the number of that sync here, because the list's lock orders the two.
     #[inline]
@@ -36,14 +53,15 @@ impl Unsynced {
         }
     }
 
-    /// Begins a sync; `None` if nothing is to be done.
-    pub(crate) fn begin(&self) -> Option<u64> {
-        if self.word.load(Ordering::SeqCst) == IDLE {
-            return None;
-        }
+    fn is_idle(&self) -> bool {
+        self.word.load(Ordering::SeqCst) == IDLE
+    }
+
+    /// Begins a sync; returns its number.
+    pub(crate) fn begin(&self) -> u64 {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         self.word.swap(number, Ordering::SeqCst);
-        Some(number)
+        number
     }
 
     /// Notes that the sync of this number has made everything durable that it found. Later syncs are idle unless something
@@ -62,26 +80,26 @@ mod tests {
 
     #[test]
     fn a_sync_is_idle_after_one_without_changes() {
-        let unsynced = Unsynced::default();
-        let first = unsynced.begin().unwrap();
-        unsynced.end(first);
-        assert_eq!(unsynced.begin(), None);
-        unsynced.note();
-        let second = unsynced.begin().unwrap();
-        unsynced.note();
-        unsynced.end(second);
-        assert!(unsynced.begin().is_some(), "changed meanwhile");
+        let changes = Changes::default();
+        let first = changes.begin();
+        changes.end(first);
+        assert!(changes.is_idle());
+        changes.note();
+        let second = changes.begin();
+        changes.note();
+        changes.end(second);
+        assert!(!changes.is_idle(), "changed meanwhile");
     }
 
     #[test]
     fn a_sync_that_ends_first_leaves_the_other_its_changes() {
-        let unsynced = Unsynced::default();
-        let first = unsynced.begin().unwrap();
-        unsynced.note();
-        let second = unsynced.begin().unwrap();
-        unsynced.end(first);
-        assert!(unsynced.begin().is_some(), "the change is not durable");
-        unsynced.end(second);
-        assert!(unsynced.begin().is_some());
+        let changes = Changes::default();
+        let first = changes.begin();
+        changes.note();
+        let second = changes.begin();
+        changes.end(first);
+        assert!(!changes.is_idle(), "the change is not durable");
+        changes.end(second);
+        assert!(changes.is_idle());
     }
 }

@@ -353,7 +353,7 @@ impl Data {
     pub(super) fn note_flush_due(&self, file: &FileData) {
         let written = self.store.flushes.note_data();
         file.written.fetch_max(written, Ordering::SeqCst);
-        self.store.unsynced.note();
+        self.store.unsynced.logged.note();
     }
 
     /// The mark that a flush must be beyond to cover all data of a file: its own, or that of whatever was written last if what

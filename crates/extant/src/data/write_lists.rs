@@ -174,30 +174,41 @@ impl Data {
         if self.store.health.read_only.is_some() {
             return Ok(());
         }
-        let Some(number) = self.store.unsynced.begin() else {
+        if self.store.unsynced.is_idle() {
             return Ok(());
-        };
+        }
         let pass = self.store.gate.enter_or_shut();
         if pass.is_none() && !self.log.is_pending() {
             // Frozen, and durable since.
             return Ok(());
         }
         let _pass = pass.unwrap_or_else(|| self.store.gate.enter());
+        let dirty = self.store.unsynced.dirty.begin();
         self.inodes.make_all_times_due();
-        self.write_back_then(|| self.commit.push_and_release())?;
-        self.store.unsynced.end(number);
+        self.write_back_and_push()?;
+        self.store.unsynced.dirty.end(dirty);
         Ok(())
+    }
+
+    fn write_back_and_push(&self) -> Result<()> {
+        self.write_back_then(|| {
+            let logged = self.store.unsynced.logged.begin();
+            self.commit.push_and_release()?;
+            self.store.unsynced.logged.end(logged);
+            Ok(())
+        })
     }
 
     /// Makes everything durable for the timer, except lazy times younger than a day.
     pub(crate) fn sync_by_timer(&self) -> Result<()> {
-        let Some(number) = self.store.unsynced.begin() else {
+        if self.store.unsynced.is_idle() {
             return Ok(());
-        };
+        }
+        let dirty = self.store.unsynced.dirty.begin();
         self.inodes.make_old_times_due();
-        self.write_back_then(|| self.commit.push_and_release())?;
+        self.write_back_and_push()?;
         if !self.inodes.has_lazy_times() {
-            self.store.unsynced.end(number);
+            self.store.unsynced.dirty.end(dirty);
         }
         Ok(())
     }

@@ -90,7 +90,7 @@ impl Inodes {
         let entry = (now().secs(), Arc::downgrade(inode));
         let mut waiting = self.lazy_times.slots.local().lock();
         waiting.push_back(entry);
-        self.store.unsynced.note();
+        self.store.unsynced.dirty.note();
     }
 
     /// Makes this inode's lazy times due: the next write-back of the inode includes them.

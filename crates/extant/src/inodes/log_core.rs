@@ -22,7 +22,7 @@ impl Inodes {
         let mut list = self.dirty_inodes.local().lock();
         if inode.listed.join() {
             list.push(Arc::clone(inode));
-            self.store.unsynced.note();
+            self.store.unsynced.dirty.note();
         }
     }
 

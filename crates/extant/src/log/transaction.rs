@@ -130,7 +130,7 @@ impl Log {
         let used = list.len() as u64;
         list.credits += self.budget.draw(context, need - list.credits, used);
         // A slot's first commit of a context draws.
-        self.store.unsynced.note();
+        self.store.unsynced.logged.note();
         self.store
             .insist(list.credits >= need, Rule::CreditsCover, || {
                 format!("{need} of {}", list.credits)
