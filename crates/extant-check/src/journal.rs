@@ -52,7 +52,7 @@ pub(crate) fn check(
     match replayed(volume, &sb, &runs) {
         Ok((logged, found)) => {
             findings.add(Rule::NeedsRecovery, place, || {
-                let then = match found.fast_commits {
+                let then = match found.plan.fast_commits {
                     Some(_) => ", and fast commits are to be replayed after it",
                     None => "",
                 };

@@ -28,7 +28,7 @@ use std::sync::Arc;
 const LAYOUT: u32 = flags::EXTENTS | flags::INDEX | flags::INLINE_DATA | flags::EA_INODE;
 
 /// From this size on a file or directory needs the feature `large_file`.
-const LARGE: u64 = 1 << 31;
+pub(super) const LARGE: u64 = 1 << 31;
 
 /// The inodes of one unit of a batch at work.
 pub(super) struct InodePhase<'p, 's, 'a, 'i> {
@@ -442,7 +442,12 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
             self.done.bits.changed.push((ino, true));
         }
         let by_extents = geometry.features.has_extents();
-        let born = first_core(last.unwrap_or(init), init, misc, by_extents);
+        let born = first_core(
+            last.unwrap_or(init),
+            init,
+            misc.target.is_some(),
+            by_extents,
+        );
         if record.is_blank {
             inode::init_blank(record.raw, geometry);
         } else {
@@ -569,10 +574,10 @@ fn misc_changes<'i>(changes: &InodeChanges<'_, 'i>) -> MiscChanges<'i> {
 }
 
 /// The core of an inode born in this batch.
-fn first_core(
+pub(super) fn first_core(
     last: &InodeItem,
     init: &InodeItem,
-    misc: &MiscChanges<'_>,
+    has_target: bool,
     extents: bool,
 ) -> InodeCore {
     let mut core = InodeCore {
@@ -586,9 +591,7 @@ fn first_core(
             core.flags |= if extents { flags::EXTENTS } else { 0 };
         }
         Some(FileType::Regular) => core.flags |= init.core.flags & flags::EXTENTS,
-        Some(FileType::Symlink) if misc.target.is_none() => {
-            core.flags |= init.core.flags & flags::EXTENTS
-        }
+        Some(FileType::Symlink) if !has_target => core.flags |= init.core.flags & flags::EXTENTS,
         _ => {}
     }
     core
@@ -609,7 +612,11 @@ fn directory_links(before: u32, stated: Option<u32>, subdirectories: i64) -> u32
 }
 
 /// The core of an inode that was there before: what the formatter keeps itself stays.
-fn next_core(last: &InodeItem, old: &InodeCore, geometry: &Geometry) -> Result<InodeCore> {
+pub(super) fn next_core(
+    last: &InodeItem,
+    old: &InodeCore,
+    geometry: &Geometry,
+) -> Result<InodeCore> {
     if last.core.file_type() != old.file_type() {
         return Err(Error::corrupt_inode("type of an inode changed", last.ino));
     }

@@ -21,6 +21,7 @@
 //! | `inode_phase` | the changes of one inode |
 //! | `directory` | the changes of one directory; looking a name up on disk; room in an index |
 //! | `map_changes`, `mapping`, `extent_tree`, `indirect_map` | the changes of one mapping |
+//! | [`fast_commit`] | a batch as a fast commit, and the batch that replays fast commits |
 //! | `xattrs`, `orphans`, `gaps` | attribute blocks that inodes share; orphans; inode tables never written |
 //! | `bits`, `group_images`, `ledger` | bitmaps and descriptors; the blocks taken and freed |
 //! | `workspace` | the blocks that a batch works on |
@@ -38,6 +39,7 @@ mod directory;
 mod error;
 pub mod extent_map;
 mod extent_tree;
+pub mod fast_commit;
 mod formatter;
 mod gaps;
 mod group_images;

@@ -51,7 +51,7 @@ pub(crate) fn mend(session: &mut Session<'_, '_>) -> Result<bool, Error> {
         Err(Error::Format(_)) => return empty(session, ino, first, len),
         Err(error) => return Err(error),
     };
-    let changes = match found.fast_commits {
+    let changes = match found.plan.fast_commits {
         Some(tid) => jbd2::fast_changes(&sb, tid, read)?,
         None => Vec::new(),
     };

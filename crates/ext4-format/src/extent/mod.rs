@@ -114,6 +114,14 @@ impl Extent {
         raw.decode()
     }
 
+    /// Writes an entry of a leaf.
+    ///
+    /// # Errors
+    /// `Unrepresentable` for a length or a block number beyond the format.
+    pub fn to_bytes(&self) -> Result<[u8; 12]> {
+        Ok(zerocopy::transmute!(self.encode()?))
+    }
+
     /// The physical block of a logical one in this extent.
     pub fn map(&self, logical: u32) -> Option<BlockNr> {
         let within = logical.checked_sub(self.logical)?;

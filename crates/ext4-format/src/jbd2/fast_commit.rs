@@ -1,8 +1,12 @@
 //! Fast commits: ext4's own log of small changes, in the last blocks of the journal.
 //!
-//! A fast commit holds logical changes, no images of blocks. They continue the last transaction of the log: the first
-//! tag of the area is a head with that transaction's successor. Each fast commit begins at a block and ends with a tail, which
-//! holds the number again and a CRC-32C of all bytes since the head or the tail before. What no tail follows is not committed.
+//! A fast commit holds logical changes instead of images of blocks. Fast commits continue the last transaction of the log: the
+//! first tag of the area is a head with the number of that transaction's successor. Each fast commit ends with a tail, which
+//! holds the number again and a CRC-32C of all bytes since the tail before it. Changes that no tail follows are not committed.
+//!
+//! Linux begins each fast commit at a block: the length of its tails covers the rest of the block. Readers go on where a tail
+//! ends, so [`FastWriter`] writes short tails, and many fast commits share a block. It writes that block again for each of them,
+//! with the same bytes up to the last tail: a write that is torn at a sector keeps the earlier fast commits.
 
 use super::{Superblock, Tid};
 use crate::checksum::crc32c;
@@ -126,8 +130,11 @@ impl Scan {
             };
             let value = all.get(TAG_LEN..).unwrap_or(&[]);
             if tag == TAIL {
-                // The rest of the tail's block is padding.
-                return Ok(self.tail(all));
+                if !self.tail(all) {
+                    return Ok(false);
+                }
+                rest = behind;
+                continue;
             }
             self.crc = crc32c(self.crc, all);
             match tag {
@@ -206,9 +213,176 @@ fn change(tag: u16, value: &[u8]) -> Option<FastChange> {
     })
 }
 
+impl FastChange {
+    /// Appends the tag of the change; `None` for an extent or a value beyond the format.
+    fn encode(&self, out: &mut Vec<u8>) -> Option<()> {
+        let (kind, ino) = match self {
+            Self::AddRange(ino, _) => (ADD_RANGE, ino),
+            Self::RemoveRange(ino, ..) => (REMOVE_RANGE, ino),
+            Self::Create(name) => (CREATE, &name.parent),
+            Self::Link(name) => (LINK, &name.parent),
+            Self::Unlink(name) => (UNLINK, &name.parent),
+            Self::Inode(ino, _) => (INODE, ino),
+        };
+        let start = out.len();
+        out.extend(kind.to_le_bytes());
+        out.extend([0; 2]);
+        out.extend(ino.0.to_le_bytes());
+        match self {
+            Self::AddRange(_, extent) => out.extend(extent.to_bytes().ok()?),
+            Self::RemoveRange(_, first, len) => {
+                out.extend(first.to_le_bytes());
+                out.extend(len.to_le_bytes());
+            }
+            Self::Create(name) | Self::Link(name) | Self::Unlink(name) => {
+                out.extend(name.ino.0.to_le_bytes());
+                out.extend(&name.name);
+            }
+            Self::Inode(_, record) => out.extend(record),
+        }
+        let len = u16::try_from(out.len() - start - TAG_LEN).ok()?;
+        let field = out.get_mut(start + 2..start + TAG_LEN)?;
+        field.copy_from_slice(&len.to_le_bytes());
+        Some(())
+    }
+}
+
+/// Blocks of the journal, with their numbers, that a fast commit changes.
+pub type FastBlocks = Vec<(u32, Vec<u8>)>;
+
+/// Writes the fast commits that continue one transaction.
+///
+/// ```
+/// use ext4_format::jbd2::{FastChange, FastWriter, Features, Superblock, Tid, fast_changes, features::Incompat};
+/// use ext4_format::{FormatError, InodeNr};
+/// let features = Features { incompat: Incompat::FAST_COMMIT, ..Features::default() };
+/// let sb = Superblock::new(4096, 2048, features, [0; 16]);
+/// let mut writer = FastWriter::new(&sb, Tid(9));
+/// let change = FastChange::RemoveRange(InodeNr(12), 0, 5);
+/// let blocks = writer.append(std::slice::from_ref(&change)).expect("an empty area has room");
+/// let read = |at| {
+///     let found = blocks.iter().find(|(number, _)| *number == at);
+///     Ok::<_, FormatError>(found.map_or_else(|| vec![0; 4096], |(_, bytes)| bytes.clone()))
+/// };
+/// assert_eq!(fast_changes(&sb, Tid(9), read)?, [change]);
+/// # Ok::<(), FormatError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct FastWriter {
+    tid: Tid,
+    size: usize,
+    area: core::ops::Range<u32>,
+    /// The block that the next tag goes into, and its bytes so far.
+    at: u32,
+    block: Vec<u8>,
+}
+
+/// A tail this near to the end of its block covers the rest: no other change would fit.
+const USELESS: usize = 64;
+
+impl FastWriter {
+    /// Starts at the beginning of the journal's area. `tid` is the number that the next transaction of the log will have.
+    pub fn new(sb: &Superblock, tid: Tid) -> Self {
+        let area = area(sb);
+        Self {
+            tid,
+            size: sb.block_size as usize,
+            at: area.start,
+            area,
+            block: Vec::new(),
+        }
+    }
+
+    /// The transaction that follows if no fast commit does.
+    pub const fn tid(&self) -> Tid {
+        self.tid
+    }
+
+    /// Appends a fast commit; returns the blocks to write, in their order, all of which must be on the medium before the fast
+    /// commit counts. `None`, and nothing is changed, if the area has no room or a change is
+    /// beyond the format.
+    pub fn append(&mut self, changes: &[FastChange]) -> Option<FastBlocks> {
+        let mut new = self.clone();
+        let (mut done, mut crc) = (FastBlocks::new(), 0);
+        let mut tag = Vec::new();
+        if new.at == new.area.start && new.block.is_empty() {
+            tag.extend(HEAD.to_le_bytes());
+            tag.extend((ENDS_LEN as u16).to_le_bytes());
+            tag.extend(0u32.to_le_bytes());
+            tag.extend(new.tid.0.to_le_bytes());
+            new.put(&tag, &mut crc, &mut done)?;
+        }
+        for change in changes {
+            tag.clear();
+            change.encode(&mut tag)?;
+            new.put(&tag, &mut crc, &mut done)?;
+        }
+        new.make_room(TAG_LEN + ENDS_LEN, &mut crc, &mut done)?;
+        let left = new.size - new.block.len();
+        let len = match left {
+            ..USELESS => left - TAG_LEN,
+            _ => ENDS_LEN,
+        };
+        let start = new.block.len();
+        new.block.extend(TAIL.to_le_bytes());
+        new.block.extend((len as u16).to_le_bytes());
+        new.block.extend(new.tid.0.to_le_bytes());
+        let crc = crc32c(crc, new.block.get(start..)?);
+        new.block.extend(crc.to_le_bytes());
+        new.block.resize(start + TAG_LEN + len, 0);
+        let mut bytes = new.block.clone();
+        bytes.resize(new.size, 0);
+        done.push((new.at, bytes));
+        if new.block.len() == new.size {
+            new.next_block();
+        }
+        *self = new;
+        Some(done)
+    }
+
+    fn next_block(&mut self) {
+        self.at = self.at.saturating_add(1);
+        self.block.clear();
+    }
+
+    /// Puts a tag into the block, or into the next one.
+    fn put(&mut self, tag: &[u8], crc: &mut u32, done: &mut FastBlocks) -> Option<()> {
+        self.make_room(tag.len(), crc, done)?;
+        self.block.extend(tag);
+        *crc = crc32c(*crc, tag);
+        Some(())
+    }
+
+    /// Makes room for a tag in a block, so that the rest of the block is nothing or holds another tag.
+    fn make_room(&mut self, len: usize, crc: &mut u32, done: &mut FastBlocks) -> Option<()> {
+        let left = self.size.checked_sub(self.block.len())?;
+        let rest = left.checked_sub(len);
+        if !rest.is_some_and(|rest| rest == 0 || rest >= TAG_LEN) {
+            self.pad(left, crc);
+            done.push((self.at, core::mem::take(&mut self.block)));
+            self.next_block();
+            if self.size < len + TAG_LEN {
+                return None;
+            }
+        }
+        self.area.contains(&self.at).then_some(())
+    }
+
+    fn pad(&mut self, left: usize, crc: &mut u32) {
+        let start = self.block.len();
+        if let Some(len) = left.checked_sub(TAG_LEN) {
+            self.block.extend(PAD.to_le_bytes());
+            self.block.extend((len as u16).to_le_bytes());
+            self.block.resize(start + left, 0);
+            *crc = crc32c(*crc, self.block.get(start..).unwrap_or(&[]));
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::BlockNr;
     use crate::jbd2::{Features, features::Incompat};
 
     const SIZE: usize = 1024;
@@ -262,6 +436,71 @@ mod tests {
             Ok(block)
         })
         .unwrap()
+    }
+
+    /// Fast commits of many lengths, so that tags end near the ends of blocks in every way.
+    fn changes(nth: u32) -> Vec<FastChange> {
+        let name = FastName {
+            parent: InodeNr(2),
+            ino: InodeNr(11 + nth),
+            name: vec![b'n'; 1 + (nth as usize * 37) % 255],
+        };
+        let extent = Extent {
+            logical: nth,
+            len: 3,
+            physical: BlockNr(1 << 33 | u64::from(nth)),
+            unwritten: nth.is_multiple_of(2),
+        };
+        let all = [
+            FastChange::Inode(name.ino, vec![nth as u8; 160]),
+            FastChange::AddRange(name.ino, extent),
+            FastChange::Create(name.clone()),
+            FastChange::Link(name.clone()),
+            FastChange::Unlink(name),
+            FastChange::RemoveRange(InodeNr(11), nth, u32::MAX),
+        ];
+        all.into_iter()
+            .cycle()
+            .skip(nth as usize)
+            .take(1 + nth as usize % 9)
+            .collect()
+    }
+
+    #[test]
+    fn every_fast_commit_is_read_again() {
+        let sb = superblock();
+        let start = super::area(&sb).start;
+        let mut writer = FastWriter::new(&sb, Tid(7));
+        // What an earlier writer has left.
+        let stale = commit(&first(), 6);
+        let mut area = stale.repeat(7);
+        let mut all = Vec::new();
+        let mut nth = 0;
+        while let Some(blocks) = writer.append(&changes(nth)) {
+            // A write that is torn behind any sector keeps what was there.
+            let mut torn = area.clone();
+            for (at, bytes) in &blocks {
+                let from = (at - start) as usize * SIZE;
+                for sector in (0..SIZE).step_by(512) {
+                    let found = read(&torn, 7);
+                    let whole = [&all[..], &changes(nth)].concat();
+                    assert!(
+                        found == all || found == whole,
+                        "{nth}, before sector {sector} of block {at}"
+                    );
+                    torn[from + sector..][..512].copy_from_slice(&bytes[sector..][..512]);
+                }
+                assert_eq!(bytes.len(), SIZE);
+            }
+            all.extend(changes(nth));
+            area = torn;
+            assert_eq!(read(&area, 7), all, "{nth}");
+            nth += 1;
+        }
+        assert!(nth > 15, "{nth} fast commits in seven blocks");
+        // What has no room changes nothing.
+        assert_eq!(read(&area, 7), all);
+        assert!(read(&area, 6).is_empty());
     }
 
     #[test]

@@ -264,6 +264,17 @@ impl Superblock {
         }
     }
 
+    /// Keeps the last blocks for fast commits, or no longer; false, and nothing is changed, if the rest would be too short for a log.
+    pub fn set_fast_commits(&mut self, on: bool) -> bool {
+        let before = self.features;
+        self.features.incompat.set(Incompat::FAST_COMMIT, on);
+        let fits = self.max_len.saturating_sub(self.fast_commit_blocks()) >= MIN_BLOCKS;
+        if !fits {
+            self.features = before;
+        }
+        fits
+    }
+
     /// The format of the journal's blocks.
     pub fn format(&self) -> Format {
         Format {

@@ -2,7 +2,7 @@
 
 mod attributes;
 mod directories;
-mod harness;
+pub(crate) mod harness;
 mod hostile;
 pub(crate) mod images;
 mod inodes;

@@ -115,6 +115,14 @@ lock_class!(
     pub(crate) Formatter = "formatter"
 );
 lock_class!(
+    /// Fast commits: one at a time.
+    pub(crate) FastCommit = "fast commit"
+);
+lock_class!(
+    /// What is durable by fast commits and not formatted.
+    pub(crate) Unformatted = "durable and not formatted"
+);
+lock_class!(
     /// The blocks that a push has taken and freed.
     pub(crate) PushSpace = "push space"
 );

@@ -40,11 +40,17 @@ pub(crate) enum Fault {
     DeadParentIsDamage,
     /// `sync` and the timer return at the first file that cannot be written back.
     StopsAtFirstFailure,
+    /// A checkpoint marks the log as empty although fast commits continue it.
+    FastCommitsForgotten,
+    /// A fast commit is written although the transaction that it continues is not durable.
+    FastCommitAhead,
+    /// A fast commit maps blocks before their data are on the medium.
+    FastCommitBeforeData,
 }
 
 #[cfg(debug_assertions)]
 impl Fault {
-    const ALL: [(&'static str, Self); 16] = [
+    const ALL: [(&'static str, Self); 19] = [
         ("fsync-without-flush", Self::FsyncWithoutFlush),
         ("size-before-tail", Self::SizeBeforeTail),
         ("stale-buffer", Self::StaleBuffer),
@@ -61,6 +67,9 @@ impl Fault {
         ("freed-number-read-again", Self::FreedNumberReadAgain),
         ("dead-parent-is-damage", Self::DeadParentIsDamage),
         ("stops-at-first-failure", Self::StopsAtFirstFailure),
+        ("fast-commits-forgotten", Self::FastCommitsForgotten),
+        ("fast-commit-ahead", Self::FastCommitAhead),
+        ("fast-commit-before-data", Self::FastCommitBeforeData),
     ];
 }
 

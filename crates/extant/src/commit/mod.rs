@@ -2,6 +2,7 @@
 //! only writer of metadata.
 
 pub mod begin;
+pub mod fast;
 mod growth;
 pub mod journal;
 pub mod push;
@@ -17,6 +18,7 @@ use crate::space::Space;
 use crate::store::Store;
 use crate::store::health::Waiters;
 use extant_formatter::{Formatter, Published};
+use fast::FastCommits;
 use journal::Writer;
 use journal::commit_stage::CommitStage;
 use statistics::Totals;
@@ -50,6 +52,8 @@ pub(crate) struct Committer {
     pub(crate) formatter: Mutex<Formatter, locks::Formatter>,
     pub(crate) journal: Mutex<Writer, locks::Journal>,
     pub(crate) commit_stage: CommitStage,
+    /// Fast commits, of a volume with the feature.
+    pub(crate) fast: Option<FastCommits>,
     /// What contexts on their way to the disk have freed, in their order.
     pub(crate) releases: Mutex<VecDeque<push::Release>, locks::Releases>,
     pub(crate) totals: Totals,
@@ -70,6 +74,11 @@ impl Committer {
         journal: Writer,
         commit_stage: CommitStage,
     ) -> Self {
+        let fast = match &journal {
+            Writer::Journal(journal) => journal.fast_area(),
+            Writer::Direct => None,
+        };
+        let fast = fast.map(|area| FastCommits::new(area, log.most()));
         let waiters: Arc<dyn Waiters> = Arc::<Log>::clone(&log);
         log.store.health.waiters.set(Arc::downgrade(&waiters));
         Self {
@@ -78,6 +87,7 @@ impl Committer {
             formatter: Mutex::new(formatter),
             journal: Mutex::new(journal),
             commit_stage,
+            fast,
             releases: Mutex::default(),
             totals: Default::default(),
             short_of_space: Mutex::new(()),

@@ -11,7 +11,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::invariants::{Rule, insist};
-use crate::base::locks::{self, Mutex};
+use crate::base::locks::{self, Mutex, MutexGuard};
 use crate::base::planted::{self, Fault};
 use crate::base::schedule::{self, Point};
 use crate::commit::Committer;
@@ -31,8 +31,8 @@ pub(crate) struct Release {
     inodes: Vec<InodeNr>,
 }
 
-/// A formatted context: its number, the blocks that it frees, and its parts: one, or as many as the journal needed.
-type Formatted = (u64, Vec<(BlockNr, u32)>, Vec<Output>);
+/// A formatted context: the blocks that it frees, and its parts: one, or as many as the journal needed.
+type Formatted = (Vec<(BlockNr, u32)>, Vec<Output>);
 
 /// Gives the formatter blocks out of the allocator and notes what it frees.
 struct PushSpace<'a> {
@@ -112,6 +112,11 @@ impl Committer {
     pub(crate) fn push_and_release(&self) -> Result<()> {
         let target = self.log.lists.context();
         self.push_to(target)?;
+        self.wait_until_released(target)
+    }
+
+    /// Releases what durable contexts freed, and waits for other threads that do so for contexts up to `target`.
+    pub(super) fn wait_until_released(&self, target: u64) -> Result<()> {
         self.release_durable()?;
         self.log.unreleased.wait_up_to(target);
         Ok(())
@@ -162,7 +167,7 @@ impl Committer {
     /// Formats the open context and writes it into the log, unless it is beyond `target`: another thread does so with
     /// `target` then, or has.
     fn log_up_to(&self, target: u64) -> Result<Option<PushWatch>> {
-        let mut formatter = loop {
+        let formatter = loop {
             if self.log.formatted() >= target {
                 // Later contexts may be formatted now, which is none of the caller's business.
                 return Ok(None);
@@ -181,7 +186,20 @@ impl Committer {
         if self.log.formatted() >= target {
             return Ok(None);
         }
-        let mut watch = PushWatch::start();
+        let watch = PushWatch::start();
+        let (context, items) = self.close_context();
+        self.log_context(formatter, watch, context, items).map(Some)
+    }
+
+    /// Formats the context that was closed last, and what fast commits have made durable before it, and writes it into the log.
+    pub(super) fn log_context(
+        &self,
+        mut formatter: MutexGuard<'_, Formatter, locks::Formatter>,
+        mut watch: PushWatch,
+        context: u64,
+        items: ItemList,
+    ) -> Result<PushWatch> {
+        watch.ends(PushStage::Gather);
         let emptied = if self.log.half_full.swap(false, Ordering::Relaxed) {
             // Every published image is durable once both locks are held.
             self.journal.lock().checkpoint(self)
@@ -189,8 +207,9 @@ impl Committer {
             Ok(())
         };
         watch.ends(PushStage::Home);
-        let pushed = emptied.and_then(|()| self.push_one(&mut formatter, &mut watch));
-        let (context, blocks, mut parts) = pushed.inspect_err(|e| self.store.stop(e))?;
+        let pushed =
+            emptied.and_then(|()| self.format_context(&mut formatter, &mut watch, context, items));
+        let (blocks, mut parts) = pushed.inspect_err(|e| self.store.stop(e))?;
         let freed = parts
             .iter_mut()
             .map(|part| std::mem::take(&mut part.freed_inodes));
@@ -231,28 +250,43 @@ impl Committer {
         drop(journal);
         self.log.note_logged(context);
         watch.ends(PushStage::Log);
-        Ok(Some(watch))
+        Ok(watch)
     }
 
-    /// Closes the current context and formats it.
-    fn push_one(&self, formatter: &mut Formatter, watch: &mut PushWatch) -> Result<Formatted> {
-        let _span = lockmeter::span!("format a context");
+    /// Closes the open context, with the formatter's lock held; returns its number and its items.
+    pub(super) fn close_context(&self) -> (u64, ItemList) {
         let (context, lists) = self.log.lists.switch();
         let mut items = ItemList::default();
         for mut list in lists {
             items.append(&mut list);
         }
         self.log.budget.close(context);
-        let mut blocks: Vec<_> = items
-            .bits
+        (context, items)
+    }
+
+    /// Formats a context, after the contexts before it that are durable by fast commits.
+    fn format_context(
+        &self,
+        formatter: &mut Formatter,
+        watch: &mut PushWatch,
+        context: u64,
+        items: ItemList,
+    ) -> Result<Formatted> {
+        let _span = lockmeter::span!("format a context");
+        // Fast commits stop to count with the next transaction, which therefore holds all of them and nothing else.
+        let batches = [items, self.take_unformatted()];
+        let batches = batches.into_iter().filter(|items| !items.is_empty());
+        let batches: Vec<_> = batches.collect();
+        let mut blocks: Vec<_> = batches
             .iter()
+            .flat_map(|items| items.bits.iter())
             .filter(|b| !b.alloc && !planted::is(Fault::ReuseBeforeCommit))
             .map(|b| (b.start, b.len))
             .collect();
-        watch.ends(PushStage::Gather);
-        let (reserved, commits) = (items.reserved_blocks, items.commits);
-        tracing::debug!(context, commits, names = items.names.len(), "push");
-        let parts = if items.is_empty() {
+        let reserved = batches.iter().map(|items| items.reserved_blocks).sum();
+        let commits = batches.iter().map(|items| items.commits).sum();
+        tracing::debug!(context, commits, "push");
+        let parts = if batches.is_empty() {
             vec![Output::default()]
         } else {
             self.mark_open(formatter)?;
@@ -268,14 +302,14 @@ impl Committer {
                 }
             }
             if self.space.inodes.has_shrunk() {
-                let freed = items.inodes.iter().filter(|i| i.event == InodeEvent::Free);
-                for item in freed {
+                let all = batches.iter().flat_map(|items| items.inodes.iter());
+                for item in all.filter(|i| i.event == InodeEvent::Free) {
                     self.space.inodes.ensure_loaded(item.ino, &*self.space)?;
                 }
             }
             self.log.pushes.fetch_add(1, Ordering::Relaxed);
-            let count = items.len();
-            let parts = self.format_in_parts(formatter, context, items, &mut blocks)?;
+            let count = batches.iter().map(ItemList::len).sum();
+            let parts = self.format_in_parts(formatter, context, batches, &mut blocks)?;
             let changed = parts.iter().map(|part| part.blocks.len()).sum();
             self.log.budget.measure(count, changed);
             parts
@@ -286,7 +320,7 @@ impl Committer {
             .account(reserved, parts.iter().map(|p| p.taken).sum());
         let formatted = self.log.formatted();
         insist!(
-            context == formatted + 1,
+            context > formatted && (context == formatted + 1 || self.fast.is_some()),
             FormattedInOrder,
             "context {context} after {formatted}"
         );
@@ -296,7 +330,7 @@ impl Committer {
         watch.ends(PushStage::Format);
         let sorted = parts.iter().map(|part| part.sorting).sum();
         watch.moves(sorted, PushStage::Format, PushStage::Sort);
-        Ok((context, blocks, parts))
+        Ok((blocks, parts))
     }
 
     /// Formats a context, in as many parts as the journal needs it: how much an operation changes is
@@ -305,13 +339,12 @@ impl Committer {
         &self,
         formatter: &mut Formatter,
         context: u64,
-        items: ItemList,
+        mut todo: Vec<ItemList>,
         freed: &mut Vec<(BlockNr, u32)>,
     ) -> Result<Vec<Output>> {
         let most = self.log.most();
         let mut born = HashSet::new();
         let mut parts = Vec::new();
-        let mut todo = vec![items];
         while let Some(items) = todo.pop() {
             let space = PushSpace {
                 engine: self,

@@ -32,7 +32,9 @@ pub struct Statistics {
     pub pushes: u64,
     /// Flushes of the device that were begun.
     pub flushes: u64,
-    /// Bytes written to the journal's log.
+    /// Fast commits, each of which has made a context durable before it was formatted.
+    pub fast_commits: u64,
+    /// Bytes written to the journal's log, and to its area for fast commits.
     pub log_bytes: u64,
     /// Time spent on bringing the items of contexts into order.
     pub sort_time: Duration,
@@ -44,6 +46,7 @@ pub struct Statistics {
 #[derive(Default)]
 pub(crate) struct Totals {
     commits: AtomicU64,
+    fast_commits: AtomicU64,
     log_blocks: AtomicU64,
     sort_ns: AtomicU64,
     /// Blocks of the log in use.
@@ -239,6 +242,12 @@ impl Totals {
         self.used_blocks.store(used.into(), Ordering::Relaxed);
     }
 
+    /// Counts a fast commit that changes `blocks` of its area.
+    pub fn committed_fast(&self, blocks: usize) {
+        self.fast_commits.fetch_add(1, Ordering::Relaxed);
+        self.log_blocks.fetch_add(blocks as u64, Ordering::Relaxed);
+    }
+
     /// The log is empty.
     pub fn emptied(&self) {
         self.used_blocks.store(0, Ordering::Relaxed);
@@ -268,6 +277,7 @@ impl Totals {
             commits: self.commits.load(Ordering::Relaxed),
             pushes,
             flushes,
+            fast_commits: self.fast_commits.load(Ordering::Relaxed),
             log_bytes: blocks.saturating_mul(block_size.into()),
             sort_time: Duration::from_nanos(self.sort_ns.load(Ordering::Relaxed)),
             search,

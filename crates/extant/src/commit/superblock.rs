@@ -40,6 +40,7 @@ impl Committer {
         let mut journal = self.journal.lock();
         if self.marked_open.load(Ordering::Relaxed) {
             journal.checkpoint(self)?;
+            journal.close(self)?;
             self.write_superblock(&formatter, Moment::Close)?;
             self.marked_open.store(false, Ordering::Relaxed);
         }

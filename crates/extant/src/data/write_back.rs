@@ -432,7 +432,7 @@ impl Data {
             return Ok(());
         }
         let pass = self.store.gate.enter_or_shut();
-        if pass.is_none() && inode.context_to_push(&self.log).is_none() {
+        if pass.is_none() && inode.context_to_push(self.commit.synced()).is_none() {
             // Frozen, and durable since.
             return Ok(());
         }
@@ -453,11 +453,11 @@ impl Data {
             return Err(*failed);
         }
         let mark = self.mark_of(file);
-        let context = inode.context_to_push(&self.log);
+        let context = inode.context_to_push(self.commit.synced());
         schedule::reached(Point::FsyncWritten);
         if let Some(context) = context {
             self.log.budget.note_waiter();
-            self.commit.push_to(context)?;
+            self.commit.sync_to(context)?;
             if planted::is(Fault::FsyncWithoutFlush) {
                 return Ok(());
             }

@@ -168,13 +168,26 @@ impl Data {
         })
     }
 
-    /// Everything of the volume; what was removed has made room.
+    /// Makes everything of the volume durable; what was removed has made room.
     pub(crate) fn sync(&self) -> Result<()> {
+        self.sync_then(self.store.unsynced.is_idle(), || {
+            self.commit.sync_and_release()
+        })
+    }
+
+    /// As [`Data::sync`], and everything is formatted: the log's images are the volume's state.
+    pub(crate) fn sync_formatted(&self) -> Result<()> {
+        self.sync_then(self.is_at_rest(), || self.commit.push_and_release())
+    }
+
+    /// Whether nothing has changed since a sync, and fast commits left nothing to format.
+    fn is_at_rest(&self) -> bool {
+        self.store.unsynced.is_idle() && self.commit.is_formatted()
+    }
+
+    fn sync_then(&self, is_idle: bool, push: impl FnOnce() -> Result<()>) -> Result<()> {
         self.store.check_running()?;
-        if self.store.health.read_only.is_some() {
-            return Ok(());
-        }
-        if self.store.unsynced.is_idle() {
+        if self.store.health.read_only.is_some() || is_idle {
             return Ok(());
         }
         let pass = self.store.gate.enter_or_shut();
@@ -185,28 +198,29 @@ impl Data {
         let _pass = pass.unwrap_or_else(|| self.store.gate.enter());
         let dirty = self.store.unsynced.dirty.begin();
         self.inodes.make_all_times_due();
-        self.write_back_and_push()?;
+        self.write_back_and(push)?;
         self.store.unsynced.dirty.end(dirty);
         Ok(())
     }
 
-    fn write_back_and_push(&self) -> Result<()> {
+    /// Writes back, then makes durable what is committed.
+    fn write_back_and(&self, push: impl FnOnce() -> Result<()>) -> Result<()> {
         self.write_back_then(|| {
             let logged = self.store.unsynced.logged.begin();
-            self.commit.push_and_release()?;
+            push()?;
             self.store.unsynced.logged.end(logged);
             Ok(())
         })
     }
 
-    /// Makes everything durable for the timer, except lazy times younger than a day.
+    /// Makes everything durable for the timer, except lazy times younger than a day, and formats it.
     pub(crate) fn sync_by_timer(&self) -> Result<()> {
-        if self.store.unsynced.is_idle() {
+        if self.is_at_rest() {
             return Ok(());
         }
         let dirty = self.store.unsynced.dirty.begin();
         self.inodes.make_old_times_due();
-        self.write_back_and_push()?;
+        self.write_back_and(|| self.commit.push_and_release())?;
         if !self.inodes.has_lazy_times() {
             self.store.unsynced.dirty.end(dirty);
         }

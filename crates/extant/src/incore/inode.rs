@@ -4,7 +4,7 @@ use crate::base::locks::{self, ReadMostly};
 use crate::incore::directory::Directory;
 use crate::incore::file::FileData;
 use crate::incore::handles::Handles;
-use crate::log::{Commit, Log};
+use crate::log::Commit;
 use ext4_format::inode::{self, InodeCore};
 use ext4_format::xattr::XattrSet;
 use ext4_format::{FileType, InodeNr};
@@ -259,10 +259,10 @@ impl Inode {
 
     /// The context of the last item logged, if it is later than the last one that is durable. A thread that asks again does
     /// not read that word, which each push writes.
-    pub fn context_to_push(&self, log: &Log) -> Option<u64> {
+    pub fn context_to_push(&self, durable: u64) -> Option<u64> {
         match self.last_context.load(Ordering::Acquire) {
             0 => None,
-            context if context > log.durable() => Some(context),
+            context if context > durable => Some(context),
             context => {
                 // Kept if something was logged meanwhile.
                 let _ = self.last_context.compare_exchange(

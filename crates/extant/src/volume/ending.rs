@@ -19,7 +19,7 @@ impl Engine {
         // Inodes that cannot be freed stay orphans, for e2fsck; data that cannot be written back are lost. Everything else
         // must be durable.
         let freed = self.lifecycle.free_open_orphans();
-        let synced = self.data.sync();
+        let synced = self.data.sync_formatted();
         if synced.is_err()
             && (self.store.check_running().is_err() || planted::is(Fault::StopsAtFirstFailure))
         {

@@ -38,7 +38,7 @@ impl Engine {
             .map_err(io("extend"))?;
         let bytes = bytes.unwrap_or_else(|| store.device.len());
         // So that little is in the context that changes the size.
-        self.data.sync()?;
+        self.data.sync_formatted()?;
         let growth = self.plan(bytes, old_len)?;
         self.write_beyond(&growth)?;
         let blocks = growth.new.blocks_count;
@@ -49,7 +49,7 @@ impl Engine {
         store.flush()?;
         self.commit.formatter.lock().grow(growth.clone());
         self.log_something()?;
-        self.data.sync()?;
+        self.data.sync_formatted()?;
         self.write_backups(&store.raw_superblock()?, 1..growth.new.groups, &growth)?;
         store.flush()?;
         Ok(blocks)

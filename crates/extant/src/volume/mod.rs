@@ -9,6 +9,7 @@ mod grow;
 pub mod guard;
 pub mod open;
 pub mod options;
+mod recover;
 pub mod snapshot;
 pub mod statfs;
 pub mod trim;

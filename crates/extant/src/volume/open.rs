@@ -42,11 +42,11 @@ use std::sync::{Arc, OnceLock};
 /// A volume on its way to being open.
 pub(crate) struct Opening<'a> {
     options: &'a VolumeOptions,
-    device: Arc<dyn BlockDevice>,
+    pub(super) device: Arc<dyn BlockDevice>,
     snapshots: Arc<SnapshotDevice>,
-    geometry: Geometry,
-    raw: RawSuperblock,
-    read_only: Option<String>,
+    pub(super) geometry: Geometry,
+    pub(super) raw: RawSuperblock,
+    pub(super) read_only: Option<String>,
     /// `raw` is a backup, and takes the primary's place in memory.
     backup: bool,
     /// Damage that was skipped.
@@ -116,7 +116,7 @@ impl<'a> Opening<'a> {
         self.options.leave_out_damage && self.read_only.is_some()
     }
 
-    fn buffers(&self) -> Buffers {
+    pub(super) fn buffers(&self) -> Buffers {
         let limit =
             (self.options.limits().cache_bytes / 8 / u64::from(self.geometry.block_size)) as usize;
         Buffers::new(Arc::clone(&self.device), self.geometry.block_size, limit)
@@ -198,30 +198,9 @@ impl<'a> Opening<'a> {
 
     /// Blocks that the log may lead to: those of the device, because the superblock that says how large the volume has become may be
     /// in the log itself.
-    fn blocks_of_device(&self) -> u64 {
+    pub(super) fn blocks_of_device(&self) -> u64 {
         let device = self.device.len() / u64::from(self.geometry.block_size);
         device.max(self.geometry.blocks_count)
-    }
-
-    /// Replays the log onto the device.
-    fn recover(&mut self, area: &LogArea, log: &mut jbd2::Superblock) -> Result<Recovery> {
-        let recovery = recovery::recover(
-            area,
-            &*self.device,
-            self.geometry.block_size,
-            self.blocks_of_device(),
-            log,
-        )?;
-        let mut again = superblock::find(&*self.device)?;
-        self.geometry = again.geometry;
-        // An image in the log may be older than the errors recorded at its place.
-        let before = again.raw;
-        if again.raw.keep_errors(&self.raw) {
-            again.raw.set_checksum_untorn(&before);
-            self.put_superblock(&again.raw)?;
-        }
-        self.raw = again.raw;
-        Ok(recovery)
     }
 
     /// The journal to write to: none for a volume that has none, or is not written.
@@ -232,11 +211,9 @@ impl<'a> Opening<'a> {
         let Some((area, log)) = journal.filter(|_| self.read_only.is_none()) else {
             return Ok((Writer::Direct, CommitStage::new(None)));
         };
-        let features = &self.geometry.features;
-        let (is_64bit, has_csum) = (features.has_64bit(), features.has_metadata_csum());
         let area = Arc::new(area);
         let commit_stage = CommitStage::new(Some(Arc::clone(&area)));
-        let journal = Journal::start(area, log, is_64bit, has_csum)?;
+        let journal = Journal::start(area, log, &self.geometry.features)?;
         Ok((Writer::Journal(Box::new(journal)), commit_stage))
     }
 
@@ -256,11 +233,7 @@ impl<'a> Opening<'a> {
             Writer::Journal(journal) => Some(journal.capacity()),
             Writer::Direct => None,
         };
-        let hasher = DirHasher::new(
-            self.geometry.def_hash_version,
-            self.geometry.unsigned_hash,
-            self.geometry.hash_seed,
-        )?;
+        let hasher = self.hasher()?;
         let free = self.free(&groups, &buffers)?;
         let zone = SystemZone::new(&self.geometry, &log.own);
         let zone = Arc::new(match self.leaves_out_damage() {
@@ -313,6 +286,14 @@ impl<'a> Opening<'a> {
             store.note_damage(&overlap.into(), "open", None);
         }
         Ok((engine, orphans))
+    }
+
+    pub(super) fn hasher(&self) -> Result<DirHasher> {
+        Ok(DirHasher::new(
+            self.geometry.def_hash_version,
+            self.geometry.unsigned_hash,
+            self.geometry.hash_seed,
+        )?)
     }
 
     /// Builds the formatter, without orphans if their list is damaged and damage is skipped.
@@ -428,7 +409,7 @@ impl<'a> Opening<'a> {
     }
 
     /// Writes the superblock to its place after recovery.
-    fn put_superblock(&self, sb: &RawSuperblock) -> Result<()> {
+    pub(super) fn put_superblock(&self, sb: &RawSuperblock) -> Result<()> {
         let (place, _) = superblock_location(&self.geometry);
         self.device
             .write_at(SUPERBLOCK_OFFSET, sb.bytes())
@@ -469,20 +450,5 @@ impl<'a> Opening<'a> {
         let map = reader.read(core.flags, inode::i_block(raw)?)?;
         let area = LogArea::new(Arc::clone(&self.device), self.geometry.block_size, map);
         Ok((area, core.size))
-    }
-
-    /// A read-only volume sees the log's images, but nothing is written.
-    fn recover_in_memory(
-        &mut self,
-        area: &LogArea,
-        log: &ext4_format::jbd2::Superblock,
-        buffers: &Buffers,
-    ) -> Result<Recovery> {
-        let plan = recovery::plan(area, log, self.blocks_of_device())?;
-        buffers.drop_clean();
-        for replay in &plan.replay {
-            buffers.publish(replay.home, Image::read(recovery::image(area, replay)?), 0);
-        }
-        Ok(Recovery::of(&plan))
     }
 }

@@ -17,7 +17,7 @@ impl Engine {
     /// Makes the device that of a closed volume, and keeps this moment.
     pub(crate) fn snapshot(&self) -> Result<Snapshot> {
         // What can be done before changes have to wait.
-        self.data.sync()?;
+        self.data.sync_formatted()?;
         self.freeze()?;
         let taken = self.snapshot_frozen();
         self.thaw();

@@ -37,7 +37,7 @@ impl Engine {
         }
         self.commit.formatter.lock().set_label(name);
         self.log_something()?;
-        self.data.sync()?;
+        self.data.sync_formatted()?;
         // At its place, too: programs that look for file systems on devices find it by its new name.
         match self.freeze() {
             Ok(()) => self.thaw(),

@@ -442,10 +442,27 @@ fn fsck_recovers(log: &blockdev::Log, base: &MemDevice, name: &str) {
     }
 }
 
+/// Arguments of mke2fs with the feature `fast_commit`, and a journal that has room for it.
+fn with_fast_commits<'a>(args: &[&'a str]) -> Vec<&'a str> {
+    let mut args = args.to_vec();
+    match args.iter_mut().find(|arg| **arg == "orphan_file") {
+        Some(features) => *features = "orphan_file,fast_commit",
+        None => args.extend(["-O", "fast_commit"]),
+    }
+    args.extend(["-J", "size=8"]);
+    args
+}
+
 macro_rules! workloads {
     ($($name:ident: $args:expr;)*) => { $(mod $name {
         #[test]
         fn default() { super::run(stringify!($name), $args, super::$name); }
+
+        #[test]
+        fn fast_commits() {
+            let name = concat!(stringify!($name), ", fast commits");
+            super::run(name, &super::with_fast_commits($args), super::$name);
+        }
     })* };
 }
 

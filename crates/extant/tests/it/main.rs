@@ -10,6 +10,7 @@ mod damage;
 mod defragment;
 mod ending;
 mod examples;
+mod fast_commit;
 mod faults;
 mod features_come;
 #[path = "../../../extant-check/tests/it/folded/mod.rs"]

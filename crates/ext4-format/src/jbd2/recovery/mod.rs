@@ -74,14 +74,16 @@ pub struct Plan {
     pub head: u32,
     /// Why the walk stopped.
     pub end: LogEnd,
+    /// Transaction that fast commits stand for, if there are such: their [changes](super::fast_changes) are to be made after the
+    /// replay, before anything else is changed.
+    pub fast_commits: Option<Tid>,
 }
 
 /// Reads a log and returns the plan of its replay. `blocks_count` is the volume's; `read` gives a
 /// block of the journal.
 ///
 /// # Errors
-/// Errors of `read`; `Corrupt` or `Checksum` for damage before a good commit block;
-/// `Incompatible` for fast commits that would have to be replayed.
+/// Errors of `read`; `Corrupt` or `Checksum` for damage before a good commit block.
 ///
 /// ```
 /// use ext4_format::{FormatError, jbd2::{Features, Superblock, plan}};
@@ -97,11 +99,7 @@ where
 {
     let mut walk = Walk::new(sb, blocks_count, read);
     let end = walk.run()?;
-    if walk.has_fast_commits(end)? {
-        let what = "fast commits waiting to be replayed";
-        return Err(FormatError::Incompatible(what.into()).into());
-    }
-    Ok(walk.finish(end))
+    walk.finish(end)
 }
 
 /// Sound part of a damaged log.
@@ -111,11 +109,9 @@ pub struct Salvage {
     pub plan: Plan,
     /// Damage found. An image with a wrong checksum is left out; other damage ends the log before its transaction.
     pub damage: Vec<FormatError>,
-    /// Transaction that fast commits continue, if there are such ([`fast_changes`](super::fast_changes)).
-    pub fast_commits: Option<Tid>,
 }
 
-/// Reads a log as [`plan`] does, for a repair: damage leaves out as little as possible, and pending fast commits are reported.
+/// Reads a log as [`plan`] does, for a repair: damage leaves out as little as possible.
 ///
 /// # Errors
 /// Errors of `read`.
@@ -135,13 +131,10 @@ where
     let mut walk = Walk::new(sb, blocks_count, read);
     walk.damage = Some(Vec::new());
     let end = walk.run()?;
-    let pending = walk.has_fast_commits(end)?;
-    let fast_commits = pending.then_some(walk.tid);
     let damage = walk.damage.take().unwrap_or_default();
     Ok(Salvage {
-        plan: walk.finish(end),
+        plan: walk.finish(end)?,
         damage,
-        fast_commits,
     })
 }
 
@@ -421,7 +414,8 @@ where
         Ok(fast_commit::begins(&block, self.tid))
     }
 
-    fn finish(self, end: LogEnd) -> Plan {
+    fn finish(mut self, end: LogEnd) -> Result<Plan, E> {
+        let fast_commits = self.has_fast_commits(end)?.then_some(self.tid);
         let Self {
             mut images,
             revokes,
@@ -430,7 +424,7 @@ where
         } = self;
         let found = images.len();
         images.retain(|r| revokes.get(&r.home).is_none_or(|by| by.is_before(r.tid)));
-        Plan {
+        Ok(Plan {
             revoked: (found - images.len()) as u32,
             replay: images,
             transactions,
@@ -439,7 +433,8 @@ where
             next: Tid(self.tid.0.wrapping_add(self.sb.max_len.max(1))),
             head: self.head,
             end,
-        }
+            fast_commits,
+        })
     }
 }
 

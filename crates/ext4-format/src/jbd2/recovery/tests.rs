@@ -196,14 +196,20 @@ fn a_ring_without_commit_ends() {
 }
 
 #[test]
-fn fast_commits_are_refused() {
+fn fast_commits_are_found() {
     let mut j = Journal::new(V3 | Incompat::FAST_COMMIT, 1, Tid(7));
     j.sb.num_fc_blks = 50;
     j.transaction(&[(10, 1)], &[]);
     assert_eq!(j.plan().unwrap().transactions, 1);
     let fc = j.sb.log_range().end as usize + 1;
     j.blocks[fc][..12].copy_from_slice(&[9, 0, 8, 0, 0, 0, 0, 0, 8, 0, 0, 0]);
-    assert!(matches!(j.plan(), Err(FormatError::Incompatible(_))));
+    assert_eq!(j.plan().unwrap().fast_commits, Some(Tid(8)));
+    j.blocks[fc][8] = 7;
+    assert_eq!(
+        j.plan().unwrap().fast_commits,
+        None,
+        "of the last transaction"
+    );
 }
 
 proptest! {

@@ -25,7 +25,8 @@ use crate::commit::Committer;
 use blockdev::BlockDevice;
 use body::Body;
 use commit_stage::{CommitBlock, Logged};
-use ext4_format::jbd2::{Commit, Format, Superblock, Tid};
+use ext4_format::features::Features;
+use ext4_format::jbd2::{Commit, FastWriter, Format, Superblock, Tid};
 use ext4_format::{BlockNr, FormatError, Where};
 use extant_formatter::Output;
 use extant_formatter::extent_map::{ExtentMap, Found, Run};
@@ -79,6 +80,24 @@ impl Writer {
         match self {
             Self::Journal(journal) => journal.empty_log(engine, true),
             Self::Direct => Ok(()),
+        }
+    }
+
+    /// Marks the empty log of a volume that is closed or frozen.
+    pub(in crate::commit) fn close(&mut self, engine: &Committer) -> Result<()> {
+        match self {
+            Self::Journal(journal) => journal.close(engine),
+            Self::Direct => Ok(()),
+        }
+    }
+
+    /// The journal, if fast commits may continue its log.
+    pub(in crate::commit) fn fast(&mut self) -> Option<&mut Journal> {
+        match self {
+            Self::Journal(journal) => Some(journal)
+                .filter(|journal| journal.fast)
+                .map(|j| &mut **j),
+            Self::Direct => None,
         }
     }
 
@@ -154,7 +173,7 @@ impl LogArea {
     }
 
     /// Writes neighbouring log blocks.
-    fn write(&self, mut block: u32, mut images: &[&[u8]]) -> Result<()> {
+    pub(in crate::commit) fn write(&self, mut block: u32, mut images: &[&[u8]]) -> Result<()> {
         while !images.is_empty() {
             let (physical, run) = self.locate(block)?;
             let n = images.len().min(run as usize);
@@ -169,6 +188,20 @@ impl LogArea {
         }
         Ok(())
     }
+}
+
+/// The block that commits a transaction now.
+fn commit_block(format: &Format, tid: Tid) -> Result<Vec<u8>> {
+    let now = crate::base::now();
+    let mut block = vec![0; format.block_size as usize];
+    let commit = Commit {
+        tid,
+        secs: u64::try_from(now.secs()).unwrap_or(0),
+        nanos: now.nanos(),
+        transaction_crc: None,
+    };
+    commit.write(format, &mut block)?;
+    Ok(block)
 }
 
 /// Blocks of the log that are used in turn before an empty log restarts at its first block.
@@ -196,6 +229,8 @@ pub struct Journal {
     /// Log blocks in use.
     used: u32,
     next: Tid,
+    /// Fast commits may continue the log.
+    fast: bool,
 }
 
 impl Journal {
@@ -203,10 +238,10 @@ impl Journal {
     pub fn start(
         area: Arc<LogArea>,
         mut superblock: Superblock,
-        is_64bit: bool,
-        metadata_csum: bool,
+        features: &Features,
     ) -> Result<Self> {
-        let wanted = Superblock::default_features(is_64bit, metadata_csum);
+        let metadata_csum = features.has_metadata_csum();
+        let wanted = Superblock::default_features(features.has_64bit(), metadata_csum);
         superblock.v2 = true;
         superblock.features.incompat |= wanted.incompat;
         if metadata_csum {
@@ -214,6 +249,10 @@ impl Journal {
             superblock.features = wanted;
         }
         superblock.start = 0;
+        let fast = features.has_fast_commit() && superblock.set_fast_commits(true);
+        if !fast {
+            superblock.set_fast_commits(false);
+        }
         let head = next_start(&superblock, superblock.head);
         let format = superblock.format();
         let next = superblock.sequence;
@@ -224,7 +263,50 @@ impl Journal {
             head,
             used: 0,
             next,
+            fast,
         })
+    }
+
+    /// The journal's blocks, if fast commits may continue its log.
+    pub(in crate::commit) fn fast_area(&self) -> Option<Arc<LogArea>> {
+        self.fast.then(|| Arc::clone(&self.area))
+    }
+
+    /// Sees to it that recovery looks for fast commits, which it does only in a log that has a start. An empty log starts where its
+    /// next transaction goes: no block there has that transaction's number. A writer of an earlier transaction is replaced.
+    pub(in crate::commit) fn continue_fast(
+        &mut self,
+        writer: &mut Option<FastWriter>,
+    ) -> Result<()> {
+        if self.superblock.start == 0 {
+            self.superblock.start = self.head;
+            self.superblock.sequence = self.next;
+            self.write_superblock()?;
+        }
+        if writer.as_ref().is_none_or(|known| known.tid() != self.next) {
+            *writer = Some(FastWriter::new(&self.superblock, self.next));
+        }
+        Ok(())
+    }
+
+    /// Marks an empty log as one without fast commits, which older programs read.
+    fn close(&mut self, engine: &Committer) -> Result<()> {
+        if !self.fast || self.superblock.start == 0 {
+            return Ok(());
+        }
+        insist!(
+            self.used == 0,
+            AllHomeBeforeEmpty,
+            "{} blocks in the log",
+            self.used
+        );
+        self.superblock.start = 0;
+        let open = self.superblock.clone();
+        self.superblock.set_fast_commits(false);
+        let closed = self.write_superblock();
+        self.superblock = open;
+        closed?;
+        engine.store.flush()
     }
 
     /// Blocks of images that one transaction can hold.
@@ -271,12 +353,13 @@ impl Journal {
             tid,
         };
         let commit_at = body.write(revoked, blocks)?;
-        if self.used == 0 {
+        let starts = (self.superblock.start, self.superblock.sequence) == (start, tid);
+        if self.used == 0 && !starts {
             self.superblock.start = start;
             self.superblock.sequence = tid;
             self.write_superblock()?;
         }
-        let bytes = self.commit_block(tid)?;
+        let bytes = commit_block(&self.format, tid)?;
         let (first, len) = (
             self.superblock.log_range().start,
             self.superblock.log_range().len(),
@@ -343,20 +426,6 @@ impl Journal {
         Ok((need, revoked))
     }
 
-    /// The block that commits a transaction now.
-    fn commit_block(&self, tid: Tid) -> Result<Vec<u8>> {
-        let now = crate::base::now();
-        let mut block = vec![0; self.format.block_size as usize];
-        let commit = Commit {
-            tid,
-            secs: u64::try_from(now.secs()).unwrap_or(0),
-            nanos: now.nanos(),
-            transaction_crc: None,
-        };
-        commit.write(&self.format, &mut block)?;
-        Ok(block)
-    }
-
     fn empty_log(&mut self, engine: &Committer, all_durable: bool) -> Result<()> {
         if self.used == 0 {
             return Ok(());
@@ -376,7 +445,11 @@ impl Journal {
             "mark {written}"
         );
         self.head = next_start(&self.superblock, self.head);
-        self.superblock.start = 0;
+        // Fast commits that are durable and not formatted continue the empty log.
+        self.superblock.start = match self.fast && !planted::is(Fault::FastCommitsForgotten) {
+            true => self.head,
+            false => 0,
+        };
         self.superblock.head = self.head;
         self.superblock.sequence = self.next;
         self.write_superblock()?;

@@ -1,12 +1,15 @@
 //! Recovery: what the log owes the volume is written home before anything else is read.
 
 use super::LogArea;
+use super::body::Body;
 use crate::base::error::{Error, Result};
 use crate::commit::Committer;
 use blockdev::BlockDevice;
-use ext4_format::BlockNr;
-use ext4_format::jbd2::{self, Plan, Superblock};
+use ext4_format::jbd2::{self, FastChange, Plan, Superblock, Tid};
+use ext4_format::{BlockNr, FormatError};
+use extant_formatter::image::Image;
 use std::collections::HashSet;
+use std::sync::Arc;
 
 /// The result of recovery.
 ///
@@ -23,15 +26,16 @@ pub struct Recovery {
     pub blocks: u64,
     /// Images struck out by revokes.
     pub revoked: u32,
+    /// Changes of fast commits that were made.
+    pub fast_changes: u64,
 }
 
 impl Recovery {
-    pub(crate) fn of(plan: &Plan) -> Self {
-        Self {
-            transactions: plan.transactions,
-            blocks: plan.replay.len() as u64,
-            revoked: plan.revoked,
-        }
+    pub(crate) fn add(&mut self, plan: &Plan, fast_changes: usize) {
+        self.transactions += plan.transactions;
+        self.blocks += plan.replay.len() as u64;
+        self.revoked += plan.revoked;
+        self.fast_changes += fast_changes as u64;
     }
 }
 
@@ -45,6 +49,11 @@ pub fn plan(area: &LogArea, superblock: &Superblock, blocks_count: u64) -> Resul
     jbd2::plan(superblock, blocks_count, |block| area.read(block))
 }
 
+/// The changes of the fast commits that continue a log.
+pub fn fast_changes(area: &LogArea, superblock: &Superblock, tid: Tid) -> Result<Vec<FastChange>> {
+    jbd2::fast_changes(superblock, tid, |block| area.read(block))
+}
+
 /// One image of the log in its form at home.
 pub fn image(area: &LogArea, replay: &jbd2::Replay) -> Result<Vec<u8>> {
     let mut bytes = area.read(replay.log_block)?;
@@ -54,36 +63,82 @@ pub fn image(area: &LogArea, replay: &jbd2::Replay) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Writes home what the log owes, then marks it empty. Safe to repeat: a cut anywhere leaves the log
-/// as it was or empty.
-pub fn recover(
-    area: &LogArea,
-    device: &dyn BlockDevice,
-    block_size: u32,
-    blocks_count: u64,
-    superblock: &mut Superblock,
-) -> Result<Recovery> {
-    let plan = plan(area, superblock, blocks_count)?;
-    for replay in &plan.replay {
-        let bytes = image(area, replay)?;
-        device
-            .write_at(replay.home.offset(block_size), &bytes)
-            .map_err(|e| Error::block_io("recover", replay.home, e))?;
+/// A log on its way to being empty. Each step may be repeated: a cut anywhere leaves the log as it was, or further on.
+pub struct Recovering<'a> {
+    /// The journal's blocks.
+    pub area: &'a LogArea,
+    /// The volume.
+    pub device: &'a dyn BlockDevice,
+    /// Bytes per block.
+    pub block_size: u32,
+}
+
+impl Recovering<'_> {
+    /// Writes home what the log owes.
+    pub fn write_home(&self, plan: &Plan) -> Result<()> {
+        for replay in &plan.replay {
+            let bytes = image(self.area, replay)?;
+            self.device
+                .write_at(replay.home.offset(self.block_size), &bytes)
+                .map_err(|e| Error::block_io("recover", replay.home, e))?;
+        }
+        self.flush()
     }
-    let flush = || {
-        device.flush().map_err(|source| Error::Io {
+
+    /// Marks the log as empty, once everything is home.
+    pub fn empty(&self, superblock: &mut Superblock, plan: &Plan) -> Result<()> {
+        superblock.start = 0;
+        superblock.sequence = plan.next;
+        self.put(superblock)
+    }
+
+    /// Logs images as the transaction that fast commits stand for: from its commit block on they count no more. Everything of the
+    /// log is home.
+    pub fn log_batch(
+        &self,
+        superblock: &mut Superblock,
+        (plan, tid): (&Plan, Tid),
+        blocks: &[(BlockNr, Arc<Image>)],
+    ) -> Result<()> {
+        let format = superblock.format();
+        let log = superblock.log_range();
+        let descriptors = blocks.len().div_ceil(format.tags_per_block().max(1));
+        if blocks.len() + descriptors + 1 > log.len() {
+            let what = "fast commits that change more blocks than the log holds";
+            return Err(FormatError::Incompatible(what.into()).into());
+        }
+        // The log starts behind its last transaction: the fast commits continue it all the same.
+        superblock.start = plan.head;
+        superblock.sequence = tid;
+        self.put(superblock)?;
+        let body = Body {
+            area: self.area,
+            format: &format,
+            log,
+            start: plan.head,
+            tid,
+        };
+        let at = body.write(&[], blocks)?;
+        self.flush()?;
+        self.area
+            .write(at, &[&super::commit_block(&format, tid)?])?;
+        self.flush()
+    }
+
+    fn put(&self, superblock: &Superblock) -> Result<()> {
+        let mut block = self.area.read(0)?;
+        superblock.write(&mut block)?;
+        self.area.write(0, &[&block])?;
+        self.flush()
+    }
+
+    /// Flushes the device.
+    pub fn flush(&self) -> Result<()> {
+        self.device.flush().map_err(|source| Error::Io {
             context: "flush".into(),
             source,
         })
-    };
-    flush()?;
-    superblock.start = 0;
-    superblock.sequence = plan.next;
-    let mut block = area.read(0)?;
-    superblock.write(&mut block)?;
-    area.write(0, &[&block])?;
-    flush()?;
-    Ok(Recovery::of(&plan))
+    }
 }
 
 /// Writes home the logged versions of all blocks but those in `done`.

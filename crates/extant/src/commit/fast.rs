@@ -1,0 +1,223 @@
+//! Fast commits [ext4's area behind the log]: an fsync writes the items of the open context as they are, and a later push formats them.
+//!
+//! The steps of a fast commit, one at a time:
+//! 1. Transactions that were logged before become durable: a fast commit continues the last of them, and counts only with it.
+//! 2. The open context is closed. Its items, as changes of fast commits, continue the area.
+//! 3. A flush, if data were written since the last one: a mapping must not be durable before its blocks.
+//! 4. The blocks of the area, then a flush. The context is durable.
+//!
+//! Its items wait in `unformatted` for the next push, which formats them as a transaction of their own, before the
+//! items of its own context. From that transaction's commit block on, the fast commits are those of an earlier transaction,
+//! and count no more. Blocks and inode numbers that the context freed stay in use until then.
+//!
+//! A context that fast commits cannot say, or that finds no room in the area, is pushed.
+
+use super::Committer;
+use crate::base::error::Result;
+use crate::base::locks::{self, Mutex};
+use crate::base::planted::{self, Fault};
+use crate::commit::journal::LogArea;
+use crate::commit::stages::PushWatch;
+use ext4_format::InodeNr;
+use ext4_format::jbd2::{FastBlocks, FastWriter};
+use extant_formatter::fast_commit::{self, Records};
+use extant_formatter::item::{InodeEvent, ItemList};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Contexts that are durable by fast commits and wait for a push.
+#[derive(Default)]
+pub(super) struct Unformatted {
+    pub items: ItemList,
+    /// Inodes that these items make.
+    born: BTreeSet<InodeNr>,
+    /// They free blocks or inode numbers, which only a push gives back.
+    frees: bool,
+}
+
+/// Whether blocks or inode numbers are free after these items that were not before.
+fn frees(items: &ItemList) -> bool {
+    items.bits.iter().any(|bits| !bits.alloc)
+        || items
+            .inodes
+            .iter()
+            .any(|item| item.event == InodeEvent::Free)
+}
+
+/// The fast commits of a volume with the feature `fast_commit`.
+pub(crate) struct FastCommits {
+    area: Arc<LogArea>,
+    /// Most items that wait for a push: as few as surely fit one transaction.
+    most: usize,
+    writer: Mutex<Option<FastWriter>, locks::FastCommit>,
+    pub(super) unformatted: Mutex<Unformatted, locks::Unformatted>,
+    /// The last context that a fast commit has made durable.
+    durable: AtomicU64,
+}
+
+impl FastCommits {
+    /// Those of a journal with this area, of whose blocks one transaction holds so many.
+    pub fn new(area: Arc<LogArea>, most: usize) -> Self {
+        Self {
+            area,
+            most: most / 4,
+            writer: Mutex::default(),
+            unformatted: Mutex::default(),
+            durable: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Committer {
+    /// The last context that is durable, by a push or by a fast commit.
+    pub(crate) fn synced(&self) -> u64 {
+        let fast = self.fast.as_ref();
+        let fast = fast.map_or(0, |fast| fast.durable.load(Ordering::Acquire));
+        self.log.durable().max(fast)
+    }
+
+    /// Makes every context up to `target` durable, for callers who need no more than that: what it freed may stay in use.
+    pub(crate) fn sync_to(&self, target: u64) -> Result<()> {
+        if let Some(fast) = &self.fast {
+            let mut writer = fast.writer.lock();
+            self.store.check_running()?;
+            if self.synced() >= target || self.commit_fast(fast, &mut writer, target, true)? {
+                return Ok(());
+            }
+        }
+        self.push_to(target)
+    }
+
+    /// Makes everything committed so far durable. What it freed can be taken.
+    pub(crate) fn sync_and_release(&self) -> Result<()> {
+        if let Some(fast) = &self.fast {
+            let mut writer = fast.writer.lock();
+            self.store.check_running()?;
+            let target = self.log.context();
+            let done = self.commit_fast(fast, &mut writer, target, false)?;
+            if done && !fast.unformatted.lock().frees {
+                return self.wait_until_released(target);
+            }
+        }
+        self.push_and_release()
+    }
+
+    /// Makes the contexts up to `target` durable by a fast commit; false if that takes a push, as it does for items that free
+    /// something unless they `may_free`.
+    fn commit_fast(
+        &self,
+        fast: &FastCommits,
+        writer: &mut Option<FastWriter>,
+        target: u64,
+        may_free: bool,
+    ) -> Result<bool> {
+        let _span = lockmeter::span!("fast commit");
+        let formatter = self.formatter.lock();
+        self.store.check_running()?;
+        if self.store.gate.is_shut() || self.log.formatted() >= target {
+            return Ok(false);
+        }
+        let mut writing = self.journal.lock();
+        let Some(journal) = writing.fast() else {
+            return Ok(false);
+        };
+        if !planted::is(Fault::FastCommitAhead) {
+            self.commit_stage.finish(self)?;
+        }
+        journal
+            .continue_fast(writer)
+            .inspect_err(|e| self.store.stop(e))?;
+        let (context, mut items) = self.close_context();
+        let frees = frees(&items);
+        let said = match may_free || !frees {
+            true => self.say(fast, writer, &items),
+            false => Ok(None),
+        };
+        let Some((blocks, born)) = said.inspect_err(|e| self.store.stop(e))? else {
+            drop(writing);
+            let watch = PushWatch::start();
+            self.log_context(formatter, watch, context, items)?;
+            return Ok(false);
+        };
+        self.mark_open(&formatter)
+            .inspect_err(|e| self.store.stop(e))?;
+        let maps = !items.maps.is_empty();
+        let mut unformatted = fast.unformatted.lock();
+        unformatted.items.append(&mut items);
+        unformatted.born.extend(born);
+        unformatted.frees |= frees;
+        drop(unformatted);
+        drop(writing);
+        drop(formatter);
+        self.write_fast(fast, &blocks, maps)
+            .inspect_err(|e| self.store.stop(e))?;
+        fast.durable.fetch_max(context, Ordering::Release);
+        self.totals.committed_fast(blocks.len());
+        Ok(true)
+    }
+
+    /// The blocks that say these items, and the inodes that the items make; `None` if that cannot be said, or not here.
+    fn say(
+        &self,
+        fast: &FastCommits,
+        writer: &mut Option<FastWriter>,
+        items: &ItemList,
+    ) -> Result<Option<(FastBlocks, Vec<InodeNr>)>> {
+        if items.is_empty() {
+            return Ok(Some(Default::default()));
+        }
+        let unformatted = fast.unformatted.lock();
+        if unformatted.items.len() + items.len() > fast.most {
+            return Ok(None);
+        }
+        let (geometry, images) = (self.store.geometry.newest(), &self.store.buffers);
+        let records = Records {
+            geometry,
+            images,
+            place: &|ino| {
+                self.store
+                    .groups
+                    .newest()
+                    .inode_location(geometry, images, ino)
+            },
+            born: &unformatted.born,
+        };
+        let Some((changes, born)) = fast_commit::changes(items, &records)? else {
+            return Ok(None);
+        };
+        let blocks = writer.as_mut().and_then(|writer| writer.append(&changes));
+        Ok(blocks.map(|blocks| (blocks, born)))
+    }
+
+    fn write_fast(&self, fast: &FastCommits, blocks: &FastBlocks, maps: bool) -> Result<()> {
+        let flushes = &self.store.flushes;
+        if maps
+            && !flushes.is_covered(flushes.data_mark())
+            && !planted::is(Fault::FastCommitBeforeData)
+        {
+            self.store.flush()?;
+        }
+        for (at, bytes) in blocks {
+            fast.area.write(*at, &[bytes])?;
+        }
+        match blocks.is_empty() {
+            true => Ok(()),
+            false => self.store.flush(),
+        }
+    }
+
+    /// Whether every durable context is formatted.
+    pub(crate) fn is_formatted(&self) -> bool {
+        let waiting = |fast: &FastCommits| !fast.unformatted.lock().items.is_empty();
+        !self.fast.as_ref().is_some_and(waiting)
+    }
+
+    /// The items that are durable by fast commits, for a push to format first.
+    pub(super) fn take_unformatted(&self) -> ItemList {
+        let Some(fast) = &self.fast else {
+            return ItemList::default();
+        };
+        std::mem::take(&mut *fast.unformatted.lock()).items
+    }
+}

@@ -1,0 +1,184 @@
+//! Fast commits: an fsync writes a block of the journal's area, and every program that replays the image finds what was synced.
+
+use crate::common::*;
+use crate::kernel::mounted::{Mounted, able};
+use crate::kernel::tree::{Tree, kernel_tree, our_tree, same};
+use blockdev::MemDevice;
+use extant::{SetAttributes, Volume, VolumeOptions};
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+fn volume(size: &str, more: &[&str]) -> (Arc<MemDevice>, Volume) {
+    let args = [&["-t", "ext4", "-O", "fast_commit", "-J", "size=8"], more].concat();
+    let device = mem_image(size, &args);
+    let volume = open(&device);
+    (device, volume)
+}
+
+fn synced(volume: &Volume, path: &str, content: &[u8]) {
+    let file = volume.create_new_file(path).unwrap();
+    file.write_all_at(content, 0).unwrap();
+    file.sync_all().unwrap();
+}
+
+/// What a power cut leaves at this moment.
+fn cut(device: &MemDevice) -> Arc<MemDevice> {
+    Arc::new(device.snapshot())
+}
+
+#[test]
+fn an_fsync_writes_one_block() {
+    needs::tools!("mke2fs", "e2fsck");
+    let (device, volume) = volume("64M", &[]);
+    volume.create_dir("/d").unwrap();
+    volume.sync().unwrap();
+    let before = volume.statistics();
+    for n in 0..40u8 {
+        synced(&volume, &format!("/d/f{n}"), &[n; 4096]);
+    }
+    let after = volume.statistics();
+    assert_eq!(after.fast_commits - before.fast_commits, 40);
+    assert_eq!(after.pushes, before.pushes, "nothing was formatted");
+    let blocks = (after.log_bytes - before.log_bytes) / 4096;
+    assert!((40..45).contains(&blocks), "{blocks} blocks for 40 files");
+    let crashed = cut(&device);
+    let read_only = VolumeOptions::new().read_only(true);
+    let shared: Arc<MemDevice> = Arc::clone(&crashed);
+    let seen = read_only.open_device(shared).unwrap();
+    assert!(seen.recovery().fast_changes >= 120);
+    let tree = snapshot(&volume).unwrap();
+    assert_eq!(snapshot(&seen).unwrap(), tree, "read-only");
+    drop(seen);
+    let again = open(&crashed);
+    assert_eq!(snapshot(&again).unwrap(), tree);
+    again.write("/d/later", b"later").unwrap();
+    again.close().unwrap();
+    assert_clean(&crashed, "after the replay");
+    volume.close().unwrap();
+    assert_clean(&device, "closed");
+}
+
+/// Operations that fast commits say, and others between them that must be formatted; `synced` is called where everything was synced.
+fn work(volume: &Volume, mut synced_now: impl FnMut(&str)) {
+    let sync = |volume: &Volume| volume.sync().unwrap();
+    for n in 0..30u8 {
+        synced(volume, &format!("/f{n}"), &vec![n; usize::from(n) * 700]);
+    }
+    synced_now("files");
+    let file = volume
+        .open_file_with("/f3", &extant::OpenOptions::new().append(true))
+        .unwrap();
+    for n in 0..20u8 {
+        file.append(&[n; 3000]).unwrap();
+        file.sync_all().unwrap();
+    }
+    synced_now("appends");
+    file.set_len(10_000).unwrap();
+    file.sync_all().unwrap();
+    synced_now("a shorter file");
+    file.set_len(400_000).unwrap();
+    file.write_all_at(b"far", 300_000).unwrap();
+    file.sync_all().unwrap();
+    synced_now("a hole");
+    volume.hard_link("/f4", "/second").unwrap();
+    volume.rename("/f5", "/moved").unwrap();
+    sync(volume);
+    synced_now("names");
+    let mode = SetAttributes {
+        mode: Some(0o600),
+        ..Default::default()
+    };
+    volume.set_attributes("/f6", &mode).unwrap();
+    sync(volume);
+    synced_now("a mode");
+    synced(volume, "/tmp", b"new contents");
+    volume.rename("/tmp", "/f7").unwrap();
+    sync(volume);
+    synced_now("a name replaced");
+    volume.remove_file("/f8").unwrap();
+    synced(volume, "/after", b"after");
+    synced_now("a removal");
+    volume.create_dir("/dir").unwrap();
+    synced(volume, "/dir/in", b"inside");
+    synced_now("a directory");
+    volume.write("/lock", b"").unwrap();
+    volume.remove_file("/lock").unwrap();
+    synced(volume, "/dir/again", &[7; 9000]);
+    synced_now("came and went");
+    volume.rename("/dir/again", "/dir/a").unwrap();
+    synced(volume, "/dir/again", b"another");
+    synced_now("a name used again");
+}
+
+/// The kernel gives a directory the time of the replay.
+fn without_times(mut tree: Tree) -> Tree {
+    for entry in tree
+        .values_mut()
+        .filter(|entry| entry.mode & 0o170000 == 0o040000)
+    {
+        (entry.mtime, entry.ctime) = Default::default();
+    }
+    tree
+}
+
+#[test]
+fn the_kernel_replays_them() {
+    if !able() {
+        return;
+    }
+    for more in [
+        &[][..],
+        &["-b", "1024"],
+        &["-O", "fast_commit,^metadata_csum,^64bit"],
+    ] {
+        let (device, volume) = volume("64M", more);
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("image");
+        let device = &device;
+        work(&volume, |what| {
+            let what = format!("{more:?}, {what}");
+            write_image(&cut(device), &path);
+            let mounted = Mounted::new(&path, "");
+            let [ours, theirs] =
+                [our_tree(&volume), kernel_tree(mounted.path())].map(without_times);
+            same(&ours, &theirs, &what);
+            mounted.unmount();
+            assert_clean_file(&path, &what);
+        });
+        assert!(volume.statistics().fast_commits > 40);
+    }
+}
+
+fn e2fsck(path: &Path, what: &str) {
+    let out = Command::new("e2fsck")
+        .args(["-f", "-p"])
+        .arg(path)
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert!(
+        out.status.code().is_some_and(|code| code <= 1),
+        "{what}: {text}"
+    );
+}
+
+#[test]
+fn e2fsck_replays_them() {
+    needs::tools!("mke2fs", "e2fsck");
+    let (device, volume) = volume("64M", &[]);
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image");
+    let device = &device;
+    work(&volume, |what| {
+        write_image(&cut(device), &path);
+        e2fsck(&path, what);
+        let replayed = VolumeOptions::new().read_only(true).open(&path).unwrap();
+        assert_eq!(
+            snapshot(&replayed).unwrap(),
+            snapshot(&volume).unwrap(),
+            "{what}"
+        );
+        assert_clean_file(&path, what);
+    });
+}
