@@ -57,15 +57,6 @@ pub enum FastChange {
     Inode(InodeNr, Vec<u8>),
 }
 
-/// The blocks of the area in the journal, counted from its start; none without the feature.
-pub(super) fn area(sb: &Superblock) -> core::ops::Range<u32> {
-    if sb.fast_commit_blocks() == 0 {
-        return 0..0;
-    }
-    // Linux leaves one block between the log and the area unused.
-    sb.log_range().end.saturating_add(1)..sb.max_len
-}
-
 /// Whether the first block of the area begins fast commits that continue the log, whose next transaction would be `tid`.
 pub(super) fn begins(block: &[u8], tid: Tid) -> bool {
     let head = block.get(TAG_LEN + 4..TAG_LEN + ENDS_LEN);
@@ -97,9 +88,9 @@ where
         open: Vec::new(),
         committed: Vec::new(),
     };
-    for at in area(sb) {
+    for at in sb.fast_commit_area() {
         let block = read(at)?;
-        if at == area(sb).start && !begins(&block, tid) {
+        if at == sb.fast_commit_area().start && !begins(&block, tid) {
             break;
         }
         if !scan.block(&block).map_err(|e| e.at(Where::Journal(at)))? {
@@ -283,7 +274,7 @@ const USELESS: usize = 64;
 impl FastWriter {
     /// Starts at the beginning of the journal's area. `tid` is the number that the next transaction of the log will have.
     pub fn new(sb: &Superblock, tid: Tid) -> Self {
-        let area = area(sb);
+        let area = sb.fast_commit_area();
         Self {
             tid,
             size: sb.block_size as usize,
@@ -428,7 +419,7 @@ mod tests {
 
     fn read(area: &[u8], tid: u32) -> Vec<FastChange> {
         let sb = superblock();
-        let start = super::area(&sb).start;
+        let start = sb.fast_commit_area().start;
         fast_changes::<FormatError, _>(&sb, Tid(tid), |at| {
             let from = (at - start) as usize * SIZE;
             let mut block = area.get(from..).unwrap_or(&[]).to_vec();
@@ -469,7 +460,7 @@ mod tests {
     #[test]
     fn every_fast_commit_is_read_again() {
         let sb = superblock();
-        let start = super::area(&sb).start;
+        let start = sb.fast_commit_area().start;
         let mut writer = FastWriter::new(&sb, Tid(7));
         // What an earlier writer has left.
         let stale = commit(&first(), 6);

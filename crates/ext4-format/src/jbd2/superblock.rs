@@ -255,6 +255,15 @@ impl Superblock {
         self.first..self.max_len.saturating_sub(self.fast_commit_blocks())
     }
 
+    /// The blocks that fast commits are written to, counted from the journal's start; none without the feature.
+    pub fn fast_commit_area(&self) -> core::ops::Range<u32> {
+        if self.fast_commit_blocks() == 0 {
+            return 0..0;
+        }
+        // Linux leaves one block between the log and the area unused.
+        self.log_range().end.saturating_add(1)..self.max_len
+    }
+
     /// Blocks at the end kept for fast commits: 0 without the feature.
     pub fn fast_commit_blocks(&self) -> u32 {
         match (self.features.incompat, self.num_fc_blks) {

@@ -11,6 +11,10 @@
 //! and count no more. Blocks and inode numbers that the context freed stay in use until then.
 //!
 //! A context that fast commits cannot say, or that finds no room in the area, is pushed.
+//!
+//! e2fsck (1.47 and before) gives the whole log up when it finds fast commits of an earlier transaction, Linux's as well as ours.
+//! So the head of the area is cleared as soon as a push has replaced them. That write is not flushed: a cut before the next flush
+//! leaves an image that Linux and this project replay, and that e2fsck must not see first.
 
 use super::Committer;
 use crate::base::error::Result;
@@ -24,7 +28,7 @@ use extant_formatter::fast_commit::{self, Records};
 use extant_formatter::item::{InodeEvent, ItemList};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Contexts that are durable by fast commits and wait for a push.
 #[derive(Default)]
@@ -54,17 +58,32 @@ pub(crate) struct FastCommits {
     pub(super) unformatted: Mutex<Unformatted, locks::Unformatted>,
     /// The last context that a fast commit has made durable.
     durable: AtomicU64,
+    /// Its first block, where fast commits of an earlier transaction may stand.
+    first: u32,
+    has_head: AtomicBool,
 }
 
 impl FastCommits {
     /// Those of a journal with this area, of whose blocks one transaction holds so many.
-    pub fn new(area: Arc<LogArea>, most: usize) -> Self {
+    pub fn new(area: Arc<LogArea>, first: u32, most: usize) -> Self {
         Self {
             area,
             most: most / 4,
             writer: Mutex::default(),
             unformatted: Mutex::default(),
             durable: AtomicU64::new(0),
+            first,
+            has_head: AtomicBool::new(true),
+        }
+    }
+
+    /// Clears the head of the area, if fast commits were written before the transaction that is durable now.
+    pub(super) fn forget(&self, block_size: u32) -> Result<()> {
+        match self.has_head.swap(false, Ordering::Relaxed) {
+            true => self
+                .area
+                .write(self.first, &[&vec![0; block_size as usize]]),
+            false => Ok(()),
         }
     }
 }
@@ -197,6 +216,9 @@ impl Committer {
             && !planted::is(Fault::FastCommitBeforeData)
         {
             self.store.flush()?;
+        }
+        if !blocks.is_empty() {
+            fast.has_head.store(true, Ordering::Relaxed);
         }
         for (at, bytes) in blocks {
             fast.area.write(*at, &[bytes])?;

@@ -78,7 +78,7 @@ impl Committer {
             Writer::Journal(journal) => journal.fast_area(),
             Writer::Direct => None,
         };
-        let fast = fast.map(|area| FastCommits::new(area, log.most()));
+        let fast = fast.map(|(area, first)| FastCommits::new(area, first, log.most()));
         let waiters: Arc<dyn Waiters> = Arc::<Log>::clone(&log);
         log.store.health.waiters.set(Arc::downgrade(&waiters));
         Self {

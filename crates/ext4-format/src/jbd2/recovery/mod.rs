@@ -406,7 +406,7 @@ where
 
     /// Whether fast commits continue the last transaction of a log that is not empty.
     fn has_fast_commits(&mut self, end: LogEnd) -> Result<bool, E> {
-        let area = fast_commit::area(self.sb);
+        let area = self.sb.fast_commit_area();
         if end == LogEnd::Clean || area.is_empty() {
             return Ok(false);
         }

@@ -148,6 +148,9 @@ impl CommitStage {
             }
             let covered = covers(written, Fault::NoFlushAfterCommit);
             insist!(covered, FlushAfterCommit, "mark {written}");
+            if let Some(fast) = &engine.fast {
+                fast.forget(engine.store.geometry.first().block_size)?;
+            }
         }
         if let Some(context) = waiting.iter().filter_map(|l| l.completes).next_back() {
             engine.log.note_durable(context)?;

@@ -267,9 +267,10 @@ impl Journal {
         })
     }
 
-    /// The journal's blocks, if fast commits may continue its log.
-    pub(in crate::commit) fn fast_area(&self) -> Option<Arc<LogArea>> {
-        self.fast.then(|| Arc::clone(&self.area))
+    /// The journal's blocks, and the first of its area for fast commits, if these may continue its log.
+    pub(in crate::commit) fn fast_area(&self) -> Option<(Arc<LogArea>, u32)> {
+        let first = self.superblock.fast_commit_area().start;
+        self.fast.then(|| (Arc::clone(&self.area), first))
     }
 
     /// Sees to it that recovery looks for fast commits, which it does only in a log that has a start. An empty log starts where its
