@@ -20,7 +20,7 @@ use super::Committer;
 use crate::base::error::Result;
 use crate::base::locks::{self, Mutex};
 use crate::base::planted::{self, Fault};
-use crate::commit::journal::LogArea;
+use crate::commit::journal::{Journal, LogArea};
 use crate::commit::stages::PushWatch;
 use ext4_format::InodeNr;
 use ext4_format::jbd2::{FastBlocks, FastWriter};
@@ -110,16 +110,17 @@ impl Committer {
 
     /// Makes everything committed so far durable. What it freed can be taken.
     pub(crate) fn sync_and_release(&self) -> Result<()> {
+        let target = self.log.context();
         if let Some(fast) = &self.fast {
             let mut writer = fast.writer.lock();
             self.store.check_running()?;
-            let target = self.log.context();
             let done = self.commit_fast(fast, &mut writer, target, false)?;
             if done && !fast.unformatted.lock().frees {
                 return self.wait_until_released(target);
             }
         }
-        self.push_and_release()
+        self.push_to(target)?;
+        self.wait_until_released(target)
     }
 
     /// Makes the contexts up to `target` durable by a fast commit; false if that takes a push, as it does for items that free
@@ -144,13 +145,10 @@ impl Committer {
         if !planted::is(Fault::FastCommitAhead) {
             self.commit_stage.finish(self)?;
         }
-        journal
-            .continue_fast(writer)
-            .inspect_err(|e| self.store.stop(e))?;
         let (context, mut items) = self.close_context();
         let frees = frees(&items);
         let said = match may_free || !frees {
-            true => self.say(fast, writer, &items),
+            true => self.say(fast, journal, writer, &items),
             false => Ok(None),
         };
         let Some((blocks, born)) = said.inspect_err(|e| self.store.stop(e))? else {
@@ -159,8 +157,11 @@ impl Committer {
             self.log_context(formatter, watch, context, items)?;
             return Ok(false);
         };
-        self.mark_open(&formatter)
-            .inspect_err(|e| self.store.stop(e))?;
+        if !items.is_empty() {
+            self.mark_open(&formatter)
+                .and_then(|()| journal.start_log())
+                .inspect_err(|e| self.store.stop(e))?;
+        }
         let maps = !items.maps.is_empty();
         let mut unformatted = fast.unformatted.lock();
         unformatted.items.append(&mut items);
@@ -180,6 +181,7 @@ impl Committer {
     fn say(
         &self,
         fast: &FastCommits,
+        journal: &Journal,
         writer: &mut Option<FastWriter>,
         items: &ItemList,
     ) -> Result<Option<(FastBlocks, Vec<InodeNr>)>> {
@@ -205,28 +207,25 @@ impl Committer {
         let Some((changes, born)) = fast_commit::changes(items, &records)? else {
             return Ok(None);
         };
-        let blocks = writer.as_mut().and_then(|writer| writer.append(&changes));
+        let blocks = journal.fast_writer(writer).append(&changes);
         Ok(blocks.map(|blocks| (blocks, born)))
     }
 
+    /// Writes the blocks, and flushes. Without blocks it flushes data that were written since the last flush.
     fn write_fast(&self, fast: &FastCommits, blocks: &FastBlocks, maps: bool) -> Result<()> {
         let flushes = &self.store.flushes;
-        if maps
-            && !flushes.is_covered(flushes.data_mark())
-            && !planted::is(Fault::FastCommitBeforeData)
-        {
+        let is_covered = flushes.is_covered(flushes.data_mark());
+        if (maps || blocks.is_empty()) && !is_covered && !planted::is(Fault::FastCommitBeforeData) {
             self.store.flush()?;
         }
-        if !blocks.is_empty() {
-            fast.has_head.store(true, Ordering::Relaxed);
+        if blocks.is_empty() {
+            return Ok(());
         }
+        fast.has_head.store(true, Ordering::Relaxed);
         for (at, bytes) in blocks {
             fast.area.write(*at, &[bytes])?;
         }
-        match blocks.is_empty() {
-            true => Ok(()),
-            false => self.store.flush(),
-        }
+        self.store.flush()
     }
 
     /// Whether every durable context is formatted.

@@ -371,6 +371,11 @@ impl Data {
         }
     }
 
+    /// The context that an fsync of the inode makes durable, if that is not durable yet.
+    fn context_to_push(&self, inode: &Inode) -> Option<u64> {
+        inode.context_to_push(self.commit.synced(), self.log.durable())
+    }
+
     /// The goal for a logical block: behind its neighbour, else in the inode's group.
     pub(super) fn goal_at(
         &self,
@@ -432,7 +437,7 @@ impl Data {
             return Ok(());
         }
         let pass = self.store.gate.enter_or_shut();
-        if pass.is_none() && inode.context_to_push(self.commit.synced()).is_none() {
+        if pass.is_none() && self.context_to_push(inode).is_none() {
             // Frozen, and durable since.
             return Ok(());
         }
@@ -453,7 +458,7 @@ impl Data {
             return Err(*failed);
         }
         let mark = self.mark_of(file);
-        let context = inode.context_to_push(self.commit.synced());
+        let context = self.context_to_push(inode);
         schedule::reached(Point::FsyncWritten);
         if let Some(context) = context {
             self.log.budget.note_waiter();

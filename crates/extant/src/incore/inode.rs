@@ -257,12 +257,15 @@ impl Inode {
         }
     }
 
-    /// The context of the last item logged, if it is later than the last one that is durable. A thread that asks again does
-    /// not read that word, which each push writes.
-    pub fn context_to_push(&self, durable: u64) -> Option<u64> {
+    /// The context of the last item logged, if it is later than `synced`, the last one that is durable. Once it is formatted, too
+    /// (`formatted`: the last one that a push has made durable), a thread that asks again does not read these words, which each
+    /// push writes.
+    pub fn context_to_push(&self, synced: u64, formatted: u64) -> Option<u64> {
         match self.last_context.load(Ordering::Acquire) {
             0 => None,
-            context if context > durable => Some(context),
+            context if context > synced => Some(context),
+            // Until a push has formatted it, the inode must not leave memory.
+            context if context > formatted => None,
             context => {
                 // Kept if something was logged meanwhile.
                 let _ = self.last_context.compare_exchange(

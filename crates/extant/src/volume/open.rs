@@ -180,7 +180,11 @@ impl<'a> Opening<'a> {
         area.check(log.max_len, size)?;
         found.own = area.ranges();
         self.check_log_place(&found.buffers, &found.own)?;
-        found.found = Some(log.clone());
+        let mut in_use = log.clone();
+        if self.read_only.is_none() && self.geometry.features.has_fast_commit() {
+            in_use.set_fast_commits(true);
+        }
+        found.found = Some(in_use);
         if log.start != 0 {
             found.recovery = if self.read_only.is_some() {
                 self.recover_in_memory(&area, &log, &found.buffers)?

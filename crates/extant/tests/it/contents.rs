@@ -49,6 +49,36 @@ const TASKS_IN_PARTS: CampaignKind = CampaignKind {
     ..IN_PARTS
 };
 
+const FAST: CampaignKind = CampaignKind {
+    name: "one task, fast commits",
+    size: "16M",
+    mke2fs: &[
+        "-t",
+        "ext4",
+        "-b",
+        "1024",
+        "-O",
+        "fast_commit",
+        "-J",
+        "size=2",
+    ],
+    ..SMALL_BLOCKS
+};
+
+const FAST_TASKS: CampaignKind = CampaignKind {
+    name: "three tasks, fast commits",
+    tasks: 3,
+    ops: 28,
+    flush: 200,
+    ..FAST
+};
+
+#[test]
+fn fast_commits() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    run(&[FAST, FAST_TASKS], seeds(1, 10, 200));
+}
+
 #[test]
 fn one_task() {
     needs::tools!("mke2fs", "e2fsck", "debugfs");

@@ -281,6 +281,28 @@ fn defragment(s: &mut Script<'_>) {
     s.sync();
 }
 
+/// The log is emptied while files are durable by fast commits alone.
+fn checkpoint(s: &mut Script<'_>) {
+    // The next push empties a log that is half full.
+    let is_half_full = |log: extant::LogState| log.used_blocks * 2 > log.blocks;
+    let mut batch = 0;
+    while !is_half_full(s.volume.log_state()) {
+        s.op(|v| (0..60).try_for_each(|n| v.create_dir(format!("/{batch}-{n}")).map(drop)));
+        s.sync();
+        batch += 1;
+    }
+    for n in 0..2u8 {
+        s.op(|v| {
+            let file = v.create_new_file(format!("/f{n}"))?;
+            file.write_all_at(&[n; 3000], 0)?;
+            file.sync_all()
+        });
+        s.device.mark(SYNCED | (s.states.len() - 1) as u64);
+    }
+    s.op(|v| v.create_dir("/last").map(drop));
+    s.sync();
+}
+
 /// A state after a crash against one the program saw: names, types and links must agree; a file may
 /// have less data than was written, because write-back had not come to it, unless it was synced.
 fn agrees(found: &Tree, state: &Tree, data: bool) -> bool {
@@ -449,7 +471,14 @@ fn with_fast_commits<'a>(args: &[&'a str]) -> Vec<&'a str> {
         Some(features) => *features = "orphan_file,fast_commit",
         None => args.extend(["-O", "fast_commit"]),
     }
-    args.extend(["-J", "size=8"]);
+    args.extend([
+        "-J",
+        if args.contains(&"1024") {
+            "size=2"
+        } else {
+            "size=8"
+        },
+    ]);
     args
 }
 
@@ -471,6 +500,7 @@ workloads! {
     rename_over: &["-t", "ext4", "-J", "size=4"];
     append_fsync: &["-t", "ext4", "-J", "size=4"];
     truncate: &["-t", "ext4", "-J", "size=4"];
+    checkpoint: &["-t", "ext4", "-b", "1024", "-J", "size=2"];
     grow_and_cut: &["-t", "ext4", "-J", "size=4"];
     directory_growth: &["-t", "ext4", "-b", "1024", "-J", "size=4"];
     orphan: &["-t", "ext4", "-J", "size=4", "-O", "orphan_file"];

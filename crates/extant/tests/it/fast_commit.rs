@@ -59,6 +59,32 @@ fn an_fsync_writes_one_block() {
     assert_clean(&device, "closed");
 }
 
+/// What is durable by a fast commit is on disk in no other form: it must not leave memory before a push has formatted it.
+#[test]
+fn what_is_not_formatted_stays_in_memory() {
+    needs::tools!("mke2fs", "e2fsck");
+    let (device, volume) = volume("64M", &[]);
+    volume.create_dir("/d").unwrap();
+    volume.write("/there", b"old").unwrap();
+    volume.sync().unwrap();
+    synced(&volume, "/d/new", b"new");
+    let there = extant::OpenOptions::new()
+        .write(true)
+        .open(&volume, "/there")
+        .unwrap();
+    there.set_len(1).unwrap();
+    there.sync_all().unwrap();
+    there.sync_all().unwrap();
+    drop(there);
+    let tree = snapshot(&volume).unwrap();
+    assert!(volume.statistics().fast_commits > 1);
+    volume.drop_caches();
+    assert_eq!(snapshot(&volume).unwrap(), tree);
+    volume.close().unwrap();
+    assert_clean(&device, "closed");
+    assert_eq!(snapshot(&open(&device)).unwrap(), tree);
+}
+
 /// Operations that fast commits say, and others between them that must be formatted; `synced` is called where everything was synced.
 fn work(volume: &Volume, mut synced_now: impl FnMut(&str)) {
     let sync = |volume: &Volume| volume.sync().unwrap();

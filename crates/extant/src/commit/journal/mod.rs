@@ -274,20 +274,27 @@ impl Journal {
     }
 
     /// Sees to it that recovery looks for fast commits, which it does only in a log that has a start. An empty log starts where its
-    /// next transaction goes: no block there has that transaction's number. A writer of an earlier transaction is replaced.
-    pub(in crate::commit) fn continue_fast(
-        &mut self,
-        writer: &mut Option<FastWriter>,
-    ) -> Result<()> {
-        if self.superblock.start == 0 {
-            self.superblock.start = self.head;
-            self.superblock.sequence = self.next;
-            self.write_superblock()?;
+    /// next transaction goes: no block there has that transaction's number.
+    pub(in crate::commit) fn start_log(&mut self) -> Result<()> {
+        if self.superblock.start != 0 {
+            return Ok(());
         }
-        if writer.as_ref().is_none_or(|known| known.tid() != self.next) {
-            *writer = Some(FastWriter::new(&self.superblock, self.next));
+        self.superblock.start = self.head;
+        self.superblock.sequence = self.next;
+        self.write_superblock()
+    }
+
+    /// The writer of the fast commits that continue the log, which takes the place of one for an earlier transaction.
+    pub(in crate::commit) fn fast_writer<'w>(
+        &self,
+        known: &'w mut Option<FastWriter>,
+    ) -> &'w mut FastWriter {
+        let new = || FastWriter::new(&self.superblock, self.next);
+        let writer = known.get_or_insert_with(new);
+        if writer.tid() != self.next {
+            *writer = new();
         }
-        Ok(())
+        writer
     }
 
     /// Marks an empty log as one without fast commits, which older programs read.
