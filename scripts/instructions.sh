@@ -51,6 +51,8 @@ awk '
         row("write 4 KiB", "write_4k")
         row("write-back of 4 KiB (64 together), with its share of a commit", "sync_writes", "write_4k")
         row("fsync of 4 KiB", "fsync")
+        row("fsync of 4 KiB, fast commits", "fsync_fast")
+        row("create, write and fsync of 4 KiB, fast commits", "file_fast")
         row("fallocate 8 KiB", "fallocate")
         row("truncate 1 MiB", "truncate")
         row("formatting and logging a create", "sync_creates", "create")

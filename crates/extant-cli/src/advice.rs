@@ -135,6 +135,9 @@ pub fn about_image(image: &Path, error: anyhow::Error) -> anyhow::Error {
         {
             Some(format!("extant repair -p {name} replays them"))
         }
+        Some(Error::Unsupported(what)) if what.starts_with("fast commits") => {
+            Some(format!("extant repair -p {name} replays them"))
+        }
         Some(Error::Format(ext4_format::FormatError::Incompatible(_))) => Some(format!(
             "Linux can read it: mount {name} there, and extant import brings its files into a new image"
         )),

@@ -35,7 +35,7 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 fn open(image: &Path) -> std::result::Result<Volume, Box<dyn std::error::Error>> {
-    make(image)?;
+    make(image, "")?;
     // Without the thread that commits now and then.
     let options = VolumeOptions::new().background(false);
     Ok(options.inodes_in_core(1_000_000).open(image)?)

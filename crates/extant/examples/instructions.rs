@@ -46,6 +46,19 @@ fn fsync(file: &File) -> Result<()> {
 }
 
 #[inline(never)]
+fn fsync_fast(file: &File) -> Result<()> {
+    black_box("fsync_fast");
+    file.sync_all()
+}
+
+#[inline(never)]
+fn file_fast(volume: &Volume, name: &str, data: &[u8]) -> Result<()> {
+    let file = volume.create_new_file(name)?;
+    file.write_all_at(data, 0)?;
+    file.sync_all()
+}
+
+#[inline(never)]
 fn lookup_cold(dir: &Dir, name: &str) -> Result<()> {
     black_box("lookup_cold");
     dir.metadata(name)?;
@@ -138,6 +151,21 @@ fn data(volume: &Volume) -> Result<()> {
     volume.sync()
 }
 
+/// On a volume with fast commits.
+fn fast(image: &Path) -> Result<()> {
+    let volume = open(image)?;
+    let block = [7; BLOCK];
+    let file = volume.create_new_file("synced")?;
+    for i in 0..400 {
+        file.write_all_at(&block, (i * BLOCK) as u64)?;
+        fsync_fast(&file)?;
+    }
+    volume.create_dir("files")?;
+    volume.sync()?;
+    (0..400).try_for_each(|i| file_fast(&volume, &format!("files/{i}"), &block))?;
+    volume.close()
+}
+
 fn cold(image: &Path) -> Result<()> {
     let volume = open(image)?;
     let dir = volume.create_dir("cold")?;
@@ -162,10 +190,12 @@ fn main() -> Outcome {
         .nth(1)
         .ok_or("usage: instructions IMAGE")?;
     let image = Path::new(&image);
-    make(image)?;
+    make(image, "")?;
     let volume = open(image)?;
     names(&volume)?;
     data(&volume)?;
     volume.close()?;
-    Ok(cold(image)?)
+    cold(image)?;
+    make(image, "fast_commit")?;
+    Ok(fast(image)?)
 }

@@ -488,7 +488,7 @@ mod tests {
             assert_eq!(read(&area, 7), all, "{nth}");
             nth += 1;
         }
-        assert!(nth > 15, "{nth} fast commits in seven blocks");
+        assert!(nth > 10, "{nth} fast commits in seven blocks");
         // What has no room changes nothing.
         assert_eq!(read(&area, 7), all);
         assert!(read(&area, 6).is_empty());

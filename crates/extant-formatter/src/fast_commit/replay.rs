@@ -449,3 +449,7 @@ impl MetaSpace for FreeSpace<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+#[path = "replay_tests.rs"]
+mod tests;

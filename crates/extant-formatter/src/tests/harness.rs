@@ -116,6 +116,19 @@ impl Fs {
         Some(Self::open(dir, path))
     }
 
+    /// The bytes of the image as it was made.
+    pub fn bytes(&self) -> Vec<u8> {
+        std::fs::read(&self.path).unwrap()
+    }
+
+    /// A volume of these bytes.
+    pub fn of(image: &[u8]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("image");
+        std::fs::write(&path, image).unwrap();
+        Self::open(dir, path)
+    }
+
     fn open(dir: tempfile::TempDir, path: PathBuf) -> Self {
         let dev = Arc::new(MemDevice::from_bytes(&std::fs::read(&path).unwrap()));
         let mut sb = vec![0; 1024];

@@ -6,8 +6,8 @@ use std::path::Path;
 
 pub type Outcome = std::result::Result<(), Box<dyn std::error::Error>>;
 
-/// Makes an empty file system, the same each time.
-pub fn make(image: &Path) -> Outcome {
+/// Makes an empty file system with these features beside the usual ones, the same each time.
+pub fn make(image: &Path, features: &str) -> Outcome {
     let options = MkfsOptions {
         size: Some(2 << 30),
         journal_size: Some(256 << 20),
@@ -15,6 +15,7 @@ pub fn make(image: &Path) -> Outcome {
         source_date_epoch: Some(1_700_000_000),
         zeroed_device: true,
         threads: 1,
+        features: features.into(),
         ..MkfsOptions::default()
     };
     mkfs::format(&FileDevice::create(image, 2 << 30)?, &options)?;
