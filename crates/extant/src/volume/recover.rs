@@ -1,6 +1,6 @@
 //! Recovery at opening: the log is replayed, and fast commits after it, on the device or, of a read-only volume, in memory.
 
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::commit::journal::LogArea;
 use crate::commit::journal::recovery::{self, Recovering, Recovery};
 use crate::store::buffers::Buffers;
@@ -45,7 +45,7 @@ impl Opening<'_> {
                     let zeros = vec![0; self.geometry.block_size as usize];
                     device
                         .write_at(BlockNr(block).offset(self.geometry.block_size), &zeros)
-                        .map_err(|e| crate::Error::block_io("recover", BlockNr(block), e))?;
+                        .map_err(|e| Error::block_io("recover", BlockNr(block), e))?;
                 }
             }
             recovering.log_batch(log, (&plan, tid), &output.blocks)?;
