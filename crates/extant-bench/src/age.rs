@@ -211,7 +211,7 @@ mod tests {
         };
         extant::mkfs::format(&*device, &options).unwrap();
         let volume = extant::VolumeOptions::new().open_device(device).unwrap();
-        let target = LibTarget(volume.clone());
+        let target = LibTarget::new(volume.clone());
         let params = AgeParams {
             tasks: 2,
             bytes: 32 << 20,

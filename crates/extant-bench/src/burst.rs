@@ -271,7 +271,7 @@ mod tests {
 
     #[test]
     fn burst_and_fsyncs_are_measured_alone_and_together() {
-        let target = LibTarget(volume(64));
+        let target = LibTarget::new(volume(64));
         let p = Params {
             tasks: 2,
             files: 400,

@@ -124,7 +124,7 @@ pub fn write(out: &mut impl Write, reports: &[Report]) -> io::Result<()> {
 
 /// What a comparison of a volume in this process with a file system of the kernel leaves out, if it is one.
 pub fn in_process_note<'a>(targets: impl Iterator<Item = &'a str> + Clone) -> Option<&'static str> {
-    let ours = targets.clone().any(|t| t.ends_with("(in process)"));
+    let ours = targets.clone().any(|t| t.contains("(in process)"));
     let kernel = targets
         .clone()
         .any(|t| t.starts_with("kernel ") || t.starts_with("path ") || t == "fuse2fs");

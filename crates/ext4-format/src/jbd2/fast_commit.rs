@@ -293,47 +293,66 @@ impl FastWriter {
     /// commit counts. `None`, and nothing is changed, if the area has no room or a change is
     /// beyond the format.
     pub fn append(&mut self, changes: &[FastChange]) -> Option<FastBlocks> {
-        let mut new = self.clone();
-        let (mut done, mut crc) = (FastBlocks::new(), 0);
-        let mut tag = Vec::new();
-        if new.at == new.area.start && new.block.is_empty() {
+        let (at, len) = (self.at, self.block.len());
+        let mut done = FastBlocks::new();
+        if self.put_all(changes, &mut done).is_none() {
+            if self.at != at {
+                // The block that was open is the first that is full.
+                self.block = done
+                    .into_iter()
+                    .next()
+                    .map(|(_, bytes)| bytes)
+                    .unwrap_or_default();
+                self.at = at;
+            }
+            self.block.truncate(len);
+            return None;
+        }
+        Some(done)
+    }
+
+    fn put_all(&mut self, changes: &[FastChange], done: &mut FastBlocks) -> Option<()> {
+        let mut crc = 0;
+        let mut tag = Vec::with_capacity(256);
+        if self.at == self.area.start && self.block.is_empty() {
             tag.extend(HEAD.to_le_bytes());
             tag.extend((ENDS_LEN as u16).to_le_bytes());
             tag.extend(0u32.to_le_bytes());
-            tag.extend(new.tid.0.to_le_bytes());
-            new.put(&tag, &mut crc, &mut done)?;
+            tag.extend(self.tid.0.to_le_bytes());
+            self.put(&tag, &mut crc, done)?;
         }
         for change in changes {
             tag.clear();
             change.encode(&mut tag)?;
-            new.put(&tag, &mut crc, &mut done)?;
+            self.put(&tag, &mut crc, done)?;
         }
-        new.make_room(TAG_LEN + ENDS_LEN, &mut crc, &mut done)?;
-        let left = new.size - new.block.len();
+        self.make_room(TAG_LEN + ENDS_LEN, &mut crc, done)?;
+        let left = self.size - self.block.len();
         let len = match left {
             ..USELESS => left - TAG_LEN,
             _ => ENDS_LEN,
         };
-        let start = new.block.len();
-        new.block.extend(TAIL.to_le_bytes());
-        new.block.extend((len as u16).to_le_bytes());
-        new.block.extend(new.tid.0.to_le_bytes());
-        let crc = crc32c(crc, new.block.get(start..)?);
-        new.block.extend(crc.to_le_bytes());
-        new.block.resize(start + TAG_LEN + len, 0);
-        let mut bytes = new.block.clone();
-        bytes.resize(new.size, 0);
-        done.push((new.at, bytes));
-        if new.block.len() == new.size {
-            new.next_block();
+        let start = self.block.len();
+        self.block.extend(TAIL.to_le_bytes());
+        self.block.extend((len as u16).to_le_bytes());
+        self.block.extend(self.tid.0.to_le_bytes());
+        let crc = crc32c(crc, self.block.get(start..)?);
+        self.block.extend(crc.to_le_bytes());
+        self.block.resize(start + TAG_LEN + len, 0);
+        let mut bytes = Vec::with_capacity(self.size);
+        bytes.extend(&self.block);
+        bytes.resize(self.size, 0);
+        done.push((self.at, bytes));
+        if self.block.len() == self.size {
+            self.next_block();
         }
-        *self = new;
-        Some(done)
+        Some(())
     }
 
     fn next_block(&mut self) {
         self.at = self.at.saturating_add(1);
         self.block.clear();
+        self.block.reserve(self.size);
     }
 
     /// Puts a tag into the block, or into the next one.
@@ -467,7 +486,21 @@ mod tests {
         let mut area = stale.repeat(7);
         let mut all = Vec::new();
         let mut nth = 0;
-        while let Some(blocks) = writer.append(&changes(nth)) {
+        let too_long = Extent {
+            logical: 0,
+            len: 1 << 20,
+            physical: BlockNr(1),
+            unwritten: false,
+        };
+        let refused = FastChange::AddRange(InodeNr(11), too_long);
+        loop {
+            // What cannot be said leaves no trace, however many blocks it came to.
+            let mut more: Vec<_> = (0..nth % 4).flat_map(|_| changes(8)).collect();
+            more.push(refused.clone());
+            assert_eq!(writer.append(&more), None);
+            let Some(blocks) = writer.append(&changes(nth)) else {
+                break;
+            };
             // A write that is torn behind any sector keeps what was there.
             let mut torn = area.clone();
             for (at, bytes) in &blocks {

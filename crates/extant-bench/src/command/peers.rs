@@ -29,6 +29,8 @@ const OWN_MOUNTS: &str = "EXTANT_BENCH_OWN_MOUNTS";
 pub enum Peer {
     /// The kernel's ext4 on a loop device.
     Kernel,
+    /// The same with fast commits.
+    KernelFast,
     /// fuse2fs of e2fsprogs.
     Fuse2fs,
     /// `extant mount`.
@@ -45,6 +47,7 @@ impl Peer {
         use Transport::{Classic, Uring};
         let all = [
             Self::Kernel,
+            Self::KernelFast,
             Self::Fuse2fs,
             Self::Mount(Uring),
             Self::Mount(Classic),
@@ -60,6 +63,7 @@ impl Peer {
     pub fn name(self) -> &'static str {
         match self {
             Self::Kernel => "kernel",
+            Self::KernelFast => "kernel:fast",
             Self::Fuse2fs => "fuse2fs",
             Self::Mount(Transport::Classic) => "mount:classic",
             Self::Mount(_) => "mount:uring",
@@ -73,6 +77,7 @@ impl Peer {
     fn shown(self) -> &'static str {
         match self {
             Self::Kernel => "kernel ext4",
+            Self::KernelFast => "kernel ext4, fast commits",
             other => other.name(),
         }
     }
@@ -82,7 +87,7 @@ impl Peer {
             Self::Mount(transport) | Self::Unconfined(transport) | Self::Floor(transport) => {
                 Some(transport)
             }
-            Self::Kernel | Self::Fuse2fs => None,
+            Self::Kernel | Self::KernelFast | Self::Fuse2fs => None,
         }
     }
 
@@ -111,7 +116,7 @@ impl Peer {
                 &["floor", "--transport", transport],
                 crate::this_program()?.into(),
             ),
-            Self::Kernel | Self::Fuse2fs => (&["-f"], "fuse2fs".into()),
+            Self::Kernel | Self::KernelFast | Self::Fuse2fs => (&["-f"], "fuse2fs".into()),
         };
         let mut line = vec![program];
         line.extend(words.iter().map(OsString::from));
@@ -186,11 +191,14 @@ fn run<const N: usize>(program: &str, args: [&OsStr; N]) -> Result<()> {
     child::run(Command::new(program).args(args)).map(drop)
 }
 
-fn format(image: &Image) -> Result<()> {
+fn format(peer: Peer, image: &Image) -> Result<()> {
     let mut command = Command::new("mke2fs");
     command.args(["-q", "-F", "-t", "ext4", "-b", "4096"]);
     command.args(["-E", "lazy_itable_init=0,lazy_journal_init=0"]);
     command.arg("-N").arg(image.inodes.to_string());
+    if peer == Peer::KernelFast {
+        command.args(["-O", "fast_commit"]);
+    }
     if let Some(mib) = image.journal {
         command.arg("-J").arg(format!("size={mib}"));
     }
@@ -263,7 +271,7 @@ impl Mounted {
     pub fn new(peer: Peer, image: &Image, at: &Path) -> Result<Self> {
         let told = || format!("{} as a peer", peer.name());
         if !matches!(peer, Peer::Floor(_)) {
-            format(image).with_context(told)?;
+            format(peer, image).with_context(told)?;
         }
         std::fs::create_dir(at).with_context(|| at.display().to_string())?;
         let mut mount = Self {

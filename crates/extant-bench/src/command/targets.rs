@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 #[derive(clap::Args, Debug)]
 pub struct TargetArgs {
     /// What is measured: lib, a volume in this process; kernel, Linux' ext4 on an image it mounts (as root);
+    /// lib:fast and kernel:fast, the same with fast commits;
     /// fuse2fs, that of e2fsprogs, and mount:uring or mount:classic, an `extant mount` (as root); before:one-lock, such
     /// a volume under one lock; lib:apart, a volume for each processor, so that tasks share nothing but the machine;
     /// else a directory of a mounted file system
@@ -91,8 +92,9 @@ struct Images<'a> {
 }
 
 impl Images<'_> {
-    fn ours(&self, name: &str) -> Result<Volume> {
+    fn ours(&self, name: &str, features: &str) -> Result<Volume> {
         let options = MkfsOptions {
+            features: features.into(),
             size: Some(self.size),
             inodes: Some(ext4_format::layout::Inodes::Count(self.inodes)),
             journal_size: self.journal.map(|mib| mib << 20),
@@ -157,15 +159,24 @@ impl TargetArgs {
                 continue;
             }
             if name.as_os_str() == OsStr::new("before:one-lock") {
-                let opened = images.ours("one-lock.img")?;
+                let opened = images.ours("one-lock.img", "")?;
                 volumes.push(opened.clone());
-                targets.push(Box::new(OneLock::new(LibTarget(opened))));
+                targets.push(Box::new(OneLock::new(LibTarget::new(opened))));
+                continue;
+            }
+            if name.as_os_str() == OsStr::new("lib:fast") {
+                let opened = images.ours("fast.img", "fast_commit")?;
+                volumes.push(opened.clone());
+                targets.push(Box::new(LibTarget::named(
+                    opened,
+                    "extant (in process), fast commits",
+                )));
                 continue;
             }
             if name.as_os_str() == OsStr::new("lib:apart") {
                 let cpus = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
                 let opened = (0..cpus)
-                    .map(|n| images.ours(&format!("apart{n}.img")))
+                    .map(|n| images.ours(&format!("apart{n}.img"), ""))
                     .collect::<Result<Vec<_>>>()?;
                 volumes.extend(opened.iter().cloned());
                 targets.push(Box::new(Apart::new(opened)?));
@@ -181,10 +192,10 @@ impl TargetArgs {
                     .open
                     .open(image)
                     .with_context(|| image.display().to_string())?,
-                None => images.ours("bench.img")?,
+                None => images.ours("bench.img", "")?,
             };
             volumes.push(opened.clone());
-            targets.push(Box::new(LibTarget(opened)));
+            targets.push(Box::new(LibTarget::new(opened)));
         }
         Ok(Targets {
             targets,

@@ -245,7 +245,7 @@ mod tests {
         let load = Load::parse(LOAD.as_bytes()).unwrap();
         let dir = tempfile::tempdir().unwrap();
         let path = PathTarget::new(dir.path());
-        let lib = LibTarget(crate::workload::tests::volume(64));
+        let lib = LibTarget::new(crate::workload::tests::volume(64));
         let params = Params {
             clients: 3,
             rounds: 2,
@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn what_does_not_go_as_recorded_is_an_error() {
-        let lib = LibTarget(crate::workload::tests::volume(64));
+        let lib = LibTarget::new(crate::workload::tests::volume(64));
         let params = Params {
             clients: 1,
             rounds: 1,

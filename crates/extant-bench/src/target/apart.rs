@@ -22,7 +22,7 @@ impl Apart {
     pub fn new(volumes: Vec<Volume>) -> Result<Self> {
         anyhow::ensure!(!volumes.is_empty(), "no volume");
         Ok(Self {
-            volumes: volumes.into_iter().map(LibTarget).collect(),
+            volumes: volumes.into_iter().map(LibTarget::new).collect(),
             turn: AtomicUsize::new(0),
         })
     }

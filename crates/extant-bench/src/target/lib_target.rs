@@ -8,7 +8,7 @@ use extant::unstable::{Node, NodeEntry};
 use extant::{Dir, Fallocate, File, FileType, OpenOptions, PushStage, SetAttributes, Volume};
 
 /// An Extant volume in this process.
-pub struct LibTarget(pub Volume);
+pub struct LibTarget(pub Volume, &'static str);
 
 struct LibDir {
     dir: Dir,
@@ -37,6 +37,16 @@ struct LibLister {
 }
 
 impl LibTarget {
+    /// The volume, as tables name it.
+    pub fn new(volume: Volume) -> Self {
+        Self::named(volume, "extant (in process)")
+    }
+
+    /// The volume under another name.
+    pub fn named(volume: Volume, name: &'static str) -> Self {
+        Self(volume, name)
+    }
+
     fn dir(&self, dir: Dir) -> Box<dyn TaskDir> {
         let volume = self.0.clone();
         Box::new(LibDir { dir, volume })
@@ -45,7 +55,7 @@ impl LibTarget {
 
 impl Target for LibTarget {
     fn name(&self) -> String {
-        "extant (in process)".into()
+        self.1.into()
     }
 
     fn make_dir(&self, path: &str) -> Result<Box<dyn TaskDir>> {
@@ -94,6 +104,7 @@ impl Target for LibTarget {
             ("commits", seen.commits as f64),
             ("pushes", seen.pushes as f64),
             ("log bytes", seen.log_bytes as f64),
+            ("fast commits", seen.fast_commits as f64),
             ("sort ns", seen.sort_time.as_nanos() as f64),
             ("groups considered", seen.search.considered as f64),
             ("groups busy", seen.search.busy as f64),

@@ -213,8 +213,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         exercise(&PathTarget::new(dir.path()));
         assert_eq!(dir.path().read_dir().unwrap().count(), 0);
-        exercise(&LibTarget(volume()));
-        exercise(&OneLock::new(LibTarget(volume())));
+        exercise(&LibTarget::new(volume()));
+        exercise(&OneLock::new(LibTarget::new(volume())));
         exercise(&Apart::new(vec![volume(), volume()]).unwrap());
     }
 

@@ -250,8 +250,8 @@ mod tests {
     #[test]
     fn a_volume_under_one_lock_leaves_the_same() {
         let (plain, locked) = (volume(), volume());
-        let a = left_by(&LibTarget(plain.clone()), &plain);
-        let b = left_by(&OneLock::new(LibTarget(locked.clone())), &locked);
+        let a = left_by(&LibTarget::new(plain.clone()), &plain);
+        let b = left_by(&OneLock::new(LibTarget::new(locked.clone())), &locked);
         assert_eq!(a.0.len(), 400);
         assert_eq!((&a.0, a.2), (&b.0, b.2));
         assert!(a.1.abs_diff(b.1) <= 8, "{} and {} blocks", a.1, b.1);

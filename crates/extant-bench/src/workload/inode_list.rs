@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn every_inode_is_brought_in_once() {
-        let target = LibTarget(crate::workload::tests::volume(64));
+        let target = LibTarget::new(crate::workload::tests::volume(64));
         let shape = Shape {
             tasks: 20,
             seconds: 60.0,

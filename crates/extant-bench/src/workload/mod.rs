@@ -121,7 +121,7 @@ pub(crate) mod tests {
         // In memory if the machine has such a place: every round syncs.
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
         let dir = dir.unwrap();
-        let (lib, path) = (LibTarget(volume(64)), PathTarget::new(dir.path()));
+        let (lib, path) = (LibTarget::new(volume(64)), PathTarget::new(dir.path()));
         let lib_run = OnTarget::new(&lib, workload);
         let path_run = OnTarget::new(&path, workload);
         let reports = runner::run(workload.name(), &[&lib_run, &path_run], shape, || Ok(()));

@@ -34,6 +34,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 #[derive(Default)]
 pub(super) struct Unformatted {
     pub items: ItemList,
+    /// How many they are.
+    len: usize,
     /// Inodes that these items make.
     born: BTreeSet<InodeNr>,
     /// They free blocks or inode numbers, which only a push gives back.
@@ -164,6 +166,7 @@ impl Committer {
         }
         let maps = !items.maps.is_empty();
         let mut unformatted = fast.unformatted.lock();
+        unformatted.len += items.len();
         unformatted.items.append(&mut items);
         unformatted.born.extend(born);
         unformatted.frees |= frees;
@@ -189,7 +192,7 @@ impl Committer {
             return Ok(Some(Default::default()));
         }
         let unformatted = fast.unformatted.lock();
-        if unformatted.items.len() + items.len() > fast.most {
+        if unformatted.len + items.len() > fast.most {
             return Ok(None);
         }
         let (geometry, images) = (self.store.geometry.newest(), &self.store.buffers);

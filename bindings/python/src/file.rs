@@ -1,0 +1,103 @@
+//! An open file of a volume, by offsets; `python/extant/_file.py` makes an `io` object of it.
+
+use crate::error::raise;
+use extant::{Fallocate, File};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use std::sync::{Arc, RwLock};
+
+#[pyclass(frozen, module = "extant")]
+pub struct NativeFile {
+    file: RwLock<Option<Arc<File>>>,
+}
+
+impl NativeFile {
+    pub fn new(file: File) -> Self {
+        Self {
+            file: RwLock::new(Some(Arc::new(file))),
+        }
+    }
+
+    fn with<R: Send>(
+        &self,
+        py: Python<'_>,
+        f: impl FnOnce(&File) -> extant::Result<R> + Send,
+    ) -> PyResult<R> {
+        let file = self.file.read().map_or(None, |file| file.clone());
+        let file = file.ok_or_else(|| {
+            pyo3::exceptions::PyValueError::new_err("I/O operation on closed file.")
+        })?;
+        py.detach(|| f(&file)).map_err(|e| raise(&e, None))
+    }
+}
+
+#[pymethods]
+impl NativeFile {
+    /// Up to `size` bytes from `offset`; fewer at the end of the file.
+    fn read_at<'py>(
+        &self,
+        py: Python<'py>,
+        size: usize,
+        offset: u64,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let left = self
+            .with(py, |f| Ok(f.metadata()?.len()))?
+            .saturating_sub(offset);
+        let size = size.min(usize::try_from(left).unwrap_or(usize::MAX));
+        let bytes = self.with(py, |f| {
+            let mut bytes = vec![0; size];
+            let mut done = 0;
+            while done < size {
+                match f.read_at(&mut bytes[done..], offset + done as u64)? {
+                    0 => break,
+                    n => done += n,
+                }
+            }
+            bytes.truncate(done);
+            Ok(bytes)
+        })?;
+        Ok(PyBytes::new(py, &bytes))
+    }
+
+    /// Writes all of `data` at `offset`.
+    fn write_at(&self, py: Python<'_>, data: &[u8], offset: u64) -> PyResult<usize> {
+        self.with(py, |f| f.write_all_at(data, offset))?;
+        Ok(data.len())
+    }
+
+    /// Writes `data` behind the end, in one step; returns where it ends.
+    fn append(&self, py: Python<'_>, data: &[u8]) -> PyResult<u64> {
+        self.with(py, |f| f.append(data).map(|range| range.end))
+    }
+
+    fn size(&self, py: Python<'_>) -> PyResult<u64> {
+        self.with(py, |f| Ok(f.metadata()?.len()))
+    }
+
+    fn truncate(&self, py: Python<'_>, size: u64) -> PyResult<()> {
+        self.with(py, |f| f.set_len(size))
+    }
+
+    /// Makes data and attributes durable.
+    fn fsync(&self, py: Python<'_>) -> PyResult<()> {
+        self.with(py, File::sync_all)
+    }
+
+    fn seek_data(&self, py: Python<'_>, offset: u64) -> PyResult<u64> {
+        self.with(py, |f| f.seek_data(offset))
+    }
+
+    fn seek_hole(&self, py: Python<'_>, offset: u64) -> PyResult<u64> {
+        self.with(py, |f| f.seek_hole(offset))
+    }
+
+    fn fallocate(&self, py: Python<'_>, offset: u64, len: u64) -> PyResult<()> {
+        let how = Fallocate::Allocate { keep_size: false };
+        self.with(py, |f| f.fallocate(how, offset, len))
+    }
+
+    fn close(&self, py: Python<'_>) {
+        let file = self.file.write().map_or(None, |mut file| file.take());
+        py.detach(|| drop(file));
+    }
+}

@@ -1,0 +1,20 @@
+//! The native module of the Python package `extant`: the library's calls, with the interpreter's lock released while they work.
+//! What Python programs see is in `python/extant`.
+
+mod device;
+mod error;
+mod file;
+mod offline;
+mod volume;
+
+use pyo3::prelude::*;
+
+#[pymodule]
+fn _extant(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add("CorruptError", m.py().get_type::<error::CorruptError>())?;
+    m.add_class::<volume::NativeVolume>()?;
+    m.add_class::<file::NativeFile>()?;
+    m.add_function(wrap_pyfunction!(offline::check, m)?)?;
+    m.add_function(wrap_pyfunction!(offline::repair, m)?)?;
+    Ok(())
+}

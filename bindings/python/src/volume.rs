@@ -1,0 +1,461 @@
+//! An open volume, by paths; `python/extant` makes path objects and files of it.
+
+use crate::device::PyDevice;
+use crate::error::{raise, raise_mkfs};
+use crate::file::NativeFile;
+use extant::blockdev::FileDevice;
+use extant::mkfs::{self, ArchiveInput, MkfsOptions, Source, TreeSource};
+use extant::{
+    CopyCounts, CopyOptions, Metadata, OpenOptions, PathError, RenameMode, SetAttributes, SetTime,
+    SetXattr, Timestamp, Volume, VolumeOptions,
+};
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+use std::ffi::OsString;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, RwLock};
+use std::time::Duration;
+
+#[pyclass(frozen, module = "extant")]
+pub struct NativeVolume {
+    volume: RwLock<Option<Volume>>,
+}
+
+/// What `os.stat_result` is made of: mode, ino, nlink, uid, gid, size, three times in nanoseconds, blocks of 512 bytes, rdev.
+type Stat = (u32, u32, u32, u32, u32, u64, (i128, i128, i128), u64, u32);
+
+fn nanoseconds(time: Timestamp) -> i128 {
+    i128::from(time.secs()) * 1_000_000_000 + i128::from(time.nanos())
+}
+
+fn timestamp(nanoseconds: i128) -> Timestamp {
+    let secs = nanoseconds.div_euclid(1_000_000_000);
+    let secs = secs.clamp(i64::MIN.into(), i64::MAX.into());
+    // Within the range now, and the rest is below a second.
+    Timestamp::new(secs as i64, nanoseconds.rem_euclid(1_000_000_000) as u32)
+}
+
+fn stat(found: &Metadata) -> Stat {
+    let times = [found.atime(), found.mtime(), found.ctime()].map(nanoseconds);
+    (
+        found.mode(),
+        found.ino(),
+        found.nlink(),
+        found.uid(),
+        found.gid(),
+        found.len(),
+        times.into(),
+        found.blocks(),
+        found.rdev(),
+    )
+}
+
+/// Reads a file object of Python's as an archive.
+struct PyReader(Py<PyAny>);
+
+impl Read for PyReader {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        Python::attach(|py| {
+            let got = self.0.bind(py).call_method1("read", (buf.len(),))?;
+            let bytes = got.cast_into::<PyBytes>()?;
+            let bytes = bytes.as_bytes();
+            let n = bytes.len().min(buf.len());
+            buf[..n].copy_from_slice(&bytes[..n]);
+            Ok(n)
+        })
+        .map_err(|e: PyErr| io::Error::from(e))
+    }
+}
+
+fn source(from: &Bound<'_, PyAny>) -> PyResult<Source> {
+    if from.hasattr("read")? {
+        let reader = Box::new(PyReader(from.clone().unbind()));
+        let name = "archive".into();
+        return Ok(Source::Archive(ArchiveInput::Reader { name, reader }));
+    }
+    let path: PathBuf = from.extract()?;
+    Ok(match path.is_dir() {
+        true => Source::Tree(TreeSource::new(path)),
+        false => Source::Archive(ArchiveInput::File(path)),
+    })
+}
+
+/// Calls `work` on a thread of its own, and raises `stop` when the interpreter has a signal for the caller.
+fn interruptible<R: Send>(
+    py: Python<'_>,
+    stop: &AtomicBool,
+    work: impl FnOnce() -> R + Send,
+) -> PyResult<R> {
+    std::thread::scope(|scope| {
+        let worker = scope.spawn(work);
+        let mut signal = Ok(());
+        while !worker.is_finished() {
+            py.detach(|| std::thread::sleep(Duration::from_millis(5)));
+            if signal.is_ok() {
+                signal = py.check_signals();
+                stop.store(signal.is_err(), Ordering::Relaxed);
+            }
+        }
+        let done = worker.join();
+        signal?;
+        done.map_err(|_| PyRuntimeError::new_err("the thread that made the image panicked"))
+    })
+}
+
+fn counts<'py>(py: Python<'py>, done: &CopyCounts) -> PyResult<Bound<'py, PyDict>> {
+    let out = PyDict::new(py);
+    out.set_item("files", done.files)?;
+    out.set_item("directories", done.directories)?;
+    out.set_item("symlinks", done.symlinks)?;
+    out.set_item("specials", done.specials)?;
+    out.set_item("hard_links", done.hard_links)?;
+    out.set_item("bytes", done.bytes)?;
+    out.set_item("refused", done.refused)?;
+    Ok(out)
+}
+
+impl NativeVolume {
+    fn new(volume: Volume) -> Self {
+        Self {
+            volume: RwLock::new(Some(volume)),
+        }
+    }
+
+    fn get(&self) -> PyResult<Volume> {
+        let volume = self.volume.read().map_or(None, |volume| volume.clone());
+        volume.ok_or_else(|| PyValueError::new_err("the volume is closed"))
+    }
+
+    /// Calls `f` without the interpreter's lock; an error names the path.
+    fn at<R: Send>(
+        &self,
+        py: Python<'_>,
+        path: &Path,
+        f: impl FnOnce(&Volume, &Path) -> extant::Result<R> + Send,
+    ) -> PyResult<R> {
+        let volume = self.get()?;
+        py.detach(|| f(&volume, path))
+            .map_err(|e| raise(&e, Some(path)))
+    }
+
+    fn copied<'py>(
+        &self,
+        py: Python<'py>,
+        progress: Option<Py<PyAny>>,
+        copy: impl FnOnce(&Volume, &CopyOptions<'_>) -> Result<CopyCounts, PathError> + Send,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let volume = self.get()?;
+        let tell = |done: &CopyCounts| {
+            let Some(progress) = &progress else { return };
+            Python::attach(|py| {
+                // What a callback raises does not stop the copying.
+                let told = counts(py, done).and_then(|done| progress.call1(py, (done,)));
+                if let Err(error) = told {
+                    error.write_unraisable(py, None);
+                }
+            });
+        };
+        let options = CopyOptions::new().progress(&tell);
+        let done = py.detach(|| copy(&volume, &options));
+        let done = done.map_err(|e| raise(&e.source, Some(&e.path)))?;
+        counts(py, &done)
+    }
+}
+
+#[pymethods]
+impl NativeVolume {
+    /// Opens an image: a path, or a file object.
+    #[staticmethod]
+    fn open(py: Python<'_>, image: &Bound<'_, PyAny>, read_only: bool) -> PyResult<Self> {
+        let options = VolumeOptions::new().read_only(read_only);
+        if image.hasattr("read")? {
+            let device = PyDevice::new(image.clone(), !read_only)?;
+            let opened = py.detach(|| options.open_device(Arc::new(device)));
+            return opened.map(Self::new).map_err(|e| raise(&e, None));
+        }
+        let path: PathBuf = image.extract()?;
+        let opened = py.detach(|| options.open(&path));
+        opened.map(Self::new).map_err(|e| raise(&e, Some(&path)))
+    }
+
+    /// Makes an image at a path, of a source if one is given, and opens it.
+    #[staticmethod]
+    #[pyo3(signature = (path, source_of, *, size, features, block_size, label, uuid, journal_size, inodes, root_owner))]
+    #[allow(clippy::too_many_arguments)] // The keywords of the Python function.
+    fn create(
+        py: Python<'_>,
+        path: PathBuf,
+        source_of: Option<&Bound<'_, PyAny>>,
+        size: Option<u64>,
+        features: String,
+        block_size: Option<u32>,
+        label: String,
+        uuid: Option<[u8; 16]>,
+        journal_size: Option<u64>,
+        inodes: Option<u32>,
+        root_owner: Option<(u32, u32)>,
+    ) -> PyResult<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let options = MkfsOptions {
+            size,
+            features,
+            block_size,
+            label,
+            uuid,
+            journal_size,
+            inodes: inodes.map(extant::format::layout::Inodes::Count),
+            root_owner,
+            cancel: Some(Arc::clone(&stop)),
+            ..MkfsOptions::default()
+        };
+        let from = source_of.map(source).transpose()?;
+        let made = interruptible(py, &stop, || {
+            let prepared = match from {
+                Some(from) => mkfs::prepare_from(&options, from)?,
+                None => mkfs::prepare(&options)?,
+            };
+            let device = FileDevice::create(&path, prepared.size()).map_err(|e| (e, &path));
+            Ok::<_, mkfs::MkfsError>(match device {
+                Ok(device) => prepared.write(&device).map(drop).map(Ok)?,
+                Err(failed) => Err(failed),
+            })
+        })?;
+        made.map_err(raise_mkfs)?.map_err(|(e, _)| PyErr::from(e))?;
+        let opened = py.detach(|| Volume::open(&path));
+        opened.map(Self::new).map_err(|e| raise(&e, Some(&path)))
+    }
+
+    /// Closes the volume: everything is durable then, and the image is clean.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let volume = self.volume.write().map_or(None, |mut volume| volume.take());
+        let closed = volume.map_or(Ok(()), |volume| py.detach(|| volume.close()));
+        closed.map_err(|e| raise(&e, None))
+    }
+
+    fn is_closed(&self) -> bool {
+        self.get().is_err()
+    }
+
+    /// Makes everything durable.
+    fn sync(&self, py: Python<'_>) -> PyResult<()> {
+        self.at(py, Path::new("/"), |v, _| v.sync())
+    }
+
+    fn label(&self, py: Python<'_>) -> PyResult<String> {
+        self.at(py, Path::new("/"), |v, _| v.label())
+    }
+
+    fn set_label(&self, py: Python<'_>, label: String) -> PyResult<()> {
+        self.at(py, Path::new("/"), |v, _| v.set_label(label))
+    }
+
+    /// Block size, blocks, free and available ones, inodes, free ones, longest name.
+    fn statvfs(&self, py: Python<'_>) -> PyResult<(u32, u64, u64, u64, u64, u64, u32)> {
+        let s = self.at(py, Path::new("/"), |v, _| v.statfs())?;
+        Ok((
+            s.block_size,
+            s.blocks,
+            s.free_blocks,
+            s.available_blocks,
+            s.inodes,
+            s.free_inodes,
+            s.name_max,
+        ))
+    }
+
+    /// Grows the volume to so many bytes.
+    fn grow(&self, py: Python<'_>, bytes: u64) -> PyResult<u64> {
+        self.at(py, Path::new("/"), |v, _| v.grow(Some(bytes)))
+    }
+
+    fn stat(&self, py: Python<'_>, path: PathBuf, follow: bool) -> PyResult<Stat> {
+        let found = self.at(py, &path, |v, p| match follow {
+            true => v.metadata(p),
+            false => v.symlink_metadata(p),
+        })?;
+        Ok(stat(&found))
+    }
+
+    /// Names, inode numbers and types (the bits of `st_mode`) of a directory.
+    fn listdir(&self, py: Python<'_>, path: PathBuf) -> PyResult<Vec<(OsString, u32, u32)>> {
+        self.at(py, &path, |v, p| {
+            let entry = |entry: extant::Result<extant::DirEntry>| {
+                let entry = entry?;
+                let kind = u32::from(entry.file_type().mode_bits());
+                Ok((entry.file_name().to_os_string(), entry.ino(), kind))
+            };
+            v.read_dir(p)?.map(entry).collect()
+        })
+    }
+
+    fn read<'py>(&self, py: Python<'py>, path: PathBuf) -> PyResult<Bound<'py, PyBytes>> {
+        let bytes = self.at(py, &path, |v, p| v.read(p))?;
+        Ok(PyBytes::new(py, &bytes))
+    }
+
+    fn write(&self, py: Python<'_>, path: PathBuf, data: &[u8]) -> PyResult<usize> {
+        self.at(py, &path, |v, p| v.write(p, data))?;
+        Ok(data.len())
+    }
+
+    #[pyo3(signature = (path, *, read, write, create, exclusive, truncate, mode))]
+    #[allow(clippy::too_many_arguments)] // The flags of open(2).
+    fn open_file(
+        &self,
+        py: Python<'_>,
+        path: PathBuf,
+        read: bool,
+        write: bool,
+        create: bool,
+        exclusive: bool,
+        truncate: bool,
+        mode: u32,
+    ) -> PyResult<NativeFile> {
+        let options = OpenOptions::new()
+            .read(read)
+            .write(write)
+            .create(create)
+            .create_new(exclusive)
+            .truncate(truncate)
+            .mode(mode);
+        let file = self.at(py, &path, |v, p| v.open_file_with(p, &options))?;
+        Ok(NativeFile::new(file))
+    }
+
+    fn mkdir(&self, py: Python<'_>, path: PathBuf, mode: u32) -> PyResult<()> {
+        self.at(py, &path, |v, p| v.create_dir_with_mode(p, mode).map(drop))
+    }
+
+    fn makedirs(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
+        self.at(py, &path, |v, p| v.create_dir_all(p))
+    }
+
+    fn rmdir(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
+        self.at(py, &path, |v, p| v.remove_dir(p))
+    }
+
+    fn rmtree(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
+        self.at(py, &path, |v, p| v.remove_dir_all(p))
+    }
+
+    fn unlink(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
+        self.at(py, &path, |v, p| v.remove_file(p))
+    }
+
+    fn rename(&self, py: Python<'_>, path: PathBuf, to: PathBuf, replace: bool) -> PyResult<()> {
+        self.at(py, &path, |v, p| match replace {
+            true => v.rename(p, &to),
+            false => v.rename_with(p, &to, RenameMode::NoReplace),
+        })
+    }
+
+    fn link(&self, py: Python<'_>, path: PathBuf, to: PathBuf) -> PyResult<()> {
+        self.at(py, &to, |v, p| v.hard_link(&path, p))
+    }
+
+    fn symlink(&self, py: Python<'_>, target: PathBuf, path: PathBuf) -> PyResult<()> {
+        self.at(py, &path, |v, p| v.symlink(&target, p))
+    }
+
+    fn readlink(&self, py: Python<'_>, path: PathBuf) -> PyResult<OsString> {
+        let target = self.at(py, &path, |v, p| v.read_link(p))?;
+        Ok(target.into_os_string())
+    }
+
+    fn chmod(&self, py: Python<'_>, path: PathBuf, mode: u32) -> PyResult<()> {
+        self.at(py, &path, |v, p| v.set_permissions(p, mode))
+    }
+
+    fn chown(
+        &self,
+        py: Python<'_>,
+        path: PathBuf,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        follow: bool,
+    ) -> PyResult<()> {
+        let set = SetAttributes {
+            uid,
+            gid,
+            ..SetAttributes::default()
+        };
+        self.at(py, &path, |v, p| match follow {
+            true => v.set_attributes(p, &set),
+            false => v.set_symlink_attributes(p, &set),
+        })
+    }
+
+    /// Sets both times, in nanoseconds since 1970; `None` for now.
+    fn utime(&self, py: Python<'_>, path: PathBuf, times: Option<(i128, i128)>) -> PyResult<()> {
+        let at = |time: Option<i128>| {
+            Some(time.map_or(SetTime::Now, |time| SetTime::At(timestamp(time))))
+        };
+        let set = SetAttributes {
+            atime: at(times.map(|t| t.0)),
+            mtime: at(times.map(|t| t.1)),
+            ..SetAttributes::default()
+        };
+        self.at(py, &path, |v, p| v.set_attributes(p, &set))
+    }
+
+    fn truncate(&self, py: Python<'_>, path: PathBuf, size: u64) -> PyResult<()> {
+        self.at(py, &path, |v, p| v.set_len(p, size))
+    }
+
+    fn listxattr(&self, py: Python<'_>, path: PathBuf) -> PyResult<Vec<OsString>> {
+        self.at(py, &path, |v, p| v.list_xattrs(p))
+    }
+
+    fn getxattr<'py>(
+        &self,
+        py: Python<'py>,
+        path: PathBuf,
+        name: OsString,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let value = self.at(py, &path, |v, p| v.get_xattr(p, &name))?;
+        Ok(PyBytes::new(py, &value))
+    }
+
+    fn setxattr(
+        &self,
+        py: Python<'_>,
+        path: PathBuf,
+        name: OsString,
+        value: &[u8],
+    ) -> PyResult<()> {
+        self.at(py, &path, |v, p| {
+            v.set_xattr(p, &name, value, SetXattr::Any)
+        })
+    }
+
+    fn removexattr(&self, py: Python<'_>, path: PathBuf, name: OsString) -> PyResult<()> {
+        self.at(py, &path, |v, p| v.remove_xattr(p, &name))
+    }
+
+    fn copy_tree_in<'py>(
+        &self,
+        py: Python<'py>,
+        from: PathBuf,
+        to: PathBuf,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        self.copied(py, progress, |v, options| {
+            v.copy_tree_in(&from, &to, options)
+        })
+    }
+
+    fn copy_tree_out<'py>(
+        &self,
+        py: Python<'py>,
+        from: PathBuf,
+        to: PathBuf,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        self.copied(py, progress, |v, options| {
+            v.copy_tree_out(&from, &to, options)
+        })
+    }
+}

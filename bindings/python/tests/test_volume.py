@@ -1,0 +1,266 @@
+"""The package as programs use it, judged by ``e2fsck`` and by the same operations on a directory of the host."""
+
+import errno
+import io
+import os
+import shutil
+import stat
+import subprocess
+import tarfile
+import threading
+
+import pytest
+
+import extant
+
+
+@pytest.fixture
+def image(tmp_path):
+    return tmp_path / "disk.img"
+
+
+@pytest.fixture
+def volume(image):
+    with extant.create(image, size="64M", block_size=4096) as volume:
+        yield volume
+
+
+def clean(image):
+    assert extant.check(image).clean
+    if shutil.which("e2fsck"):
+        subprocess.run(["e2fsck", "-fn", image], check=True, stdout=subprocess.DEVNULL)
+    else:
+        assert not os.environ.get("CI"), "e2fsck is missing"
+
+
+def test_what_is_written_is_there(image):
+    with extant.create(image, size=64 << 20, label="box") as volume:
+        (volume / "a" / "b").mkdir(parents=True)
+        (volume / "a" / "b" / "text").write_text("naïve\n")
+        (volume / "a" / "link").symlink_to("b/text")
+        (volume / "a" / "second").hardlink_to("a/b/text")
+    with extant.open(image) as volume:
+        assert volume.label == "box"
+        assert (volume / "a/link").read_text() == "naïve\n"
+        assert str((volume / "a/link").readlink()) == "b/text"
+        assert (volume / "a/second").samefile(volume / "a/b/text")
+        assert (volume / "a/second").stat().st_nlink == 2
+        assert sorted(path.name for path in (volume / "a").iterdir()) == ["b", "link", "second"]
+        with pytest.raises(OSError) as error:
+            (volume / "new").write_bytes(b"")
+        assert error.value.errno == errno.EROFS
+    clean(image)
+
+
+def test_errors_are_those_of_os(volume):
+    with pytest.raises(FileNotFoundError) as error:
+        (volume / "nothing" / "there").read_bytes()
+    assert error.value.filename == "/nothing/there"
+    (volume / "dir").mkdir()
+    with pytest.raises(FileExistsError):
+        (volume / "dir").mkdir()
+    with pytest.raises(IsADirectoryError):
+        (volume / "dir").unlink()
+    (volume / "dir" / "file").touch()
+    with pytest.raises(OSError) as error:
+        (volume / "dir").rmdir()
+    assert error.value.errno == errno.ENOTEMPTY
+    with pytest.raises(NotADirectoryError):
+        (volume / "dir" / "file" / "below").stat()
+    with pytest.raises(ValueError):
+        extant.create("unused.img")
+
+
+def test_a_closed_volume_says_so(image):
+    volume = extant.create(image, size="16M")
+    file = (volume / "file").open("wb", buffering=0)
+    volume.close()
+    volume.close()
+    assert volume.closed
+    with pytest.raises(ValueError):
+        (volume / "file").read_bytes()
+    with pytest.raises(OSError):
+        file.write(b"late")
+
+
+def test_damage_is_an_error_with_its_place(image):
+    # Of blocks of 4 KiB, so that there is one group, and no backup of its superblock.
+    extant.create(image, size="16M", block_size=4096).close()
+    with open(image, "r+b") as file:
+        file.seek(1024 + 56)
+        file.write(b"\0\0")
+    with pytest.raises(extant.CorruptError):
+        extant.open(image)
+    with pytest.raises(OSError):
+        extant.check(image)
+
+
+def test_check_and_repair(image):
+    with extant.create(image, size="16M") as volume:
+        (volume / "file").write_bytes(b"x" * 9000)
+        ino = (volume / "file").stat().st_ino
+    with extant.open(image) as volume:
+        assert (volume / "file").stat().st_ino == ino
+    if not shutil.which("debugfs"):
+        pytest.skip("debugfs is missing")
+    subprocess.run(["debugfs", "-w", "-R", f"sif <{ino}> links_count 7", image], check=True, stderr=subprocess.DEVNULL)
+    report = extant.check(image)
+    assert not report.clean and report.findings[0].inode == ino
+    planned = extant.repair(image, dry_run=True)
+    assert planned.mends and not extant.check(image).clean
+    done = extant.repair(image)
+    assert done.faults_after == 0
+    clean(image)
+
+
+def test_files_are_io_objects(volume):
+    path = volume / "file"
+    with path.open("w+b") as file:
+        assert isinstance(file, io.BufferedRandom)
+        file.write(b"0123456789")
+        file.seek(-4, os.SEEK_END)
+        assert file.read() == b"6789"
+        file.seek(2)
+        file.write(b"xx")
+        file.truncate(8)
+    assert path.read_bytes() == b"01xx4567"
+    with path.open("ab") as file:
+        assert file.tell() == 8
+        file.write(b"end")
+    with path.open("rb", buffering=0) as raw:
+        assert isinstance(raw, io.RawIOBase)
+        buffer = bytearray(4)
+        assert raw.readinto(buffer) == 4 and buffer == b"01xx"
+        assert raw.readall() == b"4567end"
+        with pytest.raises(io.UnsupportedOperation):
+            raw.write(b"no")
+    with path.open("w", newline="\r\n") as file:
+        print("one", "two", sep="\n", file=file)
+    assert path.read_bytes() == b"one\r\ntwo\r\n"
+    assert path.open().readlines() == ["one\n", "two\n"]
+    with pytest.raises(FileExistsError):
+        path.open("x")
+    with pytest.raises(ValueError):
+        path.open("rw")
+    with path.open("r+b") as file:
+        file.seek(1 << 20)
+        file.write(b"far")
+        file.flush()
+        file.raw.fsync()
+        assert file.raw.seek(0, os.SEEK_HOLE) == 4096
+    assert path.stat().st_blocks == 16
+
+
+def test_attributes(volume):
+    path = volume / "file"
+    path.touch()
+    path.chmod(0o640)
+    path.chown(1000, 1001)
+    path.utime((1_000_000_000_000_000_001, -1))
+    path.setxattr("user.note", b"\0value")
+    found = path.stat()
+    assert stat.S_IMODE(found.st_mode) == 0o640 and (found.st_uid, found.st_gid) == (1000, 1001)
+    assert (found.st_atime_ns, found.st_mtime_ns) == (1_000_000_000_000_000_001, -1)
+    assert path.listxattr() == ["user.note"] and path.getxattr("user.note") == b"\0value"
+    path.removexattr("user.note")
+    with pytest.raises(OSError) as error:
+        path.getxattr("user.note")
+    assert error.value.errno == errno.ENODATA
+    assert volume.statvfs().f_bsize == 4096
+
+
+def test_walk_and_glob(volume):
+    for name in ("src/a.py", "src/deep/b.py", "src/c.txt"):
+        path = volume / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    src = volume / "src"
+    assert sorted(str(path) for path in src.rglob("*.py")) == ["/src/a.py", "/src/deep/b.py"]
+    assert sorted(path.name for path in volume.root.glob("src/*.txt")) == ["c.txt"]
+    assert sorted(path.name for path in volume.root.glob("**/*.py")) == ["a.py", "b.py"]
+    top = list(src.walk())
+    assert top[0][0] == src and top[0][1] == ["deep"] and sorted(top[0][2]) == ["a.py", "c.txt"]
+    src.rmtree()
+    assert not src.exists()
+
+
+def test_a_tree_goes_in_and_comes_out(volume, tmp_path):
+    tree = tmp_path / "tree"
+    (tree / "d").mkdir(parents=True)
+    for n in range(200):
+        (tree / "d" / f"f{n}").write_bytes(bytes([n]) * n)
+    os.symlink("d/f1", tree / "link")
+    seen = []
+    done = volume.copy_tree_in(tree, "/tree", progress=seen.append)
+    assert done["files"] == 200 and done["symlinks"] == 1
+    assert seen and seen[-1]["files"] <= 200
+    out = tmp_path / "out"
+    volume.copy_tree_out("/tree/d", out)
+    assert (out / "f199").read_bytes() == bytes([199]) * 199
+
+
+def test_a_tar_of_ten_thousand_files(image, tmp_path):
+    archive = tmp_path / "files.tar"
+    with tarfile.open(archive, "w") as tar:
+        for n in range(10_000):
+            info = tarfile.TarInfo(f"d{n % 10}/f{n}")
+            info.size = 10
+            tar.addfile(info, io.BytesIO(b"%010d" % n))
+    with open(archive, "rb") as stream, extant.create(image, source=stream) as volume:
+        assert (volume / "d7" / "f1237").read_bytes() == b"0000001237"
+        assert sum(len(names) for _, _, names in volume.walk()) == 10_000
+    clean(image)
+
+
+def test_file_objects_and_buffers(image):
+    with extant.create(image, size="16M") as volume:
+        (volume / "file").write_bytes(b"content")
+    data = image.read_bytes()
+    for held in (data, bytearray(data), io.BytesIO(data)):
+        with extant.open(held) as volume:
+            assert (volume / "file").read_bytes() == b"content"
+        assert extant.check(held).clean
+    with open(image, "r+b") as file, extant.open(file, "r+") as volume:
+        (volume / "file").write_bytes(b"longer content")
+    clean(image)
+    held = bytearray(data)
+    with extant.open(held, "r+") as volume:
+        (volume / "second").write_bytes(b"2")
+    with extant.open(held) as volume:
+        assert (volume / "second").read_bytes() == b"2"
+
+
+def test_a_killed_process_loses_nothing_that_was_synced(image):
+    program = (
+        "import extant, os\n"
+        f"volume = extant.create({str(image)!r}, size='64M')\n"
+        "for n in range(50):\n"
+        "    with (volume / f'f{n}').open('wb') as file:\n"
+        "        file.write(b'x' * 5000); file.flush(); file.raw.fsync()\n"
+        "(volume / 'unsynced').write_bytes(b'perhaps')\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    import sys
+
+    assert subprocess.run([sys.executable, "-c", program]).returncode == -9
+    with extant.open(image, "r+") as volume:
+        for n in range(50):
+            assert (volume / f"f{n}").read_bytes() == b"x" * 5000
+    clean(image)
+
+
+def test_threads_work_side_by_side(volume, image):
+    def work(task):
+        here = volume / f"task{task}"
+        here.mkdir()
+        for n in range(300):
+            (here / f"f{n}").write_bytes(b"%d" % n)
+
+    threads = [threading.Thread(target=work, args=(task,)) for task in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(len(names) for _, _, names in volume.walk()) == 2400
+    volume.close()
+    clean(image)
