@@ -47,7 +47,7 @@ const PACKAGES: &[(&str, &[&str])] = &[
     ("bsdutils", &["script"]),
     ("fdisk", &["sfdisk"]),
     ("gdisk", &["sgdisk"]),
-    ("qemu-utils", &["qemu-img"]),
+    ("qemu-utils", &["qemu-img", "qemu-nbd"]),
     ("android-sdk-libsparse-utils", &["simg2img", "img2simg"]),
     ("squashfs-tools", &["mksquashfs", "unsquashfs"]),
     ("xz-utils", &["xz"]),

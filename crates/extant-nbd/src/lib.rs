@@ -1,0 +1,29 @@
+//! A client of NBD servers (network block devices), as a [`BlockDevice`](blockdev::BlockDevice).
+//!
+//! ```no_run
+//! use blockdev::BlockDevice;
+//! use extant_nbd::{NbdDevice, NbdUrl, Options};
+//! let url = NbdUrl::parse("nbd+unix:///disk?socket=/run/nbd.sock")?;
+//! let device = NbdDevice::connect(&url, &Options::default())?;
+//! println!("{} bytes", device.len());
+//! # std::io::Result::Ok(())
+//! ```
+//!
+//! Any number of threads may have requests in flight on the one connection. A lost connection fails every request
+//! from then on: this crate does not reconnect yet.
+#![forbid(unsafe_code)]
+
+mod connection;
+mod device;
+mod handshake;
+mod url;
+
+pub use device::{NbdDevice, Options};
+pub use url::NbdUrl;
+
+use std::io;
+
+/// Returns an error for a server that breaks the protocol.
+fn protocol(what: impl std::fmt::Display) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("NBD server: {what}"))
+}

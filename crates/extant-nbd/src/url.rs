@@ -1,0 +1,143 @@
+//! Addresses of exports.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+/// The address of an export: `nbd://host[:port]/export` or `nbd+unix:///export?socket=PATH`.
+///
+/// ```
+/// let url = extant_nbd::NbdUrl::parse("nbd://localhost/disk").unwrap();
+/// assert_eq!(url.to_string(), "nbd://localhost:10809/disk");
+/// assert!(extant_nbd::NbdUrl::parse("nbd+unix:///disk").is_err());
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NbdUrl {
+    pub(crate) place: Place,
+    pub(crate) export: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    Tcp { host: String, port: u16 },
+    Unix(PathBuf),
+}
+
+/// The port that IANA assigned to NBD.
+const PORT: u16 = 10809;
+/// The protocol's limit of the length of a name, in bytes.
+const MAX_EXPORT: usize = 4096;
+
+impl NbdUrl {
+    /// Parses an address. The error is `InvalidInput` and says what is wrong.
+    pub fn parse(text: &str) -> io::Result<Self> {
+        let wrong = |why: &str| {
+            let shape = "try nbd://host[:port]/export or nbd+unix:///export?socket=PATH";
+            io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("{text}: {why} ({shape})"),
+            )
+        };
+        let url = if let Some(rest) = text.strip_prefix("nbd+unix:///") {
+            let (export, socket) = rest
+                .split_once("?socket=")
+                .ok_or_else(|| wrong("no socket"))?;
+            let socket = decode(socket).filter(|s| !s.is_empty());
+            let socket = socket.ok_or_else(|| wrong("not a valid socket path"))?;
+            let export = decode(export).ok_or_else(|| wrong("not a valid export name"))?;
+            NbdUrl {
+                place: Place::Unix(socket.into()),
+                export,
+            }
+        } else if let Some(rest) = text.strip_prefix("nbd://") {
+            let (authority, export) = rest.split_once('/').unwrap_or((rest, ""));
+            let (host, port) =
+                split_port(authority).ok_or_else(|| wrong("not a valid host and port"))?;
+            let export = decode(export).ok_or_else(|| wrong("not a valid export name"))?;
+            NbdUrl {
+                place: Place::Tcp { host, port },
+                export,
+            }
+        } else {
+            return Err(wrong("not the address of an NBD export"));
+        };
+        if url.export.len() > MAX_EXPORT {
+            return Err(wrong("the export name is longer than 4096 bytes"));
+        }
+        Ok(url)
+    }
+}
+
+fn split_port(authority: &str) -> Option<(String, u16)> {
+    let (host, port) = match authority.strip_prefix('[') {
+        Some(v6) => {
+            let (host, rest) = v6.split_once(']')?;
+            (
+                host,
+                if rest.is_empty() {
+                    None
+                } else {
+                    Some(rest.strip_prefix(':')?)
+                },
+            )
+        }
+        None => match authority.split_once(':') {
+            Some((host, port)) => (host, Some(port)),
+            None => (authority, None),
+        },
+    };
+    let port = port.map_or(Some(PORT), |p| p.parse().ok())?;
+    (!host.is_empty()).then(|| (host.to_owned(), port))
+}
+
+/// Decodes `%41`; `None` for a bad escape or bytes that are not UTF-8.
+fn decode(text: &str) -> Option<String> {
+    let mut bytes = text.bytes();
+    let mut out = Vec::new();
+    while let Some(byte) = bytes.next() {
+        let byte = if byte == b'%' {
+            let high = char::from(bytes.next()?).to_digit(16)?;
+            let low = char::from(bytes.next()?).to_digit(16)?;
+            u8::try_from(high * 16 + low).ok()?
+        } else {
+            byte
+        };
+        out.push(byte);
+    }
+    String::from_utf8(out).ok()
+}
+
+impl fmt::Display for NbdUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.place {
+            Place::Tcp { host, port } if host.contains(':') => {
+                write!(f, "nbd://[{host}]:{port}/{}", self.export)
+            }
+            Place::Tcp { host, port } => write!(f, "nbd://{host}:{port}/{}", self.export),
+            Place::Unix(path) => write!(f, "nbd+unix:///{}?socket={}", self.export, path.display()),
+        }
+    }
+}
+
+#[test]
+fn wrong_addresses_are_refused() {
+    for text in [
+        "nbd:///x",
+        "nbd://h:99999/x",
+        "nbd://h/%4",
+        "nbd://h/%ff",
+        "nbd+unix:///x?socket=",
+        "http://h/x",
+        "nbd://[::1/x",
+    ] {
+        assert_eq!(
+            NbdUrl::parse(text).unwrap_err().kind(),
+            io::ErrorKind::InvalidInput,
+            "{text}"
+        );
+    }
+    assert_eq!(
+        NbdUrl::parse("nbd://[::1]:5/a%20b").unwrap().to_string(),
+        "nbd://[::1]:5/a b"
+    );
+}
