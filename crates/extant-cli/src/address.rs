@@ -51,7 +51,10 @@ fn split(text: &[u8]) -> Option<(&[u8], &[u8])> {
         let rest = &text[at + 1..];
         text[*at] == b':' && (rest.starts_with(b"/") || number(rest).is_some())
     };
-    let at = match (0..text.len()).find(begins) {
+    // The colon of a server's scheme ends no name.
+    let scheme = crate::store::REMOTE.iter().find(|s| text.starts_with(s));
+    let first = scheme.map_or(0, |scheme| scheme.len());
+    let at = match (first..text.len()).find(begins) {
         Some(at) => at,
         None => text.strip_suffix(b":")?.len(),
     };

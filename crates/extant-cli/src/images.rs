@@ -241,6 +241,12 @@ impl Identity {
 /// The identity of an image: two names of one image are one image.
 pub fn identity(image: &Path) -> Result<Identity> {
     crate::streams::no_image(image)?;
+    if store::is_remote(image) {
+        return Ok(Identity {
+            file: store::remote_id(store::file(image)),
+            range: store::range(image)?,
+        });
+    }
     let meta = store::file(image).metadata().map_err(|e| match e.kind() {
         std::io::ErrorKind::NotFound => anyhow::anyhow!("no such file or directory"),
         _ => e.into(),

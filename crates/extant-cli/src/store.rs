@@ -1,5 +1,5 @@
-//! Where an image lives: in a file of its own or a block device, or in a part of one: `disk.img@p2`, `@label=NAME`,
-//! `@uuid=UUID`, `@offset=1M,size=2G`.
+//! Where an image lives: in a file of its own, a block device or an export of an NBD server (`nbd://host/export`), or in a part of
+//! one: `disk.img@p2`, `@label=NAME`, `@uuid=UUID`, `@offset=1M,size=2G`.
 //!
 //! A file of the host whose own name looks like that wins if it exists.
 
@@ -10,6 +10,7 @@ use crate::progress::Progress;
 use anyhow::{Context, Result, anyhow, bail};
 use blockdev::{Access, BlockDevice, FileDevice, PartDevice, UnlockedFile};
 use extant_disk::{Error, Format, Part, Table, Unpacking};
+use extant_nbd::{NbdDevice, NbdUrl};
 use extant_terminal::numbers::size;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -26,6 +27,51 @@ lock_class!(
     /// The disks that are open for writing.
     Disks = "open disks"
 );
+
+/// The schemes of addresses of NBD servers.
+pub const REMOTE: [&[u8]; 2] = [b"nbd://", b"nbd+unix://"];
+
+/// Exports of servers that are open, by their addresses.
+static EXPORTS: Mutex<Vec<(PathBuf, Weak<dyn BlockDevice>)>, Disks> = Mutex::new(Vec::new());
+
+/// Whether the image is on an NBD server.
+pub fn is_remote(image: &Path) -> bool {
+    let bytes = image.as_os_str().as_bytes();
+    REMOTE.iter().any(|scheme| bytes.starts_with(scheme))
+}
+
+/// What stands for device and inode of an export: two addresses that differ count as two images.
+pub fn remote_id(address: &Path) -> FileId {
+    let bytes = address.as_os_str().as_bytes();
+    (
+        u64::MAX,
+        u64::from(ext4_format::checksum::crc32c(!0, bytes)),
+    )
+}
+
+/// The export of a server. All users of one address in this process share a connection.
+fn export(address: &Path, access: Access) -> Result<Arc<dyn BlockDevice>> {
+    let mut exports = EXPORTS.lock();
+    exports.retain(|(_, device)| device.strong_count() > 0);
+    let known = exports.iter().find(|(known, _)| known == address);
+    let device = match known.and_then(|(_, device)| device.upgrade()) {
+        Some(device) => device,
+        None => {
+            let text = address
+                .to_str()
+                .context("the address of a server is text")?;
+            let url = NbdUrl::parse(text)?;
+            let device = NbdDevice::connect(&url, &extant_nbd::Options::default())?;
+            let device: Arc<dyn BlockDevice> = Arc::new(device);
+            exports.push((address.into(), Arc::downgrade(&device)));
+            device
+        }
+    };
+    if access == Access::ReadWrite && device.read_only() {
+        bail!("{}: the server exports it read-only", address.display());
+    }
+    Ok(device)
+}
 
 /// What a part begins with.
 const AT: u8 = b'@';
@@ -92,6 +138,9 @@ pub fn file(image: &Path) -> &Path {
 
 /// The name without links and dots.
 pub fn canonical(image: &Path) -> io::Result<PathBuf> {
+    if is_remote(image) {
+        return Ok(image.into());
+    }
     let file = file(image);
     let mut name = OsString::from(file.canonicalize()?);
     let bytes = image.as_os_str().as_bytes();
@@ -136,7 +185,7 @@ pub type FileId = (u64, u64);
 
 /// Whether the image is a whole file or block device, byte by byte.
 pub fn is_plain(image: &Path) -> bool {
-    split(image).is_none() && format(image) == Format::Raw
+    !is_remote(image) && split(image).is_none() && format(image) == Format::Raw
 }
 
 /// The format of a file; raw if there is none.
@@ -147,11 +196,17 @@ pub fn format(file: &Path) -> Format {
 /// Why an image cannot be changed that lies in this file: what keeps it from being opened, or its format.
 pub fn write_protection(image: &Path) -> io::Result<Option<&'static str>> {
     let file = file(image);
+    if is_remote(file) {
+        return Ok(None);
+    }
     Ok(blockdev::write_protection(file)?.or_else(|| format(file).why_read_only()))
 }
 
 /// The disk in a file. One that this process has open for writing is shared, and so is a compressed one.
 fn disk(file: &Path, access: Access) -> Result<Arc<dyn BlockDevice>> {
+    if is_remote(file) {
+        return export(file, access);
+    }
     let id = file.metadata().map(|m| (m.dev(), m.ino())).ok();
     let mut disks = OPEN.lock();
     disks.retain(|(_, disk)| disk.strong_count() > 0);
@@ -189,7 +244,9 @@ fn unpack(file: &Path, disk: &dyn BlockDevice) -> Result<()> {
 /// The device that holds the image, whole or in part.
 pub fn open(image: &Path, access: Access) -> Result<Arc<dyn BlockDevice>> {
     let device = open_unread(image, access)?;
-    unpack(file(image), &device)?;
+    if !is_remote(image) {
+        unpack(file(image), &device)?;
+    }
     Ok(device)
 }
 
@@ -211,6 +268,9 @@ pub fn open_unread(image: &Path, access: Access) -> Result<Arc<dyn BlockDevice>>
 
 /// The disk in a file that is only looked at, whoever has it locked.
 fn look(file: &Path) -> Result<Arc<dyn BlockDevice>> {
+    if is_remote(file) {
+        return export(file, Access::ReadOnly);
+    }
     let raw = unlocked(file)?;
     if Format::of(&raw) == Format::Raw {
         return Ok(Arc::new(raw));
@@ -229,6 +289,10 @@ fn unlocked(file: &Path) -> io::Result<UnlockedFile> {
 /// The bytes of its file that the image takes; of one that is no part, all there may be.
 pub fn range(image: &Path) -> Result<Range<u64>> {
     let Some((file, part)) = split(image) else {
+        if is_remote(image) {
+            // Says what is wrong with the server.
+            export(image, Access::ReadOnly)?;
+        }
         return Ok(0..u64::MAX);
     };
     let name = || file.display().to_string();

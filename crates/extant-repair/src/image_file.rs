@@ -72,6 +72,17 @@ impl ImageFile {
         })
     }
 
+    /// An image that is no file of this system, such as an export of a server. Its undo records are kept as those of a block device: in
+    /// free blocks of the image.
+    pub fn elsewhere() -> Self {
+        Self {
+            names: Vec::new(),
+            owners: Vec::new(),
+            id: FileId::default(),
+            is_device: true,
+        }
+    }
+
     /// Returns a path for a new undo file beside the image, or `None` for a block device, whose directory does not outlive the system.
     /// The image must not carry a mark. Then an undo file that an earlier change of the same image left is removed. An undo file of another
     /// image stays, and the path gets a number.

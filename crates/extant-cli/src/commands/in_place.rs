@@ -18,6 +18,9 @@ const HEAD: usize = SUPERBLOCK_OFFSET as usize + MARK_SIZE;
 
 /// The file that holds an image, for its undo files.
 pub fn image_file(image: &Path) -> Result<ImageFile> {
+    if store::is_remote(image) {
+        return Ok(ImageFile::elsewhere());
+    }
     let part = match store::split(image) {
         Some(_) => Some(store::range(image)?.start),
         None => None,

@@ -358,7 +358,7 @@ pub fn failed(e: MkfsError) -> anyhow::Error {
 pub fn planned(args: &Args) -> Result<Prepared> {
     let mut options = args.options()?;
     let image = &args.image;
-    let there = store::file(image).try_exists()?;
+    let there = store::is_remote(image) || store::file(image).try_exists()?;
     let scratch = options.spool_dir.clone().unwrap_or_else(|| ".".into());
     let (sources, _unpacked) = args.sources(&scratch)?;
     if options.size.is_none() {
@@ -403,8 +403,10 @@ pub fn run(args: Args) -> Result<()> {
     let image = &args.image;
     streams::no_image(image)?;
     let in_place = store::format(image);
-    let part = store::split(image).is_some() || (in_place != Raw && in_place.is_written());
-    if part {
+    let remote = store::is_remote(image);
+    let whole = store::split(image).is_none() && (in_place == Raw || !in_place.is_written());
+    let part = remote || !whole;
+    if !whole {
         // Says what is wrong with the disk or the partition.
         crate::images::identity(image)?;
     }
@@ -426,13 +428,14 @@ pub fn run(args: Args) -> Result<()> {
         "{}: is written as it is: --format is for files of their own",
         context()
     );
-    if there.is_some() {
+    let exists = remote || there.is_some();
+    if exists {
         may_overwrite(image, args.force)?;
     }
     let scratch = options.spool_dir.clone().unwrap_or_else(|| ".".into());
     let (sources, _unpacked) = args.sources(&scratch)?;
     if options.size.is_none() {
-        options.size = size_there(&args, part, sources.is_empty(), there.is_some())?;
+        options.size = size_there(&args, part, sources.is_empty(), exists)?;
     }
     let bar = Arc::new(Bar::default());
     let start = Instant::now();
@@ -580,7 +583,9 @@ fn bare(e: std::io::Error) -> anyhow::Error {
 /// A device in use is never overwritten, and what holds anything only if that is insisted on, or confirmed at a terminal.
 pub fn may_overwrite(image: &Path, force: bool) -> Result<()> {
     let context = || image.display().to_string();
-    if let Some(user) = known::user(store::file(image)).with_context(context)? {
+    if !store::is_remote(image)
+        && let Some(user) = known::user(store::file(image)).with_context(context)?
+    {
         bail!("{}: is {user}: nothing was written", context());
     }
     if force {

@@ -59,7 +59,7 @@ const INSIDE: &str = "EXTANT_SHELL_INSIDE";
 pub fn run(args: &Args) -> Result<()> {
     if std::env::var_os(INSIDE).is_none() {
         ensure!(
-            crate::store::file(&args.image).exists(),
+            crate::store::is_remote(&args.image) || crate::store::file(&args.image).exists(),
             "{}: no such file or directory",
             args.image.display()
         );

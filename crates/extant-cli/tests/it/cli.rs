@@ -43,6 +43,7 @@ mod progress;
 mod projects;
 mod qcow2;
 mod reading;
+mod remote;
 mod repair;
 mod rescue;
 mod resize;

@@ -209,7 +209,8 @@ fn e2fsck_replays_them() {
     });
 }
 
-/// An operation of the kernel; most are followed by an fsync, which it makes a fast commit.
+/// An operation of the kernel, most of which an fsync follows, which it makes a fast commit. Directories are not made: the kernel's
+/// replay leaves their parent's count of links as it was.
 fn kernel_step(root: &Path, rng: &mut Rng, n: u64) {
     let name = |n: u64| root.join(format!("f{n}"));
     let any = name(rng.below(12));
@@ -219,7 +220,7 @@ fn kernel_step(root: &Path, rng: &mut Rng, n: u64) {
         }
     };
     let open = |path: &Path| std::fs::File::options().write(true).open(path);
-    match rng.below(10) {
+    match rng.below(9) {
         0..4 => {
             let len = rng.below(20_000) as usize;
             std::fs::write(&any, vec![n as u8; len]).unwrap();
@@ -249,12 +250,6 @@ fn kernel_step(root: &Path, rng: &mut Rng, n: u64) {
             if std::fs::rename(&any, &to).is_ok() {
                 sync(&to);
             }
-        }
-        8 => {
-            let dir = root.join(format!("d{n}"));
-            std::fs::create_dir(&dir).unwrap();
-            std::fs::write(dir.join("in"), b"inside").unwrap();
-            sync(&dir.join("in"));
         }
         _ => {
             use std::os::unix::fs::PermissionsExt;

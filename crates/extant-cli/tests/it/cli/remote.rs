@@ -1,0 +1,133 @@
+//! Images on NBD servers: every command takes their addresses, and what is wrong is one line.
+
+use crate::cli::support::Scratch;
+use std::path::PathBuf;
+use std::process::{Child, Command};
+use std::time::Duration;
+
+/// A server of a file of the scratch directory; ends with this.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Serves a file as the export `disk`; returns its address.
+fn serve(s: &Scratch, file: &str, more: &[&str]) -> (Server, String) {
+    let socket: PathBuf = s.host(&format!("{file}.socket"));
+    let child = Command::new("qemu-nbd")
+        .args(["-f", "raw", "-t", "-x", "disk", "-e", "8", "-k"])
+        .arg(&socket)
+        .args(more)
+        .arg(s.host(file))
+        .spawn()
+        .unwrap();
+    let server = Server(child);
+    for _ in 0..500 {
+        if socket.exists() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    (
+        server,
+        format!("nbd+unix:///disk?socket={}", socket.display()),
+    )
+}
+
+fn empty(s: &Scratch, file: &str, bytes: u64) {
+    let file = std::fs::File::create(s.host(file)).unwrap();
+    file.set_len(bytes).unwrap();
+}
+
+#[test]
+fn commands_work_on_an_export() {
+    needs::tools!("qemu-nbd", "e2fsck");
+    let s = Scratch::empty();
+    empty(&s, "disk", 64 << 20);
+    let (server, url) = serve(&s, "disk", &[]);
+    std::fs::create_dir(s.host("tree")).unwrap();
+    for n in 0..40u8 {
+        std::fs::write(s.host(&format!("tree/f{n}")), vec![n; usize::from(n) * 900]).unwrap();
+    }
+    s.ok(&["mkfs", &url, "--label", "far", "-q"]);
+    s.ok(&["import", &url, "@tree", "--to", "/tree"]);
+    assert_eq!(s.ok(&["ls", &format!("{url}:/tree")]).lines().count(), 40);
+    std::fs::write(s.host("one"), "one\n").unwrap();
+    s.ok(&["cp", "@one", &format!("{url}:/one")]);
+    assert_eq!(s.ok(&["cat", &format!("{url}:/one")]), "one\n");
+    s.ok(&["mv", &format!("{url}:/one"), &format!("{url}:/two")]);
+    s.ok(&["rm", &format!("{url}:/tree/f7")]);
+    assert!(s.ok(&["info", &url]).contains("far"));
+    s.ok(&["check", &url]);
+    s.ok(&["tune", &url, "-L", "farther"]);
+    s.ok(&["repair", "-p", &url]);
+    s.ok(&["export", &format!("{url}:/tree"), "@out"]);
+    assert_eq!(
+        std::fs::read(s.host("out/f39")).unwrap(),
+        vec![39; 39 * 900]
+    );
+    drop(server);
+    let out = Command::new("e2fsck")
+        .arg("-fn")
+        .arg(s.host("disk"))
+        .output()
+        .unwrap();
+    assert!(
+        out.status.success(),
+        "{}",
+        String::from_utf8_lossy(&out.stdout)
+    );
+    assert_eq!(s.ok(&["cat", "@disk:/two"]), "one\n");
+    assert!(s.ok(&["info", "@disk"]).contains("farther"));
+}
+
+#[test]
+fn a_part_of_an_export_is_an_image() {
+    needs::tools!("qemu-nbd");
+    let s = Scratch::empty();
+    s.ok(&["disk", "@disk", "--ext4", "root=:32M"]);
+    let (_server, url) = serve(&s, "disk", &[]);
+    let part = format!("{url}@p1");
+    std::fs::write(s.host("f"), "in a part\n").unwrap();
+    s.ok(&["cp", "@f", &format!("{part}:/f")]);
+    assert_eq!(s.ok(&["cat", &format!("{part}:/f")]), "in a part\n");
+    s.ok(&["check", &part]);
+}
+
+#[test]
+fn what_is_wrong_with_a_server_is_said() {
+    needs::tools!("qemu-nbd");
+    let s = Scratch::empty();
+    s.ok(&["mkfs", "@disk", "--size", "32M", "-q"]);
+    let before = std::fs::read(s.host("disk")).unwrap();
+    let (server, url) = serve(&s, "disk", &["--read-only"]);
+    s.ok(&["ls", &format!("{url}:/")]);
+    let wrong = [
+        (vec!["mkfs", "-q", "--force", &url], "read-only"),
+        (vec!["tune", &url, "-L", "x"], "read-only"),
+    ];
+    for (args, why) in wrong {
+        let said = s.fails(&args);
+        assert!(
+            said.contains(why) && said.lines().count() <= 2,
+            "{args:?}: {said}"
+        );
+    }
+    let other = url.replace("///disk", "///other");
+    let said = s.fails(&["info", &other]);
+    assert!(said.contains("disk") && said.contains("other"), "{said}");
+    drop(server);
+    for nowhere in ["nbd://127.0.0.1:1/disk", &url, "nbd://"] {
+        let said = s.fails(&["info", nowhere]);
+        assert!(said.lines().count() <= 2, "{nowhere}: {said}");
+    }
+    // Shorter than the volume on it.
+    std::fs::write(s.host("short"), &before[..16 << 20]).unwrap();
+    let (_server, short) = serve(&s, "short", &[]);
+    s.fails(&["ls", &format!("{short}:/")]);
+    assert!(std::fs::read(s.host("disk")).unwrap() == before);
+}
