@@ -1,10 +1,12 @@
 //! Errors as Python knows them: `OSError` of the right kind, or `CorruptError` for an image that breaks a rule of the format.
 
 use extant::Error;
+use extant::format::FormatError;
 use extant::mkfs::MkfsError;
 use pyo3::create_exception;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
+use std::io::ErrorKind;
 use std::path::Path;
 
 create_exception!(
@@ -14,11 +16,28 @@ create_exception!(
     "An image breaks a rule of the format. The message names the rule and the place: block, inode, group or offset."
 );
 
+/// The number of an error: that of the system for what a call on the host has met.
+fn errno(error: &Error) -> i32 {
+    let Error::Io { source, .. } = error else {
+        return error.errno();
+    };
+    source.raw_os_error().unwrap_or(match source.kind() {
+        ErrorKind::NotFound => 2,
+        ErrorKind::PermissionDenied => 13,
+        ErrorKind::WouldBlock | ErrorKind::ResourceBusy => 16,
+        ErrorKind::IsADirectory => 21,
+        ErrorKind::ReadOnlyFilesystem => 30,
+        _ => error.errno(),
+    })
+}
+
 /// The exception for an error; `path` names the file that the call was about.
 pub fn raise(error: &Error, path: Option<&Path>) -> PyErr {
-    let (errno, text) = (error.errno(), error.to_string());
+    let (errno, text) = (errno(error), error.to_string());
     match (error, path) {
-        (Error::Format(_), _) => CorruptError::new_err((errno, text)),
+        (Error::Format(FormatError::Corrupt { .. } | FormatError::Checksum { .. }), _) => {
+            CorruptError::new_err((errno, text))
+        }
         // The interpreter makes FileNotFoundError and its like of the number.
         (_, Some(path)) => PyOSError::new_err((errno, text, path.as_os_str().to_os_string())),
         (_, None) => PyOSError::new_err((errno, text)),

@@ -11,6 +11,14 @@ pub struct NativeFile {
     file: RwLock<Option<Arc<File>>>,
 }
 
+impl Drop for NativeFile {
+    /// As of a volume: closing may write.
+    fn drop(&mut self) {
+        let file = self.file.get_mut().map_or(None, |file| file.take());
+        Python::attach(|py| py.detach(|| drop(file)));
+    }
+}
+
 impl NativeFile {
     pub fn new(file: File) -> Self {
         Self {

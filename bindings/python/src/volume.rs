@@ -89,19 +89,26 @@ fn interruptible<R: Send>(
     stop: &AtomicBool,
     work: impl FnOnce() -> R + Send,
 ) -> PyResult<R> {
+    let (caller, ended) = (std::thread::current(), AtomicBool::new(false));
+    let ended = &ended;
     std::thread::scope(|scope| {
-        let worker = scope.spawn(work);
+        let worker = scope.spawn(move || {
+            let made = work();
+            ended.store(true, Ordering::Release);
+            caller.unpark();
+            made
+        });
         let mut signal = Ok(());
-        while !worker.is_finished() {
-            py.detach(|| std::thread::sleep(Duration::from_millis(5)));
+        while !ended.load(Ordering::Acquire) && !worker.is_finished() {
+            py.detach(|| std::thread::park_timeout(Duration::from_millis(50)));
             if signal.is_ok() {
                 signal = py.check_signals();
                 stop.store(signal.is_err(), Ordering::Relaxed);
             }
         }
-        let done = worker.join();
+        let made = worker.join();
         signal?;
-        done.map_err(|_| PyRuntimeError::new_err("the thread that made the image panicked"))
+        made.map_err(|_| PyRuntimeError::new_err("the thread that made the image panicked"))
     })
 }
 
@@ -115,6 +122,14 @@ fn counts<'py>(py: Python<'py>, done: &CopyCounts) -> PyResult<Bound<'py, PyDict
     out.set_item("bytes", done.bytes)?;
     out.set_item("refused", done.refused)?;
     Ok(out)
+}
+
+impl Drop for NativeVolume {
+    /// A device may be a Python object: the threads that write to it need the interpreter.
+    fn drop(&mut self) {
+        let volume = self.volume.get_mut().map_or(None, |volume| volume.take());
+        Python::attach(|py| py.detach(|| drop(volume)));
+    }
 }
 
 impl NativeVolume {

@@ -71,6 +71,17 @@ def test_errors_are_those_of_os(volume):
         extant.create("unused.img")
 
 
+def test_what_is_no_image_is_told_from_damage(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        extant.open(tmp_path / "nothing.img")
+    with pytest.raises(OSError):
+        extant.open(tmp_path)
+    (tmp_path / "text").write_text("no image\n" * 1000)
+    with pytest.raises(OSError) as error:
+        extant.open(tmp_path / "text")
+    assert not isinstance(error.value, extant.CorruptError)
+
+
 def test_a_closed_volume_says_so(image):
     volume = extant.create(image, size="16M")
     file = (volume / "file").open("wb", buffering=0)
@@ -83,16 +94,32 @@ def test_a_closed_volume_says_so(image):
         file.write(b"late")
 
 
-def test_damage_is_an_error_with_its_place(image):
+def test_an_image_without_its_superblock_does_not_open(image):
     # Of blocks of 4 KiB, so that there is one group, and no backup of its superblock.
     extant.create(image, size="16M", block_size=4096).close()
     with open(image, "r+b") as file:
         file.seek(1024 + 56)
         file.write(b"\0\0")
-    with pytest.raises(extant.CorruptError):
+    with pytest.raises(OSError):
         extant.open(image)
     with pytest.raises(OSError):
         extant.check(image)
+
+
+def test_damage_of_an_inode_names_it(image):
+    with extant.create(image, size="16M", block_size=4096) as volume:
+        (volume / "file").write_bytes(b"x" * 9000)
+        ino = (volume / "file").stat().st_ino
+    if not shutil.which("debugfs"):
+        pytest.skip("debugfs is missing")
+    place = subprocess.run(["debugfs", "-R", f"imap <{ino}>", image], check=True, capture_output=True, text=True).stdout
+    block, offset = place.split("located at block ")[1].split(",")[0], place.split("0x")[1].strip()
+    with open(image, "r+b") as file:
+        file.seek(int(block) * 4096 + int(offset, 16) + 4)
+        file.write(b"\xff")
+    with extant.open(image) as volume, pytest.raises(extant.CorruptError) as error:
+        (volume / "file").read_bytes()
+    assert str(ino) in str(error.value)
 
 
 def test_check_and_repair(image):
