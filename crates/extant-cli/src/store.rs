@@ -31,8 +31,11 @@ lock_class!(
 /// The schemes of addresses of NBD servers.
 pub const REMOTE: [&[u8]; 2] = [b"nbd://", b"nbd+unix://"];
 
-/// Exports of servers that are open, by their addresses.
-static EXPORTS: Mutex<Vec<(PathBuf, Weak<dyn BlockDevice>)>, Disks> = Mutex::new(Vec::new());
+/// An export, by its address.
+type Export = (PathBuf, Weak<dyn BlockDevice>);
+
+/// Exports of servers that are open.
+static EXPORTS: Mutex<Vec<Export>, Disks> = Mutex::new(Vec::new());
 
 /// Whether the image is on an NBD server.
 pub fn is_remote(image: &Path) -> bool {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::handshake::array;
 use crate::protocol;
-use crate::url::Place;
+use crate::url::ServerPlace;
 
 const REQUEST_MAGIC: u32 = 0x2560_9513;
 const REPLY_MAGIC: u32 = 0x6744_6698;
@@ -29,10 +29,10 @@ pub(crate) enum Stream {
 }
 
 impl Stream {
-    pub(crate) fn connect(place: &Place, timeout: Duration) -> io::Result<Self> {
+    pub(crate) fn connect(place: &ServerPlace, timeout: Duration) -> io::Result<Self> {
         match place {
-            Place::Unix(path) => Ok(Stream::Unix(UnixStream::connect(path)?)),
-            Place::Tcp { host, port } => {
+            ServerPlace::Unix(path) => Ok(Stream::Unix(UnixStream::connect(path)?)),
+            ServerPlace::Tcp { host, port } => {
                 let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
                 for address in (host.as_str(), *port).to_socket_addrs()? {
                     match TcpStream::connect_timeout(&address, timeout) {

@@ -13,12 +13,12 @@ use std::path::PathBuf;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NbdUrl {
-    pub(crate) place: Place,
+    pub(crate) place: ServerPlace,
     pub(crate) export: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum ServerPlace {
     Tcp { host: String, port: u16 },
     Unix(PathBuf),
 }
@@ -46,7 +46,7 @@ impl NbdUrl {
             let socket = socket.ok_or_else(|| wrong("not a valid socket path"))?;
             let export = decode(export).ok_or_else(|| wrong("not a valid export name"))?;
             NbdUrl {
-                place: Place::Unix(socket.into()),
+                place: ServerPlace::Unix(socket.into()),
                 export,
             }
         } else if let Some(rest) = text.strip_prefix("nbd://") {
@@ -55,7 +55,7 @@ impl NbdUrl {
                 split_port(authority).ok_or_else(|| wrong("not a valid host and port"))?;
             let export = decode(export).ok_or_else(|| wrong("not a valid export name"))?;
             NbdUrl {
-                place: Place::Tcp { host, port },
+                place: ServerPlace::Tcp { host, port },
                 export,
             }
         } else {
@@ -110,11 +110,13 @@ fn decode(text: &str) -> Option<String> {
 impl fmt::Display for NbdUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.place {
-            Place::Tcp { host, port } if host.contains(':') => {
+            ServerPlace::Tcp { host, port } if host.contains(':') => {
                 write!(f, "nbd://[{host}]:{port}/{}", self.export)
             }
-            Place::Tcp { host, port } => write!(f, "nbd://{host}:{port}/{}", self.export),
-            Place::Unix(path) => write!(f, "nbd+unix:///{}?socket={}", self.export, path.display()),
+            ServerPlace::Tcp { host, port } => write!(f, "nbd://{host}:{port}/{}", self.export),
+            ServerPlace::Unix(path) => {
+                write!(f, "nbd+unix:///{}?socket={}", self.export, path.display())
+            }
         }
     }
 }

@@ -8,7 +8,6 @@ use extant::mkfs::MkfsOptions;
 use extant::{BlockScan, Volume, VolumeOptions};
 use extant_bench::target::{Apart, LibTarget, OneLock, PathTarget, Target};
 use extant_terminal::numbers::size;
-use std::ffi::OsStr;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
@@ -158,50 +157,54 @@ impl TargetArgs {
                 mounted.push(mount);
                 continue;
             }
-            if name.as_os_str() == OsStr::new("before:one-lock") {
-                let opened = images.ours("one-lock.img", "")?;
-                volumes.push(opened.clone());
-                targets.push(Box::new(OneLock::new(LibTarget::new(opened))));
-                continue;
-            }
-            if name.as_os_str() == OsStr::new("lib:fast") {
-                let opened = images.ours("fast.img", "fast_commit")?;
-                volumes.push(opened.clone());
-                targets.push(Box::new(LibTarget::named(
-                    opened,
-                    "extant (in process), fast commits",
-                )));
-                continue;
-            }
-            if name.as_os_str() == OsStr::new("lib:apart") {
-                let cpus = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
-                let opened = (0..cpus)
-                    .map(|n| images.ours(&format!("apart{n}.img"), ""))
-                    .collect::<Result<Vec<_>>>()?;
-                volumes.extend(opened.iter().cloned());
-                targets.push(Box::new(Apart::new(opened)?));
-                continue;
-            }
-            if name.as_os_str() != OsStr::new("lib") {
-                ensure!(name.is_dir(), "{}: not a directory", name.display());
-                targets.push(Box::new(PathTarget::new(name)));
-                continue;
-            }
-            let opened = match &self.image {
-                Some(image) => images
-                    .open
-                    .open(image)
-                    .with_context(|| image.display().to_string())?,
-                None => images.ours("bench.img", "")?,
-            };
-            volumes.push(opened.clone());
-            targets.push(Box::new(LibTarget::new(opened)));
+            targets.push(self.target(name, &images, &mut volumes)?);
         }
         Ok(Targets {
             targets,
             volumes,
             mounted,
             _scratch: scratch,
+        })
+    }
+
+    /// A target that is no peer: volumes in this process, which are added to `volumes`, or a directory.
+    fn target(
+        &self,
+        name: &Path,
+        images: &Images<'_>,
+        volumes: &mut Vec<Volume>,
+    ) -> Result<Box<dyn Target>> {
+        let mut ours = |image: &str, features: &str| {
+            let opened = images.ours(image, features)?;
+            volumes.push(opened.clone());
+            Ok::<_, anyhow::Error>(opened)
+        };
+        Ok(match name.to_str() {
+            Some("before:one-lock") => {
+                Box::new(OneLock::new(LibTarget::new(ours("one-lock.img", "")?)))
+            }
+            Some("lib:fast") => Box::new(LibTarget::named(
+                ours("fast.img", "fast_commit")?,
+                "extant (in process), fast commits",
+            )),
+            Some("lib:apart") => {
+                let cpus = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+                let opened = (0..cpus).map(|n| ours(&format!("apart{n}.img"), ""));
+                Box::new(Apart::new(opened.collect::<Result<_>>()?)?)
+            }
+            Some("lib") => {
+                let Some(image) = &self.image else {
+                    return Ok(Box::new(LibTarget::new(ours("bench.img", "")?)));
+                };
+                let opened = images.open.open(image);
+                let opened = opened.with_context(|| image.display().to_string())?;
+                volumes.push(opened.clone());
+                Box::new(LibTarget::new(opened))
+            }
+            _ => {
+                ensure!(name.is_dir(), "{}: not a directory", name.display());
+                Box::new(PathTarget::new(name))
+            }
         })
     }
 }
