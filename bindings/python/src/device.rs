@@ -82,8 +82,8 @@ impl BlockDevice for PyDevice {
             let mut left = buf;
             while !left.is_empty() {
                 let written = file.call_method1("write", (PyBytes::new(file.py(), left),))?;
-                // A buffered file takes all; a raw one says how much.
-                let n: usize = written.extract().unwrap_or(left.len());
+                // A raw file may take a part, or say with None that it takes nothing now.
+                let n = written.extract::<Option<usize>>()?.unwrap_or(0);
                 if n == 0 || n > left.len() {
                     return Err(io::Error::from(io::ErrorKind::WriteZero).into());
                 }

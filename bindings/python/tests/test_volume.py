@@ -257,6 +257,27 @@ def test_file_objects_and_buffers(image):
         assert (volume / "second").read_bytes() == b"2"
 
 
+class Reluctant(io.BytesIO):
+    """Takes a part of each write, and at last nothing."""
+
+    def __init__(self, data):
+        super().__init__(data)
+        self.left = 3
+
+    def write(self, data):
+        self.left -= 1
+        return super().write(data[:1000]) if self.left >= 0 else None
+
+
+def test_a_device_that_takes_nothing_is_an_error(image):
+    extant.create(image, size="16M").close()
+    device = Reluctant(image.read_bytes())
+    with pytest.raises(OSError):
+        volume = extant.open(device, "r+")
+        (volume / "file").write_bytes(b"x" * 100_000)
+        volume.sync()
+
+
 def test_a_killed_process_loses_nothing_that_was_synced(image):
     program = (
         "import extant, os\n"
