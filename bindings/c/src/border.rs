@@ -1,0 +1,216 @@
+//! Arguments from C, results to C: checked pointers, errors as negative numbers with a text, no panic beyond.
+
+use engine::Error;
+use std::cell::RefCell;
+use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+
+/// A number of the system's.
+pub struct Errno(pub i32);
+
+/// What a call fails with.
+pub enum Fail {
+    Engine(Error),
+    Io(io::Error),
+    Errno(i32),
+    Text(i32, String),
+    /// A pointer that must not be null.
+    Null,
+}
+
+impl From<Error> for Fail {
+    fn from(error: Error) -> Self {
+        Self::Engine(error)
+    }
+}
+
+impl From<io::Error> for Fail {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl From<Errno> for Fail {
+    fn from(errno: Errno) -> Self {
+        Self::Errno(errno.0)
+    }
+}
+
+thread_local! {
+    static LAST: RefCell<CString> = RefCell::default();
+}
+
+pub fn last_error() -> *const c_char {
+    LAST.with(|last| last.borrow().as_ptr())
+}
+
+// Numbers of Linux.
+const EIO: i32 = 5;
+const EINVAL: i32 = 22;
+const ENOENT: i32 = 2;
+const EACCES: i32 = 13;
+const EROFS: i32 = 30;
+
+fn number(error: &io::Error) -> i32 {
+    error.raw_os_error().unwrap_or(match error.kind() {
+        io::ErrorKind::NotFound => ENOENT,
+        io::ErrorKind::PermissionDenied => EACCES,
+        io::ErrorKind::ReadOnlyFilesystem => EROFS,
+        io::ErrorKind::InvalidInput => EINVAL,
+        _ => EIO,
+    })
+}
+
+/// Notes what a call failed with; returns the number, which is positive.
+fn note(fail: Fail) -> i32 {
+    let (errno, text) = match fail {
+        Fail::Engine(error) => match &error {
+            Error::Io { source, .. } => (number(source), error.to_string()),
+            _ => (error.errno(), error.to_string()),
+        },
+        Fail::Io(error) => (number(&error), error.to_string()),
+        Fail::Errno(errno) => (errno, io::Error::from_raw_os_error(errno).to_string()),
+        Fail::Text(errno, text) => (errno, text),
+        Fail::Null => (EINVAL, "a pointer is null".into()),
+    };
+    let text = text.replace('\0', "?");
+    LAST.with(|last| *last.borrow_mut() = CString::new(text).unwrap_or_default());
+    errno.max(1)
+}
+
+/// Runs a call; 0 or a negative number.
+pub fn call(f: impl FnOnce() -> Result<(), Fail>) -> c_int {
+    call_long(|| f().map(|()| 0)) as c_int
+}
+
+/// Runs a call that returns a count.
+pub fn call_long(f: impl FnOnce() -> Result<usize, Fail>) -> isize {
+    let done = catch_unwind(AssertUnwindSafe(f));
+    let done = done.unwrap_or_else(|_| Err(Fail::Text(EIO, "a fault in the library".into())));
+    match done {
+        // Counts are lengths of buffers.
+        Ok(n) => n as isize,
+        Err(fail) => -(note(fail) as isize),
+    }
+}
+
+/// Hands a value to the caller, as a handle.
+///
+/// # Safety
+/// `out` is null or a place for a pointer.
+pub unsafe fn to_c<T>(value: T, out: *mut *mut T) -> Result<(), Fail> {
+    if out.is_null() {
+        return Err(Fail::Null);
+    }
+    // SAFETY: by the caller.
+    unsafe { out.write(Box::into_raw(Box::new(value))) };
+    Ok(())
+}
+
+/// The value behind a handle.
+///
+/// # Safety
+/// It is null, or one that [`to_c`] has made and nobody has closed.
+pub unsafe fn handle<'h, T>(handle: *mut T) -> Result<&'h T, Fail> {
+    // SAFETY: by the caller. Only shared references are made of handles.
+    unsafe { handle.as_ref() }.ok_or(Fail::Null)
+}
+
+/// # Safety
+/// It is null or a place for a `T`.
+pub unsafe fn store<T>(place: *mut T, value: T) -> Result<(), Fail> {
+    if place.is_null() {
+        return Err(Fail::Null);
+    }
+    // SAFETY: by the caller.
+    unsafe { place.write(value) };
+    Ok(())
+}
+
+/// # Safety
+/// It is null or ends with a NUL, and stays as it is during the call.
+pub unsafe fn path<'p>(text: *const c_char) -> Result<&'p Path, Fail> {
+    if text.is_null() {
+        return Err(Fail::Null);
+    }
+    // SAFETY: by the caller.
+    let bytes = unsafe { CStr::from_ptr(text) }.to_bytes();
+    Ok(Path::new(OsStr::from_bytes(bytes)))
+}
+
+/// A text, empty for null.
+///
+/// # Safety
+/// As of [`path`].
+pub unsafe fn text(text: *const c_char) -> Result<String, Fail> {
+    if text.is_null() {
+        return Ok(String::new());
+    }
+    // SAFETY: by the caller.
+    let bytes = unsafe { CStr::from_ptr(text) }.to_bytes();
+    String::from_utf8(bytes.to_vec())
+        .map_err(|_| Fail::Text(EINVAL, "an option is not UTF-8".into()))
+}
+
+/// # Safety
+/// `bytes` has `len` bytes, unless that is 0.
+pub unsafe fn bytes<'b>(bytes: *const c_void, len: usize) -> Result<&'b [u8], Fail> {
+    match (bytes.is_null(), len) {
+        (_, 0) => Ok(&[]),
+        (true, _) => Err(Fail::Null),
+        // SAFETY: by the caller; a slice is no longer than an isize can say.
+        _ if isize::try_from(len).is_ok() => {
+            Ok(unsafe { std::slice::from_raw_parts(bytes.cast(), len) })
+        }
+        _ => Err(Fail::Errno(EINVAL)),
+    }
+}
+
+/// # Safety
+/// `buffer` has room for `len` bytes, initialised or not read before they are written, unless that is 0.
+pub unsafe fn room<'b>(buffer: *mut c_void, len: usize) -> Result<&'b mut [u8], Fail> {
+    match (buffer.is_null(), len) {
+        (_, 0) => Ok(&mut []),
+        (true, _) => Err(Fail::Null),
+        _ if isize::try_from(len).is_ok() => {
+            // SAFETY: by the caller. Bytes of a slice must have a value.
+            unsafe {
+                std::ptr::write_bytes(buffer.cast::<u8>(), 0, len);
+                Ok(std::slice::from_raw_parts_mut(buffer.cast(), len))
+            }
+        }
+        _ => Err(Fail::Errno(EINVAL)),
+    }
+}
+
+/// Stores bytes, which fit.
+///
+/// # Safety
+/// As of [`room`].
+pub unsafe fn fill(buffer: *mut u8, size: usize, from: &[u8]) -> Result<(), Fail> {
+    match (buffer.is_null(), from.len()) {
+        (_, 0) => Ok(()),
+        (true, _) => Err(Fail::Null),
+        (_, len) if len > size => Err(Fail::Errno(34)),
+        // SAFETY: by the caller; the two do not overlap, as one is the library's.
+        (_, len) => {
+            unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), buffer, len) };
+            Ok(())
+        }
+    }
+}
+
+/// Stores all bytes, or with a size of 0 none; returns how many there are. ERANGE if they do not fit.
+///
+/// # Safety
+/// As of [`room`].
+pub unsafe fn fill_all(buffer: *mut u8, size: usize, from: &[u8]) -> Result<usize, Fail> {
+    if size > 0 {
+        // SAFETY: by the caller.
+        unsafe { fill(buffer, size, from)? };
+    }
+    Ok(from.len())
+}

@@ -1,0 +1,375 @@
+//! The C library `libextant`. `include/extant.h` is its documentation: this file gives each function there a body.
+//!
+//! All of it is the border to C, and so `unsafe`: pointers come from the caller, who keeps what the header says of them. Each function
+//! turns its arguments into Rust's at once, and calls the library. No panic crosses the border.
+
+#![allow(clippy::missing_safety_doc)] // The header says what callers must keep.
+
+mod border;
+mod device;
+mod trees;
+
+use border::{Errno, Fail, call, call_long, handle, path, text, to_c};
+use engine::mkfs::{self, MkfsOptions};
+use engine::{
+    File, Metadata, OpenOptions, SetAttributes, SetTime, SetXattr, Timestamp, Volume, VolumeOptions,
+};
+use std::ffi::{OsString, c_char, c_int, c_uint, c_void};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+
+const READ_ONLY: c_uint = 1;
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Time {
+    sec: i64,
+    nsec: u32,
+}
+
+#[repr(C)]
+pub struct Stat {
+    size: u64,
+    blocks: u64,
+    ino: u32,
+    mode: u32,
+    nlink: u32,
+    uid: u32,
+    gid: u32,
+    rdev: u32,
+    atime: Time,
+    mtime: Time,
+    ctime: Time,
+}
+
+#[repr(C)]
+pub struct CreateOptions {
+    size: u64,
+    block_size: u32,
+    journal_size: u64,
+    features: *const c_char,
+    label: *const c_char,
+}
+
+fn time(time: Timestamp) -> Time {
+    Time {
+        sec: time.secs(),
+        nsec: time.nanos(),
+    }
+}
+
+fn stat(found: &Metadata) -> Stat {
+    Stat {
+        size: found.len(),
+        blocks: found.blocks(),
+        ino: found.ino(),
+        mode: found.mode(),
+        nlink: found.nlink(),
+        uid: found.uid(),
+        gid: found.gid(),
+        rdev: found.rdev(),
+        atime: time(found.atime()),
+        mtime: time(found.mtime()),
+        ctime: time(found.ctime()),
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn extant_last_error() -> *const c_char {
+    border::last_error()
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn extant_create(
+    at: *const c_char,
+    options: *const CreateOptions,
+    out: *mut *mut Volume,
+) -> c_int {
+    call(|| {
+        // SAFETY: the header asks for a structure.
+        let given = unsafe { options.as_ref() }.ok_or(Fail::Null)?;
+        // SAFETY: strings, or null.
+        let [features, label] = unsafe { [text(given.features)?, text(given.label)?] };
+        let some = |n: u64| Some(n).filter(|&n| n > 0);
+        let options = MkfsOptions {
+            size: some(given.size),
+            block_size: Some(given.block_size).filter(|&n| n > 0),
+            journal_size: some(given.journal_size),
+            features,
+            label,
+            ..MkfsOptions::default()
+        };
+        // SAFETY: a string.
+        let at = unsafe { path(at)? };
+        let made = mkfs::prepare(&options).map_err(engine::Error::from)?;
+        let device = engine::blockdev::FileDevice::create(at, made.size())?;
+        made.write(&device).map_err(engine::Error::from)?;
+        drop(device);
+        // SAFETY: the header asks for a place.
+        unsafe { to_c(Volume::open(at)?, out) }
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn extant_open(
+    at: *const c_char,
+    flags: c_uint,
+    out: *mut *mut Volume,
+) -> c_int {
+    call(|| {
+        let options = VolumeOptions::new().read_only(flags & READ_ONLY != 0);
+        // SAFETY: a string and a place.
+        unsafe { to_c(options.open(path(at)?)?, out) }
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn extant_close(volume: *mut Volume) -> c_int {
+    call(|| {
+        if volume.is_null() {
+            return Ok(());
+        }
+        // SAFETY: it is one that `to_c` has made, and the header says that nobody uses it any more.
+        let volume = unsafe { Box::from_raw(volume) };
+        Ok(volume.close()?)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn extant_sync(volume: *mut Volume) -> c_int {
+    // SAFETY: a volume.
+    call(|| Ok(unsafe { handle(volume)? }.sync()?))
+}
+
+/// Functions of a volume and a path.
+macro_rules! on_path {
+    ($($name:ident($($arg:ident: $type:ty),*) => |$volume:ident, $path:ident| $body:expr;)*) => {$(
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(volume: *mut Volume, at: *const c_char $(, $arg: $type)*) -> c_int {
+            call(|| {
+                // SAFETY: a volume and a string.
+                let ($volume, $path) = unsafe { (handle(volume)?, path(at)?) };
+                $body
+            })
+        }
+    )*};
+}
+
+on_path! {
+    extant_stat(st: *mut Stat) => |volume, at| {
+        // SAFETY: a place.
+        unsafe { border::store(st, stat(&volume.metadata(at)?)) }
+    };
+    extant_lstat(st: *mut Stat) => |volume, at| {
+        // SAFETY: a place.
+        unsafe { border::store(st, stat(&volume.symlink_metadata(at)?)) }
+    };
+    extant_mkdir(mode: u32) => |volume, at| Ok(volume.create_dir_with_mode(at, mode).map(drop)?);
+    extant_rmdir() => |volume, at| Ok(volume.remove_dir(at)?);
+    extant_unlink() => |volume, at| Ok(volume.remove_file(at)?);
+    extant_rename(to: *const c_char) => |volume, at| {
+        // SAFETY: a string.
+        Ok(volume.rename(at, unsafe { path(to)? })?)
+    };
+    extant_link(to: *const c_char) => |volume, at| {
+        // SAFETY: a string.
+        Ok(volume.hard_link(at, unsafe { path(to)? })?)
+    };
+    extant_symlink(to: *const c_char) => |volume, target| {
+        // SAFETY: a string.
+        Ok(volume.symlink(target, unsafe { path(to)? })?)
+    };
+    extant_chmod(mode: u32) => |volume, at| Ok(volume.set_permissions(at, mode)?);
+    extant_chown(uid: u32, gid: u32) => |volume, at| {
+        let given = |id: u32| Some(id).filter(|&id| id != u32::MAX);
+        let set = SetAttributes {
+            uid: given(uid),
+            gid: given(gid),
+            ..SetAttributes::default()
+        };
+        Ok(volume.set_attributes(at, &set)?)
+    };
+    extant_truncate(size: u64) => |volume, at| Ok(volume.set_len(at, size)?);
+    extant_utimens(atime: *const Time, mtime: *const Time) => |volume, at| {
+        let given = |time: *const Time| {
+            // SAFETY: a time, or null.
+            let time = unsafe { time.as_ref() };
+            Some(time.map_or(SetTime::Now, |t| SetTime::At(Timestamp::new(t.sec, t.nsec.min(999_999_999)))))
+        };
+        let set = SetAttributes {
+            atime: given(atime),
+            mtime: given(mtime),
+            ..SetAttributes::default()
+        };
+        Ok(volume.set_attributes(at, &set)?)
+    };
+    extant_setxattr(name: *const c_char, value: *const c_void, size: usize) => |volume, at| {
+        // SAFETY: a string, and so many bytes.
+        let (name, value) = unsafe { (path(name)?, border::bytes(value, size)?) };
+        Ok(volume.set_xattr(at, name, value, SetXattr::Any)?)
+    };
+    extant_removexattr(name: *const c_char) => |volume, at| {
+        // SAFETY: a string.
+        Ok(volume.remove_xattr(at, unsafe { path(name)? })?)
+    };
+    extant_open_file(flags: c_int, mode: u32, out: *mut *mut File) => |volume, at| {
+        let options = open_options(flags).mode(mode);
+        // SAFETY: a place.
+        unsafe { to_c(volume.open_file_with(at, &options)?, out) }
+    };
+    extant_opendir(out: *mut *mut trees::DirHandle) => |volume, at| {
+        // SAFETY: a place.
+        unsafe { to_c(trees::DirHandle::new(volume.read_dir(at)?), out) }
+    };
+}
+
+/// The flags of open(2) on Linux.
+fn open_options(flags: c_int) -> OpenOptions {
+    const ACCESS: c_int = 3;
+    const CREAT: c_int = 0o100;
+    const EXCL: c_int = 0o200;
+    const TRUNC: c_int = 0o1000;
+    let access = flags & ACCESS;
+    let creates = flags & CREAT != 0;
+    OpenOptions::new()
+        .read(access != 1)
+        .write(access != 0)
+        .create(creates)
+        .create_new(creates && flags & EXCL != 0)
+        .truncate(flags & TRUNC != 0)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn extant_readlink(
+    volume: *mut Volume,
+    at: *const c_char,
+    buffer: *mut c_char,
+    size: usize,
+) -> isize {
+    call_long(|| {
+        // SAFETY: a volume and a string.
+        let target = unsafe { handle(volume)?.read_link(path(at)?)? };
+        let target = target.as_os_str().as_bytes();
+        let stored = target.len().min(size);
+        // SAFETY: room for so many bytes.
+        unsafe { border::fill(buffer.cast(), size, &target[..stored])? };
+        Ok(target.len())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn extant_getxattr(
+    volume: *mut Volume,
+    at: *const c_char,
+    name: *const c_char,
+    value: *mut c_void,
+    size: usize,
+) -> isize {
+    call_long(|| {
+        // SAFETY: a volume and strings.
+        let found = unsafe { handle(volume)?.get_xattr(path(at)?, path(name)?)? };
+        // SAFETY: room for so many bytes.
+        unsafe { border::fill_all(value.cast(), size, &found) }
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn extant_listxattr(
+    volume: *mut Volume,
+    at: *const c_char,
+    list: *mut c_char,
+    size: usize,
+) -> isize {
+    call_long(|| {
+        // SAFETY: a volume and a string.
+        let names = unsafe { handle(volume)?.list_xattrs(path(at)?)? };
+        let names: Vec<u8> = names
+            .into_iter()
+            .map(OsString::into_vec)
+            .flat_map(|name| name.into_iter().chain([0]))
+            .collect();
+        // SAFETY: room for so many bytes.
+        unsafe { border::fill_all(list.cast(), size, &names) }
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn extant_close_file(file: *mut File) {
+    call(|| {
+        if !file.is_null() {
+            // SAFETY: it is one that `to_c` has made, and the header says that nobody uses it any more.
+            drop(unsafe { Box::from_raw(file) });
+        }
+        Ok(())
+    });
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn extant_pread(
+    file: *mut File,
+    buffer: *mut c_void,
+    length: usize,
+    offset: u64,
+) -> isize {
+    call_long(|| {
+        // SAFETY: a file, and room for so many bytes.
+        let (file, buffer) = unsafe { (handle(file)?, border::room(buffer, length)?) };
+        let mut done = 0;
+        while done < buffer.len() {
+            let at = offset.checked_add(done as u64).ok_or(Errno(22))?;
+            match file.read_at(&mut buffer[done..], at)? {
+                0 => break,
+                n => done += n,
+            }
+        }
+        Ok(done)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn extant_pwrite(
+    file: *mut File,
+    buffer: *const c_void,
+    length: usize,
+    offset: u64,
+) -> isize {
+    call_long(|| {
+        // SAFETY: a file, and so many bytes.
+        let (file, buffer) = unsafe { (handle(file)?, border::bytes(buffer, length)?) };
+        file.write_all_at(buffer, offset)?;
+        Ok(length)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn extant_fsync(file: *mut File) -> c_int {
+    // SAFETY: a file.
+    call(|| Ok(unsafe { handle(file)? }.sync_all()?))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn extant_ftruncate(file: *mut File, size: u64) -> c_int {
+    // SAFETY: a file.
+    call(|| Ok(unsafe { handle(file)? }.set_len(size)?))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn extant_fstat(file: *mut File, st: *mut Stat) -> c_int {
+    call(|| {
+        // SAFETY: a file and a place.
+        unsafe { border::store(st, stat(&handle(file)?.metadata()?)) }
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn extant_check(at: *const c_char, faults: *mut u64) -> c_int {
+    call(|| {
+        // SAFETY: a string.
+        let at: &Path = unsafe { path(at)? };
+        let device = engine::blockdev::FileDevice::open(at, engine::blockdev::Access::ReadOnly)?;
+        let report = extant_check::check(&device, &extant_check::CheckOptions::default());
+        let report = report.map_err(|e| Fail::Text(117, e.to_string()))?;
+        // SAFETY: a place.
+        unsafe { border::store(faults, report.faults) }
+    })
+}
