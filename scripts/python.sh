@@ -8,9 +8,10 @@ export CARGO_TARGET_DIR=$target/python VIRTUAL_ENV=$target/python/venv
 mkdir -p "$target/python"
 if [ ! -x "$VIRTUAL_ENV/bin/maturin" ]; then
     "${PYTHON:-python3}" -m venv "$VIRTUAL_ENV"
-    "$VIRTUAL_ENV/bin/pip" install --quiet maturin pytest hypothesis fsspec
+    "$VIRTUAL_ENV/bin/pip" install --quiet maturin mypy pytest hypothesis fsspec
 fi
 "${CARGO:-cargo}" fmt --check
 "${CARGO:-cargo}" clippy --quiet --all-targets -- -D warnings
 "$VIRTUAL_ENV/bin/maturin" develop --quiet
+"$VIRTUAL_ENV/bin/mypy" --ignore-missing-imports python/extant
 "$VIRTUAL_ENV/bin/python" -m pytest -q "$@"

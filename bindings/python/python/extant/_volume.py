@@ -132,10 +132,12 @@ class Path:
     """A path in a volume. It is absolute: a relative one begins at the root. ``str(path)`` is the path as the volume has it."""
 
     __slots__ = ("volume", "pure")
+    volume: Volume
+    pure: PurePosixPath
 
     def __init__(self, volume: Volume, path: AnyPath = "/") -> None:
         self.volume = volume
-        self.pure = PurePosixPath("/") / (path.pure if isinstance(path, Path) else path)
+        self.pure = PurePosixPath("/", path.pure if isinstance(path, Path) else path)
 
     # The path itself
 
