@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Checks that every path and identifier in the code spans of ARCHITECTURE.md and of the design documents exists: paths from
-# the root, from crates/ or from crates/extant/src; identifiers as words of the Rust sources outside comments.
+# the root, from crates/ or from crates/extant/src; identifiers as words of the Rust sources outside comments. In the walks of
+# ARCHITECTURE.md every function or type must be defined in the file linked before it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -56,4 +57,26 @@ while IFS=: read -r file line span; do
         ;;
     esac
 done < <(spans ARCHITECTURE.md docs/commit-protocol.md docs/scaling.md docs/mechanisms/*.md)
+
+# The links and code spans of the walks, one a line, in order.
+walks() {
+    sed -n '/^## Four walks/,/^## Invariants/p' ARCHITECTURE.md | grep -oE '^\*\*A.*|\]\([^)]*\)|`[A-Za-z_]+`'
+}
+
+file= checked=0
+while read -r part; do
+    case $part in
+    '**'*) file= ;;
+    '](crates/'*) file=${part#']('} file=${file%')'} ;;
+    '`'*)
+        name=${part//\`/}
+        checked=$((checked + 1))
+        grep -qE "(fn|struct) $name\b" "${file:-/dev/null}" || say ARCHITECTURE.md "$name" "definition in ${file:-any file before it}"
+        ;;
+    esac
+done < <(walks)
+if [ "$checked" -lt 20 ]; then
+    echo "ARCHITECTURE.md: only $checked functions found in the walks: is the heading \"Four walks\" there?"
+    missing=1
+fi
 exit $missing
