@@ -44,7 +44,7 @@ pub(crate) enum Fault {
     FastCommitsForgotten,
     /// A fast commit is written although the transaction that it continues is not durable.
     FastCommitAhead,
-    /// A fast commit maps blocks before their data are on the medium.
+    /// A fast commit is written before the data of its mappings and sizes are on the medium.
     FastCommitBeforeData,
 }
 

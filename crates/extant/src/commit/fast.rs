@@ -3,7 +3,7 @@
 //! The steps of a fast commit, one at a time:
 //! 1. Transactions that were logged before become durable: a fast commit continues the last of them, and counts only with it.
 //! 2. The open context is closed. Its items, as changes of fast commits, continue the area.
-//! 3. A flush, if data were written since the last one: a mapping must not be durable before its blocks.
+//! 3. A flush, if data were written since the last one: neither a mapping nor a larger size may be durable before its data.
 //! 4. The blocks of the area, then a flush. The context is durable.
 //!
 //! Its items wait in `unformatted` for the next push, which formats them as a transaction of their own, before the
@@ -164,7 +164,6 @@ impl Committer {
                 .and_then(|()| journal.start_log())
                 .inspect_err(|e| self.store.stop(e))?;
         }
-        let maps = !items.maps.is_empty();
         let mut unformatted = fast.unformatted.lock();
         unformatted.len += items.len();
         unformatted.items.append(&mut items);
@@ -173,7 +172,7 @@ impl Committer {
         drop(unformatted);
         drop(writing);
         drop(formatter);
-        self.write_fast(fast, &blocks, maps)
+        self.write_fast(fast, &blocks)
             .inspect_err(|e| self.store.stop(e))?;
         fast.durable.fetch_max(context, Ordering::Release);
         self.totals.committed_fast(blocks.len());
@@ -214,11 +213,11 @@ impl Committer {
         Ok(blocks.map(|blocks| (blocks, born)))
     }
 
-    /// Writes the blocks, and flushes. Without blocks it flushes data that were written since the last flush.
-    fn write_fast(&self, fast: &FastCommits, blocks: &FastBlocks, maps: bool) -> Result<()> {
+    /// Flushes data that were written since the last flush; then writes the blocks, and flushes again if there are any.
+    fn write_fast(&self, fast: &FastCommits, blocks: &FastBlocks) -> Result<()> {
         let flushes = &self.store.flushes;
         let is_covered = flushes.is_covered(flushes.data_mark());
-        if (maps || blocks.is_empty()) && !is_covered && !planted::is(Fault::FastCommitBeforeData) {
+        if !is_covered && !planted::is(Fault::FastCommitBeforeData) {
             self.store.flush()?;
         }
         if blocks.is_empty() {

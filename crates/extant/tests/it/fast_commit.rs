@@ -3,8 +3,8 @@
 use crate::common::*;
 use crate::kernel::mounted::{Mounted, able, image, open_file};
 use crate::kernel::tree::{Tree, kernel_tree, our_tree, same};
-use blockdev::MemDevice;
-use extant::{SetAttributes, Volume, VolumeOptions};
+use blockdev::{BlockDevice, Crash, MemDevice, RecordingDevice};
+use extant::{OpenOptions, SetAttributes, Volume, VolumeOptions};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -297,4 +297,49 @@ fn cut_images_of_the_kernel_are_replayed_as_it_does() {
     }
     eprintln!("{images} images, {pending} of them with fast commits");
     assert!(pending * 4 > images, "{pending} of {images}");
+}
+
+/// A larger size in a block that is there already is durable only with the bytes that it covers: a cut leaves the old size, or the new
+/// bytes, and never those that were cut off before.
+#[test]
+fn a_larger_size_comes_after_its_bytes() {
+    needs::tools!("mke2fs", "e2fsck");
+    let args = ["-t", "ext4", "-O", "fast_commit", "-J", "size=8"];
+    let base = mem_image("64M", &args);
+    let first = open(&base);
+    let file = first.create_new_file("/f").unwrap();
+    file.write_all_at(&[7; 3000], 0).unwrap();
+    file.sync_all().unwrap();
+    file.set_len(2000).unwrap();
+    first.close().unwrap();
+    let device = Arc::new(RecordingDevice::new(base.snapshot()));
+    let volume = options()
+        .open_device(Arc::clone(&device) as Arc<dyn BlockDevice>)
+        .unwrap();
+    let file = OpenOptions::new().write(true).open(&volume, "/f").unwrap();
+    for n in 1..=8 {
+        file.write_all_at(&[9; 100], 1900 + n * 100).unwrap();
+        file.sync_all().unwrap();
+    }
+    assert!(volume.statistics().fast_commits >= 8);
+    let log = device.take_log();
+    let mut replayer = log.replay(&base);
+    let mut longer = 0;
+    loop {
+        for seed in 0..20 {
+            let crashed = Arc::new(replayer.crash(&Crash::new(seed)).unwrap());
+            let found = open(&crashed).read("/f").unwrap();
+            assert!(found[..2000] == [7; 2000]);
+            assert!(
+                found[2000..].iter().all(|&byte| byte == 9),
+                "{:?}",
+                &found[2000..]
+            );
+            longer += usize::from(found.len() > 2000);
+        }
+        if replayer.step().unwrap().is_none() {
+            break;
+        }
+    }
+    assert!(longer > 100, "{longer}");
 }
