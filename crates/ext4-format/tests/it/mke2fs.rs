@@ -14,44 +14,11 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::LazyLock;
 
 const UUID: &str = "00112233-4455-6677-8899-aabbccddeeff";
 
-/// The defaults of mke2fs as upstream has them. Distributions have others.
-const UPSTREAM: &str = "
-[defaults]
-    base_features = sparse_super,large_file,filetype,resize_inode,dir_index,ext_attr
-    default_mntopts = acl,user_xattr
-    enable_periodic_fsck = 0
-    blocksize = 4096
-    inode_size = 256
-    inode_ratio = 16384
-[fs_types]
-    ext3 = {
-        features = has_journal
-    }
-    ext4 = {
-        features = has_journal,extent,huge_file,flex_bg,metadata_csum,metadata_csum_seed,64bit,dir_nlink,extra_isize,orphan_file
-    }
-    small = {
-        blocksize = 1024
-        inode_ratio = 4096
-    }
-    floppy = {
-        blocksize = 1024
-        inode_ratio = 8192
-    }
-    big = {
-        inode_ratio = 32768
-    }
-    huge = {
-        inode_ratio = 65536
-    }
-    news = {
-        inode_ratio = 4096
-    }
-";
+/// The configuration of every mke2fs here.
+const UPSTREAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/mke2fs.conf");
 
 /// An image file, removed at the end.
 struct Image {
@@ -78,13 +45,8 @@ impl Image {
             .unwrap();
         let image = Self { path, file };
         image.file.set_len(bytes).unwrap();
-        static CONFIG: LazyLock<PathBuf> = LazyLock::new(|| {
-            let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("mke2fs.conf");
-            std::fs::write(&path, UPSTREAM).unwrap();
-            path
-        });
         let run = Command::new("mke2fs")
-            .env("MKE2FS_CONFIG", &*CONFIG)
+            .env("MKE2FS_CONFIG", UPSTREAM)
             .args(["-q", "-F", "-U", UUID, "-E"])
             .arg(format!("nodiscard,lazy_itable_init=1,hash_seed={UUID}"))
             .args(args)
