@@ -149,9 +149,13 @@ fn put<const N: usize>(raw: &mut [u8], at: usize, bytes: [u8; N]) {
     }
 }
 
-/// End of the fixed part: 128 plus `i_extra_isize`, or 128 where that is absent or impossible.
+/// Returns the end of a record's fixed part: 128 plus `i_extra_isize`, or 128 where that is absent or impossible.
+///
+/// ```
+/// assert_eq!(ext4_format::inode::fixed_end(&[0; 128]), 128);
+/// ```
 #[inline]
-fn fixed_end(raw: &[u8]) -> usize {
+pub fn fixed_end(raw: &[u8]) -> usize {
     let end = GOOD_OLD_SIZE + usize::from(u16_at(raw, at::EXTRA_ISIZE));
     if end <= raw.len() { end } else { GOOD_OLD_SIZE }
 }

@@ -9,6 +9,7 @@
 //! removes, so that a file has a link at every moment. Records come again at the end, because readers count links and blocks
 //! by themselves before.
 
+use super::REFUSED;
 use crate::error::Result;
 use crate::image::BlockImages;
 use crate::inode_phase::{LARGE, first_core, next_core};
@@ -19,12 +20,6 @@ use ext4_format::inode::{self, InodeCore, flags};
 use ext4_format::jbd2::{FastChange, FastName};
 use ext4_format::{BlockNr, FileType, InodeNr};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// Bytes of a record that fast commits say: up to the end of the fields whose place is fixed.
-const FIXED: usize = 128;
-
-/// Flags of inodes that fast commits do not speak of.
-const REFUSED: u32 = flags::INLINE_DATA | flags::ENCRYPT | flags::VERITY | flags::CASEFOLD;
 
 /// What the items of a batch say of one inode.
 #[derive(Default)]
@@ -215,16 +210,14 @@ fn record(ino: InodeNr, life: &Life<'_>, records: &Records<'_>) -> Result<Option
         next_core(last, &old, geometry)?
     };
     inode::encode_core(&core, &mut raw, geometry);
-    let extra = raw.get(FIXED..FIXED + 2).and_then(|b| b.first_chunk());
-    let extra = extra.map_or(0, |bytes| u16::from_le_bytes(*bytes).into());
-    raw.truncate(FIXED.saturating_add(extra));
+    raw.truncate(inode::fixed_end(&raw));
     Ok(Some(raw))
 }
 
 fn speaks_of(core: &InodeCore, geometry: &Geometry) -> bool {
     let large = core.size >= LARGE && !geometry.features.has_large_file();
     core.file_type() == Some(FileType::Regular)
-        && core.flags & REFUSED == 0
+        && core.flags & (REFUSED | flags::VERITY) == 0
         && core.links > 0
         && !large
 }

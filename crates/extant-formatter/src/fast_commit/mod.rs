@@ -4,5 +4,10 @@
 mod changes;
 mod replay;
 
+use ext4_format::inode::flags;
+
 pub use changes::{Records, changes};
 pub use replay::{FreeSpace, Volume};
+
+/// Flags of inodes whose changes are neither written as fast commits nor replayed here.
+const REFUSED: u32 = flags::INLINE_DATA | flags::ENCRYPT | flags::CASEFOLD;

@@ -3,6 +3,7 @@
 //! What Linux writes is read as what this project writes. The bytes are hostile: a change that fits no state of the volume is an
 //! error, here or in the formatter, and then nothing is replayed.
 
+use super::REFUSED;
 use crate::error::{Error, Result, SpaceError};
 use crate::extent_map::{ExtentMap, Run};
 use crate::formatter::MetaSpace;
@@ -26,9 +27,6 @@ use ext4_format::{BlockNr, FileType, FormatError, GroupNr, InodeNr, Where};
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-
-/// Inodes with these flags are left to other programs.
-const REFUSED: u32 = flags::INLINE_DATA | flags::ENCRYPT | flags::CASEFOLD;
 
 /// The volume that fast commits continue, after the log before them was replayed.
 pub struct Volume<'a> {
