@@ -38,7 +38,7 @@ pub(super) struct Unformatted {
     len: usize,
     /// Inodes that these items make.
     born: BTreeSet<InodeNr>,
-    /// They free blocks or inode numbers, which only a push gives back.
+    /// They free blocks or inode numbers, which only a push releases.
     frees: bool,
 }
 
@@ -223,10 +223,11 @@ impl Committer {
         if blocks.is_empty() {
             return Ok(());
         }
-        fast.has_head.store(true, Ordering::Relaxed);
         for (at, bytes) in blocks {
             fast.area.write(*at, &[bytes])?;
         }
+        // After the writes: a push that replaces them meanwhile clears a head that it can see, and the next one clears this.
+        fast.has_head.store(true, Ordering::Relaxed);
         self.store.flush()
     }
 

@@ -1,12 +1,11 @@
 //! Recovery at opening: the log is replayed, and fast commits after it, on the device or, of a read-only volume, in memory.
 
-use crate::base::error::{Error, Result};
-use crate::commit::journal::LogArea;
+use crate::base::error::Result;
 use crate::commit::journal::recovery::{self, Recovering, Recovery};
+use crate::commit::journal::{LogArea, home};
 use crate::store::buffers::Buffers;
 use crate::store::superblock;
 use crate::volume::open::Opening;
-use blockdev::BlockDevice;
 use ext4_format::jbd2::{FastChange, Superblock};
 use ext4_format::{BlockNr, FormatError};
 use extant_formatter::fast_commit::{FreeSpace, Volume};
@@ -30,23 +29,15 @@ impl Opening<'_> {
             };
             recovering.write_home(&plan)?;
             self.read_superblock_again()?;
-            let changes = match plan.fast_commits {
-                Some(tid) => recovery::fast_changes(area, log, tid)?,
-                None => Vec::new(),
-            };
+            let changes = recovery::fast_changes(area, log, &plan)?;
             done.add(&plan, changes.len());
             let Some(tid) = plan.fast_commits.filter(|_| !changes.is_empty()) else {
                 recovering.empty(log, &plan)?;
                 return Ok(done);
             };
             let output = self.format_fast(area, &changes, &self.buffers())?;
-            for &(start, len) in &output.zeroed {
-                for block in start.0..start.0 + u64::from(len) {
-                    let zeros = vec![0; self.geometry.block_size as usize];
-                    device
-                        .write_at(BlockNr(block).offset(self.geometry.block_size), &zeros)
-                        .map_err(|e| Error::block_io("recover", BlockNr(block), e))?;
-                }
+            for &run in &output.zeroed {
+                home::zero(&*device, self.geometry.block_size, run)?;
             }
             recovering.log_batch(log, (&plan, tid), &output.blocks)?;
         }
@@ -78,10 +69,7 @@ impl Opening<'_> {
         for replay in &plan.replay {
             buffers.publish(replay.home, Image::read(recovery::image(area, replay)?), 0);
         }
-        let changes = match plan.fast_commits {
-            Some(tid) => recovery::fast_changes(area, log, tid)?,
-            None => Vec::new(),
-        };
+        let changes = recovery::fast_changes(area, log, &plan)?;
         if !changes.is_empty() {
             let output = self.format_fast(area, &changes, buffers)?;
             let zeros = Image::read(vec![0; self.geometry.block_size as usize]);

@@ -5,6 +5,7 @@ use crate::base::error::{Error, Result};
 use crate::base::invariants::insist;
 use crate::base::parallel;
 use crate::commit::Committer;
+use blockdev::BlockDevice;
 use ext4_format::BlockNr;
 use extant_formatter::image::Image;
 use extant_formatter::superblock_location;
@@ -48,13 +49,15 @@ pub(crate) fn write_home(engine: &Committer, images: &[(BlockNr, Arc<Image>)]) -
 }
 
 /// Writes zeros over inode table blocks that come into use.
-pub(in crate::commit) fn zero(engine: &Committer, start: BlockNr, len: u32) -> Result<()> {
-    let zeros = vec![0; engine.store.geometry.block_size as usize];
+pub(crate) fn zero(
+    device: &dyn BlockDevice,
+    block_size: u32,
+    (start, len): (BlockNr, u32),
+) -> Result<()> {
+    let zeros = vec![0; block_size as usize];
     for block in (start.0..start.0 + u64::from(len)).map(BlockNr) {
-        engine
-            .store
-            .device
-            .write_at(block.offset(engine.store.geometry.block_size), &zeros)
+        device
+            .write_at(block.offset(block_size), &zeros)
             .map_err(|e| Error::block_io("zero", block, e))?;
     }
     Ok(())

@@ -52,8 +52,9 @@ impl Writer {
     ) -> Result<()> {
         let _span = lockmeter::span!("write to the journal");
         insist!(!engine.store.gate.is_shut(), FrozenIsStill, "a push");
-        for &(start, len) in &output.zeroed {
-            home::zero(engine, start, len)?;
+        let (device, size) = (&*engine.store.device, engine.store.geometry.block_size);
+        for &run in &output.zeroed {
+            home::zero(device, size, run)?;
         }
         let commit = match self {
             Self::Journal(journal) => journal.log(engine, &output.blocks, &output.revoked)?,
@@ -170,6 +171,13 @@ impl LogArea {
                 source,
             })?;
         Ok(bytes)
+    }
+
+    /// Writes the journal's superblock.
+    fn write_superblock(&self, superblock: &Superblock) -> Result<()> {
+        let mut block = self.read(0)?;
+        superblock.write(&mut block)?;
+        self.write(0, &[&block])
     }
 
     /// Writes neighbouring log blocks.
@@ -334,9 +342,7 @@ impl Journal {
     }
 
     fn write_superblock(&self) -> Result<()> {
-        let mut block = self.area.read(0)?;
-        self.superblock.write(&mut block)?;
-        self.area.write(0, &[&block])
+        self.area.write_superblock(&self.superblock)
     }
 
     /// Writes a transaction into the log; returns its commit block, which is not written yet, and where that

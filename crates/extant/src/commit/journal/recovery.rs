@@ -49,9 +49,16 @@ pub fn plan(area: &LogArea, superblock: &Superblock, blocks_count: u64) -> Resul
     jbd2::plan(superblock, blocks_count, |block| area.read(block))
 }
 
-/// The changes of the fast commits that continue a log.
-pub fn fast_changes(area: &LogArea, superblock: &Superblock, tid: Tid) -> Result<Vec<FastChange>> {
-    jbd2::fast_changes(superblock, tid, |block| area.read(block))
+/// The changes of the fast commits that continue a log, if there are any.
+pub fn fast_changes(
+    area: &LogArea,
+    superblock: &Superblock,
+    plan: &Plan,
+) -> Result<Vec<FastChange>> {
+    match plan.fast_commits {
+        Some(tid) => jbd2::fast_changes(superblock, tid, |block| area.read(block)),
+        None => Ok(Vec::new()),
+    }
 }
 
 /// One image of the log in its form at home.
@@ -126,9 +133,7 @@ impl Recovering<'_> {
     }
 
     fn put(&self, superblock: &Superblock) -> Result<()> {
-        let mut block = self.area.read(0)?;
-        superblock.write(&mut block)?;
-        self.area.write(0, &[&block])?;
+        self.area.write_superblock(superblock)?;
         self.flush()
     }
 
