@@ -4,25 +4,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# A Perl regular expression; what to use instead; a regular expression of files in which the word has its own meaning.
-retired() {
-    cat <<'END'
-\b(struct|enum|trait|type|union) (Share|Place|Kind|State)\b	a name that says of what	^$
-END
-}
-
-files=$(mktemp)
-trap 'rm -f "$files"' EXIT
-find . \( -path ./target -o -path ./fuzz/target -o -path ./crates/extant-peers/target -o -name .git -o -name '*.svg' \
-    -o -name Cargo.lock -o -path ./docs/bench -o -path ./scripts/words.sh \) -prune \
-    -o -type f -print | sed 's|^\./||' | sort >"$files"
-
-found=0
-while IFS=$'\t' read -r word instead elsewhere; do
-    hits=$(grep -vE -- "$elsewhere" "$files" | tr '\n' '\0' | xargs -0 grep -nIP -- "$word" /dev/null || true)
-    if [ -n "$hits" ]; then
-        printf '%s\n' "$hits" | sed "s|\$|  <- say: $instead|"
-        found=1
-    fi
-done < <(retired)
-exit $found
+name='\b(struct|enum|trait|type|union) (Share|Place|Kind|State)\b'
+if git grep --untracked -nIP -- "$name" -- ':!scripts/words.sh' ':!docs/bench' ':!*.svg'; then
+    echo "words.sh: choose a name that stands alone" >&2
+    exit 1
+fi
