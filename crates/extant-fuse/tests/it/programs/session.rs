@@ -3,7 +3,7 @@
 use crate::common::{self, Rng, mem_image};
 use crate::judge::model::Task;
 use crate::judge::program::{self, Mark, Plan, Run};
-use crate::judge::verdict::{self, Order, Progress};
+use crate::judge::verdict::{self, Order, Progress, Promises};
 use crate::programs::mount::Mounted;
 use crate::programs::mounted_target::ByCalls;
 use crate::programs::sqlite::{self, Commits, Journal};
@@ -222,7 +222,7 @@ impl Session {
             .map(|task| verdict::find(volume, task))
             .collect::<Result<Vec<_>, _>>();
         match found {
-            Ok(found) => verdict::judge(&self.run, &progress, &found, (4096, Order::Done)),
+            Ok(found) => verdict::judge(&self.run, &progress, &found, PROMISES),
             // Cut before the directories were made.
             Err(_) if self.marks.first().is_none_or(|(tick, _)| *tick > at) => Ok(()),
             Err(e) => Err(e),
@@ -232,6 +232,13 @@ impl Session {
 
 /// Tasks of the random program.
 const TASKS: usize = 2;
+
+/// The kernel caches the writes of programs.
+const PROMISES: Promises = Promises {
+    block: 4096,
+    order: Order::Done,
+    appended_bytes: false,
+};
 
 fn random_program(
     mounted: &Mounted,

@@ -5,7 +5,7 @@ use super::lies;
 use super::model::Task;
 use super::program::{self, Mark, Plan, Run};
 use super::stamp;
-use super::verdict::{self, Order, Progress};
+use super::verdict::{self, Order, Progress, Promises};
 use crate::common::{self, Rng, mem_image};
 use blockdev::{
     BlockDevice, Crash, Event, Fate, Log, MemDevice, RecordingDevice, Replayer, SlowDevice,
@@ -139,10 +139,15 @@ impl CampaignKind {
         (image.snapshot(), Arc::clone(journal))
     }
 
-    fn order(&self) -> Order {
-        match (self.in_parts, self.tasks) {
+    fn promises(&self) -> Promises {
+        let order = match (self.in_parts, self.tasks) {
             (None, _) | (_, 1) => Order::Done,
             _ => Order::Tasks,
+        };
+        Promises {
+            block: self.block,
+            order,
+            appended_bytes: order == Order::Done,
         }
     }
 
@@ -370,7 +375,7 @@ fn judge(
         let found = (0..round.run.tasks.len())
             .map(|task| verdict::find(&volume, task))
             .collect::<Result<Vec<_>, _>>()?;
-        verdict::judge(&round.run, progress, &found, (kind.block, kind.order()))?;
+        verdict::judge(&round.run, progress, &found, kind.promises())?;
         volume.close().map_err(|e| format!("does not close: {e}"))?;
         if fsck {
             common::assert_clean(&device, "recovered");

@@ -17,6 +17,8 @@ pub struct Entry {
     /// The operation took the former value away for good by a change of metadata: in a state that has the operation,
     /// former values are gone.
     pub for_good: bool,
+    /// The operation appended the cell to the file.
+    pub appended: bool,
 }
 
 /// The effect of an operation on a size.
@@ -26,8 +28,9 @@ pub enum SizeEvent {
     Set(u64),
     /// The file ends here at the latest.
     Cut(u64),
-    /// The file reaches at least here: by data, which reach the device later, or by a larger size, which waits until
-    /// the rest of the last block is zeros on the device.
+    /// The file reaches at least here by data, which reach the device later.
+    Append(u64),
+    /// The file reaches at least here by a larger size, which waits until the rest of the last block is zeros on the device.
     Grow(u64),
 }
 
@@ -47,6 +50,7 @@ const NOTHING: Entry = Entry {
     op: 0,
     value: 0,
     for_good: true,
+    appended: false,
 };
 
 impl File {
@@ -87,21 +91,19 @@ impl File {
 
     /// Data of these values are at `first` and behind.
     pub fn write(&mut self, op: OpNr, first: u64, values: &[Value]) {
-        for (i, &value) in values.iter().enumerate() {
-            let for_good = false;
-            self.put(
-                first + i as u64,
-                Entry {
-                    op,
-                    value,
-                    for_good,
-                },
-            );
+        for (cell, &value) in (first..).zip(values) {
+            let entry = Entry {
+                op,
+                value,
+                for_good: false,
+                appended: cell * CELL >= self.size,
+            };
+            self.put(cell, entry);
         }
         let end = (first + values.len() as u64) * CELL;
         if end > self.size {
             self.size = end;
-            self.sizes.push((op, SizeEvent::Grow(end)));
+            self.sizes.push((op, SizeEvent::Append(end)));
             self.touched.push(op);
         }
     }
@@ -110,15 +112,13 @@ impl File {
     pub fn zero(&mut self, op: OpNr, cells: std::ops::Range<u64>, for_good: std::ops::Range<u64>) {
         let known = cells.start..cells.end.min(self.cells.len() as u64);
         for cell in known {
-            let for_good = for_good.contains(&cell);
-            self.put(
-                cell,
-                Entry {
-                    op,
-                    value: 0,
-                    for_good,
-                },
-            );
+            let entry = Entry {
+                op,
+                value: 0,
+                for_good: for_good.contains(&cell),
+                appended: false,
+            };
+            self.put(cell, entry);
         }
         // Parts of blocks are overwritten with zeros, as by any write.
         if !for_good.is_empty() {
@@ -161,12 +161,22 @@ impl File {
     }
 
     /// The values a cell may have in a state that has all metadata up to operation `k` and all data up to `synced`, with
-    /// no operation behind `now` begun.
-    pub fn legal(&self, cell: u64, synced: OpNr, k: OpNr, now: OpNr) -> &[Entry] {
+    /// no operation behind `now` begun. If `appended_bytes`, a size that reaches an appended cell comes with its value, unless a larger
+    /// size was set later.
+    pub fn legal(
+        &self,
+        cell: u64,
+        (synced, k, now): (OpNr, OpNr, OpNr),
+        appended_bytes: bool,
+    ) -> &[Entry] {
         let Some(history) = self.cells.get(cell as usize) else {
             return std::slice::from_ref(&NOTHING);
         };
-        let is_base = |e: &Entry| e.op <= synced || e.for_good && e.op <= k;
+        let grows = self.sizes.iter().filter(|(op, _)| *op <= k);
+        let grown = grows.filter(|(_, event)| matches!(event, SizeEvent::Grow(_)));
+        let grown = grown.map(|(op, _)| *op).max().unwrap_or(0);
+        let comes = |e: &Entry| appended_bytes && e.appended && e.op > grown;
+        let is_base = |e: &Entry| e.op <= synced || (e.for_good || comes(e)) && e.op <= k;
         let base = history.iter().rposition(is_base).unwrap_or(0);
         let end = history.partition_point(|e| e.op <= now);
         &history[base..end.max(base + 1)]
@@ -179,7 +189,7 @@ impl File {
             match event {
                 SizeEvent::Set(size) => sizes = BTreeSet::from([size]),
                 SizeEvent::Cut(size) => sizes = sizes.iter().map(|&s| s.min(size)).collect(),
-                SizeEvent::Grow(size) => {
+                SizeEvent::Append(size) | SizeEvent::Grow(size) => {
                     sizes.insert(size);
                 }
             }

@@ -124,18 +124,30 @@ pub enum Order {
     Tasks,
 }
 
+/// The promises that a target keeps.
+#[derive(Clone, Copy, Debug)]
+pub struct Promises {
+    /// Bytes of a block: a file that is mapped in steps grows by whole blocks.
+    pub block: u64,
+    /// The order of operations.
+    pub order: Order,
+    /// A size that reaches appended bytes is durable only with these bytes. A kernel that caches writes sends pages in any
+    /// order, so a mount does not promise this.
+    pub appended_bytes: bool,
+}
+
 /// Judges what recovery found, read by `find` for each task.
 pub fn judge(
     run: &Run,
     progress: &Progress,
     found: &[Found],
-    (block, order): (u64, Order),
+    promises: Promises,
 ) -> Result<(), String> {
     let mut legal: Vec<Vec<OpNr>> = Vec::new();
     for (task, found) in found.iter().enumerate() {
-        legal.push(states(run, progress, task, found, (block, order))?);
+        legal.push(states(run, progress, task, found, promises)?);
     }
-    if order == Order::Tasks {
+    if promises.order == Order::Tasks {
         return Ok(());
     }
     // Between two joins, or at one, all of them.
@@ -165,7 +177,7 @@ fn states(
     progress: &Progress,
     task: usize,
     found: &Found,
-    (block, order): (u64, Order),
+    promises: Promises,
 ) -> Result<Vec<OpNr>, String> {
     let (model, known) = (&run.tasks[task], &progress.tasks[task]);
     let mut why = Vec::new();
@@ -175,11 +187,11 @@ fn states(
             continue;
         }
         // The state that the contents are of.
-        let mut of = match order {
+        let mut of = match promises.order {
             Order::Done => k..=k,
             Order::Tasks => known.least..=known.begun,
         };
-        let judge = |of| contents(run, known, (task, k, of), found, block);
+        let judge = |of| contents(run, known, (task, k, of), found, promises);
         if of.any(|of| judge(of).map_err(|e| why.push(e)).is_ok()) {
             legal.push(k);
         }
@@ -226,7 +238,7 @@ fn contents(
     known: &Known,
     (task, named, k): (usize, OpNr, OpNr),
     found: &Found,
-    block: u64,
+    promises: Promises,
 ) -> Result<(), String> {
     let model = &run.tasks[task];
     for (name, (_, cells)) in found {
@@ -236,15 +248,19 @@ fn contents(
         let size = cells.len() as u64 * CELL;
         let sizes = file.legal_sizes(synced, k);
         let (least, most) = (sizes.first().copied(), sizes.last().copied());
-        // A file that is mapped in steps grows by whole blocks.
-        let between = size.is_multiple_of(block) && least <= Some(size) && Some(size) <= most;
+        let between =
+            size.is_multiple_of(promises.block) && least <= Some(size) && Some(size) <= most;
         if !sizes.contains(&size) && !between {
             return Err(format!(
                 "{name} (file {nr}) has {size} bytes after operation {k}; legal: {sizes:?}"
             ));
         }
         for (cell, &value) in cells.iter().enumerate() {
-            let legal = file.legal(cell as u64, synced, k, known.begun);
+            let legal = file.legal(
+                cell as u64,
+                (synced, k, known.begun),
+                promises.appended_bytes,
+            );
             if value.is_none_or(|v| legal.iter().all(|e| e.value != v)) {
                 return Err(format!(
                     "{name} (file {nr}, {size} bytes), cell {cell} at {}, after operation {k}, synced at {synced}: \
