@@ -6,8 +6,8 @@ use super::request::note;
 use super::{Done, InspectError, Inspector, Sink};
 use crate::journal::{block_of, runs};
 use crate::mapping::Run;
-use ext4_format::jbd2::{self, BlockType, Checksums, Commit, Format, Tid};
-use ext4_format::{BlockNr, FormatError, InodeNr};
+use ext4_format::jbd2::{self, BlockType, Checksums, Commit, FastChange, FastName, Format, Tid};
+use ext4_format::{BlockNr, FormatError, InodeNr, Where};
 use std::io;
 
 /// The blocks of a journal.
@@ -106,8 +106,28 @@ impl Ring<'_, '_> {
                 tid = tid.next();
             }
         }
+        self.fast_commits(tid, sink)?;
         let fields = vec![("at", at.into()), ("sequence", tid.0.into())];
         Ok(sink(Record::lines("end", fields))?)
+    }
+
+    /// Sends the committed changes of the fast commits that continue the log, whose next transaction would be `tid`.
+    fn fast_commits(&self, tid: Tid, sink: &mut Sink<'_>) -> Done {
+        let read = |at| {
+            let hole = || FormatError::corrupt("hole in the journal", Where::Journal(at));
+            let block = block_of(&self.runs, at).ok_or_else(hole)?;
+            let unreadable = |_| FormatError::corrupt("unreadable block", Where::Journal(at));
+            self.inspector.block(block).map_err(unreadable)
+        };
+        match jbd2::fast_changes(&self.sb, tid, read) {
+            Ok(changes) => {
+                for change in &changes {
+                    sink(fast_change(change))?;
+                }
+            }
+            Err(e) => sink(Record::problem(format!("fast commits: {e}")))?,
+        }
+        Ok(())
     }
 
     /// Sends a block of the journal's own; returns how many images come after it.
@@ -187,6 +207,38 @@ impl Ring<'_, '_> {
         ];
         sink(Record::row("tag", fields))
     }
+}
+
+/// Returns the record of a change in a fast commit. The inode of a name is the one that the name leads to.
+fn fast_change(change: &FastChange) -> Record {
+    type Run = Option<(u32, u32)>;
+    let nothing = Value::Nothing;
+    let (kind, ino, name, run, physical): (_, InodeNr, Option<&FastName>, Run, _) = match change {
+        FastChange::Inode(ino, _) => ("inode", *ino, None, None, nothing),
+        FastChange::Create(name) => ("create", name.ino, Some(name), None, nothing),
+        FastChange::Link(name) => ("link", name.ino, Some(name), None, nothing),
+        FastChange::Unlink(name) => ("unlink", name.ino, Some(name), None, nothing),
+        FastChange::AddRange(ino, extent) => {
+            let run = Some((extent.logical, extent.len));
+            ("add-range", *ino, None, run, extent.physical.0.into())
+        }
+        FastChange::RemoveRange(ino, first, len) => {
+            ("remove-range", *ino, None, Some((*first, *len)), nothing)
+        }
+    };
+    let fields = vec![
+        ("kind", Value::text(kind)),
+        ("inode", ino.0.into()),
+        ("parent", Value::number(name.map(|name| name.parent.0))),
+        (
+            "name",
+            name.map_or(Value::Nothing, |name| Value::Name(name.name.clone())),
+        ),
+        ("logical", Value::number(run.map(|(first, _)| first))),
+        ("length", Value::number(run.map(|(_, len)| len))),
+        ("physical", physical),
+    ];
+    Record::row("fast-commit", fields)
 }
 
 /// The judgement of the checksum of a block of the journal's own; `None` if the journal has none in them.

@@ -456,3 +456,73 @@ fn mutants_are_shown_without_a_panic() {
         }
     }
 }
+
+/// Changes of fast commits that were not replayed are those that debugfs lists.
+#[test]
+fn fast_commits_are_shown() {
+    needs::tools!("mke2fs", "debugfs");
+    let device = common::mem_image("16M", &["-t", "ext4", "-O", "fast_commit", "-J", "size=4"]);
+    let volume = common::open(&device);
+    let file = volume.create_new_file("/synced").unwrap();
+    file.write_all_at(&[7; 5000], 0).unwrap();
+    file.sync_all().unwrap();
+    volume.rename("/synced", "/renamed").unwrap();
+    file.set_len(100).unwrap();
+    file.sync_all().unwrap();
+    assert_eq!(volume.statistics().fast_commits, 2);
+    let cut = device.snapshot();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image");
+    common::write_image(&cut, &path);
+    let inspector = Inspector::open(&cut, false).unwrap();
+    let ours: Vec<Record> = ask(&inspector, "journal")
+        .into_iter()
+        .filter(|r| r.kind == "fast-commit")
+        .collect();
+    let kinds: Vec<String> = ours.iter().map(|r| name(r, "kind")).collect();
+    for kind in [
+        "create",
+        "link",
+        "unlink",
+        "inode",
+        "add-range",
+        "remove-range",
+    ] {
+        assert!(kinds.iter().any(|k| k == kind), "{kind}: {kinds:?}");
+    }
+    // debugfs shows another length of a removed range, so only the rest of its line is compared.
+    let theirs = debugfs(&path, "logdump -a");
+    let theirs: Vec<&str> = theirs
+        .lines()
+        .filter_map(|line| line.strip_prefix("tag "))
+        .filter(|line| !line.starts_with("HEAD") && !line.starts_with("TAIL"))
+        .map(|line| match line.starts_with("DEL_RANGE") {
+            true => line.rsplit_once(',').unwrap().0,
+            false => line,
+        })
+        .collect();
+    let ours: Vec<String> = ours.iter().map(as_debugfs_does).collect();
+    assert_eq!(ours, theirs);
+}
+
+/// A record of a fast commit as debugfs writes it, without the length of a removed range.
+fn as_debugfs_does(record: &Record) -> String {
+    let ino = number(record, "inode");
+    let named = |tag: &str| {
+        let (parent, name) = (number(record, "parent"), name(record, "name"));
+        format!("{tag}, parent {parent}, ino {ino}, name \"{name}\"")
+    };
+    match &*name(record, "kind") {
+        "inode" => format!("INODE, inode {ino}"),
+        "create" => named("CREAT_DENTRY"),
+        "link" => named("ADD_ENTRY"),
+        "unlink" => named("DEL_ENTRY"),
+        "add-range" => {
+            let [logical, physical, len] =
+                ["logical", "physical", "length"].map(|field| number(record, field));
+            format!("ADD_RANGE, inode {ino}, lblk {logical}, pblk {physical}, len {len}")
+        }
+        "remove-range" => format!("DEL_RANGE, inode {ino}, lblk {}", number(record, "logical")),
+        kind => panic!("{kind}"),
+    }
+}
