@@ -54,6 +54,11 @@ struct Played {
     store: Arc<RecordingDevice<MemDevice>>,
 }
 
+/// Whether this is a long run: `make torture` sets EXTANT_TORTURE.
+fn is_long() -> bool {
+    !cfg!(miri) && std::env::var_os("EXTANT_TORTURE").is_some()
+}
+
 fn play(seed: u64, ops: u32) -> Played {
     let store = Arc::new(RecordingDevice::new(blank()));
     let dev = Over::create(base(), Arc::clone(&store)).unwrap();
@@ -107,7 +112,7 @@ fn play(seed: u64, ops: u32) -> Played {
 
 #[test]
 fn agrees_with_a_plain_device_and_comes_back() {
-    for seed in 0..4 {
+    for seed in 0..if is_long() { 4 } else { 1 } {
         let played = play(seed, 300);
         let before = base().to_bytes().unwrap();
         let shared = base();
@@ -128,9 +133,9 @@ fn agrees_with_a_plain_device_and_comes_back() {
 /// Cut at every write and flush, in several ways: every sector is as the last flush left it, or newer.
 #[test]
 fn cut_at_every_write() {
-    let seeds = if cfg!(miri) { 1 } else { 2 };
+    let (seeds, ops) = if is_long() { (2, 90) } else { (1, 45) };
     for seed in 0..seeds {
-        let played = play(seed + 10, 90);
+        let played = play(seed + 10, ops);
         let blank = blank();
         let mut replayer = played.log.replay(&blank);
         let mut mark = None;
@@ -254,7 +259,7 @@ fn any_bytes_are_an_error_at_worst() {
     let played = play(5, 60);
     let image = played.store.inner();
     let mut random = Random(3);
-    for _ in 0..600 {
+    for _ in 0..if is_long() { 600 } else { 200 } {
         let broken = image.snapshot();
         for _ in 0..=random.below(4) {
             let at = match random.below(3) {

@@ -317,9 +317,9 @@ fn is_torture() -> bool {
 #[test]
 fn operations_that_commute_share_no_line() {
     needs::tools!("valgrind");
-    let machine = ["conflicts", "--cpus", "64", "--turned", "--json"];
+    let machine = ["conflicts", "--cpus", "64", "--json"];
     let cases: &[&str] = if is_torture() {
-        &["--short"]
+        &["--short", "--turned"]
     } else {
         &["--only", "create × create, other directories, by path"]
     };

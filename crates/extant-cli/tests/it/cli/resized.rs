@@ -139,7 +139,7 @@ fn the_kernel_writes_beyond_2_to_the_32_blocks() {
     let s = Scratch::in_memory().made("15T", &args);
     make_tree(&s.host("tree"));
     s.ok(&["import", "%", "@tree"]);
-    s.ok(&["resize", "%", "24T"]);
+    s.ok(&["resize", "%", "19T"]);
     s.clean();
     // Blocks near their inodes, not in groups that were looked at before.
     let Some(mounted) = Mounted::with(&s, "loop,rw,noatime,mb_optimize_scan=0") else {

@@ -269,11 +269,11 @@ fn a_second_mount_is_kept_off() {
         };
         let theirs = s.host("theirs.img");
         std::fs::copy(&s.image, &theirs).unwrap();
-        s.ok(&["tune", "%", "-O", "mmp", "-E", "mmp_update_interval=9"]);
+        s.ok(&["tune", "%", "-O", "mmp", "-E", "mmp_update_interval=1"]);
         s.clean();
         let tune2fs =
             |image: &Path, args: &[&str]| printed(Command::new("tune2fs").args(args).arg(image));
-        tune2fs(&theirs, &["-O", "mmp", "-E", "mmp_update_interval=9"]);
+        tune2fs(&theirs, &["-O", "mmp", "-E", "mmp_update_interval=1"]);
         let block = |lines: Vec<String>| -> Vec<String> {
             let kept = lines.into_iter();
             // Where the block is, when it was written, and by whom.

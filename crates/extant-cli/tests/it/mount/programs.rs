@@ -152,20 +152,28 @@ fn stress_ng() {
     } else {
         1
     };
-    // Each test runs by itself, with its own checks. Tests that need something FUSE does not have are left out.
+    // Four tests at a time, each in a folder of its own and with its own checks. Tests that need something FUSE does not have are
+    // left out.
     let text = format!(
-        "for s in access chdir chmod chown copy-file dentry dir dirdeep dirmany dup fallocate fcntl fiemap filename flock \
-                  fstat getdent hdd inode-flags io iomix lease link locka lockf lockofd metamix mmap-fd open readahead \
-                  rename revio rotate seal seek sendfile symlink sync-file touch truncate unlink utime xattr; do
-           stress-ng --$s 2 --timeout {seconds}s --temp-path . --verify --oomable -q \
+        "one() {{
+           s=$1; mkdir $s
+           stress-ng --$s 2 --timeout {seconds}s --temp-path $s --verify --oomable -q \
              --hdd-bytes 16M --iomix-bytes 16M --copy-file-bytes 128M --fallocate-bytes 16M --seek-size 8M --sync-file-bytes 16M \
-             --readahead-bytes 16M --revio-bytes 16M >$OUT/log 2>&1 || {{
+             --readahead-bytes 16M --revio-bytes 16M >$OUT/log.$s 2>&1 || {{
              code=$?
              # 4: not implemented here; 2: there is no such stressor in this version.
-             if [ $code != 4 ] && ! grep -q 'unrecognized\\|nvalid option' $OUT/log; then
-               echo \"$s: $code\"; cat $OUT/log; exit 1
+             if [ $code != 4 ] && ! grep -q 'unrecognized\\|nvalid option' $OUT/log.$s; then
+               echo \"$s: $code\"; cat $OUT/log.$s; exit 1
              fi; }}
-         done"
+         }}
+         pids=
+         for s in access chdir chmod chown copy-file dentry dir dirdeep dirmany dup fallocate fcntl fiemap filename flock \
+                  fstat getdent hdd inode-flags io iomix lease link locka lockf lockofd metamix mmap-fd open readahead \
+                  rename revio rotate seal seek sendfile symlink sync-file touch truncate unlink utime xattr; do
+           one $s & pids=\"$pids $!\"
+           if [ $(echo $pids | wc -w) = 4 ]; then for p in $pids; do wait $p || exit 1; done; pids=; fi
+         done
+         for p in $pids; do wait $p || exit 1; done"
     );
     judge(&["stress-ng"], "512M", &text);
 }

@@ -333,18 +333,18 @@ fn maps_of_large_and_sparse_files() {
     for i in 0..3000u64 {
         sparse.write_all_at(&i.to_le_bytes(), i * 100_000).unwrap();
     }
-    sparse.write_all_at(b"end", (1 << 32) - 4096).unwrap();
     let dense: Vec<u8> = (0..6_000_000u32)
         .flat_map(u32::to_le_bytes)
         .take(20_000_001)
         .collect();
     fs::write(dir.path().join("dense"), dense).unwrap();
-    for (fs_type, block_size) in [
-        (FsType::Ext2, 1024),
-        (FsType::Ext2, 4096),
-        (FsType::Ext4, 1024),
-        (FsType::Ext4, 4096),
+    for (fs_type, block_size, end) in [
+        (FsType::Ext2, 1024, 1 << 30),
+        (FsType::Ext4, 1024, 1 << 30),
+        (FsType::Ext2, 4096, 1 << 32),
+        (FsType::Ext4, 4096, 1 << 32),
     ] {
+        sparse.write_all_at(b"end", end - 4096).unwrap();
         let image = from_tree(
             dir.path(),
             &MkfsOptions {

@@ -47,7 +47,7 @@ fn mutants_of_every_feature_are_mended_as_by_e2fsck() {
     if !able() || !needs::have(&["debugfs", "setfattr", "chattr"]) {
         return;
     }
-    judge_mutants(seeds(0, 54, 100_000));
+    judge_mutants(seeds(0, 32, 100_000));
 }
 
 /// Makes the bases, and judges a mutant for each seed.
