@@ -64,7 +64,11 @@ fn export(address: &Path, access: Access) -> Result<Arc<dyn BlockDevice>> {
                 .to_str()
                 .context("the address of a server is text")?;
             let url = NbdUrl::parse(text)?;
-            let device = NbdDevice::connect(&url, &extant_nbd::Options::default())?;
+            let options = extant_nbd::Options {
+                keep_waiting: Some(Arc::new(|| interrupt::check().map_err(io::Error::other))),
+                ..Default::default()
+            };
+            let device = NbdDevice::connect(&url, &options)?;
             let device: Arc<dyn BlockDevice> = Arc::new(device);
             exports.push((address.into(), Arc::downgrade(&device)));
             device

@@ -207,16 +207,16 @@ impl Connection {
         length: u32,
         data: &[u8],
     ) -> io::Result<()> {
-        let mut header = Vec::with_capacity(28);
-        header.extend(REQUEST_MAGIC.to_be_bytes());
-        header.extend(0u16.to_be_bytes());
-        header.extend(command.to_be_bytes());
-        header.extend(cookie.to_be_bytes());
-        header.extend(offset.to_be_bytes());
-        header.extend(length.to_be_bytes());
-        let mut writer = lock(&self.writer);
-        writer.write_all(&header)?;
-        writer.write_all(data)
+        // Header and data in one write: two small ones would be two packets.
+        let mut request = Vec::with_capacity(28 + data.len());
+        request.extend(REQUEST_MAGIC.to_be_bytes());
+        request.extend(0u16.to_be_bytes());
+        request.extend(command.to_be_bytes());
+        request.extend(cookie.to_be_bytes());
+        request.extend(offset.to_be_bytes());
+        request.extend(length.to_be_bytes());
+        request.extend(data);
+        lock(&self.writer).write_all(&request)
     }
 
     /// Waits for the reply. A server that does not answer in time loses the connection, because a late reply to a
@@ -234,6 +234,11 @@ impl Connection {
                 ))
             }
         }
+    }
+
+    /// Whether there will be no more replies.
+    pub(crate) fn is_lost(&self) -> bool {
+        lock(&self.pending).lost.is_some()
     }
 
     fn close(&self, why: &str) {

@@ -1,42 +1,61 @@
 //! The export as a device.
 
-use std::collections::VecDeque;
+use std::fmt;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use blockdev::BlockDevice;
 
-use crate::connection::{Connection, FLUSH, READ, Stream, TRIM, Ticket, WRITE, WRITE_ZEROES};
-use crate::handshake::{Export, negotiate};
+use crate::connection::{READ, TRIM, WRITE_ZEROES};
+use crate::link::{Link, Piece, send_all, writes};
 use crate::url::NbdUrl;
 
-const FLAG_READ_ONLY: u16 = 1 << 1;
+pub(crate) const FLAG_READ_ONLY: u16 = 1 << 1;
 const FLAG_FLUSH: u16 = 1 << 2;
 const FLAG_TRIM: u16 = 1 << 5;
 const FLAG_ZEROES: u16 = 1 << 6;
 /// Bytes of one request.
 const CHUNK: u32 = 1 << 20;
-/// Requests of one call that are in flight at once.
-const DEPTH: usize = 16;
 
-/// How to connect.
+/// Options of a connection.
 ///
 /// ```
 /// let options = extant_nbd::Options::default();
-/// assert_eq!(options.timeout.as_secs(), 30);
+/// assert_eq!((options.timeout.as_secs(), options.reconnect.as_secs()), (30, 8));
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Options {
     /// Time that the server has to accept a connection or to answer a request. Default: 30 s.
     pub timeout: Duration,
+    /// Time after the loss of the connection during which requests wait for another one. Zero: they fail at once. Default: 8 s, less than
+    /// others wait before they take over a volume under multiple mount protection.
+    pub reconnect: Duration,
+    /// Called while requests wait for a connection; its error ends the wait.
+    pub keep_waiting: Option<Arc<KeepWaiting>>,
     /// Refuses writes even if the server allows them. Default: false.
     pub read_only: bool,
+}
+
+/// Function that ends a wait by an error.
+pub type KeepWaiting = dyn Fn() -> io::Result<()> + Send + Sync;
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options")
+            .field("timeout", &self.timeout)
+            .field("reconnect", &self.reconnect)
+            .field("read_only", &self.read_only)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Default for Options {
     fn default() -> Self {
         Options {
             timeout: Duration::from_secs(30),
+            reconnect: Duration::from_secs(8),
+            keep_waiting: None,
             read_only: false,
         }
     }
@@ -51,8 +70,7 @@ impl Default for Options {
 /// # std::io::Result::Ok(())
 /// ```
 pub struct NbdDevice {
-    connection: Connection,
-    export: Export,
+    link: Link,
     read_only: bool,
 }
 
@@ -64,20 +82,17 @@ impl NbdDevice {
     }
 
     fn open(url: &NbdUrl, options: &Options) -> io::Result<Self> {
-        let mut stream = Stream::connect(&url.place, options.timeout)?;
-        stream.set_timeouts(Some(options.timeout), Some(options.timeout))?;
-        let export = negotiate(&mut stream, &url.export)?;
-        let read_only = options.read_only || export.flags & FLAG_READ_ONLY != 0;
-        let connection = Connection::start(stream, options.timeout)?;
-        Ok(NbdDevice {
-            connection,
-            export,
-            read_only,
-        })
+        let mut options = options.clone();
+        if let Some(seconds) = url.reconnect {
+            options.reconnect = Duration::from_secs(seconds);
+        }
+        let link = Link::new(url, &options)?;
+        let read_only = options.read_only || link.export.flags & FLAG_READ_ONLY != 0;
+        Ok(NbdDevice { link, read_only })
     }
 
     fn check(&self, offset: u64, len: u64, what: &str) -> io::Result<()> {
-        let size = self.export.size;
+        let size = self.link.export.size;
         if offset.checked_add(len).is_none_or(|end| end > size) {
             let why = format!("{what} at {offset} of {len} bytes: the export has {size} bytes");
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, why));
@@ -85,7 +100,7 @@ impl NbdDevice {
         if self.read_only && what != "read" {
             return Err(blockdev::refuse_read_only(what));
         }
-        let min = u64::from(self.export.min_block);
+        let min = u64::from(self.link.export.min_block);
         if !offset.is_multiple_of(min) || !len.is_multiple_of(min) {
             let why =
                 format!("{what} at {offset} of {len} bytes: the server wants multiples of {min}");
@@ -96,90 +111,65 @@ impl NbdDevice {
 
     /// Bytes of one request: a multiple of the minimum block size.
     fn chunk(&self) -> usize {
-        let limit = CHUNK.min(self.export.max_payload);
-        (limit - limit % self.export.min_block) as usize
+        let limit = CHUNK.min(self.link.export.max_payload);
+        (limit - limit % self.link.export.min_block) as usize
     }
 
-    /// Sends a command without data for each chunk of a range.
-    fn for_range(&self, command: u16, offset: u64, len: u64) -> io::Result<()> {
-        let mut at = 0;
-        while at < len {
-            // A range of zeros or holes carries no data, but servers may limit it all the same.
-            let length = (len - at).min(self.chunk() as u64) as u32;
-            let ticket = self.connection.send(command, offset + at, length, &[])?;
-            self.connection.wait(ticket)?;
-            at += u64::from(length);
-        }
-        Ok(())
+    /// Returns a command without data for each chunk of a range. Servers may limit such ranges, too.
+    fn ranges(&self, command: u16, offset: u64, len: u64) -> Vec<Piece<'static>> {
+        let chunk = self.chunk();
+        let starts = (offset..offset + len).step_by(chunk);
+        let pieces = starts.map(|at| Piece {
+            command,
+            offset: at,
+            len: (offset + len - at).min(chunk as u64) as u32,
+            data: &[],
+        });
+        pieces.collect()
     }
 }
 
 impl BlockDevice for NbdDevice {
     fn len(&self) -> u64 {
-        self.export.size
+        self.link.export.size
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         self.check(offset, buf.len() as u64, "read")?;
-        let mut flight: VecDeque<(Ticket, &mut [u8])> = VecDeque::new();
-        let finish = |(ticket, part): (Ticket, &mut [u8])| -> io::Result<()> {
-            part.copy_from_slice(&self.connection.wait(ticket)?);
-            Ok(())
-        };
-        let mut at = offset;
-        for part in buf.chunks_mut(self.chunk()) {
-            if flight.len() == DEPTH
-                && let Some(first) = flight.pop_front()
-            {
-                finish(first)?;
-            }
-            let length = part.len() as u32;
-            flight.push_back((self.connection.send(READ, at, length, &[])?, part));
-            at += u64::from(length);
-        }
-        flight.into_iter().try_for_each(finish)
+        let chunk = self.chunk();
+        let pieces = self.ranges(READ, offset, buf.len() as u64);
+        self.link.run(|connection| {
+            let mut parts = buf.chunks_mut(chunk);
+            let again = pieces.iter().map(|piece| Piece { ..*piece });
+            send_all(connection, again, |data| {
+                if let Some(part) = parts.next() {
+                    part.copy_from_slice(&data);
+                }
+            })
+        })
     }
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
         self.check(offset, buf.len() as u64, "write")?;
-        let mut flight = VecDeque::new();
-        let mut at = offset;
-        let mut result = Ok(());
-        // Every request that was sent is waited for, so that no write lands after this call has failed.
-        for part in buf.chunks(self.chunk()) {
-            if flight.len() == DEPTH
-                && let Some(first) = flight.pop_front()
-            {
-                result = result.and(self.connection.wait(first).map(drop));
-            }
-            match self.connection.send(WRITE, at, part.len() as u32, part) {
-                Ok(ticket) => flight.push_back(ticket),
-                Err(error) => result = result.and(Err(error)),
-            }
-            if result.is_err() {
-                break;
-            }
-            at += part.len() as u64;
-        }
-        for ticket in flight {
-            result = result.and(self.connection.wait(ticket).map(drop));
-        }
-        result
+        self.link.change(|| writes(offset, buf, self.chunk()))
     }
 
     /// A server without flush keeps what it has acknowledged, by the protocol.
     fn flush(&self) -> io::Result<()> {
-        if self.read_only || self.export.flags & FLAG_FLUSH == 0 {
+        if self.read_only {
             return Ok(());
         }
-        let ticket = self.connection.send(FLUSH, 0, 0, &[])?;
-        self.connection.wait(ticket).map(drop)
+        if self.link.export.flags & FLAG_FLUSH == 0 {
+            self.link.forget();
+            return Ok(());
+        }
+        self.link.flush()
     }
 
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
         self.check(offset, len, "discard")?;
-        if self.export.flags & FLAG_ZEROES != 0 {
-            return self.for_range(WRITE_ZEROES, offset, len);
+        if self.link.export.flags & FLAG_ZEROES != 0 {
+            return self.link.change(|| self.ranges(WRITE_ZEROES, offset, len));
         }
         let zeros = vec![0; self.chunk()];
         let mut at = 0;
@@ -193,13 +183,17 @@ impl BlockDevice for NbdDevice {
 
     fn trim(&self, offset: u64, len: u64) -> io::Result<()> {
         self.check(offset, len, "trim")?;
-        if self.export.flags & FLAG_TRIM == 0 {
+        if self.link.export.flags & FLAG_TRIM == 0 {
             return Err(io::Error::new(
                 io::ErrorKind::Unsupported,
                 "the server cannot trim",
             ));
         }
-        self.for_range(TRIM, offset, len)
+        let pieces = self.ranges(TRIM, offset, len);
+        self.link.run(|connection| {
+            let again = pieces.iter().map(|piece| Piece { ..*piece });
+            send_all(connection, again, |_| {})
+        })
     }
 
     fn read_only(&self) -> bool {

@@ -9,16 +9,17 @@
 //! # std::io::Result::Ok(())
 //! ```
 //!
-//! Any number of threads may have requests in flight on the one connection. A lost connection fails every request
-//! from then on: this crate does not reconnect yet.
+//! Any number of threads may have requests in flight on the one connection. After the loss of the connection requests wait for
+//! another one, over which unflushed writes are sent again.
 #![forbid(unsafe_code)]
 
 mod connection;
 mod device;
 mod handshake;
+mod link;
 mod url;
 
-pub use device::{NbdDevice, Options};
+pub use device::{KeepWaiting, NbdDevice, Options};
 pub use url::NbdUrl;
 
 use std::io;

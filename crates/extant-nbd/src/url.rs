@@ -4,7 +4,8 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-/// The address of an export: `nbd://host[:port]/export` or `nbd+unix:///export?socket=PATH`.
+/// The address of an export: `nbd://host[:port]/export` or `nbd+unix:///export?socket=PATH`. `reconnect=SECONDS` behind `?` or `&`
+/// stands for [`Options::reconnect`](crate::Options::reconnect).
 ///
 /// ```
 /// let url = extant_nbd::NbdUrl::parse("nbd://localhost/disk").unwrap();
@@ -15,6 +16,7 @@ use std::path::PathBuf;
 pub struct NbdUrl {
     pub(crate) place: ServerPlace,
     pub(crate) export: String,
+    pub(crate) reconnect: Option<u64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +29,8 @@ pub(crate) enum ServerPlace {
 const PORT: u16 = 10809;
 /// The protocol's limit of the length of a name, in bytes.
 const MAX_EXPORT: usize = 4096;
+/// Longest time to wait for another connection, in seconds: a day.
+const MAX_RECONNECT: u64 = 86_400;
 
 impl NbdUrl {
     /// Parses an address. The error is `InvalidInput` and says what is wrong.
@@ -38,28 +42,39 @@ impl NbdUrl {
                 format!("{text}: {why} ({shape})"),
             )
         };
-        let url = if let Some(rest) = text.strip_prefix("nbd+unix:///") {
-            let (export, socket) = rest
-                .split_once("?socket=")
-                .ok_or_else(|| wrong("no socket"))?;
+        let (address, query) = text.split_once('?').unwrap_or((text, ""));
+        let (mut socket, mut reconnect) = (None, None);
+        for field in query.split('&').filter(|field| !field.is_empty()) {
+            match field.split_once('=') {
+                Some(("socket", path)) => socket = Some(path),
+                Some(("reconnect", seconds)) => {
+                    let seconds = seconds.parse().ok();
+                    let valid = seconds.filter(|s| *s <= MAX_RECONNECT);
+                    reconnect = Some(valid.ok_or_else(|| wrong("not a valid number of seconds"))?);
+                }
+                _ => return Err(wrong("an unknown field after '?'")),
+            }
+        }
+        let (place, export) = if let Some(export) = address.strip_prefix("nbd+unix:///") {
+            let socket = socket.ok_or_else(|| wrong("no socket"))?;
             let socket = decode(socket).filter(|s| !s.is_empty());
             let socket = socket.ok_or_else(|| wrong("not a valid socket path"))?;
-            let export = decode(export).ok_or_else(|| wrong("not a valid export name"))?;
-            NbdUrl {
-                place: ServerPlace::Unix(socket.into()),
-                export,
+            (ServerPlace::Unix(socket.into()), export)
+        } else if let Some(rest) = address.strip_prefix("nbd://") {
+            if socket.is_some() {
+                return Err(wrong("a socket beside a host"));
             }
-        } else if let Some(rest) = text.strip_prefix("nbd://") {
             let (authority, export) = rest.split_once('/').unwrap_or((rest, ""));
             let (host, port) =
                 split_port(authority).ok_or_else(|| wrong("not a valid host and port"))?;
-            let export = decode(export).ok_or_else(|| wrong("not a valid export name"))?;
-            NbdUrl {
-                place: ServerPlace::Tcp { host, port },
-                export,
-            }
+            (ServerPlace::Tcp { host, port }, export)
         } else {
             return Err(wrong("not the address of an NBD export"));
+        };
+        let url = NbdUrl {
+            place,
+            export: decode(export).ok_or_else(|| wrong("not a valid export name"))?,
+            reconnect,
         };
         if url.export.len() > MAX_EXPORT {
             return Err(wrong("the export name is longer than 4096 bytes"));
@@ -131,6 +146,10 @@ fn wrong_addresses_are_refused() {
         "nbd+unix:///x?socket=",
         "http://h/x",
         "nbd://[::1/x",
+        "nbd://h/x?reconnect=y",
+        "nbd://h/x?reconnect=99999999",
+        "nbd://h/x?socket=/s",
+        "nbd+unix:///x?socket=/s&tls=1",
     ] {
         assert_eq!(
             NbdUrl::parse(text).unwrap_err().kind(),
@@ -142,4 +161,6 @@ fn wrong_addresses_are_refused() {
         NbdUrl::parse("nbd://[::1]:5/a%20b").unwrap().to_string(),
         "nbd://[::1]:5/a b"
     );
+    let url = NbdUrl::parse("nbd+unix:///x?reconnect=600&socket=/s").unwrap();
+    assert_eq!(url.reconnect, Some(600));
 }

@@ -4,6 +4,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
+use std::sync::Arc;
 use std::time::Duration;
 
 use blockdev::BlockDevice;
@@ -32,21 +33,33 @@ fn qemu(name: &str, more: &[&str]) -> (Server, NbdUrl) {
         .unwrap()
         .set_len(64 << 20)
         .unwrap();
+    (Server(start(&dir, more), dir), url("disk", &socket))
+}
+
+/// Starts a server, and waits until it accepts connections.
+fn start(dir: &Path, more: &[&str]) -> Child {
+    let socket = dir.join("s");
+    let _ = std::fs::remove_file(&socket);
     let child = Command::new("qemu-nbd")
         .args(["-f", "raw", "-t", "-x", "disk", "-e", "8", "-k"])
         .arg(&socket)
         .args(more)
-        .arg(&image)
+        .arg(dir.join("disk"))
         .spawn()
         .unwrap();
-    let server = Server(child, dir);
     for _ in 0..500 {
         if socket.exists() {
             break;
         }
         std::thread::sleep(Duration::from_millis(20));
     }
-    (server, url("disk", &socket))
+    child
+}
+
+impl Server {
+    fn restart(&mut self) {
+        self.0 = start(&self.1, &[]);
+    }
 }
 
 fn url(export: &str, socket: &Path) -> NbdUrl {
@@ -103,11 +116,89 @@ fn a_wrong_export_lists_the_right_ones_and_read_only_is_kept() {
 fn a_server_that_dies_fails_what_waits() {
     needs::tools!("qemu-nbd");
     let (mut server, url) = qemu("dies", &[]);
-    let device = NbdDevice::connect(&url, &Options::default()).unwrap();
+    let options = Options {
+        reconnect: Duration::from_millis(300),
+        ..Options::default()
+    };
+    let device = NbdDevice::connect(&url, &options).unwrap();
     server.0.kill().unwrap();
     server.0.wait().unwrap();
     assert!(device.write_at(0, &[1; 512]).is_err());
     assert!(device.flush().is_err());
+    let impatient = Options {
+        reconnect: Duration::from_secs(600),
+        keep_waiting: Some(Arc::new(|| Err(ErrorKind::Interrupted.into()))),
+        ..Options::default()
+    };
+    server.restart();
+    let device = NbdDevice::connect(&url, &impatient).unwrap();
+    server.0.kill().unwrap();
+    let interrupted = device.flush().unwrap_err();
+    assert_eq!(interrupted.kind(), ErrorKind::Interrupted);
+}
+
+/// A server that was killed and comes back without its unflushed writes gets them again, in their order.
+#[test]
+fn unflushed_writes_are_sent_again() {
+    needs::tools!("qemu-nbd");
+    let (mut server, url) = qemu("again", &[]);
+    let device = NbdDevice::connect(&url, &Options::default()).unwrap();
+    device.write_at(0, &[1; 4096]).unwrap();
+    device.flush().unwrap();
+    device.write_at(4096, &[2; 8192]).unwrap();
+    device.write_at(8192, &[3; 4096]).unwrap();
+    device.discard(10_240, 1024).unwrap();
+    for _ in 0..3 {
+        server.0.kill().unwrap();
+        server.0.wait().unwrap();
+        // Unflushed writes are lost with the machine.
+        let image = server.1.join("disk");
+        let file = std::fs::File::options().write(true).open(&image).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&file, &[9; 16_384], 4096).unwrap();
+        server.restart();
+        let mut bytes = [0; 12_288];
+        device.read_at(0, &mut bytes).unwrap();
+        assert!(bytes[..4096] == [1; 4096] && bytes[4096..8192] == [2; 4096]);
+        assert!(bytes[8192..10_240] == [3; 2048] && bytes[10_240..11_264] == [0; 1024]);
+        assert!(bytes[11_264..] == [3; 1024]);
+    }
+    device.flush().unwrap();
+}
+
+/// Threads that write, read and flush do not notice that the server is killed again and again.
+#[test]
+fn work_goes_on_over_many_connections() {
+    needs::tools!("qemu-nbd");
+    let (mut server, url) = qemu("many", &[]);
+    let device = NbdDevice::connect(&url, &Options::default()).unwrap();
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for task in 0..4u64 {
+            let (device, done) = (&device, &done);
+            scope.spawn(move || {
+                let mut round = 0u64;
+                while round < 5 || !done.load(std::sync::atomic::Ordering::Relaxed) {
+                    round += 1;
+                    let at = task * (8 << 20) + round % 16 * 65_536;
+                    let data = vec![(task * 50 + round % 50) as u8; 65_536];
+                    device.write_at(at, &data).unwrap();
+                    if round.is_multiple_of(3) {
+                        device.flush().unwrap();
+                    }
+                    let mut back = vec![0; data.len()];
+                    device.read_at(at, &mut back).unwrap();
+                    assert!(back == data, "task {task}, round {round}");
+                }
+            });
+        }
+        for _ in 0..20 {
+            std::thread::sleep(Duration::from_millis(20));
+            server.0.kill().unwrap();
+            server.0.wait().unwrap();
+            server.restart();
+        }
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
 }
 
 /// Runs a server that sends these bytes behind a right handshake, or at once if `raw`.
@@ -141,6 +232,7 @@ fn liar(name: &str, size: u64, raw: bool, bytes: Vec<u8>) -> std::io::Result<Nbd
     });
     let options = Options {
         timeout: Duration::from_millis(500),
+        reconnect: Duration::ZERO,
         ..Options::default()
     };
     let device = NbdDevice::connect(&url("disk", &socket), &options);
