@@ -8,8 +8,13 @@ use crate::error::{FormatError, Result, Where};
 const MAGIC: u32 = 0x004d_4d50;
 /// The number where nobody has the volume.
 const CLEAN: u32 = 0xff4d_4d50;
-/// The number while a checker has the volume.
-const CHECKED: u32 = 0xe24d_4d50;
+/// Number while a checker has the volume.
+pub const CHECKED: u32 = 0xe24d_4d50;
+/// Largest number of a mount; the least is 1.
+pub const MAX_NUMBER: u32 = 0xe24d_4d4f;
+/// Places of the names of the machine and of the device, and their bytes.
+const NODE: (usize, usize) = (16, 64);
+const DEVICE: (usize, usize) = (80, 32);
 /// Where the time of the last number is.
 const TIME_AT: usize = 8;
 /// Where the seconds between two looks are.
@@ -124,9 +129,68 @@ pub fn state(block: &[u8], seed: Option<u32>) -> Result<MmpState> {
     })
 }
 
+/// Holder of a volume, as its block names it.
+///
+/// ```
+/// use ext4_format::mmp::{self, Mark, MmpState};
+/// let mut block = vec![0; 1024];
+/// let mark = Mark { number: 7, time: 1_700_000_000, node: b"box", device: b"sda", interval: 10 };
+/// mark.write(&mut block);
+/// assert_eq!(mmp::state(&block, None), Ok(MmpState::Mounted(7)));
+/// assert_eq!((mmp::number(&block), mmp::node(&block), mmp::interval(&block)), (7, &b"box"[..], 10));
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Mark<'n> {
+    /// Number of a mount, or [`CHECKED`].
+    pub number: u32,
+    /// Seconds since 1970.
+    pub time: i64,
+    /// Name of the machine, cut at 63 bytes.
+    pub node: &'n [u8],
+    /// Name of the device, cut at 31 bytes.
+    pub device: &'n [u8],
+    /// Seconds between two checks, as [`interval`] returns them.
+    pub interval: u16,
+}
+
+impl Mark<'_> {
+    /// Writes the block, without a checksum.
+    pub fn write(&self, block: &mut [u8]) {
+        init(block, self.time);
+        let mut put = |at: usize, bytes: &[u8]| {
+            if let Some(to) = block.get_mut(at..at + bytes.len()) {
+                to.copy_from_slice(bytes);
+            }
+        };
+        put(4, &self.number.to_le_bytes());
+        put(INTERVAL_AT, &self.interval.to_le_bytes());
+        for ((at, len), name) in [(NODE, self.node), (DEVICE, self.device)] {
+            put(at, name.get(..len - 1).unwrap_or(name));
+        }
+    }
+}
+
+/// Returns the number in a block.
+pub fn number(block: &[u8]) -> u32 {
+    let bytes = block.get(4..).and_then(<[u8]>::first_chunk);
+    bytes.map_or(0, |bytes| u32::from_le_bytes(*bytes))
+}
+
+/// Returns the name of the machine that wrote a block.
+pub fn node(block: &[u8]) -> &[u8] {
+    let field = block.get(NODE.0..NODE.0 + NODE.1).unwrap_or(&[]);
+    field.split(|&byte| byte == 0).next().unwrap_or(&[])
+}
+
+/// Returns a number of seconds between two checks, clamped to the valid range.
+pub fn clamp_interval(seconds: u64) -> u16 {
+    // Both bounds are 16 bits wide.
+    seconds.clamp(CHECK_INTERVAL.into(), MAX_INTERVAL.into()) as u16
+}
+
 /// Stored number of seconds between two checks of the block, clamped to the valid range.
 pub fn interval(block: &[u8]) -> u16 {
     let bytes = block.get(INTERVAL_AT..).and_then(<[u8]>::first_chunk);
     let said = bytes.map_or(0, |bytes| u16::from_le_bytes(*bytes));
-    said.clamp(CHECK_INTERVAL, MAX_INTERVAL)
+    clamp_interval(said.into())
 }

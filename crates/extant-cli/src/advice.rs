@@ -142,6 +142,9 @@ pub fn about_image(image: &Path, error: anyhow::Error) -> anyhow::Error {
             "Linux can read it: mount {name} there, and extant import brings its files into a new image"
         )),
         Some(Error::ReadOnly(why)) => without_feature(image, why),
+        _ if text.ends_with("(multiple mount protection)") => Some(format!(
+            "if nobody has it, extant tune {name} -E clear_mmp says so"
+        )),
         Some(_) => None,
         None if text.ends_with("no such file or directory") => {
             Some("extant mkfs makes a new image".to_string())
@@ -199,7 +202,7 @@ fn without_feature(image: &Path, why: &str) -> Option<String> {
     let feature = why
         .strip_prefix("feature ")
         .and_then(|w| w.split(' ').next());
-    let feature = feature.filter(|f| ["quota", "project", "mmp"].contains(f))?;
+    let feature = feature.filter(|f| ["quota", "project"].contains(f))?;
     Some(format!(
         "extant tune {} -O ^{feature} takes it out",
         image.display()

@@ -1,4 +1,4 @@
-//! The inodes that belong to the file system itself: resize inode, journal, orphan file.
+//! The inodes that belong to the file system itself (resize inode, journal, orphan file), and the block of multiple mount protection.
 
 use super::error::Result;
 use super::gather::Gather;
@@ -10,12 +10,12 @@ use ext4_format::inode::{self, InodeCore};
 use ext4_format::mapping::{self, Run};
 use ext4_format::superblock::RawSuperblock;
 use ext4_format::timestamp::Timestamp;
-use ext4_format::{GroupNr, InodeNr, indirect, jbd2, orphan_file};
+use ext4_format::{GroupNr, InodeNr, indirect, jbd2, mmp, orphan_file};
 
 /// Records of the inodes made here, by number.
 pub(super) type Records = Vec<(InodeNr, Vec<u8>)>;
 
-/// Writes the blocks of the file system's own inodes, enters them in the superblock, and returns
+/// Writes the blocks of the file system's own inodes and of multiple mount protection, enters them in the superblock, and returns
 /// their records.
 pub(super) fn write(
     device: &dyn BlockDevice,
@@ -46,6 +46,16 @@ pub(super) fn write(
     if let Some((ino, mapped)) = &plan.orphan_file {
         sb.orphan_file_inum.set(ino.0);
         records.push((*ino, orphans(geo, *ino, mapped, time, &mut out)?));
+    }
+    if let Some(nr) = plan.mmp_block {
+        let mut block = vec![0; geo.block_size as usize];
+        mmp::init(&mut block, time.secs());
+        if geo.features.has_metadata_csum() {
+            mmp::set_checksum(&mut block, geo.csum_seed);
+        }
+        out.push(nr, &block)?;
+        sb.mmp_block.set(nr);
+        sb.mmp_interval.set(mmp::DEFAULT_INTERVAL);
     }
     out.flush()?;
     Ok(records)

@@ -181,12 +181,11 @@ impl Default for MkfsOptions {
 }
 
 /// Features that mean work this module does not do.
-const NOT_MADE: [&str; 9] = [
+const NOT_MADE: [&str; 8] = [
     "bigalloc",
     "ea_inode",
     "encrypt",
     "journal_dev",
-    "mmp",
     "quota",
     "verity",
     "needs_recovery",

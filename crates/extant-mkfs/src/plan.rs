@@ -78,6 +78,8 @@ pub(super) struct Plan {
     pub orphan_file: Option<(InodeNr, Mapped)>,
     /// The double indirect block of the resize inode.
     pub resize_block: Option<u64>,
+    /// Block of multiple mount protection.
+    pub mmp_block: Option<u64>,
     /// The inode of `lost+found`.
     pub lost_found: Option<u32>,
     /// Free ranges of blocks.
@@ -166,11 +168,15 @@ pub(super) fn plan(tree: &Tree, layout: Layout) -> Result<Plan, Failure> {
         false => 0,
     };
     let orphans = place_file(&geo, &mut space, 0, orphans).ok_or(Failure::Full)?;
-    let resize_block = if geo.features.has_resize_inode() {
-        Some(take_blocks(&mut space, 1).ok_or(Failure::Full)?[0]) // one was asked for
-    } else {
-        None
+    let mut one_block = |wanted: bool| match wanted {
+        true => match take_blocks(&mut space, 1).as_deref() {
+            Some([block, ..]) => Ok(Some(*block)),
+            _ => Err(Failure::Full),
+        },
+        false => Ok(None),
     };
+    let resize_block = one_block(geo.features.has_resize_inode())?;
+    let mmp_block = one_block(geo.features.has_mmp())?;
     let mut numbers = Numbers {
         geo: &geo,
         next: LOST_FOUND,
@@ -220,6 +226,7 @@ pub(super) fn plan(tree: &Tree, layout: Layout) -> Result<Plan, Failure> {
         journal,
         orphan_file,
         resize_block,
+        mmp_block,
         lost_found,
         free: planner.space.ranges().to_vec(),
         dirs: planner.dirs,

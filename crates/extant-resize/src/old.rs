@@ -34,7 +34,6 @@ pub(crate) fn shape(device: &dyn BlockDevice) -> Result<Shape, Error> {
     }
     let fields = [
         (features.has_bigalloc(), "bigalloc"),
-        (features.has_mmp(), "mmp"),
         (features.has_quota(), "quota"),
         (features.has_project(), "project"),
     ];

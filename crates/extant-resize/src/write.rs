@@ -137,6 +137,10 @@ fn descriptors(session: &Session<'_, '_>, table: &[Vec<u8>]) -> Result<(), Error
 
 fn superblocks(session: &mut Session<'_, '_>) -> Result<(), Error> {
     let geo = session.geo.clone();
+    if session.geo.features.has_mmp() {
+        let block = &mut session.shape.sb.mmp_block;
+        block.set(session.layout.moves.place(block.get()));
+    }
     session.shape.sb.set_checksum();
     session
         .overlay

@@ -1,6 +1,6 @@
 //! Opening images for writing: an interrupted change in place is taken back first.
 
-use crate::advice::no_disk;
+use crate::advice::{about_image, advised, no_disk};
 use crate::images;
 use crate::output;
 use crate::store;
@@ -8,7 +8,9 @@ use anyhow::{Context, Result, anyhow};
 use blockdev::{Access, BlockDevice};
 use ext4_format::FormatError;
 use ext4_format::change_mark::{ChangeMark, MARK_SIZE};
-use ext4_format::superblock::SUPERBLOCK_OFFSET;
+use ext4_format::geometry::Geometry;
+use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
+use extant_mmp::{MmpDevice, MmpError, MmpOptions};
 use extant_repair::ImageFile;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -28,18 +30,47 @@ pub fn image_file(image: &Path) -> Result<ImageFile> {
     Ok(ImageFile::of(store::file(image), part)?)
 }
 
-/// Opens an image for a change in place, and returns the device and the path for the undo file beside the image. An interrupted
-/// change is taken back first.
+/// Opens an image for a change in place, and returns the device and the path for the undo file beside the image. A volume with multiple
+/// mount protection is claimed. An interrupted change is taken back first.
 pub fn ready(image: &Path, dry_run: bool) -> Result<(Arc<dyn BlockDevice>, Option<PathBuf>)> {
+    ready_if(image, dry_run, !dry_run)
+}
+
+/// Like [`ready`], but leaves the volume unclaimed unless `claims`.
+pub fn ready_if(
+    image: &Path,
+    dry_run: bool,
+    claims: bool,
+) -> Result<(Arc<dyn BlockDevice>, Option<PathBuf>)> {
     let access = match dry_run {
         true => Access::ReadOnly,
         false => Access::ReadWrite,
     };
     images::identity(image)?;
     no_disk(image)?;
-    let device = store::open(image, access)?;
+    let mut device = store::open(image, access)?;
+    if claims {
+        device = claimed(image, device)?;
+    }
     let beside = taken_back(image, &device, dry_run)?;
     Ok((device, beside))
+}
+
+/// Claims a volume that has multiple mount protection. One whose superblock or block of protection is damaged is not claimed.
+pub fn claimed(image: &Path, device: Arc<dyn BlockDevice>) -> Result<Arc<dyn BlockDevice>> {
+    let mut superblock = [0; SUPERBLOCK_SIZE];
+    let read = device.read_at(SUPERBLOCK_OFFSET, &mut superblock);
+    let sb = read
+        .ok()
+        .and_then(|()| RawSuperblock::parse(&superblock).ok());
+    let Some((sb, geometry)) = sb.and_then(|sb| Some((sb, Geometry::new(&sb).ok()?))) else {
+        return Ok(device);
+    };
+    match MmpDevice::check(Arc::clone(&device), &sb, &geometry, &MmpOptions::default()) {
+        Ok(Some(claimed)) => Ok(Arc::new(claimed)),
+        Ok(None) | Err(MmpError::Format(_)) => Ok(device),
+        Err(e) => Err(about_image(image, e.into()).context(image.display().to_string())),
+    }
 }
 
 /// Takes an interrupted change back, and returns the path for the undo file of the next change.
@@ -55,9 +86,24 @@ pub fn taken_back(
             None => Ok(None),
         };
     }
+    if extant_repair::mark(device).ok().flatten().is_some() {
+        not_of_others(image)?;
+    }
     let file = image_file(image).with_context(name)?;
     take_back_from(image, &file, device)?;
     file.place_of_undo().with_context(name)
+}
+
+/// Fails for an image on a server: another machine may be making the change whose mark the image has.
+fn not_of_others(image: &Path) -> Result<()> {
+    if !store::is_remote(image) {
+        return Ok(());
+    }
+    let name = image.display();
+    Err(advised(
+        format_args!("{name}: a change is under way, or was interrupted"),
+        format_args!("if nobody else has the export, extant undo '{name}' takes it back"),
+    ))
 }
 
 /// Takes an interrupted change back before the engine opens the image for writing.
@@ -68,6 +114,7 @@ pub fn take_back(image: &Path) -> Result<()> {
     if ChangeMark::read(superblock).is_none() {
         return Ok(());
     }
+    not_of_others(image)?;
     let device = store::open(image, Access::ReadWrite)?;
     let file = image_file(image).with_context(|| image.display().to_string())?;
     take_back_from(image, &file, &device).map(drop)

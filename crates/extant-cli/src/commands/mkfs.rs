@@ -190,6 +190,16 @@ impl Args {
         Ok((all, unpacked))
     }
 
+    /// Returns the features to change. A volume on a server gets multiple mount protection unless the caller decides about it.
+    fn features(&self) -> String {
+        let mut features = self.features.join(",");
+        let decides = |name: &str| ["mmp", "^mmp", "none"].contains(&name.trim());
+        if store::is_remote(&self.image) && !features.split(',').any(decides) {
+            features.push_str(",mmp");
+        }
+        features
+    }
+
     fn options(&self) -> Result<MkfsOptions> {
         let mut o = MkfsOptions {
             size: self.size.and_then(Size::bytes),
@@ -198,7 +208,7 @@ impl Args {
             usage: self.usage,
             block_size: self.block_size,
             inode_size: self.inode_size,
-            features: self.features.join(","),
+            features: self.features(),
             reserved_percent: self.reserved,
             label: self.label.clone(),
             uuid: self.uuid.map(|u| *u.as_bytes()),

@@ -159,17 +159,21 @@ pub fn run(args: &Args) -> Result<()> {
 
 /// Where the volume is.
 enum ImageStore {
-    /// A file or block device of its own, which may become longer or shorter if it is a file.
+    /// A file, which may become longer or shorter.
     Whole(FileDevice),
-    /// A partition, or a disk in a format of its own; its length is not ours to change.
+    /// A block device, a partition, or a disk in a format of its own, whose length does not change.
     Part(Arc<dyn BlockDevice>),
 }
 
 impl ImageStore {
     fn open(image: &Path, access: Access) -> Result<Self> {
         images::identity(image)?;
-        if !store::is_plain(image) {
-            return Ok(Self::Part(store::open(image, access)?));
+        if !store::is_plain(image) || !image.is_file() {
+            let device = store::open(image, access)?;
+            return Ok(Self::Part(match access {
+                Access::ReadWrite => in_place::claimed(image, device)?,
+                Access::ReadOnly => device,
+            }));
         }
         let file = open_when_free(image, || FileDevice::open(image, access));
         Ok(Self::Whole(
@@ -185,10 +189,10 @@ impl ImageStore {
     }
 
     /// The file, if there is one whose length follows the volume's.
-    fn file(&self, image: &Path) -> Result<Option<&FileDevice>> {
+    fn file(&self) -> Option<&FileDevice> {
         match self {
-            Self::Whole(file) if std::fs::metadata(image)?.is_file() => Ok(Some(file)),
-            _ => Ok(None),
+            Self::Whole(file) => Some(file),
+            Self::Part(_) => None,
         }
     }
 }
@@ -207,7 +211,7 @@ pub(crate) fn resize(args: &Args) -> Result<Resized> {
         Access::ReadWrite
     };
     let place = ImageStore::open(image, access)?;
-    let (device, file) = (place.device(), place.file(image)?);
+    let (device, file) = (place.device(), place.file());
     let beside = in_place::taken_back(image, device, reads)?;
     let options = ResizeOptions {
         size: wanted(args, device)?,

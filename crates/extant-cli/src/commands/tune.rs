@@ -221,7 +221,7 @@ fn inode_size(args: &Args, bytes: u16, now: i64) -> Result<()> {
 /// Changes an image without a word, for names that have their own.
 pub(crate) fn quietly(image: &Path, options: TuneOptions) -> Result<()> {
     let name = || image.display().to_string();
-    let (device, beside) = in_place::ready(image, false)?;
+    let (device, beside) = in_place::ready_if(image, false, !options.clear_mmp)?;
     let options = TuneOptions {
         now: clock::stamp()?,
         ..options
@@ -249,7 +249,8 @@ impl Writing<'_> {
         let image = &self.image.0.image;
         let name = image.display().to_string();
         let undo = self.undo.map(PathBuf::as_path);
-        let (device, beside) = in_place::ready(image, self.dry_run)?;
+        let claims = !self.dry_run && !options.clear_mmp;
+        let (device, beside) = in_place::ready_if(image, self.dry_run, claims)?;
         let harmless = interrupt::harmless()?;
         let progress = Progress::wait(&format!("{name}: making the plan"));
         let plan = extant_tune::plan(&device, options);

@@ -28,7 +28,7 @@ pub(super) const EXTENDED_WITHOUT: &[&str] = &[
 ];
 
 /// Features that are set on the finished volume, as tune2fs sets them.
-const LATER: &[&str] = &["quota", "mmp", "verity", "encrypt", "ea_inode"];
+const LATER: &[&str] = &["quota", "verity", "encrypt", "ea_inode"];
 
 /// Changes of a new volume.
 #[derive(Default, Debug, PartialEq)]

@@ -4,8 +4,11 @@ use crate::common;
 use crate::image;
 use crate::judge;
 use blockdev::{Access, BlockDevice, FaultDevice, FileDevice, MemDevice, Op};
+use ext4_format::superblock::RawSuperblock;
+use extant::Fallocate;
 use extant_resize::{Error, NewSize, Plan, ResizeOptions};
 use std::process::Command;
+use std::sync::Arc;
 
 const MIB: u64 = 1 << 20;
 
@@ -379,6 +382,54 @@ fn what_cannot_be_is_refused_by_name() {
         matches!(error, Error::Superblock(_) | Error::Damaged(_)),
         "{error}"
     );
+}
+
+/// The block of multiple mount protection is no file's, and moves as the blocks of files do.
+#[test]
+fn the_block_of_mount_protection_moves() {
+    needs::tools!("mke2fs", "e2fsck", "tune2fs");
+    let device = common::mem_image("16M", &["-t", "ext4", "-b", "1024", "-J", "size=1"]);
+    let volume = common::open(&device);
+    volume.write("/kept", vec![5; 5000]).unwrap();
+    let large = volume.create_new_file("/large").unwrap();
+    let mut len = 0;
+    while large.write_all_at(&[7; 1024], len).is_ok() {
+        len += 1024;
+    }
+    large.sync_all().unwrap();
+    let last = large
+        .extents()
+        .unwrap()
+        .into_iter()
+        .max_by_key(|e| e.physical);
+    let last = last.unwrap();
+    large
+        .fallocate(Fallocate::PunchHole, last.offset + last.len - 8192, 8192)
+        .unwrap();
+    drop(large);
+    volume.close().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image");
+    common::write_image(&device, &path);
+    let tuned = Command::new("tune2fs")
+        .args(["-O", "mmp"])
+        .arg(&path)
+        .output();
+    assert!(tuned.unwrap().status.success());
+    let device = Arc::new(MemDevice::from_bytes(&std::fs::read(&path).unwrap()));
+    common::open(&device).remove_file("/large").unwrap();
+    let block = |device: &MemDevice| {
+        let mut bytes = [0; 1024];
+        device.read_at(1024, &mut bytes).unwrap();
+        RawSuperblock::parse(&bytes).unwrap().mmp_block.get()
+    };
+    assert!(block(&device) > 8192, "{}", block(&device));
+    let small = resized(&device, NewSize::Bytes(8 * MIB), None, "mmp");
+    assert!(block(&small) < 8192, "{}", block(&small));
+    let small = Arc::new(small);
+    assert_eq!(common::open(&small).read("/kept").unwrap(), vec![5; 5000]);
+    let large = resized(&small.snapshot(), NewSize::Bytes(64 * MIB), None, "mmp");
+    common::open(&Arc::new(large)).write("/more", b"x").unwrap();
 }
 
 /// Sizes and conversions by chance, one after the other: each is refused, or leaves a clean volume with the same files, also when it

@@ -3,6 +3,7 @@
 use ext4_format::{BlockNr, FormatError, InodeNr};
 use extant_formatter::name::NameError;
 use extant_mkfs::MkfsError;
+use extant_mmp::MmpError;
 use std::io;
 
 /// Result of an engine operation.
@@ -80,6 +81,9 @@ pub enum Error {
     /// The object is in use.
     #[error("device or resource busy: {0}")]
     Busy(&'static str),
+    /// Somebody else has the volume, by its block of multiple mount protection: who.
+    #[error("the volume is in use by {0} (multiple mount protection)")]
+    InUse(String),
     /// No data or hole after the offset.
     #[error("no such offset")]
     NoSuchOffset,
@@ -163,7 +167,7 @@ impl Error {
             Self::Unsupported(_) => E::OPNOTSUPP,
             Self::BadHandle(_) => E::BADF,
             Self::CrossDevice => E::XDEV,
-            Self::Busy(_) => E::BUSY,
+            Self::Busy(_) | Self::InUse(_) => E::BUSY,
             Self::NoSuchOffset => E::NXIO,
             Self::Interrupted => E::INTR,
             Self::Stale | Self::StaleInode(_) => E::STALE,
@@ -182,6 +186,21 @@ impl Error {
             Self::Io { .. } | Self::Stopped(_) | Self::Broken { .. } => E::IO,
         };
         errno.raw_os_error()
+    }
+}
+
+#[doc(hidden)]
+impl From<MmpError> for Error {
+    #[cold]
+    fn from(error: MmpError) -> Self {
+        match error {
+            MmpError::InUse { holder } => Self::InUse(holder),
+            MmpError::Format(broken) => Self::Format(broken),
+            MmpError::Io(source) => Self::Io {
+                context: "claim the volume by its block of multiple mount protection".into(),
+                source,
+            },
+        }
     }
 }
 

@@ -145,11 +145,6 @@ fn check(device: &dyn BlockDevice, raw: RawSuperblock) -> Result<Found> {
             unknown.names().join(", ")
         )
     });
-    if geometry.features.incompat.contains(Incompat::MMP) {
-        check_mmp(device, &geometry, raw.mmp_block.get())?;
-        read_only
-            .get_or_insert_with(|| "multiple mount protection is not supported for writing".into());
-    }
     if geometry.features.incompat.contains(Incompat::ENCRYPT) {
         read_only.get_or_insert_with(|| "feature encrypt is not supported for writing".into());
     }
@@ -165,37 +160,6 @@ fn check(device: &dyn BlockDevice, raw: RawSuperblock) -> Result<Found> {
         read_only,
         backup: false,
     })
-}
-
-/// An image under multiple mount protection opens only if it is not in use.
-fn check_mmp(device: &dyn BlockDevice, geometry: &Geometry, block: u64) -> Result<()> {
-    const MAGIC: u32 = 0x004D_4D50;
-    const CLEAN: u32 = 0xFF4D_4D50;
-    let mut head = [0; 8];
-    if block <= geometry.first_data_block || block >= geometry.blocks_count {
-        return Err(
-            FormatError::corrupt("block of multiple mount protection", Where::Superblock).into(),
-        );
-    }
-    device
-        .read_at(block * u64::from(geometry.block_size), &mut head)
-        .map_err(|source| Error::Io {
-            context: "read the block of multiple mount protection".into(),
-            source,
-        })?;
-    let word = |i: usize| u32::from_le_bytes([head[i], head[i + 1], head[i + 2], head[i + 3]]);
-    if word(0) != MAGIC {
-        return Err(
-            FormatError::corrupt("magic of multiple mount protection", Where::Superblock).into(),
-        );
-    }
-    if word(4) != CLEAN {
-        return Err(FormatError::Incompatible(
-            "mmp (the image is in use, or was left in use)".into(),
-        )
-        .into());
-    }
-    Ok(())
 }
 
 impl Store {

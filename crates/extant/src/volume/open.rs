@@ -36,6 +36,7 @@ use extant_formatter::image::Image;
 use extant_formatter::mapping_reader::MappingReader;
 use extant_formatter::system_zone::{self, SystemZone};
 use extant_formatter::{Formatter, superblock_location};
+use extant_mmp::{MmpDevice, MmpError, MmpOptions};
 use std::sync::atomic::AtomicU8;
 use std::sync::{Arc, OnceLock};
 
@@ -79,26 +80,65 @@ impl FoundLog {
     }
 }
 
+/// Returns the reason why the volume is not written, if there is one.
+fn why_read_only(
+    options: &VolumeOptions,
+    device: &dyn BlockDevice,
+    found: &superblock::Found,
+) -> Option<String> {
+    if options.noload {
+        return Some("opened without its journal (noload)".into());
+    }
+    if options.read_only || device.read_only() {
+        return Some("opened read-only".into());
+    }
+    if found.read_only.is_some() || options.force {
+        return found.read_only.clone();
+    }
+    let state = found.raw.state.get();
+    if state & STATE_ERROR != 0 {
+        return Some("the volume is marked as having errors; run e2fsck".into());
+    }
+    if !found.geometry.features.has_journal() && state & STATE_VALID == 0 {
+        return Some("the volume has no journal and was not closed cleanly; run e2fsck".into());
+    }
+    None
+}
+
+/// Claims a volume under multiple mount protection that is to be written; a reader only waits until nobody has it.
+fn protect(
+    options: &VolumeOptions,
+    device: Arc<dyn BlockDevice>,
+    found: &superblock::Found,
+    writes: bool,
+) -> Result<Arc<dyn BlockDevice>> {
+    let (sb, geometry) = (&found.raw, &found.geometry);
+    if writes {
+        let claimed = MmpDevice::mount(Arc::clone(&device), sb, geometry, &MmpOptions::default())?;
+        return Ok(claimed.map_or(device, |claimed| Arc::new(claimed) as _));
+    }
+    match extant_mmp::wait_until_free(&*device, sb, geometry) {
+        Err(MmpError::Format(_)) if options.leave_out_damage => Ok(device),
+        waited => Ok(waited.map(|()| device)?),
+    }
+}
+
 impl<'a> Opening<'a> {
     /// Reads the superblock, and decides whether the volume may be written.
     pub(crate) fn new(options: &'a VolumeOptions, device: Arc<dyn BlockDevice>) -> Result<Self> {
         let found = superblock::find(&*device)?;
+        let read_only = why_read_only(options, &*device, &found);
+        let (device, found, read_only) = if found.geometry.features.has_mmp() {
+            let device = protect(options, device, &found, read_only.is_none())?;
+            // Whoever had the volume before may have changed it.
+            let found = superblock::find(&*device)?;
+            let read_only = why_read_only(options, &*device, &found);
+            (device, found, read_only)
+        } else {
+            (device, found, read_only)
+        };
         let snapshots = Arc::new(SnapshotDevice::new(device));
         let device: Arc<dyn BlockDevice> = Arc::clone(&snapshots) as _;
-        let mut read_only = match (options.read_only || device.read_only(), found.read_only) {
-            _ if options.noload => Some("opened without its journal (noload)".to_string()),
-            (true, _) => Some("opened read-only".to_string()),
-            (false, why) => why,
-        };
-        let state = found.raw.state.get();
-        if read_only.is_none() && !options.force {
-            if state & STATE_ERROR != 0 {
-                read_only = Some("the volume is marked as having errors; run e2fsck".into());
-            } else if !found.geometry.features.has_journal() && state & STATE_VALID == 0 {
-                read_only =
-                    Some("the volume has no journal and was not closed cleanly; run e2fsck".into());
-            }
-        }
         Ok(Self {
             options,
             device,

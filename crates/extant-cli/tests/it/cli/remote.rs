@@ -1,8 +1,10 @@
 //! Images on NBD servers: every command takes their addresses, and what is wrong is one line.
 
 use crate::cli::support::Scratch;
+use extant_nbd::{NbdDevice, NbdUrl};
 use std::path::PathBuf;
 use std::process::{Child, Command};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A server of a file of the scratch directory; ends with this.
@@ -96,6 +98,38 @@ fn a_part_of_an_export_is_an_image() {
     s.ok(&["cp", "@f", &format!("{part}:/f")]);
     assert_eq!(s.ok(&["cat", &format!("{part}:/f")]), "in a part\n");
     s.ok(&["check", &part]);
+}
+
+/// A volume that another process writes to is not opened, not even for reading.
+#[test]
+fn one_writer_has_an_export() {
+    needs::tools!("qemu-nbd");
+    let s = Scratch::empty();
+    empty(&s, "disk", 32 << 20);
+    let (_server, url) = serve(&s, "disk", &["--shared=4"]);
+    s.ok(&["mkfs", &url, "-q"]);
+    // Others wait twice the interval of looks, which is 5 s at the least.
+    s.ok(&["tune", &url, "-E", "mmp_update_interval=1"]);
+    let far = NbdUrl::parse(&url).unwrap();
+    let device = NbdDevice::connect(&far, &Default::default()).unwrap();
+    let volume = extant::VolumeOptions::new().open_device(Arc::new(device));
+    let volume = volume.unwrap();
+    volume.write("/first", b"1").unwrap();
+    let (mkdir, list) = std::thread::scope(|scope| {
+        let list = scope.spawn(|| s.fails(&["ls", &format!("{url}:/")]));
+        (
+            s.fails(&["mkdir", &format!("{url}:/d")]),
+            list.join().unwrap(),
+        )
+    });
+    for said in [mkdir, list] {
+        assert!(said.contains("in use by a mount on '"), "{said}");
+        assert!(said.contains("clear_mmp"), "{said}");
+    }
+    volume.close().unwrap();
+    s.ok(&["mkdir", &format!("{url}:/d")]);
+    s.ok(&["tune", &url, "-E", "clear_mmp"]);
+    s.ok(&["check", &url]);
 }
 
 #[test]

@@ -58,6 +58,8 @@ fn feature_matrix() {
         "sparse_super2",
         "sparse_super2,^sparse_super,^resize_inode",
         "large_dir",
+        "mmp",
+        "mmp,^metadata_csum,^resize_inode",
     ] {
         for (mib, block_size) in [
             (40, 1024),

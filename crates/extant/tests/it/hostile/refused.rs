@@ -3,6 +3,7 @@
 use crate::common::*;
 use crate::image::{open_as, populate};
 use blockdev::{BlockDevice, MemDevice};
+use ext4_format::geometry::Geometry;
 use extant::{Error, RenameMode, VolumeOptions};
 use std::sync::Arc;
 
@@ -161,22 +162,33 @@ fn unknown_encoding() {
 
 #[test]
 fn multiple_mount_protection() {
-    needs::tools!("mke2fs");
+    needs::tools!("mke2fs", "e2fsck");
     let device = mem_image("32M", &["-t", "ext4", "-O", "mmp"]);
+    let at = superblock(&device).mmp_block.get() * 4096;
+    let number = || {
+        let mut number = [0; 4];
+        device.read_at(at + 4, &mut number).unwrap();
+        u32::from_le_bytes(number)
+    };
+    let free = number();
     let v = open_as(&device, false).expect("an idle image opens");
-    assert!(
-        v.read_only()
-            .is_some_and(|why| why.contains("mount protection"))
-    );
+    assert_eq!(v.read_only(), None);
+    assert_ne!(number(), free, "the volume is claimed while it is open");
+    v.write("/f", b"x").unwrap();
     v.close().unwrap();
-    // A sequence number instead of "clean": another host has it mounted.
-    let block = superblock(&device).mmp_block.get();
-    device
-        .write_at(block * 4096 + 4, &1u32.to_le_bytes())
-        .unwrap();
+    assert_eq!(number(), free);
+    assert_clean(&device, "closed");
+    // The number of a checker: another host repairs the volume.
+    let mut block = vec![0; 4096];
+    device.read_at(at, &mut block).unwrap();
+    block[4..8].copy_from_slice(&ext4_format::mmp::CHECKED.to_le_bytes());
+    let seed = Geometry::new(&superblock(&device)).unwrap().csum_seed;
+    ext4_format::mmp::set_checksum(&mut block, seed);
+    device.write_at(at, &block).unwrap();
     for read_only in [true, false] {
-        let error = open_as(&device, read_only).expect_err("in use").to_string();
-        assert!(error.contains("mmp"), "{error}");
+        let error = open_as(&device, read_only).expect_err("in use");
+        assert_eq!(error.errno(), rustix::io::Errno::BUSY.raw_os_error());
+        assert!(error.to_string().contains("a checker on"), "{error}");
     }
 }
 

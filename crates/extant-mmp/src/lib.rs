@@ -1,0 +1,163 @@
+//! Multiple mount protection (`mmp`): keeps two writers of one volume apart where no lock does.
+//!
+//! A volume with the feature has a block that says who writes to it. A mount writes a new number there every few seconds; anyone else who
+//! finds a number waits and looks whether it changes. A checker writes a fixed number, which nobody waits for. Source: `fs/ext4/mmp.c` of
+//! Linux and `ext2fs_mmp_start` of e2fsprogs define the block and the times; the code here is its own.
+//!
+//! # Why two claims never succeed together
+//! A claim reads the block, writes its number, waits [`MmpOptions::settle`], and reads the block again. It starts over if more than half of
+//! that time lay between its first read and the end of its write. So, of two claims that both found the volume free, the one that writes
+//! last does so before the other one reads again, and the other one finds a foreign number.
+//!
+//! Linux and e2fsprogs wait at least 11 s between their write and their second read, and write nothing else meanwhile. A claim
+//! of this crate that was faster renews its number every few seconds, so theirs fails, or this one finds their number at its next
+//! renewal and stops writing before they begin.
+//!
+//! # After a pause
+//! A process that was stopped for a minute does not know that another one has taken the volume over. Therefore a claim is a lease:
+//! a write through [`MmpDevice`] that comes later than the last renewal allows first renews the claim, and fails if it is lost.
+#![forbid(unsafe_code)]
+
+mod device;
+
+pub use device::{MmpDevice, MmpOptions};
+
+use ext4_format::geometry::Geometry;
+use ext4_format::mmp::{self, MmpState};
+use ext4_format::superblock::RawSuperblock;
+use ext4_format::{BlockNr, FormatError, Where};
+use std::io;
+use std::time::Duration;
+
+/// Error of a claim.
+///
+/// ```
+/// let error = extant_mmp::MmpError::InUse { holder: "a mount on 'box'".into() };
+/// assert!(error.to_string().starts_with("the volume is in use by a mount on 'box'"));
+/// ```
+#[derive(Debug, thiserror::Error)]
+pub enum MmpError {
+    /// Somebody else has the volume, or left it in use.
+    #[error("the volume is in use by {holder} (multiple mount protection)")]
+    InUse {
+        /// The holder, as the block names it.
+        holder: String,
+    },
+    /// The block is damaged.
+    #[error(transparent)]
+    Format(#[from] FormatError),
+    /// The device failed.
+    #[error("block of multiple mount protection: {0}")]
+    Io(#[from] io::Error),
+}
+
+/// Block of a volume that has the feature.
+#[derive(Clone, Copy, Debug)]
+struct MmpBlock {
+    offset: u64,
+    size: usize,
+    /// Seed of the checksum, if metadata have checksums.
+    seed: Option<u32>,
+    /// Time between two numbers of a mount.
+    update: Duration,
+}
+
+impl MmpBlock {
+    /// Returns the block that the superblock names, if the volume has the feature.
+    fn of(sb: &RawSuperblock, geometry: &Geometry) -> Result<Option<Self>, FormatError> {
+        if !geometry.features.has_mmp() {
+            return Ok(None);
+        }
+        let block = BlockNr(sb.mmp_block.get());
+        if !geometry.is_valid_data_range(block, 1) {
+            let what = "block of multiple mount protection";
+            return Err(FormatError::corrupt(what, Where::Superblock));
+        }
+        let seconds = match sb.mmp_interval.get() {
+            0 => mmp::DEFAULT_INTERVAL,
+            seconds => seconds.min(mmp::MAX_INTERVAL),
+        };
+        Ok(Some(Self {
+            offset: block.offset(geometry.block_size),
+            size: geometry.block_size as usize,
+            seed: geometry
+                .features
+                .has_metadata_csum()
+                .then_some(geometry.csum_seed),
+            update: Duration::from_secs(seconds.into()),
+        }))
+    }
+
+    fn state(&self, block: &[u8]) -> Result<MmpState, MmpError> {
+        Ok(mmp::state(block, self.seed)?)
+    }
+}
+
+/// Fails if the volume is in use. If its block has the number of a mount, waits until a live mount would have changed that number.
+///
+/// # Errors
+/// `InUse`; `Format` for a damaged block; `Io`.
+///
+/// ```
+/// use blockdev::MemDevice;
+/// use ext4_format::geometry::Geometry;
+/// use ext4_format::layout::{Layout, LayoutParams};
+/// let layout = Layout::new(&LayoutParams::for_size(64 << 20)).unwrap();
+/// let device = MemDevice::new(64 << 20);
+/// // Without the feature nobody is waited for.
+/// extant_mmp::wait_until_free(&device, &layout.superblock, &layout.geometry).unwrap();
+/// ```
+pub fn wait_until_free(
+    device: &dyn blockdev::BlockDevice,
+    sb: &RawSuperblock,
+    geometry: &Geometry,
+) -> Result<(), MmpError> {
+    match MmpBlock::of(sb, geometry)? {
+        Some(block) => {
+            let first = block.read(device)?;
+            block.wait_until_free(device, first).map(drop)
+        }
+        None => Ok(()),
+    }
+}
+
+impl MmpBlock {
+    fn read(&self, device: &dyn blockdev::BlockDevice) -> Result<Vec<u8>, MmpError> {
+        let mut bytes = vec![0; self.size];
+        device.read_at(self.offset, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Returns the block of a volume that nobody has: `first`, or the same block after the wait.
+    fn wait_until_free(
+        &self,
+        device: &dyn blockdev::BlockDevice,
+        first: Vec<u8>,
+    ) -> Result<Vec<u8>, MmpError> {
+        match self.state(&first)? {
+            MmpState::Clean => Ok(first),
+            MmpState::Checked => {
+                let holder = format!("a checker on {}, or one that was killed", node(&first));
+                Err(MmpError::InUse { holder })
+            }
+            MmpState::Mounted(_) => {
+                let interval = u64::from(mmp::interval(&first));
+                std::thread::sleep(Duration::from_secs((interval * 2 + 1).min(interval + 60)));
+                let second = self.read(device)?;
+                if second != first && self.state(&second)? != MmpState::Clean {
+                    let holder = format!("a mount on {}", node(&second));
+                    return Err(MmpError::InUse { holder });
+                }
+                Ok(second)
+            }
+        }
+    }
+}
+
+/// Returns the name of the machine that wrote the block, for people.
+fn node(block: &[u8]) -> String {
+    match mmp::node(block) {
+        [] => "an unknown machine".into(),
+        name => format!("'{}'", name.escape_ascii()),
+    }
+}
