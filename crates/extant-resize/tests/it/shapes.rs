@@ -5,7 +5,6 @@ use crate::image;
 use crate::judge;
 use blockdev::{Access, BlockDevice, FaultDevice, FileDevice, MemDevice, Op};
 use ext4_format::superblock::RawSuperblock;
-use extant::Fallocate;
 use extant_resize::{Error, NewSize, Plan, ResizeOptions};
 use std::process::Command;
 use std::sync::Arc;
@@ -387,43 +386,46 @@ fn what_cannot_be_is_refused_by_name() {
 /// The block of multiple mount protection is no file's, and moves as the blocks of files do.
 #[test]
 fn the_block_of_mount_protection_moves() {
-    needs::tools!("mke2fs", "e2fsck", "tune2fs");
-    let device = common::mem_image("16M", &["-t", "ext4", "-b", "1024", "-J", "size=1"]);
-    let volume = common::open(&device);
-    volume.write("/kept", vec![5; 5000]).unwrap();
-    let large = volume.create_new_file("/large").unwrap();
-    let mut len = 0;
-    while large.write_all_at(&[7; 1024], len).is_ok() {
-        len += 1024;
-    }
-    large.sync_all().unwrap();
-    let last = large
-        .extents()
-        .unwrap()
-        .into_iter()
-        .max_by_key(|e| e.physical);
-    let last = last.unwrap();
-    large
-        .fallocate(Fallocate::PunchHole, last.offset + last.len - 8192, 8192)
-        .unwrap();
-    drop(large);
-    volume.close().unwrap();
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("image");
-    common::write_image(&device, &path);
-    let tuned = Command::new("tune2fs")
-        .args(["-O", "mmp"])
-        .arg(&path)
-        .output();
-    assert!(tuned.unwrap().status.success());
-    let device = Arc::new(MemDevice::from_bytes(&std::fs::read(&path).unwrap()));
-    common::open(&device).remove_file("/large").unwrap();
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    let mut args = vec!["-t", "ext4", "-b", "1024", "-J", "size=1", "-O", "mmp"];
+    args.push("-Emmp_update_interval=1");
+    let device = common::mem_image("16M", &args);
+    common::open(&device).write("/kept", vec![5; 5000]).unwrap();
     let block = |device: &MemDevice| {
         let mut bytes = [0; 1024];
         device.read_at(1024, &mut bytes).unwrap();
         RawSuperblock::parse(&bytes).unwrap().mmp_block.get()
     };
-    assert!(block(&device) > 8192, "{}", block(&device));
+    // The block goes to a place that the smaller volume does not have.
+    const FAR: u64 = 12_000;
+    let near = block(&device);
+    let mut bytes = [0; 1024];
+    device.read_at(near * 1024, &mut bytes).unwrap();
+    device.write_at(FAR * 1024, &bytes).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image");
+    common::write_image(&device, &path);
+    let requests = [
+        format!("setb {FAR}"),
+        format!("freeb {near}"),
+        format!("ssv mmp_block {FAR}"),
+    ];
+    for request in requests {
+        let edited = Command::new("debugfs")
+            .args(["-w", "-R", &request])
+            .arg(&path)
+            .output();
+        assert!(edited.unwrap().status.success());
+    }
+    // debugfs leaves the counts of free blocks.
+    let mended = Command::new("e2fsck")
+        .arg("-fy")
+        .arg(&path)
+        .output()
+        .unwrap();
+    assert_eq!(mended.status.code(), Some(1));
+    let device = Arc::new(MemDevice::from_bytes(&std::fs::read(&path).unwrap()));
+    assert_eq!(block(&device), FAR);
     let small = resized(&device, NewSize::Bytes(8 * MIB), None, "mmp");
     assert!(block(&small) < 8192, "{}", block(&small));
     let small = Arc::new(small);
