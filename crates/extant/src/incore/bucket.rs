@@ -6,11 +6,11 @@ use ext4_format::InodeNr;
 use ext4_format::fold::Comparison;
 use extant_formatter::item::Stamp;
 
-/// A bucket longer than this asks for a larger table; so many entries have a tag.
+/// A bucket with more entries than this asks for a larger table. Tags exist for this number of entries.
 pub(super) const LONG_BUCKET: usize = 20;
 
-/// The names of one interval of the hash, in the order in which they came; they are sorted when an order is needed. A
-/// bucket and its lock fill one cache line. A search compares tags, and looks only at entries whose tag agrees.
+/// The names of one interval of the hash, unsorted. A bucket and its lock fill one cache line. A search compares tags,
+/// and looks only at entries whose tag agrees.
 #[derive(Debug, Default)]
 pub struct Bucket {
     pub(super) entries: Vec<Dentry>,
@@ -31,9 +31,9 @@ fn zero_bytes(word: u64) -> u64 {
     !(((word & LOW) + LOW) | word | LOW)
 }
 
-/// In place of a stamp: the names have not come yet from the bucket below that holds those of both halves.
+/// Stamp of a bucket whose names are still in the bucket below, which holds the names of both halves.
 const TO_COME: Stamp = Stamp::MAX;
-/// In place of a stamp: the names have gone to the two halves.
+/// Stamp of a bucket whose names were moved to its two halves.
 const GONE: Stamp = Stamp::MAX - 1;
 
 impl Bucket {
@@ -131,7 +131,8 @@ impl Bucket {
         }
     }
 
-    /// Whether the tags tell that no name of this hash is here, as they do of most names that are not.
+    /// Returns true if the tags prove that no name with this hash is in the bucket. They do for most names that are
+    /// missing.
     #[inline(always)]
     pub fn is_free(&self, hash: NameHash) -> bool {
         let tag = u64::from(hash.tag()).wrapping_mul(ONES);
@@ -165,21 +166,21 @@ impl Bucket {
         self.entries.push(entry);
     }
 
-    /// Has the place brought near where the next name goes.
+    /// Prefetches the position of the next entry.
     #[inline(always)]
     pub fn prefetch_end(&self) {
         let entries = self.entries.as_ptr();
         percpu::prefetch(entries.wrapping_add(self.entries.len()));
     }
 
-    /// Has the last name brought near, which takes the place of one that goes.
+    /// Prefetches the last entry, which moves into the position of a removed entry.
     #[inline(always)]
     pub fn prefetch_last(&self) {
         let entries = self.entries.as_ptr();
         percpu::prefetch(entries.wrapping_add(self.entries.len()).wrapping_sub(1));
     }
 
-    /// Adds a name, or replaces what it leads to.
+    /// Adds a name, or replaces the inode number and type of an existing one.
     pub fn set(&mut self, entry: Dentry) {
         match self.place(entry.hash, entry.name.as_bytes()) {
             Some(i) => self.entries[i] = entry,
@@ -203,9 +204,8 @@ impl Bucket {
         Some(entry)
     }
 
-    /// Parts the names by their hash: those of the lower half of the interval keep their memory, those of the upper
-    /// half get as much, about the size that both will have at the next parting. The bucket itself is left without
-    /// names.
+    /// Splits the names by their hash. The lower half of the interval keeps its memory. The upper half gets as much:
+    /// about the size that both halves will have at the next split. The bucket itself is left without names.
     pub(super) fn part(&mut self, is_high: impl Fn(NameHash) -> bool) -> [Self; 2] {
         let gone = Self {
             stamp: GONE,

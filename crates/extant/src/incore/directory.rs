@@ -28,7 +28,7 @@ use std::sync::{Arc, OnceLock};
 struct SlotCounts {
     names: AtomicI64,
     /// Subdirectories that this slot added less those it removed, and the number of such changes: [`pack`]ed into one
-    /// word, so that a reader of all slots' words can tell whether they are of one moment.
+    /// word, so that a reader of all slots' words can see whether they are of one moment.
     links: AtomicU64,
     time: NotedTime,
     stamp: AtomicU64,
@@ -62,13 +62,13 @@ impl Change {
     }
 }
 
-/// A count of the moves of directories away from one directory. It is on a line of its own, since every walk reads it, and is
-/// shared with those who remember walks through the directory.
+/// Number of times that directories were moved out of one directory. The count has its own cache line, because every
+/// walk reads it. It is shared with the caches of walks through the directory.
 #[derive(Clone, Debug, Default)]
 pub struct Moves(Arc<CachePadded<AtomicU64>>);
 
 impl Moves {
-    /// So many until now.
+    /// Returns the number of moves until now.
     #[inline]
     pub fn count(&self) -> u64 {
         self.0.load(Ordering::Acquire)
@@ -101,12 +101,13 @@ pub struct Directory {
     moves: Moves,
     /// Bytes of the widest record of a name that was added.
     widest: AtomicU64,
-    /// Room in the index, once the directory is so large that it must be known.
+    /// Room in the index. Set once the directory is large enough that the room must be known.
     pub room: OnceLock<Box<IndexRoom>>,
 }
 
 impl Directory {
-    /// An empty directory, or one with this many links whose names are not in memory, that compares names so.
+    /// Makes an empty directory, or one with this many links whose names are not in memory. `compared` is the
+    /// comparison of its names.
     pub fn new(parent: InodeNr, links: Option<u32>, compared: Comparison) -> Self {
         Self {
             table: NameTable::new(compared),
@@ -192,17 +193,17 @@ impl Directory {
                 (changes.wrapping_add(word >> 32), sum + sum_of(word))
             })
         };
-        // Seen twice with as many changes, all of them were so at the moment in between.
+        // If the number of changes is the same twice, the words are of one moment between the two reads.
         (0..16).find_map(|_| {
             let (before, sum) = read();
             (read().0 == before).then_some(sum)
         })
     }
 
-    /// Whether one more subdirectory is far from the limit, or not counted. Called with one of the buckets locked,
-    /// and true until that is released. The counts of other slots are not read: a table of at most a certain number
-    /// of buckets holds a bounded number of names, and no table of less than [`LARGE`] is doubled while one of its
-    /// buckets is locked.
+    /// Returns true if one more subdirectory is far from the limit, or if subdirectories are not counted. Called with
+    /// one of the buckets locked. The answer holds until that bucket is released. The counts of other slots are not
+    /// read, because a table of a given number of buckets holds a bounded number of names, and no table smaller than
+    /// [`LARGE`] is doubled while one of its buckets is locked.
     pub fn has_room_for_directories(&self) -> bool {
         const { assert!(NameTable::most(LARGE) > LINK_MAX as u64) };
         let names = self.table.names_at_most();
@@ -210,9 +211,9 @@ impl Directory {
         links == 1 || u64::from(links) + names <= u64::from(LINK_MAX)
     }
 
-    /// Whether a link count can hold no more subdirectories. Called with the directory's core locked. Every operation
-    /// that adds a subdirectory when there is [no room to spare](Self::has_room_for_directories) holds that lock, so
-    /// others can only remove some meanwhile.
+    /// Returns true if the link count is at its limit. Called with the directory's core locked. Every operation that
+    /// adds a subdirectory when there is [no room to spare](Self::has_room_for_directories) holds that lock, so that
+    /// other threads can only remove subdirectories meanwhile.
     pub fn is_full_of_directories(&self, core: u32) -> bool {
         let words = self.shares.get().map(|shares| {
             let sums = shares
@@ -337,12 +338,12 @@ impl Directory {
         empty
     }
 
-    /// Whether all names are in memory, and there are none. `buckets` are all of them, locked.
+    /// Returns true if all names are in memory and the directory is empty. `buckets` are all buckets, locked.
     pub fn is_known_empty(&self, buckets: &[BucketGuard<'_>]) -> bool {
         self.is_complete() && buckets.iter().all(|b| b.entries.is_empty())
     }
 
-    /// Names of an empty directory are compared so from now on. `buckets` are all of them, locked.
+    /// Compares names of an empty directory in this way from now on. `buckets` are all buckets, locked.
     pub fn compare_by(compared: Comparison, buckets: &mut [BucketGuard<'_>]) {
         for bucket in buckets {
             bucket.compared = compared;
@@ -366,7 +367,7 @@ mod tests {
         bucket.add(e);
         let long = dir.table.is_long(&bucket);
         drop(bucket);
-        // In place of the commit's lock of the slot.
+        // Stands for the commit's lock of the slot.
         static SLOT: Mutex<(), locks::NamesLoading> = Mutex::new(());
         {
             let _slot = SLOT.lock();
@@ -385,7 +386,7 @@ mod tests {
         assert_eq!(dir.links(2), Some(2));
         std::thread::scope(|s| {
             s.spawn(|| (0..7).for_each(|_| note(1))).join().unwrap();
-            // In a slot of its own: it has the others' to take away.
+            // In another slot, which subtracts names that the first slot added.
             s.spawn(|| (0..5).for_each(|_| note(-1))).join().unwrap();
         });
         assert_eq!(

@@ -13,11 +13,11 @@ use std::ops::Deref;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-/// The mapping of a file. Held shared to read, and to overwrite pages that have their block; held
-/// exclusively to change the mapping, the size or what is promised.
+/// The mapping of a file. Held shared to read, and to overwrite pages that have their block; held exclusively to change
+/// the mapping, the size or the reservations.
 #[derive(Debug, Default)]
 pub struct FileMap {
-    /// `extents` is what the device holds plus what is logged.
+    /// `extents` is the mapping on the device plus the logged changes.
     pub loaded: bool,
     /// Logical to physical.
     pub extents: ExtentMap,
@@ -66,8 +66,8 @@ impl Overwrites {
     }
 }
 
-/// Blocks that the mapping of a file takes beside its data. The formatter knows them when it writes the mapping down; stat
-/// shows at once what it will be.
+/// Number of mapping blocks that a file takes besides its data. The formatter knows the number only when it writes the
+/// mapping, but stat shows the future number at once.
 #[derive(Debug, Default)]
 pub struct TreeBlocks {
     /// Blocks of the mapping as it was formatted last.
@@ -77,7 +77,7 @@ pub struct TreeBlocks {
 }
 
 impl TreeBlocks {
-    /// The mapping was read from so many.
+    /// Notes that the mapping was read from this number of blocks.
     pub fn note_read(&self, blocks: u64) {
         // A file has fewer blocks than 2^32.
         self.formatted.store(blocks as i64, Ordering::Relaxed);
@@ -89,7 +89,7 @@ impl TreeBlocks {
         self.formatted.fetch_add(more, Ordering::Relaxed);
     }
 
-    /// The mapping in core has changed and takes so many, at least.
+    /// Notes that the mapping in core has changed and takes at least this number of blocks.
     pub fn note_needed(&self, blocks: u32) {
         if self.needed.load(Ordering::Relaxed) != blocks {
             self.needed.store(blocks, Ordering::Relaxed);
@@ -103,7 +103,7 @@ impl TreeBlocks {
     }
 }
 
-/// Something on cache lines of its own.
+/// A value aligned to separate cache lines.
 #[repr(align(64))]
 pub struct Lines<T>(T);
 
@@ -132,14 +132,14 @@ pub struct FileData {
     pub replaced: AtomicBool,
     /// Times of overwriting, when several slots do it.
     pub overwrites: Overwrites,
-    /// One more than the mark of flushes at the last write of data; 0 if there was none since the file came into
-    /// memory.
+    /// One more than the mark of flushes at the last write of data; 0 if no data were written since the file was
+    /// loaded.
     pub written: AtomicU64,
     /// The greatest value of `written` that a flush is known to cover, and at least 1 then; 0 if none is known of.
     pub flushed: AtomicU64,
     /// Counts writes to its blocks on the device: changed with the map held exclusively, after the write.
     pub writes: AtomicU32,
-    /// Which slots open it.
+    /// The slots that open the file.
     pub openers: Openers,
     /// Blocks set aside for it while it grows [L8].
     pub preallocation: ReadMostly<Preallocation, locks::Preallocation>,
@@ -180,7 +180,7 @@ impl FileData {
     }
 }
 
-/// Which slots open a file.
+/// The slots that open a file.
 #[derive(Debug, Default)]
 pub struct Openers {
     last: AtomicU8,
@@ -200,5 +200,5 @@ impl Openers {
     }
 }
 
-/// After so many opens by another slot than the one before a file is one that several open.
+/// A file counts as opened by several slots after this number of opens by a slot other than the previous one.
 const CHANGES: u8 = 3;

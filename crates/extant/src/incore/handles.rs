@@ -1,9 +1,10 @@
-//! The number of an inode's handles, and in the same word whether its last name is gone: whoever comes last, the thread
-//! that removes the last name or the one that closes the last handle, knows that it has to free the inode.
+//! Number of an inode's handles, and in the same word whether its last name is gone. The thread that removes the last
+//! name and the thread that closes the last handle both change this word, so that the later one of them frees the
+//! inode.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The bit that says that the last name is gone.
+/// Set if the last name is gone.
 const NAMELESS: u32 = 1 << 31;
 
 /// Handles on an inode, but those that slots count.
@@ -12,11 +13,11 @@ pub struct Handles(AtomicU32);
 /// The state of an inode's handles after one was closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Closed {
-    /// There are others.
+    /// Other handles are still open.
     OneOfSeveral,
-    /// It was the last one of an inode with a name.
+    /// The last handle of an inode with a name was closed.
     Last,
-    /// It was the last one of an inode that had no name at some time.
+    /// The last handle of an inode that had no name at some time was closed.
     LastOfNameless,
 }
 
@@ -26,25 +27,25 @@ impl Handles {
         Self(AtomicU32::new(if nameless { NAMELESS } else { 0 }))
     }
 
-    /// So many handles from the inode's birth on.
+    /// Sets the number of handles of a new inode.
     #[inline]
     pub fn begin(&mut self, handles: u32) {
         *self.0.get_mut() |= handles;
     }
 
-    /// How many there are.
+    /// Returns the number of handles.
     #[inline]
     pub fn count(&self) -> u32 {
         self.0.load(Ordering::Acquire) & !NAMELESS
     }
 
-    /// So many come.
+    /// Adds handles.
     #[inline]
     pub fn add(&self, handles: u32) {
         self.0.fetch_add(handles, Ordering::AcqRel);
     }
 
-    /// One is closed.
+    /// Closes one handle.
     #[inline]
     pub fn close(&self) -> Closed {
         match self.0.fetch_sub(1, Ordering::AcqRel) {

@@ -53,25 +53,25 @@ pub struct InodeState {
     pub core_dirty: bool,
     /// `core` holds a time that is to be logged some day; logged with anything else that changes.
     pub lazy_times: bool,
-    /// It is on the list of inodes that have, or had, such a time.
+    /// On the list of inodes that have, or had, a time to be logged later.
     pub on_lazy_list: bool,
     /// On the orphan list of the volume.
     pub orphan: bool,
-    /// It was made without a name and has had none: it may get one.
+    /// Created without a name, and had none since, so that the inode may still get one.
     pub unnamed: bool,
     /// The inode was freed; only stale handles still hold the object.
     pub freed: bool,
     /// All extended attributes, once read or set.
     pub xattrs: Option<Arc<XattrSet>>,
-    /// It was born or read without attributes: if none were set since, none need to be read.
+    /// Created or read without attributes. If none were set since, none need to be read.
     pub without_xattrs: bool,
 }
 
 /// The part of an inode that its lock guards, locked.
 pub type StateGuard<'a> = locks::WriteGuard<'a, InodeState, locks::InodeState>;
 
-/// One in-core inode. Behind the two counts of its references, which begin a cache line, the state fills two lines; what
-/// readers of a file look at is not on them.
+/// An inode in core. The two reference counts begin a cache line, and the state fills the two lines after them. Fields
+/// that readers of a file look at are not on these lines.
 #[repr(C)]
 pub struct Inode {
     /// Names, data or target.
@@ -97,7 +97,7 @@ pub struct Inode {
     project: AtomicU32,
     /// Open handles, but those that slots count.
     pub handles: Handles,
-    /// It was read from the device: its content is to be loaded from there.
+    /// Read from the device: the content must be loaded from there.
     cold: bool,
     /// Its type, which never changes.
     pub ftype: FileType,
@@ -105,7 +105,7 @@ pub struct Inode {
     pub has_acl: AtomicBool,
     /// File capabilities may exist: changing the contents takes them away.
     pub has_capability: AtomicBool,
-    /// It has a watcher.
+    /// The inode has a watcher.
     pub watched: AtomicBool,
     /// The observer of inodes has been shown it.
     pub observed: AtomicBool,
@@ -135,7 +135,7 @@ pub struct Birth {
 }
 
 impl Birth {
-    /// In this commit.
+    /// Returns the birth of an inode that this commit creates.
     #[inline]
     pub fn of(c: &Commit<'_>) -> Self {
         Self {
@@ -364,7 +364,7 @@ impl Inode {
         }
     }
 
-    /// The same, but `None` for a file without data: a new one that was not used since.
+    /// Like [`file`](Self::file), but returns `None` for a new file that was not used yet and so has no data.
     #[inline]
     pub fn file_with_data(&self) -> Option<&FileData> {
         match self.cold {

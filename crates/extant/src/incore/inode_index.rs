@@ -77,7 +77,7 @@ impl InodeIndex {
         Some((&table[zero_based / CHUNK % CHUNKS], zero_based % CHUNK))
     }
 
-    /// The table of a run that has none yet.
+    /// Makes the table of a run that does not have one yet.
     #[cold]
     fn make(&self, run: u32) -> Option<&Table> {
         let place = self.runs.get_or_default(run)?;
@@ -108,16 +108,17 @@ impl InodeIndex {
         Some(Arc::clone(inode))
     }
 
-    /// Looks at the inode, if it is in core, and counts no use of it: it stays because its place is held, shared. `f` must
-    /// not wait for a lock of the inode: others hold one and take the place.
+    /// Calls `f` on the inode if it is in core, without counting a use. The inode stays in core because its chunk is
+    /// locked, shared. `f` must not wait for a lock of the inode, because a holder of such a lock may wait for the
+    /// chunk.
     pub fn at<R>(&self, ino: InodeNr, f: impl FnOnce(&Inode) -> R) -> Option<R> {
         let (chunk, i) = self.chunk(ino)?;
         chunk.read().slots[i].as_deref().map(f)
     }
 
-    /// The inode, brought in by `load` if it is not in core. Two callers that miss at once load once;
-    /// the chunk's lock is held meanwhile. The flag says that `load` ran. A number that was freed and not used again is an
-    /// error, because its record on the device may be older than that.
+    /// The inode, brought in by `load` if it is not in core. Two callers that miss at once load once; the chunk's lock
+    /// is held meanwhile. The flag is true if `load` ran. A number that was freed and not used again is an error,
+    /// because its record on the device may be older than that.
     pub fn get_or_load<E>(
         &self,
         ino: InodeNr,

@@ -1,4 +1,5 @@
-//! Inodes in memory, and what they hold: names, pages, mappings. Objects and their locks; nothing here does I/O.
+//! Inodes in memory and their contents: names, pages, mappings. These modules hold objects and their locks, and do no
+//! I/O.
 
 pub mod bucket;
 pub mod directory;

@@ -1,11 +1,11 @@
 //! The names of a directory in memory, in hash order, in buckets with a lock each.
 //!
-//! A bucket owns an interval of the volume's own directory hash, so the order of the buckets, the order of the htree
-//! on disk and the order of readdir cookies are one order, and creates of different names rarely meet. The table
-//! doubles when a bucket grows long; the tables of all levels stay until the directory leaves memory (their sum is at
-//! most one more table), so no table is ever freed under a reader: a look-up that finds the level changed after it
-//! took a bucket's lock starts again. A large table is doubled without a wait: a bucket of the table below serves both
-//! of its halves until it is long; the operation that finds it so parts its names.
+//! A bucket owns an interval of the volume's own directory hash. So the order of the buckets, the order of the htree on
+//! disk and the order of readdir cookies are one order, and creates of different names rarely share a bucket. The table
+//! doubles when a bucket grows long. The tables of all levels stay until the directory leaves memory; together they are
+//! as large as at most one more table. So no table is freed under a reader: a lookup that finds the level changed after
+//! it locked a bucket starts again. A large table is doubled without a wait: a bucket of the table below serves both of
+//! its halves until it is long, and the operation that finds it long splits it.
 //!
 //! Lock order: the lower bucket first, and a bucket before its halves.
 
@@ -21,8 +21,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Buckets double up to 2^24: 16 million buckets, half a billion names.
 const MAX_LEVEL: usize = 24;
-/// A table is doubled only when it holds so many names for each bucket. Many, so that the buckets of a
-/// large directory stay in a near cache though its names do not.
+/// A table is doubled only when it holds this number of names for each bucket. The number is high so that the buckets
+/// of a large directory stay in a near cache even if the names do not.
 const FULL: i64 = 14;
 /// Tables from here up to the next are doubled earlier: there are many names, and slots that work on some of them
 /// should seldom meet in a bucket; and the buckets still fit into a near cache.
@@ -35,7 +35,7 @@ const SPREAD_FULL: i64 = 4;
 /// once: that takes no longer than a millisecond, and [`NameTable::names_at_most`] relies on it.
 pub const LARGE: u32 = 11;
 
-/// A bucket, its lock, and no other bucket beside them on the line.
+/// A bucket and its lock, alone on a cache line.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Line(ReadMostly<Bucket, locks::Names>);
@@ -67,7 +67,7 @@ impl Table {
         Self { lines, parted }
     }
 
-    /// The table above one of so many buckets, of which none was parted.
+    /// Makes the table above a table of `below` buckets, none of which is split yet.
     fn to_come(below: usize) -> Self {
         let to_come = || Line::of(Bucket::to_come());
         Self {
@@ -85,13 +85,13 @@ impl Table {
 
     fn note_parted(&self, pair: usize) {
         if let Some(word) = self.parted.get(pair >> 6) {
-            // Who sees it finds the names.
+            // A thread that sees the bit also sees the moved names.
             word.fetch_or(1 << (pair & 63), Ordering::Release);
         }
     }
 }
 
-/// Where the bucket of a hash was a moment ago.
+/// The position of a hash's bucket a moment ago.
 pub struct Near<'a> {
     level: u32,
     hash: NameHash,
@@ -202,7 +202,7 @@ impl NameTable {
         .1
     }
 
-    /// The same to look names up.
+    /// Locks the bucket of a hash shared, to look names up.
     #[inline]
     pub fn read(&self, hash: NameHash) -> BucketReader<'_> {
         lockmeter::wanting(
@@ -357,7 +357,7 @@ impl NameTable {
         }
     }
 
-    /// Doubles the table, of which a bucket is long, if it is full with so many names. Call it with no bucket locked.
+    /// Doubles the table if it is full with this number of names. Called when a bucket is long, with no bucket locked.
     pub fn grow(&self, names: i64) {
         let level = self.level.load(Ordering::Acquire);
         if level as usize >= MAX_LEVEL || names < (Self::full(level) << level) {
@@ -412,12 +412,12 @@ impl NameTable {
     /// released, if the table is smaller than [`LARGE`].
     pub fn names_at_most(&self) -> u64 {
         // A table is doubled at the latest when a bucket has grown long by four names and there are `FULL` names for
-        // each. So long buckets hold at most that many names and four more each, the others `LONG_BUCKET` each; the
-        // rest is for operations that add names at this moment.
+        // each. So a long bucket holds at most `FULL` names and four more, every other bucket `LONG_BUCKET`; the rest
+        // is for operations that add names at this moment.
         Self::most(self.level.load(Ordering::Relaxed))
     }
 
-    /// The same of a table of this level.
+    /// Upper bound of the number of names in a table of this level.
     pub const fn most(level: u32) -> u64 {
         const NAMES: u64 = LONG_BUCKET as u64 + FULL as u64 + 8;
         NAMES << level
@@ -440,8 +440,8 @@ impl NameTable {
         self.level.store(level, Ordering::Release);
     }
 
-    /// Names after `cookie`, in order, at least `at_least` if there are so many; names with equal
-    /// cookies come together.
+    /// Returns names after `cookie`, in order: at least `at_least` of them, if that many exist. Names with equal
+    /// cookies are returned together.
     pub fn list(&self, cookie: u64, at_least: usize) -> Vec<Dentry> {
         let mut found: Vec<Dentry> = Vec::new();
         let mut from = ((cookie >> 32) as u32) << 1;

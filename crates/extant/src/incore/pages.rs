@@ -1,9 +1,10 @@
-//! The page cache of one file (mechanism L5): pages of one file-system block each, sixteen to a chunk, a
-//! lock for the index of chunks and one for each page. There is no lock and no list that two files share, and tasks that read a file,
-//! or overwrite pages of it that are dirty already, write no line in common: these locks are biased when several
-//! slots come, and pages and their locks have their own lines.
+//! The page cache of one file (mechanism L5). A page holds one file-system block, and a chunk holds sixteen pages. Each
+//! page and the index of chunks have a lock. Two files share no lock and no list. Tasks that read a file, or overwrite
+//! pages that are dirty already, write no common cache line: their locks are biased when several slots take them, and
+//! pages and their locks have separate lines.
 //!
-//! Lock order: a chunk's pages coming in, index, page. Who holds a chunk without the index keeps it from being dropped.
+//! Lock order: a chunk's pages being loaded, index, page. A thread that holds a chunk without the index keeps the chunk
+//! from being dropped.
 
 use crate::base::address::within;
 use crate::base::locks::{self, Mutex, ReadGuard, ReadMostly};
@@ -98,7 +99,7 @@ impl PageSlot {
         }
     }
 
-    /// Puts a page here, if there is none; false if there is one.
+    /// Fills the slot if it is empty. Returns false if it holds a page.
     pub fn fill(&self, page: impl FnOnce() -> Page) -> bool {
         let mut slot = self.0.lock();
         let is_empty = slot.is_none();
@@ -143,8 +144,8 @@ impl PageBits {
     }
 }
 
-/// Sixteen neighbouring pages. Their bits are set by who holds the file's map, shared or not, and cleared by who holds it
-/// exclusively, so that the map's lock orders them.
+/// Sixteen neighbouring pages. The bits are set by threads that hold the file's map, shared or not, and cleared by
+/// threads that hold it exclusively, so that the map's lock orders them.
 #[derive(Debug, Default)]
 pub struct Chunk {
     /// The pages in memory.
@@ -155,7 +156,7 @@ pub struct Chunk {
     pub promised: PageBits,
     /// Used since the last sweep.
     used: AtomicBool,
-    /// Held by who reads pages from the device, so that it is asked once.
+    /// Held by a thread that reads pages from the device, so that each page is read once.
     pub coming_in: Mutex<(), locks::PagesComingIn>,
 }
 
@@ -184,12 +185,12 @@ pub struct Dropped {
     pub pages: u32,
     /// Dirty ones among them.
     pub dirty: u32,
-    /// Ones with a promised block among them.
+    /// Reserved ones among them.
     pub promised: u32,
 }
 
-/// All pages of a file, by chunk. On lines of its own: a single reader of a file takes the index's lock, beside other
-/// threads that ask for the file's size.
+/// All pages of a file, by chunk. It has separate cache lines, because a single reader of a file takes the index's lock
+/// while other threads ask for the file's size.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub struct Pages {
@@ -197,8 +198,9 @@ pub struct Pages {
     changed: Changed,
 }
 
-/// No chunk outside `[from, to)` has a dirty page: so an fsync of a large file in memory does not look at all of it.
-/// Widened by writers, who hold the file's map, shared or not; emptied by write-back, which holds it exclusively.
+/// Range of chunks that can have dirty pages: no chunk outside `[from, to)` has one. So an fsync of a large file in
+/// memory does not visit all of its chunks. Writers widen the range with the file's map held, shared or not. Write-back
+/// empties it with the map held exclusively.
 #[derive(Debug)]
 struct Changed {
     from: AtomicU32,
