@@ -64,8 +64,8 @@ impl Committer {
         Ok(tx)
     }
 
-    /// Opens a transaction that changes only what is there, and takes away: it allocates nothing, and
-    /// works on a full volume.
+    /// Opens a transaction that only changes or removes existing objects. It allocates nothing, so it works on a full
+    /// volume.
     #[inline(always)]
     pub(crate) fn begin_core(&self) -> Result<Transaction<'_>> {
         let _span = lockmeter::span!("transaction start");
@@ -131,7 +131,7 @@ impl Committer {
         }
     }
 
-    /// The same where too few blocks are left, at first sight.
+    /// Like [`take_space`](Self::take_space), on the slow path where too few blocks seem to be left.
     #[cold]
     #[inline(never)]
     fn take_scarce(&self, who: &Credentials, blocks: u64) -> Result<bool> {
@@ -142,8 +142,8 @@ impl Committer {
             // Write-back of data goes to the device, which a closing gate waits for. Waiting for the gate comes
             // before the locks below: a thread inside may need them to leave.
             let _pass = self.store.gate.enter();
-            // One caller at a time: another one that could take the returned blocks during the push comes here next,
-            // and waits.
+            // Only one caller at a time may be here. Another caller that could take the returned blocks during the push
+            // queues here and waits.
             let _short = self.short_of_space.lock();
             let _no_trim = self.space.trimming.lock();
             let before = self.space.counts.returned();
@@ -188,8 +188,8 @@ impl Committer {
 }
 
 impl Committer {
-    /// A number for a new inode. Numbers freed by what is not yet durable come back with a push, for which nothing may be
-    /// locked.
+    /// Takes a number for a new inode. Numbers freed by contexts that are not yet durable are released by a push,
+    /// during which the caller must hold no lock.
     pub(crate) fn take_number(&self, parent: InodeNr, wanted: Wanted) -> Result<NewNumber<'_>> {
         match self.space.take_number(parent, wanted) {
             Err(Error::NoSpace(_)) => {
@@ -201,7 +201,7 @@ impl Committer {
         }
     }
 
-    /// Without a journal a freed number rests for a while [I3].
+    /// Returns true if a freed number is not reused for a while, which is so without a journal [I3].
     pub(super) fn rests_inode_numbers(&self) -> bool {
         !self.store.geometry.features.has_journal()
     }

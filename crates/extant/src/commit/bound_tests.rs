@@ -1,4 +1,4 @@
-//! What an fsync may have to wait for behind a burst, counted.
+//! Counts how much of a burst an fsync has to wait for.
 
 use crate::log::SMALL;
 use crate::mkfs::{self, MkfsOptions};
@@ -47,8 +47,9 @@ const FILES: u64 = 60_000;
 /// Items of a small context: its bound, what a slot draws at once, and an operation that was open already.
 const MOST: u64 = SMALL + SMALL / 32 + 16;
 
-/// While a context is formatted, which the test makes last by holding the formatter, a burst fills the open one and waits. So an
-/// fsync waits for the context that is being formatted and for its own, each of [`MOST`] items.
+/// The test holds the formatter, so that a context stays in the formatting stage. Meanwhile a burst fills the open
+/// context and waits. So an fsync waits for two contexts of at most [`MOST`] items: the one that is being formatted,
+/// and its own.
 #[test]
 fn a_burst_beside_fsyncs_waits_when_its_context_holds_so_many_items() {
     let volume = volume();
@@ -68,7 +69,7 @@ fn a_burst_beside_fsyncs_waits_when_its_context_holds_so_many_items() {
         while pending(engine) < SMALL - SMALL / 16 && !burst.is_finished() {
             std::thread::yield_now();
         }
-        // Time enough for as many items again, if nothing held the burst back.
+        // Long enough to log the same number of items again, if nothing held the burst back.
         for _ in 0..100 {
             assert!(pending(engine) <= MOST, "{} items", pending(engine));
             std::thread::sleep(Duration::from_millis(1));
@@ -84,8 +85,8 @@ fn a_burst_beside_fsyncs_waits_when_its_context_holds_so_many_items() {
     volume.close().unwrap();
 }
 
-/// A thread that finds its context full writes it into the log and goes on: without a flush, and what the context freed is free
-/// when an fsync has made it durable.
+/// A thread that finds its context full writes the context into the log and continues without a flush. The blocks that
+/// the context freed are free once an fsync has made it durable.
 #[test]
 fn a_full_context_costs_no_flush() {
     let volume = volume();

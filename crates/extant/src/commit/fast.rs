@@ -6,15 +6,15 @@
 //! 3. A flush, if data were written since the last one: neither a mapping nor a larger size may be durable before its data.
 //! 4. The blocks of the area, then a flush. The context is durable.
 //!
-//! Its items wait in `unformatted` for the next push, which formats them as a transaction of their own, before the
-//! items of its own context. From that transaction's commit block on, the fast commits are those of an earlier transaction,
-//! and count no more. Blocks and inode numbers that the context freed stay in use until then.
+//! Its items wait in `unformatted` for the next push, which formats them as a transaction before the items of the
+//! push's context. From that transaction's commit block on, the fast commits are those of an earlier transaction, and
+//! are ignored. Blocks and inode numbers that the context freed stay in use until then.
 //!
-//! A context that fast commits cannot say, or that finds no room in the area, is pushed.
+//! A context that fast commits cannot express, or that does not fit into the area, is pushed.
 //!
-//! e2fsck (1.47 and before) gives the whole log up when it finds fast commits of an earlier transaction, Linux's as well as ours.
-//! So the head of the area is cleared as soon as a push has replaced them. That write is not flushed: a cut before the next flush
-//! leaves an image that Linux and this project replay, and that e2fsck must not see first.
+//! e2fsck (1.47 and before) discards the whole log when it finds fast commits of an earlier transaction, Linux's as
+//! well as ours. So the head of the area is cleared as soon as a push has replaced them. That write is not flushed: a
+//! cut before the next flush leaves an image that Linux and this project replay, and that e2fsck must not see first.
 
 use super::Committer;
 use crate::base::error::Result;
@@ -38,7 +38,7 @@ pub(super) struct Unformatted {
     len: usize,
     /// Inodes that these items make.
     born: BTreeSet<InodeNr>,
-    /// They free blocks or inode numbers, which only a push releases.
+    /// The items free blocks or inode numbers, which only a push releases.
     frees: bool,
 }
 
@@ -66,7 +66,8 @@ pub(crate) struct FastCommits {
 }
 
 impl FastCommits {
-    /// Those of a journal with this area, of whose blocks one transaction holds so many.
+    /// Makes the fast commits of a journal with this area. `most` is the number of its blocks that one transaction
+    /// holds.
     pub fn new(area: Arc<LogArea>, first: u32, most: usize) -> Self {
         Self {
             area,
@@ -98,7 +99,7 @@ impl Committer {
         self.log.durable().max(fast)
     }
 
-    /// Makes every context up to `target` durable, for callers who need no more than that: what it freed may stay in use.
+    /// Makes every context up to `target` durable. The blocks and numbers that these contexts freed may stay in use.
     pub(crate) fn sync_to(&self, target: u64) -> Result<()> {
         if let Some(fast) = &self.fast {
             let mut writer = fast.writer.lock();
@@ -110,7 +111,7 @@ impl Committer {
         self.push_to(target)
     }
 
-    /// Makes everything committed so far durable. What it freed can be taken.
+    /// Makes everything committed until now durable, and releases the blocks and numbers that it freed.
     pub(crate) fn sync_and_release(&self) -> Result<()> {
         let target = self.log.context();
         if let Some(fast) = &self.fast {

@@ -30,13 +30,13 @@ use std::sync::atomic::AtomicBool;
 pub(crate) trait PushObserver: Send + Sync {
     /// The formatter has changed what stat shows of an inode.
     fn published(&self, published: &Published);
-    /// The volume is about to have so many inodes.
+    /// The volume is about to have this number of inodes.
     fn will_grow(&self, inodes: u32);
 }
 
 /// An upper layer that holds blocks which are counted as taken and may be returned.
 pub(crate) trait BlockHolders: Send + Sync {
-    /// Frees what is set aside for files that may grow; false if that was done in this context.
+    /// Frees the blocks set aside for files that may grow. Returns false if that was already done in this context.
     fn discard_aside(&self) -> bool;
     /// There are data not yet written back, for which the worst case is reserved.
     fn holds_promises(&self) -> bool;
@@ -54,20 +54,20 @@ pub(crate) struct Committer {
     pub(crate) commit_stage: CommitStage,
     /// Fast commits, of a volume with the feature.
     pub(crate) fast: Option<FastCommits>,
-    /// What contexts on their way to the disk have freed, in their order.
+    /// Blocks and numbers freed by contexts that are not yet released, in the order of the contexts.
     pub(crate) releases: Mutex<VecDeque<push::Release>, locks::Releases>,
     pub(crate) totals: Totals,
     /// Held during a push by a caller that found the free count at zero.
     short_of_space: Mutex<(), locks::ShortOfSpace>,
-    /// The superblock on the device says that the volume is in use, from the first commit on: an unchanged volume
-    /// keeps every byte. Set with the formatter's lock held.
+    /// The superblock on the device marks the volume as in use from the first commit on: an unchanged volume keeps
+    /// every byte. Set with the formatter's lock held.
     pub(crate) marked_open: AtomicBool,
     pub(crate) observer: Upward<dyn PushObserver>,
     pub(crate) holders: Upward<dyn BlockHolders>,
 }
 
 impl Committer {
-    /// Pushes what is in a log, to a journal or straight to its place.
+    /// Makes the committer that pushes the contexts of `log`, to a journal or straight to their place.
     pub fn new(
         log: Arc<Log>,
         formatter: Formatter,

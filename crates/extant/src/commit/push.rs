@@ -6,8 +6,8 @@
 //! in flight, one being formatted, one written into the log, one made durable, while operations commit
 //! into a fourth.
 //!
-//! A thread that finds its context full does the first two stages only. The last one, for all contexts that wait there, is
-//! done by the next thread that needs one of them durable, which releases what they freed, too.
+//! A thread that finds its context full does only the first two stages. The next thread that needs one of the waiting
+//! contexts durable does the last stage for all of them, and also releases the blocks and numbers that they freed.
 
 use crate::base::error::{Error, Result};
 use crate::base::invariants::{Rule, insist};
@@ -34,7 +34,7 @@ pub(crate) struct Release {
 /// A formatted context: the blocks that it frees, and its parts: one, or as many as the journal needed.
 type Formatted = (Vec<(BlockNr, u32)>, Vec<Output>);
 
-/// Gives the formatter blocks out of the allocator and notes what it frees.
+/// Gives the formatter blocks from the allocator, and notes the blocks that the formatter frees.
 struct PushSpace<'a> {
     engine: &'a Committer,
     taken: Mutex<Vec<BlockNr>, locks::PushSpace>,
@@ -70,7 +70,7 @@ impl Committer {
             true if self.log.budget.fullness(context) == Fullness::Hard => {
                 self.push_into_log(context)
             }
-            // Bitmaps leave memory when what they wait for is durable.
+            // Bitmaps leave memory when the changes that they wait for are durable.
             true => self.push_to(context),
         }
     }
@@ -102,13 +102,13 @@ impl Committer {
         fullness == Fullness::Hard
     }
 
-    /// Makes everything committed so far durable.
+    /// Makes everything committed until now durable.
     pub(crate) fn push_all(&self) -> Result<()> {
         self.push_to(self.log.lists.context())
     }
 
-    /// Makes everything committed so far durable, and waits until all blocks and numbers that it freed can be taken.
-    /// That is a moment later, and another thread may do it.
+    /// Makes everything committed until now durable, and waits until all blocks and numbers that it freed can be taken.
+    /// Releasing them takes a moment longer, and another thread may do it.
     pub(crate) fn push_and_release(&self) -> Result<()> {
         let target = self.log.lists.context();
         self.push_to(target)?;
@@ -122,7 +122,7 @@ impl Committer {
         Ok(())
     }
 
-    /// Makes everything committed so far durable, unless the volume is frozen: for callers with locks held that
+    /// Makes everything committed until now durable, unless the volume is frozen: for callers with locks held that
     /// readers need. They must release them and wait for the thaw.
     pub(crate) fn push_unless_frozen(&self) -> Result<bool> {
         // Once inside, a gate that is open stays so.
@@ -153,8 +153,9 @@ impl Committer {
         }
     }
 
-    /// Closes the context if it is still open, and writes it into the log, for a caller who only wants room for more: the next
-    /// one who needs it durable makes it so, at the latest the background thread. So a full context costs no flush.
+    /// Closes the context if it is still open, and writes it into the log, for a caller that only wants room for more.
+    /// The context becomes durable with the next caller that needs it, at the latest the background thread. So a full
+    /// context costs no flush.
     fn push_into_log(&self, context: u64) -> Result<()> {
         if let Some(watch) = self.log_up_to(context)? {
             self.totals.pushed(&watch);
@@ -169,17 +170,18 @@ impl Committer {
     fn log_up_to(&self, target: u64) -> Result<Option<PushWatch>> {
         let formatter = loop {
             if self.log.formatted() >= target {
-                // Later contexts may be formatted now, which is none of the caller's business.
+                // Later contexts may be formatted now, but the caller does not need them.
                 return Ok(None);
             }
             schedule::reached(Point::PushQueued);
             let formatter = self.formatter.lock();
-            // Who cut the volume off has waited for this lock, and relies on it that nothing is written since.
+            // The thread that cut the volume off has waited for this lock, and relies on it that nothing is written
+            // afterwards.
             self.store.check_running()?;
             if !self.store.gate.is_shut() {
                 break formatter;
             }
-            // Frozen: what is committed now waits in memory.
+            // Frozen: the contexts committed now wait in memory.
             drop(formatter);
             self.store.gate.wait_while_shut();
         };
@@ -291,12 +293,12 @@ impl Committer {
         } else {
             self.mark_open(formatter)?;
             if let Some(last) = formatter.grows_from() {
-                // No reader finds its new image before the geometry says how long it is.
+                // No reader finds the last group's new image before the geometry contains the new length.
                 let block = self.store.geometry.group_first_block(last);
                 self.space.load_bitmaps(block, 1)?;
             }
             if self.space.blocks.has_shrunk() {
-                // Before an image says that these are free. No bitmap is dropped meanwhile.
+                // Before an image marks these blocks as free. No bitmap is dropped meanwhile.
                 for &(start, len) in &blocks {
                     self.space.load_bitmaps(start, len)?;
                 }
@@ -333,8 +335,8 @@ impl Committer {
         Ok((blocks, parts))
     }
 
-    /// Formats a context, in as many parts as the journal needs it: how much an operation changes is
-    /// estimated, and many may commit at once. Adds the metadata blocks freed to `freed`.
+    /// Formats a context, in the number of parts that the journal needs, because the changes of an operation are only
+    /// estimated, and many operations may commit at once. Adds the freed metadata blocks to `freed`.
     fn format_in_parts(
         &self,
         formatter: &mut Formatter,
@@ -425,9 +427,10 @@ impl Committer {
         Ok(())
     }
 
-    /// Brings the superblock up to date if the formatter changed it: the head of the list of orphans, features, the name.
-    /// Its free counts [L4] alone are no reason to log it: whoever opens a volume that was not closed adds up the
-    /// descriptors, as e2fsck and the kernel do, and a close writes the counts. Without a journal every push writes them.
+    /// Brings the superblock up to date if the formatter changed it: the head of the list of orphans, features, the
+    /// name. Its free counts [L4] alone do not cause a superblock write. An open of a volume that was not closed adds
+    /// up the descriptors, as e2fsck and the kernel do, and a close writes the counts. Without a journal every push
+    /// writes them.
     fn complete_superblock(
         &self,
         formatter: &Formatter,
@@ -469,7 +472,7 @@ impl Committer {
         }
     }
 
-    /// The context is on disk: what it freed may be used again.
+    /// Releases the blocks and numbers that a context freed, because the context is on disk.
     fn release(&self, release: Release) -> Result<()> {
         let rest = self.rests_inode_numbers();
         self.space.inodes.release(release.inodes, rest);

@@ -1,4 +1,4 @@
-//! The stages of a push, and how long pushes spend in each: what a caller waited for who asks why a commit took so long.
+//! The stages of a push, and the time that pushes spend in each. They show why a commit took long.
 
 use super::statistics::{PushCounts, PushTimes};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -133,7 +133,7 @@ impl PushTotals {
         }
     }
 
-    /// The times so far: of whole pushes, and of their stages.
+    /// Returns the times until now: of whole pushes, and of their stages.
     pub fn read(&self) -> (PushTimes, Vec<StageTimes>) {
         let stages = PushStage::ALL.iter().zip(&self.stages);
         let stages = stages.map(|(&stage, (counts, total))| StageTimes {

@@ -42,7 +42,7 @@ pub struct Statistics {
     pub search: SearchCounts,
 }
 
-/// The same while it grows. Written by pushes only.
+/// The statistics while they grow. Only pushes write them.
 #[derive(Default)]
 pub(crate) struct Totals {
     commits: AtomicU64,
@@ -64,7 +64,7 @@ impl Default for PushCounts {
 }
 
 impl PushCounts {
-    /// A push took so long.
+    /// Counts a push that took this long.
     pub fn add(&self, took: Duration) {
         let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         if let Some(count) = self.0.get(class(us)) {
@@ -228,7 +228,7 @@ impl SlotState {
 }
 
 impl Totals {
-    /// A context of so many commits was formatted.
+    /// Notes that a context of this number of commits was formatted.
     pub fn formatted(&self, commits: u64, parts: &[Output]) {
         let sorted: Duration = parts.iter().map(|p| p.sorting).sum();
         let ns = u64::try_from(sorted.as_nanos()).unwrap_or(u64::MAX);

@@ -35,7 +35,7 @@ impl Committer {
     /// volume as not in use. `then` runs before another push can begin. A transaction that was committed after the
     /// last push stays in memory.
     pub(crate) fn rest(&self, then: impl FnOnce()) -> Result<()> {
-        // With both locks held no push is between them.
+        // While both locks are held, no push is between them.
         let formatter = self.formatter.lock();
         let mut journal = self.journal.lock();
         if self.marked_open.load(Ordering::Relaxed) {

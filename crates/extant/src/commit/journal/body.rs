@@ -57,7 +57,7 @@ impl Body<'_> {
         Ok(blocks)
     }
 
-    /// Writes a descriptor block and the images that it lists, so many blocks behind the start.
+    /// Writes a descriptor block and the images that it lists. `at` is the distance in blocks from the start.
     fn stretch(&self, at: usize, images: &[(BlockNr, Arc<Image>)]) -> Result<()> {
         let mut descriptor = vec![0; self.format.block_size as usize];
         let mut writer = DescriptorWriter::new(self.format, &mut descriptor, self.tid)?;
@@ -84,14 +84,14 @@ impl Body<'_> {
         self.put(at, &blocks)
     }
 
-    /// The log's block so many behind the start, and how many follow up to the log's end.
+    /// Returns the log's block at this distance from the start, and the number of blocks from there to the log's end.
     fn block(&self, behind: usize) -> (u32, usize) {
         let len = self.log.len().max(1);
         let at = ((self.start - self.log.start) as usize + behind) % len;
         (self.log.start + at as u32, len - at)
     }
 
-    /// Writes neighbours, the first of which is so many blocks behind the start.
+    /// Writes adjacent blocks, the first at distance `behind` from the start.
     fn put(&self, behind: usize, blocks: &[&[u8]]) -> Result<()> {
         let (at, room) = self.block(behind);
         let (here, wrapped) = blocks.split_at(blocks.len().min(room));

@@ -1,10 +1,10 @@
 //! The last stage of a push: commit blocks and flushes. Mechanism C6.
 //!
-//! A transaction whose blocks are in the log waits in a queue. A thread that comes to this stage takes all waiting
-//! transactions and makes them durable together: a flush, their commit blocks in order, a flush. Other threads log
-//! the next ones meanwhile. A flush covers blocks that were logged before it began, so transactions that were logged
-//! during the previous stage's flush need no first flush of their own: contexts in quick succession cost one flush
-//! each, and several that wait together cost one in all.
+//! A transaction whose blocks are in the log waits in a queue. A thread that enters this stage takes all waiting
+//! transactions and makes them durable together: a flush, their commit blocks in order, a flush. Other threads log the
+//! next transactions meanwhile. A flush covers the blocks that were logged before it began. So transactions that were
+//! logged during the previous stage's flush need no first flush. Contexts in quick succession cost one flush each, and
+//! several that wait together cost one in all.
 //!
 //! Commit blocks that are written together may reach the medium in any order, or in part: a valid one behind a
 //! missing one is behind the end of the log.
@@ -80,8 +80,8 @@ impl CommitStage {
         queue.came += 1;
     }
 
-    /// Makes durable what has been logged before the call, or waits until others have. Stops the volume if it
-    /// fails. Returns how long this thread flushed and wrote commit blocks; the rest of its time it waited.
+    /// Makes every transaction logged before the call durable, or waits until other threads have. Stops the volume if
+    /// that fails. Returns the time that this thread spent on flushes and commit blocks, without the time it waited.
     pub(in crate::commit) fn finish(&self, engine: &Committer) -> Result<Duration> {
         let mut worked = Duration::ZERO;
         let mut queue = self.queue.lock();
@@ -97,7 +97,7 @@ impl CommitStage {
             let flushed = queue.flushed >= came;
             drop(queue);
             let begun = Instant::now();
-            // Stopped before the next one comes to this stage.
+            // Stop the volume before the next thread enters this stage.
             let committed = self
                 .commit(engine, &waiting, flushed)
                 .inspect_err(|e| engine.store.stop(e));
@@ -122,7 +122,8 @@ impl CommitStage {
         }
     }
 
-    /// Makes these durable; says how many of those that ever came the last flush covered.
+    /// Makes these transactions durable. Returns the number of transactions, of all since the volume was opened, that
+    /// the last flush covered.
     fn commit(&self, engine: &Committer, waiting: &[Logged], flushed: bool) -> Result<u64> {
         let _span = lockmeter::span!("commit blocks and flushes");
         if !flushed && !planted::is(Fault::NoFlushBeforeCommit) {

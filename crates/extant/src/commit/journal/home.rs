@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// Blocks written by one call.
 const RUN: usize = 1024;
 
-/// With fewer images than these a thread is not worth starting.
+/// Smallest number of images that is worth another thread.
 const IMAGES: usize = 1024;
 
 /// Writes images home, neighbours together, and marks them clean. They must be sorted by block.

@@ -6,10 +6,10 @@
 //! 2. Revoke blocks, descriptor blocks, images; the journal's superblock if the log was empty. A cut
 //!    here leaves a log that ends before this transaction: no valid commit block carries its number.
 //! 3. Flush: data and images are on the medium.
-//! 4. The commit block. Its checksum (or, without checksums, its single sector) tells if it is torn.
+//! 4. The commit block. Its checksum (or, without checksums, its single sector) shows if it is torn.
 //! 5. Flush: the transaction is durable; only now are waiting callers answered.
 //!
-//! 3 to 5 are a stage of their own ([`commit_stage`]), so that the next transaction is logged meanwhile.
+//! Steps 3 to 5 are a separate stage ([`commit_stage`]), so that the next transaction is logged meanwhile.
 //!
 //! The checkpoint ([`home`]) writes only images of durable transactions, flushes, and only then moves the log's tail.
 
@@ -63,7 +63,7 @@ impl Writer {
                 None
             }
         };
-        // A flush beyond this mark covers the writes so far.
+        // A flush beyond this mark covers all writes until now.
         let written = engine.store.flushes.mark();
         engine.commit_stage.add(Logged {
             commit,
@@ -212,7 +212,7 @@ fn commit_block(format: &Format, tid: Tid) -> Result<Vec<u8>> {
     Ok(block)
 }
 
-/// Blocks of the log that are used in turn before an empty log restarts at its first block.
+/// Number of the log's first blocks that are used one after the other before an empty log restarts at its first block.
 const FIRST_PART: u32 = 1024;
 
 /// Returns the first block for an empty log: the one after the last transaction, so that a search for deleted files finds older
@@ -292,7 +292,7 @@ impl Journal {
         self.write_superblock()
     }
 
-    /// The writer of the fast commits that continue the log, which takes the place of one for an earlier transaction.
+    /// Returns the writer of the fast commits that continue the log. It replaces a writer for an earlier transaction.
     pub(in crate::commit) fn fast_writer<'w>(
         &self,
         known: &'w mut Option<FastWriter>,
@@ -334,7 +334,7 @@ impl Journal {
         (log.saturating_sub(2)) * per_descriptor / (per_descriptor + 1)
     }
 
-    /// Log blocks of a transaction of so many images and revokes.
+    /// Returns the number of log blocks of a transaction with these numbers of images and revokes.
     fn need(&self, images: usize, revokes: usize) -> u32 {
         let revokes = revokes.div_ceil(self.format.revokes_per_block().max(1));
         let descriptors = images.div_ceil(self.format.tags_per_block().max(1));
@@ -408,8 +408,8 @@ impl Journal {
         }))
     }
 
-    /// Sees to it that the log has room for a transaction of so many images; returns the blocks it will take there, and which
-    /// blocks it has to revoke.
+    /// Makes room in the log for a transaction of this number of images. Returns the number of blocks that the
+    /// transaction takes there, and the blocks that it has to revoke.
     fn make_room<'r>(
         &mut self,
         engine: &Committer,
@@ -420,10 +420,11 @@ impl Journal {
         let mut need = self.need(images, revoked.len());
         if need > len - self.used {
             engine.commit_stage.finish(engine)?;
-            // The images here are not durable yet, nor are those of the context being formatted now.
+            // The images here are not durable yet, and neither are the images of the context that is being formatted
+            // now.
             self.empty_log(engine, false)?;
         }
-        // In an empty log there is nothing to strike out.
+        // An empty log has nothing to revoke.
         let revoked = match self.used == 0 || planted::is(Fault::NoRevoke) {
             true => &[],
             false => revoked,

@@ -61,7 +61,7 @@ pub fn fast_changes(
     }
 }
 
-/// One image of the log in its form at home.
+/// Reads one image of the log, unescaped as it is written home.
 pub fn image(area: &LogArea, replay: &jbd2::Replay) -> Result<Vec<u8>> {
     let mut bytes = area.read(replay.log_block)?;
     if replay.escaped {
