@@ -8,7 +8,7 @@ use ext4_format::InodeNr;
 use ext4_format::inode::InodeCore;
 use extant_formatter::item::{InodeEvent, MiscEvent};
 
-/// A log over space for so many blocks, with no volume above it.
+/// Makes a log over space for this number of blocks, with no volume above it.
 fn log(free: u64, capacity: u64) -> Log {
     let store = Store::in_memory();
     let counts = Counts::new(store.geometry.blocks_count, free, Reserve::default());

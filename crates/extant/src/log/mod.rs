@@ -32,11 +32,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 pub use relog::Relog;
 pub use transaction::{Commit, Cost};
 
-/// Log space, counted in items per context [C3, C8]. Slots draw credits for items in batches inside the commit;
-/// nothing is summed on the way. The batch is a slot's share of a 64th of the journal; if that is small, because many
-/// slots share a small journal, it is half of what the slot has logged in the context. So a slot that commits much draws
-/// seldom, and what slots have drawn and not used is at most half of what they used, and [`LEAST`] for each. The number
-/// of blocks that an item changes is measured: it is the rate of the last large context.
+/// Log space, counted in items per context [C3, C8]. Slots draw credits for items in batches inside the commit; nothing
+/// is summed on the way. The batch is a slot's share of a 64th of the journal; if that is small, because many slots
+/// share a small journal, it is half of what the slot has logged in the context. So a slot that commits often draws
+/// seldom. The credits that slots have drawn but not used are at most half of the used ones, plus [`LEAST`] for each
+/// slot. The number of blocks that an item changes is measured: it is the rate of the last large context.
 pub struct Budget {
     /// Items granted, by the parity of the context. On lines apart from words that every operation reads.
     granted: CachePadded<[AtomicU64; 2]>,
@@ -49,7 +49,8 @@ pub struct Budget {
     hard: u64,
     /// Blocks for which a slot draws items at once.
     batch: u64,
-    /// So many contexts, from the open one on, are to stay small. Read where credits are drawn; written by fsyncs and pushes.
+    /// Number of contexts, from the open one on, that must stay small. Read where credits are drawn. Written by fsyncs
+    /// and pushes.
     small: AtomicU64,
 }
 
@@ -73,11 +74,11 @@ const RATES: RangeInclusive<u64> = RATE_UNIT / 8..=RATE_UNIT * 8;
 /// How much of the journal a context will take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fullness {
-    /// It may grow.
+    /// The context may grow.
     Free,
-    /// It should be pushed.
+    /// The context should be pushed.
     Soft,
-    /// It must not grow.
+    /// The context must not grow.
     Hard,
 }
 
@@ -138,13 +139,13 @@ impl Budget {
         }
     }
 
-    /// Blocks that so many items will change.
+    /// Returns the number of blocks that this number of items will change.
     fn blocks_of(&self, items: u64) -> u64 {
         items.saturating_mul(self.rate.load(Ordering::Relaxed)) / RATE_UNIT
     }
 
-    /// A context of so many items changed so many blocks. The rate of a context far from full says nothing about a full
-    /// one: items of a larger context share more blocks.
+    /// Notes that a context of this number of items changed this number of blocks. The rate of a context far from full
+    /// does not predict that of a full one, because items of a larger context share more blocks.
     pub(crate) fn measure(&self, items: usize, blocks: usize) {
         let (items, blocks) = (items as u64, blocks as u64);
         if blocks.max(self.blocks_of(items)) >= self.soft / 2
@@ -190,7 +191,7 @@ pub struct Log {
     logged: AtomicU64,
     /// Last context on disk.
     pub(crate) durable: Mutex<u64, locks::Durable>,
-    /// The same, readable without the lock.
+    /// The number in [`durable`](Self::durable), readable without the lock.
     durable_now: AtomicU64,
     pub(crate) durable_changed: Condvar,
     /// Formatted contexts whose freed blocks and numbers cannot be taken yet.
@@ -329,7 +330,8 @@ mod tests {
         (0..).take_while(items).last().unwrap_or(0)
     }
 
-    /// Draws for each transaction of three items, a create's, when all slots fill a context in turn.
+    /// Returns the draws for each transaction of three items, as a create's, when all slots take turns to fill a
+    /// context.
     fn draws(journal: u64, slots: u64) -> f64 {
         let budget = Budget::new(journal / 4096 / 4, slots);
         let mut credits = vec![0; slots as usize];
@@ -365,7 +367,7 @@ mod tests {
         let budget = Budget::new(64 << 10, 4);
         let large = room(&budget);
         assert!(large > SMALL, "{large}");
-        // What has been drawn already counts.
+        // Credits drawn already count.
         budget.draw(1, SMALL, 0);
         assert_eq!(budget.fullness(1), Fullness::Free);
         budget.note_waiter();
@@ -391,7 +393,7 @@ mod tests {
         assert_eq!(room(&budget), 1999);
         budget.measure(100, 800);
         assert_eq!(room(&budget), 62);
-        // One that was expected to be large and is not does.
+        // A context that was expected to be large but is small does.
         budget.measure(62, 62);
         assert_eq!(room(&budget), 499);
         budget.measure(usize::MAX, 1);

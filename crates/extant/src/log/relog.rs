@@ -1,12 +1,12 @@
-//! Logging again in place (mechanism C2, and for blocks C5): an operation that continues where the previous one
-//! stopped changes that one's items instead of adding its own, and an operation that removes all that the previous
-//! one added strikes its items out. So a file that grows block by block, or grows and is cut again and again, costs a
-//! few items per context, however many operations that takes; and blocks that came and went inside a context are free
-//! at once, because the log never heard of them.
+//! Logging again in place (mechanism C2, and for blocks C5). An operation that continues where the previous one stopped
+//! changes the items of that operation instead of adding its own. An operation that removes everything that the
+//! previous one added strikes its items out. So a file that grows block by block, or grows and is cut again and again,
+//! costs a few items per context, however many operations that takes. Blocks that are allocated and freed inside one
+//! context are free at once, because they were never in the log.
 //!
-//! Two operations become one by that, with the order of the later. That is right only if no third operation can lie
-//! between them in a crash: so the first must be the last commit of its slot and the last change of the inode, in the
-//! context that is still open. Any operation that has seen the first has seen it through one of these two.
+//! Two operations become one in this way, with the order of the later. That is correct only if no third operation can
+//! lie between them in a crash. So the first must be the last commit of its slot and the last change of the inode, in
+//! the context that is still open. Any operation that has seen the first has seen it through the slot or the inode.
 
 use super::transaction::Commit;
 use ext4_format::inode::InodeCore;

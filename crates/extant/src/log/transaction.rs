@@ -1,4 +1,4 @@
-//! One operation's transaction: opened with a reservation before any lock, committed under the locks.
+//! The transaction of one operation: opened with a reservation before any lock, committed under the locks.
 
 use crate::base::invariants::Rule;
 use crate::base::planted::{self, Fault};
