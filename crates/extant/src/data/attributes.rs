@@ -46,7 +46,7 @@ impl Data {
             None => self.commit.begin_core()?,
         };
         let names = inode.directory();
-        // The formatter, too, must find that what is set is later than every change of a name noted until then.
+        // The formatter, too, must find that the new value is later than every change of a name noted until then.
         let mut still = names.map(|names| names.table.lock_all());
         let mut state = inode.state.lock();
         if state.freed {
@@ -122,9 +122,9 @@ impl Data {
         }
     }
 
-    /// Sets times of a removed file that will never get a name: it is freed with its last handle, or when a crash is
-    /// recovered from, so nothing is logged. A cache above sends such times with every removal. False if it is no
-    /// such file.
+    /// Sets times of a removed file that will never get a name. Such a file is freed with its last handle, or when a
+    /// crash is recovered from, so nothing is logged. A cache above sends such times with every removal. Returns false
+    /// if the file is not of this kind.
     pub(super) fn set_times_of_removed(&self, inode: &Inode, set: &SetAttributes) -> bool {
         if inode.directory().is_some() {
             return false;

@@ -1,10 +1,10 @@
-//! The data of a file that is in use move into fewer extents, as with Linux' `EXT4_IOC_MOVE_EXT`.
+//! Moves the data of a file that is in use into fewer extents, as with Linux' `EXT4_IOC_MOVE_EXT`.
 //!
-//! A *stretch* of the file gets a contiguous run of free blocks, and goes there in chunks. A chunk is copied on the device
-//! with no lock held: readers, writers and programs that have the file mapped go on. Then, with the file's map held
-//! exclusively, one transaction replaces the mapping, if the blocks that were copied are still the file's and nothing
-//! was written to them meanwhile; else the chunk is copied again. Pages in memory are not touched: those that are dirty are
-//! newer than either place, and write-back takes them to the new one.
+//! A *stretch* of the file gets a contiguous run of free blocks, and goes there in chunks. A chunk is copied on the
+//! device with no lock held: readers, writers and programs that have the file mapped continue. Then, with the file's
+//! map held exclusively, one transaction replaces the mapping, provided that the copied blocks still belong to the file
+//! and nothing was written to them meanwhile. Otherwise the chunk is copied again. Pages in memory are not touched.
+//! Dirty pages are newer than either place, and write-back writes them to the new one.
 //!
 //! The push that commits the new mapping flushes the copy before its commit block, and the old blocks stay busy until that
 //! commit is durable. So a cut leaves each chunk mapped to its old place or to its new one, with the same bytes.
@@ -36,7 +36,7 @@ const COST: Cost = Cost::MAP.times(1 + RUNS as u32 / 16);
 /// Copies of a chunk that are made without a lock before one is made with the map held.
 const TRIES: u32 = 3;
 
-/// In how many extents a file lies.
+/// Number of extents of a file.
 ///
 /// ```
 /// # fn main() -> Result<(), extant::Error> {
@@ -57,8 +57,8 @@ pub struct Defragmented {
     pub before: u64,
     /// Extents now.
     pub after: u64,
-    /// Extents that the file needs at least: one for data without a hole, of at most 128 MiB in blocks of 4 KiB; blocks
-    /// that were set aside and not written have extents of their own.
+    /// Smallest number of extents that the file needs. Data without a hole need one for each 128 MiB, in blocks of 4
+    /// KiB. Blocks that were set aside and not written have separate extents.
     pub least: u64,
     /// Blocks that the file has.
     pub blocks: u64,
@@ -73,7 +73,7 @@ struct Stretch {
 }
 
 impl Stretch {
-    /// One past the last block; a file's blocks have numbers of 32 bits.
+    /// Returns one past the last block. A file's blocks have numbers of 32 bits.
     fn end(&self) -> u32 {
         self.first.saturating_add(self.len)
     }
@@ -87,12 +87,12 @@ struct Chunk {
     writes: u32,
 }
 
-/// Whether one run goes on where another ends, in the file.
+/// Returns true if one run continues another in the file.
 fn follows(before: &Run, run: &Run) -> bool {
     before.end() == u64::from(run.logical)
 }
 
-/// Whether it does on the device, too.
+/// Returns true if one run continues another in the file and on the device.
 fn goes_on(before: &Run, run: &Run) -> bool {
     follows(before, run) && before.physical.0 + u64::from(before.len) == run.physical.0
 }
@@ -124,7 +124,7 @@ fn at_place(old: &[Run], place: BlockNr) -> Vec<Run> {
 }
 
 impl Data {
-    /// In how many extents a file lies.
+    /// Counts the extents of a file.
     pub(crate) fn fragmentation(&self, inode: &Inode) -> Result<Defragmented> {
         let file = inode.file().ok_or(Error::Invalid("not a regular file"))?;
         let map = self.loaded_map(inode, file)?;
@@ -153,7 +153,8 @@ impl Data {
         })
     }
 
-    /// The same for the next stretch of the file from a block on. Returns where to go on, and how many blocks were moved.
+    /// Defragments the next stretch of the file from block `from` on. Returns the block to continue at, and the number
+    /// of moved blocks.
     pub(crate) fn defragment_from(
         &self,
         who: &Credentials,
@@ -170,7 +171,7 @@ impl Data {
             return Err(Error::Unsupported("moving a file without extents"));
         }
         if from == 0 {
-            // What has no place yet gets one.
+            // Place dirty data that have no blocks yet.
             let _pass = self.store.gate.enter();
             let mut map = file.map.write();
             self.load_map(inode, &mut map)?;
@@ -180,7 +181,7 @@ impl Data {
             let (next, moved) = self.move_stretch(who, inode, file, &stretch)?;
             return Ok((Some(next).filter(|next| *next > from), moved));
         }
-        // What the file grows by is to follow its new place.
+        // Blocks that the file grows by must follow its new place.
         self.discard_preallocation(file);
         Ok((None, 0))
     }
@@ -236,8 +237,8 @@ impl Data {
         count(&old) - count(&new)
     }
 
-    /// Moves a stretch, or the first part of it that one free run can hold, if that saves extents. Returns one past what it
-    /// has dealt with, and how many blocks were moved.
+    /// Moves a stretch, or the first part of it that one free run can hold, if that saves extents. Returns one past the
+    /// last block dealt with, and the number of moved blocks.
     fn move_stretch(
         &self,
         who: &Credentials,
@@ -278,8 +279,8 @@ impl Data {
         Ok((first.saturating_add(len), moved))
     }
 
-    /// Takes a run of up to `want` free blocks. At most half of what is free is taken, so that others do not find the volume
-    /// full; `None` if that is nothing.
+    /// Takes a run of up to `want` free blocks. It takes at most half of the free blocks, so that other threads do not
+    /// find the volume full. Returns `None` if half is zero.
     fn find_run(
         &self,
         who: &Credentials,
@@ -293,7 +294,7 @@ impl Data {
         }
         let want = room().min(u64::from(want));
         let mut taken = self.space.reserved(self.space.counts.take_up_to(who, want));
-        // At most `want`.
+        // The number is at most `want`.
         let most = taken.blocks() as u32;
         if most == 0 {
             return Ok(None);
@@ -310,7 +311,7 @@ impl Data {
         }
     }
 
-    /// Moves the file's blocks into a run that was taken for them, chunk by chunk, as long as there is no hole among them.
+    /// Moves the file's blocks chunk by chunk into a run that was taken for them. Stops at a hole.
     fn move_to(
         &self,
         who: &Credentials,
@@ -420,7 +421,7 @@ impl Data {
             && map.extents.range(place.logical, len) == chunk.old
     }
 
-    /// Copies on the device; what is unwritten has nothing to be copied.
+    /// Copies blocks on the device, except unwritten runs, which hold no data.
     fn copy_runs(&self, file: &FileData, old: &[Run], new: &[Run]) -> Result<()> {
         let bs = self.store.geometry.block_size;
         for (from, to) in old.iter().zip(new).filter(|(from, _)| !from.unwritten) {

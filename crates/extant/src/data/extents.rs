@@ -30,8 +30,8 @@ pub struct Extent {
     pub physical: u64,
     /// Its blocks have their place, but read as zeros.
     pub unwritten: bool,
-    /// It is no block: the data are inside the inode's record (`inline_data`). The first 60 bytes are at `physical`, the rest is
-    /// elsewhere in the record.
+    /// The data are not in a block but inside the inode's record (`inline_data`). The first 60 bytes are at `physical`,
+    /// the rest is elsewhere in the record.
     pub inline: bool,
 }
 

@@ -37,11 +37,11 @@ pub enum Fallocate {
         /// The file's size stays.
         keep_size: bool,
     },
-    /// Takes the range out: what is behind it moves to its place, and the file becomes shorter. The range is of whole
-    /// blocks and ends before the file does.
+    /// Removes the range: the data behind it move down to its start, and the file becomes shorter. The range consists
+    /// of whole blocks and ends before the file does.
     CollapseRange,
-    /// Puts a hole in: what is there and behind moves, and the file becomes longer. The range is of whole blocks and
-    /// begins inside the file.
+    /// Inserts a hole: the data at and behind the start of the range move up, and the file becomes longer. The range
+    /// consists of whole blocks and begins inside the file.
     InsertRange,
 }
 
@@ -137,7 +137,7 @@ impl Data {
             }
             Fallocate::ZeroRange { keep_size } => {
                 if end > size && !keep_size {
-                    // After a cut the block of the old size may hold old bytes behind it.
+                    // After a cut the block of the old size may still hold old bytes behind that size.
                     self.zero_tail(who, inode, &map, size)?;
                 }
                 let within = end.min(size.max(offset));
@@ -323,7 +323,7 @@ impl Data {
         placed: &[Run],
     ) -> Result<(BlockNr, u32)> {
         let mut taken = self.take_some(who, want)?;
-        // At most `want`.
+        // The number is at most `want`.
         let most = taken.blocks() as u32;
         let (block, len) = self.allocate_data(inode, file, map, at, most, placed)?;
         taken.spend(u64::from(len));
@@ -428,8 +428,8 @@ impl Data {
         self.punch_blocks(who, inode, map, first, last)
     }
 
-    /// Writes the page of a block at the edge of a hole to the device before the hole is logged: once the hole is durable,
-    /// nothing of the range may come back. The page stays dirty.
+    /// Writes the page of a block at the edge of a hole to the device before the hole is logged. Once the hole is
+    /// durable, no old data of the range may reappear. The page stays dirty.
     fn write_edge(&self, inode: &Inode, map: &FileMap, block: u64) -> Result<()> {
         // max_size bounds the number to 32 bits.
         let block = block as u32;

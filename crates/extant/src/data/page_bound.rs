@@ -3,7 +3,7 @@
 use crate::data::Data;
 
 impl Data {
-    /// Drops clean pages when there are more than the limit; called when pages come in.
+    /// Drops clean pages when there are more than the limit. Called when pages were added.
     pub(super) fn bound_pages(&self) {
         if u64::try_from(self.cached_bytes.sum()).unwrap_or(0) > self.store.limits.cache_bytes {
             self.shrink_pages();

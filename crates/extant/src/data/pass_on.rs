@@ -34,8 +34,8 @@ impl Data {
         Ok((written.end - written.start) as usize)
     }
 
-    /// Writes whole blocks from where they are to the device. False if this is no case for it: nothing has become of the
-    /// data then.
+    /// Writes whole blocks from the caller's memory to the device. Returns false, with nothing written, if the write is
+    /// not suited to that.
     fn write_whole(&self, inode: &Arc<Inode>, offset: u64, data: &[u8]) -> Result<bool> {
         let block_size = u64::from(self.store.geometry.block_size);
         let len = data.len() as u64;
@@ -139,8 +139,8 @@ impl Data {
         (in_holes, for_map)
     }
 
-    /// Writes back at once what went into pages, and drops them: the next piece gets the same memory, warm. Should it fail,
-    /// the pages stay dirty, and fsync tells.
+    /// Writes the pages of a finished piece back at once, and drops them, so that the next piece gets the same memory,
+    /// still warm. If that fails, the pages stay dirty, and fsync reports the error.
     fn pass_on(&self, inode: &Arc<Inode>, written: &Range<u64>) {
         let Some(file) = inode.touched_file() else {
             return;

@@ -12,7 +12,7 @@ use ext4_format::BlockNr;
 use extant_formatter::extent_map::{Found, Run};
 use std::sync::atomic::Ordering;
 
-/// Files up to this many blocks come out of the slot's preallocation when they are written back closed.
+/// Largest file in blocks that is written back into the slot's preallocation when it is closed.
 const SMALL: u32 = 16;
 /// Blocks of a slot's preallocation.
 const SLOT_PREALLOCATION: u32 = 512;
@@ -100,7 +100,7 @@ impl Data {
         if !behind || want >= most || self.is_short() {
             return 0;
         }
-        // With very many files that grow each gets fewer blocks.
+        // When very many files grow, each gets fewer blocks.
         let many = self.store.geometry.blocks_count / 8;
         let most = match self.space.counts.is_much_aside(many) {
             true => LEAST_PREALLOCATION,

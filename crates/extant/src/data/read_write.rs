@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 /// Requests at least this long that miss the cache go from the device straight to the caller.
 const DIRECT_READ: usize = 64 * 1024;
 
-/// Whether what is read from the device stays in memory.
+/// Whether data read from the device stay in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Keep {
     /// The page and its neighbours, unless the request is long.
@@ -159,7 +159,7 @@ impl Data {
         Ok(wanted)
     }
 
-    /// The same for a file whose data are inside its inode's record.
+    /// Reads from a file whose data are inside its inode's record.
     fn read_inline(&self, inode: &Inode, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let data = self.inodes.inline_data(inode)?;
         let left = inode.size.load(Ordering::Acquire).saturating_sub(offset);
@@ -291,13 +291,13 @@ impl Data {
             self.balance_dirty(counts)?;
         }
         match failed {
-            // After a stored part the next call finds the error.
+            // If a part was stored, the next call reports the error.
             Some(e) if done == 0 => Err(e),
             _ => Ok(offset..offset + done as u64),
         }
     }
 
-    /// Puts bytes into the one page where they begin, bringing in what it holds already; the map is held exclusively.
+    /// Writes bytes into the page where they begin, after loading the rest of the page. The map is held exclusively.
     pub(super) fn write_page(
         &self,
         who: &Credentials,
@@ -364,7 +364,7 @@ impl Data {
         }
     }
 
-    /// What the file holds at a block that is not in memory.
+    /// Builds the page of a block that is not in memory.
     fn page_of_block(&self, found: Found, block: u32, size: u64) -> Result<Page> {
         let bs = self.store.geometry.first().block_size as usize;
         let mut page = Page::zeroed(bs);
@@ -426,7 +426,7 @@ impl Data {
             return false;
         };
         let bs = self.store.geometry.first().block_size as usize;
-        // One block only: a write is atomic towards readers of its page.
+        // At most one block, because a write is atomic towards readers of its page.
         let within = (offset % bs as u64) as usize;
         if data.is_empty() || within + data.len() > bs {
             return false;

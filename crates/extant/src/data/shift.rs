@@ -1,9 +1,9 @@
-//! Taking a range out of a file, and putting one in: what is behind it moves, by its mapping alone.
+//! Removing a range from a file, and inserting one. The data behind the range move by a change of the mapping alone.
 //!
-//! The data are written back first and their pages dropped, so that the mapping says all. If what changes fits one step
-//! (see [`crate::data::steps`]) it is one operation, which a crash leaves undone or done. A file in very many pieces moves
-//! some of them at a time, as with Linux, each step an operation: after a crash between two of them the file is sound,
-//! but part of its data has moved and part has not.
+//! The data are written back first and their pages dropped, so that the mapping is complete. If the change fits into
+//! one step (see [`crate::data::steps`]), it is one operation, which a crash leaves undone or done. A file of very many
+//! extents moves some of them at a time, as on Linux, and each step is an operation. After a crash between two steps
+//! the file is sound, but part of its data has moved and part has not.
 
 use crate::base::error::{Error, Result};
 use crate::data::Data;
@@ -15,7 +15,7 @@ use ext4_format::BlockNr;
 use extant_formatter::extent_map::Run;
 use std::sync::Arc;
 
-/// Which blocks of a file are taken out or put in; in blocks.
+/// The blocks of a file that are removed or inserted.
 #[derive(Clone, Copy)]
 pub(super) struct Shift {
     start: u32,
@@ -30,7 +30,7 @@ pub(super) struct Shift {
 struct Relocation<'r> {
     /// First block of the part.
     from: u32,
-    /// One past its last block.
+    /// One past the last block of the part.
     to: u64,
     /// Runs in it that the file loses.
     freed: &'r [Run],
@@ -222,7 +222,7 @@ impl Data {
         part: Relocation<'_>,
     ) -> Result<()> {
         self.load_bitmaps_of(part.freed)?;
-        // Leaves are filled anew, and what becomes empty is free only later.
+        // Leaves are filled again, and leaves that become empty are freed only later.
         let cost = Cost::MAP.and(Cost::MAP.times(part.new.len() as u32 / 16));
         let tx = self.commit.begin(who, cost)?;
         let mut state = inode.state.lock();

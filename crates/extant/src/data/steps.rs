@@ -14,7 +14,7 @@ impl Data {
         let len = u64::from(run.len);
         let groups = len / u64::from(self.store.geometry.first().blocks_per_group) + 2;
         let mapping = match self.blocks_per_leaf(inode) {
-            // The leaf, a new one beside it, and the index above; the run cut in the middle.
+            // The leaf, a new one next to it, and the index above; the run may be split in the middle.
             None => 4,
             // Block map: the leaves it covers, and two levels above each end.
             Some(per_leaf) => len / per_leaf + 6,
@@ -45,14 +45,14 @@ impl Data {
         sum <= self.log.step()
     }
 
-    /// The same, with as much left for other changes.
+    /// Returns true if the runs fit into half a step, which leaves the other half for other changes.
     pub(super) fn in_half_a_step(&self, inode: &Inode, runs: &[Run]) -> bool {
         let sum: u64 = runs.iter().map(|r| self.weight(inode, r)).sum();
         sum <= self.log.step() / 2
     }
 
-    /// How many of these runs the first step takes, from the first on; if that is none, how many blocks
-    /// of the first.
+    /// Returns how many of these runs, from the first on, fit into the first step. If the first run does not fit,
+    /// returns zero and the number of its blocks that do.
     pub(super) fn first_step<'r>(
         &self,
         inode: &Inode,

@@ -97,7 +97,7 @@ impl Data {
         Ok(())
     }
 
-    /// Counts the runs that a cut took from a file. Those that were struck out of the log are free at once.
+    /// Counts the runs that a cut took from a file. Runs that were struck out of the log are free at once.
     fn count_cut(&self, inode: &Arc<Inode>, file: &FileData, taken: &[Run], struck_out: bool) {
         self.count_removed(inode, taken);
         if struck_out {
@@ -118,7 +118,7 @@ impl Data {
     ) -> Result<Vec<Run>> {
         let gone = match size <= old {
             true => map.extents.range(first_gone, u32::MAX - first_gone),
-            // Growing leaves what is preallocated past the end.
+            // Growing keeps the blocks preallocated past the end.
             false => Vec::new(),
         };
         self.load_bitmaps_of(&gone)?;
@@ -173,7 +173,7 @@ impl Data {
         runs
     }
 
-    /// The mapping in core has changed: stat is to show what it takes beside the data.
+    /// Notes that the mapping in core has changed, so that stat shows its new size.
     pub(super) fn note_tree(&self, inode: &Inode, map: &FileMap) {
         if let Some(file) = inode.touched_file() {
             let by_extents = inode.has_flag(flags::EXTENTS);
@@ -250,7 +250,7 @@ impl Data {
         }
     }
 
-    /// Finishes a truncation that a crash interrupted: what lies past the size goes.
+    /// Finishes a truncation that a crash interrupted, by removing everything past the size.
     pub(crate) fn finish_truncate(&self, inode: &Arc<Inode>, size: u64) -> Result<()> {
         let _pass = self.store.gate.enter();
         if let Some(file) = inode.file() {

@@ -23,7 +23,7 @@ struct DirtyRun {
     pages: Vec<(SharedChunk, usize)>,
 }
 
-/// When write-back logs an inode's core although it logs no mapping.
+/// Condition for write-back to log an inode's core when it logs no mapping.
 #[derive(Clone, Copy)]
 enum CoreLogged {
     /// If anything in it changed.
@@ -142,8 +142,8 @@ impl Data {
         Ok(())
     }
 
-    /// Logs the mapping of what was written, in steps from the start: after each the file reaches as far as
-    /// it is mapped.
+    /// Logs the mapping of the written runs in steps from the start. After each step the file is as long as its
+    /// mapping.
     pub(super) fn commit_written(
         &self,
         inode: &Arc<Inode>,
@@ -214,7 +214,7 @@ impl Data {
         }
     }
 
-    /// The pages below a logical block are clean, and what they were promised they have.
+    /// Marks the pages below a logical block clean, and releases their reservations.
     fn note_written_back(&self, file: &FileData, dirty: &[(u32, SharedChunk)], upto: u64) {
         let (mut cleaned, mut kept) = (0, 0);
         for (index, chunk) in dirty {
@@ -263,7 +263,7 @@ impl Data {
             placed,
             |piece, done| match writes {
                 true => self.write_pages(file, piece, &run.pages[done..done + piece.len as usize]),
-                // Only by a planted fault.
+                // Only a planted fault comes here.
                 false => Ok(()),
             },
         )
@@ -356,9 +356,9 @@ impl Data {
         self.store.unsynced.logged.note();
     }
 
-    /// The mark that a flush must be beyond to cover all data of a file: its own, or that of whatever was written last if what
-    /// it had in memory was dropped since. None if such a flush is known of: a file without new data reads nothing that
-    /// flushes write.
+    /// Returns the mark that a flush must be beyond to cover all data of a file. If pages of the file were dropped
+    /// since its last write, that is the mark of the last write of any file. Returns `None` if such a flush is known
+    /// of, so that a file without new data reads nothing that flushes write.
     fn mark_of(&self, file: Option<&FileData>) -> Option<u64> {
         let (written, flushed) = file.map_or((0, 0), |file| {
             let written = file.written.load(Ordering::SeqCst);
@@ -417,7 +417,8 @@ impl Data {
         }
     }
 
-    /// The same at the end of work on a file that was cut to nothing and written anew.
+    /// Like [`write_replacement`](Self::write_replacement), at the end of work on a file that was cut to nothing and
+    /// written again.
     #[inline]
     pub(crate) fn finish_replacing(&self, inode: &Arc<Inode>) {
         let replaced = |file: &FileData| file.replaced.load(Ordering::Relaxed);
@@ -523,7 +524,7 @@ mod tests {
             file.write_all_at(&[n; 4096], 0).unwrap();
             file.sync_all().unwrap();
         }
-        // One commit for each tick of the coarse clock; ticks are milliseconds apart.
+        // A commit for each tick of the coarse clock. Ticks are milliseconds apart.
         assert!(
             pushes() - before < u64::from(rounds),
             "{}",

@@ -100,8 +100,8 @@ impl Data {
         first_error.map_or(Ok(()), Err)
     }
 
-    /// Writes back every inode that is dirty now. It waits for inodes that other threads are writing back, and tries
-    /// once more those that could not be written. Returns the first error after all the others were written.
+    /// Writes back every inode that is dirty now. It waits for inodes that other threads are writing back, and retries
+    /// inodes that could not be written. Returns the first error after all other inodes were written.
     pub(crate) fn write_back_all(&self) -> Result<()> {
         let failed = self.writing_back.failed.load(Ordering::SeqCst);
         let (written, others) = self.write_back_lists();
@@ -125,8 +125,8 @@ impl Data {
         written.and(push())
     }
 
-    /// Writes back what is on the lists of dirty inodes, with as many threads as there is work and CPUs for. Returns the
-    /// number of the last list that any thread had taken by the time these were taken, too.
+    /// Writes back the inodes on the dirty lists, with as many threads as the work needs and the CPUs allow. Returns
+    /// the number of the last list that any thread had taken when these lists were taken.
     fn write_back_lists(&self) -> (Result<()>, u64) {
         let piece = self.writing_back.begin();
         let lists: Vec<_> = self
@@ -168,7 +168,7 @@ impl Data {
         })
     }
 
-    /// Makes everything of the volume durable; what was removed has made room.
+    /// Makes everything of the volume durable, and releases the space of removed files.
     pub(crate) fn sync(&self) -> Result<()> {
         self.sync_then(self.store.unsynced.is_idle(), || {
             self.commit.sync_and_release()
@@ -203,7 +203,7 @@ impl Data {
         Ok(())
     }
 
-    /// Writes back, then makes durable what is committed.
+    /// Writes back, then makes the committed contexts durable.
     fn write_back_and(&self, push: impl FnOnce() -> Result<()>) -> Result<()> {
         self.write_back_then(|| {
             let logged = self.store.unsynced.logged.begin();
