@@ -60,7 +60,7 @@ pub(crate) fn new_name(name: &[u8]) -> Result<NameRef<'_>> {
     })
 }
 
-/// The parts of an inode about to be made that are not said by what it is.
+/// The parts of an inode about to be made that its kind does not determine.
 struct Newborn<'a> {
     mode: u16,
     /// The ACLs that it takes over.
@@ -178,8 +178,8 @@ fn permit_folded(compared: Comparison, name: &[u8]) -> Result<()> {
 }
 
 impl Names {
-    /// Makes an inode under a name that is free, or finds the one the name leads to; the flag says
-    /// whether it was made.
+    /// Makes an inode under a free name, or finds the inode that the name leads to. The flag is true if the inode was
+    /// made.
     pub(crate) fn create(
         &self,
         who: &Credentials,
@@ -189,8 +189,8 @@ impl Names {
         how: How,
     ) -> Result<(Arc<Inode>, bool)> {
         match (what, self.store.comparison(parent.flags())) {
-            // In a copy of the code of its own, without all that a new file does not need in a directory that does not fold
-            // case.
+            // A separate copy of the code, without the parts that a new file does not need in a directory that does not
+            // fold case.
             (New::File, Comparison::Exact) => {
                 self.create_this(who, parent, name, &New::File, how, Comparison::Exact)
             }
@@ -247,7 +247,7 @@ impl Names {
         }
     }
 
-    /// What a new inode is made of, and the transaction that it is made in.
+    /// Returns the parts of a new inode, and the transaction that makes it.
     #[inline(always)]
     fn begin_creating<'a>(
         &'a self,
@@ -276,7 +276,8 @@ impl Names {
         Ok((newborn, tx))
     }
 
-    /// What exists is found where nothing can be made: for lack of a permission, of space, or of a short enough target.
+    /// Looks an existing name up where nothing can be made: for lack of a permission, of space, or because the target
+    /// is too long.
     #[cold]
     #[inline(never)]
     fn find_only(
@@ -394,7 +395,7 @@ impl Names {
         let (parent, names, ino) = (place.parent, place.names, number.ino());
         let time = now();
         let core = self.inodes.new_core(who, parent, what, newborn.mode, time);
-        // What folds case hands that down.
+        // A directory that folds case passes the flag on to directories made in it.
         let block_size = self.store.geometry.first().block_size;
         let content = newborn.content(what, parent.ino, block_size, place.compared);
         let ftype = what.ftype();
@@ -666,7 +667,7 @@ impl Names {
     }
 }
 
-/// What a path of any system call must be: neither empty, nor of `PATH_MAX` bytes and more, nor with a NUL in it.
+/// Checks a link target as a path of any system call: not empty, shorter than `PATH_MAX`, and without a NUL.
 fn check_target(target: &[u8]) -> Result<()> {
     const PATH_MAX: usize = 4096;
     if target.is_empty() {

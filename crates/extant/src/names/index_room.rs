@@ -1,10 +1,10 @@
 //! Room in the index of a large directory: a name for which the formatter would find no place must be refused at
 //! once.
 //!
-//! A directory far from the limit needs no account. Nearer to it every new name takes *tokens*, as many as its record
-//! has bytes. A *measurement* makes as many tokens as bytes of names may be added to the directory, whatever their
-//! hashes, without the index becoming full ([`DirReader::allowance`]); slots take them in batches, as they take free
-//! blocks [L4].
+//! A directory far from the limit needs no account. Nearer to the limit every new name takes *tokens*, one for each
+//! byte of its record. A *measurement* makes one token for each byte of names that may be added to the directory,
+//! whatever their hashes, before the index can become full ([`DirReader::allowance`]). Slots take tokens in batches, as
+//! they take free blocks [L4].
 //!
 //! When there are too few tokens, the directory is measured again, with all its buckets locked and all its names
 //! formatted. Tokens of earlier measurements are void then; an operation that holds some finds that out when it has
@@ -84,7 +84,7 @@ impl Names {
         self.commit.begin_freeing(cost)
     }
 
-    /// Whether a directory takes a name as it is on disk when everything committed so far is there.
+    /// Returns true if a directory, as it is on disk after everything committed until now, has room for a name.
     #[cold]
     fn has_place_as_it_is(&self, dir: &Inode, name: &[u8], hash: NameHash) -> Result<bool> {
         let names = dir.directory().ok_or(Error::NotDirectory)?;
@@ -185,9 +185,9 @@ impl Names {
         }
     }
 
-    /// The directory, with all its names that are not yet formatted, may come near the limit; what is in
-    /// memory is taken for new, too, so that nothing others write is looked at. Half of what any history
-    /// leaves room for is kept, for indexes packed by others.
+    /// Returns true if the directory, with all its names that are not yet formatted, may be near the limit. All names
+    /// in memory count as new, so that nothing other threads write is looked at. Half of the room that any history
+    /// leaves is kept for indexes packed by other implementations.
     #[inline]
     fn is_large(&self, names: &Directory) -> bool {
         let leaves = names.size.load(Ordering::Relaxed)
@@ -227,7 +227,7 @@ impl Names {
         }
     }
 
-    /// Runs `f` on the directory as it is on disk, with every batch formatted so far.
+    /// Runs `f` on the directory as it is on disk, with every batch formatted until now.
     pub(super) fn with_index<R>(
         &self,
         dir: &Inode,
@@ -264,7 +264,7 @@ impl Names {
     }
 }
 
-/// The right to add a name that takes so many tokens, if there are as many.
+/// Takes the right to add a name that needs this number of tokens, if enough tokens are left.
 fn take<'a>(room: &'a IndexRoom, tokens: u64) -> Option<Room<'a>> {
     // Before the tokens: they are of this measurement, or of a later one, which voids the right.
     let measured = room.measured.load(Ordering::Acquire);

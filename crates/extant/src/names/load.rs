@@ -145,7 +145,7 @@ impl Names {
             }
             let ftype = match entry.file_type {
                 Some(ftype) => ftype,
-                // Without the filetype feature only the inode says it.
+                // Without the filetype feature, only the inode holds the type.
                 None => {
                     let raw = self.inodes.raw_inode(entry.inode)?;
                     inode::decode_core(&raw, &self.store.geometry, entry.inode)?

@@ -64,9 +64,9 @@ impl Names {
             .and_then(|inode| not_itself(dir, inode))
     }
 
-    /// Metadata of what a name of a directory leads to, if all that takes is in memory. No use of the inode is counted:
-    /// it stays because its bucket and its place in the index are held, shared. `None`: look it up, as where the inode is
-    /// busy. The name is neither `.` nor `..`.
+    /// Returns the metadata of the inode that a name leads to, if everything needed is in memory. No use of the inode
+    /// is counted: the inode stays because its bucket and its place in the index are held, shared. If the result is
+    /// `None`, for example because the inode is busy, look the name up. The name is neither `.` nor `..`.
     pub(crate) fn attributes_of_name(
         &self,
         dir: &Inode,
@@ -91,12 +91,12 @@ impl Names {
                 false => self.inodes.attributes_at_once(inode),
             }
         });
-        // A disk that says there are no links is looked at again.
+        // If the link count is zero, the caller retries on the slow path.
         Ok(found.flatten().filter(|attributes| attributes.links != 0))
     }
 
-    /// The same as a look-up, for a caller who must be allowed to search the directory; the inode counts one more
-    /// handle. If the inode is removed before it is counted, the name may lead to another one by now.
+    /// Looks a name up for a caller that needs search permission for the directory, and counts one more handle of the
+    /// inode. If the inode is removed before the handle is counted, the name may lead to another inode by then.
     pub(crate) fn lookup_to_hold(
         &self,
         who: &Credentials,
@@ -146,7 +146,7 @@ impl Names {
             return Ok(None);
         }
         if blocks <= COLD_LOOKUP_ALWAYS {
-            // No more is spent on looking up than twice what is best, whether more look-ups come or not.
+            // Lookups on disk cost at most twice the best choice, whether more lookups follow or not.
             let asked = names.cold_lookups.fetch_add(1, Ordering::Relaxed);
             if u64::from(asked) >= blocks * COLD_LOOKUPS_OF_A_BLOCK {
                 return Ok(None);
@@ -158,7 +158,7 @@ impl Names {
             self.inodes.inode(ino, Origin::Name)
         });
         if names.is_complete() {
-            // Names change only in a directory that is in memory: what was read may be of two moments,
+            // Names change only in a directory that is in memory. The blocks just read may be of two different moments,
             // and the number may be free by now.
             return Ok(None);
         }
@@ -258,7 +258,7 @@ impl Names {
         let is_absolute = path.first() == Some(&b'/');
         let must_be_dir = path.last() == Some(&b'/');
         let from = (!is_absolute).then_some(start);
-        // Directories that the slot remembers are passed at once by a caller whom their permissions do not bind.
+        // A caller that permissions do not bind passes directories that the slot remembers at once.
         let unbound = who.is_unbound();
         if unbound
             && must_be_dir

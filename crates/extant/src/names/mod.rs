@@ -1,7 +1,7 @@
 //! Names: looked up, made, removed, moved.
 //!
 //! # Lock order
-//! 1. `Names::rename` (moves of directories between parents) then the lock for adding a name to a directory whose
+//! 1. `Names::rename` (moves of directories between parents), then the lock for adding a name to a directory whose
 //!    index is full ([`index_room`])
 //! 2. directory buckets, by inode number of the directory, then by bucket
 //! 3. a file's map ([`FileData::map`](crate::incore::file::FileData::map)), then its page index, then a page
@@ -49,7 +49,7 @@ pub(crate) struct Names {
     lifecycle: Arc<Lifecycle>,
     /// Held by renames that move a directory to another parent, so that no two make a loop.
     pub(crate) rename: Mutex<(), locks::Rename>,
-    /// The room that any directory has, without an account of its own.
+    /// Room that every directory has without a separate account.
     pub(crate) index_allowance: Allowance,
 }
 
@@ -79,7 +79,7 @@ impl Names {
         if let (Some(_), Some(new)) = (inode.directory(), set.flags)
             && (new ^ inode.flags()) & flags::CASEFOLD != 0
         {
-            // Only where there are no names may they be compared otherwise.
+            // Only an empty directory may change how it compares names.
             self.names(inode)?;
         }
         self.data.set_attributes(who, inode, set)

@@ -1,4 +1,4 @@
-//! The locked part of a rename: what it locks, in which order, and what it logs.
+//! The locked part of a rename: its locks and their order, and the items it logs.
 
 use crate::base::error::{Error, Result};
 use crate::base::now;
@@ -25,7 +25,7 @@ use extant_formatter::item::{MiscEvent, NameEvent, Stamp};
 use extant_formatter::name::Name;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-/// One side of a rename.
+/// The old or the new name of a rename.
 pub(super) struct Side<'a> {
     pub dir: &'a Arc<Inode>,
     pub names: &'a Directory,
@@ -154,7 +154,7 @@ impl<'a> Move<'a> {
         self.target.filter(|_| !self.exchanges())
     }
 
-    /// Directories that come to each of the two, less those that leave it.
+    /// Number of directories moved into each of the two, less those moved out of it.
     fn links(&self) -> [i8; 2] {
         let source = i8::from(is_dir(self.source));
         let target = i8::from(self.target.is_some_and(|t| is_dir(t)));
@@ -225,7 +225,7 @@ struct Moving<'a, 'm> {
     held: Held<'m>,
     whiteout: Option<Whiteout<'a>>,
     victim: Victim,
-    /// Which of the two directories stops counting its subdirectories.
+    /// Whether each of the two directories stops counting its subdirectories.
     beyond: [bool; 2],
     time: Timestamp,
 }
@@ -315,7 +315,7 @@ impl Names {
         }
     }
 
-    /// Prepares freeing the inode that loses its name; its directory is locked, and so is its mapping.
+    /// Prepares freeing the inode that loses its name. Its directory and its mapping are locked.
     fn prepare_victim(
         &self,
         replaced: Option<&Arc<Inode>>,
@@ -333,7 +333,7 @@ impl Names {
         Ok(Victim { may_die, runs })
     }
 
-    /// Which of the two directories gets more subdirectories than it can count.
+    /// Returns, for each of the two directories, whether it gets more subdirectories than it can count.
     fn beyond_links(&self, m: &Move<'_>, states: &mut States<'_>) -> Result<[bool; 2]> {
         let mut beyond = [false; 2];
         if m.crosses() {
@@ -468,7 +468,7 @@ impl Moving<'_, '_> {
         }
     }
 
-    /// Logs the cores of the inodes and directories; says what became of the inode that lost its name.
+    /// Logs the cores of the inodes and directories. Returns the fate of the inode that lost its name.
     fn log_cores(&mut self, c: &mut Commit<'_>) -> Fate {
         let (m, engine, time) = (self.m, self.engine, self.time);
         if let Some(state) = self.states.of(m.source) {
@@ -514,7 +514,7 @@ fn log_parent(moved: &Inode, parent: &Inode, c: &mut Commit<'_>) {
     }
 }
 
-/// Whether both names, now locked, still lead to what was looked up unlocked.
+/// Returns true if both names, now locked, still lead to the inodes that were looked up unlocked.
 pub(super) fn lead(
     held: &mut Held<'_>,
     old: &Side<'_>,

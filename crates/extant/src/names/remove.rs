@@ -126,7 +126,8 @@ impl Names {
         self.after_link_lost(&inode, fate)
     }
 
-    /// Prepares an inode for the loss of a name, by which it may be freed if the flag says so: then with these runs.
+    /// Prepares an inode for the loss of a name. The flag is true if the inode may be freed, and the runs are the
+    /// blocks freed with it.
     #[inline(never)]
     fn prepare_loss(&self, inode: &Inode, map: Option<&mut FileMap>) -> Result<(bool, Vec<Run>)> {
         let last = inode.state.lock().core.links <= 1;
@@ -254,8 +255,8 @@ impl Names {
         }
     }
 
-    /// Fails unless the caller may remove names from a directory; a caller who may search it learns first that there
-    /// is none.
+    /// Fails unless the caller may remove names from a directory. A caller that may search the directory gets
+    /// `NotFound` first if the name does not exist.
     #[inline]
     fn permit_taking(&self, who: &Credentials, parent: &Arc<Inode>, name: &[u8]) -> Result<()> {
         match self.inodes.permit(who, parent, WRITE | EXECUTE) {

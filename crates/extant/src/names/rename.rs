@@ -106,7 +106,7 @@ impl Names {
         }
     }
 
-    /// One side of a rename, by how its directory compares names now.
+    /// Returns one side of a rename, hashed as its directory compares names now.
     fn side<'a>(&self, dir: &'a Arc<Inode>, name: &'a [u8]) -> Result<Side<'a>> {
         let names = self.names(dir)?;
         let compared = self.store.comparison(dir.flags());

@@ -1,4 +1,4 @@
-//! One step of a walk along a path.
+//! A single step of a walk along a path.
 
 use crate::base::error::{Error, Result};
 use crate::incore::inode::Inode;
@@ -20,7 +20,7 @@ impl Names {
         Ok(At::Remembered(root))
     }
 
-    /// One step of a walk, if it leads to a directory by a name that is in memory.
+    /// Takes a step of a walk, if the name is in memory and leads to a directory.
     pub(super) fn step_into(
         &self,
         parent: &Arc<Inode>,

@@ -1,5 +1,5 @@
-//! Whiteouts: character devices of number 0:0 that a rename leaves at the old name, for overlay file systems, to which
-//! they say that there is nothing of that name below.
+//! Whiteouts: character devices of number 0:0 that a rename leaves at the old name. To an overlay file system a
+//! whiteout means that the name does not exist in the lower layer.
 
 use crate::base::error::Result;
 use crate::incore::inode::{Birth, Content, Inode};
@@ -16,7 +16,7 @@ use ext4_format::xattr::XattrSet;
 use extant_formatter::item::{InodeEvent, MiscEvent};
 use std::sync::Arc;
 
-/// A whiteout about to be made: its number, which goes back if nothing is made.
+/// A whiteout about to be made. Its number is returned if nothing is made.
 pub(crate) struct Whiteout<'a> {
     names: &'a Names,
     number: NewNumber<'a>,
