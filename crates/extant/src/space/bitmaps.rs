@@ -66,8 +66,8 @@ impl Space {
         Ok(words)
     }
 
-    /// Checks that no inode is in use where the group's descriptor says that the table was never used. e2fsck and the
-    /// kernel do not look there, and changes of the group would hide such inodes from them.
+    /// Checks that no inode is in use in the part of the table that the group's descriptor marks as never used. e2fsck
+    /// and the kernel do not look there, and changes of the group would hide such inodes from them.
     pub(super) fn check_unused(&self, group: GroupNr, desc: &GroupDesc, map: &[u8]) -> Result<()> {
         let unused = first_unused(&self.store.geometry, desc, group);
         match ext4_format::bitmap::find_one(map, unused, self.store.geometry.inodes_per_group) {

@@ -1,10 +1,10 @@
 //! Block allocation: a lock per group (mechanism L2), whose free blocks are kept by order ([`crate::space::buddy`]) and
 //! searched by criteria ([`crate::space::search`]). Every group is searched before the volume is called full (L4).
 //!
-//! A group comes into memory when it is first looked at, in two steps: its count of free blocks, with those of its
-//! neighbours, when it is considered; its bitmap when it is searched or when blocks of it are freed. So a volume of a
-//! million groups costs the memory of the groups in use. When too many bitmaps are in memory, those that equal their
-//! image leave ([`BlockAlloc::shrink`]).
+//! A group is loaded in two steps. When the group is first considered, its count of free blocks is read, with the
+//! counts of its neighbours. When the group is searched or blocks of it are freed, its bitmap is read. So a volume of a
+//! million groups costs the memory of the groups in use. When too many bitmaps are in memory, bitmaps that equal their
+//! image are evicted ([`BlockAlloc::shrink`]).
 //!
 //! A freed block stays set in the in-core bitmap until the context that frees it is durable
 //! ([`BlockAlloc::mark_free`]), so its old contents are never overwritten while a crash could bring its owner back.
@@ -40,7 +40,7 @@ pub trait GroupSource {
     fn lost(&self, blocks: u32);
 }
 
-/// One group, on a cache line of its own, because different threads use neighbouring groups.
+/// A group, on a separate cache line because different threads use neighbouring groups.
 #[repr(align(64))]
 pub struct BlockGroup {
     /// Its free blocks; `None` until its first use.
@@ -72,7 +72,8 @@ pub(crate) struct Wanted {
     pub any_at_start: bool,
 }
 
-/// Groups that a volume of so many can grow to while it is open: the sets of groups have room for them, a few bits each.
+/// Returns the number of groups that a volume can grow to while it is open. The sets of groups have room for them, a
+/// few bits each.
 fn room_for(groups: u32) -> u32 {
     let most = groups.saturating_mul(16).clamp(1 << 10, 1 << 17);
     most.max(groups.saturating_mul(2))
@@ -125,8 +126,8 @@ impl BlockAlloc {
         self.room
     }
 
-    /// The volume has grown. The last group of before is in memory, and its new blocks are free from now on; so are the groups
-    /// that come.
+    /// Grows the volume. The last group before the growth is in memory, and its new blocks are free from now on. The
+    /// new groups are free as well.
     pub(crate) fn grow(&self, new: &Geometry) {
         let old = self.geometry.newest();
         let last = old.groups.saturating_sub(1);
@@ -359,7 +360,7 @@ impl BlockAlloc {
         Ok(Some((BlockNr(first.0 + u64::from(start)), len)))
     }
 
-    /// Takes the first fitting run of free blocks in a range of a group, or as much of it as is wanted.
+    /// Takes the first fitting run of free blocks in a range of a group, or the wanted part of it.
     pub(crate) fn take_free(
         &self,
         group: GroupNr,
@@ -377,9 +378,9 @@ impl BlockAlloc {
         })
     }
 
-    /// Brings the bitmaps of these blocks into memory. A caller that frees blocks does so before it logs the free, so
-    /// that the image that is read never holds half of what is logged. A bitmap that breaks a rule is not used for
-    /// allocating, now or later; blocks of files can be freed in it all the same.
+    /// Loads the bitmaps of these blocks. A caller that frees blocks loads them before it logs the free, so that the
+    /// image read never holds half of a logged change. A bitmap that breaks a rule is not used for allocating, now or
+    /// later, but blocks of files can still be freed in it.
     pub fn ensure_loaded(&self, start: BlockNr, len: u32, source: &dyn GroupSource) -> Result<()> {
         self.each_group(start, len, |index, from, to| {
             let group = self.group(index, source)?;

@@ -283,7 +283,7 @@ fn a_busy_group_is_passed_over_but_not_overlooked() {
     }
 }
 
-/// Bitmaps that equal their image leave, and come back; those that differ stay.
+/// Bitmaps that equal their image are evicted and loaded again. Bitmaps that differ stay.
 #[test]
 fn bitmaps_leave_that_are_as_in_the_image() {
     let fake = Fake::new(1000, vec![0; 16]);
@@ -308,7 +308,7 @@ fn bitmaps_leave_that_are_as_in_the_image() {
         (fake.block(50, 8), 8)
     );
     assert_eq!(alloc.loaded(), 8);
-    // A bitmap that left comes back with its contents.
+    // An evicted bitmap is loaded again with its contents.
     fake.read.lock().unwrap().clear();
     let (at, found) = (0..100)
         .map(|g| fake.block(g, 1))

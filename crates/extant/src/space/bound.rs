@@ -1,7 +1,8 @@
-//! The bound on bitmaps of groups in memory, and the choice of those that leave.
+//! The bound on bitmaps of groups in memory, and the choice of the ones to evict.
 //!
-//! A bitmap may leave if it equals its image and no slot holds it. Bitmaps that operations since the last push have
-//! changed, or hold, may not; so pushes bound the memory, and are asked for, and then waited for, as bitmaps come in.
+//! A bitmap may be evicted if it equals its image and no slot holds it. Bitmaps that slots hold, or that operations
+//! since the last push have changed, must stay. So pushes bound the memory: loads of bitmaps ask for a push, and later
+//! wait for it.
 
 use percpu::PerSlot;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
@@ -81,12 +82,12 @@ impl Bound {
         self.loaded() > self.limit
     }
 
-    /// How many bitmaps too many are in memory, in eighths of those that may come in between two pushes; 0 below the
-    /// first eighth.
+    /// Returns how far the number of bitmaps in memory exceeds the limit, in eighths of the number that may be loaded
+    /// between two pushes. Returns 0 below the first eighth.
     ///
-    /// Those are as many as the limit, or half of those that could not leave. More would let memory grow: bitmaps
-    /// that cannot leave after one push would make room for more of their kind before the next. Fewer would ask for
-    /// pushes too often.
+    /// That number is the limit itself, or half of the bitmaps that could not be evicted, whichever is larger. A larger
+    /// one would let memory grow: bitmaps that must stay after one push would make room for more of their kind before
+    /// the next. A smaller one would ask for pushes too often.
     #[inline]
     pub fn excess(&self) -> u32 {
         // Every operation asks.
@@ -144,8 +145,8 @@ impl Bound {
 mod tests {
     use super::*;
 
-    /// Operations each bring in as many bitmaps, which can leave after the push after next, like those of groups
-    /// whose blocks are freed: after a push the bitmaps stay that came in before it.
+    /// Operations load the same number of bitmaps each, which can be evicted after the push after next, like bitmaps of
+    /// groups whose blocks are freed. After a push the bitmaps stay that were loaded before it.
     #[test]
     fn what_stays_for_a_push_does_not_add_up() {
         for (limit, each) in [(256, 128), (256, 1000), (4, 7)] {

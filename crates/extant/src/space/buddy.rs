@@ -1,13 +1,13 @@
 //! The free blocks of one group in core (mechanism B4): the bitmap, and above it for every order which aligned
 //! runs of that many blocks are free.
 //!
-//! Level 0 holds a bit for each block, set if it is free. Level *o* holds a bit for each aligned run of 2^o blocks,
-//! set if all of them are. Unlike in Knowlton's buddy system (1965) as kernels keep it, a run that is part of a
-//! larger free one is in the levels below, too: so a level follows from the one under it alone, by a few operations
-//! on whole words, and no order of taking and freeing can make it wrong. All levels together are as large as two
-//! bitmaps.
+//! Level 0 holds a bit for each block, set if it is free. Level *o* holds a bit for each aligned run of 2^o blocks, set
+//! if all of them are. In Knowlton's buddy system (1965), as kernels keep it, a free run is only in the level of its
+//! size. Here a run that is part of a larger free one is in the levels below, too. So a level follows from the one
+//! under it alone, by a few operations on whole words, and no order of taking and freeing can make it wrong. All levels
+//! together are as large as two bitmaps.
 
-/// For up to this many blocks the first run will do.
+/// Longest request in blocks that takes the first run found.
 const FEW: u32 = 16;
 /// Runs that are compared for longer requests.
 const FITS: u32 = 32;
@@ -103,7 +103,7 @@ impl Buddy {
         buddy
     }
 
-    /// The same for a group that has become longer: the new blocks are free.
+    /// Copies the state into a longer group, whose new blocks are free.
     pub fn longer(&self, blocks: u32) -> Self {
         let mut longer = Self::new(&vec![u64::MAX; (blocks as usize).div_ceil(64)], blocks);
         let mut at = 0;
@@ -309,7 +309,7 @@ impl Buddy {
     /// The shortest of some runs that hold `want` blocks: the first from block `from` on, then from the first block
     /// on.
     fn tightest(&self, want: u32, from: u32) -> Option<u32> {
-        // As in `run_in`.
+        // As in `run_in`, the order is limited to the levels.
         let o = (order(want.div_ceil(2)) as usize).min(self.levels.len() - 1);
         let level = self.level(o);
         let bits = level.len() as u32 * 64;
@@ -483,7 +483,8 @@ mod tests {
         if !buddy.fits_tightly(want) {
             prop_assert_eq!(buddy.run(want, from), expected.copied());
         } else {
-            // As long a run as the shortest that holds them: there are fewer than are compared.
+            // The run found is as long as the shortest run that holds the request, because there are fewer runs than
+            // are compared.
             let shortest = runs.iter().map(|r| r.1).filter(|&len| len >= want).min();
             let found = buddy.run(want, from);
             let of = |start| runs.iter().find(|r| r.0 == start).map(|r| r.1);

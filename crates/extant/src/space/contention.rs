@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A count above this says "busy".
 const THRESHOLD: u32 = 4;
-/// The count goes no higher, so that it comes down soon.
+/// Upper limit of the count, so that it falls soon.
 const MOST: u32 = 2 * THRESHOLD;
 
 /// The contention counts of one volume.
@@ -58,7 +58,7 @@ pub struct SearchCounts {
     pub failed: u64,
 }
 
-/// The same, while it is counted.
+/// Counters of the searches of one volume.
 #[derive(Default)]
 pub struct Searches {
     considered: Counter,
@@ -77,7 +77,7 @@ impl Searches {
         self.busy.add(1);
     }
 
-    /// It was locked, and nothing was found.
+    /// Counts a group that was locked and where nothing was found.
     pub fn failed(&self) {
         self.failed.add(1);
     }

@@ -1,11 +1,11 @@
-//! Counts of free blocks, and the callers who may take them. Blocks are counted here before a bitmap is searched: a
-//! caller that has taken a number from the count finds that many.
+//! Counts of free blocks, and which callers may take them. Blocks are counted here before a bitmap is searched: a
+//! caller that has taken a number from the count finds that many blocks.
 //!
 //! Of the blocks that are neither used nor promised some are *held back*, as Linux holds them back:
 //!
-//! - the *reserve* of the superblock, which only root (or the user or group it names) may take;
-//! - a fiftieth of the volume, at most 4096, which only write-back and the formatter may take, for metadata that they
-//!   need beyond what was promised to them.
+//! - the *reserve* of the superblock, for root and for the user or group that the superblock names;
+//! - a fiftieth of the volume, at most 4096, which only write-back and the formatter may take, for metadata beyond
+//!   their reservations.
 //!
 //! The other free blocks are a per-slot counter [L4]. Blocks taken of those held back are counted in one word, the
 //! *overdraft*; blocks that become free pay it back first.
@@ -15,7 +15,7 @@ use crate::types::credentials::Credentials;
 use percpu::{BoundedCounter, Counter};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The reserve, and the user and group who may take it.
+/// The reserve, and the user and group that may take it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Reserve {
     /// Blocks.
@@ -116,8 +116,8 @@ impl Counts {
         false
     }
 
-    /// Takes the blocks that an operation may need which frees space: if there are no others, half of the withheld
-    /// blocks are for such operations.
+    /// Takes the blocks that an operation needs in order to free space. If no other blocks are left, half of the
+    /// withheld blocks are for such operations.
     pub fn take_to_give(&self, blocks: u64) -> bool {
         if failing::now(Call::Count) {
             return false;
@@ -236,8 +236,8 @@ impl Counts {
         }
     }
 
-    /// Reserved blocks that pushes have returned so far. A caller that finds too few blocks, and this number grown,
-    /// may try again.
+    /// Returns the number of reserved blocks that pushes have returned until now. A caller that finds too few blocks
+    /// may retry if this number has grown.
     pub fn returned(&self) -> u64 {
         self.returned.load(Ordering::Relaxed)
     }

@@ -17,7 +17,7 @@ impl Goals {
     }
 
     fn of(&self, ino: u32) -> &AtomicU64 {
-        // There is at least one goal.
+        // The list has at least one goal.
         &self.0[ino as usize % self.0.len()]
     }
 

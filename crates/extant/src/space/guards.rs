@@ -91,7 +91,7 @@ impl PlacedRuns<'_> {
     }
 }
 
-/// An inode number handed out, for which nothing is logged yet.
+/// An allocated inode number for which nothing is logged yet.
 pub(crate) struct NewNumber<'a> {
     space: &'a Space,
     allocated: Allocated,

@@ -1,20 +1,20 @@
 //! Inode allocation, mechanisms I1–I4 with L2–L4.
 //!
-//! - I1, L3: a free bit is found and set by one atomic test-and-set of its word, after the transaction was opened; a
+//! - I1, L3: a free bit is found and set by one atomic test-and-set of its word, after the transaction was opened. A
 //!   thread that loses the race for a bit continues in the same word. Nothing is found unlocked, then locked, tested
 //!   and retried.
 //! - I2: a reserved inode found free in group 0 is an error on the file system; the group is skipped.
-//! - I3: without a journal a number freed moments ago is not handed out again; see [`InodeAlloc::release`].
+//! - I3: without a journal a number freed moments ago is not allocated again; see [`InodeAlloc::release`].
 //! - I4: the search wraps over all groups from the parent's; directories spread by Orlov's rule, see
 //!   [`crate::space::orlov`].
 //! - L4: free counts are per group and per stretch; a full volume is found by searching the groups.
 //!
-//! Each slot draws from a stretch of its own in a group, a cache line of the bitmap, so that slots
-//! that create in one directory do not meet.
+//! Each slot draws from a separate stretch of a group, one cache line of the bitmap, so that slots that create in one
+//! directory do not share lines.
 //!
-//! A group's bitmap comes into memory when a number of it is first wanted or freed. When too many are in memory,
-//! those leave that equal their image and in which no slot has a stretch ([`InodeAlloc::shrink`]). A slot holds the
-//! bitmap of its stretch itself, so drawing from it neither writes nor reads the group's lines.
+//! A group's bitmap is loaded when a number of it is first wanted or freed. When too many are in memory, bitmaps are
+//! evicted that equal their image and hold no slot's stretch ([`InodeAlloc::shrink`]). A slot holds the bitmap of its
+//! stretch itself, so drawing from it neither writes nor reads the group's lines.
 
 use crate::base::chunked::Chunked;
 use crate::base::error::{Error, Result};
@@ -51,7 +51,8 @@ pub struct InodeGroup {
     state: GroupState,
 }
 
-/// The fields that claims and releases write. On a cache line of its own: different threads use neighbouring groups.
+/// The fields that claims and releases write. They have a separate cache line, because different threads use
+/// neighbouring groups.
 #[repr(align(64))]
 struct Claims {
     /// Held while the bitmap is read, so that the image is not older than any allocation.
@@ -133,7 +134,7 @@ pub(super) struct SlotNumbers {
 pub struct InodeAlloc {
     pub(super) groups: Chunked<InodeGroup>,
     bound: CachePadded<Bound>,
-    /// Free inodes at open, and those that came when the volume grew.
+    /// Free inodes at open, and those added when the volume grew.
     pub(super) found: AtomicU64,
     pub(super) per_group: u32,
     first_ino: u32,
@@ -340,7 +341,8 @@ impl InodeAlloc {
         }
     }
 
-    /// A number for a file that the slot has at hand: one that it has freed in this context, or the next of its stretch.
+    /// Returns a number for a file without a search: one that the slot has freed in this context, or the next of its
+    /// stretch.
     #[inline(always)]
     fn at_hand(&self, parent: InodeNr, is_dir: bool) -> Option<Allocated> {
         if is_dir {
@@ -560,12 +562,12 @@ impl InodeAlloc {
         self.slots.local().lock().born_free.push(freed);
     }
 
-    /// Counts a number that an operation freed; it can be handed out once that is durable.
+    /// Counts a number that an operation freed. It can be allocated once the operation is durable.
     pub fn note_leaving(&self) {
         self.leaving.add(1);
     }
 
-    /// Returns a number that was just handed out, and for which nothing was logged.
+    /// Returns a number that was just allocated and for which nothing was logged.
     #[cold]
     #[inline(never)]
     pub fn undo(&self, mut allocated: Allocated) {
@@ -579,10 +581,11 @@ impl InodeAlloc {
         }
     }
 
-    /// Frees numbers whose context is durable. With `rest` they stay unused for five seconds, on volumes without a
-    /// journal: a crash could leave the directory entry of their last life [I3]. ext4 counts from the deletion, and
-    /// waits longer while the inode's block of the table is not written; here that block is on the device by now, whatever
-    /// the inode was. Numbers of directories rest as those of files do, and neither get one that rests.
+    /// Frees numbers whose context is durable. With `rest` they stay unused for five seconds. Volumes without a journal
+    /// need that, because a crash could leave the directory entry of a number's last life [I3]. ext4 counts from the
+    /// deletion, and waits longer while the inode's block of the table is not written. Here that block is on the device
+    /// by now, whatever the inode was. Numbers of directories rest like numbers of files, and neither kind of request
+    /// gets a resting number.
     pub fn release(&self, numbers: Vec<InodeNr>, rest: bool) {
         self.release_at(numbers, rest, Instant::now());
     }
@@ -636,8 +639,8 @@ impl InodeAlloc {
         group.is_some_and(InodeGroup::is_loaded)
     }
 
-    /// Brings the group's bitmap into memory. A caller that frees a number does so before it logs the free, so that
-    /// the image that is read never holds half of what is logged.
+    /// Loads the group's bitmap. A caller that frees a number loads it before it logs the free, so that the image read
+    /// never holds half of a logged change.
     pub fn ensure_loaded(&self, ino: InodeNr, source: &dyn InodeSource) -> Result<()> {
         let group = self.locate(ino).0;
         let g = self.group(group, source)?;

@@ -3,7 +3,7 @@ use ext4_format::layout::{Layout, LayoutParams};
 use std::collections::BTreeMap;
 use std::sync::Mutex as StdMutex;
 
-/// Made-up groups of 1024 inodes, all empty but for those with an image of their own.
+/// Made-up groups of 1024 inodes, all empty except the ones with a separate image.
 struct Fake {
     geometry: Geometry,
     images: StdMutex<BTreeMap<u32, Vec<u64>>>,
@@ -107,7 +107,7 @@ fn bitmaps_leave_that_are_as_in_the_image() {
     for g in 0..100 {
         alloc.ensure_loaded(fake.of(g), &fake).unwrap();
     }
-    // One bitmap differs from its image; its stretch is given up for that of another group.
+    // Another stretch replaces that of the one bitmap that differs from its image.
     let taken = alloc
         .allocate(fake.of(50), Wanted::File, &fake)
         .unwrap()
@@ -152,7 +152,7 @@ fn bitmaps_leave_that_are_as_in_the_image() {
     alloc.shrink(2, &fake);
     assert!(in_memory(&alloc, 50));
     alloc.release(vec![taken], false);
-    // A bitmap that left comes back as its image is by then, with numbers freed meanwhile.
+    // An evicted bitmap is loaded as its image is by then, with numbers freed meanwhile.
     let away = (100..200).find(|&g| !in_memory(&alloc, g)).unwrap();
     fake.image(away, |words| words.fill(u64::MAX));
     fake.image(away, |words| words[3] = !(1 << 7));
@@ -179,7 +179,7 @@ fn what_a_slot_keeps_for_its_next_file_holds_no_bitmap() {
     for g in 0..100 {
         let made = alloc.allocate(fake.of(g), Wanted::File, &fake).unwrap();
         assert_eq!((made.ino.0 - 1) / 1024, g);
-        // They belong to a slot that makes no more files.
+        // The numbers belong to a slot that makes no more files.
         other.lock().born_free.push(Allocated {
             ino: made.ino,
             after: u64::from(g) + 1,
@@ -278,7 +278,7 @@ fn spread(
     groups
 }
 
-/// 1,000 directories of the root come to all groups alike, but not to those with few free blocks or inodes.
+/// 1,000 directories of the root are spread evenly over all groups, except groups with few free blocks or inodes.
 #[test]
 fn a_thousand_top_directories_are_spread() {
     let fake = Fake::new(40);
@@ -296,7 +296,7 @@ fn a_thousand_top_directories_are_spread() {
             _ => assert!((22..=45).contains(&n), "group {g}: {groups:?}"),
         }
     }
-    // So do those of a directory with the flag, wherever it is.
+    // The directories of a directory with the flag are spread, too, wherever it is.
     let fake = Fake::new(40);
     let alloc = fake.alloc(1000);
     let groups = spread(&alloc, &fake, fake.of(3), Wanted::TopDirectory, 1000);
@@ -306,7 +306,7 @@ fn a_thousand_top_directories_are_spread() {
     );
 }
 
-/// Directories that are no tops stay in their parent's flex group, until its groups are in debt.
+/// Directories that are not at the top stay in their parent's flex group, until its groups are in debt.
 #[test]
 fn directories_stay_near_their_parent_until_there_are_too_many() {
     let mut fake = Fake::new(64);
@@ -331,7 +331,7 @@ fn directories_stay_near_their_parent_until_there_are_too_many() {
         there < 1000 && then[24..].iter().sum::<u32>() > 900,
         "{then:?}"
     );
-    // Directories that descriptors count are counted, and those that went are not.
+    // Directories that descriptors count are counted, and removed ones are not.
     let mut fake = Fake::new(64);
     fake.geometry.log_groups_per_flex = 3;
     for g in 16..24 {
@@ -352,8 +352,8 @@ fn directories_stay_near_their_parent_until_there_are_too_many() {
     assert!(near[20] >= 8, "{near:?}");
 }
 
-/// Without a journal a number that was freed moments ago is not handed out again, to a file or to a directory, as long as
-/// there is another.
+/// Without a journal a number that was freed moments ago is not allocated to a file or a directory while another number
+/// is free.
 #[test]
 fn a_freed_number_rests_for_five_seconds() {
     for wanted in [Wanted::File, Wanted::Directory] {
@@ -377,7 +377,7 @@ fn a_freed_number_rests_for_five_seconds() {
         );
         // When nothing else is left, the one that rests longest is taken: nobody fails or spins.
         assert_eq!(take(wanted).unwrap().ino, file);
-        // Those that have rested are free.
+        // Numbers that have rested are free.
         alloc.release_at(vec![file], true, since);
         alloc.wake_resting(since + RECENTLY_DELETED - Duration::from_millis(1));
         assert_eq!(alloc.resting.lock().len(), 2);

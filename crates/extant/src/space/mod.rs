@@ -1,5 +1,5 @@
-//! Space: how many blocks and inode numbers are free, for whom, and which of them are handed out. The in-core bitmaps are the
-//! truth for allocating; the formatter writes their images.
+//! Space: how many blocks and inode numbers are free, which callers may take them, and which of them are allocated.
+//! Allocation relies on the in-core bitmaps. The formatter writes their images.
 
 pub mod bitmaps;
 pub mod block;

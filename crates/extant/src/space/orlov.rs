@@ -1,14 +1,14 @@
 //! Groups for new directories [I4], after Orlov's rule as ext4 has it.
 //!
-//! Directories at the top of a hierarchy, which are those of the root and of directories with the flag `TOPDIR`, are
-//! spread over the volume: they go to groups that are not far below the averages of free inodes and free blocks, and not
-//! above that of directories by more than a few. Other directories stay in their parent's flex group, in groups that are
-//! not much below the averages, and have no *debt*: no more directories above the average than a sixteenth of a group's
-//! inodes. If no group of the flex group will do, the following groups are asked.
+//! Directories at the top of a hierarchy are those of the root and of directories with the flag `TOPDIR`. They are
+//! spread over the volume: they go to groups that are not far below the averages of free inodes and free blocks, and
+//! not above that of directories by more than a few. Other directories stay in their parent's flex group, in groups
+//! that are not much below the averages, and have no *debt*: no more directories above the average than a sixteenth of
+//! a group's inodes. If no group of the flex group will do, the following groups are tried.
 //!
-//! Groups take turns, and each slot has turns of its own, so that tasks in separate directories use separate groups.
-//! The averages are of at most 64 groups, evenly spread over the volume; a slot computes them anew when it has used them 64
-//! times, or finds no group by them. So most new directories read the counts of one group.
+//! Groups take turns, and each slot has separate turns, so that tasks in separate directories use separate groups. The
+//! averages are of at most 64 groups, evenly spread over the volume. A slot computes them again when it has used them
+//! 64 times, or finds no group by them. So most new directories read the counts of one group.
 
 use crate::base::error::Result;
 use crate::space::inode::{InodeAlloc, KEPT, STRETCH};
@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Groups that the averages are of, and groups that are asked, at most.
 const LOOKED_AT: u32 = 64;
-/// Directories until a slot computes the averages anew.
+/// Number of directories until a slot computes the averages again.
 const USES: u32 = 64;
 /// Directories by which a group may be above the average, and get another one of the root's all the same.
 const FEW: u32 = 4;
@@ -29,13 +29,13 @@ const LAST_RESORT: u32 = 256;
 /// Directories that a slot makes in a group, or removes, before it counts them there, at most.
 const UNCOUNTED: i64 = 8;
 
-/// Directories that a slot made in groups, less those it removed, since it last counted them there, for as many groups as it
-/// keeps stretches in. So slots whose directories are in one group seldom meet at its count.
+/// Directories that a slot made in each of [`KEPT`] groups, less those it removed, since it last added them to the
+/// group's count. So slots whose directories are in one group seldom write that count at the same time.
 #[derive(Default)]
 pub(super) struct Directories([(u32, i64); KEPT]);
 
 impl Directories {
-    /// Those of a group.
+    /// Returns the change in the directories of a group.
     fn of(&self, group: u32) -> i64 {
         let (counted_for, change) = self.0[group as usize % KEPT];
         if counted_for == group { change } else { 0 }
@@ -54,7 +54,7 @@ impl Directories {
     }
 }
 
-/// What a number is wanted for.
+/// Purpose of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
     /// Anything but a directory: near its parent.
@@ -91,8 +91,8 @@ struct GroupCounts {
     dirs: u32,
 }
 
-/// One slot's turns, and the averages that it last computed. Threads that share a slot may mix two computations up: the
-/// averages are estimates.
+/// The turns of one slot, and the averages that it last computed. Threads that share a slot may mix two computations
+/// up, because the averages are estimates.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     top: AtomicU32,
@@ -280,7 +280,7 @@ impl InodeAlloc {
         })
     }
 
-    /// Of some groups the one with most free inodes.
+    /// Returns the group with the most free inodes, of the next [`LAST_RESORT`] groups.
     fn emptiest(&self, start: u32, source: &dyn InodeSource) -> Result<u32> {
         let count = self.group_count();
         let mut best = (i64::MIN, start);

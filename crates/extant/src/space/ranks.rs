@@ -24,16 +24,16 @@ impl Rank {
 
 /// The groups of a volume by their free runs.
 pub struct Ranks {
-    /// By order of the largest aligned free run.
+    /// Groups by the order of their largest aligned free run.
     pub by_order: [AtomicSet; ORDERS],
-    /// By order of the mean free run.
+    /// Groups by the order of their mean free run.
     pub by_average: [AtomicSet; ORDERS],
     /// Groups whose bitmap has not been read.
     pub unread: AtomicSet,
 }
 
 impl Ranks {
-    /// The sets of a volume with no bitmap read, with room for so many groups.
+    /// Makes the sets of a volume with no bitmap read. `room` is the number of groups that the sets have room for.
     pub fn new(groups: u32, room: u32) -> Self {
         Self {
             by_order: std::array::from_fn(|_| AtomicSet::new(room)),

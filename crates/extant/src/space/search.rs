@@ -8,11 +8,11 @@
 //! | goal length, slow | the same | any that may hold one |
 //! | any free | the longest run there is | any |
 //!
-//! Each looks from the goal's group to the last, across all fitting orders, and then from the first group to the
-//! goal's. A group whose lock is busy is passed over, except by the last criterion, which waits: so no caller waits
-//! while there is room elsewhere, and no block is overlooked. Candidates come from the sets of
-//! [`crate::space::ranks`], or, with [`BlockScan::Linear`], from walking the groups; either way the search inside a
-//! candidate is made with its lock held.
+//! Each criterion looks from the goal's group to the last, across all fitting orders, and then from the first group to
+//! the goal's. A group whose lock is busy is passed over, except by the last criterion, which waits: so no caller waits
+//! while there is room elsewhere, and no block is overlooked. Candidates come from the sets of [`crate::space::ranks`],
+//! or, with [`BlockScan::Linear`], from walking the groups; either way the search inside a candidate is made with the
+//! candidate's lock held.
 
 use crate::base::error::{Error, Result};
 use crate::base::failing::{self, Call};
@@ -120,7 +120,7 @@ const TRIM: u32 = 3;
 const NEAR: u32 = 4;
 /// Groups of one list that are tried before the next one.
 const TRIES: u32 = 64;
-/// Unread groups whose counts are read, and whose bitmaps are read, before a criterion gives up.
+/// Number of unread groups whose counts are read, and of those whose bitmaps are read, before a criterion fails.
 const UNREAD_LOOKED_AT: u32 = 256;
 const UNREAD_READ: u32 = 4;
 
@@ -251,7 +251,7 @@ impl Search<'_> {
         lockmeter::wanting(self.goal.0, take)
     }
 
-    /// Whether a group is worth its lock, by what can be read without it.
+    /// Returns true if a group is worth its lock, by the fields that can be read without it.
     fn promises(&self, group: &BlockGroup) -> bool {
         self.blocks.searches.considered();
         let free = group.free();
@@ -330,8 +330,9 @@ impl Search<'_> {
         Ok(None)
     }
 
-    /// Waits for every lock. The caller has taken a number of free blocks from the count, so there is one; but blocks
-    /// may have been freed behind the search and others taken before it, so it is repeated as long as any are freed.
+    /// Waits for every lock. The caller has taken a number of free blocks from the count, so at least one block is
+    /// free. But blocks may have been freed behind the search and others taken before it. So the search is repeated as
+    /// long as any blocks are freed.
     fn exhaustive(&self) -> Result<Found> {
         loop {
             let before = self.blocks.times_freed();
