@@ -180,7 +180,7 @@ impl Buffers {
         self.count_gone(&mut shard, old);
     }
 
-    /// Drops the image of a block that is no metadata any more: it must never go home.
+    /// Drops the image of a block that no longer holds metadata, because the image must never be written home.
     pub fn forget(&self, block: BlockNr) {
         let mut shard = self.shard(block).lock();
         shard.outdate_reads(block);

@@ -1,14 +1,15 @@
 //! Damage found on an open volume: rules of the format that its bytes break.
 //!
-//! Each finding is counted, told to the hook of [`VolumeOptions::on_damage`](crate::VolumeOptions::on_damage), and recorded
-//! in the superblock as ext4 records it: the count of errors, the first and the last of them with time, function, line,
-//! inode and block, and the error bit of the state. The same finding (rule and place) counts once while a volume is open.
+//! Each finding is counted, reported to the hook of [`VolumeOptions::on_damage`](crate::VolumeOptions::on_damage), and
+//! recorded in the superblock as ext4 records it: the count of errors, the error bit of the state, and the first and
+//! the last error with time, function, line, inode and block. The same finding (rule and place) counts once while a
+//! volume is open.
 //!
 //! The record is written to the device at once, past the journal, with the lock of the superblock's place held
 //! ([`Store::write_errors`]), and every later image of the superblock carries it ([`DamageLog::apply`]). An older
 //! image that the log still holds takes it away at a replay, so recovery puts it back ([`RawSuperblock::keep_errors`]).
 //!
-//! Failures of the device are no damage and are not recorded.
+//! Failures of the device are not damage and are not recorded.
 
 use crate::base::error::Error;
 use crate::base::locks::{self, Mutex};
@@ -22,7 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Distinct findings that are counted at most, so that a broken image cannot fill memory.
 const MOST: usize = 4096;
 
-/// One finding: a rule of the format that the volume's bytes break.
+/// A rule of the format that the volume's bytes break.
 ///
 /// ```
 /// let options = extant::VolumeOptions::new().on_damage(|damage| eprintln!("{damage}"));
@@ -99,7 +100,7 @@ impl DamageLog {
         }
     }
 
-    /// Findings so far.
+    /// Returns the number of findings until now.
     pub fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
     }
@@ -147,8 +148,8 @@ fn place(at: Where) -> (u32, u64) {
 }
 
 impl Store {
-    /// Notes that the volume's bytes break a rule, if the error says so; `ino` is the inode at work, if there is one.
-    /// The volume's policy may stop it. May be called with any lock held but those of the journal.
+    /// Notes that the volume's bytes break a rule, if the error reports that. `ino` is the inode being used, if there
+    /// is one. The volume's policy may stop it. May be called with any lock held but those of the journal.
     #[cold]
     #[track_caller]
     pub(crate) fn note_damage(&self, error: &Error, function: &'static str, ino: Option<InodeNr>) {
@@ -162,8 +163,8 @@ impl Store {
         }
     }
 
-    /// Counts and reports a finding; false if it was known, or the error is no damage, or the volume has ended: what was only
-    /// in memory is missing then.
+    /// Counts and reports a finding. Returns false if the finding was known or the error does not report damage. Also
+    /// returns false if the volume has ended, because changes that were only in memory are missing then.
     #[track_caller]
     pub(super) fn add_damage(
         &self,
@@ -206,13 +207,13 @@ impl Store {
             return;
         }
         let _place = self.superblock_io.lock();
-        // Who cut the volume off waits for the lock, and relies on it that nothing is written since.
+        // The thread that cut the volume off waits for the lock, and relies on it that nothing is written afterwards.
         if self.check_here().is_ok() {
             self.write_errors_locked();
         }
     }
 
-    /// The same with the lock of the superblock's place held.
+    /// Like [`write_errors`](Self::write_errors), with the lock of the superblock's place held.
     pub(crate) fn write_errors_locked(&self) {
         if self.health.damage.count() == 0 {
             return;
@@ -246,7 +247,7 @@ impl Store {
         }
     }
 
-    /// The same for an error that says "no space".
+    /// Adds the explanation of [`no_space`](Self::no_space) to an error for lack of space.
     pub(crate) fn explain_space(&self, error: Error) -> Error {
         match error {
             Error::NoSpace(what) => self.no_space(what),

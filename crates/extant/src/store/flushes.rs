@@ -1,14 +1,14 @@
-//! Which flush of the device covers which write.
+//! Flushes of the device, and the writes that each of them covers.
 //!
 //! Every flush has a number, taken before it begins. A flush covers each write that had returned when the number was
 //! taken. So a writer takes the mark ([`Flushes::mark`]) and waits for a flush beyond it ([`Store::flush_since`]):
 //! that of a push, that of another waiting thread, or its own.
 //!
-//! A writer of file data notes the mark in the file, which fsync waits for, and in its slot ([`Flushes::note_data`]).
-//! A file that was not written since it came into memory may have older data without a flush: for it the greatest of
-//! the slots' marks counts. A clean file on a device without a write since the last flush needs no flush. A file
-//! remembers the mark that a flush has covered, so an fsync that finds no new data neither writes nor reads a word that
-//! flushes write.
+//! A writer of file data notes the mark in the file, which fsync waits for, and in its slot ([`Flushes::note_data`]). A
+//! file that was not written since it was loaded may have older data without a flush: for it the greatest of the slots'
+//! marks counts. A clean file on a device without a write since the last flush needs no flush. A file remembers the
+//! mark that a flush has covered, so an fsync that finds no new data neither writes nor reads a word that flushes
+//! write.
 
 use crate::base::error::{Error, Result};
 use crate::base::locks::{self, Condvar, Mutex};
@@ -23,7 +23,7 @@ pub(crate) struct Flushes {
     begun: AtomicU64,
     /// Greatest number of a flush that has succeeded.
     done: AtomicU64,
-    /// One more than the mark of a slot's last write of data; 0 if it has none.
+    /// The mark of a slot's last write of data plus one, or 0 before the first write.
     data: PerSlot<AtomicU64>,
     /// Flushes in progress.
     running: Mutex<u32, locks::Flushes>,

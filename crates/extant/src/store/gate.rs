@@ -1,8 +1,8 @@
 //! The gate that holds changes back while a volume is frozen.
 //!
-//! Freezing has two steps. While the gate is *closing* new changes wait, and the freezing thread waits for changes in
-//! progress; then everything is made durable, the journal is emptied, and the gate is *shut*: nothing is written to
-//! the device until it opens again. Readers never come here.
+//! Freezing has two steps. While the gate is *closing*, new changes wait, and the freezing thread waits for changes in
+//! progress. Then everything is made durable, the journal is emptied, and the gate is *shut*: nothing is written to the
+//! device until the gate opens again. Readers do not use the gate.
 //!
 //! Two kinds of changes:
 //! - Changes of file data hold a file's mapping while they write to the device. They take a [`Pass`], counted in
@@ -42,7 +42,7 @@ pub(crate) struct Pass<'a> {
     gate: &'a Gate,
     count: Option<&'a AtomicU64>,
     before: usize,
-    /// It belongs to its thread.
+    /// A pass belongs to its thread.
     _here: PhantomData<*const ()>,
 }
 

@@ -15,7 +15,7 @@ use std::sync::{Arc, OnceLock};
 
 #[cfg(test)]
 impl Health {
-    /// Of a volume that is writable and was never damaged.
+    /// Returns the health of a volume that is writable and was never damaged.
     pub(crate) fn sound() -> Self {
         Self {
             read_only: None,
@@ -102,7 +102,7 @@ pub(crate) struct Health {
     /// Why the volume may not be changed, if so.
     pub read_only: Option<String>,
     pub stopped: OnceLock<String>,
-    /// One of [`ended`]: after the end, handles are stale.
+    /// A value of [`ended`]. After the end, handles are stale.
     pub ended: AtomicU8,
     /// A failure ends reading, too.
     pub fail_all: bool,
@@ -116,13 +116,13 @@ pub(crate) struct Health {
 
 /// Whether a volume is open for its callers.
 pub(crate) mod ended {
-    /// It is open.
+    /// The volume is open.
     pub const NOT: u8 = 0;
-    /// It was shut down, on demand.
+    /// The volume was shut down on demand.
     pub const SHUT_DOWN: u8 = 1;
-    /// It has failed, and its policy ends everything.
+    /// The volume has failed, and its policy ends everything.
     pub const FAILED: u8 = 2;
-    /// It was closed, or invalidated: handles are stale.
+    /// The volume was closed or invalidated: handles are stale.
     pub const GONE: u8 = 3;
 }
 
@@ -190,7 +190,7 @@ impl Store {
         }
     }
 
-    /// The reason for a stop, in words. A failing host is told from a damaged volume.
+    /// Returns the reason for a stop, in words. The text distinguishes a failing host from a damaged volume.
     pub(super) fn reason(&self, why: &Error) -> String {
         let Error::Io { source, .. } = why else {
             return why.to_string();

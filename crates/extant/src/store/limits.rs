@@ -13,7 +13,7 @@ pub struct Limits {
 
 #[cfg(test)]
 impl Limits {
-    /// For a layer that is tested alone.
+    /// Limits for a layer that is tested alone.
     pub(crate) fn small() -> Self {
         Self {
             cache_bytes: 1 << 20,

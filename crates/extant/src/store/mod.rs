@@ -32,7 +32,7 @@ use std::sync::Arc;
 pub(crate) struct Store {
     pub(crate) geometry: Grown<Geometry>,
     pub(crate) device: Arc<dyn BlockDevice>,
-    /// The same, to take snapshots of.
+    /// The device again, to take snapshots of.
     pub(crate) snapshots: Arc<SnapshotDevice>,
     pub(crate) buffers: Buffers,
     pub(crate) groups: Grown<Groups>,
@@ -45,7 +45,7 @@ pub(crate) struct Store {
     pub(crate) superblock_io: Mutex<(), locks::SuperblockPlace>,
     /// Holds changes back while the volume is frozen.
     pub(crate) gate: Gate,
-    /// On lines of its own: an fsync writes it, and every operation reads the gate.
+    /// Has separate cache lines, because an fsync writes it, and every operation reads the gate.
     pub(crate) flushes: CachePadded<Flushes>,
     /// Whether a sync has anything to do.
     pub(crate) unsynced: Unsynced,

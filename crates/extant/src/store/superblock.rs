@@ -9,7 +9,7 @@ use ext4_format::geometry::Geometry;
 use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use ext4_format::{FormatError, Where};
 
-/// Incompatible features that can be read; [`check`] says which of them cannot be written.
+/// Incompatible features that can be read; [`check`] reports the ones that cannot be written.
 const INCOMPAT: Incompat = Incompat::FILETYPE
     .union(Incompat::NEEDS_RECOVERY)
     .union(Incompat::META_BG)
@@ -39,7 +39,7 @@ pub(crate) struct Found {
     pub raw: RawSuperblock,
     pub geometry: Geometry,
     pub read_only: Option<String>,
-    /// It is a backup: the primary must not be used.
+    /// The superblock is a backup: the primary must not be used.
     pub backup: bool,
 }
 
@@ -80,9 +80,9 @@ pub(crate) fn find(device: &dyn BlockDevice) -> Result<Found> {
     Err(primary_error)
 }
 
-/// Positions where the second group may begin, with its backup: the block, and the size of blocks. Groups are as
-/// large as one bitmap block can count; smaller where mke2fs was told so (`-g`), and where many inodes have few
-/// blocks.
+/// Positions where the second group may begin, with its backup: the block, and the size of blocks. A group is as large
+/// as one bitmap block can count. Groups are smaller where `mke2fs -g` asked for that, and where a group has many
+/// inodes for few blocks.
 fn backups() -> impl Iterator<Item = (u64, u64)> {
     let place = |block_size: u64, group: u64| (group + u64::from(block_size == 1024), block_size);
     let full = (10..17).map(move |shift| place(1 << shift, 8 << shift));
