@@ -32,7 +32,7 @@ fn background(engine: &Weak<Engine>, interval: Duration) {
             return;
         };
         let timed = last.elapsed() >= interval;
-        // None: the volume is frozen.
+        // `None` if the volume is frozen.
         let pass = engine.store.gate.try_enter();
         let done = if pass.is_none() {
             Ok(())

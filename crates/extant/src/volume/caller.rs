@@ -30,8 +30,8 @@ impl Hold {
     }
 }
 
-/// The identity and volume of a handle. Every clone of a [`Dir`](super::dir::Dir) has one of its own, and the files
-/// opened through it count their use of it there: two tasks share no counter.
+/// The identity and volume of a handle. Every clone of a [`Dir`](super::dir::Dir) has a separate caller, and the files
+/// opened through the clone count their use of it there. So two tasks share no counter.
 pub(crate) struct Caller {
     /// Padded: the count of its uses, which every new handle writes, stands apart from what operations read.
     pub(crate) hold: Arc<CachePadded<Hold>>,
@@ -51,7 +51,7 @@ impl Caller {
         &self.hold.engine
     }
 
-    /// The same volume under another identity, with a share of its own.
+    /// Returns the same volume under another identity, with a separate share.
     pub(crate) fn to(&self, who: Credentials) -> Arc<Self> {
         let hold = match &self.hold.guard {
             Some(guard) => Hold::of(&self.hold.engine, guard),
@@ -73,7 +73,7 @@ impl Engine {
             return Arc::clone(share);
         }
         let share = Arc::new(CachePadded::new(Arc::clone(self)));
-        // The engine holds what holds the engine until the volume is closed, and not after that.
+        // The engine holds the shares, which hold the engine, until the volume is closed. Afterwards it holds none.
         if self.store.check_here().is_ok() {
             *place = Some(Arc::clone(&share));
         }

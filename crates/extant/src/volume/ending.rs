@@ -63,8 +63,8 @@ mod tests {
     use std::sync::Arc;
     use std::sync::mpsc::channel;
 
-    /// A thread comes to a point in a call, and there it waits while the volume is closed by force: then it fails, and not a byte
-    /// has changed. Before, the volume has a file that is not durable.
+    /// Holds a thread at a point in a call while the volume is closed by force. The call must then fail, and no byte
+    /// may have changed. Before, the volume has a file that is not durable.
     fn ended_at(point: Point, call: impl FnOnce(&Volume) -> Result<()> + Send + 'static) {
         let device = Arc::new(MemDevice::new(16 << 20));
         let options = MkfsOptions {
@@ -95,7 +95,7 @@ mod tests {
         assert!(image.to_bytes().unwrap() == device.to_bytes().unwrap());
     }
 
-    /// It has no pass of the gate, and found the volume running before it waits for its turn.
+    /// The push has no pass of the gate, and found the volume running before it waits for its turn.
     #[test]
     fn a_push_that_waited_while_the_volume_was_cut_off_writes_nothing() {
         ended_at(Point::PushQueued, |volume| {
@@ -103,7 +103,7 @@ mod tests {
         });
     }
 
-    /// The inode in core has gone with the volume, and its number is free on the device: that is no damage.
+    /// The inode in core is gone with the volume, and its number is free on the device. That must not count as damage.
     #[test]
     fn what_a_closed_volume_lacks_is_no_damage() {
         ended_at(Point::NameFound, |volume| volume.remove_file("/file"));

@@ -1,6 +1,6 @@
-//! Each call that can fail, in each operation, fails in turn: the first one, the second one, until the operation needs no
-//! more of them. An operation that fails must leave the tree as it was, the counts and the bitmaps in agreement, and an image
-//! that e2fsck calls clean; and it must succeed when it is tried again.
+//! Each call that can fail, in each operation, fails: in the first run the first call, in the second run the second
+//! one, until the operation makes no more of them. An operation that fails must leave the tree as it was, the counts
+//! and the bitmaps in agreement, and an image that e2fsck calls clean. When it is tried again, it must succeed.
 
 use crate::base::failing::{self, Call};
 use crate::{Error, Fallocate, FileType, OpenOptions, RenameMode, SetXattr, Volume, VolumeOptions};
@@ -298,7 +298,7 @@ fn run_failing(
     let now = tree(&v);
     match &done {
         Ok(()) => assert_eq!(now, expected.after, "{what:?}"),
-        // Data may have come in part, and of a volume that has stopped nothing is lost but what was not synced.
+        // Data may be stored in part, and a volume that has stopped loses only unsynced data.
         Err(e) => {
             let parts = [
                 "write",
@@ -356,7 +356,7 @@ fn each_call_that_fails_leaves_everything_as_it_was() {
             for n in 0.. {
                 assert!(n < 200, "{operation:?} {fails:?}");
                 let run = || run_failing(&base, operation, &expected, fails, n);
-                // All that is wrong is shown, not the first of it.
+                // Show every failure, not only the first.
                 match std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)) {
                     Ok(true) => {}
                     Ok(false) => break,

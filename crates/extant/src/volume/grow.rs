@@ -1,9 +1,10 @@
-//! A volume becomes larger while it is open: reads and changes go on.
+//! Growing a volume while it is open. Reads and changes continue.
 //!
-//! What is past the old end is written first: bitmaps, backups of superblock and descriptors. A flush follows. The change of
-//! the volume that was there is part of one context: the superblock's counts, the new descriptors in blocks that were reserved for
-//! them, the bitmap of the last group if it becomes longer. So a cut leaves the old size or the new one, and either is clean. The
-//! allocators take the new groups on when that context is formatted ([`crate::commit`]). The backups in old groups come last.
+//! Everything past the old end is written first: bitmaps, and backups of superblock and descriptors. A flush follows.
+//! The change inside the old size is part of one context: the superblock's counts, the new descriptors in blocks that
+//! were reserved for them, and the bitmap of the last group if it becomes longer. So a cut leaves the old size or the
+//! new one, and either is clean. The allocators take the new groups on when that context is formatted
+//! ([`crate::commit`]). The backups in old groups are written last.
 
 use crate::base::error::{Error, Result};
 use crate::space::block::GroupSource;
@@ -18,8 +19,8 @@ use std::ops::Range;
 const PIECE: usize = 1 << 20;
 
 impl Engine {
-    /// Makes the volume as large as so many bytes hold, its device longer if it must be; `None` takes all of the device. Returns the
-    /// count of blocks.
+    /// Grows the volume to the size of `bytes`, and lengthens its device if that is needed. `None` takes all of the
+    /// device. Returns the count of blocks.
     pub(crate) fn grow(&self, bytes: Option<u64>) -> Result<u64> {
         let store = &self.store;
         if !store.geometry.features.has_journal() {
@@ -37,7 +38,7 @@ impl Engine {
             .extend(bytes.unwrap_or(0))
             .map_err(io("extend"))?;
         let bytes = bytes.unwrap_or_else(|| store.device.len());
-        // So that little is in the context that changes the size.
+        // Sync first, so that the context that changes the size is small.
         self.data.sync_formatted()?;
         let growth = self.plan(bytes, old_len)?;
         self.write_beyond(&growth)?;
@@ -88,7 +89,7 @@ impl Engine {
         written.map_err(|e| Error::block_io("write", block, e))
     }
 
-    /// Writes what must be past the old end before the volume reaches there.
+    /// Writes the blocks that must be past the old end before the volume reaches there.
     fn write_beyond(&self, growth: &Growth) -> Result<()> {
         let blocks = growth.beyond()?;
         let size = growth.new.block_size as usize;

@@ -1,4 +1,4 @@
-//! One open volume: owns one of each layer and wires them.
+//! An open volume: owns one of each layer and wires them.
 
 pub mod background;
 pub mod caller;

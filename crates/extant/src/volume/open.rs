@@ -200,7 +200,7 @@ impl<'a> Opening<'a> {
         }))
     }
 
-    /// Finds the journal, if the volume has one, and replays what is in its log.
+    /// Finds the journal, if the volume has one, and replays its log.
     fn find_log(&mut self) -> Result<FoundLog> {
         let buffers = self.buffers();
         if self.backup {
@@ -240,14 +240,14 @@ impl<'a> Opening<'a> {
         Ok(found)
     }
 
-    /// Blocks that the log may lead to: those of the device, because the superblock that says how large the volume has become may be
-    /// in the log itself.
+    /// Returns the number of blocks that the log may refer to: all blocks of the device, because the superblock with
+    /// the volume's new size may be in the log itself.
     pub(super) fn blocks_of_device(&self) -> u64 {
         let device = self.device.len() / u64::from(self.geometry.block_size);
         device.max(self.geometry.blocks_count)
     }
 
-    /// The journal to write to: none for a volume that has none, or is not written.
+    /// Returns the journal to write to. Volumes without a journal, and volumes that are not written, have none.
     fn writer(
         &self,
         journal: Option<(LogArea, jbd2::Superblock)>,
@@ -432,7 +432,7 @@ impl<'a> Opening<'a> {
         }
     }
 
-    /// Whether the superblock says that the volume is open, or was when it was cut off.
+    /// Returns true if the superblock marks the volume as open, or as open when it was cut off.
     fn left_open(&self) -> bool {
         let features = &self.geometry.features;
         features.incompat.contains(Incompat::NEEDS_RECOVERY)

@@ -177,7 +177,7 @@ impl VolumeOptions {
         self
     }
 
-    /// Which reads change the time of the last access; none if nothing is said.
+    /// Sets the reads that change the time of the last access. Default: no reads.
     ///
     /// ```
     /// let options = extant::VolumeOptions::new().access_times(extant::AccessTimes::Relative);
@@ -229,7 +229,7 @@ impl VolumeOptions {
     }
 
     /// Calls `hook` for every finding of damage, each once while the volume is open, with the caveats of
-    /// [`VolumeOptions::on_stop`]. [`ErrorPolicy`] says what becomes of the volume.
+    /// [`VolumeOptions::on_stop`]. [`ErrorPolicy`] decides whether the volume stops.
     ///
     /// ```
     /// let options = extant::VolumeOptions::new().on_damage(|damage| eprintln!("damaged: {damage}"));
@@ -267,9 +267,9 @@ impl VolumeOptions {
         self
     }
 
-    /// Whether the data of a file that takes the place of another, by rename or because it was cut to nothing and written
-    /// anew, go to the device first, so that a crash leaves the old or the new contents (ext4's `auto_da_alloc`). So it is
-    /// if nothing else is said.
+    /// Sets whether the data of a file that replaces another go to the device first, so that a crash leaves the old or
+    /// the new contents (ext4's `auto_da_alloc`). A file replaces another by rename, or because it was cut to nothing
+    /// and written again. Default: true.
     ///
     /// ```
     /// let options = extant::VolumeOptions::new().auto_da_alloc(false);

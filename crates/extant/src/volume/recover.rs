@@ -16,7 +16,8 @@ use extant_formatter::{Formatter, Moment, Output, superblock_location};
 use std::sync::Arc;
 
 impl Opening<'_> {
-    /// Replays the log onto the device. Fast commits become a transaction of the log first, and so are replayed whole or not at all.
+    /// Replays the log onto the device. Fast commits become a transaction of the log first, so that they are replayed
+    /// whole or not at all.
     pub(super) fn recover(&mut self, area: &LogArea, log: &mut Superblock) -> Result<Recovery> {
         let mut done = Recovery::default();
         loop {

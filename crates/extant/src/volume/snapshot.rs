@@ -16,7 +16,7 @@ const MOST: u64 = 256 << 20;
 impl Engine {
     /// Makes the device that of a closed volume, and keeps this moment.
     pub(crate) fn snapshot(&self) -> Result<Snapshot> {
-        // What can be done before changes have to wait.
+        // Write back before changes have to wait.
         self.data.sync_formatted()?;
         self.freeze()?;
         let taken = self.snapshot_frozen();
@@ -24,7 +24,7 @@ impl Engine {
         taken
     }
 
-    /// The same of a volume that is frozen.
+    /// Takes a snapshot of a volume that is frozen.
     pub(crate) fn snapshot_frozen(&self) -> Result<Snapshot> {
         let used = UsedBlocks::read(&self.store)?;
         let size = self.store.geometry.block_size;
@@ -46,7 +46,7 @@ impl Engine {
 /// The blocks in use.
 struct UsedBlocks {
     geometry: Geometry,
-    /// Bitmaps of the groups; of clusters there are none, and all blocks count as used.
+    /// Bitmaps of the groups. Volumes with clusters have no bitmaps here, and all their blocks count as used.
     groups: Vec<Box<[u8]>>,
 }
 
@@ -63,7 +63,7 @@ impl UsedBlocks {
     }
 
     fn has(&self, block: u64) -> bool {
-        // What is before the first group and behind the last is no block of a bitmap.
+        // Blocks before the first group and behind the last are not in a bitmap.
         let Some((group, bit)) = self.geometry.group_of_block(BlockNr(block)) else {
             return true;
         };

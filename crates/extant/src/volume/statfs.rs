@@ -41,7 +41,7 @@ impl Engine {
         // At its place, too: programs that look for file systems on devices find it by its new name.
         match self.freeze() {
             Ok(()) => self.thaw(),
-            // Then it is there.
+            // A frozen volume has the superblock in its place already.
             Err(Error::Busy(_)) => {}
             Err(e) => return Err(e),
         }

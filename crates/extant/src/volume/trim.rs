@@ -1,4 +1,4 @@
-//! Trimming: the device is told which blocks are free.
+//! Trimming: reporting free blocks to the device.
 //!
 //! A block that is free in the in-core bitmap is free on the device, or was never in use there: a freed block stays
 //! set until the context that frees it is durable. So the device may discard free blocks. Meanwhile the run is taken,
@@ -17,8 +17,8 @@ use std::ops::Range;
 const MOST: u64 = 1 << 15;
 
 impl Engine {
-    /// Tells the device of the free blocks in a range of bytes, as far as they come in runs of at least `least` bytes;
-    /// returns the number of bytes that were trimmed. A run that the device is busy with is left out.
+    /// Reports the free blocks in a range of bytes to the device, if they form runs of at least `least` bytes. Returns
+    /// the number of bytes that were trimmed. A run that the device is busy with is skipped.
     pub(crate) fn trim(&self, start: u64, len: u64, least: u64) -> Result<u64> {
         self.store.check_writable()?;
         let geometry = &self.store.geometry;

@@ -39,7 +39,7 @@ macro_rules! layer {
 }
 
 impl Engine {
-    /// Names what is at an address, if it is one of the objects that operations meet at.
+    /// Names the object at an address, if it is one of the objects on which operations meet.
     pub(crate) fn what_is_at(&self, address: usize) -> Option<String> {
         let layer = layer!(self, address, store: Store { geometry, device, buffers, groups, hasher, gate, flushes, health, limits, settings })
             .or_else(|| layer!(self, address, space: Space { store, counts, blocks, inodes, trimming }))
