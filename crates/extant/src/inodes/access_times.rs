@@ -1,8 +1,9 @@
 //! Access times: which reads are noted, and when noted times go to the device.
 //!
-//! A noted time is in the inode's core, so the next item of the core contains it. By itself it goes with the next
-//! write-back, or if the volume keeps times *lazily*, with the next sync, fsync of the inode, eviction, or after a
-//! day. Inodes that wait for that are on lists of their slots, which do not hold them: freed ones are skipped.
+//! A noted time is in the inode's core, so the next item of the core contains it. If the inode does not change
+//! otherwise, the next write-back writes the time. If the volume keeps times *lazily*, the next sync, fsync of the
+//! inode or eviction does, at the latest after a day. Inodes with such times are on lists of their slots, which do not
+//! hold them: freed inodes are skipped.
 
 use crate::base::locks::{self, Mutex};
 use crate::base::now;
@@ -105,12 +106,12 @@ impl Inodes {
         }
     }
 
-    /// The same of all inodes.
+    /// Makes the lazy times of all inodes due.
     pub(crate) fn make_all_times_due(&self) {
         self.make_times_due_since(i64::MAX);
     }
 
-    /// The same of inodes that have waited for a day.
+    /// Makes the lazy times due of inodes that have waited for a day.
     pub(crate) fn make_old_times_due(&self) {
         self.make_times_due_since(now().secs().saturating_sub(DAY));
     }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
-/// What stat shows of an inode, with the names of `std::fs::Metadata` and its Unix extension.
+/// Attributes of an inode as stat shows them, with the names of `std::fs::Metadata` and its Unix extension.
 ///
 /// ```
 /// # fn main() -> Result<(), extant::Error> {
@@ -158,9 +158,9 @@ pub struct SetAttributes {
     pub atime: Option<SetTime>,
     /// Last change of the data.
     pub mtime: Option<SetTime>,
-    /// Last change of the inode, else the present time. For a cache above the volume that writes back the times of
-    /// changes made in it: only root, and callers whose rights were checked elsewhere, may set it; times set with it
-    /// are not refused because of the inode's present flags.
+    /// Last change of the inode, else the present time. A cache above the volume uses it to write back the times of
+    /// changes made in the cache. Only root, and callers whose rights were checked elsewhere, may set it. Times set
+    /// together with it are not refused because of the inode's present flags.
     pub ctime: Option<Timestamp>,
     /// The user-modifiable inode flags.
     pub flags: Option<u32>,
@@ -181,7 +181,7 @@ impl SetAttributes {
         *self != only || self.size.is_none()
     }
 
-    /// Only the times that a cache has kept.
+    /// Returns true if only times that a cache has kept are set.
     pub(crate) fn is_cached_times(&self) -> bool {
         let others = self.mode.is_some()
             || self.uid.is_some()
@@ -211,8 +211,9 @@ impl Inodes {
         self.attributes_of(inode, &core, links)
     }
 
-    /// The same for callers that must not wait, as with the inode's place in the index held, which other threads take
-    /// while they hold its state. `None`: its state is held, or its links change.
+    /// Returns the attributes for callers that must not wait. For example, the caller may hold the inode's place in the
+    /// index, which other threads take while they hold the inode's state. Returns `None` if the state is held or the
+    /// links are changing.
     pub(crate) fn attributes_at_once(&self, inode: &Inode) -> Option<Metadata> {
         let _span = lockmeter::span!("stat");
         let (core, links) = self.core_and_links(inode, inode.state.try_read()?);
@@ -431,7 +432,7 @@ impl Inodes {
         Ok(true)
     }
 
-    /// Whether the caller, who owns the inode, may set these flags.
+    /// Checks that the caller, the owner of the inode, may set these flags.
     fn permit_flags(&self, who: &Credentials, inode: &Inode, new: u32) -> Result<()> {
         let old = inode.flags.load(Ordering::Relaxed);
         let wanted = changed_flags(old, new);
@@ -439,7 +440,7 @@ impl Inodes {
         if flags::of_type(inode.ftype, new & settable) != new & settable {
             return Err(Error::Unsupported("a flag that this type of inode has not"));
         }
-        // Not even root changes anything of what stays immutable.
+        // Not even root changes other flags of an inode that stays immutable.
         let rest = (old ^ wanted) & !flags::IMMUTABLE;
         if old & wanted & flags::IMMUTABLE != 0 && rest != 0 {
             return Err(Error::NotPermitted);
@@ -476,7 +477,8 @@ impl Inodes {
     }
 }
 
-/// The flags after chattr: what it may change, but how a file is mapped, which would mean to write its mapping anew.
+/// Returns the flags after chattr. The way in which a file is mapped stays, because changing it would mean writing the
+/// mapping again.
 pub(crate) fn changed_flags(old: u32, new: u32) -> u32 {
     let settable = flags::USER_MODIFIABLE & !flags::EXTENTS;
     old & !settable | new & settable
@@ -484,7 +486,8 @@ pub(crate) fn changed_flags(old: u32, new: u32) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    /// Programs that tell sparse files by their blocks would lose data if what is only in memory had none.
+    /// Programs that recognize sparse files by their blocks would lose data if pages without blocks on the device
+    /// counted as holes.
     #[test]
     fn data_that_is_only_in_memory_has_blocks() -> crate::Result<()> {
         let volume = crate::doc_volume();

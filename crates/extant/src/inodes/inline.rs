@@ -9,7 +9,7 @@ use ext4_format::{FileType, InodeNr, Where};
 use std::sync::atomic::Ordering;
 
 impl Inodes {
-    /// Checks that an inode may have its data inside, if its flags say so.
+    /// Checks that an inode may have its data inside, if the flags mark it so.
     pub(super) fn check_inline(
         &self,
         core: &InodeCore,

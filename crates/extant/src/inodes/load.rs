@@ -1,5 +1,5 @@
-//! The loader: brings in core what is on the device. The only code above the log that reads metadata
-//! block images, and it only reads. Everything is checked here, once.
+//! The loader, which brings objects from the device into core. It is the only code above the log that reads images of
+//! metadata blocks, and it only reads. Everything is checked here, once.
 
 use crate::base::error::{Error, Result};
 use crate::base::schedule::{self, Point};
@@ -88,7 +88,7 @@ impl Inodes {
         Ok(inode)
     }
 
-    /// The in-core inode that a name leads to: if there is none, the volume is damaged.
+    /// Returns the in-core inode that a name leads to. If the inode does not exist, the volume is damaged.
     #[inline]
     pub(crate) fn named_inode(&self, ino: InodeNr) -> Result<Arc<Inode>> {
         crate::base::jitter::point();
@@ -135,8 +135,8 @@ impl Inodes {
         Ok(RawInode { image, place })
     }
 
-    /// Fails unless the group's bitmap, as of the last push, says that the number is in use. The rest of the table may never
-    /// have been written. A bitmap that cannot be trusted decides nothing: the record does.
+    /// Fails unless the group's bitmap, as of the last push, marks the number as in use. The rest of the table may
+    /// never have been written. A bitmap that cannot be trusted decides nothing: the record does.
     fn check_in_use(&self, ino: InodeNr) -> Result<()> {
         let (geometry, buffers) = (&self.store.geometry, &self.store.buffers);
         let Some((group, index)) = geometry.group_of_inode(ino) else {
@@ -244,7 +244,7 @@ impl Inodes {
         }
     }
 
-    /// The mapping on the device, with every batch formatted so far.
+    /// Reads the mapping on the device, with every batch formatted until now.
     pub(crate) fn read_mapping(&self, inode: &Inode) -> Result<ExtentMap> {
         if inode.has_flag(flags::INLINE_DATA) {
             // Its data have no blocks, and nothing is written where there is such an inode.

@@ -1,4 +1,4 @@
-//! An inode's core is logged, with all that is noted for it elsewhere.
+//! Logging an inode's core, with the changes that are noted for it elsewhere.
 
 use crate::base::invariants::Rule;
 use crate::incore::directory::Directory;
@@ -40,7 +40,7 @@ impl Inodes {
         }
     }
 
-    /// The same for a copy of the core, to look at.
+    /// Adds the noted overwrites to a copy of the core, for reading.
     pub(super) fn add_overwrites(&self, inode: &Inode, core: &mut InodeCore) {
         let file = inode.touched_file();
         if let Some(time) = file.and_then(|f| f.overwrites.latest()) {
@@ -94,7 +94,7 @@ impl Inodes {
                 )
             },
         );
-        // A size not yet backed by data on the device is not logged: write-back will come to it.
+        // A size not yet backed by data on the device is not logged here, but by write-back.
         state.core_dirty = state.disk_size != state.core.size;
         state.lazy_times = false;
         if let Some(dir) = inode.directory() {

@@ -34,7 +34,7 @@ use walk_cache::WalkCache;
 
 /// The upper layer that removes unused inodes from memory.
 pub(crate) trait Evictor: Send + Sync {
-    /// One more inode has come: if there are too many, some leave.
+    /// Evicts inodes if there are too many. Called when an inode was added.
     fn bound_inodes(&self);
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct Inodes {
     pub(crate) log: Arc<Log>,
     pub(crate) commit: Arc<Committer>,
     pub(crate) watch: Arc<Watchers>,
-    /// From number to inode.
+    /// Map from number to inode.
     pub(crate) index: InodeIndex,
     /// All inodes in core, for walks [P1].
     pub(crate) in_core: SlotList<Arc<Inode>>,

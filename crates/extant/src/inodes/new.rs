@@ -43,7 +43,7 @@ impl Inodes {
             && !who.is_unbound()
             && !who.in_group(parent_gid)
         {
-            // A caller who is no member of a group cannot make a program that runs as that group.
+            // A caller that is not in a group cannot make a program that runs as that group.
             mode &= !0o2000;
         }
         let inherited = parent.flags.load(Ordering::Relaxed) & flags::INHERITED;
@@ -79,7 +79,7 @@ impl Inodes {
         }
     }
 
-    /// The project of a new inode, if its directory says that what is in it has its own.
+    /// Returns the project of a new inode: the directory's, if the directory passes it on.
     #[inline(always)]
     fn inherited_project(&self, parent: &Inode) -> u32 {
         let inherits = parent.has_flag(flags::PROJINHERIT);
@@ -138,8 +138,9 @@ thread_local! {
     });
 }
 
-/// The generation of a new inode, by which NFS and FUSE tell the lives of a number apart. A thread gives none twice in
-/// 2^32 inodes, however fast they follow each other; those of two threads, and of two mounts, are equal by chance alone.
+/// Returns the generation of a new inode, by which NFS and FUSE distinguish the lives of a number. A thread uses none
+/// twice in 2^32 inodes, however fast they follow each other. Those of two threads, and of two mounts, are equal by
+/// chance alone.
 fn generation() -> u32 {
     let mut n = MADE.replace(MADE.get().wrapping_add(1));
     // A permutation of 32-bit numbers (the finalizer of MurmurHash3): no two counts become one generation.
@@ -170,7 +171,7 @@ impl New<'_> {
         }
     }
 
-    /// Only root makes it. A whiteout anybody may make.
+    /// Returns true for a device, which only root may make. A whiteout may be made by any caller.
     #[inline(always)]
     pub(crate) fn is_device(&self) -> bool {
         match self {

@@ -1,9 +1,9 @@
-//! An observer of every inode in core, as quotas need it (mechanism P3): it is shown each inode that is there, by a
-//! walk over the per-slot lists, and each that comes and goes.
+//! An observer of every inode in core, as quotas need it (mechanism P3). A walk over the per-slot lists reports each
+//! inode that is in core already, and later each inode is reported when it enters and leaves core.
 //!
-//! An inode is put on its list, and shown to the observer, under the lock of that list. So a walk that begins after
-//! the observer was set meets every inode that came in unseen; and a walk that begins after the observer was removed
-//! meets every inode that was shown. A flag in the inode says whether it was shown.
+//! An inode is put on its list, and reported to the observer, under the lock of that list. So a walk that begins after
+//! the observer was set meets every inode that entered unreported, and a walk that begins after the observer was
+//! removed meets every inode that was reported. A flag in the inode is set once it was reported.
 
 use crate::base::locks::{self, RwLock};
 use crate::incore::inode::Inode;
@@ -29,10 +29,10 @@ pub struct InodeInCore {
     pub sectors: u64,
 }
 
-/// Is told of every inode in core: once when it comes, or is there already when the observer is set; and once when
-/// it goes, or the observer is taken away. Called with a lock held: it must be short and must not use the volume.
-/// Calls for different inodes may come at once. A number that is freed and taken again at once may come for its
-/// new inode before it goes for the old one.
+/// Receives every inode in core: once when it enters, or is there already when the observer is set, and once when it
+/// leaves, or the observer is removed. Calls are made with a lock held, so they must be short and must not use the
+/// volume. Calls for different inodes may overlap. If a number is freed and taken again at once, the call for the new
+/// inode may come before the last call for the old one.
 ///
 /// ```
 /// use extant::unstable::{InodeInCore, InodeObserver};
@@ -121,7 +121,7 @@ impl Inodes {
             return;
         };
         self.in_core.remove_if(position, |there| {
-            // Another thread may have been faster, and another inode have come to this position.
+            // Another thread may have been faster, and another inode may be at this position by now.
             if !Arc::ptr_eq(there, inode) {
                 return false;
             }
@@ -148,8 +148,8 @@ impl Inodes {
                     continue;
                 };
                 show(&**observer, &inode);
-                // It may have left since the walk met it. A thread that removes it from its list from here on sees
-                // that it was shown; one that did so before has finished by now.
+                // The inode may have left since the walk met it. A thread that removes it from its list from here on
+                // sees that it was reported. A thread that removed it before has finished by now.
                 self.in_core.wait(position);
                 if inode.list_position().is_none() {
                     hide(&**observer, &inode);

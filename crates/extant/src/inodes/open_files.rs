@@ -1,11 +1,11 @@
-//! Files that several slots open: each slot remembers those it opened lately, by a reference of its own and a count
-//! of its own of their handles, so that opening and closing such a file writes no line that another slot writes.
+//! Files that several slots open. Each slot remembers the files that it opened lately, with a separate reference and a
+//! separate count of their handles. So opening and closing such a file writes no line that another slot writes.
 //!
-//! The number of a file's handles is then the inode's count ([`Inode::handles`]) plus those of the slots. Where it must
-//! be exact, when the last name is removed, and when the possibly last handle of a preallocating file is closed, the
-//! slots' counts are first *gathered*: moved into the inode's, and the slots forget the file. Both gathering and
-//! remembering are done with the inode's state locked. So a thread that has the state locked and has gathered sees
-//! every handle.
+//! The number of a file's handles is then the inode's count ([`Inode::handles`]) plus the counts of the slots. The
+//! number must be exact when the last name is removed, and when the possibly last handle of a preallocating file is
+//! closed. For that the slots' counts are first *gathered*: moved into the inode's, and the slots forget the file. Both
+//! gathering and remembering are done with the inode's state locked. So a thread that has the state locked and has
+//! gathered sees every handle.
 //!
 //! Lock order: bucket, inode state, slot.
 
@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// Files that a slot remembers.
 const PLACES: usize = 64;
-/// How often another file must come to a place before the file in it makes room.
+/// Number of times that another file must ask for a place before it replaces the file there.
 const PATIENCE: u8 = 16;
 /// In a slot's count: it has been gathered, and handles count at the inode.
 const GATHERED: u32 = 1 << 31;
@@ -43,9 +43,9 @@ impl SlotsOwn {
 
 /// A counted use of an inode by an open file.
 pub(crate) enum Opened {
-    /// It counts at the inode.
+    /// The handle counts at the inode.
     There(Arc<Inode>),
-    /// It counts at the slot that opened it.
+    /// The handle counts at the slot that opened it.
     BySlot(Arc<SlotsOwn>),
 }
 
@@ -165,7 +165,7 @@ impl Inodes {
         if !self.open_files.has_some() {
             self.open_files.some.store(true, Ordering::Relaxed);
         }
-        // It is none of the last: the slot counts it.
+        // The slot counts the handle, which was not the last of the inode.
         inode.handles.close();
         Opened::BySlot(own)
     }
@@ -243,7 +243,7 @@ mod tests {
         })
     }
 
-    /// Opens and closes a file from two slots in turn, so that both remember it; returns a handle of each.
+    /// Opens and closes a file from two slots alternately, so that both remember it. Returns a handle of each.
     fn from_two_slots(volume: &Volume, path: &str) -> [crate::File; 2] {
         let open = || volume.open_file_with(path, &BOTH).unwrap();
         let mine = slot::current();

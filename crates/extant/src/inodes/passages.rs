@@ -1,8 +1,9 @@
-//! Paths of directories that a slot has walked more than once, each with where it leads: such a walk asks for each
-//! directory on the way only whether a directory has been moved away from it since, and reads neither names nor inodes.
+//! Paths of directories that a slot has walked more than once, each with the directory that it leads to. Such a walk
+//! checks for each directory on the way only whether a directory was moved out of it since. It reads neither names nor
+//! inodes.
 //!
-//! A passage is valid as long as no name of a directory was moved away from its parents or replaced, and the directory that
-//! it leads to has not been removed: while that exists, so do its parents.
+//! A passage is valid as long as no name of a directory was moved out of its parents or replaced, and the directory
+//! that it leads to was not removed. While that directory exists, its parents exist too.
 
 use crate::incore::directory::Moves;
 use crate::incore::inode::Inode;

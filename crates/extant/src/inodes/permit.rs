@@ -12,7 +12,7 @@ impl Inodes {
     /// written.
     #[inline]
     pub(crate) fn permit(&self, who: &Credentials, inode: &Inode, wanted: u16) -> Result<()> {
-        // Every step of a walk asks for directories, which bind neither root nor a caller who was checked.
+        // Every step of a walk checks directories, which are open to root and to a caller that was checked elsewhere.
         let unbound = who.is_unbound() && inode.ftype == FileType::Directory;
         let writable = wanted & WRITE == 0 || !inode.has_flag(flags::IMMUTABLE);
         match unbound && writable {

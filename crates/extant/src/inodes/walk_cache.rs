@@ -1,10 +1,10 @@
 //! Directories that a slot has walked through: tasks that work below one directory walk the same first parts of their
 //! paths, and write no common word doing so.
 //!
-//! Looking a name up takes its bucket's lock and the inode's place in the index, and counts one more use of the
-//! inode; so every task would write the root and the directories near it. Therefore each slot remembers the
-//! directories that its walks came through, and counts its uses at a reference of its own: a walk that finds its way
-//! here only reads lines that others write.
+//! Looking a name up takes its bucket's lock and the inode's place in the index, and counts one more use of the inode.
+//! So every task would write the root and the directories near it. Therefore each slot remembers the directories that
+//! its walks passed, and counts its uses at a separate reference. A walk that is answered from here only reads lines
+//! that other slots write.
 //!
 //! An entry is valid as long as the child has not been removed, and no name of a directory was moved away from the
 //! parent or replaced ([`Directory::moves`](crate::incore::directory::Directory::moves), changed with the bucket
@@ -26,7 +26,7 @@ const MOST_PLACES: usize = 4096;
 /// A slot's reference. Its users count here, not at the inode.
 pub(crate) struct SlotsOwn(pub(crate) Arc<Inode>);
 
-/// An inode that a walk has come to.
+/// An inode that a walk has reached.
 pub(crate) enum At<'a> {
     /// The start of the walk.
     Start(&'a Arc<Inode>),
@@ -128,7 +128,7 @@ impl Memory {
             self.steps.resize_with(twice, || None);
             self.displaced = 0;
             for step in old.into_iter().flatten() {
-                // One place has become two, so none is taken.
+                // Each place has become two, so the place of this step is free.
                 let place = self.place(step.hash);
                 self.steps[place] = Some(step);
             }
@@ -194,8 +194,8 @@ impl WalkCache {
         drop(old);
     }
 
-    /// Goes as far along a path as the slot remembers, from a directory or the root, with its lock taken once and one
-    /// use counted; takes the names that it passed off the path. The last name is left unless it must be a directory's.
+    /// Walks the part of a path that the slot remembers, from a directory or the root, with its lock taken once and one
+    /// use counted. Removes the passed names from the path. The last name is left unless it must be a directory's.
     /// Permissions are not asked for.
     pub(crate) fn ahead<'p>(
         &self,

@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering;
 
 /// The ACL that governs access.
 pub(crate) const ACCESS: &[u8] = b"system.posix_acl_access";
-/// The ACL that what is made in a directory inherits.
+/// The ACL that new files and directories in a directory inherit.
 pub(crate) const DEFAULT: &[u8] = b"system.posix_acl_default";
 
 /// The capabilities of a program file.
@@ -104,7 +104,7 @@ impl Inodes {
             .map_err(Error::from)
     }
 
-    /// The access ACL, which the mode is if there is none.
+    /// Returns the access ACL. Without one, the mode is returned as an ACL.
     pub(crate) fn access_acl(&self, who: &Credentials, inode: &Inode) -> Result<Acl> {
         self.permit_xattr(who, inode, ACCESS, crate::types::credentials::READ, false)?;
         loop {
@@ -121,7 +121,7 @@ impl Inodes {
         }
     }
 
-    /// The ACL that what is made in a directory inherits, if there is one.
+    /// Returns the ACL that new files and directories in a directory inherit, if there is one.
     pub(crate) fn default_acl(&self, who: &Credentials, inode: &Inode) -> Result<Option<Acl>> {
         self.permit_xattr(who, inode, DEFAULT, crate::types::credentials::READ, false)?;
         self.acl(inode, DEFAULT)
@@ -159,7 +159,7 @@ impl Inodes {
         if value.is_some_and(|v| v.len() > VALUE_MAX) {
             return Err(Error::TooBig);
         }
-        // An ACL without entries is none.
+        // An ACL without entries counts as missing.
         let value = value.filter(|v| !is_acl(name) || v.len() > ACL_HEADER);
         if value.is_none() && is_acl(name) && self.xattrs(inode)?.get(name).is_none() {
             return Ok(());
@@ -190,7 +190,7 @@ impl Inodes {
                         mode = Some(acl.mode());
                     }
                     if name == ACCESS && acl.equivalent_mode().is_some() {
-                        // The mode bits say it all.
+                        // The mode bits hold the whole ACL.
                         set.remove(name);
                     } else {
                         set.set(name, &acl.to_disk())?;
