@@ -9,7 +9,8 @@ use ext4_format::acl::Acl;
 use std::path::Path;
 
 impl Dir {
-    /// The list that says who may do what to what a path leads to. What is without such a list has its mode as one.
+    /// Returns the access ACL of the file or directory that a path leads to. Without an ACL, the mode is returned as
+    /// one.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -24,7 +25,7 @@ impl Dir {
         })
     }
 
-    /// Says who may do what to what a path leads to; its permission bits follow.
+    /// Sets the access ACL of the file or directory that a path leads to. The permission bits follow.
     ///
     /// # Errors
     /// `NotPermitted` for others than its owner.
@@ -60,10 +61,10 @@ impl Dir {
         })
     }
 
-    /// Sets the list that new files and directories in a directory begin with; `None` takes it away.
+    /// Sets the list that new files and directories in a directory begin with. `None` removes it.
     ///
     /// # Errors
-    /// `NotPermitted` for others than its owner, `PermissionDenied` for what is no directory.
+    /// `NotPermitted` for other callers than the owner, `PermissionDenied` if the path does not lead to a directory.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -97,7 +98,7 @@ impl Dir {
 }
 
 impl File {
-    /// The list that says who may do what to the file. One without such a list has its mode as one.
+    /// Returns the access ACL of the file. Without an ACL, the mode is returned as one.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -112,7 +113,7 @@ impl File {
         engine.inodes.access_acl(who, inode)
     }
 
-    /// Says who may do what to the file; its permission bits follow. [`Self::acl`] has an example.
+    /// Sets the access ACL of the file. The permission bits follow. [`Self::acl`] has an example.
     ///
     /// # Errors
     /// `NotPermitted` for others than its owner.

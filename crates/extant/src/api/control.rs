@@ -1,4 +1,4 @@
-//! Stopping a volume, holding it still, and what it keeps in memory.
+//! Stopping and freezing a volume, and the memory that it uses.
 
 use super::volume::Volume;
 use crate::base::error::{Error, Result};
@@ -59,7 +59,7 @@ pub struct Frozen {
 }
 
 impl Frozen {
-    /// Lets changes go on; so does dropping.
+    /// Lets changes continue. Dropping does the same.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -73,7 +73,7 @@ impl Frozen {
     /// Keeps this moment, as [`Volume::snapshot`] does; it stays when the volume is thawed.
     ///
     /// # Errors
-    /// The same.
+    /// As for [`Volume::snapshot`].
     pub fn snapshot(&self) -> Result<Snapshot> {
         self.guard.engine.snapshot_frozen()
     }
@@ -87,8 +87,8 @@ impl Drop for Frozen {
 
 impl Volume {
     /// Stops the volume: every later operation fails with [`Error::Stopped`] (`EIO`), one that is under way perhaps
-    /// with another error. If what was to be made durable cannot be, the volume stops all the same and the error is
-    /// returned. Handles stay, and the volume is still to be closed, which writes nothing.
+    /// with another error. If the changes cannot be made durable, the volume stops all the same and the error is
+    /// returned. Handles stay, and the volume must still be closed, which writes nothing.
     ///
     /// ```
     /// # fn main() -> Result<(), extant::Error> {
@@ -104,7 +104,7 @@ impl Volume {
         let writes = engine.store.health.read_only.is_none();
         let done = match how {
             Shutdown::Sync => match engine.freeze() {
-                // Then everything is durable.
+                // If frozen, everything is durable already.
                 Err(Error::Busy(_)) => Ok(()),
                 other => other,
             },
@@ -117,10 +117,10 @@ impl Volume {
         done
     }
 
-    /// Holds the volume still until the answer is dropped. All changes so far are durable and at their place, the
-    /// journal is empty and the superblock says so: a copy of the device is a volume that was closed cleanly (but for
-    /// files without a name that are open, which opening the copy frees). Nothing is written meanwhile: changes wait,
-    /// also a [`Volume::sync`] that comes while the volume is being frozen; reads go on.
+    /// Freezes the volume until the answer is dropped. All changes until now are durable and at their place, the
+    /// journal is empty and the superblock is marked clean. So a copy of the device is a volume that was closed
+    /// cleanly, except for open files without a name, which opening the copy frees. Nothing is written meanwhile:
+    /// changes wait, also a [`Volume::sync`] that comes while the volume is being frozen. Reads continue.
     ///
     /// # Errors
     /// [`Error::Busy`] if it is frozen already.
@@ -143,11 +143,11 @@ impl Volume {
         })
     }
 
-    /// A moment of the volume, as a device to read: that of a volume that was closed cleanly (but for files without a name that are
-    /// open). It can be checked or copied while changes go on; they wait only while it is taken, for as long as a
-    /// [`Volume::freeze`] takes after a [`Volume::sync`]. Blocks in use that are written over later are kept in memory, up to 256 MiB:
-    /// beyond that the snapshot ends, and reading it fails. Blocks that were free are not kept, and may show what they became. It ends
-    /// with the volume.
+    /// Takes a snapshot of the volume, as a device to read: that of a volume that was closed cleanly, except for open
+    /// files without a name. The snapshot can be checked or copied while changes continue. They wait only while it is
+    /// taken, for as long as a [`Volume::freeze`] takes after a [`Volume::sync`]. Blocks in use that are overwritten
+    /// later are kept in memory, up to 256 MiB: beyond that the snapshot ends, and reading it fails. Blocks that were
+    /// free are not kept, and may show later contents. The snapshot ends with the volume.
     ///
     /// # Errors
     /// [`Error::Busy`] if the volume is frozen, or while there is another snapshot.
@@ -167,9 +167,9 @@ impl Volume {
         self.guard.engine.snapshot()
     }
 
-    /// Tells the device that the free blocks in `[start, start + len)`, in bytes, are not needed, as far as they come
-    /// in runs of at least `least` bytes: Linux's `FITRIM`. An image file becomes sparse by it. Returns the number of
-    /// bytes; on a volume that is nearly full, and at work, it may leave some out.
+    /// Reports to the device that the free blocks in `[start, start + len)`, in bytes, are not needed, if they form
+    /// runs of at least `least` bytes: Linux's `FITRIM`. An image file becomes sparse by it. Returns the number of
+    /// trimmed bytes. On a nearly full volume in use, some free blocks may be left out.
     ///
     /// # Errors
     /// [`Error::Unsupported`] if the device cannot trim; [`Error::Invalid`] if the range holds no block of the volume,
@@ -190,14 +190,14 @@ impl Volume {
         engine.trim(start, len, least)
     }
 
-    /// Makes the volume larger, to so many bytes, while it is used: the end that does not fill a group is left out if it is too short
-    /// for one. An image file becomes longer if it must be; `None` takes all that there is. Returns the count of blocks. A crash
-    /// leaves the old size or the new one.
+    /// Grows the volume to the size of `bytes` while it is used. The end that does not fill a group is left out if it
+    /// is too short for one. An image file becomes longer if needed. `None` takes the whole device. Returns the count
+    /// of blocks. A crash leaves the old size or the new one.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] with what stands in the way, among it that the volume would not become larger, that no blocks are
-    /// reserved for so many descriptors, and that there is no journal. `extant-resize` can do what this cannot, on a volume that is
-    /// not open.
+    /// [`Error::Unsupported`] with the reason: for example, that the volume would not become larger, that too few
+    /// blocks are reserved for the new descriptors, or that the volume has no journal. `extant-resize` can grow such
+    /// volumes while they are not open.
     ///
     /// ```
     /// # fn main() -> Result<(), extant::Error> {

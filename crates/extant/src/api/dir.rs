@@ -30,8 +30,8 @@ use std::sync::Arc;
 /// # }
 /// ```
 ///
-/// Threads that work at once should each have a clone of their own: the count of files opened through a handle is
-/// then on a cache line of its own.
+/// Threads that work at the same time should each have a separate clone, because each clone counts the files opened
+/// through it on a separate cache line.
 pub struct Dir {
     pub(super) inode: Arc<Inode>,
     pub(super) caller: Arc<Caller>,
@@ -63,7 +63,7 @@ impl Dir {
         })
     }
 
-    /// Another directory, same caller, with a share of its own.
+    /// Returns another directory for the same caller, with a separate share.
     pub(super) fn to(&self, inode: Arc<Inode>) -> Self {
         Self {
             inode,
@@ -71,7 +71,7 @@ impl Dir {
         }
     }
 
-    /// The same directory as seen by another caller.
+    /// Returns the same directory as seen by another caller.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -118,8 +118,8 @@ impl Dir {
             .walk(self.who(), &self.inode, path, follow)
     }
 
-    /// Does something to what a path leads to. If that is removed before it is done, the name may well be
-    /// there, and lead to something else: it was replaced, at one moment. Then the path is walked again.
+    /// Runs `f` on the inode that a path leads to. If the inode is removed before `f` is done, the name may have been
+    /// replaced at one moment and still exist. Then the path is walked again.
     pub(super) fn at_inode<R>(
         &self,
         path: &[u8],
@@ -142,7 +142,8 @@ impl Dir {
         }
     }
 
-    /// The same for reading what is loaded from the inode's place on disk, where there may be another by now.
+    /// Like [`at_inode`](Self::at_inode), for reading data that are loaded from the inode's place on disk, where
+    /// another inode may be by now.
     pub(super) fn of_inode<R>(
         &self,
         path: &[u8],
@@ -158,8 +159,9 @@ impl Dir {
         })
     }
 
-    /// The directory that holds the last component of a path, which the caller may search, and that component; for what
-    /// can be done there without counting a use of what it leads to. `None`: the path has to be walked to its end.
+    /// Returns the directory that holds the last component of a path, which the caller may search, and that component.
+    /// The caller works there without counting a use of the inode that the component leads to. If the result is `None`,
+    /// the path must be walked to its end.
     pub(super) fn last_step<'a>(&'a self, path: &'a [u8]) -> Result<Option<(At<'a>, &'a [u8])>> {
         let (head, last) = match path.iter().rposition(|&b| b == b'/') {
             Some(slash) => path.split_at(slash + 1),

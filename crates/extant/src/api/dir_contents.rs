@@ -1,4 +1,4 @@
-//! What a path leads to: metadata, the target of a link, extended attributes.
+//! Contents by path: metadata, the target of a link, extended attributes.
 
 use super::bytes;
 use super::dir::Dir;

@@ -94,7 +94,7 @@ impl Dir {
         self.make(bytes(&path), &what, mode_bits(mode)).map(|_| ())
     }
 
-    /// Gives what `old` leads to (a symbolic link itself) another name.
+    /// Adds the name `new` to the inode that `old` leads to. A symbolic link at `old` is not followed.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -107,8 +107,8 @@ impl Dir {
         self.hard_link_from(self, old, new)
     }
 
-    /// The same, where `old` starts at another directory of the volume, as with linkat: no path has to lead
-    /// from one to the other.
+    /// Like [`hard_link`](Self::hard_link), where `old` starts at another directory of the volume, as with linkat. No
+    /// path has to lead from one to the other.
     ///
     /// ```
     /// # fn main() -> Result<(), extant::Error> {
@@ -281,7 +281,7 @@ impl Dir {
                     return Err(Error::NotDirectory);
                 }
             }
-            // A second root in the way is told from a taken name by asking first.
+            // Ask first, because a second root in the way is a different error from an existing name.
             let is_root = !new.is_empty() && new.iter().all(|&b| b == b'/');
             if is_root {
                 return Err(Error::Busy("the root directory cannot be renamed"));

@@ -72,7 +72,7 @@ impl File {
         self.caller.engine()
     }
 
-    /// What an operation on the inode is called with.
+    /// Returns the arguments that every operation on the inode takes.
     pub(super) fn called(&self) -> Result<(&Engine, &Credentials, &Arc<Inode>)> {
         Ok((self.engine()?, &self.caller.who, &self.inode))
     }
@@ -236,7 +236,7 @@ impl File {
         Ok(n)
     }
 
-    /// Writes at the file position and moves it past what was stored; see [`File::write_at`].
+    /// Writes at the file position and moves it past the stored bytes. See [`File::write_at`].
     ///
     /// ```
     /// # let volume = extant::doc_volume();

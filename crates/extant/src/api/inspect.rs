@@ -7,8 +7,8 @@ use crate::commit::statistics::{LogState, SlotState};
 use ext4_format::{BlockNr, FormatError, Where};
 
 impl Volume {
-    /// A block of metadata as the last push left it; on a volume that was opened for reading, with the contents of
-    /// its journal. The bytes are the device's own: the caller checks what it parses.
+    /// Reads a block of metadata as the last push left it. On a volume that was opened for reading, the contents of its
+    /// journal are applied. The bytes are the device's own, so the caller checks them before use.
     ///
     /// ```
     /// # let volume = extant::doc_volume();

@@ -29,7 +29,7 @@ use std::path::Path;
 
 /// Permissions of a new file if nothing is said: those that a umask of 022 leaves.
 const FILE_MODE: u16 = 0o644;
-/// The same of a new directory.
+/// Mode of a new directory.
 const DIR_MODE: u16 = 0o755;
 
 /// A path as the engine takes it.

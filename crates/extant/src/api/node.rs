@@ -55,8 +55,8 @@ pub struct NodeEntry {
     pub ino: u32,
     /// Type of that inode.
     pub file_type: FileType,
-    /// Position: listing from here on gives what comes after this name, whatever was added or removed
-    /// before it meanwhile.
+    /// Position in the directory. Listing from here returns the names after this one, even if names before it were
+    /// added or removed meanwhile.
     pub cookie: u64,
 }
 
@@ -232,7 +232,7 @@ impl Node {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NotFound`] if there is no such name.
+    /// [`Error::NotFound`] if the name does not exist.
     pub fn lookup(&self, who: &Credentials, name: &[u8]) -> Result<Self> {
         if name.is_empty() {
             return Err(Error::NotFound);
@@ -282,8 +282,8 @@ impl Node {
         Ok(Self::of(engine, inode))
     }
 
-    /// Makes a regular file, or unless `exclusive` finds the existing one; the flag says whether it was made. A
-    /// caller that opens an existing file asks [`Node::check_open`].
+    /// Makes a regular file, or finds the existing one unless `exclusive` is set. The flag is true if the file was
+    /// made. A caller that opens an existing file calls [`Node::check_open`].
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -316,8 +316,8 @@ impl Node {
         Ok((Self::of(engine, inode), made))
     }
 
-    /// Makes a regular file without a name, as it would be made in this directory (`O_TMPFILE`): it goes with its last
-    /// node, or in a crash, unless it is given a name.
+    /// Makes a regular file without a name, as it would be made in this directory (`O_TMPFILE`). The file is freed with
+    /// its last node, or after a crash, unless it is given a name.
     ///
     /// ```
     /// # fn main() -> Result<(), extant::Error> {
@@ -423,9 +423,9 @@ impl Node {
         self.engine()
     }
 
-    /// Names of this directory after a cookie (0: from the start), at least `at_least` if there are so many; an empty
-    /// answer is the end. Names with equal cookies come together. "." and ".." are not among them; cookies 1 and 2
-    /// are left for them. A caller that lists asks [`Node::check_open`] once.
+    /// Returns names of this directory after a cookie (0: from the start): at least `at_least` names, if that many
+    /// exist. An empty answer is the end. Names with equal cookies are returned together. "." and ".." are not among
+    /// them, and cookies 1 and 2 are left for them. A caller that lists calls [`Node::check_open`] once.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -564,7 +564,7 @@ impl Node {
         self.engine()?.inodes.strip_privileges(who, &self.inode)
     }
 
-    /// Removes the set-group-id bit, as setting an access ACL does for a caller who is no member of the group.
+    /// Removes the set-group-id bit, as setting an access ACL does for a caller that is not in the group.
     ///
     /// ```
     /// # let volume = extant::doc_volume();

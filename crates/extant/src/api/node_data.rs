@@ -49,8 +49,8 @@ impl Node {
         self.read(offset, buf, Keep::Pages)
     }
 
-    /// The same for a cache above this library, which keeps what it reads: what is not in memory is read from the device
-    /// into `buf` alone, nothing beside it and none of it kept a second time.
+    /// Like [`read_at`](Self::read_at), for a cache above this library that keeps the data itself. Data that are not in
+    /// memory are read from the device into `buf` alone, without read-ahead, and are not kept here.
     ///
     /// ```
     /// # fn main() -> Result<(), extant::Error> {
@@ -330,8 +330,8 @@ impl Node {
         self.engine()?.data.fragmentation(&self.inode)
     }
 
-    /// A handle on which the file could be written is closed: if the file was cut to nothing before, what was written
-    /// since goes to the device (see [`VolumeOptions::auto_da_alloc`](crate::VolumeOptions::auto_da_alloc)).
+    /// Notes that a handle on which the file could be written is closed. If the file was cut to nothing before, the
+    /// data written since go to the device (see [`VolumeOptions::auto_da_alloc`](crate::VolumeOptions::auto_da_alloc)).
     ///
     /// ```
     /// # let volume = extant::doc_volume();

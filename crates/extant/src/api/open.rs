@@ -1,4 +1,4 @@
-//! Opening a volume: the options are in `volume`, what they open is here.
+//! Opening a volume. The options are in `volume`.
 
 use super::volume::Volume;
 use crate::base::error::{Error, Result};

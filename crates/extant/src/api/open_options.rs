@@ -11,7 +11,7 @@ use ext4_format::inode::flags as inode_flags;
 use std::path::Path;
 
 bitflags::bitflags! {
-    /// How a [`Node`](super::Node) is opened, as the flags of open(2) say it. Callers of [`Dir`](crate::Dir) use
+    /// How a [`Node`](super::Node) is opened, by the flags of open(2). Callers of [`Dir`](crate::Dir) use
     /// [`OpenOptions`](crate::OpenOptions).
     ///
     /// ```

@@ -154,7 +154,7 @@ impl Dir {
                 create(&dir, &name)
             })
             .map_err(|e| match e {
-                // The root itself: it exists and is no file.
+                // The path leads to the root itself, which exists and is a directory.
                 Error::Exists if !how.exclusive => Error::IsDirectory,
                 other => other,
             })?;
@@ -256,7 +256,7 @@ impl Dir {
     }
 
     /// Opens a directory by inode number, to work from; for callers that keep numbers.
-    /// [`Node`](crate::unstable::Node) reaches inodes that are no directory, or have no name.
+    /// [`Node`](crate::unstable::Node) reaches inodes that are not directories, or have no name.
     ///
     /// ```
     /// # let volume = extant::doc_volume();

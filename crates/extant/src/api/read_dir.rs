@@ -22,7 +22,7 @@ struct Listed {
     path: PathBuf,
 }
 
-/// One name of a directory.
+/// An entry of a directory.
 ///
 /// ```
 /// # fn main() -> Result<(), extant::Error> {

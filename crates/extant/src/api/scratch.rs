@@ -1,10 +1,10 @@
-//! Trying things out on an image that is only read (mechanism L11): all changes go to an overlay, which is thrown away
-//! with the volume, or kept in a file, opened again, and at last merged into the image.
+//! Trying changes out on an image that is only read (mechanism L11). All changes go to an overlay. The overlay is
+//! thrown away with the volume, or kept in a file, opened again, and at last merged into the image.
 //!
-//! The image is never opened for writing here, except by [`apply`]. While a scratch volume is open other programs may
-//! read the image and have scratch volumes of their own; a writer of the image is refused, and while one has it open
-//! no scratch volume can be opened. An overlay that is kept belongs to the image as it was: once the image is written
-//! the overlay is useless. The bytes of an overlay file are described in docs/overlay-format.md.
+//! Only [`apply`] opens the image for writing. While a scratch volume is open, other programs may read the image and
+//! open further scratch volumes on it, but opening the image for writing fails. While a writer has the image open, no
+//! scratch volume can be opened. A kept overlay belongs to the image as it was: once the image is written, the overlay
+//! is useless. The bytes of an overlay file are described in docs/overlay-format.md.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -49,10 +49,10 @@ use std::sync::Arc;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Changes<'a> {
-    /// They are lost with the volume, or with the process; meanwhile they take space in the directory for temporary
-    /// files (`TMPDIR`), or beside the image if that has no room for them.
+    /// The changes are lost with the volume, or with the process. Meanwhile they take space in the directory for
+    /// temporary files (`TMPDIR`), or next to the image if that directory has too little room.
     ThrownAway,
-    /// They stay in this file, which is made if it does not exist.
+    /// The changes stay in this file, which is made if it does not exist.
     KeptIn(&'a Path),
 }
 
@@ -66,8 +66,8 @@ pub enum Changes<'a> {
 /// ```
 ///
 /// # Errors
-/// [`Error::Io`] with kind `ResourceBusy` if the image is open for writing elsewhere, or the overlay open at all;
-/// with kind `InvalidData` if the file is no overlay, or not one of this image as it is now.
+/// [`Error::Io`] with kind `ResourceBusy` if the image is open for writing elsewhere, or the overlay open at all. Kind
+/// `InvalidData` if the file is not an overlay, or not an overlay of this image as it is now.
 pub fn open(
     image: impl AsRef<Path>,
     changes: Changes<'_>,
@@ -76,7 +76,7 @@ pub fn open(
     options.open_device(device(image, changes)?)
 }
 
-/// The same as a device, for whatever wants to write to one.
+/// Opens an image as a device that may be changed though the image is only read.
 ///
 /// ```no_run
 /// use extant::scratch;
@@ -90,7 +90,8 @@ pub fn device(image: impl AsRef<Path>, changes: Changes<'_>) -> Result<Arc<dyn B
     device_over(Arc::new(base), image, changes)
 }
 
-/// The same over any device, such as a partition of the file `image`, beside which changes that are thrown away may be.
+/// Like [`device`], over any device, such as a partition of the file `image`. Changes that are thrown away may be
+/// stored next to that file.
 ///
 /// ```
 /// use extant::scratch::{self, Changes};
@@ -140,7 +141,7 @@ fn open_store(path: &Path, len: u64) -> io::Result<FileDevice> {
 }
 
 /// Merges a kept overlay into its image; returns the number of bytes. If it is interrupted the image is invalid until
-/// another call has succeeded; a further call changes nothing. The overlay file stays, and has no more use.
+/// another call has succeeded; a further call changes nothing. The overlay file stays, but is no longer needed.
 ///
 /// ```no_run
 /// let bytes = extant::scratch::apply("disk.img", "overlay")?;
@@ -149,15 +150,15 @@ fn open_store(path: &Path, len: u64) -> io::Result<FileDevice> {
 /// ```
 ///
 /// # Errors
-/// [`Error::Io`] with kind `ResourceBusy` if the image or the overlay is open elsewhere; with kind `InvalidData` if
-/// the file is no overlay, or the image has changed since it was made.
+/// [`Error::Io`] with kind `ResourceBusy` if the image or the overlay is open elsewhere; with kind `InvalidData` if the
+/// file is not an overlay, or the image has changed since it was made.
 pub fn apply(image: impl AsRef<Path>, overlay: impl AsRef<Path>) -> Result<u64> {
     let image = image.as_ref();
     let base = FileDevice::open(image, Access::ReadWrite).map_err(|e| failed("open", image, e))?;
     apply_to(&base, overlay)
 }
 
-/// The same for any device.
+/// Like [`apply`], for any device.
 ///
 /// ```no_run
 /// let disk = extant::blockdev::MemDevice::new(1 << 20);
@@ -166,7 +167,7 @@ pub fn apply(image: impl AsRef<Path>, overlay: impl AsRef<Path>) -> Result<u64> 
 /// ```
 ///
 /// # Errors
-/// As of [`apply`].
+/// As for [`apply`].
 pub fn apply_to(base: &dyn BlockDevice, overlay: impl AsRef<Path>) -> Result<u64> {
     let overlay = overlay.as_ref();
     let store =

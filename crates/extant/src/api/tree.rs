@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// Deeper than this no tree is: damage leads in a circle.
 const MAX_DEPTH: usize = 50_000;
 
-/// One step of a [`Walk`].
+/// An entry found by a [`Walk`].
 ///
 /// ```
 /// # let volume = extant::doc_volume();
@@ -107,8 +107,9 @@ struct Level {
     entered: Option<WalkEntry>,
 }
 
-/// A walk over all that is below a directory: each directory before what is in it, or after. It holds a handle for
-/// each directory on the way down and no path, so a tree may be of any depth. A directory that was removed meanwhile is left out.
+/// A walk over everything below a directory: each directory before its contents, or after. The walk holds a handle for
+/// each directory on the way down and no path, so that a tree may be of any depth. A directory that was removed
+/// meanwhile is left out.
 ///
 /// ```
 /// # let volume = extant::doc_volume();
@@ -142,13 +143,13 @@ pub struct Walk {
 }
 
 impl Walk {
-    /// Each directory comes after all that is in it.
+    /// Returns each directory after its contents.
     pub fn contents_first(mut self, yes: bool) -> Self {
         self.contents_first = yes;
         self
     }
 
-    /// The names of each directory come in the order of their bytes.
+    /// Returns the names of each directory in the order of their bytes.
     pub fn sorted(mut self, yes: bool) -> Self {
         self.sorted = yes;
         self
@@ -255,7 +256,7 @@ impl fmt::Debug for Walk {
 }
 
 impl Dir {
-    /// Walks over all that is below a directory. Links are not followed, except one that the path ends in.
+    /// Walks over everything below a directory. Links are not followed, except one that the path ends in.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -293,7 +294,7 @@ impl Dir {
             Err(_) if is_dir() => return Ok(()),
             Err(e) => return Err(e),
         }
-        // A path has at most 4096 bytes, and as many names.
+        // A path has at most 4096 bytes, so it has at most 4096 names.
         let parent = path.parent().filter(|parent| !bytes(parent).is_empty());
         self.create_dir_all(parent.ok_or(Error::NotFound)?)?;
         match self.create_dir(path) {
@@ -302,8 +303,8 @@ impl Dir {
         }
     }
 
-    /// Removes a directory with everything below it. Links are removed, not followed, at `path` too; anything else there is
-    /// [`Error::NotDirectory`]. An entry that another caller removes meanwhile is no error.
+    /// Removes a directory with everything below it. Links are removed, not followed, at `path` too; anything else
+    /// there is [`Error::NotDirectory`]. Entries that another caller removes meanwhile are skipped.
     ///
     /// ```
     /// # let volume = extant::doc_volume();

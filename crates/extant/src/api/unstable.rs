@@ -1,5 +1,5 @@
-//! What a server of a volume needs, such as the FUSE mount: inodes by number, reads and writes that leave times and rights to a
-//! cache above, and who is told of inodes. It may change with any version of this crate.
+//! Interface for a server of a volume, such as the FUSE mount: inodes by number, reads and writes that leave times and
+//! rights to a cache above, and observers of inodes. It may change with any version of this crate.
 //!
 //! ```
 //! # let volume = extant::doc_volume();

@@ -54,7 +54,7 @@ impl fmt::Debug for Volume {
 
 #[cfg(test)]
 impl Volume {
-    /// For tests of internal state.
+    /// Returns the engine, for tests of internal state.
     pub(crate) fn guard_engine(&self) -> &Engine {
         &self.guard.engine
     }
@@ -69,7 +69,7 @@ impl Volume {
         })
     }
 
-    /// The same volume as seen by another caller: its permissions are checked, and what it makes is its own.
+    /// Returns the same volume as seen by another caller: permissions are checked, and new files belong to that caller.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -119,7 +119,7 @@ impl Volume {
     }
 
     /// Makes everything durable, writes the journal home and marks the volume clean. Further operations through other
-    /// clones, directories and files fail with [`Error::Stale`](crate::Error::Stale); watchers are told.
+    /// clones, directories and files fail with [`Error::Stale`](crate::Error::Stale). Watchers are notified.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -133,10 +133,11 @@ impl Volume {
         self.guard.close()
     }
 
-    /// Closes the volume by force, as if the device had gone: nothing more is written, changes that are not durable
-    /// are lost, and memory is freed though there are handles. Every later operation fails with
-    /// [`Error::Stale`](crate::Error::Stale), one in progress perhaps with another error; watchers are told. When it
-    /// returns no write is on its way to the device. The image is as after a power cut: the next opening recovers it.
+    /// Closes the volume by force, as if the device had gone: nothing more is written, changes that are not durable are
+    /// lost, and memory is freed though there are handles. Every later operation fails with
+    /// [`Error::Stale`](crate::Error::Stale), one in progress perhaps with another error. Watchers are notified. When
+    /// the call returns, no write is on its way to the device. The image is as after a power cut: the next opening
+    /// recovers it.
     ///
     /// ```
     /// # fn main() -> Result<(), extant::Error> {
@@ -184,7 +185,7 @@ impl Volume {
         self.guard.engine.inodes.observe(observer)
     }
 
-    /// Takes the observer away: it is told that every inode goes.
+    /// Removes the observer, which is called once more for every inode in core.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -349,7 +350,7 @@ impl Volume {
         self.guard.engine.lifecycle.drop_clean();
     }
 
-    /// Names what stands at addresses of this process, if it is this volume's; for tests of what threads share.
+    /// Names the objects of this volume at addresses of this process, for tests of shared cache lines.
     #[doc(hidden)]
     pub fn what_is_at(&self, addresses: &[u64]) -> Vec<String> {
         let name = |&at: &u64| self.guard.engine.what_is_at(usize::try_from(at).ok()?);

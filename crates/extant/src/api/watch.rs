@@ -55,7 +55,7 @@ impl Watch {
         self.events.next(Some(Instant::now()))
     }
 
-    /// The next event; waits for it so long.
+    /// Returns the next event, or `None` after the timeout.
     ///
     /// ```
     /// # let volume = extant::doc_volume();

@@ -46,7 +46,7 @@ fn is_refused(errno: Errno) -> bool {
     [Errno::PERM, Errno::ACCESS, Errno::OPNOTSUPP].contains(&errno)
 }
 
-/// Counts what is refused.
+/// Counts refused calls.
 fn counted(result: rustix::io::Result<()>) -> Result<u64> {
     match result {
         Ok(()) => Ok(0),
@@ -170,7 +170,7 @@ impl Side for HostSide {
             }
         }
         if meta.file_type != FileType::Symlink {
-            // Without its owner a set-id program would be another's.
+            // If the owner was refused, a set-id program would run as another user.
             let mask = if refused > 0 { 0o1777 } else { 0o7777 };
             let permissions = Permissions::from_mode(meta.mode & mask);
             fs::set_permissions(&path, permissions).map_err(failed)?;

@@ -1,8 +1,8 @@
 //! Trees copied between the host's file systems and a volume, by several threads.
 //!
-//! A thread takes a directory, makes it on the other side, and leaves its subdirectories and pieces of its files to whoever is
-//! free. What must wait until nothing is added any more comes last: second names of files, then owners, permissions and
-//! times of directories, the deepest first.
+//! A thread takes a directory, makes it on the other side, and leaves its subdirectories and pieces of its files to
+//! idle threads. Work that must wait until nothing is added any more comes last: second names of files, then owners,
+//! permissions and times of directories, the deepest first.
 
 mod host;
 mod side;
@@ -63,7 +63,7 @@ impl From<PathError> for std::io::Error {
     }
 }
 
-/// What a copy has done so far.
+/// Counts of copied objects until now.
 ///
 /// ```
 /// let nothing = extant::CopyCounts::default();
@@ -84,8 +84,8 @@ pub struct CopyCounts {
     pub hard_links: u64,
     /// Bytes of data, without holes.
     pub bytes: u64,
-    /// Owners, devices and extended attributes that the host refused, because only root may set them or its file
-    /// system has none.
+    /// Owners, devices and extended attributes that the host refused, because only root may set them or because its
+    /// file system does not support them.
     pub refused: u64,
 }
 
@@ -127,7 +127,7 @@ impl<'a> CopyOptions<'a> {
         self
     }
 
-    /// Whether owners and groups are kept; otherwise what is made belongs to the caller.
+    /// Sets whether owners and groups are kept. Otherwise the copies belong to the caller.
     pub fn owners(mut self, yes: bool) -> Self {
         self.owners = yes;
         self
@@ -177,9 +177,9 @@ impl Dir {
         Copy::new(&host, &volume, options).run()
     }
 
-    /// Copies a tree of the volume to the host, likewise. `to` must not exist, so nothing that is there is replaced, and no
-    /// symbolic link is followed, whatever the volume holds. What only root may do is left out and counted, if the
-    /// caller is not.
+    /// Copies a tree of the volume to the host, likewise. `to` must not exist, so that nothing existing is replaced,
+    /// and no symbolic link is followed, whatever the volume holds. Attributes that only root may set are left out and
+    /// counted, if the caller is not root.
     ///
     /// ```
     /// # let host = tempfile::tempdir().unwrap();
@@ -318,7 +318,7 @@ impl<'a> Copy<'a> {
         Ok(self.counters.counts())
     }
 
-    /// Takes tasks until there are none, or one has failed.
+    /// Takes tasks until all are done, or one has failed.
     fn work(&self) {
         while let Some(task) = self.next() {
             let done = match task {

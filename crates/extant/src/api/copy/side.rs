@@ -1,4 +1,4 @@
-//! What a copy needs of either side.
+//! The interface that a copy needs on either side.
 
 use crate::base::error::{Error, Result};
 use ext4_format::FileType;
@@ -6,7 +6,7 @@ use ext4_format::timestamp::Timestamp;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-/// What is kept of an inode.
+/// The attributes of an inode that a copy keeps.
 #[derive(Clone, Debug)]
 pub(super) struct Meta {
     pub(super) file_type: FileType,
