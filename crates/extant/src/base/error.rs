@@ -24,7 +24,7 @@ pub enum Error {
     /// The name is taken.
     #[error("file exists")]
     Exists,
-    /// A component used as a directory is none.
+    /// A component used as a directory is not a directory.
     #[error("not a directory")]
     NotDirectory,
     /// The operation does not apply to a directory.
@@ -54,7 +54,7 @@ pub enum Error {
     /// The file would grow past what its mapping can address.
     #[error("file too large")]
     FileTooLarge,
-    /// The inode has as many links as its count can hold.
+    /// The link count of the inode is at its limit.
     #[error("too many links")]
     TooManyLinks,
     /// The volume is open read-only: why.
@@ -274,7 +274,7 @@ mod tests {
         ));
     }
 
-    /// A block that cannot be read is told in the same words, whoever reads it.
+    /// A block that cannot be read is reported in the same words by the formatter and by the engine.
     #[test]
     fn a_failed_read_names_its_block() {
         let failed = || io::Error::from(io::ErrorKind::TimedOut);

@@ -43,7 +43,7 @@ impl<T> Grown<T> {
         at
     }
 
-    /// Replaces the value for all who look from now on. The volume grows once at a time.
+    /// Replaces the value for all later reads. Only one thread grows the volume at a time.
     pub fn grow(&self, value: T) {
         let _first = self.last().next.set(Box::new(Self::new(value)));
     }

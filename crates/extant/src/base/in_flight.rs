@@ -10,7 +10,7 @@ pub(crate) struct InFlight<C: LockClass> {
     ended: Condvar,
 }
 
-/// One piece of work; it is over when this is dropped.
+/// A piece of work, which ends when this value is dropped.
 pub(crate) struct Piece<'a, C: LockClass> {
     of: &'a InFlight<C>,
     number: u64,

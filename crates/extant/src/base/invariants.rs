@@ -1,12 +1,12 @@
-//! Rules that the engine itself must keep, whatever callers do and whatever is on the device; checked at run time, in
-//! every build.
+//! Rules that the engine itself must keep, whatever callers do and whatever the device holds. They are checked at run
+//! time, in every build.
 //!
 //! A broken rule means that memory cannot be trusted. Then no more of it may reach the device: the volume stops, the
 //! error names the rule and the finding, and the image is as of the last commit. No rule panics, and no operation
 //! continues as if all were well.
 //!
-//! A check on the way of an operation is one comparison of words that are at hand; checks of a push may look at each
-//! block.
+//! A check inside an operation is one comparison of words that are already in registers or caches. Checks of a push may
+//! look at each block.
 
 use crate::base::error::Error;
 

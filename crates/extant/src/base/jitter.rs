@@ -1,6 +1,6 @@
-//! Points inside operations at which a thread may be delayed, so that a test on few CPUs makes threads meet there,
-//! with and without locks held: an operation takes a microsecond, and without delays two of them rarely overlap. A
-//! build without debug assertions has none of this.
+//! Points inside operations at which a thread may be delayed. An operation takes a microsecond, so without delays two
+//! operations rarely overlap on few CPUs. With delays a test makes threads meet at these points, with and without locks
+//! held. A build without debug assertions does not have the points.
 
 /// Delays threads at about one point in `every`; 0, the initial value, at none. True if this build has the points.
 #[doc(hidden)]

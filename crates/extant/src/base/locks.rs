@@ -119,7 +119,7 @@ lock_class!(
     pub(crate) FastCommit = "fast commit"
 );
 lock_class!(
-    /// What is durable by fast commits and not formatted.
+    /// Items that are durable by fast commits and not formatted.
     pub(crate) Unformatted = "durable and not formatted"
 );
 lock_class!(
@@ -135,7 +135,7 @@ lock_class!(
     pub(crate) CommitStage = "logged transactions"
 );
 lock_class!(
-    /// What contexts on their way to the disk have freed.
+    /// Blocks and numbers freed by contexts on their way to the disk.
     pub(crate) Releases = "freed by contexts"
 );
 lock_class!(

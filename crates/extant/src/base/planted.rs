@@ -32,7 +32,7 @@ pub(crate) enum Fault {
     ReuseBeforeCommit,
     /// The mapping of new blocks is committed before their data are written.
     MappingBeforeData,
-    /// A file's mapping leads to a copy that was made before the last write to what it was copied from.
+    /// A file's mapping leads to a copy that was made before the last write to the original blocks.
     MovedBlindly,
     /// A number that was freed is looked up on the device before a push has formatted that.
     FreedNumberReadAgain,
@@ -81,7 +81,7 @@ pub(crate) fn is(fault: Fault) -> bool {
     let planted = PLANTED.get_or_init(|| {
         let name = std::env::var("EXTANT_PLANTED").ok()?;
         let known = Fault::ALL.iter().find(|(n, _)| *n == name);
-        // A misspelt name would plant nothing, and the run would say that nothing was found.
+        // A misspelt name would plant nothing, and the run would wrongly report that it found nothing.
         Some(
             known
                 .unwrap_or_else(|| panic!("no planted fault is called {name}"))

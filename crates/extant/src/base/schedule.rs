@@ -1,8 +1,8 @@
 //! Named points at which a test holds a thread, so that a schedule does not depend on chance.
 //!
-//! A test calls [`at`] in the thread that it wants to hold: the closure runs when that thread comes to the point for
-//! the first time, and the thread waits at the point for whatever the closure waits for. Other threads, and other
-//! tests in the same process, pass the point without a look. A build without debug assertions has none of this.
+//! A test calls [`at`] in the thread that it wants to hold. The closure runs when that thread first reaches the point,
+//! and the thread waits there until the closure returns. Other threads, and other tests in the same process, pass the
+//! point without a check. A build without debug assertions does not have the points.
 
 /// A point at which a schedule can be held.
 #[doc(hidden)]
@@ -38,7 +38,7 @@ thread_local! {
     static HELD: std::cell::RefCell<Held> = const { std::cell::RefCell::new(None) };
 }
 
-/// Runs `hold` when this thread comes to the point next. True if this build has such points.
+/// Runs `hold` when this thread next reaches the point. Returns true if this build has the points.
 #[doc(hidden)]
 pub fn at(point: Point, hold: impl FnOnce() + 'static) -> bool {
     #[cfg(debug_assertions)]
@@ -48,7 +48,7 @@ pub fn at(point: Point, hold: impl FnOnce() + 'static) -> bool {
     cfg!(debug_assertions)
 }
 
-/// Called by a thread that has come to the point.
+/// Called by a thread that has reached the point.
 #[inline(always)]
 pub(crate) fn reached(point: Point) {
     #[cfg(debug_assertions)]

@@ -10,8 +10,8 @@ const CHANGED: u64 = 1;
 /// Number of the first sync. The word holds the number of a sync that has begun until something changes.
 const FIRST: u64 = 2;
 
-/// What syncs have left to do. A sync writes dirty inodes back, which commits, and then pushes what is committed. It therefore begins
-/// with the first word before it visits the lists of dirty inodes, and with the second before it pushes.
+/// Work left for syncs. A sync first writes dirty inodes back, which commits, and then pushes the committed contexts.
+/// So it reads the first word before it visits the lists of dirty inodes, and the second before it pushes.
 #[derive(Default)]
 pub(crate) struct Unsynced {
     /// Inodes became dirty.

@@ -1,5 +1,5 @@
-//! A reference from a layer to one above it, by a trait that is named for what it does. It is set once, when the layers of a
-//! volume are wired, and keeps nothing alive.
+//! A reference from a layer to a layer above it, through a trait that is named after its purpose. It is set once, when
+//! the layers of a volume are wired, and keeps nothing alive.
 
 use std::sync::{Arc, OnceLock, Weak};
 

@@ -1,5 +1,5 @@
-//! Keeping memory bounded: clean pages and clean inodes leave, found by walking the per-slot inode list
-//! (mechanism P2, P3), which tolerates what is added and removed meanwhile.
+//! Keeping memory bounded. A walk of the per-slot inode list (mechanism P2, P3) finds clean pages and clean inodes,
+//! which are evicted. The walk tolerates inodes added and removed meanwhile.
 
 use crate::incore::inode::Inode;
 use crate::lifecycle::Lifecycle;
@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 impl Lifecycle {
-    /// Drops inodes when there are more than the limit; called now and then when inodes come in. After a walk that
-    /// found too few to drop, the next waits until there are many more.
+    /// Drops inodes when there are more than the limit. Called now and then when inodes are added. After a walk that
+    /// found too few to drop, the next walk waits until there are many more.
     pub(super) fn bound_inodes(&self) {
         let most = self
             .store
@@ -59,8 +59,8 @@ impl Lifecycle {
         self.store.buffers.drop_clean();
     }
 
-    /// Ends the volume in memory: only inodes with handles stay, and watchers of an inode are told. Data that are not
-    /// written are lost.
+    /// Ends the volume in memory: only inodes with handles stay, and watchers of an inode are notified. Data that are
+    /// not written are lost.
     pub(crate) fn evict_all(&self) {
         self.watch.tell_unmounted(None);
         self.inodes.walks.clear();
@@ -169,7 +169,7 @@ mod tests {
         }
         // Of 12,800: the limit, and the bitmaps that contexts may touch until they are pushed.
         assert!(most < 256 * 6, "{most} bitmaps in memory");
-        // Bitmaps of freed blocks come back, and stay until the blocks can be taken again.
+        // Bitmaps of freed blocks are loaded again, and stay until the blocks can be taken again.
         for n in 0..100 {
             volume.remove_file(format!("/f{n}")).unwrap();
         }

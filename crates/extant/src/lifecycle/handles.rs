@@ -30,7 +30,7 @@ impl Lifecycle {
     fn reap_closed(&self, inode: &Arc<Inode>) -> Result<()> {
         let dead = {
             let state = inode.state.lock();
-            // It may have been given a name, or another handle.
+            // The inode may have been given a name, or another handle.
             state.core.links == 0 && !state.freed && inode.handles.count() == 0
         };
         if !dead {

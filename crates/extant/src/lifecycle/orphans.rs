@@ -1,4 +1,4 @@
-//! Files without a name: those that a crash left, and those that are still open when the volume is closed.
+//! Files without a name: the ones that a crash left, and the ones that are still open when the volume is closed.
 
 use crate::base::error::Result;
 use crate::inodes::load::Origin;

@@ -48,9 +48,9 @@ impl Credentials {
         Self::new(0, 0, &[])
     }
 
-    /// The same caller, through a cache above the volume that keeps the times of files it changes and writes them
-    /// back by [`SetAttributes::ctime`](crate::SetAttributes::ctime): writing data and setting sizes change no times
-    /// by themselves.
+    /// Returns the same caller as seen through a cache above the volume. The cache keeps the times of files it changes
+    /// and writes them back by [`SetAttributes::ctime`](crate::SetAttributes::ctime), so that writing data and setting
+    /// sizes change no times.
     ///
     /// ```
     /// # fn main() -> Result<(), extant::Error> {
@@ -94,10 +94,10 @@ impl Credentials {
         }
     }
 
-    /// The same caller, whose rights another party, usually the kernel (FUSE's `default_permissions`), has checked
-    /// already: permission bits, ACLs, ownership, the sticky bit, capabilities. The volume still checks what only it
-    /// knows, as immutable and append-only flags; and user and group still own new files, and decide when set-id bits
-    /// are removed.
+    /// Returns the same caller, with rights that another party, usually the kernel (FUSE's `default_permissions`), has
+    /// checked already: permission bits, ACLs, ownership, the sticky bit, capabilities. The volume still checks what
+    /// only the volume knows, such as immutable and append-only flags. User and group still own new files, and decide
+    /// when set-id bits are removed.
     ///
     /// ```
     /// # fn main() -> Result<(), extant::Error> {
@@ -149,13 +149,13 @@ impl Credentials {
         }
     }
 
-    /// What is checked by the identity of a caller is not checked for this one.
+    /// Returns true if checks by the caller's identity are skipped.
     pub(crate) fn is_unbound(&self) -> bool {
         self.is_privileged() || self.checked
     }
 
-    /// A file's mode after this caller changes its contents: without set-user-id, and without set-group-id where that
-    /// means execution or the caller is no member of the group. Root's changes keep both.
+    /// Returns a file's mode after this caller changes its contents: without set-user-id, and without set-group-id if
+    /// that bit means execution or the caller is not in the group. Root's changes keep both.
     pub(crate) fn mode_after_write(&self, mode: u16, gid: u32) -> u16 {
         if self.is_privileged() {
             mode
@@ -164,8 +164,8 @@ impl Credentials {
         }
     }
 
-    /// The mode of anything but a directory after this caller changes its owner or group; `gid` is the group until
-    /// now. Root is no exception here, but is a member of every group.
+    /// The mode of anything but a directory after this caller changes its owner or group; `gid` is the group until now.
+    /// The rule holds for root, too, which is a member of every group.
     pub(crate) fn mode_after_chown(&self, mode: u16, gid: u32) -> u16 {
         let executes = mode & 0o010 != 0;
         // The groups of a caller whose rights were checked elsewhere are unknown; the kernel says when the bit must

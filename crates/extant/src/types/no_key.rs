@@ -1,8 +1,8 @@
 //! Names of encrypted directories and targets of encrypted links, as Linux shows them without the key (fscrypt).
 //!
-//! The bytes on disk are arbitrary, so a text is made of them: the hash by which the directory's index knows the
-//! name, its first bytes and, if it is longer, a digest of the rest, in the letters of base64 for URLs. The volume
-//! never has a key, so encrypted directories hold these names in memory instead of those on disk.
+//! The bytes on disk are arbitrary, so they are shown as a text in the letters of base64 for URLs. The text holds the
+//! hash by which the directory's index knows the name, the name's first bytes and, if it is longer, a digest of the
+//! rest. The volume never has a key, so encrypted directories hold these names in memory instead of those on disk.
 
 use crate::types::dentry::NameHash;
 use data_encoding::BASE64URL_NOPAD;
@@ -23,8 +23,8 @@ pub(crate) fn name(hash: Option<NameHash>, bytes: &[u8]) -> Vec<u8> {
     BASE64URL_NOPAD.encode(&raw).into_bytes()
 }
 
-/// The target that stands for an encrypted link's content, which is a length and as many bytes. `None` if it is
-/// damaged.
+/// Returns the target shown for an encrypted link, whose content is a length and that number of bytes. Returns `None`
+/// if the content is damaged.
 pub(crate) fn target(stored: &[u8]) -> Option<Vec<u8>> {
     let (len, bytes) = stored.split_first_chunk()?;
     let bytes = bytes.get(..usize::from(u16::from_le_bytes(*len)))?;

@@ -17,15 +17,15 @@ use std::time::Duration;
 pub struct Settings {
     /// Time between timed commits.
     pub commit_interval: Duration,
-    /// Which reads change the time of the last access.
+    /// The reads that change the time of the last access.
     pub access_times: AccessTimes,
     /// Whether reading directories counts for their access times (not with `nodiratime`).
     pub directory_times: bool,
     /// A time that changed alone is kept in memory, and written with the next change of its inode, at sync and close, or
     /// after a day; a crash loses it.
     pub lazy_times: bool,
-    /// Whether the data of a file that takes the place of another, by rename or because it was cut to nothing and written
-    /// anew, go to the device first, so that a crash leaves the old or the new contents.
+    /// Whether the data of a file that replaces another go to the device first, so that a crash leaves the old or the
+    /// new contents. A file replaces another by rename, or because it was cut to nothing and written again.
     pub auto_da_alloc: bool,
     /// How groups with free blocks are found.
     pub block_scan: BlockScan,
@@ -47,7 +47,7 @@ impl Default for Settings {
     }
 }
 
-/// Which reads change the time of the last access.
+/// The reads that change the time of the last access.
 ///
 /// ```
 /// use extant::{AccessTimes, VolumeOptions};
@@ -77,7 +77,7 @@ pub enum BlockScan {
     /// By lists of groups with the same largest free run, and the same mean free run.
     #[default]
     Lists,
-    /// One group after the other.
+    /// Searches one group after the other.
     Linear,
 }
 
@@ -99,8 +99,8 @@ impl BlockScan {
     }
 }
 
-/// The reaction of a volume to a failure, or to damage that is found on it. A failure to write metadata or the
-/// journal always stops it; damage that an operation meets stops it if the policy says so.
+/// The reaction of a volume to a failure, or to damage found on it. A failure to write metadata or the journal always
+/// stops it. Damage that an operation meets stops it if the policy is set so.
 ///
 /// ```
 /// let options = extant::VolumeOptions::new().errors(extant::ErrorPolicy::Shutdown);
@@ -112,10 +112,10 @@ pub enum ErrorPolicy {
     /// [`ErrorPolicy::Continue`].
     #[default]
     Superblock,
-    /// Damage is recorded and the volume goes on without what is damaged. After a failed write nothing can be changed
-    /// any more.
+    /// Damage is recorded, and the volume stays usable except for the damaged parts. After a failed write nothing can
+    /// be changed any more.
     Continue,
-    /// No change is possible any more; reading goes on.
+    /// No change is possible any more, but reading is.
     ReadOnly,
     /// Every further operation fails.
     Shutdown,

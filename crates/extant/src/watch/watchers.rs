@@ -1,7 +1,7 @@
 //! Watchers, their subjects, and the events on their way to them.
 //!
 //! An operation reports its event while it holds the locks of the names or the inode, so that events of one name or
-//! inode come in their order. Without a watcher that costs one look at a flag that is never written.
+//! inode arrive in their order. Without a watcher a report costs one read of a flag that is never written.
 
 use crate::base::locks::{self, Condvar, Mutex, RwLock};
 use crate::incore::inode::Inode;
@@ -37,7 +37,7 @@ pub enum WatchEvent {
         dir: u32,
         /// The name.
         name: Vec<u8>,
-        /// Where it leads.
+        /// Inode that the name leads to.
         ino: u32,
     },
     /// A name was removed.
@@ -46,7 +46,7 @@ pub enum WatchEvent {
         dir: u32,
         /// The name.
         name: Vec<u8>,
-        /// Where it led.
+        /// Inode that the name led to.
         ino: u32,
     },
     /// A name moved; the inode at its new place lost that name.
@@ -59,7 +59,7 @@ pub enum WatchEvent {
         to_dir: u32,
         /// The new name.
         to: Vec<u8>,
-        /// Where it leads.
+        /// Inode that the name leads to.
         ino: u32,
     },
     /// Data of a file changed, or its size. One event may stand for several changes.
@@ -239,8 +239,8 @@ impl Watchers {
             }
         }
         drop(watching);
-        // The volume is asked after the watcher is registered: a thread that ends the volume says so first, then
-        // tells the watchers.
+        // Check the volume after the watcher is registered, because a thread that ends the volume sets the flag first
+        // and then notifies the watchers.
         if self.store.check_here().is_err() {
             events.push(&WatchEvent::Unmounted);
         }
@@ -269,8 +269,8 @@ impl Watchers {
         }
     }
 
-    /// Tells watchers of the volume that it is gone. Watchers of an inode are told by the walk over all inodes in
-    /// core [P3].
+    /// Notifies watchers of the volume that it is gone. Watchers of an inode are notified by the walk over all inodes
+    /// in core [P3].
     pub(crate) fn tell_unmounted(&self, inode: Option<&Inode>) {
         let watching = self.watching.read();
         let told = match inode {

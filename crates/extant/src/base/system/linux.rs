@@ -73,7 +73,7 @@ pub fn xattrs_by(
     Ok(found)
 }
 
-/// The same of the file at a path; of a link itself.
+/// Returns the extended attributes of the file at a path. A link is not followed.
 pub(crate) fn xattrs(path: &Path) -> rustix::io::Result<Vec<(OsString, Vec<u8>)>> {
     let found = xattrs_by(
         |buf| rustix::fs::llistxattr(path, buf),

@@ -9,8 +9,8 @@ pub(crate) const DAMAGED: i32 = Errno::IO.raw_os_error();
 pub(crate) const NO_KEY: i32 = Errno::ACCESS.raw_os_error();
 pub(crate) const NO_ATTRIBUTE: i32 = Errno::NOENT.raw_os_error();
 
-/// There is no portable way to ask, so this is half of a small machine's memory. Callers that know better set their
-/// limits.
+/// Returns half of a small machine's memory, because no portable call reports the size. Callers that know the size set
+/// their limits.
 pub(crate) fn memory() -> u64 {
     2 << 30
 }
@@ -29,7 +29,7 @@ pub(crate) fn set_xattr(_: &Path, _: &OsStr, _: &[u8]) -> rustix::io::Result<()>
     Err(Errno::OPNOTSUPP)
 }
 
-/// Not every one of these systems has the call.
+/// Fails, because some of these systems do not have the call.
 pub(crate) fn mknod(_: &Path, _: FileType, _: u32, _: u32) -> rustix::io::Result<()> {
     Err(Errno::OPNOTSUPP)
 }
