@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-/// The variable that gives the kernel's side the image's path. The answers go to a file beside the image.
+/// The variable that gives the kernel's side the image's path. The answers go to a file next to the image.
 const IMAGE: &str = "EXTANT_BOUND_IMAGE";
 
 fn able() -> bool {
@@ -35,7 +35,7 @@ fn the_same_answers_as_the_kernel() {
         "96M",
         &["-t", "ext4", "-N", "20000", "-J", "size=8"],
     );
-    // In a mount namespace of its own: whatever happens, nothing stays mounted.
+    // In a separate mount namespace, so that nothing stays mounted whatever happens.
     let out = Command::new("unshare")
         .args(["--mount", "--propagation", "private", "timeout", "120"])
         .arg(std::env::current_exe().unwrap())
@@ -86,7 +86,7 @@ fn the_same_answers_as_the_kernel() {
     assert_clean_file(&image, "after our side");
 }
 
-/// Run by the test above, by a process of its own.
+/// Run by the test above, in a separate process.
 #[test]
 #[ignore = "run in a mount namespace by the_same_answers_as_the_kernel"]
 fn in_a_mount_namespace() {

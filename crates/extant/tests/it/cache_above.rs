@@ -1,4 +1,5 @@
-//! A server with a cache above it, as the kernel's: what goes through it is kept there, not here as well.
+//! A server with a cache above it, like the kernel's: data that pass through the server are kept in that cache, not
+//! here as well.
 
 use crate::common;
 use blockdev::{BlockDevice, FaultDevice, Op};
@@ -213,7 +214,7 @@ fn a_volume_is_filled_to_the_last_block() {
         assert_eq!(n as u64, (end - at).min(MIB as u64));
         assert!(found[..n] == data[..n], "{at}");
     }
-    // Written over there is no need for space.
+    // Overwriting needs no space.
     assert_eq!(file.write_cached(&data, MIB as u64).unwrap(), MIB);
     file.truncate(&root(), 0).unwrap();
     v.sync().unwrap();
@@ -243,7 +244,7 @@ fn a_piece_that_cannot_be_written_stops_the_volume() {
     assert!(matches!(error, Error::Io { .. }), "{error}");
     let error = file.write_cached(&data, 0).unwrap_err();
     assert!(matches!(error, Error::ReadOnly(_)), "{error}");
-    // None of the data are there.
+    // The failed data are not stored.
     let mut found = vec![0; 2 * MIB];
     assert_eq!(file.read_cached(&mut found, 0).unwrap(), MIB);
     assert!(found[..MIB] == data[..]);

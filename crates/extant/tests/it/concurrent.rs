@@ -1,4 +1,4 @@
-//! Many threads through clones of one handle: no inode is handed out twice, nothing is lost, and e2fsck is content.
+//! Many threads through clones of one handle: no inode is allocated twice, nothing is lost, and e2fsck is content.
 //! `linearizable.rs` tests that some order of the calls explains every answer.
 
 use crate::common;
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 const THREADS: u64 = 8;
 
-/// One thread makes a subdirectory, another removes it: a reader sees one or none, in memory and on disk.
+/// A thread makes a subdirectory, another removes it: a reader sees one or none, in memory and on disk.
 #[test]
 fn subdirectories_are_counted_at_one_moment() {
     needs::tools!("mke2fs", "e2fsck");
@@ -144,7 +144,7 @@ fn no_exchange_is_lost() {
     assert_eq!(now, [b, a]);
 }
 
-/// A name that others keep replacing is there at any moment, whatever is done to what it leads to.
+/// A name that other threads keep replacing exists at every moment, whatever happens to the inodes it led to.
 #[test]
 fn a_replaced_name_is_always_there() {
     needs::tools!("mke2fs");
@@ -229,8 +229,8 @@ fn a_replaced_name_is_always_there() {
     assert_clean(&device, "after names were replaced");
 }
 
-/// A name freed and taken again leads to another file, though it may have the number of the one before: what
-/// was looked up first is not taken for it.
+/// A name that was freed and taken again leads to another file, possibly with the number of the previous file. The new
+/// file must not be mistaken for the one looked up first.
 #[test]
 fn numbers_that_come_again() {
     needs::tools!("mke2fs");

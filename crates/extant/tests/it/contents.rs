@@ -1,5 +1,4 @@
-//! Contents after a cut, of files that were synced and of those that were not; after one cut, two and three. See
-//! `judge/mod.rs` for what is judged.
+//! Contents of synced and of unsynced files after one, two and three cuts. See `judge/mod.rs` for the rules.
 
 use crate::common;
 use crate::judge;

@@ -1,7 +1,7 @@
-//! The power is cut at every write. For a set of workloads every write and flush is recorded; then every prefix of
-//! them (all un-flushed writes kept; and some of them lost, reordered or torn at 512 bytes) is recovered by this
-//! engine and judged: e2fsck clean, the state of some moment between the last returned fsync and the cut, and nothing
-//! synced missing.
+//! Cutting the power at every write. For a set of workloads every write and flush is recorded. Then every prefix of
+//! them is recovered by this engine, with all unflushed writes kept, and with some of them lost, reordered or torn at
+//! 512 bytes. The result must be clean for e2fsck, hold the state of some moment between the last returned fsync and
+//! the cut, and miss nothing that was synced.
 
 use crate::common;
 use blockdev::{BlockDevice, Crash, MemDevice, RecordingDevice};
@@ -27,13 +27,13 @@ const SYNCED: u64 = 2 << 32;
 impl Script<'_> {
     /// Runs an operation; the tree as callers see it afterwards is one legal state after a crash.
     fn op(&mut self, f: impl FnOnce(&Volume) -> extant::Result<()>) {
-        // From here on a recovery may find the new state.
+        // From here on, a recovery may find the new state.
         f(self.volume).unwrap();
         self.states.push(snapshot(self.volume).unwrap());
         self.device.mark(DONE | (self.states.len() - 1) as u64);
     }
 
-    /// Everything so far must survive from here on.
+    /// Marks that everything until now must survive from here on.
     fn sync(&mut self) {
         self.volume.sync().unwrap();
         self.device.mark(SYNCED | (self.states.len() - 1) as u64);
@@ -91,8 +91,9 @@ fn truncate(s: &mut Script<'_>) {
     s.sync();
 }
 
-/// A file grows by small steps and is cut, again and again: operations that are logged in the place of the one
-/// before, and blocks that come and go inside a context; between them others, of the file and of others.
+/// Grows a file by small steps and cuts it, again and again. Such operations are logged in place of the previous one,
+/// and blocks are allocated and freed inside one context. Other operations, of this file and of others, come between
+/// them.
 fn grow_and_cut(s: &mut Script<'_>) {
     let file = s.volume.create_new_file("/g").unwrap();
     s.op(|_| Ok(()));
@@ -303,8 +304,8 @@ fn checkpoint(s: &mut Script<'_>) {
     s.sync();
 }
 
-/// A state after a crash against one the program saw: names, types and links must agree; a file may
-/// have less data than was written, because write-back had not come to it, unless it was synced.
+/// Compares a state after a crash with one that the program saw: names, types and links must agree. Unless a file was
+/// synced, it may have less data than was written, because write-back had not reached it.
 fn agrees(found: &Tree, state: &Tree, data: bool) -> bool {
     found.len() == state.len()
         && found.iter().zip(state).all(|((p, f), (q, s))| {
@@ -434,8 +435,8 @@ fn run(name: &str, mke2fs_args: &[&str], workload: fn(&mut Script<'_>)) {
     fsck_recovers(&log, &base, name);
 }
 
-/// e2fsck replays a journal written here and then finds nothing to mend but what it always fixes
-/// after a replay (counts, orphans).
+/// Checks that e2fsck replays a journal written here and then only mends the parts that it always fixes after a replay
+/// (counts, orphans).
 fn fsck_recovers(log: &blockdev::Log, base: &MemDevice, name: &str) {
     let mut replayer = log.replay(base);
     let mut n = 0usize;
@@ -510,7 +511,7 @@ workloads! {
     defragment: &["-t", "ext4", "-J", "size=4"];
 }
 
-/// Such a file once left the orphan list while it was cut in steps: only e2fsck sees that.
+/// A file without a name once left the orphan list while it was cut in steps: only e2fsck sees that.
 const FILE_WITHOUT_NAME: &str = "growing and cutting, in parts";
 
 #[test]

@@ -1,5 +1,5 @@
-//! Damage that is found on an open volume: the volume's own blocks are never handed out, whatever a bitmap says; what is
-//! found is recorded as ext4 records it, and said; the policy is obeyed. Failures of the host are no damage.
+//! Damage found on an open volume: the volume's own blocks are never allocated, whatever a bitmap holds. Each finding
+//! is recorded as ext4 records it, and reported, and the policy is obeyed. Failures of the host are not damage.
 
 mod bitmaps;
 mod host;

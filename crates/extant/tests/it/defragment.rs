@@ -23,7 +23,7 @@ fn opened(volume: &Volume, path: &str) -> File {
     volume.open_file_with(path, &options).unwrap()
 }
 
-/// A file of so many blocks, none of which lies behind its neighbour.
+/// Makes a file of this number of blocks, none of which lies behind its neighbour.
 fn scattered(volume: &Volume, path: &str, blocks: u64) -> File {
     let file = opened(volume, path);
     for n in (0..blocks).rev() {
@@ -34,7 +34,7 @@ fn scattered(volume: &Volume, path: &str, blocks: u64) -> File {
     file
 }
 
-/// The parts of a file by what they are, wherever they lie.
+/// Returns the parts of a file, whether written or not, without their places on the device.
 fn parts(file: &File) -> Vec<(u64, u64, bool)> {
     let mut parts: Vec<(u64, u64, bool)> = Vec::new();
     for Extent {
@@ -95,7 +95,7 @@ fn holes_unwritten_blocks_sizes_and_times_stay() {
     assert!(done.before > 250, "{done:?}");
     assert_eq!(done.after, done.least, "{done:?}");
     assert!(done.moved >= 290 && done.moved <= done.blocks, "{done:?}");
-    // Its hundreds of extents took blocks of their own.
+    // Of the mapping blocks that hundreds of extents needed, one is left.
     volume.sync().unwrap();
     let blocks = file.metadata().unwrap().blocks();
     assert_eq!(blocks, (done.blocks + 1) * BLOCK / 512);
@@ -146,7 +146,7 @@ fn a_write_behind_the_copy_is_not_lost() {
         };
         check(&volume);
         drop(file);
-        // What is read from now on is read from the device.
+        // Later reads come from the device.
         volume.sync().unwrap();
         volume.drop_caches();
         check(&volume);
@@ -155,8 +155,8 @@ fn a_write_behind_the_copy_is_not_lost() {
     }
 }
 
-/// Each copy is too old by the time that it is made, until one is made with the map held; and a file that is cut and
-/// punched meanwhile keeps only what it has.
+/// Each copy is outdated when it is finished, until one is made with the map held. A file that is cut and punched
+/// meanwhile keeps only the rest.
 #[test]
 fn a_file_that_changes_all_the_time_is_moved_all_the_same() {
     needs::tools!("mke2fs", "e2fsck");

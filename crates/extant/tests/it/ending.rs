@@ -55,7 +55,7 @@ fn handles_of_a_closed_volume() {
         v.open_file_with("/d/f", &OpenOptions::new().read(true).write(true))
             .unwrap(),
     );
-    // Without a name but open: it goes with the volume.
+    // A file without a name that is still open is freed with the volume.
     let gone = v.create_new_file("/gone").unwrap();
     gone.write_at(&[1; 9000], 0).unwrap();
     v.remove_file("/gone").unwrap();
@@ -65,7 +65,7 @@ fn handles_of_a_closed_volume() {
     assert_clean(&device, "closed with handles open");
 }
 
-/// Forced, in the middle of what many threads do: nothing is written afterwards, and what was synced is there.
+/// A forced end under the load of many threads: nothing is written afterwards, and synced files exist.
 #[test]
 fn forced_under_load() {
     for round in 0..6u64 {
@@ -113,7 +113,7 @@ fn forced_under_load() {
         stale("close", v.sync());
         v.close().unwrap();
         drop((file, dir));
-        // Not a byte since the call returned.
+        // Not a byte has changed since the call returned.
         assert!(image.to_bytes().unwrap() == device.to_bytes().unwrap());
         let v = open(&device);
         for n in 0..synced.into_inner() {
@@ -222,7 +222,7 @@ fn events_in_their_order() {
     assert_eq!(file.try_next(), Some(WatchEvent::Unmounted));
 }
 
-/// Waits in another thread, and is told of the end by force.
+/// A watcher that waits in another thread is notified of the end by force.
 #[test]
 fn a_waiting_watcher_is_told_of_the_end() {
     let Some((_, v)) = volume() else { return };

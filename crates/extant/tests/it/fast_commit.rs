@@ -1,4 +1,5 @@
-//! Fast commits: an fsync writes a block of the journal's area, and every program that replays the image finds what was synced.
+//! Fast commits: an fsync writes a block of the journal's area, and every program that replays the image finds the
+//! synced changes.
 
 use crate::common::*;
 use crate::kernel::mounted::{Mounted, able, image, open_file};
@@ -22,7 +23,7 @@ fn synced(volume: &Volume, path: &str, content: &[u8]) {
     file.sync_all().unwrap();
 }
 
-/// What a power cut leaves at this moment.
+/// Returns the device as a power cut leaves it at this moment.
 fn cut(device: &MemDevice) -> Arc<MemDevice> {
     Arc::new(device.snapshot())
 }
@@ -59,7 +60,8 @@ fn an_fsync_writes_one_block() {
     assert_clean(&device, "closed");
 }
 
-/// What is durable by a fast commit is on disk in no other form: it must not leave memory before a push has formatted it.
+/// Changes that are durable by a fast commit are on disk in no other form. They must not leave memory before a push has
+/// formatted them.
 #[test]
 fn what_is_not_formatted_stays_in_memory() {
     needs::tools!("mke2fs", "e2fsck");
@@ -261,7 +263,7 @@ fn kernel_step(root: &Path, rng: &mut Rng, n: u64) {
     }
 }
 
-/// Images that are cut while the kernel works: what is replayed here is what the kernel replays.
+/// Images that are cut while the kernel works: a replay here gives the same result as the kernel's.
 #[test]
 fn cut_images_of_the_kernel_are_replayed_as_it_does() {
     if !able() {
@@ -299,8 +301,8 @@ fn cut_images_of_the_kernel_are_replayed_as_it_does() {
     assert!(pending * 4 > images, "{pending} of {images}");
 }
 
-/// A larger size in a block that is there already is durable only with the bytes that it covers: a cut leaves the old size, or the new
-/// bytes, and never those that were cut off before.
+/// A larger size in an existing block is durable only with the bytes that it covers. A cut leaves the old size, or the
+/// new bytes, and never the bytes that were cut off before.
 #[test]
 fn a_larger_size_comes_after_its_bytes() {
     needs::tools!("mke2fs", "e2fsck");

@@ -76,7 +76,7 @@ fn is_io(e: &Error) -> bool {
     matches!(e, Error::Io { .. })
 }
 
-/// Each block in turn is unreadable: calls that need it get an error, all else works as before.
+/// Makes one block after the other unreadable: calls that need it get an error, all else works as before.
 #[test]
 fn read_errors_reach_the_caller_only() {
     needs::tools!("mke2fs", "e2fsck");
@@ -133,7 +133,7 @@ fn read_errors_reach_the_caller_only() {
     assert!(hit > 3, "some blocks matter: {hit}");
 }
 
-/// One file's data or mapping cannot be read: the changes of other files are not held up by it.
+/// If the data or the mapping of a file cannot be read, changes of other files are not held up.
 #[test]
 fn a_file_that_cannot_be_written_back_does_not_take_others_with_it() {
     needs::tools!("mke2fs");
@@ -181,7 +181,7 @@ fn assert_stopped(v: &Volume, what: &str) {
     refused(v.sync(), "sync");
     refused(v.open_file("/large").and_then(|f| f.sync_all()), "fsync");
     assert!(v.read_only().is_some(), "{what}: shown as read-only");
-    // Reading goes on.
+    // Reads still work.
     v.metadata("/large")
         .unwrap_or_else(|e| panic!("{what}: stat: {e}"));
     list(v, "/d1").unwrap_or_else(|e| panic!("{what}: read_dir: {e}"));
@@ -283,8 +283,8 @@ nth_fails! {
     flushes_fail_no_journal: Op::Flush, 3;
 }
 
-/// A device that fails is no damage of the volume: where the superblock can still be written, it is not marked, and the
-/// next opening recovers. Without a journal it is as after a cut of power: e2fsck is asked for.
+/// A failing device does not damage the volume. Where the superblock can still be written, it is not marked, and the
+/// next opening recovers. Without a journal, as after a power cut, the next opening asks for e2fsck.
 #[test]
 fn a_failed_write_is_no_damage() {
     needs::tools!("mke2fs", "e2fsck");

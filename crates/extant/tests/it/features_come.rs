@@ -76,7 +76,7 @@ const KINDS: &[&[&str]] = &[
 
 fn without(feature: &str, change: fn(&Volume)) {
     needs::tools!("mke2fs", "e2fsck");
-    // mke2fs gives large_file itself to what holds the large file of resize_inode.
+    // mke2fs sets large_file itself for resize_inode, which holds a large file.
     let off = format!("^resize_inode,^{feature}");
     for kind in KINDS {
         comes(feature, &[*kind, &["-O", &off]].concat(), change);

@@ -63,7 +63,7 @@ fn names_are_found_in_any_case_and_stay_as_they_are() {
         Err(Error::Exists)
     ));
     assert_eq!(names(&v, "/d"), ["Straße"]);
-    // Outside of it, names are what they are.
+    // Outside of the directory, names are not folded.
     v.write("/Name", b"").unwrap();
     v.write("/name", b"").unwrap();
     assert!(matches!(v.metadata("/NAME"), Err(Error::NotFound)));
@@ -106,7 +106,7 @@ fn a_rename_onto_another_case_keeps_the_name_that_is_there() {
     for (path, bytes) in [("/d/One", b"1"), ("/d/Two", b"2"), ("/out/Three", b"3")] {
         v.write(path, bytes).unwrap();
     }
-    // One file: nothing is done, as between two links.
+    // Both names lead to one file, so nothing is done, as between two links.
     v.rename("/d/One", "/d/ONE").unwrap();
     assert_eq!(names(&v, "/d"), ["One", "Two", "in"]);
     v.rename("/d/oNE", "/d/TWO").unwrap();
@@ -152,7 +152,7 @@ fn only_an_empty_directory_changes_how_it_compares_names() {
     v.write("/d/file", b"").unwrap();
     let plain = |path| set_flags(&v, path, |old| old & !flags::CASEFOLD);
     assert!(matches!(plain("/d"), Err(Error::NotEmpty)));
-    // Also one whose names are not in memory.
+    // The same for a directory whose names are not in memory.
     v.sync().unwrap();
     v.drop_caches();
     assert!(matches!(plain("/d"), Err(Error::NotEmpty)));
@@ -195,7 +195,7 @@ fn a_strict_encoding_refuses_what_is_not_utf8() {
             assert_eq!(error.is_none(), !strict, "{error:?}");
         }
         if !strict {
-            // They stand for themselves.
+            // Invalid names are compared byte by byte.
             assert!(matches!(
                 v.metadata(path(b"/d/a\xff")),
                 Err(Error::NotFound)
@@ -253,7 +253,7 @@ fn a_large_directory_has_an_index_by_folded_hashes() {
     assert_clean(&device, "a large directory with other names");
 }
 
-/// What e2fsprogs made is read, by names in any case, and stays clean when it is written to.
+/// A directory made by e2fsprogs is read, by names in any case, and stays clean when it is changed.
 #[test]
 fn an_index_of_e2fsck_is_read_and_written() {
     needs::tools!("mke2fs", "debugfs", "e2fsck");
@@ -319,7 +319,7 @@ fn the_flag_changes_between_operations_that_make_names() {
         for thread in 0..3 {
             let (v, ended) = (&v, &ended);
             scope.spawn(move || {
-                // Also when it panics.
+                // Counts the end also when the thread panics.
                 let _ends = Counted(ended);
                 let name = format!("/d/Name{thread}");
                 for n in 0..4000 {

@@ -34,7 +34,7 @@ fn open_lively(device: &Arc<MemDevice>) -> Volume {
         .unwrap()
 }
 
-/// One round of a busy thread: every kind of change, now and then made durable.
+/// A round of a busy thread: every kind of change, made durable at times.
 fn work(v: &Volume, task: u64, n: u64) -> extant::Result<()> {
     let dir = format!("/t{task}");
     let path = format!("{dir}/{}", n % 40);
@@ -92,7 +92,7 @@ fn work(v: &Volume, task: u64, n: u64) -> extant::Result<()> {
     }
 }
 
-/// While it is frozen, under load, not a byte changes, what is on the device is a clean volume, and readers go on.
+/// While the volume is frozen, under load, not a byte changes, the device holds a clean volume, and readers continue.
 #[test]
 fn a_frozen_volume_holds_still() {
     if !have_tools() {
@@ -199,14 +199,14 @@ fn syncing_and_closing_a_frozen_volume() {
             maker.join().unwrap().unwrap();
         });
         assert_eq!(v.read("/a").unwrap(), b"aftere");
-        // Closed while frozen: that comes to an end, too.
+        // Closing while frozen ends, too.
         let _frozen = v.freeze().unwrap();
         let other = v.clone();
         std::thread::scope(|s| {
             let writer = s.spawn(|| file.write_at(b"late", 0));
             std::thread::sleep(Duration::from_millis(20));
             other.close().unwrap();
-            // Before the end or after it.
+            // The write may have come before the end or after it.
             let _ = writer.join().unwrap();
         });
         assert!(matches!(v.metadata("/"), Err(Error::Stale)));
@@ -341,7 +341,7 @@ fn a_failure_is_told_once() {
         }
         v.close().unwrap_err();
         assert_eq!(told.load(Ordering::SeqCst), 1);
-        // Stopping on demand is no failure.
+        // Stopping on demand is not a failure.
         let count = Arc::clone(&told);
         let v = VolumeOptions::new()
             .on_stop(move |_| {

@@ -1,5 +1,5 @@
-//! A full volume: every operation says NoSpace and nothing worse, what was accepted is kept, removing
-//! makes room again, and e2fsck is content at every stage.
+//! A full volume: every operation fails with NoSpace and nothing worse, accepted data are kept, removing files makes
+//! room again, and e2fsck is content at every stage.
 
 mod edges;
 mod filling;

@@ -36,7 +36,7 @@ fn what_leaves_is_as_in_the_image() {
                 }
                 2 => dir.write(&name, vec![turn as u8; 3000]).unwrap(),
                 _ => {
-                    // Several groups of their own.
+                    // A file over several groups.
                     let options = OpenOptions::new().write(true).create(true);
                     let file = dir.open_file_with(&name, &options).unwrap();
                     let whole = Fallocate::default();
@@ -131,7 +131,7 @@ fn what_leaves_of_inodes_is_as_in_the_image() {
     assert_cuts_clean(cuts);
 }
 
-/// Runs so many threads; what is on the device now and then meanwhile.
+/// Runs this number of threads. Returns images of the device taken meanwhile.
 fn while_cut(device: &MemDevice, threads: u64, run: impl Fn(u64) + Sync) -> Vec<MemDevice> {
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {

@@ -14,7 +14,7 @@ const SHAPES: &[(&[&str], &str, u64)] = &[
     // Group by group, and a last group that becomes longer.
     (&["-t", "ext4", "-b", "1024", "-J", "size=1"], "21M", 60),
     (&["-t", "ext4"], "100M", 700),
-    // So many groups that blocks of reserved descriptors come into use.
+    // Enough groups that blocks of reserved descriptors are needed.
     (
         &[
             "-t", "ext4", "-b", "1024", "-g", "1024", "-N", "2000", "-J", "size=1",
@@ -222,7 +222,7 @@ fn writers_go_on_while_it_grows() {
     assert_clean(&device, "grown under load");
 }
 
-/// Every write of a growth is a place to cut: what is left is the old size or the new one, with every file, and clean.
+/// Cuts a growth at every write: the image has the old size or the new one, with every file, and is clean.
 #[test]
 fn cut_at_any_write() {
     needs::tools!("mke2fs", "e2fsck");

@@ -1,4 +1,4 @@
-//! A volume of a million groups, 128 TiB: it opens and takes files at the cost of what is used of it.
+//! A volume of a million groups, 128 TiB: it opens and takes files at the cost of its used part.
 
 use blockdev::{BlockDevice, MemDevice};
 use extant::{Fallocate, Volume, VolumeOptions, mkfs};
@@ -103,7 +103,7 @@ fn a_million_groups_are_not_walked() {
     drop(large);
     v.remove_file("/large").unwrap();
     v.close().unwrap();
-    // Opened again the superblock's counts are those that were left.
+    // When the volume is opened again, the superblock's counts are the ones that it was left with.
     let v = open(&device);
     let again = v.statfs().unwrap();
     let left = before.free_blocks - again.free_blocks;

@@ -1,5 +1,5 @@
-//! Several contexts in flight [C6]: threads that sync at the same time, on a device whose flushes take long.
-//! Whichever of their writes a cut loses, each thread finds a prefix of its operations, with all that it had synced.
+//! Several contexts in flight [C6]: threads that sync at the same time, on a device whose flushes take long. Whichever
+//! writes a cut loses, each thread finds a prefix of its operations, including all synced ones.
 
 use crate::common;
 use blockdev::{BlockDevice, Crash, MemDevice, RecordingDevice, SlowDevice};
@@ -16,7 +16,8 @@ fn content(thread: u64, n: u64) -> Vec<u8> {
     format!("{thread} {n} ").repeat(900).into_bytes()
 }
 
-/// The others are only committed; with the sync of the next one they are there, but for their content.
+/// Returns true if the file is synced. Other files are only committed: after the sync of the next file they exist, but
+/// perhaps without content.
 fn is_synced(thread: u64, n: u64) -> bool {
     !(n + thread).is_multiple_of(3)
 }
@@ -269,7 +270,7 @@ fn synced_removals_have_made_room() {
             }
         });
         for turn in 0..300 {
-            // Every other block, so that each goes back by itself.
+            // Write every other block, so that each block is freed separately.
             let file = volume.create_new_file("/d/f").unwrap();
             for n in 0..200 {
                 file.write_at(&[7; 1024], n * 2048).unwrap();

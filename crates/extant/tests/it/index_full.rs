@@ -1,5 +1,5 @@
-//! Directories whose index names as many leaves as it can: a name for which there is no place is refused
-//! when it comes, as Linux refuses it, and not when it is formatted.
+//! Directories with a full index: a name that finds no place is refused when it is created, as on Linux, and not when
+//! it is formatted.
 
 use crate::common;
 use blockdev::MemDevice;

@@ -1,6 +1,6 @@
-//! Linux's own ext4 as the judge, both ways: trees made here are read by the kernel, trees made by the
-//! kernel are read and changed here and read by it again; journals left dirty by one are recovered by
-//! the other. And ext4-view as one more reader. Needs root and loop devices.
+//! Linux's own ext4 as the judge, both ways. Trees made here are read by the kernel. Trees made by the kernel are read
+//! and changed here and read by the kernel again. Journals left dirty by one are recovered by the other. A further
+//! reader is ext4-view. Needs root and loop devices.
 
 mod contents;
 mod index;

@@ -1,6 +1,6 @@
-//! kill -9 in a loop. A child runs a load of many threads on an image file and says over a pipe what has
-//! been synced; it is killed at a random moment. Then everything it said is there, the tree is whole,
-//! and e2fsck is content: with the image after our recovery, and alone with it as it was left.
+//! kill -9 in a loop. A child runs a load of many threads on an image file and reports each sync over a pipe, until it
+//! is killed at a random moment. Then every reported change exists, the tree is whole, and e2fsck is content: with the
+//! image after our recovery, and alone with it as it was left.
 
 use crate::common;
 use common::*;
@@ -120,7 +120,7 @@ impl Drop for Victim {
     }
 }
 
-/// Runs the child for a while and kills it; returns what it said.
+/// Runs the child for a while and kills it. Returns its reports.
 fn run_and_kill(image: &Path, round: u64, after: Duration) -> Vec<String> {
     let child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "kill::child", "--nocapture", "--test-threads=1"])

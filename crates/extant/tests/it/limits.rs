@@ -7,7 +7,7 @@ use common::*;
 use extant::{Error, Fallocate, OpenOptions, SetXattr, Volume, mkfs};
 use std::sync::Arc;
 
-/// One block at the last offset, and not a byte more.
+/// A block at the last offset can be written, and not a byte more.
 #[test]
 fn the_largest_file() {
     needs::tools!("mke2fs", "e2fsck");
@@ -173,7 +173,7 @@ fn links() {
     assert_clean(&device, "65,000 links");
 }
 
-/// Without dir_nlink a directory has as many subdirectories as its links can count.
+/// Without dir_nlink the link count limits the number of subdirectories.
 #[test]
 fn subdirectories_without_dir_nlink() {
     needs::tools!("mke2fs", "e2fsck");
@@ -209,7 +209,7 @@ fn subdirectories_without_dir_nlink() {
     within.unwrap();
     let moved = || v.rename("/again/within", "/moved");
     assert!(matches!(moved(), Err(Error::TooManyLinks)));
-    // Threads at the limit: it is never passed, and what they leave of it can be used.
+    // Threads at the limit: it is never exceeded, and links that they release can be used again.
     (100..140).for_each(|n| v.remove_dir(format!("/{n}")).unwrap());
     let refused: u32 = at_once(&v, |v, t| {
         let (mut mine, mut refused) = (Vec::new(), 0);
@@ -275,7 +275,7 @@ fn subdirectories_with_dir_nlink() {
     assert_eq!(v.metadata("/").unwrap().nlink(), 1);
 }
 
-/// Runs four threads, and sums up what they return.
+/// Runs four threads, and returns the sum of their results.
 fn at_once(v: &Volume, work: impl Fn(Volume, u32) -> u32 + Sync) -> u32 {
     let work = &work;
     std::thread::scope(|s| {

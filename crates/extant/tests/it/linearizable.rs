@@ -47,7 +47,7 @@ impl Test {
             extant::unstable::jitter(12),
             "without debug assertions threads hardly ever meet: --profile test-fast"
         );
-        // No thread clears the tree, so it grows: a new one begins every so often.
+        // No thread clears the tree, so it grows. Therefore a new tree begins after a number of rounds.
         let rounds: Vec<u64> = seeds(1, rounds, rounds * 60).collect();
         for rounds in rounds.chunks(50) {
             self.batch(name, args, rounds);
@@ -99,7 +99,7 @@ impl Test {
         observe::agree(model, &observe::observe(volume)).unwrap();
     }
 
-    /// One round; returns the tree after it.
+    /// Runs one round. Returns the tree after it.
     fn round(&self, volume: &Volume, model: &Model, seed: u64, name: &str) -> Model {
         let mut rng = Rng::new(seed);
         let handles = self.handles(volume, model, &mut rng);
@@ -398,7 +398,7 @@ fn moving_directories() {
     );
 }
 
-/// Without extents or a journal.
+/// A volume without extents or a journal.
 #[test]
 fn block_maps() {
     let field = Field {

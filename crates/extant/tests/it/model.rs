@@ -158,7 +158,7 @@ fn check(kind: &str, args: &[&str]) {
     let mut model = Model::new(geometry.features.has_extents(), geometry.inode_size == 128);
     model.block_size = geometry.block_size.into();
     let len = if torture() { 500 } else { 160 };
-    // Every kind has sequences of its own.
+    // Every kind has separate sequences.
     let own = kind
         .bytes()
         .fold(0u64, |n, b| n * 31 % 9_973 + u64::from(b))

@@ -27,7 +27,7 @@ fn names(dir: &Node) -> Vec<String> {
     names
 }
 
-/// Checks that as much is free as before, and that the volume is clean.
+/// Checks that the free space is as before, and that the volume is clean.
 #[track_caller]
 fn assert_nothing_held(v: Volume, device: &Arc<MemDevice>, before: &StatFs, what: &str) {
     let after = v.statfs().unwrap();
@@ -58,7 +58,8 @@ fn files_removed_while_they_are_held_share_their_place_in_the_log() {
         }
         drop(held);
         v.sync().unwrap();
-        // The log holds a thousand blocks, half of them in one push: sixteen, if each file took blocks of its own.
+        // The log holds a thousand blocks, half of them in one push. If each file took separate blocks, sixteen pushes
+        // would be needed.
         let pushes = v.statistics().pushes - before;
         assert!(pushes <= 6, "{orphan_file}: {pushes}");
         drop(top);
@@ -442,7 +443,7 @@ fn files_are_made_without_a_name() {
         file.link(&who, &top, b"again"),
         Err(Error::NotFound)
     ));
-    // These files never had a name.
+    // Files that never had a name.
     let others: Vec<_> = (0..30)
         .map(|_| dir.make_unnamed(&who, 0o600).unwrap())
         .collect();

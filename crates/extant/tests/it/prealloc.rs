@@ -159,7 +159,7 @@ fn a_full_volume_is_full_to_the_last_block() {
     }
 }
 
-/// Threads with files of their own that grow, are cut and go, on a volume that is full half of the time.
+/// Threads whose files grow, are cut and are removed, on a volume that is full half of the time.
 #[test]
 fn threads_fight_for_the_last_blocks() {
     needs::tools!("e2fsck");
@@ -239,8 +239,8 @@ fn what_was_freed_is_there_for_who_waited_for_it() {
     v.close().unwrap();
 }
 
-/// Many steps of a file that grows and is cut use no space and hardly any log: what came and went inside a
-/// context was never there.
+/// Many steps of a file that grows and is cut use no space and little of the log, because blocks that are allocated and
+/// freed inside a context are never logged.
 #[test]
 fn coming_and_going_inside_a_context_costs_nothing() {
     let device = image(64 << 20);

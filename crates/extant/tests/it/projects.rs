@@ -1,4 +1,5 @@
-//! Project numbers and generations: set, inherited, and what a directory with a project of its own refuses. debugfs and e2fsck judge.
+//! Project numbers and generations: set, inherited, and refused by a directory with another project. debugfs and e2fsck
+//! judge.
 
 use crate::common;
 use blockdev::MemDevice;
@@ -22,7 +23,7 @@ fn flags(v: &Volume, path: &str, more: u32) {
     v.set_attributes(path, &set).unwrap();
 }
 
-/// What debugfs says of an inode behind a word.
+/// Returns the number that debugfs prints for an inode after a word.
 fn told(device: &MemDevice, path: &str, word: &str) -> u32 {
     let dir = tempfile::tempdir().unwrap();
     let image = dir.path().join("image");
@@ -33,7 +34,7 @@ fn told(device: &MemDevice, path: &str, word: &str) -> u32 {
         .output();
     let text = String::from_utf8(out.unwrap().stdout).unwrap();
     let (_, rest) = text.split_once(word).unwrap_or_else(|| panic!("{text}"));
-    // debugfs shows what is 2^31 and more as less than 0.
+    // debugfs shows numbers of 2^31 and more as negative.
     let number: i64 = rest.split_whitespace().next().unwrap().parse().unwrap();
     number as u32
 }
@@ -77,7 +78,7 @@ fn what_is_made_in_a_project_is_of_it() {
         v.hard_link("/p/file", "/p/sub/second").unwrap();
         v.rename("/p/file", "/out").unwrap();
         v.rename("/out", "/p/sub/in").unwrap();
-        // What stays immutable stays in its project.
+        // An inode that stays immutable stays in its project.
         flags(&v, "/p/sub/in", IMMUTABLE);
         let refused = v.set_attributes("/p/sub/in", &project(8));
         assert!(matches!(refused, Err(Error::NotPermitted)), "{refused:?}");

@@ -49,8 +49,8 @@ fn made_with(bytes: u64, block_size: u32, inodes: u32) -> (Arc<Medium>, Volume) 
     (medium, volume)
 }
 
-/// A block is overwritten while the flush of another caller's push is under way, which began before; the file's last
-/// change of metadata is part of that push. fsync has nothing to commit, and must not take that flush for its own.
+/// A block is overwritten during the flush of another caller's push, which began before the write. The file's last
+/// change of metadata is part of that push. fsync has nothing to commit, and must not mistake that flush for its own.
 #[test]
 fn a_flush_that_began_before_the_write_is_not_enough_for_fsync() {
     let (medium, volume) = made(16 << 20, 4096);
@@ -83,7 +83,7 @@ fn a_flush_that_began_before_the_write_is_not_enough_for_fsync() {
     assert!(found == [2; 4096], "old data after fsync returned");
 }
 
-/// fsync covers blocks given to a file also when the file's inode is no longer in memory.
+/// fsync covers blocks written to a file even if the file's inode has left memory.
 #[test]
 fn fsync_flushes_data_of_a_file_that_has_left_memory() {
     let (medium, volume) = made(16 << 20, 4096);
@@ -105,8 +105,8 @@ fn fsync_flushes_data_of_a_file_that_has_left_memory() {
     assert!(found == data(2), "old data after fsync returned");
 }
 
-/// A file that came from the device may have older data without a flush: its first fsync asks for one. Then it is known to be
-/// covered, whatever is written to other files, until it is written to.
+/// A file that was loaded from the device may have older data without a flush, so its first fsync asks for one. Then it
+/// is known to be covered until it is written to, whatever is written to other files.
 #[test]
 fn a_flush_is_remembered_by_the_file_that_it_covers() {
     let (medium, volume) = made(16 << 20, 4096);
@@ -290,7 +290,7 @@ fn bytes_that_were_cut_off_do_not_come_back() {
     }
 }
 
-/// Writing a transaction fails; before the volume has stopped another push comes to the journal.
+/// Writing a transaction fails. Before the volume has stopped, another push reaches the journal.
 #[test]
 fn a_push_after_one_that_failed_does_not_go_on() {
     let device = MemDevice::new(16 << 20);
@@ -328,8 +328,8 @@ fn a_push_after_one_that_failed_does_not_go_on() {
     });
 }
 
-/// Blocks of metadata are freed, and their group's bitmap cannot be read just then: unless it comes into core now, it is
-/// read later from an image in which they are free, and they are used again before that is durable.
+/// Blocks of metadata are freed, and their group's bitmap cannot be read at that moment. If it were read only later,
+/// from an image in which the blocks are free, they would be used again before the free is durable.
 #[test]
 fn a_bitmap_that_cannot_be_read_stops_what_frees_in_it() {
     let memory = MemDevice::new(16 << 20);
@@ -402,9 +402,9 @@ fn names_are_found_while_a_create_waits_for_a_frozen_volume() {
     });
 }
 
-/// Two threads hand a file on to each other by renaming it, and each makes a file of its own before it does. All of
-/// it is one context, which the journal takes only in parts. Whichever parts are durable, the operations before the
-/// rename that gave the file its name are there.
+/// Two threads pass a file to each other by renaming it, and each makes another file before it does. All operations
+/// form one context, which the journal takes only in parts. Whichever parts are durable, the operations before the
+/// rename that gave the file its name exist.
 #[test]
 fn parts_of_a_context_keep_the_order_of_threads_and_of_objects() {
     const ROUNDS: u64 = 160;
@@ -575,7 +575,7 @@ fn fdatasync_of_overwritten_blocks_only_flushes() {
         assert_eq!(counts(&volume), (before.0, before.1 + u64::from(n)));
     }
     let mtime = file.metadata().unwrap().mtime();
-    // One that grows the file is pushed.
+    // A write that grows the file is pushed.
     file.write_all_at(&[9; 100], 8192).unwrap();
     file.sync_data().unwrap();
     assert_eq!(counts(&volume).0, before.0 + 1);

@@ -1,7 +1,7 @@
 //! The rooms of the engine's source, and that every arrow between them points down.
 //!
-//! A room is a folder of `src/`. The list below is their order, the lowest first: code of a room may name what is in its own room
-//! and in those before it. `lib.rs` stands above all of them, so what it exports is above every room.
+//! A room is a folder of `src/`. The list below is their order, the lowest first: code of a room may name items of its
+//! own room and of rooms before it. `lib.rs` stands above all of them, so its exports are above every room.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -44,7 +44,7 @@ fn sources(dir: &Path, out: &mut Vec<PathBuf>) {
     }
 }
 
-/// Lines with their numbers, without comments, and without the tests beside the code: those may use all of a volume.
+/// Returns the numbered lines without comments, and without unit tests, which may use all of a volume.
 fn code(text: &str) -> Vec<(usize, &str)> {
     let mut lines = Vec::new();
     let mut in_tests = false;

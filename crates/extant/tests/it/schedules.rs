@@ -1,5 +1,5 @@
-//! The engine's own code under many schedules: threads run one at a time, and a seed decides at each lock, condition,
-//! device call and named point which thread goes on. EXTANT_SCHEDULES sets the number of seeds, EXTANT_SEED chooses
+//! The engine's own code under many schedules. Threads run one at a time, and at each lock, condition, device call and
+//! named point a seed decides which thread runs next. EXTANT_SCHEDULES sets the number of seeds, EXTANT_SEED chooses
 //! one.
 
 use crate::medium;
@@ -39,7 +39,7 @@ fn read_after_cut(medium: &Medium, path: &str) -> extant::Result<Vec<u8>> {
     open(Arc::new(medium.after_cut())).read(path)
 }
 
-/// Runs the tasks that `tasks` makes, over a volume of its own for each seed, and closes the volume.
+/// Runs the tasks that `tasks` makes, over a new volume for each seed, and closes the volume.
 fn explore(
     name: &str,
     base: &MemDevice,

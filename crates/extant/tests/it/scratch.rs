@@ -79,7 +79,7 @@ fn kept_and_merged() {
     v.remove_file("/f3").unwrap();
     refused(open(), ErrorKind::ResourceBusy);
     v.close().unwrap();
-    // Cut off: what was synced is there.
+    // Opened without a close: the synced data exist.
     let v = open().unwrap();
     assert_eq!(v.read("/kept").unwrap(), [5; 100_000]);
     v.write("/synced", b"durable").unwrap();
@@ -112,7 +112,7 @@ fn an_overlay_belongs_to_its_image() {
     };
     let overlay = dir.path().join("changes");
     let open = || scratch::open(&image, Changes::KeptIn(&overlay), &VolumeOptions::new());
-    // A file of no length is as good as none, any other that is no overlay is left alone.
+    // An empty file counts as missing. Any other file that is not an overlay is left alone.
     std::fs::write(&overlay, b"").unwrap();
     open().unwrap().close().unwrap();
     std::fs::write(&overlay, [1; 10_000]).unwrap();

@@ -264,7 +264,7 @@ fn copies_of_holes_and_of_parts_of_one_file() {
     assert!(to.metadata().unwrap().blocks() < 200, "holes became blocks");
     assert_eq!(to.seek_data(0).unwrap(), 1 << 20);
     assert_eq!(from.copy_range_to(8 << 20, &to, 0, 10).unwrap(), 0);
-    // One file, apart and overlapping.
+    // Copies inside a single file, apart and overlapping.
     let island = 1 << 20;
     assert_eq!(from.copy_range_to(island, &from, 0, 6).unwrap(), 6);
     let overlap = from.copy_range_to(0, &from, 5, 6);

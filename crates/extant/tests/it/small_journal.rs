@@ -62,8 +62,8 @@ fn a_huge_sparse_directory() {
             v.metadata("/d").unwrap().len() > 4 << 20,
             "the leaves are there"
         );
-        // All in one burst: the remaining names are removed in an order that jumps from leaf to leaf, or as many are
-        // made, or both.
+        // All in one burst: the remaining names are removed in an order that jumps from leaf to leaf, or the same
+        // number is made, or both.
         in_threads(&v, left.len(), |v, i| {
             let n = left[i];
             if round != 1 {
@@ -83,7 +83,7 @@ fn a_huge_sparse_directory() {
     }
 }
 
-/// Files whose every block is a run of its own: a mapping of more blocks than the journal has.
+/// Files whose every block is a separate run: a mapping of more blocks than the journal has.
 #[test]
 fn scattered_blocks_of_one_file() {
     needs::tools!("mke2fs", "e2fsck");
@@ -120,7 +120,7 @@ fn scattered_blocks_of_one_file() {
     }
 }
 
-/// One run over more groups than the journal has blocks.
+/// A run over more groups than the journal has blocks.
 #[test]
 fn a_file_over_a_thousand_groups() {
     needs::tools!("mke2fs", "e2fsck");

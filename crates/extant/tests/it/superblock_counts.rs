@@ -1,5 +1,6 @@
-//! The superblock's free counts are written when a volume is closed. With a journal they are not logged in between: a commit that changes nothing
-//! else in the superblock leaves it out, and whoever opens an image after a cut adds up the descriptors.
+//! The superblock's free counts are written when a volume is closed. With a journal they are not logged in between: a
+//! commit that changes nothing else in the superblock does not write it. A program that opens an image after a cut adds
+//! up the descriptors.
 
 use crate::common;
 use blockdev::MemDevice;
@@ -35,7 +36,7 @@ fn work(volume: &Volume) {
     volume.sync().unwrap();
 }
 
-/// Whatever e2fsck and the engine find after a cut, the counts are right in the end.
+/// Checks that the counts are right after a cut, both by e2fsck and by the engine.
 fn judge(cut: &MemDevice, what: &str) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("image");
@@ -64,7 +65,7 @@ fn counts_are_right_after_a_close_and_after_a_cut() {
         work(&volume);
         // The log has been filled.
         judge(&device.snapshot(), &what);
-        // It has been replayed, or emptied, and the volume is marked as open.
+        // The next open replays or empties the log, and marks the volume as open.
         let again = Arc::new(device.snapshot());
         let second = options().force(true).open_device(again.clone()).unwrap();
         second.create_new_file("/after").unwrap();

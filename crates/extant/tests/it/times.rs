@@ -1,4 +1,4 @@
-//! Times of the last access: which reads change them, and when they come to the device.
+//! Times of the last access: which reads change them, and when they are written to the device.
 
 use crate::common;
 use blockdev::{BlockDevice, MemDevice};
@@ -78,7 +78,7 @@ fn reads_are_noted_by_the_volumes_rule() {
             assert_eq!(found >= now, noted, "{what}: {found}");
             assert!(noted || found == atime, "{what}: {found}");
         }
-        // Once is enough.
+        // A second read changes nothing.
         let first = atimes(&v);
         if which != AccessTimes::Strict {
             read_all(&v);
@@ -90,7 +90,7 @@ fn reads_are_noted_by_the_volumes_rule() {
         v.close().unwrap();
         assert_clean(&device, &what);
     }
-    // The flag of an inode says never; so does a volume that is only read.
+    // Neither an inode with the flag nor a volume opened read-only changes its times.
     let v = open_with(&device, AccessTimes::Strict, false);
     set_up(&v, old, old);
     let no_atime = SetAttributes {

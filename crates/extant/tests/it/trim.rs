@@ -1,4 +1,4 @@
-//! Trimming: the device forgets what is free, and nothing else.
+//! Trimming: the device discards the free blocks, and nothing else.
 
 use crate::common;
 use blockdev::{BlockDevice, Crash, Event, MemDevice, RecordingDevice};

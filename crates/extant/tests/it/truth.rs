@@ -97,7 +97,7 @@ fn the_space_of_a_file_counts_its_extent_tree_at_once() {
         }
     });
     assert_eq!(before, after);
-    // One contiguous range that takes several extents on disk.
+    // A contiguous range that takes several extents on disk.
     let (before, after) = sectors_before_and_after(|volume| {
         let file = volume.create_new_file("/file").unwrap();
         file.fallocate(Fallocate::Allocate { keep_size: false }, 0, 300 << 20)
@@ -165,7 +165,7 @@ fn preallocated_space_can_be_written_on_a_full_volume() {
     let full = filler.write_at(&[3; 65536], at);
     assert!(matches!(full, Err(Error::NoSpace(_))), "{full:?}");
     volume.sync().unwrap();
-    // From the end, every other block first, so that the mapping has as many extents as possible.
+    // From the end, every other block first, so that the mapping has the most extents possible.
     let block = 4096;
     for round in 0..2 {
         for i in (0..len / block).rev().filter(|i| i % 2 == round) {

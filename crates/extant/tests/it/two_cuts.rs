@@ -1,6 +1,6 @@
-//! Two cuts, one after the other: the first loses a commit block of several that were written together, and what the
-//! log holds behind it is whole. Recovery goes on behind it, new transactions are logged over it, and after a second cut
-//! no old one may be taken for a new one.
+//! Two cuts, one after the other. The first loses a commit block of several that were written together, and the log
+//! behind it is whole. Recovery continues behind the gap, new transactions are logged over it, and after a second cut
+//! no old transaction may be taken for a new one.
 
 use crate::common;
 use blockdev::{BlockDevice, Crash, Event, Fate, MemDevice, RecordingDevice};
@@ -102,7 +102,7 @@ fn no_old_transaction_comes_back(args: &[&str]) {
         if n % 8 == 0 {
             assert_clean(&device, &what);
         }
-        // Cuts before it was durable: what is in the log is partly new, partly old.
+        // Cuts before it was durable: the log is partly new, partly old.
         let mut replayer = log.replay(&first);
         replayer.advance_to(start).unwrap();
         while replayer.position() < end {

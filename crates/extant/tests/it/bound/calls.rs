@@ -128,7 +128,7 @@ const CALLS: &[&str] = &[
     "stat in",
 ];
 
-/// One row of the table.
+/// A row of the table.
 pub struct Case {
     number: usize,
     call: &'static str,
@@ -351,7 +351,7 @@ impl Case {
     }
 }
 
-/// So that what clears up finds it.
+/// Restores the name that the clean-up expects.
 fn rename_back<S: Side>(s: &S, at: &dyn Fn(&str) -> String) {
     s.rename(ROOT, &at("empty/moved"), &at("moved"), RenameMode::Replace)
         .ok();

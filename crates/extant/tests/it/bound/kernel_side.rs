@@ -97,7 +97,7 @@ impl Side for Kernel {
         self.by(who, "", |_| fs::fallocate(handle, mode, 0, 8192))
     }
     fn truncate(&self, who: u32, path: &str, size: u64) -> Answer {
-        // There is no call by path here, but opening for writing asks the same.
+        // This side has no call by path, but opening for writing needs the same permission.
         self.by(who, path, |p| {
             let file = fs::open(p, OFlags::WRONLY, Mode::empty());
             file.and_then(|file| fs::ftruncate(file, size))
@@ -197,7 +197,7 @@ impl Side for Kernel {
         self.by(who, path, |p| fs::stat(p).map(drop))
     }
     fn set_flags(&self, who: u32, path: &str, flags: u32) -> Answer {
-        // The flag is read through a handle: root's handle, for callers who may not read.
+        // The flag is read through root's handle, because the caller may lack the right to read.
         let file = self.by(ROOT, path, |p| fs::open(p, OFlags::RDONLY, Mode::empty()))?;
         let flags = IFlags::from_bits_retain(flags);
         self.by(who, path, |_| fs::ioctl_setflags(file, flags))

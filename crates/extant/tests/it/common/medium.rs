@@ -7,16 +7,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
-/// How many flushes come before the one that is held, and how it tells and is told.
+/// Number of flushes before the one to hold, the channel that reports its begin, and the channel that releases it.
 type HeldFlush = (u32, Sender<()>, Receiver<()>);
 
-/// Memory, and what would be left of it after a cut.
+/// A device in memory, with the content that a power cut would leave.
 pub struct Medium {
     pub now: MemDevice,
     /// The content when the last flush that has returned began.
     durable: Mutex<MemDevice>,
     writes: AtomicU64,
-    /// Holds the flush that comes after so many others: tells that it began, and waits.
+    /// Holds the flush after this number of others: reports that the flush began, and waits.
     held: Mutex<Option<HeldFlush>>,
 }
 
@@ -31,7 +31,7 @@ impl Medium {
         })
     }
 
-    /// Holds a flush; gives what tells that it began, and what lets it go on.
+    /// Holds a flush. Returns the receiver that reports its begin, and the sender that releases it.
     pub fn hold(&self, after: u32) -> (Receiver<()>, Sender<()>) {
         let ((began, wait), (go, gone)) = (channel(), channel());
         *self.held.lock().unwrap() = Some((after, began, gone));
@@ -50,7 +50,7 @@ impl Medium {
         }
     }
 
-    /// The content after a cut at which all that was not flushed is lost.
+    /// Returns the content after a cut at which all unflushed writes are lost.
     pub fn after_cut(&self) -> MemDevice {
         self.durable.lock().unwrap().snapshot()
     }

@@ -18,7 +18,7 @@ pub fn have(tool: &str) -> bool {
     needs::have(&[tool])
 }
 
-/// The other threads of a test end, also when this one panics.
+/// Ends the other threads of a test, also when this thread panics.
 pub struct Ends<'a>(pub &'a AtomicBool);
 
 impl Drop for Ends<'_> {
@@ -32,8 +32,9 @@ pub fn torture() -> bool {
     std::env::var_os("EXTANT_TORTURE").is_some()
 }
 
-/// The seeds of a random test, from `first`: `short` of them, `long` in long runs, or as many as
-/// EXTANT_SEEDS says, beginning with EXTANT_FIRST_SEED if that is set, to go on with a run; only the one that EXTANT_SEED names, to see a failure again.
+/// Returns the seeds of a random test, from `first`: `short` seeds, or `long` seeds in long runs. EXTANT_SEEDS sets
+/// another number, and EXTANT_FIRST_SEED the first seed, to continue a run. EXTANT_SEED selects a single seed, to
+/// reproduce a failure.
 pub fn seeds(first: u64, short: u64, long: u64) -> Range<u64> {
     let asked = |name: &str| {
         let value = std::env::var(name).ok()?;
@@ -62,7 +63,7 @@ pub fn mke2fs(path: &Path, size: &str, args: &[&str]) {
         &["-b", "4096"]
     };
     let out = Command::new("mke2fs")
-        // The same image every time: its hashes decide where names go.
+        // The same image every time, because its hashes decide where names are placed.
         .args(["-q", "-F", "-U", UUID, "-E"])
         .arg(format!("lazy_itable_init=1,nodiscard,hash_seed={UUID}"))
         .args(block)
@@ -78,7 +79,7 @@ pub fn mke2fs(path: &Path, size: &str, args: &[&str]) {
     );
 }
 
-/// The same in memory.
+/// Makes the same image in memory.
 pub fn mem_image(size: &str, args: &[&str]) -> Arc<MemDevice> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("image");
@@ -102,7 +103,7 @@ pub fn assert_clean_file(path: &Path, what: &str) {
     );
 }
 
-/// e2fsck repairs an image file by itself, and finds nothing to mend after that; what it said.
+/// Lets e2fsck repair an image file, and checks that e2fsck finds nothing to mend after that. Returns the output.
 #[track_caller]
 pub fn repair(path: &Path, what: &str) -> String {
     let out = Command::new("e2fsck")
@@ -136,7 +137,7 @@ pub fn write_image(device: &MemDevice, path: &Path) {
     device.copy_to(&file).unwrap();
 }
 
-/// Opens an image without a background thread: what is committed, the test decides.
+/// Opens an image without a background thread, so that the test decides when to commit.
 pub fn open(device: &Arc<MemDevice>) -> Volume {
     options()
         .open_device(Arc::clone(device) as Arc<dyn blockdev::BlockDevice>)

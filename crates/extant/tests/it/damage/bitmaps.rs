@@ -62,7 +62,7 @@ fn fill(volume: &Volume) -> Error {
     panic!("20 MB in a volume of 16");
 }
 
-/// Bitmaps of zeros, with counts that agree with them or not: the engine hands out neither superblocks, descriptors,
+/// Bitmaps of zeros, with counts that agree with them or not. The engine allocates neither superblocks, descriptors,
 /// bitmaps, inode tables and the journal, nor blocks of files in a group whose count disagrees.
 #[test]
 fn the_volumes_own_blocks_are_never_handed_out() {
@@ -179,7 +179,7 @@ fn inode_bitmaps_that_lie_are_not_used() {
     }
 }
 
-/// An inode in the part of a table that the descriptor counts as unused: e2fsck notices it when the count of free
+/// An inode in the part of a table that the descriptor counts as unused. e2fsck notices it when the count of free
 /// inodes is lower than that of unused ones, so the engine neither takes nor frees inodes of the group. Tested with a
 /// bitmap that agrees with the count, and with one that does not.
 #[test]

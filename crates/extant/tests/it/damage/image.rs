@@ -9,7 +9,7 @@ use ext4_format::{GroupNr, InodeNr};
 use extant::{Damage, Volume, VolumeOptions};
 use std::sync::{Arc, Mutex};
 
-/// No checksum tells that a bitmap is wrong.
+/// Features without checksums, so that nothing reveals a wrong bitmap.
 pub const PLAIN: &str = "^metadata_csum,^uninit_bg";
 
 /// An image with a few files in it, all in the first group, closed.
@@ -98,7 +98,7 @@ pub fn open_noting(device: &Arc<MemDevice>) -> (Volume, Found) {
     (volume, found)
 }
 
-/// The kept file is as it was, after e2fsck has mended what it can.
+/// Checks that the kept file is unchanged after a repair by e2fsck.
 #[track_caller]
 pub fn is_kept(device: &MemDevice, what: &str) {
     let dir = tempfile::tempdir().unwrap();

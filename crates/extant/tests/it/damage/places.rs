@@ -22,7 +22,7 @@ fn refused(device: &Arc<MemDevice>) -> String {
     error.to_string()
 }
 
-/// Without its journal the image can be read all the same.
+/// Checks that the image can be read without its journal.
 #[track_caller]
 fn is_read_without_journal(device: &Arc<MemDevice>) {
     let volume = noting()

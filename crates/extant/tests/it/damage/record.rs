@@ -38,7 +38,7 @@ fn what_is_found_is_recorded_once_and_kept() {
             assert_eq!(found.len(), 1, "{found:?}");
             assert_eq!((found[0].function, found[0].ino), ("lookup", ino));
         }
-        // On the device at once, and in what is written of it later.
+        // The record is on the device at once, and in every later image of the superblock.
         for moment in ["at once", "after a sync", "closed"] {
             match moment {
                 "after a sync" => {
@@ -60,7 +60,7 @@ fn what_is_found_is_recorded_once_and_kept() {
             assert_eq!(sb.first_error_errcode, 5, "{moment}");
         }
         drop(volume);
-        // The next opening says so, and counts on.
+        // The next opening reports the record, and continues its count.
         let (options, _) = noting();
         let volume = options
             .clone()

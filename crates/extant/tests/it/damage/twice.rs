@@ -1,4 +1,4 @@
-//! Inodes with more names than links: what is removed by one of them, and still open, is met by the other.
+//! Inodes with more names than links: an inode that is removed by one name, and still open, is found by the other.
 
 use crate::common::*;
 use crate::damage::image::*;

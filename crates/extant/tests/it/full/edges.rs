@@ -22,7 +22,7 @@ fn a_name_that_exists_is_said_to_before_there_is_no_space() {
     exists(v.symlink(&too_long, "/there"), "a target of a block");
     let refused = v.symlink(&too_long, "/new");
     assert!(matches!(refused, Err(Error::NameTooLong)), "{refused:?}");
-    // What no system call takes is refused before the look.
+    // Targets that no system call takes are refused before the lookup.
     let refused = v.symlink("", "/there");
     assert!(matches!(refused, Err(Error::NotFound)), "{refused:?}");
     let refused = v.symlink("t".repeat(4096), "/there");
@@ -68,7 +68,7 @@ fn inodes_run_out_and_come_back() {
         assert!(!fits(v.symlink("t", "/l"), "symlink"));
         v.hard_link("/i0", "/hard").expect("a link needs no inode");
         v.remove_file("/hard").unwrap();
-        // With and without a sync in between.
+        // Both with and without a sync in between.
         for sync in [false, true, false] {
             v.remove_file("/i3").unwrap();
             if sync {
@@ -101,7 +101,8 @@ fn inodes_run_out_and_come_back() {
     }
 }
 
-/// Images so small that little fits: whatever mke2fs makes opens, takes what it can, and stays clean.
+/// Images so small that they hold few files: every image that mke2fs makes opens, accepts writes until it is full, and
+/// stays clean.
 #[test]
 fn tiny_images() {
     needs::tools!("mke2fs", "e2fsck");
@@ -150,7 +151,7 @@ fn tiny_images() {
     }
 }
 
-/// Threads race for the last blocks; what each was told it has, it has.
+/// Threads race for the last blocks. Every write that a thread was promised exists.
 #[test]
 fn many_threads_at_the_brink() {
     needs::tools!("mke2fs", "e2fsck");
@@ -198,8 +199,8 @@ fn many_threads_at_the_brink() {
     }
 }
 
-/// The superblock's reserve is for root, and for the user and group it names: to all others the volume is
-/// full before, and statfs says so.
+/// The superblock's reserve is for root, and for the user and group in the superblock. For all other callers the volume
+/// is full earlier, and statfs shows that.
 #[test]
 fn the_reserve_is_roots() {
     needs::tools!("mke2fs", "e2fsck");
@@ -257,7 +258,7 @@ fn the_reserve_is_roots() {
         let full = v.statfs().unwrap();
         assert!(full.available_blocks < 8, "{what}: {full:?}");
         assert!(full.free_blocks >= reserved, "{what}: {full:?}");
-        // None of these calls may take from the reserve, whichever kind of block they need.
+        // No call of another user may take from the reserve, whichever kind of block it needs.
         let long = "t".repeat(100);
         for n in 0..8 {
             let _ = other.symlink(&long, format!("/u/fill{n}"));
@@ -314,7 +315,7 @@ fn the_reserve_is_roots() {
     }
 }
 
-/// A write that finds room for a part says how much it stored, and the next one that there is no more.
+/// A write that finds room for a part returns the number of stored bytes, and the next write fails for lack of space.
 #[test]
 fn short_writes() {
     needs::tools!("mke2fs", "e2fsck");
@@ -327,7 +328,7 @@ fn short_writes() {
         let bytes = content(7, 20 << 20);
         let no_space =
             |r: extant::Result<usize>| assert!(matches!(r, Err(Error::NoSpace(_))), "{r:?}");
-        // At an offset inside a block.
+        // Writes start at an offset inside a block.
         let file = v.create_new_file("/at").unwrap();
         let n = file.write_at(&bytes, 333).unwrap();
         assert!((5 << 20..12 << 20).contains(&n), "{n} of 20 MiB");
@@ -338,7 +339,7 @@ fn short_writes() {
         assert_eq!(v.read("/at").unwrap()[333..], bytes[..n]);
         file.set_len(4 << 20).unwrap();
         v.sync().unwrap();
-        // To the end.
+        // Writes append to the end.
         let log = v.create_new_file("/log").unwrap();
         assert_eq!(log.append(b"begin").unwrap(), 0..5);
         let part = log.append(&bytes).unwrap();
@@ -348,7 +349,7 @@ fn short_writes() {
         assert_eq!(log.metadata().unwrap().len(), part.end);
         file.set_len(3 << 20).unwrap();
         v.sync().unwrap();
-        // At the position, which follows what was stored.
+        // Writes go to the position, which follows the stored bytes.
         for options in [RW, RW.append(true)] {
             let log = v.open_file_with("/log", &options).unwrap();
             let before = log.seek(SeekFrom::End(0)).unwrap();
@@ -367,8 +368,8 @@ fn short_writes() {
     }
 }
 
-/// Reservations of names that need no block come back with a push; threads that take them again at once do not
-/// make another find the volume full.
+/// Reservations of names that need no block are returned by a push. Threads that take them again at once do not make
+/// another find the volume full.
 #[test]
 fn reservations_do_not_fill_a_volume() {
     needs::tools!("mke2fs");

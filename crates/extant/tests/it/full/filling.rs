@@ -1,11 +1,11 @@
-//! Filling a volume, and what must be true of it then.
+//! Filling a volume, and the checks of a full volume.
 
 use crate::common::*;
 use extant::OpenOptions;
 use extant::{Error, Volume};
 use std::collections::BTreeMap;
 
-/// Worked, or there was no space; anything else is wrong.
+/// Returns whether a call worked or failed for lack of space. Any other error fails the test.
 #[track_caller]
 pub fn fits<T>(result: extant::Result<T>, what: &str) -> bool {
     match result {
@@ -22,7 +22,7 @@ pub fn content(n: u64, len: usize) -> Vec<u8> {
 
 pub const RW: OpenOptions = OpenOptions::new().read(true).write(true);
 
-/// Writes files of these sizes until nothing fits; returns what was accepted.
+/// Writes files of these sizes until nothing fits. Returns the stored files.
 pub fn fill(v: &Volume, dir: &str, sizes: &[usize]) -> BTreeMap<String, Vec<u8>> {
     let mut kept = BTreeMap::new();
     for (n, &len) in sizes.iter().cycle().enumerate().take(100_000) {

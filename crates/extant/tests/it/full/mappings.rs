@@ -1,4 +1,4 @@
-//! Mappings that need blocks of their own when there are none.
+//! Mappings that need blocks on a full volume.
 
 use crate::common::*;
 use crate::full::filling::*;

@@ -51,7 +51,7 @@ fn every_operation(v: &Volume, kept: &BTreeMap<String, Vec<u8>>) {
         file.set_xattr("user.big", &[5; 800], SetXattr::Any),
         "set xattr",
     );
-    // These calls need no space.
+    // Calls that need no space succeed.
     file.write_at(&bytes[100..200], 100).expect("overwriting");
     v.set_attributes(
         some,
@@ -99,7 +99,7 @@ fn rounds(args: &[&str], size: &str, sizes: &[usize]) {
         assert_clean(&device, &what);
         let v = open(&device);
         intact(&v, &kept, &what);
-        // After everything is removed, as much fits again.
+        // After everything is removed, about the same number of bytes fits again.
         assert!(
             bytes * 10 >= most * 9,
             "{what}: {bytes} bytes fit, {most} before"
@@ -109,7 +109,7 @@ fn rounds(args: &[&str], size: &str, sizes: &[usize]) {
             v.remove_file(path)
                 .unwrap_or_else(|e| panic!("{what}: unlink on a full volume: {e}"));
             if n == 0 && kept[path].len() > 20_000 {
-                // One is enough to write another.
+                // The blocks of one removed file are enough to write another.
                 v.write(format!("{dir}/again"), [1; 4000])
                     .expect("room for another");
                 v.remove_file(format!("{dir}/again")).unwrap();

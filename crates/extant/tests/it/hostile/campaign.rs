@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 /// No seed takes longer.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// An image kept by a failure, to see it again: one of its own has other times.
+/// An image kept by a failure, to reproduce it, because a new image would have other times.
 const BASE: &str = "EXTANT_BASE";
 /// The memory limit for all seeds that run at the same time; each copies little of its image.
 const MEMORY: u64 = 2 << 30;
@@ -31,7 +31,7 @@ pub struct Campaign<'a> {
     pub sealed: bool,
 }
 
-/// The image and what is known of it.
+/// The image and its known structures.
 struct Base {
     device: Arc<MemDevice>,
     map: Map,

@@ -15,7 +15,7 @@ pub fn open_as(device: &Arc<MemDevice>, read_only: bool) -> extant::Result<Volum
         .open_device(device)
 }
 
-/// Bytes that mark file data, so that what is metadata can be told.
+/// Byte that marks file data, so that metadata can be recognized.
 const DATA: u8 = 0xDA;
 
 /// An image of 16 MiB, as [`populate_sized`] makes it.
@@ -30,7 +30,7 @@ pub fn populate_sized(size: &str, args: &[&str], dirty: bool, names: u32) -> Arc
     let device = mem_image(size, args);
     let v = open(&device);
     let big = v.create_dir("/big").unwrap();
-    // With blocks of 1 KiB enough for two levels of index.
+    // With blocks of 1 KiB the names fill two levels of index.
     for n in 0..names {
         big.create_new_file(format!("{n:0>180}, a name of some length"))
             .unwrap();

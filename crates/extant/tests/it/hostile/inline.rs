@@ -157,7 +157,7 @@ fn broken_inline_data_are_named() {
         let error = error.expect_err(rule).to_string();
         let told = error.contains(rule) && error.contains(&format!("inode {}", ino.0));
         assert!(told, "{name}, {rule}: {error}");
-        // Others are read.
+        // Other directories can be read.
         if *name != "dir3" {
             assert_eq!(v.read("/dir3/spilled1").unwrap(), b"d");
         }

@@ -352,7 +352,7 @@ impl Map {
                 let sum = crc32c(sum, &bytes[20..]);
                 bytes[16..20].copy_from_slice(&sum.to_be_bytes());
             }
-            // Images are sealed as what they are images of.
+            // Images are sealed like the blocks that they replace.
             What::JournalSuperblock | What::Log(Log::Image { .. }) => {}
         }
     }

@@ -7,7 +7,7 @@ use blockdev::{BlockDevice, MemDevice};
 use ext4_format::{dir_entry, htree};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The blocks to break, by what they hold.
+/// The blocks to break, by kind.
 pub struct Targets<'a> {
     map: &'a Map,
     block: usize,
@@ -108,7 +108,7 @@ fn pick<'a, T>(of: &'a [T], rng: &mut Rng) -> &'a T {
     &of[rng.below(of.len() as u64) as usize]
 }
 
-/// Breaks one to six places; says which blocks they lie in.
+/// Breaks one to six places. Returns the blocks that hold them.
 pub fn mutate(device: &MemDevice, targets: &Targets<'_>, rng: &mut Rng) -> BTreeSet<u64> {
     let block = targets.block as u64;
     let mut touched = BTreeSet::new();

@@ -9,7 +9,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Walks everything, whatever it says; bounded, for directories may go in circles.
+/// Walks the whole tree, ignoring errors. The walk is bounded, because directories may form circles.
 pub fn walk(v: &Volume) -> Vec<String> {
     let mut seen = HashSet::new();
     let mut todo = vec![String::from("/")];

@@ -1,4 +1,5 @@
-//! Files that are no image, or none for this engine: refused, or opened for reading, with the name of the reason.
+//! Files that are not images, or not images for this engine: refused, or opened for reading, with the name of the
+//! reason.
 
 use crate::common::*;
 use crate::image::{open_as, populate};
@@ -147,7 +148,7 @@ fn superblock(device: &MemDevice) -> ext4_format::superblock::RawSuperblock {
     ext4_format::superblock::RawSuperblock::parse(&bytes).unwrap()
 }
 
-/// Names in an encoding of which there are no tables cannot be folded.
+/// Names in an encoding without tables cannot be folded.
 #[test]
 fn unknown_encoding() {
     needs::tools!("mke2fs");

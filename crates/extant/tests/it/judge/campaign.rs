@@ -1,5 +1,5 @@
-//! Campaigns: a program runs over a recorded device, the power is cut again and again, what recovery makes of it is
-//! judged, and one of the cut images is where the next round begins: its recovery is recorded, and cut, too.
+//! Campaigns. A program runs over a recorded device, the power is cut again and again, and the recovered images are
+//! judged. The next round begins with one of the cut images: its recovery is recorded and cut, too.
 
 use super::lies;
 use super::model::Task;
@@ -30,7 +30,7 @@ pub struct CampaignKind {
     pub ops: u32,
     /// The log's transactions have no more blocks than this.
     pub in_parts: Option<u64>,
-    /// Rounds: so many cuts are survived one after the other.
+    /// Number of rounds: cuts that are survived one after the other.
     pub rounds: u32,
     /// Places of a round at which the power is cut in several ways.
     pub cuts: usize,
@@ -66,7 +66,7 @@ pub struct Counts {
     pub third: u64,
     /// Of these, cuts during a recovery.
     pub in_recovery: u64,
-    /// Of these, cuts that lost a commit block and kept blocks written beside it.
+    /// Of these, cuts that lost a commit block and kept blocks written with it.
     pub lost_commits: u64,
     /// Cuts after a flush that was a lie.
     pub lies: u64,
@@ -164,7 +164,8 @@ impl CampaignKind {
     }
 }
 
-/// Leaves a stamp that no program writes in every block that is free: a file that shows it shows what it never had.
+/// Leaves a stamp that no program writes in every free block. A file that shows this stamp shows data that it never
+/// had.
 fn fill_free_blocks(volume: &Volume) {
     let file = volume.create_new_file("/fill").unwrap();
     let cells = (1 << 20) / stamp::CELL;
@@ -173,7 +174,7 @@ fn fill_free_blocks(volume: &Volume) {
     while file.write_all_at(&foreign, at).is_ok() {
         at += foreign.len() as u64;
     }
-    // Also what was short of a whole piece.
+    // Also fill the rest that is shorter than a piece.
     let size = file.metadata().unwrap().len();
     let _ = file.write_all_at(&foreign, size);
     let _ = file.sync_all();
@@ -182,14 +183,14 @@ fn fill_free_blocks(volume: &Volume) {
     volume.sync().unwrap();
 }
 
-/// One recorded round.
+/// A recorded round.
 pub struct Round {
     pub base: MemDevice,
     pub log: Log,
     pub run: Run,
 }
 
-/// One campaign from a seed. The error describes the finding and its place.
+/// Runs one campaign from a seed. The error describes the finding and its place.
 pub fn campaign(kind: &CampaignKind, seed: u64) -> Result<Counts, String> {
     let mut counts = Counts {
         programs: 1,
@@ -385,8 +386,8 @@ fn judge(
     judged.map_err(panicked)?
 }
 
-/// Campaigns of several kinds, one after the other, until the seeds are used up. Fails with the first finding; with
-/// EXTANT_SURVEY set it shows each, goes on, and fails at the end.
+/// Runs campaigns of several kinds, one after the other, until the seeds are used up. Fails with the first finding.
+/// With EXTANT_SURVEY set it shows each finding, continues, and fails at the end.
 pub fn run(kinds: &[CampaignKind], seeds: std::ops::Range<u64>) {
     let survey = std::env::var_os("EXTANT_SURVEY").is_some();
     let (mut all, mut findings) = (Counts::default(), 0);

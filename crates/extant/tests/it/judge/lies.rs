@@ -4,7 +4,7 @@
 //! part: opening fails, or leaves that transaction out. A volume must not open and be broken.
 //!
 //! Cuts are judged while only the journal and data of files are not durable. The checksum of a block at its home does
-//! not tell it from an older version of itself.
+//! not distinguish the block from an older version of itself.
 
 use super::campaign::{CampaignKind, Counts, Round};
 use super::stamp::{self, CELL};
@@ -89,7 +89,7 @@ fn only_log_and_data(replayer: &Replayer<'_>, journal: &BTreeSet<u64>, block: u6
     })
 }
 
-/// The blocks of the journal, as debugfs tells them.
+/// Returns the blocks of the journal, as debugfs lists them.
 pub fn journal_blocks(image: &MemDevice) -> BTreeSet<u64> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("image");

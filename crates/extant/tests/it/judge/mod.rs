@@ -6,17 +6,16 @@
 //! history of every cell, size and name. After a cut the *verdict* compares the recovered volume with the model:
 //!
 //! - The names of a task are those after its operation k, for a k that is not before the last sync and not after the
-//!   last operation that began. Operations that were before a join of all tasks are there if any operation after that
-//!   join is.
-//! - A cell holds the value that it had when its file was synced last, or a value that came later. Values that a
-//!   truncation, a punched hole or a zeroed range took away do not come back in a state that has this operation.
+//!   last operation that began. Operations before a join of all tasks exist if any operation after that join exists.
+//! - A cell holds the value that it had when its file was synced last, or a later value. Values that a truncation, a
+//!   punched hole or a zeroed range removed do not reappear in a state that has this operation.
 //! - A size is the one the file had at the last sync or after a later operation.
 //! - e2fsck finds nothing to mend.
 //!
 //! After a device has lied about one flush, only one promise is left: metadata are not wrong silently ([`lies`]).
 //!
-//! A *campaign* cuts, recovers, judges, goes on working on the recovered volume, and cuts again: the recovery of a
-//! second round is cut as its operations are.
+//! A *campaign* cuts, recovers, judges, continues on the recovered volume, and cuts again: the recovery of a second
+//! round is cut as its operations are.
 #![allow(dead_code)] // each test binary uses its own part
 
 pub mod campaign;

@@ -139,8 +139,8 @@ impl File {
         self.touched.push(op);
     }
 
-    /// The file reaches at least here. A server may have to be told this, since its kernel keeps larger sizes to
-    /// itself.
+    /// Notes that the file reaches at least here. A server may have to be asked for this size, since its kernel keeps
+    /// larger sizes to itself.
     pub fn reaches(&mut self, op: OpNr, end: u64) {
         if end > self.size {
             self.set_size(op, end);

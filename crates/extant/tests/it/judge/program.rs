@@ -1,4 +1,4 @@
-//! Random programs: tasks that each work in a directory of their own, and tell the recording what they do.
+//! Random programs: tasks that each work in a separate directory, and mark their operations in the recording.
 
 use super::model::{FileNr, Names, OpNr, Sync, Task};
 use super::stamp::{self, CELL, Value};
@@ -21,7 +21,7 @@ pub struct Plan {
     pub join_every: u32,
     /// Bytes of a block.
     pub block: u64,
-    /// Files are about so long at most.
+    /// Approximate length of the longest file.
     pub longest: u64,
     /// A sync is a promise there; else files are synced one by one.
     pub syncs: bool,
@@ -198,7 +198,7 @@ struct Worker<'a, T: Target> {
 }
 
 impl<T: Target> Worker<'_, T> {
-    /// One operation that `call` does; the model learns of it by `note`.
+    /// Runs one operation by `call`, and adds it to the model by `note`.
     fn op<R>(
         &mut self,
         told: String,

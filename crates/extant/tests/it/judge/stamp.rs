@@ -1,4 +1,4 @@
-//! Stamps: what a cell holds says which write it is from.
+//! Stamps: the content of a cell identifies the write that it came from.
 
 /// Bytes of a cell: the grain at which contents are judged. Sizes and offsets of programs are multiples of it.
 pub const CELL: u64 = 64;
@@ -50,7 +50,7 @@ pub fn fill(write: u32, cells: std::ops::Range<u64>) -> Vec<u8> {
     bytes(cells.map(|c| value(write, c)))
 }
 
-/// The value of one cell; none if the bytes are no stamp, or not all of one.
+/// Returns the value of a cell, or `None` if the bytes are not a whole stamp.
 pub fn parse(cell: &[u8]) -> Option<Value> {
     let first = cell.get(..16)?;
     let whole = cell.chunks(16).all(|part| part == &first[..part.len()]);

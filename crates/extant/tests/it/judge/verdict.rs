@@ -7,7 +7,7 @@ use crate::common::list;
 use extant::{FileType, Volume};
 use std::collections::BTreeMap;
 
-/// The recovered directory of a task: for each name the file's id and its cells. A cell that is no stamp has no
+/// The recovered directory of a task: for each name the file's id and its cells. A cell without a valid stamp has no
 /// value.
 pub type Found = BTreeMap<String, (u16, Vec<Option<Value>>)>;
 
@@ -39,7 +39,7 @@ pub fn find(volume: &Volume, task: usize) -> Result<Found, String> {
     Ok(found)
 }
 
-/// The same where all that stands there is stamps: the start of a round.
+/// Reads the directory of a task at the start of a round, where every cell must hold a stamp.
 pub fn find_whole(volume: &Volume, task: usize) -> BTreeMap<String, (u16, Vec<Value>)> {
     let found = find(volume, task).unwrap_or_else(|e| panic!("{e}"));
     let whole = |(id, cells): (u16, Vec<Option<Value>>)| {
@@ -71,7 +71,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// At the start of a round.
+    /// Returns the progress at the start of a round.
     pub fn new(tasks: usize) -> Self {
         Self {
             tasks: vec![Known::default(); tasks],
@@ -113,7 +113,7 @@ impl Progress {
     }
 }
 
-/// Which order of operations a state after a cut keeps.
+/// The order of operations that a state after a cut keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// The order of execution: of two operations, one after the other, the second is not there alone.
@@ -171,7 +171,7 @@ pub fn judge(
     ))
 }
 
-/// The states of a task that agree with what was found.
+/// Returns the states of a task that agree with the recovered directory.
 fn states(
     run: &Run,
     progress: &Progress,

@@ -170,7 +170,7 @@ pub fn make(v: &Dir, many: usize) {
     .unwrap();
 }
 
-/// The same by system calls.
+/// Makes the same contents by system calls.
 pub fn make_by_kernel(root: &Path, many: usize) {
     let at = |p: &str| root.join(p);
     std::fs::create_dir(at("big")).unwrap();

@@ -51,7 +51,7 @@ fn full_where_the_kernel_says_so() {
     }
     for n in taken {
         link(n).unwrap_or_else(|e| panic!("{n}: {e}"));
-        // One name after the other, as above: two of them may fall into one leaf, which has room for one.
+        // Remove each name before the next, as above, because two names may fall into one leaf, which has room for one.
         std::fs::remove_file(mounted.path().join("d").join(name(n))).unwrap();
     }
     mounted.unmount();

@@ -18,7 +18,7 @@ fn xattr(path: &Path, name: &str, value: &[u8]) {
     rustix::fs::lsetxattr(path, name, value, rustix::fs::XattrFlags::empty()).unwrap();
 }
 
-/// Files, directories and links of many sizes, some with attributes and ACLs beside the data.
+/// Makes files, directories and links of many sizes, some with attributes and ACLs in addition to the data.
 fn make(root: &Path) {
     let write = |name: String, data: &[u8]| std::fs::write(root.join(name), data).unwrap();
     for (n, size) in SIZES.into_iter().enumerate() {
@@ -237,7 +237,7 @@ fn ranges(v: &extant::Volume, image: &[u8], tree: &Tree, what: &str) {
     assert!(inline > 20, "{what}: {inline}");
 }
 
-/// An image that is copied while the kernel has it mounted: what is in the journal counts.
+/// An image that is copied while the kernel has it mounted: the contents of the journal count.
 #[test]
 fn inline_data_in_a_journal() {
     if !able() {

@@ -1,5 +1,5 @@
-//! `std::fs` as the judge of the library: one body of operations, chosen at random, runs through `std::fs` on the kernel's ext4
-//! and through this library on an image of its own. Results, errors and the trees must agree.
+//! `std::fs` as the judge of the library. Random operations run through `std::fs` on the kernel's ext4 and through this
+//! library on a second image. Results, errors and the trees must agree.
 
 use super::mounted::{Mounted, able};
 use crate::common::*;
@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// What both have.
+/// Operations that both peers have.
 trait Peer {
     type File: Read + Write + Seek;
     fn open(&self, path: &str, create: bool, new: bool, truncate: bool) -> io::Result<Self::File>;
@@ -191,7 +191,7 @@ impl Peer for Volume {
     }
 }
 
-/// One operation of many; the text says all that came of it.
+/// Runs one random operation. The text contains its full result.
 fn step<P: Peer>(peer: &P, rng: &mut Rng) -> String {
     let path = path(rng);
     let other = self::path(rng);
@@ -346,7 +346,7 @@ fn ten_thousand_operations_agree_with_std_fs() {
     }
 }
 
-/// A path is never followed out of the volume: the peers' roots are compared by what they hold.
+/// A path is never followed out of the volume: the peers' roots are compared by their contents.
 #[test]
 fn the_peers_begin_alike() {
     if !able() {

@@ -1,4 +1,4 @@
-//! One more reader, written independently of this engine.
+//! A further reader, ext4-view, which was written independently of this engine.
 
 use crate::kernel::contents::make;
 use crate::kernel::mounted::{KINDS, image, open_file};

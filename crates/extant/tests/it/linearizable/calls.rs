@@ -1,4 +1,4 @@
-//! Calls by several threads: made at random, run on a volume, and what they answered when.
+//! Calls by several threads: made at random, run on a volume, and recorded with their times and answers.
 
 use crate::common::Rng;
 use crate::reference::{Answer, Id};

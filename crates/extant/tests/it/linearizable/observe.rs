@@ -106,7 +106,7 @@ pub fn through_handles(files: &[(File, Id)]) -> Vec<(Id, Seen, Vec<u8>)> {
         .collect()
 }
 
-/// The same, in the reference.
+/// Compares the states found through handles with the reference.
 pub fn agree_through_handles(model: &Model, found: &[(Id, Seen, Vec<u8>)]) -> Result<(), String> {
     for (id, seen, data) in found {
         if spec::seen(model, *id) != *seen || model.data(*id) != Some(data) {

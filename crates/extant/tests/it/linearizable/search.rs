@@ -1,6 +1,6 @@
-//! Is there an order of the steps, none before its call began and none after it ended, that explains
-//! every answer and the tree at the end? (Wing and Gong, "Testing and verifying concurrent objects", 1993,
-//! with Lowe's memory of states seen.)
+//! Search for an order of the steps that explains every answer and the tree at the end. In that order no step is before
+//! its call began or after it ended. (Wing and Gong, "Testing and verifying concurrent objects", 1993, with Lowe's
+//! memory of states seen.)
 
 use crate::linearizable::calls::Event;
 use crate::linearizable::spec::{Again, Context, Progress, Step};
@@ -46,8 +46,7 @@ pub fn explain(
 ) -> Result<Model, Stuck> {
     let base = start.nodes.len();
     let mut model = start.clone();
-    // The inode that call n of thread t makes has a place of its own, so that states reached by different orders are
-    // the same.
+    // The inode that call n of thread t makes has a fixed place, so that states reached by different orders are equal.
     let firsts: Vec<usize> = history
         .iter()
         .scan(base, |at, h| {

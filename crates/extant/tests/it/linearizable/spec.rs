@@ -21,7 +21,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Before its first step.
+    /// Returns true before the first step.
     pub fn fresh(&self) -> bool {
         *self == Self::default()
     }
@@ -41,9 +41,9 @@ pub struct Context {
 /// Whether a call starts over when the file that it found has been removed since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Again {
-    /// It must, since it can no longer reach the file.
+    /// The call must walk again, since it can no longer reach the file.
     Must,
-    /// It may: it need not if the file was opened before.
+    /// The call may walk again, but need not if the file was opened before.
     May,
 }
 
@@ -58,7 +58,7 @@ impl Context {
         })
     }
 
-    /// The next step of a call that in truth answered `answer`; what it makes becomes node `new`.
+    /// Takes the next step of a call that in truth answered `answer`. A new inode becomes node `new`.
     pub fn step(
         &self,
         call: &Call,
@@ -116,8 +116,8 @@ impl Context {
         Step::Done(result)
     }
 
-    /// One more name of the walks to the directories of both paths; `None` when there was one to do.
-    /// A call with one path names it twice.
+    /// Walks one more name towards the directories of both paths. Returns `None` if it walked a name. A call with one
+    /// path passes it twice.
     fn parents(
         &self,
         places: &[&PathFrom; 2],
@@ -134,7 +134,7 @@ impl Context {
             let names: Vec<&str> = place.path.split('/').collect();
             let start = place.base.map_or(ROOT, |base| self.dirs[base]);
             let (mut at, mut done) = progress.walk.unwrap_or((start, 0));
-            // Directories at the top never change: no step of their own.
+            // Directories at the top never change, so they need no separate step.
             if done == 0 && names.len() > 1 && place.base.is_none() {
                 at = model.lookup_at(at, names[0])?;
                 done = 1;

@@ -1,4 +1,4 @@
-//! One operation, run on the volume and on the model, and compared.
+//! Running an operation on the volume and on the model, and comparing both.
 
 use crate::common::{acl_bytes, open};
 use crate::model::compare::{check_seek, read_all, same_bytes};
@@ -12,7 +12,7 @@ use extant::{
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A volume under test, and what is open.
+/// A volume under test, and its open files.
 pub struct Subject {
     pub device: Arc<MemDevice>,
     pub volume: Option<Volume>,
@@ -399,8 +399,8 @@ pub fn no_data_in_punched(file: &File, volume: &Volume, at: u64, len: u64) {
     }
 }
 
-/// Lists a directory in steps of a few names while some come and go: those that are there all the time
-/// are shown once, in steps that end.
+/// Lists a directory in steps of a few names while some are added and removed. Names that exist all the time are shown
+/// once, and the steps end.
 pub fn list_while_changing(v: &Volume, model: &mut Model, dir: &str, step: usize) {
     let at = if dir.is_empty() { "/" } else { dir };
     let Ok(id) = model.walk(dir, true) else {

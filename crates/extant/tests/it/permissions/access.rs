@@ -221,7 +221,7 @@ fn sticky() {
     }
 }
 
-/// Moving a directory elsewhere changes what is in it (".."), so it must be writable itself.
+/// Moving a directory to another parent changes its entry "..", so the directory itself must be writable.
 #[test]
 fn moving_directories() {
     let Some(v) = volume() else { return };

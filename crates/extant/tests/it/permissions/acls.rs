@@ -135,13 +135,13 @@ fn lists_are_values() {
         "the mask",
     );
 
-    // What mode bits can say is not kept as a list.
+    // An ACL that mode bits can express is not kept as a list.
     owner.set_acl("/f", &minimal).unwrap();
     assert!(v.list_xattrs("/f").unwrap().is_empty());
     assert_eq!(v.acl("/f").unwrap(), minimal);
 }
 
-/// A default list is a directory's, and what is made there begins with it.
+/// A default list belongs to a directory, and new files in it begin with the list.
 #[test]
 fn default_lists_are_values() {
     let Some(v) = volume() else { return };

@@ -194,7 +194,7 @@ fn a_size_is_set_with_the_rest() {
     ));
 }
 
-/// A caller who may write may set both times to now; every other change of times is the owner's.
+/// A caller with write permission may set both times to now. Every other change of times is reserved to the owner.
 #[test]
 fn times_are_set_by_owners_or_touched_by_writers() {
     let Some(v) = volume() else { return };
@@ -244,7 +244,7 @@ fn times_are_set_by_owners_or_touched_by_writers() {
     assert!(a.atime().secs() > 1 && a.atime() == a.mtime() && a.mtime() == a.ctime());
 }
 
-/// The volume takes times that a cache above has kept as they are, from callers who may set them.
+/// The volume takes times that a cache above has kept as they are, if the caller may set times.
 #[test]
 fn cached_times_are_written_back() {
     let Some(v) = volume() else { return };

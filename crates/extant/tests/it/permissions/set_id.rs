@@ -1,4 +1,4 @@
-//! Set-id bits and capabilities: the callers who may set them, and the calls that remove them.
+//! Set-id bits and capabilities: which callers may set them, and which calls remove them.
 
 use crate::permissions::callers::*;
 use extant::{Credentials, Fallocate, FileType, OpenOptions, SetAttributes, SetXattr, Volume};
@@ -97,7 +97,7 @@ fn changing_a_file_strips_privileges() {
     }
 }
 
-/// The same of chown: it takes them even from root's hand, from all but directories.
+/// chown removes the bits even if root calls it, from all files but directories.
 #[test]
 fn chown_strips_privileges() {
     let Some(v) = volume() else { return };

@@ -98,7 +98,7 @@ impl Model {
         (node.atime, node.mtime) = (atime, mtime);
     }
 
-    /// Only for files and directories may users have attributes of their own.
+    /// Returns whether users may have attributes on the node, which only files and directories allow.
     fn may_have(&self, id: Id, name: &str) -> bool {
         !name.starts_with("user.")
             || matches!(

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// The result of a call: what it answers, or the errno.
+/// The result of a call: its answer, or the errno.
 pub type Answer<T> = Result<T, i32>;
 
 pub fn err<T>(errno: Errno) -> Answer<T> {
@@ -75,7 +75,7 @@ impl Node {
     }
 }
 
-/// Cheap to clone: what is the same is shared.
+/// A model that is cheap to clone, because equal parts are shared.
 #[derive(Clone, Debug)]
 pub struct Model {
     pub nodes: Vec<Rc<Node>>,
@@ -156,7 +156,7 @@ impl Model {
         all
     }
 
-    /// The same tree without nodes that no name leads to.
+    /// Returns the same tree without nodes that no name leads to.
     pub fn compact(&self) -> Self {
         let mut order: Vec<Id> = self.paths().into_iter().map(|(_, id)| id).collect();
         // The root stays the first.
@@ -229,7 +229,7 @@ impl Model {
         self.names(dir).and_then(|n| n.get(name)).copied()
     }
 
-    /// One component of a walk.
+    /// Walks a single component of a path.
     pub fn lookup_at(&self, dir: Id, name: &str) -> Answer<Id> {
         match self.names(dir) {
             None => err(Errno::NOTDIR),
