@@ -1,6 +1,6 @@
-//! What a file in memory takes, for `scripts/footprint.sh`: `footprint heap IMAGE` prints the bytes of heap for each file;
-//! `footprint lines IMAGE` makes files between stores to a word, by which a trace of all accesses is cut into operations. The
-//! image is made, and left to the caller to remove.
+//! Memory of a file in core, for `scripts/footprint.sh`. `footprint heap IMAGE` prints the bytes of heap for each file.
+//! `footprint lines IMAGE` makes files between stores to a word, by which a trace of all accesses is cut into
+//! operations. The image is made, and left to the caller to remove.
 
 mod counted;
 
@@ -36,7 +36,7 @@ static ALLOCATOR: Counting = Counting;
 
 fn open(image: &Path) -> std::result::Result<Volume, Box<dyn std::error::Error>> {
     make(image, "")?;
-    // Without the thread that commits now and then.
+    // Without the background thread, which commits at intervals.
     let options = VolumeOptions::new().background(false);
     Ok(options.inodes_in_core(1_000_000).open(image)?)
 }

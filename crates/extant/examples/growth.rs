@@ -1,8 +1,9 @@
-//! Fills one directory of a new image: `growth IMAGE ORDER NAMES...`. Each number of names is reached by a call of `grow` and made
-//! durable inside it, so that a profiler can count the cost of a name as the directory grows. The image is left to the caller
-//! to remove. `scripts/growth.sh` runs it under callgrind. ORDER is `random` (a hash spreads the names), `hash` (names come in the order
-//! of their hashes, as a listing gives them) or `removals` (after each third name one of those that are there goes). With
-//! `time` before the others it prints the nanoseconds of each call.
+//! Fills one directory of a new image: `growth IMAGE ORDER NAMES...`. Each number of names is reached by a call of
+//! `grow` and made durable inside it, so that a profiler can count the cost of a name as the directory grows. The image
+//! is left to the caller to remove. `scripts/growth.sh` runs this program under callgrind. ORDER is `random` (a hash
+//! spreads the names), `hash` (names are added in the order of their hashes, as a listing gives them) or `removals`
+//! (after each third name one existing name is removed). With `time` before the others it prints the nanoseconds of
+//! each call.
 
 use blockdev::FileDevice;
 use ext4_format::hash::DirHasher;
@@ -30,7 +31,8 @@ fn name(number: u32) -> String {
     format!("file.mdtest.0.{number}")
 }
 
-/// The steps that lead to so many names, in parts: one part for each of `sizes`. With removals the sizes count the names made.
+/// Returns the steps that lead to the last of `sizes` names, one part for each of `sizes`. With removals the sizes
+/// count the names made.
 fn steps(order: &str, sizes: &[u32]) -> std::result::Result<Vec<Vec<Step>>, String> {
     let last = sizes.last().copied().unwrap_or(0);
     let mut numbers: Vec<u32> = (0..last).collect();
@@ -122,6 +124,6 @@ fn main() -> Outcome {
             println!("{}", begun.elapsed().as_nanos());
         }
     }
-    // The end of a volume with a million inodes in core is not what is counted.
+    // Closing a volume with a million inodes in core is not counted.
     std::process::exit(0)
 }

@@ -1,6 +1,6 @@
-//! Does every operation many times on a new image, each through a function of its own, so that a profiler can tell their
-//! costs apart: `instructions IMAGE`. The image is made, and left to the caller to remove. `scripts/instructions.sh` runs
-//! it under callgrind.
+//! Does every operation many times on a new image, each through a separate function, so that a profiler can separate
+//! their costs: `instructions IMAGE`. The image is made, and left to the caller to remove. `scripts/instructions.sh`
+//! runs this program under callgrind.
 
 mod counted;
 

@@ -1,6 +1,6 @@
-//! Makes an image of directory trees and tar archives and says how long each step took:
-//! `mkfs_from IMAGE SOURCE... [--threads N] [--size BYTES] [-O FEATURES] [-U]`. A source that is a
-//! directory is a tree; anything else is an archive, `-` is one on standard input.
+//! Makes an image of directory trees and tar archives and prints how long each step took: `mkfs_from IMAGE SOURCE...
+//! [--threads N] [--size BYTES] [-O FEATURES] [-U]`. A source that is a directory is a tree. Any other source is an
+//! archive, and `-` is an archive on standard input.
 
 use blockdev::FileDevice;
 use extant::mkfs::{self, ArchiveInput, MkfsOptions, Phase, Progress, Source, TreeSource};

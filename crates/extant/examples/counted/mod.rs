@@ -1,4 +1,4 @@
-//! The image of what is counted.
+//! The image on which operations are counted.
 
 use blockdev::FileDevice;
 use extant::mkfs::{self, MkfsOptions};
@@ -6,7 +6,7 @@ use std::path::Path;
 
 pub type Outcome = std::result::Result<(), Box<dyn std::error::Error>>;
 
-/// Makes an empty file system with these features beside the usual ones, the same each time.
+/// Makes an empty file system with these features and the usual ones, identical each time.
 pub fn make(image: &Path, features: &str) -> Outcome {
     let options = MkfsOptions {
         size: Some(2 << 30),
