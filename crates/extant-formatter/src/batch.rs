@@ -1,7 +1,7 @@
-//! Sorts a batch and nets it inode by inode: what came and went inside it never reaches the disk.
+//! Sorts a batch and nets it inode by inode: changes that cancel out inside a batch never reach the disk.
 //!
-//! Sorting is on plain arrays of numbers: key in the high bits, position in the batch in the low
-//! ones, so that what one transaction said with one stamp keeps its order.
+//! Sorting is on plain arrays of numbers: key in the high bits, position in the batch in the low bits, so that items of
+//! one transaction with the same stamp keep their order.
 
 use super::directory::{NetChange, NetName};
 use super::spread_sort;
@@ -32,7 +32,7 @@ pub(super) enum Fate<'i> {
     Nothing,
     /// In use before, free now.
     Freed(&'i InodeItem),
-    /// In use now.
+    /// In use after the batch.
     Lives {
         /// The allocation, if it happened in this batch.
         init: Option<&'i InodeItem>,
@@ -143,7 +143,7 @@ impl<'i> Batch<'i> {
         }
     }
 
-    /// The inodes by group, for groups of so many inodes.
+    /// Returns the inodes by group, for groups of `per_group` inodes.
     pub fn units(&self, per_group: u32) -> impl Iterator<Item = Each<'_, 'i>> {
         let mut rest = self.each();
         let per_group = u64::from(per_group.max(1));
@@ -306,7 +306,7 @@ impl<'i> InodeChanges<'_, 'i> {
             .filter(move |m| m.stamp >= since)
     }
 
-    /// The other events of the inode's present life, in order.
+    /// Returns the other events of the inode's present life, in order.
     pub fn misc(&self) -> impl Iterator<Item = &'i MiscEvent> {
         let (items, since) = (self.items, self.since);
         let of_life = move |m: &&MiscItem| m.stamp >= since;
@@ -367,7 +367,7 @@ impl<'i> InodeChanges<'_, 'i> {
             if core_stamp.is_none_or(|s| item.stamp > s) {
                 sum.newest = sum.newest.max(Some(item.time));
             }
-            // The last of equal names is the net change, the first tells what there was before.
+            // The last of equal names is the net change. The first shows whether the name existed before.
             let same = |before: &NameItem| {
                 (before.hash, before.minor, &before.name) == (item.hash, item.minor, &item.name)
             };
@@ -451,7 +451,8 @@ mod tests {
         assert_eq!((all.len(), all[2].since), (3, 8));
     }
 
-    /// What a batch knows of each name: (name, whether it stays, whether it is new), from (name, event, stamp).
+    /// Returns each name's net state as (name, whether it stays, whether it is new), from events as (name, event,
+    /// stamp).
     fn netted(events: &[(&'static [u8], NameEvent, Stamp)]) -> Vec<(Vec<u8>, bool, bool)> {
         let item = |&(bytes, event, stamp): &(&'static [u8], NameEvent, Stamp)| NameItem {
             event,
@@ -478,7 +479,7 @@ mod tests {
     #[test]
     fn the_first_event_of_a_name_tells_whether_it_is_new() {
         use NameEvent::{Added, Removed, Set};
-        // What is left of the name: whether it stays, and whether it is new.
+        // Net state of the name: whether it stays, and whether it is new.
         type Left = Option<(bool, bool)>;
         let runs: [(&[NameEvent], Left); 7] = [
             (&[Added], Some((true, true))),

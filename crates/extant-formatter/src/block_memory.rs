@@ -1,5 +1,5 @@
-//! Memory of dropped block images, for new ones: a push makes thousands of new images in place of as many old ones,
-//! and memory fresh from the system costs a page fault and a clearing each time. All volumes of the process share it.
+//! Memory of dropped block images, for new images. A push replaces thousands of old images by new ones, and memory
+//! fresh from the system costs a page fault and a clearing each time. All volumes of the process share this memory.
 
 use crate::locks::{self, Mutex};
 

@@ -1,6 +1,6 @@
-//! Long lists of items in chunks: a list grows without being copied, two lists are joined without being copied, and
-//! the memory of one context serves the next, because memory fresh from the system costs a page fault and a clearing
-//! for every page.
+//! Long lists of items in chunks. A list grows without being copied, and two lists are joined without being copied. The
+//! memory of one context serves the next, because memory fresh from the system costs a page fault and a clearing for
+//! every page.
 
 use crate::locks::{self, Mutex};
 use std::ops::{Index, IndexMut};
@@ -119,12 +119,12 @@ impl<T> Chunks<T> {
         self.chunks.iter().map(Vec::len).sum()
     }
 
-    /// Whether there are no items.
+    /// Returns true if the list is empty.
     pub fn is_empty(&self) -> bool {
         self.chunks.iter().all(Vec::is_empty)
     }
 
-    /// One past the last position.
+    /// Returns one past the last position.
     pub fn end(&self) -> usize {
         self.chunks.len() << SHIFT
     }

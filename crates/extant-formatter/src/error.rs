@@ -25,7 +25,7 @@ pub enum Error {
         /// The system's error.
         source: io::Error,
     },
-    /// A directory takes no more names: what is full.
+    /// A directory takes no more names. The text names the full part.
     #[error("no space left: {0}")]
     NoSpace(&'static str),
     /// The volume or the batch has something that the formatter cannot do: what.

@@ -21,7 +21,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// One past the last logical block; fits 64 bits always.
+    /// Returns one past the last logical block, which always fits 64 bits.
     #[inline]
     pub fn end(&self) -> u64 {
         u64::from(self.logical) + u64::from(self.len)
@@ -92,8 +92,8 @@ impl ExtentMap {
         self.nodes += 1;
     }
 
-    /// Blocks that the mapping takes on disk beside the data, at least: those of a tree whose nodes are full, or of a
-    /// block map without holes.
+    /// Returns the least number of blocks that the mapping takes on disk besides the data: those of a tree whose nodes
+    /// are full, or of a block map without holes.
     pub fn tree_blocks(&self, by_extents: bool, block_size: u32) -> u32 {
         let nodes = match by_extents {
             true if self.extents <= IN_INODE => return 0,

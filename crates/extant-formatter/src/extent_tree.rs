@@ -275,7 +275,7 @@ impl<'t, 'a, 'l> ExtentTree<'t, 'a, 'l> {
         };
         for (i, child) in children.iter().enumerate() {
             let next = children.get(i + 1).map(|c| c.logical);
-            // The first child takes what lies before its key, too.
+            // The first child also takes changes before its key.
             let lo = if i == 0 { 0 } else { u64::from(child.logical) };
             let hi = next.map_or(rules.end, u64::from);
             let inside = clip(changes, lo, hi);
@@ -332,7 +332,7 @@ impl<'t, 'a, 'l> ExtentTree<'t, 'a, 'l> {
         }
     }
 
-    /// Writes entries into `block` and as many new blocks as they need; notes them in `list`.
+    /// Writes entries into `block` and into new blocks where they do not fit, and adds these blocks to `list`.
     fn place(
         &mut self,
         mut block: Option<BlockNr>,
@@ -391,7 +391,7 @@ impl<'t, 'a, 'l> ExtentTree<'t, 'a, 'l> {
         }
     }
 
-    /// Frees the tree's nodes, and what they map too if that is metadata.
+    /// Frees the tree's nodes, and the mapped blocks too if they are metadata.
     pub fn free(&mut self, root: &[u8], data: bool) -> Result<()> {
         let (entries, rules) = (self.root(root)?, self.rules());
         self.free_below(&entries, &rules, data)

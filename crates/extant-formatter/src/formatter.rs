@@ -48,7 +48,7 @@ pub struct Published {
     /// Change of its count of 512-byte sectors by metadata blocks (directory blocks, index and
     /// extent blocks, attribute block); data blocks are the namespace's own to count.
     pub sectors_delta: i64,
-    /// Change of the blocks that a file's mapping takes beside its data.
+    /// Change of the blocks that a file's mapping takes besides its data.
     pub tree_delta: i64,
 }
 
@@ -107,8 +107,8 @@ impl Formatter {
         self.label = Some(label);
     }
 
-    /// The volume becomes larger with the next batch. What is past its old end is on the device by then; the change of the old
-    /// blocks fits half a transaction.
+    /// Grows the volume with the next batch. The blocks past the old end are on the device by then. The change of the
+    /// old blocks fits half a transaction.
     pub fn grow(&mut self, growth: Growth) {
         self.growth = Some(Box::new(growth));
     }

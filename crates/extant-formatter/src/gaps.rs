@@ -14,7 +14,7 @@ impl Gaps {
         self.0.insert(start.0, start.0.saturating_add(len.into()));
     }
 
-    /// Whether the block is one of them; it is about to change, so it is none any more.
+    /// Removes the block, which is about to change. Returns true if it was one of them.
     pub fn take(&mut self, block: BlockNr) -> bool {
         let Some((&start, &end)) = self
             .0

@@ -127,7 +127,7 @@ impl<'g, 'a> GroupImages<'g, 'a> {
         Ok(self.ws.geometry.group_of_block(BlockNr(block)).ok_or(bad)?)
     }
 
-    /// The block bitmap, taken out to be changed; made if the group has none yet.
+    /// Takes the block bitmap out to change it, or makes it if the group does not have one yet.
     fn block_map(&mut self, group: GroupNr) -> Result<Vec<u8>> {
         let geometry = self.ws.geometry;
         let desc = self.desc(group)?;
@@ -239,7 +239,7 @@ impl<'g, 'a> GroupImages<'g, 'a> {
         Ok(())
     }
 
-    /// Writes the descriptors of the groups touched; says which blocks they are in.
+    /// Writes the descriptors of the groups touched, and returns their blocks.
     pub fn descriptors(self) -> Result<Vec<BlockNr>> {
         let geometry = self.ws.geometry;
         let mut blocks = Vec::new();
@@ -257,7 +257,7 @@ impl<'g, 'a> GroupImages<'g, 'a> {
     }
 }
 
-/// The count, if it is no more than there can be.
+/// Returns the count, or an error if it exceeds `most`.
 fn most(what: &'static str, group: GroupNr, count: u32, most: u32) -> Result<u32> {
     match count <= most {
         true => Ok(count),

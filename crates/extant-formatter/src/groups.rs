@@ -1,12 +1,12 @@
 //! The group descriptors as they were when they were first read, and the bitmaps they describe.
 //!
-//! The positions never change. The flags and counts here are those of the moment at which the descriptor's block came
-//! into memory; that is enough for the allocators, because a group's in-core bitmap is loaded before the first item
-//! that changes the group is logged, and from then on the in-core bitmap is the truth. A bitmap that left memory is
-//! read again by the descriptor's newest image ([`Groups::block_bitmap`]).
+//! The positions never change. The flags and counts are as of the moment when the descriptor's block was loaded. That
+//! is enough for the allocators, because a group's in-core bitmap is loaded before the first item that changes the
+//! group is logged, and from then on the in-core bitmap is the truth. A bitmap that left memory is read again by the
+//! descriptor's newest image ([`Groups::block_bitmap`]).
 //!
-//! Descriptors come into memory a block at a time. On a volume of up to [`ALL`] groups all are read, and checked, at
-//! open; on a larger one as they are needed, because a million of them take 64 MiB.
+//! Descriptors are loaded a block at a time. On a volume of up to [`ALL`] groups all are read and checked at open. On a
+//! larger volume they are read when needed, because a million of them take 64 MiB.
 
 use crate::error::{Error, Result};
 use crate::image::BlockImages;

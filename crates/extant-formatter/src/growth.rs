@@ -17,7 +17,7 @@ pub(super) fn apply(
     growth: &Growth,
 ) -> Result<Vec<BlockNr>> {
     let mut changed = Vec::new();
-    // While the blocks that become descriptors are still its own.
+    // Change the map while the blocks that become descriptors still belong to it.
     if growth.changes_reserved() {
         reserved_map(ws, descs, growth)?;
     }

@@ -56,7 +56,7 @@ pub(crate) fn checked_names(end: Option<RecordsEnd>) -> u64 {
     CHECKED_NAMES << 32 | end
 }
 
-/// One immutable block image, and whether its checksum has been verified since it was read.
+/// An immutable block image, and whether its checksum has been verified since it was read.
 #[derive(Debug)]
 pub struct Image {
     bytes: Vec<u8>,
@@ -73,7 +73,8 @@ impl Image {
         Self::made_of_sound(bytes, 0)
     }
 
-    /// The same of an inode table or of names; these parts are known to be right, of the others nothing is known.
+    /// Makes an image of an inode table or of names. The parts in `sound` are known to be right, and nothing is known
+    /// of the others.
     pub(crate) fn made_of_sound(bytes: Vec<u8>, sound: u64) -> Arc<Self> {
         Arc::new(Self {
             bytes,

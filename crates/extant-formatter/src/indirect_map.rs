@@ -160,7 +160,7 @@ impl<'t, 'a, 'l> IndirectMap<'t, 'a, 'l> {
         Ok(at)
     }
 
-    /// Frees the address blocks, and what they map too if that is metadata.
+    /// Frees the address blocks, and the mapped blocks too if they are metadata.
     pub fn free(&mut self, root: &[u8; I_BLOCK_SIZE], data: bool) -> Result<()> {
         for (slot, depth, _, _) in self.slots() {
             if let Some(block) = self.entry(root, slot, Where::Inode(self.owner.ino))? {

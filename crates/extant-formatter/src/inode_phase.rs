@@ -24,7 +24,7 @@ use ext4_format::xattr::{self, XattrSet};
 use ext4_format::{BlockNr, FileType, FormatError, GroupNr, InodeNr, Where, extent};
 use std::sync::Arc;
 
-/// Flags that say how an inode's content is written down: the formatter's own.
+/// Flags for the layout of an inode's content, which only the formatter sets.
 const LAYOUT: u32 = flags::EXTENTS | flags::INDEX | flags::INLINE_DATA | flags::EA_INODE;
 
 /// From this size on a file or directory needs the feature `large_file`.
@@ -36,7 +36,8 @@ pub(super) struct InodePhase<'p, 's, 'a, 'i> {
     ledger: &'p mut Ledger<'a>,
     shared: &'p Shared<'s, 'a>,
     done: InodesDone,
-    /// The block of an inode table that is open. One that was never in use is as long as the records written so far.
+    /// The block of an inode table that is open. A block that was never in use is as long as the records written until
+    /// now.
     table: Option<Table>,
     /// A group, and its inode table.
     tables: Option<(GroupNr, BlockNr)>,
@@ -82,7 +83,7 @@ struct Table {
     sound: u64,
 }
 
-/// What freeing an inode needs to know of its core.
+/// Fields of an inode's core that freeing needs.
 #[derive(Clone, Copy)]
 struct Former {
     file_type: Option<FileType>,
@@ -116,7 +117,7 @@ struct RecordBytes<'r> {
     raw: &'r mut [u8],
     /// Its checksum was verified, or made, since it was read.
     is_sound: bool,
-    /// It is all zeros.
+    /// The record is all zeros.
     is_blank: bool,
 }
 
@@ -226,8 +227,8 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
         })
     }
 
-    /// Opens the table block of a record. Blocks that were never in use are not read: what they hold
-    /// on the device may be anything.
+    /// Opens the table block of a record. Blocks that were never in use are not read, because the device may hold any
+    /// bytes there.
     fn open(&mut self, place: &RecordPlace, newborn: bool) -> Result<()> {
         if self
             .table
@@ -280,7 +281,8 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
         Ok(())
     }
 
-    /// The record as it was; an error if no inode is there. The flag says that its checksum is known to be right.
+    /// Decodes the old record, or fails if no inode is there. The record's flag is set if its checksum is known to be
+    /// right.
     #[inline(always)]
     fn old(&self, record: &RecordBytes<'_>, ino: InodeNr) -> Result<InodeCore> {
         if !record.is_sound {
@@ -462,7 +464,7 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
         Ok((born, 2))
     }
 
-    /// Changes the mapping of what is no directory; returns how many data blocks more it has.
+    /// Changes the mapping of an inode that is not a directory. Returns how many data blocks were added.
     fn mapping(
         &mut self,
         raw: &mut [u8],
@@ -597,11 +599,11 @@ pub(super) fn first_core(
     core
 }
 
-/// Links of a directory that had `before`, by what its last core states and its names come to.
+/// Returns the links of a directory that had `before`, from the links in its last core and the change by its names.
 fn directory_links(before: u32, stated: Option<u32>, subdirectories: i64) -> u32 {
     match stated {
         Some(removed_or_uncounted @ 0..=1) => removed_or_uncounted,
-        // Blocks of an image that had the wrong count already keep it: a wrong count is no base for counting.
+        // Blocks of an image that had the wrong count already keep it: counting from a wrong count is useless.
         _ if before < 2 => before,
         _ => match i64::from(before).saturating_add(subdirectories) {
             // More than it can hold only if the image's own count was wrong.
@@ -647,7 +649,7 @@ fn put_target(raw: &mut [u8], target: &[u8], ino: InodeNr) -> Result<()> {
     Ok(())
 }
 
-/// Counts so many blocks more, or less, in an inode.
+/// Adds a number of blocks, which may be negative, to an inode's count.
 pub(super) fn add_sectors(
     raw: &mut [u8],
     geometry: &Geometry,

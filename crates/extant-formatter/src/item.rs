@@ -52,7 +52,7 @@ pub enum NameEvent {
     Removed,
 }
 
-/// One name of a directory added, replaced or removed.
+/// A name of a directory added, replaced or removed.
 #[derive(Clone, Debug)]
 pub struct NameItem {
     /// The directory.
@@ -78,11 +78,11 @@ pub struct NameItem {
     pub name: Name,
 }
 
-/// Logical blocks `[logical, logical + len)` of a file now lead to `physical`.., or are a hole.
-/// The formatter replaces whatever was mapped there. Data blocks' bitmap bits come as [`BitsItem`]s.
+/// Logical blocks `[logical, logical + len)` of a file now lead to `physical`.., or are a hole. The formatter replaces
+/// the previous mapping there. Data blocks' bitmap bits come as [`BitsItem`]s.
 #[derive(Clone, Copy, Debug)]
 pub struct MapItem {
-    /// Which inode; never a directory.
+    /// The inode, which is never a directory.
     pub ino: InodeNr,
     /// Order.
     pub stamp: Stamp,
@@ -224,15 +224,15 @@ impl ItemList {
 /// Emptied chunks of every kind of item.
 #[derive(Debug, Default)]
 pub struct SpareItems {
-    /// For inode cores.
+    /// Memory for inode cores.
     pub inodes: Spare<InodeItem>,
-    /// For names.
+    /// Memory for names.
     pub names: Spare<NameItem>,
-    /// For mappings.
+    /// Memory for mappings.
     pub maps: Spare<MapItem>,
-    /// For block bits.
+    /// Memory for block bits.
     pub bits: Spare<BitsItem>,
-    /// For the rest.
+    /// Memory for the rest.
     pub misc: Spare<MiscItem>,
 }
 

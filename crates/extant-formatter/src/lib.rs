@@ -1,14 +1,15 @@
-//! The formatter of extant, ext4 in user space: the only code that changes metadata blocks. A batch of logical changes
-//! goes in, images of blocks come out.
+//! The formatter of extant, ext4 in user space: the only code that changes metadata blocks. Its input is a batch of
+//! logical changes, its output the images of blocks.
 //!
 //! Operations of a file system describe their changes as small [items](item): an inode's new state, a name added, a run
-//! mapped. [`Formatter::format`] sorts a batch of them, nets what came and went inside it, and returns each changed block
-//! once, with its new bytes ([`Output`]). A journal can log these, or they can be written to their places.
+//! mapped. [`Formatter::format`] sorts a batch of them, drops changes that cancel out inside it, and returns each
+//! changed block once, with its new bytes ([`Output`]). A journal can log these, or they can be written to their
+//! places.
 //!
-//! The crate has no device, no clock and no thread that outlives a call. Old blocks come through [`image::BlockImages`], and
-//! blocks for directories, extent trees and attributes through [`MetaSpace`]; both are the caller's. The bytes
-//! do not depend on the number of threads, but for attribute blocks that inodes of several groups share: the group that comes
-//! first makes them.
+//! The crate has no device, no clock and no thread that outlives a call. Old blocks come through
+//! [`image::BlockImages`], and blocks for directories, extent trees and attributes through [`MetaSpace`]; the caller
+//! implements both. The bytes do not depend on the number of threads, except for attribute blocks that inodes of
+//! several groups share: the group that is formatted first makes them.
 //!
 //! | module | contents |
 //! |---|---|

@@ -20,7 +20,7 @@ pub(super) struct Target {
 pub(super) struct Change {
     /// First logical block.
     pub start: u64,
-    /// One past the last block.
+    /// The end: one past the last block.
     pub end: u64,
     /// The new target.
     pub target: Option<Target>,

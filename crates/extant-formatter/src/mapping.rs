@@ -64,7 +64,7 @@ pub(super) fn apply(
     }
 }
 
-/// Frees the blocks of the mapping itself, and what it maps too if that is metadata.
+/// Frees the blocks of the mapping itself, and the mapped blocks too if they are metadata.
 pub(super) fn free(
     ws: &mut Workspace<'_>,
     ledger: &mut Ledger<'_>,

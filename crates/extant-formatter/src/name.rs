@@ -3,13 +3,13 @@
 use std::cmp::Ordering;
 use std::fmt;
 
-/// Why bytes are no name.
+/// Reason why bytes are not a valid name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
     /// Longer than [`NAME_MAX`].
     #[error("file name too long")]
     TooLong,
-    /// Of no bytes.
+    /// Empty.
     #[error("empty file name")]
     Empty,
     /// Bytes that no name may have: which.
@@ -48,7 +48,7 @@ const _: () = assert!(size_of::<Name>() == 24);
 pub struct NameRef<'a>(&'a [u8]);
 
 impl<'a> NameRef<'a> {
-    /// Checks length and bytes; "." and ".." are no names to create, so they are refused.
+    /// Checks length and bytes. "." and ".." are refused, because no such name can be created.
     #[inline]
     pub fn new(bytes: &'a [u8]) -> Result<Self, NameError> {
         let refused = match bytes {
@@ -67,7 +67,7 @@ impl<'a> NameRef<'a> {
         self.0
     }
 
-    /// A name of its own of these bytes.
+    /// Returns an owned name of these bytes.
     #[inline]
     pub fn to_name(self) -> Name {
         Name::of_checked(self.0)
@@ -115,7 +115,7 @@ impl Name {
     }
 }
 
-/// Whether there is a NUL byte or a slash; eight bytes at once where there are as many.
+/// Returns true if the bytes hold a NUL byte or a slash. Checks eight bytes at once while eight are left.
 #[inline]
 fn holds_refused(bytes: &[u8]) -> bool {
     const ONES: u64 = u64::MAX / 255;
@@ -178,7 +178,7 @@ mod tests {
         }
         for len in 1..40 {
             for (at, byte) in (0..len).flat_map(|at| [(at, 0), (at, b'/')]) {
-                // Neighbours of refused bytes in value, beside them.
+                // Neighbours of refused bytes in value, placed next to them.
                 for other in [b'a', 1, 0x80, 0xff, b'/' + 1, b'/' | 0x80, b'.'] {
                     if other == b'.' && len < 3 {
                         continue;

@@ -1,6 +1,6 @@
-//! Inodes without a name that are still open, and files being truncated: in the slots of the orphan
-//! file where the volume has one, else (or when it is full) on the list that begins in the
-//! superblock and goes on through the inodes' deletion times.
+//! Inodes without a name that are still open, and files being truncated. They are in the slots of the orphan file, if
+//! the volume has one. Otherwise, or when the orphan file is full, they are on the list that begins in the superblock
+//! and continues through the inodes' deletion times.
 
 use super::superblock;
 use super::workspace::Workspace;
@@ -20,11 +20,11 @@ const DTIME_AT: usize = 20;
 /// An inode's change as an orphan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OrphanChange {
-    /// It becomes an orphan.
+    /// The inode becomes an orphan.
     Add,
-    /// It is no orphan any more.
+    /// The inode is removed from the orphans.
     Remove,
-    /// It is freed; its record holds the time of its deletion.
+    /// The inode is freed. Its record holds the time of its deletion.
     Freed,
 }
 
@@ -34,7 +34,7 @@ enum OrphanPlace {
         block: usize,
         slot: usize,
     },
-    /// Neighbours on the list; 0 is none.
+    /// Neighbours on the list, or 0 at an end.
     List {
         prev: u32,
         next: u32,
@@ -54,7 +54,7 @@ pub(super) struct Orphans {
     head: u32,
 }
 
-/// Reads what is on disk.
+/// Reads the orphans on disk.
 struct Reader<'r> {
     geometry: &'r Geometry,
     descs: &'r DescTable,

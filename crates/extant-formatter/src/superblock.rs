@@ -102,7 +102,7 @@ pub enum Moment {
 
 impl Formatter {
     /// A new image of the primary superblock's block, with free counts as of the last batch; `also` makes further
-    /// changes. `now` is in seconds. Call it with no other batch in the works; publish and write what it returns.
+    /// changes. `now` is in seconds. Call it with no other batch in progress. Publish and write the returned image.
     pub fn superblock_update(
         &self,
         images: &dyn BlockImages,

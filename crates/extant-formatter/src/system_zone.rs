@@ -32,7 +32,7 @@ pub struct SystemZone {
 /// The volume's own blocks in a part of its groups.
 struct Part {
     ranges: Ranges,
-    /// The first group with metadata of its own on other metadata of the volume.
+    /// The first group whose metadata overlap other metadata of the volume.
     overlap: Option<GroupNr>,
 }
 

@@ -1,10 +1,10 @@
 //! A batch in units, one for each group whose inodes it changes, formatted by several threads.
 //!
-//! An inode owns its record, its mapping and its directory blocks, and the records of a group fill table blocks of
-//! their own, so units share no block; blocks of attributes, which inodes of several groups share, are changed when all units
-//! are formatted ([`XattrBatch`]). Shared state is behind locks: the table blocks known to be zeros ([`Gaps`]), and the space
-//! that blocks are taken from. On a corrupt image two units may
-//! claim one block; joining their workspaces finds it.
+//! An inode owns its record, its mapping and its directory blocks, and the records of a group fill separate table
+//! blocks. So units share no block. Blocks of attributes, which inodes of several groups share, are changed when all
+//! units are formatted ([`XattrBatch`]). Shared state is behind locks: the table blocks known to be zeros ([`Gaps`]),
+//! and the space that blocks are taken from. On a corrupt image two units may claim one block; joining their workspaces
+//! finds it.
 
 use super::MetaSpace;
 use super::batch::{Batch, Each};
@@ -43,8 +43,8 @@ pub(super) fn both<A: Send, B>(
     })
 }
 
-/// The threads that may work at a batch, and how many do: what is large and can be parted asks how many have nothing
-/// to do.
+/// The threads that may work at a batch, and the number that do. Large work that can be divided checks how many threads
+/// are idle.
 #[derive(Debug)]
 pub struct Crew {
     threads: usize,

@@ -34,8 +34,8 @@ pub struct Workspace<'a> {
     pub geometry: &'a Geometry,
     images: &'a dyn BlockImages,
     changed: NumberMap<u64, Vec<u8>>,
-    /// Of changed blocks of inode tables and of names, what is known to be right ([`Image::sound`]). Any other change of the
-    /// block takes it out.
+    /// The parts known to be right of changed blocks of inode tables and of names ([`Image::sound`]). Any other change
+    /// of the block removes its entry.
     sound: NumberMap<u64, u64>,
     revoked: NumberMap<u64, ()>,
 }
@@ -132,7 +132,7 @@ impl<'a> Workspace<'a> {
         self.take_table(block).map(|(bytes, _)| bytes)
     }
 
-    /// The same with the records whose checksums are right.
+    /// Takes a table block with the records whose checksums are right.
     pub(super) fn take_table(&mut self, block: BlockNr) -> Result<(Vec<u8>, u64)> {
         let sound = self.sound.remove(&block.0).unwrap_or(0);
         match self.changed.remove(&block.0) {
@@ -149,7 +149,7 @@ impl<'a> Workspace<'a> {
         self.put_sound(block, bytes, 0);
     }
 
-    /// The same of an inode table or of names, with what is known to be right ([`Image::sound`]).
+    /// Stores the block of an inode table or of names, with the parts that are known to be right ([`Image::sound`]).
     pub(super) fn put_sound(&mut self, block: BlockNr, bytes: Vec<u8>, sound: u64) {
         self.revoked.remove(&block.0);
         self.changed.insert(block.0, bytes);

@@ -14,11 +14,10 @@ use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Blocks kept in the index; past it the index starts anew (sharing is an economy, not a duty).
+/// Most blocks kept in the index. Beyond this number the index is emptied, because sharing is optional.
 const INDEX_MAX: usize = 1 << 16;
 
-/// Attribute blocks by the hash of what is in them, as far as they were met since the volume was
-/// opened.
+/// Attribute blocks seen since the volume was opened, by the hash of their contents.
 #[derive(Default)]
 pub(super) struct XattrBlocks {
     by_hash: NumberMap<u32, SmallVec<[BlockNr; 1]>>,
@@ -28,7 +27,7 @@ pub(super) struct XattrBlocks {
 /// A change of an attribute block that the inodes of a batch bring about.
 #[derive(Debug)]
 pub(super) enum BlockChange {
-    /// One inode less points at the block.
+    /// The block loses one inode that points at it.
     Release(BlockNr),
     /// An inode gets these attributes, which do not all fit into it, or did not.
     Set {
@@ -38,7 +37,7 @@ pub(super) enum BlockChange {
     },
 }
 
-/// Attribute blocks in one batch. Inodes of any group point at them, so they have a workspace of their own.
+/// Attribute blocks in one batch. They have a separate workspace, because inodes of any group point at them.
 pub(super) struct XattrBatch<'x, 'a> {
     pub blocks: &'x mut XattrBlocks,
     pub ws: Workspace<'a>,

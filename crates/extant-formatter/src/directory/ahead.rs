@@ -1,5 +1,5 @@
-//! The leaves under one index block, computed by several threads ahead of the sweep. The sweep then puts them in
-//! place and allocates the blocks of those that are split, so the written bytes do not depend on the threads.
+//! The leaves under one index block, computed by several threads ahead of the sweep. The sweep then writes them to
+//! their blocks and allocates the blocks of split leaves, so the written bytes do not depend on the threads.
 
 use super::leaf::{Known, Leaf, Pending, Rewritten};
 use super::pages::{Dir, Role, Shape, at};
@@ -9,7 +9,7 @@ use crate::image::BlockImages;
 use ext4_format::BlockNr;
 use ext4_format::hash::DirHasher;
 
-/// With fewer leaves than these a thread is not worth starting.
+/// Smallest number of leaves that is worth another thread.
 const LEAVES: usize = 32;
 
 impl Dir<'_, '_> {

@@ -50,8 +50,8 @@ impl<'a> Dir<'a, '_> {
         }
     }
 
-    /// Applies changes, all of a hash below `end`, to what is below `entries`; adds the entries of
-    /// new blocks. Returns whether it did. The first entry has the hash that the parent states.
+    /// Applies changes, all of a hash below `end`, to the blocks below `entries`, and adds the entries of new blocks.
+    /// Returns whether it did. The first entry has the hash that the parent states.
     fn update_below(
         &mut self,
         entries: &mut Vec<DxEntry>,
@@ -198,8 +198,8 @@ impl<'a> Dir<'a, '_> {
         self.write_root(block, &init, &entries)
     }
 
-    /// Applies changes to one leaf, with what was worked out for it ahead, if it was; returns the entries of the leaves
-    /// it has been split into.
+    /// Applies changes to one leaf, using the leaf computed ahead if there is one. Returns the entries of the leaves
+    /// that it was split into.
     fn update_leaf(
         &mut self,
         leaf: &Leaf<'_>,
@@ -244,8 +244,8 @@ impl<'a> Dir<'a, '_> {
         })
     }
 
-    /// Names of `hash` go on in the leaves to the right of the one at hand: applies removals and
-    /// replacements there, so that what stays pending of this hash is new.
+    /// Applies removals and replacements of names of `hash` in the leaves to the right of this one, where the hash
+    /// continues. Changes of this hash that stay pending are new names.
     fn update_continuation(&mut self, hash: u32, pending: &mut Pending<'_>) -> Result<()> {
         let first = pending.changes.partition_point(|c| c.hash < hash);
         let changes = pending.changes;
@@ -286,7 +286,7 @@ fn root_hasher(dir: &Dir<'_, '_>, stored: u8) -> Result<DirHasher> {
     Ok(dir.update.hasher.at_version(version))
 }
 
-/// The same changes by another hash.
+/// Returns the same changes with another hash.
 fn rehash<'n>(names: &[NetName<'n>], hasher: &DirHasher) -> Vec<NetName<'n>> {
     let with = |change: &NetName<'n>| {
         let (hash, minor) = hasher.hash(change.name);

@@ -54,7 +54,7 @@ impl<'n> Pending<'n> {
         }
     }
 
-    /// The names to add that no leaf had so far.
+    /// Returns the names to add that no leaf had until now.
     pub fn adds(&self) -> impl Iterator<Item = Item<'n>> + '_ {
         let open = self
             .changes
@@ -78,11 +78,11 @@ impl<'n> Pending<'n> {
 
 /// The contents of a leaf after the merge.
 pub(super) struct Merged<'a> {
-    /// The names; without those that are [folded](Merged::folded).
+    /// The names, without those that are [folded](Merged::folded).
     pub items: Vec<Item<'a>>,
     /// Bytes that they take.
     pub bytes: usize,
-    /// Whether that differs from what it holds.
+    /// Whether the result differs from the present leaf.
     pub changed: bool,
     existing: usize,
     /// The records at the start that stay as they are, without gaps. Most leaves of a large directory get a few names
@@ -93,8 +93,8 @@ pub(super) struct Merged<'a> {
 }
 
 impl<'a> Merged<'a> {
-    /// The names of `block` with removals and replacements applied; marks what was found as done. `checked`: the names
-    /// need no check. "." and ".." are names like others here; no change names them.
+    /// Merges the names of `block` with removals and replacements, and marks the changes found as done. If `checked` is
+    /// set, the names need no check. "." and ".." are names like others here, and no change names them.
     pub fn new(
         block: &'a [u8],
         checked: bool,
@@ -106,7 +106,8 @@ impl<'a> Merged<'a> {
         Ok(merged)
     }
 
-    /// The same, with no items for the names at the start that stay as they are: to write the leaf they are not needed.
+    /// Merges without items for the names at the start that stay as they are, because they are not needed to write the
+    /// leaf.
     pub fn folded(
         block: &'a [u8],
         checked: bool,
@@ -115,7 +116,7 @@ impl<'a> Merged<'a> {
     ) -> Result<Self, FormatError> {
         let mut merged = Self::empty();
         merged.changed = false;
-        // Of most leaves this is nearly all that is read.
+        // Of most leaves, hardly more than these names is read.
         let kept = dir_entry::packed(block, checked, |name| !wanted.may_have(name));
         (merged.kept, merged.bytes) = (kept, kept.bytes);
         (merged.existing, merged.folded) = (kept.records, kept.records);
@@ -250,12 +251,12 @@ pub(super) struct Leaf<'n> {
     pub changes: &'n [NetName<'n>],
 }
 
-/// What is known of the block of a leaf.
+/// Known facts about the block of a leaf.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Known {
     /// Its names need no check.
     pub checked: bool,
-    /// Where its records end.
+    /// End of the leaf's records.
     pub end: Option<RecordsEnd>,
 }
 
@@ -275,15 +276,15 @@ pub(super) struct NewLeaf {
     pub hash: u32,
     /// Its block.
     pub bytes: Vec<u8>,
-    /// Where its records end.
+    /// End of the leaf's records.
     pub end: Option<RecordsEnd>,
 }
 
-/// The leaves that replace a leaf: none if it stays as it is; one; or as many as its names need.
+/// The leaves that replace a leaf: none if it stays as it is, otherwise one or more.
 pub(super) type Rewritten = Vec<NewLeaf>;
 
 impl Leaf<'_> {
-    /// Its names, or those of the leaf after it, have a hash that goes on there.
+    /// Returns true if the leaf's first or last hash continues in a neighbour leaf.
     pub fn is_chained(&self) -> bool {
         self.entry.hash & 1 == 1 || self.next.is_some_and(|next| next & 1 == 1)
     }
@@ -384,7 +385,7 @@ fn overflow() -> FormatError {
     FormatError::corrupt("names that overflow a directory block", Where::Buffer(0))
 }
 
-/// Puts names behind those that are there, and returns where the records end.
+/// Appends names to the present ones, and returns the end of the records.
 fn finish<'a>(
     mut leaf: LeafBuilder<'_>,
     items: impl IntoIterator<Item = Item<'a>>,

@@ -115,8 +115,8 @@ impl<'a> Dir<'a, '_> {
         Ok(())
     }
 
-    /// Several blocks: one pass finds the names that exist and how much room each block has, a
-    /// second one fills the room with what is new.
+    /// Several blocks: one pass finds the names that exist and how much room each block has, a second one fills the
+    /// room with new names.
     fn first_fit(&mut self) -> Result<()> {
         let update = self.update;
         let mut pending = Pending::new(update.names, &self.shape);

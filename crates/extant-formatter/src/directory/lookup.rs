@@ -8,7 +8,7 @@ use ext4_format::hash::{DirHasher, HashVersion};
 use ext4_format::htree::{self, Index};
 use ext4_format::{BlockNr, FileType, FormatError, InodeNr, Where, dir_entry};
 
-/// Whether a walk goes on.
+/// Whether a walk continues.
 pub(super) enum Visit {
     Continue,
     Stop,
@@ -16,7 +16,7 @@ pub(super) enum Visit {
 
 /// Reads a logical block in its role.
 type Read<'r> = dyn FnMut(u32, Role) -> Result<(BlockNr, Page)> + 'r;
-/// Is told the logical number of each leaf.
+/// Receives the logical number of each leaf.
 type OnLeaf<'r> = dyn FnMut(u32) -> Result<Visit> + 'r;
 
 /// A walk over the leaves that may hold names of one hash, in order.

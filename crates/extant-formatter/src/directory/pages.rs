@@ -1,4 +1,4 @@
-//! Blocks of the directory at hand: read verified, written with their checksums.
+//! Blocks of one directory: verified when read, written with their checksums.
 
 use super::leaf::{self, Item, Known, Merged};
 use super::{DirBlocks, DirUpdate};
@@ -80,7 +80,7 @@ impl Shape {
 pub(super) enum Page {
     /// Its image before this batch.
     Old(Arc<Image>),
-    /// Its bytes as this batch has left them so far.
+    /// The bytes as this batch has left them until now.
     Changed(Vec<u8>),
 }
 
@@ -95,7 +95,7 @@ impl Deref for Page {
 }
 
 impl Page {
-    /// What is known of a leaf.
+    /// Returns the known facts about a leaf.
     pub fn known(&self) -> Known {
         match self {
             Self::Old(image) => Known::of(image),
@@ -114,7 +114,7 @@ pub(super) fn at(block: BlockNr) -> impl Fn(FormatError) -> Error {
     move |e| e.at(Where::Block(block, 0)).into()
 }
 
-/// One directory in one batch.
+/// A directory in one batch.
 pub(super) struct Dir<'a, 'w> {
     ws: &'a mut Workspace<'w>,
     map: &'a mut dyn DirBlocks,
@@ -165,7 +165,7 @@ impl<'a, 'w> Dir<'a, 'w> {
         let block = self.locate(logical)?;
         let image = match self.ws.get(block)? {
             Bytes::Image(image) => image,
-            // It was checked before it was changed, or never was on disk.
+            // The block was checked before it was changed, or never was on disk.
             Bytes::Changed(bytes) => return Ok((block, Page::Changed(bytes.to_vec()))),
         };
         self.shape.verify(&image, role, block)?;
@@ -195,7 +195,7 @@ impl<'a, 'w> Dir<'a, 'w> {
         Ok(())
     }
 
-    /// Writes what has become of a leaf, and fits it.
+    /// Writes a merged leaf to its block, which it fits.
     pub fn rewrite_leaf(&mut self, block: BlockNr, old: &[u8], merged: &Merged<'_>) -> Result<()> {
         let mut bytes = block_memory::unset(self.shape.block_size);
         let written = merged.write(old, &mut bytes, &self.shape);

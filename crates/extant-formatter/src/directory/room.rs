@@ -1,6 +1,5 @@
-//! How much room a directory's index has. An index that is as deep as it may be is full when a leaf that
-//! must be split has a full node above it and the root is full, too, as in Linux: nodes are not
-//! balanced against each other.
+//! Room in a directory's index. An index of the greatest depth is full when a leaf that must be split has a full node
+//! above it and the root is full, too, as in Linux: nodes are not balanced against each other.
 
 use super::lookup::DirReader;
 use super::pages::{Role, Shape, at};
@@ -37,7 +36,7 @@ pub struct Allowance {
     always: u64,
     /// Bytes of a leaf.
     usable: u64,
-    /// What a directory of at most a quarter of those leaves has, at least.
+    /// Least allowance of a directory with at most a quarter of those leaves.
     plenty: u64,
 }
 
@@ -67,19 +66,19 @@ impl Allowance {
         (rec_len_for(name.len()) as u64).max(SHORT)
     }
 
-    /// Whether a directory of this many leaves has room for twice as many bytes, however its index grew. Every new name
-    /// asks.
+    /// Returns true if a directory of this many leaves has room for twice `bytes`, however its index grew. Every new
+    /// name asks.
     #[inline]
     pub fn is_twice(&self, bytes: u64, leaves: u64) -> bool {
         leaves <= self.always / 4 && bytes < self.plenty / 2 || bytes < self.for_leaves(leaves) / 2
     }
 
-    /// For a directory of this many leaves, however its index grew.
+    /// Returns the allowance of a directory of this many leaves, however its index grew.
     pub fn for_leaves(&self, leaves: u64) -> u64 {
         self.bytes(self.always.saturating_sub(leaves), leaves)
     }
 
-    /// For a directory of this many leaves whose index can take `more`.
+    /// Returns the allowance of a directory of this many leaves whose index can take `more` leaves.
     fn bytes(&self, more: u64, leaves: u64) -> u64 {
         let half = self.usable / 2;
         let cuts = more.saturating_mul(half - LARGEST.min(half));
@@ -100,9 +99,9 @@ impl DirReader<'_> {
         Ok(of.bytes(self.leaves_to_come(&of)?, u64::from(self.blocks)))
     }
 
-    /// How many leaves the index can take, whatever their hashes. A leaf adds one entry to a node, and a
-    /// node that overflows one entry to the root: so it is the sum of what the nodes with the least room can
-    /// still take, for as many nodes as the root has room for, and for the one that is too many.
+    /// Returns how many leaves the index can take, whatever their hashes. A leaf adds one entry to a node, and a node
+    /// that overflows adds one entry to the root. So the result is the room left in the fullest nodes: in one node for
+    /// each entry that the root has room for, and in one more.
     fn leaves_to_come(&self, of: &Allowance) -> Result<u64> {
         if !self.indexed {
             return Ok(match self.blocks {
@@ -153,7 +152,7 @@ impl DirReader<'_> {
         self.try_name(name, hash, 0)
     }
 
-    /// Tries a name with so many more blocks at most.
+    /// Tries a name with at most `most` new blocks.
     fn try_name(&self, name: &[u8], hash: (u32, u32), most: u32) -> Result<bool> {
         let mut ws = Workspace::new(self.geometry, self.images);
         let mut blocks = Trial {

@@ -5,23 +5,24 @@ use std::cell::{Cell, OnceCell};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-/// Up to so many changes are compared one by one with a name that may be one of theirs, more are looked up in a map.
+/// Up to this number of changes, a name is compared with each change that may have it. With more changes, a map is
+/// used.
 const FEW: usize = 32;
 
-/// Changes, to be found by name. Names that are asked for in the order of the changes, as they stand in a
-/// leaf packed in that order, cost one comparison; the first that is not builds a map.
+/// Changes, to be found by name. Names that are asked for in the order of the changes, as in a leaf packed in that
+/// order, cost one comparison. The first name out of order builds a map.
 pub(super) struct Wanted<'n> {
     changes: &'n [NetName<'n>],
     tags: Tags,
-    /// Of few changes the digests of their names.
+    /// Digests of the names, if there are few changes.
     digests: [u32; FEW],
     next: Cell<usize>,
     map: OnceCell<HashMap<&'n [u8], usize, Keyed>>,
 }
 
-/// Hashes names for a map that lives as long as one leaf is merged: folded multiplications, several
-/// times as fast as SipHash. The key is random, as names are the users' choice; the map is never
-/// iterated, so what is written does not depend on it.
+/// Hashes names for a map that lives while one leaf is merged: folded multiplications, several times as fast as
+/// SipHash. The key is random, because users choose the names. The map is never iterated, so the written bytes do not
+/// depend on the key.
 #[derive(Clone, Copy)]
 pub(super) struct Keyed(u64);
 
@@ -56,15 +57,15 @@ impl Hasher for Keyed {
     }
 }
 
-/// A number that two names seldom share. Names are told apart by their ends more often than by how they begin.
+/// Returns a number that two names seldom share. Names differ at their ends more often than at their beginnings.
 #[inline(always)]
 fn digest(name: &[u8]) -> u32 {
     let end = name.last_chunk().map_or(0, |end| u32::from_le_bytes(*end));
     (end ^ name.len() as u32).wrapping_mul(0x9E37_79B1)
 }
 
-/// Which of 256 tags, the high bits of digests, some names have: of the names of a leaf most have none of them, and are
-/// not looked up.
+/// A set of the tags of some names, of 256 tags, which are the high bits of digests. Most names of a leaf have a tag
+/// outside the set, and are not looked up.
 struct Tags([u64; 4]);
 
 impl Tags {

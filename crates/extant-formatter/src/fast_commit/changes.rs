@@ -21,7 +21,7 @@ use ext4_format::jbd2::{FastChange, FastName};
 use ext4_format::{BlockNr, FileType, InodeNr};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What the items of a batch say of one inode.
+/// The items of a batch that concern one inode.
 #[derive(Default)]
 struct Life<'i> {
     /// The item that begins its last life, if that begins here.
@@ -54,7 +54,7 @@ pub struct Records<'a> {
     pub born: &'a BTreeSet<InodeNr>,
 }
 
-/// The changes of a batch, and the inodes that it makes; `None` if fast commits cannot say it.
+/// Returns the changes of a batch, and the inodes that it makes, or `None` if fast commits cannot express the batch.
 ///
 /// # Errors
 /// Those of reading records.

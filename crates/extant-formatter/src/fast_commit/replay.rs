@@ -46,12 +46,12 @@ pub struct Volume<'a> {
 struct File {
     core: InodeCore,
     alive: bool,
-    /// It is new, and no name leads to it yet.
+    /// The inode is new, and no name leads to it yet.
     unnamed: bool,
     map: ExtentMap,
 }
 
-/// The batch so far.
+/// The batch while it is built.
 struct Replay<'v> {
     volume: &'v Volume<'v>,
     files: BTreeMap<InodeNr, Option<File>>,
@@ -389,7 +389,7 @@ pub struct FreeSpace<'a> {
 }
 
 impl<'a> FreeSpace<'a> {
-    /// The free blocks of the volume beside those that these items take.
+    /// Returns the free blocks of the volume, except those that these items take.
     pub fn new(volume: &'a Volume<'a>, items: &ItemList) -> Self {
         let taken = items.bits.iter().filter(|bits| bits.alloc);
         let taken = taken.map(|bits| (bits.start.0, bits.start.0 + u64::from(bits.len)));
@@ -442,7 +442,7 @@ impl MetaSpace for FreeSpace<'_> {
         Err(FormatError::corrupt("no block left for fast commits", Where::Block(goal, 0)).into())
     }
 
-    /// The bitmaps will say so; nothing else asks for blocks meanwhile.
+    /// Does nothing, because the bitmaps will contain the change, and no other code asks for blocks meanwhile.
     fn free_meta(&self, _: BlockNr, _: u32) -> Result<(), SpaceError> {
         Ok(())
     }

@@ -50,7 +50,7 @@ fn attributes_in_the_inode_and_in_shared_blocks() {
         assert!(blocks >= 1000);
         assert_eq!(acl(&fs, 21), acl(&fs, 22));
         assert!(fs.debugfs("ea_list f1").contains("user.b (600)"));
-        // One inode changes its attributes: copy on write. One inode goes, one loses its attributes.
+        // An inode changes its attributes: copy on write. Another inode is freed, and another loses its attributes.
         fs.misc(21, MiscEvent::Xattrs(Arc::clone(&other)));
         fs.misc(22, MiscEvent::Xattrs(Arc::default()));
         fs.unlink(2, b"f4", 24, cores[4]);

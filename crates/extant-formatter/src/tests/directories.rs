@@ -61,7 +61,7 @@ fn names_come_and_go() {
             eprintln!("{count} names, {args:?}");
             create(&mut fs, 0..count);
             fs.check();
-            // Every third away, as many others come into their room.
+            // Remove every third name, then add other names in their room.
             unlink(&mut fs, (0..count).step_by(3));
             create(&mut fs, count..count + count / 2);
             fs.check();
@@ -97,7 +97,7 @@ fn names_come_and_go() {
     }
 }
 
-/// Names there after all batches: what was created, less every `3n + 1`.
+/// Names that exist after all batches: the created names without every `3n + 1`.
 fn listed_count(count: u32) -> u32 {
     count + count / 2 - (1..count).step_by(3).count() as u32
 }

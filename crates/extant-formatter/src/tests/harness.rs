@@ -45,7 +45,7 @@ impl Space {
         panic!("no space in the test's volume");
     }
 
-    /// The same bitmaps, apart from these.
+    /// Returns a copy of these bitmaps.
     fn twin(&self) -> Self {
         Self {
             geometry: self.geometry.clone(),
@@ -340,7 +340,7 @@ impl Fs {
         self.space.freed.lock().unwrap().extend_from_slice(data);
     }
 
-    /// Formats the items gathered so far and brings the images home.
+    /// Formats the items gathered until now and writes the images home.
     pub fn push(&mut self) -> Output {
         let items = std::mem::replace(
             &mut self.items,
@@ -378,7 +378,7 @@ impl Fs {
         output
     }
 
-    /// What a new formatter makes of the items over these bytes. Neither the volume nor `device` changes.
+    /// Formats the items over these bytes with a new formatter. Neither the volume nor `device` changes.
     pub fn format_over(
         &self,
         device: MemDevice,
@@ -435,7 +435,7 @@ impl Fs {
         String::from_utf8_lossy(&out.stdout).into_owned()
     }
 
-    /// The same image, opened anew.
+    /// Opens the same image again.
     pub fn reopen(mut self) -> Self {
         self.close();
         Self::open(self._dir, self.path)

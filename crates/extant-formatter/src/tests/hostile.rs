@@ -155,7 +155,7 @@ fn damage_ends_in_an_error_at_worst() {
             damage(&device, fs.geometry.block_size, &blocks, &mut random);
             refused += usize::from(fs.format_over(device, &items, 1).is_err());
         }
-        // Damage that no rule forbids exists, and so does damage that one does: else nothing was tried.
+        // Some damage must break a rule and some must not. Otherwise nothing was tested.
         assert!(
             (rounds / 10..rounds).contains(&refused),
             "{args:?}: {refused}"

@@ -243,7 +243,7 @@ fn a_number_lives_twice_in_one_batch() {
     };
     fs.inode(2, InodeEvent::Update, root);
     fs.check();
-    // The directory goes, its number comes back as a file, both before a push.
+    // The directory is removed, and a file gets its number, both before a push.
     let core = fs.on_disk(12);
     fs.name(2, b"dir", 0, FileType::Directory);
     fs.inode(12, InodeEvent::Free, core);

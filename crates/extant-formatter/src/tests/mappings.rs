@@ -47,7 +47,7 @@ fn an_extent_tree_grows_and_shrinks() {
         all.push((fs.map(12, i * 2 + 1, 1, i % 3 == 0), 1));
     }
     fs.check();
-    // Punch, leaving little: the tree comes back into the inode.
+    // Punch, leaving little: the tree moves back into the inode.
     fs.unmap(12, 2, u32::MAX - 2, &all[1..]);
     let output = fs.check();
     assert_eq!(depth(&fs, "file"), 0);

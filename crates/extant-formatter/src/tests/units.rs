@@ -56,7 +56,7 @@ fn groups_are_formatted_side_by_side() {
     }
 }
 
-/// Where blocks go and what is in them does not depend on the number of threads, nor which inodes share attributes.
+/// The number of threads changes neither the places and contents of blocks nor which inodes share attributes.
 #[test]
 fn threads_write_the_same() {
     let Some(mut fs) = Fs::make(64 << 10, &["-t", "ext4", "-b", "1024", "-N", "16000"]) else {

@@ -1,5 +1,5 @@
-//! A directory beside its model: every batch is applied over images read anew from a device, then the
-//! whole structure is checked block by block and every name looked up.
+//! A directory with its model. Every batch is applied over images read again from a device, then the whole structure is
+//! checked block by block and every name looked up.
 
 mod hostile;
 mod model;
@@ -21,7 +21,7 @@ use std::sync::Arc;
 const SEED: u32 = 0x1234_5678;
 const OWN: InodeNr = InodeNr(12);
 
-/// The kind of a directory block in a test volume of its own.
+/// The kind of a directory block in a separate test volume.
 #[derive(Clone, Copy, Debug)]
 struct DirectoryKind {
     block_size: u32,
@@ -284,7 +284,7 @@ impl Volume {
     }
 }
 
-/// The names that the log would hand down.
+/// Returns the names as the log would pass them.
 fn net_names<'o>(ops: &'o [Op], hasher: &DirHasher) -> Vec<NetName<'o>> {
     let net = |op: &'o Op| {
         let (name, ftype, change) = match op {

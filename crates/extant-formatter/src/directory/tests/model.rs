@@ -164,7 +164,7 @@ fn collisions_over_many_leaves() {
     v.apply(&ops(&names[..6], 50));
     v.check();
     v.check_lookups();
-    // One by one, so that a leaf in the middle of the hash is split.
+    // Add the rest one by one, so that a leaf in the middle of the hash is split.
     for name in &names[6..] {
         v.apply(&ops(std::slice::from_ref(name), 60));
         v.check();
