@@ -1,4 +1,4 @@
-//! Costs of reading under a reader-biased lock for one thread, beside the locks of parking_lot, and of the first
+//! Costs of reading under a reader-biased lock for one thread, compared with the locks of parking_lot, and of the first
 //! write after it, which looks at all slots. `cargo run --release -p extant-percpu --example biased`
 
 use extant_percpu::{Biased, Exclusive};

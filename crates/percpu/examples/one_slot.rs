@@ -1,4 +1,4 @@
-//! Costs of the per-slot structures where they can gain nothing: one slot each, one thread, beside the plain
+//! Costs of the per-slot structures where they can gain nothing, with one slot and one thread, compared with the plain
 //! structures they replace. `cargo run --release -p extant-percpu --example one_slot`
 
 use extant_percpu::{BoundedCounter, CommitLists, Counter, SlotId, SlotList, stamp};
@@ -24,7 +24,8 @@ fn cost(mut f: impl FnMut(u32)) -> f64 {
     rounds[ROUNDS / 2]
 }
 
-/// Rounds of both take turns within one process; the third column has as many slots as this machine gets.
+/// Prints a row. The rounds of both alternate within one process. The third column is measured with the slots of this
+/// machine.
 fn row(name: &str, plain: f64, one: f64, many: f64) {
     println!("{name:<34} {plain:>8.1} {one:>8.1} {many:>8.1}");
 }

@@ -42,7 +42,7 @@ impl AtomicBitmap {
                 if index >= to {
                     return None;
                 }
-                // No ordering: the object behind a bit is handed over by other means (the log, a lock).
+                // No ordering, because the log or a lock orders accesses to the object behind a bit.
                 let before = word.fetch_or(1 << bit, Ordering::Relaxed);
                 if before & (1 << bit) == 0 {
                     return Some(index);

@@ -7,21 +7,21 @@
 //!
 //! # How
 //! One word holds the number of the current context. Only switches write it, so reading it is a hit in every core's
-//! cache. Each slot has a small mutex, its list of the current context and, during a switch, the list of the
-//! context before.
+//! cache. Each slot has a small mutex, its list of the current context and, during a switch, the list of the previous
+//! context.
 //! - `commit`: lock the own slot, read the word (N), append to the slot's list N, unlock.
 //! - `switch`: set the word from N to N+1; then, slot by slot, lock, take list N, unlock.
 //!
 //! # Why it is right
-//! 1. *Nothing is lost.* For each slot, a commit into N is either before the switch's turn on
-//!    the slot's mutex, then its items are taken; or after it, but then it happens after the
-//!    word was set and reads N+1 or later, so it was not a commit into N.
+//! 1. *Nothing is lost.* For each slot, a commit into N is either before or after the switch's turn on the slot's
+//!    mutex. If it is before, its items are taken. If it is after, it happens after the word was set and reads N+1 or
+//!    later, so it was not a commit into N.
 //! 2. *No operation is split.* A commit reads the word once and appends all of its items to one
 //!    list under one hold of one mutex.
-//! 3. *Causal order.* A thread that has seen an effect of a commit into N+1 happens after that commit's reading of
-//!    the word, so by coherence it reads N+1 or later itself. An effect is seen through an object's lock, hence the
-//!    rule: **commit while still holding the locks of everything the operation changed.** Then, of two operations
-//!    on one object, the earlier is never in a later context than the later.
+//! 3. *Causal order.* A thread that has seen an effect of a commit into N+1 happens after that commit's reading of the
+//!    word, so by coherence it reads N+1 or later itself. An effect is seen through an object's lock. Hence the rule:
+//!    **commit while still holding the locks of everything the operation changed.** Then, of two operations on one
+//!    object, the earlier is never in a later context than the later.
 //! 4. *Two lists per slot are enough.* Switches exclude each other, and a switch to N+1 leaves
 //!    only after it has emptied every list N. So while the word is N+1, lists N and N+1 are the
 //!    only ones that can hold anything, and N+2 may use the place of N: the parity of the
@@ -61,8 +61,8 @@ struct Lists<T> {
     by_parity: [T; 2],
 }
 
-/// Per-slot lists of committed items, by context. `T` is a slot's list: a `Vec`, a map, or a
-/// struct with counts beside them.
+/// Per-slot lists of committed items, by context. `T` is a slot's list: a `Vec`, a map, or a struct with a list and its
+/// counts.
 ///
 /// ```
 /// use extant_percpu::{CommitLists, stamp};

@@ -61,8 +61,8 @@ impl Counter {
         self.parts.local().load(Ordering::Relaxed)
     }
 
-    /// The sum of all parts. Exact when nobody is adding; otherwise some of what is being added
-    /// is in it, and a single part may be ahead of another, so it can be briefly negative.
+    /// Returns the sum of all parts. It is exact when no thread is adding. Otherwise it contains some of the concurrent
+    /// additions, and a single part may be ahead of another, so it can be briefly negative.
     pub fn sum(&self) -> i64 {
         self.parts.iter().fold(0, |sum, part| {
             sum.wrapping_add(part.load(Ordering::Relaxed))
@@ -94,8 +94,8 @@ const CLOSED: u64 = u64::MAX;
 /// - *Refused only if too few*: the refusal is decided with the mutex held and all stocks closed,
 ///   so at that moment the pool is the total, and nobody can change it.
 ///
-/// The counter orders no memory: a unit can be taken before the writes of the thread that returned it
-/// are visible. The objects behind the units have locks of their own.
+/// The counter orders no memory: a unit can be taken before the writes of the thread that returned it are visible. The
+/// objects behind the units need separate locks.
 ///
 /// ```
 /// let free = extant_percpu::BoundedCounter::new(100, 32);
@@ -126,7 +126,7 @@ impl BoundedCounter {
         Self::with_slots(slot::count(), total, batch)
     }
 
-    /// The same with `slots` stocks, rounded up to a power of two.
+    /// Makes a counter with `slots` stocks, rounded up to a power of two.
     pub fn with_slots(slots: usize, total: u64, batch: u64) -> Self {
         BoundedCounter {
             stocks: PerSlot::with_slots(slots, |_| AtomicU64::new(CLOSED)),
@@ -209,7 +209,7 @@ impl BoundedCounter {
             .fold(pool.units, u64::saturating_add)
     }
 
-    /// Units that are in no stock: a lower bound of what is left, and cheaper than
+    /// Returns the units that are in no stock: a lower bound of the units left, and cheaper than
     /// [`sum`](BoundedCounter::sum).
     pub fn pooled(&self) -> u64 {
         self.pool.lock().units

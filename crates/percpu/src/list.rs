@@ -1,7 +1,7 @@
 //! [`SlotList`]: a list of all of something, with a lock per slot. Mechanisms P1–P4.
 //!
-//! - P1: an element is added to the list of the adding thread's slot and removed from the list it is on, by
-//!   whichever thread. Only those two threads touch that list's lock.
+//! - P1: an element is added to the list of the adding thread's slot, and any thread removes it from the list it is on.
+//!   Only those two threads touch that list's lock.
 //! - P2: [`SlotList::iter`] tolerates concurrent add and remove, by others and by the code that
 //!   runs between two steps: it copies a few handles at a time and holds no lock while the
 //!   caller looks at them.
@@ -60,7 +60,7 @@ impl Position {
 #[derive(Debug)]
 struct Slab<T> {
     entries: Vec<Entry<T>>,
-    /// The first free entry; `entries.len()` or more if there is none.
+    /// The first free entry, or `entries.len()` or more if all are used.
     free: usize,
     live: usize,
 }
@@ -154,7 +154,7 @@ pub struct SlotList<T> {
 #[derive(Debug)]
 struct List<T> {
     slab: Mutex<Slab<T>, classes::List>,
-    /// The slab's number of elements, for those who do not take its lock.
+    /// The slab's number of elements, for readers that do not take its lock.
     live: AtomicUsize,
 }
 
@@ -232,7 +232,7 @@ impl<T> SlotList<T> {
     }
 
     /// Removes an element as [`remove`](SlotList::remove) does, if `agree` returns true for it. An iteration that
-    /// comes to this list later does not meet the element, and finds done what `agree` did.
+    /// reaches this list later does not meet the element, and sees the effects of `agree`.
     #[inline]
     pub fn remove_if(&self, position: Position, agree: impl FnOnce(&T) -> bool) -> Option<T> {
         let list = self.lists.get(position.slot());
@@ -252,8 +252,8 @@ impl<T> SlotList<T> {
         self.remove_if(position, |_| true)
     }
 
-    /// Elements on all lists, looked at without a lock: exact while nobody adds or removes, and then for a thread that
-    /// knows of all that was added and removed before.
+    /// Returns the number of elements on all lists, without a lock. It is exact while no thread adds or removes, for a
+    /// thread that has seen all earlier additions and removals.
     pub fn len(&self) -> usize {
         let lists = self.lists.iter();
         lists.map(|l| l.live.load(Ordering::Relaxed)).sum()

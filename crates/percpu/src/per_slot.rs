@@ -1,10 +1,10 @@
-//! [`PerSlot`]: one value per slot, each on cache lines of its own.
+//! [`PerSlot`]: a value per slot, each on separate cache lines.
 
 use crossbeam_utils::CachePadded;
 
 use crate::slot::{self, SlotId};
 
-/// One `T` per slot, padded so that no two share a cache line (or a pair the prefetcher pulls).
+/// A `T` per slot, padded so that no two share a cache line (or a pair the prefetcher pulls).
 ///
 /// The number of values is a power of two, usually the number of slots. With fewer, several
 /// slots use one value; with one it is a plain `T` with a detour.
@@ -22,7 +22,7 @@ pub struct PerSlot<T> {
 }
 
 impl<T> PerSlot<T> {
-    /// One value for each slot of the process.
+    /// Makes a value for each slot of the process.
     pub fn new(init: impl FnMut(SlotId) -> T) -> Self {
         Self::with_slots(slot::count(), init)
     }

@@ -28,7 +28,7 @@ pub fn prefetch<T>(at: *const T) {
 /// Values that [`prefetched`] has on their way.
 const AHEAD: usize = 8;
 
-/// The same values one by one, each of them on its way from memory since some values before.
+/// Returns the same values one by one, each prefetched some values before.
 ///
 /// ```
 /// let table: Vec<u64> = (0..1 << 16).collect();

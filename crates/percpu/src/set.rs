@@ -4,10 +4,10 @@
 //! A bit for each number, and a summary bit for each word of 64, so that the next member of a sparse set of a
 //! million is found by looking at a few words.
 //!
-//! A thread that empties a word clears its summary bit and then looks at the word again: a member that came in
-//! between has either set the summary bit after it was cleared, or is seen by that second look. So when no thread
-//! is changing the set every member is found. Meanwhile a search may miss a member that just came and find one that
-//! just went: it gives candidates, which the caller checks.
+//! A thread that empties a word clears its summary bit and then looks at the word again. A member added in between has
+//! either set the summary bit after it was cleared, or is seen by that second look. So when no thread is changing the
+//! set, every member is found. Meanwhile a search may miss a member that was just added and find one that was just
+//! removed: it returns candidates, which the caller checks.
 
 use crate::sync::{AtomicU64, Ordering};
 

@@ -1,10 +1,9 @@
 //! Slots: what user threads have instead of a CPU number.
 //!
-//! A thread takes a slot at its first use of [`current`] and returns it when it ends. The
-//! number of slots is fixed for the life of the process: one with one CPU, else a power of two, at least the CPUs
-//! available and at least four; [`configure`] chooses another number. A thread gets the slot with the fewest users, so slots are
-//! shared only when there are more threads than slots. Sharing is slow, never wrong: state that is kept per slot has
-//! a lock or atomics of its own.
+//! A thread takes a slot at its first use of [`current`] and returns it when it ends. The number of slots is fixed for
+//! the life of the process. It is one with one CPU, else a power of two, at least the CPUs available and at least four.
+//! [`configure`] chooses another number. A thread gets the slot with the fewest users, so slots are shared only when
+//! there are more threads than slots. Sharing is slow, never wrong, because per-slot state has a lock or atomics.
 //!
 //! A slot, unlike a CPU number, does not change under a running thread, so nothing has to be
 //! pinned while it is used.
@@ -36,8 +35,8 @@ impl SlotId {
     }
 }
 
-/// Hands out slots, always the one with the fewest users. The process has one, behind
-/// [`current`]; others are for models and tests.
+/// Assigns slots, always the one with the fewest users. The process has one registry, behind [`current`]. Others are
+/// for models and tests.
 ///
 /// ```
 /// use extant_percpu::slot::Registry;
@@ -77,7 +76,7 @@ impl Registry {
                     (least, fewest) = (slot, n);
                 }
             }
-            // No ordering: a slot is handed over with no data. If another thread has come or gone here, look again.
+            // No ordering, because no data pass with a slot. If another thread has started or ended here, look again.
             let users = &self.users[least];
             if users
                 .compare_exchange(fewest, fewest + 1, Ordering::Relaxed, Ordering::Relaxed)
@@ -88,7 +87,7 @@ impl Registry {
         }
     }
 
-    /// Returns a slot that [`take`](Registry::take) handed out.
+    /// Returns a slot obtained from [`take`](Registry::take).
     pub fn give(&self, slot: SlotId) {
         if let Some(users) = self.users.get(slot.index()) {
             // A slot that no thread has taken stays at zero users.
@@ -225,7 +224,7 @@ mod tests {
             assert!(theirs.index() < count());
         }
         assert_eq!(current(), mine);
-        // Other tests run beside this one, but a leak of 1000 would show.
+        // Other tests run at the same time, but a leak of 1000 would show.
         assert!(global().users().iter().sum::<u64>() < 500);
     }
 

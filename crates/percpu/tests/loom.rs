@@ -266,9 +266,9 @@ fn bounded_never_overdrawn() {
     });
 }
 
-/// One thread moves units from slot to slot, one at a time. The rest always covers the other thread's demand, though
-/// the units move between slots, so neither thread must ever be refused. A scan of stocks that are not closed would
-/// fail here.
+/// A thread moves units from slot to slot, one at a time. The rest always covers the other thread's demand, though the
+/// units move between slots, so neither thread must ever be refused. A scan of stocks that are not closed would fail
+/// here.
 #[test]
 fn bounded_refuses_only_if_too_few() {
     loom::model(|| {
@@ -346,7 +346,7 @@ fn bitmap_hands_every_bit_out_once() {
     });
 }
 
-/// One member goes, another of the same word comes: the one that came is found.
+/// A member is removed while another of the same word is added: the added one is found.
 #[test]
 fn set_loses_no_member() {
     loom::model(|| {
@@ -370,7 +370,7 @@ fn set_loses_no_member() {
     });
 }
 
-/// A biased lock over a mutex, as the crate's are; what it guards is written in two steps.
+/// A biased lock over a mutex, as the crate's are. The guarded value is written in two steps.
 struct BiasedPair {
     beneath: loom::sync::Mutex<bool>,
     free: loom::sync::Condvar,
@@ -403,7 +403,7 @@ impl BiasedPair {
             self.lock_beneath();
             readers.was_read_on(slot, &self.bias);
         }
-        // SAFETY: the lock is held shared; loom would see a writer beside it.
+        // SAFETY: the lock is held shared; loom would see a concurrent writer.
         let seen = self.pair.with(|p| unsafe { *p });
         match place {
             Some(place) => readers.leave_on(slot, place),
@@ -474,7 +474,7 @@ fn who_tries_to_write_finds_readers() {
     });
 }
 
-/// Two threads read by places of one slot, a writer beside them.
+/// Two threads read by places of one slot, while a writer writes.
 #[test]
 fn readers_of_one_slot_share_their_places() {
     let mut model = loom::model::Builder::new();

@@ -24,9 +24,9 @@ fn slot(n: usize) -> SlotId {
     SlotId::new(n as u32)
 }
 
-/// Five threads change shared objects, two at a time, and commit under their locks, while two others
-/// switch: nothing is lost or taken twice, no operation is split, and each object's changes are in order by
-/// context and by stamp.
+/// Five threads change shared objects, two at a time, and commit under their locks, while two other threads switch.
+/// Nothing is lost or taken twice, no operation is split, and each object's changes are in order by context and by
+/// stamp.
 #[test]
 fn commits_and_switches() {
     const OBJECTS: usize = 3;
@@ -164,8 +164,8 @@ fn iteration_among_adders_and_removers() {
     });
 }
 
-/// Four threads take and give units, a fifth wants all there are: never more than there are, and what is
-/// there for certain is never refused.
+/// Four threads take and return units, a fifth wants all units. The units are never overdrawn, and units that exist for
+/// certain are never refused.
 #[test]
 fn units_are_never_overdrawn_or_lost() {
     check(|| {

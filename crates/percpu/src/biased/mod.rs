@@ -1,21 +1,21 @@
 //! Locks whose readers, once there are several, write nothing that another slot writes.
 //!
 //! A reader of an ordinary reader-writer lock writes the lock's word twice: readers that do not wait for each other
-//! still hand its line around. Here a lock may be *biased* towards readers. Then a reader stores the lock's address
-//! in a place of its own slot ([`VisibleReaders`]), looks again whether the lock is biased, and is in. A writer
-//! takes the lock beneath, takes the bias away, and waits until no slot has the lock's address. The idea is that of
-//! BRAVO (Dice and Kogan, USENIX ATC 2019).
+//! still pass its line around. Here a lock may be *biased* towards readers. Then a reader stores the lock's address in
+//! a place of its slot ([`VisibleReaders`]), checks again that the lock is biased, and holds it. A writer takes the
+//! lock beneath, clears the bias, and waits until no slot has the lock's address. The idea is that of BRAVO (Dice and
+//! Kogan, USENIX ATC 2019).
 //!
-//! **When a lock is biased.** A writer pays by looking at all slots, so the bias is set only where it gains
-//! something: by a reader that finds the last reader to have been of another slot, for the n-th time since the last
-//! writer, n being half the number of slots. A mutex that only one slot reads and writes is never biased. A writer
-//! that looks at all slots was preceded by readers that handed the line on n times, so it costs at most a small
-//! multiple of what they did without the bias. A reader of a reader-writer lock takes and leaves it by a
-//! read-modify-write each, and takes a place by one and leaves it by a plain store: such a lock is biased by the
-//! 4n-th reading of one slot as well.
+//! **When a lock is biased.** A writer pays by looking at all slots, so the bias is set only where it gains something.
+//! A reader sets it when it finds, for the n-th time since the last writer, that the last reader was of another slot.
+//! Here n is half the number of slots. A mutex that only one slot reads and writes is never biased. Before a writer
+//! that looks at all slots, readers have passed the line on n times. So the writer costs at most a small multiple of
+//! these readings without the bias. A reader of a reader-writer lock takes and leaves it by a read-modify-write each,
+//! but takes a place by one and leaves it by a plain store. Therefore such a lock is also biased by the 4n-th reading
+//! of one slot.
 //!
-//! **Threads of one slot** share its places: a reader takes one that is free, and releases it by a plain store,
-//! because nobody else writes it meanwhile.
+//! **Threads of one slot** share its places: a reader takes one that is free, and releases it by a plain store, because
+//! no other thread writes it meanwhile.
 
 use crate::per_slot::PerSlot;
 use crate::slot::SlotId;
@@ -25,7 +25,7 @@ use crate::sync::{AtomicU8, AtomicUsize, Ordering, relax};
 /// the lock beneath.
 const PLACES: usize = if cfg!(loom) { 2 } else { 8 };
 
-/// The state of the bias, kept beside the lock beneath it.
+/// The state of the bias, kept next to the lock beneath it.
 ///
 /// ```
 /// use extant_percpu::{Bias, SlotId, VisibleReaders};
@@ -50,7 +50,7 @@ pub struct Bias {
     told: AtomicU8,
 }
 
-/// Readers may come in by their places. Set by a reader that holds the lock beneath shared, cleared by a writer
+/// Set if readers may enter by their places. Set by a reader that holds the lock beneath shared, cleared by a writer
 /// that holds it exclusively.
 const ON: u8 = 1;
 
@@ -66,7 +66,7 @@ impl Bias {
 }
 
 impl Bias {
-    /// Whether a writer, who holds the lock beneath exclusively, has to look at the slots.
+    /// Returns true if a writer that holds the lock beneath exclusively has to look at the slots.
     #[cfg(not(any(loom, shuttle)))]
     #[inline]
     fn needs_clearing(&self) -> bool {
@@ -94,14 +94,14 @@ impl Default for Bias {
     }
 }
 
-/// The readers of biased locks: some places for each slot, on a line of its own.
+/// The readers of biased locks: some places for each slot, on a separate line.
 #[derive(Debug)]
 pub struct VisibleReaders {
     slots: PerSlot<[AtomicUsize; PLACES]>,
     enough: u8,
 }
 
-/// One of the places of a slot, in which a reader has put the address of its lock.
+/// A place of a slot, in which a reader has put the address of its lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReaderPlace(usize);
 
@@ -174,25 +174,25 @@ impl VisibleReaders {
         self.count(bias, self.enough);
     }
 
-    /// The same for a reader of the slot that read last, of a lock that is left by a read-modify-write.
+    /// Counts a reading by the slot that read last, of a lock that is left by a read-modify-write.
     #[inline]
     pub fn was_read_again(&self, bias: &Bias) {
         self.count(bias, self.enough.saturating_mul(4));
     }
 
-    /// Counts a reading that tells for a bias, and sets it after so many.
+    /// Counts a reading in favour of a bias, and sets the bias after `enough` readings.
     #[inline]
     fn count(&self, bias: &Bias, enough: u8) {
         // Several readers may count at once; then one of the readings is lost.
         let told = bias.told.load(Ordering::Relaxed).saturating_add(1);
         bias.told.store(told, Ordering::Relaxed);
         if told >= enough && !bias.is_on(Ordering::Relaxed) {
-            // Release: a reader that comes in by the bias has seen what the last writer wrote, as this reader has.
+            // Release: a reader that enters by the bias has seen the writes of the last writer, as this reader has.
             bias.flags.fetch_or(ON, Ordering::Release);
         }
     }
 
-    /// Takes the bias away and waits until the readers are out. The caller holds the lock beneath exclusively.
+    /// Clears the bias and waits until the readers have left. The caller holds the lock beneath exclusively.
     #[cold]
     pub fn revoke(&self, bias: &Bias) {
         if self.clear(bias) {
@@ -213,7 +213,7 @@ impl VisibleReaders {
         true
     }
 
-    /// Clears the bias, so that no reader comes in any more; true if readers may still be in.
+    /// Clears the bias, so that no more readers enter. Returns true if readers may still hold the lock.
     #[inline]
     fn clear(&self, bias: &Bias) -> bool {
         if bias.told.load(Ordering::Relaxed) != 0 {

@@ -48,7 +48,7 @@ fn note_read<R: Beneath>(bias: &Bias) {
     }
 }
 
-/// Ends a reading by address; false if this thread has none of this lock.
+/// Ends a reading by address. Returns false if this thread has no address of this lock.
 #[inline]
 fn leave(bias: &Bias) -> bool {
     let count = COUNT.get();
@@ -76,8 +76,9 @@ fn readers() -> &'static VisibleReaders {
     READERS.get_or_init(|| VisibleReaders::with_slots(slot::count()))
 }
 
-/// Makes one reader of another slot enough to bias a lock, for tests of locks that contention has biased: with many
-/// slots that takes half as many readers. False if a lock of the process has readers already.
+/// Makes one reader of another slot enough to bias a lock, for tests of locks that contention has biased. Otherwise
+/// that takes half as many readers as the process has slots. Returns false if a lock of the process has readers
+/// already.
 #[doc(hidden)]
 pub fn bias_at_once() -> bool {
     let mut readers = VisibleReaders::with_slots(slot::count());
@@ -107,10 +108,9 @@ pub struct Biased<R> {
     bias: Bias,
 }
 
-// SAFETY: a writer that holds the lock beneath exclusively and took the bias away is alone: readers are in by a
-// share of the lock beneath, or by an address in a place of their slot, for which `revoke` waits;
-// `tests/loom.rs` has the model. A release gives up what the same thread acquired, because each thread keeps a
-// list of its addresses.
+// SAFETY: a writer that holds the lock beneath exclusively and cleared the bias is alone: readers are in by a share of
+// the lock beneath, or by an address in a place of their slot, for which `revoke` waits. `tests/loom.rs` has the model.
+// A release ends what the same thread acquired, because each thread keeps a list of its addresses.
 unsafe impl<R: Beneath> RawRwLock for Biased<R> {
     #[allow(clippy::declare_interior_mutable_const)] // what the trait asks for
     const INIT: Self = Self {
