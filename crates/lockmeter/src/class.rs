@@ -25,7 +25,7 @@ impl Class {
     }
 }
 
-/// A type that stands for a class, so that a lock needs no room to say which one it belongs to.
+/// A type that stands for a class, so that a lock needs no space to store its class.
 ///
 /// ```
 /// use lockmeter::LockClass;

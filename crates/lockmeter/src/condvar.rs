@@ -4,7 +4,7 @@ use crate::MutexGuard;
 use crate::class::LockClass;
 use std::time::Duration;
 
-/// A condition variable that goes with [`Mutex`](crate::Mutex).
+/// A condition variable for use with [`Mutex`](crate::Mutex).
 ///
 /// ```
 /// lockmeter::lock_class!(Ready = "ready");

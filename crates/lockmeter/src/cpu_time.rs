@@ -1,4 +1,4 @@
-//! What a thread has used of a processor: a wait may be sleep or work.
+//! CPU time of a thread, because a wait may be sleep or work.
 
 /// Nanoseconds of CPU that the calling thread has used; always 0 where the system does not tell.
 pub(crate) fn of_this_thread() -> u64 {

@@ -1,4 +1,4 @@
-//! Locks whose hold is being measured. A thread has few of them at any moment, so it keeps a short list of its own.
+//! Locks whose hold is being measured. A thread has few of them at any moment, so it keeps a short list.
 
 use crate::site::Cell;
 use crate::switch::nanos;

@@ -1,9 +1,8 @@
-//! Locks that say what they cost.
+//! Locks that measure their cost.
 //!
-//! A drop-in [`Mutex`], [`RwLock`] and [`SpinLock`], over `lock_api`, whose locks belong to named classes.
-//! While the meter is on ([`set_on`]), each acquisition is counted for its class and for the place in the source
-//! it comes from: how often, how often it had to wait and how long, whom it waited for, how long the lock was
-//! held. A [`Snapshot`] reads it all; its text is laid out like the Linux lockmeter's.
+//! While the meter is on ([`set_on`]), each acquisition is counted for its class and for its place in the source. The
+//! counts contain how often and how long it had to wait, which place held the lock meanwhile, and how long the lock was
+//! held. A [`Snapshot`] reads all counts. Its text is laid out like the Linux lockmeter's.
 //!
 //! ```
 //! lockmeter::lock_class!(Cache = "page cache");
@@ -18,18 +17,18 @@
 //! # lockmeter::set_on(false);
 //! ```
 //!
-//! What is counted exactly, and what is sampled:
+//! Exact and sampled counts:
 //! - acquisitions, failed tries, contentions, hand-overs: exact;
-//! - whether who waits or fails wants another object than who holds ([`wanting`]): where both have said so;
+//! - waits and failed tries in which the holder wanted another object ([`wanting`]): if both threads have named theirs;
 //! - wait: exact, measured only after a first try has failed;
 //! - hold: every 64th acquisition of a thread at a place ([`set_exact_hold`]: every one).
 //!
 //! Counts are kept by each thread for itself and added up when a snapshot is taken, so metering makes no
 //! line that two threads write. Switched off, it costs one load and a branch.
 //!
-//! The layout of the report, and what UTIL, CON, HOLD and WAIT mean, follow the lockmeter of the Linux kernel
-//! as it was used on linux-kernel in March 2001 (mechanism L1); the table of functions follows the profile in
-//! linux-ext4, 2017 (mechanism I6).
+//! The layout of the report, and the meaning of UTIL, CON, HOLD and WAIT, follow the lockmeter of the Linux kernel as
+//! it was used on linux-kernel in March 2001 (mechanism L1). The table of functions follows the profile in linux-ext4,
+//! 2017 (mechanism I6).
 #![deny(unsafe_code)]
 
 // The tests over the public interface are part of the program of the unit tests: one program less to link.

@@ -1,26 +1,28 @@
 //! A mutex that is released by a plain store.
 //!
-//! Whoever releases an ordinary mutex must learn by the same step whether a thread sleeps until it is free: a
-//! read-modify-write, which takes about 20 cycles, as taking the mutex does. Here the holder stores that the mutex is free and then looks at
-//! a flag that sleepers set. A processor may look before others see the store: then a thread sets the flag, finds the mutex
-//! taken, and sleeps, and nobody wakes it. That is rare, because a store is seen after a microsecond at most, for which
-//! the thread waits before it looks for the last time; and it is harmless, because the thread sleeps no longer than ten milliseconds. Who
-//! has slept for so long has all other threads of the process pass a full barrier (membarrier(2)) between setting the
-//! flag and looking at the mutex, and sleeps for as long as it takes. The pair of a light and a heavy barrier is that of asymmetric
-//! fences (C++ proposal P1202, Goldblatt).
+//! A thread that releases an ordinary mutex must learn by the same step whether a thread sleeps until it is free. That
+//! takes a read-modify-write of about 20 cycles, as does taking the mutex. Here the holder stores that the mutex is
+//! free and then reads a flag that sleepers set. A processor may read the flag before others see the store. Then a
+//! thread sets the flag, finds the mutex taken, and sleeps, and no thread wakes it. That is rare, because a store is
+//! seen after a microsecond at most, and the thread waits for that time before its last look. It is harmless, because
+//! the thread sleeps no longer than ten milliseconds. A thread that has slept for the full time has all other threads
+//! of the process pass a full barrier (membarrier(2)) between setting the flag and looking at the mutex. Then it sleeps
+//! without a limit. The pair of a light and a heavy barrier is that of asymmetric fences (C++ proposal P1202,
+//! Goldblatt).
 //!
-//! **No thread sleeps for ever.** Say that a thread S sets the flag and that its barrier ends at a time E. A holder who
-//! did not see the flag looked before its own barrier, so its store is seen at E: S finds the mutex free, or taken by
-//! somebody whose look at the flag is yet to come. The flag is cleared only where the queue is locked and empty; if that
-//! happens before S has looked for the last time, S tries again, unless another thread has set the flag anew. That thread
-//! looks again after ten milliseconds at the latest, takes the mutex, and sees the flag when it releases it, or sleeps after a barrier.
+//! **No thread sleeps for ever.** Suppose that a thread S sets the flag and that its barrier ends at a time E. A holder
+//! that did not see the flag looked before its own barrier, so its store is seen at E: S finds the mutex free, or taken
+//! by a thread that has yet to look at the flag. The flag is cleared only while the queue is locked and empty. If that
+//! happens before S has looked for the last time, S tries again, unless another thread has set the flag again. That
+//! thread looks again after ten milliseconds at the latest. Then it takes the mutex and sees the flag when it releases
+//! it, or it sleeps after a barrier.
 //!
-//! Where the kernel has no such barrier, sleepers look again each ten milliseconds.
+//! If the kernel has no such barrier, sleepers look again each ten milliseconds.
 #![allow(unsafe_code)] // to say that it excludes, which is what RawMutex asks of it, and to call the parking lot
 
 use crate::sync::{AtomicBool, AtomicU8, Ordering};
 
-/// The bit of the flags of a [`Word`] that says that a thread waits.
+/// The bit of the flags of a [`Word`] that is set while a thread waits.
 pub const WAITING: u8 = 1 << 7;
 
 /// Looks at a taken mutex before a thread goes to sleep.
@@ -33,7 +35,7 @@ const PAUSES: u32 = if cfg!(loom) { 0 } else { 16 };
 enum Woken {
     /// The mutex is its own.
     HandedOver,
-    /// It may try to take the mutex.
+    /// The thread may try to take the mutex.
     Free,
     /// The ten milliseconds are over.
     InVain,
@@ -43,8 +45,8 @@ enum Woken {
 trait Sleepers {
     /// All other threads of the process pass a full barrier; false if that cannot be had.
     fn barrier(&self) -> bool;
-    /// Sleeps if `wanted`, asked with the queue of the mutex locked, says so; for ten milliseconds if not `for_long`. `last_left`
-    /// is called with the queue locked if the time is over and nobody else sleeps.
+    /// Sleeps if `wanted`, called with the queue of the mutex locked, returns true; for ten milliseconds if not
+    /// `for_long`. `last_left` is called with the queue locked if the time is over and no other thread sleeps.
     fn sleep(
         &self,
         mutex: usize,
@@ -128,7 +130,7 @@ impl Word<'_> {
                     return;
                 }
                 if self.flags.load(Ordering::Relaxed) & WAITING != 0 {
-                    // Behind those who sleep already.
+                    // Queue behind the threads that sleep already.
                     break;
                 }
                 match look {
@@ -173,7 +175,7 @@ mod kernel {
     use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
     use std::time::{Duration, Instant};
 
-    /// The token of a thread to which the mutex was handed over.
+    /// Token of a thread that was woken as the new holder of the mutex.
     const HANDED_OVER: UnparkToken = UnparkToken(1);
 
     /// How long a thread sleeps that may have been missed.
@@ -188,7 +190,7 @@ mod kernel {
         barrier() || done(MembarrierCommand::RegisterPrivateExpedited) && barrier()
     }
 
-    /// The interpreter knows no membarrier; there, releasing has a full barrier of its own.
+    /// The interpreter has no membarrier, so releasing includes a full barrier there.
     #[cfg(miri)]
     fn barrier() -> bool {
         std::sync::atomic::fence(Ordering::SeqCst);
@@ -265,8 +267,8 @@ mod kernel {
         }
     }
 
-    // SAFETY: only the thread that turns `held` to true, or to which it was handed over while it was true, holds the
-    // mutex; acquire and release order the accesses of successive holders.
+    // SAFETY: only the thread that turns `held` to true, or that became the holder while it was true, holds the mutex;
+    // acquire and release order the accesses of successive holders.
     unsafe impl lock_api::RawMutex for RawMutex {
         #[allow(clippy::declare_interior_mutable_const)] // what the trait asks for
         const INIT: Self = Self {
@@ -367,7 +369,7 @@ mod model {
     #[derive(Default)]
     struct Queue {
         asleep: usize,
-        /// Tokens of those who were woken, to be taken by any.
+        /// Tokens of woken threads, for any of them to take.
         woken: Vec<Woken>,
     }
 

@@ -1,8 +1,8 @@
-//! What a thread wants a lock for: two names in one bucket, two inodes of one group.
+//! The object that a thread wants a lock for: two names in one bucket, two inodes of one group.
 //!
 //! A lock that protects many objects makes threads wait for each other although they want different ones. The meter can
-//! tell such waits apart where threads say what they want ([`wanting`]): it remembers, for a metered lock, the object of
-//! the last thread that held it alone, and compares when another one has to wait.
+//! count such waits separately if threads name their objects ([`wanting`]). It remembers, for a metered lock, the
+//! object of the last thread that held it alone, and compares when another thread has to wait.
 
 use crate::switch::is_on;
 use std::cell::Cell;
@@ -13,7 +13,7 @@ thread_local! {
     static WANTED: Cell<u32> = const { Cell::new(0) };
 }
 
-/// A word on a line of its own.
+/// A word on a separate cache line.
 #[repr(align(64))]
 struct Word(AtomicU64);
 
@@ -54,7 +54,7 @@ pub fn wanting<R>(object: u64, take: impl FnOnce() -> R) -> R {
     taken
 }
 
-/// Says what this thread wants from now on; returns what it wanted before.
+/// Sets the object that this thread wants from now on. Returns the previous one.
 #[cold]
 #[inline(never)]
 fn want(key: u32) -> u32 {
@@ -66,7 +66,7 @@ pub(crate) fn note(address: usize) {
     let (lock, place) = place(address);
     let held = place.load(Ordering::Relaxed);
     match WANTED.get() {
-        // What another holder wanted no longer holds.
+        // Forget the object of the previous holder.
         0 if held & !u64::from(u32::MAX) == lock => place.store(0, Ordering::Relaxed),
         0 => {}
         wanted if held != lock | u64::from(wanted) => {

@@ -1,7 +1,7 @@
 //! Time by function (mechanism I6): a table of name, total, count and average.
 //!
-//! A function opens a [`span!`](crate::span) at its head; while the profile is on, the time until its end is
-//! added to the function's line. Threads add to cells of their own.
+//! A function opens a [`span!`](crate::span) at its head; while the profile is on, the time until its end is added to
+//! the function's line. Each thread adds to separate cells.
 
 use crate::switch::nanos;
 use serde::Serialize;
@@ -198,7 +198,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// The times of all threads so far.
+    /// Returns the times of all threads until now.
     pub fn take() -> Self {
         let all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
         let mut lines = all.1.clone();

@@ -45,10 +45,10 @@ impl Snapshot {
 }
 
 impl fmt::Display for Snapshot {
-    /// UTIL: share of the time in which the lock is held. CON: share of the acquisitions that waited. HOLD: mean
-    /// and longest hold. WAIT: mean and longest wait of the acquisitions that waited, and the share of all CPU time
-    /// that was lost in waits. TOTAL: acquisitions. FAILED: tries that found the lock taken. OTHER: share of the waits and
-    /// failed tries in which the holder wanted a different object, where both have said what they want
+    /// UTIL: share of the time in which the lock is held. CON: share of the acquisitions that waited. HOLD: mean and
+    /// longest hold. WAIT: mean and longest wait of the acquisitions that waited, and the share of all CPU time that
+    /// was lost in waits. TOTAL: acquisitions. FAILED: tries that found the lock taken. OTHER: share of the waits and
+    /// failed tries in which the holder wanted a different object, counted if both have named their objects
     /// ([`wanting`](crate::wanting)). Classes are sorted by time waited, then by time held.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(

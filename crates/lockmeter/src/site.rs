@@ -148,7 +148,7 @@ pub(crate) struct Site {
 /// Every site, and the cells of all threads.
 #[derive(Default)]
 pub(crate) struct Registry {
-    /// Site `n` is number `n + 1`; 0 is none.
+    /// Site `n` has number `n + 1`. The number 0 means no site.
     pub sites: Vec<Site>,
     numbers: HashMap<(usize, &'static Location<'static>), u16>,
     pub live: Vec<Arc<Cell>>,

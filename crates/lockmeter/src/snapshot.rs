@@ -178,7 +178,7 @@ pub struct Holder {
     pub times: u64,
 }
 
-/// One call site.
+/// A call site.
 ///
 /// ```
 /// lockmeter::lock_class!(Two = "two places");
@@ -200,7 +200,7 @@ pub struct SiteStats {
     pub holders: Vec<Holder>,
 }
 
-/// One class with its call sites.
+/// A class with its call sites.
 ///
 /// ```
 /// lockmeter::lock_class!(One = "one class");

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 static ON: AtomicBool = AtomicBool::new(false);
-/// Hold is measured when the count of acquisitions has none of these bits.
+/// Hold is measured when the count of acquisitions and this mask have no common bit.
 static HOLD_MASK: AtomicU64 = AtomicU64::new(SAMPLED);
 const SAMPLED: u64 = 63;
 
@@ -52,7 +52,7 @@ pub(crate) fn nanos(since: Instant) -> u64 {
     u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// What metering costs here, in nanoseconds for each uncontended lock and unlock.
+/// Cost of metering on this machine, in nanoseconds for each uncontended lock and unlock.
 ///
 /// ```
 /// let cost = lockmeter::overhead();
@@ -78,8 +78,8 @@ impl LockClass for Calibration {
     }
 }
 
-/// Measures the cost of metering on this machine, in some milliseconds: three loops in turn, the least of
-/// several rounds each. Switches the meter for as long, so call it when nothing is being measured.
+/// Measures the cost of metering on this machine, in some milliseconds: three loops alternately, the least of several
+/// rounds each. Switches the meter meanwhile, so call it when nothing is being measured.
 pub fn overhead() -> Overhead {
     const TURNS: u32 = 20_000;
     let plain = parking_lot::Mutex::new(0u64);

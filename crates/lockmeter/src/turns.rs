@@ -1,10 +1,9 @@
 //! Threads of a test that run one at a time, in an order that a seed decides.
 //!
 //! The code under test is the real one, with its real locks. A thread passes its turn on whenever it takes a lock,
-//! waits for a condition or comes to a [`pass`]; the next thread is drawn. So each seed is one schedule, the same
-//! every time, and a schedule that fails can be run again. Only builds with debug assertions have this, and only
-//! threads of [`run`] take part; threads that these start themselves must not need a lock that another one of them
-//! holds.
+//! waits for a condition or reaches a [`pass`]; the next thread is drawn. So each seed is one schedule, identical every
+//! time, and a schedule that fails can be run again. Only builds with debug assertions have this, and only threads of
+//! [`run`] take part. Threads that these start themselves must not need a lock that another one of them holds.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -14,7 +13,7 @@ const MOST: u64 = 20_000_000;
 
 struct TurnState {
     drawn: u64,
-    /// Which threads still run.
+    /// Whether each thread still runs.
     alive: Vec<bool>,
     /// The thread whose turn it is.
     now: usize,
@@ -106,7 +105,7 @@ pub fn run<'a>(seed: u64, tasks: Vec<Box<dyn FnOnce() + Send + 'a>>) -> u64 {
 
 /// Passes the turn on, if this thread takes part.
 pub fn pass() {
-    // While a thread ends there is no turn to pass on any more.
+    // A thread that is ending has no turn to pass on.
     let here = HERE.try_with(|here| here.borrow().clone());
     let Ok(Some((turns, number))) = here else {
         return;
