@@ -1,4 +1,4 @@
-//! [`FaultDevice`]: fails on demand, to test what is above it.
+//! [`FaultDevice`]: fails on demand, to test the layers above it.
 
 use std::io;
 use std::ops::Range;
@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use crate::{BlockDevice, total_len};
 
-/// What a fault applies to.
+/// The operations that a fault applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
     /// Reads.
@@ -27,8 +27,8 @@ struct Faults {
     injected: u64,
 }
 
-/// Passes operations on to `D`, except those that it was told to fail. A failed write has no
-/// effect. Faults can be set and cleared at any time, from any thread.
+/// Passes operations on to `D`, except those that it is set to fail. A failed write has no effect. Faults can be set
+/// and cleared at any time, from any thread.
 ///
 /// ```
 /// use extant_blockdev::{BlockDevice, FaultDevice, MemDevice, Op};
@@ -88,7 +88,7 @@ impl<D: BlockDevice> FaultDevice<D> {
         self.armed.store(false, Ordering::Release);
     }
 
-    /// How many operations have been failed so far.
+    /// Returns the number of operations failed until now.
     pub fn injected(&self) -> u64 {
         self.faults.lock().injected
     }

@@ -83,7 +83,7 @@ pub struct FileDevice {
     block_special: bool,
     /// The file that a loop device shows, locked as long as the device is open.
     backing: Option<File>,
-    /// The same file, read past the system's cache; nothing if it cannot be.
+    /// The file opened again to read past the system's cache, or `None` if that is not possible.
     uncached: OnceLock<Option<File>>,
     /// Set by a failed flush. The kernel reports a lost write once and then forgets it, so a
     /// later flush that succeeds would be a lie.
@@ -243,7 +243,7 @@ impl FileDevice {
         }
     }
 
-    /// One `pwritev` per `IOV_MAX` buffers, repeated from where it stopped after a short write.
+    /// Calls `pwritev` once per `IOV_MAX` buffers, repeated from where it stopped after a short write.
     fn write_batches(&self, offset: u64, bufs: &[&[u8]]) -> io::Result<()> {
         const IOV_MAX: usize = 1024;
         let mut at = offset;
@@ -304,13 +304,13 @@ impl BlockDevice for FileDevice {
         else {
             return Ok(false);
         };
-        // What is in memory and not written yet would be written first.
+        // Dirty pages would have to be written first.
         if !buf.is_empty() && (dirty > 0 || bytes > buf.len() as u64 / 2) {
             return Ok(false);
         }
         match file.read_exact_at(buf, offset) {
             Ok(()) => Ok(true),
-            // Not a multiple of the disk's sectors.
+            // The range is not a multiple of the disk's sectors.
             Err(e) if e.kind() == io::ErrorKind::InvalidInput => Ok(false),
             Err(e) => Err(at_path(&self.path, e)),
         }
@@ -415,7 +415,7 @@ impl BlockDevice for FileDevice {
     }
 }
 
-/// A file or block special file that is only read, whoever has it locked.
+/// A file or block special file that is only read, even if another user has it locked.
 ///
 /// ```
 /// use extant_blockdev::{BlockDevice, UnlockedFile};
@@ -461,7 +461,7 @@ impl BlockDevice for UnlockedFile {
 /// assert_eq!(file.metadata().unwrap().len(), 0);
 /// ```
 pub fn unnamed_file(dir: &Path) -> io::Result<File> {
-    // Not every file system has unnamed files.
+    // Some file systems have no unnamed files.
     kernel::unnamed(dir).or_else(|_| named_for_a_moment(dir))
 }
 

@@ -34,7 +34,7 @@ mod others;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cached {
     pub(crate) bytes: u64,
-    /// So many of them are not written yet.
+    /// Number of these bytes that are not written yet.
     pub(crate) dirty: u64,
 }
 
@@ -48,7 +48,7 @@ mod tests {
     struct Loop(String);
 
     impl Loop {
-        /// None where loop devices cannot be made.
+        /// Returns `None` where loop devices cannot be made.
         fn of(path: &Path) -> Option<Self> {
             Self::with(path, &[])
         }
@@ -89,7 +89,7 @@ mod tests {
             assert!(err.to_string().contains(&shown.0), "{err}");
             FileDevice::open(path, Access::ReadOnly).unwrap();
         }
-        // One opener may write the device itself.
+        // A single opener may write the device itself.
         let device = FileDevice::open(&shown.0, Access::ReadWrite).unwrap();
         assert_eq!(device.len(), 1 << 20);
         let err = FileDevice::open(&shown.0, Access::ReadWrite).unwrap_err();
@@ -105,7 +105,7 @@ mod tests {
         assert!(bytes.iter().all(|&b| b == 7));
     }
 
-    /// Whoever has a file open for writing keeps others from the loop devices over it, and the other way round.
+    /// A file that is open for writing cannot be opened through the loop devices over it, and the other way round.
     #[test]
     fn a_loop_device_and_its_file_exclude_each_other() {
         let dir = tempfile::tempdir().unwrap();
@@ -122,13 +122,13 @@ mod tests {
         busy(&shown.0, Access::ReadWrite);
         busy(&shown.0, Access::ReadOnly);
         drop(file);
-        // A second loop device over the same bytes: neither is written while the other is there.
+        // A second loop device over the same bytes: neither device may be written while the other exists.
         let second = Loop::of(&path).unwrap();
         busy(&shown.0, Access::ReadWrite);
         busy(&second.0, Access::ReadWrite);
         FileDevice::open(&second.0, Access::ReadOnly).unwrap();
         drop(second);
-        // Over other bytes, such as those of another partition, it is no other user.
+        // A loop device over other bytes, such as those of another partition, does not count as another user.
         let halves = [["0", "2097152"], ["2097152", "2097152"]].map(|[offset, limit]| {
             let place = ["--offset", offset, "--sizelimit", limit];
             Loop::with(&path, &place).unwrap()

@@ -1,4 +1,4 @@
-//! Where blocks live.
+//! Block devices.
 //!
 //! One object-safe trait, [`BlockDevice`], and the devices behind it:
 //!
@@ -92,7 +92,8 @@ pub trait BlockDevice: Send + Sync {
     /// Fills `buf` from `offset`. A range beyond the end is `UnexpectedEof`.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()>;
 
-    /// The range will be read soon: a device that can begins to read it, and returns at once. No error comes of it.
+    /// Announces that the range will be read soon. A device that can reads it ahead; the call returns at once and
+    /// reports no error.
     fn will_read(&self, offset: u64, len: u64) {
         let _ = (offset, len);
     }
@@ -129,8 +130,8 @@ pub trait BlockDevice: Send + Sync {
         write_zeroes(self, offset, len)
     }
 
-    /// Tells the device that the range's contents are not needed; its bytes are unspecified afterwards. A
-    /// device without such a function answers `Unsupported`, and `ResourceBusy` if it cannot do so at the moment.
+    /// Reports to the device that the range's contents are not needed; its bytes are unspecified afterwards. A device
+    /// without such a function answers `Unsupported`, and `ResourceBusy` if it cannot do so at the moment.
     ///
     /// ```
     /// use extant_blockdev::{BlockDevice, MemDevice};
@@ -146,8 +147,8 @@ pub trait BlockDevice: Send + Sync {
         ))
     }
 
-    /// Makes the device at least `len` bytes long, the new ones zeros: a file becomes longer, a block device is looked at anew. A
-    /// device that is shorter and stays so answers `Unsupported`.
+    /// Makes the device at least `len` bytes long, the new bytes zeros. A file becomes longer, and the length of a
+    /// block device is read again. A device that stays shorter answers `Unsupported`.
     ///
     /// ```
     /// use extant_blockdev::{BlockDevice, MemDevice};

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use crate::{BlockDevice, check_range, total_len};
 
-/// The bytes of `D` from an offset on, as a device of their own. Nothing outside of the part is read or written.
+/// The bytes of `D` from an offset on, as a separate device. Nothing outside of the part is read or written.
 ///
 /// ```
 /// use extant_blockdev::{BlockDevice, MemDevice, PartDevice};

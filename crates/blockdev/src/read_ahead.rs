@@ -1,7 +1,8 @@
-//! [`reading_ahead`]: threads that read what a device is told of, past the system's cache.
+//! [`reading_ahead`]: threads that read announced ranges, past the system's cache.
 //!
-//! The cache of the system costs more than a fast disk takes: pages are set aside for what is read, filed, and read in requests that
-//! grow slowly. A large range that is read once is read directly into memory of its own instead, by threads that do nothing else.
+//! The cache of the system costs more than a fast disk takes: pages are allocated and filed, and read in requests that
+//! grow slowly. So a large range that is read once is read directly into separate memory instead, by threads that do
+//! nothing else.
 
 use crate::{BlockDevice, check_range};
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -22,10 +23,10 @@ const READERS: usize = 4;
 /// Places on a device, lengths and addresses in memory that suit every disk.
 const ALIGN: u64 = 4096;
 
-/// Runs `work` with a device that begins to read large ranges when it is told of them
-/// ([`will_read`](BlockDevice::will_read)), if the device is one that can ([`read_uncached`](BlockDevice::read_uncached)); with
-/// the device itself otherwise. Each range that the device is told of should be read once. Nothing may write to the device
-/// meanwhile: what was read ahead would not show it.
+/// Runs `work` with a device that begins to read large ranges when they are announced
+/// ([`will_read`](BlockDevice::will_read)), if the device can read past the cache
+/// ([`read_uncached`](BlockDevice::read_uncached)); with the device itself otherwise. Each announced range should be
+/// read once. Nothing may write to the device meanwhile, because ranges read ahead would not show the write.
 ///
 /// ```
 /// use extant_blockdev::{Access, BlockDevice, FileDevice, reading_ahead};
@@ -75,11 +76,11 @@ impl Drop for Ended<'_, '_> {
 struct ReadAhead<'scope, 'env> {
     readers: &'scope Readers<'env>,
     scope: &'scope Scope<'scope, 'env>,
-    /// The threads are there: a device that has all in memory is told nothing, and needs none.
+    /// Starts the threads. A device that has everything in memory gets no announcements and needs no threads.
     started: Once,
 }
 
-/// What it has in common with its threads.
+/// State that the device shares with its threads.
 struct Readers<'d> {
     device: &'d dyn BlockDevice,
     pieces: Mutex<Pieces>,
@@ -93,9 +94,9 @@ struct Readers<'d> {
 struct Pieces {
     /// Pieces by the offset at which they begin. They do not overlap.
     by_start: BTreeMap<u64, Piece>,
-    /// Those that nobody reads yet, in the order in which they were told, and some that are gone.
+    /// Pieces that no thread reads yet, in the order of their announcements, and some that are gone.
     waiting: VecDeque<u64>,
-    /// So many are held or being read.
+    /// Number of pieces that are held or being read.
     taken: usize,
     /// Memory of pieces that are gone.
     spare: Vec<Aligned>,
@@ -115,7 +116,7 @@ enum Progress {
 
 struct Held {
     memory: Arc<Aligned>,
-    /// So many bytes of it were not asked for yet.
+    /// Number of its bytes that were not asked for yet.
     wanted: u64,
 }
 
@@ -143,7 +144,7 @@ impl Aligned {
     }
 }
 
-/// What there is at an offset.
+/// State of an offset.
 enum Found {
     /// The memory of a piece, and the bytes of it that are asked for.
     Held(Arc<Aligned>, Range<u64>),
@@ -162,13 +163,13 @@ impl Pieces {
         (offset - start < piece.len).then_some((start, piece))
     }
 
-    /// Where the first piece behind an offset begins.
+    /// Returns the start of the first piece behind an offset.
     fn next_start(&self, offset: u64) -> u64 {
         let next = self.by_start.range(offset..).next();
         next.map_or(u64::MAX, |(&start, _)| start)
     }
 
-    /// Notes a range in pieces, but for what is noted already.
+    /// Notes a range in pieces, except the parts that are noted already.
     fn note(&mut self, range: Range<u64>) {
         let mut at = range.start;
         while at < range.end {
@@ -205,7 +206,7 @@ impl Pieces {
         })
     }
 
-    /// What there is for the first bytes of a range that are asked for.
+    /// Returns the state of the first bytes of a requested range.
     fn find(&mut self, range: &Range<u64>) -> Found {
         let Some((start, piece)) = self.piece_at(range.start) else {
             return Found::Nothing(self.next_start(range.start).min(range.end));
@@ -233,7 +234,7 @@ impl Pieces {
         self.taken -= 1;
     }
 
-    /// Where there is no room, pieces are held that nobody asks for: the first of them goes.
+    /// Frees the first held piece if the memory is full, because no reader asks for pieces that stay.
     fn make_room(&mut self) {
         let held = |piece: &Piece| matches!(piece.progress, Progress::Held(_));
         if self.taken > MOST_HELD
@@ -244,10 +245,10 @@ impl Pieces {
     }
 }
 
-/// Who asks for a piece that waits reads it, and waits only for one that somebody is reading: threads that have no room, or have
-/// ended, keep nobody waiting.
+/// A reader that asks for a waiting piece reads it itself, and waits only for a piece that is being read. So threads
+/// that have no room, or have ended, keep no reader waiting.
 impl Readers<'_> {
-    /// Reads what the device is told of, until the end.
+    /// Reads announced ranges until the end.
     fn serve(&self) {
         let mut pieces = self.pieces.lock();
         while !pieces.ended {
@@ -278,7 +279,7 @@ impl Readers<'_> {
                 let (memory, wanted) = (Arc::new(memory), end - start);
                 piece.progress = Progress::Held(Held { memory, wanted });
             }
-            // Who asks for it reads the device, and has its error.
+            // The reader that asks for the piece reads the device, and gets its error.
             _ => {
                 pieces.forget(start);
                 pieces.spare.push(memory);
@@ -310,7 +311,8 @@ impl Readers<'_> {
                     drop(pieces);
                     let len = place.end - place.start;
                     let to = buf.get_mut(..len as usize).unwrap_or_default();
-                    // Both are as long: the range ends within `buf`, and memory has room for any piece.
+                    // Both have the same length, because the range ends within `buf`, and memory has room for any
+                    // piece.
                     to.copy_from_slice(memory.get(place));
                     self.recycle(memory);
                     return Ok(len);
@@ -319,7 +321,7 @@ impl Readers<'_> {
         }
     }
 
-    /// Memory that was copied from; the last who has it keeps it for another piece.
+    /// Releases memory that was copied from. The last holder keeps it for another piece.
     fn recycle(&self, memory: Arc<Aligned>) {
         if let Some(memory) = Arc::into_inner(memory) {
             self.pieces.lock().spare.push(memory);
@@ -368,7 +370,7 @@ mod tests {
     /// Memory that is read as a disk is, and counts how.
     struct Disk {
         inner: MemDevice,
-        /// It has everything in memory, and reads nothing past it.
+        /// The device has everything in memory, and reads nothing past it.
         cached: bool,
         /// Reads past the cache fail from here on.
         broken: u64,

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use crate::{BlockDevice, MemDevice, Replayer};
 
-/// What happened to a recorded device.
+/// A write, flush, discard or mark on a recorded device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// Bytes were written; a vectored write is one event.
@@ -26,8 +26,7 @@ pub enum Event {
     },
     /// A flush returned: all events before this one are durable.
     Flush,
-    /// [`RecordingDevice::mark`] was called, by a test that wants to know later what had been
-    /// promised at this point.
+    /// [`RecordingDevice::mark`] was called, by a test that later needs the promises made up to this point.
     Mark(u64),
 }
 
@@ -108,12 +107,12 @@ impl<D: BlockDevice> RecordingDevice<D> {
         &self.inner
     }
 
-    /// The log so far.
+    /// Returns the log until now.
     pub fn log(&self) -> Log {
         self.log.lock().clone()
     }
 
-    /// The log so far, leaving an empty one.
+    /// Returns the log until now, leaving an empty one.
     pub fn take_log(&self) -> Log {
         std::mem::take(&mut self.log.lock())
     }

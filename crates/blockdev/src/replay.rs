@@ -1,9 +1,9 @@
 //! [`Replayer`]: the images that a crash could have left behind.
 //!
-//! After a crash a device holds everything up to the last flush and, of the writes since then,
-//! any subset, each possibly torn between sectors. The replayer keeps two images while it steps
-//! through a log: what is durable and what had been written. Both share their chunks, so an
-//! image costs next to nothing and a test can take one or many at each step.
+//! After a crash a device holds everything up to the last flush and, of the writes since then, any subset, each
+//! possibly torn between sectors. The replayer keeps two images while it steps through a log: the durable and the
+//! written state. Both share their chunks, so an image costs next to nothing and a test can take one or many at each
+//! step.
 
 use std::io;
 
@@ -12,7 +12,7 @@ use crate::{BlockDevice, Event, MemDevice, SECTOR};
 /// The fate of a write that was not yet durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It never reached the medium.
+    /// Nothing of it reached the medium.
     Lost,
     /// All of it reached the medium.
     Kept,
@@ -20,11 +20,11 @@ pub enum Fate {
     Torn(u64),
     /// All but one piece of at most 4 KiB, chosen by this number, reached the medium.
     Without(u64),
-    /// Only that piece reached the medium.
+    /// Of the write, only the piece chosen by this number reached the medium.
     Only(u64),
 }
 
-/// The piece that [`Fate::Without`] and [`Fate::Only`] speak of.
+/// Size of the piece of [`Fate::Without`] and [`Fate::Only`].
 const PIECE: u64 = 4096;
 
 /// How [`Replayer::crash`] treats writes that were not yet durable. The same value always gives
@@ -170,7 +170,7 @@ impl<'a> Replayer<'a> {
         self.durable.snapshot()
     }
 
-    /// The device after a crash at this point, drawn at random from those that are possible.
+    /// Returns the device after a crash at this point, drawn at random from the possible ones.
     pub fn crash(&self, crash: &Crash) -> io::Result<MemDevice> {
         let mut random = Random(crash.seed);
         let keep_of_8 = random.below(9); // both ends: all lost, all kept
@@ -206,7 +206,7 @@ impl<'a> Replayer<'a> {
     }
 }
 
-/// Lets as much of a write or discard reach `image` as its fate allows.
+/// Applies the part of a write or discard to `image` that its fate allows.
 fn apply(image: &MemDevice, event: &Event, fate: Fate) -> io::Result<()> {
     let (offset, len) = match event {
         Event::Write { offset, data } => (*offset, data.len() as u64),

@@ -1,8 +1,8 @@
-//! [`SnapshotDevice`]: a device of which a moment can be kept while it is written on.
+//! [`SnapshotDevice`]: a device that can keep a moment while it is written on.
 //!
-//! A block that is about to be written over for the first time since is read and kept in memory; a reader of the snapshot takes a block
-//! from the device, and then looks whether it was kept meanwhile. Copy before write, as the kernel's
-//! dm-snapshot has it.
+//! A block that is about to be overwritten for the first time since the snapshot is read and kept in memory. A reader
+//! of the snapshot reads a block from the device, and then checks whether it was kept meanwhile. This is copy before
+//! write, as in the kernel's dm-snapshot.
 
 use crate::{BlockDevice, check_range, total_len};
 use parking_lot::{Mutex, RwLock};
@@ -11,7 +11,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-/// Kept blocks are in so many parts with a lock each.
+/// Number of parts of the kept blocks, each with a lock.
 const PARTS: u64 = 64;
 
 /// Whether the block that begins at this byte is of use to readers of a snapshot.
@@ -29,7 +29,7 @@ pub struct SnapshotOptions {
 }
 
 impl SnapshotOptions {
-    /// Blocks of so many bytes, a power of two from 512, are kept, all of them, and as many as come.
+    /// Options to keep all blocks of this many bytes, a power of two from 512, without a limit.
     pub fn new(block_size: u32) -> Self {
         Self {
             block_size: u64::from(block_size.next_power_of_two().max(512)),
@@ -38,15 +38,15 @@ impl SnapshotOptions {
         }
     }
 
-    /// At most so many bytes are kept; a snapshot that needs more ends, and its readers get an error. Writers never wait for it.
+    /// Limits the kept bytes. A snapshot that needs more ends, and its readers get an error. Writers never wait for it.
     #[must_use]
     pub fn most(mut self, bytes: u64) -> Self {
         self.most = bytes;
         self
     }
 
-    /// Only blocks are kept of which this is true, by their first byte; of the others the snapshot shows what they are when they are
-    /// read.
+    /// Keeps only blocks for which this returns true, by their first byte. Other blocks of the snapshot show their
+    /// contents at the time of reading.
     #[must_use]
     pub fn only(mut self, is_needed: impl Fn(u64) -> bool + Send + Sync + 'static) -> Self {
         self.is_needed = Box::new(is_needed);
@@ -59,7 +59,7 @@ struct Kept {
     options: SnapshotOptions,
     parts: [Mutex<HashMap<u64, Box<[u8]>>>; PARTS as usize],
     bytes: AtomicU64,
-    /// The snapshot is none any more: there was no room, or a block could not be read.
+    /// Set if the snapshot has ended: the limit was reached, or a block could not be read.
     ended: AtomicBool,
 }
 
@@ -98,7 +98,7 @@ impl Kept {
         }
     }
 
-    /// Replaces what was written over since by what was kept.
+    /// Replaces bytes that were overwritten since by the kept ones.
     fn restore(&self, offset: u64, buf: &mut [u8]) {
         let size = self.options.block_size;
         for block in self.blocks(offset, buf.len() as u64) {
@@ -119,7 +119,7 @@ impl Kept {
     }
 }
 
-/// A device of which snapshots can be taken, one at a time. While there is none, it costs a look at a flag for each write.
+/// A device of which snapshots can be taken, one at a time. Without a snapshot, each write costs one look at a flag.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -248,7 +248,7 @@ impl BlockDevice for SnapshotDevice {
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub struct Snapshot {
-    /// Weak, so that who forgets a snapshot does not keep the device open.
+    /// Weak, so that a forgotten snapshot does not keep the device open.
     of: Weak<SnapshotDevice>,
     len: u64,
     kept: Arc<Kept>,
@@ -336,7 +336,7 @@ mod tests {
         assert_eq!(snapshot.kept_bytes(), (4 + 3 + 4 + 2) * 1024);
         assert!(snapshot.write_at(0, &[1]).is_err());
         assert!(snapshot.read_at(BLOCKS * 1024, &mut [0]).is_err());
-        // One at a time, and another one afterwards.
+        // Only one snapshot at a time, and another one afterwards.
         let busy = device.take(SnapshotOptions::new(1024)).err().unwrap();
         assert_eq!(busy.kind(), io::ErrorKind::ResourceBusy);
         drop(snapshot);

@@ -12,11 +12,11 @@ use crate::{BlockDevice, Event, Log, MemDevice};
 /// A recorded call: it began and ended at these ticks of the device's clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TimedEvent {
-    /// When it began.
+    /// Tick at which the call began.
     pub start: u64,
-    /// When it had returned.
+    /// Tick at which the call had returned.
     pub end: u64,
-    /// What was done.
+    /// The operation.
     pub event: Event,
 }
 
@@ -69,7 +69,7 @@ impl<D: BlockDevice> TimedDevice<D> {
         &self.inner
     }
 
-    /// A new time, later than all that were taken before.
+    /// Returns a new time, later than all earlier ones.
     pub fn tick(&self) -> u64 {
         self.clock.fetch_add(1, Ordering::SeqCst)
     }
@@ -163,7 +163,7 @@ impl<D: BlockDevice> BlockDevice for TimedDevice<D> {
 /// Steps through the calls that a [`TimedDevice`] noted, cut by cut.
 #[derive(Debug)]
 pub struct TimedReplay {
-    /// By their ends.
+    /// Events in the order of their ends.
     events: Vec<TimedEvent>,
     /// How many events have been looked at for flushes.
     seen: usize,
@@ -190,9 +190,9 @@ impl TimedReplay {
         }
     }
 
-    /// The image after a power cut at tick `at`, which is not before that of the last call: the writes that are
-    /// certainly on the medium, and, as a log to replay over them, the writes of which any part may be there
-    /// too. These began before the cut and had not ended when the last flush began that had returned by then.
+    /// Returns the image after a power cut at tick `at`, which is not before the tick of the last call. It holds the
+    /// writes that are certainly on the medium. The log, to be replayed over it, holds the writes of which any part may
+    /// also be there: they began before the cut, and had not ended when the last flush began that had returned by then.
     pub fn cut(&mut self, at: u64) -> io::Result<(MemDevice, Log)> {
         while let Some(e) = self.events.get(self.seen).filter(|e| e.end < at) {
             if e.event == Event::Flush {

@@ -43,7 +43,8 @@ struct PageCounts {
     recently_evicted: u64,
 }
 
-/// What the system has in memory of a range. Before Linux 6.5, and of a file of somebody else's, it does not say.
+/// Returns how much of a range the system has in memory. Before Linux 6.5, and for a file of another user, the system
+/// does not report it.
 pub(crate) fn cached(file: &File, offset: u64, len: u64) -> Option<Cached> {
     // An empty range would be all up to the end.
     let range = [offset, len.max(1)];
@@ -60,7 +61,7 @@ pub(crate) fn cached(file: &File, offset: u64, len: u64) -> Option<Cached> {
     })
 }
 
-/// The same file once more, read past the cache, where its file system lets that be.
+/// Opens the same file again to read past the cache, if its file system allows that.
 pub(crate) fn uncached(file: &File) -> Option<File> {
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     let mut options = OpenOptions::new();

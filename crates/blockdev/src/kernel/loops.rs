@@ -1,7 +1,7 @@
-//! Loop devices: which file one shows, and which one shows a file.
+//! Loop devices: the file that a device shows, and the devices that show a file.
 //!
-//! Linux lets any number of loop devices show one file, and knows nothing of the locks of those who have the file open.
-//! So whoever writes a file looks for loop devices over it, and whoever opens a loop device locks the file below.
+//! Linux lets any number of loop devices show one file, and ignores locks on the file. So an opener that writes a file
+//! looks for loop devices over it, and an opener of a loop device locks the file below.
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -95,9 +95,9 @@ pub(crate) fn refuse_loop(file: &File, path: &Path) -> io::Result<()> {
     refuse_while(path, || all().find(|device| device.file() == file))
 }
 
-/// Locks the file below a loop device that was opened, so that nobody who has the file open for writing is surprised,
-/// and fails if somebody has, or if another loop device shows the same bytes and `writes` is set. The lock lasts as
-/// long as the file that is returned; `None` if the device is not a loop device, or its file has no path here.
+/// Locks the file below a loop device that was opened, to keep others from opening the file for writing. Fails if the
+/// file is open for writing, or if another loop device shows the same bytes and `writes` is set. The lock lasts until
+/// the returned file is dropped. Returns `None` if the device is not a loop device, or its file has no path here.
 pub(crate) fn lock_backing(device: &File, path: &Path, writes: bool) -> io::Result<Option<File>> {
     let Some(opened) = LoopDevice::opened(device) else {
         return Ok(None);
@@ -127,7 +127,7 @@ pub(crate) fn lock_backing(device: &File, path: &Path, writes: bool) -> io::Resu
     }
 }
 
-/// Fails if `find` goes on finding a loop device; one that is just being removed gets a moment.
+/// Fails if `find` still finds a loop device after several tries, because a device may just be being removed.
 fn refuse_while(path: &Path, find: impl Fn() -> Option<LoopDevice>) -> io::Result<()> {
     for wait in [5, 20, 50, 100, 0] {
         let Some(device) = find() else {

@@ -23,11 +23,11 @@ const IDENTITY: u64 = 64 << 10;
 /// The uses that an overlay is fit for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OverlayState {
-    /// It may be used.
+    /// The overlay may be used.
     Open,
-    /// It is being merged into its base. The base is not a valid image until that is finished.
+    /// The overlay is being merged into its base. The base is not a valid image until that is finished.
     Applying,
-    /// It was merged and has no further use.
+    /// The overlay was merged and is no longer needed.
     Applied,
 }
 

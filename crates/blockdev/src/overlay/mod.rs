@@ -1,10 +1,10 @@
-//! [`Overlay`]: a device over another one that is only read. Writes go to a store of its own, by blocks, and
-//! can be merged into the base later, or thrown away.
+//! [`Overlay`]: a device over another one that is only read. Writes go to a separate store, by blocks, and can be
+//! merged into the base later, or thrown away.
 //!
-//! The bytes of the store, and why a kill at any write is harmless, are in docs/overlay-format.md. In short:
-//! the first write to a block gives it a slot, filled with the rest of the base's block; a flush makes the
-//! slots durable and then the index entries that name them. Blocks that have their slot are overwritten in
-//! place, as on any disk.
+//! The bytes of the store, and the reason why a kill at any write is harmless, are in docs/overlay-format.md. In short:
+//! the first write to a block gives it a slot, filled with the rest of the base's block. A flush makes the slots
+//! durable and then the index entries that name them. Blocks that have their slot are overwritten in place, as on any
+//! disk.
 
 mod format;
 
@@ -49,7 +49,7 @@ pub struct Overlay<B, S> {
     header: Mutex<Header>,
 }
 
-/// Which slot holds which block.
+/// Map from blocks to slots.
 #[derive(Default)]
 struct Map {
     slots: HashMap<u64, u64>,
@@ -96,7 +96,7 @@ impl Map {
         }
     }
 
-    /// Allots a slot to a block that has none.
+    /// Allots a slot to a block without one.
     fn allot(&mut self, block: u64) -> u64 {
         while let Some(segment) = self.segments.get(self.open)
             && segment.index.entries.len() as u64 == SLOTS
@@ -117,7 +117,7 @@ impl Map {
 
 /// A piece of a range whose blocks lie together: in neighbouring slots, or in the base.
 struct Piece {
-    /// Where it begins in the device.
+    /// Position of the piece in the device.
     at: u64,
     /// Its part of the buffer.
     range: Range<usize>,
@@ -174,7 +174,7 @@ impl<B: BlockDevice, S: BlockDevice> Overlay<B, S> {
                 "the store of the overlay is too short",
             ));
         }
-        // The system seeds this anew each time.
+        // The system seeds each state differently.
         let id = std::hash::RandomState::new().build_hasher().finish();
         let header = Header {
             sequence: HEADERS_BLANK,
@@ -184,7 +184,7 @@ impl<B: BlockDevice, S: BlockDevice> Overlay<B, S> {
             state: OverlayState::Open,
             segments: 0,
         };
-        // The other copy first, because it may hold the header of an older overlay.
+        // Clear the other copy first, because it may hold the header of an older overlay.
         store.write_at((1 - header.place()) * BLOCK, &[0; BLOCK as usize])?;
         store.flush()?;
         store.write_at(header.place() * BLOCK, &header.to_bytes())?;
@@ -356,7 +356,7 @@ impl<B: BlockDevice, S: BlockDevice> BlockDevice for Overlay<B, S> {
         self.write_first(offset, buf)
     }
 
-    /// One write: a cut does not tear it where its buffers meet.
+    /// Writes all buffers as one write, so that a cut does not tear it where the buffers meet.
     fn write_vectored_at(&self, offset: u64, bufs: &[&[u8]]) -> io::Result<()> {
         match bufs {
             [buf] => self.write_at(offset, buf),
@@ -385,7 +385,7 @@ impl<B: BlockDevice, S: BlockDevice> BlockDevice for Overlay<B, S> {
             for (n, _) in &dirty {
                 let segment = &mut map.segments[*n as usize];
                 segment.dirty = true;
-                // The next try writes to the same place: the other copy may be all that is durable.
+                // The next try writes to the same place, because the other copy may be the only durable one.
                 segment.index.sequence -= 1;
             }
         }

@@ -45,7 +45,7 @@ fn numbers(dev: &dyn BlockDevice) -> Vec<u32> {
     bytes.chunks(SECTOR as usize).map(number).collect()
 }
 
-/// Writes by number, now and then a flush: what each sector held, in order, and what was durable at each mark.
+/// Numbered writes with some flushes: the contents of each sector, in order, and the durable ones at each mark.
 struct Played {
     log: crate::Log,
     history: Vec<Vec<u32>>,
@@ -186,7 +186,7 @@ fn merging_cut_at_every_write() {
     assert_eq!(apply_overlay(&recorded, &target).unwrap(), 0);
     let err = Overlay::open(base(), &recorded).err().unwrap();
     assert!(err.to_string().contains("already"), "{err}");
-    // The store says that it is being merged before the base is touched, and that it was when all is done.
+    // The store is marked as being merged before the base is touched, and as merged when all is done.
     let log = recorded.log();
     let writes = |e: &&Event| matches!(e, Event::Write { .. });
     assert_eq!(log.events().iter().filter(writes).count(), 2);
@@ -302,7 +302,7 @@ fn writers_of_parts_of_one_block_do_not_lose_each_other() {
     }
 }
 
-/// A retried write goes to the same place: the other copy may be all that is durable.
+/// A retried write goes to the same place, because the other copy may be the only durable one.
 #[test]
 fn a_failed_flush_leaves_the_durable_copy() {
     let store = FaultDevice::new(blank());
