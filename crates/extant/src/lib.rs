@@ -85,7 +85,7 @@ pub use watch::watchers::WatchEvent;
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-/// An empty volume in memory, for the examples of this documentation.
+/// Makes an empty volume in memory, for the examples of this documentation.
 #[doc(hidden)]
 pub fn doc_volume() -> Volume {
     let device = std::sync::Arc::new(blockdev::MemDevice::new(16 << 20));

@@ -47,7 +47,7 @@ impl Dir {
         self.change_acl(path.as_ref(), ACCESS, Some(acl))
     }
 
-    /// The list that new files and directories in a directory begin with, if it has one.
+    /// Returns the list that new files and directories in a directory begin with, if it has one.
     ///
     /// ```
     /// # let volume = extant::doc_volume();

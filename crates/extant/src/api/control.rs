@@ -215,7 +215,7 @@ impl Volume {
         engine.grow(bytes)
     }
 
-    /// The volume's use of memory.
+    /// Returns the volume's use of memory.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -238,7 +238,7 @@ impl Volume {
         }
     }
 
-    /// The volume was shut down, or has failed, or was closed.
+    /// Returns true if the volume was shut down, has failed, or was closed.
     ///
     /// ```
     /// # let volume = extant::doc_volume();

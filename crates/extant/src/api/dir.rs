@@ -97,7 +97,7 @@ impl Dir {
         &self.caller.who
     }
 
-    /// Inode number of the directory.
+    /// Returns the inode number of the directory.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -108,7 +108,7 @@ impl Dir {
         self.inode.ino.0
     }
 
-    /// The inode that a path leads to.
+    /// Returns the inode that a path leads to.
     pub(super) fn resolve(&self, path: &[u8], follow: bool) -> Result<At<'_>> {
         if path.is_empty() {
             return Err(Error::NotFound);

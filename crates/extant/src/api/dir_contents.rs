@@ -33,7 +33,7 @@ impl Dir {
         })
     }
 
-    /// Metadata; a last symbolic link is followed.
+    /// Returns the metadata of a path. A last symbolic link is followed.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -46,7 +46,7 @@ impl Dir {
         self.metadata_of(bytes(&path), true)
     }
 
-    /// Metadata of the name itself.
+    /// Returns the metadata of the name itself: a last symbolic link is not followed.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -60,7 +60,7 @@ impl Dir {
         self.metadata_of(bytes(&path), false)
     }
 
-    /// Whether a path leads to anything; a symbolic link that leads nowhere does not.
+    /// Returns true if a path leads to an inode. A symbolic link that leads nowhere does not.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -157,7 +157,7 @@ impl Dir {
         })
     }
 
-    /// The target of a symbolic link.
+    /// Returns the target of a symbolic link.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -174,7 +174,7 @@ impl Dir {
         })
     }
 
-    /// Value of an extended attribute of the name itself.
+    /// Returns the value of an extended attribute of the name itself.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -193,7 +193,7 @@ impl Dir {
         })
     }
 
-    /// Names of the extended attributes of the name itself.
+    /// Returns the names of the extended attributes of the name itself.
     ///
     /// ```
     /// # let volume = extant::doc_volume();

@@ -58,7 +58,7 @@ impl fmt::Debug for File {
 const OUT_OF_RANGE: Error = Error::Invalid("a file position before the start, or beyond all");
 
 impl File {
-    /// A handle that is counted already.
+    /// Makes a handle that is counted already.
     pub(crate) fn of(caller: Arc<Caller>, inode: Opened, flags: OpenFlags) -> Self {
         Self {
             caller,
@@ -111,7 +111,7 @@ impl File {
         Ok(())
     }
 
-    /// Inode number.
+    /// Returns the inode number.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -142,7 +142,7 @@ impl File {
         Ok(read)
     }
 
-    /// A file without data cannot be written to, not even with an empty buffer.
+    /// Fails for a file without data, which cannot be written to, not even with an empty buffer.
     fn regular(&self) -> Result<()> {
         match self.inode.ftype {
             FileType::Regular => Ok(()),
@@ -297,7 +297,7 @@ impl File {
         Ok(at)
     }
 
-    /// The file position.
+    /// Returns the file position.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -310,7 +310,7 @@ impl File {
         Ok(self.position.load(Ordering::Relaxed))
     }
 
-    /// Offset of the next data at or after an offset.
+    /// Returns the offset of the next data at or after an offset.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -325,7 +325,7 @@ impl File {
         self.engine()?.data.seek(&self.inode, offset, Seek::Data)
     }
 
-    /// Offset of the next hole at or after an offset; the end of the file counts as one.
+    /// Returns the offset of the next hole at or after an offset. The end of the file counts as a hole.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -451,7 +451,7 @@ impl File {
         engine.data.defragment(&self.caller.who, &self.inode)
     }
 
-    /// In how many extents the file lies, as [`File::defragment`] counts them; nothing is moved.
+    /// Returns the number of extents of the file, as [`File::defragment`] counts them. Nothing is moved.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -466,8 +466,8 @@ impl File {
         self.engine()?.data.fragmentation(&self.inode)
     }
 
-    /// The file's extents on the device, in its order; neighbouring blocks are one extent. Data that were not written
-    /// back have no place yet.
+    /// Returns the file's extents on the device, in the file's order. Neighbouring blocks are one extent. Data that
+    /// were not written back have no place yet.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -483,7 +483,7 @@ impl File {
         self.engine()?.data.extents(&self.inode)
     }
 
-    /// Metadata.
+    /// Returns the metadata.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -512,7 +512,7 @@ impl File {
             .set_attributes(&self.caller.who, &self.inode, set)
     }
 
-    /// Value of an extended attribute.
+    /// Returns the value of an extended attribute.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -529,7 +529,7 @@ impl File {
             .get_xattr(who, inode, name.as_ref().as_bytes())
     }
 
-    /// Names of the extended attributes.
+    /// Returns the names of the extended attributes.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -580,7 +580,7 @@ impl File {
             .set_xattr(who, inode, name, None, SetXattr::Any)
     }
 
-    /// Data and metadata are on disk when this returns.
+    /// Syncs data and metadata: they are on disk when this returns.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -593,7 +593,7 @@ impl File {
         self.engine()?.data.fsync(&self.inode, false)
     }
 
-    /// Data, and the metadata needed to read it, are on disk when this returns.
+    /// Syncs the data and the metadata needed to read them: they are on disk when this returns.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -606,7 +606,7 @@ impl File {
         self.engine()?.data.fsync(&self.inode, true)
     }
 
-    /// Type of the file.
+    /// Returns the type of the file.
     ///
     /// ```
     /// # let volume = extant::doc_volume();

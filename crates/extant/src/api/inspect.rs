@@ -29,7 +29,7 @@ impl Volume {
         Ok(engine.store.buffers.read(block)?.to_vec())
     }
 
-    /// The log's present contents. Each slot is looked at for itself, so the answer is not of one moment.
+    /// Returns the log's present contents. Each slot is read separately, so the answer is not of one moment.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -56,7 +56,8 @@ impl Volume {
         }
     }
 
-    /// How many bytes of file data are kept in memory, as [`VolumeOptions::cache_bytes`](crate::VolumeOptions::cache_bytes) says.
+    /// Returns the limit for file data in memory, in bytes, as set by
+    /// [`VolumeOptions::cache_bytes`](crate::VolumeOptions::cache_bytes).
     ///
     /// ```
     /// # let volume = extant::doc_volume();

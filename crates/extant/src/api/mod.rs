@@ -32,12 +32,12 @@ const FILE_MODE: u16 = 0o644;
 /// Mode of a new directory.
 const DIR_MODE: u16 = 0o755;
 
-/// A path as the engine takes it.
+/// Converts a path to the bytes that the engine takes.
 fn bytes<P: AsRef<Path> + ?Sized>(path: &P) -> &[u8] {
     path.as_ref().as_os_str().as_bytes()
 }
 
-/// Permissions, set-id and sticky bits.
+/// Returns the permissions, set-id and sticky bits of a mode.
 fn mode_bits(mode: u32) -> u16 {
     (mode & 0o7777) as u16
 }

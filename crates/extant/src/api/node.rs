@@ -61,7 +61,7 @@ pub struct NodeEntry {
 }
 
 impl NodeEntry {
-    /// Names of a directory after a cookie.
+    /// Returns the names of a directory after a cookie.
     pub(super) fn list(
         engine: &Engine,
         dir: &Arc<Inode>,
@@ -110,7 +110,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// A node for an inode that counts it already.
+    /// Makes a node for an inode that counts it already.
     fn of(engine: &Arc<Engine>, inode: Arc<Inode>) -> Self {
         Self {
             inode,
@@ -118,7 +118,7 @@ impl Node {
         }
     }
 
-    /// The root directory.
+    /// Returns the root directory.
     ///
     /// ```
     /// # fn main() -> Result<(), extant::Error> {
@@ -132,8 +132,8 @@ impl Node {
         Self::of_number(volume, InodeNr::ROOT.0)
     }
 
-    /// The inode of a number, which must be in use; for servers that are asked by number. Whether it is the inode that
-    /// had the number when the server learned it, [`Node::generation`] tells.
+    /// Returns the inode of a number, which must be in use, for servers that are asked by number. [`Node::generation`]
+    /// shows whether it is the inode that had the number when the server learned it.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -157,7 +157,7 @@ impl Node {
         Ok(&self.share)
     }
 
-    /// Inode number.
+    /// Returns the inode number.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -169,7 +169,7 @@ impl Node {
         self.inode.ino.0
     }
 
-    /// Generation of the number: number and generation together name one inode for ever.
+    /// Returns the generation of the number. Number and generation together identify one inode for ever.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -186,7 +186,7 @@ impl Node {
         self.inode.state.lock().core.generation
     }
 
-    /// Type.
+    /// Returns the type of the inode.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -199,7 +199,7 @@ impl Node {
         self.inode.ftype
     }
 
-    /// Metadata. Reads memory only.
+    /// Returns the metadata. Only memory is read.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -216,7 +216,7 @@ impl Node {
         Ok(self.engine()?.inodes.attributes(&self.inode))
     }
 
-    /// The inode that a name of this directory leads to, "." and ".." too.
+    /// Returns the inode that a name of this directory leads to. The names "." and ".." are allowed.
     ///
     /// ```
     /// # fn main() -> Result<(), extant::Error> {
@@ -444,7 +444,7 @@ impl Node {
         NodeEntry::list(self.engine()?, &self.inode, cookie, at_least)
     }
 
-    /// Number of the directory above this one.
+    /// Returns the number of the directory above this one.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -460,7 +460,7 @@ impl Node {
         Ok(self.engine()?.names.parent_of(&self.inode)?.0)
     }
 
-    /// The target of this symbolic link.
+    /// Returns the target of this symbolic link.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -532,7 +532,8 @@ impl Node {
         self.engine()?.names.set_attributes(who, &self.inode, set)
     }
 
-    /// Whether names of this directory are looked up in any case: one name that is found, or not, says something of others.
+    /// Returns true if this directory ignores the case of names: then the result of one look-up also holds for other
+    /// spellings.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -584,7 +585,7 @@ impl Node {
         engine.inodes.clear_mode(&self.inode, |_| 0o2000).map(drop)
     }
 
-    /// Value of an extended attribute.
+    /// Returns the value of an extended attribute.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -601,7 +602,7 @@ impl Node {
         self.engine()?.inodes.get_xattr(who, &self.inode, name)
     }
 
-    /// Names of the extended attributes.
+    /// Returns the names of the extended attributes.
     ///
     /// ```
     /// # let volume = extant::doc_volume();

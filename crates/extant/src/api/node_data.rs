@@ -253,7 +253,7 @@ impl Node {
             .fallocate(who, &self.inode, how, offset, len)
     }
 
-    /// Offset of the next data or hole.
+    /// Returns the offset of the next data or hole.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -270,7 +270,7 @@ impl Node {
         self.engine()?.data.seek(&self.inode, offset, what)
     }
 
-    /// The file's extents on the device; see [`File::extents`](crate::File::extents).
+    /// Returns the file's extents on the device. See [`File::extents`](crate::File::extents).
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -315,7 +315,7 @@ impl Node {
         Ok((next.map(|block| u64::from(block) * bs), moved))
     }
 
-    /// In how many extents the file lies; see [`File::fragmentation`](crate::File::fragmentation).
+    /// Returns the number of extents of the file. See [`File::fragmentation`](crate::File::fragmentation).
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -369,7 +369,7 @@ impl Node {
         self.engine()?.data.fsync(&self.inode, datasync)
     }
 
-    /// Whether both are the same inode. Two inodes that had one number after each other are not.
+    /// Returns true if both are the same inode. Two inodes that had the same number at different times are not.
     ///
     /// ```
     /// # let volume = extant::doc_volume();

@@ -74,7 +74,8 @@ macro_rules! option {
 }
 
 impl OpenOptions {
-    /// Nothing is set: at least one of [`read`](Self::read), [`write`](Self::write) and [`append`](Self::append) must be.
+    /// Makes options with nothing set. At least one of [`read`](Self::read), [`write`](Self::write) and
+    /// [`append`](Self::append) must be set.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -102,7 +103,8 @@ impl OpenOptions {
         "A symbolic link at the end of the path is [`Error::SymlinkLoop`], and not followed."
     );
 
-    /// The file is made, and must not exist; [`create`](Self::create) and [`truncate`](Self::truncate) then have no meaning.
+    /// Makes the file, which must not exist. [`create`](Self::create) and [`truncate`](Self::truncate) then have no
+    /// meaning.
     pub const fn create_new(self, yes: bool) -> Self {
         self.with(OpenFlags::EXCLUSIVE, yes)
     }
@@ -130,7 +132,7 @@ impl OpenOptions {
         dir.open_file_with(path, self)
     }
 
-    /// The flags and the mode.
+    /// Returns the flags and the mode.
     pub(super) fn parts(&self) -> Result<(OpenFlags, u16)> {
         let access = OpenFlags::READ | OpenFlags::WRITE | OpenFlags::APPEND;
         if !self.flags.intersects(access) {

@@ -80,7 +80,7 @@ impl Dir {
         self.open_flags(bytes(&path), flags, mode)
     }
 
-    /// A handle on an inode that counts it already.
+    /// Makes a handle on an inode that counts it already.
     pub(super) fn handle(&self, inode: Arc<Inode>, flags: OpenFlags) -> File {
         File::of(Arc::clone(&self.caller), Opened::There(inode), flags)
     }
@@ -178,7 +178,7 @@ impl Dir {
         Ok(file)
     }
 
-    /// The whole content of a file.
+    /// Reads the whole content of a file.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -219,7 +219,7 @@ impl Dir {
         self.create_file(path)?.write_all_at(content.as_ref(), 0)
     }
 
-    /// The whole content of a file that holds UTF-8 text.
+    /// Reads the whole content of a file that holds UTF-8 text.
     ///
     /// ```
     /// # let volume = extant::doc_volume();

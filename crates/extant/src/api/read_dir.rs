@@ -46,27 +46,27 @@ pub struct DirEntry {
 }
 
 impl DirEntry {
-    /// The name.
+    /// Returns the name.
     pub fn file_name(&self) -> &OsStr {
         OsStr::from_bytes(&self.entry.name)
     }
 
-    /// The path: that of the directory, as it was given to be listed, and the name.
+    /// Returns the path: the listed directory's path, as given, with the name.
     pub fn path(&self) -> PathBuf {
         self.listed.path.join(self.file_name())
     }
 
-    /// The inode number that the name leads to.
+    /// Returns the inode number that the name leads to.
     pub fn ino(&self) -> u32 {
         self.entry.ino
     }
 
-    /// Type of what the name leads to; a symbolic link is not followed.
+    /// Returns the type of the inode that the name leads to. A symbolic link is not followed.
     pub fn file_type(&self) -> FileType {
         self.entry.file_type
     }
 
-    /// Metadata of what the name leads to; a symbolic link is not followed.
+    /// Returns the metadata of the inode that the name leads to. A symbolic link is not followed.
     ///
     /// # Errors
     /// [`Error::NotFound`] if the name was removed meanwhile, and others of a look-up.
@@ -141,7 +141,7 @@ impl fmt::Debug for ReadDir {
 }
 
 impl Dir {
-    /// The names of a directory, without "." and "..".
+    /// Lists the names of a directory, without "." and "..".
     ///
     /// ```
     /// # let volume = extant::doc_volume();

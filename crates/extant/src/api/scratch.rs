@@ -127,7 +127,7 @@ pub fn device_over(
     }
 }
 
-/// The file of an overlay, with its full length.
+/// Opens the file of an overlay, with its full length.
 fn open_store(path: &Path, len: u64) -> io::Result<FileDevice> {
     match FileDevice::open(path, Access::ReadWrite) {
         // Made a moment ago, and then killed.

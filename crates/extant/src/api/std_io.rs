@@ -71,7 +71,7 @@ impl Write for &File {
         Ok(File::write(self, data)?)
     }
 
-    /// Nothing is held back in the handle; [`File::sync_all`] makes data durable.
+    /// Does nothing, because the handle holds nothing back. [`File::sync_all`] makes data durable.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }

@@ -35,33 +35,33 @@ pub struct WalkEntry {
 }
 
 impl WalkEntry {
-    /// The path: that of the walk's top with the names below it.
+    /// Returns the path: the path of the walk's top with the names below it.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The last name of the path.
+    /// Returns the last name of the path.
     pub fn file_name(&self) -> &OsStr {
         self.entry.file_name()
     }
 
-    /// The directory that holds the name: operations on it with [`file_name`](Self::file_name) reach the entry, however
-    /// long its path is.
+    /// Returns the directory that holds the name. Operations on it with [`file_name`](Self::file_name) reach the entry,
+    /// however long its path is.
     pub fn parent(&self) -> &Dir {
         &self.parent
     }
 
-    /// Type of the entry; links are not followed.
+    /// Returns the type of the entry. Links are not followed.
     pub fn file_type(&self) -> FileType {
         self.entry.file_type()
     }
 
-    /// Its inode number.
+    /// Returns the inode number of the entry.
     pub fn ino(&self) -> u32 {
         self.entry.ino()
     }
 
-    /// Names between it and the walk's top, its own included.
+    /// Returns the number of names between the walk's top and the entry, including the entry's own.
     pub fn depth(&self) -> usize {
         self.depth
     }
@@ -155,7 +155,7 @@ impl Walk {
         self
     }
 
-    /// The directory that was shown last is not entered.
+    /// Skips the contents of the directory that was returned last.
     pub fn skip_contents(&mut self) {
         self.pending = None;
     }

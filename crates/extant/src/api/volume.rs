@@ -61,7 +61,7 @@ impl Volume {
 }
 
 impl Volume {
-    /// The volume that a guard keeps open.
+    /// Returns the volume that a guard keeps open.
     pub(super) fn of(guard: Arc<Guard>) -> Result<Self> {
         Ok(Self {
             root: Dir::root_of(&guard.engine, &guard)?,
@@ -93,7 +93,7 @@ impl Volume {
         Ok(&self.guard.engine)
     }
 
-    /// The root directory.
+    /// Returns the root directory.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -197,7 +197,7 @@ impl Volume {
         self.guard.engine.inodes.stop_observing();
     }
 
-    /// Free and total space.
+    /// Returns the free and total space.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -213,7 +213,8 @@ impl Volume {
         self.engine()?.statfs()
     }
 
-    /// Blocks that any caller may take, as in [`statfs`](Self::statfs): for callers that ask often.
+    /// Returns the number of blocks that any caller may take, as in [`statfs`](Self::statfs), for callers that ask
+    /// often.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -244,7 +245,7 @@ impl Volume {
         )
     }
 
-    /// Sizes, features and identity.
+    /// Returns the sizes, features and identity of the volume.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -257,7 +258,7 @@ impl Volume {
         &self.guard.engine.store.geometry
     }
 
-    /// The work of recovery when the volume was opened.
+    /// Returns the work of recovery when the volume was opened.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -268,7 +269,7 @@ impl Volume {
         self.guard.recovery
     }
 
-    /// The superblock, as the last commit left it.
+    /// Returns the superblock, as the last commit left it.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -279,8 +280,8 @@ impl Volume {
         self.engine()?.store.raw_superblock()
     }
 
-    /// The group descriptors, as they were when the volume was opened, or, of a volume of more than 16,384 groups,
-    /// when each was first looked at.
+    /// Returns the group descriptors as they were when the volume was opened. On a volume of more than 16,384 groups,
+    /// each descriptor is as it was when it was first read.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -295,7 +296,7 @@ impl Volume {
         groups.map(|desc| Ok(desc?))
     }
 
-    /// The journal's superblock as it was before the volume was opened and recovered; none without a
+    /// Returns the journal's superblock as it was before the volume was opened and recovered, or `None` without a
     /// journal.
     ///
     /// ```
@@ -308,8 +309,8 @@ impl Volume {
         self.guard.journal.as_ref()
     }
 
-    /// How many files without a name, left open by a cut, still hold their space, because the volume was opened
-    /// read-only. Opening it for writing frees them.
+    /// Returns the number of files without a name, left open by a cut, that still hold their space because the volume
+    /// was opened read-only. Opening it for writing frees them.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -319,7 +320,7 @@ impl Volume {
         self.guard.orphans_left
     }
 
-    /// Why the volume cannot be written, if so.
+    /// Returns the reason why the volume cannot be written, if it cannot.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -360,7 +361,7 @@ impl Volume {
             .collect()
     }
 
-    /// Names the volume: at most 16 bytes. The label is durable when this returns.
+    /// Sets the label of the volume: at most 16 bytes. The label is durable when this returns.
     ///
     /// ```
     /// # fn main() -> Result<(), extant::Error> {
@@ -382,7 +383,7 @@ impl Volume {
         engine.set_label(label.as_ref())
     }
 
-    /// The volume's label.
+    /// Returns the volume's label.
     ///
     /// ```
     /// # let volume = extant::doc_volume();

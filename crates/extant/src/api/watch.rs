@@ -43,7 +43,7 @@ impl Watch {
         }
     }
 
-    /// The next event, if there is one now.
+    /// Returns the next event, if one is pending.
     ///
     /// ```
     /// # let volume = extant::doc_volume();

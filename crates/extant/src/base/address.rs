@@ -1,6 +1,6 @@
 //! Whether an address is in a value: for the names that the conflict test gives to cache lines.
 
-/// Offset of an address in a value, if it lies in it.
+/// Returns the offset of an address in a value, if it lies in it.
 pub(crate) fn within<T: ?Sized>(value: &T, address: usize) -> Option<usize> {
     let start = std::ptr::from_ref(value).cast::<u8>().addr();
     address

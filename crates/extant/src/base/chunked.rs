@@ -15,7 +15,7 @@ pub struct Chunked<T> {
 }
 
 impl<T> Chunked<T> {
-    /// A table of `len` entries, none of them in memory.
+    /// Makes a table of `len` entries, none of them in memory.
     pub fn new(len: u32) -> Self {
         Self {
             chunks: (0..len.div_ceil(CHUNK)).map(|_| OnceLock::new()).collect(),
@@ -35,12 +35,12 @@ impl<T> Chunked<T> {
         }
     }
 
-    /// Number of entries.
+    /// Returns the number of entries.
     pub fn len(&self) -> u32 {
         self.len + self.more.get().map_or(0, |more| more.len())
     }
 
-    /// An entry, if it is in memory.
+    /// Returns an entry, if it is in memory.
     #[inline]
     pub fn get(&self, index: u32) -> Option<&T> {
         match self.chunks.get((index / CHUNK) as usize) {
@@ -54,8 +54,8 @@ impl<T> Chunked<T> {
         self.more.get()?.get(index.checked_sub(self.len)?)
     }
 
-    /// An entry; `make` makes it and its neighbours if they are not in memory. Two callers at once may both make
-    /// them, and one result is kept. `None` past the end.
+    /// Returns an entry. If it is not in memory, `make` makes the entry and its neighbours. Two callers may both make
+    /// them at the same time, and one result is kept. Returns `None` past the end.
     pub fn get_or_make<E>(
         &self,
         index: u32,
@@ -87,7 +87,7 @@ impl<T> Chunked<T> {
         Ok(chunk.get_or_init(|| made).get((index - first) as usize))
     }
 
-    /// All entries in memory.
+    /// Returns all entries in memory.
     pub fn in_memory(&self) -> impl Iterator<Item = &T> {
         let tables = std::iter::successors(Some(self), |table| Some(&**table.more.get()?));
         let chunks = tables.flat_map(|table| table.chunks.iter());
@@ -96,7 +96,7 @@ impl<T> Chunked<T> {
 }
 
 impl<T: Default> Chunked<T> {
-    /// An entry, made if it is not in memory; `None` past the end.
+    /// Returns an entry, made if it is not in memory, or `None` past the end.
     pub fn get_or_default(&self, index: u32) -> Option<&T> {
         let made = self.get_or_make::<std::convert::Infallible>(index, |_| Ok(T::default()));
         made.unwrap_or_else(|never| match never {})

@@ -130,7 +130,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// A device error while reading or writing a block.
+    /// Makes the error for a device error while reading or writing a block.
     pub fn block_io(verb: &str, block: BlockNr, source: io::Error) -> Self {
         Self::Io {
             context: format!("{verb} block {block}"),
@@ -138,12 +138,12 @@ impl Error {
         }
     }
 
-    /// A rule broken by an inode.
+    /// Makes the error for a rule broken by an inode.
     pub fn corrupt_inode(what: &'static str, ino: InodeNr) -> Self {
         Self::Format(FormatError::corrupt(what, ext4_format::Where::Inode(ino)))
     }
 
-    /// The errno a system call would return.
+    /// Returns the errno a system call would return.
     pub fn errno(&self) -> i32 {
         use rustix::io::Errno as E;
         let errno = match self {

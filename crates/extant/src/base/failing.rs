@@ -30,13 +30,13 @@ thread_local! {
     static FIRED: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
-/// Has this thread's call number `n` of a kind fail, from 0 on.
+/// Makes this thread's call number `n` of a kind fail, counted from 0.
 #[cfg(test)]
 pub(crate) fn arm(call: Call, n: u64) {
     arm_next(call, n, false);
 }
 
-/// Has this thread's calls of a kind fail from number `n` on, as where no space is left.
+/// Makes this thread's calls of a kind fail from number `n` on, as when no space is left.
 #[cfg(test)]
 pub(crate) fn arm_from(call: Call, n: u64) {
     arm_next(call, n, true);
@@ -48,14 +48,14 @@ fn arm_next(call: Call, left: u64, all: bool) {
     NEXT.set(Some(Next { call, left, all }));
 }
 
-/// No call fails any more. True if one has.
+/// Lets all calls succeed again. Returns true if one has failed.
 #[cfg(test)]
 pub(crate) fn disarm() -> bool {
     NEXT.set(None);
     FIRED.take()
 }
 
-/// Whether this call fails.
+/// Returns true if this call fails.
 #[cfg(test)]
 pub(crate) fn now(call: Call) -> bool {
     let Some(next) = NEXT.get().filter(|next| next.call == call) else {
@@ -76,7 +76,7 @@ pub(crate) fn now(call: Call) -> bool {
     fails
 }
 
-/// Whether this call fails: in this build none does.
+/// Returns false, because no call fails in this build.
 #[cfg(not(test))]
 #[inline(always)]
 pub(crate) const fn now(_call: Call) -> bool {

@@ -11,7 +11,7 @@ pub struct Grown<T> {
 }
 
 impl<T> Grown<T> {
-    /// The first value.
+    /// Makes the first value.
     pub const fn new(value: T) -> Self {
         Self {
             value,
@@ -19,13 +19,14 @@ impl<T> Grown<T> {
         }
     }
 
-    /// The first value, without a look for newer ones: of what growth does not change, such as the size of a block.
+    /// Returns the first value, without a look for newer ones, to read a part that growth does not change, such as the
+    /// size of a block.
     #[inline(always)]
     pub const fn first(&self) -> &T {
         &self.value
     }
 
-    /// The newest value.
+    /// Returns the newest value.
     #[inline(always)]
     pub fn newest(&self) -> &T {
         match self.next.get() {

@@ -32,7 +32,7 @@ impl<C: LockClass> InFlight<C> {
         Piece { of: self, number }
     }
 
-    /// A piece of work with this number is in progress from now on, which a later [`InFlight::begin`] takes up and ends.
+    /// Notes a piece of work with this number as in progress. A later [`InFlight::begin`] takes it up and ends it.
     pub fn note(&self, number: u64) {
         self.numbers.lock().insert(number);
     }

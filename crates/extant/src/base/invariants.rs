@@ -50,7 +50,7 @@ pub(crate) enum Rule {
 }
 
 impl Rule {
-    /// The rule in words.
+    /// Returns the rule in words.
     pub fn text(self) -> &'static str {
         match self {
             Self::FormattedInOrder => "contexts are formatted in the order of their numbers",
@@ -85,7 +85,7 @@ impl Rule {
         }
     }
 
-    /// The error of this rule.
+    /// Returns the error of this rule.
     #[cold]
     pub fn broken(self, found: String) -> Error {
         Error::Broken {

@@ -11,7 +11,7 @@ pub fn jitter(every: u32) -> bool {
     cfg!(debug_assertions)
 }
 
-/// A point. Any lock may be held.
+/// Delays the thread at random. Any lock may be held.
 #[inline(always)]
 pub(crate) fn point() {
     #[cfg(debug_assertions)]

@@ -28,12 +28,12 @@ pub fn fix_time(seconds: i64) {
     FIXED.get_or_init(|| seconds);
 }
 
-/// The time that was fixed.
+/// Returns the fixed time, if one was set.
 pub(crate) fn fixed_time() -> Option<i64> {
     FIXED.get().copied()
 }
 
-/// The time of the present operation.
+/// Returns the time of the present operation.
 pub(crate) fn now() -> Timestamp {
     if let Some(seconds) = fixed_time() {
         return Timestamp::new(seconds, 0);

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// More threads than this gain little: one thread prepares their work, and continues with their results.
 pub const MAX_THREADS: usize = 16;
 
-/// Number of CPUs. It is asked for once, because the answer is read from files of the system, which takes longer than
+/// Returns the number of CPUs. The system is asked once, because the answer is read from files, which takes longer than
 /// formatting a small batch.
 pub fn cpus() -> usize {
     static CPUS: LazyLock<usize> =
@@ -21,7 +21,7 @@ pub fn threads_for(work: usize, each: usize) -> usize {
     cpus().min(MAX_THREADS).min(work / each)
 }
 
-/// The error that stands for a thread's panic.
+/// Returns the error that stands for a thread's panic.
 pub fn panicked(_: Box<dyn Any + Send>) -> Error {
     Error::Stopped("a thread panicked".into())
 }

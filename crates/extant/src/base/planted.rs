@@ -73,7 +73,7 @@ impl Fault {
     ];
 }
 
-/// Whether this fault is planted.
+/// Returns whether this fault is planted.
 #[cfg(debug_assertions)]
 pub(crate) fn is(fault: Fault) -> bool {
     use std::sync::OnceLock;
@@ -91,7 +91,7 @@ pub(crate) fn is(fault: Fault) -> bool {
     *planted == Some(fault)
 }
 
-/// Whether this fault is planted: in this build none is.
+/// Returns false, because no fault is planted in this build.
 #[cfg(not(debug_assertions))]
 #[inline(always)]
 pub(crate) const fn is(_fault: Fault) -> bool {

@@ -48,7 +48,7 @@ pub fn at(point: Point, hold: impl FnOnce() + 'static) -> bool {
     cfg!(debug_assertions)
 }
 
-/// Called by a thread that has reached the point.
+/// Holds a thread that has reached the point, if a test asked for that.
 #[inline(always)]
 pub(crate) fn reached(point: Point) {
     #[cfg(debug_assertions)]

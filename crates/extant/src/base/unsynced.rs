@@ -21,7 +21,7 @@ pub(crate) struct Unsynced {
 }
 
 impl Unsynced {
-    /// Whether a sync has nothing to do.
+    /// Returns true if a sync has nothing to do.
     pub(crate) fn is_idle(&self) -> bool {
         self.dirty.is_idle() && self.logged.is_idle()
     }
@@ -34,7 +34,7 @@ pub(crate) struct Changes {
 }
 
 impl Default for Changes {
-    /// Data from before the volume was opened may never have been flushed.
+    /// Starts with work left, because data from before the volume was opened may never have been flushed.
     fn default() -> Self {
         Self {
             word: CachePadded::new(AtomicU64::new(CHANGED)),

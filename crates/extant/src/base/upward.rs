@@ -18,7 +18,7 @@ impl<T: ?Sized> Upward<T> {
         let _ = self.0.set(above);
     }
 
-    /// The upper layer, if it exists.
+    /// Returns the upper layer, if it exists.
     pub fn get(&self) -> Option<Arc<T>> {
         self.0.get()?.upgrade()
     }

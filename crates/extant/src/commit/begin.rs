@@ -106,8 +106,8 @@ impl Committer {
         })
     }
 
-    /// As [`Committer::begin_promised`], for callers with locks held: `None` where they would have to wait for a
-    /// push.
+    /// Like [`Committer::begin_promised`], for callers with locks held: returns `None` if the caller would have to wait
+    /// for a push.
     pub(crate) fn begin_at_once(&self, reserved: u32) -> Result<Option<Transaction<'_>>> {
         self.store.check_writable()?;
         if self.must_push(self.log.context()) {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// A volume whose journal takes contexts of more than [`SMALL`] items, and nobody pushes them in the background.
+/// Makes a volume whose journal takes contexts of more than [`SMALL`] items, without background pushes.
 fn volume() -> Volume {
     let device = Arc::new(blockdev::MemDevice::new(1 << 30));
     let options = MkfsOptions {
@@ -35,7 +35,7 @@ fn synced(volume: &Volume, byte: u8) {
     file.sync_all().unwrap();
 }
 
-/// Committed items that are not formatted.
+/// Returns the number of committed items that are not formatted.
 fn pending(engine: &Engine) -> u64 {
     let of = |[a, b]: &[extant_formatter::item::ItemList; 2]| a.len() + b.len();
     engine.log.lists.each(of).iter().sum::<usize>() as u64

@@ -42,7 +42,7 @@ pub(super) struct Unformatted {
     frees: bool,
 }
 
-/// Whether blocks or inode numbers are free after these items that were not before.
+/// Returns true if blocks or inode numbers become free by these items.
 fn frees(items: &ItemList) -> bool {
     items.bits.iter().any(|bits| !bits.alloc)
         || items
@@ -92,7 +92,7 @@ impl FastCommits {
 }
 
 impl Committer {
-    /// The last context that is durable, by a push or by a fast commit.
+    /// Returns the last context that is durable, by a push or by a fast commit.
     pub(crate) fn synced(&self) -> u64 {
         let fast = self.fast.as_ref();
         let fast = fast.map_or(0, |fast| fast.durable.load(Ordering::Acquire));
@@ -180,7 +180,8 @@ impl Committer {
         Ok(true)
     }
 
-    /// The blocks that say these items, and the inodes that the items make; `None` if that cannot be said, or not here.
+    /// Returns the blocks that express these items, and the inodes that the items make. Returns `None` if fast commits
+    /// cannot express the items, or if the blocks do not fit into the area.
     fn say(
         &self,
         fast: &FastCommits,
@@ -232,13 +233,13 @@ impl Committer {
         self.store.flush()
     }
 
-    /// Whether every durable context is formatted.
+    /// Returns whether every durable context is formatted.
     pub(crate) fn is_formatted(&self) -> bool {
         let waiting = |fast: &FastCommits| !fast.unformatted.lock().items.is_empty();
         !self.fast.as_ref().is_some_and(waiting)
     }
 
-    /// The items that are durable by fast commits, for a push to format first.
+    /// Returns the items that are durable by fast commits, for a push to format first.
     pub(super) fn take_unformatted(&self) -> ItemList {
         let Some(fast) = &self.fast else {
             return ItemList::default();

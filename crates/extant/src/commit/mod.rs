@@ -28,9 +28,9 @@ use std::sync::atomic::AtomicBool;
 
 /// An upper layer that must learn of a push's results.
 pub(crate) trait PushObserver: Send + Sync {
-    /// The formatter has changed what stat shows of an inode.
+    /// Publishes a change by the formatter of the attributes that stat shows.
     fn published(&self, published: &Published);
-    /// The volume is about to have this number of inodes.
+    /// Prepares for a volume that is about to have this number of inodes.
     fn will_grow(&self, inodes: u32);
 }
 
@@ -38,7 +38,7 @@ pub(crate) trait PushObserver: Send + Sync {
 pub(crate) trait BlockHolders: Send + Sync {
     /// Frees the blocks set aside for files that may grow. Returns false if that was already done in this context.
     fn discard_aside(&self) -> bool;
-    /// There are data not yet written back, for which the worst case is reserved.
+    /// Returns true if some data are not yet written back, for which the worst case is reserved.
     fn holds_promises(&self) -> bool;
     /// Writes such data back, where no other thread holds the file.
     fn write_back_promised(&self) -> Result<()>;

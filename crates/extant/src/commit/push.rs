@@ -75,7 +75,7 @@ impl Committer {
         }
     }
 
-    /// Whether the context must be pushed before anything more goes into it; asks for a push when that is near.
+    /// Returns true if the context must be pushed before more items are added. Asks for a push when that is near.
     #[inline]
     pub(super) fn must_push(&self, context: u64) -> bool {
         let bitmaps = self.space.blocks.excess().max(self.space.inodes.excess());
@@ -529,7 +529,7 @@ impl Committer {
     }
 }
 
-/// Sorted runs of blocks, those that meet joined.
+/// Sorts runs of blocks, and joins those that meet.
 fn merged(runs: Vec<(BlockNr, u32)>) -> Vec<(BlockNr, u32)> {
     let mut out: Vec<(BlockNr, u32)> = Vec::with_capacity(runs.len());
     for (start, len) in runs {

@@ -41,7 +41,7 @@ impl PushStage {
         Self::Flush,
     ];
 
-    /// Its name, one word.
+    /// Returns the stage's name, one word.
     pub fn name(self) -> &'static str {
         match self {
             Self::Home => "home",
@@ -89,7 +89,7 @@ pub(super) struct PushWatch {
 }
 
 impl PushWatch {
-    /// A push begins.
+    /// Starts the watch of a push.
     pub fn start() -> Self {
         let now = Instant::now();
         Self {
@@ -99,14 +99,14 @@ impl PushWatch {
         }
     }
 
-    /// The time since the last call belongs to this stage, and the stage is over.
+    /// Ends a stage, and adds the time since the last call to it.
     pub fn ends(&mut self, stage: PushStage) {
         let now = Instant::now();
         self.spent[stage as usize] += now.saturating_duration_since(self.last);
         self.last = now;
     }
 
-    /// This much of the time of one stage was another's.
+    /// Moves a part of the time of one stage to another.
     pub fn moves(&mut self, time: Duration, from: PushStage, to: PushStage) {
         let time = time.min(self.spent[from as usize]);
         self.spent[from as usize] -= time;
@@ -122,7 +122,7 @@ pub(super) struct PushTotals {
 }
 
 impl PushTotals {
-    /// A push has ended.
+    /// Adds the times of a push that has ended.
     pub fn add(&self, watch: &PushWatch) {
         self.whole
             .add(watch.last.saturating_duration_since(watch.begun));

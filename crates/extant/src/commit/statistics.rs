@@ -72,7 +72,7 @@ impl PushCounts {
         }
     }
 
-    /// The counts at this moment.
+    /// Returns the counts at this moment.
     pub fn read(&self) -> PushTimes {
         let counts = self.0.iter().map(|n| n.load(Ordering::Relaxed));
         let mut counts: Vec<u64> = counts.collect();
@@ -87,7 +87,7 @@ const STEPS: u32 = 8;
 /// Classes of times: exact up to [`STEPS`] microseconds, and up to more than an hour.
 const CLASSES: usize = (STEPS * 31) as usize;
 
-/// The class of a time in microseconds.
+/// Returns the class of a time in microseconds.
 fn class(us: u64) -> usize {
     let bits = STEPS.ilog2();
     let class = match us.checked_ilog2() {
@@ -102,7 +102,7 @@ fn class(us: u64) -> usize {
     usize::try_from(class).map_or(CLASSES - 1, |c| c.min(CLASSES - 1))
 }
 
-/// The longest time of a class, in microseconds.
+/// Returns the longest time of a class, in microseconds.
 fn longest(class: usize) -> u64 {
     let steps = STEPS as usize;
     match class.checked_sub(steps) {
@@ -133,7 +133,7 @@ fn longest(class: usize) -> u64 {
 pub struct PushTimes(Vec<u64>);
 
 impl PushTimes {
-    /// From counts in the form of [`PushTimes::counts`].
+    /// Makes times from counts in the form of [`PushTimes::counts`].
     pub fn new(mut counts: Vec<u64>) -> Self {
         counts.truncate(CLASSES);
         Self(counts)
@@ -144,19 +144,20 @@ impl PushTimes {
         &self.0
     }
 
-    /// The pushes since an earlier snapshot.
+    /// Returns the pushes since an earlier snapshot.
     pub fn since(&self, before: &Self) -> Self {
         let before = before.0.iter().copied().chain(std::iter::repeat(0));
         let counts = self.0.iter().zip(before);
         Self(counts.map(|(now, then)| now.saturating_sub(then)).collect())
     }
 
-    /// How many there were.
+    /// Returns the number of pushes.
     pub fn count(&self) -> u64 {
         self.0.iter().fold(0, |sum, n| sum.saturating_add(*n))
     }
 
-    /// The time that this share of the pushes did not exceed, at most an eighth too long; 1.0: the longest.
+    /// Returns the time that this share of the pushes did not exceed, at most an eighth too long. For 1.0 that is the
+    /// longest time.
     pub fn quantile(&self, share: f64) -> Duration {
         let rank = (self.count() as f64 * share).ceil().max(1.0);
         let mut seen = 0.0;
@@ -216,7 +217,7 @@ pub struct SlotState {
 }
 
 impl SlotState {
-    /// The state of a slot with these lists.
+    /// Returns the state of a slot with these lists.
     pub(crate) fn of(lists: &[ItemList; 2]) -> Self {
         let sum = |of: fn(&ItemList) -> u64| lists.iter().map(of).fold(0, u64::saturating_add);
         Self {
@@ -248,23 +249,23 @@ impl Totals {
         self.log_blocks.fetch_add(blocks as u64, Ordering::Relaxed);
     }
 
-    /// The log is empty.
+    /// Notes that the log is empty.
     pub fn emptied(&self) {
         self.used_blocks.store(0, Ordering::Relaxed);
     }
 
-    /// A push has ended.
+    /// Adds a push that has ended.
     pub(super) fn pushed(&self, watch: &PushWatch) {
         self.pushes.add(watch);
     }
 
-    /// Blocks of the log in use, and how long pushes and their stages took.
+    /// Returns the number of log blocks in use, and the times of pushes and their stages.
     pub fn log(&self) -> (u64, PushTimes, Vec<StageTimes>) {
         let (pushes, stages) = self.pushes.read();
         (self.used_blocks.load(Ordering::Relaxed), pushes, stages)
     }
 
-    /// The figures at this moment.
+    /// Returns the figures at this moment.
     pub fn read(
         &self,
         pushes: u64,

@@ -95,7 +95,7 @@ impl Data {
         Ok(())
     }
 
-    /// The attributes that follow a new mode, if there is an ACL.
+    /// Returns the attributes that follow a new mode, if there is an ACL.
     fn acl_after(&self, set: &SetAttributes, inode: &Inode) -> Result<Option<Arc<XattrSet>>> {
         match set.mode {
             Some(mode) if inode.has_acl.load(Ordering::Relaxed) => {
@@ -105,7 +105,8 @@ impl Data {
         }
     }
 
-    /// How a directory is going to compare names, if not as now: with all its buckets locked, it must be seen to have none.
+    /// Returns how a directory is going to compare names, if that changes. The directory must be empty, with all its
+    /// buckets locked.
     fn compared_anew(
         &self,
         core: &InodeCore,

@@ -109,7 +109,7 @@ impl Data {
     }
 }
 
-/// The copied part counts; the error is returned only if no part was copied.
+/// Returns the number of copied bytes, or the error if nothing was copied.
 fn done_or(done: u64, error: Error) -> Result<u64> {
     match done {
         0 => Err(error),

@@ -97,7 +97,7 @@ fn goes_on(before: &Run, run: &Run) -> bool {
     follows(before, run) && before.physical.0 + u64::from(before.len) == run.physical.0
 }
 
-/// The extents that runs need at least, wherever they lie.
+/// Returns the least number of extents that runs need, wherever they lie.
 fn least(runs: impl Iterator<Item = Run>) -> u64 {
     let (mut sum, mut last) = (0, None::<Run>);
     for run in runs {
@@ -109,7 +109,7 @@ fn least(runs: impl Iterator<Item = Run>) -> u64 {
     sum + last.as_ref().map_or(0, extents_of)
 }
 
-/// The runs of a chunk at its new place, which begins at a block.
+/// Returns the runs of a chunk at its new place, which begins at a block.
 fn at_place(old: &[Run], place: BlockNr) -> Vec<Run> {
     let mut physical = place.0;
     let moved = old.iter().map(|run| {
@@ -186,7 +186,7 @@ impl Data {
         Ok((None, 0))
     }
 
-    /// The next part of the file without holes, no longer than one extent or a group.
+    /// Finds the next part of the file without holes, no longer than one extent or a group.
     fn next_stretch(&self, inode: &Inode, file: &FileData, at: u32) -> Result<Option<Stretch>> {
         let map = self.loaded_map(inode, file)?;
         let mut first = at;
@@ -380,7 +380,7 @@ impl Data {
         self.switch_mapping(inode, &mut map, tx, &chunk.old, &new)
     }
 
-    /// The mapping of the next chunk: up to a hole, and no more than one operation may change.
+    /// Returns the mapping of the next chunk: up to a hole, and no more than one operation may change.
     fn chunk(&self, file: &FileData, map: &FileMap, place: &Run) -> Chunk {
         let most = (CHUNK / u64::from(self.store.geometry.block_size)).max(1);
         let len = u64::from(place.len).min(most) as u32;
@@ -400,8 +400,8 @@ impl Data {
         }
     }
 
-    /// Log blocks that moving these runs to one place may change: bitmap and descriptor of each group, and the blocks of the
-    /// mapping, where they are neighbours.
+    /// Returns the number of log blocks that moving these runs to one place may change: bitmap and descriptor of each
+    /// group, and the blocks of the mapping, where they are neighbours.
     fn log_blocks(&self, old: &[Run]) -> u64 {
         let group = |block: u64| self.store.geometry.group_of_block(BlockNr(block));
         let mut groups: Vec<_> = old
@@ -414,7 +414,7 @@ impl Data {
         2 * (groups.len() as u64 + 1) + 8 + old.len() as u64 / 16
     }
 
-    /// Whether the mapping leads to the blocks that were copied, and nothing was written to them since.
+    /// Returns true if the mapping leads to the blocks that were copied, and nothing was written to them since.
     fn is_as_copied(&self, file: &FileData, map: &FileMap, chunk: &Chunk, place: &Run) -> bool {
         let len = chunk.old.iter().map(|run| run.len).sum();
         chunk.writes == file.writes.load(Ordering::Relaxed)
@@ -468,7 +468,7 @@ impl Data {
     }
 }
 
-/// A run cut at the borders of `[first, first + len)`.
+/// Splits a run at the borders of `[first, first + len)`.
 fn split(run: &Run, first: u32, len: u32) -> Vec<Run> {
     let (start, end) = (u64::from(run.logical), run.end());
     let (first, last) = (u64::from(first), u64::from(first) + u64::from(len));

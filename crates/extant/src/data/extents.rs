@@ -36,7 +36,7 @@ pub struct Extent {
 }
 
 impl Data {
-    /// The extents of a file, in its order.
+    /// Returns the extents of a file, in the file's order.
     pub(crate) fn extents(&self, inode: &Inode) -> Result<Vec<Extent>> {
         let file = inode.file().ok_or(Error::Invalid("not a regular file"))?;
         let map = self.loaded_map(inode, file)?;

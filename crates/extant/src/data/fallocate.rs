@@ -529,7 +529,7 @@ impl Data {
         Ok(())
     }
 
-    /// Offset of the next data or hole from `offset` on.
+    /// Returns the offset of the next data or hole from `offset` on.
     pub(crate) fn seek(&self, inode: &Inode, offset: u64, what: Seek) -> Result<u64> {
         let file = inode.file().ok_or(Error::Invalid("not a regular file"))?;
         let map = self.loaded_map(inode, file)?;

@@ -64,7 +64,7 @@ impl BlockHolders for Data {
 }
 
 impl Data {
-    /// No pages are in memory yet.
+    /// Makes the layer with no pages in memory.
     pub fn new(inodes: Arc<Inodes>) -> Self {
         Self {
             store: Arc::clone(&inodes.store),

@@ -114,7 +114,8 @@ impl Data {
         Ok(true)
     }
 
-    /// How many of these blocks are in holes, and how many the mapping may need when all are written: the worst case.
+    /// Returns how many of these blocks are in holes, and how many blocks the mapping needs in the worst case when all
+    /// are written.
     fn needed(
         &self,
         inode: &Inode,

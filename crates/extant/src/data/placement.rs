@@ -21,7 +21,7 @@ const LEAST_PREALLOCATION: u32 = 16;
 const MOST_PREALLOCATION: u32 = 2048;
 
 impl Data {
-    /// Blocks set aside for this very place of a file: counted as taken already.
+    /// Takes blocks set aside for this very place of a file. They are counted as taken already.
     pub(super) fn take_preallocated(
         &self,
         file: &FileData,
@@ -87,8 +87,9 @@ impl Data {
         Ok((start, used))
     }
 
-    /// How many blocks more to ask for, for a file that grows; they are set aside in the count. Twice as many as
-    /// the last time, or as the file has; to a whole power of two.
+    /// Returns how many blocks to take in advance for a file that grows. With the wanted blocks they are twice the last
+    /// number, or the number of blocks that the file has, rounded up to a power of two. They are set aside in the
+    /// count.
     fn extra(&self, file: &FileData, map: &FileMap, logical: u32, want: u32) -> u32 {
         let behind = match map.extents.at(logical) {
             Found::Hole(n) => n == u32::MAX,
@@ -125,7 +126,8 @@ impl Data {
         }
     }
 
-    /// Blocks for a small file out of the slot's preallocation, so that small files written together lie together.
+    /// Takes blocks for a small file out of the slot's preallocation, so that small files written together lie
+    /// together.
     fn take_for_small_file(&self, inode: &Inode, want: u32) -> Option<BlockNr> {
         let mut set_aside = self.slot_preallocations.local().lock();
         loop {
@@ -163,7 +165,7 @@ impl Data {
         }
     }
 
-    /// Blocks set aside go back to where they came from.
+    /// Returns blocks set aside to the group or slot that they came from.
     fn return_aside(&self, start: BlockNr, len: u32) {
         if self.space.unplace(start, len) {
             self.space.counts.bring_back(u64::from(len));
@@ -179,7 +181,7 @@ impl Data {
         }
     }
 
-    /// The last handle on a file is closed, or the file goes.
+    /// Discards the blocks set aside for a file whose last handle is closed, or that is being freed.
     #[inline]
     pub(crate) fn discard_preallocation_of(&self, inode: &Inode) {
         if let Some(file) = inode.touched_file() {
@@ -205,7 +207,7 @@ impl Data {
         true
     }
 
-    /// Space was short in this context or the one before.
+    /// Returns true if space was short in this context or the previous one.
     fn is_short(&self) -> bool {
         // Contexts begin at 1.
         match self.short_at.load(Ordering::Relaxed) {

@@ -27,7 +27,7 @@ pub(crate) enum Keep {
 }
 
 impl Data {
-    /// Largest size of a file with this inode's kind of mapping.
+    /// Returns the largest size of a file with this inode's kind of mapping.
     pub(super) fn max_size(&self, inode_flags: u32) -> u64 {
         self.store
             .geometry
@@ -67,7 +67,7 @@ impl Data {
         Ok(())
     }
 
-    /// The mapping, in core, to be looked at.
+    /// Loads the mapping if needed, and locks it for reading.
     pub(super) fn loaded_map<'a>(
         &self,
         inode: &Inode,
@@ -349,7 +349,8 @@ impl Data {
         Ok(())
     }
 
-    /// The page of a block, in this chunk, was changed and is to be written back; the file's map is held, shared or not.
+    /// Notes that the page of a block in this chunk was changed and must be written back. The file's map is held,
+    /// shared or not.
     fn note_changed(&self, file: &FileData, chunk: &Chunk, block: u32) {
         chunk.note_used();
         let page = place(block).1;
@@ -380,8 +381,8 @@ impl Data {
         Ok(page)
     }
 
-    /// Blocks that the mapping may need when this page, the first time dirty, is written back: the
-    /// worst case, but counting on neighbours to share a leaf.
+    /// Returns the number of blocks that the mapping may need when this page, dirty for the first time, is written
+    /// back: the worst case, but counting on neighbours to share a leaf.
     pub(super) fn mapping_cost(
         &self,
         inode: &Inode,
@@ -463,8 +464,8 @@ impl Data {
         true
     }
 
-    /// The file was overwritten now: where several slots do that, each notes it for itself. False if the core is the
-    /// place for it.
+    /// Notes that the file was overwritten now. If several slots overwrite it, each notes the time separately. Returns
+    /// false if the time belongs into the core.
     fn note_overwritten(&self, who: &Credentials, inode: &Inode, file: &FileData) -> bool {
         let (_, gid, mode) = inode.owner_and_mode();
         who.mode_after_write(mode, gid) == mode
@@ -497,9 +498,9 @@ impl Data {
         Ok(())
     }
 
-    /// The size that may be logged for a file that grows to `size`. While the block in which the logged size lies waits to
-    /// be written, the device has old bytes past that size, which a cut would bring back: then it stays, and write-back
-    /// logs the new one.
+    /// Returns the size that may be logged for a file that grows to `size`. While the block that holds the logged size
+    /// waits to be written, the device has old bytes past that size, which a cut would expose. Then the logged size
+    /// stays, and write-back logs the new one.
     pub(super) fn size_to_log(&self, file: &FileData, logged: u64, size: u64) -> u64 {
         let bs = u64::from(self.store.geometry.first().block_size);
         // max_size bounds the number to 32 bits.
@@ -511,7 +512,7 @@ impl Data {
         }
     }
 
-    /// The file reaches at least to `end`, and was changed now.
+    /// Notes that the file was changed now and reaches at least to `end`.
     pub(super) fn note_written(&self, who: &Credentials, inode: &Inode, end: u64) {
         let mut state = inode.state.lock();
         self.inodes.fold_overwrites(inode, &mut state);

@@ -49,7 +49,7 @@ const PER_BLOCK: u64 = 20;
 const BASE: u64 = 8;
 
 impl Shift {
-    /// The range as Linux wants it: of whole blocks, and inside the file.
+    /// Checks a range as Linux does: it must consist of whole blocks, and lie inside the file.
     pub fn new(out: bool, offset: u64, len: u64, size: u64, most: u64, bs: u64) -> Result<Self> {
         if !offset.is_multiple_of(bs) || !len.is_multiple_of(bs) {
             return Err(Error::Invalid("range is not one of whole blocks"));
@@ -86,7 +86,7 @@ impl Shift {
         Run { logical, ..*run }
     }
 
-    /// First block that moves.
+    /// Returns the first block that moves.
     fn first(&self) -> u32 {
         match self.out {
             true => self.start + self.len,

@@ -8,8 +8,8 @@ use extant_formatter::extent_map::Run;
 use std::sync::atomic::Ordering;
 
 impl Data {
-    /// Log blocks that placing or taking away a run may change: bitmap and descriptor of each group it
-    /// touches, and the blocks of the mapping.
+    /// Returns the number of log blocks that placing or removing a run may change: bitmap and descriptor of each group
+    /// it touches, and the blocks of the mapping.
     fn weight(&self, inode: &Inode, run: &Run) -> u64 {
         let len = u64::from(run.len);
         let groups = len / u64::from(self.store.geometry.first().blocks_per_group) + 2;
@@ -22,13 +22,13 @@ impl Data {
         2 * groups + mapping
     }
 
-    /// Blocks that a leaf of a block map names; `None` for extents.
+    /// Returns the number of blocks that a leaf of a block map names, or `None` for extents.
     fn blocks_per_leaf(&self, inode: &Inode) -> Option<u64> {
         let extents = inode.flags.load(Ordering::Relaxed) & flags::EXTENTS != 0;
         (!extents).then_some(u64::from(self.store.geometry.first().block_size / 4))
     }
 
-    /// Blocks of one run that one step takes; at least one.
+    /// Returns the number of blocks of one run that one step takes, at least one.
     fn piece(&self, inode: &Inode) -> u32 {
         let per_unit = u64::from(self.store.geometry.first().blocks_per_group) / 2;
         let per_unit = match self.blocks_per_leaf(inode) {
@@ -39,7 +39,7 @@ impl Data {
         u32::try_from(units * per_unit).unwrap_or(u32::MAX).max(1)
     }
 
-    /// Whether one operation may place or remove all of these runs.
+    /// Returns whether one operation may place or remove all of these runs.
     pub(crate) fn in_one_step(&self, inode: &Inode, runs: &[Run]) -> bool {
         let sum: u64 = runs.iter().map(|r| self.weight(inode, r)).sum();
         sum <= self.log.step()

@@ -74,8 +74,8 @@ impl Data {
         Ok(())
     }
 
-    /// Whether a file needs no write-back and holds no unneeded promise. Looking does not disturb threads that read
-    /// the file, or have just written it back.
+    /// Returns true if a file needs no write-back and holds no unneeded reservation. The check does not disturb threads
+    /// that read the file, or have just written it back.
     fn is_written_back(&self, inode: &Inode, file: &FileData) -> bool {
         let _map = file.map.read();
         let state = inode.state.read();
@@ -238,7 +238,7 @@ impl Data {
             .add(-cleaned * i64::from(self.store.geometry.first().block_size));
     }
 
-    /// No dirty page is left to change the mapping.
+    /// Returns the reservations of a file without dirty pages that could change the mapping.
     pub(super) fn return_promise(&self, file: &FileData) {
         let promised = file.promised.swap(0, Ordering::Relaxed);
         if promised > 0 {
@@ -343,13 +343,13 @@ impl Data {
         Ok(())
     }
 
-    /// Data of a file have been written to its blocks on the device; the map is held exclusively.
+    /// Notes that data of a file have been written to its blocks on the device. The map is held exclusively.
     pub(super) fn note_data(&self, file: &FileData) {
         file.writes.fetch_add(1, Ordering::Relaxed);
         self.note_flush_due(file);
     }
 
-    /// Data of a file are on the device, and not behind a flush yet.
+    /// Notes that data of a file are on the device, and not behind a flush yet.
     pub(super) fn note_flush_due(&self, file: &FileData) {
         let written = self.store.flushes.note_data();
         file.written.fetch_max(written, Ordering::SeqCst);
@@ -371,12 +371,12 @@ impl Data {
         }
     }
 
-    /// The context that an fsync of the inode makes durable, if that is not durable yet.
+    /// Returns the context that an fsync of the inode makes durable, if it is not durable yet.
     fn context_to_push(&self, inode: &Inode) -> Option<u64> {
         inode.context_to_push(self.commit.synced(), self.log.durable())
     }
 
-    /// The goal for a logical block: behind its neighbour, else in the inode's group.
+    /// Returns the goal for a logical block: behind its neighbour, else in the inode's group.
     pub(super) fn goal_at(
         &self,
         inode: &Inode,
@@ -431,7 +431,7 @@ impl Data {
         }
     }
 
-    /// Everything of this inode that a crash must not lose is on disk when this returns.
+    /// Syncs an inode: everything of it that a crash must not lose is on disk when this returns.
     pub(crate) fn fsync(&self, inode: &Arc<Inode>, datasync: bool) -> Result<()> {
         self.store.check_running()?;
         if self.store.health.read_only.is_some() {
@@ -481,7 +481,7 @@ impl Data {
     }
 }
 
-/// The runs that write-back took blocks for; the others were allocated already, unwritten.
+/// Returns the runs that write-back took blocks for. Other runs were allocated already, unwritten.
 pub(super) fn taken(placed: &[Run]) -> Vec<Run> {
     placed.iter().filter(|r| !r.unwritten).copied().collect()
 }

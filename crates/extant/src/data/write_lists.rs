@@ -23,7 +23,7 @@ pub(crate) struct WritingBack {
 }
 
 impl WritingBack {
-    /// To be called before a list is taken, and kept until it is written back.
+    /// Begins write-back of a list. Called before the list is taken. The result is kept until the list is written back.
     fn begin(&self) -> Piece<'_, locks::WritingBack> {
         let number = self.last.fetch_add(1, Ordering::SeqCst) + 1;
         self.lists.begin(number)
@@ -37,8 +37,8 @@ pub(crate) struct PageCounts {
     cached: i64,
 }
 
-/// Whether a slot's part has come into a higher stretch. The stretches of all slots together are a sixteenth of the
-/// limit: the sum may exceed the limit by that much before a thread looks.
+/// Returns true if a slot's part has reached a higher stretch. The stretches of all slots together are a sixteenth of
+/// the limit, so the sum may exceed the limit by that much before a thread checks.
 fn has_grown(before: i64, now: i64, limit: u64) -> bool {
     let stretch = limit / (16 * percpu::slot::count() as u64);
     let stretch = i64::try_from(stretch).unwrap_or(i64::MAX).max(1);
@@ -46,7 +46,7 @@ fn has_grown(before: i64, now: i64, limit: u64) -> bool {
 }
 
 impl Data {
-    /// This slot's counts of dirty and of cached bytes, for [`Data::balance_dirty`].
+    /// Returns this slot's counts of dirty and of cached bytes, for [`Data::balance_dirty`].
     pub(super) fn page_counts(&self) -> PageCounts {
         PageCounts {
             dirty: self.dirty_bytes.local(),
@@ -175,12 +175,12 @@ impl Data {
         })
     }
 
-    /// As [`Data::sync`], and everything is formatted: the log's images are the volume's state.
+    /// Like [`Data::sync`], and formats everything, so that the log's images are the volume's state.
     pub(crate) fn sync_formatted(&self) -> Result<()> {
         self.sync_then(self.is_at_rest(), || self.commit.push_and_release())
     }
 
-    /// Whether nothing has changed since a sync, and fast commits left nothing to format.
+    /// Returns true if nothing has changed since a sync, and fast commits left nothing to format.
     fn is_at_rest(&self) -> bool {
         self.store.unsynced.is_idle() && self.commit.is_formatted()
     }
@@ -228,7 +228,7 @@ impl Data {
     }
 }
 
-/// The error that the next fsync of a file returns for a failed write-back.
+/// Returns the error that the next fsync of a file returns for a failed write-back.
 #[cold]
 fn later(error: &Error) -> Error {
     match error {

@@ -24,7 +24,7 @@ pub struct Bucket {
 /// Each byte is 1.
 const ONES: u64 = u64::MAX / 255;
 
-/// The highest bit of each byte that is zero, and no other bit.
+/// Returns the highest bit of each byte that is zero, and no other bit.
 fn zero_bytes(word: u64) -> u64 {
     const LOW: u64 = !(ONES << 7);
     // No addition carries into the next byte.
@@ -37,7 +37,7 @@ const TO_COME: Stamp = Stamp::MAX;
 const GONE: Stamp = Stamp::MAX - 1;
 
 impl Bucket {
-    /// A bucket whose names are still in the bucket below.
+    /// Makes a bucket whose names are still in the bucket below.
     pub(super) fn to_come() -> Self {
         Self {
             stamp: TO_COME,
@@ -45,18 +45,18 @@ impl Bucket {
         }
     }
 
-    /// The names are still in the bucket below.
+    /// Returns true if the names are still in the bucket below.
     pub(super) fn is_to_come(&self) -> bool {
         self.stamp == TO_COME
     }
 
-    /// The names of its interval are here.
+    /// Returns true if the names of the bucket's interval are here.
     #[inline(always)]
     pub(super) fn has_names(&self) -> bool {
         self.stamp < GONE
     }
 
-    /// The names have gone to the two halves.
+    /// Returns true if the names were moved to the two halves.
     pub(super) fn is_gone(&self) -> bool {
         self.stamp == GONE
     }
@@ -76,7 +76,7 @@ impl Bucket {
         found
     }
 
-    /// The place of a name among the eight entries from `first` on, which have these tags.
+    /// Finds the place of a name among the eight entries from `first` on, which have these tags.
     #[inline(always)]
     fn among(&self, first: usize, tags: u64, hash: NameHash, name: &[u8]) -> Option<usize> {
         let tag = u64::from(hash.tag()).wrapping_mul(ONES);
@@ -98,7 +98,7 @@ impl Bucket {
         entry.is_some_and(|e| e.hash == hash && self.is_same(e.name.as_bytes(), name))
     }
 
-    /// Whether names of one hash are the same.
+    /// Returns true if two names of one hash are equal.
     #[inline]
     fn is_same(&self, there: &[u8], name: &[u8]) -> bool {
         there == name || self.compared.folds() && self.is_same_folded(there, name)
@@ -110,7 +110,7 @@ impl Bucket {
         self.compared.same(there, name)
     }
 
-    /// The first 16 tags, eight in a word.
+    /// Returns the first 16 tags, eight in a word.
     #[inline(always)]
     fn eights(&self) -> [u64; 2] {
         let word = |tags: Option<&[u8; 8]>| tags.map_or(0, |&tags| u64::from_le_bytes(tags));
@@ -118,7 +118,7 @@ impl Bucket {
         [word(first.first_chunk()), word(behind.first_chunk())]
     }
 
-    /// The tags behind these.
+    /// Returns the tags after the first 16.
     #[inline(always)]
     fn rest(&self) -> u64 {
         let tags = self.tags.last_chunk();
@@ -142,14 +142,14 @@ impl Bucket {
         agree == 0 && self.entries.len() <= LONG_BUCKET
     }
 
-    /// The entry of that name.
+    /// Finds the entry of a name.
     #[inline]
     pub fn find(&self, hash: NameHash, name: &[u8]) -> Option<&Dentry> {
         self.place(hash, name).and_then(|i| self.entries.get(i))
     }
 
-    /// The position of the entry of that name, and where the name leads. The position holds as long as the bucket stays
-    /// locked and no name is removed.
+    /// Finds the position of the entry of a name, and the inode that the name leads to. The position holds as long as
+    /// the bucket stays locked and no name is removed.
     #[inline]
     pub fn locate(&self, hash: NameHash, name: &[u8]) -> Option<(usize, InodeNr)> {
         let place = self.place(hash, name)?;

@@ -34,7 +34,7 @@ struct SlotCounts {
     stamp: AtomicU64,
 }
 
-/// Number of changes, and sum.
+/// Packs a number of changes and a sum into one word.
 fn pack(changes: u32, sum: i32) -> u64 {
     u64::from(changes) << 32 | u64::from(sum as u32)
 }
@@ -53,7 +53,7 @@ pub struct Change {
 }
 
 impl Change {
-    /// The sum of both changes.
+    /// Adds both changes.
     pub fn and(self, other: Self) -> Self {
         Self {
             names: self.names + other.names,
@@ -133,7 +133,7 @@ impl Directory {
         &self.moves
     }
 
-    /// A name of a directory is moved or replaced. Call it with its bucket locked.
+    /// Notes that a name of a directory is moved or replaced. Called with its bucket locked.
     pub fn note_move(&self) {
         self.moves.0.fetch_add(1, Ordering::AcqRel);
     }
@@ -163,16 +163,16 @@ impl Directory {
         }
     }
 
-    /// Number of names, exact while no operation changes the directory.
+    /// Returns the number of names, which is exact while no operation changes the directory.
     pub fn names(&self) -> i64 {
         self.shares.get().map_or(0, |s| {
             s.iter().map(|x| x.names.load(Ordering::Relaxed)).sum()
         })
     }
 
-    /// Links of a directory whose core says `core`: 0 if it was removed, 1 if its subdirectories are not counted,
-    /// else their number at a moment during this call. `None` if other operations keep changing it; they do so with a
-    /// bucket locked.
+    /// Returns the links of a directory whose core holds `core`: 0 if it was removed, 1 if its subdirectories are not
+    /// counted, else their number at a moment during this call. Returns `None` if other operations keep changing it,
+    /// which they do with a bucket locked.
     pub fn links(&self, core: u32) -> Option<u32> {
         let total = match self.shares.get() {
             Some(shares) if core > 1 => i64::from(core) + Self::subdirectories(shares)?,
@@ -237,21 +237,21 @@ impl Directory {
         }
     }
 
-    /// More bytes than there can be in the records of a table of this size, which would have grown; without
-    /// looking at what other slots write.
+    /// Returns an upper bound of the bytes of all records: a table of this size would have grown before. Words that
+    /// other slots write are not read.
     #[inline]
     pub fn bytes_at_most(&self) -> u64 {
         let names = self.table.names_at_most();
         names.saturating_mul(self.widest.load(Ordering::Relaxed))
     }
 
-    /// Time of the last change of a name noted since [`Directory::reset_time`].
+    /// Returns the time of the last change of a name noted since [`Directory::reset_time`].
     pub fn last_change(&self) -> Option<Timestamp> {
         let shares = self.shares.get()?.iter();
         shares.filter_map(|share| share.time.get()).max()
     }
 
-    /// Largest stamp of a name item: a later item of the directory's core must exceed it.
+    /// Returns the largest stamp of a name item. A later item of the directory's core must exceed it.
     pub fn last_stamp(&self) -> Stamp {
         self.shares.get().map_or(0, |s| {
             s.iter()
@@ -261,7 +261,7 @@ impl Directory {
         })
     }
 
-    /// The noted times have gone into the core, with all buckets locked.
+    /// Clears the noted times after they were copied into the core. All buckets are locked.
     pub fn reset_time(&self) {
         if let Some(shares) = self.shares.get() {
             for share in shares.iter() {
@@ -275,7 +275,7 @@ impl Directory {
         self.table.grow(self.names());
     }
 
-    /// For [`Engine::what_is_at`](crate::volume::Engine::what_is_at).
+    /// Names the field at an address, for [`Engine::what_is_at`](crate::volume::Engine::what_is_at).
     pub(crate) fn what_is_at(&self, address: usize) -> Option<String> {
         if within(self, address).is_some() {
             return Some("directory: its header".into());
@@ -291,7 +291,7 @@ impl Directory {
         inside.then(|| "directory: share of a slot".into())
     }
 
-    /// Whether all names are in memory, so that a miss is an answer.
+    /// Returns true if all names are in memory, so that a name not found does not exist.
     pub fn is_complete(&self) -> bool {
         self.complete.load(Ordering::Acquire)
     }
@@ -313,12 +313,12 @@ impl Directory {
         Ok(())
     }
 
-    /// The directory was removed. Only [`Directory::kill_if_empty`] sets it.
+    /// Returns true if the directory was removed, which only [`Directory::kill_if_empty`] does.
     pub fn is_dead(&self) -> bool {
         self.dead.load(Ordering::Relaxed)
     }
 
-    /// The generation of the parent that a removed directory had.
+    /// Returns the generation of the parent that a removed directory had.
     pub fn parent_generation(&self) -> u32 {
         self.parent_generation.load(Ordering::Relaxed)
     }

@@ -53,7 +53,7 @@ impl Overwrites {
         true
     }
 
-    /// The latest time noted; the inode's state is held, so that it is not folded meanwhile.
+    /// Returns the latest time noted. The inode's state is held, so that the time is not folded meanwhile.
     pub fn latest(&self) -> Option<Timestamp> {
         self.times.get()?.iter().filter_map(NotedTime::get).max()
     }
@@ -84,7 +84,7 @@ impl TreeBlocks {
         self.needed.store(blocks as u32, Ordering::Relaxed);
     }
 
-    /// The formatter took this many blocks more, or freed some.
+    /// Notes that the formatter took this many blocks more, or freed some.
     pub fn note_formatted(&self, more: i64) {
         self.formatted.fetch_add(more, Ordering::Relaxed);
     }
@@ -96,7 +96,7 @@ impl TreeBlocks {
         }
     }
 
-    /// Blocks that the formatter has yet to take.
+    /// Returns the number of blocks that the formatter has yet to take.
     pub fn to_come(&self) -> u64 {
         let needed = i64::from(self.needed.load(Ordering::Relaxed));
         u64::try_from(needed - self.formatted.load(Ordering::Relaxed)).unwrap_or(0)
@@ -148,7 +148,7 @@ pub struct FileData {
 }
 
 impl FileData {
-    /// The data of a new file: nothing to load.
+    /// Makes the data of a new file, which need no load.
     pub fn newborn() -> Self {
         Self::with(FileMap {
             loaded: true,
@@ -156,7 +156,7 @@ impl FileData {
         })
     }
 
-    /// The data of a file on the device.
+    /// Makes the data of a file on the device.
     pub fn cold() -> Self {
         Self::with(FileMap::default())
     }

@@ -22,7 +22,7 @@ pub enum Closed {
 }
 
 impl Handles {
-    /// No handle, on an inode with a name or without.
+    /// Makes the word without a handle, on an inode with or without a name.
     pub const fn new(nameless: bool) -> Self {
         Self(AtomicU32::new(if nameless { NAMELESS } else { 0 }))
     }
@@ -55,7 +55,8 @@ impl Handles {
         }
     }
 
-    /// The last name goes; returns how many handles there are. Call it with the inode's state locked, so that none comes.
+    /// Notes that the last name was removed. Returns the number of handles. Called with the inode's state locked, so
+    /// that no handle is added.
     #[inline]
     pub fn unname(&self) -> u32 {
         self.0.fetch_or(NAMELESS, Ordering::AcqRel) & !NAMELESS

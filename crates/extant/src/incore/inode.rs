@@ -153,7 +153,7 @@ const _: () = {
 };
 
 impl Inode {
-    /// An inode with the given core; `born` is the context that allocates it, or 0 if it was read.
+    /// Makes an inode with the given core.
     #[inline(always)]
     pub fn new(ino: InodeNr, ftype: FileType, core: InodeCore, content: Content) -> Self {
         Self {
@@ -219,8 +219,8 @@ impl Inode {
         state.born = born.context;
     }
 
-    /// Mode, owner and group without the lock: what a permission check needs. The three may stem from
-    /// two moments when a chown runs, as in any kernel.
+    /// Returns mode, owner and group without the lock, for permission checks. The three may stem from two moments when
+    /// a chown runs, as in any kernel.
     pub fn owner_and_mode(&self) -> (u32, u32, u16) {
         (
             self.uid.load(Ordering::Relaxed),
@@ -229,22 +229,23 @@ impl Inode {
         )
     }
 
-    /// Its project, without the lock.
+    /// Returns the project of the inode, without the lock.
     pub fn project(&self) -> u32 {
         self.project.load(Ordering::Relaxed)
     }
 
-    /// A directory whose contents have its project, and the inode is of another one: it cannot get a name there.
+    /// Returns true if the contents of `dir` must have its project and the inode is of another one. Then the inode
+    /// cannot get a name there.
     pub fn is_of_other_project(&self, dir: &Self) -> bool {
         dir.has_flag(inode::flags::PROJINHERIT) && dir.project() != self.project()
     }
 
-    /// The flags, of one moment.
+    /// Returns all flags, as of one moment.
     pub fn flags(&self) -> u32 {
         self.flags.load(Ordering::Relaxed)
     }
 
-    /// Has any of these flags.
+    /// Returns true if any of these flags is set.
     pub fn has_flag(&self, flags: u32) -> bool {
         self.flags.load(Ordering::Relaxed) & flags != 0
     }
@@ -257,9 +258,9 @@ impl Inode {
         }
     }
 
-    /// The context of the last item logged, if it is later than `synced`, the last one that is durable. Once it is formatted, too
-    /// (`formatted`: the last one that a push has made durable), a thread that asks again does not read these words, which each
-    /// push writes.
+    /// Returns the context of the last item logged, if it is later than `synced`, the last durable one. Once that
+    /// context is formatted, too (`formatted` is the last context that a push has made durable), a thread that asks
+    /// again does not read these words, which each push writes.
     pub fn context_to_push(&self, synced: u64, formatted: u64) -> Option<u64> {
         match self.last_context.load(Ordering::Acquire) {
             0 => None,
@@ -279,7 +280,7 @@ impl Inode {
         }
     }
 
-    /// Its position on the per-slot inode list.
+    /// Returns the inode's position on the per-slot inode list.
     pub fn list_position(&self) -> Option<percpu::Position> {
         percpu::Position::from_raw(self.list_position.load(Ordering::Relaxed))
     }
@@ -308,7 +309,7 @@ impl Inode {
         }
     }
 
-    /// Name of the field at an offset of this type.
+    /// Returns the name of the field at an offset of this type.
     pub(crate) fn field_at(&self, offset: usize) -> &'static str {
         use std::mem::offset_of;
         let fields = [
@@ -338,13 +339,13 @@ impl Inode {
             .map_or("?", |(_, name)| name)
     }
 
-    /// No name leads to it any more.
+    /// Returns true if no name leads to the inode any more.
     pub fn is_gone(&self) -> bool {
         let state = self.state.read();
         state.freed || state.core.links == 0
     }
 
-    /// The directory content, if it is one.
+    /// Returns the directory content, if the inode is a directory.
     pub fn directory(&self) -> Option<&Directory> {
         match &self.content {
             Content::Directory(d) => Some(d),
@@ -352,7 +353,7 @@ impl Inode {
         }
     }
 
-    /// The file content, if it is one.
+    /// Returns the file content, if the inode is a file.
     pub fn file(&self) -> Option<&FileData> {
         let new = || match self.cold {
             true => FileData::cold(),
@@ -373,7 +374,7 @@ impl Inode {
         }
     }
 
-    /// The file content, if it is a file whose data were used.
+    /// Returns the file content, if the inode is a file whose data were used.
     #[inline]
     pub fn touched_file(&self) -> Option<&FileData> {
         match &self.content {
@@ -384,7 +385,7 @@ impl Inode {
 }
 
 impl InodeState {
-    /// The core as a crash may leave it: with the size up to which data is in the log.
+    /// Returns the core as a crash may leave it: with the size of the data in the log.
     pub fn disk_core(&self) -> InodeCore {
         InodeCore {
             size: self.disk_size,

@@ -35,7 +35,7 @@ impl Default for Chunk {
 }
 
 impl Chunk {
-    /// Whether this very object is in the slot.
+    /// Returns whether this very object is in the slot.
     fn holds(&self, slot: usize, inode: &Arc<Inode>) -> bool {
         self.slots[slot]
             .as_ref()
@@ -52,7 +52,7 @@ pub struct InodeIndex {
 }
 
 impl InodeIndex {
-    /// An index for this many groups of this many inodes.
+    /// Makes an index for this many groups of this many inodes.
     pub fn new(groups: u32, per_group: u32) -> Self {
         let inodes = groups.saturating_mul(per_group);
         Self {
@@ -60,7 +60,7 @@ impl InodeIndex {
         }
     }
 
-    /// Inodes up to this many can be in it from now on.
+    /// Makes room for this many inodes.
     pub fn grow(&self, inodes: u32) {
         let runs = inodes.div_ceil((CHUNK * CHUNKS) as u32);
         self.runs.grow(runs - self.runs.len().min(runs));
@@ -84,7 +84,7 @@ impl InodeIndex {
         Some(place.get_or_init(Box::default))
     }
 
-    /// For [`Engine::what_is_at`](crate::volume::Engine::what_is_at).
+    /// Names the field at an address, for [`Engine::what_is_at`](crate::volume::Engine::what_is_at).
     pub(crate) fn what_is_at(&self, address: usize) -> Option<String> {
         let inside = |table: &Table| within(&**table, address).is_some();
         let places = || self.runs.in_memory();
@@ -97,7 +97,7 @@ impl InodeIndex {
             .then(|| "inode index: table of a run".into())
     }
 
-    /// The inode, if it is in core.
+    /// Returns the inode, if it is in core.
     #[inline]
     pub fn get(&self, ino: InodeNr) -> Option<Arc<Inode>> {
         let (chunk, i) = self.chunk(ino)?;
@@ -116,9 +116,9 @@ impl InodeIndex {
         chunk.read().slots[i].as_deref().map(f)
     }
 
-    /// The inode, brought in by `load` if it is not in core. Two callers that miss at once load once; the chunk's lock
-    /// is held meanwhile. The flag is true if `load` ran. A number that was freed and not used again is an error,
-    /// because its record on the device may be older than that.
+    /// Returns the inode, loaded by `load` if it is not in core. Two callers that miss at the same time load once, with
+    /// the chunk's lock held meanwhile. The flag is true if `load` ran. A number that was freed and not used again is
+    /// an error, because its record on the device may be older than the free.
     pub fn get_or_load<E>(
         &self,
         ino: InodeNr,

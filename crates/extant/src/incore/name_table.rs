@@ -76,7 +76,7 @@ impl Table {
         }
     }
 
-    /// Whether the bucket below had the names of this bucket a moment ago.
+    /// Returns true if the bucket below had the names of this bucket a moment ago.
     #[inline(always)]
     fn is_below(&self, index: usize) -> bool {
         let word = self.parted.get(index >> 7);
@@ -99,7 +99,7 @@ pub struct Near<'a> {
 }
 
 impl Near<'_> {
-    /// The hash that it is asked for.
+    /// Returns the hash of the position.
     #[inline]
     pub fn hash(&self) -> NameHash {
         self.hash
@@ -113,7 +113,7 @@ pub struct NameTable {
 }
 
 impl NameTable {
-    /// No names, in one bucket, of a directory that compares names so.
+    /// Makes a table without names, of one bucket, for a directory with this comparison of names.
     pub fn new(compared: Comparison) -> Self {
         let names = Self {
             levels: [const { OnceLock::new() }; MAX_LEVEL + 1],
@@ -123,7 +123,7 @@ impl NameTable {
         names
     }
 
-    /// The table of a level, whose buckets, all exact until now, compare names so.
+    /// Returns the table of a level after setting how its buckets, all exact until now, compare names.
     fn table_comparing(&self, level: u32, compared: Comparison) -> &Table {
         let table = self.table(level);
         if compared.folds() {
@@ -154,7 +154,7 @@ impl NameTable {
         (u64::from(major) >> (32 - level)) as usize
     }
 
-    /// The bucket that a hash falls into, as far as that can be seen without its lock; it is on its way from memory.
+    /// Returns the bucket that a hash falls into, as seen without its lock, and prefetches it.
     #[inline(always)]
     pub fn near(&self, hash: NameHash) -> Near<'_> {
         let level = self.level.load(Ordering::Acquire);
@@ -213,8 +213,8 @@ impl NameTable {
         .1
     }
 
-    /// The bucket that a hash falls into, locked in this way, and its level: that of the table in use, or the one below while the
-    /// bucket there is not long.
+    /// Locks the bucket that a hash falls into, and returns it with its level. That is the level of the table in use,
+    /// or the one below while the bucket there is not long.
     #[inline(always)]
     fn bucket<'a, G: Deref<Target = Bucket>>(
         &'a self,
@@ -241,7 +241,7 @@ impl NameTable {
         }
     }
 
-    /// The bucket below one whose names had not come a moment ago, locked in this way, while it is not long.
+    /// Locks the bucket below one whose names had not arrived a moment ago, while it is not long.
     #[inline(never)]
     fn bucket_below<'a, G: Deref<Target = Bucket>>(
         &'a self,
@@ -260,14 +260,15 @@ impl NameTable {
         None
     }
 
-    /// Whether the table of this level is in use; true until the caller releases a locked bucket of it.
+    /// Returns true if the table of this level is in use. The answer holds until the caller releases a locked bucket of
+    /// the table.
     #[inline]
     fn is_current(&self, level: u32) -> bool {
         self.level.load(Ordering::Acquire) == level
     }
 
-    /// Has a bucket and its neighbour fetch their names from the one below, if that has them. Call it when the table was seen to
-    /// be made to double the one below, and with no bucket locked.
+    /// Splits the bucket below into this bucket and its neighbour, if the names are still there. Called when the table
+    /// was seen to be a doubling of the one below, with no bucket locked.
     #[cold]
     #[inline(never)]
     fn fetch(&self, level: u32, index: usize) {
@@ -291,7 +292,7 @@ impl NameTable {
         }
     }
 
-    /// A hash falls into the upper half of its bucket of the level below.
+    /// Returns true if a hash falls into the upper half of its bucket of the level below.
     fn is_high(level: u32, hash: NameHash) -> bool {
         Self::index(level, hash.major) & 1 == 1
     }
@@ -387,7 +388,7 @@ impl NameTable {
         self.level.store(level + 1, Ordering::Release);
     }
 
-    /// Names for each bucket with which a table of this level is doubled.
+    /// Returns the number of names for each bucket at which a table of this level is doubled.
     fn full(level: u32) -> i64 {
         if SPREAD.contains(&level) {
             SPREAD_FULL
@@ -396,8 +397,8 @@ impl NameTable {
         }
     }
 
-    /// True if a bucket to which a name was added wants [`NameTable::grow`]. Every fourth name asks: that looks at
-    /// what all slots count.
+    /// Returns true if a bucket to which a name was added needs [`NameTable::grow`]. Only every fourth name asks,
+    /// because `grow` reads the counts of all slots.
     pub fn is_long(&self, bucket: &Bucket) -> bool {
         let long = if SPREAD.contains(&self.level.load(Ordering::Relaxed)) {
             SPREAD_LONG
@@ -408,8 +409,8 @@ impl NameTable {
         beyond.is_some_and(|n| n.is_multiple_of(4))
     }
 
-    /// The most names of a table of this size. Called with one of the buckets locked, and valid until that is
-    /// released, if the table is smaller than [`LARGE`].
+    /// Returns the most names that a table of this size holds. Called with one of the buckets locked. If the table is
+    /// smaller than [`LARGE`], the answer holds until that bucket is released.
     pub fn names_at_most(&self) -> u64 {
         // A table is doubled at the latest when a bucket has grown long by four names and there are `FULL` names for
         // each. So a long bucket holds at most `FULL` names and four more, every other bucket `LONG_BUCKET`; the rest
@@ -417,7 +418,7 @@ impl NameTable {
         Self::most(self.level.load(Ordering::Relaxed))
     }
 
-    /// Upper bound of the number of names in a table of this level.
+    /// Returns an upper bound of the number of names in a table of this level.
     pub const fn most(level: u32) -> u64 {
         const NAMES: u64 = LONG_BUCKET as u64 + FULL as u64 + 8;
         NAMES << level
@@ -467,7 +468,7 @@ impl NameTable {
         }
     }
 
-    /// For [`Engine::what_is_at`](crate::volume::Engine::what_is_at).
+    /// Names the field at an address, for [`Engine::what_is_at`](crate::volume::Engine::what_is_at).
     pub fn what_is_at(&self, address: usize) -> Option<String> {
         let level = self.level.load(Ordering::Relaxed);
         within(&self.table(level).lines, address)

@@ -23,7 +23,7 @@ impl NotedTime {
         }
     }
 
-    /// The time noted.
+    /// Returns the time noted.
     pub fn get(&self) -> Option<Timestamp> {
         time(self.0.load(Ordering::Relaxed))
     }

@@ -25,12 +25,12 @@ const LINE: usize = 64;
 pub struct Page(Box<[u8]>);
 
 impl Page {
-    /// Zeros.
+    /// Makes a page of zeros.
     pub fn zeroed(bytes: usize) -> Self {
         Self(vec![0; bytes + LINE - 1].into())
     }
 
-    /// A copy of these bytes.
+    /// Makes a page with a copy of these bytes.
     pub fn of(bytes: &[u8]) -> Self {
         let length = bytes.len() + LINE - 1;
         let mut copy = Vec::<u8>::with_capacity(length);
@@ -83,7 +83,7 @@ impl std::fmt::Debug for Page {
 pub struct PageSlot(ReadMostly<Option<Page>, locks::Page>);
 
 impl PageSlot {
-    /// The page, held so that nobody changes it.
+    /// Locks the page shared, so that no thread changes it.
     pub fn read(&self) -> ReadGuard<'_, Option<Page>, locks::Page> {
         self.0.read()
     }
@@ -123,12 +123,12 @@ impl PageSlot {
 pub struct PageBits(AtomicU16);
 
 impl PageBits {
-    /// All bits.
+    /// Returns all bits.
     pub fn all(&self) -> u16 {
         self.0.load(Relaxed)
     }
 
-    /// Whether this page's bit is set.
+    /// Returns whether this page's bit is set.
     pub fn has(&self, page: usize) -> bool {
         self.all() >> page & 1 != 0
     }
@@ -161,7 +161,7 @@ pub struct Chunk {
 }
 
 impl Chunk {
-    /// No page is in memory.
+    /// Returns true if no page is in memory.
     fn is_empty(&self) -> bool {
         self.pages.iter().all(|page| page.read().is_none())
     }
@@ -216,13 +216,13 @@ impl Default for Changed {
     }
 }
 
-/// Chunk and place in it of a logical block.
+/// Returns the chunk of a logical block, and the block's place in it.
 pub fn place(block: u32) -> (u32, usize) {
     (block / CHUNK_PAGES, (block % CHUNK_PAGES) as usize)
 }
 
 impl Pages {
-    /// For [`Engine::what_is_at`](crate::volume::Engine::what_is_at).
+    /// Names the field at an address, for [`Engine::what_is_at`](crate::volume::Engine::what_is_at).
     pub(crate) fn what_is_at(&self, address: usize) -> Option<String> {
         self.chunks.read().values().find_map(|chunk| {
             if within(&**chunk, address).is_some() {
@@ -241,8 +241,8 @@ impl Pages {
         chunks.get(&(block / CHUNK_PAGES)).map(|chunk| f(chunk))
     }
 
-    /// Blocks from `block` on, without pages in memory, that may be read from the device at once: up to the next
-    /// chunk in memory, at least one, at most `most`.
+    /// Returns how many blocks from `block` on, without pages in memory, may be read from the device at once: up to the
+    /// next chunk in memory, at least one, at most `most`.
     pub fn clear(&self, block: u32, most: u32) -> u32 {
         let last = block.saturating_add(most.saturating_sub(1));
         let chunks = self.chunks.read();
@@ -252,13 +252,13 @@ impl Pages {
         })
     }
 
-    /// Whether the page of a logical block is in memory.
+    /// Returns whether the page of a logical block is in memory.
     pub fn has_page(&self, block: u32) -> bool {
         let has = |chunk: &Chunk| chunk.pages[place(block).1].read().is_some();
         self.at(block, has).unwrap_or(false)
     }
 
-    /// The chunk that holds a logical block, made if need be.
+    /// Returns the chunk that holds a logical block, made if needed.
     pub fn get_or_make(&self, block: u32) -> SharedChunk {
         if let Some(chunk) = self.chunks.read().get(&(block / CHUNK_PAGES)) {
             return Arc::clone(chunk);
@@ -266,12 +266,12 @@ impl Pages {
         Arc::clone(self.chunks.lock().entry(block / CHUNK_PAGES).or_default())
     }
 
-    /// No page is in memory.
+    /// Returns true if no page is in memory.
     pub fn is_empty(&self) -> bool {
         self.chunks.read().is_empty()
     }
 
-    /// A page is about to be dirty; the file's map is held, shared or not.
+    /// Notes that a page is about to be dirty. The file's map is held, shared or not.
     pub fn will_change(&self, block: u32) {
         let chunk = block / CHUNK_PAGES;
         // Written to only if need be: writers of other pages read these, too.
@@ -283,7 +283,7 @@ impl Pages {
         }
     }
 
-    /// A page may be dirty; the file's map is held, shared or not.
+    /// Returns true if a page may be dirty. The file's map is held, shared or not.
     pub fn may_be_dirty(&self) -> bool {
         self.changed.from.load(Relaxed) < self.changed.to.load(Relaxed)
     }
@@ -309,7 +309,7 @@ impl Pages {
             .collect()
     }
 
-    /// First block in `[from, to)` with a dirty page, for seeking data.
+    /// Returns the first block in `[from, to)` with a dirty page, for seeking data.
     pub fn next_dirty(&self, from: u32, to: u32) -> Option<u32> {
         self.dirty_chunks(from, to)
             .into_iter()

@@ -28,7 +28,7 @@ pub(crate) struct LazyTimes {
     slots: PerSlot<Mutex<Waiting, locks::LazyTimes>>,
 }
 
-/// Whether a read now is noted, by the rule of relative times.
+/// Returns whether a read now is noted, by the rule of relative times.
 fn is_due(core: (Timestamp, Timestamp, Timestamp), now: Timestamp) -> bool {
     let (atime, mtime, ctime) = core;
     mtime >= atime || ctime >= atime || now.secs().saturating_sub(atime.secs()) >= DAY
@@ -75,7 +75,8 @@ impl Inodes {
         self.note_times(inode, state);
     }
 
-    /// A time of the core has changed, and nothing else: it is written when the volume's habits say.
+    /// Notes that a time of the core has changed, and nothing else. The time is written when the volume's settings ask
+    /// for it.
     fn note_times(&self, inode: &Arc<Inode>, mut state: crate::incore::inode::StateGuard<'_>) {
         if !self.store.settings.lazy_times {
             state.core_dirty = true;
@@ -116,7 +117,7 @@ impl Inodes {
         self.make_times_due_since(now().secs().saturating_sub(DAY));
     }
 
-    /// Whether inodes have lazy times that are not due.
+    /// Returns whether inodes have lazy times that are not due.
     pub(crate) fn has_lazy_times(&self) -> bool {
         let mut slots = self.lazy_times.slots.iter();
         slots.any(|slot| !slot.lock().is_empty())
@@ -143,7 +144,7 @@ impl Inodes {
     }
 }
 
-/// Whether there was something lazy, which is to be written now.
+/// Makes a lazy time due, and returns true if there was one.
 fn make_due(state: &mut InodeState) -> bool {
     let lazy = std::mem::take(&mut state.lazy_times) && !state.freed;
     state.core_dirty |= lazy;

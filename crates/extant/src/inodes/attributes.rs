@@ -77,27 +77,27 @@ impl Metadata {
         project, project: u32, "Project; 0 on volumes without the feature `project`.";
     }
 
-    /// Whether it is a directory.
+    /// Returns true for a directory.
     pub fn is_dir(&self) -> bool {
         self.file_type == FileType::Directory
     }
 
-    /// Whether it is a regular file.
+    /// Returns true for a regular file.
     pub fn is_file(&self) -> bool {
         self.file_type == FileType::Regular
     }
 
-    /// Whether it is a symbolic link.
+    /// Returns true for a symbolic link.
     pub fn is_symlink(&self) -> bool {
         self.file_type == FileType::Symlink
     }
 
-    /// Time of the last access, for comparison with the system's.
+    /// Returns the time of the last access, for comparison with the system's.
     pub fn accessed(&self) -> SystemTime {
         system_time(self.atime)
     }
 
-    /// Time of the last change of the data, likewise.
+    /// Returns the time of the last change of the data, for comparison with the system's.
     pub fn modified(&self) -> SystemTime {
         system_time(self.mtime)
     }
@@ -171,7 +171,7 @@ pub struct SetAttributes {
 }
 
 impl SetAttributes {
-    /// Anything besides the size.
+    /// Returns true if anything besides the size is set.
     pub(crate) fn has_more_than_size(&self) -> bool {
         let only = Self {
             size: self.size,
@@ -195,7 +195,7 @@ impl SetAttributes {
 }
 
 impl Inodes {
-    /// Metadata of an inode. Reads memory only [L9].
+    /// Returns the metadata of an inode. Only memory is read [L9].
     pub(crate) fn attributes(&self, inode: &Inode) -> Metadata {
         let _span = lockmeter::span!("stat");
         crate::base::jitter::point();
@@ -220,8 +220,8 @@ impl Inodes {
         Some(self.attributes_of(inode, &core, links?))
     }
 
-    /// The stored core of an inode and its number of links, of one moment: a rename that moves a directory changes
-    /// the counts of two. Links that are changing can only be counted with the names locked.
+    /// Returns the stored core of an inode and its number of links, as of one moment, because a rename that moves a
+    /// directory changes the counts of two. Links that are changing can only be counted with the names locked.
     fn core_and_links(
         &self,
         inode: &Inode,
@@ -288,7 +288,7 @@ impl Inodes {
         attributes
     }
 
-    /// Whether the caller may change these attributes, in the order in which Linux asks.
+    /// Checks that the caller may change these attributes, in the order in which Linux checks.
     pub(crate) fn permit_attributes(
         &self,
         who: &Credentials,
@@ -348,7 +348,7 @@ impl Inodes {
         Ok(())
     }
 
-    /// Whether the inode can have this project.
+    /// Checks that the inode can have this project.
     fn permit_project(&self, inode: &Inode, set: &SetAttributes, new: u32) -> Result<()> {
         let geometry = &self.store.geometry;
         if new == inode.project() {
@@ -462,12 +462,13 @@ impl Inodes {
         Ok(())
     }
 
-    /// Inodes have no room for nanoseconds.
+    /// Returns true if inodes have no room for nanoseconds.
     fn has_short_times(&self) -> bool {
         usize::from(self.store.geometry.inode_size) == ext4_format::inode::GOOD_OLD_SIZE
     }
 
-    /// A time as this volume's inodes can hold it, so that stat shows the same before and after a reopening.
+    /// Rounds a time to one that this volume's inodes can hold, so that stat shows the same before and after a
+    /// reopening.
     pub(super) fn storable(&self, time: Timestamp) -> Timestamp {
         if self.has_short_times() {
             Timestamp::decode(time.encode_short(), None)

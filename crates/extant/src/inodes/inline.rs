@@ -52,7 +52,7 @@ impl Inodes {
             .inspect_err(|e| self.note_damage_of(inode, e, "read_inline"))
     }
 
-    /// The data of a file inside its record: up to its size, or the hole at its end.
+    /// Reads the data of a file inside its record: up to its size, or the hole at its end.
     pub(crate) fn inline_data(&self, inode: &Inode) -> Result<Vec<u8>> {
         let size = inode.size.load(Ordering::Acquire);
         let mut data = self.at_inline(inode, |inline| Ok(inline.bytes()))?;
@@ -60,13 +60,13 @@ impl Inodes {
         Ok(data)
     }
 
-    /// The target of a symbolic link inside its record.
+    /// Reads the target of a symbolic link inside its record.
     pub(super) fn inline_target(&self, inode: &Inode) -> Result<Box<[u8]>> {
         let size = inode.size.load(Ordering::Acquire);
         self.at_inline(inode, |inline| Ok(inline.target(size)?.into()))
     }
 
-    /// The byte of the device where the data inside an inode's record begin.
+    /// Returns the byte of the device where the data inside an inode's record begin.
     pub(crate) fn inline_place(&self, ino: InodeNr) -> Result<u64> {
         let geometry = &self.store.geometry;
         let (block, offset) =

@@ -46,7 +46,7 @@ pub(crate) enum Origin {
 }
 
 impl Origin {
-    /// The error for a number that no inode has.
+    /// Makes the error for a number that no inode has.
     #[cold]
     fn absent(self, what: &'static str, ino: InodeNr) -> Error {
         match self {
@@ -57,7 +57,7 @@ impl Origin {
 }
 
 impl Inodes {
-    /// The in-core inode of a number; reads it if need be.
+    /// Returns the in-core inode of a number, read if needed.
     #[inline]
     pub(crate) fn inode(&self, ino: InodeNr, origin: Origin) -> Result<Arc<Inode>> {
         crate::base::jitter::point();
@@ -101,8 +101,8 @@ impl Inodes {
         }
     }
 
-    /// The inode of a number that a caller kept instead of a handle. A number whose inode was removed is stale, also before a
-    /// push has formatted the removal.
+    /// Returns the inode of a number that a caller kept instead of a handle. A number whose inode was removed is stale,
+    /// even before a push has formatted the removal.
     pub(crate) fn numbered_inode(&self, ino: InodeNr) -> Result<Arc<Inode>> {
         let inode = self.inode(ino, Origin::Caller)?;
         match inode.is_gone() {
@@ -121,7 +121,7 @@ impl Inodes {
         }
     }
 
-    /// An inode's record, in the newest image of its table block.
+    /// Returns an inode's record, in the newest image of its table block.
     pub(crate) fn raw_inode(&self, ino: InodeNr) -> Result<RawInode> {
         let (block, offset) =
             self.store
@@ -258,7 +258,7 @@ impl Inodes {
             .inspect_err(|e| self.note_damage_of(inode, e, "read_mapping"))
     }
 
-    /// Extended attributes on the device.
+    /// Reads the extended attributes on the device.
     pub(super) fn read_xattrs(&self, inode: &Inode) -> Result<XattrSet> {
         self.parse_xattrs(inode)
             .inspect_err(|e| self.note_damage_of(inode, e, "read_xattrs"))
@@ -300,7 +300,7 @@ impl Inodes {
         Ok(set)
     }
 
-    /// Target of a symbolic link.
+    /// Reads the target of a symbolic link.
     pub(crate) fn read_symlink(&self, inode: &Inode) -> Result<Box<[u8]>> {
         let raw = self.raw_inode(inode.ino)?;
         let size = inode.size.load(Ordering::Relaxed) as usize;

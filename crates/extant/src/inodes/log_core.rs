@@ -26,7 +26,7 @@ impl Inodes {
         }
     }
 
-    /// Times of overwriting that slots noted go into the core.
+    /// Copies the times of overwriting that slots noted into the core.
     pub(crate) fn fold_overwrites(
         &self,
         inode: &Inode,
@@ -72,7 +72,7 @@ impl Inodes {
         c.core_alone(inode.ino, state.disk_core(), seen);
     }
 
-    /// The inode's core as it is now is being logged.
+    /// Notes that the inode's core as it is now is being logged.
     pub(crate) fn note_core(
         &self,
         inode: &Inode,

@@ -74,7 +74,7 @@ impl PushObserver for Inodes {
 }
 
 impl Inodes {
-    /// No inode is in memory yet.
+    /// Makes the layer with no inode in memory.
     pub fn new(commit: Arc<Committer>, watch: Arc<Watchers>) -> Self {
         let geometry = &commit.store.geometry;
         Self {

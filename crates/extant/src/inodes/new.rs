@@ -90,7 +90,7 @@ impl Inodes {
         }
     }
 
-    /// The mode of a new inode, and the ACLs it takes over: a default ACL stands in the place of the umask.
+    /// Returns the mode of a new inode, and the ACLs it takes over. A default ACL replaces the umask.
     #[inline]
     pub(crate) fn inherited_acls(
         &self,
@@ -162,7 +162,7 @@ pub(crate) enum New<'a> {
 }
 
 impl New<'_> {
-    /// The inode that mknod makes of a type.
+    /// Returns the kind of inode that mknod makes of a type.
     pub(crate) fn special(ftype: FileType, rdev: u32) -> Result<Self> {
         match ftype {
             FileType::Regular => Ok(Self::File),

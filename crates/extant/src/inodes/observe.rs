@@ -58,9 +58,9 @@ pub struct InodeInCore {
 /// # }
 /// ```
 pub trait InodeObserver: Send + Sync {
-    /// An inode is in core.
+    /// Reports an inode that entered core.
     fn comes(&self, inode: &InodeInCore);
-    /// An inode is in core no longer.
+    /// Reports an inode that left core.
     fn goes(&self, inode: &InodeInCore);
 }
 

@@ -90,12 +90,12 @@ pub(crate) struct OpenFiles {
 }
 
 impl OpenFiles {
-    /// Whether a slot may remember a file.
+    /// Returns true if a slot may remember a file.
     pub(crate) fn has_some(&self) -> bool {
         self.some.load(Ordering::Relaxed)
     }
 
-    /// For [`Engine::what_is_at`](crate::volume::Engine::what_is_at).
+    /// Names the field at an address, for [`Engine::what_is_at`](crate::volume::Engine::what_is_at).
     pub(crate) fn what_is_at(&self, address: usize) -> Option<String> {
         let inside =
             |slot: &Mutex<OpenPlaces, _>| crate::base::address::within(slot, address).is_some();
@@ -128,7 +128,8 @@ impl Inodes {
         Some(Opened::BySlot(Arc::clone(own)))
     }
 
-    /// A handle that counts at the inode. If several slots open the file, this one and later ones count at this slot.
+    /// Takes a handle that counts at the inode. If several slots open the file, this handle and later ones count at
+    /// this slot.
     pub(crate) fn remember_open(&self, inode: Arc<Inode>) -> Opened {
         if !inode.file_with_data().is_some_and(|f| f.openers.note()) {
             return Opened::There(inode);
@@ -197,7 +198,7 @@ impl Inodes {
         }
     }
 
-    /// Whether an inode has a handle, for callers that need no certainty.
+    /// Returns true if an inode seems to have a handle, for callers that need no certainty.
     pub(crate) fn is_open(&self, inode: &Inode) -> bool {
         let has_some = |slot: &Mutex<OpenPlaces, locks::OpenFiles>| {
             let mut places = slot.lock();
@@ -232,7 +233,8 @@ mod tests {
 
     const BOTH: OpenOptions = OpenOptions::new().read(true).write(true);
 
-    /// Runs `f` in a thread of another slot. A new thread gets the least used slot: threads that wait lead it on.
+    /// Runs `f` in a thread of another slot. A new thread gets the least used slot, so threads that wait make it choose
+    /// another one.
     fn in_another_slot<T: Send>(mine: SlotId, f: impl FnOnce() -> T + Send) -> T {
         std::thread::scope(|s| {
             let other = s.spawn(move || match slot::current() == mine {

@@ -48,12 +48,12 @@ pub(super) struct Passages {
     places: Box<[PassageSlot]>,
 }
 
-/// The names on a path.
+/// Returns the names on a path.
 pub(crate) fn names_of(path: &[u8]) -> impl Iterator<Item = &[u8]> + Clone {
     path.split(|&b| b == b'/').filter(|name| !name.is_empty())
 }
 
-/// A hash of where a walk begins and of its path, eight bytes at a time.
+/// Hashes the start of a walk and its path, eight bytes at a time.
 pub(super) fn hash(start: &Inode, path: &[u8]) -> u64 {
     const FACTOR: u64 = 0x9E37_79B9_7F4A_7C15;
     let add = |hash: u64, word: u64| (hash.rotate_left(29) ^ word).wrapping_mul(FACTOR);
@@ -72,7 +72,7 @@ fn place(hash: u64) -> usize {
 }
 
 impl Passages {
-    /// Where a path leads, if it is remembered and still holds.
+    /// Returns the directory that a path leads to, if the passage is remembered and still holds.
     #[inline]
     pub(super) fn find(&self, start: &Arc<Inode>, path: &[u8]) -> Option<&Arc<SlotsOwn>> {
         let there = self.places.get(place(hash(start, path)))?;
@@ -82,7 +82,7 @@ impl Passages {
         found.then_some(&passage.child)
     }
 
-    /// The place of a path with this hash, if the same path was the last that asked for it.
+    /// Returns the place for a path with this hash, if the path was also the last one that asked for it.
     pub(super) fn place_for(&mut self, hash: u64) -> Option<usize> {
         if self.places.is_empty() {
             self.places = (0..PLACES).map(|_| PassageSlot::default()).collect();

@@ -73,7 +73,7 @@ impl Inodes {
         self.permit(who, inode, wanted)
     }
 
-    /// The sticky-bit rule for removing or renaming `victim` out of `dir`.
+    /// Checks the sticky-bit rule for removing or renaming `victim` out of `dir`.
     #[inline]
     pub(crate) fn permit_removal(
         &self,

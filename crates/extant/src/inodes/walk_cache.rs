@@ -37,7 +37,7 @@ pub(crate) enum At<'a> {
 }
 
 impl At<'_> {
-    /// A reference that counts.
+    /// Converts to a counted reference.
     pub(crate) fn into_arc(self) -> Arc<Inode> {
         Arc::clone(&self)
     }
@@ -78,7 +78,7 @@ impl Memory {
         hash as usize & self.steps.len().wrapping_sub(1)
     }
 
-    /// The directory that a name of this one leads to, if it is remembered and still holds.
+    /// Returns the directory that a name of this one leads to, if the step is remembered and still holds.
     fn find(&self, parent: &Arc<Inode>, name: &[u8]) -> Option<&Arc<SlotsOwn>> {
         let moves = parent.directory()?.moves().count();
         let place = self.place(step_hash(parent, name));
@@ -90,7 +90,7 @@ impl Memory {
         holds.then_some(&step.child)
     }
 
-    /// Where the slot begins to walk: a directory, or the root.
+    /// Returns the directory at which the slot begins to walk: a given one, or the root.
     fn start<'a>(&'a self, from: Option<&'a Arc<Inode>>) -> Option<&'a Arc<Inode>> {
         match from {
             Some(from) => Some(from),
@@ -98,7 +98,7 @@ impl Memory {
         }
     }
 
-    /// The passage through the directories of a path, all of which are remembered as steps.
+    /// Makes the passage through the directories of a path, all of which are remembered as steps.
     fn passage(&self, from: Option<&Arc<Inode>>, path: &[u8]) -> Option<Passage> {
         let start = self.start(from)?;
         let (mut at, mut leads_to) = (start, None);
@@ -169,8 +169,8 @@ impl WalkCache {
         memory.find(parent, name).map(Arc::clone)
     }
 
-    /// Where a path of directories leads that the slot has passed several times, from a directory or the root. Permissions
-    /// are not asked for.
+    /// Returns the directory that a path leads to, from a directory or the root, if the slot has passed it several
+    /// times. Permissions are not checked.
     pub(crate) fn passed(&self, from: Option<&Arc<Inode>>, path: &[u8]) -> Option<Arc<SlotsOwn>> {
         let memory = self.slots.local().lock();
         let start = memory.start(from)?;
@@ -284,7 +284,7 @@ mod tests {
         assert_eq!(everywhere(&volume, "/a/c/g"), [false; 3]);
     }
 
-    /// Where a path of directories leads, by handles: no step of the way is remembered.
+    /// Returns the number of the directory that a path leads to, by handles: no step of the way is remembered.
     fn by_steps(volume: &Volume, names: &[&str]) -> Option<u32> {
         let mut at = volume.root();
         for name in names {

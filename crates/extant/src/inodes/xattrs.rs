@@ -34,7 +34,7 @@ fn is_acl(name: &[u8]) -> bool {
     name == ACCESS || name == DEFAULT
 }
 
-/// Bytes of all names and values.
+/// Returns the length of all names and values in bytes.
 fn length(set: &XattrSet) -> usize {
     set.iter()
         .map(|(name, value)| name.len() + value.len())
@@ -65,7 +65,7 @@ impl Inodes {
         Ok(f(&*self.xattrs(inode)?))
     }
 
-    /// All attributes of an inode, read once.
+    /// Returns all attributes of an inode, read once.
     pub(super) fn xattrs(&self, inode: &Inode) -> Result<Arc<XattrSet>> {
         {
             let mut state = inode.state.lock();
@@ -81,7 +81,7 @@ impl Inodes {
         Ok(set)
     }
 
-    /// The value of one attribute, unchecked; of an ACL in the form callers know.
+    /// Returns the value of one attribute, unchecked. An ACL is in the form that callers know.
     fn xattr_value(&self, inode: &Inode, name: &[u8]) -> Result<Option<Vec<u8>>> {
         self.at_xattrs(inode, |set| {
             let Some(value) = set.get(name) else {
@@ -95,7 +95,7 @@ impl Inodes {
         })?
     }
 
-    /// The access or default ACL, if the inode has one.
+    /// Returns the access or default ACL, if the inode has one.
     pub(super) fn acl(&self, inode: &Inode, name: &[u8]) -> Result<Option<Acl>> {
         if !inode.has_acl.load(Ordering::Relaxed) {
             return Ok(None);
@@ -127,7 +127,7 @@ impl Inodes {
         self.acl(inode, DEFAULT)
     }
 
-    /// The value of one attribute, as far as the caller may read it.
+    /// Returns the value of one attribute, if the caller may read it.
     pub(crate) fn get_xattr(
         &self,
         who: &Credentials,
@@ -269,7 +269,7 @@ impl Inodes {
         }
     }
 
-    /// Names of the attributes the caller may see.
+    /// Returns the names of the attributes the caller may see.
     pub(crate) fn list_xattrs(&self, who: &Credentials, inode: &Inode) -> Result<Vec<Vec<u8>>> {
         let set = self.xattrs(inode)?;
         Ok(set
@@ -297,7 +297,7 @@ impl Inodes {
         c.misc(inode.ino, MiscEvent::Xattrs(Arc::clone(set)));
     }
 
-    /// The attributes after chmod: the access ACL follows the mode.
+    /// Returns the attributes after chmod: the access ACL follows the mode.
     pub(crate) fn acl_after_chmod(
         &self,
         inode: &Inode,
@@ -312,7 +312,7 @@ impl Inodes {
         Ok(Some(Arc::new(set)))
     }
 
-    /// Whether there are more attributes than the inode has room for; an error if they do not fit a block either.
+    /// Returns true if the inode has too little room for the attributes. Fails if they do not fit into a block either.
     fn needs_xattr_block(&self, set: &XattrSet) -> Result<bool> {
         let area = usize::from(self.store.geometry.inode_size)
             .saturating_sub(128 + usize::from(self.store.geometry.want_extra_isize));

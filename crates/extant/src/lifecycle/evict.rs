@@ -106,7 +106,7 @@ mod tests {
     use blockdev::MemDevice;
     use std::sync::Arc;
 
-    /// A volume of this size in memory.
+    /// Makes a volume of this size in memory.
     fn made(size: u64, options: MkfsOptions) -> Arc<MemDevice> {
         let device = Arc::new(MemDevice::new(size));
         let options = MkfsOptions {

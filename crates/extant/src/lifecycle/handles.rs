@@ -10,7 +10,7 @@ use ext4_format::InodeNr;
 use std::sync::Arc;
 
 impl Lifecycle {
-    /// A handle was closed; the last one of a file without a name frees it.
+    /// Closes a handle. The last handle of a file without a name frees the file.
     #[inline]
     pub(crate) fn closed(&self, inode: &Arc<Inode>) -> Result<()> {
         let closed = inode.handles.close();
@@ -52,7 +52,7 @@ impl Lifecycle {
         }
     }
 
-    /// A handle is opened: the inode stays until it is closed, whatever happens to its names.
+    /// Opens a handle: the inode stays until the handle is closed, whatever happens to its names.
     pub(crate) fn opened(&self, inode: &Inode) -> Result<()> {
         crate::base::jitter::point();
         let state = inode.state.lock();

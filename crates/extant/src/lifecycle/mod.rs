@@ -32,7 +32,7 @@ impl Evictor for Lifecycle {
 }
 
 impl Lifecycle {
-    /// Over the data of a volume.
+    /// Makes the layer over the data of a volume.
     pub fn new(data: Arc<Data>) -> Self {
         Self {
             store: Arc::clone(&data.store),

@@ -15,8 +15,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 impl Lifecycle {
-    /// The last link and the last handle are gone, or the inode is an orphan found at open: its blocks
-    /// and its number become free.
+    /// Frees the blocks and the number of an inode whose last link and last handle are gone, or that is an orphan found
+    /// at open.
     pub(crate) fn reap(&self, inode: &Arc<Inode>) -> Result<()> {
         let _pass = self.store.gate.enter();
         let mut map = inode.file_with_data().map(|f| f.map.write());
@@ -81,7 +81,8 @@ impl Lifecycle {
         Ok(Vec::new())
     }
 
-    /// Whether all that freeing an inode without data needs is in memory: [`Lifecycle::prepare_free`] would find no run.
+    /// Returns true if an inode without data can be freed from memory alone: [`Lifecycle::prepare_free`] would find no
+    /// run.
     #[inline]
     pub(crate) fn is_ready_to_free(&self, inode: &Inode) -> bool {
         inode.ftype != FileType::Symlink && self.space.inodes.is_loaded(inode.ino)
@@ -125,7 +126,7 @@ impl Lifecycle {
         }
     }
 
-    /// A freed inode leaves memory.
+    /// Removes a freed inode from memory.
     #[inline]
     pub(crate) fn forget(&self, inode: &Arc<Inode>) {
         if inode.touched_file().is_some() {

@@ -95,7 +95,8 @@ impl Budget {
         }
     }
 
-    /// An fsync is about to wait for a context. Others may follow, so the next contexts are pushed while they are small.
+    /// Notes that an fsync is about to wait for a context. More fsyncs may follow, so the next contexts are pushed
+    /// while they are small.
     pub(crate) fn note_waiter(&self) {
         if self.small.load(Ordering::Relaxed) < SMALL_CONTEXTS {
             self.small.store(SMALL_CONTEXTS, Ordering::Relaxed);
@@ -156,7 +157,7 @@ impl Budget {
         }
     }
 
-    /// How full a context is.
+    /// Returns how full a context is.
     #[inline]
     pub(crate) fn fullness(&self, context: u64) -> Fullness {
         let full = self.full.load(Ordering::Relaxed);
@@ -213,8 +214,8 @@ pub struct Log {
 const WITHOUT_JOURNAL: u64 = 1 << 17;
 
 impl Log {
-    /// A log over a journal that holds `capacity` blocks in one transaction, or over none. Contexts are
-    /// formatted in parts of `most` blocks if that is less.
+    /// Makes a log over a journal that holds `capacity` blocks in one transaction, or over none. Contexts are formatted
+    /// in parts of `most` blocks if that is less.
     pub(crate) fn new(space: Arc<Space>, capacity: Option<u64>, most: Option<u64>) -> Self {
         let parts = most.into_iter().chain(capacity).min();
         let capacity = capacity.unwrap_or(WITHOUT_JOURNAL);
@@ -238,27 +239,27 @@ impl Log {
         }
     }
 
-    /// Blocks that the formatter may change at once.
+    /// Returns the number of blocks that the formatter may change at once.
     pub(crate) fn most(&self) -> usize {
         self.most
     }
 
-    /// Blocks that one operation should change at most: larger operations go in steps.
+    /// Returns the number of blocks that one operation should change at most. Larger operations are done in steps.
     pub(crate) fn step(&self) -> u64 {
         self.step
     }
 
-    /// The open context; it may have been closed by the time the caller looks at it.
+    /// Returns the open context, which may have been closed by the time the caller looks at it.
     pub(crate) fn context(&self) -> u64 {
         self.lists.context()
     }
 
-    /// Everything logged up to this context is in the metadata images.
+    /// Returns the last formatted context: everything logged up to it is in the metadata images.
     pub fn formatted(&self) -> u64 {
         self.formatted.load(Ordering::Acquire)
     }
 
-    /// Whether committed items wait for a push.
+    /// Returns true if committed items wait for a push.
     pub(crate) fn is_pending(&self) -> bool {
         self.lists.any(|list| !list.is_empty())
     }
@@ -307,7 +308,7 @@ impl Log {
         Ok(())
     }
 
-    /// The last context that is durable.
+    /// Returns the last context that is durable.
     pub fn durable(&self) -> u64 {
         self.durable_now.load(Ordering::Acquire)
     }
@@ -324,7 +325,7 @@ impl Waiters for Log {
 mod tests {
     use super::*;
 
-    /// Items that a context takes before it is full.
+    /// Returns the number of items that a context takes before it is full.
     fn room(budget: &Budget) -> u64 {
         let items = |&n: &u64| budget.judge(n) < Fullness::Hard;
         (0..).take_while(items).last().unwrap_or(0)

@@ -31,7 +31,7 @@ pub struct Relog {
 }
 
 impl Relog {
-    /// Whether it was logged in this context; whether it can be logged again is decided at the commit.
+    /// Returns true if the change was logged in this context. The commit decides whether it can be logged again.
     pub fn is_of(&self, context: u64) -> bool {
         self.context == context
     }

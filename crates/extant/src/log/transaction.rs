@@ -30,14 +30,14 @@ impl Cost {
     /// Part of a mapping changes: an extent is split in two, or an indirect path appears.
     pub const MAP: Self = Self { meta_blocks: 4 };
 
-    /// The sum of both.
+    /// Adds both costs.
     pub const fn and(self, other: Self) -> Self {
         Self {
             meta_blocks: self.meta_blocks + other.meta_blocks,
         }
     }
 
-    /// `n` times this cost.
+    /// Multiplies this cost by `n`.
     pub const fn times(self, n: u32) -> Self {
         Self {
             meta_blocks: self.meta_blocks * n,

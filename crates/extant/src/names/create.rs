@@ -51,7 +51,7 @@ struct NamePlace<'a> {
     compared: Comparison,
 }
 
-/// A name as something new may have it.
+/// Checks a name for a new file.
 #[inline]
 pub(crate) fn new_name(name: &[u8]) -> Result<NameRef<'_>> {
     NameRef::new(name).map_err(|e| match name {
@@ -158,7 +158,7 @@ struct LinkRight<'a> {
 }
 
 impl LinkRight<'_> {
-    /// The stamp that a commit by this right must exceed.
+    /// Returns the stamp that a commit by this right must exceed.
     #[inline]
     fn stamp(&self, names: &Directory) -> u64 {
         let state = self.state.as_ref();
@@ -295,7 +295,7 @@ impl Names {
         }
     }
 
-    /// The place of a new name in a directory that compares names so.
+    /// Computes the place of a new name in a directory with this comparison of names.
     #[inline(always)]
     fn place_of<'a>(
         &self,
@@ -475,7 +475,7 @@ impl Names {
         }
     }
 
-    /// The inode of a name whose bucket is locked, so that it cannot leave before it is opened.
+    /// Returns the inode of a name whose bucket is locked, so that the inode cannot leave before it is opened.
     #[inline(never)]
     fn found(&self, ino: InodeNr, how: How) -> Result<Arc<Inode>> {
         if how.exclusive {
@@ -570,7 +570,7 @@ impl Names {
         Ok(())
     }
 
-    /// A long target is data: it goes to the device before the transaction that names its block.
+    /// Writes a long link target to the device, before the transaction that names its block.
     #[inline(always)]
     fn place_target(
         &self,
@@ -622,8 +622,8 @@ impl Names {
         Ok(placing)
     }
 
-    /// The right to add one subdirectory, with the name's bucket locked. Far from the limit of links nothing is taken for
-    /// it.
+    /// Takes the right to add one subdirectory, with the name's bucket locked. Far from the limit of links no lock is
+    /// taken.
     #[inline(never)]
     fn room_for_subdirectory<'a>(
         &self,
@@ -641,8 +641,8 @@ impl Names {
         })
     }
 
-    /// Whether one more subdirectory of a directory, whose core is locked, exceeds the link count: with `dir_nlink`
-    /// it stops being counted, else that is an error.
+    /// Returns true if one more subdirectory exceeds the link count of a directory whose core is locked. With
+    /// `dir_nlink` the directory then stops counting subdirectories; without it that is an error.
     pub(super) fn is_beyond_links(&self, names: &Directory, state: &InodeState) -> Result<bool> {
         match names.is_full_of_directories(state.core.links) {
             true if !self.store.geometry.features.has_dir_nlink() => Err(Error::TooManyLinks),

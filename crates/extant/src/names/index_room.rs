@@ -43,7 +43,8 @@ impl Room<'_> {
         _alone: None,
     };
 
-    /// The directory has been measured since this right was given; asked with the name's bucket locked.
+    /// Returns true if the directory has been measured since this right was given. Called with the name's bucket
+    /// locked.
     pub fn is_missing(&self, names: &Directory) -> bool {
         let room = names.room.get();
         room.is_some_and(|room| room.measured.load(Ordering::Acquire) != self.measured)
@@ -122,7 +123,7 @@ impl Names {
         }
     }
 
-    /// The right to add a name.
+    /// Takes the right to add a name.
     #[inline(always)]
     pub(super) fn room_to_add<'a>(
         &self,
@@ -139,7 +140,7 @@ impl Names {
         }
     }
 
-    /// The right to add a name to a directory that has an account, or needs one.
+    /// Takes the right to add a name to a directory that has an account, or needs one.
     #[cold]
     #[inline(never)]
     fn room_of_account<'a>(

@@ -70,7 +70,7 @@ impl Names {
         Ok(())
     }
 
-    /// All names of a directory, and how it compares them.
+    /// Reads all names of a directory, and how it compares them.
     pub(super) fn read_names(&self, dir: &Inode) -> Result<(Vec<Dentry>, Comparison)> {
         let compared = self.store.comparison(dir.flags());
         self.parse_names(dir, compared)
@@ -163,8 +163,8 @@ impl Names {
         Ok(())
     }
 
-    /// The inode that a name of a directory leads to, by the index on disk. The caller notes damage, if the directory did not
-    /// change meanwhile.
+    /// Looks the inode of a name up in the index on disk. The caller notes damage, if the directory did not change
+    /// meanwhile.
     pub(super) fn lookup_on_disk(
         &self,
         dir: &Inode,
@@ -176,7 +176,7 @@ impl Names {
         })
     }
 
-    /// The inode that a directory's ".." leads to.
+    /// Reads the inode that a directory's ".." leads to.
     pub(super) fn read_parent(&self, dir: &Inode) -> Result<InodeNr> {
         let mut parent = None;
         if dir.has_flag(flags::INLINE_DATA) {

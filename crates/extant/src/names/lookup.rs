@@ -37,13 +37,13 @@ const MAX_LINKS: u32 = 40;
 type Target = Box<[u8]>;
 
 impl Names {
-    /// The root directory.
+    /// Returns the root directory.
     pub(crate) fn root(&self) -> Result<Arc<Inode>> {
         self.inodes.inode(InodeNr::ROOT, Origin::Name)
     }
 
-    /// The entry of a name in a directory, with its inode. The bucket stays locked until the inode is
-    /// in core, so the number cannot be freed in between.
+    /// Looks a name up in a directory, and returns its inode. The bucket stays locked until the inode is in core, so
+    /// the number cannot be freed in between.
     pub(crate) fn lookup(&self, dir: &Arc<Inode>, name: &[u8]) -> Result<Arc<Inode>> {
         let _span = lockmeter::span!("lookup");
         match name {
@@ -126,7 +126,7 @@ impl Names {
         }
     }
 
-    /// The hash of a name in a directory.
+    /// Returns the hash of a name in a directory.
     #[inline]
     pub(super) fn hash_in(&self, dir: &Inode, name: &[u8]) -> NameHash {
         self.store.hash_by(self.store.comparison(dir.flags()), name)
@@ -168,7 +168,7 @@ impl Names {
         Ok(Some(found))
     }
 
-    /// The directory behind an inode, with all its names in core.
+    /// Returns the directory of an inode, with all its names in core.
     #[inline]
     pub(super) fn names<'a>(&self, dir: &'a Inode) -> Result<&'a Directory> {
         match dir.directory() {
@@ -185,7 +185,7 @@ impl Names {
         Ok(names)
     }
 
-    /// Number of the directory above this one.
+    /// Returns the number of the directory above this one.
     pub(crate) fn parent_of(&self, dir: &Inode) -> Result<InodeNr> {
         let names = dir.directory().ok_or(Error::NotDirectory)?;
         let known = || match names.parent.load(Ordering::Acquire) {
@@ -208,7 +208,7 @@ impl Names {
         }
     }
 
-    /// The directory above this one. A removed directory keeps the one it had, as long as that is there.
+    /// Returns the directory above this one. A removed directory keeps its last parent, as long as that exists.
     pub(super) fn parent_inode(&self, dir: &Arc<Inode>) -> Result<Arc<Inode>> {
         loop {
             let parent = self.parent_of(dir)?;
@@ -370,7 +370,7 @@ impl Names {
         Err(Error::SymlinkLoop)
     }
 
-    /// The inode that a name leads to, and its target if it is a symbolic link to be followed.
+    /// Returns the inode that a name leads to, and its target if it is a symbolic link to be followed.
     fn lookup_link(
         &self,
         dir: &Arc<Inode>,
@@ -394,7 +394,7 @@ impl Names {
         }
     }
 
-    /// The target of a symbolic link.
+    /// Returns the target of a symbolic link.
     pub(crate) fn symlink_target(&self, inode: &Inode) -> Result<Box<[u8]>> {
         let Content::Symlink(link) = &inode.content else {
             return Err(Error::Invalid("not a symbolic link"));
@@ -406,14 +406,14 @@ impl Names {
         Ok(link.target.get_or_init(|| target).clone())
     }
 
-    /// Names of a directory after a cookie, as [`Directory::list`] gives them.
+    /// Returns names of a directory after a cookie, as [`Directory::list`] does.
     pub(crate) fn list(&self, dir: &Inode, cookie: u64, at_least: usize) -> Result<Vec<Dentry>> {
         let _span = lockmeter::span!("list");
         Ok(self.names(dir)?.table.list(cookie, at_least))
     }
 }
 
-/// No directory stands in itself: a thread that locks both would wait for itself.
+/// Fails if a directory is found in itself, because a thread that locks both would wait for itself.
 fn not_itself(dir: &Inode, found: Arc<Inode>) -> Result<Arc<Inode>> {
     if found.ino == dir.ino {
         return Err(Error::corrupt_inode("directory that holds itself", dir.ino));

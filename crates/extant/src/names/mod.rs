@@ -54,7 +54,7 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    /// Over the inodes of a volume.
+    /// Makes the layer over the inodes of a volume.
     pub fn new(lifecycle: Arc<Lifecycle>) -> Self {
         Self {
             store: Arc::clone(&lifecycle.store),

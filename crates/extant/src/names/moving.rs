@@ -116,7 +116,7 @@ impl<'a> States<'a> {
         }
     }
 
-    /// The state of an inode that was among those locked.
+    /// Returns the state of an inode that was among those locked.
     fn of(&mut self, inode: &Inode) -> Option<&mut InodeState> {
         self.held
             .iter_mut()
@@ -140,7 +140,7 @@ pub(super) struct Move<'a> {
 }
 
 impl<'a> Move<'a> {
-    /// Whether the rename crosses from one directory to another.
+    /// Returns true if the rename crosses from one directory to another.
     fn crosses(&self) -> bool {
         self.old.dir.ino != self.new.dir.ino
     }
@@ -149,12 +149,12 @@ impl<'a> Move<'a> {
         self.mode == RenameMode::Exchange
     }
 
-    /// The inode that loses its name.
+    /// Returns the inode that loses its name.
     fn replaced(&self) -> Option<&'a Arc<Inode>> {
         self.target.filter(|_| !self.exchanges())
     }
 
-    /// Number of directories moved into each of the two, less those moved out of it.
+    /// Returns the number of directories moved into each of the two, less those moved out of it.
     fn links(&self) -> [i8; 2] {
         let source = i8::from(is_dir(self.source));
         let target = i8::from(self.target.is_some_and(|t| is_dir(t)));
@@ -162,8 +162,8 @@ impl<'a> Move<'a> {
         [comes_back - source, source - target]
     }
 
-    /// Whether the number of directories changes in one of the two. Only then their own cores change: a file that is renamed
-    /// leaves them alone, and others that work there.
+    /// Returns true if the number of directories changes in one of the two. Only then their own cores change: a rename
+    /// of a file does not disturb them, nor other threads that work there.
     fn recounts(&self) -> bool {
         is_dir(self.source) && self.crosses()
             || self
@@ -184,7 +184,7 @@ impl<'a> Move<'a> {
         )
     }
 
-    /// Greatest stamp of the directories and of the names below what moves.
+    /// Returns the greatest stamp of the directories and of the names below the moved directory.
     fn stamp(&self) -> Stamp {
         let core = |side: &Side<'_>| side.names.core_stamp.load(Ordering::Relaxed);
         let parents = match self.recounts() {
@@ -533,7 +533,7 @@ pub(super) fn is_dir(inode: &Inode) -> bool {
     inode.ftype == FileType::Directory
 }
 
-/// Largest stamp of a name of a directory.
+/// Returns the largest stamp of a name of a directory.
 pub(super) fn last_stamp(inode: &Inode) -> u64 {
     inode.directory().map_or(0, Directory::last_stamp)
 }

@@ -45,7 +45,7 @@ impl<'a> Killed<'a> {
         }
     }
 
-    /// The removal is logged.
+    /// Keeps the removal, which is logged.
     pub(super) fn keep(mut self) {
         self.0 = None;
     }
@@ -279,7 +279,7 @@ impl Names {
         Err(denied)
     }
 
-    /// Immutable and append-only flags forbid taking names away.
+    /// Checks the immutable and append-only flags, which forbid removing names.
     #[inline]
     pub(super) fn permit_change(&self, dir: &Inode, victim: &Inode) -> Result<()> {
         let bound = |i: &Inode| i.has_flag(flags::IMMUTABLE | flags::APPEND);

@@ -212,8 +212,8 @@ impl Names {
     }
 }
 
-/// A name may lead to an inode that was removed a moment ago, and then leads elsewhere or nowhere at the next
-/// look-up. An inode that is found again has more names than links, by the disk.
+/// Fails if the same removed inode is found again. A name may lead to an inode that was removed a moment ago, but leads
+/// elsewhere or nowhere at the next look-up. An inode that is found again has more names than links on disk.
 pub(super) fn refuse_second(before: &mut Option<Arc<Inode>>, gone: &Arc<Inode>) -> Result<()> {
     match before.replace(Arc::clone(gone)) {
         Some(before) if Arc::ptr_eq(&before, gone) => {

@@ -10,7 +10,7 @@ use crate::names::Names;
 use std::sync::Arc;
 
 impl Names {
-    /// The root directory, to walk from.
+    /// Returns the root directory, to walk from.
     pub(super) fn walk_root(&self) -> Result<At<'static>> {
         if let Some(root) = &self.inodes.walks.slots.local().lock().root {
             return Ok(At::Remembered(Arc::clone(root)));

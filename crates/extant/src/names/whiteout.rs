@@ -40,12 +40,12 @@ impl Names {
 }
 
 impl Whiteout<'_> {
-    /// The stamp of the items logged for its number.
+    /// Returns the stamp of the items logged for the whiteout's number.
     pub fn after(&self) -> u64 {
         self.number.after()
     }
 
-    /// Whether it needs room for attributes.
+    /// Returns true if the whiteout needs room for attributes.
     pub fn has_xattrs(&self) -> bool {
         self.xattrs.is_some()
     }

@@ -25,8 +25,8 @@ impl Space {
         self.blocks.ensure_loaded(start, len, self)
     }
 
-    /// A group's block bitmap as words. It must agree with the count in the group's descriptor, and the volume's own
-    /// blocks must be in use by it: without checksums an overwritten bitmap shows in no other way.
+    /// Reads a group's block bitmap as words. It must agree with the count in the group's descriptor, and the volume's
+    /// own blocks must be in use in it, because without checksums an overwritten bitmap shows in no other way.
     pub(super) fn checked_block_bitmap(&self, group: GroupNr) -> Result<Vec<u64>> {
         let (geometry, buffers) = (&self.store.geometry, &self.store.buffers);
         let (map, desc) = self.store.groups.block_bitmap(geometry, buffers, group)?;
@@ -40,8 +40,8 @@ impl Space {
         Ok(words)
     }
 
-    /// A group's inode bitmap as words. Reserved inodes must be in use by it, and on its first reading it must agree
-    /// with the counts in the group's descriptor.
+    /// Reads a group's inode bitmap as words. Reserved inodes must be in use in it, and on its first reading it must
+    /// agree with the counts in the group's descriptor.
     pub(super) fn checked_inode_bitmap(&self, group: GroupNr, again: bool) -> Result<Vec<u64>> {
         let (geometry, buffers) = (&self.store.geometry, &self.store.buffers);
         let map = self
@@ -189,7 +189,7 @@ impl Space {
 }
 
 impl Space {
-    /// The goal for an inode's first block.
+    /// Returns the goal for an inode's first block.
     pub(crate) fn goal_of(&self, ino: InodeNr) -> BlockNr {
         match self.store.geometry.group_of_inode(ino) {
             Some((group, _)) => self.blocks.goal_for(group, ino.0),

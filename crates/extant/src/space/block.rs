@@ -27,9 +27,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// The source of groups' counts and bitmaps.
 pub trait GroupSource {
-    /// Free blocks of a group, by its descriptor.
+    /// Returns the number of free blocks of a group, by its descriptor.
     fn free_blocks(&self, group: GroupNr) -> Result<u32>;
-    /// A group's bitmap: one bit per block, those past the group's end set.
+    /// Reads a group's bitmap: one bit per block, with the bits past the group's end set.
     fn block_bitmap(&self, group: GroupNr) -> Result<Vec<u64>>;
     /// Checks that a range of a group is in use by its bitmap, which breaks another rule. Only then is the range
     /// freed.
@@ -98,7 +98,7 @@ pub struct BlockAlloc {
 }
 
 impl BlockAlloc {
-    /// An allocator with no group read. Bitmaps in memory take about `memory` bytes, at most.
+    /// Makes an allocator with no group read. Bitmaps in memory take about `memory` bytes, at most.
     pub fn new(geometry: &Geometry, scan: BlockScan, memory: u64) -> Self {
         // All levels of a bitmap are as large as two bitmaps.
         let each = u64::from(geometry.blocks_per_group / 4);
@@ -121,7 +121,7 @@ impl BlockAlloc {
         &self.geometry
     }
 
-    /// Groups that the volume can grow to while it is open.
+    /// Returns the number of groups that the volume can grow to while it is open.
     pub(crate) fn room(&self) -> u32 {
         self.room
     }
@@ -162,20 +162,20 @@ impl BlockAlloc {
         self.geometry.groups
     }
 
-    /// The number of calls that freed blocks, for comparison.
+    /// Returns the number of calls that freed blocks, for comparison.
     pub(super) fn times_freed(&self) -> i64 {
         // Pairs with the fence of `mark_free`: a block that was counted as free by then is seen.
         std::sync::atomic::fence(Ordering::SeqCst);
         self.times_freed.sum()
     }
 
-    /// Free blocks of a group; none if it is not used.
+    /// Returns the number of free blocks of a group, or none if the group is not used for allocating.
     pub(super) fn free_of(&self, group: u32, source: &dyn GroupSource) -> Result<u32> {
         let group = self.group(group, source)?;
         Ok(if group.skipped() { 0 } else { group.free() })
     }
 
-    /// Whether the slots compete for groups [B3].
+    /// Returns true if the slots compete for groups [B3].
     pub fn is_busy(&self) -> bool {
         self.contention.is_busy()
     }
@@ -185,7 +185,7 @@ impl BlockAlloc {
         self.contention.local()
     }
 
-    /// Blocks that are free by the bitmaps of all groups.
+    /// Returns the number of blocks that are free by the bitmaps of all groups.
     #[cfg(test)]
     pub(crate) fn free_in_bitmaps(&self, source: &dyn GroupSource) -> Result<u64> {
         (0..self.count()).try_fold(0, |sum, g| {
@@ -193,7 +193,7 @@ impl BlockAlloc {
         })
     }
 
-    /// A group, with its count of free blocks.
+    /// Returns a group, with its count of free blocks.
     pub(super) fn group(&self, index: u32, source: &dyn GroupSource) -> Result<&BlockGroup> {
         let found = self.groups.get_or_make(index, |g| {
             // A descriptor that breaks a rule is reported, and its group is not used.
@@ -216,7 +216,7 @@ impl BlockAlloc {
         Ok(found.ok_or_else(bad)?)
     }
 
-    /// Groups in memory.
+    /// Returns the number of groups in memory.
     #[cfg(test)]
     fn in_memory(&self) -> usize {
         self.groups.in_memory().count()
@@ -251,13 +251,13 @@ impl BlockAlloc {
         self.bound.loaded()
     }
 
-    /// See [`Bound::excess`].
+    /// Returns [`Bound::excess`].
     #[inline]
     pub fn excess(&self) -> u32 {
         self.bound.excess()
     }
 
-    /// See [`Bound::has_shrunk`].
+    /// Returns [`Bound::has_shrunk`].
     pub fn has_shrunk(&self) -> bool {
         self.bound.has_shrunk()
     }
@@ -456,7 +456,7 @@ impl BlockAlloc {
         Ok(())
     }
 
-    /// A goal for a file without blocks: in the inode's group, spread over it by number.
+    /// Returns a goal for a file without blocks: in the inode's group, spread over it by number.
     pub fn goal_for(&self, group: GroupNr, spread: u32) -> BlockNr {
         let blocks = self.geometry.blocks_in_group(group);
         let first = self.geometry.group_first_block(group);

@@ -15,7 +15,7 @@ pub(crate) struct Fake {
 }
 
 impl Fake {
-    /// This many groups of 1024 blocks with this bitmap.
+    /// Makes this many groups of 1024 blocks with this bitmap.
     pub fn new(groups: u32, words: Vec<u64>) -> Self {
         let mut geometry = Layout::new(&LayoutParams::for_size(64 << 20))
             .unwrap()
@@ -40,7 +40,7 @@ impl Fake {
         BlockAlloc::new(&self.geometry, scan, u64::MAX)
     }
 
-    /// An error after which nothing more is read.
+    /// Makes an error after which nothing more is read.
     fn corruption(&self, group: GroupNr) -> FormatError {
         FormatError::Checksum {
             what: "block bitmap",
@@ -54,7 +54,7 @@ impl Fake {
         BlockNr(self.geometry.group_first_block(GroupNr(group)).0 + u64::from(bit))
     }
 
-    /// Groups whose bitmaps were read.
+    /// Returns the groups whose bitmaps were read.
     pub fn read(&self) -> Vec<u32> {
         self.read.lock().unwrap().clone()
     }

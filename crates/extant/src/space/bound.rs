@@ -43,7 +43,7 @@ pub(super) enum Looked {
 }
 
 impl Bound {
-    /// A bound of this much memory, for bitmaps of this size.
+    /// Makes a bound of this much memory, for bitmaps of this size.
     pub fn new(memory: u64, each: u64) -> Self {
         let limit = u32::try_from(memory / each.max(1)).unwrap_or(u32::MAX);
         let limit = limit.max(FEWEST);
@@ -77,7 +77,7 @@ impl Bound {
         u32::try_from(loaded.max(0)).unwrap_or(u32::MAX)
     }
 
-    /// Whether there are more than the limit.
+    /// Returns true if more bitmaps than the limit are in memory.
     pub fn is_over(&self) -> bool {
         self.loaded() > self.limit
     }
@@ -106,7 +106,7 @@ impl Bound {
         u32::try_from(u64::from(over) * 8 / u64::from(step)).unwrap_or(u32::MAX)
     }
 
-    /// Whether bitmaps may have left memory; then the bitmap of a group whose image is about to change may be
+    /// Returns true if bitmaps may have left memory. Then the bitmap of a group whose image is about to change may be
     /// missing.
     pub fn has_shrunk(&self) -> bool {
         self.shrunk.load(Ordering::Relaxed)

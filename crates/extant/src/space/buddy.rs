@@ -38,7 +38,7 @@ struct Level {
     set: u32,
 }
 
-/// Every second bit, from bit 0 on, moved together into the low half.
+/// Moves every second bit, from bit 0 on, into the low half.
 const fn compress(mut x: u64) -> u64 {
     x &= 0x5555_5555_5555_5555;
     x = (x | x >> 1) & 0x3333_3333_3333_3333;
@@ -48,7 +48,7 @@ const fn compress(mut x: u64) -> u64 {
     (x | x >> 16) & 0xFFFF_FFFF
 }
 
-/// Each bit of the low half twice: the reverse of [`compress`] of a word whose pairs are alike.
+/// Doubles each bit of the low half: the reverse of [`compress`] of a word whose pairs are alike.
 const fn spread(mut x: u64) -> u64 {
     x &= 0xFFFF_FFFF;
     x = (x | x << 16) & 0x0000_FFFF_0000_FFFF;
@@ -59,13 +59,13 @@ const fn spread(mut x: u64) -> u64 {
     x | x << 1
 }
 
-/// Order of a run of `n` blocks, at least one: the largest power of two in it.
+/// Returns the order of a run of `n` blocks, at least one: the largest power of two in it.
 pub const fn order(n: u32) -> u32 {
     31 - (n | 1).leading_zeros()
 }
 
 impl Buddy {
-    /// The levels of a bitmap as on disk: a set bit is a block in use. Bits past `blocks` do not count.
+    /// Makes the levels of a bitmap as on disk, in which a set bit is a block in use. Bits past `blocks` do not count.
     pub fn new(used: &[u64], blocks: u32) -> Self {
         let top = order(blocks.max(1)) as usize;
         let mut levels = Vec::with_capacity(top + 1);
@@ -115,7 +115,7 @@ impl Buddy {
         longer
     }
 
-    /// Whether a bitmap as on disk has the same blocks in use.
+    /// Returns whether a bitmap as on disk has the same blocks in use.
     pub fn agrees(&self, used: &[u64]) -> bool {
         self.level(0).iter().enumerate().all(|(i, &free)| {
             let left = (self.blocks as usize).saturating_sub(i * 64);
@@ -128,23 +128,23 @@ impl Buddy {
         })
     }
 
-    /// Free blocks.
+    /// Returns the number of free blocks.
     pub fn free(&self) -> u32 {
         self.free
     }
 
-    /// Runs of free blocks, however long.
+    /// Returns the number of runs of free blocks, however long.
     #[cfg(test)]
     pub fn runs(&self) -> u32 {
         self.runs
     }
 
-    /// Mean length of the runs of free blocks; 0 if nothing is free.
+    /// Returns the mean length of the runs of free blocks, or 0 if nothing is free.
     pub fn average(&self) -> u32 {
         self.free.checked_div(self.runs).unwrap_or(0)
     }
 
-    /// Order of the largest aligned free run.
+    /// Returns the order of the largest aligned free run.
     pub fn largest_order(&self) -> Option<u32> {
         let top = self.levels.iter().rposition(|l| l.set > 0)?;
         Some(top as u32)
@@ -230,7 +230,7 @@ impl Buddy {
         given
     }
 
-    /// Free blocks from `block` on, at most `most`.
+    /// Returns the number of free blocks from `block` on, at most `most`.
     pub fn run_at(&self, block: u32, most: u32) -> u32 {
         let end = block.saturating_add(most).min(self.blocks);
         if block >= end {
@@ -239,7 +239,7 @@ impl Buddy {
         next(self.level(0), block, end, false).unwrap_or(end) - block
     }
 
-    /// The first run of free blocks in `[from, to)`, as far as it lies inside, of at least `least` blocks.
+    /// Finds the first run of free blocks in `[from, to)`, of at least `least` blocks inside that range.
     pub fn free_in(&self, from: u32, to: u32, least: u32) -> Option<(u32, u32)> {
         let to = to.min(self.blocks);
         let mut at = from.max(self.first);
@@ -253,7 +253,7 @@ impl Buddy {
         None
     }
 
-    /// An aligned free run of that order: of the smallest runs that hold one, the first from block `from` on,
+    /// Finds an aligned free run of that order: of the smallest runs that hold one, the first from block `from` on,
     /// else the first before it.
     pub fn aligned(&self, order: u32, from: u32) -> Option<u32> {
         let orders = || order as usize..self.levels.len();
@@ -266,7 +266,7 @@ impl Buddy {
             })
     }
 
-    /// The first bit of `[from, to)` of a level that is not part of a larger free run.
+    /// Finds the first bit of `[from, to)` of a level that is not part of a larger free run.
     fn lone(&self, o: usize, from: u32, to: u32) -> Option<u32> {
         if self.levels[o].set == 0 || from >= to {
             return None;
@@ -288,9 +288,9 @@ impl Buddy {
         None
     }
 
-    /// A run of `want` free blocks: the first from block `from` on, else the first before it. In a group that is
-    /// rather full, a long request gets the beginning of the shortest run that holds it, among [`FITS`] runs, so that
-    /// long runs stay for longer requests.
+    /// Finds a run of `want` free blocks: the first from block `from` on, else the first before it. In a rather full
+    /// group, a long request gets the beginning of the shortest of [`FITS`] runs that hold it, so that long runs stay
+    /// for longer requests.
     pub fn run(&self, want: u32, from: u32) -> Option<u32> {
         if want == 0 || want > self.free {
             return None;
@@ -306,8 +306,8 @@ impl Buddy {
         want > FEW && self.free < self.blocks / 4
     }
 
-    /// The shortest of some runs that hold `want` blocks: the first from block `from` on, then from the first block
-    /// on.
+    /// Finds the shortest of some runs that hold `want` blocks: the first from block `from` on, then from the first
+    /// block on.
     fn tightest(&self, want: u32, from: u32) -> Option<u32> {
         // As in `run_in`, the order is limited to the levels.
         let o = (order(want.div_ceil(2)) as usize).min(self.levels.len() - 1);
@@ -364,7 +364,7 @@ impl Buddy {
         None
     }
 
-    /// The first block of the free run that contains `block`.
+    /// Returns the first block of the free run that contains `block`.
     fn run_start(&self, block: u32) -> u32 {
         let level = self.level(0);
         let mut i = (block / 64) as usize;
@@ -380,7 +380,7 @@ impl Buddy {
         i as u32 * 64 + 64 - used.leading_zeros()
     }
 
-    /// The longest run of free blocks, or the first from `from` on of `want`, with its length up to `want`.
+    /// Finds the longest run of free blocks, or the first from `from` on of `want`, with its length up to `want`.
     pub fn longest(&self, want: u32, from: u32) -> Option<(u32, u32)> {
         if let Some(start) = self.run(want, from) {
             return Some((start, want));
@@ -414,7 +414,7 @@ fn fill(words: &mut [u64], from: u32, to: u32, free: bool) {
     }
 }
 
-/// First bit of that value in `[from, to)`; `to` past the end means the end.
+/// Finds the first bit of that value in `[from, to)`. A `to` past the end means the end.
 fn next(words: &[u64], from: u32, to: u32, value: bool) -> Option<u32> {
     let mut at = from;
     while at < to {
@@ -434,7 +434,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Runs of free blocks of a plain bitmap.
+    /// Returns the runs of free blocks of a plain bitmap.
     fn runs(model: &[bool]) -> Vec<(u32, u32)> {
         let mut runs: Vec<(u32, u32)> = Vec::new();
         for (at, &free) in (0..).zip(model) {

@@ -32,7 +32,7 @@ impl Contention {
         self.0.local().load(Ordering::Relaxed)
     }
 
-    /// Whether the caller's slot found groups busy more often than not.
+    /// Returns whether the caller's slot found groups busy more often than not.
     pub fn is_busy(&self) -> bool {
         self.0.local().load(Ordering::Relaxed) > THRESHOLD
     }
@@ -67,12 +67,12 @@ pub struct Searches {
 }
 
 impl Searches {
-    /// A group is considered.
+    /// Counts a group that was considered.
     pub fn considered(&self) {
         self.considered.add(1);
     }
 
-    /// Its lock was busy.
+    /// Counts a group whose lock was busy.
     pub fn busy(&self) {
         self.busy.add(1);
     }
@@ -82,7 +82,7 @@ impl Searches {
         self.failed.add(1);
     }
 
-    /// The sums of all slots.
+    /// Returns the sums of all slots.
     pub fn read(&self) -> SearchCounts {
         let sum = |counter: &Counter| u64::try_from(counter.sum()).unwrap_or(0);
         SearchCounts {

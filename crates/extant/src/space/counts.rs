@@ -48,7 +48,7 @@ pub(crate) struct Counts {
 const BATCH: u64 = 256;
 
 impl Counts {
-    /// A volume of `blocks` blocks of which `free` are free.
+    /// Makes the counts of a volume of `blocks` blocks of which `free` are free.
     pub fn new(blocks: u64, free: u64, reserve: Reserve) -> Self {
         let withheld = (blocks / 50).min(4096);
         let reserve = Reserve {
@@ -93,7 +93,7 @@ impl Counts {
         self.reserved.load(Ordering::Relaxed)
     }
 
-    /// The volume has grown by free blocks, some of which are for the reserve.
+    /// Adds the free blocks of a volume that has grown, some of which are for the reserve.
     pub fn grow(&self, free: u64, reserve: u64) {
         let reserve = reserve.min(free);
         self.reserved.fetch_add(reserve, Ordering::Relaxed);
@@ -196,14 +196,14 @@ impl Counts {
         }
     }
 
-    /// Whether more blocks than this are set aside, as far as this slot has a share in it: a slot that has set few aside does not
-    /// fetch the counts of all others to know of theirs.
+    /// Returns true if more blocks than this are set aside. A slot that has set few aside answers without fetching the
+    /// counts of all others.
     pub fn is_much_aside(&self, limit: u64) -> bool {
         let share = limit / percpu::slot::count() as u64;
         u64::try_from(self.aside.local()).is_ok_and(|own| own > share) && self.aside() > limit
     }
 
-    /// Blocks set aside.
+    /// Returns the number of blocks set aside.
     pub fn aside(&self) -> u64 {
         u64::try_from(self.aside.sum()).unwrap_or(0)
     }
@@ -242,8 +242,9 @@ impl Counts {
         self.returned.load(Ordering::Relaxed)
     }
 
-    /// Blocks that are neither in use nor promised, preallocations and blocks that a push will free among them; and
-    /// those of them that are not held back. Exact when no block is taken or returned.
+    /// Returns the number of blocks that are neither in use nor reserved, including preallocations and blocks that a
+    /// push will free, and the number of those that are not held back. Both are exact when no block is taken or
+    /// returned.
     pub fn free(&self) -> (u64, u64) {
         let held = self.reserved().saturating_add(self.withheld);
         let overdraft = self.overdraft.load(Ordering::Relaxed);

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct Goals(Box<[CachePadded<AtomicU64>]>);
 
 impl Goals {
-    /// As many as there are CPUs, but no more than one for four groups.
+    /// Makes a goal for each CPU, but no more than one for four groups.
     pub fn new(groups: u32) -> Self {
         let cpus = crate::base::parallel::cpus();
         let count = cpus.min(groups as usize / 4).max(1);
@@ -21,7 +21,7 @@ impl Goals {
         &self.0[ino as usize % self.0.len()]
     }
 
-    /// The end of the last stream with this inode's goal.
+    /// Returns the end of the last stream with this inode's goal.
     pub fn get(&self, ino: u32) -> Option<BlockNr> {
         match self.of(ino).load(Ordering::Relaxed) {
             0 => None,

@@ -14,7 +14,7 @@ pub(crate) struct Reservation<'a> {
 }
 
 impl Reservation<'_> {
-    /// Blocks that the count holds back for this operation.
+    /// Returns the number of blocks that the count holds back for this operation.
     pub fn blocks(&self) -> u64 {
         self.blocks
     }
@@ -56,12 +56,12 @@ pub(crate) struct PlacedRuns<'a> {
 }
 
 impl PlacedRuns<'_> {
-    /// The runs are logged: they belong to their file.
+    /// Keeps the runs, which are logged and belong to their file.
     pub fn keep(mut self) -> Vec<Run> {
         std::mem::take(&mut self.runs)
     }
 
-    /// The first `n` runs are logged.
+    /// Keeps the first `n` runs, which are logged.
     pub fn keep_first(&mut self, n: usize) {
         self.runs.drain(..n.min(self.runs.len()));
     }
@@ -98,19 +98,19 @@ pub(crate) struct NewNumber<'a> {
 }
 
 impl NewNumber<'_> {
-    /// The number.
+    /// Returns the number.
     #[inline]
     pub fn ino(&self) -> InodeNr {
         self.allocated.ino
     }
 
-    /// A stamp that everything logged for the number must exceed.
+    /// Returns a stamp that everything logged for the number must exceed.
     #[inline]
     pub fn after(&self) -> u64 {
         self.allocated.after
     }
 
-    /// The inode's birth is logged.
+    /// Keeps the number, because the inode's birth is logged.
     #[inline]
     pub fn keep(self) {
         std::mem::forget(self);

@@ -87,7 +87,7 @@ impl InodeGroup {
         self.claims.free.fetch_add(change, Ordering::Relaxed);
     }
 
-    /// Directories, but for those that slots have yet to count here.
+    /// Returns the number of directories, without those that slots have yet to count here.
     pub(super) fn directories(&self) -> i64 {
         self.claims.dirs.load(Ordering::Relaxed)
     }
@@ -164,7 +164,7 @@ pub struct Allocated {
 const DIRECTORY: u64 = 1 << 63;
 
 impl Allocated {
-    /// A number that was free in the bitmap.
+    /// Makes a number that was free in the bitmap.
     fn new(ino: InodeNr) -> Self {
         Self {
             ino,
@@ -175,7 +175,7 @@ impl Allocated {
 }
 
 impl InodeAlloc {
-    /// An allocator for a volume with `free` free inodes; each group is read when it is first looked at. Bitmaps
+    /// Makes an allocator for a volume with `free` free inodes. Each group is read when it is first looked at. Bitmaps
     /// in memory take about `memory` bytes, at most.
     pub fn new(geometry: &Geometry, free: u64, memory: u64) -> Self {
         let per_group = geometry.inodes_per_group;
@@ -203,7 +203,7 @@ impl InodeAlloc {
         InodeNr(group * self.per_group + index + 1)
     }
 
-    /// A group, with its counts.
+    /// Returns a group, with its counts.
     pub(super) fn group(&self, group: u32, source: &dyn InodeSource) -> Result<&InodeGroup> {
         let found = self.groups.get_or_make(group, |g| {
             // A descriptor that breaks a rule is reported, and its group is not used.
@@ -235,7 +235,7 @@ impl InodeAlloc {
         Ok(found.ok_or_else(bad)?)
     }
 
-    /// The bitmap of a group, read if it is not in memory.
+    /// Returns the bitmap of a group, read if it is not in memory.
     fn bits(&self, g: &InodeGroup, group: u32, source: &dyn InodeSource) -> Result<Arc<Bits>> {
         let mut guard = g.claims.bits.lock();
         if let Some(bits) = &*guard {
@@ -266,13 +266,13 @@ impl InodeAlloc {
         self.bound.loaded()
     }
 
-    /// See [`Bound::excess`].
+    /// Returns [`Bound::excess`].
     #[inline]
     pub fn excess(&self) -> u32 {
         self.bound.excess()
     }
 
-    /// See [`Bound::has_shrunk`].
+    /// Returns [`Bound::has_shrunk`].
     pub fn has_shrunk(&self) -> bool {
         self.bound.has_shrunk()
     }
@@ -323,8 +323,8 @@ impl InodeAlloc {
         });
     }
 
-    /// A free number near `parent`; for a directory [`InodeAlloc::directory_group`] chooses the group. `source` is
-    /// asked for groups that are not in memory.
+    /// Takes a free number near `parent`. For a directory [`InodeAlloc::directory_group`] chooses the group. `source`
+    /// is read for groups that are not in memory.
     #[inline(always)]
     pub fn allocate(
         &self,
@@ -632,7 +632,7 @@ impl InodeAlloc {
         }
     }
 
-    /// Whether the bitmap of a number's group is in memory.
+    /// Returns true if the bitmap of a number's group is in memory.
     #[inline]
     pub fn is_loaded(&self, ino: InodeNr) -> bool {
         let group = self.groups.get(self.locate(ino).0);
@@ -658,8 +658,8 @@ impl InodeAlloc {
         }
     }
 
-    /// Free inodes: those found at open, with the changes of groups that were looked at, and the numbers that slots
-    /// and resting hold.
+    /// Returns the number of free inodes: those found at open, with the changes of groups that were looked at, and the
+    /// numbers that are resting or held by slots.
     pub fn free(&self) -> u64 {
         let changes: i64 = self
             .groups

@@ -5,16 +5,16 @@ use ext4_format::{GroupNr, InodeNr};
 
 /// The source of groups' counts and bitmaps.
 pub trait InodeSource {
-    /// Free inodes of a group, by its descriptor.
+    /// Returns the number of free inodes of a group, by its descriptor.
     fn free_inodes(&self, group: GroupNr) -> Result<u32>;
-    /// A group's bitmap: one bit per inode, those past the group's end set. `again`: it may have been read before,
-    /// and its image may have changed since.
+    /// Reads a group's bitmap: one bit per inode, with the bits past the group's end set. If `again` is set, the bitmap
+    /// may have been read before, and its image may have changed since.
     fn inode_bitmap(&self, group: GroupNr, again: bool) -> Result<Vec<u64>>;
-    /// Directories in a group, by its descriptor.
+    /// Returns the number of directories in a group, by its descriptor.
     fn directories(&self, _: GroupNr) -> Result<u32> {
         Ok(0)
     }
-    /// Free blocks of a group, as they are now.
+    /// Returns the number of free blocks of a group at present.
     fn room_for_data(&self, _: GroupNr) -> Result<u32> {
         Ok(u32::MAX)
     }

@@ -34,7 +34,7 @@ impl Fake {
         fake
     }
 
-    /// An allocator with memory for this many bitmaps.
+    /// Makes an allocator with memory for this many bitmaps.
     fn alloc(&self, bitmaps: u64) -> InodeAlloc {
         let free = u64::from(self.geometry.groups) * 1024 - 11;
         InodeAlloc::new(&self.geometry, free, bitmaps * (WORDS as u64 * 8 + BESIDES))
@@ -56,7 +56,7 @@ impl Fake {
         });
     }
 
-    /// Any number of a group, as a parent.
+    /// Returns any number of a group, as a parent.
     fn of(&self, group: u32) -> InodeNr {
         InodeNr(group * 1024 + 100)
     }
@@ -262,7 +262,7 @@ fn no_number_is_lost_or_given_twice() {
     assert_eq!(alloc.free(), free);
 }
 
-/// The groups of new directories, and how many each got.
+/// Returns how many new directories each group got.
 fn spread(
     alloc: &InodeAlloc,
     fake: &Fake,

@@ -40,7 +40,7 @@ pub(crate) struct Space {
 }
 
 impl Space {
-    /// The space of a volume with these counts.
+    /// Makes the space of a volume with these counts.
     pub fn new(store: Arc<Store>, counts: Counts, free_inodes: u64, scan: BlockScan) -> Self {
         let (geometry, cache) = (&store.geometry, store.limits.cache_bytes);
         Self {
@@ -54,7 +54,7 @@ impl Space {
 }
 
 impl Space {
-    /// The volume has grown: its new groups can be allocated from, and blocks and numbers are free from now on.
+    /// Grows with the volume: its new groups can be allocated from, and their blocks and numbers are free from now on.
     pub fn grow(&self, growth: &Growth) {
         let (old, new) = (&growth.old, &growth.new);
         let (blocks, inodes) = growth.free();

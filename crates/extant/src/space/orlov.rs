@@ -66,7 +66,8 @@ pub enum Wanted {
 }
 
 impl Wanted {
-    /// A directory whose parent has these flags. Apart from the code of create, most of whose calls make files.
+    /// Returns the request for a directory whose parent has these flags. It is outside of the code of create, most of
+    /// whose calls make files.
     #[cold]
     #[inline(never)]
     pub fn directory_below(of_parent: u32) -> Self {
@@ -76,7 +77,7 @@ impl Wanted {
         }
     }
 
-    /// Whether it is a directory.
+    /// Returns true for a directory.
     #[inline]
     pub fn is_dir(self) -> bool {
         self != Self::File
@@ -104,7 +105,8 @@ pub(super) struct Turns {
 }
 
 impl Turns {
-    /// Far apart, so that slots that make directories at the same time use different groups.
+    /// Makes the turns of a slot. They begin far apart, so that slots that make directories at the same time use
+    /// different groups.
     pub(super) fn of_slot(slot: usize) -> Self {
         let first = (slot as u32).wrapping_mul(9);
         Self {
@@ -129,7 +131,7 @@ impl Turns {
         self.uses.store(USES, Ordering::Relaxed);
     }
 
-    /// Whether the averages can be used once more.
+    /// Returns true if the averages can be used once more.
     fn use_averages(&self) -> bool {
         let left = self.uses.load(Ordering::Relaxed);
         self.uses.store(left.saturating_sub(1), Ordering::Relaxed);
@@ -151,7 +153,7 @@ impl Limits {
 }
 
 impl InodeAlloc {
-    /// The group for a new directory.
+    /// Chooses the group for a new directory.
     pub(super) fn directory_group(
         &self,
         parent: InodeNr,
@@ -192,7 +194,7 @@ impl InodeAlloc {
         }
     }
 
-    /// The first group of the parent's flex group, and how many there are.
+    /// Returns the first group of the parent's flex group, and the number of its groups.
     fn flex_group_of(&self, parent: InodeNr) -> (u32, u32) {
         let count = self.group_count();
         let flex = 1u32.checked_shl(self.flex_log.into()).unwrap_or(count);
@@ -201,8 +203,8 @@ impl InodeAlloc {
         (start, flex.min(count - start))
     }
 
-    /// The limits by averages. Free inodes of stretches that slots have claimed are not counted, so a group may be a stretch
-    /// below the average for that alone.
+    /// Computes the limits from averages. Free inodes of stretches that slots have claimed are not counted, so a group
+    /// may be a stretch below the average for that alone.
     fn limits(&self, top: bool, average: GroupCounts) -> Limits {
         let GroupCounts {
             inodes,
@@ -241,7 +243,8 @@ impl InodeAlloc {
         }
     }
 
-    /// Free inodes outside of stretches, free blocks, and directories but for those that other slots have yet to count.
+    /// Returns the counts of free inodes outside of stretches, of free blocks, and of directories without those that
+    /// other slots have yet to count.
     fn counts(&self, group: u32, source: &dyn InodeSource) -> Result<GroupCounts> {
         let g = self.group(group, source)?;
         let own = self.slots.local().lock().directories.of(group);

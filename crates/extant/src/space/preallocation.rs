@@ -18,7 +18,7 @@ pub struct Preallocation {
 }
 
 impl Preallocation {
-    /// Whether no block is set aside.
+    /// Returns true if no block is set aside.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

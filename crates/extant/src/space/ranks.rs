@@ -13,8 +13,8 @@ pub struct Rank(AtomicU16);
 const SHIFT: u16 = 8;
 
 impl Rank {
-    /// Order of the largest aligned free run, and of the mean run; `None` if nothing is free or the group's
-    /// bitmap has not been read.
+    /// Returns the order of the largest aligned free run, and of the mean run, or `None` if nothing is free or the
+    /// group's bitmap has not been read.
     pub fn get(&self) -> Option<(u32, u32)> {
         let both = self.0.load(Ordering::Relaxed);
         let largest = u32::from(both & ((1 << SHIFT) - 1)).checked_sub(1)?;

@@ -39,7 +39,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// Some blocks near a goal.
+    /// Makes a request for some blocks near a goal.
     pub fn near(goal: BlockNr, want: u32) -> Self {
         Self {
             goal,
@@ -70,7 +70,7 @@ impl Criterion {
         Self::AnyFree,
     ];
 
-    /// Whether it can find a run that the criterion before it could not.
+    /// Returns true if the criterion can find a run that the previous criterion could not.
     fn applies(self, want: u32) -> bool {
         match self {
             Self::PowerOfTwo => want >= 4 && want.is_power_of_two(),
@@ -79,7 +79,7 @@ impl Criterion {
         }
     }
 
-    /// Fewest blocks that it takes.
+    /// Returns the fewest blocks that the criterion takes.
     pub(super) fn least(self, want: u32) -> u32 {
         match self {
             Self::PowerOfTwo | Self::GoalLengthFast | Self::GoalLengthSlow => want,
@@ -89,7 +89,7 @@ impl Criterion {
         }
     }
 
-    /// Whether a group of this rank is searched.
+    /// Returns true if a group of this rank is searched.
     fn fits(self, (largest, average): (u32, u32), want: u32, least: u32) -> bool {
         match self {
             Self::PowerOfTwo => largest >= order(want),
@@ -100,7 +100,7 @@ impl Criterion {
         }
     }
 
-    /// The run that it takes of a group, `(start, length)`.
+    /// Finds the run that the criterion takes of a group, as `(start, length)`.
     fn find(self, buddy: &Buddy, want: u32, least: u32, from: u32) -> Option<(u32, u32)> {
         match self {
             Self::PowerOfTwo => buddy.aligned(order(want), from).map(|start| (start, want)),
@@ -124,8 +124,8 @@ const TRIES: u32 = 64;
 const UNREAD_LOOKED_AT: u32 = 256;
 const UNREAD_READ: u32 = 4;
 
-/// Lowest order of the largest aligned run in a group that may hold a run of `want` blocks: wherever a run
-/// begins, it holds an aligned one of half its length.
+/// Returns the lowest order of the largest aligned run in a group that may hold a run of `want` blocks. Wherever a run
+/// begins, it holds an aligned run of half its length.
 fn least_order(want: u32) -> u32 {
     order(want.div_ceil(2))
 }
@@ -263,7 +263,7 @@ impl Search<'_> {
             }
     }
 
-    /// `steps` groups from the goal's on, wrapping round.
+    /// Walks `steps` groups from the goal's on, wrapping round.
     fn walk(&self, steps: std::ops::Range<u32>) -> Result<Found> {
         let count = self.blocks.count();
         for step in steps {
@@ -371,7 +371,7 @@ impl Search<'_> {
     }
 }
 
-/// Members of a set in `[from, to)`, while it changes.
+/// Returns the members of a set in `[from, to)`, while it changes.
 fn members(set: &AtomicSet, from: u32, to: u32) -> impl Iterator<Item = u32> {
     let mut at = from;
     std::iter::from_fn(move || {

@@ -1,7 +1,7 @@
 use super::*;
 use crate::space::block::tests::{Fake, SCANS};
 
-/// A bitmap of 1024 blocks with these runs free.
+/// Makes a bitmap of 1024 blocks with these runs free.
 fn free(runs: &[(u32, u32)]) -> Vec<u64> {
     let mut words = vec![u64::MAX; 16];
     for at in runs.iter().flat_map(|&(start, len)| start..start + len) {
@@ -18,7 +18,7 @@ fn groups(special: &[(u32, &[(u32, u32)])]) -> Fake {
     fake
 }
 
-/// The result of a request, with every bitmap in memory.
+/// Returns the result of a request, with every bitmap in memory.
 fn pick(fake: &Fake, scan: BlockScan, request: Request) -> (BlockNr, u32) {
     let alloc = fake.alloc(scan);
     for g in 0..12 {

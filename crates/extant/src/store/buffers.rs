@@ -67,7 +67,7 @@ pub struct Buffers {
 }
 
 impl Buffers {
-    /// A cache that keeps about `clean_limit` clean blocks.
+    /// Makes a cache that keeps about `clean_limit` clean blocks.
     pub fn new(device: Arc<dyn BlockDevice>, block_size: u32, clean_limit: usize) -> Self {
         Self {
             device,
@@ -83,7 +83,7 @@ impl Buffers {
         &self.shards[(block.0 >> 4) as usize % SHARDS]
     }
 
-    /// The image of a block, from memory or from the device.
+    /// Returns the image of a block, from memory or from the device.
     pub fn read(&self, block: BlockNr) -> Result<Arc<Image>> {
         self.find_or_read(block)
             .map_err(|e| Error::block_io("read", block, e))
@@ -121,7 +121,7 @@ impl Buffers {
         }
     }
 
-    /// The image if it is in memory.
+    /// Returns the image if it is in memory.
     #[cfg(test)]
     pub fn peek(&self, block: BlockNr) -> Option<Arc<Image>> {
         Self::find(&mut self.shard(block).lock(), block)
@@ -147,7 +147,7 @@ impl Buffers {
         });
     }
 
-    /// The formatter's new image of a block, made in a context; dirty until it is home.
+    /// Publishes the formatter's new image of a block, made in a context. The image is dirty until it is home.
     pub fn publish(&self, block: BlockNr, image: Arc<Image>, context: u64) {
         let mut shard = self.shard(block).lock();
         shard.outdate_reads(block);
@@ -196,17 +196,18 @@ impl Buffers {
         }
     }
 
-    /// Number of blocks in memory.
+    /// Returns the number of blocks in memory.
     pub fn count(&self) -> usize {
         self.shards.iter().map(|s| s.lock().map.len()).sum()
     }
 
-    /// Number of dirty blocks.
+    /// Returns the number of dirty blocks.
     pub fn dirty_count(&self) -> usize {
         self.dirty.load(Ordering::Relaxed)
     }
 
-    /// The dirty images made in contexts up to `context`, by block number. Only one caller at a time writes home.
+    /// Returns the dirty images made in contexts up to `context`, by block number. Only one caller at a time writes
+    /// home.
     pub fn dirty(&self, context: u64) -> Vec<(BlockNr, Arc<Image>)> {
         let mut all = Vec::with_capacity(self.dirty_count());
         for shard in &self.shards {

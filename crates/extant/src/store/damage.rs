@@ -92,7 +92,7 @@ pub(crate) struct DamageLog {
 }
 
 impl DamageLog {
-    /// A log for a volume whose superblock counts `before` errors.
+    /// Makes a log for a volume whose superblock counts `before` errors.
     pub fn new(before: u32) -> Self {
         Self {
             before,
@@ -137,7 +137,7 @@ impl DamageLog {
     }
 }
 
-/// Inode and block of a place, where it names them.
+/// Returns the inode and block of a place, if the place has them.
 fn place(at: Where) -> (u32, u64) {
     match at {
         Where::Block(block, _) => (0, block.0),
@@ -234,7 +234,7 @@ impl Store {
         }
     }
 
-    /// The error "no space", or the damage of a group whose space is missing.
+    /// Returns the error "no space", or the damage of a group whose space is missing.
     #[cold]
     pub(crate) fn no_space(&self, what: &'static str) -> Error {
         match self.health.damage.refused.get() {

@@ -31,7 +31,7 @@ pub(crate) struct Flushes {
 }
 
 impl Flushes {
-    /// The mark: a flush that begins from now on is beyond it.
+    /// Returns the mark. A flush that begins from now on is beyond it.
     pub fn mark(&self) -> u64 {
         self.begun.load(Ordering::SeqCst)
     }
@@ -43,14 +43,14 @@ impl Flushes {
         written
     }
 
-    /// The mark of the last write of data by any thread. Data from before the volume was opened count as written
-    /// then: they may never have been flushed.
+    /// Returns the mark of the last write of data by any thread. Data from before the volume was opened count as
+    /// written then, because they may never have been flushed.
     pub fn data_mark(&self) -> u64 {
         let marks = self.data.iter().map(|m| m.load(Ordering::SeqCst));
         marks.max().unwrap_or(0).saturating_sub(1)
     }
 
-    /// Whether a flush beyond the mark has succeeded.
+    /// Returns whether a flush beyond the mark has succeeded.
     pub fn is_covered(&self, mark: u64) -> bool {
         self.done.load(Ordering::SeqCst) > mark
     }
@@ -65,7 +65,7 @@ impl Store {
         self.flush_counted()
     }
 
-    /// Flushes; the flush is counted as running already.
+    /// Flushes the device. The flush is counted as running already.
     fn flush_counted(&self) -> Result<()> {
         let number = self.flushes.begun.fetch_add(1, Ordering::SeqCst) + 1;
         let flushed = self.device.flush();

@@ -51,7 +51,7 @@ impl Gate {
         std::ptr::from_ref(self) as usize
     }
 
-    /// Whether the gate is open at this moment.
+    /// Returns true if the gate is open at this moment.
     #[inline]
     pub fn is_open(&self) -> bool {
         self.state.load(Ordering::Relaxed) == OPEN
@@ -161,7 +161,7 @@ impl Gate {
             .is_ok()
     }
 
-    /// Whether nothing may reach the device.
+    /// Returns true if nothing may reach the device.
     #[inline]
     pub fn is_shut(&self) -> bool {
         self.state.load(Ordering::Acquire) == CLOSED

@@ -32,7 +32,7 @@ impl Health {
 }
 
 impl Store {
-    /// Whether the volume has not been closed or shut down.
+    /// Checks that the volume has not been closed or shut down.
     #[inline]
     pub(crate) fn check_here(&self) -> Result<()> {
         match self.health.ended.load(Ordering::Acquire) {
@@ -59,7 +59,7 @@ impl Store {
         }
     }
 
-    /// Whether the volume can be changed.
+    /// Returns true if the volume can be changed.
     #[inline]
     pub(crate) fn is_writable(&self) -> bool {
         let health = &self.health;
@@ -225,13 +225,13 @@ impl Store {
 }
 
 impl Store {
-    /// The hash of a name, byte by byte.
+    /// Hashes a name, byte by byte.
     pub(crate) fn hash(&self, name: &[u8]) -> NameHash {
         let (major, minor) = self.hasher.hash(name);
         NameHash { major, minor }
     }
 
-    /// The hash of a name in a directory that compares names so.
+    /// Hashes a name for a directory with this comparison of names.
     #[inline]
     pub(crate) fn hash_by(&self, compared: Comparison, name: &[u8]) -> NameHash {
         match compared.folds() {
@@ -247,7 +247,7 @@ impl Store {
         NameHash { major, minor }
     }
 
-    /// How names are compared in a directory with these flags.
+    /// Returns how names are compared in a directory with these flags.
     #[inline]
     pub(crate) fn comparison(&self, directory: u32) -> Comparison {
         match directory & flags::CASEFOLD {

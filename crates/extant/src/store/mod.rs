@@ -55,7 +55,7 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// The descriptor of a group, as it was when it was first read.
+    /// Returns the descriptor of a group, as it was when it was first read.
     pub(crate) fn desc(&self, group: GroupNr) -> Result<&GroupDesc> {
         Ok(self.groups.get(&self.geometry, &self.buffers, group)?)
     }
@@ -63,7 +63,7 @@ impl Store {
 
 #[cfg(test)]
 impl Store {
-    /// Over a new volume of 16 MiB in memory, for layers that are tested alone.
+    /// Makes a store over a new volume of 16 MiB in memory, for layers that are tested alone.
     pub(crate) fn in_memory() -> Arc<Self> {
         let device = Arc::new(blockdev::MemDevice::new(16 << 20));
         let options = extant_mkfs::MkfsOptions {

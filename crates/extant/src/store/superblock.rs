@@ -80,9 +80,9 @@ pub(crate) fn find(device: &dyn BlockDevice) -> Result<Found> {
     Err(primary_error)
 }
 
-/// Positions where the second group may begin, with its backup: the block, and the size of blocks. A group is as large
-/// as one bitmap block can count. Groups are smaller where `mke2fs -g` asked for that, and where a group has many
-/// inodes for few blocks.
+/// Returns the positions where the second group may begin, with its backup: the block, and the size of blocks. A group
+/// is as large as one bitmap block can count. Groups are smaller where `mke2fs -g` asked for that, and where a group
+/// has many inodes for few blocks.
 fn backups() -> impl Iterator<Item = (u64, u64)> {
     let place = |block_size: u64, group: u64| (group + u64::from(block_size == 1024), block_size);
     let full = (10..17).map(move |shift| place(1 << shift, 8 << shift));
@@ -107,7 +107,7 @@ fn read_at(device: &dyn BlockDevice, offset: u64) -> Result<RawSuperblock> {
     Ok(RawSuperblock::parse(&bytes)?)
 }
 
-/// Names can be folded: the tables of their encoding are here, and no directory may need a key for it.
+/// Checks that names can be folded: the tables of their encoding must be here, and no directory may need a key for it.
 fn check_encoding(raw: &RawSuperblock, geometry: &Geometry) -> Result<()> {
     let encoding = raw.encoding.get();
     if encoding != UTF8_12_1 {
@@ -163,7 +163,7 @@ fn check(device: &dyn BlockDevice, raw: RawSuperblock) -> Result<Found> {
 }
 
 impl Store {
-    /// The primary superblock's image in memory.
+    /// Returns the primary superblock's image in memory.
     pub(crate) fn raw_superblock(&self) -> Result<RawSuperblock> {
         let mut sb = extant_formatter::read_superblock(&self.geometry, &self.buffers)?;
         self.health.damage.apply(&mut sb);

@@ -30,7 +30,7 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// User, group and supplementary groups.
+    /// Makes the credentials of a user, a group and supplementary groups.
     pub fn new(uid: u32, gid: u32, groups: &[u32]) -> Self {
         Self {
             uid,
@@ -43,7 +43,7 @@ impl Credentials {
         }
     }
 
-    /// User 0: no permission check applies.
+    /// Makes the credentials of user 0, to whom no permission check applies.
     pub fn root() -> Self {
         Self::new(0, 0, &[])
     }
@@ -71,7 +71,8 @@ impl Credentials {
         }
     }
 
-    /// A cache that writes back: the writing program has its answer, and set-id bits were removed then.
+    /// Makes the credentials of a cache that writes back. The writing program has its answer already, and set-id bits
+    /// were removed then.
     pub(crate) fn writing_back() -> Self {
         Self {
             late: true,
@@ -79,13 +80,13 @@ impl Credentials {
         }
     }
 
-    /// Whether the change was made before, with its immediate consequences.
+    /// Returns true if the change was made before, with its immediate consequences.
     pub(crate) fn is_late(&self) -> bool {
         self.late
     }
 
-    /// Permission bits to leave out of new files of this caller, unless the directory has a default ACL, which
-    /// decides then.
+    /// Sets the permission bits to leave out of new files of this caller. If the directory has a default ACL, the ACL
+    /// decides instead.
     #[must_use]
     pub fn with_umask(self, umask: u16) -> Self {
         Self {
@@ -119,17 +120,17 @@ impl Credentials {
         }
     }
 
-    /// Permission bits do not bind this caller.
+    /// Returns true if permission bits do not bind this caller.
     pub fn is_privileged(&self) -> bool {
         self.uid == 0
     }
 
-    /// Supplementary groups.
+    /// Returns the supplementary groups.
     pub fn groups(&self) -> &[u32] {
         self.groups.as_deref().unwrap_or_default()
     }
 
-    /// Permission bits to leave out of new files of this caller.
+    /// Returns the permission bits to leave out of new files of this caller.
     pub fn umask(&self) -> u16 {
         self.umask
     }
@@ -139,7 +140,7 @@ impl Credentials {
         self.cache
     }
 
-    /// Times of the last change of data and inode, once this caller changes data.
+    /// Returns the times of the last change of data and inode, after this caller changes data.
     pub(crate) fn times_of_change(&self, core: &InodeCore) -> (Timestamp, Timestamp) {
         if self.cache {
             (core.mtime, core.ctime)
@@ -164,8 +165,8 @@ impl Credentials {
         }
     }
 
-    /// The mode of anything but a directory after this caller changes its owner or group; `gid` is the group until now.
-    /// The rule holds for root, too, which is a member of every group.
+    /// Returns the mode after this caller changes the owner or group of anything but a directory. `gid` is the group
+    /// until now. The rule holds for root, too, which is a member of every group.
     pub(crate) fn mode_after_chown(&self, mode: u16, gid: u32) -> u16 {
         let executes = mode & 0o010 != 0;
         // The groups of a caller whose rights were checked elsewhere are unknown; the kernel says when the bit must
@@ -175,7 +176,7 @@ impl Credentials {
         mode & !(0o4000 | set_gid)
     }
 
-    /// Whether the caller is a member of the group.
+    /// Returns true if the caller is a member of the group.
     pub fn in_group(&self, gid: u32) -> bool {
         self.gid == gid || self.groups().contains(&gid)
     }

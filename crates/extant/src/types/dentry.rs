@@ -13,12 +13,12 @@ pub struct NameHash {
 }
 
 impl NameHash {
-    /// Readdir cookie: 63 bits; 0 is the start, 1 and 2 are left for "." and "..".
+    /// Returns the readdir cookie: 63 bits. 0 is the start, and 1 and 2 are left for "." and "..".
     pub fn cookie(self) -> u64 {
         (u64::from(self.major >> 1) << 32 | u64::from(self.minor)).max(3)
     }
 
-    /// Eight bits that differ between names of one bucket.
+    /// Returns eight bits that differ between names of one bucket.
     pub(crate) fn tag(self) -> u8 {
         (self.minor ^ self.major >> 1) as u8
     }

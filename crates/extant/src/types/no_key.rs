@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 /// Bytes of a name that are shown as they are.
 const SHOWN: usize = 149;
 
-/// The name that stands for bytes on disk; `hash` is that of the bytes where the directory has an index.
+/// Returns the name shown for bytes on disk. `hash` is the hash of the bytes if the directory has an index.
 pub(crate) fn name(hash: Option<NameHash>, bytes: &[u8]) -> Vec<u8> {
     let hash = hash.map_or([0, 0], |hash| [hash.major, hash.minor]);
     let mut raw: Vec<u8> = hash.iter().flat_map(|word| word.to_le_bytes()).collect();
@@ -31,7 +31,7 @@ pub(crate) fn target(stored: &[u8]) -> Option<Vec<u8>> {
     (!bytes.is_empty()).then(|| name(None, bytes))
 }
 
-/// The length of [`target`] for a content of this length.
+/// Returns the length of [`target`] for a content of this length.
 pub(crate) fn target_len(stored: u64) -> u64 {
     let bytes = stored.saturating_sub(2);
     let raw = match bytes <= SHOWN as u64 {

@@ -82,7 +82,7 @@ pub enum BlockScan {
 }
 
 impl BlockScan {
-    /// The scan that the value of ext4's mount option `mb_optimize_scan` asks for.
+    /// Returns the scan that the value of ext4's mount option `mb_optimize_scan` asks for.
     ///
     /// ```
     /// use extant::BlockScan;

@@ -15,7 +15,7 @@ pub(crate) struct Hold {
 }
 
 impl Hold {
-    /// The hold of the calling thread's slot. The slot's own reference does not keep the volume open.
+    /// Returns the hold of the calling thread's slot. The slot's own reference does not keep the volume open.
     pub(crate) fn of(engine: &Arc<Engine>, guard: &Arc<Guard>) -> Arc<CachePadded<Self>> {
         let mut place = engine.holds.local().lock();
         if let Some(hold) = place.upgrade() {
@@ -39,14 +39,14 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
-    /// The volume, unless it has been closed.
+    /// Returns the volume, unless it has been closed.
     pub(crate) fn engine(&self) -> Result<&Engine> {
         let engine = self.any_engine();
         engine.store.check_here()?;
         Ok(engine)
     }
 
-    /// The volume, closed or not.
+    /// Returns the volume, closed or not.
     pub(crate) fn any_engine(&self) -> &Arc<Engine> {
         &self.hold.engine
     }
@@ -66,7 +66,7 @@ impl Caller {
 pub(crate) type EngineShare = Arc<CachePadded<Arc<Engine>>>;
 
 impl Engine {
-    /// The share of the calling thread's slot.
+    /// Returns the share of the calling thread's slot.
     pub(crate) fn share(self: &Arc<Self>) -> EngineShare {
         let mut place = self.node_shares.local().lock();
         if let Some(share) = &*place {
@@ -80,7 +80,7 @@ impl Engine {
         share
     }
 
-    /// The volume is closed: no share is kept any more.
+    /// Drops all shares, because the volume is closed.
     pub(super) fn drop_shares(&self) {
         for place in self.node_shares.iter() {
             let old = place.lock().take();

@@ -7,7 +7,7 @@ use crate::volume::engine::Engine;
 use std::sync::atomic::Ordering;
 
 impl Engine {
-    /// Closes: everything durable and home, the volume marked clean.
+    /// Closes the volume: everything is durable and home, and the volume is marked clean.
     pub(super) fn shut_down(&self) -> Result<()> {
         if self.store.health.read_only.is_some() {
             return Ok(());

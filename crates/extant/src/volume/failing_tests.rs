@@ -106,7 +106,7 @@ const OPERATIONS: &[Operation] = &[
     ("remove attributes", |v| v.remove_xattr("/dir/f3", "user.x")),
 ];
 
-/// A tree of few files, closed.
+/// Makes a closed volume with a small tree.
 fn image() -> MemDevice {
     let device = Arc::new(MemDevice::new(8 << 20));
     let options = crate::mkfs::MkfsOptions {
@@ -170,7 +170,7 @@ fn open(device: &Device) -> crate::Result<Volume> {
         .open_device(Arc::clone(device) as Arc<dyn BlockDevice>)
 }
 
-/// Names, types, links, sizes, contents and attributes.
+/// Returns the names, types, links, sizes, contents and attributes.
 fn tree(v: &Volume) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     let mut dirs = vec![String::new()];
@@ -213,7 +213,8 @@ fn tree(v: &Volume) -> BTreeMap<String, String> {
     found
 }
 
-/// Free blocks by count and by the bitmaps, and free inode numbers, with nothing set aside and nothing on its way.
+/// Returns the number of free blocks by count and by the bitmaps, and of free inode numbers, with nothing set aside and
+/// nothing in flight.
 fn free(v: &Volume) -> (u64, u64, u64) {
     v.sync().unwrap();
     let engine = v.guard_engine();

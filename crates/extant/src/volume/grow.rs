@@ -135,7 +135,7 @@ impl Engine {
         Ok(())
     }
 
-    /// A block of descriptors: the newest image with the new groups' added.
+    /// Returns a block of descriptors: the newest image with the new groups' added.
     fn descriptors(&self, index: u32, growth: &Growth) -> Result<Vec<u8>> {
         let geo = &growth.new;
         let block = geo.gdt_block(index);
@@ -157,7 +157,7 @@ impl Engine {
         Ok(bytes)
     }
 
-    /// Something to format: the root's core as it is.
+    /// Logs the root's core as it is, so that something is formatted.
     pub(super) fn log_something(&self) -> Result<()> {
         let root = self.names.root()?;
         let tx = self.commit.begin_core()?;

@@ -68,7 +68,7 @@ struct FoundLog {
 }
 
 impl FoundLog {
-    /// No journal.
+    /// Makes a result without a journal.
     fn none(buffers: Buffers) -> Self {
         Self {
             buffers,
@@ -151,7 +151,7 @@ impl<'a> Opening<'a> {
         })
     }
 
-    /// Whether damage is skipped, which is safe on a read-only volume alone.
+    /// Returns true if damage is skipped, which is safe on a read-only volume alone.
     fn leaves_out_damage(&self) -> bool {
         self.options.leave_out_damage && self.read_only.is_some()
     }
@@ -162,7 +162,7 @@ impl<'a> Opening<'a> {
         Buffers::new(Arc::clone(&self.device), self.geometry.block_size, limit)
     }
 
-    /// Opens: recovers the journal, wires the layers, and finishes what a crash interrupted.
+    /// Opens the volume: recovers the journal, wires the layers, and finishes what a crash interrupted.
     pub(crate) fn run(&mut self) -> Result<Arc<Guard>> {
         let log = match self.find_log() {
             // Transactions that wait in the journal must not be missed.
@@ -362,7 +362,7 @@ impl<'a> Opening<'a> {
         }
     }
 
-    /// A volume whose bitmaps and inode tables overlap is not written.
+    /// Makes a volume read-only whose bitmaps and inode tables overlap.
     fn check_overlap(
         &mut self,
         zone: &SystemZone,
@@ -400,8 +400,8 @@ impl<'a> Opening<'a> {
         }
     }
 
-    /// The free counts. A large volume that was closed cleanly has them in its superblock. After a crash they are
-    /// summed from the descriptors, which are journaled, once.
+    /// Returns the free counts. A large volume that was closed cleanly has them in its superblock. After a crash they
+    /// are summed once from the descriptors, which are journaled.
     fn free(&self, groups: &Groups, buffers: &Buffers) -> Result<Totals> {
         if self.geometry.groups > groups::ALL {
             if self.left_open() {
@@ -440,8 +440,8 @@ impl<'a> Opening<'a> {
             || self.raw.state.get() & STATE_VALID == 0
     }
 
-    /// Everybody reads the superblock at the primary's place: there the backup is shown. The volume is
-    /// read-only, so it stays in memory.
+    /// Shows the backup at the primary's place, where every reader looks for the superblock. The volume is read-only,
+    /// so the backup stays in memory.
     fn put_backup(&self, buffers: &Buffers) -> Result<()> {
         let (block, offset) = superblock_location(&self.geometry);
         let mut image = buffers.read(block)?.to_vec();
@@ -461,7 +461,7 @@ impl<'a> Opening<'a> {
             .map_err(|e| Error::block_io("write", place, e))
     }
 
-    /// The journal may lie anywhere but in the volume's other own blocks.
+    /// Checks that the journal does not lie in the volume's other own blocks.
     fn check_log_place(&self, buffers: &Buffers, own: &[(u64, u64)]) -> Result<()> {
         match system_zone::met_by(&self.geometry, buffers, own) {
             None => Ok(()),
@@ -472,7 +472,7 @@ impl<'a> Opening<'a> {
         }
     }
 
-    /// The journal's blocks, and the size of its inode.
+    /// Returns the journal's blocks, and the size of its inode.
     fn log_area(&self, buffers: &Buffers) -> Result<(LogArea, u64)> {
         let ino = InodeNr(self.geometry.journal_ino);
         let (block, offset) = groups::inode_location_alone(&self.geometry, buffers, ino)?;

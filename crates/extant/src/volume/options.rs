@@ -36,7 +36,7 @@ impl Default for VolumeOptions {
 }
 
 impl VolumeOptions {
-    /// For reading and writing, a quarter of the machine's memory for caches, a commit every 5 s.
+    /// Makes options for reading and writing, with a quarter of the machine's memory for caches and a commit every 5 s.
     ///
     /// ```
     /// let options = extant::VolumeOptions::new();
@@ -58,8 +58,8 @@ impl VolumeOptions {
         }
     }
 
-    /// Open a read-only volume although a group descriptor, the journal or the list of orphans is damaged. Inodes of such a group
-    /// cannot be read, and a damaged journal counts as empty. [`on_damage`](Self::on_damage) is notified.
+    /// Opens a read-only volume although a group descriptor, the journal or the list of orphans is damaged. Inodes of
+    /// such a group cannot be read, and a damaged journal counts as empty. [`on_damage`](Self::on_damage) is notified.
     ///
     /// ```
     /// let options = extant::VolumeOptions::new().read_only(true).leave_out_damage(true);
@@ -71,7 +71,7 @@ impl VolumeOptions {
         self
     }
 
-    /// For tests: as if a transaction of the journal could hold no more blocks than these.
+    /// Limits the blocks of a transaction of the journal, for tests.
     #[doc(hidden)]
     #[must_use]
     pub fn most_log_blocks(mut self, blocks: u64) -> Self {
@@ -79,7 +79,7 @@ impl VolumeOptions {
         self
     }
 
-    /// Change nothing on the device, not even recover the journal: it is replayed in memory.
+    /// Changes nothing on the device. The journal is not recovered, but replayed in memory.
     ///
     /// ```
     /// let options = extant::VolumeOptions::new().read_only(true);
@@ -91,7 +91,7 @@ impl VolumeOptions {
         self
     }
 
-    /// Write to a volume that is marked as having errors, or that has no journal and was not closed.
+    /// Writes to a volume that is marked as having errors, or that has no journal and was not closed.
     ///
     /// ```
     /// let options = extant::VolumeOptions::new().force(true);
@@ -103,7 +103,7 @@ impl VolumeOptions {
         self
     }
 
-    /// Bytes of memory for data pages.
+    /// Sets the bytes of memory for data pages.
     ///
     /// ```
     /// let options = extant::VolumeOptions::new().cache_bytes(64 << 20);
@@ -115,8 +115,8 @@ impl VolumeOptions {
         self
     }
 
-    /// Inodes kept in memory without handles; about 600 bytes each, with an eighth of the machine's memory as the
-    /// default.
+    /// Sets the number of inodes kept in memory without handles, at about 600 bytes each. Default: an eighth of the
+    /// machine's memory.
     ///
     /// ```
     /// let options = extant::VolumeOptions::new().inodes_in_core(100_000);
@@ -128,7 +128,7 @@ impl VolumeOptions {
         self
     }
 
-    /// All that mount options say, at once.
+    /// Sets all settings of mount options at once.
     ///
     /// ```
     /// let settings = extant::Settings::default();
@@ -141,7 +141,7 @@ impl VolumeOptions {
         self
     }
 
-    /// Time between timed commits.
+    /// Sets the time between timed commits.
     ///
     /// ```
     /// let options = extant::VolumeOptions::new().commit_interval(std::time::Duration::from_secs(30));
@@ -153,7 +153,7 @@ impl VolumeOptions {
         self
     }
 
-    /// How groups with free blocks are found.
+    /// Sets how groups with free blocks are found.
     ///
     /// ```
     /// let options = extant::VolumeOptions::new().block_scan(extant::BlockScan::Linear);
@@ -165,7 +165,8 @@ impl VolumeOptions {
         self
     }
 
-    /// Without the background thread nothing is committed but by sync, fsync and need.
+    /// Sets whether a background thread commits. Without it, commits happen only by sync, by fsync and when a context
+    /// is full.
     ///
     /// ```
     /// let options = extant::VolumeOptions::new().background(false);
@@ -189,8 +190,8 @@ impl VolumeOptions {
         self
     }
 
-    /// A time that changed alone is kept in memory, and written with the next change of its inode, at sync and close, or
-    /// after a day; a crash loses it.
+    /// Keeps a time that changed alone in memory, and writes it with the next change of its inode, at sync and close,
+    /// or after a day. A crash loses it.
     ///
     /// ```
     /// let options = extant::VolumeOptions::new().lazy_times(true);
@@ -202,7 +203,7 @@ impl VolumeOptions {
         self
     }
 
-    /// The reaction when the volume stops after a failure.
+    /// Sets the reaction when the volume stops after a failure.
     ///
     /// ```
     /// let options = extant::VolumeOptions::new().errors(extant::ErrorPolicy::Shutdown);
@@ -241,9 +242,8 @@ impl VolumeOptions {
         self
     }
 
-    /// Leave the journal alone, as ext4's `noload`: the volume is opened read-only as it is on the device, without
-    /// the contents of its journal. It is a way to read a volume whose journal is damaged; the data may be old, or
-    /// torn.
+    /// Ignores the journal, as ext4's `noload`: the volume is opened read-only as it is on the device, without the
+    /// contents of its journal. This is a way to read a volume whose journal is damaged. The data may be old, or torn.
     ///
     /// ```
     /// let options = extant::VolumeOptions::new().noload(true);
@@ -255,7 +255,7 @@ impl VolumeOptions {
         self
     }
 
-    /// Whether reading directories counts for their access times (not with `nodiratime`).
+    /// Sets whether reading directories counts for their access times (not with `nodiratime`).
     ///
     /// ```
     /// let options = extant::VolumeOptions::new().directory_access_times(false);
@@ -281,7 +281,7 @@ impl VolumeOptions {
         self
     }
 
-    /// Nothing will be written to the device.
+    /// Returns true if nothing will be written to the device.
     pub(crate) fn is_read_only(&self) -> bool {
         self.read_only || self.noload
     }

@@ -58,7 +58,8 @@ impl Opening<'_> {
         Ok(())
     }
 
-    /// A read-only volume sees the log's images, and those of fast commits, but nothing is written.
+    /// Applies the log's images, and those of fast commits, in memory, because nothing is written to a read-only
+    /// volume.
     pub(super) fn recover_in_memory(
         &mut self,
         area: &LogArea,

@@ -23,7 +23,7 @@ impl Engine {
         })
     }
 
-    /// Names the volume, durably.
+    /// Sets the label of the volume, durably.
     pub(crate) fn set_label(&self, label: &[u8]) -> Result<()> {
         self.store.check_writable()?;
         let mut name = [0; 16];

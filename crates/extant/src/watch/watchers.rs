@@ -105,7 +105,7 @@ impl Events {
         self.came.notify_all();
     }
 
-    /// The next event; waits for it until the given time, or for ever.
+    /// Returns the next event. Waits for it until the given time, or for ever.
     pub fn next(&self, until: Option<Instant>) -> Option<WatchEvent> {
         let mut queue = self.queue.lock();
         loop {
@@ -145,7 +145,7 @@ pub(crate) struct Watchers {
 }
 
 impl Watchers {
-    /// The watchers of a new volume: none.
+    /// Makes the watchers of a new volume: none.
     pub(crate) fn new(store: Arc<Store>) -> Self {
         Self {
             store,
@@ -154,7 +154,7 @@ impl Watchers {
         }
     }
 
-    /// Whether an event that concerns these inodes has a watcher.
+    /// Returns true if an event that concerns these inodes has a watcher.
     #[inline(always)]
     fn interested(&self, inodes: &[&Inode]) -> bool {
         self.all.load(Ordering::Relaxed) || inodes.iter().any(|i| i.watched.load(Ordering::Relaxed))
@@ -191,7 +191,7 @@ impl Watchers {
         self.deliver(inodes, &event());
     }
 
-    /// A name of `dir` was made.
+    /// Reports that a name of `dir` was made.
     #[inline]
     pub(crate) fn tell_created(&self, dir: &Inode, name: &[u8], ino: InodeNr) {
         self.tell(&[dir], || WatchEvent::Created {
@@ -201,7 +201,7 @@ impl Watchers {
         });
     }
 
-    /// A name of `dir` was removed.
+    /// Reports that a name of `dir` was removed.
     #[inline]
     pub(crate) fn tell_removed(&self, dir: &Inode, name: &[u8], inode: &Inode) {
         self.tell(&[dir, inode], || WatchEvent::Removed {
@@ -211,7 +211,7 @@ impl Watchers {
         });
     }
 
-    /// The data or size of a file changed.
+    /// Reports that the data or size of a file changed.
     #[inline]
     pub(crate) fn tell_written(&self, inode: &Inode) {
         self.tell(&[inode], || WatchEvent::Written { ino: inode.ino.0 });

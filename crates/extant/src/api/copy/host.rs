@@ -28,7 +28,7 @@ impl HostSide {
     }
 }
 
-/// An error of the host; those that say something of the tree are the ones that a volume returns.
+/// Converts an error of the host. Errors that concern the tree become the ones that a volume returns.
 fn failed(source: io::Error) -> Error {
     match source.kind() {
         io::ErrorKind::NotFound => Error::NotFound,
@@ -41,7 +41,7 @@ fn failed(source: io::Error) -> Error {
     }
 }
 
-/// Whether only root may do this, or the file system cannot.
+/// Returns true if only root may do this, or the file system cannot.
 fn is_refused(errno: Errno) -> bool {
     [Errno::PERM, Errno::ACCESS, Errno::OPNOTSUPP].contains(&errno)
 }

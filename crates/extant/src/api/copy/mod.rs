@@ -112,7 +112,7 @@ impl Default for CopyOptions<'_> {
 }
 
 impl<'a> CopyOptions<'a> {
-    /// A thread for each CPU; owners are kept.
+    /// Makes options with a thread for each CPU and with owners kept.
     pub fn new() -> Self {
         Self {
             threads: std::thread::available_parallelism().map_or(1, usize::from),
@@ -121,7 +121,7 @@ impl<'a> CopyOptions<'a> {
         }
     }
 
-    /// The number of threads, at least one.
+    /// Sets the number of threads, at least one.
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = threads.max(1);
         self
@@ -133,7 +133,7 @@ impl<'a> CopyOptions<'a> {
         self
     }
 
-    /// Called after each piece of work, from the thread that did it.
+    /// Sets a function to call after each piece of work, from the thread that did it.
     pub fn progress(mut self, told: &'a (dyn Fn(&CopyCounts) + Sync)) -> Self {
         self.progress = Some(told);
         self
@@ -261,7 +261,8 @@ struct Copy<'a> {
     directories: Mutex<Vec<(PathBuf, Meta)>>,
 }
 
-/// A panic of another thread ends the copy anyway; its locks hold nothing half done.
+/// Locks a mutex, even after a panic of another thread: the panic ends the copy anyway, and locks hold nothing half
+/// done.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -466,7 +467,7 @@ mod tests {
     use super::*;
     use crate::{Credentials, OpenOptions};
 
-    /// A tree with all kinds of things, in a volume.
+    /// Makes a tree with all kinds of files in a volume.
     fn furnish(volume: &Dir) -> crate::Result<()> {
         volume.create_dir_all("/tree/a/b/c")?;
         for n in 0..200 {
@@ -488,7 +489,7 @@ mod tests {
         Ok(())
     }
 
-    /// All that a copy keeps, by path.
+    /// Returns all attributes that a copy keeps, by path.
     fn shown(volume: &Dir, top: &str) -> Vec<String> {
         let mut found = Vec::new();
         for entry in volume.walk(top).unwrap().sorted(true) {

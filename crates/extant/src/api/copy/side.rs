@@ -29,21 +29,21 @@ pub(super) type Xattr = (OsString, Vec<u8>);
 
 /// A tree to be read or made. All paths are relative to its top, which is the empty path.
 pub(super) trait Side: Sync {
-    /// The top's path.
+    /// Returns the top's path.
     fn top(&self) -> &Path;
-    /// A path with the top before it.
+    /// Returns a path with the top before it.
     fn at(&self, path: &Path) -> PathBuf {
         match path.as_os_str().is_empty() {
             true => self.top().to_path_buf(),
             false => self.top().join(path),
         }
     }
-    /// The inode at a path; a link itself.
+    /// Returns the inode at a path. A link is not followed.
     fn meta(&self, path: &Path) -> Result<Meta>;
-    /// The names of a directory.
+    /// Returns the names of a directory.
     fn list(&self, dir: &Path) -> Result<Vec<(OsString, FileType)>>;
     fn read_link(&self, path: &Path) -> Result<PathBuf>;
-    /// The extended attributes that an ext4 file system holds; of a link itself.
+    /// Returns the extended attributes that an ext4 file system holds. A link is not followed.
     fn xattrs(&self, path: &Path) -> Result<Vec<Xattr>>;
     fn open(&self, path: &Path) -> Result<Box<dyn Data>>;
 
@@ -62,9 +62,9 @@ pub(super) trait Side: Sync {
 
 /// An open file.
 pub(super) trait Data {
-    /// Fewer bytes than asked only at the end.
+    /// Reads at an offset. Returns fewer bytes than asked only at the end.
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize>;
-    /// Start and end of the first data at or after an offset below `size`.
+    /// Returns the start and end of the first data at or after an offset below `size`.
     fn next_data(&self, offset: u64, size: u64) -> Result<Option<(u64, u64)>>;
     fn write_all_at(&self, data: &[u8], offset: u64) -> Result<()>;
     fn set_len(&self, len: u64) -> Result<()>;

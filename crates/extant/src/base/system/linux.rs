@@ -15,7 +15,7 @@ pub(crate) const NO_KEY: i32 = Errno::NOKEY.raw_os_error();
 /// The error number of a missing extended attribute.
 pub(crate) const NO_ATTRIBUTE: i32 = Errno::NODATA.raw_os_error();
 
-/// Memory of the machine, in bytes.
+/// Returns the memory of the machine, in bytes.
 pub(crate) fn memory() -> u64 {
     let memory = rustix::system::sysinfo();
     (memory.totalram as u64).saturating_mul(u64::from(memory.mem_unit.max(1)))
@@ -49,9 +49,9 @@ fn sized(
 /// Names and values of extended attributes.
 type RawXattrs = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// Names and values of the extended attributes of a file of the host that ext4 holds, as far as the caller may read them,
-/// with calls that list the names and read a value. An error says the name that could not be read; it is empty if none
-/// could be listed.
+/// Returns the names and values of the extended attributes of a host file that ext4 can hold and the caller may read.
+/// `list` lists the names, and `read` reads a value. An error holds the name that could not be read, or an empty name
+/// if the names could not be listed.
 pub fn xattrs_by(
     list: impl FnMut(&mut [u8]) -> rustix::io::Result<usize>,
     mut read: impl FnMut(&[u8], &mut [u8]) -> rustix::io::Result<usize>,

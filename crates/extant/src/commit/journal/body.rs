@@ -110,7 +110,7 @@ mod tests {
 
     const BLOCK: usize = 1024;
 
-    /// The log is blocks 0 to 2047 of the device.
+    /// Makes a log in the blocks 0 to 2047 of the device.
     fn area(device: &Arc<MemDevice>) -> LogArea {
         let mut map = ExtentMap::default();
         map.append(Run {

@@ -64,7 +64,7 @@ pub struct CommitStage {
 }
 
 impl CommitStage {
-    /// The stage of a journal in this area, or of none.
+    /// Makes the stage of a journal in this area, or without a journal.
     pub fn new(area: Option<Arc<LogArea>>) -> Self {
         Self {
             area,
@@ -73,7 +73,7 @@ impl CommitStage {
         }
     }
 
-    /// A transaction has been logged. Called in the order of the log.
+    /// Queues a transaction that has been logged. Called in the order of the log.
     pub fn add(&self, logged: Logged) {
         let mut queue = self.queue.lock();
         queue.waiting.push(logged);
@@ -159,7 +159,7 @@ impl CommitStage {
         Ok(covered)
     }
 
-    /// The commit block of this transaction is next.
+    /// Checks that the commit block of this transaction is next.
     fn follow(&self, tid: Tid) -> Result<()> {
         let mut queue = self.queue.lock();
         let last = queue.last.replace(tid);

@@ -92,7 +92,7 @@ impl Writer {
         }
     }
 
-    /// The journal, if fast commits may continue its log.
+    /// Returns the journal, if fast commits may continue its log.
     pub(in crate::commit) fn fast(&mut self) -> Option<&mut Journal> {
         match self {
             Self::Journal(journal) => Some(journal)
@@ -102,8 +102,8 @@ impl Writer {
         }
     }
 
-    /// True when the log is half full: the next push writes home first, while it knows that all
-    /// published images are durable.
+    /// Returns true when the log is half full. Then the next push writes home first, while it knows that all published
+    /// images are durable.
     pub(in crate::commit) fn wants_checkpoint(&self) -> bool {
         match self {
             Self::Journal(journal) => {
@@ -122,7 +122,7 @@ pub struct LogArea {
 }
 
 impl LogArea {
-    /// The area that an inode's mapping describes.
+    /// Makes the area that an inode's mapping describes.
     pub fn new(device: Arc<dyn BlockDevice>, block_size: u32, map: ExtentMap) -> Self {
         Self {
             device,
@@ -131,7 +131,7 @@ impl LogArea {
         }
     }
 
-    /// Physical place of a log block, and how many follow it without a gap.
+    /// Returns the physical place of a log block, and the number of blocks that follow it without a gap.
     fn locate(&self, block: u32) -> Result<(BlockNr, u32)> {
         match self.map.at(block) {
             Found::Mapped(run) => Ok((run.physical, run.len)),
@@ -154,7 +154,7 @@ impl LogArea {
         Ok(())
     }
 
-    /// Its blocks, as ranges: start, and one past the end.
+    /// Returns the area's blocks as ranges: start, and one past the end.
     pub fn ranges(&self) -> Vec<(u64, u64)> {
         let range = |run: &Run| (run.physical.0, run.physical.0 + u64::from(run.len));
         self.map.iter().map(range).collect()
@@ -198,7 +198,7 @@ impl LogArea {
     }
 }
 
-/// The block that commits a transaction now.
+/// Returns the commit block of a transaction, with the present time.
 fn commit_block(format: &Format, tid: Tid) -> Result<Vec<u8>> {
     let now = crate::base::now();
     let mut block = vec![0; format.block_size as usize];
@@ -242,7 +242,7 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// A journal that has been recovered (or was clean) and whose log is empty.
+    /// Starts a journal that has been recovered (or was clean) and whose log is empty.
     pub fn start(
         area: Arc<LogArea>,
         mut superblock: Superblock,
@@ -275,7 +275,7 @@ impl Journal {
         })
     }
 
-    /// The journal's blocks, and the first of its area for fast commits, if these may continue its log.
+    /// Returns the journal's blocks, and the first block of its area for fast commits, if these may continue its log.
     pub(in crate::commit) fn fast_area(&self) -> Option<(Arc<LogArea>, u32)> {
         let first = self.superblock.fast_commit_area().start;
         self.fast.then(|| (Arc::clone(&self.area), first))
@@ -325,7 +325,7 @@ impl Journal {
         engine.store.flush()
     }
 
-    /// Blocks of images that one transaction can hold.
+    /// Returns the number of image blocks that one transaction can hold.
     pub fn capacity(&self) -> u64 {
         let log = self.superblock.log_range().len() as u64;
         let per_descriptor = self.format.tags_per_block().max(1) as u64;

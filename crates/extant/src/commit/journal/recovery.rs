@@ -44,12 +44,12 @@ pub fn read_superblock(area: &LogArea) -> Result<Superblock> {
     Ok(Superblock::parse(&area.read(0)?)?)
 }
 
-/// The plan of the log's replay.
+/// Returns the plan of the log's replay.
 pub fn plan(area: &LogArea, superblock: &Superblock, blocks_count: u64) -> Result<Plan> {
     jbd2::plan(superblock, blocks_count, |block| area.read(block))
 }
 
-/// The changes of the fast commits that continue a log, if there are any.
+/// Returns the changes of the fast commits that continue a log, if there are any.
 pub fn fast_changes(
     area: &LogArea,
     superblock: &Superblock,
