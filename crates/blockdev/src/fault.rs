@@ -51,7 +51,7 @@ pub struct FaultDevice<D> {
 }
 
 impl<D: BlockDevice> FaultDevice<D> {
-    /// A healthy device.
+    /// Makes a healthy device.
     pub fn new(inner: D) -> Self {
         FaultDevice {
             inner,
@@ -60,7 +60,7 @@ impl<D: BlockDevice> FaultDevice<D> {
         }
     }
 
-    /// The device behind the faults.
+    /// Returns the device behind the faults.
     pub fn inner(&self) -> &D {
         &self.inner
     }

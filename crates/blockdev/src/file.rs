@@ -21,7 +21,7 @@ use rustix::io::Errno;
 use crate::kernel::Cached;
 use crate::{BlockDevice, check_range, kernel, refuse_read_only, total_len, write_zeroes};
 
-/// Why an image file or block device cannot be written, or should not be; `None` if it can.
+/// Returns the reason why an image file or block device cannot be written, or should not be, or `None` if it can.
 ///
 /// ```
 /// let dir = tempfile::tempdir().unwrap();
@@ -168,7 +168,7 @@ impl FileDevice {
         sized.map(|()| dev)
     }
 
-    /// An image of `len` zero bytes, in a file without a name in `dir`: its space is freed with the device.
+    /// Makes an image of `len` zero bytes, in a file without a name in `dir`. Its space is freed with the device.
     ///
     /// ```
     /// use extant_blockdev::{BlockDevice, FileDevice};
@@ -216,7 +216,7 @@ impl FileDevice {
         })
     }
 
-    /// The path the device was opened by.
+    /// Returns the path the device was opened by.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -454,7 +454,7 @@ impl BlockDevice for UnlockedFile {
     crate::only_read!();
 }
 
-/// A new file in a directory, without a name or with one that is removed at once; no other process may open it.
+/// Makes a new file in a directory, without a name or with one that is removed at once. No other process may open it.
 ///
 /// ```
 /// let file = extant_blockdev::unnamed_file(&std::env::temp_dir()).unwrap();
@@ -465,7 +465,7 @@ pub fn unnamed_file(dir: &Path) -> io::Result<File> {
     kernel::unnamed(dir).or_else(|_| named_for_a_moment(dir))
 }
 
-/// A new file whose name is removed at once.
+/// Makes a new file whose name is removed at once.
 fn named_for_a_moment(dir: &Path) -> io::Result<File> {
     let mut tries = 0;
     loop {

@@ -81,10 +81,10 @@ pub const SECTOR: u64 = 512;
 /// assert_eq!(err.kind(), std::io::ErrorKind::UnexpectedEof);
 /// ```
 pub trait BlockDevice: Send + Sync {
-    /// Size of the device in bytes.
+    /// Returns the size of the device in bytes.
     fn len(&self) -> u64;
 
-    /// Whether the device holds no byte at all.
+    /// Returns true if the device has no bytes.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -188,7 +188,7 @@ pub trait BlockDevice: Send + Sync {
         ))
     }
 
-    /// Whether writes are refused.
+    /// Returns true if writes are refused.
     fn read_only(&self) -> bool;
 }
 
@@ -261,13 +261,13 @@ macro_rules! forward {
 }
 forward!(Arc<D>, Box<D>, &D);
 
-/// Sum of the lengths, saturating: a sum that saturates fails any range check.
+/// Returns the sum of the lengths, saturating. A sum that saturates fails any range check.
 fn total_len(bufs: &[&[u8]]) -> u64 {
     bufs.iter()
         .fold(0u64, |n, b| n.saturating_add(b.len() as u64))
 }
 
-/// The only check of whether a range lies past the end of a device.
+/// Checks that a range does not lie past the end of a device. All devices use this check.
 fn check_range(device_len: u64, offset: u64, len: u64, what: &str) -> io::Result<()> {
     if offset.checked_add(len).is_some_and(|end| end <= device_len) {
         return Ok(());
@@ -281,7 +281,7 @@ fn check_range(device_len: u64, offset: u64, len: u64, what: &str) -> io::Result
     ))
 }
 
-/// For [`only_read`].
+/// Makes the error for [`only_read`].
 #[doc(hidden)]
 #[must_use]
 pub fn refuse_read_only(what: &str) -> io::Error {
@@ -291,7 +291,7 @@ pub fn refuse_read_only(what: &str) -> io::Error {
     )
 }
 
-/// Fallback of discard: zeroes written in pieces.
+/// Writes zeros in pieces, as a fallback of discard.
 fn write_zeroes<D: BlockDevice + ?Sized>(dev: &D, offset: u64, len: u64) -> io::Result<()> {
     const PIECE: u64 = 1 << 18;
     check_range(dev.len(), offset, len, "discard")?;

@@ -40,7 +40,7 @@ pub struct MemDevice {
 }
 
 impl MemDevice {
-    /// A device of `len` zero bytes.
+    /// Makes a device of `len` zero bytes.
     pub fn new(len: u64) -> Self {
         let shards = (0..SHARDS).map(|_| Shard::default()).collect();
         MemDevice {
@@ -49,7 +49,7 @@ impl MemDevice {
         }
     }
 
-    /// A device holding a copy of `bytes`.
+    /// Makes a device holding a copy of `bytes`.
     pub fn from_bytes(bytes: &[u8]) -> Self {
         let dev = Self::new(bytes.len() as u64);
         for (nr, piece) in bytes.chunks(CHUNK as usize).enumerate() {
@@ -62,7 +62,7 @@ impl MemDevice {
         dev
     }
 
-    /// An independent device with the contents of this moment. A write that runs at the same time may be in it
+    /// Makes an independent device with the contents of this moment. A write that runs at the same time may be in it
     /// whole, in part or not at all.
     pub fn snapshot(&self) -> MemDevice {
         // All shards are held at once, so that a write that returned before another began is
@@ -85,7 +85,7 @@ impl MemDevice {
         }
     }
 
-    /// Bytes of memory behind the device, chunks shared with snapshots included.
+    /// Returns the bytes of memory behind the device, chunks shared with snapshots included.
     pub fn allocated(&self) -> u64 {
         self.shards
             .iter()
@@ -93,7 +93,7 @@ impl MemDevice {
             .sum()
     }
 
-    /// All bytes. Meant for small images.
+    /// Reads all bytes. Meant for small images.
     pub fn to_bytes(&self) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; usize::try_from(self.len()).map_err(io::Error::other)?];
         self.read_at(0, &mut bytes)?;

@@ -25,7 +25,7 @@ pub struct PartDevice<D> {
 }
 
 impl<D: BlockDevice> PartDevice<D> {
-    /// The bytes in `range`, which must lie on the device: it is `UnexpectedEof` otherwise.
+    /// Makes a device of the bytes in `range`. Fails with `UnexpectedEof` if the range does not lie on the device.
     pub fn new(inner: D, range: Range<u64>) -> io::Result<Self> {
         let len = range.end.saturating_sub(range.start);
         check_range(inner.len(), range.start, len, "part")?;
@@ -36,17 +36,17 @@ impl<D: BlockDevice> PartDevice<D> {
         })
     }
 
-    /// The device behind.
+    /// Returns the device behind.
     pub fn inner(&self) -> &D {
         &self.inner
     }
 
-    /// The offset of the first byte on the device behind.
+    /// Returns the offset of the first byte on the device behind.
     pub fn start(&self) -> u64 {
         self.start
     }
 
-    /// The place on the device behind. In range there: the part lies on the device.
+    /// Returns the place on the device behind. It is in range there, because the part lies on the device.
     fn place(&self, offset: u64, len: u64, what: &str) -> io::Result<u64> {
         check_range(self.len, offset, len, what)?;
         Ok(self.start + offset)

@@ -128,7 +128,7 @@ struct Aligned {
 }
 
 impl Aligned {
-    /// The first bytes, to be read into.
+    /// Returns the first bytes, to be read into.
     fn first(&mut self, len: u64) -> &mut [u8] {
         if self.bytes.is_empty() {
             self.bytes = vec![0; (PIECE + 3 * ALIGN) as usize];
@@ -157,7 +157,7 @@ enum Found {
 }
 
 impl Pieces {
-    /// The piece that holds the byte at an offset.
+    /// Finds the piece that holds the byte at an offset.
     fn piece_at(&mut self, offset: u64) -> Option<(u64, &mut Piece)> {
         let (&start, piece) = self.by_start.range_mut(..=offset).next_back()?;
         (offset - start < piece.len).then_some((start, piece))
@@ -228,7 +228,7 @@ impl Pieces {
         Found::Begun(begun)
     }
 
-    /// A piece that was being read or held is not any more.
+    /// Forgets a piece that was being read or held.
     fn forget(&mut self, start: u64) {
         self.by_start.remove(&start);
         self.taken -= 1;

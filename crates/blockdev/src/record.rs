@@ -65,7 +65,7 @@ impl Log {
         Ok(())
     }
 
-    /// The events in order.
+    /// Returns the events in order.
     pub fn events(&self) -> &[Event] {
         &self.events
     }
@@ -75,7 +75,7 @@ impl Log {
         Replayer::new(&self.events, base)
     }
 
-    /// The device after the first `events` events, none of them lost.
+    /// Returns the device after the first `events` events, none of them lost.
     pub fn image_at(&self, base: &MemDevice, events: usize) -> io::Result<MemDevice> {
         let mut replayer = self.replay(base);
         replayer.advance_to(events)?;
@@ -102,7 +102,7 @@ impl<D: BlockDevice> RecordingDevice<D> {
         }
     }
 
-    /// The device that is recorded.
+    /// Returns the device that is recorded.
     pub fn inner(&self) -> &D {
         &self.inner
     }
@@ -174,7 +174,7 @@ impl<D: BlockDevice> BlockDevice for RecordingDevice<D> {
         )
     }
 
-    /// Recorded as a discard: the former contents are lost.
+    /// Records a discard, because the former contents are lost.
     fn trim(&self, offset: u64, len: u64) -> io::Result<()> {
         self.record(
             |dev| dev.trim(offset, len),

@@ -46,7 +46,7 @@ pub struct Crash {
 }
 
 impl Crash {
-    /// The faults of a disk: it may lose and tear writes, but does not bring back overwritten ones.
+    /// Makes the faults of a disk, which may lose and tear writes, but does not restore overwritten ones.
     pub fn new(seed: u64) -> Self {
         Crash {
             seed,
@@ -149,23 +149,23 @@ impl<'a> Replayer<'a> {
         Ok(())
     }
 
-    /// How many events have been played.
+    /// Returns the number of events played.
     pub fn position(&self) -> usize {
         self.position
     }
 
-    /// The writes and discards since the last flush, in order, with their positions.
+    /// Returns the writes and discards since the last flush, in order, with their positions.
     pub fn pending(&self) -> impl ExactSizeIterator<Item = (usize, &'a Event)> {
         let events = self.events;
         self.pending.iter().map(move |&p| (p, &events[p]))
     }
 
-    /// The device with nothing lost.
+    /// Returns the device with nothing lost.
     pub fn image(&self) -> MemDevice {
         self.current.snapshot()
     }
 
-    /// The device without any write that may be lost.
+    /// Returns the device without any write that may be lost.
     pub fn durable(&self) -> MemDevice {
         self.durable.snapshot()
     }
@@ -191,8 +191,8 @@ impl<'a> Replayer<'a> {
         self.survivors(order)
     }
 
-    /// The device after a crash at this point in which `fate` decides for each pending event,
-    /// given its position in the log.
+    /// Returns the device after a crash at this point in which `fate` decides for each pending event, given its
+    /// position in the log.
     pub fn crash_with(&self, mut fate: impl FnMut(usize, &Event) -> Fate) -> io::Result<MemDevice> {
         self.survivors(self.pending().map(|(p, event)| (p, fate(p, event))))
     }
@@ -260,7 +260,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// Below `n`, evenly enough for small `n`.
+    /// Returns a number below `n`, distributed evenly enough for small `n`.
     fn below(&mut self, n: u64) -> u64 {
         (self.next() >> 32) % n
     }
@@ -278,7 +278,7 @@ mod tests {
         dev.to_bytes().unwrap()
     }
 
-    /// Three sectors written, a flush, then three pending writes, the last over the first.
+    /// Records three written sectors, a flush, and three pending writes, the last over the first.
     fn recorded() -> (MemDevice, RecordingDevice<MemDevice>) {
         let base = MemDevice::new(LEN);
         let dev = RecordingDevice::new(base.snapshot());

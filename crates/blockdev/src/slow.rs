@@ -26,7 +26,7 @@ pub struct SlowDevice<D> {
 }
 
 impl<D: BlockDevice> SlowDevice<D> {
-    /// Each flush takes `flush` longer than it takes `inner`.
+    /// Makes a device whose flushes each take `flush` longer than those of `inner`.
     pub fn new(inner: D, flush: Duration) -> Self {
         Self {
             inner,
@@ -35,12 +35,12 @@ impl<D: BlockDevice> SlowDevice<D> {
         }
     }
 
-    /// The device behind.
+    /// Returns the device behind.
     pub fn inner(&self) -> &D {
         &self.inner
     }
 
-    /// How many flushes there were.
+    /// Returns the number of flushes.
     pub fn flushes(&self) -> u64 {
         self.flushes.load(Ordering::Relaxed)
     }

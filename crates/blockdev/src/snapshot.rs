@@ -69,7 +69,7 @@ impl Kept {
         &self.parts[(block % PARTS) as usize]
     }
 
-    /// The blocks that a range touches.
+    /// Returns the blocks that a range touches.
     fn blocks(&self, offset: u64, len: u64) -> std::ops::Range<u64> {
         let size = self.options.block_size;
         offset / size..offset.saturating_add(len).div_ceil(size)
@@ -141,7 +141,7 @@ pub struct SnapshotDevice {
 }
 
 impl SnapshotDevice {
-    /// Over a device that is written through this one alone.
+    /// Makes a device over another one, which must be written through this one alone.
     pub fn new(device: Arc<dyn BlockDevice>) -> Self {
         Self {
             device,
@@ -255,7 +255,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Bytes that are kept in memory now.
+    /// Returns the number of bytes that are kept in memory now.
     pub fn kept_bytes(&self) -> u64 {
         self.kept.bytes.load(Ordering::Relaxed)
     }

@@ -64,7 +64,7 @@ impl<D: BlockDevice> TimedDevice<D> {
         }
     }
 
-    /// The device that is recorded.
+    /// Returns the device that is recorded.
     pub fn inner(&self) -> &D {
         &self.inner
     }
@@ -79,7 +79,7 @@ impl<D: BlockDevice> TimedDevice<D> {
         self.recording.store(false, Ordering::SeqCst);
     }
 
-    /// The noted calls, in the order in which they ended; recording continues with an empty list.
+    /// Takes the noted calls, in the order in which they ended. Recording continues with an empty list.
     pub fn take(&self) -> Vec<TimedEvent> {
         std::mem::take(&mut self.events.lock())
     }
@@ -177,7 +177,7 @@ pub struct TimedReplay {
 }
 
 impl TimedReplay {
-    /// From `base`, the contents when recording began.
+    /// Starts a replay from `base`, the contents when recording began.
     pub fn new(mut events: Vec<TimedEvent>, base: &MemDevice) -> Self {
         events.sort_by_key(|e| e.end);
         Self {

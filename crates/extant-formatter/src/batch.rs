@@ -74,7 +74,7 @@ const fn name_position(key: u128) -> usize {
     key as u32 as usize
 }
 
-/// Positions of `items` sorted by inode, stamp, position.
+/// Returns the positions of `items` sorted by inode, stamp, position.
 fn by_inode<T>(items: &Chunks<T>, key: impl Fn(&T) -> (InodeNr, Stamp)) -> Vec<u64> {
     let mut keys = Vec::with_capacity(items.len());
     keys.extend(
@@ -93,7 +93,7 @@ fn by_inode<T>(items: &Chunks<T>, key: impl Fn(&T) -> (InodeNr, Stamp)) -> Vec<u
     keys
 }
 
-/// Positions of the names sorted by directory, hash, minor hash, name, stamp, position.
+/// Returns the positions of the names sorted by directory, hash, minor hash, name, stamp, position.
 fn by_name(items: &Chunks<NameItem>) -> Vec<u128> {
     let mut keys = Vec::with_capacity(items.len());
     keys.extend(items.positions().map(|(i, n)| {
@@ -132,7 +132,7 @@ impl<'i> Batch<'i> {
         Ok(Self { names, ..batch })
     }
 
-    /// The inodes the batch speaks of, by number.
+    /// Returns the inodes of the batch, by number.
     fn each(&self) -> Each<'_, 'i> {
         Each {
             items: self.items,
@@ -165,7 +165,7 @@ pub(super) struct Each<'b, 'i> {
 }
 
 impl<'b, 'i> Each<'b, 'i> {
-    /// The next inode.
+    /// Returns the next inode.
     #[inline]
     fn head(&self) -> Option<u32> {
         // Beyond every number.
@@ -187,7 +187,7 @@ impl<'b, 'i> Each<'b, 'i> {
         self.maps.len() | self.misc.len() | self.names.len() == 0
     }
 
-    /// How much work it is, about: its items.
+    /// Returns the approximate work in the unit: its number of items.
     pub fn weight(&self) -> usize {
         self.inodes.len() + self.maps.len() + self.misc.len() + self.names.len()
     }
@@ -260,7 +260,7 @@ impl<'b, 'i> Iterator for Each<'b, 'i> {
     }
 }
 
-/// Whether the number was in use before, and what becomes of it.
+/// Returns whether the number was in use before, and its fate in the batch.
 fn fate<'i>(items: &'i ItemList, events: &[u64]) -> (bool, Fate<'i>) {
     // Positions come from the list itself.
     let item = |&k: &u64| &items.inodes[position(k)];
@@ -297,7 +297,7 @@ fn fate<'i>(items: &'i ItemList, events: &[u64]) -> (bool, Fate<'i>) {
 }
 
 impl<'i> InodeChanges<'_, 'i> {
-    /// Mapping changes of the inode's present life, in order.
+    /// Returns the mapping changes of the inode's present life, in order.
     pub fn maps(&self) -> impl Iterator<Item = &'i MapItem> {
         let (items, since) = (self.items, self.since);
         self.maps
@@ -317,12 +317,12 @@ impl<'i> InodeChanges<'_, 'i> {
             .map(|m| &m.event)
     }
 
-    /// Whether no mapping was logged, in any life.
+    /// Returns true if no mapping was logged, in any life.
     pub fn is_unmapped(&self) -> bool {
         self.maps.is_empty()
     }
 
-    /// Any name was logged in the inode's present life as a directory.
+    /// Returns true if a name was logged in the inode's present life as a directory.
     pub fn has_names(&self) -> bool {
         self.names
             .iter()

@@ -13,7 +13,7 @@ pub(super) struct Run {
     pub alloc: bool,
 }
 
-/// Net runs, sorted, disjoint, neighbours of one kind joined.
+/// Computes the net runs: sorted, disjoint, with neighbours of one kind joined.
 pub(super) fn net(items: impl Iterator<Item = BitsItem>) -> Result<Vec<Run>> {
     let mut runs: Vec<Run> = Vec::with_capacity(items.size_hint().0);
     for item in items.filter(|i| i.len > 0) {

@@ -25,12 +25,12 @@ fn take(size: usize) -> Option<Vec<u8>> {
     of(size)?.lock().pop()
 }
 
-/// A block with arbitrary contents: the caller writes every byte.
+/// Returns a block with arbitrary contents. The caller writes every byte.
 pub fn unset(size: usize) -> Vec<u8> {
     take(size).unwrap_or_else(|| vec![0; size])
 }
 
-/// No bytes, and room for a block of them.
+/// Returns an empty vector with room for a block.
 pub fn empty(size: usize) -> Vec<u8> {
     match take(size) {
         Some(mut bytes) => {
@@ -41,7 +41,7 @@ pub fn empty(size: usize) -> Vec<u8> {
     }
 }
 
-/// A copy of a block.
+/// Copies a block.
 pub fn copied(block: &[u8]) -> Vec<u8> {
     match take(block.len()) {
         Some(mut bytes) => {

@@ -85,7 +85,7 @@ impl<T> Chunks<T> {
         taken
     }
 
-    /// All items with their positions, which [`Index`] takes.
+    /// Returns all items with their positions, which [`Index`] takes.
     pub fn positions(&self) -> impl Iterator<Item = (usize, &T)> {
         self.chunks
             .iter()
@@ -93,12 +93,12 @@ impl<T> Chunks<T> {
             .flat_map(|(c, chunk)| (c << SHIFT..).zip(chunk))
     }
 
-    /// All items.
+    /// Returns all items.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.chunks.iter().flatten()
     }
 
-    /// The last item and the one before it.
+    /// Returns the last item and the one before it.
     pub fn last_two(&self) -> [Option<&T>; 2] {
         let mut items = self
             .chunks
@@ -108,13 +108,13 @@ impl<T> Chunks<T> {
         [items.next(), items.next()]
     }
 
-    /// Position of the last item.
+    /// Returns the position of the last item.
     pub fn last_position(&self) -> Option<usize> {
         let last = self.chunks.len().checked_sub(1)?;
         Some(last << SHIFT | self.chunks[last].len().checked_sub(1)?)
     }
 
-    /// Number of items.
+    /// Returns the number of items.
     pub fn len(&self) -> usize {
         self.chunks.iter().map(Vec::len).sum()
     }
@@ -133,7 +133,7 @@ impl<T> Chunks<T> {
 impl<T> Index<usize> for Chunks<T> {
     type Output = T;
 
-    /// The item of a position out of [`Chunks::positions`].
+    /// Returns the item at a position from [`Chunks::positions`].
     fn index(&self, position: usize) -> &T {
         &self.chunks[position >> SHIFT][position & (CHUNK - 1)]
     }

@@ -40,12 +40,12 @@ pub enum Error {
 }
 
 impl Error {
-    /// A rule broken by an inode.
+    /// Makes the error for a rule broken by an inode.
     pub(crate) fn corrupt_inode(what: &'static str, ino: InodeNr) -> Self {
         Self::Format(FormatError::corrupt(what, Where::Inode(ino)))
     }
 
-    /// The error that stands for a thread's panic.
+    /// Makes the error that stands for a thread's panic.
     pub(crate) fn panicked(_: Box<dyn Any + Send>) -> Self {
         Self::Panicked
     }

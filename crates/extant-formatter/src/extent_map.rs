@@ -53,7 +53,7 @@ const LONGEST: [u32; 2] = [extent::MAX_INIT_LEN, extent::MAX_UNWRITTEN_LEN];
 /// Extents, or entries of an index, that an inode holds itself.
 const IN_INODE: u64 = 4;
 
-/// The least number of extents on disk for a run.
+/// Returns the least number of extents on disk for a run.
 #[inline]
 pub fn extents_of(run: &Run) -> u64 {
     if run.len <= extent::MAX_UNWRITTEN_LEN {
@@ -75,13 +75,13 @@ pub struct ExtentMap {
 }
 
 impl ExtentMap {
-    /// Blocks of the tree on disk that this was read from.
+    /// Returns the number of blocks of the tree on disk that the map was read from.
     #[inline]
     pub fn nodes(&self) -> u64 {
         self.nodes
     }
 
-    /// The least number of extents on disk that say this: runs that are longer than an extent can be take several.
+    /// Returns the least number of extents on disk for this map: runs that are longer than an extent take several.
     pub fn extents(&self) -> u64 {
         self.extents
     }
@@ -151,7 +151,7 @@ impl ExtentMap {
         self.blocks -= u64::from(run.len);
     }
 
-    /// The last run.
+    /// Returns the last run.
     #[inline]
     pub fn last(&self) -> Option<&Run> {
         self.runs.last_key_value().map(|(_, run)| run)
@@ -176,7 +176,7 @@ impl ExtentMap {
         }
     }
 
-    /// The run or hole at a logical block.
+    /// Returns the run or hole at a logical block.
     #[inline]
     pub fn at(&self, logical: u32) -> Found {
         if let Some((_, run)) = self.runs.range(..=logical).next_back()
@@ -257,13 +257,13 @@ impl ExtentMap {
         replaced
     }
 
-    /// All runs in order.
+    /// Returns all runs in order.
     #[inline]
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Run> {
         self.runs.values()
     }
 
-    /// Runs that touch `[logical, logical + len)`, clipped to it.
+    /// Returns the runs that touch `[logical, logical + len)`, clipped to it.
     pub fn range(&self, logical: u32, len: u32) -> Vec<Run> {
         let end = u64::from(logical) + u64::from(len);
         let first = self
@@ -290,7 +290,7 @@ impl ExtentMap {
         found
     }
 
-    /// Nothing is mapped.
+    /// Returns true if nothing is mapped.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty()

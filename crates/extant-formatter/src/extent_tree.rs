@@ -38,7 +38,7 @@ impl Entries {
         }
     }
 
-    /// The first `n` entries; the rest stays.
+    /// Splits off the first `n` entries.
     fn split_front(&mut self, n: usize) -> Self {
         match self {
             Self::Leaf(list) => {
@@ -82,7 +82,7 @@ fn push(list: &mut Vec<Extent>, new: Extent) {
     }
 }
 
-/// The part `[lo, hi)` of an extent.
+/// Returns the part `[lo, hi)` of an extent.
 fn part(e: &Extent, lo: u64, hi: u64) -> Extent {
     // lo and hi lie inside the extent, whose own bounds fit 32 bits.
     let skip = lo - u64::from(e.logical);
@@ -127,7 +127,7 @@ fn push_target(list: &mut Vec<Extent>, change: &Change) -> i64 {
     (change.end - change.start) as i64
 }
 
-/// The extents of a leaf after sorted, disjoint changes, and by how many blocks more they map.
+/// Returns the extents of a leaf after sorted, disjoint changes, and the number of blocks added to the mapping.
 fn merge(old: &[Extent], changes: &[Change]) -> (Vec<Extent>, i64) {
     let mut new = Vec::with_capacity(old.len() + changes.len() + 1);
     let mut delta = 0;
@@ -259,7 +259,7 @@ impl<'t, 'a, 'l> ExtentTree<'t, 'a, 'l> {
         Ok(self.delta)
     }
 
-    /// The entries of a node after the changes, all of which lie in its range.
+    /// Returns the entries of a node after the changes, all of which lie in its range.
     fn edit(&mut self, old: &Entries, rules: &NodeRules, changes: &[Change]) -> Result<Entries> {
         let (depth, children) = match old {
             Entries::Leaf(list) => {
@@ -365,7 +365,7 @@ impl<'t, 'a, 'l> ExtentTree<'t, 'a, 'l> {
         Ok(())
     }
 
-    /// The extent that holds a logical block.
+    /// Returns the extent that holds a logical block.
     pub fn find(&self, root: &[u8], logical: u32) -> Result<Option<Extent>> {
         let mut rules = self.rules();
         let mut entries = self.root(root)?;

@@ -33,8 +33,8 @@ pub trait MetaSpace: Sync {
     /// Takes one block near `goal` and marks it as used in the in-core bitmap. The formatter sets its bit in the
     /// bitmap image.
     fn alloc_meta(&self, goal: BlockNr) -> Result<BlockNr, SpaceError>;
-    /// Blocks no longer used; they become free for others when this batch is on disk. The formatter
-    /// clears their bits in the bitmap image.
+    /// Frees blocks no longer used. Others may use them when this batch is on disk. The formatter clears their bits in
+    /// the bitmap image.
     fn free_meta(&self, start: BlockNr, len: u32) -> Result<(), SpaceError>;
 }
 
@@ -102,7 +102,7 @@ pub struct Formatter {
 }
 
 impl Formatter {
-    /// The volume gets a name with the next batch.
+    /// Sets the volume's label with the next batch.
     pub fn set_label(&mut self, label: [u8; 16]) {
         self.label = Some(label);
     }
@@ -113,19 +113,19 @@ impl Formatter {
         self.growth = Some(Box::new(growth));
     }
 
-    /// The last group of a volume that becomes larger with the next batch.
+    /// Returns the last group of a volume that becomes larger with the next batch.
     pub fn grows_from(&self) -> Option<GroupNr> {
         let growth = self.growth.as_ref()?;
         Some(GroupNr(growth.old.groups.saturating_sub(1)))
     }
 
-    /// The volume's own blocks.
+    /// Returns the volume's own blocks.
     pub fn zone(&self) -> &Arc<SystemZone> {
         &self.zone
     }
 
-    /// A formatter for a volume whose journal is recovered, that uses up to `threads` threads for a large batch. Reads the
-    /// superblock and the orphans.
+    /// Makes a formatter for a volume whose journal is recovered. It uses up to `threads` threads for a large batch.
+    /// Reads the superblock and the orphans.
     pub fn new(
         geometry: &Geometry,
         free: Totals,
@@ -171,7 +171,7 @@ impl Formatter {
         })
     }
 
-    /// A formatter for a read-only volume whose list of orphans is damaged.
+    /// Makes a formatter for a read-only volume whose list of orphans is damaged.
     ///
     /// # Errors
     /// As of [`Formatter::new`].
@@ -192,13 +192,13 @@ impl Formatter {
         self.found_errors
     }
 
-    /// Inodes to be finished at open: those without a link are to be freed, the others truncated to
-    /// their size.
+    /// Returns the inodes to be finished at open: those without a link must be freed, the others truncated to their
+    /// size.
     pub fn orphans(&self) -> Vec<InodeNr> {
         self.orphans.all()
     }
 
-    /// The descriptors as of the last batch.
+    /// Returns the descriptors as of the last batch.
     #[cfg(test)]
     pub fn descs(&self, images: &dyn BlockImages) -> Vec<GroupDesc> {
         let all = (0..self.geometry.groups).map(GroupNr);

@@ -265,7 +265,7 @@ fn most(what: &'static str, group: GroupNr, count: u32, most: u32) -> Result<u32
     }
 }
 
-/// A descriptor's count after a change; an error if it leaves its range.
+/// Returns a descriptor's count after a change, or an error if the count leaves its range.
 fn count(what: &'static str, group: GroupNr, old: u32, change: i64) -> Result<u32> {
     let new = i64::from(old)
         .checked_add(change)

@@ -37,7 +37,7 @@ pub struct DescTable {
 }
 
 impl DescTable {
-    /// A table without descriptors.
+    /// Makes a table without descriptors.
     pub fn new(geometry: &Geometry) -> Self {
         let per_block = geometry.descs_per_block().max(1);
         let blocks = geometry.groups.div_ceil(per_block);
@@ -47,7 +47,7 @@ impl DescTable {
         }
     }
 
-    /// The descriptors of one block.
+    /// Reads the descriptors of one block.
     fn read(&self, n: u32, geometry: &Geometry, images: &dyn BlockImages) -> Result<DescBlock> {
         let first = n * self.per_block;
         let last = first.saturating_add(self.per_block).min(geometry.groups);
@@ -62,7 +62,7 @@ impl DescTable {
             .collect()
     }
 
-    /// The error of a descriptor that is damaged.
+    /// Returns the error of a descriptor that is damaged.
     #[cold]
     fn damage(geometry: &Geometry, images: &dyn BlockImages, group: GroupNr) -> Error {
         let image = images.image(geometry.desc_location(group).0);
@@ -71,7 +71,7 @@ impl DescTable {
         decoded.err().unwrap_or_else(changed)
     }
 
-    /// The descriptor of a group.
+    /// Returns the descriptor of a group.
     #[inline]
     pub fn get(
         &self,
@@ -99,7 +99,7 @@ impl DescTable {
         }
     }
 
-    /// The descriptor of a group, writable.
+    /// Returns the descriptor of a group, writable.
     pub fn get_mut(
         &mut self,
         geometry: &Geometry,
@@ -116,7 +116,7 @@ impl DescTable {
         Ok(desc.ok_or(FormatError::corrupt("group number", Where::Group(group)))?)
     }
 
-    /// Block and byte offset of an inode's record.
+    /// Returns the block and byte offset of an inode's record.
     #[inline]
     pub fn inode_location(
         &self,
@@ -130,7 +130,7 @@ impl DescTable {
     }
 }
 
-/// The group of an inode, and its place there.
+/// Returns the group of an inode, and its place there.
 #[inline]
 fn group_of(geometry: &Geometry, ino: InodeNr) -> Result<(GroupNr, u32)> {
     let found = geometry.group_of_inode(ino);
@@ -145,8 +145,8 @@ fn decode(image: &[u8], geometry: &Geometry, group: GroupNr) -> Result<GroupDesc
     Ok(GroupDesc::decode(bytes, geometry, group)?)
 }
 
-/// Block and byte offset of an inode's record, by its group's descriptor alone: before a journal is replayed others may be half
-/// written, or those of a larger volume than the superblock tells of.
+/// Returns the block and byte offset of an inode's record, by its group's descriptor alone. Before a journal is
+/// replayed, other descriptors may be half written, or belong to a larger volume than the one in the superblock.
 pub fn inode_location_alone(
     geometry: &Geometry,
     images: &dyn BlockImages,
@@ -190,7 +190,7 @@ impl Groups {
         Ok(groups)
     }
 
-    /// As [`Groups::load`], but keeps damaged descriptors out of the table, and returns their errors.
+    /// Like [`Groups::load`], but keeps damaged descriptors out of the table, and returns their errors.
     pub fn load_sound(
         geometry: &Geometry,
         images: &dyn BlockImages,
@@ -216,7 +216,7 @@ impl Groups {
         }
     }
 
-    /// The descriptor of a group.
+    /// Returns the descriptor of a group.
     #[inline]
     pub fn get(
         &self,
@@ -227,7 +227,7 @@ impl Groups {
         self.table.get(geometry, images, group)
     }
 
-    /// All descriptors.
+    /// Returns all descriptors.
     pub fn iter<'g>(
         &'g self,
         geometry: &'g Geometry,
@@ -236,7 +236,7 @@ impl Groups {
         (0..geometry.groups).map(move |g| self.get(geometry, images, GroupNr(g)))
     }
 
-    /// Block and byte offset of an inode's record.
+    /// Returns the block and byte offset of an inode's record.
     #[inline]
     pub fn inode_location(
         &self,
@@ -247,7 +247,7 @@ impl Groups {
         self.table.inode_location(geometry, images, ino)
     }
 
-    /// The descriptor of a group in its newest image.
+    /// Returns the descriptor of a group in its newest image.
     pub fn now(
         &self,
         geometry: &Geometry,
@@ -260,9 +260,9 @@ impl Groups {
         decode(&descs, geometry, group)
     }
 
-    /// The image of a group's block bitmap, with its descriptor: computed if the group is uninitialised, else read
-    /// and its checksum verified. The descriptor's newest image is used, because a bitmap may leave memory and come
-    /// again.
+    /// Returns the image of a group's block bitmap, with its descriptor. The image is computed if the group is
+    /// uninitialised, else read and its checksum verified. The descriptor's newest image is used, because a bitmap may
+    /// leave memory and be read again.
     pub fn block_bitmap(
         &self,
         geometry: &Geometry,
@@ -280,8 +280,8 @@ impl Groups {
         Ok((image.to_vec(), desc))
     }
 
-    /// The image of a group's inode bitmap, likewise; by the descriptor as it was first read, unless the bitmap comes
-    /// `again`. That way the first reading of many bitmaps at once writes no shared line.
+    /// Returns the image of a group's inode bitmap, likewise. Unless `again` is set, the descriptor is used as it was
+    /// first read, so that the first reading of many bitmaps at once writes no shared line.
     pub fn inode_bitmap(
         &self,
         geometry: &Geometry,
@@ -303,7 +303,7 @@ impl Groups {
         Ok(image.to_vec())
     }
 
-    /// A bitmap image in the allocators' form: words, with every bit from `bits` on set.
+    /// Converts a bitmap image to the allocators' form: words, with every bit from `bits` on set.
     pub fn words(map: &[u8], bits: u32) -> Vec<u64> {
         let mut words: Vec<u64> = map
             .chunks(8)
@@ -320,12 +320,12 @@ impl Groups {
     }
 }
 
-/// Inodes at the beginning of a group's table that no file may have.
+/// Returns the number of inodes at the beginning of a group's table that no file may have.
 pub fn reserved_inodes(geometry: &Geometry, group: GroupNr) -> u32 {
     geometry.reserved_inodes(group)
 }
 
-/// First index of a group's inode table that was never used.
+/// Returns the first index of a group's inode table that was never used.
 #[inline]
 pub fn first_unused(geometry: &Geometry, desc: &GroupDesc, group: GroupNr) -> u32 {
     if !geometry.features.has_group_csum() {

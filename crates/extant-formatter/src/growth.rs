@@ -42,7 +42,7 @@ pub(super) fn apply(
     Ok(changed)
 }
 
-/// The last old group becomes longer: the blocks behind its end are free.
+/// Extends the last old group: the blocks behind its end are free.
 fn last_group(ws: &mut Workspace<'_>, descs: &mut DescTable, growth: &Growth) -> Result<BlockNr> {
     let (old, new) = (&growth.old, &growth.new);
     let group = GroupNr(old.groups - 1);
@@ -71,7 +71,8 @@ fn last_group(ws: &mut Workspace<'_>, descs: &mut DescTable, growth: &Growth) ->
     Ok(block)
 }
 
-/// The inode of reserved descriptors loses those that come into use, and the others get places for their backups in new groups.
+/// Removes the descriptors that come into use from the inode of reserved descriptors, and gives the others places for
+/// their backups in new groups.
 fn reserved_map(ws: &mut Workspace<'_>, descs: &DescTable, growth: &Growth) -> Result<()> {
     let (old, new) = (&growth.old, &growth.new);
     let (block, offset) = descs.inode_location(old, ws.images(), InodeNr::RESIZE)?;

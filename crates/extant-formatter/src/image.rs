@@ -50,7 +50,7 @@ pub(crate) struct RecordsEnd {
     pub bytes: u16,
 }
 
-/// [`Image::sound`] of a block of names that were all checked, with the end of its records if that is known.
+/// Returns [`Image::sound`] for a block of names that were all checked, with the end of its records if that is known.
 pub(crate) fn checked_names(end: Option<RecordsEnd>) -> u64 {
     let end = end.map_or(0, |end| u64::from(end.last) << 16 | u64::from(end.bytes));
     CHECKED_NAMES << 32 | end
@@ -67,7 +67,7 @@ pub struct Image {
 }
 
 impl Image {
-    /// An image made in memory: its checksum needs no check.
+    /// Makes an image in memory, whose checksum needs no check.
     #[inline]
     pub fn made(bytes: Vec<u8>) -> Arc<Self> {
         Self::made_of_sound(bytes, 0)
@@ -83,12 +83,12 @@ impl Image {
         })
     }
 
-    /// Whether each name of a block of names is known to be one.
+    /// Returns true if each name of a block of names is known to be valid.
     pub(crate) fn has_checked_names(&self) -> bool {
         self.sound >> 32 == CHECKED_NAMES
     }
 
-    /// Where the records of a block of names end, if that is known.
+    /// Returns the end of the records of a block of names, if it is known.
     pub(crate) fn records_end(&self) -> Option<RecordsEnd> {
         let end = RecordsEnd {
             last: (self.sound >> 16) as u16,
@@ -97,12 +97,12 @@ impl Image {
         (self.has_checked_names() && end.bytes > 0).then_some(end)
     }
 
-    /// The records of an inode table whose checksums are right.
+    /// Returns the records of an inode table whose checksums are right.
     pub(crate) fn sound(&self) -> u64 {
         self.sound
     }
 
-    /// An image that was read: its checksum is not checked yet.
+    /// Makes an image of bytes that were read, whose checksum is not checked yet.
     #[inline]
     pub fn read(bytes: Vec<u8>) -> Arc<Self> {
         Arc::new(Self {
@@ -112,7 +112,7 @@ impl Image {
         })
     }
 
-    /// True once [`Image::set_verified`] was called or the image was made here.
+    /// Returns true once [`Image::set_verified`] was called or the image was made here.
     #[inline]
     pub fn is_verified(&self) -> bool {
         self.verified.load(Ordering::Relaxed)
@@ -141,6 +141,6 @@ impl Deref for Image {
 
 /// A source of the newest images.
 pub trait BlockImages: Sync {
-    /// The newest image of a metadata block.
+    /// Returns the newest image of a metadata block.
     fn image(&self, block: BlockNr) -> Result<Arc<Image>>;
 }

@@ -31,7 +31,7 @@ impl<'t, 'a, 'l> IndirectMap<'t, 'a, 'l> {
         u64::from(indirect::per_block(self.ws.geometry.block_size))
     }
 
-    /// Slot, depth, first logical block and span of each of the 15 slots.
+    /// Returns slot, depth, first logical block and span of each of the 15 slots.
     fn slots(&self) -> impl Iterator<Item = (u32, u32, u64, u64)> + use<> {
         let per = self.per();
         let mut first = 0;
@@ -72,7 +72,7 @@ impl<'t, 'a, 'l> IndirectMap<'t, 'a, 'l> {
         Ok(self.delta)
     }
 
-    /// The new target of the slot that led to `old`, after the changes in its span.
+    /// Returns the new target of the slot that led to `old`, after the changes in its span.
     fn edit(
         &mut self,
         old: Option<BlockNr>,
@@ -139,7 +139,7 @@ impl<'t, 'a, 'l> IndirectMap<'t, 'a, 'l> {
         Ok(Some(block))
     }
 
-    /// The physical block of a logical one.
+    /// Returns the physical block of a logical one.
     pub fn find(&self, root: &[u8; I_BLOCK_SIZE], logical: u32) -> Result<Option<BlockNr>> {
         let Some(path) = indirect::path(logical.into(), self.ws.geometry.block_size) else {
             return Ok(None);

@@ -198,7 +198,7 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
         }
     }
 
-    /// The descriptor of a group as of the last batch.
+    /// Returns the descriptor of a group as of the last batch.
     fn desc(&self, group: GroupNr) -> Result<&'p GroupDesc> {
         let (geometry, images) = (self.ws.geometry, self.ws.images());
         self.shared.descs.get(geometry, images, group)
@@ -418,7 +418,7 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
         Ok(())
     }
 
-    /// The core that an inode gets, and the links that it had. One that is born is initialised.
+    /// Returns the core that an inode gets, and the links that it had. A new inode is initialised.
     fn core(
         &mut self,
         record: &mut RecordBytes<'_>,
@@ -548,7 +548,7 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
     }
 }
 
-/// Whether the root of a mapping by extents holds none: nothing hangs on it.
+/// Returns true if the root of a mapping by extents is empty.
 #[inline]
 fn is_unmapped(raw: &[u8], inode_flags: u32) -> bool {
     inode_flags & flags::EXTENTS != 0
@@ -575,7 +575,7 @@ fn misc_changes<'i>(changes: &InodeChanges<'_, 'i>) -> MiscChanges<'i> {
     all
 }
 
-/// The core of an inode born in this batch.
+/// Returns the core of an inode born in this batch.
 pub(super) fn first_core(
     last: &InodeItem,
     init: &InodeItem,
@@ -613,7 +613,7 @@ fn directory_links(before: u32, stated: Option<u32>, subdirectories: i64) -> u32
     }
 }
 
-/// The core of an inode that was there before: what the formatter keeps itself stays.
+/// Returns the core of an inode that existed before. The fields that the formatter keeps stay.
 pub(super) fn next_core(
     last: &InodeItem,
     old: &InodeCore,
@@ -637,7 +637,7 @@ pub(super) fn next_core(
     })
 }
 
-/// A short link's target stands in its inode.
+/// Stores a short link's target in its inode.
 fn put_target(raw: &mut [u8], target: &[u8], ino: InodeNr) -> Result<()> {
     let place = inode::i_block_mut(raw)?;
     place.fill(0);

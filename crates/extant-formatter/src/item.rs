@@ -167,13 +167,13 @@ pub struct ItemList {
 }
 
 impl ItemList {
-    /// Whether no transaction committed here.
+    /// Returns true if no transaction committed here.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.commits == 0
     }
 
-    /// All items.
+    /// Returns the number of all items.
     #[inline]
     pub fn len(&self) -> usize {
         let changes = self.maps.len() + self.bits.len() + self.misc.len();

@@ -53,7 +53,7 @@ impl<'a> Ledger<'a> {
         Ok(block)
     }
 
-    /// Blocks that hold metadata no more.
+    /// Frees blocks that no longer hold metadata.
     pub fn free(&mut self, ws: &mut Workspace<'_>, start: BlockNr, len: u32) -> Result<()> {
         self.zone.check(ws.images(), start, len.into())?;
         for i in 0..u64::from(len) {

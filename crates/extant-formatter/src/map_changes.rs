@@ -27,7 +27,7 @@ pub(super) struct Change {
 }
 
 impl Change {
-    /// The part inside `[lo, hi)`.
+    /// Returns the part inside `[lo, hi)`.
     pub fn clip(&self, lo: u64, hi: u64) -> Option<Self> {
         let (start, end) = (self.start.max(lo), self.end.min(hi));
         (start < end).then(|| Self {
@@ -37,7 +37,7 @@ impl Change {
         })
     }
 
-    /// The target of block `at` of the range.
+    /// Returns the target of block `at` of the range.
     pub fn target_at(&self, at: u64) -> Option<Target> {
         let skip = at.saturating_sub(self.start);
         self.target.map(|t| Target {
@@ -50,7 +50,7 @@ impl Change {
 /// A few changes, mostly.
 pub(super) type Changes = SmallVec<[Change; 4]>;
 
-/// The parts of sorted, disjoint changes inside `[lo, hi)`.
+/// Returns the parts of sorted, disjoint changes inside `[lo, hi)`.
 pub(super) fn clip(changes: &[Change], lo: u64, hi: u64) -> Changes {
     let first = changes.partition_point(|c| c.end <= lo);
     let touching = changes.iter().skip(first).take_while(|c| c.start < hi);
@@ -83,7 +83,7 @@ pub(super) fn net<'i>(items: impl Iterator<Item = &'i MapItem>) -> Changes {
     }
 }
 
-/// Later changes over earlier ones.
+/// Overlays earlier changes with later ones.
 fn overlay(in_order: &[Change]) -> Changes {
     let mut map: BTreeMap<u64, Change> = BTreeMap::new();
     for new in in_order {

@@ -43,7 +43,7 @@ impl Owner {
         }
     }
 
-    /// Checksum seed of its blocks. Most inodes have none outside their record.
+    /// Returns the checksum seed of the inode's blocks. Most inodes have none outside their record.
     pub fn seed(&self) -> u32 {
         checksum::inode_seed(self.csum_seed, self.ino, self.generation)
     }
@@ -79,7 +79,7 @@ pub(super) fn free(
     }
 }
 
-/// The run that holds a logical block, if it is mapped and written.
+/// Finds the run that holds a logical block, if it is mapped and written.
 pub(super) fn find(
     ws: &mut Workspace<'_>,
     ledger: &mut Ledger<'_>,

@@ -25,8 +25,8 @@ pub struct MappingReader<'a> {
 }
 
 impl MappingReader<'_> {
-    /// The whole mapping, given the inode's flags and `i_block`. Every block is checked to lie in the
-    /// volume's data area.
+    /// Reads the whole mapping, given the inode's flags and `i_block`. Every block is checked to lie in the volume's
+    /// data area.
     pub fn read(&self, inode_flags: u32, i_block: &[u8; I_BLOCK_SIZE]) -> Result<ExtentMap> {
         let mut map = ExtentMap::default();
         if inode_flags & flags::EXTENTS != 0 {
@@ -40,7 +40,7 @@ impl MappingReader<'_> {
         Ok(map)
     }
 
-    /// Whether an inode may map these blocks.
+    /// Returns true if an inode may map these blocks.
     fn is_data(&self, start: BlockNr, len: u64) -> bool {
         match self.zone {
             Some(zone) => zone.check(self.images, start, len).is_ok(),
@@ -59,7 +59,7 @@ impl MappingReader<'_> {
         FormatError::corrupt(what, Where::Inode(self.ino)).into()
     }
 
-    /// The checksum seed of this inode's blocks.
+    /// Returns the checksum seed of this inode's blocks.
     pub fn seed(&self) -> u32 {
         checksum::inode_seed(self.geometry.csum_seed, self.ino, self.generation)
     }

@@ -61,7 +61,7 @@ impl<'a> NameRef<'a> {
         }
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     #[inline]
     pub fn as_bytes(self) -> &'a [u8] {
         self.0
@@ -105,7 +105,7 @@ impl Name {
         })
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     #[inline]
     pub fn as_bytes(&self) -> &[u8] {
         match &self.0 {

@@ -171,7 +171,7 @@ impl Orphans {
         Ok(orphans)
     }
 
-    /// No orphans.
+    /// Makes a state without orphans.
     pub fn none() -> Self {
         Self {
             file: Vec::new(),
@@ -181,14 +181,14 @@ impl Orphans {
         }
     }
 
-    /// All orphans.
+    /// Returns all orphans.
     pub fn all(&self) -> Vec<InodeNr> {
         let mut all: Vec<_> = self.places.keys().copied().map(InodeNr).collect();
         all.sort_unstable();
         all
     }
 
-    /// Whether a slot of the orphan file is in use.
+    /// Returns true if a slot of the orphan file is in use.
     pub fn file_in_use(&self) -> bool {
         self.places
             .values()

@@ -80,7 +80,7 @@ pub(super) fn sorted(mut keys: Vec<u128>, by: impl Fn(u128, u128) -> Ordering) -
 /// Keys that follow each other and have one directory: that, and their number.
 type Run = (u32, usize);
 
-/// The directories of these runs, in order, with their buckets.
+/// Returns the directories of these runs, in order, with their buckets.
 fn buckets(runs: &[Run]) -> Vec<Buckets> {
     let one = |&(dir, names): &Run| Buckets {
         dir,
@@ -103,7 +103,7 @@ fn buckets(runs: &[Run]) -> Vec<Buckets> {
     dirs
 }
 
-/// The keys of each run with the buckets of its directory.
+/// Returns the keys of each run with the buckets of its directory.
 fn each_run<'k>(
     mut keys: &'k [u128],
     runs: &'k [Run],

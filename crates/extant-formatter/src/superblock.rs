@@ -14,7 +14,7 @@ use ext4_format::superblock::{
 use ext4_format::{BlockNr, FormatError, Where};
 use std::sync::Arc;
 
-/// Block of the primary superblock, and its byte offset there.
+/// Returns the block of the primary superblock, and its byte offset there.
 pub fn location(geometry: &Geometry) -> (BlockNr, usize) {
     let block_size = u64::from(geometry.block_size.max(1));
     (
@@ -23,7 +23,7 @@ pub fn location(geometry: &Geometry) -> (BlockNr, usize) {
     )
 }
 
-/// The primary superblock in its newest image, checked.
+/// Reads the primary superblock in its newest image, checked.
 ///
 /// # Errors
 /// `Format` when a rule is broken, `Read` when its block cannot be read.
@@ -101,8 +101,9 @@ pub enum Moment {
 }
 
 impl Formatter {
-    /// A new image of the primary superblock's block, with free counts as of the last batch; `also` makes further
-    /// changes. `now` is in seconds. Call it with no other batch in progress. Publish and write the returned image.
+    /// Returns a new image of the primary superblock's block, with free counts as of the last batch. `also` makes
+    /// further changes. `now` is in seconds. Call it with no other batch in progress. Publish and write the returned
+    /// image.
     pub fn superblock_update(
         &self,
         images: &dyn BlockImages,

@@ -70,13 +70,13 @@ fn part(geometry: &Geometry, descs: impl Iterator<Item = (GroupNr, GroupDesc)>) 
     Part { ranges, overlap }
 }
 
-/// The first of these sorted ranges that has a block in `[start, end)`.
+/// Finds the first of these sorted ranges that has a block in `[start, end)`.
 fn first_in(ranges: &[(u64, u64)], start: u64, end: u64) -> Option<(u64, u64)> {
     let next = ranges.partition_point(|r| r.1 <= start);
     ranges.get(next).copied().filter(|r| r.0 < end)
 }
 
-/// The first group of which a superblock, descriptors, a bitmap or the inode table lies in one of these ranges.
+/// Finds the first group of which a superblock, descriptors, a bitmap or the inode table lies in one of these ranges.
 /// Groups whose descriptor breaks a rule are skipped: before a journal is replayed a descriptor may be half written.
 pub fn met_by(
     geometry: &Geometry,
@@ -100,7 +100,7 @@ pub fn met_by(
 }
 
 impl SystemZone {
-    /// The zone of a volume whose journal lies in these ranges of blocks.
+    /// Makes the zone of a volume whose journal lies in these ranges of blocks.
     pub fn new(geometry: &Geometry, journal: &[(u64, u64)]) -> Self {
         let per_part = match geometry.groups {
             few if few <= groups::ALL => few,
@@ -127,12 +127,12 @@ impl SystemZone {
         self
     }
 
-    /// The zone of the volume once it is larger.
+    /// Makes the zone of the volume after it has grown.
     pub fn grown(&self, geometry: &Geometry) -> Self {
         Self::new(geometry, &self.journal)
     }
 
-    /// A zone without any blocks of the volume's own.
+    /// Makes a zone without any blocks of the volume's own.
     #[cfg(test)]
     pub fn empty(geometry: &Geometry) -> Self {
         Self {
@@ -204,8 +204,8 @@ impl SystemZone {
         }
     }
 
-    /// The first group whose bitmaps or inode table overlap other metadata of the volume. On a volume that is
-    /// examined in parts only the first part is asked.
+    /// Finds the first group whose bitmaps or inode table overlap other metadata of the volume. On a volume that is
+    /// examined in parts only the first part is checked.
     pub fn overlap(&self, images: &dyn BlockImages) -> Result<Option<GroupNr>, FormatError> {
         Ok(self.part(0, images)?.overlap)
     }
@@ -240,7 +240,7 @@ impl SystemZone {
     }
 }
 
-/// The first clear bit of a range; bits beyond the words are set.
+/// Finds the first clear bit of a range. Bits beyond the words are set.
 fn first_clear(words: &[u64], bits: Range<u32>) -> Option<u32> {
     let mut at = bits.start;
     while at < bits.end {

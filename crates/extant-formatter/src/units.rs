@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// A batch of fewer items is not worth starting a thread for.
 const PARALLEL_ITEMS: usize = 8192;
 
-/// Both results, computed side by side if there are many items.
+/// Computes both results, side by side if there are many items.
 pub(super) fn both<A: Send, B>(
     threads: usize,
     items: usize,
@@ -52,7 +52,7 @@ pub struct Crew {
 }
 
 impl Crew {
-    /// A crew with one thread at work, of this many.
+    /// Makes a crew of this many threads, one of them at work.
     pub fn of(threads: usize) -> Self {
         Self {
             threads,
@@ -122,7 +122,7 @@ impl<'s, 'a> Shared<'s, 'a> {
         Ok(whole)
     }
 
-    /// The heaviest units go first; each thread takes the next when it is done with one.
+    /// Formats the units, the heaviest first: each thread takes the next one when it has finished one.
     fn run_on(&self, threads: usize, units: &[Each<'_, '_>]) -> Result<Part<'a>> {
         let mut order: Vec<usize> = (0..units.len()).collect();
         order.sort_by_key(|&i| Reverse(units[i].weight()));

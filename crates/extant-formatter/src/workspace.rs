@@ -41,7 +41,7 @@ pub struct Workspace<'a> {
 }
 
 impl<'a> Workspace<'a> {
-    /// A workspace in which nothing has changed yet.
+    /// Makes a workspace in which nothing has changed yet.
     pub fn new(geometry: &'a Geometry, images: &'a dyn BlockImages) -> Self {
         Self {
             geometry,
@@ -52,13 +52,13 @@ impl<'a> Workspace<'a> {
         }
     }
 
-    /// The source of old images.
+    /// Returns the source of old images.
     pub fn images(&self) -> &'a dyn BlockImages {
         self.images
     }
 
-    /// The newest bytes of a block. Bytes that come from the device may be anything: a caller that
-    /// relies on a checksum looks at [`Workspace::unverified`] first.
+    /// Returns the newest bytes of a block. Bytes from the device may be anything: a caller that relies on a checksum
+    /// calls [`Workspace::unverified`] first.
     pub fn get(&self, block: BlockNr) -> Result<Bytes<'_>> {
         match self.changed.get(&block.0) {
             Some(bytes) => Ok(Bytes::Changed(bytes)),
@@ -66,8 +66,8 @@ impl<'a> Workspace<'a> {
         }
     }
 
-    /// The old image of a block if this batch has not changed it and its checksum was not verified since it was read
-    /// from the device. A caller that checks it calls [`Image::set_verified`].
+    /// Returns the old image of a block if this batch has not changed it and its checksum was not verified since it was
+    /// read from the device. A caller that checks it calls [`Image::set_verified`].
     pub fn unverified(&self, block: BlockNr) -> Result<Option<Arc<Image>>> {
         if self.has_changed(block) {
             return Ok(None);
@@ -76,7 +76,7 @@ impl<'a> Workspace<'a> {
         Ok((!image.is_verified()).then_some(image))
     }
 
-    /// The bytes of a block to change; copied on the first change.
+    /// Returns the bytes of a block to change, copied on the first change.
     pub fn get_mut(&mut self, block: BlockNr) -> Result<&mut [u8]> {
         use std::collections::hash_map::Entry;
         self.sound.remove(&block.0);
@@ -88,14 +88,14 @@ impl<'a> Workspace<'a> {
         }
     }
 
-    /// A new image of zeros; what the block held is not read.
+    /// Returns a new image of zeros, without reading the block.
     pub fn fresh(&mut self, block: BlockNr) -> &mut [u8] {
         let bytes = self.unset(block);
         bytes.fill(0);
         bytes
     }
 
-    /// A new image that holds anything: the caller writes every byte.
+    /// Returns a new image with arbitrary contents. The caller writes every byte.
     pub fn unset(&mut self, block: BlockNr) -> &mut [u8] {
         // Written again after it was freed: the revoke would hide this image from recovery.
         self.revoked.remove(&block.0);
@@ -105,12 +105,12 @@ impl<'a> Workspace<'a> {
         self.changed.entry(block.0).or_insert_with(new)
     }
 
-    /// Whether this batch has changed a block.
+    /// Returns true if this batch has changed a block.
     pub fn has_changed(&self, block: BlockNr) -> bool {
         self.changed.contains_key(&block.0)
     }
 
-    /// The block holds metadata no more: it is not written, and revoked in the journal.
+    /// Discards a block that no longer holds metadata: it is not written, and revoked in the journal.
     ///
     /// # Errors
     /// `Corrupt` if this batch has freed it before: two owners claim it.
@@ -127,7 +127,7 @@ impl<'a> Workspace<'a> {
         }
     }
 
-    /// The bytes of a block, taken out to be changed; [`Workspace::put`] brings them back.
+    /// Takes the bytes of a block out to change them. [`Workspace::put`] stores them again.
     pub(super) fn take(&mut self, block: BlockNr) -> Result<Vec<u8>> {
         self.take_table(block).map(|(bytes, _)| bytes)
     }
@@ -184,7 +184,7 @@ impl<'a> Workspace<'a> {
         Ok(())
     }
 
-    /// Changed blocks with their images, and revoked blocks, each by block number.
+    /// Returns the changed blocks with their images, and revoked blocks, each by block number.
     pub fn finish(self) -> (Vec<(BlockNr, Arc<Image>)>, Vec<BlockNr>) {
         let mut blocks: Vec<_> = self
             .changed

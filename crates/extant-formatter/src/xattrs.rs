@@ -104,7 +104,7 @@ pub(super) fn put_area(raw: &mut [u8], room: Range<usize>, area: Option<Vec<u8>>
     }
 }
 
-/// All bytes of a block but its reference count and checksum.
+/// Returns all bytes of a block but its reference count and checksum.
 fn content(block: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     Some((block.get(..4)?, block.get(8..16)?, block.get(20..)?))
 }
@@ -176,7 +176,7 @@ impl XattrBlocks {
         ledger.free(ws, block, 1)
     }
 
-    /// A block with these contents to which one more inode may point.
+    /// Finds a block with these contents to which one more inode may point.
     fn shareable(
         &self,
         ws: &Workspace<'_>,
@@ -222,7 +222,7 @@ impl XattrBlocks {
         Ok(())
     }
 
-    /// The block of these contents; the inode pointed at `old` until now.
+    /// Returns the block of these contents, for an inode that pointed at `old` until now.
     fn put(
         &mut self,
         ws: &mut Workspace<'_>,

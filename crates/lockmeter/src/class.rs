@@ -19,7 +19,7 @@ impl Class {
         Self { name }
     }
 
-    /// The name, as reports show it. Classes of one name are shown as one.
+    /// Returns the name, as reports show it. Classes of one name are shown as one.
     pub const fn name(&self) -> &'static str {
         self.name
     }
@@ -36,7 +36,7 @@ impl Class {
 /// assert_eq!(Names::class().name(), "names");
 /// ```
 pub trait LockClass: 'static {
-    /// The class.
+    /// Returns the class.
     fn class() -> &'static Class;
 }
 

@@ -30,7 +30,7 @@ pub struct Condvar {
 }
 
 impl Condvar {
-    /// A condition variable that nobody waits for.
+    /// Makes a condition variable without waiters.
     pub const fn new() -> Self {
         Self {
             gate: parking_lot::Mutex::new(()),

@@ -43,7 +43,7 @@ enum Woken {
 
 /// Threads that sleep until a mutex is free; the kernel's, or a model's.
 trait Sleepers {
-    /// All other threads of the process pass a full barrier; false if that cannot be had.
+    /// Makes all other threads of the process pass a full barrier. Returns false if that is not possible.
     fn barrier(&self) -> bool;
     /// Sleeps if `wanted`, called with the queue of the mutex locked, returns true; for ten milliseconds if not
     /// `for_long`. `last_left` is called with the queue locked if the time is over and no other thread sleeps.
@@ -107,7 +107,7 @@ impl Word<'_> {
         }
     }
 
-    /// True if somebody is to be woken.
+    /// Releases the mutex. Returns true if a thread must be woken.
     #[inline]
     fn let_go(self) -> bool {
         self.held.store(false, Ordering::Release);
@@ -151,7 +151,7 @@ impl Word<'_> {
         }
     }
 
-    /// The queue is locked and empty.
+    /// Clears the flag, because the queue is locked and empty.
     fn nobody_waits(self) {
         self.flags.fetch_and(!WAITING, Ordering::SeqCst);
     }
@@ -190,7 +190,7 @@ mod kernel {
         barrier() || done(MembarrierCommand::RegisterPrivateExpedited) && barrier()
     }
 
-    /// The interpreter has no membarrier, so releasing includes a full barrier there.
+    /// Does nothing, because the interpreter has no membarrier and releasing includes a full barrier there.
     #[cfg(miri)]
     fn barrier() -> bool {
         std::sync::atomic::fence(Ordering::SeqCst);

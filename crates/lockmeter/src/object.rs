@@ -22,13 +22,13 @@ struct Word(AtomicU64);
 static HELD: [Word; PLACES] = [const { Word(AtomicU64::new(0)) }; PLACES];
 const PLACES: usize = 1024;
 
-/// An object as the meter compares it: never 0.
+/// Returns the key by which the meter compares an object: never 0.
 fn key(object: u64) -> u32 {
     let mixed = object.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     ((mixed >> 32) as u32).max(1)
 }
 
-/// A lock as the meter compares it, and its place.
+/// Returns the key by which the meter compares a lock, and the lock's place.
 fn place(address: usize) -> (u64, &'static AtomicU64) {
     let mixed = (address as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let place = &HELD[(mixed >> 54) as usize % PLACES];
@@ -76,7 +76,8 @@ pub(crate) fn note(address: usize) {
     }
 }
 
-/// Whether the lock is held for another object than this thread wants; `None` if one of them has not said.
+/// Returns whether the lock is held for another object than this thread wants, or `None` if one of the two threads has
+/// not named its object.
 pub(crate) fn differs(address: usize) -> Option<bool> {
     let wanted = WANTED.get();
     let (lock, place) = place(address);

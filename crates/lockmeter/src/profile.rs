@@ -19,7 +19,7 @@ pub fn set_on(on: bool) {
     ON.store(on, Ordering::Relaxed);
 }
 
-/// Whether the profile is on.
+/// Returns whether the profile is on.
 #[inline]
 pub fn is_on() -> bool {
     ON.load(Ordering::Relaxed)
@@ -156,7 +156,7 @@ pub struct Line {
 }
 
 impl Line {
-    /// The line of a function that has not run.
+    /// Makes the line of a function that has not run.
     pub fn new(name: &'static str) -> Self {
         Self {
             name,
@@ -172,7 +172,7 @@ impl Line {
         self.max_ns = self.max_ns.max(cell.max_ns.load(Ordering::Relaxed));
     }
 
-    /// Mean of a run, in microseconds.
+    /// Returns the mean of a run, in microseconds.
     pub fn average_us(&self) -> f64 {
         if self.count == 0 {
             0.0
@@ -213,7 +213,7 @@ impl Table {
         Self { lines }
     }
 
-    /// The line of a function.
+    /// Returns the line of a function.
     pub fn line(&self, name: &str) -> Option<&Line> {
         self.lines.iter().find(|l| l.name == name)
     }

@@ -3,7 +3,7 @@
 use crate::snapshot::{Snapshot, Stats};
 use std::fmt::Write;
 
-/// A label's value: backslash, quote and line feed are escaped.
+/// Escapes a label's value: backslash, quote and line feed.
 fn escaped(value: &str) -> String {
     value
         .replace('\\', "\\\\")
@@ -74,7 +74,7 @@ const METRICS: [Metric; 11] = [
 ];
 
 impl Snapshot {
-    /// Prometheus' text format: a sample for each class and call site, named `lockmeter_…`.
+    /// Formats the counts as Prometheus' text: a sample for each class and call site, named `lockmeter_…`.
     ///
     /// ```
     /// lockmeter::lock_class!(Log = "log");

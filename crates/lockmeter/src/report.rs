@@ -3,7 +3,7 @@
 use crate::snapshot::{Snapshot, Stats};
 use std::fmt;
 
-/// A time in three or four characters and a unit.
+/// Formats a time in three or four characters and a unit.
 fn time(ns: f64) -> String {
     match ns {
         n if n < 10.0 => format!("{n:.1}ns"),

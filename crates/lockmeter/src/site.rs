@@ -168,7 +168,7 @@ pub(crate) fn with_registry<R>(f: impl FnOnce(&mut Registry) -> R) -> R {
 }
 
 impl Registry {
-    /// The number of a site; `None` past 65,535 of them, which are not metered.
+    /// Returns the number of a site, or `None` past 65,535 sites, which are not metered.
     fn number(&mut self, site: Site) -> Option<u16> {
         let key = (std::ptr::from_ref(site.class).addr(), site.place);
         if let Some(number) = self.numbers.get(&key) {
@@ -259,8 +259,8 @@ thread_local! {
     static OWN: RefCell<Own> = RefCell::new(Own::new());
 }
 
-/// Runs `f` on the calling thread's cell of a site, with the thread's number. `None` while the thread ends, or
-/// where a lock is taken from within the meter.
+/// Runs `f` on the calling thread's cell of a site, with the thread's number. Returns `None` while the thread ends, or
+/// if a lock is taken from within the meter.
 #[inline]
 pub(crate) fn with_cell<R>(site: Site, f: impl FnOnce(&Arc<Cell>, u16) -> R) -> Option<R> {
     OWN.try_with(|own| {

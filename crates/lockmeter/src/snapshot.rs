@@ -49,13 +49,13 @@ fn ratio(a: u64, b: u64) -> f64 {
 }
 
 impl Stats {
-    /// Share of the acquisitions that had to wait, 0 to 1.
+    /// Returns the share of the acquisitions that had to wait, 0 to 1.
     pub fn contention(&self) -> f64 {
         ratio(self.contentions, self.acquisitions)
     }
 
-    /// Share of the waits and failed tries in which the holder wanted another object, 0 to 1; `None` if of none it is
-    /// known.
+    /// Returns the share of the waits and failed tries in which the holder wanted another object, 0 to 1, or `None` if
+    /// both objects were never known.
     ///
     /// ```
     /// assert_eq!(lockmeter::Stats::default().different(), None);
@@ -64,12 +64,12 @@ impl Stats {
         (self.objects_known > 0).then(|| ratio(self.different_objects, self.objects_known))
     }
 
-    /// Mean hold in nanoseconds.
+    /// Returns the mean hold in nanoseconds.
     pub fn hold_mean_ns(&self) -> f64 {
         ratio(self.hold_ns, self.hold_samples)
     }
 
-    /// Mean wait of those that waited, in nanoseconds.
+    /// Returns the mean wait of the acquisitions that waited, in nanoseconds.
     pub fn wait_mean_ns(&self) -> f64 {
         ratio(self.wait_ns, self.contentions)
     }
@@ -79,7 +79,7 @@ impl Stats {
         self.hold_mean_ns() * self.acquisitions as f64
     }
 
-    /// The sorting key: time waited, then time held.
+    /// Returns the sorting key: time waited, then time held.
     fn cost(&self) -> (u64, u64) {
         (self.wait_ns, self.hold_total_ns() as u64)
     }
@@ -316,8 +316,8 @@ impl Snapshot {
         }
     }
 
-    /// The difference between this snapshot and an earlier one. Maxima cannot be subtracted: they stay those since
-    /// the process began.
+    /// Subtracts an earlier snapshot from this one. Maxima cannot be subtracted: they stay those since the process
+    /// began.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         let classes = self.classes.iter().map(|class| {
@@ -345,7 +345,7 @@ impl Snapshot {
         Self::of(self.metered_ns.saturating_sub(before.metered_ns), classes)
     }
 
-    /// The `most` costliest classes, without their call sites.
+    /// Returns the `most` costliest classes, without their call sites.
     #[must_use]
     pub fn summary(&self, most: usize) -> Self {
         let classes = self.classes.iter().take(most).map(|c| ClassStats {
@@ -358,13 +358,13 @@ impl Snapshot {
         }
     }
 
-    /// A class by its name, if any lock of it was used.
+    /// Returns a class by its name, if any lock of it was used.
     pub fn class(&self, name: &str) -> Option<&ClassStats> {
         self.classes.iter().find(|c| c.name == name)
     }
 
-    /// Share of the metered span's CPU time that was lost to these waits, 0 to 1. A thread that sleeps until it has
-    /// the lock leaves its processor to others, so its sleep does not count.
+    /// Returns the share of the metered span's CPU time that was lost to these waits, 0 to 1. A thread that sleeps
+    /// until it has the lock leaves its processor to others, so its sleep does not count.
     pub fn wait_share(&self, stats: &Stats) -> f64 {
         ratio(
             stats.wait_cpu_ns,
@@ -372,7 +372,8 @@ impl Snapshot {
         )
     }
 
-    /// Share of the metered span in which a lock of these stats was held; above 1 for classes of many locks.
+    /// Returns the share of the metered span in which a lock of these stats was held; above 1 for classes of many
+    /// locks.
     pub fn utilisation(&self, stats: &Stats) -> f64 {
         if self.metered_ns == 0 {
             0.0

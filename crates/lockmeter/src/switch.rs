@@ -26,7 +26,7 @@ pub fn set_on(on: bool) {
     }
 }
 
-/// Whether metering is on.
+/// Returns whether metering is on.
 #[inline]
 pub fn is_on() -> bool {
     ON.load(Ordering::Relaxed)

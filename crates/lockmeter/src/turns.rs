@@ -138,7 +138,7 @@ pub(crate) fn take(try_take: impl Fn() -> bool) -> bool {
     }
 }
 
-/// Whether this thread takes part.
+/// Returns whether this thread takes part.
 pub(crate) fn takes_part() -> bool {
     HERE.try_with(|here| here.borrow().is_some())
         .unwrap_or(false)

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Mutex as Turn, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The meter, for one test alone.
+/// Switches the meter on for one test alone.
 fn metering() -> MutexGuard<'static, ()> {
     static TURN: Turn<()> = Turn::new(());
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);

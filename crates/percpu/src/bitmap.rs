@@ -62,7 +62,7 @@ impl AtomicBitmap {
         })
     }
 
-    /// Free bits in the words that hold `[from, to)`.
+    /// Returns the number of free bits in the words that hold `[from, to)`.
     pub fn free_in(&self, from: u32, to: u32) -> u32 {
         let last = (to.div_ceil(64) as usize).min(self.words.len());
         self.words[((from / 64) as usize).min(last)..last]
@@ -71,8 +71,8 @@ impl AtomicBitmap {
             .sum()
     }
 
-    /// Whether it holds the same bits as these words. While other threads take or clear bits, the answer is of no
-    /// single moment.
+    /// Returns true if the bitmap holds the same bits as these words. While other threads take or clear bits, the
+    /// answer is not of a single moment.
     ///
     /// ```
     /// let map = extant_percpu::AtomicBitmap::new(vec![5, 0]);

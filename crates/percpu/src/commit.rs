@@ -84,12 +84,12 @@ pub struct CommitLists<T> {
 }
 
 impl<T: Default> CommitLists<T> {
-    /// Empty lists for the slots of this process; the first context is number 1.
+    /// Makes empty lists for the slots of this process. The first context is number 1.
     pub fn new() -> Self {
         Self::with_slots(slot::count(), 1)
     }
 
-    /// Empty lists for `slots` slots, rounded up to a power of two, starting at context `first`.
+    /// Makes empty lists for `slots` slots, rounded up to a power of two, starting at context `first`.
     pub fn with_slots(slots: usize, first: u64) -> Self {
         CommitLists {
             context: CachePadded::new(AtomicU64::new(first)),
@@ -106,7 +106,7 @@ impl<T: Default> CommitLists<T> {
         self.commit_on(slot::current(), append)
     }
 
-    /// [`commit`](CommitLists::commit) on a given slot.
+    /// Calls [`commit`](CommitLists::commit) on a given slot.
     #[inline(always)]
     pub fn commit_on<R>(&self, slot: SlotId, append: impl FnOnce(u64, &mut u64, &mut T) -> R) -> R {
         let mut lists = self.slots.get(slot).lock();
@@ -120,22 +120,22 @@ impl<T: Default> CommitLists<T> {
         )
     }
 
-    /// The current context. It may have advanced by the time the caller looks at it.
+    /// Returns the current context. It may have advanced by the time the caller looks at it.
     #[inline]
     pub fn context(&self) -> u64 {
         self.context.load(Ordering::Acquire)
     }
 
-    /// Whether `such` holds for any slot's list, of the current context or of one that is being closed. A commit
-    /// that runs meanwhile may be seen or not.
+    /// Returns true if `such` holds for any slot's list, of the current context or of one that is being closed. A
+    /// commit that runs meanwhile may be seen or not.
     pub fn any(&self, such: impl Fn(&T) -> bool) -> bool {
         self.slots
             .iter()
             .any(|slot| slot.lock().by_parity.iter().any(&such))
     }
 
-    /// `of` each slot's lists, in the order of slots: those of the current context and of one that is being closed
-    /// together. Like [`any`](CommitLists::any), not of one moment.
+    /// Calls `of` on each slot's lists, in the order of slots: the list of the current context with that of one being
+    /// closed. As with [`any`](CommitLists::any), the results are not of one moment.
     pub fn each<R>(&self, of: impl Fn(&[T; 2]) -> R) -> Vec<R> {
         let look = |slot: &Mutex<Lists<T>, classes::Commit>| of(&slot.lock().by_parity);
         self.slots.iter().map(look).collect()
@@ -159,7 +159,7 @@ impl<T: Default> CommitLists<T> {
         Some(self.close(expected))
     }
 
-    /// The switch itself; the caller holds `switching`.
+    /// Does the switch itself. The caller holds `switching`.
     fn close(&self, closed: u64) -> Vec<T> {
         self.context.store(closed + 1, Ordering::Release);
         let take = |slot: &Mutex<Lists<T>, classes::Commit>| {

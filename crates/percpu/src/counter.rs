@@ -23,12 +23,12 @@ pub struct Counter {
 }
 
 impl Counter {
-    /// A counter at zero.
+    /// Makes a counter at zero.
     pub fn new() -> Self {
         Self::with_slots(slot::count())
     }
 
-    /// A counter of `slots` parts, rounded up to a power of two.
+    /// Makes a counter of `slots` parts, rounded up to a power of two.
     pub fn with_slots(slots: usize) -> Self {
         Counter {
             parts: PerSlot::with_slots(slots, |_| AtomicI64::new(0)),
@@ -47,9 +47,9 @@ impl Counter {
         self.parts.get(slot).fetch_add(n, Ordering::Relaxed);
     }
 
-    /// The part of the calling thread's slot, which another thread of the slot may change. Who wants to know when the
-    /// sum gets large can watch this one, and look at the sum when it has grown: the parts of the other slots are on
-    /// lines that they write.
+    /// Returns the part of the calling thread's slot, which another thread of the slot may change. To notice when the
+    /// sum gets large, watch this part, and read the sum when it has grown: the parts of the other slots are on lines
+    /// that they write.
     ///
     /// ```
     /// let cached = extant_percpu::Counter::new();
@@ -121,7 +121,7 @@ struct Pool {
 }
 
 impl BoundedCounter {
-    /// A counter of `total` units, which slots take from the pool in batches of up to `batch`.
+    /// Makes a counter of `total` units, which slots take from the pool in batches of up to `batch`.
     pub fn new(total: u64, batch: u64) -> Self {
         Self::with_slots(slot::count(), total, batch)
     }
@@ -144,7 +144,7 @@ impl BoundedCounter {
         self.try_take_on(slot::current(), n)
     }
 
-    /// [`try_take`](BoundedCounter::try_take) for a given slot.
+    /// Calls [`try_take`](BoundedCounter::try_take) for a given slot.
     #[inline]
     pub fn try_take_on(&self, slot: SlotId, n: u64) -> bool {
         let stock = self.stocks.get(slot);
@@ -183,7 +183,7 @@ impl BoundedCounter {
         self.give_on(slot::current(), n);
     }
 
-    /// [`give`](BoundedCounter::give) for a given slot.
+    /// Calls [`give`](BoundedCounter::give) for a given slot.
     #[inline]
     pub fn give_on(&self, slot: SlotId, n: u64) {
         let stock = self.stocks.get(slot);
@@ -199,7 +199,7 @@ impl BoundedCounter {
         }
     }
 
-    /// Units that are not taken. Exact when nobody takes or gives.
+    /// Returns the number of units that are not taken. It is exact when no thread takes or gives.
     pub fn sum(&self) -> u64 {
         let pool = self.pool.lock(); // nothing moves between the parts meanwhile
         self.stocks

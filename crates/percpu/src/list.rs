@@ -35,22 +35,22 @@ impl Position {
         Position(NonZeroU64::MIN | raw << 1)
     }
 
-    /// The slot whose list the element is on.
+    /// Returns the slot whose list the element is on.
     pub fn slot(self) -> SlotId {
         SlotId::new((self.0.get() >> (INDEX_BITS + 1)) as u32)
     }
 
-    /// The entry of that list, from zero.
+    /// Returns the entry of that list, from zero.
     pub fn index(self) -> usize {
         (self.0.get() >> 1 & INDEX_MASK) as usize
     }
 
-    /// The word, never zero.
+    /// Returns the word, never zero.
     pub fn to_raw(self) -> u64 {
         self.0.get()
     }
 
-    /// The position of a word, or `None` for zero.
+    /// Returns the position of a word, or `None` for zero.
     pub fn from_raw(raw: u64) -> Option<Self> {
         NonZeroU64::new(raw).map(Position)
     }
@@ -177,12 +177,12 @@ impl<T> List<T> {
 }
 
 impl<T> SlotList<T> {
-    /// Empty lists for the slots of this process.
+    /// Makes empty lists for the slots of this process.
     pub fn new() -> Self {
         Self::with_slots(slot::count())
     }
 
-    /// Empty lists for `slots` slots, rounded up to a power of two.
+    /// Makes empty lists for `slots` slots, rounded up to a power of two.
     pub fn with_slots(slots: usize) -> Self {
         SlotList {
             lists: PerSlot::with_slots(slots, |_| List::new()),
@@ -217,7 +217,7 @@ impl<T> SlotList<T> {
         self.add_then_on(slot::current(), item, then)
     }
 
-    /// [`add_then`](SlotList::add_then) to the list of a given slot.
+    /// Calls [`add_then`](SlotList::add_then) for the list of a given slot.
     #[inline(always)]
     pub fn add_then_on(&self, slot: SlotId, item: T, then: impl FnOnce(Position)) -> Position {
         let list = slot.index() & (self.lists.slots() - 1);
@@ -259,7 +259,7 @@ impl<T> SlotList<T> {
         lists.map(|l| l.live.load(Ordering::Relaxed)).sum()
     }
 
-    /// Whether all lists are empty.
+    /// Returns true if all lists are empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

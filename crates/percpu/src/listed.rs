@@ -32,13 +32,13 @@ impl Default for Listed {
 }
 
 impl Listed {
-    /// The flag of an object that is on no list.
+    /// Makes the flag of an object that is on no list.
     pub fn new() -> Self {
         Self(AtomicBool::new(false))
     }
 
-    /// Whether the object, which the caller has made dirty, is on no list. Writes nothing, so threads that make one object
-    /// dirty share the cache line.
+    /// Returns true if the object, which the caller has made dirty, is on no list. It writes nothing, so threads that
+    /// make one object dirty share the cache line.
     #[inline]
     pub fn is_missing(&self) -> bool {
         fence(Ordering::SeqCst);
@@ -58,7 +58,7 @@ impl Listed {
         fence(Ordering::SeqCst);
     }
 
-    /// Whether the object is on the list.
+    /// Returns whether the object is on the list.
     #[inline]
     pub fn is_on(&self) -> bool {
         self.0.load(Ordering::Acquire)

@@ -27,7 +27,7 @@ impl<T> PerSlot<T> {
         Self::with_slots(slot::count(), init)
     }
 
-    /// `slots` values, rounded up to a power of two.
+    /// Makes `slots` values, rounded up to a power of two.
     pub fn with_slots(slots: usize, mut init: impl FnMut(SlotId) -> T) -> Self {
         let values = (0..slot::round(slots))
             .map(|i| CachePadded::new(init(SlotId::new(i as u32))))
@@ -35,30 +35,30 @@ impl<T> PerSlot<T> {
         PerSlot { values }
     }
 
-    /// The value of the calling thread's slot.
+    /// Returns the value of the calling thread's slot.
     #[inline]
     pub fn local(&self) -> &T {
         self.get(slot::current())
     }
 
-    /// The value of a slot.
+    /// Returns the value of a slot.
     #[inline]
     pub fn get(&self, slot: SlotId) -> &T {
         // In range: the length is a power of two, never zero.
         &self.values[slot.index() & (self.values.len() - 1)]
     }
 
-    /// How many values there are.
+    /// Returns the number of values.
     pub fn slots(&self) -> usize {
         self.values.len()
     }
 
-    /// All values in the order of slots.
+    /// Returns all values in the order of slots.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &T> + DoubleEndedIterator {
         self.values.iter().map(|v| &**v)
     }
 
-    /// All values, mutable.
+    /// Returns all values, mutable.
     pub fn iter_mut(&mut self) -> impl ExactSizeIterator<Item = &mut T> + DoubleEndedIterator {
         self.values.iter_mut().map(|v| &mut **v)
     }

@@ -5,7 +5,7 @@
 /// Bytes of a cache line, or fewer: to ask for a line twice costs little.
 const LINE: usize = 64;
 
-/// Has the processor bring the cache lines of a value near. The address may be any: where no memory is, nothing comes.
+/// Prefetches the cache lines of a value. The address need not be valid: without memory there, the call does nothing.
 ///
 /// ```
 /// let table = vec![7_u64; 1 << 16];

@@ -34,7 +34,7 @@ const fn place(n: u32) -> (usize, u64) {
 }
 
 impl AtomicSet {
-    /// An empty set of numbers below `bound`.
+    /// Makes an empty set of numbers below `bound`.
     pub fn new(bound: u32) -> Self {
         let zeros = |bits: usize| (0..bits.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
         let words: Box<[AtomicU64]> = zeros(bound as usize);
@@ -44,7 +44,7 @@ impl AtomicSet {
         }
     }
 
-    /// The numbers below `n`, in a set that has room for those below `bound`.
+    /// Makes a set of the numbers below `n`, with room for those below `bound`.
     ///
     /// ```
     /// let set = extant_percpu::AtomicSet::first(70, 1000);
@@ -64,7 +64,7 @@ impl AtomicSet {
         set
     }
 
-    /// The set of all numbers below `bound`.
+    /// Makes the set of all numbers below `bound`.
     ///
     /// ```
     /// let set = extant_percpu::AtomicSet::full(70);
@@ -125,14 +125,14 @@ impl AtomicSet {
         }
     }
 
-    /// Whether a number is in the set.
+    /// Returns whether a number is in the set.
     pub fn contains(&self, n: u32) -> bool {
         let (at, bit) = place(n);
         let word = self.words.get(at);
         word.is_some_and(|word| word.load(Ordering::Relaxed) & bit != 0)
     }
 
-    /// The first member of `[from, to)`.
+    /// Returns the first member of `[from, to)`.
     pub fn next(&self, from: u32, to: u32) -> Option<u32> {
         let mut at = from;
         while at < to {

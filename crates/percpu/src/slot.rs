@@ -24,12 +24,12 @@ use crate::sync::{AtomicU64, Ordering};
 pub struct SlotId(u32);
 
 impl SlotId {
-    /// The slot of this number. Numbers beyond the number of slots wrap around where they are used.
+    /// Makes the slot of this number. Numbers beyond the number of slots wrap around where they are used.
     pub const fn new(index: u32) -> Self {
         SlotId(index)
     }
 
-    /// The number, from zero.
+    /// Returns the number, from zero.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
@@ -54,14 +54,14 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// A registry of `slots` slots, rounded up to a power of two.
+    /// Makes a registry of `slots` slots, rounded up to a power of two.
     pub fn new(slots: usize) -> Self {
         Registry {
             users: (0..round(slots)).map(|_| AtomicU64::new(0)).collect(),
         }
     }
 
-    /// How many slots there are.
+    /// Returns the number of slots.
     pub fn count(&self) -> usize {
         self.users.len()
     }
@@ -107,8 +107,9 @@ pub(crate) fn round(slots: usize) -> usize {
     slots.clamp(1, 4096).next_power_of_two()
 }
 
-/// The slots of a machine. Threads of one CPU take turns anyway, so there is one slot, and one list of everything
-/// (mechanism P4); with several CPUs there are a few slots more than threads that run, for those that wait.
+/// Returns the number of slots of a machine. Threads of one CPU take turns anyway, so there is one slot, and one list
+/// of everything (mechanism P4). With several CPUs there are a few slots more than running threads, for threads that
+/// wait.
 fn for_cpus(cpus: usize) -> usize {
     match cpus {
         0 | 1 => 1,
@@ -142,7 +143,7 @@ pub fn configure(slots: usize) -> Result<(), usize> {
     }
 }
 
-/// How many threads use each slot of this process at this moment.
+/// Returns how many threads use each slot of this process at this moment.
 ///
 /// ```
 /// let mine = extant_percpu::slot::current();
@@ -152,7 +153,7 @@ pub fn users() -> Vec<u64> {
     global().users()
 }
 
-/// The number of slots of this process.
+/// Returns the number of slots of this process.
 pub fn count() -> usize {
     global().count()
 }
@@ -176,7 +177,7 @@ impl Drop for Guard {
     }
 }
 
-/// The slot of the calling thread.
+/// Returns the slot of the calling thread.
 #[inline]
 pub fn current() -> SlotId {
     let slot = SLOT.get();

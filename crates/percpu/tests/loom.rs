@@ -510,7 +510,7 @@ struct File {
 }
 
 impl File {
-    /// As a writer that holds the mapping shared, as others may. Returns the version.
+    /// Writes like a writer that holds the mapping shared, as other writers may. Returns the version.
     fn overwrite(&self) -> u32 {
         let version = self.data.fetch_add(1, Ordering::Relaxed) + 1;
         if self.listed.is_missing() {
@@ -522,7 +522,7 @@ impl File {
         version
     }
 
-    /// As write-back, which looks at the pages with the mapping held shared, too.
+    /// Writes back, looking at the pages with the mapping held shared, too.
     fn write_back(&self) {
         let taken = std::mem::take(&mut *self.list.lock().unwrap());
         assert!(taken <= 1, "listed twice");

@@ -10,8 +10,8 @@ use shuttle::sync::{Arc, Mutex};
 use shuttle::{Config, Runner, thread};
 use std::collections::{BTreeMap, HashSet};
 
-/// Half of the schedules random, half with few switches at random points (PCT), which finds orders
-/// that need a thread to be held back for long.
+/// Checks a model with half of the schedules random, and half with few switches at random points (PCT), which finds
+/// orders that need a thread to be held back for long.
 fn check(model: impl Fn() + Send + Sync + Clone + 'static) {
     let iterations = std::env::var("SHUTTLE_ITERATIONS")
         .map(|n| n.parse().expect("SHUTTLE_ITERATIONS is a number"))

@@ -71,7 +71,7 @@ pub(crate) fn uncached(file: &File) -> Option<File> {
     options.open(path).ok()
 }
 
-/// A new file in a directory, without a name.
+/// Makes a new file in a directory, without a name.
 pub(crate) fn unnamed(dir: &Path) -> io::Result<File> {
     OpenOptions::new()
         .read(true)
@@ -81,7 +81,7 @@ pub(crate) fn unnamed(dir: &Path) -> io::Result<File> {
         .open(dir)
 }
 
-/// Whether a block device refuses writes. Where sysfs is missing, the first write tells.
+/// Returns true if a block device refuses writes. Without sysfs, only the first write shows it.
 pub(crate) fn protects(device: &Metadata) -> bool {
     let (major, minor) = (
         rustix::fs::major(device.rdev()),

@@ -44,7 +44,7 @@ impl LoopDevice {
         })
     }
 
-    /// The loop device that a block device is, or whose partition it is.
+    /// Returns the loop device that a block device is, or whose partition it is.
     fn opened(device: &File) -> Option<Self> {
         let meta = device
             .metadata()
@@ -68,7 +68,7 @@ impl LoopDevice {
         Some(part)
     }
 
-    /// Device and inode number of the file that it shows, if that has a path here.
+    /// Returns the device and inode number of the shown file, if it has a path here.
     fn file(&self) -> Option<(u64, u64)> {
         let meta = std::fs::metadata(&self.backing).ok()?;
         Some((meta.dev(), meta.ino()))
@@ -79,7 +79,7 @@ impl LoopDevice {
     }
 }
 
-/// All loop devices that show a file. Without sysfs nothing can be known.
+/// Returns all loop devices that show a file. Without sysfs nothing can be known.
 fn all() -> impl Iterator<Item = LoopDevice> {
     let devices = std::fs::read_dir("/sys/block").into_iter().flatten();
     devices

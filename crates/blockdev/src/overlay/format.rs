@@ -48,7 +48,7 @@ pub struct Header {
     pub segments: u64,
 }
 
-/// An error about the overlay's bytes.
+/// Makes an error about the overlay's bytes.
 pub fn bad(what: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what.into())
 }
@@ -85,12 +85,12 @@ pub fn read_block(store: &dyn BlockDevice, block: u64) -> io::Result<Vec<u8>> {
 }
 
 impl Header {
-    /// Block of the copy that this sequence number is written to.
+    /// Returns the block of the copy that this sequence number is written to.
     pub fn place(&self) -> u64 {
         self.sequence % HEADERS
     }
 
-    /// As bytes.
+    /// Encodes the header.
     pub fn to_bytes(self) -> Vec<u8> {
         let mut block = vec![0; BLOCK as usize];
         let state: u32 = match self.state {
@@ -139,7 +139,7 @@ impl Header {
         }))
     }
 
-    /// The newest header of an overlay; `None` if none was ever written.
+    /// Finds the newest header of an overlay, or `None` if none was ever written.
     pub fn find(store: &dyn BlockDevice) -> io::Result<Option<Self>> {
         if store.len() < HEADERS * BLOCK {
             return match store.len() {
@@ -173,23 +173,23 @@ pub struct Index {
     pub entries: Vec<u64>,
 }
 
-/// First block of a segment.
+/// Returns the first block of a segment.
 pub fn segment_start(segment: u64) -> u64 {
     HEADERS + segment * SEGMENT
 }
 
-/// Byte where a slot's data are, slots numbered through all segments.
+/// Returns the byte where a slot's data begin. Slots are numbered through all segments.
 pub fn slot_offset(slot: u64) -> u64 {
     (segment_start(slot / SLOTS) + 2 + slot % SLOTS) * BLOCK
 }
 
 impl Index {
-    /// Block of the copy that this sequence number is written to.
+    /// Returns the block of the copy that this sequence number is written to.
     pub fn place(&self, segment: u64) -> u64 {
         segment_start(segment) + self.sequence % 2
     }
 
-    /// As bytes.
+    /// Encodes the index.
     pub fn to_bytes(&self, id: u64, segment: u64) -> Vec<u8> {
         let mut block = vec![0; BLOCK as usize];
         block[..4].copy_from_slice(INDEX_MAGIC);
@@ -220,7 +220,7 @@ impl Index {
         })
     }
 
-    /// The newest index of a segment; an empty one if none was written whole.
+    /// Finds the newest index of a segment, or an empty one if none was written whole.
     pub fn find(store: &dyn BlockDevice, id: u64, segment: u64) -> io::Result<Self> {
         let mut newest = Self::default();
         for copy in 0..2 {
@@ -235,7 +235,7 @@ impl Index {
     }
 }
 
-/// Checksum of the start of a base. An ext4 volume's superblock is in it and changes whenever the volume is
+/// Returns the checksum of the start of a base. An ext4 volume's superblock is in it and changes whenever the volume is
 /// used.
 pub fn identity(base: &dyn BlockDevice) -> io::Result<u32> {
     let mut bytes = vec![0; base.len().min(IDENTITY) as usize];

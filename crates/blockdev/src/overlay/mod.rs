@@ -159,7 +159,7 @@ impl Map {
 }
 
 impl<B: BlockDevice, S: BlockDevice> Overlay<B, S> {
-    /// Bytes that the store of an overlay over `base_len` bytes must have. It is used from the front, so a
+    /// Returns the bytes that the store of an overlay over `base_len` bytes must have. It is used from the front, so a
     /// sparse file takes no more space than was written.
     pub fn store_len(base_len: u64) -> u64 {
         let segments = format::segments_of(base_len);
@@ -192,7 +192,7 @@ impl<B: BlockDevice, S: BlockDevice> Overlay<B, S> {
         Ok(Self::with(base, store, header, Map::default()))
     }
 
-    /// The overlay as its last flush left it, and later overwrites of blocks that had their slot.
+    /// Opens the overlay as its last flush left it, with later overwrites of blocks that had their slot.
     ///
     /// # Errors
     /// `InvalidData` if the store holds no overlay, or not one of this base as it is now.
@@ -245,7 +245,7 @@ impl<B: BlockDevice, S: BlockDevice> Overlay<B, S> {
         }
     }
 
-    /// Bytes of blocks that differ from the base, or may differ.
+    /// Returns the bytes of blocks that differ from the base, or may differ.
     pub fn changed(&self) -> u64 {
         self.map.read().slots.len() as u64 * BLOCK
     }

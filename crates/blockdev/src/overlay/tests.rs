@@ -18,7 +18,7 @@ impl Random {
     }
 }
 
-/// Every sector of the base holds the number 1, as 32-bit words.
+/// Makes a base whose sectors all hold the number 1, as 32-bit words.
 fn base() -> Arc<MemDevice> {
     let bytes: Vec<u8> = std::iter::repeat_n(1u32.to_le_bytes(), LEN as usize / 4)
         .flatten()
@@ -30,7 +30,7 @@ fn blank() -> MemDevice {
     MemDevice::new(Over::store_len(LEN))
 }
 
-/// The number that a whole sector holds.
+/// Returns the number that a whole sector holds.
 fn number(sector: &[u8]) -> u32 {
     let words = sector.chunks_exact(4).map(|w| w.try_into().unwrap());
     let mut words = words.map(u32::from_le_bytes);

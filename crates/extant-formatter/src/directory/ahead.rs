@@ -13,7 +13,7 @@ use ext4_format::hash::DirHasher;
 const LEAVES: usize = 32;
 
 impl Dir<'_, '_> {
-    /// The rewritten leaves, in their order. Leaves that are left to the sweep are missing; those are all if every
+    /// Returns the rewritten leaves, in order. Leaves that are left to the sweep are missing: all of them, if every
     /// thread of the crew has work.
     pub fn ahead(
         &mut self,

@@ -278,7 +278,7 @@ impl<'a> Dir<'a, '_> {
     }
 }
 
-/// The hasher of an existing index.
+/// Returns the hasher of an existing index.
 fn root_hasher(dir: &Dir<'_, '_>, stored: u8) -> Result<DirHasher> {
     let geometry = dir.geometry();
     let version = HashVersion::from_raw(stored, geometry.unsigned_hash)

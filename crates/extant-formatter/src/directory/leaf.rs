@@ -164,7 +164,7 @@ impl<'a> Merged<'a> {
         Ok(())
     }
 
-    /// A leaf without names.
+    /// Makes a leaf without names.
     pub fn empty() -> Self {
         Self {
             items: Vec::new(),
@@ -176,7 +176,7 @@ impl<'a> Merged<'a> {
         }
     }
 
-    /// An existing name leads elsewhere.
+    /// Makes an existing name lead to another inode.
     pub fn lead(&mut self, position: usize, ino: InodeNr) {
         if let Some(item) = self.items.get_mut(position).filter(|item| item.ino != ino) {
             item.ino = ino;
@@ -338,14 +338,15 @@ impl Leaf<'_> {
             .collect()
     }
 
-    /// No change is of a name in the leaf.
+    /// Returns true if no change is of a name in the leaf.
     fn has_none_of_its_changes(&self, page: &[u8], shape: &Shape) -> bool {
         let mut pending = Pending::new(self.changes, shape);
         let found = Merged::folded(page, false, &Wanted::new(self.changes), &mut pending);
         found.is_err() || !pending.done.contains(&true)
     }
 
-    /// The leaf with its changes, all of them new names, behind the records that end at `end`; `None` if they do not fit.
+    /// Returns the leaf with its changes, all of them new names, behind the records that end at `end`. Returns `None`
+    /// if they do not fit.
     fn continued(
         &self,
         page: &[u8],

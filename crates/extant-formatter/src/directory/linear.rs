@@ -38,7 +38,7 @@ impl<'a> Dir<'a, '_> {
         })
     }
 
-    /// A directory of one block, or a new one (`parent`) whose only block has no image yet.
+    /// Changes a directory of one block, or a new one (`parent`) whose only block has no image yet.
     fn apply_to_one_block(&mut self, parent: Option<InodeNr>) -> Result<bool> {
         let update = self.update;
         let mut pending = Pending::new(update.names, &self.shape);
@@ -115,8 +115,8 @@ impl<'a> Dir<'a, '_> {
         Ok(())
     }
 
-    /// Several blocks: one pass finds the names that exist and how much room each block has, a second one fills the
-    /// room with new names.
+    /// Changes a directory of several blocks: one pass finds the names that exist and how much room each block has, a
+    /// second one fills the room with new names.
     fn first_fit(&mut self) -> Result<()> {
         let update = self.update;
         let mut pending = Pending::new(update.names, &self.shape);

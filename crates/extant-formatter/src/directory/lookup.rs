@@ -101,7 +101,7 @@ pub struct DirReader<'a> {
 }
 
 impl DirReader<'_> {
-    /// The inode of a name and its type, if the volume records types. `hash` is its hash by the
+    /// Looks up the inode of a name and its type, if the volume records types. `hash` is the name's hash by the
     /// volume's hasher.
     ///
     /// # Errors
@@ -133,7 +133,7 @@ impl DirReader<'_> {
         Ok(found)
     }
 
-    /// A logical block in its role, checked.
+    /// Reads a logical block in its role, checked.
     pub(super) fn page(&self, shape: &Shape, logical: u32, role: Role) -> Result<(BlockNr, Page)> {
         let block = (self.locate)(logical)?;
         let image = self.images.image(block)?;
@@ -144,7 +144,7 @@ impl DirReader<'_> {
         Ok((block, Page::Old(image)))
     }
 
-    /// The hash by the index's own version, which may not be the volume's default any more.
+    /// Hashes a name by the index's own version, which may differ from the volume's present default.
     fn index_hash(
         &self,
         name: &[u8],

@@ -33,9 +33,9 @@ use ext4_format::{BlockNr, FileType, InodeNr};
 
 /// The blocks of one directory.
 pub trait DirBlocks {
-    /// Size in blocks.
+    /// Returns the size in blocks.
     fn blocks(&self) -> u32;
-    /// The physical block of a logical one; an error for a hole.
+    /// Returns the physical block of a logical one. Fails for a hole.
     fn get(&mut self, ws: &mut Workspace<'_>, logical: u32) -> Result<BlockNr>;
     /// Adds a block at the end and returns both its numbers. Its image is made by the caller.
     fn append(&mut self, ws: &mut Workspace<'_>) -> Result<(u32, BlockNr)>;

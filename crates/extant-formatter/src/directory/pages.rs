@@ -46,12 +46,12 @@ impl Shape {
         }
     }
 
-    /// Bytes of a block that names can use.
+    /// Returns the bytes of a block that names can use.
     pub fn usable(&self) -> usize {
         dir_entry::usable(self.block_size, self.csum)
     }
 
-    /// Most entries of an index block.
+    /// Returns the most entries of an index block.
     pub fn capacity(&self, kind: IndexBlockKind) -> usize {
         kind.capacity(self.block_size, self.csum)
     }
@@ -103,7 +103,7 @@ impl Page {
         }
     }
 
-    /// Whether the names of a leaf need no check.
+    /// Returns true if the names of a leaf need no check.
     pub fn is_checked(&self) -> bool {
         self.known().checked
     }
@@ -144,7 +144,7 @@ impl<'a, 'w> Dir<'a, 'w> {
         self.ws.geometry
     }
 
-    /// Size in blocks.
+    /// Returns the size in blocks.
     pub fn blocks(&self) -> u32 {
         self.map.blocks()
     }
@@ -172,12 +172,12 @@ impl<'a, 'w> Dir<'a, 'w> {
         Ok((block, Page::Old(image)))
     }
 
-    /// Whether this batch has changed a block.
+    /// Returns true if this batch has changed a block.
     pub fn has_changed(&self, block: BlockNr) -> bool {
         self.ws.has_changed(block)
     }
 
-    /// Old images, as they are before this batch.
+    /// Returns the old images, as they are before this batch.
     pub fn images(&self) -> &'w dyn BlockImages {
         self.ws.images()
     }

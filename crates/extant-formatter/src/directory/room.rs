@@ -12,7 +12,8 @@ use ext4_format::geometry::Geometry;
 use ext4_format::htree::{self, IndexBlockKind};
 use ext4_format::{BlockNr, FileType, InodeNr};
 
-/// Entries that a node takes at least before it is split again: new nodes are three quarters full at most.
+/// Returns the least number of entries that a node takes before it is split again, because new nodes are three quarters
+/// full at most.
 fn again(shape: &Shape) -> u64 {
     shape.capacity(IndexBlockKind::Node) as u64 / 4
 }
@@ -41,7 +42,7 @@ pub struct Allowance {
 }
 
 impl Allowance {
-    /// The limits of a volume's directories.
+    /// Computes the limits of a volume's directories.
     pub fn new(geometry: &Geometry) -> Self {
         let shape = Shape::new(geometry, 0);
         // A root that gets its last level has two entries.
@@ -60,7 +61,7 @@ impl Allowance {
         of
     }
 
-    /// The size that a name counts for.
+    /// Returns the size that a name counts for.
     #[inline]
     pub fn of(name: &[u8]) -> u64 {
         (rec_len_for(name.len()) as u64).max(SHORT)
@@ -90,7 +91,7 @@ impl Allowance {
 }
 
 impl DirReader<'_> {
-    /// How many bytes of names may be added, as [`Allowance`] counts them.
+    /// Returns how many bytes of names may be added, as [`Allowance`] counts them.
     ///
     /// # Errors
     /// `Format` when the index is corrupt, `Io` when it cannot be read.
@@ -136,7 +137,7 @@ impl DirReader<'_> {
         Ok((nodes + new).saturating_sub(1))
     }
 
-    /// Whether one more name has a place, by trying it.
+    /// Returns true if one more name has a place, by trying it.
     ///
     /// # Errors
     /// As [`DirReader::allowance`].
@@ -144,7 +145,7 @@ impl DirReader<'_> {
         self.try_name(name, hash, u32::MAX)
     }
 
-    /// Whether one more name has a place in the existing blocks, by trying it.
+    /// Returns true if one more name has a place in the existing blocks, by trying it.
     ///
     /// # Errors
     /// As [`DirReader::allowance`].
@@ -194,7 +195,7 @@ struct Trial<'t, 'r> {
 }
 
 impl Trial<'_, '_> {
-    /// Behind the volume, where no block is.
+    /// Returns a block number behind the volume, where no block is.
     fn place(&self, logical: u32) -> BlockNr {
         BlockNr(self.reader.geometry.blocks_count + u64::from(logical))
     }

@@ -101,7 +101,7 @@ impl<'n> Wanted<'n> {
         wanted
     }
 
-    /// Whether there may be a change of this name.
+    /// Returns true if there may be a change of this name.
     #[inline(always)]
     pub fn may_have(&self, name: &[u8]) -> bool {
         let digest = digest(name);
@@ -114,7 +114,7 @@ impl<'n> Wanted<'n> {
         few.is_none_or(|digests| digests.contains(&digest))
     }
 
-    /// The position of the change of this name.
+    /// Returns the position of the change of this name.
     #[inline(always)]
     pub fn find(&self, name: &[u8]) -> Option<usize> {
         let digest = digest(name);

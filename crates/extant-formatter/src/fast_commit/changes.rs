@@ -31,12 +31,13 @@ struct Life<'i> {
 }
 
 impl Life<'_> {
-    /// Whether the batch made the inode and freed it: nobody will know.
+    /// Returns true if the batch made the inode and freed it, so that no commit needs it.
     fn came_and_went(&self) -> bool {
         self.born.is_some() && self.last.is_some_and(|item| item.event == InodeEvent::Free)
     }
 
-    /// Items before this belong to an earlier life, which came and went.
+    /// Returns the stamp of the inode's birth. Items before it belong to an earlier life, which the batch began and
+    /// ended.
     fn since(&self) -> Stamp {
         self.born.map_or(0, |item| item.stamp)
     }
@@ -116,7 +117,7 @@ pub fn changes(
 
 type Sorted<'i> = (BTreeMap<InodeNr, Life<'i>>, Vec<&'i NameItem>);
 
-/// The items by inode, and the names in their order; `None` if one of them rules a fast commit out.
+/// Sorts the items by inode, and the names in their order. Returns `None` if an item rules a fast commit out.
 fn sorted(items: &ItemList) -> Option<Sorted<'_>> {
     let mut lives: BTreeMap<InodeNr, Life<'_>> = BTreeMap::new();
     let mut inodes: Vec<_> = items.inodes.iter().collect();
@@ -180,7 +181,7 @@ fn ranges(ino: InodeNr, life: &Life<'_>, out: &mut Vec<FastChange>) -> bool {
     true
 }
 
-/// The record that an inode gets, without its mapping; `None` if fast commits do not speak of such inodes.
+/// Returns the record that an inode gets, without its mapping, or `None` if fast commits cannot express such an inode.
 fn record(ino: InodeNr, life: &Life<'_>, records: &Records<'_>) -> Result<Option<Vec<u8>>> {
     let geometry = records.geometry;
     let Some(last) = life.last else {
@@ -272,7 +273,7 @@ mod tests {
         }
     }
 
-    /// The names of the changes, as `+name`, `=name` for one more link, and `-name`.
+    /// Returns the names of the changes, as `+name`, `=name` for one more link, and `-name`.
     fn said(inodes: Vec<InodeItem>, names: Vec<NameItem>) -> Option<Vec<String>> {
         let geometry = Fs::make(65536, &["-t", "ext4"]).unwrap().geometry;
         let items = ItemList {

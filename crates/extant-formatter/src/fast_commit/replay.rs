@@ -62,7 +62,7 @@ struct Replay<'v> {
 }
 
 impl Volume<'_> {
-    /// The items that make these changes.
+    /// Computes the items that make these changes.
     ///
     /// # Errors
     /// `Format` for a change that cannot be made, with the inode; `Unsupported` for one that only Linux can replay.
@@ -89,7 +89,7 @@ impl Volume<'_> {
         Ok(replay.finish())
     }
 
-    /// The inode as it is on disk; `None` if its number is free.
+    /// Reads the inode as it is on disk. Returns `None` if its number is free.
     fn find(&self, ino: InodeNr) -> Result<Option<File>> {
         let (geometry, images) = (self.geometry, self.images);
         let bad = || Error::corrupt_inode("inode number in a fast commit", ino);
@@ -126,7 +126,7 @@ impl Volume<'_> {
     }
 }
 
-/// Whether fast commits may change the mapping of such an inode. Directories get their blocks with their names.
+/// Returns true if fast commits may change the mapping of such an inode. Directories get their blocks with their names.
 fn is_mapped(core: &InodeCore) -> bool {
     let file_type = core.file_type();
     core.flags & flags::INLINE_DATA == 0
@@ -170,7 +170,7 @@ impl Replay<'_> {
         });
     }
 
-    /// An inode gets this record, but for its mapping.
+    /// Gives an inode this record, but for its mapping.
     fn record(&mut self, ino: InodeNr, record: &[u8]) -> Result<()> {
         let geometry = self.volume.geometry;
         let mut raw = vec![0; geometry.inode_size.into()];

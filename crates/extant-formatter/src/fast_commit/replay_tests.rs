@@ -16,7 +16,7 @@ fn names() -> impl Strategy<Value = FastName> {
     })
 }
 
-/// The record of an inode of one kind or another, with a byte changed.
+/// Generates the record of an inode of one kind or another, with a byte changed.
 fn records() -> impl Strategy<Value = Vec<u8>> {
     let modes = prop_oneof![
         Just(0o100644u16),

@@ -97,7 +97,7 @@ fn names_come_and_go() {
     }
 }
 
-/// Names that exist after all batches: the created names without every `3n + 1`.
+/// Returns how many names exist after all batches: the created names without every `3n + 1`.
 fn listed_count(count: u32) -> u32 {
     count + count / 2 - (1..count).step_by(3).count() as u32
 }

@@ -28,7 +28,7 @@ pub struct Space {
 }
 
 impl Space {
-    /// A run of exactly `len` blocks at or behind `goal`.
+    /// Takes a run of exactly `len` blocks at or behind `goal`.
     pub fn take(&self, goal: BlockNr, len: u32) -> BlockNr {
         let mut maps = self.maps.lock().unwrap();
         let (first, bit) = self.geometry.group_of_block(goal).unwrap();
@@ -86,13 +86,13 @@ pub struct Fs {
     _dir: tempfile::TempDir,
 }
 
-/// Whether the tools are there; without them tests pass with a note, unless `CI` is set.
+/// Returns true if the tools are there. Without them tests pass with a note, unless `CI` is set.
 fn have_tools() -> bool {
     needs::have(&["mke2fs", "e2fsck", "debugfs"])
 }
 
 impl Fs {
-    /// A volume of mke2fs with these arguments (and size in KiB), every free block full of old bytes.
+    /// Makes a volume with mke2fs, these arguments and this size in KiB, every free block full of old bytes.
     pub fn make(kib: u64, args: &[&str]) -> Option<Self> {
         if !have_tools() {
             return None;
@@ -116,12 +116,12 @@ impl Fs {
         Some(Self::open(dir, path))
     }
 
-    /// The bytes of the image as it was made.
+    /// Returns the bytes of the image as it was made.
     pub fn bytes(&self) -> Vec<u8> {
         std::fs::read(&self.path).unwrap()
     }
 
-    /// A volume of these bytes.
+    /// Makes a volume of these bytes.
     pub fn of(image: &[u8]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("image");
@@ -185,7 +185,7 @@ impl Fs {
         Timestamp::new(1_700_000_000 + self.stamp as i64, 5)
     }
 
-    /// A core of a new inode.
+    /// Returns a core of a new inode.
     pub fn core(&self, mode: u16) -> InodeCore {
         let time = self.time();
         let extents = self.geometry.features.has_extents();
@@ -255,7 +255,7 @@ impl Fs {
         core
     }
 
-    /// The core of an inode on disk.
+    /// Returns the core of an inode on disk.
     pub fn on_disk(&self, ino: u32) -> InodeCore {
         ext4_format::inode::decode_core(&self.raw(ino), &self.geometry, InodeNr(ino)).unwrap()
     }
@@ -407,7 +407,7 @@ impl Fs {
         std::fs::write(&self.path, self.dev.to_bytes().unwrap()).unwrap();
     }
 
-    /// Pushes, and has e2fsck look at the volume.
+    /// Pushes, and checks the volume with e2fsck.
     pub fn check(&mut self) -> Output {
         let output = self.push();
         self.close();
@@ -425,7 +425,7 @@ impl Fs {
         output
     }
 
-    /// The answer of debugfs to a request.
+    /// Runs a request in debugfs, and returns the answer.
     pub fn debugfs(&self, request: &str) -> String {
         let out = Command::new("debugfs")
             .args(["-R", request])

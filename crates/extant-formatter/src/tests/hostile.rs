@@ -53,7 +53,7 @@ fn fill(fs: &mut Fs) -> (Vec<InodeCore>, Vec<BlockNr>) {
     (cores, blocks)
 }
 
-/// A batch that changes all of it.
+/// Makes a batch that changes all of the volume.
 fn changes(fs: &mut Fs, cores: &[InodeCore]) -> ItemList {
     for (n, core) in (20..220).zip(cores) {
         let name = format!("a longer name of inode {n}").into_bytes();

@@ -23,12 +23,12 @@ impl DeviceImages {
         }
     }
 
-    /// The block is read again when it is needed.
+    /// Forgets the block, so that it is read again when it is needed.
     pub fn forget(&self, block: BlockNr) {
         self.images.lock().unwrap().remove(&block);
     }
 
-    /// The image is the newest one.
+    /// Keeps the image as the newest one.
     pub fn keep(&self, block: BlockNr, image: Arc<Image>) {
         self.images.lock().unwrap().insert(block, image);
     }

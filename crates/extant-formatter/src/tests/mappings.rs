@@ -3,7 +3,7 @@ use crate::item::*;
 use ext4_format::inode::InodeCore;
 use ext4_format::{BlockNr, InodeNr};
 
-/// Blocks of a file whose every second logical block is mapped, so that no extents merge.
+/// Maps every second logical block of a file, so that no extents merge, and returns the blocks.
 fn scattered(fs: &mut Fs, ino: u32, n: u32) -> Vec<(BlockNr, u32)> {
     (0..n).map(|i| (fs.map(ino, i * 2, 1, false), 1)).collect()
 }

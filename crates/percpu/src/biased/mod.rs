@@ -105,7 +105,7 @@ pub struct VisibleReaders {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReaderPlace(usize);
 
-/// The word that stands in a place.
+/// Returns the word that a reader of this lock stores in a place.
 fn address(bias: &Bias) -> usize {
     std::ptr::from_ref(bias).addr()
 }

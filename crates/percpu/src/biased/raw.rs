@@ -86,7 +86,8 @@ pub fn bias_at_once() -> bool {
     READERS.set(readers).is_ok()
 }
 
-/// Addresses of the lines in which slots note the locks that they read, for tools that look at a trace of accesses.
+/// Returns the addresses of the lines in which slots note the locks that they read, for tools that look at a trace of
+/// accesses.
 #[doc(hidden)]
 pub fn readers_at() -> std::ops::Range<usize> {
     let slots = &readers().slots;
@@ -226,7 +227,7 @@ impl<T: Default, C: LockClass> Default for ReadMostly<T, C> {
 }
 
 impl<T, C: LockClass> ReadMostly<T, C> {
-    /// An unlocked lock that is not biased.
+    /// Makes an unlocked lock that is not biased.
     pub const fn new(value: T) -> Self {
         Self(Inner::new(value))
     }
@@ -259,7 +260,7 @@ impl<T, C: LockClass> ReadMostly<T, C> {
         self.0.try_read()
     }
 
-    /// The value, for a caller with exclusive access to the lock.
+    /// Returns the value, for a caller with exclusive access to the lock.
     pub fn get_mut(&mut self) -> &mut T {
         self.0.get_mut()
     }

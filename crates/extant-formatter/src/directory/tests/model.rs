@@ -105,7 +105,7 @@ fn three_levels_and_the_end() {
     assert!(matches!(e, Error::NoSpace(_)), "{e}");
 }
 
-/// Names of 220 bytes with one legacy hash: the last byte is solved for, the rest is tried.
+/// Finds names of 220 bytes with one legacy hash: the last byte is computed, the others are tried.
 fn colliding(count: usize) -> Vec<Vec<u8>> {
     const C: u32 = 7_152_373;
     let inverse = (0..5).fold(C, |x, _| {
