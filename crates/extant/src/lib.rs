@@ -1,10 +1,10 @@
 //! ext4 for many cores, in user space: the engine and its library.
 //!
-//! [`Volume::open`] opens an image or block device, [`Volume::create`] makes one, [`VolumeOptions`] has everything else. A volume is
-//! its root directory, so the operations of [`Dir`] work on it: they are those of `std::fs`, with the same names, and
-//! [`Dir::open_file`] gives a [`File`] that reads, writes and seeks like one of the system's. All of them may be shared
-//! between threads; operations that commute do not wait for each other. [`unstable`] has what servers need, which get
-//! names one at a time and know inodes by number.
+//! [`Volume::open`] opens an image or block device, [`Volume::create`] makes one, and [`VolumeOptions`] has all
+//! options. A volume is its root directory, so the operations of [`Dir`] work on it. They have the names of `std::fs`,
+//! and [`Dir::open_file`] returns a [`File`] that reads, writes and seeks like one of the system's. All handles may be
+//! shared between threads, and operations that commute do not wait for each other. [`unstable`] has the interface for
+//! servers, which receive names one at a time and know inodes by number.
 //!
 //! ```
 //! use extant::Volume;
@@ -103,7 +103,7 @@ pub fn doc_volume() -> Volume {
     });
     match opened {
         Ok(volume) => volume,
-        // Memory has no faults and the options are good: a test would have to be broken to come here.
+        // Memory has no faults and the options are valid, so only a broken test fails here.
         Err(e) => panic!("a volume in memory: {e}"),
     }
 }

@@ -139,8 +139,8 @@ impl Dir {
         })
     }
 
-    /// Makes a regular file without a name in this directory, and opens it for reading and writing: it goes when it is
-    /// closed, or in a crash, unless [`link_file`](Self::link_file) names it.
+    /// Makes a regular file without a name in this directory, and opens it for reading and writing. The file is freed
+    /// when it is closed, or after a crash, unless [`link_file`](Self::link_file) names it.
     ///
     /// ```
     /// # fn main() -> Result<(), extant::Error> {
@@ -159,7 +159,7 @@ impl Dir {
         Ok(self.handle(inode, OpenFlags::READ | OpenFlags::WRITE))
     }
 
-    /// Gives an open file another name; or a first one, if it was made without.
+    /// Adds a name to an open file, or its first name if it was made without one.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -255,7 +255,7 @@ impl Dir {
         self.rename_with(old, new, RenameMode::Replace)
     }
 
-    /// Moves a name as the mode says, like renameat2(2).
+    /// Moves a name in the given mode, like renameat2(2).
     ///
     /// ```
     /// # let volume = extant::doc_volume();

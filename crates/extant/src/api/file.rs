@@ -23,8 +23,8 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// An open file. It stays usable when its last name goes; its space is freed when it is closed. Closing
-/// is dropping.
+/// An open file. It stays usable when its last name is removed, and its space is freed when it is closed. Dropping
+/// closes it.
 ///
 /// ```
 /// # fn main() -> Result<(), extant::Error> {
@@ -195,8 +195,8 @@ impl File {
         Ok(())
     }
 
-    /// Writes at the end, atomically towards other writers. Returns where the bytes stand in the file: as
-    /// with [`File::write_at`] they may be fewer than all.
+    /// Writes at the end, atomically towards other writers. Returns the range of the stored bytes in the file. As with
+    /// [`File::write_at`], it may be shorter than the data.
     ///
     /// ```
     /// # let volume = extant::doc_volume();

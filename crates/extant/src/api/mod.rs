@@ -27,7 +27,7 @@ pub mod watch;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Permissions of a new file if nothing is said: those that a umask of 022 leaves.
+/// Default permissions of a new file: those that a umask of 022 leaves.
 const FILE_MODE: u16 = 0o644;
 /// Mode of a new directory.
 const DIR_MODE: u16 = 0o755;

@@ -257,7 +257,7 @@ impl Node {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Exists`] if it is taken; [`Error::NotPermitted`] for a device by anybody but root.
+    /// [`Error::Exists`] if the name exists; [`Error::NotPermitted`] for a device if the caller is not root.
     pub fn make(
         &self,
         who: &Credentials,
@@ -338,7 +338,7 @@ impl Node {
         Ok(Self::of(engine, inode))
     }
 
-    /// Gives this inode another name, in `dir`; or a first one, if it was made without.
+    /// Adds a name for this inode in `dir`, or its first name if it was made without one.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -498,7 +498,7 @@ impl Node {
     }
 
     /// Fails unless the caller may open the inode with these flags: by its permissions, and because an immutable file
-    /// is not opened for writing, an append-only one only to append. The file is not cut, whatever the flags say.
+    /// is not opened for writing, an append-only one only to append. The file is not cut, even if the flags ask for it.
     ///
     /// ```
     /// # let volume = extant::doc_volume();

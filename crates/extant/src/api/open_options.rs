@@ -118,7 +118,7 @@ impl OpenOptions {
         self
     }
 
-    /// Permissions of a file that is made, less the caller's umask; 0o644 if nothing is said.
+    /// Permissions of a new file, less the caller's umask. Default: 0o644.
     pub const fn mode(mut self, mode: u32) -> Self {
         self.mode = (mode & 0o7777) as u16;
         self

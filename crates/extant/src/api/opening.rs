@@ -61,7 +61,7 @@ impl Dir {
         self.open_flags(bytes(&path), NEW, FILE_MODE)
     }
 
-    /// Opens a file as the options say.
+    /// Opens a file with the given options.
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -198,7 +198,7 @@ impl Dir {
         };
         let len = usize::try_from(size).map_err(|_| no_memory())?;
         let mut content = Vec::new();
-        // The size is what the disk says.
+        // The size comes from the disk, so it is not trusted.
         content.try_reserve_exact(len).map_err(|_| no_memory())?;
         content.resize(len, 0);
         let n = file.read_at(&mut content, 0)?;

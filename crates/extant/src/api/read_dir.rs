@@ -81,8 +81,8 @@ impl fmt::Debug for DirEntry {
     }
 }
 
-/// The names of a directory, in the order of its hash. Each name that is there all the time comes once; one that is added or
-/// removed meanwhile may come or not.
+/// The names of a directory, in the order of its hash. Each name that exists all the time is returned once. A name that
+/// is added or removed meanwhile may be returned or not.
 ///
 /// ```
 /// # let volume = extant::doc_volume();

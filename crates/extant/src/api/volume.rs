@@ -167,8 +167,8 @@ impl Volume {
         self.root.watch_inode(None)
     }
 
-    /// Shows an observer every inode in core, now and as they come and go, until
-    /// [`Volume::stop_observing`]. False if there is an observer already.
+    /// Shows an observer every inode in core, now and when inodes enter and leave, until [`Volume::stop_observing`].
+    /// Returns false if an observer is set already.
     ///
     /// ```
     /// # let volume = extant::doc_volume();

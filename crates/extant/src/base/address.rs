@@ -1,4 +1,4 @@
-//! Whether an address is in a value: for the names that the conflict test gives to cache lines.
+//! Offsets of addresses in values, for the names that the conflict test gives to cache lines.
 
 /// Returns the offset of an address in a value, if it lies in it.
 pub(crate) fn within<T: ?Sized>(value: &T, address: usize) -> Option<usize> {

@@ -3,14 +3,14 @@
 
 use std::sync::OnceLock;
 
-/// Entries that come into memory together.
+/// Entries that are loaded together.
 const CHUNK: u32 = 64;
 
 /// A table of `T`, in chunks.
 pub struct Chunked<T> {
     chunks: Box<[OnceLock<Box<[T]>>]>,
     len: u32,
-    /// The entries that came when the volume grew.
+    /// The entries added when the volume grew.
     more: OnceLock<Box<Chunked<T>>>,
 }
 

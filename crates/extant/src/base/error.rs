@@ -252,8 +252,8 @@ mod tests {
     use super::*;
     use extant_formatter::SpaceError;
 
-    /// An error of the engine passes through the formatter as it is: one that says "no space" must not become a failure
-    /// of the device.
+    /// An error of the engine passes through the formatter as it is: an error "no space" must not become a failure of
+    /// the device.
     #[test]
     fn the_formatter_hands_back_the_engines_own_errors() {
         let through =

@@ -1,4 +1,4 @@
-//! Faults that were mended, to be planted again: the tests that found them must still find them.
+//! Faults that were fixed, to be planted again: the tests that found them must still find them.
 //!
 //! In a build with debug assertions the environment variable `EXTANT_PLANTED` names one fault, and the engine behaves
 //! as if the change that mended it had never been made. In every other build the checks below are constants, and the

@@ -1,4 +1,4 @@
-//! Whether anything has changed since a sync made everything durable [C3]: an idle sync reads two words and does nothing else.
+//! Whether anything has changed since a sync made everything durable [C3]: an idle sync only reads two words.
 
 use crossbeam_utils::CachePadded;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -93,8 +93,8 @@ impl Committer {
         Ok(tx)
     }
 
-    /// Opens a transaction for work whose blocks were taken when it was promised (write-back): it never fails for
-    /// lack of space. The caller has passed the gate of a frozen volume, or only commits.
+    /// Opens a transaction for work whose blocks were reserved before (write-back). It never fails for lack of space.
+    /// The caller has passed the gate of a frozen volume, or only commits.
     #[inline]
     pub(crate) fn begin_promised(&self, reserved: u32) -> Result<Transaction<'_>> {
         let _span = lockmeter::span!("transaction start");
@@ -139,8 +139,8 @@ impl Committer {
             return Ok(true);
         }
         loop {
-            // Write-back of data goes to the device, which a closing gate waits for. Waiting for the gate comes
-            // before the locks below: a thread inside may need them to leave.
+            // Write-back writes data to the device, which a closing gate waits for. Waiting for the gate comes before
+            // the locks below: a thread inside may need them to leave.
             let _pass = self.store.gate.enter();
             // Only one caller at a time may be here. Another caller that could take the returned blocks during the push
             // queues here and waits.

@@ -60,7 +60,7 @@ pub(crate) struct FastCommits {
     pub(super) unformatted: Mutex<Unformatted, locks::Unformatted>,
     /// The last context that a fast commit has made durable.
     durable: AtomicU64,
-    /// Its first block, where fast commits of an earlier transaction may stand.
+    /// Its first block, where fast commits of an earlier transaction may be left.
     first: u32,
     has_head: AtomicBool,
 }

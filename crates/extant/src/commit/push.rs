@@ -49,8 +49,8 @@ impl MetaSpace for PushSpace<'_> {
     }
 
     fn free_meta(&self, start: BlockNr, len: u32) -> Result<(), SpaceError> {
-        // A bitmap that is not in core by now is read from the image that frees the block, and the block would be
-        // used again before that is durable.
+        // A bitmap that is not in core at this point would be read from the image that frees the block, and the block
+        // would be used again before that is durable.
         let loaded = self.engine.space.load_bitmaps(start, len);
         if !planted::is(Fault::UnreadBitmap) {
             loaded?;
@@ -133,7 +133,7 @@ impl Committer {
         Ok(true)
     }
 
-    /// Makes every context up to `target` durable. Callers that come together share one push.
+    /// Makes every context up to `target` durable. Callers that arrive together share one push.
     pub(crate) fn push_to(&self, target: u64) -> Result<()> {
         loop {
             self.store.check_running()?;
@@ -221,7 +221,7 @@ impl Committer {
             all
         });
         let inodes = joined.unwrap_or_default();
-        // Noted before anybody can find the context durable.
+        // Noted before any thread can find the context durable.
         self.log.unreleased.note(context);
         self.releases.lock().push_back(Release {
             context,
@@ -275,7 +275,7 @@ impl Committer {
         items: ItemList,
     ) -> Result<Formatted> {
         let _span = lockmeter::span!("format a context");
-        // Fast commits stop to count with the next transaction, which therefore holds all of them and nothing else.
+        // The next transaction ends the validity of fast commits, which therefore holds all of them and nothing else.
         let batches = [items, self.take_unformatted()];
         let batches = batches.into_iter().filter(|items| !items.is_empty());
         let batches: Vec<_> = batches.collect();
@@ -455,7 +455,8 @@ impl Committer {
         Ok(())
     }
 
-    /// Releases what the contexts freed that are durable by now, unless another thread is at it.
+    /// Releases the blocks and numbers that contexts freed which are durable at present, unless another thread does
+    /// that.
     fn release_durable(&self) -> Result<()> {
         loop {
             let durable = self.log.durable();

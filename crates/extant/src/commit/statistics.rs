@@ -95,7 +95,7 @@ fn class(us: u64) -> usize {
         Some(log) if log < bits => us,
         Some(log) => {
             let octave = u64::from(log - bits);
-            // The leading one is dropped: what follows it says where in the octave.
+            // The leading one bit is dropped. The bits after it give the step in the octave.
             (octave + 1) * u64::from(STEPS) + (us >> octave) - u64::from(STEPS)
         }
     };

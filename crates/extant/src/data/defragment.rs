@@ -27,9 +27,9 @@ use extant_formatter::extent_map::{Found, Run, extents_of};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Bytes of a chunk: as long as this takes to be copied, the file's other users may wait for the thread at worst.
+/// Bytes of a chunk. Other users of the file may have to wait for the time of copying one chunk.
 const CHUNK: u64 = 1 << 20;
-/// Runs that a chunk lies in, at most.
+/// Most runs that a chunk consists of.
 const RUNS: usize = 64;
 /// Blocks that its change of the mapping may need: its runs are neighbours.
 const COST: Cost = Cost::MAP.times(1 + RUNS as u32 / 16);
@@ -331,7 +331,7 @@ impl Data {
                 }
                 // All moved, and with that the file's.
                 Some(_) if done > 0 => placing.keep_first(1),
-                // A hole by now: the rest of the run is returned.
+                // The file has a hole here now, so the rest of the run is returned.
                 _ => break,
             }
         }
@@ -366,7 +366,7 @@ impl Data {
                 return self.switch_mapping(inode, &mut map, tx, &chunk.old, &new);
             }
         }
-        // Written all the time: the last copy is made while nobody can.
+        // The file is written all the time, so make the last copy while no thread can write.
         let tx = self.commit.begin(who, COST)?;
         let mut map = file.map.write();
         self.load_map(inode, &mut map)?;

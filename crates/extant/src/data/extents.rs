@@ -5,7 +5,7 @@ use crate::data::Data;
 use crate::incore::inode::Inode;
 use ext4_format::inode::flags;
 
-/// A part of a file that lies in one piece on the device. All in bytes.
+/// A contiguous part of a file on the device. All values are in bytes.
 ///
 /// ```
 /// # fn main() -> Result<(), extant::Error> {

@@ -25,7 +25,7 @@ use std::sync::atomic::Ordering;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fallocate {
-    /// Gives every block of the range its place; holes become unwritten extents.
+    /// Allocates every block of the range. Holes become unwritten extents.
     Allocate {
         /// The file's size stays.
         keep_size: bool,
@@ -264,7 +264,7 @@ impl Data {
         let Some(file) = inode.file() else {
             return Ok(());
         };
-        // Pages waiting for a block get it from their own promise: written back first.
+        // Write pages that wait for a block back first, so that they use their own reservation.
         if file.pages.next_dirty(first, last).is_some() {
             self.write_back_locked(inode, map)?;
         }

@@ -60,7 +60,7 @@ impl Data {
                 return Ok(false);
             }
         }
-        // No promise to a dirty page is used up here, and no dirty page stays in the way.
+        // Write dirty pages back first, so that their reservations are not used here.
         if file.pages.may_be_dirty() && self.write_back_locked(inode, &mut map).is_err() {
             return Ok(false);
         }

@@ -34,7 +34,7 @@ impl Data {
             .max_file_size(inode_flags & flags::EXTENTS != 0)
     }
 
-    /// Writes back the files that no other thread holds: their worst-case promises become real needs, and a push
+    /// Writes back the files that no other thread holds: their worst-case reservations become real needs, and a push
     /// returns the rest. The caller has passed the gate. A file that cannot be written back stays dirty and is skipped,
     /// because the caller only wants space.
     pub(super) fn write_back_promised(&self) -> Result<()> {
@@ -55,7 +55,7 @@ impl Data {
         Ok(())
     }
 
-    /// Brings the mapping in core.
+    /// Loads the mapping into core.
     pub(crate) fn load_map(&self, inode: &Inode, map: &mut FileMap) -> Result<()> {
         if !map.loaded {
             map.extents = self.inodes.read_mapping(inode)?;
@@ -205,7 +205,7 @@ impl Data {
             let at = (run.logical - first) as usize;
             let slots = &chunk.pages[at..at + run.len as usize];
             if slots.iter().all(|slot| slot.read().is_some()) {
-                // Another thread has brought them in.
+                // Another thread has loaded the pages.
                 continue;
             }
             let mut bytes = vec![0; run.len as usize * bs];
@@ -218,8 +218,8 @@ impl Data {
         Ok(())
     }
 
-    /// Writes `data` at `offset`; `None` appends. Returns where it stands: short of all if the space ran
-    /// out, or the file cannot be larger, after a part.
+    /// Writes `data` at `offset`, or appends it if that is `None`. Returns the range written, which is shorter than the
+    /// data if the space ran out, or the file cannot be larger, after a part.
     pub(crate) fn write(
         &self,
         who: &Credentials,
@@ -269,7 +269,7 @@ impl Data {
             match self.write_page(who, inode, &map, at, bytes, old_size) {
                 Ok(()) => done += part,
                 Err(Error::NoSpace(_)) if written_back != Some(done) => {
-                    // The promises of this file may be more than it needs, also those made since the last time.
+                    // This file may have reserved more than it needs, also since the last time.
                     written_back = Some(done);
                     if done > 0 {
                         self.note_written(who, inode, at);
@@ -358,7 +358,7 @@ impl Data {
             return;
         }
         file.pages.will_change(block);
-        // Counted once, by whichever of two writers.
+        // Counted once, by the first of two writers.
         if chunk.dirty.set(page) {
             let bytes = self.store.geometry.first().block_size;
             self.dirty_bytes.add(i64::from(bytes));
@@ -375,7 +375,7 @@ impl Data {
             && begin < size
         {
             self.read_device(run.physical, 0, &mut page)?;
-            // Bytes past the end of the file are not data, whatever the block holds.
+            // Bytes past the end of the file are not data, even if the block holds some.
             page[(size - begin).min(bs as u64) as usize..].fill(0);
         }
         Ok(page)
@@ -420,8 +420,8 @@ impl Data {
         }
     }
 
-    /// Overwrites pages that are in memory and have their block or its promise: the map is only
-    /// shared [L8], so writers of different blocks of one file do not wait for each other.
+    /// Overwrites pages that are in memory and have a block or a reservation. The map is only shared [L8], so writers
+    /// of different blocks of one file do not wait for each other.
     fn overwrite(&self, who: &Credentials, inode: &Arc<Inode>, offset: u64, data: &[u8]) -> bool {
         let Some(file) = inode.file() else {
             return false;

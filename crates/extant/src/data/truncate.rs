@@ -128,7 +128,7 @@ impl Data {
         Ok(gone)
     }
 
-    /// Drops pages from `from` to `to` inclusive and returns the blocks that were promised to them.
+    /// Drops pages from `from` to `to` inclusive, and returns their reserved blocks.
     pub(crate) fn drop_pages(&self, inode: &Inode, from: u32, to: u32) {
         if let Some(file) = inode.touched_file().filter(|f| !f.pages.is_empty()) {
             let dropped = file.pages.drop_range(from, to);
@@ -214,7 +214,7 @@ impl Data {
         (blocks * u64::from(self.store.geometry.first().sectors_per_block())) as i64
     }
 
-    /// Takes away everything from `first` on, the last runs first; the inode is on the orphan list.
+    /// Removes everything from `first` on, the last runs first; the inode is on the orphan list.
     pub(crate) fn remove_in_steps(
         &self,
         inode: &Inode,

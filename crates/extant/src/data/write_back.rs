@@ -298,7 +298,7 @@ impl Data {
                     let want = left.min(n).min(MAX_RUN);
                     let (physical, len) = match self.take_preallocated(file, map, logical, want) {
                         Some((start, len)) => {
-                            // The promise for these blocks is not needed.
+                            // Return the reservation of these blocks, which are counted as taken already.
                             self.space.counts.give(u64::from(len));
                             (start, len)
                         }
@@ -468,8 +468,9 @@ impl Data {
                 return Ok(());
             }
         }
-        // Data may have gone to blocks that were there. A push that others had begun may have flushed before them; one
-        // that was begun for this has flushed after, and then there is nothing left to do.
+        // Data may have been written to blocks that existed before. A push that another thread had begun may have
+        // flushed before these writes. A push begun for this call has flushed after them, so that nothing is left to
+        // do.
         let Some(mark) = mark else {
             return Ok(());
         };

@@ -54,8 +54,8 @@ impl Data {
         }
     }
 
-    /// Past the limit of dirty data, writes back the inodes that this slot dirtied: each slot cleans its own. The sum
-    /// of all slots is read only when the slot's own part has come into another stretch since `before`.
+    /// Writes back the inodes that this slot dirtied if the limit of dirty data is exceeded: each slot cleans its own.
+    /// The sum of all slots is read only when the slot's own part has reached another stretch since `before`.
     pub(super) fn balance_dirty(&self, before: PageCounts) -> Result<()> {
         let now = self.page_counts();
         if has_grown(before.dirty, now.dirty, self.store.limits.dirty_bytes) {
@@ -115,8 +115,8 @@ impl Data {
         }
     }
 
-    /// Writes back every inode that is dirty now, then calls `push`. A file that cannot be written back keeps no other from
-    /// becoming durable: `push` is called all the same, and the first error is returned afterwards.
+    /// Writes back every inode that is dirty now, then calls `push`. A file that cannot be written back does not keep
+    /// others from becoming durable: `push` is called anyway, and the first error is returned afterwards.
     pub(crate) fn write_back_then(&self, push: impl FnOnce() -> Result<()>) -> Result<()> {
         let written = self.write_back_all();
         if planted::is(Fault::StopsAtFirstFailure) && written.is_err() {

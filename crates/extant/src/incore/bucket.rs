@@ -1,4 +1,4 @@
-//! The names of a directory that fall into one interval of its hash, and where a name stands in their order.
+//! The names of a directory that fall into one interval of its hash, and the order of names.
 
 use crate::types::dentry::Dentry;
 use crate::types::dentry::NameHash;
@@ -159,7 +159,7 @@ impl Bucket {
     /// Adds a name that is known not to be there.
     #[inline]
     pub fn add(&mut self, entry: Dentry) {
-        // The tag comes from the entry in hand: the place where it goes may be far away.
+        // Take the tag from the new entry, because its final position may be far away in memory.
         if let Some(tag) = self.tags.get_mut(self.entries.len()) {
             *tag = entry.hash.tag();
         }

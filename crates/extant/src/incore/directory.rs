@@ -83,13 +83,13 @@ pub struct Directory {
     /// All names are in memory.
     complete: AtomicBool,
     loading: Mutex<(), locks::NamesLoading>,
-    /// How often a name was looked up on disk while they were not.
+    /// Number of lookups on disk while the names were not in memory.
     pub cold_lookups: AtomicU32,
     /// Removed: nothing may be created in it. Written with all buckets locked.
     dead: AtomicBool,
     /// Stamp of the directory's own last [`InodeItem`](extant_formatter::item::InodeItem). Apart from what look-ups read.
     pub core_stamp: CachePadded<AtomicU64>,
-    /// Links that it had when it came into memory; 1 if they are not counted (any more).
+    /// Links that the directory had when it was loaded, or 1 if they are not counted (any more).
     links: AtomicU32,
     /// Size in bytes on disk, as the formatter published it.
     pub size: AtomicU64,
@@ -185,7 +185,7 @@ impl Directory {
         })
     }
 
-    /// Subdirectories more than there were when it came into memory.
+    /// Returns the change in the number of subdirectories since the directory was loaded.
     fn subdirectories(shares: &PerSlot<SlotCounts>) -> Option<i64> {
         let read = || {
             let words = shares.iter().map(|s| s.links.load(Ordering::Acquire));
@@ -296,7 +296,7 @@ impl Directory {
         self.complete.load(Ordering::Acquire)
     }
 
-    /// Brings all names in, once: `read` returns them in any order.
+    /// Loads all names, once. `read` returns them in any order.
     pub fn complete_with<E>(
         &self,
         read: impl FnOnce() -> Result<(Vec<Dentry>, Comparison), E>,

@@ -121,10 +121,10 @@ pub struct FileData {
     pub map: Lines<RwLock<FileMap, locks::Map>>,
     /// Its pages in memory.
     pub pages: Pages,
-    /// Blocks promised to the mapping for dirty pages that will change it: for the worst case, so that
-    /// write-back never lacks one. Changed with the map held exclusively.
+    /// Blocks reserved for the mapping of dirty pages: for the worst case, so that write-back never lacks one. Changed
+    /// with the map held exclusively.
     pub promised: AtomicU32,
-    /// Blocks promised to dirty pages in holes: stat counts them as taken. Changed with the map held exclusively.
+    /// Blocks reserved for dirty pages in holes. Stat counts them as taken. Changed with the map held exclusively.
     pub promised_pages: AtomicU32,
     /// Blocks of the mapping's own tree, for stat.
     pub tree: TreeBlocks,
@@ -135,7 +135,8 @@ pub struct FileData {
     /// One more than the mark of flushes at the last write of data; 0 if no data were written since the file was
     /// loaded.
     pub written: AtomicU64,
-    /// The greatest value of `written` that a flush is known to cover, and at least 1 then; 0 if none is known of.
+    /// The greatest value of `written` that a flush is known to cover, and at least 1 then, or 0 if no such flush is
+    /// known.
     pub flushed: AtomicU64,
     /// Counts writes to its blocks on the device: changed with the map held exclusively, after the write.
     pub writes: AtomicU32,

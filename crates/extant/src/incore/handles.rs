@@ -86,7 +86,7 @@ mod tests {
         assert_eq!(unnamed.close(), Closed::LastOfNameless);
     }
 
-    /// Exactly one of the two threads comes last, whichever it is.
+    /// Exactly one of the two threads comes last.
     #[test]
     fn one_of_two_threads_comes_last() {
         for _ in 0..2000 {

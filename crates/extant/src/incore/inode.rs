@@ -51,7 +51,7 @@ pub struct InodeState {
     pub born: u64,
     /// `core` holds changes not yet logged (times and sizes of writes; logged by write-back).
     pub core_dirty: bool,
-    /// `core` holds a time that is to be logged some day; logged with anything else that changes.
+    /// `core` holds a time that can be logged later, with the next other change.
     pub lazy_times: bool,
     /// On the list of inodes that have, or had, a time to be logged later.
     pub on_lazy_list: bool,
@@ -93,7 +93,7 @@ pub struct Inode {
     gid: AtomicU32,
     /// Flags of the core, for checks without the lock.
     pub flags: AtomicU32,
-    /// Project of the core, likewise.
+    /// Project of the core, like them.
     project: AtomicU32,
     /// Open handles, but those that slots count.
     pub handles: Handles,

@@ -424,9 +424,8 @@ impl NameTable {
         NAMES << level
     }
 
-    /// Brings in the names of a directory with this many leaf blocks. With a bucket for each block, log space
-    /// reserved by bucket matches the blocks that change, however few names they hold. No other thread uses the table
-    /// yet.
+    /// Loads the names of a directory with this many leaf blocks. With a bucket for each block, log space reserved by
+    /// bucket matches the blocks that change, however few names they hold. No other thread uses the table yet.
     pub fn fill(&self, names: Vec<Dentry>, compared: Comparison) {
         let level_of = |buckets: usize| buckets.next_power_of_two().trailing_zeros();
         let spread = level_of(names.len() / SPREAD_FULL as usize).min(SPREAD.end);
@@ -641,7 +640,7 @@ pub(super) mod tests {
         );
     }
 
-    /// Otherwise the names that come behind a doubling would pay for the others.
+    /// Otherwise names added after a doubling would pay for the others.
     #[test]
     fn the_buckets_of_a_large_table_are_parted_as_they_grow_long() {
         let names = Names::default();

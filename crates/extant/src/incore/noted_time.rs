@@ -1,4 +1,4 @@
-//! Times that slots note for themselves, where the core that they belong to would be written by all.
+//! Times that each slot notes separately, where all slots would write the core that they belong to.
 
 use ext4_format::timestamp::Timestamp;
 use std::sync::atomic::{AtomicU64, Ordering};

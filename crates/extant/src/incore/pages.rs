@@ -43,7 +43,7 @@ impl Page {
         if page.start() == start {
             return page;
         }
-        // The allocator gave more than it was asked for, and the copy moved when the rest went.
+        // The allocator returned more memory than requested, and the copy moved when the rest was released.
         let mut page = Self::zeroed(bytes.len());
         page.copy_from_slice(bytes);
         page
@@ -152,7 +152,7 @@ pub struct Chunk {
     pub pages: [PageSlot; CHUNK_PAGES as usize],
     /// Pages that must be written back.
     pub dirty: PageBits,
-    /// Dirty pages without a block: one block of space is promised for each.
+    /// Dirty pages without a block. One block of space is reserved for each.
     pub promised: PageBits,
     /// Used since the last sweep.
     used: AtomicBool,

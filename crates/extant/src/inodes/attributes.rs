@@ -124,7 +124,7 @@ fn system_time(time: Timestamp) -> SystemTime {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetTime {
-    /// The time of the call. To set both times so, it is enough to be allowed to write.
+    /// The time of the call. A caller with write permission may set both times to it.
     Now,
     /// The given time.
     At(Timestamp),
@@ -237,7 +237,7 @@ impl Inodes {
     }
 
     fn attributes_of(&self, inode: &Inode, core: &InodeCore, links: u32) -> Metadata {
-        // A page with a promised block counts as if it had the block, as in Linux.
+        // A page with a reserved block counts as if it had the block, as in Linux.
         let mut sectors = inode.sectors.load(Ordering::Relaxed).max(0) as u64;
         if let Some(file) = inode.touched_file() {
             let promised = u64::from(file.promised_pages.load(Ordering::Relaxed));
@@ -264,7 +264,7 @@ impl Inodes {
         };
         if let Some(names) = inode.directory() {
             attributes.size = names.size.load(Ordering::Relaxed);
-            // A new one gets its blocks when it is formatted.
+            // A new inode gets its blocks when it is formatted.
             if core.flags & flags::INLINE_DATA == 0 {
                 attributes.sectors = attributes.sectors.max(attributes.size / 512);
             }

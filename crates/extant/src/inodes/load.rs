@@ -111,8 +111,8 @@ impl Inodes {
         }
     }
 
-    /// Notes damage that was found in what the device holds of an inode. Of an inode that was freed meanwhile it tells
-    /// nothing: the record and the blocks may belong to another one by now.
+    /// Notes damage found in the blocks of an inode on the device. If the inode was freed meanwhile, nothing is noted,
+    /// because the record and the blocks may belong to another inode by now.
     #[cold]
     #[track_caller]
     pub(crate) fn note_damage_of(&self, inode: &Inode, error: &Error, function: &'static str) {

@@ -85,7 +85,7 @@ impl Inode {
 }
 
 impl Inodes {
-    /// Puts an inode that came in core on the list of its slot, and shows it to the observer.
+    /// Puts an inode that entered core on the list of its slot, and reports it to the observer.
     #[inline(always)]
     pub(super) fn enlist(&self, inode: &Arc<Inode>) -> percpu::Position {
         let slot = percpu::slot::current();

@@ -63,7 +63,7 @@ impl Deref for Opened {
 #[derive(Default)]
 struct OpenPlace {
     file: Option<Arc<SlotsOwn>>,
-    /// How often another file came since it was used.
+    /// How often another file asked for the place since this one was used.
     idle: u8,
 }
 

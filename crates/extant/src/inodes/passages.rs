@@ -34,8 +34,8 @@ impl Passage {
     }
 }
 
-/// A place for a passage, and the hash of the path that asked for it last: a path gets the place when it asks twice, so
-/// that walks which never come again displace nothing.
+/// A place for a passage, and the hash of the path that asked for it last. A path gets the place when it asks twice, so
+/// that walks done only once displace nothing.
 #[derive(Default)]
 struct PassageSlot {
     asked: u32,

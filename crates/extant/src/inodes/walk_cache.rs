@@ -18,9 +18,9 @@ use std::iter::Peekable;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// Places for directories that a slot remembers, at first; a power of two.
+/// Initial number of directories that a slot remembers, a power of two.
 const PLACES: usize = 64;
-/// The most places, when its walks come through more directories.
+/// Largest number of directories that a slot remembers.
 const MOST_PLACES: usize = 4096;
 
 /// A slot's reference. Its users count here, not at the inode.
@@ -177,7 +177,7 @@ impl WalkCache {
         memory.passages.find(start, path).map(Arc::clone)
     }
 
-    /// Notes that a walk along a path of directories came to its end by steps that the slot remembers.
+    /// Notes that a walk along a path of directories reached its end by steps that the slot remembers.
     pub(crate) fn note_passage(&self, from: Option<&Arc<Inode>>, path: &[u8]) {
         if path.len() > LONGEST {
             return;

@@ -110,7 +110,7 @@ impl Inodes {
         loop {
             let set = self.xattrs(inode)?;
             let state = inode.state.read();
-            // The mode and the attributes of one moment.
+            // The mode and the attributes, as of one moment.
             let current = state.xattrs.as_ref();
             if current.is_some_and(|current| Arc::ptr_eq(current, &set)) {
                 return Ok(match set.get(ACCESS) {
@@ -205,7 +205,7 @@ impl Inodes {
         })
     }
 
-    /// Removes a program file's capabilities, because its contents or its owner change, whoever changes them.
+    /// Removes a program file's capabilities, because its contents or its owner change.
     pub(crate) fn drop_capability(&self, who: &Credentials, inode: &Inode) -> Result<()> {
         if who.is_late() || !inode.has_capability.load(Ordering::Relaxed) {
             return Ok(());

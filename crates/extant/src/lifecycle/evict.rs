@@ -208,7 +208,7 @@ mod tests {
             volume.remove_file(format!("/f{n}")).unwrap();
             most = most.max(volume.guard_engine().space.blocks.loaded());
         }
-        // Bitmaps that came in before a push and before the one before it, each the limit and the 128 groups of an
+        // Bitmaps loaded before the last two pushes and since, each time up to the limit and the 128 groups of an
         // operation.
         assert!(most <= 3 * (256 + 128), "{most} bitmaps in memory");
         volume.close().unwrap();
@@ -281,7 +281,7 @@ mod tests {
         volume.close().unwrap();
     }
 
-    /// Reading brings pages in as writing does, and is bounded as writing is.
+    /// Pages loaded by reading are bounded like written ones.
     #[test]
     fn pages_that_were_read_leave() {
         let device = made(64 << 20, MkfsOptions::default());

@@ -52,7 +52,7 @@ impl Lifecycle {
         }
     }
 
-    /// Opens a handle: the inode stays until the handle is closed, whatever happens to its names.
+    /// Opens a handle: the inode stays until the handle is closed, even if its names are removed.
     pub(crate) fn opened(&self, inode: &Inode) -> Result<()> {
         crate::base::jitter::point();
         let state = inode.state.lock();

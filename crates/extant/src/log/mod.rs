@@ -264,7 +264,7 @@ impl Log {
         self.lists.any(|list| !list.is_empty())
     }
 
-    /// Notes that a context is in the log as a whole, and that nobody need be making it durable.
+    /// Notes that a context is in the log as a whole, perhaps without a thread that makes it durable.
     pub(crate) fn note_logged(&self, context: u64) {
         let durable = self.durable.lock();
         self.logged.fetch_max(context, Ordering::Relaxed);
@@ -389,7 +389,7 @@ mod tests {
     fn full_contexts_say_how_many_blocks_an_item_changes() {
         let budget = Budget::new(1000, 4);
         assert_eq!(room(&budget), 1999);
-        // A small context says nothing.
+        // A small context changes nothing.
         budget.measure(3, 12);
         assert_eq!(room(&budget), 1999);
         budget.measure(100, 800);

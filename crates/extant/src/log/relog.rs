@@ -24,7 +24,7 @@ pub struct Relog {
     inode: usize,
     /// The item of the taken run; its length is zero once it is struck out.
     bits: usize,
-    /// The item of the mapped run, likewise, with the same length.
+    /// The item of the mapped run, with the same length.
     map: Option<usize>,
     /// The item of the cut, before the run was mapped.
     hole: Option<usize>,
@@ -162,7 +162,7 @@ impl Commit<'_> {
                     *before = hole;
                 }
             }
-            // The hole takes the run's position: the next run comes behind it.
+            // The hole takes the run's position: the next run follows it.
             None => {
                 *item = hole;
                 (last.hole, last.map) = (Some(map), None);

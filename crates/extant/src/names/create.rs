@@ -28,14 +28,14 @@ use extant_formatter::name::NameRef;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
-/// How to make it.
+/// Options for creating a name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct How {
     /// Permission bits.
     pub mode: u16,
-    /// A name that is taken is [`Error::Exists`], else it is found.
+    /// If true, return [`Error::Exists`] if the name exists. Otherwise the existing inode is found.
     pub exclusive: bool,
-    /// The inode counts one more handle before anybody else can take its name away.
+    /// Count one more handle of the inode before another thread can remove its name.
     pub open: bool,
 }
 
@@ -45,7 +45,7 @@ struct NamePlace<'a> {
     names: &'a Directory,
     name: NameRef<'a>,
     hash: NameHash,
-    /// Its bucket when the hash was made.
+    /// The hash's bucket when the hash was made.
     near: Near<'a>,
     /// How the directory compared names then.
     compared: Comparison,

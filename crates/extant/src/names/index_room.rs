@@ -8,8 +8,8 @@
 //!
 //! When there are too few tokens, the directory is measured again, with all its buckets locked and all its names
 //! formatted. Tokens of earlier measurements are void then; an operation that holds some finds that out when it has
-//! locked the bucket of its name. If the new measurement makes too few, the name is tried on the directory as it
-//! stands, no tokens are made, and one operation adds names at a time.
+//! locked the bucket of its name. If the new measurement makes too few, the name is tried on the directory as it is on
+//! disk, no tokens are made, and one operation adds names at a time.
 
 use crate::base::error::{Error, Result};
 use crate::base::locks::{self, MutexGuard};
@@ -96,7 +96,7 @@ impl Names {
             index.has_place_as_it_is(name, (hash.major, hash.minor))
         });
         match names.is_dead() {
-            // Its blocks may be anybody's.
+            // The directory's blocks may belong to another file by now.
             true => Err(Error::NotFound),
             false => place,
         }

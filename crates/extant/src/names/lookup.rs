@@ -23,10 +23,9 @@ pub(crate) const PATH_MAX: usize = 4096;
 /// Directories of more blocks are looked up on disk until something is created or listed in them, or they have been
 /// asked too often.
 const COLD_LOOKUP_FROM: u64 = 16;
-/// This many look-ups on disk cost as much as bringing in the names of one of the directory's blocks.
+/// This many lookups on disk cost as much as loading the names of one of the directory's blocks.
 const COLD_LOOKUPS_OF_A_BLOCK: u64 = 24;
-/// Directories of more blocks are not brought in for look-ups alone, however many: the last look-up would wait for
-/// long.
+/// Larger directories are not loaded for lookups alone, however many, because the last lookup would wait for long.
 const COLD_LOOKUP_ALWAYS: u64 = 1024;
 /// Directories whose names are not looked up byte by byte, or not in blocks, are not looked up on disk.
 const LOOKED_UP_IN_MEMORY: u32 = flags::ENCRYPT | flags::CASEFOLD | flags::INLINE_DATA;
@@ -132,8 +131,8 @@ impl Names {
         self.store.hash_by(self.store.comparison(dir.flags()), name)
     }
 
-    /// Asks the on-disk index of a large directory that is not in memory, instead of bringing all of
-    /// it in. `None`: the directory is in memory, or small, or came in meanwhile.
+    /// Looks a name up in the on-disk index of a large directory, instead of loading the directory. Returns `None` if
+    /// the directory is in memory, or small, or was loaded meanwhile.
     fn lookup_cold(
         &self,
         dir: &Inode,
@@ -333,7 +332,7 @@ impl Names {
                 None => (&path[..0], &path[..trimmed]),
             };
             if last.is_empty() {
-                // The root itself, or nothing at all.
+                // The path leads to the root itself, or is empty.
                 return if path.is_empty() {
                     Err(Error::NotFound)
                 } else {
@@ -426,7 +425,7 @@ mod tests {
     use super::COLD_LOOKUPS_OF_A_BLOCK;
     use crate::Error;
 
-    /// A large directory comes into memory when many names of it were looked up on disk, and answers as before.
+    /// A large directory is loaded when many of its names were looked up on disk, and answers as before.
     #[test]
     fn a_directory_that_is_often_asked_comes_into_memory() -> crate::Result<()> {
         let volume = crate::doc_volume();

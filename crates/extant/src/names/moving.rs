@@ -231,7 +231,7 @@ struct Moving<'a, 'm> {
 }
 
 impl Names {
-    /// Renames if both names still lead to the inodes looked up; else does nothing and returns `None`.
+    /// Renames if both names still lead to the inodes looked up; otherwise does nothing and returns `None`.
     pub(super) fn rename_once(&self, m: &Move<'_>, new_name: &Name) -> Result<Option<Outcome>> {
         let replaced_dir = match m.replaced() {
             Some(t) if is_dir(t) => Some((t.ino, self.names(t)?)),
@@ -382,7 +382,7 @@ impl Moving<'_, '_> {
         (fate, whited)
     }
 
-    /// Logs what the old name says from now on, or that it is gone, which the flag tells.
+    /// Logs the new target of the old name, or its removal. The flag is true if the name is removed.
     fn log_old_name(&mut self, c: &mut Commit<'_>) -> (bool, Option<Arc<Inode>>) {
         let (m, time) = (self.m, self.time);
         let (hash, name) = (m.old.hash, m.old.name);
@@ -447,7 +447,7 @@ impl Moving<'_, '_> {
         bucket.set(entry);
     }
 
-    /// Counts the names that came and went.
+    /// Counts the names added and removed.
     fn note_names(&self, old_gone: bool, stamp: Stamp) {
         let m = self.m;
         let [old_links, new_links] = m.links();
@@ -522,7 +522,8 @@ pub(super) fn lead(
     (source, target): (&Arc<Inode>, Option<&Arc<Inode>>),
 ) -> bool {
     let leads = |b: &Bucket, s: &Side<'_>| b.find(s.hash, s.name).map(|e| e.ino);
-    // The number alone does not tell: it may have been freed, and be that of another file of the same name.
+    // Comparing the number is not enough: the inode may have been freed, and its number be used by another file of the
+    // same name.
     leads(&held.old, old) == Some(source.ino)
         && leads(held.new_bucket(), new) == target.map(|t| t.ino)
         && !source.is_gone()

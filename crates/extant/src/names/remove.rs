@@ -214,7 +214,7 @@ impl Names {
             let early = (victim.ino < parent.ino).then(|| inside.table.lock_all());
             let mut bucket = names.table.lock(hash);
             let all = early.unwrap_or_else(|| inside.table.lock_all());
-            // The number alone does not tell: it may be that of a newer directory of the same name.
+            // Comparing the number is not enough: it may belong to a newer directory of the same name.
             let leads = bucket.find(hash, name).is_some_and(|e| e.ino == victim.ino);
             if !leads || victim.is_gone() {
                 continue;

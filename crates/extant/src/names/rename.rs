@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// The treatment of an existing new name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RenameMode {
-    /// Replace it, as POSIX says.
+    /// Replace it, as POSIX requires.
     #[default]
     Replace,
     /// Fail with [`Error::Exists`].
@@ -32,7 +32,7 @@ impl RenameMode {
 }
 
 impl Names {
-    /// Gives the inode at `(old_dir, old_name)` the name `(new_dir, new_name)`.
+    /// Renames the inode at `(old_dir, old_name)` to `(new_dir, new_name)`.
     pub(crate) fn rename(
         &self,
         who: &Credentials,
@@ -71,7 +71,7 @@ impl Names {
             let _one_mover = (crosses && dirs).then(|| self.rename.lock());
             let inodes = (&source, target.as_ref());
             let checked_now = self.check_rename(who, &old, &new, &source, inodes.1, mode);
-            // Two names of one file: POSIX says to do nothing.
+            // Two names of one file: POSIX requires that nothing is done.
             let same = target.as_ref().is_some_and(|t| t.ino == source.ino);
             if checked_now.is_err() || same {
                 // The two names were looked up one after the other; the answer must be one of a moment.

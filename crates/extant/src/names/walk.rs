@@ -49,7 +49,7 @@ impl Names {
         let moves = names.moves().count();
         drop(bucket);
         if child.directory().is_none() {
-            // The entry lies about its type.
+            // The type in the entry is wrong.
             return Ok(None);
         }
         let child = Arc::new(SlotsOwn(child));

@@ -1,4 +1,4 @@
-//! Bitmaps of groups come into memory, checked.
+//! Loading and checking of the bitmaps of groups.
 
 use crate::base::error::{Error, Result};
 use crate::space::Space;

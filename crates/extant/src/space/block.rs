@@ -133,7 +133,7 @@ impl BlockAlloc {
         let last = old.groups.saturating_sub(1);
         let longer = new.blocks_in_group(GroupNr(last));
         self.groups.grow(new.groups - old.groups);
-        // The geometry changes with the lock held: a bitmap has the length that the geometry says.
+        // The geometry changes with the lock held, so that a bitmap always has the length that the geometry requires.
         let group = self.groups.get(last);
         let mut guard = group.map(|group| group.buddy.lock());
         let more = longer - old.blocks_in_group(GroupNr(last));
@@ -164,7 +164,7 @@ impl BlockAlloc {
 
     /// Returns the number of calls that freed blocks, for comparison.
     pub(super) fn times_freed(&self) -> i64 {
-        // Pairs with the fence of `mark_free`: a block that was counted as free by then is seen.
+        // Pairs with the fence of `mark_free`: a block that was counted as free before is seen.
         std::sync::atomic::fence(Ordering::SeqCst);
         self.times_freed.sum()
     }
@@ -265,9 +265,9 @@ impl BlockAlloc {
     /// Drops bitmaps that equal their image, until a fifth fewer than the limit are in memory. The caller makes sure
     /// that no image is published meanwhile.
     ///
-    /// Bitmaps that differ stay: their blocks were taken and are in no image yet, or are set aside, or were freed by
-    /// an image and stay busy until it is on disk. One case remains, a free that was logged and is in no image: the
-    /// push that formats it brings the bitmap in before it publishes.
+    /// Bitmaps that differ stay: their blocks were taken and are in no image yet, or are set aside, or were freed by an
+    /// image and stay busy until it is on disk. One case remains, a free that was logged and is in no image: the push
+    /// that formats it loads the bitmap before it publishes.
     pub fn shrink(&self, source: &dyn GroupSource) {
         if !self.bound.is_over() {
             return;
@@ -403,7 +403,7 @@ impl BlockAlloc {
     /// Marks blocks as free: the context that frees them is durable, or they were never logged.
     pub fn mark_free(&self, start: BlockNr, len: u32) -> Result<()> {
         self.each_group(start, len, |index, from, to| {
-            // A group that was never read is as its image, formatted by now, has it.
+            // A group that was never read equals its image, which contains the free by now.
             let Some(group) = self.groups.get(index) else {
                 return Ok(());
             };

@@ -18,7 +18,8 @@ const COMPARED: u32 = 256;
 pub(super) struct Bound {
     /// Bitmaps in memory, without those in `came`.
     loaded: AtomicI64,
-    /// Bitmaps that each slot has brought in and not yet added: at most a few, so that slots rarely meet at the sum.
+    /// Bitmaps that each slot has loaded and not yet added: at most a few, so that slots rarely write the sum at the
+    /// same time.
     came: PerSlot<AtomicU32>,
     few: u32,
     /// Bitmaps that should be in memory at most: the limit, or the number that was left when no more could be
@@ -58,7 +59,7 @@ impl Bound {
         }
     }
 
-    /// Counts a bitmap that has come into memory.
+    /// Counts a bitmap that was loaded.
     pub fn came(&self) {
         let here = self.came.local();
         if here.fetch_add(1, Ordering::Relaxed) + 1 >= self.few {
@@ -71,7 +72,7 @@ impl Bound {
         self.loaded.fetch_add(i64::from(came), Ordering::Relaxed);
     }
 
-    /// Bitmaps in memory, give or take a few.
+    /// Approximate number of bitmaps in memory.
     pub fn loaded(&self) -> u32 {
         let loaded = self.loaded.load(Ordering::Relaxed);
         u32::try_from(loaded.max(0)).unwrap_or(u32::MAX)

@@ -1,11 +1,11 @@
-//! Whether the volume's groups are fought over (mechanism B3): up when a group's lock was busy, down when it was
-//! free at once; past a threshold the volume is *busy*. A count for each slot, so that counting is not itself what
-//! the slots fight over: a slot that meets nobody only reads its zero.
+//! Whether the volume's groups are fought over (mechanism B3): up when a group's lock was busy, down when it was free
+//! at once; past a threshold the volume is *busy*. A count for each slot, so that counting is not itself what the slots
+//! compete for: a slot without competitors only reads its zero.
 
 use percpu::{Counter, PerSlot};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A count above this says "busy".
+/// A count above this means that groups are busy.
 const THRESHOLD: u32 = 4;
 /// Upper limit of the count, so that it falls soon.
 const MOST: u32 = 2 * THRESHOLD;

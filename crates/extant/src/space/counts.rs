@@ -1,7 +1,7 @@
 //! Counts of free blocks, and which callers may take them. Blocks are counted here before a bitmap is searched: a
 //! caller that has taken a number from the count finds that many blocks.
 //!
-//! Of the blocks that are neither used nor promised some are *held back*, as Linux holds them back:
+//! Of the blocks that are neither used nor reserved, some are *held back*, as Linux holds them back:
 //!
 //! - the *reserve* of the superblock, for root and for the user or group that the superblock names;
 //! - a fiftieth of the volume, at most 4096, which only write-back and the formatter may take, for metadata beyond
@@ -220,8 +220,8 @@ impl Counts {
         self.give(blocks);
     }
 
-    /// Accounts for `promised` blocks of which `used` were needed: the rest is returned. Blocks needed beyond the
-    /// promise are taken in any case, from the overdraft if need be.
+    /// Accounts for `promised` reserved blocks of which `used` were needed, and returns the rest. Blocks needed beyond
+    /// the reservation are taken in any case, from the overdraft if necessary.
     pub fn account(&self, promised: u64, used: u64) {
         match promised.checked_sub(used) {
             Some(left) => {

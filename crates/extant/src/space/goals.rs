@@ -1,5 +1,5 @@
-//! Where streams of blocks went last (mechanism B4): a few goals, hashed by inode number modulo their count, so
-//! that files that grow at once grow in different places. Read and written without a lock: a goal is a hint.
+//! The last places of streams of blocks (mechanism B4): a few goals, hashed by inode number modulo their count, so that
+//! files that grow at once grow in different places. Read and written without a lock: a goal is a hint.
 
 use crossbeam_utils::CachePadded;
 use ext4_format::BlockNr;

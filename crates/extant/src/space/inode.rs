@@ -73,7 +73,7 @@ struct GroupState {
     loaded: AtomicBool,
     /// The group breaks a rule and is not used.
     skip: AtomicBool,
-    /// Free inodes when it came into memory.
+    /// Free inodes when the group was loaded.
     found: u32,
 }
 
@@ -154,7 +154,7 @@ pub struct InodeAlloc {
 pub struct Allocated {
     /// The number.
     pub ino: InodeNr,
-    /// Stamp of the free in the same context, else 0.
+    /// Stamp of the free in the same context, or 0.
     pub after: u64,
     /// That context; with [`DIRECTORY`] the number was counted as a directory's.
     context: u64,
@@ -283,7 +283,7 @@ impl InodeAlloc {
     ///
     /// Bitmaps that differ stay: numbers were allocated and are in no image yet, or were freed by an image and stay
     /// busy until it is on disk, or until they have rested. One case remains, a free that was logged and is in no
-    /// image: the push that formats it brings the bitmap in before it publishes.
+    /// image: the push that formats it loads the bitmap before it publishes.
     pub fn shrink(&self, formatted: u64, source: &dyn InodeSource) {
         if !self.bound.is_over() {
             return;
@@ -617,7 +617,8 @@ impl InodeAlloc {
         let same_group = |a: &InodeNr, b: &InodeNr| self.locate(*a).0 == self.locate(*b).0;
         for numbers in numbers.as_ref().chunk_by(same_group) {
             let group = numbers.first().map_or(0, |&ino| self.locate(ino).0);
-            // A group that was never read, or whose bitmap left, is as its image, formatted by now, has it.
+            // A group that was never read, or whose bitmap was evicted, equals its image, which contains the free by
+            // now.
             let Some(g) = self.groups.get(group) else {
                 continue;
             };

@@ -1,4 +1,4 @@
-//! Where the allocator of inode numbers gets the counts and bitmaps of groups from.
+//! Source of the counts and bitmaps of groups for the allocator of inode numbers.
 
 use crate::base::error::Result;
 use ext4_format::{GroupNr, InodeNr};

@@ -168,7 +168,7 @@ fn bitmaps_leave_that_are_as_in_the_image() {
     assert_eq!(alloc.free(), free);
 }
 
-/// Numbers that came and went inside a context are kept for the slot's next file, not for ever.
+/// Numbers that were allocated and freed inside a context are kept for the slot's next file, but not for ever.
 #[test]
 fn what_a_slot_keeps_for_its_next_file_holds_no_bitmap() {
     let fake = Fake::new(200);
@@ -375,7 +375,7 @@ fn a_freed_number_rests_for_five_seconds() {
             !others.contains(&file) && !others.contains(&dir),
             "{others:?}"
         );
-        // When nothing else is left, the one that rests longest is taken: nobody fails or spins.
+        // When no other number is left, the one that rests longest is taken: no caller fails or spins.
         assert_eq!(take(wanted).unwrap().ino, file);
         // Numbers that have rested are free.
         alloc.release_at(vec![file], true, since);

@@ -17,16 +17,16 @@ use ext4_format::InodeNr;
 use ext4_format::inode::flags;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Groups that the averages are of, and groups that are asked, at most.
+/// Most groups for the averages, and most groups that are tried.
 const LOOKED_AT: u32 = 64;
 /// Number of directories until a slot computes the averages again.
 const USES: u32 = 64;
-/// Directories by which a group may be above the average, and get another one of the root's all the same.
+/// Number of directories by which a group may exceed the average and still get another directory of the root.
 const FEW: u32 = 4;
 /// Groups among which the one with most free inodes is chosen if no rule finds one.
 const LAST_RESORT: u32 = 256;
 
-/// Directories that a slot makes in a group, or removes, before it counts them there, at most.
+/// Most directories that a slot makes in a group, or removes, before it counts them there.
 const UNCOUNTED: i64 = 8;
 
 /// Directories that a slot made in each of [`KEPT`] groups, less those it removed, since it last added them to the
@@ -227,7 +227,7 @@ impl InodeAlloc {
         }
     }
 
-    /// Counts a directory that comes, or goes: `change` is 1 or -1.
+    /// Counts a directory that was made or removed: `change` is 1 or -1.
     #[inline(never)]
     pub fn count_directory(&self, ino: InodeNr, change: i64) {
         let group = self.group_of(ino);

@@ -44,7 +44,7 @@ impl Preallocation {
         (self.start, self.len, self.logical) = (start.0, len, logical);
     }
 
-    /// Takes blocks back that lie right before it, or anywhere if it is empty; false if it did not.
+    /// Takes blocks back that lie right before it, or anywhere if it is empty; returns false if it did not.
     pub fn take_back(&mut self, start: BlockNr, len: u32, logical: u32) -> bool {
         let sum = self.len.checked_add(len);
         let (Some(sum), true) = (sum, self.len == 0 || start.0 + u64::from(len) == self.start)

@@ -181,7 +181,7 @@ impl BlockAlloc {
             let fewest = criterion.least(want);
             let mut found = None;
             if criterion == Criterion::BestAvailable && need > fewest {
-                // The needed blocks in one piece come first; the part to be set aside is cut for that.
+                // Prefer the needed blocks in one piece: the part to be set aside is shortened for that.
                 found = search(criterion, need).run()?;
             }
             if found.is_none() {

@@ -41,13 +41,13 @@ impl Shard {
         self.tickets
     }
 
-    /// Ends the read; false if the block has another image by now.
+    /// Ends the read. Returns false if the block has got another image meanwhile.
     fn end_read(&mut self, block: BlockNr, ticket: u64) -> bool {
         let found = self.reading.iter().position(|r| *r == (block.0, ticket));
         found.map(|at| self.reading.swap_remove(at)).is_some() || planted::is(Fault::StaleBuffer)
     }
 
-    /// Makes reads in progress of the block outdated: it gets another image, or none.
+    /// Makes reads of the block that are in progress outdated, because the image is replaced or dropped.
     fn outdate_reads(&mut self, block: BlockNr) {
         if !self.reading.is_empty() {
             self.reading.retain(|(b, _)| *b != block.0);
@@ -105,7 +105,8 @@ impl Buffers {
             let mut shard = self.shard(block).lock();
             let current = shard.end_read(block, ticket);
             read?;
-            // A newer image may have come, gone home and left again: the read bytes may be older, or a mix of both.
+            // A newer image may have been published, written home and evicted: the read bytes may be older, or a mix of
+            // both.
             if current {
                 if shard.map.len() - shard.dirty >= self.clean_per_shard {
                     Self::sweep(&mut shard);

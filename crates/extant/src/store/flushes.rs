@@ -80,7 +80,7 @@ impl Store {
         })
     }
 
-    /// Returns when a flush that began after the mark has succeeded; callers that come together share one. After a
+    /// Returns when a flush that began after the mark has succeeded; callers that arrive together share one. After a
     /// failed flush the state of the medium is unknown, so the volume stops.
     pub(crate) fn flush_since(&self, mark: u64) -> Result<()> {
         let flushes = &self.flushes;

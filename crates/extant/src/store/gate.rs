@@ -191,7 +191,7 @@ impl Gate {
         }
     }
 
-    /// Opens the gate, whatever its state.
+    /// Opens the gate in any state.
     pub fn open(&self) {
         if self.state.swap(OPEN, Ordering::SeqCst) != OPEN {
             let _lock = self.lock.lock();

@@ -97,7 +97,7 @@ pub(crate) trait Waiters: Send + Sync {
     fn wake(&self);
 }
 
-/// The state of a volume: there or gone, writable or not, damaged or not.
+/// The state of a volume: open or ended, writable or not, damaged or not.
 pub(crate) struct Health {
     /// Why the volume may not be changed, if so.
     pub read_only: Option<String>,

@@ -43,7 +43,7 @@ pub(crate) struct Found {
     pub backup: bool,
 }
 
-/// Finds the superblock: the primary, else a backup for reading.
+/// Finds the superblock: the primary, or a backup for reading.
 pub(crate) fn find(device: &dyn BlockDevice) -> Result<Found> {
     let primary = read_at(device, SUPERBLOCK_OFFSET);
     let primary_error = match primary {
@@ -54,7 +54,8 @@ pub(crate) fn find(device: &dyn BlockDevice) -> Result<Found> {
             Err(e @ Error::Invalid(_)) => return Err(e),
             Err(e) => e,
         },
-        // The backups are of the volume as it was or as it is to be, and the rest is neither.
+        // The backups describe the volume before or after the interrupted change, but the other metadata are in
+        // between.
         Err(e @ Error::Format(FormatError::Interrupted(_))) => return Err(e),
         Err(e) => e,
     };

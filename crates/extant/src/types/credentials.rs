@@ -169,8 +169,8 @@ impl Credentials {
     /// until now. The rule holds for root, too, which is a member of every group.
     pub(crate) fn mode_after_chown(&self, mode: u16, gid: u32) -> u16 {
         let executes = mode & 0o010 != 0;
-        // The groups of a caller whose rights were checked elsewhere are unknown; the kernel says when the bit must
-        // go.
+        // The groups of a caller whose rights were checked elsewhere are unknown; the kernel decides when the bit must
+        // be removed.
         let member = self.is_unbound() || self.in_group(gid);
         let set_gid = if executes || !member { 0o2000 } else { 0 };
         mode & !(0o4000 | set_gid)

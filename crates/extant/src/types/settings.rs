@@ -1,8 +1,8 @@
-//! The settings of an open volume: what the mount options say.
+//! The settings of an open volume, as set by mount options.
 
 use std::time::Duration;
 
-/// The way in which an open volume works, as mount options have it. Other fields may come.
+/// The settings of an open volume, as mount options have them. More fields may be added.
 ///
 /// ```
 /// use extant::{AccessTimes, Settings, VolumeOptions};

@@ -7,7 +7,7 @@ use crate::volume::guard::Guard;
 use crossbeam_utils::CachePadded;
 use std::sync::Arc;
 
-/// A handle's hold on a volume. Handles made in one slot share it, and count themselves there.
+/// A handle's hold on a volume. Handles made in one slot share a hold, and are counted there.
 pub(crate) struct Hold {
     pub(crate) engine: Arc<Engine>,
     /// Keeps the volume open.
@@ -33,7 +33,7 @@ impl Hold {
 /// The identity and volume of a handle. Every clone of a [`Dir`](super::dir::Dir) has a separate caller, and the files
 /// opened through the clone count their use of it there. So two tasks share no counter.
 pub(crate) struct Caller {
-    /// Padded: the count of its uses, which every new handle writes, stands apart from what operations read.
+    /// Padded, so that the count of its uses, which every new handle writes, is not on a line that operations read.
     pub(crate) hold: Arc<CachePadded<Hold>>,
     pub(crate) who: Credentials,
 }
@@ -61,8 +61,8 @@ impl Caller {
     }
 }
 
-/// A slot's reference to the engine: nodes count their use of the volume here, so that two tasks that make nodes
-/// share no counter. Padded: the count of its uses stands apart from what operations read.
+/// A slot's reference to the engine. Nodes count their use of the volume here, so that two tasks that make nodes share
+/// no counter. Padded, so that the count of its uses is not on a line that operations read.
 pub(crate) type EngineShare = Arc<CachePadded<Arc<Engine>>>;
 
 impl Engine {

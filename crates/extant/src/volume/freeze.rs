@@ -1,11 +1,11 @@
-//! A volume held still: everything durable and at its place, nothing written until it is thawed.
+//! Freezing a volume: everything is durable and at its place, and nothing is written until the thaw.
 
 use crate::base::error::{Error, Result};
 use crate::volume::engine::Engine;
 
 impl Engine {
-    /// Holds changes back and brings the device to the state of a volume that was closed; files without a name that
-    /// are open stay on the orphan list. Undone by [`Engine::thaw`].
+    /// Holds changes back and brings the device to the state of a volume that was closed. Open files without a name
+    /// stay on the orphan list. Undone by [`Engine::thaw`].
     pub(crate) fn freeze(&self) -> Result<()> {
         self.store.check_running()?;
         if !self.store.gate.close() {
@@ -33,7 +33,7 @@ impl Engine {
         })
     }
 
-    /// Lets changes go on. The first push says on the device that the volume is in use again.
+    /// Lets changes continue. The first push marks the volume as in use again.
     pub(crate) fn thaw(&self) {
         self.store.gate.open();
         if self.store.health.damage.count() > 0 {

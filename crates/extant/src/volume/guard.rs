@@ -9,7 +9,7 @@ use ext4_format::jbd2;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-/// Ends the background thread and closes the volume when the last clone goes.
+/// Ends the background thread and closes the volume when the last clone is dropped.
 pub(crate) struct Guard {
     pub(crate) engine: Arc<Engine>,
     pub(crate) background: Mutex<Option<JoinHandle<()>>, locks::Volume>,

@@ -1,4 +1,5 @@
-//! Recovery at opening: the log is replayed, and fast commits after it, on the device or, of a read-only volume, in memory.
+//! Recovery at opening: the log and then the fast commits are replayed, on the device, or in memory if the volume is
+//! read-only.
 
 use crate::base::error::Result;
 use crate::commit::journal::recovery::{self, Recovering, Recovery};

@@ -28,7 +28,7 @@ impl Engine {
     pub(crate) fn snapshot_frozen(&self) -> Result<Snapshot> {
         let used = UsedBlocks::read(&self.store)?;
         let size = self.store.geometry.block_size;
-        // Blocks that nobody had are written without being kept: a reader has no use for them.
+        // Blocks that were not in use are written without being kept, because a reader has no use for them.
         let options = SnapshotOptions::new(size)
             .most(MOST)
             .only(move |at| used.has(at / u64::from(size)));

@@ -69,7 +69,7 @@ pub struct StatFs {
     pub block_size: u32,
     /// Blocks for data: all but the file system's own fixed metadata.
     pub blocks: u64,
-    /// Free blocks; promised ones are not free.
+    /// Free blocks, without reserved ones.
     pub free_blocks: u64,
     /// Free blocks that others than root may use.
     pub available_blocks: u64,

@@ -1,4 +1,4 @@
-//! The objects at addresses of an open volume's memory: the names that the conflict test gives to cache lines.
+//! Names of the objects at addresses of an open volume's memory, which the conflict test gives to cache lines.
 
 use crate::base::address::within;
 use crate::commit::Committer;

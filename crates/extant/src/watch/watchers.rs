@@ -177,7 +177,7 @@ impl Watchers {
 }
 
 impl Watchers {
-    /// Tells watchers of these inodes, and of the volume; `event` is called if there are any.
+    /// Notifies watchers of these inodes, and of the volume. `event` is called if there are any.
     #[inline(always)]
     pub(crate) fn tell(&self, inodes: &[&Inode], event: impl FnOnce() -> WatchEvent) {
         if self.interested(inodes) {

@@ -216,7 +216,7 @@ enum Task {
 #[derive(Default)]
 struct Queue {
     tasks: Vec<Task>,
-    /// Threads with a task in hand, which may find more.
+    /// Threads that work on a task, which may find more.
     busy: usize,
     failed: Option<PathError>,
 }

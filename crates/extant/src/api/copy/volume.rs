@@ -110,7 +110,8 @@ impl Side for VolumeSide {
             ..Default::default()
         };
         self.dir.set_symlink_attributes(&path, &set)?;
-        // A change of owner takes capabilities away, so they come after it. None of them touches the times set.
+        // Set the extended attributes after the owner, because a change of owner removes capabilities. Neither changes
+        // the times set.
         for (name, value) in xattrs {
             self.dir.set_xattr(&path, name, value, SetXattr::Any)?;
         }

@@ -65,7 +65,7 @@ pub fn xattrs_by(
     for name in names.split(|&b| b == 0).filter(kept) {
         match sized(|buf| read(name, buf)) {
             Ok(value) => found.push((name.to_vec(), value)),
-            // Gone, or not this caller's to read.
+            // The attribute is gone, or this caller may not read it.
             Err(Errno::NODATA | Errno::PERM | Errno::ACCESS | Errno::OPNOTSUPP) => {}
             Err(errno) => return Err((name.to_vec(), errno)),
         }

@@ -27,7 +27,7 @@ pub struct Body<'a> {
 }
 
 impl Body<'_> {
-    /// Writes it, and says where its commit block goes.
+    /// Writes the transaction without its commit block, and returns the place of that block.
     pub fn write(&self, revoked: &[BlockNr], blocks: &[(BlockNr, Arc<Image>)]) -> Result<u32> {
         let revokes = self.revokes(revoked)?;
         let revokes: Vec<&[u8]> = revokes.iter().map(|block| &**block).collect();

@@ -32,9 +32,9 @@ pub struct CommitBlock {
 
 /// A transaction whose blocks are in the log, except its commit block.
 pub struct Logged {
-    /// `None` if nothing went into the log.
+    /// `None` if nothing was written into the log.
     pub commit: Option<CommitBlock>,
-    /// The context that is complete with it.
+    /// The context that this transaction completes.
     pub completes: Option<u64>,
     /// A flush beyond this mark covers its blocks, and the data that it refers to.
     pub written: u64,
@@ -43,11 +43,11 @@ pub struct Logged {
 #[derive(Default)]
 struct Queue {
     waiting: Vec<Logged>,
-    /// Transactions that ever came.
+    /// Number of transactions since the volume was opened.
     came: u64,
-    /// How many of them a flush has covered.
+    /// Number of them that a flush has covered.
     flushed: u64,
-    /// How many of them are durable.
+    /// Number of them that are durable.
     durable: u64,
     /// The transaction that was made durable last.
     last: Option<Tid>,

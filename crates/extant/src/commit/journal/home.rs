@@ -48,7 +48,7 @@ pub(crate) fn write_home(engine: &Committer, images: &[(BlockNr, Arc<Image>)]) -
     Ok(())
 }
 
-/// Writes zeros over inode table blocks that come into use.
+/// Writes zeros over inode table blocks that are about to be used.
 pub(crate) fn zero(
     device: &dyn BlockDevice,
     block_size: u32,
@@ -63,9 +63,9 @@ pub(crate) fn zero(
     Ok(())
 }
 
-/// Writes home everything the log holds. Dirty images of durable contexts come from memory. A block
-/// that a context not yet durable has changed again, or freed, has its durable version only in the
-/// log: it is read back from there.
+/// Writes home everything the log holds. Dirty images of durable contexts come from memory. If a context that is not
+/// yet durable has changed or freed a block again, the block's durable version is only in the log, and is read back
+/// from there.
 pub(in crate::commit) fn write_durable(
     engine: &Committer,
     area: &LogArea,

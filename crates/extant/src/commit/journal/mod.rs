@@ -42,8 +42,8 @@ pub enum Writer {
 }
 
 impl Writer {
-    /// Brings a formatted batch to where only a flush, or a flush and a commit block, is missing;
-    /// `completes` is the context it is the last part of.
+    /// Logs a formatted batch up to the point where only a flush, or a flush and a commit block, is missing.
+    /// `completes` is the context whose last part the batch is.
     pub(in crate::commit) fn log(
         &mut self,
         engine: &Committer,
@@ -281,8 +281,8 @@ impl Journal {
         self.fast.then(|| (Arc::clone(&self.area), first))
     }
 
-    /// Sees to it that recovery looks for fast commits, which it does only in a log that has a start. An empty log starts where its
-    /// next transaction goes: no block there has that transaction's number.
+    /// Makes recovery look for fast commits, which it does only in a log that has a start. The start of an empty log is
+    /// the place of its next transaction: no block there has that transaction's number.
     pub(in crate::commit) fn start_log(&mut self) -> Result<()> {
         if self.superblock.start != 0 {
             return Ok(());
@@ -345,8 +345,8 @@ impl Journal {
         self.area.write_superblock(&self.superblock)
     }
 
-    /// Writes a transaction into the log; returns its commit block, which is not written yet, and where that
-    /// goes.
+    /// Writes a transaction into the log. Returns its commit block, which is not written yet, and the place of that
+    /// block.
     fn log(
         &mut self,
         engine: &Committer,

@@ -1,4 +1,4 @@
-//! Recovery: what the log owes the volume is written home before anything else is read.
+//! Recovery: changes that are only in the log are written home before anything else is read.
 
 use super::LogArea;
 use super::body::Body;
@@ -99,8 +99,8 @@ impl Recovering<'_> {
         self.put(superblock)
     }
 
-    /// Logs images as the transaction that fast commits stand for: from its commit block on they count no more. Everything of the
-    /// log is home.
+    /// Logs images as the transaction that replaces the fast commits: from its commit block on they are ignored.
+    /// Everything in the log has been written home.
     pub fn log_batch(
         &self,
         superblock: &mut Superblock,
@@ -114,7 +114,7 @@ impl Recovering<'_> {
             let what = "fast commits that change more blocks than the log holds";
             return Err(FormatError::Incompatible(what.into()).into());
         }
-        // The log starts behind its last transaction: the fast commits continue it all the same.
+        // The log starts behind its last transaction: the fast commits still continue it.
         superblock.start = plan.head;
         superblock.sequence = tid;
         self.put(superblock)?;
