@@ -22,7 +22,7 @@ pub enum Op {
 #[derive(Debug, Default)]
 struct Faults {
     ranges: Vec<(Op, Range<u64>)>,
-    /// How many more operations of each [`Op`] succeed before all fail.
+    /// Number of operations of each [`Op`] that still succeed before all fail.
     left: [Option<u64>; 3],
     injected: u64,
 }

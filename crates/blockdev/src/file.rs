@@ -52,7 +52,7 @@ pub fn write_protection(path: impl AsRef<Path>) -> io::Result<Option<&'static st
     }
 }
 
-/// How [`FileDevice::open`] opens the image.
+/// Access by which [`FileDevice::open`] opens the image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Reading only, together with other readers.

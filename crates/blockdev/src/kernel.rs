@@ -30,7 +30,7 @@ mod loops;
 #[path = "kernel/others.rs"]
 mod others;
 
-/// How much of a range the system has in memory.
+/// Part of a range that the system has in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cached {
     pub(crate) bytes: u64,

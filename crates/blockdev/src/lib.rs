@@ -98,9 +98,9 @@ pub trait BlockDevice: Send + Sync {
         let _ = (offset, len);
     }
 
-    /// Fills `buf` from `offset` without keeping the bytes in memory, if the device can do that, and does not have most of the range
-    /// in memory already; it returns false otherwise, and [`read_at`](Self::read_at) is better. Disks want places, lengths and
-    /// addresses that are multiples of their sectors. Whether a device can at all is seen by asking for no bytes.
+    /// Fills `buf` from `offset` without keeping the bytes in memory. Returns false if the device cannot do that, or
+    /// has most of the range in memory already; then use [`read_at`](Self::read_at). Disks want places, lengths and
+    /// addresses that are multiples of their sectors. A call for no bytes shows whether a device can do it at all.
     fn read_uncached(&self, offset: u64, buf: &mut [u8]) -> io::Result<bool> {
         let _ = (offset, buf);
         Ok(false)

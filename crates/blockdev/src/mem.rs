@@ -1,10 +1,9 @@
 //! [`MemDevice`]: sparse memory, cheap to snapshot.
 //!
-//! The bytes are cut into chunks; a chunk is found by its number in one of a fixed number of
-//! shards, each with its own lock, so that threads working at different places seldom meet.
-//! Both the shard's table and the chunks in it are reference counted and copied when written
-//! while shared: a snapshot costs one count per shard, and afterwards one copy per table and
-//! chunk actually changed. A chunk that is not there reads as zeroes.
+//! The bytes are divided into chunks. A chunk is found by its number in one of a fixed number of shards, each with its
+//! own lock, so that threads working at different places seldom meet. Both the shard's table and the chunks in it are
+//! reference counted and copied when written while shared. A snapshot costs one count per shard, and afterwards one
+//! copy per table and chunk actually changed. A chunk that is not there reads as zeroes.
 
 use std::collections::HashMap;
 use std::io;

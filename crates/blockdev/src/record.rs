@@ -21,7 +21,7 @@ pub enum Event {
     Discard {
         /// Where, in bytes.
         offset: u64,
-        /// How many bytes.
+        /// Number of bytes.
         len: u64,
     },
     /// A flush returned: all events before this one are durable.

@@ -27,8 +27,7 @@ pub enum Fate {
 /// Size of the piece of [`Fate::Without`] and [`Fate::Only`].
 const PIECE: u64 = 4096;
 
-/// How [`Replayer::crash`] treats writes that were not yet durable. The same value always gives
-/// the same image.
+/// Treatment by [`Replayer::crash`] of writes that were not yet durable. The same value always gives the same image.
 ///
 /// ```
 /// let harsh = extant_blockdev::Crash { seed: 42, torn: true, reorder: false };

@@ -14,10 +14,10 @@ use std::sync::{Arc, Weak};
 /// Number of parts of the kept blocks, each with a lock.
 const PARTS: u64 = 64;
 
-/// Whether the block that begins at this byte is of use to readers of a snapshot.
+/// A test whether the block that begins at this byte is of use to readers of a snapshot.
 type IsNeeded = Box<dyn Fn(u64) -> bool + Send + Sync>;
 
-/// How a snapshot is taken.
+/// Options for taking a snapshot.
 ///
 /// ```
 /// let options = extant_blockdev::SnapshotOptions::new(4096).most(16 << 20);

@@ -45,7 +45,7 @@ pub struct TimedEvent {
 #[derive(Debug)]
 pub struct TimedDevice<D> {
     inner: D,
-    /// How much longer a flush takes.
+    /// Additional time of a flush.
     flush: Duration,
     clock: AtomicU64,
     recording: AtomicBool,
@@ -165,9 +165,9 @@ impl<D: BlockDevice> BlockDevice for TimedDevice<D> {
 pub struct TimedReplay {
     /// Events in the order of their ends.
     events: Vec<TimedEvent>,
-    /// How many events have been looked at for flushes.
+    /// Number of events that have been searched for flushes.
     seen: usize,
-    /// When the last finished flush began, of the events looked at.
+    /// Begin of the last finished flush, of the events searched.
     flushed: u64,
     durable: MemDevice,
     /// Writes that are in `durable`.
@@ -191,8 +191,8 @@ impl TimedReplay {
     }
 
     /// Returns the image after a power cut at tick `at`, which is not before the tick of the last call. It holds the
-    /// writes that are certainly on the medium. The log, to be replayed over it, holds the writes of which any part may
-    /// also be there: they began before the cut, and had not ended when the last flush began that had returned by then.
+    /// writes that are certainly on the medium. The log, to be replayed over it in any part, holds the writes that
+    /// began before the cut and may be lost: they had not ended when the last flush that returned before the cut began.
     pub fn cut(&mut self, at: u64) -> io::Result<(MemDevice, Log)> {
         while let Some(e) = self.events.get(self.seen).filter(|e| e.end < at) {
             if e.event == Event::Flush {

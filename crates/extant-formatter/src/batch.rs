@@ -30,7 +30,7 @@ pub(super) struct Batch<'i> {
 pub(super) enum Fate<'i> {
     /// Allocated and freed inside the batch: nothing on disk.
     Nothing,
-    /// In use before, free now.
+    /// In use before, free after the batch.
     Freed(&'i InodeItem),
     /// In use after the batch.
     Lives {
@@ -47,7 +47,7 @@ pub(super) struct InodeChanges<'b, 'i> {
     pub ino: InodeNr,
     /// The number was in use on disk before this batch.
     pub was_used: bool,
-    /// Its fate.
+    /// Fate of the inode.
     pub fate: Fate<'i>,
     /// Items with a lower stamp belong to an earlier life.
     since: Stamp,

@@ -1,5 +1,5 @@
-//! Changes of an extent tree, many at a time: one walk down from the root visits each node that a
-//! change touches once, rewrites it, and hands what outgrew it to its parent.
+//! Many changes of an extent tree at a time. A walk down from the root visits each changed node once, rewrites it, and
+//! passes entries that no longer fit to its parent.
 
 use super::ledger::Ledger;
 use super::map_changes::{Change, clip};
@@ -165,7 +165,7 @@ pub(super) struct ExtentTree<'t, 'a, 'l> {
     pub ws: &'t mut Workspace<'a>,
     pub ledger: &'t mut Ledger<'l>,
     pub owner: &'t Owner,
-    /// How many more data blocks the tree maps than before.
+    /// Number of data blocks added to the mapping.
     delta: i64,
 }
 

@@ -41,7 +41,7 @@ pub trait MetaSpace: Sync {
 /// The change of an inode's mapping that stat must show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Published {
-    /// Which inode.
+    /// The inode.
     pub ino: InodeNr,
     /// New size in bytes, for directories.
     pub size: Option<u64>,

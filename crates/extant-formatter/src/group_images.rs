@@ -9,7 +9,7 @@ use ext4_format::group_desc::{BLOCK_UNINIT, GroupDesc, INODE_UNINIT};
 use ext4_format::{BlockNr, FormatError, GroupNr, InodeNr, Where, bitmap};
 use std::collections::BTreeSet;
 
-/// How the use of inode numbers changed.
+/// Changes in the use of inode numbers.
 #[derive(Debug, Default)]
 pub(super) struct InodeBits {
     /// Numbers in use now and not before, or the other way round, by number.

@@ -41,7 +41,7 @@ pub type NumberMap<K, V> = HashMap<K, V, BuildHasherDefault<NumberHasher>>;
 /// inode table is taken for one: the zone of the volume's own blocks keeps directories out of them.
 const CHECKED_NAMES: u64 = 0xd1ec_7ed0;
 
-/// Where the records of a block of names end that stand there one behind the other.
+/// End of the packed records of a block of names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RecordsEnd {
     /// Start of the last of them, whose length covers the free space.

@@ -108,14 +108,14 @@ struct RecordPlace {
     index: u32,
     block: BlockNr,
     offset: usize,
-    /// Its bit in [`Table::sound`], if it has one.
+    /// The record's bit in [`Table::sound`], if it has one.
     bit: u64,
 }
 
 /// An inode's record in its block.
 struct RecordBytes<'r> {
     raw: &'r mut [u8],
-    /// Its checksum was verified, or made, since it was read.
+    /// The record's checksum was verified, or made, since the record was read.
     is_sound: bool,
     /// The record is all zeros.
     is_blank: bool,

@@ -31,9 +31,9 @@ pub enum InodeEvent {
 /// [`NameItem::links`]: of `core.links` it takes only 0 (removed) and 1 (not counted any more).
 #[derive(Clone, Copy, Debug)]
 pub struct InodeItem {
-    /// Which inode.
+    /// The inode.
     pub ino: InodeNr,
-    /// What happened.
+    /// The event.
     pub event: InodeEvent,
     /// Order.
     pub stamp: Stamp,
@@ -59,7 +59,7 @@ pub struct NameItem {
     pub dir: InodeNr,
     /// The inode that the name leads to, or led to.
     pub ino: InodeNr,
-    /// What happened.
+    /// The event.
     pub event: NameEvent,
     /// Directory hash of the name (low bit clear).
     pub hash: u32,
@@ -114,12 +114,12 @@ pub struct BitsItem {
 pub enum MiscEvent {
     /// A new directory: write "." and ".." into its first block.
     DirInit {
-        /// Where ".." leads.
+        /// Inode that ".." leads to.
         parent: InodeNr,
     },
     /// The directory moved: ".." leads elsewhere.
     DirParent {
-        /// Where ".." leads.
+        /// Inode that ".." leads to.
         parent: InodeNr,
     },
     /// Target of a fast symbolic link (at most 59 bytes), kept in the inode.
@@ -135,11 +135,11 @@ pub enum MiscEvent {
 /// A [`MiscEvent`] of an inode.
 #[derive(Clone, Debug)]
 pub struct MiscItem {
-    /// Which inode.
+    /// The inode.
     pub ino: InodeNr,
     /// Order.
     pub stamp: Stamp,
-    /// What happened.
+    /// The event.
     pub event: MiscEvent,
 }
 

@@ -30,7 +30,7 @@ const LOOKS: u32 = if cfg!(loom) { 0 } else { 10 };
 /// Pauses, together of about a microsecond, in which a store that was made is seen.
 const PAUSES: u32 = if cfg!(loom) { 0 } else { 16 };
 
-/// How a thread that slept came to wake.
+/// Reason why a sleeping thread woke.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Woken {
     /// The mutex is its own.
@@ -54,8 +54,8 @@ trait Sleepers {
         last_left: impl FnOnce(),
         for_long: bool,
     ) -> Woken;
-    /// Wakes one thread; `woken` is called with the queue locked, told whether others are left, and whether it is time
-    /// to hand the mutex over to the thread that wakes, which it answers.
+    /// Wakes one thread; `woken` is called with the queue locked. Its arguments are whether other threads are left, and
+    /// whether it is time to pass the mutex directly to the woken thread. It returns whether the mutex is passed.
     fn wake(&self, mutex: usize, woken: impl FnOnce(bool, bool) -> bool);
 }
 
@@ -178,7 +178,7 @@ mod kernel {
     /// Token of a thread that was woken as the new holder of the mutex.
     const HANDED_OVER: UnparkToken = UnparkToken(1);
 
-    /// How long a thread sleeps that may have been missed.
+    /// Time that a thread sleeps that may have been missed.
     const UNSURE: Duration = Duration::from_millis(10);
 
     #[cfg(not(miri))]

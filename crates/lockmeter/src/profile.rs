@@ -145,7 +145,7 @@ macro_rules! span {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Line {
-    /// Its name.
+    /// Name of the function.
     pub name: &'static str,
     /// Nanoseconds spent in it and in the functions it called.
     pub total_ns: u64,
@@ -193,7 +193,7 @@ impl Line {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Table {
-    /// Its lines.
+    /// Lines of the table.
     pub lines: Vec<Line>,
 }
 

@@ -213,7 +213,7 @@ pub struct SiteStats {
 /// ```
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ClassStats {
-    /// Its name.
+    /// Name of the class.
     pub name: String,
     /// All sites together.
     pub total: Stats,

@@ -10,7 +10,7 @@ static ON: AtomicBool = AtomicBool::new(false);
 static HOLD_MASK: AtomicU64 = AtomicU64::new(SAMPLED);
 const SAMPLED: u64 = 63;
 
-/// When the meter was switched on last, and how many nanoseconds it was on before that.
+/// Time when the meter was switched on last, and the nanoseconds that it was on before that.
 static CLOCK: Mutex<(Option<Instant>, u64)> = Mutex::new((None, 0));
 
 /// Switches metering on or off for all locks of the process. The counts stay.

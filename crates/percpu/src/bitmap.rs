@@ -1,8 +1,8 @@
 //! [`AtomicBitmap`]: a bitmap searched without a lock. Mechanisms I1 and L3.
 //!
 //! A free bit is found and taken by one atomic test-and-set of its word. A thread that loses the race for a bit has
-//! learned the word's new value and searches on in it; nothing is found, then locked, tested again and retried from
-//! the start.
+//! learned the word's new value and continues its search there. No bit is found, then locked, tested again and retried
+//! from the start.
 
 use crate::sync::{AtomicU64, Ordering};
 

@@ -116,7 +116,7 @@ pub struct BoundedCounter {
 #[derive(Debug)]
 struct Pool {
     units: u64,
-    /// How many stocks are not closed.
+    /// Number of stocks that are not closed.
     open: usize,
 }
 

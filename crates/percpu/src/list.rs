@@ -13,7 +13,7 @@ use crate::per_slot::PerSlot;
 use crate::slot::{self, SlotId};
 use crate::sync::{AtomicUsize, Mutex, Ordering, classes};
 
-/// Where an element is: on which list, at which entry. Never zero, so `Option<Position>` is one word, too.
+/// Position of an element: its list, and its entry there. Never zero, so `Option<Position>` is one word, too.
 ///
 /// ```
 /// use extant_percpu::{Position, SlotList};
@@ -310,7 +310,7 @@ pub struct Iter<'a, T> {
     list: &'a SlotList<T>,
     slot: usize,
     next: usize,
-    /// In reverse, so that it is emptied from the end.
+    /// Handles in reverse order, so that the batch is emptied from the end.
     batch: Vec<T>,
 }
 

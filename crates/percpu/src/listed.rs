@@ -2,7 +2,7 @@
 
 use crate::sync::{AtomicBool, Ordering, fence};
 
-/// Whether an object is on a list of dirty objects, which visitors take and clean.
+/// A mark that an object is on a list of dirty objects, which visitors take and clean.
 ///
 /// A thread that made the object dirty asks [`is_missing`](Self::is_missing). If the answer is true, the thread locks the
 /// list, calls [`join`](Self::join), and puts the object on the list if that answer is true as well. A visitor takes the object

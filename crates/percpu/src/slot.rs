@@ -49,7 +49,8 @@ impl SlotId {
 /// ```
 #[derive(Debug)]
 pub struct Registry {
-    /// How many threads use each slot. No lock: threads that start or end together would wait for each other.
+    /// Number of threads that use each slot. No lock, because threads that start or end together would wait for each
+    /// other.
     users: Box<[AtomicU64]>,
 }
 

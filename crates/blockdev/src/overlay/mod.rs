@@ -119,7 +119,7 @@ impl Map {
 struct Piece {
     /// Position of the piece in the device.
     at: u64,
-    /// Its part of the buffer.
+    /// Part of the buffer.
     range: Range<usize>,
     /// Slot of its first block, if it has one.
     slot: Option<u64>,

@@ -14,7 +14,7 @@ use ext4_format::BlockNr;
 use ext4_format::hash::{DirHasher, HashVersion};
 use ext4_format::htree::{self, DxEntry, IndexBlockKind, RootInit};
 
-/// How full, in percent, index blocks become at most when more than one is made.
+/// Most fill of index blocks, in percent, when more than one is made.
 const NODE_FILL: usize = 75;
 
 impl<'a> Dir<'a, '_> {

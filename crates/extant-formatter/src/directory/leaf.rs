@@ -10,7 +10,7 @@ use ext4_format::hash::DirHasher;
 use ext4_format::htree::DxEntry;
 use ext4_format::{FileType, FormatError, InodeNr, Where};
 
-/// How full, in percent, leaves become at most when many are made at once.
+/// Most fill of leaves, in percent, when many are made at once.
 const BULK_FILL: usize = 77;
 
 /// A name as it will stand in a leaf.
@@ -243,7 +243,7 @@ impl<'a> Merged<'a> {
 /// A leaf in the index, and what a batch does to it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Leaf<'n> {
-    /// Its index entry.
+    /// Index entry of the leaf.
     pub entry: DxEntry,
     /// Hash of the entry to its right, if there is one.
     pub next: Option<u32>,
@@ -254,7 +254,7 @@ pub(super) struct Leaf<'n> {
 /// Known facts about the block of a leaf.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Known {
-    /// Its names need no check.
+    /// The names of the leaf need no check.
     pub checked: bool,
     /// End of the leaf's records.
     pub end: Option<RecordsEnd>,
@@ -274,7 +274,7 @@ impl Known {
 pub(super) struct NewLeaf {
     /// The hash for its index entry.
     pub hash: u32,
-    /// Its block.
+    /// Block of the leaf.
     pub bytes: Vec<u8>,
     /// End of the leaf's records.
     pub end: Option<RecordsEnd>,

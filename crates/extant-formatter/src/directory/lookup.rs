@@ -24,7 +24,7 @@ pub(super) struct Descent<'s> {
     shape: &'s Shape,
     blocks: u32,
     hash: u32,
-    /// No tree has more leaves and nodes than the directory has blocks.
+    /// Limit of the nodes visited: no tree has more leaves and nodes than the directory has blocks.
     budget: u32,
 }
 

@@ -78,7 +78,7 @@ impl Shape {
 
 /// A block's bytes, kept alive apart from the workspace so that it may change meanwhile.
 pub(super) enum Page {
-    /// Its image before this batch.
+    /// The block's image before this batch.
     Old(Arc<Image>),
     /// The bytes as this batch has left them until now.
     Changed(Vec<u8>),

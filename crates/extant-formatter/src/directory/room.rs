@@ -22,15 +22,16 @@ fn again(shape: &Shape) -> u64 {
 const LARGEST: u64 = 264;
 /// The size that the record of a short name counts for.
 const SHORT: u64 = 64;
-/// No limit: half of what may be asked for, so that sums do not overflow.
+/// No limit: half of the largest number, so that sums do not overflow.
 const UNLIMITED: u64 = u64::MAX / 2;
 
-/// How many bytes of names may be added to a directory, whatever their hashes, before a name can find the index full.
+/// Number of bytes of names that may be added to a directory, whatever their hashes, before a name can find the index
+/// full.
 ///
-/// A leaf that is cut into *n* leaves has *n* − 1 times half a leaf of names more than the half that a leaf may have
-/// without a cut, but for a record each. So existing leaves are cut without new names at most once, and each further
-/// cut takes half a leaf of new names. That is the bound for many names. Where few leaves are to come, one cut for
-/// each name is the bound.
+/// A leaf that is split into *n* leaves has *n* − 1 times half a leaf of names more than the half that a leaf may have
+/// without a split, except for a record each. So existing leaves are cut without new names at most once, and each
+/// further cut takes half a leaf of new names. That is the bound for many names. Where few leaves are to come, one cut
+/// for each name is the bound.
 #[derive(Clone, Copy, Debug)]
 pub struct Allowance {
     /// Leaves that any directory may have, in whatever order they came.

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
-/// No image but those made here.
+/// A source without images.
 struct Nothing;
 impl BlockImages for Nothing {
     fn image(&self, _: BlockNr) -> Result<Arc<Image>> {

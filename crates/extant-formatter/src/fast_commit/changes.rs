@@ -1,8 +1,8 @@
 //! A batch of items as the changes of a fast commit.
 //!
-//! Fast commits can say less than items. [`changes`] answers `None` for the rest, which Linux calls ineligible operations: directories
-//! made, moved, removed or changed, a file's end, attributes, names that replace others, symbolic links, the orphan list, and files
-//! that are not mapped by extents. Such a context is formatted.
+//! Fast commits can say less than items. [`changes`] returns `None` for the others, which Linux calls ineligible
+//! operations. They are directories made, moved, removed or changed, a file's end, attributes, names that replace
+//! others, symbolic links, the orphan list, and files that are not mapped by extents. Such a context is formatted.
 //!
 //! The order of the changes is one in which they can be made one by one. A new inode's record comes first, then its ranges and
 //! its names. Names follow in the order of their stamps, and of one operation the name that it adds comes before the name that it
@@ -47,7 +47,7 @@ impl Life<'_> {
 pub struct Records<'a> {
     /// The volume's geometry.
     pub geometry: &'a Geometry,
-    /// Its blocks as of the last batch that was formatted.
+    /// The volume's blocks as of the last batch that was formatted.
     pub images: &'a dyn BlockImages,
     /// The place of an inode's record.
     pub place: &'a dyn Fn(InodeNr) -> Result<(BlockNr, usize)>,

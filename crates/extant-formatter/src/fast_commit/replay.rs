@@ -30,15 +30,15 @@ use std::collections::btree_map::Entry;
 
 /// The volume that fast commits continue, after the log before them was replayed.
 pub struct Volume<'a> {
-    /// Its geometry.
+    /// Geometry of the volume.
     pub geometry: &'a Geometry,
-    /// Its blocks.
+    /// Blocks of the volume.
     pub images: &'a dyn BlockImages,
-    /// Its group descriptors.
+    /// Group descriptors of the volume.
     pub groups: &'a Groups,
     /// The hash of its directories.
     pub hasher: &'a DirHasher,
-    /// Its own blocks.
+    /// The volume's own blocks.
     pub zone: &'a SystemZone,
 }
 

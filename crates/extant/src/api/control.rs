@@ -8,7 +8,7 @@ use blockdev::Snapshot;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// How [`Volume::shutdown`] stops a volume; the three ways of Linux's `FS_IOC_SHUTDOWN`.
+/// A way in which [`Volume::shutdown`] stops a volume: the three ways of Linux's `FS_IOC_SHUTDOWN`.
 ///
 /// ```
 /// assert_eq!(extant::Shutdown::default(), extant::Shutdown::Sync);

@@ -1,7 +1,7 @@
 //! The public interface: open a volume, work on it by path or handle, close it.
 //!
-//! A [`Dir`](dir::Dir) finds the inode that a path leads to, a [`File`](file::File) and a [`Node`](node::Node) hold one; the operations
-//! on inodes are those of the rooms below, and all three call the same.
+//! A [`Dir`](dir::Dir) finds the inode that a path leads to, and a [`File`](file::File) and a [`Node`](node::Node) hold
+//! one. All three call the same operations on inodes, which are in the rooms below.
 
 mod acl;
 pub mod control;

@@ -123,7 +123,7 @@ impl Node {
     }
 
     /// Writes data from a cache above this library, which has confirmed the writes to programs already. It is not
-    /// refused because of the inode's present flags, removes no set-id bits and capabilities, and changes no times: the
+    /// refused because of the inode's present flags, removes no set-id bits and capabilities, and changes no times. The
     /// cache did so when it was filled, and writes the times back by
     /// [`SetAttributes::ctime`](crate::SetAttributes::ctime). Long pieces go to the device at once, because the cache
     /// keeps them in memory.

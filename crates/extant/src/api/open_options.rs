@@ -11,7 +11,7 @@ use ext4_format::inode::flags as inode_flags;
 use std::path::Path;
 
 bitflags::bitflags! {
-    /// How a [`Node`](super::Node) is opened, by the flags of open(2). Callers of [`Dir`](crate::Dir) use
+    /// Flags for opening a [`Node`](super::Node), as in open(2). Callers of [`Dir`](crate::Dir) use
     /// [`OpenOptions`](crate::OpenOptions).
     ///
     /// ```
@@ -37,7 +37,8 @@ bitflags::bitflags! {
     }
 }
 
-/// How a file is opened: a builder like `std::fs::OpenOptions`. As for open(2), a file may be made or cut that is only read.
+/// Options for opening a file: a builder like `std::fs::OpenOptions`. As with open(2), a file that is opened only for
+/// reading may also be made or cut.
 ///
 /// ```
 /// # let volume = extant::doc_volume();

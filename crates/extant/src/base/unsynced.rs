@@ -27,7 +27,7 @@ impl Unsynced {
     }
 }
 
-/// Whether something has changed. Changes write the word once after each sync, and only read it otherwise.
+/// A mark that something has changed. Changes write the word once after each sync, and only read it otherwise.
 pub(crate) struct Changes {
     word: CachePadded<AtomicU64>,
     next: AtomicU64,

@@ -34,7 +34,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 #[derive(Default)]
 pub(super) struct Unformatted {
     pub items: ItemList,
-    /// How many they are.
+    /// Number of the items.
     len: usize,
     /// Inodes that these items make.
     born: BTreeSet<InodeNr>,
@@ -60,7 +60,7 @@ pub(crate) struct FastCommits {
     pub(super) unformatted: Mutex<Unformatted, locks::Unformatted>,
     /// The last context that a fast commit has made durable.
     durable: AtomicU64,
-    /// Its first block, where fast commits of an earlier transaction may be left.
+    /// First block of the area, where fast commits of an earlier transaction may be left.
     first: u32,
     has_head: AtomicBool,
 }

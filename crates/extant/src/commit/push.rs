@@ -1,10 +1,9 @@
 //! The push: a context goes from the slots' lists through the formatter to the journal (C2, C6).
 //!
-//! Three stages with a lock each, taken in order: the formatter's, the journal's, and that of commit blocks
-//! and flushes. A push takes the second before it leaves the first, and queues for the third before it
-//! leaves the second, so commit blocks reach the disk in the order of their contexts. Three contexts may be
-//! in flight, one being formatted, one written into the log, one made durable, while operations commit
-//! into a fourth.
+//! Three stages with a lock each, taken in order: the formatter's, the journal's, and that of commit blocks and
+//! flushes. A push takes the second before it releases the first, and queues for the third before it releases the
+//! second. So commit blocks reach the disk in the order of their contexts. Three contexts may be in flight, one being
+//! formatted, one written into the log, one made durable, while operations commit into a fourth.
 //!
 //! A thread that finds its context full does only the first two stages. The next thread that needs one of the waiting
 //! contexts durable does the last stage for all of them, and also releases the blocks and numbers that they freed.

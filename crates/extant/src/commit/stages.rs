@@ -55,7 +55,7 @@ impl PushStage {
     }
 }
 
-/// How long pushes spent in one of their stages.
+/// Times that pushes spent in one of their stages.
 ///
 /// ```
 /// # fn main() -> Result<(), extant::Error> {

@@ -115,7 +115,7 @@ fn longest(class: usize) -> u64 {
     }
 }
 
-/// How long pushes took, from the moment in which one begins until its context is durable.
+/// Times of pushes, each from its begin until its context is durable.
 ///
 /// ```
 /// # fn main() -> Result<(), extant::Error> {
@@ -192,9 +192,9 @@ pub struct LogState {
     pub used_blocks: u64,
     /// The part of each slot.
     pub slots: Vec<SlotState>,
-    /// How long pushes took since the volume was opened.
+    /// Times of the pushes since the volume was opened.
     pub push_times: PushTimes,
-    /// How long they spent in each of their stages, in the order of the stages.
+    /// Times that pushes spent in each of their stages, in the order of the stages.
     pub stages: Vec<StageTimes>,
 }
 

@@ -81,7 +81,7 @@ impl Stretch {
 
 /// A part of a stretch, as it is mapped at a moment.
 struct Chunk {
-    /// Its runs, one behind the other.
+    /// Runs of the chunk, one behind the other.
     old: Vec<Run>,
     /// The writes to the file until then.
     writes: u32,

@@ -22,13 +22,13 @@ use ext4_format::inode::flags;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Extent {
-    /// Its start in the file.
+    /// Start in the file.
     pub offset: u64,
-    /// Its length; the last one may reach past the end of the file.
+    /// Length. The last extent may reach past the end of the file.
     pub len: u64,
-    /// Its start on the device.
+    /// Start on the device.
     pub physical: u64,
-    /// Its blocks have their place, but read as zeros.
+    /// The blocks are allocated, but read as zeros.
     pub unwritten: bool,
     /// The data are not in a block but inside the inode's record (`inline_data`). The first 60 bytes are at `physical`,
     /// the rest is elsewhere in the record.

@@ -20,7 +20,7 @@ use std::sync::Arc;
 pub(super) struct Shift {
     start: u32,
     len: u32,
-    /// Taken out, else put in.
+    /// True if the range is removed, false if it is inserted.
     out: bool,
     /// The file's size afterwards, in bytes.
     size: u64,

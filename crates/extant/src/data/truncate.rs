@@ -1,7 +1,7 @@
 //! Changing a file's size, and removing blocks.
 //!
-//! A removal that is too large for one operation goes in steps (see [`crate::data::steps`]), from the end, with the
-//! inode on the orphan list meanwhile: after a crash it is finished at open.
+//! A removal that is too large for one operation is done in steps (see [`crate::data::steps`]), from the end. Meanwhile
+//! the inode is on the orphan list, so that the removal is finished at open after a crash.
 
 use crate::base::error::{Error, Result};
 use crate::data::Data;

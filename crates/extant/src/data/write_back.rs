@@ -26,10 +26,10 @@ struct DirtyRun {
 /// Condition for write-back to log an inode's core when it logs no mapping.
 #[derive(Clone, Copy)]
 enum CoreLogged {
-    /// If anything in it changed.
+    /// If anything in the core changed.
     IfChanged,
-    /// If the size did: times can wait, and the inode stays on its list of dirty ones for them. So fdatasync of overwritten
-    /// blocks needs no push.
+    /// If the size changed. Times can wait, and the inode stays on its list of dirty ones for them. So fdatasync of
+    /// overwritten blocks needs no push.
     ForSize,
 }
 

@@ -16,7 +16,7 @@ pub struct Bucket {
     pub(super) entries: Vec<Dentry>,
     /// Stamp of the last item logged for a name of this bucket.
     pub stamp: Stamp,
-    /// How the directory compares names.
+    /// Comparison of names in the directory.
     pub compared: Comparison,
     tags: [u8; LONG_BUCKET],
 }

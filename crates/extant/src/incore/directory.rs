@@ -27,8 +27,8 @@ use std::sync::{Arc, OnceLock};
 #[derive(Default)]
 struct SlotCounts {
     names: AtomicI64,
-    /// Subdirectories that this slot added less those it removed, and the number of such changes: [`pack`]ed into one
-    /// word, so that a reader of all slots' words can see whether they are of one moment.
+    /// Number of subdirectories that this slot added less those it removed, and number of such changes. Both are
+    /// [`pack`]ed into one word, so that a reader of all slots' words can see whether they are of one moment.
     links: AtomicU64,
     time: NotedTime,
     stamp: AtomicU64,
@@ -77,7 +77,7 @@ impl Moves {
 
 /// All names of one directory, and the state that a create in it needs.
 pub struct Directory {
-    /// Its names.
+    /// Names of the directory.
     pub table: NameTable,
     shares: OnceLock<PerSlot<SlotCounts>>,
     /// All names are in memory.
@@ -97,7 +97,7 @@ pub struct Directory {
     pub parent: AtomicU32,
     /// Generation of the parent when the directory was removed: the parent's number may be used again since.
     parent_generation: AtomicU32,
-    /// How often a name of a directory was moved away from here.
+    /// Number of times that a directory's name was moved away from here.
     moves: Moves,
     /// Bytes of the widest record of a name that was added.
     widest: AtomicU64,
@@ -202,8 +202,8 @@ impl Directory {
 
     /// Returns true if one more subdirectory is far from the limit, or if subdirectories are not counted. Called with
     /// one of the buckets locked. The answer holds until that bucket is released. The counts of other slots are not
-    /// read, because a table of a given number of buckets holds a bounded number of names, and no table smaller than
-    /// [`LARGE`] is doubled while one of its buckets is locked.
+    /// read, because a table of a given size holds a bounded number of names. No table smaller than [`LARGE`] is
+    /// doubled while one of its buckets is locked.
     pub fn has_room_for_directories(&self) -> bool {
         const { assert!(NameTable::most(LARGE) > LINK_MAX as u64) };
         let names = self.table.names_at_most();

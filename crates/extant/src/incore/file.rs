@@ -117,9 +117,9 @@ impl<T> Deref for Lines<T> {
 
 /// Data of one regular file.
 pub struct FileData {
-    /// Its mapping.
+    /// Mapping of the file.
     pub map: Lines<RwLock<FileMap, locks::Map>>,
-    /// Its pages in memory.
+    /// Pages of the file in memory.
     pub pages: Pages,
     /// Blocks reserved for the mapping of dirty pages: for the worst case, so that write-back never lacks one. Changed
     /// with the map held exclusively.

@@ -32,7 +32,7 @@ pub const FAST_SYMLINK_MAX: usize = 59;
 /// The target of a symbolic link.
 #[derive(Default)]
 pub struct Symlink {
-    /// Its target, once read.
+    /// Target of the link, once read.
     pub target: OnceLock<Box<[u8]>>,
     /// The block that holds a long target, if the link was born in memory; else its mapping is on the
     /// device.
@@ -86,20 +86,20 @@ pub struct Inode {
     pub state: ReadMostly<InodeState, locks::InodeState>,
     /// Position on the volume's per-slot inode list (mechanism P1), as a word; 0 while it is on none.
     list_position: AtomicU64,
-    /// Its number.
+    /// Inode number.
     pub ino: InodeNr,
     mode: AtomicU32,
     uid: AtomicU32,
     gid: AtomicU32,
     /// Flags of the core, for checks without the lock.
     pub flags: AtomicU32,
-    /// Project of the core, like them.
+    /// Project of the core, for checks without the lock.
     project: AtomicU32,
     /// Open handles, but those that slots count.
     pub handles: Handles,
     /// Read from the device: the content must be loaded from there.
     cold: bool,
-    /// Its type, which never changes.
+    /// Type of the inode, which never changes.
     pub ftype: FileType,
     /// An access ACL or default ACL may exist: permission checks must look.
     pub has_acl: AtomicBool,
@@ -113,8 +113,8 @@ pub struct Inode {
     pub by_slots: AtomicBool,
     /// On the list of inodes that write-back must visit.
     pub listed: percpu::Listed,
-    /// Makes the object and its two reference counts 256 bytes: an allocator of size classes serves a power of two at
-    /// once, and places it at the begin of a cache line.
+    /// Makes the object and its two reference counts 256 bytes: an allocator of size classes has a class for a power of
+    /// two, and aligns it to a cache line.
     _fill: MaybeUninit<[u64; FILL]>,
 }
 

@@ -199,7 +199,7 @@ impl InodeIndex {
     }
 }
 
-/// Why no inode can have a number, or none that a look-up may read from the device.
+/// Reason why no inode can have a number, or none that a look-up may read from the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Absent {
     /// The volume has no such number.

@@ -24,8 +24,8 @@ const MAX_LEVEL: usize = 24;
 /// A table is doubled only when it holds this number of names for each bucket. The number is high so that the buckets
 /// of a large directory stay in a near cache even if the names do not.
 const FULL: i64 = 14;
-/// Tables from here up to the next are doubled earlier: there are many names, and slots that work on some of them
-/// should seldom meet in a bucket; and the buckets still fit into a near cache.
+/// Levels of tables that are doubled earlier. There are many names, and slots that work on some of them should seldom
+/// share a bucket. The buckets still fit into a near cache.
 const SPREAD: std::ops::Range<u32> = 5..10;
 /// The length of a long bucket, and the fill of a full table, in that range.
 const SPREAD_LONG: usize = 8;
@@ -524,8 +524,8 @@ pub(super) mod tests {
         }
     }
 
-    /// Tables of all kinds are near before they grow: small ones, one that is about to be doubled bucket by bucket, and one of
-    /// which some buckets have their names still below.
+    /// All kinds of tables before they grow: small ones, one that is about to be doubled bucket by bucket, and one of
+    /// which some buckets still have their names in the table below.
     #[test]
     fn a_bucket_is_found_from_where_it_was_near_before() {
         let names = Names::default();

@@ -131,7 +131,8 @@ impl Inodes {
 }
 
 thread_local! {
-    /// How many inodes this thread has made, from a random number on, or from one that follows from a fixed time.
+    /// Number of inodes that this thread has made, counted from a random number, or from one that follows from a fixed
+    /// time.
     static MADE: Cell<u32> = Cell::new(match fixed_time() {
         Some(seconds) => seconds as u32,
         None => RandomState::new().hash_one(0) as u32,

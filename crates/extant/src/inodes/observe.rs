@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InodeInCore {
-    /// Its number.
+    /// Inode number.
     pub ino: u32,
     /// Owner.
     pub uid: u32,

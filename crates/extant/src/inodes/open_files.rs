@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 const PLACES: usize = 64;
 /// Number of times that another file must ask for a place before it replaces the file there.
 const PATIENCE: u8 = 16;
-/// In a slot's count: it has been gathered, and handles count at the inode.
+/// Set in a slot's count after it was gathered, so that handles count at the inode.
 const GATHERED: u32 = 1 << 31;
 
 /// A slot's reference to a file, and the number of its handles.
@@ -63,7 +63,7 @@ impl Deref for Opened {
 #[derive(Default)]
 struct OpenPlace {
     file: Option<Arc<SlotsOwn>>,
-    /// How often another file asked for the place since this one was used.
+    /// Number of times that another file asked for the place since this one was used.
     idle: u8,
 }
 

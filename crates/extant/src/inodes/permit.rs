@@ -63,8 +63,8 @@ impl Inodes {
         }
     }
 
-    /// Fails unless the caller has all the permission bits of `wanted`, and the volume and the inode can be written if
-    /// that is among them; a device, FIFO or socket is written without the volume.
+    /// Fails unless the caller has all the permission bits of `wanted`, and, if these include writing, the volume and
+    /// the inode can be written. A device, FIFO or socket is written without the volume.
     pub(crate) fn check_access(&self, who: &Credentials, inode: &Inode, wanted: u16) -> Result<()> {
         use ext4_format::FileType::{Directory, Regular, Symlink};
         if wanted & WRITE != 0 && matches!(inode.ftype, Regular | Directory | Symlink) {

@@ -74,8 +74,8 @@ impl Lifecycle {
         Ok(runs)
     }
 
-    /// Prepares an open inode that loses its last name for being freed when it is closed: an error could not be
-    /// reported then, and without a journal no list would lead to the inode. It holds its runs until then.
+    /// Prepares an open inode that loses its last name for being freed when it is closed. At that time an error could
+    /// not be reported, and without a journal no list would lead to the inode.
     pub(crate) fn prepare_death(&self, inode: &Inode) -> Result<Vec<Run>> {
         self.space.inodes.ensure_loaded(inode.ino, &*self.space)?;
         Ok(Vec::new())

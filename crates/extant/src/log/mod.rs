@@ -33,10 +33,10 @@ pub use relog::Relog;
 pub use transaction::{Commit, Cost};
 
 /// Log space, counted in items per context [C3, C8]. Slots draw credits for items in batches inside the commit; nothing
-/// is summed on the way. The batch is a slot's share of a 64th of the journal; if that is small, because many slots
-/// share a small journal, it is half of what the slot has logged in the context. So a slot that commits often draws
-/// seldom. The credits that slots have drawn but not used are at most half of the used ones, plus [`LEAST`] for each
-/// slot. The number of blocks that an item changes is measured: it is the rate of the last large context.
+/// is summed on the way. The batch is a slot's share of a 64th of the journal. If that is small, because many slots
+/// share a small journal, the batch is half of what the slot has logged in the context. So a slot that commits often
+/// draws seldom. The credits that slots have drawn but not used are at most half of the used ones, plus [`LEAST`] for
+/// each slot. The number of blocks that an item changes is measured: it is the rate of the last large context.
 pub struct Budget {
     /// Items granted, by the parity of the context. On lines apart from words that every operation reads.
     granted: CachePadded<[AtomicU64; 2]>,
@@ -71,7 +71,7 @@ const SMALL_CONTEXTS: u64 = 8;
 /// follow on many that change few.
 const RATES: RangeInclusive<u64> = RATE_UNIT / 8..=RATE_UNIT * 8;
 
-/// How much of the journal a context will take.
+/// Part of the journal that a context will take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fullness {
     /// The context may grow.

@@ -47,7 +47,7 @@ struct NamePlace<'a> {
     hash: NameHash,
     /// The hash's bucket when the hash was made.
     near: Near<'a>,
-    /// How the directory compared names then.
+    /// Comparison of names in the directory at that time.
     compared: Comparison,
 }
 

@@ -37,7 +37,7 @@ pub(crate) struct Room<'a> {
 }
 
 impl Room<'_> {
-    /// No right is needed.
+    /// A right without tokens, for directories that need none.
     pub const PLENTY: Self = Self {
         measured: 0,
         _alone: None,
@@ -52,10 +52,10 @@ impl Room<'_> {
 }
 
 impl Names {
-    /// Opens a transaction that adds a name and needs no other block. It works on a full volume, too, if the
-    /// directory has a place for the name in an existing block: the worst-case blocks are then taken of the withheld
-    /// ones, and return with the next push. If another operation takes that place first, it has paid for the block
-    /// that makes a new one.
+    /// Opens a transaction that adds a name and needs no other block. It works on a full volume, too, if the directory
+    /// has a place for the name in an existing block. The worst-case blocks are then taken from the withheld ones, and
+    /// returned by the next push. If another operation takes that place first, it has paid for the block that makes a
+    /// new one.
     #[inline(always)]
     pub(super) fn begin_adding(
         &self,

@@ -14,8 +14,8 @@ use extant_formatter::name::Name;
 use std::sync::atomic::Ordering;
 
 impl Names {
-    /// Runs `visit` on every leaf and index block of a directory, checked; htree index blocks hold no
-    /// live entries but "." and "..", so one walk over all blocks sees all names.
+    /// Runs `visit` on every checked leaf and index block of a directory. Index blocks of an htree hold no live entries
+    /// but "." and "..", so one walk over all blocks sees all names.
     pub(super) fn each_directory_block(
         &self,
         dir: &Inode,

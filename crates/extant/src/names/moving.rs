@@ -31,7 +31,7 @@ pub(super) struct Side<'a> {
     pub names: &'a Directory,
     pub hash: NameHash,
     pub name: &'a [u8],
-    /// How the directory compared names when the hash was made.
+    /// Comparison of names in the directory when the hash was made.
     pub compared: Comparison,
 }
 
@@ -207,7 +207,7 @@ struct Victim {
     runs: Vec<Run>,
 }
 
-/// How a rename ended.
+/// Result of a rename.
 pub(super) struct Outcome {
     pub fate: Fate,
     pub victim: Option<Arc<Inode>>,

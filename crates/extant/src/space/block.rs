@@ -7,7 +7,7 @@
 //! image are evicted ([`BlockAlloc::shrink`]).
 //!
 //! A freed block stays set in the in-core bitmap until the context that frees it is durable
-//! ([`BlockAlloc::mark_free`]), so its old contents are never overwritten while a crash could bring its owner back.
+//! ([`BlockAlloc::mark_free`]). So its old contents are never overwritten while a crash could restore its owner.
 
 use crate::base::chunked::Chunked;
 use crate::base::error::{Error, Result};
@@ -43,7 +43,7 @@ pub trait GroupSource {
 /// A group, on a separate cache line because different threads use neighbouring groups.
 #[repr(align(64))]
 pub struct BlockGroup {
-    /// Its free blocks; `None` until its first use.
+    /// Free blocks of the group, or `None` until its first use.
     buddy: Mutex<Option<Box<Buddy>>, locks::BlockGroup>,
     /// Free blocks; written with the lock held, read without.
     free: AtomicU32,
@@ -265,8 +265,8 @@ impl BlockAlloc {
     /// Drops bitmaps that equal their image, until a fifth fewer than the limit are in memory. The caller makes sure
     /// that no image is published meanwhile.
     ///
-    /// Bitmaps that differ stay: their blocks were taken and are in no image yet, or are set aside, or were freed by an
-    /// image and stay busy until it is on disk. One case remains, a free that was logged and is in no image: the push
+    /// Bitmaps that differ stay: some of their blocks were taken and are in no image yet, or are set aside, or were
+    /// freed by an image that is not on disk yet. One case remains, a free that was logged and is in no image: the push
     /// that formats it loads the bitmap before it publishes.
     pub fn shrink(&self, source: &dyn GroupSource) {
         if !self.bound.is_over() {

@@ -35,11 +35,11 @@ pub(super) struct Bound {
 /// The result of a walk's look at a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Looked {
-    /// Its bitmap is not in memory.
+    /// The group's bitmap is not in memory.
     Absent,
-    /// Its bitmap is in use, or differs from its image.
+    /// The group's bitmap is in use, or differs from its image.
     Stays,
-    /// Its bitmap was dropped.
+    /// The group's bitmap was dropped.
     Left,
 }
 

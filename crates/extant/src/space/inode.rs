@@ -36,7 +36,7 @@ use std::time::{Duration, Instant};
 pub(super) const STRETCH: u32 = 512;
 /// Stretches that a slot keeps: one in each group of a flex group, over which directories take turns.
 pub(super) const KEPT: usize = 16;
-/// How long a number rests without a journal [I3].
+/// Time for which a number rests without a journal [I3].
 const RECENTLY_DELETED: Duration = Duration::from_secs(5);
 
 /// A bitmap, apart from the count of its references.
@@ -160,7 +160,7 @@ pub struct Allocated {
     context: u64,
 }
 
-/// No context has this bit.
+/// Mark of a directory's number in its context, which no context has as a bit.
 const DIRECTORY: u64 = 1 << 63;
 
 impl Allocated {
@@ -281,9 +281,9 @@ impl InodeAlloc {
     /// The caller makes sure that no image is published meanwhile, and that all contexts up to `formatted` are
     /// published.
     ///
-    /// Bitmaps that differ stay: numbers were allocated and are in no image yet, or were freed by an image and stay
-    /// busy until it is on disk, or until they have rested. One case remains, a free that was logged and is in no
-    /// image: the push that formats it loads the bitmap before it publishes.
+    /// Bitmaps that differ stay: some of their numbers were allocated and are in no image yet, or were freed by an
+    /// image that is not on disk yet, or still rest. One case remains, a free that was logged and is in no image: the
+    /// push that formats it loads the bitmap before it publishes.
     pub fn shrink(&self, formatted: u64, source: &dyn InodeSource) {
         if !self.bound.is_over() {
             return;

@@ -1,10 +1,10 @@
 //! Groups for new directories [I4], after Orlov's rule as ext4 has it.
 //!
 //! Directories at the top of a hierarchy are those of the root and of directories with the flag `TOPDIR`. They are
-//! spread over the volume: they go to groups that are not far below the averages of free inodes and free blocks, and
-//! not above that of directories by more than a few. Other directories stay in their parent's flex group, in groups
-//! that are not much below the averages, and have no *debt*: no more directories above the average than a sixteenth of
-//! a group's inodes. If no group of the flex group will do, the following groups are tried.
+//! spread over the volume. They are placed in groups that are not far below the averages of free inodes and free
+//! blocks, and not above that of directories by more than a few. Other directories stay in their parent's flex group,
+//! in groups that are not much below the averages, and have no *debt*: no more directories above the average than a
+//! sixteenth of a group's inodes. If no group of the flex group will do, the following groups are tried.
 //!
 //! Groups take turns, and each slot has separate turns, so that tasks in separate directories use separate groups. The
 //! averages are of at most 64 groups, evenly spread over the volume. A slot computes them again when it has used them

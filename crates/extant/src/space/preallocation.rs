@@ -2,8 +2,8 @@
 //! so that most requests touch no group. They are taken in the in-core bitmap and in the count of free blocks, and
 //! nothing of them is logged: a crash, or a close, leaves them free.
 //!
-//! A file's preallocation is discarded when its last handle is closed, when it is removed, and with all others when space
-//! is short; so a full volume is full to the last block.
+//! A file's preallocation is discarded when its last handle is closed, when it is removed, and with all others when
+//! space is short. So a full volume is full to the last block.
 
 use ext4_format::BlockNr;
 

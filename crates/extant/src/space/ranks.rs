@@ -1,6 +1,6 @@
-//! Sets of groups by their free runs (mechanism B4): for every order the groups whose largest aligned free run has
-//! that order, and those whose free runs are that long on average. A candidate is found by looking into a few words,
-//! from the goal's group on, without a lock and without walking hundreds of thousands of groups.
+//! Sets of groups by their free runs (mechanism B4): for every order, one set of the groups whose largest aligned free
+//! run has that order, and one of the groups whose mean free run has it. A candidate is found by looking into a few
+//! words, from the goal's group on, without a lock and without walking hundreds of thousands of groups.
 
 use crate::space::buddy::{Buddy, ORDERS, order};
 use percpu::AtomicSet;

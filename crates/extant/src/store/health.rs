@@ -99,7 +99,7 @@ pub(crate) trait Waiters: Send + Sync {
 
 /// The state of a volume: open or ended, writable or not, damaged or not.
 pub(crate) struct Health {
-    /// Why the volume may not be changed, if so.
+    /// Reason why the volume may not be changed, if so.
     pub read_only: Option<String>,
     pub stopped: OnceLock<String>,
     /// A value of [`ended`]. After the end, handles are stale.

@@ -27,7 +27,7 @@ impl NameHash {
 /// One name.
 #[derive(Clone, Debug)]
 pub struct Dentry {
-    /// Its place in the order.
+    /// Hash of the name: its place in the order.
     pub hash: NameHash,
     /// The inode it leads to.
     pub ino: InodeNr,

@@ -27,7 +27,7 @@ pub struct Settings {
     /// Whether the data of a file that replaces another go to the device first, so that a crash leaves the old or the
     /// new contents. A file replaces another by rename, or because it was cut to nothing and written again.
     pub auto_da_alloc: bool,
-    /// How groups with free blocks are found.
+    /// Search for groups with free blocks.
     pub block_scan: BlockScan,
     /// The reaction to a failure, or to damage.
     pub errors: ErrorPolicy,

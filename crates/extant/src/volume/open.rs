@@ -59,9 +59,9 @@ struct FoundLog {
     /// Metadata as of after the recovery.
     buffers: Buffers,
     recovery: Recovery,
-    /// Its place, and its present superblock.
+    /// Place of the journal, and its present superblock.
     journal: Option<(LogArea, jbd2::Superblock)>,
-    /// Its superblock as it was found.
+    /// Superblock of the journal as it was found.
     found: Option<jbd2::Superblock>,
     /// The blocks that it takes.
     own: Vec<(u64, u64)>,

@@ -7,7 +7,7 @@ use crate::types::settings::{AccessTimes, BlockScan, ErrorPolicy, Settings};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How a volume is opened.
+/// Options for opening a volume.
 ///
 /// ```no_run
 /// let volume = extant::VolumeOptions::new().read_only(true).open("disk.img")?;

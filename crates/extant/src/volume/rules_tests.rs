@@ -10,8 +10,8 @@ use ext4_format::BlockNr;
 use extant_formatter::extent_map::Run;
 use extant_formatter::image::Image;
 
-/// Breaks a rule of a volume on which something was made durable and something was not; the volume stops with the
-/// rule's text, and the image has the first and not the second.
+/// Breaks a rule of a volume with a durable change and one that is not durable. The volume stops with the rule's text,
+/// and the image has only the durable change.
 fn breaks(rule: Rule, how: impl FnOnce(&Engine)) {
     let device = std::sync::Arc::new(blockdev::MemDevice::new(16 << 20));
     let options = crate::mkfs::MkfsOptions {

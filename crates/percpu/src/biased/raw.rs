@@ -109,9 +109,9 @@ pub struct Biased<R> {
     bias: Bias,
 }
 
-// SAFETY: a writer that holds the lock beneath exclusively and cleared the bias is alone: readers are in by a share of
-// the lock beneath, or by an address in a place of their slot, for which `revoke` waits. `tests/loom.rs` has the model.
-// A release ends what the same thread acquired, because each thread keeps a list of its addresses.
+// SAFETY: a writer that holds the lock beneath exclusively and cleared the bias is alone. Readers hold the lock by a
+// share of the lock beneath, or by an address in a place of their slot, for which `revoke` waits. `tests/loom.rs` has
+// the model. A release ends what the same thread acquired, because each thread keeps a list of its addresses.
 unsafe impl<R: Beneath> RawRwLock for Biased<R> {
     #[allow(clippy::declare_interior_mutable_const)] // what the trait asks for
     const INIT: Self = Self {

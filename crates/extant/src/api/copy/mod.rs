@@ -89,7 +89,7 @@ pub struct CopyCounts {
     pub refused: u64,
 }
 
-/// How a tree is copied: [`Dir::copy_tree_in`] and [`Dir::copy_tree_out`].
+/// Options for copying a tree: [`Dir::copy_tree_in`] and [`Dir::copy_tree_out`].
 ///
 /// ```
 /// use extant::{CopyCounts, CopyOptions};

@@ -15,7 +15,7 @@ pub(super) struct Meta {
     pub(super) uid: u32,
     pub(super) gid: u32,
     pub(super) size: u64,
-    /// As `ext4_format::inode::makedev` makes it.
+    /// Device number, as `ext4_format::inode::makedev` makes it.
     pub(super) rdev: u32,
     pub(super) atime: Timestamp,
     pub(super) mtime: Timestamp,

@@ -12,7 +12,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// With fewer stretches than these (of 1 MB each, with blocks of 4 KiB) a thread is not worth starting.
+/// Smallest number of stretches (of 1 MB each, with blocks of 4 KiB) that is worth another thread.
 const STRETCHES: usize = 4;
 
 /// The place of a transaction, and the format of its blocks.
@@ -21,7 +21,7 @@ pub struct Body<'a> {
     pub format: &'a Format,
     /// Blocks of the log, which is a ring.
     pub log: Range<u32>,
-    /// Its first block.
+    /// First block of the transaction.
     pub start: u32,
     pub tid: Tid,
 }

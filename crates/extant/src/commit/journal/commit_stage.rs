@@ -22,11 +22,11 @@ use std::time::{Duration, Instant};
 
 /// A commit block on its way to the log.
 pub struct CommitBlock {
-    /// Its transaction.
+    /// Transaction that the block commits.
     pub tid: Tid,
-    /// Its block of the log.
+    /// Place of the block in the log.
     pub at: u32,
-    /// Its bytes.
+    /// Bytes of the block.
     pub bytes: Vec<u8>,
 }
 
