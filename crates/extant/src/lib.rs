@@ -28,8 +28,8 @@
 //! # }
 //! ```
 //!
-//! The engine is described in ARCHITECTURE.md: operations commit small log items, a push turns a batch of them into
-//! block images, the journal makes these durable.
+//! ARCHITECTURE.md describes the engine: operations commit small log items, a push turns a batch of them into block
+//! images, and the journal makes these durable.
 
 mod api;
 mod base;

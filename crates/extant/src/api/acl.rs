@@ -1,4 +1,4 @@
-//! Access control lists as values; [`Dir::get_xattr`] has them as the bytes that system calls exchange.
+//! Access control lists as values. [`Dir::get_xattr`] returns them as the bytes that system calls exchange.
 
 use super::bytes;
 use super::dir::Dir;

@@ -1,5 +1,5 @@
-//! Views of a volume for showing it: its metadata as bytes, and the contents of its log. Nothing here changes
-//! anything, and operations do no extra work for it.
+//! Views of a volume for tools that show it: its metadata as bytes, and the contents of its log. The views change
+//! nothing, and operations do no extra work for them.
 
 use crate::api::volume::Volume;
 use crate::base::error::Result;

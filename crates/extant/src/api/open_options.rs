@@ -1,4 +1,4 @@
-//! How a file is opened: the builder that `std::fs` users know, and the flags behind it.
+//! Options for opening a file: the builder that `std::fs` users know, and the flags behind it.
 
 use super::dir::Dir;
 use super::file::File;

@@ -1,4 +1,4 @@
-//! The traits of `std::io` for files, and errors as `std::io` has them.
+//! The traits of `std::io` for files, and conversions between errors and `io::Error`.
 
 use super::file::File;
 use crate::base::error::Error;

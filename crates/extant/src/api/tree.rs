@@ -1,4 +1,5 @@
-//! Whole trees: directories made with those above them, walked, and removed with everything below.
+//! Operations on whole trees: making directories with their parents, walking, and removing everything below a
+//! directory.
 
 use super::bytes;
 use super::copy::PathError;

@@ -1,4 +1,4 @@
-//! Calls that can fail, and that a test of this crate has fail one after the other. In every other build the check below
+//! Calls that can fail, so that a test of this crate can make each of them fail. In every other build the check below
 //! is a constant, and the compiler removes it.
 
 /// A call that fails when space has run out.

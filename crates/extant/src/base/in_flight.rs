@@ -1,4 +1,4 @@
-//! Numbered work in progress: a thread enters its work, and others wait until all work up to a number is over.
+//! Numbered work in progress. A thread registers its work, and others wait until all work up to a number has ended.
 
 use crate::base::locks::{Condvar, Mutex};
 use lockmeter::LockClass;

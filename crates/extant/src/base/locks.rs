@@ -1,5 +1,5 @@
-//! The classes of the engine's locks, as the lock meter names them. Every lock of an open volume has one; those
-//! of `percpu` and of the formatter have their own.
+//! The classes of the engine's locks, as the lock meter names them. Every lock of an open volume has a class. The locks
+//! of `percpu` and of the formatter have separate ones.
 
 pub(crate) use lockmeter::{Condvar, Mutex, MutexGuard};
 pub(crate) use percpu::{ReadGuard, ReadMostly, RwLock, WriteGuard};

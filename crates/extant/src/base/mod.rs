@@ -1,4 +1,5 @@
-//! Tools of every room: errors, lock classes, rules that are checked at run time, hooks of the tests, small helpers.
+//! Tools that all rooms use: errors, lock classes, rules that are checked at run time, hooks of the tests, small
+//! helpers.
 
 pub mod address;
 pub mod chunked;

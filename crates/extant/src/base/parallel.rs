@@ -1,4 +1,4 @@
-//! Work spread over threads that end with it.
+//! Work spread over threads, which end with the work.
 
 use crate::base::error::{Error, Result};
 use std::any::Any;

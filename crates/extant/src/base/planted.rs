@@ -1,7 +1,7 @@
 //! Faults that were fixed, to be planted again: the tests that found them must still find them.
 //!
 //! In a build with debug assertions the environment variable `EXTANT_PLANTED` names one fault, and the engine behaves
-//! as if the change that mended it had never been made. In every other build the checks below are constants, and the
+//! as if the change that fixed it had never been made. In every other build the checks below are constants, and the
 //! compiler removes them.
 
 /// A fault that can be planted.

@@ -1,4 +1,5 @@
-//! Whether anything has changed since a sync made everything durable [C3]: an idle sync only reads two words.
+//! A record of whether anything has changed since a sync made everything durable [C3]. So an idle sync only reads two
+//! words.
 
 use crossbeam_utils::CachePadded;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +12,8 @@ const CHANGED: u64 = 1;
 const FIRST: u64 = 2;
 
 /// Work left for syncs. A sync first writes dirty inodes back, which commits, and then pushes the committed contexts.
-/// So it reads the first word before it visits the lists of dirty inodes, and the second before it pushes.
+/// So it takes a number from the first word before it visits the lists of dirty inodes, and one from the second before
+/// it pushes.
 #[derive(Default)]
 pub(crate) struct Unsynced {
     /// Inodes became dirty.

@@ -1,4 +1,4 @@
-//! Transactions are opened: where an operation waits for room in the log, and reserves blocks for the formatter.
+//! Opening transactions: here an operation waits for room in the log, and reserves blocks for the formatter.
 
 use crate::base::error::{Error, Result};
 use crate::base::schedule::{self, Point};

@@ -1,9 +1,12 @@
-//! Fast commits [ext4's area behind the log]: an fsync writes the items of the open context as they are, and a later push formats them.
+//! Fast commits [ext4's area behind the log]: an fsync writes the items of the open context as they are, and a later
+//! push formats them.
 //!
 //! The steps of a fast commit, one at a time:
-//! 1. Transactions that were logged before become durable: a fast commit continues the last of them, and counts only with it.
+//! 1. Transactions that were logged before become durable. A fast commit continues the last of them, and is valid only
+//!    with it.
 //! 2. The open context is closed. Its items, as changes of fast commits, continue the area.
-//! 3. A flush, if data were written since the last one: neither a mapping nor a larger size may be durable before its data.
+//! 3. A flush, if data were written since the last one, because neither a mapping nor a larger size may be durable
+//!    before its data.
 //! 4. The blocks of the area, then a flush. The context is durable.
 //!
 //! Its items wait in `unformatted` for the next push, which formats them as a transaction before the items of the

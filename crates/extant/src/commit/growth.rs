@@ -1,7 +1,7 @@
-//! The volume has become larger with a context that was formatted: allocators and tables take the new groups on.
+//! Growth of the volume: when the context that grows it is formatted, allocators and tables take the new groups on.
 //!
-//! That is before the context is durable. Blocks past the old end may be written with data at once: until it is durable
-//! they belong to no file. Later contexts that refer to them become durable after it.
+//! That is before the context is durable. Data may be written to blocks past the old end at once. Until the context is
+//! durable, these blocks belong to no file. Later contexts that refer to them become durable after it.
 
 use crate::commit::Committer;
 use ext4_format::growth::Growth;

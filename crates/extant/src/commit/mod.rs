@@ -1,5 +1,5 @@
-//! The way to the device: a push has the formatter turn a context into block images, and the journal makes them durable. The
-//! only writer of metadata.
+//! The path to the device. In a push the formatter turns a context into block images, and the journal makes them
+//! durable. No other code writes metadata.
 
 pub mod begin;
 pub mod fast;

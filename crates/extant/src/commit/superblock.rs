@@ -1,4 +1,4 @@
-//! The superblock at its place: written past the journal while nothing is logged.
+//! Writing the superblock to its place, past the journal, while nothing is logged.
 
 use crate::base::error::{Error, Result};
 use crate::commit::Committer;

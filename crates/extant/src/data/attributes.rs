@@ -1,4 +1,4 @@
-//! Attributes are set here and not in `inodes`, for the size is one of them.
+//! Setting attributes. This is not in `inodes`, because the size is an attribute.
 
 use crate::base::error::{Error, Result};
 use crate::base::now;

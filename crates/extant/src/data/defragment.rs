@@ -1,6 +1,6 @@
 //! Moves the data of a file that is in use into fewer extents, as with Linux' `EXT4_IOC_MOVE_EXT`.
 //!
-//! A *stretch* of the file gets a contiguous run of free blocks, and goes there in chunks. A chunk is copied on the
+//! A *stretch* of the file gets a contiguous run of free blocks, and is moved there in chunks. A chunk is copied on the
 //! device with no lock held: readers, writers and programs that have the file mapped continue. Then, with the file's
 //! map held exclusively, one transaction replaces the mapping, provided that the copied blocks still belong to the file
 //! and nothing was written to them meanwhile. Otherwise the chunk is copied again. Pages in memory are not touched.

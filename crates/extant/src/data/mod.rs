@@ -1,4 +1,4 @@
-//! File data: read, written, placed, written back, cut off.
+//! File data: reading, writing, placement, write-back, truncation.
 
 pub mod attributes;
 pub mod copy;

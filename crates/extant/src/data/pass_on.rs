@@ -1,5 +1,5 @@
-//! Long pieces of data from a cache above this one. They stay in that cache, so they go to the device at once and are
-//! not kept a second time: whole blocks from the caller's memory, others through their pages.
+//! Long pieces of data from a cache above this one. They stay in that cache, so they are written to the device at once
+//! and not kept a second time. Whole blocks are written from the caller's memory, others through their pages.
 
 use crate::base::error::{Error, Result};
 use crate::data::Data;

@@ -1,5 +1,5 @@
-//! The choice of blocks for file data: behind the neighbouring block, out of the preallocation of the file or the slot,
-//! else where the search finds them (mechanism B4). Preallocated blocks are counted as taken, so a caller that has
+//! The choice of blocks for file data: behind the neighbouring block, in the preallocation of the file or the slot, or
+//! where the search finds free blocks (mechanism B4). Preallocated blocks are counted as taken, so a caller that has
 //! taken a number from the count finds that many in the bitmaps. When the count runs short, preallocations are returned
 //! first.
 

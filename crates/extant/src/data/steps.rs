@@ -1,5 +1,5 @@
-//! The part of a mapping that one operation may change: at most a fraction of a journal transaction, so that no
-//! operation can outgrow it. Larger changes go in steps, an operation each.
+//! Limits on the part of a mapping that one operation may change: at most a fraction of a journal transaction, so that
+//! no operation can outgrow it. Larger changes are done in steps of one operation each.
 
 use crate::data::Data;
 use crate::incore::inode::Inode;

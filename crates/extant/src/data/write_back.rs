@@ -1,5 +1,5 @@
-//! Write-back: dirty pages get their blocks, go to the device, and only then is the mapping committed.
-//! So ordered mode holds by construction: no committed mapping leads to data not written.
+//! Write-back. Dirty pages get their blocks and are written to the device, and only then is the mapping committed. So
+//! ordered mode holds by construction: no committed mapping leads to data not written.
 
 use crate::base::error::{Error, Result};
 use crate::base::invariants::{Rule, insist};

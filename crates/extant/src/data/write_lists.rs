@@ -1,5 +1,5 @@
-//! Write-back of all dirty files: the lists of dirty inodes, and the bound on dirty data. A file that cannot be written back
-//! keeps no other from it.
+//! Write-back of all dirty files: the lists of dirty inodes, and the bound on dirty data. A file that cannot be written
+//! back does not keep others from being written.
 
 use crate::base::error::{Error, Result};
 use crate::base::in_flight::{InFlight, Piece};

@@ -1,12 +1,12 @@
 //! A directory in memory (mechanism L7): its [names](NameTable), and its counts.
 //!
-//! Times and the counts of names and of subdirectories are kept per slot, so that two creates, or two mkdirs, write
-//! no common word; stat folds them. On disk the link count is the formatter's sum over the names it formats, whatever
-//! their order. Only near the limit of links do operations that add a subdirectory go one at a time, under the lock
-//! of the directory's core.
+//! Times and the counts of names and of subdirectories are kept per slot, so that two creates, or two mkdirs, write no
+//! common word. Stat adds them up. On disk the link count is the formatter's sum over the names it formats, in any
+//! order. Only near the limit of links, operations that add a subdirectory run one at a time, under the lock of the
+//! directory's core.
 //!
-//! Lock order: buckets of the lower inode number first, and within a directory as the [table](NameTable) has it; inode
-//! states after buckets.
+//! Lock order: buckets of the lower inode number first, and within a directory in the order of the [table](NameTable).
+//! Inode states after buckets.
 
 use crate::base::address::within;
 use crate::base::locks::{self, Mutex};

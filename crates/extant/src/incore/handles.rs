@@ -1,6 +1,6 @@
-//! Number of an inode's handles, and in the same word whether its last name is gone. The thread that removes the last
-//! name and the thread that closes the last handle both change this word, so that the later one of them frees the
-//! inode.
+//! The number of an inode's handles, in one word with the mark that its last name was removed. The thread that removes
+//! the last name and the thread that closes the last handle both change this word, so that the later one of them frees
+//! the inode.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

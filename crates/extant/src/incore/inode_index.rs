@@ -1,7 +1,7 @@
-//! From inode number to in-core inode, through a run of numbers: no global hash.
+//! The index from inode number to in-core inode, in runs of numbers: no global hash.
 //!
-//! A run's table is made when its first inode is loaded; it is an array of small chunks with a lock each, so look-ups
-//! of different inodes share nothing. A run is far smaller than a group, because a volume of many groups has a
+//! A run's table is made when its first inode is loaded. The table is an array of small chunks with a lock each, so
+//! look-ups of different inodes share nothing. A run is far smaller than a group, because a volume of many groups has a
 //! directory here and a file there, and a whole group's table would take 70 kB.
 
 use crate::base::address::within;

@@ -1,4 +1,4 @@
-//! Access times: which reads are noted, and when noted times go to the device.
+//! Access times: which reads are noted, and when noted times are written to the device.
 //!
 //! A noted time is in the inode's core, so the next item of the core contains it. If the inode does not change
 //! otherwise, the next write-back writes the time. If the volume keeps times *lazily*, the next sync, fsync of the

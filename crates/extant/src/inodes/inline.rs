@@ -1,4 +1,5 @@
-//! Data inside inodes (`inline_data`). A volume with the feature is read-only, so the records on the device are what there is.
+//! Data inside inodes (`inline_data`). A volume with this feature is read-only, so the records on the device are always
+//! current.
 
 use crate::base::error::{Error, Result};
 use crate::incore::inode::Inode;

@@ -1,4 +1,4 @@
-//! Inodes by number: loaded, looked at, changed.
+//! Inodes by number: loading, reading and changing them.
 
 pub mod access_times;
 pub mod attributes;

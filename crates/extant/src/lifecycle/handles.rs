@@ -1,4 +1,4 @@
-//! Handles on inodes, counted.
+//! Counting of the handles on inodes.
 
 use crate::base::error::{Error, Result};
 use crate::incore::file::FileData;

@@ -1,4 +1,4 @@
-//! An inode without names and handles is freed.
+//! Freeing inodes without names and handles.
 
 use crate::base::error::Result;
 use crate::base::now;

@@ -1,10 +1,10 @@
 //! The log: per-slot committed item lists, contexts, pushes (mechanisms C1–C7).
 //!
-//! An operation opens a [`Transaction`] before it takes any lock: there it waits for log space and reserves blocks
-//! for the formatter. It commits while it still holds the locks of everything it changed; the commit appends its
-//! items to the slot's list of the open context, all into one. A push closes the context, gathers the lists, has the
-//! formatter turn them into block images, and has the journal put these on disk. Commits go into the next context
-//! meanwhile; only callers that ask for a push, or find the log full, wait for one.
+//! An operation opens a [`Transaction`] before it takes any lock. At that point it waits for log space and reserves
+//! blocks for the formatter. It commits while it still holds the locks of everything it changed. The commit appends all
+//! of its items to the slot's list of one context. A push closes the context, and gathers the lists. The formatter
+//! turns them into block images, and the journal writes these to disk. Meanwhile operations commit into the next
+//! context. Only callers that ask for a push, or find the log full, wait for one.
 //!
 //! The number of blocks that the items of a context will change is an estimate, which keeps contexts to about half of
 //! the journal. The formatter measures the real space: a context that turns out larger than a transaction of the

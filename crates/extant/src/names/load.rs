@@ -1,4 +1,4 @@
-//! Names that are not in memory: read, and looked up through the index on the device.
+//! Reading names that are not in memory, and looking them up through the index on the device.
 
 use crate::base::error::{Error, Result};
 use crate::incore::inode::Inode;

@@ -1,4 +1,4 @@
-//! Names: looked up, made, removed, moved.
+//! Names: lookup, creation, removal, renames.
 //!
 //! # Lock order
 //! 1. `Names::rename` (moves of directories between parents), then the lock for adding a name to a directory whose

@@ -1,4 +1,4 @@
-//! Names taken away: unlink and rmdir.
+//! Removing names: unlink and rmdir.
 
 use crate::base::error::{Error, Result};
 use crate::base::now;

@@ -1,5 +1,5 @@
-//! Files made without a name (`O_TMPFILE`): on the orphan list from their birth on, so that a crash frees them, until
-//! they are given a name.
+//! Files made without a name (`O_TMPFILE`). They are on the orphan list from their birth until they get a name, so that
+//! a crash frees them.
 
 use crate::base::error::{Error, Result};
 use crate::base::now;

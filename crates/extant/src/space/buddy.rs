@@ -1,5 +1,5 @@
-//! The free blocks of one group in core (mechanism B4): the bitmap, and above it for every order which aligned
-//! runs of that many blocks are free.
+//! The free blocks of one group in core (mechanism B4): the bitmap, and above it, for every order, the aligned runs of
+//! that many blocks that are free.
 //!
 //! Level 0 holds a bit for each block, set if it is free. Level *o* holds a bit for each aligned run of 2^o blocks, set
 //! if all of them are. In Knowlton's buddy system (1965), as kernels keep it, a free run is only in the level of its

@@ -1,6 +1,6 @@
-//! Whether the volume's groups are fought over (mechanism B3): up when a group's lock was busy, down when it was free
-//! at once; past a threshold the volume is *busy*. A count for each slot, so that counting is not itself what the slots
-//! compete for: a slot without competitors only reads its zero.
+//! Counts of how often the volume's groups are contended (mechanism B3). A count goes up when a group's lock was busy,
+//! and down when the lock was free at once. Past a threshold the volume is *busy*. Each slot has a count, so that the
+//! counts are not contended themselves: a slot without competitors only reads its zero.
 
 use percpu::{Counter, PerSlot};
 use std::sync::atomic::{AtomicU32, Ordering};

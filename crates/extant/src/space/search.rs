@@ -1,4 +1,4 @@
-//! The search for blocks (mechanisms B1, B2, B4): five criteria, from choosy to content.
+//! The search for blocks (mechanisms B1, B2, B4): five criteria, from demanding to undemanding.
 //!
 //! | criterion | takes | from groups |
 //! |---|---|---|
@@ -9,9 +9,9 @@
 //! | any free | the longest run there is | any |
 //!
 //! Each criterion looks from the goal's group to the last, across all fitting orders, and then from the first group to
-//! the goal's. A group whose lock is busy is passed over, except by the last criterion, which waits: so no caller waits
+//! the goal's. A group whose lock is busy is passed over, except by the last criterion, which waits. So no caller waits
 //! while there is room elsewhere, and no block is overlooked. Candidates come from the sets of [`crate::space::ranks`],
-//! or, with [`BlockScan::Linear`], from walking the groups; either way the search inside a candidate is made with the
+//! or, with [`BlockScan::Linear`], from walking the groups. Either way the search inside a candidate is made with the
 //! candidate's lock held.
 
 use crate::base::error::{Error, Result};

@@ -6,8 +6,8 @@
 //! volume is open.
 //!
 //! The record is written to the device at once, past the journal, with the lock of the superblock's place held
-//! ([`Store::write_errors`]), and every later image of the superblock carries it ([`DamageLog::apply`]). An older
-//! image that the log still holds takes it away at a replay, so recovery puts it back ([`RawSuperblock::keep_errors`]).
+//! ([`Store::write_errors`]), and every later image of the superblock carries it ([`DamageLog::apply`]). A replay of an
+//! older image in the log removes the record, so recovery restores it ([`RawSuperblock::keep_errors`]).
 //!
 //! Failures of the device are not damage and are not recorded.
 

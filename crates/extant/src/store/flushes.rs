@@ -1,8 +1,8 @@
 //! Flushes of the device, and the writes that each of them covers.
 //!
 //! Every flush has a number, taken before it begins. A flush covers each write that had returned when the number was
-//! taken. So a writer takes the mark ([`Flushes::mark`]) and waits for a flush beyond it ([`Store::flush_since`]):
-//! that of a push, that of another waiting thread, or its own.
+//! taken. So a writer takes the mark ([`Flushes::mark`]) and waits for a flush beyond it ([`Store::flush_since`]): a
+//! flush of a push, of another waiting thread, or its own.
 //!
 //! A writer of file data notes the mark in the file, which fsync waits for, and in its slot ([`Flushes::note_data`]). A
 //! file that was not written since it was loaded may have older data without a flush: for it the greatest of the slots'

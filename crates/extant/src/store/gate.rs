@@ -7,10 +7,9 @@
 //! Two kinds of changes:
 //! - Changes of file data hold a file's mapping while they write to the device. Before they lock anything, they take a
 //!   [`Pass`], which is counted in their thread's slot. A closing gate waits for passes.
-//! - Changes of names and attributes only look whether the gate is open, before they lock anything
-//!   ([`Committer::begin`](crate::commit::Committer::begin)). A change that has looked a moment before the gate
-//!   closes commits into memory, and no push takes that to the device before the gate opens: `fsync` and `sync` wait
-//!   then.
+//! - Changes of names and attributes only check that the gate is open, before they lock anything
+//!   ([`Committer::begin`](crate::commit::Committer::begin)). A change that has checked a moment before the gate closes
+//!   commits into memory, and no push writes it to the device before the gate opens. `fsync` and `sync` wait for that.
 
 use crate::base::locks::{self, Condvar, Mutex};
 use percpu::PerSlot;

@@ -1,4 +1,4 @@
-//! Whether a volume is open, and whether it may be changed; how it stops.
+//! The health of a volume: whether it is open, whether it may be changed, and how it stops.
 
 use crate::base::error::{Error, Result};
 use crate::base::invariants::Rule;

@@ -1,4 +1,4 @@
-//! Opening bytes as a superblock: the known features, and the places of backups.
+//! Reading the superblock when a volume is opened: the known features, and the places of backups.
 
 use crate::base::error::{Error, Result};
 use crate::store::Store;

@@ -1,4 +1,4 @@
-//! The thread of an open volume that commits when asked and now and then, and keeps memory bounded.
+//! The thread of an open volume that commits on request and by a timer, and keeps memory bounded.
 
 use crate::base::error::{Error, Result};
 use crate::volume::engine::Engine;

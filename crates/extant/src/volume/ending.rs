@@ -1,4 +1,4 @@
-//! How a volume ends: closed, shut down, or cut off, with what only handles held.
+//! The end of a volume: closed, shut down, or cut off, with the inodes that only handles held.
 
 use crate::base::error::{Error, Result};
 use crate::base::planted::{self, Fault};

@@ -1,4 +1,4 @@
-//! How a volume is opened.
+//! Options for opening a volume.
 
 use crate::store::damage::Damage;
 use crate::store::health::{DamageHook, StopHook};

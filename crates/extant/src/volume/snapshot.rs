@@ -1,4 +1,4 @@
-//! A moment of the volume for readers, while changes go on.
+//! Snapshots: a moment of the volume for readers, while changes continue.
 
 use crate::base::error::{Error, Result};
 use crate::store::Store;

@@ -1,4 +1,4 @@
-//! The fill of a volume, and its name.
+//! The used and free space of a volume, and its label.
 
 use crate::base::error::{Error, Result};
 use crate::volume::engine::Engine;

@@ -1,9 +1,9 @@
 //! Trimming: reporting free blocks to the device.
 //!
-//! A block that is free in the in-core bitmap is free on the device, or was never in use there: a freed block stays
-//! set until the context that frees it is durable. So the device may discard free blocks. Meanwhile the run is taken,
-//! out of the count and out of the bitmap, and no caller can allocate it; afterwards it is free again. A run is never
-//! more than a part of the free blocks, and a caller that finds too few waits until it is free again.
+//! A block that is free in the in-core bitmap is free on the device, or was never in use there: a freed block stays set
+//! until the context that frees it is durable. So the device may discard free blocks. Meanwhile the run is removed from
+//! the count and from the bitmap, so that no caller can allocate it. Afterwards it is free again. A run is never more
+//! than a part of the free blocks, and a caller that finds too few waits until it is free again.
 
 use crate::base::error::{Error, Result};
 use crate::space::block::Wanted;

@@ -1,4 +1,4 @@
-//! The side on the host.
+//! The host's side of a copy.
 
 use super::side::{Data, Meta, Side, Xattr, check_name};
 use crate::base::error::{Error, Result};

@@ -1,4 +1,4 @@
-//! Trees copied between the host's file systems and a volume, by several threads.
+//! Copying trees between the host's file systems and a volume, by several threads.
 //!
 //! A thread takes a directory, makes it on the other side, and leaves its subdirectories and pieces of its files to
 //! idle threads. Work that must wait until nothing is added any more comes last: second names of files, then owners,

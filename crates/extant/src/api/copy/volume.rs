@@ -1,4 +1,4 @@
-//! The side in a volume.
+//! The volume's side of a copy.
 
 use super::side::{Data, Meta, Side, Xattr, check_name};
 use crate::api::dir::Dir;

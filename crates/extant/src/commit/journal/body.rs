@@ -1,6 +1,6 @@
-//! The body of a journal transaction on its way into the log: revoke blocks, then stretches of a descriptor block and
-//! the images that it lists. The place of each is known before the first is written, and until the next flush they
-//! may reach the medium in any order, so several threads check and write them.
+//! Writing the body of a journal transaction into the log: revoke blocks, then stretches of a descriptor block and the
+//! images that it lists. The place of each is known before the first is written, and until the next flush they may
+//! reach the medium in any order. So several threads check and write them.
 
 use super::LogArea;
 use crate::base::error::{Error, Result};

@@ -1,4 +1,4 @@
-//! Home write-back: images go to their place on the device.
+//! Writing images home, to their place on the device.
 
 use super::LogArea;
 use crate::base::error::{Error, Result};

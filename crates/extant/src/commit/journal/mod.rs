@@ -1,7 +1,7 @@
-//! The journal: jbd2 on disk. Images and revokes of one context become one transaction; recovery and the checkpoint
-//! are here too. Without a journal the images go home at once.
+//! The journal: jbd2 on disk. Images and revokes of one context become one transaction. Recovery and the checkpoint are
+//! here too. Without a journal the images are written home at once.
 //!
-//! The writes of a commit, in order, and why a cut anywhere is harmless:
+//! The writes of a commit, in order, and the reason why a cut anywhere is harmless:
 //! 1. Data of the context's files has been written by write-back before the context was closed.
 //! 2. Revoke blocks, descriptor blocks, images; the journal's superblock if the log was empty. A cut
 //!    here leaves a log that ends before this transaction: no valid commit block carries its number.
