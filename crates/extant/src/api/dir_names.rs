@@ -198,7 +198,7 @@ impl Dir {
     /// ```
     pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = bytes(&path);
-        // The common case needs no walk. Whether the caller may search the directory is asked there.
+        // The common case needs no walk. It checks that the caller may search the directory.
         if NameRef::new(path).is_ok() {
             return self.engine()?.names.unlink(self.who(), &self.inode, path);
         }

@@ -46,7 +46,7 @@ impl Volume {
         if options.size.is_none() {
             return Err(Error::Invalid("a new image needs a size"));
         }
-        // Nothing is on the disk before it is known that the file system can be made.
+        // Write nothing to the disk before it is known that the file system can be made.
         let prepared = extant_mkfs::prepare(options)?;
         match std::fs::File::create_new(path) {
             Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => return Err(Error::Exists),
@@ -59,7 +59,7 @@ impl Volume {
                 VolumeOptions::new().open_device(Arc::new(device))
             });
         if made.is_err() {
-            // Half a file system is of no use, and it is ours.
+            // Remove the file, because half a file system is of no use, and this call made the file.
             let _ = std::fs::remove_file(path);
         }
         made

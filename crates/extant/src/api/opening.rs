@@ -115,7 +115,7 @@ impl Dir {
             open: true,
         };
         let follow = !flags.intersects(OpenFlags::EXCLUSIVE | OpenFlags::NO_FOLLOW);
-        // The common case needs no walk. Whether the caller may search the directory is asked there.
+        // The common case needs no walk. It checks that the caller may search the directory.
         if let Ok(name) = NameRef::new(path) {
             let names = &self.engine()?.names;
             let (inode, made) = names.create(self.who(), &self.inode, name, &New::File, how)?;

@@ -130,7 +130,7 @@ pub fn device_over(
 /// Opens the file of an overlay, with its full length.
 fn open_store(path: &Path, len: u64) -> io::Result<FileDevice> {
     match FileDevice::open(path, Access::ReadWrite) {
-        // Made a moment ago, and then killed.
+        // The file was made a moment ago, and its maker was killed.
         Ok(store) if store.is_empty() => {
             store.set_len(len)?;
             Ok(store)

@@ -182,7 +182,7 @@ impl Walk {
     fn enter(&mut self, entry: WalkEntry) -> Result<(), PathError> {
         let opened = entry.parent.open_dir(entry.file_name());
         match opened.and_then(|dir| self.push(Arc::new(dir), &entry.path)) {
-            // Removed since its name was read.
+            // The entry was removed since its name was read.
             Err(Error::NotFound | Error::NotDirectory) => Ok(()),
             Err(source) => Err(PathError {
                 path: entry.path,

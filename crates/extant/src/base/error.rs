@@ -204,7 +204,7 @@ impl From<MmpError> for Error {
     }
 }
 
-// The formatter's crate is a part of the engine, and none of its interface: these conversions are hidden.
+// The formatter's crate is a part of the engine, but not of its interface, so these conversions are hidden.
 #[doc(hidden)]
 impl From<extant_formatter::Error> for Error {
     #[cold]
@@ -215,7 +215,7 @@ impl From<extant_formatter::Error> for Error {
             E::Read { block, source } => Self::block_io("read", block, source),
             E::NoSpace(what) => Self::NoSpace(what),
             E::Unsupported(what) => Self::Unsupported(what),
-            // The source of blocks is the engine's own.
+            // The source of blocks is the engine.
             E::Space(error) => match error.downcast::<Self>() {
                 Ok(own) => *own,
                 Err(other) => Self::Io {
@@ -240,7 +240,7 @@ impl From<NameError> for Error {
     }
 }
 
-// Every operation returns it, so it stays small.
+// Every operation returns a result with this error, so it stays small.
 impl From<MkfsError> for Error {
     fn from(error: MkfsError) -> Self {
         Self::Mkfs(Box::new(error))

@@ -140,7 +140,7 @@ impl Committer {
         }
         loop {
             // Write-back writes data to the device, which a closing gate waits for. Waiting for the gate comes before
-            // the locks below: a thread inside may need them to leave.
+            // the locks below: a thread that has passed the gate may need them.
             let _pass = self.store.gate.enter();
             // Only one caller at a time may be here. Another caller that could take the returned blocks during the push
             // queues here and waits.

@@ -231,7 +231,8 @@ impl Committer {
         for (at, bytes) in blocks {
             fast.area.write(*at, &[bytes])?;
         }
-        // After the writes: a push that replaces them meanwhile clears a head that it can see, and the next one clears this.
+        // Clear the head after the writes. A push that replaces the fast commits meanwhile clears the head that it
+        // sees, and the next push clears this one.
         fast.has_head.store(true, Ordering::Relaxed);
         self.store.flush()
     }

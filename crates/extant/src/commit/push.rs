@@ -124,7 +124,7 @@ impl Committer {
     /// Makes everything committed until now durable, unless the volume is frozen: for callers with locks held that
     /// readers need. They must release them and wait for the thaw.
     pub(crate) fn push_unless_frozen(&self) -> Result<bool> {
-        // Once inside, a gate that is open stays so.
+        // An open gate stays open while this thread is inside.
         let Some(_pass) = self.store.gate.try_enter() else {
             return Ok(false);
         };
@@ -145,7 +145,7 @@ impl Committer {
                 watch.moves(worked, PushStage::Wait, PushStage::Flush);
                 self.totals.pushed(&watch);
             } else if self.log.wait_logged(target)? {
-                // The thread that logged it need not wait for flushes.
+                // The thread that logged the context need not wait for flushes.
                 self.commit_stage.finish(self)?;
             }
             self.release_durable()?;
@@ -158,7 +158,7 @@ impl Committer {
     fn push_into_log(&self, context: u64) -> Result<()> {
         if let Some(watch) = self.log_up_to(context)? {
             self.totals.pushed(&watch);
-            // The log may have been full, and contexts been made durable for that.
+            // The log may have been full, and contexts may have been made durable for that reason.
             self.release_durable()?;
         }
         Ok(())
@@ -214,7 +214,7 @@ impl Committer {
         let freed = parts
             .iter_mut()
             .map(|part| std::mem::take(&mut part.freed_inodes));
-        // Mostly there is one part, whose list is moved.
+        // There is mostly one part, whose list is moved.
         let joined = freed.reduce(|mut all, more| {
             all.extend(more);
             all
@@ -274,7 +274,7 @@ impl Committer {
         items: ItemList,
     ) -> Result<Formatted> {
         let _span = lockmeter::span!("format a context");
-        // The next transaction ends the validity of fast commits, which therefore holds all of them and nothing else.
+        // The next transaction ends the validity of fast commits, so it holds all of their items and nothing else.
         let batches = [items, self.take_unformatted()];
         let batches = batches.into_iter().filter(|items| !items.is_empty());
         let batches: Vec<_> = batches.collect();
@@ -403,7 +403,7 @@ impl Committer {
         {
             self.store.buffers.forget(BlockNr(block));
         }
-        // Descriptors last: a reader of one that calls its group's bitmap written finds the bitmap.
+        // Descriptors last, so that a reader of a descriptor that marks its group's bitmap as written finds the bitmap.
         for last in [false, true] {
             for (block, image) in &output.blocks {
                 if output.descriptors.binary_search(block).is_ok() == last {
@@ -476,7 +476,7 @@ impl Committer {
     fn release(&self, release: Release) -> Result<()> {
         let rest = self.rests_inode_numbers();
         self.space.inodes.release(release.inodes, rest);
-        // Runs that meet go back as one.
+        // Adjacent runs are returned as one.
         let mut blocks = release.blocks;
         blocks.sort_unstable();
         for (start, len) in merged(blocks) {

@@ -156,7 +156,7 @@ mod tests {
         std::thread::sleep(Duration::from_millis(2));
         watch.ends(PushStage::Format);
         watch.moves(Duration::from_millis(1), PushStage::Format, PushStage::Sort);
-        // More than there is cannot be moved.
+        // No more than the stage's time can be moved.
         watch.moves(Duration::from_secs(9), PushStage::Home, PushStage::Log);
         std::thread::sleep(Duration::from_millis(1));
         watch.ends(PushStage::Flush);

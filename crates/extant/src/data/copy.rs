@@ -45,7 +45,7 @@ impl Data {
             let place = to_offset + (at - offset);
             let data = match self.seek(from, at, Seek::Data) {
                 Ok(data) => data.min(end),
-                // A hole up to the end, or cut short meanwhile.
+                // The rest of the source is a hole, or it was cut short meanwhile.
                 Err(Error::NoSuchOffset) => end,
                 Err(e) => return done_or(at - offset, e),
             };
@@ -99,7 +99,7 @@ impl Data {
             self.fallocate(who, to, Fallocate::PunchHole, place, inside)?;
         }
         if last && place + len > size {
-            // Written, because setting the size might cut off another caller's append.
+            // Write the last byte instead of setting the size, which might cut off another caller's append.
             let tail = len.min(u64::from(self.store.geometry.block_size)) as usize;
             let start = place + len - tail as u64;
             let written = self.write(who, to, Some(start), &vec![0; tail])?;

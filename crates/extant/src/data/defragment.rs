@@ -289,7 +289,7 @@ impl Data {
     ) -> Result<Option<(BlockNr, u32)>> {
         let room = || self.space.counts.free().1 / 2;
         if room() < u64::from(want) {
-            // Blocks that were left behind by earlier stretches can be taken after a push.
+            // Blocks left behind by earlier stretches can be taken after a push.
             self.commit.push_and_release()?;
         }
         let want = room().min(u64::from(want));
@@ -329,7 +329,7 @@ impl Data {
                     run.physical.0 += u64::from(done);
                     run.len -= done;
                 }
-                // All moved, and with that the file's.
+                // The whole run was moved.
                 Some(_) if done > 0 => placing.keep_first(1),
                 // The file has a hole here now, so the rest of the run is returned.
                 _ => break,

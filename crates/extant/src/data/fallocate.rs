@@ -347,7 +347,7 @@ impl Data {
         placing: PlacedRuns<'_>,
         new_size: Option<u64>,
     ) -> Result<()> {
-        // The runs are neighbours: a leaf or two split, and now and then the index above.
+        // The runs are adjacent: a leaf or two are split, and sometimes the index above.
         let cost = Cost::MAP.and(Cost::MAP.times(placing.runs.len() as u32 / 16));
         let tx = match placing.runs.is_empty() {
             true => self.commit.begin_core()?,
@@ -474,7 +474,7 @@ impl Data {
             let upto = match self.first_step(inode, runs.iter()) {
                 (n, _) if n == runs.len() => last,
                 (0, piece) => {
-                    // Something is there: nothing at all would fit.
+                    // At least one run exists, because without runs the first arm matches.
                     let first = runs.first().map_or(at, |r| r.logical);
                     first.saturating_add(piece).min(last)
                 }
@@ -482,7 +482,7 @@ impl Data {
             };
             self.load_bitmaps_of(&map.extents.range(at, upto - at))?;
             let tx = self.commit.begin_freeing(Cost::MAP)?;
-            // Nothing fails from here on: before, the pages are the only place of data that are newer than the device.
+            // Nothing fails from here on. Before, the pages hold the only copy of data newer than the device.
             self.drop_pages(inode, at, upto - 1);
             let mut state = inode.state.lock();
             self.inodes.fold_overwrites(inode, &mut state);

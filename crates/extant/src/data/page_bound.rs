@@ -15,8 +15,8 @@ impl Data {
     pub(super) fn shrink_pages(&self) {
         let target = self.store.limits.cache_bytes / 5 * 4;
         let bs = i64::from(self.store.geometry.block_size);
-        // Summed once: the parts of the slots are on lines that they write. Pages that come meanwhile are for the next
-        // caller.
+        // Summed once, because the parts of other slots are on lines that they write. Pages added meanwhile are left to
+        // the next caller.
         let mut cached = self.cached_bytes.sum();
         for force in [false, true] {
             for inode in self.inodes.in_core.iter() {

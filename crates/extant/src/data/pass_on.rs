@@ -131,7 +131,7 @@ impl Data {
                 Found::Hole(n) => (n.min(left), true, false),
             };
             if !written {
-                // As for dirty pages: one block for the first, one for every 32 that follow it.
+                // The reserve is as for dirty pages: one block for the first, one for every 32 that follow it.
                 for_map += self.mapping_cost(inode, file, map, logical) + run.div_ceil(32);
                 in_holes += if in_hole { u64::from(run) } else { 0 };
             }

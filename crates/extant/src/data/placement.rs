@@ -114,7 +114,7 @@ impl Data {
             .clamp(LEAST_PREALLOCATION / 2, most)
             * 2;
         if self.space.blocks.is_busy() {
-            // The groups are fought over: fewer visits.
+            // The groups are contended, so visit them less often.
             size *= 2;
         }
         let size = size.max(want).next_power_of_two().min(most);

@@ -140,7 +140,7 @@ impl Data {
                     } else {
                         self.fill_chunk(inode, &map, block)?;
                         filled = true;
-                        // If it is swept between: once more.
+                        // Retry if the page was evicted in between.
                         if copy(&mut buf[done..done + part]) {
                             done += part;
                         }
@@ -318,7 +318,7 @@ impl Data {
         let converts =
             matches!(found, Found::Mapped(run) if run.unwritten) && !chunk.dirty.has(page);
         if in_hole || converts {
-            // Taken with no page locked: it may have to wait for a push.
+            // Reserved with no page locked, because it may have to wait for a push.
             let for_map = self.mapping_cost(inode, file, map, block);
             if !self
                 .commit
@@ -441,7 +441,7 @@ impl Data {
         }
         let done = file.pages.at(block, |chunk| {
             let page = place(block).1;
-            // A page that is dirty already has all it needs.
+            // A page that is dirty already has all reservations it needs.
             let has_block = || !matches!(map.extents.at(block), Found::Hole(_));
             let ready = chunk.dirty.has(page) || chunk.promised.has(page) || has_block();
             if !ready || !chunk.pages[page].overwrite(within, data) {
@@ -454,7 +454,7 @@ impl Data {
             return false;
         }
         crate::base::jitter::point();
-        // With the map held: a later write-back of the file finds the time.
+        // Note the time with the map held, so that a later write-back of the file finds it.
         let noted = self.note_overwritten(who, inode, file);
         drop(map);
         if !noted {

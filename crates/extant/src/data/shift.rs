@@ -191,7 +191,7 @@ impl Data {
         map: &mut FileMap,
         shift: &Shift,
     ) -> Result<()> {
-        // First, so that nothing is ever behind the end.
+        // Set the size first, so that no block is ever behind the end.
         self.relocate(who, inode, map, self.only_size(shift))?;
         let most = self.pieces_of_a_step();
         let mut upto = u32::MAX;

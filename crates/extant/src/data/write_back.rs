@@ -125,7 +125,7 @@ impl Data {
             }
             return Err(e);
         }
-        // Blocks that were there, overwritten within one tick of the clock: nothing to log.
+        // Existing blocks were overwritten within one tick of the clock, so there is nothing to log.
         if placing.runs.is_empty() && !core.is_needed(&inode.state.lock()) {
             self.return_promise(file);
             self.note_written_back(file, &dirty, u64::from(u32::MAX) + 1);
@@ -439,7 +439,7 @@ impl Data {
         }
         let pass = self.store.gate.enter_or_shut();
         if pass.is_none() && self.context_to_push(inode).is_none() {
-            // Frozen, and durable since.
+            // The volume was frozen, and is durable since.
             return Ok(());
         }
         let _pass = pass.unwrap_or_else(|| self.store.gate.enter());

@@ -145,7 +145,7 @@ impl Data {
         lists.retain(|l| !l.is_empty());
         let total: usize = lists.iter().map(Vec::len).sum();
         if total < 256 {
-            // A failing list does not keep the others back.
+            // A failing list does not keep the other lists from being written.
             let done = lists.into_iter().map(|l| self.write_back_list(l));
             return done.fold(Ok(()), Result::and);
         }
@@ -192,7 +192,7 @@ impl Data {
         }
         let pass = self.store.gate.enter_or_shut();
         if pass.is_none() && !self.log.is_pending() {
-            // Frozen, and durable since.
+            // The volume was frozen, and is durable since.
             return Ok(());
         }
         let _pass = pass.unwrap_or_else(|| self.store.gate.enter());

@@ -249,7 +249,7 @@ mod tests {
             stamp: 7,
             ..Bucket::default()
         };
-        // More than have a tag.
+        // More entries than have a tag.
         let names: Vec<_> = (0..2 * LONG_BUCKET as u32)
             .map(|n| format!("n{n}"))
             .collect();

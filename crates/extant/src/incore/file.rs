@@ -60,7 +60,7 @@ impl Overwrites {
 
     /// Takes the latest time out; the inode's state is held exclusively.
     pub fn take(&self) -> Option<Timestamp> {
-        // Most have none.
+        // Most files have no noted time.
         self.latest()?;
         self.times.get()?.iter().filter_map(NotedTime::take).max()
     }

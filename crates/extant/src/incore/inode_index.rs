@@ -103,7 +103,7 @@ impl InodeIndex {
         let (chunk, i) = self.chunk(ino)?;
         let chunk = chunk.read();
         let inode = chunk.slots[i].as_ref()?;
-        // The count of uses is on another line, and the caller is going to look at this next.
+        // Prefetch, because the count of uses is on another line, and the caller is going to read this one next.
         percpu::prefetch(&raw const inode.state);
         Some(Arc::clone(inode))
     }
@@ -190,7 +190,7 @@ impl InodeIndex {
             return false;
         };
         let mut chunk = chunk.lock();
-        // References are only made from the index under this lock, or from one that is counted.
+        // References are only made from the index under this lock, or from one that is already counted.
         if chunk.holds(i, inode) && Arc::strong_count(inode) <= 1 + others && clean(inode) {
             chunk.slots[i] = None;
             return true;

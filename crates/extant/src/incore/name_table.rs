@@ -161,7 +161,7 @@ impl NameTable {
         let index = Self::index(level, hash.major);
         let table = self.table(level);
         let line = table.lines.get(index);
-        // The bucket may have its names still below, where few are.
+        // The names may still be in the bucket below, where few are.
         let line = line.filter(|_| level <= LARGE || !table.is_below(index));
         line.inspect(|line| percpu::prefetch(*line));
         Near { level, hash, line }
@@ -362,7 +362,7 @@ impl NameTable {
     pub fn grow(&self, names: i64) {
         let level = self.level.load(Ordering::Acquire);
         if level as usize >= MAX_LEVEL || names < (Self::full(level) << level) {
-            // Long only because many names share a hash: a larger table would not part them.
+            // The bucket is long only because many names share a hash: a larger table would not split them.
             return;
         }
         let above = &self.levels[level as usize + 1];
@@ -649,7 +649,7 @@ pub(super) mod tests {
             table.filter(|line| line.0.lock().is_gone()).count()
         };
         let doubled = (FULL as u32) << LARGE;
-        // Buckets of unlike length, as names have it.
+        // Buckets of different lengths, as with real names.
         let scattered = |n: u32| entry(n.wrapping_mul(n | 1) ^ n << 16);
         let add = |n| names.add_entry(scattered(n));
         (0..doubled + 512).for_each(add);

@@ -35,7 +35,7 @@ impl Page {
         let length = bytes.len() + LINE - 1;
         let mut copy = Vec::<u8>::with_capacity(length);
         let start = copy.as_ptr().addr().wrapping_neg() % LINE;
-        // Filled from its begin to its end, so nothing is written twice.
+        // Filled in order, so that no byte is written twice.
         copy.resize(start, 0);
         copy.extend_from_slice(bytes);
         copy.resize(length, 0);
@@ -228,7 +228,7 @@ impl Pages {
             if within(&**chunk, address).is_some() {
                 return Some("pages of a file: a chunk".to_string());
             }
-            // Before it, the counts of its handle.
+            // The counts of the shared handle precede the chunk.
             within(&**chunk, address + 2 * size_of::<usize>())
                 .map(|_| "pages of a file: reference counts of a chunk".to_string())
         })
@@ -274,7 +274,7 @@ impl Pages {
     /// Notes that a page is about to be dirty. The file's map is held, shared or not.
     pub fn will_change(&self, block: u32) {
         let chunk = block / CHUNK_PAGES;
-        // Written to only if need be: writers of other pages read these, too.
+        // Written only if needed, because writers of other pages read these words, too.
         if chunk < self.changed.from.load(Relaxed) {
             self.changed.from.fetch_min(chunk, Relaxed);
         }
@@ -349,7 +349,7 @@ impl Pages {
     pub fn sweep(&self, force: bool) -> u32 {
         let mut dropped = 0;
         self.chunks.lock().retain(|_, chunk| {
-            // Another thread holds the chunk, perhaps to add its first page: not now.
+            // Another thread holds the chunk, perhaps to add its first page, so keep the chunk.
             let Some(chunk) = Arc::get_mut(chunk) else {
                 return true;
             };

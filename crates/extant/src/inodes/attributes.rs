@@ -452,7 +452,7 @@ impl Inodes {
         if (old ^ wanted) & flags::CASEFOLD != 0 && !self.store.geometry.features.has_casefold() {
             return Err(Error::Unsupported("case folded without the feature"));
         }
-        // As on any device without persistent memory the flag is kept, and has no effect; it excludes features that
+        // As on any device without persistent memory the flag is kept, and has no effect. It excludes features that
         // prevent direct access.
         if wanted & !old & flags::DAX != 0
             && wanted & (flags::VERITY | flags::ENCRYPT | flags::JOURNAL_DATA) != 0

@@ -198,7 +198,7 @@ impl Inodes {
                 Content::Directory(Box::new(dir))
             }
             FileType::Regular => {
-                // Another writer of the volume may let it grow further than this engine does.
+                // Another implementation may let the directory grow further than this engine does.
                 let extents = core.flags & flags::EXTENTS != 0;
                 if core.size > self.store.geometry.max_addressed_size(extents) {
                     return Err(Error::corrupt_inode("file size", ino));
@@ -214,7 +214,7 @@ impl Inodes {
         let inode = Inode::new(ino, ftype, core, content).read_from_device();
         let mut sectors = inode::sectors(&raw, &self.store.geometry);
         if ftype == FileType::Regular && inode.has_flag(flags::INLINE_DATA) {
-            // As Linux shows it: tools that look for holes take a file without sectors for one.
+            // As on Linux, because tools that look for holes treat a file without sectors as a hole.
             sectors = sectors.saturating_add(inode.size.load(Ordering::Relaxed).div_ceil(512));
         }
         let sectors = sectors.min(i64::MAX as u64) as i64;
@@ -224,7 +224,7 @@ impl Inodes {
                 .and_then(|r| raw.get(r))
                 .is_some_and(xattr::has_inode_area);
         if has_xattrs {
-            // An ACL or capabilities may be among them; a caller that needs to know reads them.
+            // An ACL or capabilities may be among the attributes. A caller that needs to know reads them.
             inode.has_acl.store(true, Ordering::Relaxed);
             inode.has_capability.store(true, Ordering::Relaxed);
         } else {
@@ -247,7 +247,7 @@ impl Inodes {
     /// Reads the mapping on the device, with every batch formatted until now.
     pub(crate) fn read_mapping(&self, inode: &Inode) -> Result<ExtentMap> {
         if inode.has_flag(flags::INLINE_DATA) {
-            // Its data have no blocks, and nothing is written where there is such an inode.
+            // The data have no blocks, and a volume with such inodes is not written.
             return Ok(ExtentMap::default());
         }
         let raw = self.raw_inode(inode.ino)?;
@@ -294,7 +294,8 @@ impl Inodes {
         let mut set = XattrSet::parse(area, image.as_deref().map(|i| &**i))
             .map_err(|e| e.at(Where::Inode(inode.ino)))?;
         if self.store.geometry.features.has_inline_data() {
-            // A part of the data, no attribute of the user's. The volume is read-only, so it is not lost here.
+            // The attribute holds a part of the data, and is not the user's. The volume is read-only, so the attribute
+            // is not lost here.
             set.remove(inline::ATTRIBUTE_NAME);
         }
         Ok(set)

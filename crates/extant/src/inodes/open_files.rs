@@ -110,7 +110,7 @@ impl Inodes {
         let names = dir.directory().filter(|names| names.is_complete())?;
         let compared = self.store.comparison(dir.flags());
         let hash = self.store.hash_by(compared, name);
-        // Held, so that the name still leads to the inode when it is counted.
+        // Held, so that the name still leads to the inode when the handle is counted.
         let bucket = names.table.read(hash);
         let entry = bucket.find(hash, name)?;
         if entry.ftype != FileType::Regular {
@@ -192,7 +192,7 @@ impl Inodes {
                 let handles = own.opens.fetch_or(GATHERED, Ordering::AcqRel);
                 inode.handles.add(handles);
                 drop(places);
-                // Not the last reference to the inode: the caller has one.
+                // Not the last reference to the inode, because the caller has one.
                 drop(own);
             }
         }
@@ -284,7 +284,7 @@ mod tests {
                     volume.remove_file("/f").unwrap();
                 }
                 _ => {
-                    // The slots have forgotten it, and no look-up finds it.
+                    // The slots have forgotten the file, and no look-up finds it.
                     volume.drop_caches();
                     assert_eq!(counts(&a), (2, false));
                     volume.remove_file("/f").unwrap();

@@ -104,7 +104,8 @@ impl Memory {
         let (mut at, mut leads_to) = (start, None);
         let mut parents = Vec::new();
         for name in names_of(path) {
-            // Counted before the step is found valid: a move between the two makes the passage invalid.
+            // The moves are counted before the step is found valid, so that a move between the two makes the passage
+            // invalid.
             let moves = at.directory()?.moves();
             parents.push((moves.clone(), moves.count()));
             let child = self.find(at, name)?;
@@ -259,19 +260,19 @@ mod tests {
         for _ in 0..2 {
             assert_eq!(everywhere(&volume, "/a/b/f"), [true; 3]);
         }
-        // Moved away, and another one made in its place.
+        // The directory is moved away, and another one made in its place.
         volume.rename("/a/b", "/a/c").unwrap();
         assert_eq!(everywhere(&volume, "/a/b/f"), [false; 3]);
         assert_eq!(everywhere(&volume, "/a/c/f"), [true; 3]);
         volume.create_dir("/a/b").unwrap();
         assert_eq!(everywhere(&volume, "/a/b/f"), [false; 3]);
-        // Swapped.
+        // The directories are swapped.
         volume
             .rename_with("/a/b", "/a/c", RenameMode::Exchange)
             .unwrap();
         assert_eq!(everywhere(&volume, "/a/b/f"), [true; 3]);
         assert_eq!(everywhere(&volume, "/a/c/f"), [false; 3]);
-        // Removed and made again, with the same number or another; and replaced.
+        // The directory is removed and made again, with the same number or another, and replaced.
         volume.remove_dir("/a/c").unwrap();
         assert_eq!(everywhere(&volume, "/a/c/"), [false; 3]);
         let again = volume.create_dir("/a/c").unwrap();
@@ -316,7 +317,7 @@ mod tests {
         for _ in 0..3000 {
             let (one, other) = (draw(paths.len()), draw(paths.len()));
             let (one, other) = (paths[one].join("/"), paths[other].join("/"));
-            // Most fail: no parent, not empty, one below the other.
+            // Most of these calls fail: no parent, not empty, or one directory below the other.
             match draw(6) {
                 0 => drop(volume.remove_dir(&one)),
                 1 => moved += usize::from(volume.rename(&one, &other).is_ok()),

@@ -161,13 +161,13 @@ mod tests {
         let free = volume.statfs().unwrap().free_blocks;
         let mut most = 0;
         for n in 0..100 {
-            // 128 groups each.
+            // 128 groups for each file.
             let file = volume.create_new_file(format!("/f{n}")).unwrap();
             file.fallocate(crate::Fallocate::default(), 0, 16 << 30)
                 .unwrap();
             most = most.max(volume.guard_engine().space.blocks.loaded());
         }
-        // Of 12,800: the limit, and the bitmaps that contexts may touch until they are pushed.
+        // Of 12,800 bitmaps: the limit, and the bitmaps that contexts may touch until they are pushed.
         assert!(most < 256 * 6, "{most} bitmaps in memory");
         // Bitmaps of freed blocks are loaded again, and stay until the blocks can be taken again.
         for n in 0..100 {
@@ -186,7 +186,7 @@ mod tests {
         let size = 128 << 40;
         let options = MkfsOptions {
             inodes: Some(ext4_format::layout::Inodes::Count(1 << 27)),
-            // The journal is large, so contexts are.
+            // The journal is large, so that contexts are.
             journal_size: Some(256 << 20),
             features: "sparse_super2,^resize_inode".into(),
             flex_bg_size: 1024,
@@ -249,7 +249,7 @@ mod tests {
                         volume.create_dir(name(n)).unwrap();
                         volume.create_new_file(format!("{}/f", name(n))).unwrap();
                         most.fetch_max(loaded(), std::sync::atomic::Ordering::Relaxed);
-                        // Some at once, some in a later context.
+                        // Some numbers are freed at once, some in a later context.
                         match n % 3 {
                             0 => remove(n),
                             1 if n > 300 => remove(n - 300),
@@ -260,7 +260,7 @@ mod tests {
             }
         });
         let most = most.into_inner();
-        // The limit is 186; of each slot up to sixteen are in use.
+        // The limit is 186. Up to sixteen bitmaps of each slot are in use.
         let held = 16 * percpu::slot::count() as u32;
         assert!(
             most <= 3 * (186 + held) && volume.guard_engine().space.inodes.has_shrunk(),

@@ -46,7 +46,7 @@ impl Lifecycle {
     pub(crate) fn open_number(&self, ino: InodeNr) -> Result<Arc<Inode>> {
         let inode = self.inodes.numbered_inode(ino)?;
         match self.opened(&inode) {
-            // Removed since it was found.
+            // The inode was removed since it was found.
             Err(Error::NotFound) => Err(Error::StaleInode(ino.0)),
             opened => opened.map(|()| inode),
         }

@@ -172,7 +172,7 @@ impl Budget {
     pub(crate) fn close(&self, context: u64) {
         self.granted[(context & 1) as usize].store(0, Ordering::Relaxed);
         let less = |small: u64| small.checked_sub(1);
-        // Fails at 0, where nothing is left to count.
+        // The subtraction fails at 0, where nothing is left to count.
         let _ = self
             .small
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
@@ -356,7 +356,7 @@ mod tests {
         let of = |journal| [16, 64, 256].map(|slots| draws(journal, slots));
         let (small, large) = (of(64 << 20), of(1 << 30));
         println!("shared draws for each transaction: 64 MiB {small:.4?}, 1 GiB {large:.4?}");
-        // With batches of a slot's share alone these are 0.19, 0.75 and 0.75 of the small journal.
+        // With batches of a slot's share alone, these draws would be 0.19, 0.75 and 0.75 of the small journal.
         for (found, most) in small.into_iter().zip([0.1, 0.2, 0.3]) {
             assert!(found < most, "{small:?}");
         }

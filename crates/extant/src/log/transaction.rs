@@ -101,7 +101,7 @@ impl Transaction<'_> {
                 let (need, reserved, in_place) = (commit.items, commit.reserved, commit.in_place);
                 list.commits += 1;
                 if in_place {
-                    // The previous commit has reserved the same.
+                    // The previous commit has reserved the same space.
                     if reserved > 0 {
                         log.space.counts.give(u64::from(reserved));
                     }
@@ -162,7 +162,7 @@ impl Commit<'_> {
     pub fn inode(&mut self, ino: InodeNr, event: InodeEvent, core: ext4_format::inode::InodeCore) {
         self.items += 1;
         if event != InodeEvent::Update {
-            // The geometry of before the volume grew, if it did, answers for most.
+            // The geometry from before a growth of the volume answers for most blocks.
             let geometry = self.log.store.geometry.first();
             if !(geometry.first_ino..=geometry.inodes_count).contains(&ino.0) {
                 self.check_number(ino);

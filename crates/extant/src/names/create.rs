@@ -361,9 +361,9 @@ impl Names {
             };
             match self.space.take_number(place.parent.ino, wanted) {
                 Ok(number) => return Ok(Locked::Free(bucket, room, number)),
-                // Numbers freed by operations that are not durable yet are free again after a push. The push is
-                // waited for with the bucket unlocked: a frozen volume lets none through, and its names must be
-                // found.
+                // Numbers freed by operations that are not durable yet are free again after a push. Wait for the push
+                // with the bucket unlocked, because no push runs while the volume is frozen, and the bucket's names
+                // must be found meanwhile.
                 Err(Error::NoSpace(_)) if !pushed => {
                     let held = planted::is(Fault::WaitsLocked).then_some((bucket, room));
                     schedule::reached(Point::NoInode);
@@ -517,7 +517,7 @@ impl Names {
         if inode.directory().is_some() {
             return Err(Error::NotPermitted);
         }
-        // A file without a name may be cut in steps, which rely on its being an orphan.
+        // A file without a name may be cut in steps, which rely on it being an orphan.
         let unnamed = inode.state.lock().unnamed;
         let file = inode.touched_file().filter(|_| unnamed);
         let _no_steps = file.map(|f| f.map.write());

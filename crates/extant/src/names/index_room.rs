@@ -90,7 +90,7 @@ impl Names {
     fn has_place_as_it_is(&self, dir: &Inode, name: &[u8], hash: NameHash) -> Result<bool> {
         let names = dir.directory().ok_or(Error::NotDirectory)?;
         self.commit.push_all()?;
-        // As long as it is held, no push formats the directory.
+        // While the formatter is held, no push formats the directory.
         let _formatter = self.commit.formatter.lock();
         let place = self.with_index(dir, |index| {
             index.has_place_as_it_is(name, (hash.major, hash.minor))
@@ -174,7 +174,8 @@ impl Names {
         if enough {
             room.tokens.give(allowance - tokens);
         }
-        // After the tokens: an operation that reads the new number finds no token of the measurement before.
+        // Set the number after the tokens, so that an operation that reads the new number finds no token of the
+        // previous measurement.
         let measured = room.measured.fetch_add(1, Ordering::AcqRel) + 1;
         drop(buckets);
         match place {
@@ -214,14 +215,14 @@ impl Names {
     /// Locks all buckets of a directory, so that no name is added, when every name added before is formatted.
     fn lock_formatted<'a>(&self, names: &'a Directory) -> Result<Vec<BucketGuard<'a>>> {
         loop {
-            // Most of the work, while other threads continue.
+            // Most of the work is done here, while other threads continue.
             self.commit.push_all()?;
             let buckets = names.table.lock_all();
             if names.is_dead() {
-                // Its blocks may belong to another file.
+                // The directory's blocks may belong to another file.
                 return Err(Error::NotFound);
             }
-            // If the volume is frozen now, its names must be found: then the attempt is repeated after the thaw.
+            // If the volume is frozen now, its names must still be found: then the attempt is repeated after the thaw.
             if self.commit.push_unless_frozen()? {
                 return Ok(buckets);
             }

@@ -116,7 +116,7 @@ impl Names {
             }
             match self.lifecycle.opened(&inode) {
                 Ok(()) => return Ok(inode),
-                // An inode that is found again has no links, by the disk.
+                // An inode that is found again has a link count of zero on the disk.
                 Err(e) if before.is_some_and(|before| Arc::ptr_eq(&before, &inode)) => {
                     return Err(e);
                 }
@@ -196,7 +196,7 @@ impl Names {
         }
         match self.read_parent(dir) {
             Ok(parent) => {
-                // A rename, or the removal of the directory, may have set it meanwhile; then that is the newer one.
+                // A rename, or the removal of the directory, may have set the parent meanwhile. That one is newer.
                 let _ =
                     names
                         .parent
@@ -383,8 +383,8 @@ impl Names {
                 return Ok((inode, None));
             }
             let target = self.symlink_target(&inode);
-            // If it was removed meanwhile, its place on disk may hold another inode, and the name lead elsewhere. An
-            // inode that is found again has no links, by the disk.
+            // If the inode was removed meanwhile, its place on disk may hold another inode, and the name may lead
+            // elsewhere. An inode that is found again has a link count of zero on the disk.
             let again = before.is_some_and(|before| Arc::ptr_eq(&before, &inode));
             if again || !inode.is_gone() {
                 return Ok((inode, Some(target?)));

@@ -219,7 +219,7 @@ pub(super) struct Outcome {
 struct Moving<'a, 'm> {
     engine: &'a Names,
     m: &'m Move<'m>,
-    // Unlocked in this order.
+    // The fields are unlocked in this order.
     states: States<'m>,
     map: Option<&'a mut FileMap>,
     held: Held<'m>,
@@ -305,7 +305,7 @@ impl Names {
             false => Cost { meta_blocks: 0 },
         };
         match m.target {
-            // The names are there: their entries are changed where they are.
+            // The names exist already: their entries are changed in place.
             Some(_) => self.commit.begin(m.who, cost),
             None if with_xattrs => self.commit.begin(m.who, cost.and(Cost::NAME.times(2))),
             None => {
@@ -422,7 +422,7 @@ impl Moving<'_, '_> {
     fn log_new_name(&mut self, new_name: &Name, c: &mut Commit<'_>) {
         let m = self.m;
         let bucket = self.held.new_bucket();
-        // A name that is there stays as it was given.
+        // An existing name keeps its spelling.
         let there = match bucket.compared.folds() {
             true => bucket.find(m.new.hash, m.new.name),
             false => None,

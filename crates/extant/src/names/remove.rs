@@ -68,7 +68,7 @@ impl Names {
         self.permit_taking(who, parent, name)?;
         let hash = self.hash_in(parent, name);
         let near = names.table.near(hash);
-        // Taking away allocates nothing: it must work on a full volume.
+        // A removal allocates nothing, because it must work on a full volume.
         let tx = self.commit.begin_core()?;
         let mut bucket = names.table.lock_near(&near);
         bucket.prefetch_last();
@@ -190,7 +190,7 @@ impl Names {
     pub(crate) fn rmdir(&self, who: &Credentials, parent: &Arc<Inode>, name: &[u8]) -> Result<()> {
         let _span = lockmeter::span!("rmdir");
         match name {
-            // Looking it up would find the directory itself.
+            // A look-up of the name would find the directory itself.
             b"" => return Err(Error::NotFound),
             b"." => return Err(Error::Invalid("\".\" cannot be removed")),
             b".." => return Err(Error::NotEmpty),
@@ -201,7 +201,7 @@ impl Names {
         let mut gone = None;
         loop {
             let hash = self.hash_in(parent, name);
-            // The victim first, unlocked: its number decides which buckets to lock first.
+            // Look up the victim first, unlocked, because its number decides which buckets to lock first.
             let victim = self.lookup(parent, name)?;
             if victim.is_gone() {
                 crate::names::rename::refuse_second(&mut gone, &victim)?;

@@ -51,7 +51,7 @@ impl Names {
         loop {
             let (old, new) = (self.side(old_dir, old_name)?, self.side(new_dir, new_name)?);
             self.permit_name(new.compared, new_name)?;
-            // Looking it up would find the directory itself.
+            // A look-up of the name would find the directory itself.
             if old_name.is_empty() {
                 return Err(Error::NotFound);
             }
@@ -74,7 +74,7 @@ impl Names {
             // Two names of one file: POSIX requires that nothing is done.
             let same = target.as_ref().is_some_and(|t| t.ino == source.ino);
             if checked_now.is_err() || same {
-                // The two names were looked up one after the other; the answer must be one of a moment.
+                // The two names were looked up one after the other, but the answer must hold at one moment.
                 if lead(&mut Held::lock(&old, &new, None), &old, &new, inodes) {
                     return checked_now;
                 }
@@ -158,7 +158,7 @@ impl Names {
         self.permit_change(old.dir, source)?;
         self.inodes.permit(who, new.dir, WRITE | EXECUTE)?;
         if old.dir.ino != new.dir.ino {
-            // A directory that moves changes inside: its "..".
+            // A move changes the directory itself: its "..".
             let swapped = target.filter(|_| mode == RenameMode::Exchange);
             for moved in swapped.into_iter().chain([source]).filter(|i| is_dir(i)) {
                 self.inodes.permit(who, moved, WRITE)?;
@@ -175,7 +175,7 @@ impl Names {
                 }
             }
         }
-        // A directory whose contents have its project takes none of others.
+        // A directory whose contents have its project accepts no inodes of other projects.
         let comes_back = target.filter(|_| mode == RenameMode::Exchange);
         if source.is_of_other_project(new.dir)
             || comes_back.is_some_and(|t| t.is_of_other_project(old.dir))

@@ -95,7 +95,7 @@ fn a_million_groups_cost_what_is_used_of_them() {
         assert_eq!(fake.read().len(), 50);
         fake.read.lock().unwrap().clear();
     }
-    // All groups are full but a far one, and none is read: the last criterion finds it.
+    // All groups but a far one are full, and no group is read: the last criterion finds the far one.
     let mut fake = Fake::new(100_000, vec![u64::MAX; 2]);
     fake.special.insert(77_777, vec![u64::MAX, !(1 << 5)]);
     for scan in SCANS {

@@ -340,7 +340,7 @@ mod tests {
         assert!(!space.take(&root, 11) && space.take(&root, 10));
         space.give(100);
         assert_eq!(space.free(), (120, 50));
-        // A reserve of all there is.
+        // The whole volume is reserved.
         let all = Reserve {
             blocks: u64::MAX,
             ..RESERVE

@@ -290,7 +290,7 @@ impl InodeAlloc {
         }
         self.wake_resting(Instant::now());
         // Numbers of formatted contexts that a slot keeps for its next file are in no image any more, so any slot may
-        // have them.
+        // take them.
         for slot in self.slots.iter() {
             let mut over = Vec::new();
             slot.lock().born_free.retain(|n| {
@@ -400,7 +400,7 @@ impl InodeAlloc {
             .overflow
             .filter(|(full, _)| *full == home)
             .map_or(home, |(_, group)| group);
-        // The lock of a group that two directories share is waited for in vain [L4].
+        // Waiting for the lock of a group that two directories share would gain nothing [L4].
         let take = || self.take_from_group(&mut share, start, source);
         if let Some(ino) = lockmeter::wanting(parent.0.into(), take)? {
             return Ok(Allocated::new(ino));
@@ -413,8 +413,8 @@ impl InodeAlloc {
             for step in 0..count {
                 let group = (home + step) % count;
                 let g = self.group(group, source)?;
-                // Claims of slots make the counts inexact: the second pass looks at every bitmap in memory. Of a
-                // group without one no slot has claimed anything.
+                // Claims of slots make the counts inexact, so the second pass looks at every bitmap in memory. In a
+                // group without a bitmap in memory no slot has claimed anything.
                 let counted = pass == 0 || !g.is_loaded();
                 if counted && g.free() <= 0 {
                     continue;

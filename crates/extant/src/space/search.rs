@@ -83,7 +83,7 @@ impl Criterion {
     pub(super) fn least(self, want: u32) -> u32 {
         match self {
             Self::PowerOfTwo | Self::GoalLengthFast | Self::GoalLengthSlow => want,
-            // Three orders down.
+            // A run three orders smaller is enough.
             Self::BestAvailable => (1 << order(want) >> TRIM).max(2),
             Self::AnyFree => 1,
         }
@@ -258,7 +258,7 @@ impl Search<'_> {
         free >= self.least
             && match group.rank.get() {
                 Some(rank) => self.criterion.fits(rank, self.want, self.least),
-                // Its bitmap has not been read.
+                // The group's bitmap has not been read.
                 None => !group.skipped(),
             }
     }

@@ -81,8 +81,8 @@ impl Gate {
         let before = INSIDE.get();
         let mut count = None;
         if before != self.id() {
-            // The thread is counted before it looks at the state, and the state is changed before the counts are
-            // read: one of the two sides sees the other.
+            // The thread is counted before it looks at the state, and the state is changed before the counts are read.
+            // So one of the two sides sees the other.
             let here = self.inside.local();
             here.fetch_add(1, Ordering::SeqCst);
             if self.state.load(Ordering::SeqCst) != OPEN {

@@ -38,7 +38,7 @@ fn background(engine: &Weak<Engine>, interval: Duration) {
             Ok(())
         } else if timed {
             last = Instant::now();
-            // A volume at rest keeps no memory for the next burst.
+            // While the volume is idle, keep no memory for the next burst.
             let before = std::mem::replace(&mut pushes, engine.log.pushes.load(Ordering::Relaxed));
             if before == pushes {
                 engine.log.spare.release();

@@ -122,7 +122,7 @@ fn image() -> MemDevice {
     for dir in ["/dir", "/empty", "/acls", "/dir/sub"] {
         v.create_dir(dir).unwrap();
     }
-    // The owner, a named user, the group, the mask and all others: what a new file takes over.
+    // A new file takes over entries for the owner, a named user, the group, the mask and all others.
     let acl: Vec<u8> = [
         (1u16, 7u16, !0u32),
         (2, 6, 1000),
@@ -317,7 +317,7 @@ fn run_failing(
         }
     }
     if stopped {
-        // A failed read stops the volume where a push was to format.
+        // A failed read stops the volume if a push was about to format.
         assert!(matches!(fails, Fails::Device(_)), "{what:?}: stopped");
         let _ = v.close();
         open(&device).unwrap().close().unwrap();

@@ -28,7 +28,7 @@ impl Guard {
         self.engine.thaw();
         self.engine.log.kick.end();
         if let Some(thread) = self.background.lock().take() {
-            // The thread only ends; closing reports its failures.
+            // The thread only ends. Closing reports its failures.
             let _ = thread.join();
         }
         let closed = self.engine.shut_down();

@@ -230,7 +230,7 @@ impl<'a> Opening<'a> {
                 self.recover_in_memory(&area, &log, &found.buffers)?
             } else {
                 let recovery = self.recover(&area, &mut log)?;
-                // Earlier reads are stale now, the superblock's too.
+                // Earlier reads are stale now, including the superblock.
                 found.buffers = self.buffers();
                 self.check_log_place(&found.buffers, &found.own)?;
                 recovery

@@ -73,7 +73,7 @@ impl UsedBlocks {
 }
 
 fn block_bitmap(store: &Store, geometry: &Geometry, group: GroupNr) -> Result<Box<[u8]>> {
-    // As the descriptor is now; the store remembers how it was when it was first read.
+    // Read the descriptor as it is now, because the store remembers it as it was when it was first read.
     let groups = Groups::lazy(geometry);
     let desc: &GroupDesc = groups.get(geometry, &store.buffers, group)?;
     let mut map = vec![0; geometry.block_size as usize];

@@ -38,7 +38,8 @@ impl Engine {
         self.commit.formatter.lock().set_label(name);
         self.log_something()?;
         self.data.sync_formatted()?;
-        // At its place, too: programs that look for file systems on devices find it by its new name.
+        // Write the superblock to its place, too, so that programs that look for file systems on devices find the new
+        // label.
         match self.freeze() {
             Ok(()) => self.thaw(),
             // A frozen volume has the superblock in its place already.

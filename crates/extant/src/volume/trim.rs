@@ -92,7 +92,7 @@ impl Engine {
             self.space.counts.give(u64::from(len));
             match done {
                 Ok(()) => trimmed += u64::from(len),
-                // Pages of a block device that another write made dirty. The next trim has them.
+                // Another write made pages of the block device dirty. The next trim retries them.
                 Err(e) if e.kind() == ErrorKind::ResourceBusy => {}
                 Err(e) if e.kind() == ErrorKind::Unsupported => {
                     return Err(Error::Unsupported("the device cannot trim"));

@@ -117,7 +117,7 @@ impl Side for HostSide {
     }
 
     fn open(&self, path: &Path) -> Result<Box<dyn Data>> {
-        // Neither a link nor a FIFO that took the name meanwhile is opened, or waited for.
+        // A link or a FIFO that replaced the name meanwhile is neither opened nor waited for.
         let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
         let opened = fs::OpenOptions::new()
             .read(true)
@@ -154,7 +154,7 @@ impl Side for HostSide {
     }
 
     fn link(&self, old: &Path, new: &Path) -> Result<()> {
-        // Not std's hard_link, which follows a symbolic link on some systems.
+        // The hard_link of std follows a symbolic link on some systems.
         let linked = rustix::fs::linkat(CWD, self.at(old), CWD, self.at(new), AtFlags::empty());
         linked.map_err(|errno| failed(errno.into()))
     }
@@ -217,7 +217,7 @@ impl Data for File {
                 Ok(Some((start, end.min(size))))
             }
             Ok(_) | Err(Errno::NXIO) => Ok(None),
-            // A file system without holes.
+            // The file system has no holes.
             Err(Errno::INVAL) => Ok(Some((offset, size))),
             Err(e) => Err(failed(e.into())),
         }

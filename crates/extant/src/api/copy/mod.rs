@@ -535,7 +535,7 @@ mod tests {
                 (copied.symlinks, copied.specials, copied.hard_links),
                 (1, 1, 1)
             );
-            // How much of a sparse file is a hole depends on the size of blocks.
+            // The part of a sparse file that is a hole depends on the size of blocks.
             let bytes = back.bytes;
             assert_eq!(back, CopyCounts { bytes, ..copied });
             assert!(told.load(Relaxed) > 2);

@@ -143,7 +143,7 @@ mod tests {
             start,
             tid,
         };
-        // Enough for several threads; every fifth is to be escaped.
+        // Enough images for several threads. Every fifth must be escaped.
         let images: Vec<_> = (0..900)
             .map(|i: u32| {
                 let mut bytes = vec![i as u8; BLOCK];

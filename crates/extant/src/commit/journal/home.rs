@@ -39,7 +39,7 @@ pub(crate) fn write_home(engine: &Committer, images: &[(BlockNr, Arc<Image>)]) -
             .write_vectored_at(run[0].0.offset(engine.store.geometry.block_size), &bytes)
             .map_err(|e| Error::block_io("write", run[0].0, e))?;
         if holds_superblock {
-            // Found since the image was made.
+            // Damage found since the image was made.
             engine.store.write_errors_locked();
         }
         Ok(())

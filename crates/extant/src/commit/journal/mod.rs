@@ -329,7 +329,7 @@ impl Journal {
     pub fn capacity(&self) -> u64 {
         let log = self.superblock.log_range().len() as u64;
         let per_descriptor = self.format.tags_per_block().max(1) as u64;
-        // Descriptors, one of them perhaps not full, and the commit block; revokes are not needed when it
+        // Descriptors, one of them perhaps not full, and the commit block; revokes are not needed when the transaction
         // takes the whole log.
         (log.saturating_sub(2)) * per_descriptor / (per_descriptor + 1)
     }
