@@ -10,13 +10,13 @@ use std::alloc::{GlobalAlloc, Layout};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The allocator of the command, with a sum of the bytes that are allocated: as many as were asked for.
+/// The allocator of the command, which counts the requested bytes.
 struct Counting;
 
 static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
 
 #[allow(unsafe_code)] // the contract of an allocator
-// SAFETY: every call is passed on as it came, to an allocator that keeps the contract.
+// SAFETY: every call is passed on unchanged to an allocator that keeps the contract.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATED.fetch_add(layout.size(), Ordering::Relaxed);

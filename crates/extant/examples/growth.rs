@@ -109,7 +109,7 @@ fn main() -> Outcome {
     };
     let image = Path::new(image);
     mkfs::format(&FileDevice::create(image, size)?, &options)?;
-    // Without the thread that commits now and then, and with the same memory on every machine.
+    // Without the background thread, which commits at intervals, and with the same memory on every machine.
     let volume = VolumeOptions::new()
         .background(false)
         .cache_bytes(1 << 30)

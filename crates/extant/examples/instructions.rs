@@ -16,7 +16,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const FILES: usize = 20_000;
 const BLOCK: usize = 4096;
 
-// `black_box` keeps functions of the same body from becoming one.
+// `black_box` keeps the compiler from merging functions with the same body.
 
 #[inline(never)]
 fn create(dir: &Dir, name: &str) -> Result<()> {
@@ -100,7 +100,7 @@ fn sync_writes(volume: &Volume) -> Result<()> {
     volume.sync()
 }
 
-/// Without the thread that commits now and then, and with the same memory on every machine.
+/// Without the background thread, which commits at intervals, and with the same memory on every machine.
 fn open(image: &Path) -> Result<Volume> {
     VolumeOptions::new()
         .background(false)
@@ -176,7 +176,7 @@ fn cold(image: &Path) -> Result<()> {
     volume.close()?;
     let volume = open(image)?;
     let dir = volume.open_dir("cold")?;
-    // The directory's own blocks, and those of inode tables, are read by the first.
+    // The first operation reads the blocks of the directory and of inode tables.
     dir.metadata("file.1")?;
     for i in (0..FILES).step_by(4) {
         lookup_cold(&dir, &format!("file.{i}"))?;

@@ -41,7 +41,7 @@ fn long_pieces_from_a_cache_above_are_not_kept() {
     let memory = v.memory();
     assert_eq!(memory.dirty, 0);
     assert!(memory.data <= 2 * 4096, "{memory:?}");
-    // Data in memory are meanwhile overwritten, in part and whole.
+    // Meanwhile data in memory are overwritten, in part and whole.
     assert_eq!(file.write_at(&root(), b"here", 300_000).unwrap(), 4);
     assert_eq!(
         file.write_cached(&data[..200_000], 200_000).unwrap(),
@@ -156,7 +156,7 @@ fn pieces_of_any_length_are_what_was_written() {
     for args in [
         ARGS,
         &["-t", "ext4", "-b", "1024", "-J", "size=4"],
-        // Mapped by indirect blocks.
+        // Files mapped by indirect blocks.
         &["-t", "ext3", "-J", "size=4"],
         &["-t", "ext4", "-O", "^has_journal"],
     ] {
@@ -219,7 +219,7 @@ fn a_volume_is_filled_to_the_last_block() {
     file.truncate(&root(), 0).unwrap();
     v.sync().unwrap();
     assert_eq!(v.statfs().unwrap().free_blocks, before);
-    // Through pages no more data fit.
+    // Through pages, no more data fit.
     let (by_pages, _) = filled(&|at| file.write_at(&root(), &data, at));
     assert_eq!(by_pages, end);
     drop(file);

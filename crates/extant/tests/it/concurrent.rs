@@ -37,7 +37,7 @@ fn subdirectories_are_counted_at_one_moment() {
             let w = w;
             for n in 0..10_000 {
                 wait(true);
-                // Renamed, it is the same number.
+                // The inode number stays the same after a rename.
                 w.rename("/d/sub", "/d/other").unwrap();
                 w.remove_dir("/d/other").unwrap();
                 made.store(false, Ordering::Release);
@@ -62,14 +62,13 @@ fn subdirectories_are_counted_at_one_moment() {
     assert_clean(&device, "subdirectories that came and went");
 }
 
-/// Creates in own and in one shared directory: all inode numbers differ.
+/// Threads create files in their own and in one shared directory: all inode numbers differ.
 #[test]
 fn no_inode_is_handed_out_twice() {
     create_from_many_threads();
 }
 
-/// With every context written in many parts: a number made and freed in one is then in use on disk in
-/// between.
+/// Every context is written in many parts, so a number made and freed in one context is in use on disk in between.
 #[test]
 fn no_inode_is_handed_out_twice_in_parts() {
     IN_PARTS.set(Some(40));
@@ -97,7 +96,7 @@ fn create_from_many_threads() {
                     };
                     mine.push(dir.create_new_file(&name).unwrap().ino());
                     if n % 7 == 0 {
-                        // Freed at once: the number may come again, but never twice at a time.
+                        // Freed at once: the number may be used again, but never twice at a time.
                         dir.remove_file(&name).unwrap();
                         mine.pop();
                     }
@@ -118,8 +117,8 @@ fn create_from_many_threads() {
     assert_eq!(snapshot(&volume).unwrap().len(), inos.len() + 1);
 }
 
-/// Two threads exchange the same two names, an odd number of times in all: each exchange is done, none takes
-/// what the other leaves half-way for two names of one file.
+/// Two threads exchange the same two names, an odd number of times in all. Each exchange is done, and neither thread
+/// takes an intermediate state of the other for two names of one file.
 #[test]
 fn no_exchange_is_lost() {
     needs::tools!("mke2fs");
@@ -333,7 +332,7 @@ fn churn(volume: &Volume, t: u64, rounds: u64) {
     }
 }
 
-/// Create, rename (replace and exchange), link, remove of files and directories, in own and shared
+/// Creating, renaming (replace and exchange), linking and removing files and directories, in own and shared
 /// directories, ends without a deadlock and with a clean image.
 #[test]
 fn churn_leaves_a_clean_image() {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 type Tree = BTreeMap<String, Node>;
 
-/// The recorder's notes of a workload: the tree after every operation, and the synced files.
+/// The recorder of a workload: it notes the tree after every operation, and the synced files.
 struct Script<'a> {
     volume: &'a Volume,
     device: &'a RecordingDevice<MemDevice>,
@@ -25,7 +25,7 @@ const DONE: u64 = 1 << 32;
 const SYNCED: u64 = 2 << 32;
 
 impl Script<'_> {
-    /// Runs an operation; the tree as callers see it afterwards is one legal state after a crash.
+    /// Runs an operation. The tree that callers see afterwards is one legal state after a crash.
     fn op(&mut self, f: impl FnOnce(&Volume) -> extant::Result<()>) {
         // From here on, a recovery may find the new state.
         f(self.volume).unwrap();
@@ -135,7 +135,7 @@ fn directory_growth(s: &mut Script<'_>) {
     for round in 0..4 {
         s.op(|v| {
             let dir = v.open_dir("/big")?;
-            // The model must not take these as one operation: the names are judged as a set below.
+            // The model must not count these as one operation: the names are judged as a set below.
             (0..60).try_for_each(|n| dir.symlink("t", format!("{:0>40}", round * 60 + n)))
         });
         s.sync();
@@ -146,8 +146,8 @@ fn directory_growth(s: &mut Script<'_>) {
     s.sync();
 }
 
-/// Many operations of each kind between two syncs: more than goes into one transaction when contexts are
-/// written in parts.
+/// Many operations of each kind between two syncs: more than fit into one transaction when contexts are written in
+/// parts.
 fn burst(s: &mut Script<'_>) {
     s.op(|v| v.create_dir("/a").map(drop));
     for n in 0..40 {
@@ -159,7 +159,7 @@ fn burst(s: &mut Script<'_>) {
             s.op(|v| v.create_dir(format!("/d{n}")).map(drop));
         }
         if n % 4 == 3 {
-            // Freed in the context that made it: its number comes again.
+            // The inode is freed in the context that made it, so its number is used again.
             s.op(|v| {
                 v.remove_file(format!("/a/{n:0>60}"))
                     .or_else(|_| v.remove_file(format!("/r{n}")))
@@ -215,7 +215,7 @@ fn unnamed(s: &mut Script<'_>) {
     s.op(|v| v.remove_file("/named1"));
     s.sync();
     drop(files);
-    // Named in the context that made it.
+    // The file is named in the context that made it.
     s.op(|v| v.link_file(&v.create_unnamed(0o600)?, "/at once"));
     s.sync();
 }

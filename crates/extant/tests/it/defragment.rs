@@ -1,4 +1,4 @@
-//! Files in use move into fewer extents: nothing that callers see of them changes, and no write is lost.
+//! Moving files in use into fewer extents: nothing that callers see of them changes, and no write is lost.
 
 use crate::common;
 use blockdev::MemDevice;
@@ -100,7 +100,7 @@ fn holes_unwritten_blocks_sizes_and_times_stay() {
     let blocks = file.metadata().unwrap().blocks();
     assert_eq!(blocks, (done.blocks + 1) * BLOCK / 512);
     assert!(seen(&file) == before);
-    // A second time there is nothing to do.
+    // The second time, nothing is left to do.
     let again = file.defragment().unwrap();
     assert_eq!((again.before, again.moved), (done.after, 0));
     volume.sync().unwrap();
@@ -174,7 +174,7 @@ fn a_file_that_changes_all_the_time_is_moved_all_the_same() {
     if !schedule::at(Point::Copied, || {}) {
         return;
     }
-    // Three copies of the only chunk are too old; the fourth is made with the map held.
+    // Three copies of the only chunk are outdated. The fourth is made with the map held.
     write_again(opened(&volume, "/file"), 3);
     let done = file.defragment().unwrap();
     assert_eq!((done.after, done.moved), (1, 40));

@@ -199,7 +199,7 @@ fn events_in_their_order() {
         [WatchEvent::Created { .. }, WatchEvent::Removed { .. }]
     ));
     assert_eq!(drain(&other), std::slice::from_ref(&renamed));
-    // Eleven changes of data, one event.
+    // Eleven changes of data are one event.
     assert_eq!(
         drain(&file),
         [renamed, WatchEvent::Written { ino }, removed(d, "f", ino)]
@@ -209,7 +209,7 @@ fn events_in_their_order() {
     v.create_new_file("/d/x").unwrap();
     assert_eq!(drain(&other), []);
     assert_eq!(drain(&all).len(), 1);
-    // No events were fetched for long: the watcher gets the overflow, and then the end.
+    // If no events are fetched for long, the watcher gets the overflow, and then the end.
     for n in 0..20_000 {
         v.create_new_file(format!("/d/sub/{n}")).unwrap();
     }
@@ -233,8 +233,8 @@ fn a_waiting_watcher_is_told_of_the_end() {
     assert_eq!(waiter.join().unwrap(), [WatchEvent::Unmounted]);
 }
 
-/// Counts references to the inodes it was shown, as quotas would. A number freed and taken again at once may
-/// come for the new inode before it goes for the old one.
+/// Counts references to the reported inodes, as quotas would. If a number is freed and taken again at once, the call
+/// for the new inode may come before the last call for the old one.
 #[derive(Default)]
 struct Shown(Mutex<HashMap<u32, i32>>);
 
@@ -247,7 +247,8 @@ impl InodeObserver for Shown {
     }
 }
 
-/// Set and taken away again and again while inodes come and go: each is shown once, and none is left.
+/// An observer is set and removed again and again while inodes enter and leave core. Each inode is reported once, and
+/// none is left.
 #[test]
 fn observers_see_each_inode_once() {
     let Some((device, v)) = volume() else { return };
@@ -295,7 +296,7 @@ fn observers_see_each_inode_once() {
     assert_clean(&device, "observed");
 }
 
-/// An observer that is there at the end sees everything go.
+/// An observer that is set at the end receives every inode's last call.
 #[test]
 fn observers_at_the_end() {
     let Some((_, v)) = volume() else { return };

@@ -1,9 +1,9 @@
-//! Every operation of the library has an example in its documentation, as the README says: its own, or one of its type
-//! that calls it.
+//! Checks that every operation of the library has an example in its documentation, as the README claims: its own, or
+//! one of its type that calls it.
 
 use std::path::Path;
 
-/// Names of the public functions of a source file that no example calls.
+/// Returns the names of the public functions of a source file that no example calls.
 fn without_example(text: &str) -> Vec<&str> {
     let lines = || text.lines().map(str::trim_start);
     let examples: String = lines().filter(|line| line.starts_with("///")).collect();

@@ -87,7 +87,8 @@ fn what_is_not_formatted_stays_in_memory() {
     assert_eq!(snapshot(&open(&device)).unwrap(), tree);
 }
 
-/// Operations that fast commits say, and others between them that must be formatted; `synced` is called where everything was synced.
+/// Operations that fast commits can express, with others between them that must be formatted. `synced` is called where
+/// everything was synced.
 fn work(volume: &Volume, mut synced_now: impl FnMut(&str)) {
     let sync = |volume: &Volume| volume.sync().unwrap();
     for n in 0..30u8 {
@@ -139,7 +140,7 @@ fn work(volume: &Volume, mut synced_now: impl FnMut(&str)) {
     synced_now("a name used again");
 }
 
-/// The kernel gives a directory the time of the replay.
+/// The kernel sets a directory's time to the time of the replay.
 fn without_times(mut tree: Tree) -> Tree {
     for entry in tree
         .values_mut()
@@ -211,8 +212,8 @@ fn e2fsck_replays_them() {
     });
 }
 
-/// An operation of the kernel, most of which an fsync follows, which it makes a fast commit. Directories are not made: the kernel's
-/// replay leaves their parent's count of links as it was.
+/// Runs an operation of the kernel. Most are followed by an fsync, which makes a fast commit. Directories are not made,
+/// because the kernel's replay leaves their parent's link count as it was.
 fn kernel_step(root: &Path, rng: &mut Rng, n: u64) {
     let name = |n: u64| root.join(format!("f{n}"));
     let any = name(rng.below(12));

@@ -1,5 +1,5 @@
-//! A failing device: a read error goes to its caller and harms no other; a write or flush error stops the volume,
-//! makes it read-only and is recorded in the superblock; after healing the volume is whole.
+//! A failing device. A read error reaches its caller and harms no other. A write or flush error stops the volume, makes
+//! it read-only and is recorded in the superblock. After healing the volume is whole.
 
 use crate::common;
 use blockdev::{BlockDevice, FaultDevice, MemDevice, Op};
@@ -35,7 +35,7 @@ const KINDS: &[&[&str]] = &[
     &["-t", "ext4", "-O", "^has_journal"],
 ];
 
-/// A small tree, closed.
+/// Makes a closed volume with a small tree.
 fn populated(args: &[&str]) -> Arc<MemDevice> {
     let device = mem_image("16M", args);
     let v = open(&device);
@@ -109,7 +109,7 @@ fn read_errors_reach_the_caller_only() {
                 assert!(is_io(&e), "block {block}: {e:?}");
             }
         }
-        // Other calls go on, and accepted changes are kept.
+        // Other calls still work, and accepted changes are kept.
         let made = v.write("/fresh", [5; 4000]);
         assert!(
             made.as_ref().is_ok() || made.as_ref().is_err_and(is_io),
@@ -140,7 +140,7 @@ fn a_file_that_cannot_be_written_back_does_not_take_others_with_it() {
     let base = populated(&["-t", "ext3", "-b", "1024", "-J", "size=1"]);
     let device = faulty(&base);
     let v = open_faulty(&device).unwrap();
-    // The middle of a page that is not in memory: it must be read first.
+    // The middle of a page that is not in memory, which must be read first.
     device.fail_all(Op::Read);
     let bad = v
         .open_file_with("/large", &OpenOptions::new().write(true))
@@ -158,7 +158,7 @@ fn a_file_that_cannot_be_written_back_does_not_take_others_with_it() {
     }
 }
 
-/// After the device failed: everything that changes fails clearly, nothing hangs.
+/// After the device failed, every change fails with an error, and nothing hangs.
 fn assert_stopped(v: &Volume, what: &str) {
     let refused = |r: extant::Result<()>, op: &str| match r {
         Err(Error::ReadOnly(why) | Error::Stopped(why)) => assert!(!why.is_empty()),
@@ -187,7 +187,7 @@ fn assert_stopped(v: &Volume, what: &str) {
     list(v, "/d1").unwrap_or_else(|e| panic!("{what}: read_dir: {e}"));
 }
 
-/// The n-th write or flush fails, for every n.
+/// Makes the n-th write or flush fail, for every n.
 fn nth(op: Op, args: &[&str]) {
     let base = populated(args);
     let before = snapshot(&open(&Arc::new(base.snapshot()))).unwrap();
@@ -213,7 +213,7 @@ fn nth(op: Op, args: &[&str]) {
         assert!(is_io(&error), "{what}: {error:?}");
         assert_stopped(&v, &what);
         device.heal();
-        // Stopped is stopped: a device that recovers is not written again.
+        // A stopped volume stays stopped: a device that recovers is not written again.
         assert_stopped(&v, &what);
         let closed = v.close();
         assert!(closed.is_err(), "{what}: closing a stopped volume says so");
@@ -223,10 +223,10 @@ fn nth(op: Op, args: &[&str]) {
     }
 }
 
-/// After healing the volume is whole: recovery, by us and by e2fsck, finds a state of some moment.
+/// After healing the volume is whole: recovery, by us and by e2fsck, finds the state of some moment.
 fn recovered(device: &Device, journaled: bool, before: &BTreeMap<String, Node>, what: &str) {
     if !journaled {
-        // The only promises left: it opens read-only and e2fsck can mend it; or nothing was written at all.
+        // The volume opens read-only and e2fsck can mend it, or nothing was written at all. No other promise is left.
         let image = Arc::new(device.inner().snapshot());
         if open(&image).read_only().is_none() {
             assert_clean(device.inner(), what);
@@ -307,7 +307,7 @@ fn a_failed_write_is_no_damage() {
         );
         let journal = !args.contains(&"^has_journal");
         let v = open_faulty(&device).unwrap();
-        // Without one, only if a part of a context may be home.
+        // Without a journal, only if a part of a context may be home.
         let writable = v.read_only().is_none();
         assert!(writable || !journal, "{args:?}: {:?}", v.read_only());
         assert!(v.read("/d1/f5").is_ok());
@@ -337,7 +337,7 @@ fn a_failed_write_is_no_damage() {
     }
 }
 
-/// The device fails while opening: an error, for any of its operations.
+/// The device fails while opening: any of its operations returns an error.
 #[test]
 fn opening_on_a_failing_device() {
     needs::tools!("mke2fs");
@@ -396,7 +396,7 @@ fn waiting_threads_are_told() {
             }
         });
         if device.injected() == 0 {
-            // Syncs that share a push need fewer writes: all was done before the fault.
+            // Syncs that share a push need fewer writes, so all work may be done before the fault.
             continue;
         }
         assert!(v.read_only().is_some(), "stopped");

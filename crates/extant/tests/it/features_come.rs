@@ -1,5 +1,5 @@
-//! Features that a volume gets with the first thing that needs them, as the kernel gives it: extended attributes, and
-//! files of 2 GiB and more.
+//! Features that a volume gets when they are first needed, as the kernel sets them: extended attributes, and files of 2
+//! GiB and more.
 
 use crate::common;
 use blockdev::{BlockDevice, MemDevice};
@@ -17,8 +17,8 @@ fn on_disk(device: &MemDevice) -> (Vec<String>, u32) {
     (Features::of(&sb).names(), sb.rev_level.get())
 }
 
-/// Does something to a volume that lacks a feature: the feature, and no other, is there with the commit that needs
-/// it, also after a cut.
+/// Changes a volume that lacks a feature. The feature, and no other, is set by the commit that needs it, also after a
+/// cut.
 fn comes(feature: &str, args: &[&str], change: fn(&Volume)) {
     let what = format!("{feature}, {args:?}");
     let device = mem_image("24M", args);
@@ -32,7 +32,7 @@ fn comes(feature: &str, args: &[&str], change: fn(&Volume)) {
     assert!(!early.iter().any(|f| f == feature), "{what}: too early");
     change(&v);
     v.sync().unwrap();
-    // Cut off here.
+    // The power is cut here.
     let cut = Arc::new(device.snapshot());
     v.close().unwrap();
     assert_clean(&device, &what);

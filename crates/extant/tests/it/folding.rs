@@ -51,7 +51,7 @@ fn names_are_found_in_any_case_and_stay_as_they_are() {
     v.write("/d/Straße", b"1").unwrap();
     assert_eq!(v.read("/d/STRASSE").unwrap(), b"1");
     assert_eq!(v.read("/d/stra\u{200d}sse").unwrap(), b"1");
-    // A name that is there is written to, not made.
+    // An existing name is written to, not made.
     v.write("/d/strasse", b"2").unwrap();
     assert!(matches!(
         v.create_new_file("/d/STRASSE"),
@@ -67,7 +67,7 @@ fn names_are_found_in_any_case_and_stay_as_they_are() {
     v.write("/Name", b"").unwrap();
     v.write("/name", b"").unwrap();
     assert!(matches!(v.metadata("/NAME"), Err(Error::NotFound)));
-    // A directory inside folds, too; a file has no such flag.
+    // A directory inside folds, too. A file does not have the flag.
     v.create_dir("/d/Sub").unwrap();
     v.create_dir("/d/sub/deeper").unwrap();
     v.write("/d/SUB/DEEPER/File", b"3").unwrap();
@@ -208,7 +208,7 @@ fn a_strict_encoding_refuses_what_is_not_utf8() {
     }
 }
 
-/// Names made in several commits, so that leaves are split by folded hashes; removed in another case.
+/// Names are made in several commits, so that leaves are split by folded hashes, and removed in another case.
 #[test]
 fn a_large_directory_has_an_index_by_folded_hashes() {
     needs::tools!("mke2fs", "e2fsck");
@@ -281,7 +281,7 @@ fn an_index_of_e2fsck_is_read_and_written() {
     assert_clean(&device, "an index of e2fsck");
 }
 
-/// Two names that are the same when folded, as others may have made them: each can be removed.
+/// Two names that are equal when folded, as other programs may have made them: each can be removed.
 #[test]
 fn names_that_are_the_same_when_folded_are_removed_one_by_one() {
     needs::tools!("mke2fs", "debugfs", "e2fsck");
@@ -306,7 +306,7 @@ impl Drop for Counted<'_> {
     }
 }
 
-/// Names come and go while the directory changes how it compares them.
+/// Names are added and removed while the directory changes how it compares them.
 #[test]
 fn the_flag_changes_between_operations_that_make_names() {
     needs::tools!("mke2fs", "e2fsck");
@@ -332,7 +332,7 @@ fn the_flag_changes_between_operations_that_make_names() {
                             v.rename(&out, &name).unwrap();
                         }
                     }
-                    // Found, or the name would be made twice.
+                    // The name is found, because otherwise it would be made twice.
                     let again = v.create_new_file(&name);
                     assert!(matches!(again, Err(Error::Exists)));
                     v.remove_file(&name).unwrap();

@@ -1,4 +1,4 @@
-//! A volume held still while others want to work on it, shut down in every way, and one that fails.
+//! A volume that is frozen while other threads want to work on it, shut down in every way, and one that fails.
 
 use crate::common;
 use blockdev::{BlockDevice, FaultDevice, MemDevice, Op};
@@ -81,7 +81,7 @@ fn work(v: &Volume, task: u64, n: u64) -> extant::Result<()> {
             v.remove_file(format!("{dir}/gone"))
         }
         _ if n.is_multiple_of(2) => v.sync(),
-        // Fifty at most: on a fast machine there is room as well.
+        // At most fifty files, so that there is room on a fast machine as well.
         _ => {
             let sub = format!("{dir}/d{}", n % 900);
             match v.create_dir_with_mode(&sub, 0o700) {
@@ -252,7 +252,7 @@ fn every_way_to_shut_down() {
         let new = v.read("/new");
         match how {
             Shutdown::Sync => assert_eq!(new.unwrap(), [5; 30_000]),
-            // Its name is in the log; its data had no place yet.
+            // The file's name is in the log, but its data had no blocks yet.
             Shutdown::LogFlush => assert_eq!(new.unwrap(), []),
             Shutdown::NoLogFlush => assert!(matches!(new, Err(Error::NotFound))),
         }
@@ -374,8 +374,7 @@ fn memory_is_counted() {
     assert_eq!(v.memory().data, 0);
 }
 
-/// Access times of earlier reads are in the copy, and reads during the freeze wait for nothing, though they change
-/// times.
+/// Access times of earlier reads are in the copy. Reads during the freeze do not wait, though they change times.
 #[test]
 fn access_times_of_a_frozen_volume() {
     if !have_tools() {
@@ -407,8 +406,8 @@ fn access_times_of_a_frozen_volume() {
     assert_clean(&device, "closed");
 }
 
-/// While others create, write, rename and remove: each snapshot is a clean volume with the files of its moment, however often it is
-/// read and whatever happens meanwhile.
+/// Snapshots while other threads create, write, rename and remove. Each snapshot is a clean volume with the files of
+/// its moment, however often it is read and whatever happens meanwhile.
 #[test]
 fn a_snapshot_stays_while_work_goes_on() {
     if !have_tools() {

@@ -1,5 +1,5 @@
-//! Bitmaps of groups leave memory when there are many, while blocks and inodes of those groups are taken and freed:
-//! whatever moment the device is cut at, the volume is clean, and so it is at the end.
+//! Bitmaps of groups are evicted when there are many, while blocks and inodes of those groups are taken and freed. The
+//! volume is clean at the end, and after a cut at any moment.
 
 use crate::common;
 use blockdev::{BlockDevice, MemDevice};
@@ -54,7 +54,7 @@ fn what_leaves_is_as_in_the_image() {
     for thread in 0..3 {
         let dir = volume.open_dir(format!("/t{thread}")).unwrap();
         for n in 0..40 {
-            // A name that a turn removed, or none made, is not there; nothing else may go wrong.
+            // A name may be missing because a turn removed it, or did not make it. Nothing else may fail.
             if let Err(e) = dir.remove_file(format!("f{n}")) {
                 assert_eq!(e.errno(), 2, "f{n} of {thread}: {e}");
             }
@@ -68,7 +68,8 @@ fn what_leaves_is_as_in_the_image() {
     assert_cuts_clean(cuts);
 }
 
-/// Directories are spread over all groups, each with a file; those of some turns are gone in the context they came in.
+/// Directories are spread over all groups, each with a file. Those of some turns are removed in the context that made
+/// them.
 #[test]
 fn what_leaves_of_inodes_is_as_in_the_image() {
     // 2048 groups of 32 inodes; the smallest cache holds the bitmaps of a hundred.
@@ -111,7 +112,7 @@ fn what_leaves_of_inodes_is_as_in_the_image() {
                 .unwrap();
             there.push(turn);
             for _ in 0..random.below(3) {
-                // The last one now and then, else any.
+                // Remove the last directory at times, otherwise any.
                 let at = random.below(there.len() as u64 * 5 / 4) as usize;
                 let at = at.min(there.len().saturating_sub(1));
                 if !there.is_empty() {
@@ -152,7 +153,7 @@ fn while_cut(device: &MemDevice, threads: u64, run: impl Fn(u64) + Sync) -> Vec<
     })
 }
 
-/// Opened and closed again, each of a few cuts is clean.
+/// Checks that each of a few cuts is clean after it was opened and closed again.
 fn assert_cuts_clean(cuts: Vec<MemDevice>) {
     assert!(!cuts.is_empty());
     let some = cuts.len().div_ceil(3);

@@ -1,5 +1,5 @@
-//! A volume becomes larger while it is used: either size is clean at every cut, nothing in it changes, and its new space is
-//! used.
+//! Growing a volume while it is used: either size is clean at every cut, nothing in the volume changes, and its new
+//! space is used.
 
 use crate::common;
 use blockdev::{BlockDevice, Crash, RecordingDevice};
@@ -110,7 +110,7 @@ fn every_shape_grows_and_uses_what_is_new() {
             "{what}"
         );
         assert_eq!(volume.geometry().blocks_count, blocks);
-        // Most of the new space is there to be had, and new numbers are.
+        // Most of the new space can be taken, and so can new numbers.
         let big = volume.create_new_file("/big").unwrap();
         let most = after.available_blocks * u64::from(after.block_size) / 10 * 9;
         match old.features.has_extents() {
@@ -254,7 +254,7 @@ fn cut_at_any_write() {
             }
             for image in images {
                 if judged % 7 == 3 {
-                    // Other programs replay the journal to the same.
+                    // Other programs replay the journal to the same result.
                     let dir = tempfile::tempdir().unwrap();
                     let path = dir.path().join("image");
                     write_image(&image, &path);

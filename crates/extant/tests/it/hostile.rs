@@ -1,5 +1,5 @@
-//! Hostile images: whatever the bytes are, the worst outcome is an error. No panic, no hang, no
-//! access outside the device, no memory beyond what an honest image takes.
+//! Hostile images: whatever the bytes are, the worst outcome is an error. The engine must not panic, hang, access bytes
+//! outside the device, or use more memory than for an honest image.
 
 mod campaign;
 mod inline;

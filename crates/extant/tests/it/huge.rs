@@ -36,7 +36,7 @@ impl BlockDevice for Counting {
     }
 }
 
-/// An empty volume, made once: its descriptors alone are 64 MiB, so with one backup of them.
+/// Makes an empty volume, once. Its descriptors alone are 64 MiB, so it has one backup of them.
 fn image() -> Arc<Counting> {
     static IMAGE: OnceLock<MemDevice> = OnceLock::new();
     let device = IMAGE.get_or_init(|| {
@@ -76,7 +76,7 @@ fn a_million_groups_are_not_walked() {
     let v = open(&device);
     assert_eq!(v.geometry().groups, 1 << 20);
     let opened = read(&device);
-    // Two of them are the orphan file, and a few blocks say where the journal lies.
+    // Two of the blocks are the orphan file, and a few hold the mapping of the journal.
     assert!(
         opened < (3 << 20) + (64 << 10),
         "{opened} bytes read to open"

@@ -1,4 +1,4 @@
-//! Nothing to do is done without work: a sync without changes flushes nothing, and one with changes is not taken for such a sync.
+//! Idle calls do no work: a sync without changes flushes nothing, and a sync with changes is not mistaken for one.
 
 use blockdev::{MemDevice, SlowDevice};
 use extant::mkfs::{self, MkfsOptions};
@@ -86,7 +86,7 @@ fn the_timer_rests_too() {
     let (device, volume) = volume(VolumeOptions::new().commit_interval(Duration::from_millis(20)));
     volume.write("/file", [1; 8192]).unwrap();
     volume.sync().unwrap();
-    // The tick that was running.
+    // The tick that was already running.
     std::thread::sleep(Duration::from_millis(100));
     let before = device.flushes();
     std::thread::sleep(Duration::from_millis(300));

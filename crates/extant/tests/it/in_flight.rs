@@ -22,7 +22,7 @@ fn is_synced(thread: u64, n: u64) -> bool {
     !(n + thread).is_multiple_of(3)
 }
 
-/// Files of each thread that are there, first ones first, and whether they have their content.
+/// Checks the files of each thread: the first ones must exist, in order, with their contents if they were synced.
 fn judge(device: &MemDevice, synced: &[u64], what: &str, fsck: bool) {
     let device = Arc::new(device.snapshot());
     let volume = VolumeOptions::new()
@@ -136,7 +136,7 @@ fn cut_with_a_tiny_log() {
     cut_everywhere(&["-b", "1024"], "size=1");
 }
 
-/// Syncs that come together share pushes, and pushes that come together share flushes.
+/// Syncs that arrive together share pushes, and pushes that arrive together share flushes.
 #[test]
 fn syncs_share_flushes() {
     needs::tools!("mke2fs");
@@ -167,7 +167,7 @@ fn syncs_share_flushes() {
     assert_clean(device.inner(), "shared flushes");
 }
 
-/// A device that holds up the writes of one pattern until it is let go.
+/// A device that delays writes of one pattern until it is released.
 struct Holds {
     inner: Arc<MemDevice>,
     held: AtomicBool,
@@ -206,7 +206,7 @@ impl BlockDevice for Holds {
     }
 }
 
-/// A sync that comes while another one is writing files back waits for them: they are on no list any more, and not on
+/// A sync that comes while another one is writing files back waits for them. They are on no list any more, and not on
 /// the device yet.
 #[test]
 fn a_sync_covers_what_another_sync_is_writing() {
@@ -251,7 +251,7 @@ fn a_sync_covers_what_another_sync_is_writing() {
     assert_clean(&inner, "two syncs");
 }
 
-/// When a sync is over, the space of earlier removals can be used again, even if other threads sync at the same time.
+/// When a sync has ended, the space of earlier removals can be used again, even if other threads sync at the same time.
 #[test]
 fn synced_removals_have_made_room() {
     needs::tools!("mke2fs");

@@ -32,7 +32,7 @@ fn volume(args: &[&str]) -> Option<(Arc<MemDevice>, Volume)> {
     Some((device, v))
 }
 
-/// Links names into /d from several threads until one is refused; how many there are then, and which one.
+/// Links names into /d from several threads until one is refused. Returns their number, and the refused name.
 fn fill(v: &Volume, threads: usize) -> (usize, usize) {
     let next = AtomicUsize::new(0);
     let refused = AtomicUsize::new(usize::MAX);
@@ -72,7 +72,7 @@ fn two_levels() {
         // Leaves and nodes are between half full and full.
         assert!(names > 15_498 * 3 / 4, "{names} names");
         let what = format!("{threads} threads, {names} names");
-        // Every way to make a name is refused the same, and leaves nothing behind.
+        // Every way to make a name is refused alike, and leaves nothing behind.
         let name = format!("/d/{}", long(refused));
         let full =
             |r: extant::Result<()>| assert!(matches!(r, Err(Error::NoSpace(_))), "{what}: {r:?}");
@@ -102,11 +102,11 @@ fn two_levels() {
         assert_eq!(v.read_dir("/d").unwrap().count(), names - 1);
         v.close().unwrap();
         assert_clean(&device, &what);
-        // Read in again, it is as full.
+        // After it was loaded again, the index is as full.
         let v = open(&device);
         full(v.hard_link("/f0", &name));
         assert!(v.statfs().unwrap().free_inodes <= before.free_inodes);
-        // Half of the names gone, there is room in the leaves again.
+        // With half of the names removed, the leaves have room again.
         for entry in list(&v, "/d").unwrap().iter().step_by(2) {
             v.remove_file(Path::new("/d").join(path(&entry.name)))
                 .unwrap();
@@ -138,7 +138,7 @@ fn three_levels() {
     assert_eq!(open(&device).read_dir("/d").unwrap().count(), 60_000);
 }
 
-/// Short names in one burst, of which a context holds them all.
+/// Short names in one burst: one context holds all of them.
 #[test]
 fn a_burst_of_short_names() {
     needs::tools!("mke2fs", "e2fsck");

@@ -26,8 +26,8 @@ fn say(line: String) {
     std::io::stdout().lock().write_all(line.as_bytes()).unwrap();
 }
 
-/// The load: files made, synced, renamed, removed; a fact is said only after the call that makes it so.
-/// A name is only said once, and `gone` is said before the removal begins: from then on anything goes.
+/// The load: files made, synced, renamed, removed. A fact is reported only after the call that makes it true. A name is
+/// only reported once, and `gone` is reported before the removal begins: from then on any state is allowed.
 fn load(v: &Volume, round: u64, t: u64) {
     let mut rng = Rng::new(round * 100 + t);
     let dir = format!("/t{t}");
@@ -75,7 +75,7 @@ fn load(v: &Volume, round: u64, t: u64) {
                 let _ = v.create_new_file(format!("/shared/m{}", rng.below(20)));
             }
         }
-        // Long ago made: gone, so that there is room on a fast machine as well.
+        // Files made long ago are removed, so that there is room on a fast machine as well.
         if let Some(old) = n.checked_sub(1000).map(|n| round * 1_000_000 + n) {
             say(format!("gone {t} {old}\n"));
             match v.remove_file(format!("{dir}/f{old}")) {
@@ -89,7 +89,7 @@ fn load(v: &Volume, round: u64, t: u64) {
     }
 }
 
-/// Not a test: what the child runs.
+/// The child's program, which is not a test.
 #[test]
 fn child() {
     let Some(image) = std::env::var_os(IMAGE) else {
@@ -132,7 +132,7 @@ fn run_and_kill(image: &Path, round: u64, after: Duration) -> Vec<String> {
     let mut child = Victim(child);
     let out = child.0.stdout.take().unwrap();
     let reader = std::thread::spawn(move || {
-        // A torn last line was not said.
+        // A torn last line does not count as reported.
         let mut lines = Vec::new();
         let mut out = BufReader::new(out);
         let mut line = String::new();

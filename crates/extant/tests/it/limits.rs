@@ -1,5 +1,4 @@
-//! The ends of the scales: the largest offsets a mapping can address, the longest names and paths, the
-//! most links.
+//! The limits: the largest offsets a mapping can address, the longest names and paths, the most links.
 
 use crate::common;
 use blockdev::MemDevice;
@@ -241,8 +240,8 @@ fn subdirectories_without_dir_nlink() {
     assert_eq!(open(&device).metadata("/").unwrap().nlink(), 65_000);
 }
 
-/// With dir_nlink threads add subdirectories beyond what links can count: from then on they are not counted, on disk
-/// neither.
+/// With dir_nlink threads add subdirectories beyond the link count's range. From then on they are not counted, and not
+/// on disk either.
 #[test]
 fn subdirectories_with_dir_nlink() {
     needs::tools!("mke2fs", "e2fsck");

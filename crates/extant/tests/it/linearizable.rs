@@ -1,7 +1,7 @@
-//! Threads at work on one volume through clones of the same handles, against the reference: every answer is
-//! explained by some order of the calls' steps, and the tree is what that order leaves. Short rounds,
-//! many of them, each from the tree that the last one left; after some of them the volume as it stands on
-//! its device is recovered elsewhere, judged by e2fsck, and holds the same tree.
+//! Threads at work on one volume through clones of the same handles, compared with the reference: some order of the
+//! calls' steps must explain every answer and the final tree. There are many short rounds, each from the tree that the
+//! last one left. After some of them the device as it stands is recovered elsewhere, judged by e2fsck, and must hold
+//! the same tree.
 
 use crate::common;
 use crate::reference;
@@ -120,7 +120,7 @@ impl Test {
         }
     }
 
-    /// A few directories and files that are there, opened.
+    /// Makes and opens a few directories and files.
     fn handles(&self, volume: &Volume, model: &Model, rng: &mut Rng) -> Handles {
         let paths = model.paths();
         let mut some = |n: usize, wanted: fn(&NodeKind) -> bool| {
@@ -181,7 +181,7 @@ impl Test {
         let mut events = Vec::with_capacity(self.calls);
         for _ in 0..self.calls {
             let call = maker.call();
-            // On few CPUs threads must be made to meet.
+            // On few CPUs, delays must make threads meet.
             match maker.below(8) {
                 0 => std::thread::yield_now(),
                 1 => (0..maker.below(2000)).for_each(|_| std::hint::spin_loop()),
@@ -276,8 +276,8 @@ fn report(
     lines.join("\n")
 }
 
-/// The search reports answers that no order explains: a name made twice, one seen before it is made, one seen after
-/// its removal.
+/// Checks that the search reports answers that no order explains: a name made twice, one seen before it is made, one
+/// seen after its removal.
 #[test]
 fn some_histories_have_no_explanation() {
     let place = || PathFrom {
@@ -378,7 +378,7 @@ fn few_names() {
     );
 }
 
-/// Directories that come, go and move while others walk through them.
+/// Directories are made, removed and moved while other threads walk through them.
 #[test]
 fn moving_directories() {
     let field = Field {

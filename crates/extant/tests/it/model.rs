@@ -1,6 +1,6 @@
-//! Random operations against a reference model, over every kind of image: each result is compared, the
-//! whole tree at the end and after reopening, and e2fsck has the last word. A failing sequence is
-//! shrunk before it is shown.
+//! Random operations against a reference model, over every kind of image. Each result is compared, and so is the whole
+//! tree at the end and after reopening. At last e2fsck checks the image. A failing sequence is shrunk before it is
+//! shown.
 
 use crate::common;
 use crate::reference;
@@ -18,7 +18,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use step::{Subject, step};
 
-/// Runs a sequence on a fresh copy of the image; panics where the two differ.
+/// Runs a sequence on a fresh copy of the image. Panics if the volume and the model differ.
 fn run(base: &MemDevice, model: &Model, ops: &[Op]) {
     let device = Arc::new(base.snapshot());
     let mut model = model.clone();
@@ -54,7 +54,7 @@ fn fails(base: &MemDevice, model: &Model, ops: &[Op]) -> Option<String> {
     Some(format!("operation {}: {text}", NOW.get()))
 }
 
-/// Leaves out what the failure does not need.
+/// Leaves out operations that the failure does not need.
 fn shrink(base: &MemDevice, model: &Model, mut ops: Vec<Op>) -> Vec<Op> {
     // Operations after the failure never matter.
     ops.truncate(NOW.get() + 1);
@@ -187,7 +187,7 @@ macro_rules! kinds {
     )* };
 }
 
-/// Contexts of a few operations each do not fit the journal: all go in parts.
+/// Contexts of a few operations each do not fit the journal, so all are written in parts.
 #[test]
 fn in_parts() {
     IN_PARTS.set(Some(20));

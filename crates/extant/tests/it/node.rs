@@ -437,7 +437,7 @@ fn files_are_made_without_a_name() {
     assert_eq!(file.metadata().unwrap().nlink(), 1);
     v.sync().unwrap();
     assert_eq!(v.read("/named").unwrap().len(), 3);
-    // Its first name is its chance: once removed it is as any other.
+    // The first name is the file's only chance: once removed, the file is like any other.
     top.unlink(&who, b"named").unwrap();
     assert!(matches!(
         file.link(&who, &top, b"again"),
@@ -519,7 +519,7 @@ fn a_rename_leaves_a_whiteout() {
     assert_eq!(v.statfs().unwrap().free_inodes, free);
     dir.rename(&who, b"g0", &top, b"g0", strict).unwrap();
     is_whiteout(&dir, b"g0");
-    // Anybody may make one, and a device of that number, but no other device.
+    // Any caller may make a whiteout, which is a device of that number, but no other device.
     let alice = Credentials::new(1000, 1000, &[]);
     let (mine, _) = dir.create(&alice, b"mine", 0o600, true).unwrap();
     drop(mine);
@@ -591,7 +591,7 @@ fn a_volume_gets_a_name() {
     }
 }
 
-/// The name comes with a batch that goes in parts.
+/// The name is in a batch that is committed in parts.
 #[test]
 fn a_volume_gets_a_name_among_many_changes() {
     needs::tools!("mke2fs");
@@ -607,8 +607,8 @@ fn a_volume_gets_a_name_among_many_changes() {
     assert_clean(&device, "named among many changes");
 }
 
-/// A cache above sends the time of a removal with every one. It is shown, but not logged: no crash leaves a trace of
-/// the file.
+/// A cache above sends the time of a removal with every removal. The time is shown, but not logged: no crash leaves a
+/// trace of the file.
 #[test]
 fn times_of_a_removed_file_are_not_logged() {
     let v = extant::doc_volume();
@@ -642,7 +642,7 @@ fn times_of_a_removed_file_are_not_logged() {
     v.sync().unwrap();
 }
 
-/// A call with an empty name gets an error, as for a name that is not there.
+/// A call with an empty name gets an error, as for a name that does not exist.
 #[test]
 fn a_name_of_no_bytes_is_not_found() {
     needs::tools!("mke2fs");

@@ -31,7 +31,7 @@ fn open(device: &Arc<MemDevice>, scan: BlockScan) -> Volume {
 
 const GROW: Fallocate = Fallocate::Allocate { keep_size: false };
 
-/// Runs of blocks that a file consists of, by what e2fsprogs see.
+/// Returns the runs of blocks of a file, as e2fsprogs reports them.
 fn extents(device: &MemDevice, path: &str) -> usize {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("image");
@@ -112,7 +112,7 @@ fn what_is_set_aside_is_free_and_comes_back() {
     }
 }
 
-/// Many files that grow at once, until there is nothing left: then there is nothing left at all.
+/// Many files grow at once until the space is used up. Then no block is left.
 #[test]
 fn a_full_volume_is_full_to_the_last_block() {
     needs::tools!("e2fsck");

@@ -70,7 +70,7 @@ fn what_is_made_in_a_project_is_of_it() {
         for (path, number) in expected {
             assert_eq!(of(&v, path), number, "{more}: {path}");
         }
-        // Names there are for inodes of the project alone.
+        // A directory with the flag takes names for inodes of its project alone.
         let across = |r: extant::Result<()>| assert!(matches!(r, Err(Error::CrossDevice)), "{r:?}");
         across(v.hard_link("/other", "/p/other"));
         across(v.rename("/other", "/p/other"));

@@ -71,7 +71,7 @@ fn a_flush_that_began_before_the_write_is_not_enough_for_fsync() {
         let other = volume.clone();
         let push = s.spawn(move || other.sync());
         began.recv_timeout(LONG).unwrap();
-        // The kernel's page cache writes back: the times are not the server's to set.
+        // Write-back of the kernel's page cache: the server must not set the times.
         node.write_cached(&[2; 4096], 0).unwrap();
         assert!(schedule::at(Point::FsyncWritten, move || go
             .send(())
@@ -557,8 +557,8 @@ fn what_was_metadata_and_holds_data_is_not_replayed() {
     volume.close().unwrap();
 }
 
-/// The time of a write need not be durable when fdatasync returns, so overwritten blocks need no push; a later fsync makes
-/// it durable all the same.
+/// The time of a write need not be durable when fdatasync returns, so overwritten blocks need no push. A later fsync
+/// makes it durable.
 #[test]
 fn fdatasync_of_overwritten_blocks_only_flushes() {
     let (medium, volume) = made(16 << 20, 4096);
@@ -596,7 +596,7 @@ fn fdatasync_of_overwritten_blocks_only_flushes() {
     );
 }
 
-/// No inode is found by this number, by any call that takes numbers.
+/// Checks that no call that takes numbers finds an inode by this number.
 #[track_caller]
 fn is_stale(volume: &Volume, ino: u32, what: &str) {
     let found = [
@@ -671,7 +671,7 @@ fn a_number_that_is_used_again_leads_to_the_new_file() {
     let (ino, generation) = (victim.ino(), victim.generation());
     drop(victim);
     volume.remove_file("/victim").unwrap();
-    // Too early for the device, too late for the file.
+    // Here the file is removed, but the device still has its old record.
     let early = Node::of_number(&volume, ino);
     volume.sync().unwrap();
     let mut made = Vec::new();
@@ -809,7 +809,7 @@ fn with_one_bad_file() -> (Arc<Medium>, Volume) {
     (medium, volume)
 }
 
-/// How many of the fifty files are there after a cut.
+/// Returns how many of the fifty files exist after a cut.
 fn left_of_fifty(medium: &Medium) -> usize {
     let volume = open(medium.after_cut());
     (0..50)
@@ -817,7 +817,7 @@ fn left_of_fifty(medium: &Medium) -> usize {
         .count()
 }
 
-/// A file that cannot be written back keeps nothing else from becoming durable.
+/// A file that cannot be written back does not keep other changes from becoming durable.
 #[test]
 fn one_file_that_cannot_be_written_back_stops_no_other() {
     let (medium, volume) = with_one_bad_file();

@@ -1,4 +1,4 @@
-//! The rooms of the engine's source, and that every arrow between them points down.
+//! The rooms of the engine's source, with a check that every arrow between them points down.
 //!
 //! A room is a folder of `src/`. The list below is their order, the lowest first: code of a room may name items of its
 //! own room and of rooms before it. `lib.rs` stands above all of them, so its exports are above every room.
@@ -26,7 +26,7 @@ const ROOMS: [&str; 15] = [
     "lib",
 ];
 
-/// Names that `lib.rs` has from other crates: they are in no room.
+/// Names that `lib.rs` re-exports from other crates, which are in no room.
 const FOREIGN: [&str; 1] = ["mkfs"];
 
 fn rank(room: &str) -> Option<usize> {
@@ -100,7 +100,7 @@ fn paths(line: &str, module: &[String]) -> Vec<Vec<String>> {
     found
 }
 
-/// The room a path leads to; `None` if it leads to another crate.
+/// Returns the room that a path leads to, or `None` if it leads to another crate.
 fn room_of(path: &[String]) -> Option<&str> {
     let first = path.first()?.as_str();
     match rank(first) {
@@ -128,7 +128,7 @@ fn is_test(file: &Path) -> bool {
     name.contains("/tests/") || name.ends_with("tests.rs")
 }
 
-/// Every arrow that points up, with file and line.
+/// Returns every arrow that points up, with file and line.
 fn arrows_up(file: &Path, text: &str) -> String {
     let module = module_of(file);
     let room = module[0].as_str();

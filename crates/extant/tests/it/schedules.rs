@@ -68,7 +68,8 @@ fn explore(
             }
         }
         volume.close().unwrap();
-        // Opens clean, and every block that is free has one owner less than any in use: a walk and a removal of all find out.
+        // Checks that the volume opens clean, and that every block in use has one owner: by a walk, and by a removal of
+        // everything.
         let volume = open(Arc::new(medium.after_cut()));
         assert_eq!(volume.recovery().transactions, 0, "{name}: closed");
         for entry in volume.read_dir("/").unwrap() {
@@ -86,8 +87,8 @@ fn explore(
     println!("{name}: {count} schedules, {passes} turns");
 }
 
-/// A block that was there is overwritten and synced by each of two tasks, while a third changes the same files' attributes and
-/// makes them durable.
+/// Two tasks each overwrite and sync an existing block, while a third changes the same files' attributes and makes them
+/// durable.
 #[test]
 fn what_fsync_has_returned_for_is_durable() {
     let prepare = |volume: &Volume| {
@@ -167,8 +168,8 @@ fn what_is_freed_is_not_used_again_too_soon() {
     );
 }
 
-/// While a volume is frozen nothing is written to it, earlier changes are there, and waiting threads go on after the
-/// thaw.
+/// While a volume is frozen nothing is written to it, and earlier changes are visible. Waiting threads continue after
+/// the thaw.
 #[test]
 fn a_frozen_volume_is_still() {
     let prepare = |volume: &Volume| volume.write("/there", [7; 5000]).unwrap();
@@ -252,9 +253,9 @@ fn what_leaves_memory_comes_back_as_it_was() {
     });
 }
 
-/// Files are removed and others made, which get their numbers and blocks, while a server looks up numbers and writes to the
-/// old files as long as they are there. A number leads to the inode that has it, and always to the same object. Data of an old
-/// file never show in a new one.
+/// Files are removed and others made, which get their numbers and blocks. Meanwhile a server looks up numbers and
+/// writes to the old files while they exist. A number leads to the inode that has it, and always to the same object.
+/// Data of an old file never show in a new one.
 #[test]
 fn a_number_leads_to_the_inode_that_has_it() {
     const FILES: u32 = 3;
@@ -340,8 +341,8 @@ fn a_number_leads_to_the_inode_that_has_it() {
     });
 }
 
-/// Directories are removed from the deepest up, and others get their numbers, while a caller in the deepest looks up the
-/// ones above it. The look-up finds the old parent, or nothing.
+/// Directories are removed from the deepest up, and others get their numbers, while a caller in the deepest looks up
+/// its parents. The look-up finds the old parent, or nothing.
 #[test]
 fn a_removed_directory_leads_up_to_nothing_else() {
     let prepare = |volume: &Volume| {

@@ -50,7 +50,7 @@ fn thrown_away() {
     v.drop_caches();
     assert_eq!(v.read("/new7").unwrap(), [7; 20_000]);
     assert_eq!(v.read("/f4").unwrap(), [4; 12_000]);
-    // Each volume has its own changes; other processes may read the image, none may write it.
+    // Each volume has its own changes. Other processes may read the image, but not write it.
     assert_eq!(other.read("/f3").unwrap(), [3; 9_000]);
     refused(VolumeOptions::new().open(&image), ErrorKind::ResourceBusy);
     VolumeOptions::new().read_only(true).open(&image).unwrap();

@@ -1,4 +1,4 @@
-//! Ranges taken out of files and put in, and copied from file to file.
+//! Removing ranges from files, inserting them, and copying them from file to file.
 
 use crate::common;
 use blockdev::{BlockDevice, Crash, Event, RecordingDevice};
@@ -16,7 +16,7 @@ const KINDS: &[&[&str]] = &[
     &["-t", "ext4", "-b", "1024", "-O", "^has_journal"],
 ];
 
-/// Bytes that tell where they belong.
+/// Bytes that show where they belong.
 fn pattern(len: usize) -> Vec<u8> {
     (0..len)
         .map(|i| (i / 512 * 31 % 241 + i % 7) as u8 + 1)
@@ -124,7 +124,7 @@ fn in_many_pieces() {
     }
 }
 
-/// Cut at every write: one of these operations is undone or done; in steps, the volume is sound.
+/// Cut at every write: one of these operations is undone or done. If it is done in steps, the volume is sound.
 #[test]
 fn cut_at_every_write() {
     if !have_tools() {
@@ -272,7 +272,7 @@ fn copies_of_holes_and_of_parts_of_one_file() {
     let mut buf = [0; 6];
     from.read_at(&mut buf, 0).unwrap();
     assert_eq!(&buf, b"island");
-    // Handles that are not for that.
+    // Handles that were not opened for this are refused.
     let only = |how: OpenOptions| v.open_file_with("/to", &how).unwrap();
     let bad = |r: extant::Result<u64>| assert!(matches!(r, Err(Error::BadHandle(_))), "{r:?}");
     bad(from.copy_range_to(0, &only(OpenOptions::new().read(true)), 0, 1));

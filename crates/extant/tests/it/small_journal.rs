@@ -1,4 +1,5 @@
-//! The smallest journal, and work that changes more blocks than it holds: it goes in parts, and nothing stops.
+//! The smallest journal, with work that changes more blocks than it holds: the work is committed in parts, and nothing
+//! stops.
 
 use crate::common;
 use blockdev::MemDevice;
@@ -14,7 +15,7 @@ fn small_journal(size: &str, more: &[&str]) -> Arc<MemDevice> {
     mem_image(size, &args)
 }
 
-/// Runs `f` for each of `count` things in order, shared out to many threads.
+/// Runs `f` for each of `count` things in order, distributed over many threads.
 fn in_threads(v: &Volume, count: usize, f: impl Fn(&Volume, usize) + Sync) {
     const THREADS: usize = 16;
     std::thread::scope(|s| {
@@ -39,7 +40,7 @@ fn a_huge_sparse_directory() {
     {
         let v = open(&device);
         v.create_dir("/d").unwrap();
-        // Links, as a name costs no inode then.
+        // Links, because a link costs no inode.
         for n in 0..4 {
             v.create_new_file(format!("/f{n}")).unwrap();
         }
@@ -142,7 +143,7 @@ fn a_file_over_a_thousand_groups() {
         match way {
             "truncate" => file.set_len(1 << 20).unwrap(),
             "punch" => file.fallocate(Fallocate::PunchHole, 4096, 9 << 30).unwrap(),
-            // Without a name, but open: freed when the handle goes or the volume is closed.
+            // A file without a name, but open: freed when the handle is closed or the volume ends.
             "unlink" | "close" => v.remove_file("/f").unwrap(),
             _ => unreachable!(),
         }

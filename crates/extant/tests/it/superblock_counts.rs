@@ -16,7 +16,7 @@ const KINDS: [&[&str]; 5] = [
     &["-t", "ext2"],
 ];
 
-/// Blocks and inodes that the superblock of an image calls free, as e2fsprogs read them.
+/// Returns the free blocks and inodes in the superblock of an image, as e2fsprogs read them.
 fn counts(device: &MemDevice) -> (u64, u64) {
     let mut bytes = [0; 1024];
     blockdev::BlockDevice::read_at(device, 1024, &mut bytes).unwrap();

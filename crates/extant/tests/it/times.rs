@@ -17,7 +17,7 @@ fn open_with(device: &Arc<MemDevice>, which: AccessTimes, lazy: bool) -> Volume 
         .unwrap()
 }
 
-/// A file, a directory and a symbolic link, read a while ago, before they were changed or after.
+/// Makes a file, a directory and a symbolic link that were last read before they were changed, or after.
 fn set_up(v: &Volume, atime: i64, mtime: i64) {
     let set = |path: &str| {
         let set = SetAttributes {
@@ -118,7 +118,7 @@ fn reads_are_noted_by_the_volumes_rule() {
     assert_eq!(atimes(&v), [old; 3]);
 }
 
-/// The file's node and the time on the device after what `then` does and a crash.
+/// Returns the file's node and the time on the device, after `then` and a crash.
 fn after_crash(lazy: bool, then: impl FnOnce(&Volume, &Node)) -> i64 {
     let device = mem_image("16M", ARGS);
     let v = open_with(&device, AccessTimes::Strict, lazy);
@@ -150,7 +150,7 @@ fn lazy_times_are_written_with_the_next_reason_to_write() {
     // fdatasync promises no times, lazy or not.
     assert!(!written(false, |_, file| file.fsync(true).unwrap()));
     assert!(written(false, |_, file| file.fsync(false).unwrap()));
-    // Another change of the inode, which a change elsewhere makes durable.
+    // Another change of the inode is made durable by a change elsewhere.
     assert!(written(true, |v, file| {
         let mode = SetAttributes {
             mode: Some(0o600),
@@ -165,7 +165,7 @@ fn lazy_times_are_written_with_the_next_reason_to_write() {
     }));
 }
 
-/// Inodes with lazy times leave memory as others do, and many reads do not fill it.
+/// Inodes with lazy times are evicted like others, and many reads do not fill memory.
 #[test]
 fn inodes_with_lazy_times_leave_memory() {
     needs::tools!("mke2fs");

@@ -1,4 +1,4 @@
-//! Reports are true: space held, space free, generations; and a file that replaces another is there after a cut.
+//! Reported values are true: space held, space free, generations. And a file that replaces another exists after a cut.
 
 use blockdev::MemDevice;
 use extant::mkfs::{self, MkfsOptions};
@@ -58,7 +58,7 @@ fn what_is_written_over_a_file_cut_to_nothing_is_there_after_a_cut() {
     assert_eq!(volume.read("/config").unwrap(), [7; 10_000]);
 }
 
-/// However fast a number is used again, NFS and FUSE tell its lives apart.
+/// However fast a number is used again, NFS and FUSE can distinguish its lives.
 #[test]
 fn every_life_of_a_number_has_a_generation_of_its_own() {
     let volume = open(&device(16 << 20));
@@ -104,7 +104,7 @@ fn the_space_of_a_file_counts_its_extent_tree_at_once() {
             .unwrap();
     });
     assert_eq!(before, after);
-    // Pieces taken away again.
+    // Pieces are removed again.
     let (before, after) = sectors_before_and_after(|volume| {
         let file = volume.create_new_file("/file").unwrap();
         for i in 0..40 {

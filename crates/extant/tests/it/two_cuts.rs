@@ -39,7 +39,7 @@ fn recovered(device: &MemDevice, what: &str) -> (BTreeSet<String>, Arc<MemDevice
 /// The medium after a sync whose context took several transactions, with one of their commit blocks lost.
 fn with_a_commit_block_lost(base: &MemDevice) -> MemDevice {
     let device = Arc::new(RecordingDevice::new(base.snapshot()));
-    // A context of more blocks than these goes into the log in parts, whose commit blocks are written together.
+    // A context of more blocks than this is written into the log in parts, whose commit blocks are written together.
     let volume = open_on(
         &options().most_log_blocks(9),
         Arc::clone(&device) as _,
@@ -62,7 +62,7 @@ fn with_a_commit_block_lost(base: &MemDevice) -> MemDevice {
         "{} commit blocks at a time",
         pending.len()
     );
-    // The second of them: the first part is there, and several whole ones lie behind it.
+    // The second commit block: the first part exists, and several whole ones lie behind it.
     let cut = replayer
         .crash_with(|p, _| match p == pending[1] {
             true => Fate::Lost,

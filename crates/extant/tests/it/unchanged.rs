@@ -1,5 +1,4 @@
-//! Opening a volume for writing and changing nothing leaves every byte as it was; failed operations
-//! change nothing.
+//! Opening a volume for writing without a change leaves every byte as it was. Failed operations change nothing.
 
 use crate::common;
 use extant::{Error, VolumeOptions};

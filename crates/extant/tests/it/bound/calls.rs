@@ -5,7 +5,7 @@ use extant::{Fallocate, RenameMode, SetTime, Timestamp};
 
 pub type Answer<T = ()> = Result<T, i32>;
 
-/// A file system as one user sees it; paths are relative to its root.
+/// A file system as one user sees it. Paths are relative to its root.
 pub trait Side {
     type Handle;
     fn open(&self, who: u32, path: &str, flags: OpenFlags) -> Answer<Self::Handle>;
@@ -191,7 +191,7 @@ impl Case {
         format!("{call}: {flag}{target} {mode:o} by {who}")
     }
 
-    /// Sets the scene, makes the call, clears up; the errno, or 0.
+    /// Prepares the files, makes the call, and cleans up. Returns the errno, or 0.
     pub fn run<S: Side>(&self, s: &S) -> i32 {
         let base = format!("c{}", self.number);
         let at = |name: &str| format!("{base}/{name}");

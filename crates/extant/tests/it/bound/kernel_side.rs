@@ -23,7 +23,7 @@ impl Kernel {
         }
     }
 
-    /// Does it as a user, on a path.
+    /// Does a call as a user, on a path.
     fn by<T: Send>(
         &self,
         who: u32,

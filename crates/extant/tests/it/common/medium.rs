@@ -38,7 +38,7 @@ impl Medium {
         (wait, go)
     }
 
-    /// The flush that is to be held, if it is this one.
+    /// The flush to be held, if it is this one.
     fn held_now(&self) -> Option<(Sender<()>, Receiver<()>)> {
         let mut held = self.held.lock().unwrap();
         match held.take()? {
@@ -55,7 +55,7 @@ impl Medium {
         self.durable.lock().unwrap().snapshot()
     }
 
-    /// How often it was written to.
+    /// Returns how often the device was written to.
     pub fn writes(&self) -> u64 {
         self.writes.load(Ordering::SeqCst)
     }

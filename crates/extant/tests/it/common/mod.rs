@@ -12,7 +12,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Whether a tool is there: see [`needs`].
+/// Returns true if a tool is available: see [`needs`].
 #[track_caller]
 pub fn have(tool: &str) -> bool {
     needs::have(&[tool])
@@ -27,7 +27,7 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// Long runs are asked for with EXTANT_TORTURE=1.
+/// Returns true if EXTANT_TORTURE=1 asks for long runs.
 pub fn torture() -> bool {
     std::env::var_os("EXTANT_TORTURE").is_some()
 }
@@ -54,8 +54,8 @@ pub fn seeds(first: u64, short: u64, long: u64) -> Range<u64> {
 
 const UUID: &str = "6d1c2d3e-4f50-4172-8394-a5b6c7d8e9fa";
 
-/// An image file made by mke2fs; with blocks of 4 KiB if nothing else is asked for (mke2fs itself takes
-/// 1 KiB for small images), and the features that distributions differ in as asked for.
+/// Makes an image file with mke2fs, with blocks of 4 KiB unless other arguments ask for another size (mke2fs itself
+/// takes 1 KiB for small images). Features that differ between distributions are set explicitly.
 pub fn mke2fs(path: &Path, size: &str, args: &[&str]) {
     let block: &[&str] = if args.contains(&"-b") {
         &[]
@@ -87,7 +87,7 @@ pub fn mem_image(size: &str, args: &[&str]) -> Arc<MemDevice> {
     Arc::new(MemDevice::from_bytes(&std::fs::read(&path).unwrap()))
 }
 
-/// e2fsck finds nothing to mend.
+/// Checks that e2fsck finds nothing to mend.
 #[track_caller]
 pub fn assert_clean_file(path: &Path, what: &str) {
     let out = Command::new("e2fsck")
@@ -120,7 +120,7 @@ pub fn repair(path: &Path, what: &str) -> String {
     text
 }
 
-/// e2fsck finds nothing to mend in an image in memory.
+/// Checks that e2fsck finds nothing to mend in an image in memory.
 #[track_caller]
 pub fn assert_clean(device: &MemDevice, what: &str) {
     let dir = tempfile::tempdir_in("/dev/shm")
@@ -144,7 +144,7 @@ pub fn open(device: &Arc<MemDevice>) -> Volume {
         .unwrap()
 }
 
-/// How [`open`] opens.
+/// Returns the options of [`open`].
 pub fn options() -> VolumeOptions {
     let options = VolumeOptions::new().background(false);
     match IN_PARTS.get() {
@@ -158,7 +158,7 @@ thread_local! {
     pub static IN_PARTS: std::cell::Cell<Option<u64>> = const { std::cell::Cell::new(None) };
 }
 
-/// The content of a tree, by path.
+/// Contents of a tree, by path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Node {
     Dir,
@@ -185,7 +185,7 @@ pub fn list(dir: &Dir, path: impl AsRef<Path>) -> extant::Result<Vec<Listed>> {
     dir.read_dir(path)?.map(|entry| entry.map(listed)).collect()
 }
 
-/// A path, for tests that keep names as bytes.
+/// Returns a path, for tests that keep names as bytes.
 pub fn path(bytes: &[u8]) -> &Path {
     Path::new(OsStr::from_bytes(bytes))
 }
@@ -217,7 +217,7 @@ pub fn snapshot(root: &Dir) -> extant::Result<BTreeMap<String, Node>> {
     Ok(all)
 }
 
-/// An ACL as its extended attribute shows it, from tags, permissions and ids.
+/// Returns an ACL as its extended attribute shows it, from tags, permissions and ids.
 pub fn acl_bytes(entries: &[(u16, u16, u32)]) -> Vec<u8> {
     let mut bytes = 2u32.to_le_bytes().to_vec();
     for (tag, perm, id) in entries {

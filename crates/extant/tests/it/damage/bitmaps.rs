@@ -51,7 +51,7 @@ fn zero(device: &MemDevice, block: u64) {
         .unwrap();
 }
 
-/// Writes files until that fails, and says why.
+/// Writes files until that fails, and returns the error.
 fn fill(volume: &Volume) -> Error {
     for n in 0..400 {
         let done = volume.write(format!("/new{n}"), [0xee; 50_000]);
@@ -109,7 +109,7 @@ fn the_volumes_own_blocks_are_never_handed_out() {
     }
 }
 
-/// A group that is damaged is left out; the others are used.
+/// A damaged group is left out, and the others are used.
 #[test]
 fn allocation_goes_on_in_other_groups() {
     needs::tools!("mke2fs", "e2fsck");
@@ -190,7 +190,7 @@ fn a_group_with_an_inode_where_its_table_is_unused_stays_as_it_is() {
             "16M",
             &["-t", "ext4", "-b", "1024", "-O", "^metadata_csum,uninit_bg"],
         );
-        // In the root's group, where a directory need not be.
+        // The inode is in the root's group, where a directory need not be.
         let volume = open(&device);
         volume.write("/held", [1; 5000]).unwrap();
         volume.close().unwrap();
@@ -245,7 +245,7 @@ fn a_count_of_unused_inodes_stays_where_groups_have_no_checksums() {
     assert_eq!(desc(&*device, 0).itable_unused, 0xfff0);
 }
 
-/// Extents of a file that lead into an inode table: neither read nor written.
+/// Extents of a file that lead into an inode table are neither read nor written.
 #[test]
 fn a_mapping_into_the_volumes_own_blocks_is_refused() {
     needs::tools!("mke2fs", "e2fsck");

@@ -69,7 +69,7 @@ fn a_host_that_fails_is_no_damage() {
                 matches!(failed, Err(Error::Io { .. })),
                 "{what}: {failed:?}"
             );
-            // Data that cannot be written fail a sync and no more; metadata stop the volume.
+            // A failed write of data makes a sync fail and nothing more. A failed write of metadata stops the volume.
             let file = volume.open_file("/synced").unwrap();
             device.refuses.store(false, Ordering::Relaxed);
             if told.lock().unwrap().is_empty() {
@@ -81,7 +81,7 @@ fn a_host_that_fails_is_no_damage() {
             let why = told.lock().unwrap().join("; ");
             assert!(why.contains(word), "{what}: {why}");
             assert_eq!(why.contains("recovers"), journal, "{what}: {why}");
-            // The host has room again; this volume stays as it is.
+            // The host has room again, but this volume stays stopped.
             assert!(
                 matches!(volume.create_new_file("/no"), Err(Error::ReadOnly(_))),
                 "{what}"

@@ -1,4 +1,4 @@
-//! Small images without checksums, and a hand for their descriptors.
+//! Small images without checksums, and access to their descriptors.
 
 use crate::common::*;
 use blockdev::{BlockDevice, MemDevice};
@@ -16,7 +16,7 @@ pub const PLAIN: &str = "^metadata_csum,^uninit_bg";
 pub fn base(size: &str, args: &[&str]) -> Arc<MemDevice> {
     let device = mem_image(size, args);
     let volume = open(&device);
-    // Directories take turns over the groups; where they begin depends on the thread.
+    // Directories take turns over the groups. The first group depends on the thread.
     let in_first = |n: &u32| {
         let dir = volume.create_dir(format!("/dir{n}")).unwrap();
         dir.ino() <= volume.geometry().inodes_per_group
@@ -25,7 +25,7 @@ pub fn base(size: &str, args: &[&str]) -> Arc<MemDevice> {
     volume.rename(format!("/dir{n}"), "/dir").unwrap();
     volume.write("/dir/keep", [0x5a; 20_000]).unwrap();
     volume.symlink("s".repeat(200), "/link").unwrap();
-    // Last: their numbers would be the next files'.
+    // Remove these last, because the next files would get their numbers.
     (0..n).for_each(|n| volume.remove_dir(format!("/dir{n}")).unwrap());
     volume.close().unwrap();
     device
@@ -48,7 +48,7 @@ pub fn geometry(device: &dyn BlockDevice) -> Geometry {
     Geometry::new(&superblock(device)).unwrap()
 }
 
-/// Byte of a group's descriptor.
+/// Returns the position of a group's descriptor.
 fn place(geo: &Geometry, group: u32) -> u64 {
     let (block, offset) = geo.desc_location(GroupNr(group));
     block.offset(geo.block_size) + u64::from(offset)
@@ -71,7 +71,7 @@ pub fn change_desc(device: &dyn BlockDevice, group: u32, change: impl FnOnce(&mu
     device.write_at(place(&geo, group), &bytes).unwrap();
 }
 
-/// Byte of an inode's record.
+/// Returns the position of an inode's record.
 pub fn inode_place(device: &dyn BlockDevice, ino: u32) -> u64 {
     let geo = geometry(device);
     let (group, index) = geo.group_of_inode(InodeNr(ino)).unwrap();

@@ -12,7 +12,7 @@ fn try_open(device: &Arc<MemDevice>) -> extant::Result<Volume> {
     noting().0.open_device(Arc::clone(device) as _)
 }
 
-/// The error of an opening that must fail and must not change the image.
+/// Returns the error of an opening that must fail and must not change the image.
 #[track_caller]
 fn refused(device: &Arc<MemDevice>) -> String {
     let before = device.to_bytes().unwrap();
@@ -42,7 +42,7 @@ fn is_read_without_journal(device: &Arc<MemDevice>) {
 /// Big-endian words of the journal's superblock.
 fn change_journal(device: &MemDevice, word: u64, value: u32) -> u64 {
     let mut root = [0; 4];
-    // The journal's first block is named by its inode's first extent.
+    // The journal inode's first extent holds its first block.
     let inode = inode_place(device, 8);
     device.read_at(inode + 40 + 12 + 8, &mut root).unwrap();
     let block = u64::from(u32::from_le_bytes(root));
@@ -70,7 +70,7 @@ fn a_journal_over_an_inode_table_is_refused() {
     let place = inode_place(&*device, 8) + 40 + 12 + 8;
     device.read_at(place, &mut root).unwrap();
     let journal = u32::from_le_bytes(root);
-    // A group's table is said to be in the middle of it.
+    // The descriptor places a group's table in the middle of it.
     change_desc(&*device, 1, |d| d.inode_table.0 = u64::from(journal) + 300);
     let why = refused(&device);
     assert!(why.contains("journal that overlaps"), "{why}");
@@ -98,7 +98,7 @@ fn clusters_are_blocks_without_bigalloc() {
     needs::tools!("mke2fs");
     let device = base("16M", KIND);
     change_superblock(&*device, |sb| sb.clusters_per_group = 4096.into());
-    // No backup overrules it: the primary's is a rule that is broken, and the backup is only read.
+    // No backup overrules the primary: its place breaks a rule, and a backup would only be read.
     match try_open(&device) {
         Err(e) => assert!(e.to_string().contains("clusters per group"), "{e}"),
         Ok(volume) => {

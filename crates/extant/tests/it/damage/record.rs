@@ -118,7 +118,7 @@ fn a_torn_record_leaves_a_superblock() {
     }
 }
 
-/// The log holds an image of the superblock that is older than the finding: a replay does not take it away.
+/// The log holds an image of the superblock that is older than the finding. A replay does not remove the record.
 #[test]
 fn a_replay_keeps_what_was_recorded() {
     needs::tools!("mke2fs", "e2fsck");

@@ -79,7 +79,7 @@ fn inodes_run_out_and_come_back() {
             assert!(!fits(v.create_new_file("/more"), "create"));
             v.sync().unwrap();
         }
-        // Open without a name: still in use.
+        // The file is open without a name, so it is still in use.
         let held = v.open_file("/i5").unwrap();
         v.remove_file("/i5").unwrap();
         assert!(!fits(
@@ -273,7 +273,7 @@ fn the_reserve_is_roots() {
         }
         let before = v.statfs().unwrap().free_blocks;
         assert!(before >= reserved, "{what}: a failure took of the reserve");
-        // The entitled go on.
+        // Entitled users can continue.
         let bs = v.geometry().block_size as usize;
         let most = (reserved as usize - 20) * bs * 9 / 10;
         entitled.create_dir_with_mode("/u/entitled", 0o700).unwrap();
@@ -430,7 +430,7 @@ fn what_makes_room_needs_none() {
         v.create_dir("/e").unwrap();
         v.sync().unwrap();
         fill(&v, "/d", &[70_000]);
-        // The last blocks, one by one.
+        // The last blocks are taken one by one.
         let large = v.open_file_with("/d/file0", &RW).unwrap();
         let mut last = 100;
         while fits(large.write_at(b"x", (last * bs) as u64), "write") {
@@ -485,11 +485,11 @@ fn what_makes_room_needs_none() {
     }
 }
 
-/// A name needs no block if one of its directory's has a place for it: then it is made on a full volume, too, as by Linux.
+/// A name needs no block if a block of its directory has room. Then it is made on a full volume, too, as on Linux.
 #[test]
 fn names_go_into_blocks_that_are_there() {
     needs::tools!("mke2fs", "e2fsck");
-    // Fifteen of them fill a block.
+    // Fifteen names fill a block.
     let name = |dir: &str, n: usize| format!("/{dir}/{}{n:03}", "n".repeat(245));
     for args in [&["-t", "ext4", "-m", "0"][..], &["-t", "ext2", "-m", "0"]] {
         let device = mem_image("16M", &[args, &["-b", "4096"]].concat());
@@ -508,7 +508,7 @@ fn names_go_into_blocks_that_are_there() {
         while fits(full.append(&[7; 4096]), "append") {
             v.sync().unwrap();
         }
-        // Space that is too little for data is enough for names.
+        // Space that is too small for data is enough for names.
         let rest = |&n: &usize| fits(v.hard_link(name("rest", 0), name("rest", n)), "link");
         assert!((1..1000).take_while(rest).count() < 900);
         let makes = |n: usize| {

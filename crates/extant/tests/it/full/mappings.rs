@@ -5,7 +5,7 @@ use crate::full::filling::*;
 use extant::Fallocate;
 use std::collections::BTreeMap;
 
-/// Free space in single blocks: every write makes extents of one block, so metadata grows as data does.
+/// Free space in single blocks: every write makes extents of one block, so metadata grow as fast as data.
 fn fragmented(args: &[&str]) {
     needs::tools!("mke2fs", "e2fsck");
     let device = mem_image("12M", args);
@@ -60,7 +60,7 @@ fn fragmented(args: &[&str]) {
     assert_clean(&device, "fragmented and full");
     let v = open(&device);
     intact(&v, &kept, "fragmented, reopened");
-    // Punching needs new extent blocks on a full volume: NoSpace or done, no third way.
+    // Punching needs new extent blocks on a full volume. It fails with NoSpace or is done completely.
     for path in kept.keys() {
         let file = v.open_file_with(path, &RW).unwrap();
         fits(

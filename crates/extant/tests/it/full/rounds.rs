@@ -1,4 +1,4 @@
-//! Filled, every operation tried, emptied, and all of it again.
+//! Rounds of filling a volume, trying every operation, and emptying it again.
 
 use crate::common::*;
 use crate::full::filling::*;

@@ -1,4 +1,4 @@
-//! Many seeds over one image, with an eye on time and memory.
+//! Many seeds over one image, with limits of time and memory.
 
 use crate::common::*;
 use crate::image::{metadata, open_as, populate};
@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// No seed takes longer.
+/// Longest time of a seed.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// An image kept by a failure, to reproduce it, because a new image would have other times.
 const BASE: &str = "EXTANT_BASE";
@@ -27,7 +27,7 @@ pub struct Campaign<'a> {
     pub args: &'a [&'a str],
     /// The journal holds transactions to replay.
     pub dirty: bool,
-    /// Checksums are made good again, for all but a few seeds.
+    /// Checksums are repaired, for all but a few seeds.
     pub sealed: bool,
 }
 
@@ -82,7 +82,7 @@ fn attack(base: &Base, targets: &Targets<'_>, sealed: bool, seed: u64) {
 }
 
 impl Campaign<'_> {
-    /// Runs the seeds on some threads, watched.
+    /// Runs the seeds on some threads, with a watchdog.
     pub fn run(&self, short: u64, long: u64) {
         needs::tools!("mke2fs");
         bound_memory();
@@ -131,7 +131,7 @@ impl Campaign<'_> {
         );
     }
 
-    /// How to see a failure again.
+    /// Instructions to reproduce a failure.
     fn again(&self, base: &Base, seeds: &[u64]) -> String {
         let path = format!(
             "{}/hostile-{}.image",
@@ -200,7 +200,7 @@ fn end(why: &str) -> ! {
     std::process::exit(101)
 }
 
-/// An allocation as large as a broken size says fails at once.
+/// An allocation as large as a broken size fails at once.
 fn bound_memory() {
     let limit = Rlimit {
         current: Some(8 * MEMORY),
@@ -209,7 +209,7 @@ fn bound_memory() {
     setrlimit(Resource::As, limit).expect("a limit below the one there is");
 }
 
-/// Bytes of memory this process holds.
+/// Returns the bytes of memory that this process holds.
 fn resident() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages = statm.split(' ').nth(1).and_then(|n| n.parse::<u64>().ok());

@@ -1,4 +1,4 @@
-//! The image that is broken: everything in it, small enough to be copied for every seed.
+//! The image that is broken: it holds everything, and is small enough to be copied for every seed.
 #![allow(dead_code)] // each user has its own part
 
 use crate::common::*;
@@ -24,8 +24,8 @@ pub fn populate(args: &[&str], dirty: bool) -> Arc<MemDevice> {
     populate_sized("16M", args, dirty, 900)
 }
 
-/// An image with large directories, deep mappings, attributes in blocks, links; `dirty` as a kill
-/// leaves it, with an unlinked file still open.
+/// Makes an image with large directories, deep mappings, attributes in blocks, and links. If `dirty` is set, the image
+/// is as a kill leaves it, with an unlinked file still open.
 pub fn populate_sized(size: &str, args: &[&str], dirty: bool, names: u32) -> Arc<MemDevice> {
     let device = mem_image(size, args);
     let v = open(&device);

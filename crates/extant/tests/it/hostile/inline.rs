@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A volume of a tree with data in inodes; and the inodes of the tree by path.
+/// Makes a volume of a tree with data in inodes. Returns it with the inodes of the tree by path.
 fn image(dir: &Path, features: &str) -> structures::Volume {
     let tree = dir.join("tree");
     if !tree.exists() {
@@ -61,7 +61,7 @@ fn spill(volume: &structures::Volume, ino: InodeNr, to: InodeNr) {
     volume.write_inode(&mut dir);
 }
 
-/// The inode of a name in the root, by debugfs's account.
+/// Returns the inode of a name in the root, as debugfs reports it.
 fn number(dir: &Path, name: &str) -> InodeNr {
     let mut command = std::process::Command::new("debugfs");
     command
@@ -93,7 +93,7 @@ fn value(raw: &[u8], geo: &ext4_format::geometry::Geometry) -> Range<usize> {
 
 type Damage = fn(&mut structures::Inode, &ext4_format::geometry::Geometry);
 
-/// The rule and the inode are named.
+/// The error names the rule and the inode.
 #[test]
 fn broken_inline_data_are_named() {
     needs::tools!("mke2fs", "debugfs");
@@ -209,7 +209,7 @@ fn mutate(device: &MemDevice, records: &[u64], rng: &mut Rng) {
     }
 }
 
-/// Thousands of broken tables of inodes: read without a panic, and without a hang.
+/// Thousands of broken inode tables are read without a panic, and without a hang.
 #[test]
 fn broken_records_with_inline_data() {
     needs::tools!("mke2fs", "debugfs");
@@ -244,7 +244,7 @@ fn broken_records_with_inline_data() {
         );
         complete += u64::from(found > 50);
     }
-    // Most damage leaves most of the tree.
+    // Most damage leaves most of the tree usable.
     assert!(
         complete > 500 || std::env::var_os("EXTANT_SEED").is_some(),
         "{complete}"

@@ -14,7 +14,7 @@ use ext4_format::{BlockNr, FileType, GroupNr, InodeNr};
 use ext4_format::{bitmap, dir_entry, orphan_file, xattr};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The content of a block. A seed is that of the inode the block belongs to.
+/// The content of a block. A seed belongs to the inode that owns the block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
     Superblock,
@@ -245,7 +245,7 @@ impl Map {
         }
     }
 
-    /// Makes the checksums of these blocks good, and those above them that cover theirs.
+    /// Repairs the checksums of these blocks, and the ones above that cover them.
     pub fn seal(&self, device: &MemDevice, touched: &BTreeSet<u64>) {
         let mut sums = BTreeSet::new();
         for &block in touched {
@@ -331,7 +331,7 @@ impl Map {
                     }
                 }
             }
-            // No checksum can be right where the header leaves no place for it.
+            // No checksum can be right if the header leaves no place for it.
             What::Extents { seed } => drop(extent::set_tail(bytes, seed)),
             What::Index { seed, kind } => drop(htree::set_checksum(bytes, kind, seed)),
             What::Leaf { seed } => dir_entry::set_tail(bytes, seed),

@@ -36,7 +36,7 @@ impl<'a> Targets<'a> {
         *pick(kind, rng)
     }
 
-    /// A place in a block, mostly one that means something.
+    /// Returns a place in a block, mostly one that has a meaning.
     fn place(&self, device: &MemDevice, rng: &mut Rng) -> (u64, usize) {
         let block = self.any_block(rng);
         let (mut home, mut what) = (block, self.map.blocks.get(&block));
@@ -136,7 +136,7 @@ pub fn mutate(device: &MemDevice, targets: &Targets<'_>, rng: &mut Rng) -> BTree
         device.write_at(at, &bytes[..width]).unwrap();
         touched.insert(nr);
         if rng.below(12) == 0 {
-            // A whole block of something else.
+            // Overwrites a whole block with other contents.
             let mut other = vec![0; targets.block];
             let (from, to) = (targets.any_block(rng), targets.any_block(rng));
             match rng.below(3) {

@@ -125,7 +125,7 @@ fn change_one(v: &Volume, some: &str, other: &str, rng: &mut Rng) -> extant::Res
     }
 }
 
-/// Removes all it can: every mapping is read and freed.
+/// Removes all files that it can: every mapping is read and freed.
 pub fn remove_all(v: &Volume, files: &[String]) {
     // Paths found last lie deepest.
     for (n, path) in files.iter().rev().enumerate() {

@@ -196,7 +196,7 @@ fn multiple_mount_protection() {
 #[test]
 fn external_journal() {
     needs::tools!("mke2fs");
-    // The journal itself is named, too.
+    // The error names the journal, too.
     let device = mem_image("32M", &["-O", "journal_dev"]);
     let error = open_as(&device, true).expect_err("no file system");
     assert!(error.to_string().contains("journal_dev"), "{error}");
@@ -223,7 +223,7 @@ fn fast_commit_opens_when_clean() {
     assert_clean(&device, "fast_commit");
 }
 
-/// An entry that leads to the directory it stands in: an error, however it is reached.
+/// An entry that leads to its own directory: an error, however it is reached.
 #[test]
 fn a_directory_that_holds_itself() {
     needs::tools!("mke2fs");

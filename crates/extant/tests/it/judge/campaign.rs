@@ -28,13 +28,13 @@ pub struct CampaignKind {
     pub tasks: usize,
     /// Operations of each task in a round.
     pub ops: u32,
-    /// The log's transactions have no more blocks than this.
+    /// Most blocks of a transaction in the log.
     pub in_parts: Option<u64>,
     /// Number of rounds: cuts that are survived one after the other.
     pub rounds: u32,
     /// Places of a round at which the power is cut in several ways.
     pub cuts: usize,
-    /// How much longer a flush takes, in microseconds: contexts then wait for each other.
+    /// Additional time of a flush in microseconds, so that contexts wait for each other.
     pub flush: u64,
     /// The target of the programs.
     pub over: Over,
@@ -54,21 +54,21 @@ pub fn over_the_library(
     program::run(volume, plan, tasks, writes, mark)
 }
 
-/// How much was judged.
+/// Counts of the judged images.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
     pub programs: u64,
     /// Cuts in all.
     pub cuts: u64,
-    /// Of these, cuts in work that went on after one earlier cut.
+    /// Of these, cuts in work that continued after one earlier cut.
     pub second: u64,
-    /// Of these, cuts in work that went on after two or more.
+    /// Of these, cuts in work that continued after two or more.
     pub third: u64,
     /// Of these, cuts during a recovery.
     pub in_recovery: u64,
     /// Of these, cuts that lost a commit block and kept blocks written with it.
     pub lost_commits: u64,
-    /// Cuts after a flush that was a lie.
+    /// Cuts after a flush that falsely reported success.
     pub lies: u64,
     /// Of these, the ones that opening the volume noticed.
     pub noticed: u64,
@@ -256,7 +256,7 @@ fn record(
     Ok(Round { base, log, run })
 }
 
-/// Cuts a round at many places; the image from which the next one begins.
+/// Cuts a round at many places. Returns the image from which the next round begins.
 fn cut(
     kind: &CampaignKind,
     round: &Round,
@@ -305,7 +305,7 @@ fn cut(
     next.ok_or_else(|| "nothing was cut".into())
 }
 
-/// The images that a cut at this place may leave, a few of each kind.
+/// Returns the images that a cut at this place may leave, a few of each kind.
 fn images(replayer: &Replayer<'_>, rng: &mut Rng) -> Result<Vec<(String, MemDevice)>, String> {
     let mut images = vec![("nothing lost".to_string(), replayer.image())];
     let pending = replayer.pending().len() as u64;
@@ -349,7 +349,7 @@ fn images(replayer: &Replayer<'_>, rng: &mut Rng) -> Result<Vec<(String, MemDevi
     Ok(images)
 }
 
-/// How cuts are named that lose a commit block.
+/// Name of cuts that lose a commit block.
 const COMMIT: &str = "only commit block";
 
 /// A commit block of jbd2: its magic number and its type.

@@ -64,7 +64,7 @@ pub fn judge(
     Ok(())
 }
 
-/// Whether opening fails; else e2fsck has nothing to mend.
+/// Returns true if opening fails. Otherwise e2fsck must find nothing to mend.
 fn look(image: MemDevice, counts: &mut Counts) -> Result<bool, String> {
     let device = Arc::new(image);
     let dynamic = Arc::clone(&device) as Arc<dyn BlockDevice>;

@@ -14,8 +14,7 @@ pub type FileNr = usize;
 pub struct Entry {
     pub op: OpNr,
     pub value: Value,
-    /// The operation took the former value away for good by a change of metadata: in a state that has the operation,
-    /// former values are gone.
+    /// A change of metadata removed the former value: in a state that has the operation, former values are gone.
     pub for_good: bool,
     /// The operation appended the cell to the file.
     pub appended: bool,
@@ -89,7 +88,7 @@ impl File {
         self.cells[cell].push(entry);
     }
 
-    /// Data of these values are at `first` and behind.
+    /// Notes data of these values from `first` on.
     pub fn write(&mut self, op: OpNr, first: u64, values: &[Value]) {
         for (cell, &value) in (first..).zip(values) {
             let entry = Entry {
@@ -108,7 +107,7 @@ impl File {
         }
     }
 
-    /// The cells read as zeros; `for_good` those that the operation's metadata take away.
+    /// Notes that the cells read as zeros. If `for_good` is set, the operation's metadata remove the former values.
     pub fn zero(&mut self, op: OpNr, cells: std::ops::Range<u64>, for_good: std::ops::Range<u64>) {
         let known = cells.start..cells.end.min(self.cells.len() as u64);
         for cell in known {
@@ -120,13 +119,13 @@ impl File {
             };
             self.put(cell, entry);
         }
-        // Parts of blocks are overwritten with zeros, as by any write.
+        // Notes that parts of blocks are overwritten with zeros, as by any write.
         if !for_good.is_empty() {
             self.touched.push(op);
         }
     }
 
-    /// The size is set.
+    /// Notes that the size is set.
     pub fn set_size(&mut self, op: OpNr, size: u64) {
         if size < self.size {
             let gone = size / CELL..self.cells.len() as u64;
@@ -149,19 +148,19 @@ impl File {
         }
     }
 
-    /// A name of it came or went.
+    /// Notes that a name of the file was added or removed.
     pub fn touch(&mut self, op: OpNr) {
         self.touched.push(op);
     }
 
-    /// The last operation up to `op` that changed its metadata.
+    /// Returns the last operation up to `op` that changed the file's metadata.
     pub fn touched_by(&self, op: OpNr) -> OpNr {
         let before = self.touched.iter().copied().filter(|&t| t <= op);
         before.max().unwrap_or(0)
     }
 
-    /// The values a cell may have in a state that has all metadata up to operation `k` and all data up to `synced`, with
-    /// no operation behind `now` begun. If `appended_bytes`, a size that reaches an appended cell comes with its value, unless a larger
+    /// Returns the values that a cell may have in a state that has all metadata up to operation `k` and all data up to
+    /// `synced`, if no operation after `now` has begun. If `appended_bytes`, a size that reaches an appended cell comes with its value, unless a larger
     /// size was set later.
     pub fn legal(
         &self,
@@ -182,7 +181,7 @@ impl File {
         &history[base..end.max(base + 1)]
     }
 
-    /// The sizes a file may have in such a state.
+    /// Returns the sizes that a file may have in such a state.
     pub fn legal_sizes(&self, synced: OpNr, k: OpNr) -> BTreeSet<u64> {
         let mut sizes = BTreeSet::from([0]);
         for &(op, event) in self.sizes.iter().filter(|(op, _)| *op <= k.max(synced)) {
@@ -223,7 +222,7 @@ pub struct Task {
     pub names: Vec<Names>,
     /// A description of each operation, for a failed test.
     pub told: Vec<String>,
-    /// How far each operation made data durable: a sync all, an fsync one file.
+    /// The part that each operation made durable: a sync everything, an fsync one file.
     pub syncs: Vec<Option<Sync>>,
 }
 

@@ -23,7 +23,7 @@ pub struct Plan {
     pub block: u64,
     /// Approximate length of the longest file.
     pub longest: u64,
-    /// A sync is a promise there; else files are synced one by one.
+    /// A sync makes all files durable there. Otherwise files are synced one by one.
     pub syncs: bool,
 }
 
@@ -31,7 +31,7 @@ pub struct Plan {
 #[derive(Clone, Debug)]
 pub struct Run {
     pub tasks: Vec<Task>,
-    /// How many operations each task had done when all met; the start and what follows the last are not in it.
+    /// Number of operations that each task had done at each meeting of all tasks, without the start and the end.
     pub joins: Vec<Vec<OpNr>>,
 }
 
@@ -40,7 +40,7 @@ pub struct Run {
 pub struct Mark {
     pub task: usize,
     pub op: OpNr,
-    /// The operation has returned; else it is about to begin.
+    /// True if the operation has returned, false if it is about to begin.
     pub done: bool,
 }
 
@@ -63,7 +63,7 @@ pub fn dir(task: usize) -> String {
     format!("/t{task}")
 }
 
-/// Runs a program over a target that holds what `tasks` say. `writes` numbers the writes of all rounds.
+/// Runs a program over a target that holds the files in `tasks`. `writes` numbers the writes of all rounds.
 pub fn run<T: Target>(
     target: &T,
     plan: &Plan,
@@ -162,7 +162,7 @@ impl Meeting {
     }
 }
 
-/// A task that leaves its meetings when this goes.
+/// Leaves a task's meetings when it is dropped.
 struct Leaves<'a>(&'a Meeting);
 
 impl Drop for Leaves<'_> {
@@ -193,7 +193,7 @@ struct Worker<'a, T: Target> {
     plan: Plan,
     writes: &'a AtomicU32,
     mark: &'a (dyn Fn(Mark) + std::marker::Sync),
-    /// A file that was cut and is to grow again.
+    /// A file that was cut and will grow again.
     again: Option<FileNr>,
 }
 
@@ -276,7 +276,7 @@ impl<T: Target> Worker<'_, T> {
         }
     }
 
-    /// Callers see what the model has.
+    /// Checks that callers see the contents of the model.
     fn look(&mut self) {
         let Some(nr) = self.file() else { return };
         let (file, handle) = (&self.model.files[nr], &self.open[&nr]);

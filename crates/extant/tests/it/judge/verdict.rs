@@ -54,7 +54,7 @@ pub fn find_whole(volume: &Volume, task: usize) -> BTreeMap<String, (u16, Vec<Va
 struct Known {
     /// The last operation that began.
     begun: OpNr,
-    /// The last that returned.
+    /// The last operation that returned.
     done: OpNr,
     /// All operations of the task up to this one are durable.
     least: OpNr,
@@ -79,7 +79,7 @@ impl Progress {
         }
     }
 
-    /// A mark of the recording has been passed.
+    /// Notes that a mark of the recording has been passed.
     pub fn pass(&mut self, run: &Run, mark: Mark) {
         let model = &run.tasks[mark.task];
         let sync = model.syncs[mark.op as usize];
@@ -150,7 +150,7 @@ pub fn judge(
     if promises.order == Order::Tasks {
         return Ok(());
     }
-    // Between two joins, or at one, all of them.
+    // Between two joins, or at one, all operations.
     let last: Vec<OpNr> = run.tasks.iter().map(|t| t.names.len() as OpNr).collect();
     let first = vec![0; last.len()];
     let mut border = vec![&first];
@@ -186,7 +186,7 @@ fn states(
         if !names_agree(model, &model.names[k as usize], found) {
             continue;
         }
-        // The state that the contents are of.
+        // The state that the contents match.
         let mut of = match promises.order {
             Order::Done => k..=k,
             Order::Tasks => known.least..=known.begun,

@@ -19,7 +19,7 @@ pub fn make(v: &Dir, many: usize) {
     v.remove_file("/probe").unwrap();
     let big = v.create_dir_with_mode("/big", 0o750).unwrap();
     (0..many).for_each(|n| drop(big.create_new_file(format!("name number {n}")).unwrap()));
-    // Some go again, so that leaves have gaps.
+    // Some names are removed again, so that leaves have gaps.
     (0..many)
         .step_by(7)
         .for_each(|n| big.remove_file(format!("name number {n}")).unwrap());

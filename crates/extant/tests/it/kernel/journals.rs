@@ -54,7 +54,7 @@ fn dirty_journals_of_the_kernel() {
         std::fs::write(at("looks like a journal"), &magic).unwrap();
         std::fs::create_dir(at("late")).unwrap();
         (0..300).for_each(|n| std::fs::write(at(&format!("late/f{n}")), pattern(n, 500)).unwrap());
-        // Open without a name: an orphan.
+        // A file that is open without a name: an orphan.
         let orphan = std::fs::File::create(at("orphan")).unwrap();
         std::os::unix::fs::FileExt::write_at(&orphan, &pattern(1, 50_000), 0).unwrap();
         std::fs::remove_file(at("orphan")).unwrap();
@@ -64,7 +64,7 @@ fn dirty_journals_of_the_kernel() {
         let theirs = kernel_tree(mounted.path());
         drop(orphan);
         mounted.unmount();
-        // Read-only: in memory, nothing is written.
+        // A read-only opening replays in memory and writes nothing.
         let before = std::fs::read(&copy).unwrap();
         let v = VolumeOptions::new().read_only(true).open(&copy).unwrap();
         assert!(

@@ -5,7 +5,7 @@ use extant::{Volume, VolumeOptions};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Root, and the tools: an error in CI, a message elsewhere.
+/// Returns true for root with the tools. If they are missing, that is an error in CI, and a message elsewhere.
 pub fn able() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
@@ -14,7 +14,7 @@ pub fn able() -> bool {
     root && needs::have(&["mke2fs", "e2fsck", "mount"])
 }
 
-/// An image mounted by the kernel; unmounted when it goes, also by a panic.
+/// An image mounted by the kernel. It is unmounted when this is dropped, also by a panic.
 pub struct Mounted {
     dir: tempfile::TempDir,
     mounted: bool,
@@ -25,7 +25,7 @@ impl Mounted {
         Self::try_new(image, options).unwrap_or_else(|why| panic!("{why}"))
     }
 
-    /// Mounts an image, or says why Linux does not.
+    /// Mounts an image, or returns the reason why Linux does not.
     pub fn try_new(image: &Path, options: &str) -> Result<Self, String> {
         let dir = tempfile::tempdir().unwrap();
         let mut mounted = Self {

@@ -220,7 +220,7 @@ fn step<P: Peer>(peer: &P, rng: &mut Rng) -> String {
     format!("{choice} {path} {other} {number}: {result}")
 }
 
-/// Something done with an open file.
+/// Does something with an open file.
 fn use_file<P: Peer>(
     peer: &P,
     path: &str,
@@ -258,7 +258,7 @@ fn use_file<P: Peer>(
     Ok(format!("{at} {} {sum:x}", all.len()))
 }
 
-/// The size of a directory depends on its blocks, which are each file system's own.
+/// The size of a directory depends on its blocks, which differ between file systems.
 fn shown((mode, links, size): &(u32, u64, u64)) -> String {
     let is_dir = mode & 0o170_000 == 0o040_000;
     format!("{mode:o} {links} {}", if is_dir { 0 } else { *size })

@@ -26,7 +26,7 @@ fn made_here_read_by_the_kernel() {
         v.close().unwrap();
         let mounted = Mounted::new(&path, "");
         let theirs = kernel_tree(mounted.path());
-        // The kernel changes it and everything is still well.
+        // The kernel changes the tree, and everything is still sound.
         std::fs::write(mounted.path().join("big/from the kernel"), b"hello").unwrap();
         std::fs::remove_dir_all(mounted.path().join("attributes")).unwrap();
         mounted.unmount();
@@ -58,7 +58,7 @@ fn made_by_the_kernel_changed_here() {
         mounted.unmount();
         let v = open_file(&path);
         same(&our_tree(&v), &theirs, what);
-        // Changed here.
+        // The tree is changed here.
         let rng = &mut Rng::new(7);
         for n in 0..2000 {
             if n % 5 != 0 {

@@ -13,7 +13,7 @@ fn read_by_ext4_view() {
     needs::tools!("mke2fs");
     for (what, args) in KINDS
         .iter()
-        // Features that it does not know.
+        // Features that ext4-view does not know.
         .filter(|(_, a)| {
             !["ext2", "meta_bg,^resize_inode", "128"]
                 .iter()

@@ -52,13 +52,13 @@ pub enum Call {
     Stat {
         at: PathFrom,
     },
-    /// Opens and does something with the handle; or does it by the path, if that can be.
+    /// Opens a file and does something with the handle, or does it by the path, if possible.
     Open {
         at: PathFrom,
         then: OnFile,
         by_path: bool,
     },
-    /// Does it with a handle that all threads share.
+    /// Does something with a handle that all threads share.
     Held {
         file: usize,
         then: OnFile,

@@ -60,7 +60,7 @@ pub fn observe(volume: &Volume) -> Tree {
     tree
 }
 
-/// The reference holds this tree. Numbers that it does not know yet it learns.
+/// Makes the reference hold this tree, with the numbers that it does not know yet.
 pub fn agree(model: &mut Model, tree: &Tree) -> Result<(), String> {
     let paths = model.paths();
     let mut users: BTreeMap<u32, Id> = BTreeMap::new();

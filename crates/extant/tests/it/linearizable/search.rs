@@ -28,7 +28,7 @@ impl SearchState {
     }
 }
 
-/// The furthest that any order came.
+/// The furthest state that any order reached.
 pub struct Stuck {
     /// Calls explained, by thread.
     pub done: Vec<usize>,
@@ -37,7 +37,7 @@ pub struct Stuck {
     pub states: usize,
 }
 
-/// A state of the reference in which all answers are explained and `end` is content.
+/// Finds a state of the reference in which all answers are explained and `end` returns true.
 pub fn explain(
     context: &Context,
     start: &Model,

@@ -9,10 +9,10 @@ use extant::unstable::OpenFlags;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 
-/// How far a call has come.
+/// Progress of a call.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Progress {
-    /// The directories in which its last names stand, as far as they are found.
+    /// The directories of its last names, as far as they are found.
     parents: [Option<Id>; 2],
     /// The walk under way: its directory, and the number of names done.
     walk: Option<(Id, usize)>,
@@ -158,7 +158,7 @@ impl Context {
         Ok(Some(progress.parents.map(|p| p.expect("both walked"))))
     }
 
-    /// A step towards what a path leads to.
+    /// Takes a step towards the inode that a path leads to.
     fn find(
         &self,
         call: &Call,
@@ -206,7 +206,7 @@ impl Context {
         model.link_at(id, dir, last(new)).map(Some)
     }
 
-    /// The effect on a name, in one step.
+    /// Applies the effect on a name, in one step.
     fn on_name(
         &self,
         call: &Call,
@@ -247,8 +247,8 @@ impl Context {
         }
     }
 
-    /// Gives the node the number that the answer tells, unless one in use has it already; what its number
-    /// is then.
+    /// Sets the node's number to that in the answer, unless a node in use has it already. Returns the number that the
+    /// node has then.
     fn tell_ino(&self, model: &mut Model, id: Id, answer: &Answer<Reply>) -> Reply {
         let told = match answer {
             Ok(Reply::Ino(ino)) => Some(*ino),

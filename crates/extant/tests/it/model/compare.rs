@@ -24,7 +24,7 @@ pub fn same_bytes(found: &[u8], expected: &[u8], what: &str) {
     }
 }
 
-/// Data and holes alternate over the whole file, and every byte that is not zero is data.
+/// Checks that data and holes alternate over the whole file, and that every byte that is not zero is data.
 pub fn check_seek(file: &File, data: &[u8], from: u64) {
     let size = data.len() as u64;
     let mut at = from;
@@ -54,7 +54,7 @@ pub fn check_seek(file: &File, data: &[u8], from: u64) {
     assert!(matches!(file.seek_hole(size), Err(Error::NoSuchOffset)));
 }
 
-/// The whole tree agrees: names, contents, attributes.
+/// Checks that the whole tree agrees: names, contents, attributes.
 pub fn compare(volume: &Volume, model: &Model) {
     let mut inos: BTreeMap<Id, u32> = BTreeMap::new();
     for (path, id) in model.paths() {

@@ -112,7 +112,7 @@ pub enum Op {
         count: u32,
         remove: bool,
     },
-    /// Lists in small steps while other names come and go.
+    /// Lists in small steps while other names are added and removed.
     List {
         dir: String,
         step: usize,
@@ -152,7 +152,7 @@ pub fn bulk_name(n: u32) -> String {
     format!("bulk{n:0>60}")
 }
 
-/// Bytes never zero, so that a hole is seen.
+/// Returns bytes that are never zero, so that a hole is seen.
 pub fn pattern(len: usize, fill: u8) -> Vec<u8> {
     (0..len)
         .map(|i| (fill ^ (i as u8).wrapping_mul(31) ^ (i >> 8) as u8) | 1)

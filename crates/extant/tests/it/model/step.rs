@@ -263,7 +263,7 @@ pub fn step(op: &Op, subject: &mut Subject, model: &mut Model) {
             let found = code(v.set_xattr(path, name, &value, *how));
             let full = found == reference::err(rustix::io::Errno::NOSPC);
             if let (true, Ok(id)) = (full, model.walk(path, false)) {
-                // The block is what attributes fit into; how much exactly is for e2fsck to judge.
+                // Attributes must fit into a block. The exact limit is left to e2fsck.
                 let limit = v.geometry().block_size as usize - 64;
                 assert!(
                     model.xattr_bytes(id) > limit,

@@ -171,7 +171,7 @@ fn directories_by_bits() {
     }
 }
 
-/// In a sticky directory only the owner of the name, of the directory, or root takes it away.
+/// In a sticky directory only root and the owner of the name or of the directory may remove the name.
 #[test]
 fn sticky() {
     let Some(v) = volume() else { return };

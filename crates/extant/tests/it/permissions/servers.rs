@@ -1,5 +1,5 @@
-//! Requests of servers in the name of others: callers that the kernel has checked, umasks, sizes and times set with
-//! other attributes, privileges taken away.
+//! Requests of servers for others: callers that the kernel has checked, umasks, sizes and times set with other
+//! attributes, and removed privileges.
 
 use crate::common::*;
 use crate::permissions::callers::*;

@@ -66,7 +66,7 @@ fn changing_a_file_strips_privileges() {
                 v.set_xattr("/f", CAPABILITY, b"all of them", SetXattr::Any)
                     .unwrap();
                 v.set_xattr("/f", "user.kept", b"1", SetXattr::Any).unwrap();
-                // Once as it is in memory, once as it comes from the device.
+                // Checked once as it is in memory, and once as loaded from the device.
                 for cold in [false, true] {
                     if cold {
                         own(&v, "/f", mode);
@@ -178,7 +178,7 @@ fn set_id_bits() {
         .unwrap();
         assert_eq!(mode("/f"), expected, "chmod g+s");
     }
-    // A directory with it hands its group down, and itself to directories.
+    // A directory with set-group-id passes its group to new inodes, and the bit itself to new directories.
     v.create_dir_with_mode("/team", 0o777).unwrap();
     own(&v, "/team", 0o2777);
     stranger.create_new_file("/team/file").unwrap();
@@ -190,7 +190,7 @@ fn set_id_bits() {
         (STAFF, STAFF, STAFF)
     );
     assert_eq!((mode("/team/file"), mode("/team/dir")), (0o644, 0o2755));
-    // But no user can make a program that runs as a group he is not a member of.
+    // But no user can make a program that runs as a group that the user is not a member of.
     stranger
         .open_file_with(
             "/team/program",

@@ -37,7 +37,7 @@ pub enum NodeKind {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Node {
     pub kind: NodeKind,
-    /// The number of the real inode, once something has told it.
+    /// The number of the real inode, once a call has returned it.
     pub ino: Option<u32>,
     pub mode: u16,
     pub uid: u32,
@@ -50,7 +50,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// Keeps a place free for a node that may come.
+    /// Keeps a place free for a node that may be added.
     pub fn unused() -> Self {
         Self {
             kind: NodeKind::Special(FileType::Fifo, 0),
@@ -83,7 +83,7 @@ pub struct Model {
     pub next: Option<Id>,
     /// Files with extents: without them nothing is preallocated.
     pub extents: bool,
-    /// Ranges taken out of files and put in are of whole ones.
+    /// Ranges removed from files and inserted must consist of whole blocks of this size.
     pub block_size: u64,
     /// Seconds only, to 2038.
     pub short_times: bool,
@@ -103,7 +103,7 @@ impl Model {
             mode: 0o755,
             uid: 0,
             gid: 0,
-            // lost+found is there, but not modelled.
+            // lost+found exists, but is not modelled.
             links: 3,
             atime: None,
             mtime: None,

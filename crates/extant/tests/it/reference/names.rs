@@ -87,7 +87,7 @@ impl Model {
         Ok(self.add(dir, name, kind, mode))
     }
 
-    /// open(2) of a file for writing; `create` and `exclusive` as the flags say.
+    /// open(2) of a file for writing, with the flags `create` and `exclusive`.
     pub fn open(
         &mut self,
         path: &str,
@@ -192,7 +192,7 @@ impl Model {
         Ok(())
     }
 
-    /// `above` is `below` or one of the directories above it.
+    /// Returns true if `above` is `below` or one of the directories above it.
     fn is_above(&self, above: Id, mut below: Id) -> bool {
         loop {
             if above == below {
