@@ -1,11 +1,10 @@
 //! [`FileDevice`]: an image file or a block special file.
 //!
-//! Two users of one image would corrupt it, so opening takes a lock: exclusive for writing,
-//! shared for reading (`flock`, held by the open file, released when it is dropped or the
-//! process dies). A block special file opened for writing is also opened `O_EXCL`, by which the
-//! kernel refuses one that is mounted. An image file that a loop device shows is not opened for
-//! writing: the kernel may have it mounted, and knows nothing of our lock. Opening a loop device locks
-//! the file that it shows.
+//! Two users of one image would corrupt it, so opening takes a lock: exclusive for writing, shared for reading
+//! (`flock`, held by the open file, released when it is dropped or the process dies). A block special file opened for
+//! writing is also opened `O_EXCL`, by which the kernel refuses one that is mounted. An image file that a loop device
+//! shows is not opened for writing: the kernel may have it mounted, and does not see our lock. Opening a loop device
+//! locks the file that it shows.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, IoSlice, Seek, SeekFrom};
@@ -41,7 +40,7 @@ pub fn write_protection(path: impl AsRef<Path>) -> io::Result<Option<&'static st
             return Ok(Some("the device is write-protected"));
         }
     } else if meta.permissions().readonly() {
-        // Root could write the file all the same, but its owner took the bits away on purpose.
+        // Root could write the file, but its owner removed the permission bits on purpose.
         return Ok(Some("the file is write-protected"));
     }
     match rustix::fs::access(path, rustix::fs::Access::WRITE_OK) {
@@ -142,7 +141,8 @@ impl FileDevice {
         open.read(true).write(true);
         let (file, is_new) = match open.clone().create_new(true).open(path) {
             Ok(file) => (file, true),
-            // Also a link to nothing, whose target is made. Nothing is truncated: the lock is not ours yet.
+            // The path may be a link to nothing, whose target is made. Nothing is truncated, because the lock is not
+            // ours yet.
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
                 let file = open.create(true).truncate(false).open(path);
                 (file.map_err(|e| at_path(path, e))?, false)
@@ -162,7 +162,7 @@ impl FileDevice {
             dev.set_len(len)
         });
         if sized.is_err() && is_new {
-            // The error that matters is the first one.
+            // The first error is the one that matters.
             let _ = std::fs::remove_file(path);
         }
         sized.map(|()| dev)
@@ -271,7 +271,7 @@ impl Drop for FileDevice {
     /// Unlocks explicitly: after a mere close a child that another thread is just starting would keep the lock,
     /// with its copy of the descriptor, until it executes its program.
     fn drop(&mut self) {
-        // Unlocking an open file does not fail; if it does, closing has to do.
+        // Unlocking an open file does not fail. If it does, closing must release the lock.
         let _ = self.file.unlock();
         let _ = self.backing.as_ref().map(File::unlock);
     }
@@ -290,7 +290,7 @@ impl BlockDevice for FileDevice {
     }
 
     fn will_read(&self, offset: u64, len: u64) {
-        // Advice: a file that cannot take it is read all the same.
+        // The call is advice: a file that cannot take it is read anyway.
         let _ = rustix::fs::fadvise(&self.file, offset, NonZeroU64::new(len), Advice::WillNeed);
     }
 
@@ -356,7 +356,7 @@ impl BlockDevice for FileDevice {
         // A punched hole reads as zeros on block devices too, or the kernel refuses.
         match kernel::punch_hole(&self.file, offset, len) {
             Ok(()) => Ok(()),
-            // Busy: a block device has dirty pages there.
+            // Busy, because a block device has dirty pages there.
             Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS | Errno::BUSY) => {
                 write_zeroes(self, offset, len)
             }
@@ -586,7 +586,8 @@ mod tests {
     fn what_is_in_memory_is_not_read_past_it() {
         let (_dir, dev) = image(1 << 20);
         dev.write_at(0, &[7; 1 << 20]).unwrap();
-        // Written, and not yet on a disk: memory has it. File systems that lie on others may not see that.
+        // The data are written, but not yet on a disk, so they are in memory. File systems on top of others may not see
+        // that.
         if kernel::cached(&dev.file, 0, 1 << 20).is_some_and(|c| c.bytes == 0) {
             needs::told(
                 "the file system of the directory for temporary files does not see what is in memory",
@@ -613,7 +614,7 @@ mod tests {
         assert_eq!(kernel::cached(&dev.file, 0, 1 << 20).unwrap().bytes, 0);
         let past = dev.read_uncached((1 << 20) - 4096, buf).unwrap_err();
         assert_eq!(past.kind(), io::ErrorKind::UnexpectedEof);
-        // An address that suits no disk is refused, or read all the same.
+        // An address that suits no disk is refused, or read anyway.
         let odd = dev.read_uncached(100, &mut memory[skip + 1..skip + 101]);
         assert!(odd.is_ok(), "{odd:?}");
     }

@@ -1,4 +1,4 @@
-//! Calls for devices and image files that only Linux has; other systems do without.
+//! Calls for devices and image files that only Linux has. Other systems work without them.
 
 #[cfg(target_os = "linux")]
 pub(crate) use ioctls::{
@@ -80,7 +80,7 @@ mod tests {
             needs::told("there is no loop device");
             return;
         };
-        // Another name is the same file.
+        // Another name of the same file.
         let other = dir.path().join("other");
         std::fs::hard_link(&path, &other).unwrap();
         for path in [&path, &other] {

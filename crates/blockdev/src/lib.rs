@@ -15,7 +15,7 @@
 //! | [`SnapshotDevice`] | any device, of which a moment is kept while it is written on | checks and copies of a volume in use |
 //! | [`SlowDevice`] | any device, with flushes that take time | tests and benchmarks of fsync |
 //!
-//! [`reading_ahead`] lends a device that reads large ranges before they are asked for.
+//! [`reading_ahead`] lends a device that reads announced large ranges ahead.
 //!
 //! ```
 //! use extant_blockdev::{BlockDevice, MemDevice};

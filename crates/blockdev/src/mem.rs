@@ -64,8 +64,8 @@ impl MemDevice {
     /// Makes an independent device with the contents of this moment. A write that runs at the same time may be in it
     /// whole, in part or not at all.
     pub fn snapshot(&self) -> MemDevice {
-        // All shards are held at once, so that a write that returned before another began is
-        // never missing while the later one is there.
+        // All shards are held at once, so that a later write is never in the snapshot without a write that had returned
+        // before it began.
         let held: Vec<_> = self.shards.iter().map(|s| s.0.read()).collect();
         MemDevice {
             len: AtomicU64::new(self.len()),

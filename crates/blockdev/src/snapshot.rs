@@ -82,7 +82,7 @@ impl Kept {
             if !(self.options.is_needed)(at) || self.ended.load(Ordering::SeqCst) {
                 continue;
             }
-            // Held until the block is kept: another writer of it waits, as its write would come too early.
+            // Held until the block is kept. Another writer of the block waits, because its write would come too early.
             let mut part = self.part(block).lock();
             if part.contains_key(&block) {
                 continue;
@@ -281,7 +281,7 @@ impl BlockDevice for Snapshot {
         let closed = || io::Error::other("the device of the snapshot was closed");
         let of = self.of.upgrade().ok_or_else(closed)?;
         of.device.read_at(offset, buf)?;
-        // A write that was seen in part was preceded by keeping the block, which is looked at now.
+        // Before a write that was seen in part, the block was kept, and kept blocks are read now.
         self.kept.restore(offset, buf);
         self.check()
     }

@@ -1,4 +1,4 @@
-//! [`TimedDevice`]: notes when each write and flush began and ended, in one order with what programs above it do.
+//! [`TimedDevice`]: notes when each write and flush began and ended, in one order with the calls of programs above it.
 
 use std::io;
 use std::sync::Arc;
@@ -211,7 +211,7 @@ impl TimedReplay {
             } else if e.start < at {
                 pending.push(e);
             }
-            // No call takes longer than this many others.
+            // No call overlaps more than this many others.
             if e.end > at && i > self.seen + 4096 {
                 break;
             }

@@ -339,11 +339,11 @@ impl<'i> InodeChanges<'_, 'i> {
             Fate::Lives { init, core } => (init.is_some(), core.map(|c| c.stamp)),
             _ => return sum,
         };
-        // Whether the directory had no such name before the batch, and the last event of the name.
+        // Returns whether the directory lacked the name before the batch, and the last event of the name.
         let mut run: Option<(bool, &'i NameItem)> = None;
         let mut emit = |(is_new, item): (bool, &'i NameItem)| {
             let change = match item.event {
-                // The name came and went.
+                // The name was added and removed in this batch.
                 NameEvent::Removed if is_new => return,
                 NameEvent::Removed => NetChange::Remove,
                 _ => NetChange::Add(item.ino),
@@ -358,7 +358,7 @@ impl<'i> InodeChanges<'_, 'i> {
             });
         };
         let items = &self.items.names;
-        // Names that follow one another in the index are far apart in the batch.
+        // Names that are adjacent in the index are far apart in the batch.
         for item in percpu::prefetched(self.names.iter().map(|&k| &items[name_position(k)])) {
             if item.stamp < self.since {
                 continue;
@@ -491,7 +491,7 @@ mod tests {
             (&[Set, Removed, Added, Removed], Some((false, false))),
         ];
         for (run, expected) in runs {
-            // Between others, and logged by several slots.
+            // The inode's items lie between others, and were logged by several slots.
             let mut events = vec![(&b"z"[..], Set, 1), (b"a", Added, 2)];
             events.extend(
                 run.iter()

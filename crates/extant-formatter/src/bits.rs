@@ -1,5 +1,5 @@
-//! Net effect of allocations and frees on the block bitmaps. Order does not matter: a block taken
-//! once and freed once is as it was.
+//! Net effect of allocations and frees on the block bitmaps. Order does not matter: a block taken once and freed once
+//! is unchanged.
 
 use crate::error::Result;
 use crate::item::BitsItem;

@@ -84,7 +84,7 @@ fn push(list: &mut Vec<Extent>, new: Extent) {
 
 /// Returns the part `[lo, hi)` of an extent.
 fn part(e: &Extent, lo: u64, hi: u64) -> Extent {
-    // lo and hi lie inside the extent, whose own bounds fit 32 bits.
+    // lo and hi are inside the extent, whose own bounds fit 32 bits.
     let skip = lo - u64::from(e.logical);
     Extent {
         logical: lo as u32,
@@ -342,7 +342,7 @@ impl<'t, 'a, 'l> ExtentTree<'t, 'a, 'l> {
         list: &mut Vec<ExtentIndex>,
     ) -> Result<()> {
         let room = extent::capacity(self.ws.geometry.block_size as usize);
-        // Files grow at their end: there nodes are left full. Elsewhere all parts get some room.
+        // Files grow at their end, so nodes are left full there. Elsewhere all parts get some room.
         let share = if end == LOGICAL_END {
             room
         } else {

@@ -1,8 +1,8 @@
-//! The formatter: the only code that changes ext4 metadata blocks. Batch in, block images out.
+//! The formatter: the only code that changes ext4 metadata blocks. Its input is a batch, its output block images.
 //!
-//! Pure and deterministic: no device, no clock, no lock of the layers above. Its input comes through [`BlockImages`],
-//! and its blocks come through [`MetaSpace`] out of the operations' reservations, so it cannot fail for lack of
-//! space.
+//! Pure and deterministic: no device, no clock, no lock of the layers above. It reads old blocks through
+//! [`BlockImages`], and takes new ones through [`MetaSpace`] from the operations' reservations. So it cannot fail for
+//! lack of space.
 
 use crate::batch::Batch;
 use crate::error::{Error, Result, SpaceError};

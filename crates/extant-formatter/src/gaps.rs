@@ -1,5 +1,5 @@
-//! Blocks of inode tables that came into use without an inode in them. They are zeroed on the device, but perhaps not
-//! yet when the next batch is formatted; so that batch does not read them.
+//! Blocks of inode tables that are used from now on without an inode in them. They are zeroed on the device, but
+//! perhaps not yet when the next batch is formatted. So that batch does not read them.
 
 use ext4_format::BlockNr;
 use std::collections::BTreeMap;

@@ -216,7 +216,7 @@ impl<'g, 'a> GroupImages<'g, 'a> {
             let block = desc.inode_bitmap;
             let without = geometry.features.has_group_csum() && desc.flags & BLOCK_UNINIT != 0;
             self.change.1 += delta;
-            // As the kernel does: a group with inodes has a block bitmap, too.
+            // A group with inodes has a block bitmap, too, as with the kernel.
             self.ws.put(block, map);
             if without {
                 let map = self.block_map(group)?;

@@ -89,7 +89,7 @@ impl DescTable {
             Some(descs) => descs,
             None => {
                 let descs = self.read(n, geometry, images)?;
-                // Two callers at once have read the same.
+                // Two callers may read the same block at the same time.
                 block.get_or_init(|| descs)
             }
         };

@@ -1,4 +1,4 @@
-//! A volume becomes larger with a batch: what changes in the blocks that it had before.
+//! Growth of a volume with a batch: the changes in the blocks that it had before.
 
 use crate::error::Result;
 use crate::groups::DescTable;
@@ -49,7 +49,7 @@ fn last_group(ws: &mut Workspace<'_>, descs: &mut DescTable, growth: &Growth) ->
     let desc = descs.get_mut(old, ws.images(), group)?;
     let more = growth.longer();
     desc.free_blocks += more;
-    // A bitmap that is not there is made by the new size.
+    // A missing bitmap is made with the new size.
     if !old.features.has_group_csum() || desc.flags & BLOCK_UNINIT == 0 {
         if let Some(image) = ws.unverified(desc.block_bitmap)? {
             bitmap::verify_block_bitmap(&image, desc, old, group)?;

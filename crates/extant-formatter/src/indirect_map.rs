@@ -1,5 +1,5 @@
-//! Changes of a block map of ext2 and ext3: one walk down visits each address block that a change
-//! touches once. Address blocks that map nothing are freed.
+//! Changes of a block map of ext2 and ext3: a walk down visits each address block that a change touches once. Address
+//! blocks that map nothing are freed.
 
 use super::ledger::Ledger;
 use super::map_changes::{Change, clip};
@@ -105,7 +105,7 @@ impl<'t, 'a, 'l> IndirectMap<'t, 'a, 'l> {
         let mut after = before.clone();
         let span = self.per().pow(depth - 1);
         for c in changes {
-            // Several changes may share a child of more than one block: the first brings all of them.
+            // Several changes may share a child of more than one block. The first one applies all of them.
             let mut i = (c.start - first) / span;
             while first + i * span < c.end {
                 let child_first = first + i * span;

@@ -288,7 +288,7 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
         if !record.is_sound {
             inode::decode_core(record.raw, self.ws.geometry, ino)?;
         }
-        // In line, so that fields which the caller has no use for are not read.
+        // Inlined, so that fields which the caller does not use are not read.
         let core = inode::decode_verified(record.raw, self.ws.geometry, ino)?;
         if core.mode == 0 {
             return Err(Error::corrupt_inode("inode in use without a mode", ino));
@@ -312,7 +312,7 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
         inode::encode_freed(raw, self.ws.geometry, ctime, dtime);
         *inode::i_block_mut(raw)? = match old.flags & flags::EXTENTS {
             0 => [0; _],
-            // As the kernel leaves it; e2fsck takes a block of records without one for garbage.
+            // As the kernel leaves it, because e2fsck takes a block of records without one for garbage.
             _ => extent::EMPTY_ROOT,
         };
         Ok(())
@@ -625,12 +625,12 @@ pub(super) fn next_core(
     let is_dir = old.file_type() == Some(FileType::Directory);
     Ok(InodeCore {
         flags: last.core.flags & !LAYOUT | old.flags & LAYOUT,
-        // Checksums of what belongs to the inode go by it.
+        // Checksums of blocks that belong to the inode depend on it.
         generation: match geometry.features.has_metadata_csum() {
             true => old.generation,
             false => last.core.generation,
         },
-        // The link of the orphan list, if the inode is on it.
+        // The field links the orphan list, if the inode is on it.
         dtime: old.dtime,
         size: if is_dir { old.size } else { last.core.size },
         ..last.core

@@ -1,5 +1,5 @@
-//! Log items: the narrow interface between the concurrent code above the log and the formatter. Small and logical; no
-//! block images.
+//! Log items: the narrow interface between the concurrent code above the log and the formatter. Items are small and
+//! logical, and hold no block images.
 //!
 //! Every item of one object carries a `stamp`, and stamps grow in the order in which the object's
 //! lock was held. Only the order per object matters: bits commute.
@@ -201,7 +201,7 @@ impl ItemList {
         stamps.extend(self.bits.iter().map(|i| i.stamp));
         stamps.extend(self.misc.iter().map(|i| i.stamp));
         stamps.sort_unstable();
-        // The first stamp of the second part: that of the middle, unless it is the very first.
+        // The first stamp of the second part: the stamp in the middle, unless it is the very first.
         let (&least, &middle) = (stamps.first()?, stamps.get(stamps.len() / 2)?);
         let from = if middle > least {
             middle

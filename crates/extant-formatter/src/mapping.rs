@@ -1,4 +1,4 @@
-//! The mapping of one inode, however it is written down; and a directory's blocks over it.
+//! The mapping of one inode, in either form on disk, and a directory's blocks in it.
 
 use super::directory::DirBlocks;
 use super::extent_tree::ExtentTree;

@@ -1,9 +1,9 @@
 //! The names of a batch sorted by directory and hash.
 //!
-//! The hashes of a directory's names are spread evenly, unless somebody has chosen the names. So a directory with *n*
-//! names gets about *n* buckets, by the high bits of the hash, and each name is put into its bucket directly. The few
-//! names of one bucket are sorted by comparison. That takes a fifth of the instructions that a sort by comparison
-//! takes, and with names that somebody has chosen it is a sort by comparison.
+//! The hashes of a directory's names are spread evenly, unless an attacker has chosen the names. So a directory with
+//! *n* names gets about *n* buckets, by the high bits of the hash, and each name is put into its bucket directly. The
+//! few names of one bucket are sorted by comparison. That takes a fifth of the instructions that a sort by comparison
+//! takes, and with chosen names it is a sort by comparison.
 
 use std::cmp::Ordering;
 

@@ -1,5 +1,5 @@
-//! The primary superblock: the head of the orphan list inside a batch, and what open, sync and close
-//! write. The backups are left as mkfs made them, as the kernel leaves them.
+//! The primary superblock: the head of the orphan list inside a batch, and the writes of open, sync and close. The
+//! backups are left as mkfs made them, as the kernel leaves them.
 
 use super::Formatter;
 use super::workspace::Workspace;
@@ -79,7 +79,7 @@ pub(super) fn provide(ws: &mut Workspace<'_>, needs: Needs) -> Result<()> {
         sb.feature_compat.set((now.compat | needs.compat).bits());
         sb.feature_ro_compat
             .set((now.ro_compat | needs.ro_compat).bits());
-        // The first revision knows no features; what the second says besides was fixed in it.
+        // The first revision knows no features, and the other fields of the second were fixed in it.
         if sb.rev_level.get() == 0 {
             sb.rev_level.set(1);
             sb.first_ino.set(first_ino);

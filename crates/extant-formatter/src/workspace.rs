@@ -1,5 +1,5 @@
-//! The block images a batch works on: old ones are borrowed from [`BlockImages`], changed ones are
-//! owned copies until the batch is done.
+//! The block images that a batch works on. Old images are borrowed from [`BlockImages`], and changed ones are owned
+//! copies until the batch is done.
 
 use crate::block_memory;
 use crate::error::Result;
@@ -97,7 +97,7 @@ impl<'a> Workspace<'a> {
 
     /// Returns a new image with arbitrary contents. The caller writes every byte.
     pub fn unset(&mut self, block: BlockNr) -> &mut [u8] {
-        // Written again after it was freed: the revoke would hide this image from recovery.
+        // The block is written again after it was freed, and the revoke would hide this image from recovery.
         self.revoked.remove(&block.0);
         self.sound.remove(&block.0);
         let size = self.geometry.block_size as usize;

@@ -1,5 +1,5 @@
-//! A report of a small program in which two places quarrel over one lock:
-//! `cargo run --release -p lockmeter --example report`.
+//! A report of a small program in which two places compete for one lock: `cargo run --release -p lockmeter --example
+//! report`.
 
 use lockmeter::{Mutex, Snapshot, lock_class, span};
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Classes: what a lock is for. All locks of one purpose are one class.
+//! Classes: the purposes of locks. All locks of one purpose are one class.
 
 /// A class of locks. [`lock_class!`](crate::lock_class) makes one.
 ///

@@ -23,8 +23,8 @@
 //! - wait: exact, measured only after a first try has failed;
 //! - hold: every 64th acquisition of a thread at a place ([`set_exact_hold`]: every one).
 //!
-//! Counts are kept by each thread for itself and added up when a snapshot is taken, so metering makes no
-//! line that two threads write. Switched off, it costs one load and a branch.
+//! Each thread keeps its own counts, and a snapshot adds them up. So metering makes no line that two threads write.
+//! Switched off, it costs one load and a branch.
 //!
 //! The layout of the report, and the meaning of UTIL, CON, HOLD and WAIT, follow the lockmeter of the Linux kernel as
 //! it was used on linux-kernel in March 2001 (mechanism L1). The table of functions follows the profile in linux-ext4,

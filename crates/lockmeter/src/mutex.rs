@@ -111,7 +111,8 @@ impl Word<'_> {
     #[inline]
     fn let_go(self) -> bool {
         self.held.store(false, Ordering::Release);
-        // The compiler keeps the order; a thread that sets the flag makes the processor have kept it.
+        // The compiler keeps the order. The barrier of a thread that sets the flag ensures that the processor has kept
+        // it, too.
         crate::sync::light_barrier();
         self.flags.load(Ordering::Relaxed) & WAITING != 0
     }
@@ -186,7 +187,7 @@ mod kernel {
         use rustix::thread::{MembarrierCommand, membarrier};
         let done = |command| membarrier(command).is_ok();
         let barrier = || done(MembarrierCommand::PrivateExpedited);
-        // A process says once that it wants them.
+        // A process registers once for these barriers.
         barrier() || done(MembarrierCommand::RegisterPrivateExpedited) && barrier()
     }
 

@@ -2,7 +2,7 @@
 //!
 //! A lock that protects many objects makes threads wait for each other although they want different ones. The meter can
 //! count such waits separately if threads name their objects ([`wanting`]). It remembers, for a metered lock, the
-//! object of the last thread that held it alone, and compares when another thread has to wait.
+//! object of the last thread that held it alone, and compares it when another thread has to wait.
 
 use crate::switch::is_on;
 use std::cell::Cell;

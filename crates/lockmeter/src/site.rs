@@ -1,5 +1,5 @@
-//! Call sites and their counts. A thread counts for itself, in cells that only it writes; a snapshot adds the
-//! cells of all threads, and those of threads that have ended.
+//! Call sites and their counts. Each thread counts in cells that only it writes. A snapshot adds up the cells of all
+//! threads, and those of threads that have ended.
 
 use crate::class::Class;
 use std::cell::RefCell;

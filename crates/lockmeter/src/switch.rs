@@ -1,4 +1,4 @@
-//! Switching the meter, and what metering costs.
+//! The switch of the meter, and the cost of metering.
 
 use crate::class::LockClass;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,9 +1,9 @@
 //! [`CommitLists`]: the commit epoch. Mechanisms C1 and C6.
 //!
-//! Operations commit items into the current *context*; now and then a push closes the context and takes all its
-//! items. XFS stops all commits to do so, jbd2 waits for whole operations. Here no commit waits for a switch, and a
-//! switch waits only for the threads that are inside [`commit`](CommitLists::commit) at that moment, a few hundred
-//! nanoseconds each.
+//! Operations commit items into the current *context*; at intervals a push closes the context and takes all its items.
+//! XFS stops all commits to do so, jbd2 waits for whole operations. Here no commit waits for a switch, and a switch
+//! waits only for the threads that are inside [`commit`](CommitLists::commit) at that moment, a few hundred nanoseconds
+//! each.
 //!
 //! # How
 //! One word holds the number of the current context. Only switches write it, so reading it is a hit in every core's

@@ -1,7 +1,7 @@
 //! Counters without a shared cache line. Mechanism L4, and the credits of C3.
 //!
-//! [`Counter`] may be added to freely and is folded when somebody asks. [`BoundedCounter`]
-//! counts a resource that must not be overdrawn, such as free blocks or log space.
+//! [`Counter`] may be added to freely, and is summed up on request. [`BoundedCounter`] counts a resource that must not
+//! be overdrawn, such as free blocks or log space.
 
 use crossbeam_utils::CachePadded;
 

@@ -33,9 +33,9 @@
 //! algorithms are checked by loom models (`tests/loom.rs`, run by `scripts/loom.sh`) and, with more
 //! threads, under random schedules by shuttle (`tests/shuttle.rs`, `scripts/shuttle.sh`).
 //!
-//! What an ended thread left in its slot stays there and is found when the slots are folded, gathered or iterated
-//! (mechanism C7). With one slot everything here is a plain structure behind a plain lock (mechanism P4); the
-//! examples `one_slot` and `biased` measure what that costs.
+//! Values that an ended thread left in its slot stay there, and are found when the slots are summed up, gathered or
+//! iterated (mechanism C7). With one slot everything here is a plain structure behind a plain lock (mechanism P4). The
+//! examples `one_slot` and `biased` measure the cost of that.
 #![deny(unsafe_code)]
 
 mod biased;

@@ -1,5 +1,5 @@
-//! Cache lines are asked for ahead of their use, so that they come while other work is done. A locked instruction on a line
-//! that is far away holds up all that follows; on one that has come it does not.
+//! Prefetching: cache lines are requested ahead of their use, so that they arrive while other work is done. A locked
+//! instruction on a line that is far away delays all instructions after it. On a line that has arrived it does not.
 #![allow(unsafe_code)]
 
 /// Bytes of a cache line, or fewer: to ask for a line twice costs little.

@@ -1,7 +1,7 @@
-//! [`AtomicSet`]: a set of small numbers, changed and searched without a lock. For candidate lists such as
-//! those of mechanism B4: groups by largest free order, by average fragment.
+//! [`AtomicSet`]: a set of small numbers, changed and searched without a lock. It serves for lists of candidates such
+//! as those of mechanism B4: groups by largest free order, by average fragment.
 //!
-//! A bit for each number, and a summary bit for each word of 64, so that the next member of a sparse set of a
+//! The set has a bit for each number, and a summary bit for each word of 64. So the next member of a sparse set of a
 //! million is found by looking at a few words.
 //!
 //! A thread that empties a word clears its summary bit and then looks at the word again. A member added in between has

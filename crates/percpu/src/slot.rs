@@ -1,4 +1,4 @@
-//! Slots: what user threads have instead of a CPU number.
+//! Slots: the replacement of the CPU number for user threads.
 //!
 //! A thread takes a slot at its first use of [`current`] and returns it when it ends. The number of slots is fixed for
 //! the life of the process. It is one with one CPU, else a power of two, at least the CPUs available and at least four.
@@ -172,8 +172,8 @@ struct Guard(SlotId);
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        // SLOT keeps the number: a destructor that runs after this one still finds a slot, which it may share by
-        // then.
+        // SLOT keeps the number, so that a destructor that runs after this one still finds a slot. The slot may be
+        // shared by then.
         global().give(self.0);
     }
 }

@@ -143,7 +143,7 @@ fn iteration_among_adders_and_removers() {
                 let list = list.clone();
                 thread::spawn(move || {
                     assert_eq!(list.remove(position), Some(100 + t));
-                    // In the place that came free, or another.
+                    // The element may be in the place that became free, or in another one.
                     list.add_on(slot(t + 1), 200 + t);
                 })
             })

@@ -1,4 +1,4 @@
-//! Linux' ioctls of files and of mounted volumes that rustix does not have.
+//! Linux' ioctls of files and of mounted volumes that rustix lacks.
 #![allow(unsafe_code)] // The number and the argument's type of an ioctl have to be vouched for.
 
 use crate::host::{Extents, Move};

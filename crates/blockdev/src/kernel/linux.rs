@@ -46,7 +46,7 @@ struct PageCounts {
 /// Returns how much of a range the system has in memory. Before Linux 6.5, and for a file of another user, the system
 /// does not report it.
 pub(crate) fn cached(file: &File, offset: u64, len: u64) -> Option<Cached> {
-    // An empty range would be all up to the end.
+    // An empty range would mean everything up to the end.
     let range = [offset, len.max(1)];
     let mut counts = PageCounts::default();
     // SAFETY: the kernel reads two 64-bit numbers, start and length, and writes five. Both live until it returns.

@@ -122,7 +122,7 @@ pub(crate) fn lock_backing(device: &File, path: &Path, writes: bool) -> io::Resu
                 opened.backing.display()
             ),
         )),
-        // A file system without locks: the file's other users have none either.
+        // The file system has no locks, so the file's other users have none either.
         Err(TryLockError::Error(_)) => Ok(None),
     }
 }

@@ -1,4 +1,4 @@
-//! Systems that are not Linux: calls they lack are refused, and callers have another way.
+//! Systems other than Linux: calls that they lack fail, and callers use another way.
 
 use super::Cached;
 use crate::host::{Extents, Move};

@@ -76,7 +76,7 @@ fn play(seed: u64, ops: u32) -> Played {
             continue;
         }
         let sectors = now.len() as u64;
-        // Often the same places.
+        // Often the same places, so that blocks are overwritten.
         let from = match random.below(3) {
             0 => random.below(40),
             _ => random.below(sectors),
@@ -149,7 +149,7 @@ fn cut_at_every_write() {
                 let image = Arc::new(replayer.crash(&crash).unwrap());
                 let dev = match Overlay::open_or_create(base(), image) {
                     Ok(dev) => dev,
-                    // Torn while it was made.
+                    // The store was torn while it was made.
                     Err(e) => {
                         assert!(mark.is_none(), "{e}");
                         continue;
@@ -241,7 +241,7 @@ fn what_is_no_overlay_of_this_base_is_refused() {
     let foreign = store.snapshot();
     foreign.write_at(0, &[1; 8192]).unwrap();
     refused(base().snapshot(), foreign, "not an overlay");
-    // A sealed index that makes no sense.
+    // A sealed index with impossible contents.
     for entries in [vec![5, 5], vec![1 << 50]] {
         let index = Index {
             sequence: 9,

@@ -26,7 +26,7 @@ impl Dir<'_, '_> {
         }
         let mut blocks = Vec::with_capacity(leaves.len());
         for (_, leaf) in leaves {
-            // A leaf of a chain may be changed by the one before it.
+            // The previous leaf may change a leaf of a chain.
             let block = if leaf.is_chained() {
                 None
             } else {

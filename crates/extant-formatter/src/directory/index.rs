@@ -1,4 +1,4 @@
-//! Indexed directories: sorted changes meet the htree in one sweep from left to right.
+//! Indexed directories: sorted changes are applied to the htree in one sweep from left to right.
 //!
 //! Index blocks are taken into memory as entry lists, changed there and written once. Blocks that the sweep has not
 //! passed yet are on disk as they were, so the leaves that continue a hash can be found through the old index at any
@@ -63,7 +63,7 @@ impl<'a> Dir<'a, '_> {
         let mut parts: Vec<(usize, Leaf<'_>)> = Vec::new();
         let mut position = 0;
         while let Some(change) = changes.first() {
-            // The last entry not above the hash, as Index::search says.
+            // The last entry not above the hash, as in Index::search.
             let right = entries.get(position + 1..).unwrap_or(&[]);
             position += right.partition_point(|e| e.hash <= change.hash);
             let Some(&entry) = entries.get(position) else {
@@ -105,7 +105,7 @@ impl<'a> Dir<'a, '_> {
         let mut merged = Vec::with_capacity(entries.len() + more);
         let mut taken = 0;
         for (position, new) in inserts {
-            // Positions grow and are of entries.
+            // Positions grow and are positions of entries.
             merged.extend_from_slice(&entries[taken..=position]);
             merged.extend(new);
             taken = position + 1;

@@ -1,4 +1,4 @@
-//! The names of one leaf: merged with changes, packed into a block, cut over several.
+//! The names of one leaf: merged with changes, packed into a block, split over several.
 
 use super::pages::Shape;
 use super::wanted::Wanted;
@@ -125,7 +125,7 @@ impl<'a> Merged<'a> {
             let old = Item::of(&record);
             let mut item = old;
             if let Some(i) = wanted.find(record.name) {
-                // `wanted` and `pending` are of the same changes: i is in range.
+                // `wanted` and `pending` have the same changes, so i is in range.
                 pending.done[i] = true;
                 let NetName { change, ftype, .. } = pending.changes[i];
                 let NetChange::Add(ino) = change else {
@@ -306,7 +306,7 @@ impl Leaf<'_> {
         {
             return Ok(vec![leaf]);
         }
-        // New names are looked for in no leaf.
+        // New names need not be searched for in any leaf.
         let wanted = Wanted::new(if are_new { &[] } else { self.changes });
         let mut merged = Merged::folded(page, known.checked, &wanted, &mut pending)?;
         merged.extend(pending.adds());

@@ -1,4 +1,4 @@
-//! Directories without an index: names stand where there is room.
+//! Directories without an index: names are placed where there is room.
 
 use super::leaf::{self, Item, Merged, Pending};
 use super::pages::{Dir, Page, Role, at};

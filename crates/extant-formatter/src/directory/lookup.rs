@@ -1,4 +1,4 @@
-//! Finding a name on disk: down the index to the leaf of its hash, and on while the hash continues.
+//! Finding a name on disk: down the index to the leaf of its hash, and further while the hash continues.
 
 use super::pages::{Page, Role, Shape, at};
 use crate::error::{Error, Result};

@@ -1,4 +1,4 @@
-//! The directory part of the formatter: one directory's net changes in, its changed blocks out.
+//! The directory part of the formatter: from one directory's net changes to its changed blocks.
 //!
 //! A batch comes sorted by hash, so an indexed directory is walked leaf by leaf in one sweep: the names of a leaf and
 //! the changes that fall into its hash interval are merged and written once. A leaf that overflows is split into the

@@ -240,7 +240,7 @@ mod tests {
         assert_eq!(short, SHORT);
         assert!(names * short < allowance.for_leaves(0) / 2);
         assert!(names * short < allowance.for_leaves(1500) / 2);
-        // And a million names of an account need no push to go on.
+        // A million names of an account need no push to continue.
         assert!(1_000_000 * short < allowance.for_leaves(5000));
         assert_eq!(Allowance::of(&[b'n'; 255]), LARGEST);
     }

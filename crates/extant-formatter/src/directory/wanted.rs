@@ -1,4 +1,4 @@
-//! The changes of a leaf, to be found by the names that it has.
+//! The changes of a leaf, found by the names in the leaf.
 
 use super::NetName;
 use std::cell::{Cell, OnceCell};

@@ -1,13 +1,13 @@
 //! A batch of items as the changes of a fast commit.
 //!
-//! Fast commits can say less than items. [`changes`] returns `None` for the others, which Linux calls ineligible
+//! Fast commits can express less than items. [`changes`] returns `None` for the others, which Linux calls ineligible
 //! operations. They are directories made, moved, removed or changed, a file's end, attributes, names that replace
 //! others, symbolic links, the orphan list, and files that are not mapped by extents. Such a context is formatted.
 //!
-//! The order of the changes is one in which they can be made one by one. A new inode's record comes first, then its ranges and
-//! its names. Names follow in the order of their stamps, and of one operation the name that it adds comes before the name that it
-//! removes, so that a file has a link at every moment. Records come again at the end, because readers count links and blocks
-//! by themselves before.
+//! The changes can be made one by one in this order. A new inode's record comes first, then its ranges and its names.
+//! Names follow in the order of their stamps. The name that an operation adds comes before the name that it removes, so
+//! that a file has a link at every moment. Records are repeated at the end, because readers count links and blocks
+//! themselves before.
 
 use super::REFUSED;
 use crate::error::Result;
@@ -126,7 +126,7 @@ fn sorted(items: &ItemList) -> Option<Sorted<'_>> {
         let life = lives.entry(item.ino).or_default();
         match item.event {
             InodeEvent::Init => life.born = Some(item),
-            // The end of an inode that was there before.
+            // The end of an inode that existed before.
             InodeEvent::Free if life.born.is_none() => return None,
             _ => {}
         }
@@ -159,7 +159,7 @@ fn ranges(ino: InodeNr, life: &Life<'_>, out: &mut Vec<FastChange>) -> bool {
     }
     for item in &life.maps {
         if item.physical.0 == 0 {
-            // The length of a hole up to the end is more than there can be.
+            // The length of a hole up to the end exceeds the largest file.
             let len = item.len.min(u32::MAX - item.logical);
             out.push(FastChange::RemoveRange(ino, item.logical, len));
             continue;

@@ -1,5 +1,5 @@
-//! Fast commits as the formatter's input and output: a batch of items that is durable without being formatted, and the batch that
-//! recovery formats for it.
+//! Fast commits as the formatter's input and output: a batch of items that is durable without being formatted, and the
+//! batch that recovery formats in its place.
 
 mod changes;
 mod replay;

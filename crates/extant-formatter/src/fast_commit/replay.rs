@@ -1,7 +1,7 @@
-//! The replay of fast commits: their changes as a batch of items, which is formatted as any other.
+//! The replay of fast commits: their changes become a batch of items, which is formatted like any other.
 //!
-//! What Linux writes is read as what this project writes. The bytes are hostile: a change that fits no state of the volume is an
-//! error, here or in the formatter, and then nothing is replayed.
+//! Fast commits of Linux are read like those of this project. The bytes are hostile: a change that fits no state of the
+//! volume is an error, here or in the formatter, and then nothing is replayed.
 
 use super::REFUSED;
 use crate::error::{Error, Result, SpaceError};

@@ -57,7 +57,7 @@ fn attributes_in_the_inode_and_in_shared_blocks() {
         fs.check();
         assert_ne!(acl(&fs, 21), acl(&fs, 25));
         assert_eq!(acl(&fs, 22), 0);
-        // Alone: in place. Back to the shared one: its own block goes.
+        // A change of an unshared block is made in place. Back at the shared block, the separate one is freed.
         let alone = acl(&fs, 21);
         fs.misc(21, MiscEvent::Xattrs(set(&[("user.c", 501)])));
         fs.check();
@@ -100,7 +100,7 @@ fn orphans_on_the_list_and_in_the_file() {
             return;
         };
         let in_file = fs.geometry.features.has_orphan_file();
-        // More than the file holds of 1 KiB blocks.
+        // More orphans than the file holds in blocks of 1 KiB.
         let n = 9000;
         let cores: Vec<_> = (0..n)
             .map(|i| fs.create(2, format!("f{i}").as_bytes(), 20 + i))

@@ -100,7 +100,7 @@ impl Fs {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("image");
         let size = (kib * 1024) as usize;
-        // Not zeros: the formatter must not rely on what unused blocks hold.
+        // Not zeros, because the formatter must not rely on the contents of unused blocks.
         std::fs::write(&path, vec![0xa5; size]).unwrap();
         let out = Command::new("mke2fs")
             .args(["-q", "-F", "-E", "lazy_itable_init=1,nodiscard"])
@@ -369,7 +369,7 @@ impl Fs {
         assert!(output.blocks.is_sorted_by_key(|(b, _)| *b));
         for (block, image) in &output.blocks {
             self.dev.write_at(block.offset(bs), image).unwrap();
-            // Read back when needed: nothing may rest on images that were never on the device.
+            // Images are read back when needed, so that no test relies on images that were never on the device.
             self.buffers.forget(*block);
         }
         for (start, len) in std::mem::take(&mut *self.space.freed.lock().unwrap()) {

@@ -1,4 +1,4 @@
-//! Damaged volumes: whatever their blocks hold, formatting ends with an output or an error.
+//! Damaged volumes: whatever their blocks hold, formatting returns an output or an error.
 
 use super::Fs;
 use crate::item::*;

@@ -65,7 +65,7 @@ fn create_and_unlink_on_every_kind_of_volume() {
             .find(|p| p.ino == InodeNr(2))
             .unwrap();
         assert_eq!(dir.size, Some(fs.on_disk(2).size));
-        // Some came and went, some went.
+        // Some inodes were made and freed in the batch, some only freed.
         for (name, ino, core) in &cores[100..] {
             fs.unlink(2, name.as_bytes(), *ino, *core);
         }

@@ -1,4 +1,4 @@
-//! The whole formatter: batch in, image out, e2fsck clean.
+//! The whole formatter: from a batch to an image that is clean for e2fsck.
 
 mod attributes;
 mod directories;

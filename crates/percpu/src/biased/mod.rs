@@ -183,7 +183,7 @@ impl VisibleReaders {
     /// Counts a reading in favour of a bias, and sets the bias after `enough` readings.
     #[inline]
     fn count(&self, bias: &Bias, enough: u8) {
-        // Several readers may count at once; then one of the readings is lost.
+        // Several readers may count at the same time. Then one of the readings is lost.
         let told = bias.told.load(Ordering::Relaxed).saturating_add(1);
         bias.told.store(told, Ordering::Relaxed);
         if told >= enough && !bias.is_on(Ordering::Relaxed) {

@@ -1,4 +1,4 @@
-//! The locks of this crate as `lock_api` has them, and their guards.
+//! The locks of this crate for `lock_api`, and their guards.
 #![allow(unsafe_code)] // the contracts of lock_api's raw locks
 
 use super::beneath::{Beneath, Exclusive};
@@ -58,7 +58,7 @@ fn leave(bias: &Bias) -> bool {
 fn leave_one_of(count: usize, bias: &Bias) -> bool {
     HELD.with(|held| {
         let locks = &held[..count];
-        // The last entry, nearly always.
+        // Nearly always the last entry.
         let is_this = |l: &Cell<(usize, _)>| l.get().0 == address(bias);
         let Some(i) = locks.iter().rposition(is_this) else {
             return false;
@@ -172,7 +172,7 @@ unsafe impl<R: Beneath> RawRwLock for Biased<R> {
 
     #[inline]
     unsafe fn unlock_exclusive(&self) {
-        // SAFETY: the caller holds the lock exclusively, and so the one beneath.
+        // SAFETY: the caller holds the lock exclusively, and therefore also the one beneath.
         unsafe { self.beneath.unlock_exclusive(&self.bias.flags) }
     }
 

@@ -254,7 +254,7 @@ proptest! {
         let mut v = Volume::new(kind);
         for (shrink, batch) in batches {
             let ops: Vec<_> = batch.into_iter().map(|(n, (what, _))| {
-                // The length is the number's own, so that a name can come again.
+                // The length depends on the number, so that a name can be used again.
                 let name = format!("{n:0width$}", width = 4 + (n as usize * 37) % 236).into_bytes();
                 if (what == 0) != shrink {
                     Op::Remove(name)

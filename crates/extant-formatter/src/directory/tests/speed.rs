@@ -1,4 +1,4 @@
-//! How long batches take.
+//! Measures the time of batches.
 
 use super::*;
 
