@@ -1,4 +1,5 @@
-//! Calls about files and volumes that Linux has mounted. Other systems, and file systems that do not know a call, refuse it.
+//! Calls about files and volumes that Linux has mounted. Other systems, and file systems that do not know a call,
+//! refuse it.
 
 use crate::kernel;
 use std::fs::File;
@@ -100,7 +101,8 @@ pub fn extents(file: &File) -> io::Result<Extents> {
     kernel::extents(file)
 }
 
-/// Exchanges blocks of a file with blocks of a donor that maps the same range, by the kernel's ext4; returns the number of blocks.
+/// Exchanges blocks of a file with blocks of a donor that maps the same range, by the kernel's ext4; returns the number
+/// of blocks.
 ///
 /// # Errors
 /// Those of the system.

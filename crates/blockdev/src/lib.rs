@@ -169,8 +169,8 @@ pub trait BlockDevice: Send + Sync {
         }
     }
 
-    /// Makes the device `len` bytes long if it is longer, which ends a change that [`extend`](Self::extend) began: a file becomes
-    /// shorter. A device that keeps its length answers `Unsupported`.
+    /// Makes the device `len` bytes long if it is longer, which ends a change that [`extend`](Self::extend) began: a
+    /// file becomes shorter. A device that keeps its length answers `Unsupported`.
     ///
     /// ```
     /// use extant_blockdev::{BlockDevice, MemDevice};

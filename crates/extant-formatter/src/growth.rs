@@ -9,8 +9,8 @@ use ext4_format::growth::Growth;
 use ext4_format::resize_inode::{self, DOUBLE, ReservedMap};
 use ext4_format::{BlockNr, FormatError, GroupNr, InodeNr, Where, bitmap, indirect, inode};
 
-/// Changes the superblock, the last old group, the map of reserved descriptors, and writes the new groups' descriptors; after all
-/// other changes of the batch. Returns the blocks of descriptors.
+/// Changes the superblock, the last old group, the map of reserved descriptors, and writes the new groups' descriptors;
+/// after all other changes of the batch. Returns the blocks of descriptors.
 pub(super) fn apply(
     ws: &mut Workspace<'_>,
     descs: &mut DescTable,

@@ -37,8 +37,8 @@ impl Hasher for NumberHasher {
 /// A map keyed by numbers.
 pub type NumberMap<K, V> = HashMap<K, V, BuildHasherDefault<NumberHasher>>;
 
-/// The high half of [`Image::sound`] of a block of names that were all checked. The low half says where its records end. No
-/// inode table is taken for one: the zone of the volume's own blocks keeps directories out of them.
+/// The high half of [`Image::sound`] of a block of names that were all checked. The low half says where its records
+/// end. No inode table is taken for one: the zone of the volume's own blocks keeps directories out of them.
 const CHECKED_NAMES: u64 = 0xd1ec_7ed0;
 
 /// End of the packed records of a block of names.

@@ -59,8 +59,8 @@ trait Sleepers {
     fn wake(&self, mutex: usize, woken: impl FnOnce(bool, bool) -> bool);
 }
 
-/// A mutex in two bytes that its user lays out: whether it is held, and flags, of which one is the mutex's own. The others are
-/// for the user, who changes them by atomic steps that leave [`WAITING`] as it is.
+/// A mutex in two bytes that its user lays out: whether it is held, and flags, of which one is the mutex's own. The
+/// others are for the user, who changes them by atomic steps that leave [`WAITING`] as it is.
 ///
 /// ```
 /// use std::sync::atomic::{AtomicBool, AtomicU8};
@@ -359,8 +359,8 @@ mod tests {
     }
 }
 
-/// Every interleaving of two and three threads. The model's barrier and the light one are both full fences: it shows that nobody is
-/// missed if the barrier does what the kernel says.
+/// Every interleaving of two and three threads. The model's barrier and the light one are both full fences: it shows
+/// that nobody is missed if the barrier does what the kernel says.
 #[cfg(all(test, loom))]
 mod model {
     use super::{Sleepers, Woken, Word};

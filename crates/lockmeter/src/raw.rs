@@ -49,8 +49,8 @@ impl<R, C: LockClass> Metered<R, C> {
         }
     }
 
-    /// Takes the lock by `take` and counts; `try_take` has not been called. Apart from the way of a lock whose meter is off,
-    /// which is short enough to be inlined then.
+    /// Takes the lock by `take` and counts; `try_take` has not been called. Apart from the way of a lock whose meter is
+    /// off, which is short enough to be inlined then.
     #[cold]
     #[inline(never)]
     fn acquire(

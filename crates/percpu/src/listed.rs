@@ -4,14 +4,14 @@ use crate::sync::{AtomicBool, Ordering, fence};
 
 /// A mark that an object is on a list of dirty objects, which visitors take and clean.
 ///
-/// A thread that made the object dirty asks [`is_missing`](Self::is_missing). If the answer is true, the thread locks the
-/// list, calls [`join`](Self::join), and puts the object on the list if that answer is true as well. A visitor takes the object
-/// off the list, calls [`leave`](Self::leave), and looks for changes after that.
+/// A thread that made the object dirty asks [`is_missing`](Self::is_missing). If the answer is true, the thread locks
+/// the list, calls [`join`](Self::join), and puts the object on the list if that answer is true as well. A visitor
+/// takes the object off the list, calls [`leave`](Self::leave), and looks for changes after that.
 ///
-/// Each of the two threads writes its own word and then reads the other's, and a processor may let the read overtake the
-/// write. Then the visitor would find the object clean, the other thread would find it listed, and the change would be lost.
-/// A fence in both calls prevents that. The lock prevents another loss: a thread that finds the flag set finds the
-/// object on the list, too, once it has the lock.
+/// Each of the two threads writes its own word and then reads the other's, and a processor may let the read overtake
+/// the write. Then the visitor would find the object clean, the other thread would find it listed, and the change would
+/// be lost. A fence in both calls prevents that. The lock prevents another loss: a thread that finds the flag set finds
+/// the object on the list, too, once it has the lock.
 ///
 /// ```
 /// use extant_percpu::Listed;

@@ -553,8 +553,8 @@ fn no_overwrite_is_lost_between_list_and_write_back() {
     });
 }
 
-/// Two threads overwrite, and one of them syncs: its own change is written, also if the other thread is about to list the
-/// file.
+/// Two threads overwrite, and one of them syncs: its own change is written, also if the other thread is about to list
+/// the file.
 #[test]
 fn a_sync_finds_the_file_that_another_thread_lists() {
     loom::model(|| {

@@ -16,8 +16,9 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// A directory to work from, and the caller in whose name. The operations are those of `std::fs`, with the same names; a
-/// path that begins with '/' starts at the volume's root, any other at this directory. A path may hold any bytes but NUL.
+/// A directory to work from, and the caller in whose name. The operations are those of `std::fs`, with the same names;
+/// a path that begins with '/' starts at the volume's root, any other at this directory. A path may hold any bytes but
+/// NUL.
 ///
 /// ```
 /// # fn main() -> Result<(), extant::Error> {

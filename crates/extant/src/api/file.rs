@@ -422,9 +422,9 @@ impl File {
         engine.data.copy_range(&to.caller.who, from, target, len)
     }
 
-    /// Moves the file's data into fewer extents, as far as there are free runs for them; other callers go on reading and
-    /// writing it. Content, size and times stay, holes stay holes, and blocks that were set aside stay unwritten. A crash leaves
-    /// each part of the file at its old or at its new place.
+    /// Moves the file's data into fewer extents, as far as there are free runs for them; other callers go on reading
+    /// and writing it. Content, size and times stay, holes stay holes, and blocks that were set aside stay unwritten. A
+    /// crash leaves each part of the file at its old or at its new place.
     ///
     /// # Errors
     /// [`Error::Unsupported`] for a file without extents, [`Error::NotPermitted`] for one that is immutable or

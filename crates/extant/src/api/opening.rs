@@ -268,8 +268,8 @@ impl Dir {
     /// ```
     ///
     /// # Errors
-    /// [`Error::StaleInode`] if no inode has the number, or its inode was removed; [`Error::NotDirectory`] if the inode is
-    /// not a directory.
+    /// [`Error::StaleInode`] if no inode has the number, or its inode was removed; [`Error::NotDirectory`] if the inode
+    /// is not a directory.
     pub fn open_dir_ino(&self, ino: u32) -> Result<Self> {
         let inode = self.engine()?.inodes.numbered_inode(InodeNr(ino))?;
         if inode.directory().is_none() {

@@ -136,8 +136,8 @@ pub struct Walk {
     levels: Vec<Level>,
     /// The directory that was shown last, to be entered next.
     pending: Option<WalkEntry>,
-    /// Inodes of the directories that were entered. A directory has one name; one that is met again makes a circle, or a
-    /// tree that grows without end.
+    /// Inodes of the directories that were entered. A directory has one name; one that is met again makes a circle, or
+    /// a tree that grows without end.
     met: HashSet<u32>,
     contents_first: bool,
     sorted: bool,

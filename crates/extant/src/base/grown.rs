@@ -3,8 +3,8 @@
 use std::ops::Deref;
 use std::sync::OnceLock;
 
-/// The newest of some values. Older ones stay in memory, because readers may hold references to them: a volume grows a few times
-/// while it is open.
+/// The newest of some values. Older ones stay in memory, because readers may hold references to them: a volume grows a
+/// few times while it is open.
 pub struct Grown<T> {
     value: T,
     next: OnceLock<Box<Grown<T>>>,

@@ -23,8 +23,8 @@ use std::sync::OnceLock;
 /// The time of all operations of this process, if it was fixed.
 static FIXED: OnceLock<i64> = OnceLock::new();
 
-/// Sets the time of all changes that this process makes, in seconds since 1970. Generations of inodes follow from it, too, so
-/// that the same changes by one thread produce the same bytes. Only the first call has an effect.
+/// Sets the time of all changes that this process makes, in seconds since 1970. Generations of inodes follow from it,
+/// too, so that the same changes by one thread produce the same bytes. Only the first call has an effect.
 pub fn fix_time(seconds: i64) {
     FIXED.get_or_init(|| seconds);
 }

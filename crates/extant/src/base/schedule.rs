@@ -66,7 +66,8 @@ pub(crate) fn reached(point: Point) {
     let _ = point;
 }
 
-/// Runs tasks one at a time, in the schedule of a seed; see `lockmeter`'s `turns`. Returns how often a turn was passed on.
+/// Runs tasks one at a time, in the schedule of a seed; see `lockmeter`'s `turns`. Returns how often a turn was passed
+/// on.
 #[cfg(debug_assertions)]
 #[doc(hidden)]
 pub fn run<'a>(seed: u64, tasks: Vec<Box<dyn FnOnce() + Send + 'a>>) -> u64 {

@@ -46,8 +46,8 @@ impl Default for Changes {
 }
 
 impl Changes {
-    /// Notes a change, which is on a list already that syncs visit with the list locked. A caller whose list was visited before the
-    /// change was added sees the number of that sync here, because the list's lock orders the two.
+    /// Notes a change, which is on a list already that syncs visit with the list locked. A caller whose list was
+    /// visited before the change was added sees the number of that sync here, because the list's lock orders the two.
     #[inline]
     pub(crate) fn note(&self) {
         if self.word.load(Ordering::SeqCst) != CHANGED {
@@ -66,8 +66,8 @@ impl Changes {
         number
     }
 
-    /// Notes that the sync of this number has made everything durable that it found. Later syncs are idle unless something
-    /// changed, or another sync began, since this one began.
+    /// Notes that the sync of this number has made everything durable that it found. Later syncs are idle unless
+    /// something changed, or another sync began, since this one began.
     pub(crate) fn end(&self, number: u64) {
         // A failure means one of the two.
         let _ = self

@@ -129,8 +129,8 @@ impl Committer {
         self.wait_until_released(target)
     }
 
-    /// Makes the contexts up to `target` durable by a fast commit; false if that takes a push, as it does for items that free
-    /// something unless they `may_free`.
+    /// Makes the contexts up to `target` durable by a fast commit; false if that takes a push, as it does for items
+    /// that free something unless they `may_free`.
     fn commit_fast(
         &self,
         fast: &FastCommits,

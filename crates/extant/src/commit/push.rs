@@ -192,7 +192,8 @@ impl Committer {
         self.log_context(formatter, watch, context, items).map(Some)
     }
 
-    /// Formats the context that was closed last, and what fast commits have made durable before it, and writes it into the log.
+    /// Formats the context that was closed last, and what fast commits have made durable before it, and writes it into
+    /// the log.
     pub(super) fn log_context(
         &self,
         mut formatter: MutexGuard<'_, Formatter, locks::Formatter>,

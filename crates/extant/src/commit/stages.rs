@@ -4,7 +4,8 @@ use super::statistics::{PushCounts, PushTimes};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// A stage of a push. All stages of a push together are its time in [`LogState::push_times`](crate::LogState::push_times).
+/// A stage of a push. All stages of a push together are its time in
+/// [`LogState::push_times`](crate::LogState::push_times).
 ///
 /// ```
 /// let names = extant::PushStage::ALL.map(|stage| stage.name());

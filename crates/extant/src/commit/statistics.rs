@@ -7,7 +7,8 @@ use extant_formatter::item::ItemList;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Figures of a volume's log, and of its searches for blocks, since it was opened, which only grow. Commits that are not pushed yet do not count.
+/// Figures of a volume's log, and of its searches for blocks, since it was opened, which only grow. Commits that are
+/// not pushed yet do not count.
 ///
 /// ```
 /// # fn main() -> Result<(), extant::Error> {

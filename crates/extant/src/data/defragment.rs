@@ -6,8 +6,8 @@
 //! and nothing was written to them meanwhile. Otherwise the chunk is copied again. Pages in memory are not touched.
 //! Dirty pages are newer than either place, and write-back writes them to the new one.
 //!
-//! The push that commits the new mapping flushes the copy before its commit block, and the old blocks stay busy until that
-//! commit is durable. So a cut leaves each chunk mapped to its old place or to its new one, with the same bytes.
+//! The push that commits the new mapping flushes the copy before its commit block, and the old blocks stay busy until
+//! that commit is durable. So a cut leaves each chunk mapped to its old place or to its new one, with the same bytes.
 
 use crate::base::error::{Error, Result};
 use crate::base::planted::{self, Fault};

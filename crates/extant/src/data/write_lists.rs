@@ -67,8 +67,8 @@ impl Data {
         Ok(())
     }
 
-    /// Writes back this slot's dirty inodes, if there is too much dirty data. The failure of a file is left to its own next
-    /// fsync: the caller may be writing another file.
+    /// Writes back this slot's dirty inodes, if there is too much dirty data. The failure of a file is left to its own
+    /// next fsync: the caller may be writing another file.
     fn clean_dirty(&self) -> Result<()> {
         let dirty = u64::try_from(self.dirty_bytes.sum()).unwrap_or(0);
         if dirty > self.store.limits.dirty_bytes {

@@ -87,7 +87,8 @@ pub struct Directory {
     pub cold_lookups: AtomicU32,
     /// Removed: nothing may be created in it. Written with all buckets locked.
     dead: AtomicBool,
-    /// Stamp of the directory's own last [`InodeItem`](extant_formatter::item::InodeItem). Apart from what look-ups read.
+    /// Stamp of the directory's own last [`InodeItem`](extant_formatter::item::InodeItem). Apart from what look-ups
+    /// read.
     pub core_stamp: CachePadded<AtomicU64>,
     /// Links that the directory had when it was loaded, or 1 if they are not counted (any more).
     links: AtomicU32,

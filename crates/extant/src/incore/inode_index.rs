@@ -18,8 +18,8 @@ const CHUNKS: usize = 16;
 
 struct Chunk {
     slots: [Option<Arc<Inode>>; CHUNK],
-    /// Numbers freed since the volume was opened and not used again, a bit each. Their records on the device may still show
-    /// the inode that was freed.
+    /// Numbers freed since the volume was opened and not used again, a bit each. Their records on the device may still
+    /// show the inode that was freed.
     freed: u16,
 }
 
@@ -143,8 +143,9 @@ impl InodeIndex {
         Ok((inode, true))
     }
 
-    /// Puts a newborn inode in its place. An object that was freed may still be there, and is dropped. Call it in the commit
-    /// that makes the inode: no push formats the inode before that ends, so no reader finds a record without its inode.
+    /// Puts a newborn inode in its place. An object that was freed may still be there, and is dropped. Call it in the
+    /// commit that makes the inode: no push formats the inode before that ends, so no reader finds a record without its
+    /// inode.
     #[inline(always)]
     pub fn insert(&self, inode: Arc<Inode>) {
         if let Some((chunk, i)) = self.chunk(inode.ino) {

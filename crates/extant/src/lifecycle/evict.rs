@@ -179,8 +179,8 @@ mod tests {
         volume.close().unwrap();
     }
 
-    /// Blocks that become free at once in many groups: their bitmaps can leave only after the push after next, which does
-    /// not make room for more of them before that.
+    /// Blocks that become free at once in many groups: their bitmaps can leave only after the push after next, which
+    /// does not make room for more of them before that.
     #[test]
     fn bitmaps_of_freed_blocks_do_not_add_up() {
         let size = 128 << 40;
@@ -214,8 +214,8 @@ mod tests {
         volume.close().unwrap();
     }
 
-    /// Inodes are made in thousands of groups and removed again by many threads: the bitmaps in memory are a few, and no
-    /// number is lost.
+    /// Inodes are made in thousands of groups and removed again by many threads: the bitmaps in memory are a few, and
+    /// no number is lost.
     #[test]
     fn inode_bitmaps_of_groups_leave() {
         let size = 64 << 30;

@@ -62,13 +62,13 @@ const FIRST_RATE: u64 = RATE_UNIT / 4;
 const LEAST: u64 = 16;
 /// Most blocks for which it does.
 const MOST: u64 = 256;
-/// Items of a small context. A push costs a create about a tenth more than without this bound, as fewer names of a directory
-/// share a leaf; the figures for other bounds are in docs/mechanisms/push.md.
+/// Items of a small context. A push costs a create about a tenth more than without this bound, as fewer names of a
+/// directory share a leaf; the figures for other bounds are in docs/mechanisms/push.md.
 pub(crate) const SMALL: u64 = 32 << 10;
 /// Contexts that stay small after an fsync has waited for one: a burst fills them in a tenth of a second.
 const SMALL_CONTEXTS: u64 = 8;
-/// Bounds of the rate. The lower one bounds how far a context outgrows the journal when operations that change many blocks
-/// follow on many that change few.
+/// Bounds of the rate. The lower one bounds how far a context outgrows the journal when operations that change many
+/// blocks follow on many that change few.
 const RATES: RangeInclusive<u64> = RATE_UNIT / 8..=RATE_UNIT * 8;
 
 /// Part of the journal that a context will take.
@@ -188,11 +188,12 @@ pub struct Log {
     pub(crate) budget: Budget,
     /// Last context that the formatter has applied: readers see its images.
     pub(crate) formatted: AtomicU64,
-    /// Last context that is in the log as a whole and waits for its flushes, or is on disk. Written with `durable` locked.
+    /// Last context that is in the log as a whole and waits for its flushes, or is on disk. Written with `durable`
+    /// locked.
     logged: AtomicU64,
     /// Last context on disk.
     pub(crate) durable: Mutex<u64, locks::Durable>,
-    /// The number in [`durable`](Self::durable), readable without the lock.
+    /// The last context on disk, readable without the lock.
     durable_now: AtomicU64,
     pub(crate) durable_changed: Condvar,
     /// Formatted contexts whose freed blocks and numbers cannot be taken yet.

@@ -172,8 +172,8 @@ impl Commit<'_> {
         true
     }
 
-    /// Logs the core of an inode in a commit that logs nothing else. If the slot's previous commit logged nothing but this inode's
-    /// core, its item is changed instead. `seen` is the stamp of the inode's last item.
+    /// Logs the core of an inode in a commit that logs nothing else. If the slot's previous commit logged nothing but
+    /// this inode's core, its item is changed instead. `seen` is the stamp of the inode's last item.
     pub fn core_alone(&mut self, ino: InodeNr, core: InodeCore, seen: Stamp) {
         let list = &mut *self.list;
         let is_previous = |stamp: Option<Stamp>| stamp == Some(self.before);

@@ -188,8 +188,8 @@ impl Commit<'_> {
             .insist(inside, Rule::NumberInRange, || format!("inode {ino}"));
     }
 
-    /// Logs an event of a name, which changes its directory's number of subdirectories by `links`. `bucket` is the stamp of
-    /// the name's bucket.
+    /// Logs an event of a name, which changes its directory's number of subdirectories by `links`. `bucket` is the
+    /// stamp of the name's bucket.
     #[inline(always)]
     pub fn log_name(
         &mut self,

@@ -102,8 +102,8 @@ impl Names {
         Ok(names)
     }
 
-    /// Adds the names of a chain of records: of a directory block, or inside the directory's inode. Only the first block has
-    /// "." and "..", which are left out.
+    /// Adds the names of a chain of records: of a directory block, or inside the directory's inode. Only the first
+    /// block has "." and "..", which are left out.
     fn parse_records(
         &self,
         dir: &Inode,

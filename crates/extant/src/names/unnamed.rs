@@ -13,8 +13,8 @@ use extant_formatter::item::{InodeEvent, MiscEvent};
 use std::sync::{Arc, OnceLock};
 
 impl Names {
-    /// Makes a regular file without a name, as it would be made in `parent`; it counts one handle, and is freed with its
-    /// last one unless [`Names::link`] has named it.
+    /// Makes a regular file without a name, as it would be made in `parent`; it counts one handle, and is freed with
+    /// its last one unless [`Names::link`] has named it.
     pub(crate) fn create_unnamed(
         &self,
         who: &Credentials,

@@ -61,8 +61,8 @@ struct Claims {
     free: AtomicI64,
     /// Start of the next stretch to claim.
     cursor: AtomicU32,
-    /// Directories, those not yet logged and those being freed too, without those that slots have yet to count here: a hint
-    /// for where to put the next.
+    /// Directories, those not yet logged and those being freed too, without those that slots have yet to count here: a
+    /// hint for where to put the next.
     dirs: AtomicI64,
 }
 

@@ -256,8 +256,8 @@ impl InodeAlloc {
         })
     }
 
-    /// Averages of groups evenly spread over the volume: free ones rounded down, directories rounded up, so that there is
-    /// always a group that is at least as good. That of directories is of the groups that have room for more.
+    /// Averages of groups evenly spread over the volume: free ones rounded down, directories rounded up, so that there
+    /// is always a group that is at least as good. That of directories is of the groups that have room for more.
     fn averages(&self, source: &dyn InodeSource) -> Result<GroupCounts> {
         let count = self.group_count();
         let looked_at = count.clamp(1, LOOKED_AT);

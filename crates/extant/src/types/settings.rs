@@ -21,8 +21,8 @@ pub struct Settings {
     pub access_times: AccessTimes,
     /// Whether reading directories counts for their access times (not with `nodiratime`).
     pub directory_times: bool,
-    /// A time that changed alone is kept in memory, and written with the next change of its inode, at sync and close, or
-    /// after a day; a crash loses it.
+    /// A time that changed alone is kept in memory, and written with the next change of its inode, at sync and close,
+    /// or after a day; a crash loses it.
     pub lazy_times: bool,
     /// Whether the data of a file that replaces another go to the device first, so that a crash leaves the old or the
     /// new contents. A file replaces another by rename, or because it was cut to nothing and written again.

@@ -16,8 +16,8 @@ impl Engine {
             return Ok(());
         }
         self.store.check_running()?;
-        // Inodes that cannot be freed stay orphans, for e2fsck; data that cannot be written back are lost. Everything else
-        // must be durable.
+        // Inodes that cannot be freed stay orphans, for e2fsck; data that cannot be written back are lost. Everything
+        // else must be durable.
         let freed = self.lifecycle.free_open_orphans();
         let synced = self.data.sync_formatted();
         if synced.is_err()

@@ -104,7 +104,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Writes the backups of superblock and descriptors of some groups: the descriptors are those of now, and those to come.
+    /// Writes the backups of superblock and descriptors of some groups: the descriptors are those of now, and those to
+    /// come.
     fn write_backups(&self, sb: &RawSuperblock, groups: Range<u32>, growth: &Growth) -> Result<()> {
         let geo = &growth.new;
         let size = geo.block_size as usize;

@@ -87,7 +87,8 @@ impl Opening<'_> {
         Ok(done)
     }
 
-    /// Formats the changes of fast commits over the images of a volume whose log was replayed, and publishes the result there.
+    /// Formats the changes of fast commits over the images of a volume whose log was replayed, and publishes the result
+    /// there.
     fn format_fast(
         &self,
         area: &LogArea,

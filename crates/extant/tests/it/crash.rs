@@ -252,7 +252,8 @@ fn import(s: &mut Script<'_>) {
     s.sync();
 }
 
-/// A file in many pieces, with a hole and with blocks that were set aside, is moved into few; a write between two rounds.
+/// A file in many pieces, with a hole and with blocks that were set aside, is moved into few; a write between two
+/// rounds.
 fn defragment(s: &mut Script<'_>) {
     let content = |n: u64| vec![n as u8 + 1; 4096];
     let file = s.volume.create_new_file("/f").unwrap();

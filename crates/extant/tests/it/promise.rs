@@ -522,8 +522,8 @@ fn what_makes_a_file_larger_shows_zeros() {
     }
 }
 
-/// Blocks of a directory are in the log, the directory is removed, and a file takes its blocks for data: recovery must not
-/// write the directory's blocks over them. The file takes all free blocks, so it has those, too.
+/// Blocks of a directory are in the log, the directory is removed, and a file takes its blocks for data: recovery must
+/// not write the directory's blocks over them. The file takes all free blocks, so it has those, too.
 #[test]
 fn what_was_metadata_and_holds_data_is_not_replayed() {
     let (medium, volume) = made(8 << 20, 1024);
@@ -781,8 +781,8 @@ fn the_parent_of_a_removed_directory_may_be_gone() {
     volume.close().unwrap();
 }
 
-/// A volume with one file that cannot be written back, because the bitmap of the only group is damaged, and fifty that are
-/// removed.
+/// A volume with one file that cannot be written back, because the bitmap of the only group is damaged, and fifty that
+/// are removed.
 fn with_one_bad_file() -> (Arc<Medium>, Volume) {
     let (medium, volume) = made(16 << 20, 4096);
     for n in 0..50 {

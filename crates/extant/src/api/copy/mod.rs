@@ -150,8 +150,8 @@ impl std::fmt::Debug for CopyOptions<'_> {
 }
 
 impl Dir {
-    /// Copies a tree of the host into the volume, with owners, permissions, times, extended attributes, ACLs, hard links,
-    /// holes, devices and symbolic links. `to` must not exist; what a copy that failed has made stays there.
+    /// Copies a tree of the host into the volume, with owners, permissions, times, extended attributes, ACLs, hard
+    /// links, holes, devices and symbolic links. `to` must not exist; what a copy that failed has made stays there.
     ///
     /// ```
     /// # let host = tempfile::tempdir().unwrap();

@@ -215,8 +215,8 @@ fn commit_block(format: &Format, tid: Tid) -> Result<Vec<u8>> {
 /// Number of the log's first blocks that are used one after the other before an empty log restarts at its first block.
 const FIRST_PART: u32 = 1024;
 
-/// Returns the first block for an empty log: the one after the last transaction, so that a search for deleted files finds older
-/// records. Beyond the first part of the log it is the log's first block, so that small transactions do not
+/// Returns the first block for an empty log: the one after the last transaction, so that a search for deleted files
+/// finds older records. Beyond the first part of the log it is the log's first block, so that small transactions do not
 /// allocate all of the journal of a sparse image.
 fn next_start(superblock: &Superblock, head: u32) -> u32 {
     let log = superblock.log_range();

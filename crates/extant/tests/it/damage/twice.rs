@@ -8,7 +8,8 @@ use extant::{Credentials, Error, RenameMode, Volume};
 use std::process::Command;
 use std::sync::Arc;
 
-/// An image in which `/dir/keep` is `/file`, too, and the empty directory `/sub` is `/below`, too, with links for one name each.
+/// An image in which `/dir/keep` is `/file`, too, and the empty directory `/sub` is `/below`, too, with links for one
+/// name each.
 fn twice() -> Volume {
     let device = base("16M", &["-t", "ext4", "-b", "1024", "-J", "size=1"]);
     let volume = open(&device);

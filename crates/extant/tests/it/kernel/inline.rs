@@ -1,4 +1,5 @@
-//! Volumes with data inside inodes (`inline_data`), written by the kernel and by mke2fs: read here as the kernel reads them.
+//! Volumes with data inside inodes (`inline_data`), written by the kernel and by mke2fs: read here as the kernel reads
+//! them.
 
 use crate::common::*;
 use crate::kernel::contents::pattern;
@@ -99,7 +100,8 @@ fn images(dir: &Path, size: &str, features: &str) -> [PathBuf; 2] {
     [by_kernel, by_mke2fs]
 }
 
-/// mke2fs puts a file that is one hole into its inode, whatever its size: e2fsck finds nothing, and the kernel reads zeros.
+/// mke2fs puts a file that is one hole into its inode, whatever its size: e2fsck finds nothing, and the kernel reads
+/// zeros.
 #[test]
 fn holes_inside_inodes() {
     if !able() {

@@ -87,8 +87,8 @@ fn dirty_journals_of_the_kernel() {
     }
 }
 
-/// Fast commits of the kernel are replayed here. The kernel itself fails to replay an inode number that was used again, so the tree
-/// that it has in memory is the reference.
+/// Fast commits of the kernel are replayed here. The kernel itself fails to replay an inode number that was used again,
+/// so the tree that it has in memory is the reference.
 #[test]
 fn fast_commits_of_the_kernel() {
     if !able() {
