@@ -1,8 +1,9 @@
 //! Locks that measure their cost.
 //!
-//! While the meter is on ([`set_on`]), each acquisition is counted for its class and for its place in the source. The
-//! counts contain how often and how long it had to wait, which place held the lock meanwhile, and how long the lock was
-//! held. A [`Snapshot`] reads all counts. Its text is laid out like the Linux lockmeter's.
+//! A drop-in [`Mutex`], [`RwLock`] and [`SpinLock`], over `lock_api`, whose locks belong to named classes. While the
+//! meter is on ([`set_on`]), each acquisition is counted for its class and for its place in the source. The counts
+//! contain how often and how long it had to wait, which place held the lock meanwhile, and how long the lock was held.
+//! A [`Snapshot`] reads all counts. Its text is laid out like the Linux lockmeter's.
 //!
 //! ```
 //! lockmeter::lock_class!(Cache = "page cache");

@@ -12,7 +12,7 @@ use ext4_format::BlockNr;
 use extant_formatter::extent_map::{Found, Run};
 use std::sync::atomic::Ordering;
 
-/// Largest file in blocks that is written back into the slot's preallocation when it is closed.
+/// Largest file in blocks that gets blocks of the slot's preallocation, if the file is closed when it is written back.
 const SMALL: u32 = 16;
 /// Blocks of a slot's preallocation.
 const SLOT_PREALLOCATION: u32 = 512;

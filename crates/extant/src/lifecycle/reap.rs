@@ -75,7 +75,7 @@ impl Lifecycle {
     }
 
     /// Prepares an open inode that loses its last name for being freed when it is closed. At that time an error could
-    /// not be reported, and without a journal no list would lead to the inode.
+    /// not be reported, and without a journal no list would lead to the inode. The inode holds its runs until then.
     pub(crate) fn prepare_death(&self, inode: &Inode) -> Result<Vec<Run>> {
         self.space.inodes.ensure_loaded(inode.ino, &*self.space)?;
         Ok(Vec::new())
