@@ -27,8 +27,8 @@ struct Faults {
     injected: u64,
 }
 
-/// Passes operations on to `D`, except those that it is set to fail. A failed write has no effect. Faults can be set
-/// and cleared at any time, from any thread.
+/// Passes operations on to `D`, except the ones set to fail. A failed write has no effect. Faults can be set and
+/// cleared at any time, from any thread.
 ///
 /// ```
 /// use extant_blockdev::{BlockDevice, FaultDevice, MemDevice, Op};

@@ -1,6 +1,6 @@
 //! Block devices.
 //!
-//! One object-safe trait, [`BlockDevice`], and the devices behind it:
+//! The object-safe trait [`BlockDevice`], and the devices behind it:
 //!
 //! | device | is | for |
 //! |---|---|---|

@@ -263,7 +263,7 @@ impl Data {
             placed,
             |piece, done| match writes {
                 true => self.write_pages(file, piece, &run.pages[done..done + piece.len as usize]),
-                // Only a planted fault comes here.
+                // A planted fault skips the write.
                 false => Ok(()),
             },
         )

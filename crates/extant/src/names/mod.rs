@@ -79,7 +79,7 @@ impl Names {
         if let (Some(_), Some(new)) = (inode.directory(), set.flags)
             && (new ^ inode.flags()) & flags::CASEFOLD != 0
         {
-            // Only an empty directory may change how it compares names.
+            // Names may be compared in another way only while the directory is empty.
             self.names(inode)?;
         }
         self.data.set_attributes(who, inode, set)

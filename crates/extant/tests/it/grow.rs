@@ -110,7 +110,7 @@ fn every_shape_grows_and_uses_what_is_new() {
             "{what}"
         );
         assert_eq!(volume.geometry().blocks_count, blocks);
-        // Most of the new space can be taken, and so can new numbers.
+        // Most of the new space can be taken, and new numbers too.
         let big = volume.create_new_file("/big").unwrap();
         let most = after.available_blocks * u64::from(after.block_size) / 10 * 9;
         match old.features.has_extents() {

@@ -23,7 +23,7 @@ macro_rules! campaigns {
     )* };
 }
 
-// Without checksums every broken block is parsed. With checksums only blocks sealed again are parsed.
+// Every broken block is parsed if the image has no checksums. With checksums only blocks sealed again are parsed.
 campaigns! {
     no_checksums clean open 2: "-t", "ext4", "-b", "1024", "-J", "size=1", "-O", "^metadata_csum,^uninit_bg";
     no_checksums_4k clean open: "-t", "ext4", "-J", "size=4", "-O", "^metadata_csum,^uninit_bg";

@@ -1,6 +1,5 @@
-//! Random operations against a reference model, over every kind of image. Each result is compared, and so is the whole
-//! tree at the end and after reopening. At last e2fsck checks the image. A failing sequence is shrunk before it is
-//! shown.
+//! Random operations against a reference model, over every kind of image. Each result is compared, and the whole tree
+//! at the end and after reopening. At last e2fsck checks the image. A failing sequence is shrunk before it is shown.
 
 use crate::common;
 use crate::reference;

@@ -76,7 +76,7 @@ fn what_is_asked_for() {
     let all = v.trim(0, u64::MAX, 0).unwrap();
     let halves = v.trim(0, 32 << 20, 0).unwrap() + v.trim(32 << 20, u64::MAX, 0).unwrap();
     assert_eq!(all, halves);
-    // Only every second block is free: there is no run of two.
+    // Only every second block is free, so that no run has two blocks.
     let file = v.create_new_file("/f").unwrap();
     file.write_all_at(&vec![1; 8 << 20], 0).unwrap();
     v.sync().unwrap();

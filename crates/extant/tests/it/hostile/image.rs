@@ -30,7 +30,7 @@ pub fn populate_sized(size: &str, args: &[&str], dirty: bool, names: u32) -> Arc
     let device = mem_image(size, args);
     let v = open(&device);
     let big = v.create_dir("/big").unwrap();
-    // With blocks of 1 KiB the names fill two levels of index.
+    // The names fill two levels of index if blocks have 1 KiB.
     for n in 0..names {
         big.create_new_file(format!("{n:0>180}, a name of some length"))
             .unwrap();
