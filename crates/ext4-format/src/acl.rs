@@ -16,7 +16,7 @@ pub const WRITE: u8 = 2;
 /// Permission bit: execute or search.
 pub const EXECUTE: u8 = 1;
 
-/// Whom an entry is for. The order is that of entries in an ACL.
+/// The subject of an entry. The order is that of entries in an ACL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Tag {
     /// The owner.
@@ -138,10 +138,10 @@ fn raw_entry(bytes: &[u8]) -> Option<(u16, u16, Option<u32>)> {
 }
 
 impl Acl {
-    /// From entries in order.
+    /// Creates an ACL from entries in order.
     ///
     /// # Errors
-    /// `Unrepresentable` for an order or a set of entries that is no ACL.
+    /// `Unrepresentable` if the order or the set of entries is not valid.
     pub fn new(entries: Vec<AclEntry>) -> Result<Self> {
         if Self::is_valid(&entries) {
             Ok(Self { entries })
@@ -150,7 +150,7 @@ impl Acl {
         }
     }
 
-    /// Classes must not go back; named entries of a class may come in any order.
+    /// Classes must not decrease; named entries of a class may have any order.
     fn is_valid(entries: &[AclEntry]) -> bool {
         let class = |tag: Tag| tag.encode().0;
         let count = |c: u16| entries.iter().filter(|e| class(e.tag) == c).count();
@@ -178,7 +178,7 @@ impl Acl {
     /// Reads the value stored on disk.
     ///
     /// # Errors
-    /// `Corrupt` when it is no valid ACL.
+    /// `Corrupt` if the value is not a valid ACL.
     pub fn from_disk(bytes: &[u8]) -> Result<Self> {
         if version(bytes) != Some(DISK_VERSION) {
             return Err(corrupt("ACL version", 0));
@@ -224,7 +224,7 @@ impl Acl {
     /// Reads the value of a `system.posix_acl_*` attribute as a program sets it.
     ///
     /// # Errors
-    /// `Corrupt` when it is no valid ACL: the caller's EINVAL.
+    /// `Corrupt` if the value is not a valid ACL: the caller's EINVAL.
     pub fn from_xattr(bytes: &[u8]) -> Result<Self> {
         if version(bytes) != Some(XATTR_VERSION) || bytes.len() % 8 != 4 {
             return Err(corrupt("ACL attribute version or length", 0));
@@ -286,7 +286,7 @@ impl Acl {
         (self.entries.len() == 3).then(|| self.mode())
     }
 
-    /// The permission bits `stat` shows: the mask in place of the group's, if there is one.
+    /// Returns the permission bits for `stat`, with the mask instead of the group's bits if the ACL has a mask.
     pub fn mode(&self) -> u16 {
         let perm = |tag| u16::from(self.perm(tag).unwrap_or(0));
         let group = self
@@ -345,7 +345,7 @@ impl Acl {
                 _ => continue,
             };
             if in_group(gid) {
-                // One group that allows it all is enough.
+                // A single group that allows everything is enough.
                 if allows(e.perm & mask) {
                     return true;
                 }

@@ -61,7 +61,8 @@ pub struct ChangeMark {
 }
 
 impl ChangeMark {
-    /// Creates a mark for the undo file with this identity, at this absolute path. The path is empty if the undo file is no file.
+    /// Creates a mark for the undo file with this identity, at this absolute path. The path is empty if the undo
+    /// record is not in a file.
     pub fn new(id: u64, path: &[u8]) -> Self {
         let tail = path.len().saturating_sub(PATH_SIZE);
         Self {
@@ -71,7 +72,8 @@ impl ChangeMark {
         }
     }
 
-    /// Returns the path field for an undo record inside the image, at this offset. Its first byte is zero, so it is no path of a file.
+    /// Returns the path field for an undo record inside the image, at this offset. Its first byte is zero, so it
+    /// differs from every path of a file.
     ///
     /// ```
     /// use ext4_format::change_mark::ChangeMark;

@@ -1,7 +1,7 @@
 //! The two checksums of ext4: CRC-32C (`metadata_csum`) and CRC-16 (`uninit_bg`).
 //!
-//! Both are *raw*: the running register goes in and comes out, nothing is inverted at the end, so
-//! a checksum over several pieces is a fold over the pieces.
+//! Both are *raw*: they take and return the running register, without an inversion at the end, so a checksum over
+//! several pieces is a fold over the pieces.
 
 use crate::types::InodeNr;
 
@@ -54,12 +54,12 @@ pub fn inode_seed(fs_seed: u32, ino: InodeNr, generation: u32) -> u32 {
     crc32c(fs_seed, &key)
 }
 
-/// The four bytes that must stand at `at` in `bytes` so that [`crc32c()`] of all of them from `seed` is
-/// `target`; what stands there now does not matter. `None` when four bytes do not fit there.
+/// Returns the four bytes at `at` in `bytes` for which [`crc32c()`] of all bytes from `seed` is `target`. The present
+/// bytes there do not matter. `None` if four bytes do not fit there.
 ///
-/// CRC is linear: running it backwards from the target over what follows gives the state needed after
-/// the four bytes, running it forwards over what comes before gives the state before them, and
-/// four bytes lead from any state to any other in exactly one way.
+/// CRC is linear. Running it backwards from the target over the later bytes gives the state after the four bytes.
+/// Running it forwards over the earlier bytes gives the state before them. Four bytes lead from any state to any
+/// other in exactly one way.
 ///
 /// ```
 /// use ext4_format::checksum::{compensate, crc32c};
@@ -69,7 +69,7 @@ pub fn inode_seed(fs_seed: u32, ino: InodeNr, generation: u32) -> u32 {
 /// assert_eq!(crc32c(!0, &bytes), 0xdead_beef);
 /// ```
 pub fn compensate(seed: u32, bytes: &[u8], at: usize, target: u32) -> Option<[u8; 4]> {
-    /// CRC-32C, bits reversed; its top bit is set, so a step back knows what was shifted out.
+    /// CRC-32C, bits reversed; its top bit is set, so a step back knows the bit that was shifted out.
     const POLYNOMIAL: u32 = 0x82f6_3b78;
     /// The effect of eight steps back on a top byte; the other bits are only shifted.
     const BACK: [u32; 256] = {

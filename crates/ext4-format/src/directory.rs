@@ -49,7 +49,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// The shape of a directory with names of these lengths and at least so many blocks.
+    /// Computes the shape of a directory with names of these lengths and at least `least` blocks.
     pub fn of(geo: &Geometry, names: impl Iterator<Item = usize> + Clone, least: u32) -> Self {
         let linear = Self::split(geo, names.clone(), DOTS);
         if linear.len() > 1 && geo.features.has_dir_index() {
@@ -133,17 +133,17 @@ pub struct Builder<'a, F> {
     pub seed: u32,
     /// Version of the hash, as a root of an index stores it.
     pub hash_version: u8,
-    /// Names beside "." and "..".
+    /// Number of names without "." and "..".
     pub count: usize,
-    /// The names by their place in hash order.
+    /// Returns a name by its index in hash order.
     pub named: F,
 }
 
 impl<'n, F: Fn(usize) -> Named<'n>> Builder<'_, F> {
-    /// Builds all blocks in logical order and hands them to `emit`.
+    /// Builds all blocks in logical order and passes them to `emit`.
     ///
     /// # Errors
-    /// `Unrepresentable` if the names do not fit the shape, or are none; the errors of `emit`.
+    /// `Unrepresentable` if the names do not fit the shape or are invalid; the errors of `emit`.
     pub fn build<E: From<FormatError>>(
         &self,
         shape: &Shape,
@@ -260,8 +260,8 @@ impl<'n, F: Fn(usize) -> Named<'n>> Builder<'_, F> {
         Ok(())
     }
 
-    /// The key of a leaf that starts with name `start`. Its low bit says that names of the same hash
-    /// stand at the end of the leaf before.
+    /// Returns the key of a leaf that starts with name `start`. Its low bit is set if the previous leaf ends with
+    /// names of the same hash.
     fn first_hash(&self, start: usize) -> u32 {
         let hash_at = |i: usize| (i < self.count).then(|| (self.named)(i).hash);
         let hash = hash_at(start).unwrap_or(0);

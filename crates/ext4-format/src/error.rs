@@ -51,7 +51,7 @@ impl fmt::Display for Where {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FormatError {
-    /// The bytes are no ext2, ext3 or ext4 file system.
+    /// The bytes are not an ext2, ext3 or ext4 file system.
     #[error("not an ext2/ext3/ext4 file system: {0}")]
     NotExt4(&'static str),
     /// Features that must be known to read the image, by name.

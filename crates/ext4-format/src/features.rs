@@ -35,7 +35,7 @@ bitflags! {
         const FAST_COMMIT = 0x400;
         /// Inode numbers and the UUID must not change.
         const STABLE_INODES = 0x800;
-        /// Orphans are recorded in a file of their own.
+        /// Orphans are recorded in a separate file.
         const ORPHAN_FILE = 0x1000;
     }
 
@@ -213,7 +213,7 @@ names!(Compat, COMPAT_NAMES, "C");
 names!(Incompat, INCOMPAT_NAMES, "I");
 names!(RoCompat, RO_COMPAT_NAMES, "R");
 
-/// Which default set of features mke2fs gives (`mke2fs -t`).
+/// Type of file system, which selects mke2fs' default features (`mke2fs -t`).
 ///
 /// ```
 /// use ext4_format::features::{Features, FsType};
@@ -226,7 +226,7 @@ pub enum FsType {
     Ext2,
     /// A journal.
     Ext3,
-    /// A journal, extents, flexible groups, checksums with a seed of their own, 64 bits, an orphan file.
+    /// A journal, extents, flexible groups, checksums with a separate seed, 64 bits, an orphan file.
     Ext4,
 }
 

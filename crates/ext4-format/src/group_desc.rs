@@ -103,7 +103,7 @@ fn split_block(b: BlockNr) -> (U32, U32) {
     (U32::new(b.0 as u32), U32::new((b.0 >> 32) as u32))
 }
 
-/// The checksum of a descriptor: `None` if the volume has none.
+/// Computes the checksum of a descriptor; `None` if the volume does not have descriptor checksums.
 fn checksum(bytes: &[u8], geo: &Geometry, group: GroupNr) -> Option<u16> {
     let head = bytes.get(..CHECKSUM_AT)?;
     let tail = bytes.get(CHECKSUM_AT + 2..)?;

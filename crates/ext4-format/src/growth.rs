@@ -1,5 +1,5 @@
-//! A volume that becomes larger where it is: its sizes afterwards, and what its new groups hold. What is there already is not
-//! moved, so the descriptors must find room in the blocks that were reserved for them, or in meta groups.
+//! Growth of a volume in place: its new sizes, and the content of its new groups. Existing blocks are not moved, so
+//! the descriptors need room in their reserved blocks or in meta groups.
 
 use crate::bitmap;
 use crate::error::FormatError;
@@ -19,13 +19,13 @@ pub enum GrowthError {
     /// A rule of the format.
     #[error(transparent)]
     Format(#[from] FormatError),
-    /// What stands in the way.
+    /// The growth is not possible; the reason.
     #[error("{0}")]
     Refused(&'static str),
 }
 
-/// Gives a superblock the counts of so many blocks and groups; the reserve keeps its share. `None` if the inodes are more than a
-/// number of 32 bits counts.
+/// Sets the counts of a superblock for `blocks` and `groups`; the reserve keeps its share. `None` if the number of
+/// inodes exceeds 32 bits.
 pub fn set_counts(sb: &mut RawSuperblock, old: &Geometry, blocks: u64, groups: u32) -> Option<()> {
     sb.set_blocks_count(blocks);
     sb.inodes_count
@@ -58,11 +58,11 @@ pub struct Growth {
 }
 
 impl Growth {
-    /// The growth to so many blocks, or somewhat fewer where the last group would be too short. `zeroed` says that everything past the
-    /// old end is zeros.
+    /// Plans the growth to `blocks` blocks, or somewhat fewer if the last group would be too short. `zeroed` is true
+    /// if everything past the old end is zeros.
     ///
     /// # Errors
-    /// [`GrowthError::Refused`] with what stands in the way.
+    /// [`GrowthError::Refused`] with the reason.
     pub fn new(
         sb: &RawSuperblock,
         old: &Geometry,
@@ -144,8 +144,8 @@ impl Growth {
         (blocks + u64::from(self.longer()), inodes)
     }
 
-    /// Blocks past the old end that must hold these bytes before the superblock says that they are the volume's: bitmaps, tables
-    /// that no descriptor can call unused, and descriptors in meta groups.
+    /// Returns the blocks past the old end that must be written before the superblock includes them: bitmaps, tables
+    /// that no descriptor can mark as unused, and descriptors in meta groups.
     ///
     /// # Errors
     /// `Unrepresentable` for a descriptor out of its range.
@@ -214,7 +214,7 @@ impl Growth {
     }
 }
 
-/// The geometry of so many blocks or somewhat fewer.
+/// Computes the geometry of `blocks` blocks or somewhat fewer.
 fn shape(sb: &RawSuperblock, old: &Geometry, blocks: u64) -> Result<Geometry, GrowthError> {
     let refused = |why| Err(GrowthError::Refused(why));
     let per = u64::from(old.blocks_per_group);

@@ -89,7 +89,7 @@ pub fn path(logical: u64, block_size: u32) -> Option<Path> {
     })
 }
 
-/// One past the last logical block a block map reaches.
+/// Returns the end of the logical blocks that a block map reaches.
 pub fn logical_end(block_size: u32) -> u64 {
     let per = u64::from(per_block(block_size));
     u64::from(DIRECT) + per + per * per + per * per * per
@@ -102,7 +102,7 @@ pub fn address_blocks(blocks: u64, block_size: u32) -> u64 {
     let mut total = 0;
     for depth in 1..=3 {
         let covered = rest.min(per.pow(depth));
-        // One block per `per` of the level below, up to the root.
+        // Each level has a block per `per` blocks of the level below, up to the root.
         let mut level = covered;
         for _ in 0..depth {
             level = level.div_ceil(per);

@@ -54,7 +54,7 @@ pub fn extent_nodes(runs: &[Run], block_size: u32) -> u32 {
     nodes_for(count, block_size)
 }
 
-/// Blocks of an extent tree of so many extents.
+/// Returns the number of blocks of an extent tree with `extents` extents.
 pub fn nodes_for(extents: u64, block_size: u32) -> u32 {
     let capacity = extent::capacity(block_size as usize) as u64;
     let (mut level, mut total) = (extents, 0);

@@ -1,5 +1,5 @@
-//! The block by which a volume is kept from being mounted twice: whoever has it writes a number there again and again, and
-//! others look whether that changes.
+//! The block that prevents mounting a volume twice (multiple mount protection). A node that uses the volume writes a
+//! new number there at intervals, and other nodes check whether it changes.
 
 use crate::checksum::crc32c;
 use crate::error::{FormatError, Result, Where};
@@ -15,13 +15,13 @@ pub const MAX_NUMBER: u32 = 0xe24d_4d4f;
 /// Places of the names of the machine and of the device, and their bytes.
 const NODE: (usize, usize) = (16, 64);
 const DEVICE: (usize, usize) = (80, 32);
-/// Where the time of the last number is.
+/// Offset of the time of the last number.
 const TIME_AT: usize = 8;
-/// Where the seconds between two looks are.
+/// Offset of the seconds between two checks.
 const INTERVAL_AT: usize = 112;
-/// Seconds between two looks, at the least.
+/// Least seconds between two checks.
 const CHECK_INTERVAL: u16 = 5;
-/// Where the checksum is: of the bytes before it.
+/// Offset of the checksum of the bytes before it.
 const CHECKSUM_AT: usize = 1020;
 
 /// Seconds between two numbers if nobody says otherwise.
@@ -51,7 +51,7 @@ pub fn init(block: &mut [u8], time: i64) {
     }
 }
 
-/// Whether a block says that nobody has the volume.
+/// Returns whether the volume is unused according to a block.
 ///
 /// ```
 /// let mut block = vec![0; 1024];

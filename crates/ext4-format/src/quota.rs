@@ -1,5 +1,6 @@
-//! Quota files in the format that Linux calls `vfsv1`: a header, and a tree in blocks of 1 KiB that leads from the number of a
-//! user, group or project to what it uses and may use. Each level of the tree takes a byte of the number, the highest first.
+//! Quota files in the format that Linux calls `vfsv1`: a header, and a tree in blocks of 1 KiB that maps the number
+//! of a user, group or project to its use and limits. Each level of the tree takes a byte of the number, the highest
+//! first.
 
 use crate::InodeNr;
 use crate::error::{FormatError, Result, Where};
@@ -22,7 +23,7 @@ const ROOT: u32 = 1;
 const DEPTH: u32 = 4;
 /// Bytes of a sector, in which inodes count their blocks.
 const SECTOR: u64 = 512;
-/// Seconds for which what is above a soft limit is allowed, if nobody says otherwise.
+/// Default seconds for which use above a soft limit is allowed.
 const GRACE: u32 = 7 * 24 * 60 * 60;
 /// Records of a block.
 const RECORDS: usize = (QUOTA_BLOCK - size_of::<RawHead>()) / size_of::<RawRecord>();
@@ -83,7 +84,7 @@ impl QuotaKind {
     }
 }
 
-/// What somebody uses.
+/// Use by a user, group or project.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QuotaUse {
     /// Bytes of blocks.
@@ -100,7 +101,7 @@ impl QuotaUse {
     }
 }
 
-/// What everybody uses, by kind and number: the sum over the inodes of a volume.
+/// Use by kind and number: the sum over the inodes of a volume.
 ///
 /// ```
 /// use ext4_format::quota::{QuotaKind, QuotaSums};
@@ -110,7 +111,7 @@ impl QuotaUse {
 pub struct QuotaSums([BTreeMap<u32, QuotaUse>; 3]);
 
 impl QuotaSums {
-    /// What is used, by number.
+    /// Returns the use by number.
     pub fn of(&self, kind: QuotaKind) -> &BTreeMap<u32, QuotaUse> {
         let [user, group, project] = &self.0;
         match kind {
@@ -153,13 +154,13 @@ impl QuotaSums {
 /// The record of one number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QuotaRecord {
-    /// What is used.
+    /// The use.
     pub used: QuotaUse,
-    /// Most inodes, and those above which time runs; 0: no limit.
+    /// Hard and soft limit of inodes; 0: no limit.
     pub inode_limits: [u64; 2],
-    /// Most blocks of 1 KiB, and those above which time runs.
+    /// Hard and soft limit of blocks of 1 KiB; 0: no limit.
     pub block_limits: [u64; 2],
-    /// When time ends for blocks and for inodes.
+    /// End of the grace period for blocks and for inodes.
     pub times: [u64; 2],
 }
 
@@ -240,7 +241,7 @@ impl RawRecord {
             inode_time: record.times[1].into(),
         };
         if raw.is_free() {
-            // A record of zeros is none: a time says that number 0 has one.
+            // A record of zeros counts as unused, so a time marks the record of number 0.
             raw.inode_time = 1.into();
         }
         raw
@@ -310,7 +311,7 @@ impl Reader<'_> {
         Ok(bytes)
     }
 
-    /// Reads what is below a node at a level; `id` has the bytes of the levels above.
+    /// Reads the subtree of a node at a level; `id` has the bytes of the levels above.
     fn node(&mut self, block: u32, level: u32, id: u32) -> Result<()> {
         if !self.seen.insert(block) {
             return Err(corrupt(
@@ -430,7 +431,7 @@ impl QuotaFile {
     /// Reads a file of `len` bytes through a function that reads one of its blocks, which fails on a hole.
     ///
     /// # Errors
-    /// A file that is none of this kind, or whose tree is damaged; errors of `read`.
+    /// The file is not of this kind, or its tree is damaged; errors of `read`.
     pub fn read(
         kind: QuotaKind,
         len: u64,
@@ -476,7 +477,8 @@ impl QuotaFile {
         })
     }
 
-    /// The same of a file on a volume with blocks of `block_size` bytes, of which `read` gives one by its number in the file.
+    /// Like [`read`](Self::read) for a volume with blocks of `block_size` bytes; `read` returns a block by its number
+    /// in the file.
     ///
     /// # Errors
     /// As of [`read`](Self::read).
@@ -525,8 +527,8 @@ impl QuotaFile {
         writer.blocks.concat()
     }
 
-    /// Has the records say what is used, with limits as they are. Records without use and limits stay. Returns the numbers
-    /// whose record said something else, with what it said.
+    /// Sets the use in the records, and keeps the limits. Records without use and limits stay. Returns the numbers of
+    /// the changed records, with the old use.
     pub fn set_use(&mut self, used: &BTreeMap<u32, QuotaUse>) -> Vec<(u32, QuotaUse)> {
         let mut changed = Vec::new();
         for (&id, record) in &mut self.records {

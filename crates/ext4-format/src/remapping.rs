@@ -1,5 +1,6 @@
-//! The mapping of an inode written anew as a whole, from extents as they are, also unwritten ones, with blocks that are taken as it
-//! goes: an extent tree from its leaves up, or the address blocks of a block map. [`mapping`](crate::mapping) builds that of a new file, in blocks that were planned.
+//! Rebuilds the whole mapping of an inode from given extents, also unwritten ones, and allocates blocks on the way.
+//! The result is an extent tree from its leaves up, or the address blocks of a block map. [`mapping`](crate::mapping)
+//! builds the mapping of a new file in planned blocks.
 
 use crate::error::FormatError;
 use crate::extent::{self, Extent, ExtentIndex};
@@ -32,7 +33,7 @@ pub trait MapSink {
     /// Why a block could not be written.
     type Error: From<FormatError>;
 
-    /// A block for the mapping; `None` if there is none left.
+    /// Allocates a block for the mapping; `None` if the volume is full.
     fn take(&mut self) -> Option<BlockNr>;
 
     /// Writes a block of the mapping.

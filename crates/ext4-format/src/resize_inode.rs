@@ -10,7 +10,7 @@ use crate::types::{BlockNr, FileType, GroupNr};
 /// The slot of the map in two levels, the only one that is used.
 pub const DOUBLE: u32 = indirect::DIRECT + 1;
 
-/// What the blocks of the inode hold.
+/// Content of the blocks of the inode.
 ///
 /// ```
 /// use ext4_format::{layout::{Layout, LayoutParams}, resize_inode::ReservedMap};

@@ -23,7 +23,7 @@ pub const STATE_ERROR: u16 = 2;
 /// `state`: orphans are being recovered.
 pub const STATE_ORPHAN: u16 = 4;
 
-/// `errors`: what is found is recorded, and the volume goes on.
+/// `errors`: an error is recorded, and the volume stays usable.
 pub const ERRORS_CONTINUE: u16 = 1;
 /// `errors`: the volume becomes read-only when an error is found.
 pub const ERRORS_READ_ONLY: u16 = 2;
@@ -197,13 +197,13 @@ impl RawSuperblock {
         <Self as FromZeros>::new_zeroed()
     }
 
-    /// Reads a superblock from its 1024 bytes and checks what can be checked without a geometry:
-    /// the magic, the checksum, the block size, the counts that must not be zero.
+    /// Reads a superblock from its 1024 bytes and checks the parts that need no geometry: the magic, the checksum,
+    /// the block size, the counts that must not be zero.
     ///
     /// # Errors
     /// [`FormatError::NotExt4`] without the magic; [`FormatError::Interrupted`] while a change in place is under way;
-    /// [`FormatError::Checksum`];
-    /// [`FormatError::Corrupt`] for a value no ext4 can have; [`FormatError::Incompatible`] for a journal apart.
+    /// [`FormatError::Checksum`]; [`FormatError::Corrupt`] for a value no ext4 can have;
+    /// [`FormatError::Incompatible`] for an external journal.
     pub fn parse(bytes: &[u8]) -> Result<Self> {
         let sb = Self::read_from_prefix(bytes)
             .map_err(|_| FormatError::NotExt4("shorter than a superblock"))?
@@ -230,7 +230,7 @@ impl RawSuperblock {
             }
         }
         if Features::of(&sb).incompat.contains(Incompat::JOURNAL_DEV) {
-            // Such a superblock describes no file system.
+            // This superblock describes an external journal, not a file system.
             return Err(FormatError::Incompatible(
                 "journal_dev (an external journal)".into(),
             ));
@@ -265,7 +265,7 @@ impl RawSuperblock {
     }
 
     fn wide(&self, lo: U32, hi: U32) -> u64 {
-        // Without the 64bit feature the high halves mean nothing.
+        // The high halves have a meaning only with the 64bit feature.
         if Features::of(self).has_64bit() {
             u64::from(lo.get()) | u64::from(hi.get()) << 32
         } else {
@@ -394,7 +394,7 @@ impl RawSuperblock {
     }
 }
 
-/// One error, as [`RawSuperblock::record_error`] keeps it.
+/// An error for [`RawSuperblock::record_error`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ErrorRecord<'a> {
     /// Time of the error, in seconds.

@@ -31,12 +31,12 @@ impl Timestamp {
     /// Latest second that fits an inode without it (in the year 2038).
     pub const MAX_SECS_SHORT: i64 = i32::MAX as i64;
 
-    /// For seconds and nanoseconds in range.
+    /// Packs seconds and nanoseconds that are in range.
     const fn packed(secs: i64, nanos: u32) -> Self {
         Self(((secs - Self::MIN_SECS) as u64) << NANOS | nanos as u64)
     }
 
-    /// A time, clamped to what can be stored; nanoseconds out of range become the last one.
+    /// Creates a time, clamped to the range that can be stored; nanoseconds out of range become the last one.
     ///
     /// ```
     /// use ext4_format::timestamp::Timestamp;

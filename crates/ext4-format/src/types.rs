@@ -1,5 +1,4 @@
-//! The numbers of the format, each a type of its own so that a block number cannot stand where an
-//! inode number belongs.
+//! The numbers of the format, each with its own type, so that a block number cannot be used as an inode number.
 
 use core::fmt;
 
@@ -106,7 +105,7 @@ impl FileType {
         })
     }
 
-    /// From the high four bits of an inode's mode.
+    /// Decodes the high four bits of an inode's mode.
     pub const fn from_mode(mode: u16) -> Option<Self> {
         Some(match mode & 0o170_000 {
             0o100_000 => Self::Regular,

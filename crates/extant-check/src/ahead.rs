@@ -1,10 +1,10 @@
-//! Reading ahead: a device that is slow is told what will be read, so that it reads while threads look at what they have.
+//! Prefetching: announces the next reads to a slow device, so that it reads while the threads check.
 
 use crate::volume::Volume;
 use ext4_format::BlockNr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Blocks that are read at once.
+/// Blocks that are read by one request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Piece {
     pub(crate) first: BlockNr,
@@ -12,19 +12,19 @@ pub(crate) struct Piece {
 }
 
 impl Piece {
-    /// The other one begins where this one ends, and both together can be counted.
+    /// Returns whether `other` begins at the end of this piece, and the sum of their lengths does not overflow.
     fn is_before(&self, other: &Self) -> bool {
         self.first.0.checked_add(self.blocks.into()) == Some(other.first.0)
             && self.blocks.checked_add(other.blocks).is_some()
     }
 }
 
-/// Pieces by number, read about in their order.
+/// Pieces by number, read approximately in their order.
 pub(crate) struct Ahead<F> {
     piece: F,
-    /// The device is told of so many pieces behind the one that is read.
+    /// Number of pieces to announce behind the current one.
     distance: usize,
-    /// It was told of the pieces below this one.
+    /// Number of the first piece that is not announced yet.
     told: AtomicUsize,
 }
 
@@ -37,14 +37,14 @@ impl<F: Fn(usize) -> Option<Piece>> Ahead<F> {
         }
     }
 
-    /// A piece is read now: a device that was seen to be slow is told of those behind it, of many at once.
+    /// Announces the pieces behind the current one to a slow device, many at once.
     pub(crate) fn tell(&self, volume: &Volume<'_>, nth: usize) {
         if volume.is_slow() && self.told.load(Ordering::Relaxed) <= nth + self.distance / 2 {
             self.tell_from(volume, nth + 1);
         }
     }
 
-    /// The first piece will be read soon: a device that was seen to be slow is told of it and of those behind it.
+    /// Announces the first piece and those behind it to a slow device.
     pub(crate) fn tell_first(&self, volume: &Volume<'_>) {
         if volume.is_slow() {
             self.tell_from(volume, 0);
@@ -59,7 +59,7 @@ impl<F: Fn(usize) -> Option<Piece>> Ahead<F> {
     }
 }
 
-/// Tells the device of pieces, of those that lie behind one another as one: it reads large ones faster.
+/// Announces pieces to the device. Adjacent pieces are joined, because the device reads large ranges faster.
 pub(crate) fn tell_all(volume: &Volume<'_>, pieces: impl Iterator<Item = Piece>) {
     let mut run: Option<Piece> = None;
     for piece in pieces {

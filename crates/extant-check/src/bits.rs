@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// One bit for each number of each group.
+/// Bits for the numbers of each group.
 #[derive(Debug)]
 pub(crate) struct GroupBits {
     per_group: u32,

@@ -1,4 +1,4 @@
-//! Blocks in use, as what names them says. A block that is named twice is told.
+//! Blocks in use according to the inodes and descriptors that claim them. A block that is claimed twice is a finding.
 
 use crate::bits::GroupBits;
 use crate::report::{FindingPlace, Findings, Rule};
@@ -10,13 +10,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Clusters in use; without `bigalloc` a cluster is a block.
 pub(crate) struct Claims {
     bits: GroupBits,
-    /// Those of the groups' own structures.
+    /// Blocks of the groups' own structures.
     metadata: GroupBits,
     ratio: u64,
     first: u64,
     blocks_count: u64,
     per_group: u64,
-    /// With the feature `shared_blocks`, as images of Android have it, several files may have a block.
+    /// With the feature `shared_blocks` of Android's images, several files may share a block.
     shared: bool,
     /// Clusters claimed more than once. Beyond as many as the volume has, claims are not looked at any more: the verdict is
     /// clear, and a hostile image could have the same blocks claimed for ever.
@@ -45,13 +45,13 @@ impl Claims {
         while at < end {
             let (group, bit) = (at / self.per_group, at % self.per_group);
             let n = (self.per_group - bit).min(end - at);
-            // Clusters of the volume: its groups fit 32 bits, and what is in one too.
+            // Numbers of groups, and of clusters in a group, fit 32 bits.
             f(group as u32, bit as u32, n as u32);
             at += n;
         }
     }
 
-    /// Marks blocks as in use without asking whether they are: what the groups' own structures take.
+    /// Marks the blocks of the groups' own structures as in use, without a check for earlier claims.
     pub(crate) fn mark(&self, start: BlockNr, len: u64) {
         let end = start.0.saturating_add(len).min(self.blocks_count);
         if start.0 < self.first || start.0 >= end {

@@ -92,7 +92,7 @@ fn check_links(check: &Check<'_>, ino: InodeNr, known: Known) {
     };
     let place = FindingPlace::inode(ino);
     if known.names == 0 {
-        // That a directory has no name was told; it has its own "." if it can be read.
+        // The missing name of a directory is a finding already. The directory has its own "." if it can be read.
         if !directory {
             check.findings.add(Rule::Unattached, place, String::new);
         }

@@ -19,7 +19,7 @@ use std::sync::atomic::AtomicU32;
 
 /// Blocks of a directory that are read at once.
 const PIECE: u32 = 64;
-/// A slow device is told of so many runs of blocks before they are read.
+/// Number of runs of blocks to announce to a slow device.
 const AHEAD: usize = 64;
 
 /// A directory.
@@ -32,7 +32,7 @@ pub(crate) struct Directory {
     pub(crate) blocks: u32,
     /// The directory that has a name for it; 0 if none was found.
     pub(crate) parent: AtomicU32,
-    /// The directory that its ".." leads to; 0 if it has none.
+    /// Inode number in its ".."; 0 if ".." is missing.
     pub(crate) dotdot: AtomicU32,
 }
 
@@ -52,13 +52,13 @@ impl Directory {
     }
 }
 
-/// A run of a directory's blocks, no longer than what is read at once.
+/// A run of a directory's blocks, no longer than one read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DirectoryRun {
     /// The directory's inode.
     pub(crate) directory: u32,
     pub(crate) run: Run,
-    /// Its names were looked at before all inodes were known.
+    /// Its names were checked before all inodes were known.
     pub(crate) early: bool,
 }
 
@@ -168,11 +168,11 @@ impl Builder {
 #[derive(Debug)]
 pub(crate) struct Directories {
     list: Vec<Directory>,
-    /// The runs of all directories: by directory and logical block, and after the indexes were read by place, those that were
-    /// looked at early behind the others.
+    /// The runs of all directories, sorted by directory and logical block. Once the indexes are read, they are sorted
+    /// by place, with the runs that were checked early at the end.
     runs: Vec<DirectoryRun>,
     indexes: Indexes,
-    /// Where the names lead that were looked at early.
+    /// Links of the names that were checked early.
     kept: Vec<Kept>,
 }
 
@@ -279,12 +279,12 @@ impl Directories {
     }
 }
 
-/// By which a slow device is told of these runs.
+/// Returns the announcer of these runs for a slow device.
 fn ahead_of(runs: &[DirectoryRun]) -> Ahead<impl Fn(usize) -> Option<ahead::Piece> + Sync> {
     Ahead::new(AHEAD, |i| runs.get(i).map(DirectoryRun::piece))
 }
 
-/// Checks all directories; returns how many names they have.
+/// Checks all directories; returns the number of their names.
 pub(crate) fn check(check: &Check<'_>, directories: &mut Directories) -> u64 {
     read_indexes(check, directories);
     directories.order_by_place();
@@ -293,7 +293,7 @@ pub(crate) fn check(check: &Check<'_>, directories: &mut Directories) -> u64 {
     let blocks = directories.runs.iter().map(|run| u64::from(run.run.len));
     check.steps.begin(2, blocks.sum());
     let later = directories.later();
-    // While the names are followed that were looked at early, the device reads what comes after them.
+    // While the names that were checked early are followed, the device reads the later runs.
     let ahead = ahead_of(later);
     ahead.tell_first(&check.volume);
     groups::tell_bitmaps(check, 0..groups::TOLD);
@@ -327,7 +327,7 @@ fn follow_blocks(
     states.iter().map(|(names, _)| names.count).sum()
 }
 
-/// The same for directories whose names are in their inodes.
+/// Like [`check`] for directories with names in their inodes.
 fn follow_inline(follower: &Follower<'_>) -> u64 {
     let Follower { check, directories } = *follower;
     let inline = directories.iter().filter(|d| d.has(flags::INLINE_DATA));
@@ -343,7 +343,7 @@ fn follow_inline(follower: &Follower<'_>) -> u64 {
             let Some(raw) = read_record(check, directory.ino) else {
                 return;
             };
-            // What is wrong with the attributes was told when the inode was checked.
+            // Damage of the attributes was reported when the inode was checked.
             let Ok(inline) = Inline::undamaged_part(&raw, &check.volume.geo) else {
                 return;
             };
@@ -358,7 +358,7 @@ fn follow_inline(follower: &Follower<'_>) -> u64 {
     states.iter().map(|(names, _)| names.count).sum()
 }
 
-/// Reads the indexes of all directories that have one, but for those that were read early.
+/// Reads the indexes of all indexed directories that were not read early.
 fn read_indexes(check: &Check<'_>, directories: &mut Directories) {
     let indexed = directories.iter().filter(|d| d.is_indexed());
     let indexed = indexed.filter(|d| !directories.indexes.contains_key(&d.ino));

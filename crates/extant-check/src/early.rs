@@ -1,5 +1,5 @@
-//! Directories that are read while inode tables are: where the device is slow, their names are looked at while it reads on.
-//! What needs all inodes is kept: where the names lead.
+//! Directories that are read together with inode tables: their names are checked while a slow device reads on. The
+//! links of the names are kept until all inodes are known.
 
 use crate::Check;
 use crate::ahead;
@@ -29,18 +29,18 @@ struct KeptBlock {
     links: Box<[Link]>,
 }
 
-/// Where the names of some blocks lead.
+/// Links of the names of some blocks.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
     blocks: Vec<KeptBlock>,
-    /// How many of them lead somewhere.
+    /// Number of links.
     links: usize,
-    /// How many there are, without "." and "..".
+    /// Number of names, without "." and "..".
     names: u64,
 }
 
 impl Kept {
-    /// Follows them, as all inodes are known now; returns how many names they are.
+    /// Follows the links, once all inodes are known; returns the number of names.
     pub(crate) fn follow(&self, follower: &Follower<'_>) -> u64 {
         let Follower { check, directories } = *follower;
         work::each(
@@ -61,14 +61,14 @@ impl Kept {
     }
 }
 
-/// What the device was told of in a step.
+/// A range that was announced to the device, with the step of the announcement.
 #[derive(Debug)]
 struct Told<T> {
     step: usize,
     what: T,
 }
 
-/// Takes the first one that was told before a step.
+/// Removes the first entry if it was announced before a step.
 fn take_before<T>(queue: &mut VecDeque<Told<T>>, step: usize) -> Option<T> {
     queue.front().filter(|told| told.step < step)?;
     queue.pop_front().map(|told| told.what)
@@ -88,20 +88,20 @@ struct EarlyRun {
     run: usize,
 }
 
-/// The directories of one thread that are read early. The device is told of each block before it is read: of the first ones
-/// of a directory for its index, and of all of a batch. They are read so many steps later that the inode tables which the device
-/// was told of before them are through.
+/// The directories of one thread that are read early. Each block is announced to the device before it is read: the
+/// first blocks of a directory for its index, and all blocks of a batch. The blocks are read some steps later, when
+/// the inode tables that were announced before them have been read.
 #[derive(Debug, Default)]
 pub(crate) struct Early {
-    /// So many directories of the thread were seen, and so many of their runs.
+    /// Number of directories of the thread that were seen, and of their runs.
     seen: (usize, usize),
     /// Pieces of inode tables that the thread has read.
     step: usize,
-    /// Directories whose first blocks the device was told of, and their runs.
+    /// Directories whose first blocks were announced, and their runs.
     found: VecDeque<Told<Found>>,
     /// Runs of directories whose index is known.
     waiting: Vec<EarlyRun>,
-    /// Batches that the device was told of.
+    /// Announced batches.
     batches: VecDeque<Told<Vec<EarlyRun>>>,
     pub(crate) kept: Kept,
     pub(crate) indexes: Indexes,
@@ -115,8 +115,9 @@ impl Early {
 }
 
 impl Builder {
-    /// A piece of the inode tables was read, of which the device is told so many `ahead`: reads what it was told of long enough
-    /// before, and tells it of what comes next. When the `last` pieces are read it has been told of all, and nothing waits.
+    /// Continues after a piece of the inode tables was read, of which `ahead` pieces are announced at a time. Reads
+    /// the blocks that were announced long enough ago, and announces the next ones. At the `last` pieces everything
+    /// is announced, and nothing waits.
     pub(crate) fn read_early(&mut self, check: &Check<'_>, ahead: usize, last: bool) {
         if !check.volume.is_slow() || self.early.is_full(check) {
             return;
@@ -175,7 +176,7 @@ impl Builder {
         self.early.waiting.extend(waiting);
     }
 
-    /// Tells the device of the first blocks of directories that are new.
+    /// Announces the first blocks of new directories to the device.
     fn tell_found(&mut self, check: &Check<'_>) {
         let (mut from, mut first) = self.early.seen;
         while let Some(directory) = self.list.get(from) {
@@ -201,7 +202,7 @@ impl Builder {
         self.early.seen = (from, first);
     }
 
-    /// Tells the device of a batch, when there is enough for one; of the last one in any case.
+    /// Announces a batch to the device when it is large enough; announces the last batch in any case.
     fn tell_batch(&mut self, check: &Check<'_>, last: bool) {
         let most = (BATCH / check.volume.block_size()) as u64;
         let Early {

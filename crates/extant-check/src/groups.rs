@@ -1,4 +1,4 @@
-//! Group descriptors and bitmaps: where they are, and at the end whether they agree with what is in use.
+//! Group descriptors and bitmaps: checks their places, and finally compares them with the blocks and inodes in use.
 
 use crate::Check;
 use crate::ahead::{self, Piece};
@@ -22,12 +22,12 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    /// One of its bitmaps has not been written yet, as this flag says.
+    /// Returns whether this flag marks a bitmap as not yet written.
     fn is_uninit(&self, geo: &Geometry, flag: u16) -> bool {
         geo.features.has_group_csum() && self.desc.flags & flag != 0
     }
 
-    /// How many inodes of the table may be in use.
+    /// Returns the number of inodes of the table that may be in use.
     pub(crate) fn inodes(&self, volume: &Volume<'_>) -> u32 {
         let geo = &volume.geo;
         if !self.usable {
@@ -42,7 +42,7 @@ impl Group {
     }
 }
 
-/// A slow device is told of the bitmaps of so many groups at once.
+/// Number of groups whose bitmaps are announced to a slow device at once.
 pub(crate) const TOLD: usize = 512;
 
 /// Reads all descriptors.
@@ -127,7 +127,7 @@ pub(crate) fn claim_metadata(check: &Check<'_>) {
     }
 }
 
-/// What the groups hold in all.
+/// Sums over all groups.
 #[derive(Clone, Copy, Default)]
 struct Totals {
     used_inodes: u64,
@@ -136,7 +136,7 @@ struct Totals {
     free_blocks: u64,
 }
 
-/// Compares bitmaps and counts with what is in use; returns the inodes and the blocks (or clusters) in use.
+/// Compares bitmaps and counts with the actual use; returns the inodes and the blocks (or clusters) in use.
 pub(crate) fn check_counts(check: &Check<'_>, directories: &Directories) -> (u64, u64) {
     let geo = &check.volume.geo;
     let directories_of = directories_by_group(check, directories);
@@ -231,7 +231,7 @@ fn directories_by_group(check: &Check<'_>, directories: &Directories) -> Vec<u32
     counts
 }
 
-/// One group, whose bitmaps and counts are compared.
+/// A group whose bitmaps and counts are compared.
 struct GroupCounts<'c> {
     check: &'c Check<'c>,
     group: &'c Group,

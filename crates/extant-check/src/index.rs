@@ -8,7 +8,7 @@ use ext4_format::hash::DirHasher;
 use ext4_format::htree::{self, IndexBlockKind};
 use ext4_format::inode::flags;
 
-/// What the index says of a block.
+/// Use of a block according to the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BlockUse {
     /// The directory has no index.
@@ -26,12 +26,12 @@ pub(crate) enum BlockUse {
 pub(crate) struct Index {
     /// By block.
     blocks: Vec<(u32, BlockUse)>,
-    /// None if the hash is not known, or damage leaves nothing to compare with.
+    /// `None` if the hash is not known, or damage leaves nothing to compare with.
     hasher: Option<DirHasher>,
 }
 
 impl Index {
-    /// What the block is.
+    /// Returns the use of the block.
     pub(crate) fn usage(&self, logical: u32) -> BlockUse {
         let found = self.blocks.binary_search_by_key(&logical, |b| b.0).ok();
         found
@@ -107,7 +107,7 @@ impl Reader<'_> {
         }
         let at = BlockNr(run.physical.0 + u64::from(within));
         let mut bytes = vec![0; self.check.volume.block_size()];
-        // A block that cannot be read is told with the directory's names.
+        // A block that cannot be read is reported with the directory's names.
         self.check.volume.read(at, &mut bytes).ok()?;
         Some((at, bytes))
     }
@@ -149,7 +149,7 @@ impl Reader<'_> {
         place: FindingPlace,
     ) {
         for (i, entry) in index.iter().enumerate() {
-            // The first entry has no hash of its own.
+            // The first entry has no hash.
             let from = if i == 0 { low } else { entry.hash };
             let to = index.get(i + 1).map_or(end, |next| next.hash.into());
             if from < low || to > end {

@@ -14,7 +14,7 @@ use ext4_format::{BlockNr, FileType, FormatError, GroupNr, InodeNr};
 
 /// Bytes of inode tables read at once.
 const PIECE: usize = 512 << 10;
-/// A slow device is told of so many pieces before they are read.
+/// Number of pieces to announce to a slow device.
 const AHEAD: usize = 16;
 
 /// Blocks of one group's inode table.
@@ -46,7 +46,7 @@ pub(crate) fn check_tables(check: &Check<'_>) -> Directories {
                 ahead.tell(&check.volume, i);
                 check_piece(check, piece, buf, builder);
                 check.steps.add(piece.inodes.into());
-                // Of the last pieces the device has been told.
+                // All pieces have been announced.
                 let last = i + AHEAD >= pieces.len();
                 builder.read_early(check, AHEAD, last);
             }
@@ -86,7 +86,7 @@ fn check_piece(check: &Check<'_>, piece: &Piece, buf: &mut Vec<u8>, builder: &mu
     let blocks = piece.inodes.div_ceil(geo.inodes_per_block()) as usize;
     buf.resize(blocks * volume.block_size(), 0);
     if volume.read(piece.start, buf).is_err() {
-        // One block that cannot be read does not take the others with it.
+        // A block that cannot be read does not affect the others.
         for (block, bytes) in (piece.start.0..).zip(buf.chunks_mut(volume.block_size())) {
             let place = FindingPlace::group(piece.group);
             volume.read_or_tell(BlockNr(block), bytes, place, &check.findings);
@@ -102,7 +102,7 @@ fn check_piece(check: &Check<'_>, piece: &Piece, buf: &mut Vec<u8>, builder: &mu
     }
 }
 
-/// One inode that is looked at.
+/// The inode to check.
 pub(crate) struct Subject<'r> {
     pub(crate) ino: InodeNr,
     pub(crate) raw: &'r [u8],
@@ -159,7 +159,8 @@ fn check_record(check: &Check<'_>, ino: InodeNr, raw: &[u8], builder: &mut Build
     }
 }
 
-/// The time of deletion says whether an inode is in use, as its links do. A small one is the next number of a list of orphans.
+/// Checks that the time of deletion agrees with the link count. A small time is the next inode number of the orphan
+/// list.
 fn check_deletion(check: &Check<'_>, subject: &Subject<'_>, reserved: bool) {
     let core = &subject.core;
     let tell = |what: String| {
@@ -209,7 +210,7 @@ fn check_reserved(check: &Check<'_>, subject: &Subject<'_>) {
         // A mapping and no mode.
         None if *ino == reserved::BAD_BLOCKS => drop(map(check, subject, false)),
         None => check_space(check, subject, &Mapped::default(), 0),
-        // What the superblock could name as a file, and does not, has no blocks.
+        // A reserved inode that the superblock could name as a file, and does not, has no blocks.
         Some(_) if reserved::can_be_named(*ino) && !reserved::is_named(sb, *ino) => {}
         Some(file_type) => {
             check_flags(check, subject, file_type);
@@ -386,7 +387,7 @@ fn check_accounted(
     }
 }
 
-/// Compares the count of blocks with those that were found.
+/// Compares the count of blocks with the blocks found.
 pub(crate) fn check_space(
     check: &Check<'_>,
     subject: &Subject<'_>,

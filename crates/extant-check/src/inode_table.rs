@@ -1,11 +1,11 @@
-//! What is kept of each inode in use: its type, its links as it says, and its names as they are found; a word each.
+//! A word for each inode in use: its type, its stored link count, and the number of names found.
 
 use ext4_format::geometry::Geometry;
 use ext4_format::{FileType, InodeNr};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What an inode in use is.
+/// Kind of an inode in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InodeKind {
     /// A file of a type.
@@ -14,7 +14,7 @@ pub(crate) enum InodeKind {
     Value,
     /// A mode that means nothing.
     Broken,
-    /// One of the reserved inodes that no name leads to.
+    /// A reserved inode without a name.
     Reserved,
 }
 
@@ -86,7 +86,7 @@ impl InodeTable {
         known(self.word(ino)?.load(Ordering::Relaxed))
     }
 
-    /// Counts a name of an inode and returns what is known of it, if it is in use.
+    /// Counts a name of an inode and returns the known facts of the inode if it is in use.
     pub(crate) fn count_name(&self, ino: InodeNr) -> Option<Known> {
         let word = self.word(ino)?;
         known(word.load(Ordering::Relaxed))?;

@@ -1,4 +1,4 @@
-//! The journal: its inode, its superblock, and what it would write home.
+//! The journal: its inode, its superblock, and the blocks that a replay would write.
 
 use crate::mapping::{Run, Walker};
 use crate::report::{FindingPlace, Findings, Rule};
@@ -143,7 +143,7 @@ pub(crate) fn runs(volume: &Volume<'_>, ino: InodeNr) -> Result<Vec<Run>, Format
     if blocks < u64::from(jbd2::MIN_BLOCKS) {
         return Err(bad("size"));
     }
-    // What is wrong with the mapping is found again when the inode is checked like all others.
+    // Damage of the mapping is reported later, when the inode is checked like all others.
     let ignored = Findings::new(0);
     let seed = volume.inode_seed(ino, core.generation);
     let walker = Walker::new(volume, &ignored, None, ino, seed).with_runs(true);

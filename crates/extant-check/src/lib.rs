@@ -89,7 +89,7 @@ pub enum Error {
 /// Checks an image, read only.
 ///
 /// # Errors
-/// [`Error`] if there is nothing that could be checked. Damage is no error: it is in the report.
+/// [`Error`] if the image cannot be checked at all. Damage is not an error but part of the report.
 ///
 /// ```no_run
 /// use extant_check::blockdev::{Access, FileDevice};
@@ -104,7 +104,7 @@ pub fn check(device: &dyn BlockDevice, options: &CheckOptions) -> Result<Report,
     check_telling(device, options, &|_| {})
 }
 
-/// [`check`], which tells how far it is; the function is called from several threads.
+/// Like [`check`], and reports progress to `tell`, which is called from several threads.
 ///
 /// # Errors
 /// The same.
@@ -172,13 +172,13 @@ struct Check<'d> {
     findings: Findings,
     threads: usize,
     steps: Steps<'d>,
-    /// Blocks in use, by who claims them.
+    /// Blocks in use, by owner.
     claims: Claims,
     /// Inodes in use.
     inodes: InodeTable,
-    /// Blocks of extended attributes: how many inodes they say that they have, and how many were found.
+    /// Blocks of extended attributes, with the stored and the counted number of inodes.
     attribute_blocks: Mutex<HashMap<BlockNr, xattrs::SharedBlock>>,
-    /// What each user, group and project uses.
+    /// Use by each user, group and project.
     quota: quota::Counted,
     /// Inodes that hold values of attributes, with the attributes found that name them.
     value_inodes: Mutex<HashMap<InodeNr, u32>>,

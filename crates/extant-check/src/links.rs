@@ -11,7 +11,7 @@ use ext4_format::inode::flags;
 use ext4_format::{BlockNr, FileType, InodeNr};
 use std::sync::atomic::Ordering;
 
-/// What a name is for.
+/// Role of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     /// ".": it leads to its own directory.
@@ -55,7 +55,7 @@ impl Link {
 pub(crate) struct Block<'b> {
     directory: &'b Directory,
     place: FindingPlace,
-    /// What it holds, where that is at hand.
+    /// Its content, if it is in memory.
     bytes: Option<&'b [u8]>,
 }
 
@@ -89,13 +89,13 @@ impl<'b> Block<'b> {
         self.place.offset(link.offset())
     }
 
-    /// A name as messages have it; the block is read again if it is not at hand.
+    /// Formats a name for messages; reads the block again if it is not in memory.
     fn name(&self, check: &Check<'_>, link: Link) -> String {
         if let Some(bytes) = self.bytes {
             return shown(name_at(bytes, link.offset()));
         }
         let mut bytes = vec![0; check.volume.block_size()];
-        // It could be read before.
+        // The block could be read before.
         let read = self.place.block.map(|at| check.volume.read(at, &mut bytes));
         match read {
             Some(Ok(())) => shown(name_at(&bytes, link.offset())),

@@ -17,7 +17,7 @@ pub(crate) struct Run {
     pub(crate) physical: BlockNr,
 }
 
-/// What a walk found.
+/// Result of a walk.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Mapped {
     /// Blocks that hold data.
@@ -26,22 +26,23 @@ pub(crate) struct Mapped {
     pub(crate) clusters: u64,
     /// Blocks of the mapping itself.
     pub(crate) nodes: u64,
-    /// One past the last block that is mapped.
+    /// End of the mapped blocks: the last one plus one.
     pub(crate) end: u64,
     /// Blocks that were allocated and not written.
     pub(crate) unwritten: u64,
-    /// One past the last block that is mapped and was written.
+    /// End of the written blocks: the last one plus one.
     pub(crate) written_end: u64,
     /// Whether the walk met damage, so that the counts above mean nothing.
     pub(crate) damaged: bool,
-    /// The runs in logical order, if they were asked for.
+    /// The runs in logical order, if requested.
     pub(crate) runs: Vec<Run>,
 }
 
-/// What a walk comes to.
+/// A step of a mapping walk.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Step {
-    /// A node of the tree or block of the map: its place, the levels from it down to the data, the first logical block below it.
+    /// A node of the tree or block of the map: its place, its height above the data, the first logical block below
+    /// it.
     Node {
         block: BlockNr,
         height: u32,
@@ -58,7 +59,7 @@ type Watch<'c> = &'c mut dyn FnMut(Step) -> bool;
 pub(crate) struct Walker<'c, 'd> {
     volume: &'c Volume<'d>,
     findings: &'c Findings,
-    /// None for a walk that only reads.
+    /// `None` for a walk that only reads.
     claims: Option<&'c Claims>,
     place: FindingPlace,
     /// Seed of the checksums of the inode's blocks; `None` without checksums.
@@ -344,7 +345,7 @@ impl<'c, 'd> Walker<'c, 'd> {
     }
 }
 
-/// Whether a node has room for as many entries as its block has, or nearly so.
+/// Returns whether a node's declared maximum of entries fills its block, or nearly so.
 fn has_room(bytes: &[u8]) -> bool {
     let room = extent::capacity(bytes.len());
     let header = ExtentHeader::parse(bytes);

@@ -1,4 +1,4 @@
-//! The names of a directory's block, and all that can be said of them without the inodes that they lead to.
+//! Checks the names of a directory's block as far as possible without their inodes.
 
 use crate::Check;
 use crate::directory::Directory;
@@ -14,13 +14,13 @@ use ext4_format::{BlockNr, htree};
 /// The names that one thread looks at.
 pub(crate) struct NameReader<'c> {
     check: &'c Check<'c>,
-    /// Names so far, without "." and "..".
+    /// Number of names, without "." and "..".
     pub(crate) count: u64,
     /// Hash and offset of each name of a block.
     hashes: Vec<(u32, u32)>,
 }
 
-/// What holds for the names of one block.
+/// Rules for the names of one block.
 struct BlockRules<'b> {
     directory: &'b Directory,
     place: FindingPlace,

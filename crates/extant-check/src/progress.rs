@@ -14,9 +14,9 @@ pub struct CheckStep {
     /// 1: inodes, 2: directories (in blocks), 3 and 4: the way to every inode, and links (in directories), 5: bitmaps and counts (in
     /// groups).
     pub pass: u8,
-    /// What is done of this pass.
+    /// Units of work done in this pass.
     pub done: u64,
-    /// What there is to do in it.
+    /// Units of work in this pass.
     pub total: u64,
 }
 
@@ -50,7 +50,7 @@ impl<'d> Steps<'d> {
         }
     }
 
-    /// A pass begins, with so much to do. No thread adds to the pass before any more.
+    /// Begins a pass with `total` units of work. No thread may still add to the previous pass.
     pub(crate) fn begin(&self, pass: u8, total: u64) {
         self.pass.store(pass.into(), Ordering::Relaxed);
         self.total.store(total, Ordering::Relaxed);
@@ -58,7 +58,7 @@ impl<'d> Steps<'d> {
         self.add(0);
     }
 
-    /// So much more of it is done.
+    /// Adds `n` units of finished work.
     pub(crate) fn add(&self, n: u64) {
         let done = self.done.fetch_add(n, Ordering::Relaxed) + n;
         (self.tell)(CheckStep {

@@ -1,4 +1,4 @@
-//! Quota files: what they say that users, groups and projects use, and what these do use.
+//! Quota files: compares their records with the actual use by users, groups and projects.
 
 use crate::Check;
 use crate::inode::Subject;
@@ -11,9 +11,9 @@ use ext4_format::{BlockNr, FileType, FormatError, InodeNr, Where};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 
-/// What is used.
+/// Counted use.
 pub(crate) struct Counted {
-    /// `None`: nobody counts it here.
+    /// `None` if use is not counted on this volume.
     all: Option<Mutex<QuotaSums>>,
 }
 
@@ -35,7 +35,7 @@ impl Counted {
     }
 }
 
-/// Compares the files with what was counted.
+/// Compares the files with the counted use.
 pub(crate) fn check(check: &Check<'_>) {
     let Some(all) = &check.quota.all else { return };
     let sums = all.lock();
@@ -72,7 +72,7 @@ fn tell_differences(
     }
 }
 
-/// Reads a quota file. What is wrong with its mapping is told elsewhere.
+/// Reads a quota file. Damage of its mapping is reported elsewhere.
 fn read(check: &Check<'_>, kind: QuotaKind, ino: InodeNr) -> Result<QuotaFile, FormatError> {
     let volume = &check.volume;
     let geo = &volume.geo;

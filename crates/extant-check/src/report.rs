@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Severity {
-    /// The image works as it is, and a repair would still change it: a count in the superblock that the kernel works out
-    /// anew, a backup that is out of date.
+    /// The image is usable, but a repair would change it: for example a count in the superblock that the kernel
+    /// recomputes, or an outdated backup.
     Note,
     /// The image breaks a rule of the format.
     Fault,
@@ -35,12 +35,12 @@ macro_rules! rules {
                 match self { $(Self::$name => $slug),* }
             }
 
-            /// What is wrong where the rule is broken, for people.
+            /// Describes a violation of the rule for human readers.
             pub const fn text(self) -> &'static str {
                 match self { $(Self::$name => $text),* }
             }
 
-            /// How much it means that the rule is broken.
+            /// Returns the severity of a violation.
             pub const fn severity(self) -> Severity {
                 match self { $(Self::$name => Severity::$severity),* }
             }
@@ -113,13 +113,13 @@ rules! {
     Unreadable Fault "unreadable" "a block cannot be read";
 }
 
-/// Where a rule is broken. What does not apply is `None`.
+/// The place of a violation. Fields that do not apply are `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub struct FindingPlace {
     /// The block group.
     pub group: Option<GroupNr>,
-    /// The inode; of a directory entry, its directory.
+    /// The inode; for a directory entry, its directory.
     pub inode: Option<InodeNr>,
     /// The logical block of the inode.
     pub logical: Option<u64>,
@@ -182,7 +182,7 @@ impl fmt::Display for FindingPlace {
     }
 }
 
-/// One rule broken at one place.
+/// A violation of a rule at a place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Finding {
@@ -190,9 +190,9 @@ pub struct Finding {
     pub rule: Rule,
     /// The place.
     pub place: FindingPlace,
-    /// What was found there, and what it should be.
+    /// The found value, and the expected one.
     pub detail: String,
-    /// The path of the place's inode, where one leads to it.
+    /// The path of the place's inode, if one is known.
     pub path: Option<Vec<u8>>,
 }
 
@@ -206,7 +206,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// What a check found.
+/// Result of a check.
 ///
 /// ```
 /// use extant_check::blockdev::MemDevice;
@@ -218,9 +218,9 @@ impl fmt::Display for Finding {
 pub struct Report {
     /// Findings, by place: not more than [`CheckOptions::max_findings`](crate::CheckOptions::max_findings) of each severity.
     pub findings: Vec<Finding>,
-    /// All faults, also those that are not among the findings.
+    /// Number of all faults, also of those beyond the findings.
     pub faults: u64,
-    /// All notes, also those that are not among the findings.
+    /// Number of all notes, also of those beyond the findings.
     pub notes: u64,
     /// Inodes in use, without the reserved ones that are not.
     pub inodes: u64,
@@ -241,7 +241,7 @@ impl Report {
     }
 }
 
-/// The findings as they come in, from all threads.
+/// The collector of findings from all threads.
 #[derive(Debug)]
 pub(crate) struct Findings {
     max: usize,
@@ -290,7 +290,7 @@ impl Findings {
         all.filter_map(|finding| finding.place.inode).collect()
     }
 
-    /// All that was kept, by place, and the counts of faults and notes.
+    /// Returns the kept findings, sorted by place, and the counts of faults and notes.
     pub(crate) fn finish(self) -> (Vec<Finding>, u64, u64) {
         let [faults, notes] = self.kept;
         let mut all = faults.into_inner();

@@ -1,4 +1,4 @@
-//! Inodes with a meaning of their own: reserved descriptors, orphans.
+//! Special inodes: reserved descriptors, orphans.
 
 use crate::Check;
 use crate::inode::{self as inodes, Subject};
@@ -62,7 +62,7 @@ pub(crate) fn check_resize(check: &Check<'_>, subject: &Subject<'_>) {
     let cluster = geo.cluster_of(map);
     check.claims.claim(cluster, cluster + 1, place, findings);
     if geo.cluster_ratio > 1 {
-        // Where descriptors are copied to with clusters is not checked.
+        // The places of descriptor copies on volumes with clusters are not checked.
         return;
     }
     let mut bytes = vec![0; volume.block_size()];
@@ -119,7 +119,7 @@ pub(crate) fn check_resize(check: &Check<'_>, subject: &Subject<'_>) {
     inodes::check_space(check, subject, &mapped, 0);
 }
 
-/// The block of the map in two levels, which is all that the inode maps; or what is wrong.
+/// Returns the doubly-indirect block, the only block that the inode may map; or the damage.
 fn resize_map(check: &Check<'_>, subject: &Subject<'_>) -> Result<BlockNr, &'static str> {
     let geo = &check.volume.geo;
     let Ok(root) = inode::i_block(subject.raw) else {
@@ -145,7 +145,7 @@ fn resize_map(check: &Check<'_>, subject: &Subject<'_>) -> Result<BlockNr, &'sta
     }
 }
 
-/// With the feature there is an inode of reserved descriptors.
+/// Checks that the inode of reserved descriptors exists if the volume has the feature.
 fn check_resize_feature(check: &Check<'_>) {
     let geo = &check.volume.geo;
     if geo.features.has_resize_inode() && check.inodes.get(InodeNr::RESIZE).is_none() {
@@ -156,7 +156,7 @@ fn check_resize_feature(check: &Check<'_>) {
     }
 }
 
-/// Orphans that wait for their end are no damage, but they are found as inodes without a name, too.
+/// Reports a non-empty orphan list. Waiting orphans are not damage, but they are found as inodes without a name, too.
 fn check_orphan_list(check: &Check<'_>) {
     let first = check.volume.geo.last_orphan;
     if first != 0 {

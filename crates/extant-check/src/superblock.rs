@@ -20,7 +20,7 @@ const RO_COMPAT: RoCompat = RoCompat::all().difference(
         .union(RoCompat::REPLICA),
 );
 
-/// Fails for features that make other structures than those that are checked here.
+/// Fails for features with structures that are not checked here.
 pub(crate) fn refuse_unknown(volume: &Volume<'_>) -> Result<(), Error> {
     let has = &volume.geo.features;
     let unknown = Features {

@@ -99,7 +99,7 @@ impl<'d> Volume<'d> {
         self.device.len()
     }
 
-    /// Bytes read so far.
+    /// Returns the number of bytes read.
     pub(crate) fn bytes_read(&self) -> u64 {
         self.bytes_read.load(Ordering::Relaxed)
     }
@@ -139,14 +139,14 @@ impl<'d> Volume<'d> {
         self.slow.load(Ordering::Relaxed)
     }
 
-    /// Tells the device that these blocks will be read soon.
+    /// Announces blocks to the device that will be read soon.
     pub(crate) fn tell(&self, Piece { first, blocks }: Piece) {
         let size = self.geo.block_size;
         self.device
             .will_read(first.offset(size), u64::from(blocks) * u64::from(size));
     }
 
-    /// Reads whole blocks, or has them be zeros and says so.
+    /// Reads whole blocks; if that fails, fills them with zeros and adds a finding.
     pub(crate) fn read_or_tell(
         &self,
         first: BlockNr,

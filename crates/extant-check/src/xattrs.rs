@@ -1,4 +1,4 @@
-//! Extended attributes: in inodes, in blocks that inodes share, in inodes of their own.
+//! Extended attributes: in inodes, in blocks that inodes share, in separate inodes.
 
 use crate::Check;
 use crate::inode::{Subject, rule_of};
@@ -18,7 +18,7 @@ pub(crate) struct SharedBlock {
     found: u32,
 }
 
-/// What the attributes of an inode mean for the rest of it.
+/// Effects of an inode's attributes on its other checks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Attributes {
     /// Blocks (clusters, with `bigalloc`) that the inode's count of blocks includes for its attributes.
@@ -205,7 +205,7 @@ fn use_block(check: &Check<'_>, block: BlockNr, place: FindingPlace) {
     }
 }
 
-/// Checks a block and returns how many inodes it says that share it; 0 if it says nothing that can be.
+/// Checks a block and returns its stored number of inodes that share it; 0 if that is impossible.
 fn check_block(check: &Check<'_>, block: BlockNr, place: FindingPlace) -> u32 {
     let Check {
         volume,
@@ -239,7 +239,7 @@ fn check_block(check: &Check<'_>, block: BlockNr, place: FindingPlace) -> u32 {
     xattr::refcount(&bytes).unwrap_or(0)
 }
 
-/// Compares what blocks say of their inodes with those that were found, and looks for the inodes that hold values.
+/// Compares the reference counts of blocks with the inodes found, and checks the inodes that hold values.
 pub(crate) fn check_references(check: &Check<'_>) {
     for (&block, seen) in &*check.attribute_blocks.lock() {
         if seen.stored != 0 && seen.stored != seen.found {

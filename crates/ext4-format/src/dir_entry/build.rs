@@ -28,7 +28,7 @@ pub struct LeafBuilder<'a> {
 }
 
 impl<'a> LeafBuilder<'a> {
-    /// Starts an empty leaf in `block`, whatever it held.
+    /// Starts an empty leaf in `block`, and overwrites the old content.
     pub fn new(block: &'a mut [u8], has_csum: bool) -> Self {
         let end = usable(block.len(), has_csum);
         Self {

@@ -1,11 +1,12 @@
-//! What is left of removed names: records in the slack of others, and records without an inode.
+//! Remains of removed names: records in the slack of others, and records without an inode.
 
 use super::{Entry, MIN_REC_LEN, Record, has_bad_byte, rec_len_for};
 use crate::types::{FileType, InodeNr};
 
-/// The remains of removed names in a directory block, in the order they stand there. A name whose record was joined to the one
-/// before it keeps its inode number; the number of one at the start of a block is 0. Nothing says that what looks like a record
-/// was one, or that the inode is still the name's. [`remove`](super::remove) and the kernel since Linux 5.13 wipe a name: nothing is left of it.
+/// The remains of removed names in a directory block, in the order they stand there. A name whose record was joined
+/// to the one before it keeps its inode number; the number of a name at the start of a block is 0. A match may not
+/// have been a record, and its inode may belong to another file by now. [`remove`](super::remove) and the kernel
+/// since Linux 5.13 wipe a name completely.
 ///
 /// ```
 /// use ext4_format::{dir_entry, FileType, InodeNr};

@@ -96,8 +96,8 @@ pub fn make_leaf(block: &mut [u8]) -> Result<()> {
     }
 }
 
-/// Makes a block the first of a new directory: "." and "..", nothing else. `filetype` says whether
-/// the volume records types.
+/// Makes a block the first of a new directory: "." and "..", nothing else. `filetype` is true if the volume records
+/// types.
 pub fn init_dir(block: &mut [u8], has_csum: bool, own: InodeNr, parent: InodeNr, filetype: bool) {
     block.fill(0);
     let kind = type_byte(filetype.then_some(FileType::Directory));

@@ -64,7 +64,7 @@ const _: () = {
     assert!(offset_of!(RawTail, checksum) == 8);
 };
 
-/// One live name of a directory block.
+/// A live name of a directory block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry<'a> {
     /// Byte offset of the record in its block.
@@ -101,12 +101,12 @@ pub const fn encode_rec_len(len: usize, block_len: usize) -> u16 {
     } else if len == block_len && block_len == 0x1_0000 {
         0xffff
     } else {
-        // Lengths are multiples of four: the low bits carry what is above 16 bits.
+        // Lengths are multiples of four: the low bits hold the bits above 16.
         ((len & 0xfffc) | ((len >> 16) & 3)) as u16
     }
 }
 
-/// A record length from its stored form.
+/// Decodes a stored record length.
 pub const fn decode_rec_len(stored: u16, block_len: usize) -> usize {
     let len = stored as usize;
     if block_len < 0x1_0000 {
@@ -160,7 +160,7 @@ fn has_bad_byte(name: &[u8]) -> bool {
     found != 0
 }
 
-/// Not 0 if one of the eight bytes is 0.
+/// Returns a number other than 0 if one of the eight bytes is 0.
 const fn zeros(word: u64) -> u64 {
     const LOW: u64 = u64::from_ne_bytes([0x01; 8]);
     const HIGH: u64 = u64::from_ne_bytes([0x80; 8]);
@@ -168,7 +168,7 @@ const fn zeros(word: u64) -> u64 {
     word.wrapping_sub(LOW) & !word & HIGH
 }
 
-/// One record of the chain, live or not. Its bounds are checked, its name is not.
+/// A record of the chain, live or not. Its bounds are checked, its name is not.
 #[derive(Clone, Copy)]
 struct Record {
     offset: usize,

@@ -33,7 +33,7 @@ pub const fn entries(block: &[u8]) -> Entries<'_> {
     }
 }
 
-/// The same for an encrypted directory, whose names may hold any byte.
+/// Like [`entries`], for an encrypted directory, whose names may hold any byte.
 pub const fn encrypted_entries(block: &[u8]) -> Entries<'_> {
     Entries {
         encrypted: true,
@@ -78,7 +78,7 @@ impl<'a> Iterator for Entries<'a> {
     }
 }
 
-/// A live record as it stands in a block, for those who copy it.
+/// A live record in its stored form, for copying.
 #[derive(Clone, Copy, Debug)]
 pub struct RawRecord<'a> {
     /// Byte offset in the block.
@@ -89,7 +89,7 @@ pub struct RawRecord<'a> {
     pub used: usize,
     /// The inode, never 0; not checked against the volume's inode count.
     pub inode: InodeNr,
-    /// The byte of the file type, whatever it is.
+    /// The byte of the file type, not checked.
     pub file_type: u8,
     /// The name.
     pub name: &'a [u8],
@@ -172,7 +172,7 @@ impl<'a> Iterator for Records<'a> {
 }
 
 impl<'a> Records<'a> {
-    /// Ends with what is wrong with the record at `offset`.
+    /// Ends the iteration with the error of the record at `offset`.
     #[cold]
     #[inline(never)]
     fn malformed(&mut self, offset: usize) -> Option<Result<RawRecord<'a>>> {
@@ -200,9 +200,10 @@ pub struct Packed {
     pub last: usize,
 }
 
-/// The live records at the start of a block that have no gap behind them and a name for which `goes_on` holds. Most blocks
-/// of a large directory are such records and one with the free space, so this takes few instructions for each; what it
-/// stops at, be it malformed, is for [`records`] to read. `checked` as there.
+/// Counts the live records at the start of a block that have no gap behind them and a name for which `goes_on` holds.
+/// Most blocks of a large directory are such records and one with the free space, so the cost for each is a few
+/// instructions. The first other record, even if malformed, is left to [`records`]. `checked` has the same meaning as
+/// there.
 ///
 /// ```
 /// use ext4_format::{dir_entry::{packed, LeafBuilder}, InodeNr};

@@ -39,7 +39,7 @@ pub const EMPTY_ROOT: [u8; ROOT_LEN] = {
     root[4] = capacity(ROOT_LEN) as u8;
     root
 };
-/// One past the last logical block a file can have (the last number itself is reserved).
+/// End of the logical blocks of a file (the last number itself is reserved).
 pub const LOGICAL_END: u64 = u32::MAX as u64;
 
 const MAGIC: u16 = 0xf30a;
@@ -103,7 +103,7 @@ pub struct Extent {
 }
 
 impl Extent {
-    /// One past the last logical block.
+    /// Returns the end of the logical blocks: the last one plus one.
     pub const fn end(&self) -> u64 {
         self.logical as u64 + self.len as u64
     }
@@ -292,7 +292,7 @@ fn tail(bytes: &[u8], inode_seed: u32) -> Result<(usize, u32)> {
     }
 }
 
-/// Writes the checksum of a node in a block (a root has none: the inode's covers it).
+/// Writes the checksum of a node in a block. A root is covered by the inode's checksum instead.
 ///
 /// # Errors
 /// `Corrupt` for a bad header.

@@ -193,7 +193,7 @@ impl<'a> Leaf<'a> {
         self.raw.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether the leaf has no extents.
     pub const fn is_empty(&self) -> bool {
         self.raw.is_empty()
     }
@@ -251,7 +251,7 @@ impl<'a> IndexNode<'a> {
         self.raw.len()
     }
 
-    /// Whether there is none (never after [`Node::parse`]).
+    /// Returns whether the node has no entries (never after [`Node::parse`]).
     pub const fn is_empty(&self) -> bool {
         self.raw.is_empty()
     }

@@ -1,7 +1,7 @@
-//! Which code points Unicode 12.1 assigns.
+//! Code points assigned by Unicode 12.1.
 
-/// Code points where runs of assigned ones begin and end, in turns: `DerivedAge.txt` of the Unicode Character Database, to age 12.1,
-/// as perl has it: a place is here where the answer to `/\p{Present_In: 12.1}/` changes.
+/// Alternating starts and ends of runs of assigned code points: `DerivedAge.txt` of the Unicode Character Database,
+/// to age 12.1, from perl. The list has each code point at which the result of `/\p{Present_In: 12.1}/` changes.
 #[rustfmt::skip]
 const BOUNDS: &[u32] = &[
     0, 0x378, 0x37a, 0x380, 0x384, 0x38b, 0x38c, 0x38d, 0x38e, 0x3a2, 0x3a3, 0x530, 0x531, 0x557, 0x559, 0x58b, 0x58d,

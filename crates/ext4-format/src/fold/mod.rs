@@ -1,12 +1,13 @@
 //! Names in directories that fold case.
 //!
-//! Two names of such a directory are the same if their folded forms are: case folded and canonically decomposed by the
-//! tables of Unicode 12.1, without code points that are ignored by default. The index is ordered by the hash of the folded
-//! form. The names themselves stay as they were given. A name that is not UTF-8 has no folded form and stands for itself.
+//! Two names of such a directory are the same if their folded forms are: case folded and canonically decomposed by
+//! the tables of Unicode 12.1, without code points that are ignored by default. The index is ordered by the hash of
+//! the folded form. The names themselves keep their spelling. A name that is not UTF-8 has no folded form and stands
+//! for itself.
 //!
-//! Code points that Unicode 12.1 does not assign have neither case nor parts: each stands for itself, whatever it became since.
-//! The crates whose tables serve here know later versions, and Unicode promises that what these say of earlier code points
-//! stays; so later code points are kept from them.
+//! Code points that Unicode 12.1 does not assign have neither case nor parts: each stands for itself, also if a later
+//! version assigned it. The tables come from crates that know later versions. Unicode guarantees that these versions
+//! do not change earlier code points, so only later code points must not reach the tables.
 
 mod assigned;
 
@@ -36,9 +37,9 @@ pub enum Comparison {
     /// Byte by byte.
     #[default]
     Exact,
-    /// By their folded forms; those that have none byte by byte.
+    /// By their folded forms; names that cannot be folded byte by byte.
     Folded,
-    /// By their folded forms; a name that has none is against the rules.
+    /// By their folded forms; a name that cannot be folded is invalid.
     Strict,
 }
 
@@ -52,8 +53,8 @@ impl Comparison {
         }
     }
 
-    /// The comparison in a directory with these flags, of a volume where this is the one of directories that fold case.
-    /// Names that are encrypted are compared as they are: what they say is not known without the key.
+    /// The comparison in a directory with these flags, of a volume where this is the one of directories that fold
+    /// case. Encrypted names are compared byte by byte, because their plain text is not known without the key.
     #[inline]
     pub const fn within(self, directory: u32) -> Self {
         match directory & (flags::CASEFOLD | flags::ENCRYPT) {
@@ -67,7 +68,8 @@ impl Comparison {
         !matches!(self, Self::Exact)
     }
 
-    /// What stands for a name where names are compared and hashed: the folded form, or the name itself if it has none.
+    /// Returns the form of a name for comparing and hashing: the folded form, or the name itself if it cannot be
+    /// folded.
     pub fn key(self, name: &[u8]) -> Cow<'_, [u8]> {
         match self {
             Self::Exact => Cow::Borrowed(name),
@@ -116,7 +118,7 @@ pub fn fold(name: &[u8]) -> Option<Cow<'_, [u8]>> {
     Some(Cow::Owned(folded.into_bytes()))
 }
 
-/// What stands for a name where names are compared: the folded form, or the name itself if it has none.
+/// Returns the form of a name for comparing: the folded form, or the name itself if it cannot be folded.
 ///
 /// ```
 /// use ext4_format::fold::key;

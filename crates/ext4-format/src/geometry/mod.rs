@@ -10,10 +10,10 @@ use crate::types::{BlockNr, GroupNr, InodeNr};
 
 /// The shape of a volume.
 ///
-/// The fields are public so that tests and formatters can make variants; a value made by
-/// [`Geometry::new`] keeps these rules: block size 1 KiB to 64 KiB; groups, blocks and inodes per
-/// group above zero and not more than one bitmap block counts; inode size a power of two from 128
-/// to the block size; `groups * inodes_per_group == inodes_count`.
+/// The fields are public so that tests and formatters can make variants. A value made by [`Geometry::new`] keeps
+/// these rules. The block size is 1 KiB to 64 KiB. Groups, blocks and inodes per group are above zero and fit one
+/// bitmap block. The inode size is a power of two from 128 to the block size.
+/// `groups * inodes_per_group == inodes_count`.
 ///
 /// ```
 /// use ext4_format::{GroupNr, InodeNr, geometry::Geometry, layout::{Layout, LayoutParams}};

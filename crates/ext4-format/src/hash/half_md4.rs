@@ -19,7 +19,7 @@ impl Vector {
     }
 }
 
-/// What MD4 does with words. Operations on arrays of a fixed length compile to those on vectors.
+/// Operations of MD4 on words. Those on arrays of a fixed length compile to vector instructions.
 pub(super) trait Word: Copy {
     fn add(self, other: Self) -> Self;
     fn add_to_all(self, word: u32) -> Self;
@@ -90,7 +90,7 @@ fn parity<W: Word>(x: W, y: W, z: W) -> W {
     x.xor(y).xor(z)
 }
 
-/// One step: `a + f + input`, rotated.
+/// Computes a step: `a + f + input`, rotated.
 #[inline(always)]
 fn step<W: Word>(a: W, f: W, input: W, by: u32) -> W {
     a.add(f).add(input).rotate(by)

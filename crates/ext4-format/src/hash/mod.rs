@@ -35,9 +35,8 @@ pub enum HashVersion {
 }
 
 impl HashVersion {
-    /// From the stored number. Numbers 0–2 become their unsigned variant when the superblock says
-    /// that the volume hashes unsigned bytes; 3–5 are unsigned whatever it says. `None` for SipHash
-    /// (6, encrypted case-folded directories) and beyond.
+    /// Converts the stored number. Numbers 0–2 become their unsigned variant if the superblock's flag for unsigned
+    /// bytes is set; 3–5 are always unsigned. `None` for SipHash (6, encrypted case-folded directories) and beyond.
     pub const fn from_raw(version: u8, unsigned: bool) -> Option<Self> {
         Some(match (version, unsigned) {
             (0, false) => Self::Legacy,
@@ -86,7 +85,7 @@ enum Short {
     HalfMd4,
     /// By half-MD4 over unsigned bytes, at once.
     HalfMd4Unsigned,
-    /// As long ones are.
+    /// Like long names.
     Long,
 }
 
@@ -102,7 +101,7 @@ impl Short {
 
 /// The 32-bit htree cursor for "end of directory": no name may hash to it.
 const HTREE_EOF: u32 = 0xffff_fffe;
-/// MD4's initial state, the seed of a volume that has none.
+/// MD4's initial state, the default seed of a volume.
 const DEFAULT_SEED: [u32; 4] = [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476];
 
 impl DirHasher {
@@ -128,8 +127,8 @@ impl DirHasher {
         }
     }
 
-    /// The hasher of a directory that compares names so: if it folds case, what is hashed is what [stands
-    /// for](Comparison::key) the name.
+    /// Returns the hasher of a directory with this comparison: if it folds case, the [key](Comparison::key) of a name
+    /// is hashed.
     ///
     /// ```
     /// use ext4_format::{fold::Comparison, hash::DirHasher};
@@ -147,7 +146,7 @@ impl DirHasher {
         }
     }
 
-    /// The same with another version of the hash.
+    /// Returns the hasher with another version of the hash.
     #[must_use]
     pub const fn at_version(self, version: HashVersion) -> Self {
         Self {
@@ -303,10 +302,10 @@ fn legacy<const U: bool>(name: &[u8]) -> u32 {
     last << 1
 }
 
-/// The first `N` words of what is left of a name, big-endian, padded with its length.
+/// Returns the first `N` words of the rest of a name, big-endian, padded with its length.
 #[inline(always)]
 fn words<const N: usize, const U: bool>(rest: &[u8]) -> [u32; N] {
-    // The length is that of all that is left, not of this piece; a name has at most 255 bytes.
+    // The length is that of the whole rest, not of this piece; a name has at most 255 bytes.
     let len = rest.len() as u32;
     let pad = len.wrapping_mul(0x0101_0101);
     let piece = &rest[..rest.len().min(4 * N)];
@@ -335,7 +334,7 @@ fn words<const N: usize, const U: bool>(rest: &[u8]) -> [u32; N] {
     out
 }
 
-/// The same for bytes of which some have a sign.
+/// Computes the words of bytes of which some have a sign.
 #[cold]
 #[inline(never)]
 fn sum_signed(out: &mut [u32], pad: u32, piece: &[u8]) {

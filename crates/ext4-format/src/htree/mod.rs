@@ -1,9 +1,9 @@
 //! The index of a large directory: a tree of (hash, block) entries over linear leaf blocks.
 //!
-//! Block 0 is the root; it holds "." and ".." in front of its entries. Nodes below it look like
-//! one unused directory record. The first entry of a root or node has no hash: its place holds the
-//! limit and the count, and it stands for "everything below the second entry's hash". A hash with
-//! its low bit set says that names of the even hash before it continue in this block.
+//! Block 0 is the root; it holds "." and ".." in front of its entries. Nodes below it look like one unused directory
+//! record. The first entry of a root or node has no hash: its place holds the limit and the count, and it stands for
+//! "everything below the second entry's hash". A hash with its low bit set means that names of the preceding even
+//! hash continue in this block.
 
 mod edit;
 mod read;
@@ -85,7 +85,7 @@ pub const fn max_levels(large_dir: bool) -> u8 {
     if large_dir { 2 } else { 1 }
 }
 
-/// Which of the two block shapes a buffer has.
+/// The two shapes of an index block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IndexBlockKind {
     /// Block 0 of the directory.
@@ -163,7 +163,7 @@ pub fn set_checksum(block: &mut [u8], kind: IndexBlockKind, inode_seed: u32) -> 
 /// Checks the checksum.
 ///
 /// # Errors
-/// `Checksum`, or `Corrupt` when there is no room for one.
+/// `Checksum`, or `Corrupt` if the block lacks room for one.
 pub fn verify_checksum(block: &[u8], kind: IndexBlockKind, inode_seed: u32) -> Result<()> {
     let (offset, computed) = tail(block, kind, inode_seed)?;
     let stored = block

@@ -170,8 +170,8 @@ pub fn parse_root(
     }
     match head.hash_version {
         0..=2 => {}
-        // Unsigned hashes have numbers of their own in memory only: by another hash names would not be found, and made
-        // a second time.
+        // Unsigned hashes have separate numbers in memory only. With another hash, existing names would not be found,
+        // and could be created twice.
         3..=5 => {
             let offset = offset_of!(RawRootHead, hash_version);
             return Err(corrupt("htree root's hash version", offset));

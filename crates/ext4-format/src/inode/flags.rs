@@ -14,7 +14,7 @@ pub const SYNC: u32 = 0x8;
 pub const IMMUTABLE: u32 = 0x10;
 /// May only grow.
 pub const APPEND: u32 = 0x20;
-/// Not for dump(8).
+/// The file is excluded from dump(8).
 pub const NODUMP: u32 = 0x40;
 /// Access time is not kept.
 pub const NOATIME: u32 = 0x80;
@@ -73,8 +73,8 @@ pub const INHERITED: u32 = SECRM
     | PROJINHERIT
     | CASEFOLD;
 
-/// Those of the flags that an inode of this type may have: some mean something for directories
-/// only, and inodes that are neither directories nor regular files have just two.
+/// Returns the flags that an inode of this type may have. Some apply to directories only, and inodes that are neither
+/// directories nor regular files have just two.
 pub const fn of_type(file_type: FileType, flags: u32) -> u32 {
     match file_type {
         FileType::Directory => flags,

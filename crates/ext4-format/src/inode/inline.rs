@@ -1,8 +1,9 @@
 //! Data inside an inode's record (`inline_data`).
 //!
-//! The first 60 bytes are where the mapping would be. The rest is the value of the attribute `system.data` in the space
-//! behind the record's fixed part; the attribute is there also where its value is empty. The size counts both parts. A file may be
-//! smaller than both, or larger: mke2fs puts files there that consist of a hole, and what is beyond the two parts are zeros.
+//! The first 60 bytes are where the mapping would be. The rest is the value of the attribute `system.data` in the
+//! space behind the record's fixed part; the attribute exists even if its value is empty. The size counts both parts.
+//! A file may be smaller than both, or larger: mke2fs stores files here that consist of a hole, and the bytes beyond
+//! the two parts are zeros.
 //!
 //! A directory begins with the number of its parent in four bytes. The rest of the 60 bytes and the value are two runs of
 //! records as in a directory block, without `.`, `..` and checksum tails.
@@ -40,10 +41,10 @@ pub struct Inline<'a> {
 }
 
 impl<'a> Inline<'a> {
-    /// The data of a record whose flags say that it has some.
+    /// Returns the data of a record with the flag for inline data.
     ///
     /// # Errors
-    /// `Corrupt` or `Checksum` if the attributes of the record are damaged, or `system.data` is missing or not beside them.
+    /// `Corrupt` or `Checksum` if the attributes of the record are damaged, or `system.data` is missing or elsewhere.
     pub fn parse(raw: &'a [u8], geo: &Geometry) -> Result<Self> {
         let mut inline = Self::new(raw)?;
         inline.find_rest(raw, geo)?;
@@ -53,13 +54,14 @@ impl<'a> Inline<'a> {
         }
     }
 
-    /// The same for a damaged record: damage among the attributes ends the search for `system.data`.
+    /// Like [`parse`](Self::parse) for a damaged record: damage among the attributes ends the search for
+    /// `system.data`.
     ///
     /// # Errors
     /// `Corrupt` if the record is too short.
     pub fn undamaged_part(raw: &'a [u8], geo: &Geometry) -> Result<Self> {
         let mut inline = Self::new(raw)?;
-        // What stands before the damage counts.
+        // Attributes before the damage count.
         let _ = inline.find_rest(raw, geo);
         Ok(inline)
     }
@@ -144,7 +146,7 @@ impl<'a> Inline<'a> {
 
 /// Bytes of the number of the parent, with which a directory begins.
 const PARENT_LEN: usize = 4;
-/// Where the records of a directory begin in the inode's record.
+/// Offset of a directory's records in the inode's record.
 pub const RECORDS_AT: usize = inode::I_BLOCK_OFFSET + PARENT_LEN;
 
 const fn corrupt(what: &'static str) -> FormatError {

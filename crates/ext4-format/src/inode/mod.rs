@@ -24,7 +24,7 @@ pub const GOOD_OLD_SIZE: usize = 128;
 pub const I_BLOCK_SIZE: usize = 60;
 /// Where `i_block` begins in the record.
 pub const I_BLOCK_OFFSET: usize = at::BLOCK;
-/// Links beyond which a directory's count is no longer kept (and is stored as 1).
+/// Limit of a directory's link count; a larger count is stored as 1.
 pub const LINK_MAX: u32 = 65_000;
 
 /// Byte offsets in a record.
@@ -168,7 +168,7 @@ fn extra_at(raw: &[u8], end: usize, at: usize) -> Option<u32> {
 
 fn has_wide_size(mode: u16, geo: &Geometry) -> bool {
     let ft = FileType::from_mode(mode);
-    // In directories of old volumes the high word was something else.
+    // The high word has another meaning in directories of old volumes.
     ft == Some(FileType::Regular)
         || (ft == Some(FileType::Directory) && geo.features.has_large_dir())
 }
@@ -483,7 +483,7 @@ pub fn set_sectors(raw: &mut [u8], geo: &Geometry, sectors: u64) -> Result<()> {
     Ok(())
 }
 
-/// Block of the extended attributes; 0 is none.
+/// Returns the block of the extended attributes, or 0.
 #[inline]
 pub fn file_acl(raw: &[u8], geo: &Geometry) -> BlockNr {
     let lo = u64::from(u32_at(raw, at::FILE_ACL));
@@ -507,7 +507,7 @@ pub fn unused_halves(raw: &[u8], geo: &Geometry) -> u32 {
     blocks | unless(geo.features.has_64bit(), at::FILE_ACL_HI) << 16
 }
 
-/// The high half of the size of what has a size of 32 bits: 0 in a sound inode.
+/// Returns the high half of the size of inodes with a size of 32 bits: 0 in a sound inode.
 pub fn unused_size_half(raw: &[u8], geo: &Geometry) -> u32 {
     match has_wide_size(u16_at(raw, at::MODE), geo) {
         true => 0,
@@ -567,12 +567,12 @@ pub fn has_project_room(raw: &[u8], geo: &Geometry) -> bool {
     at::PROJID + 4 <= end
 }
 
-/// The part of the record in which extended attributes may be: from the end of the extra part to
-/// the end of the record. `None` where there is no room or no extra part.
+/// Returns the part of the record for extended attributes: from the end of the extra part to the end of the record.
+/// `None` if the record lacks room or an extra part.
 pub fn xattr_area(raw: &[u8], geo: &Geometry) -> Option<Range<usize>> {
     let end = usize::from(geo.inode_size).min(raw.len());
     let start = fixed_end(raw);
-    // A header, and one entry's terminator.
+    // The area needs room for a header and a terminator.
     (start > GOOD_OLD_SIZE && start.is_multiple_of(4) && start + 8 <= end).then_some(start..end)
 }
 

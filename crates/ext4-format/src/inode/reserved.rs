@@ -1,4 +1,4 @@
-//! What the reserved inodes may hold: a file if the superblock names the inode as one, and next to nothing else.
+//! Rules for reserved inodes: an inode may hold a file if the superblock names it, and almost nothing otherwise.
 
 use crate::error::{FormatError, Result, Where};
 use crate::features::Features;
@@ -39,7 +39,7 @@ pub const fn can_be_named(ino: InodeNr) -> bool {
 /// Checks the record of a reserved inode other than the root. The mapping is not looked at.
 ///
 /// # Errors
-/// [`FormatError::Corrupt`] at the inode, with what it must not be.
+/// [`FormatError::Corrupt`] at the inode, with the violated rule.
 ///
 /// ```
 /// use ext4_format::{InodeNr, inode::reserved, layout::{Layout, LayoutParams}};
@@ -82,7 +82,7 @@ pub fn check(raw: &[u8], sb: &RawSuperblock, ino: InodeNr) -> Result<()> {
     }
 }
 
-/// Inodes that the superblock names as files of features that the volume does not have, with what they would be.
+/// Returns inodes that the superblock names for features that the volume lacks, with the kind of file.
 pub fn named_in_vain(sb: &RawSuperblock) -> impl Iterator<Item = (&'static str, InodeNr)> {
     let features = Features::of(sb);
     let projects = features.has_project() && features.has_quota();
@@ -98,7 +98,7 @@ pub fn named_in_vain(sb: &RawSuperblock) -> impl Iterator<Item = (&'static str, 
     vain.map(|(name, ino, _)| (name, InodeNr(ino)))
 }
 
-/// Whether nothing says that a reserved inode is in use.
+/// Returns whether a reserved inode has no sign of use.
 pub fn is_unused(raw: &[u8], core: &InodeCore, ino: InodeNr) -> bool {
     let mapped = inode::i_block(raw).is_ok_and(|map| *map != [0; inode::I_BLOCK_SIZE]);
     let sectors = inode::u32_at(raw, inode::at::BLOCKS);

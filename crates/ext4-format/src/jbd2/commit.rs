@@ -1,4 +1,4 @@
-//! Commit blocks: what stands before one counts, if its checksum agrees.
+//! Commit blocks: a transaction counts if its commit block has a valid checksum.
 
 use super::{BlockType, Checksums, Format, Header, Tid, corrupt};
 use crate::checksum::crc32c;
@@ -56,7 +56,7 @@ impl Commit {
     /// Reads a commit block; its checksum is a matter of [`Self::verify`].
     ///
     /// # Errors
-    /// `Corrupt` when the block is no commit block.
+    /// `Corrupt` if the block is not a commit block.
     pub fn parse(format: &Format, block: &[u8]) -> Result<Self> {
         let raw = match Raw::ref_from_prefix(block) {
             Ok((raw, _)) if raw.header.kind == BlockType::Commit as u32 => raw,

@@ -161,8 +161,8 @@ impl Format {
         }
     }
 
-    /// The tags of a descriptor block. The list ends with the tag that says so or, as the kernel
-    /// reads it, where no further tag would fit. Its checksum is a matter of [`Self::verify_tail`].
+    /// Returns the tags of a descriptor block. The list ends with the tag that has the flag for the last or, as in
+    /// the kernel, where no further tag would fit. The block's checksum is a matter of [`Self::verify_tail`].
     ///
     /// # Errors
     /// `Corrupt` for a block of wrong length or without a tag.

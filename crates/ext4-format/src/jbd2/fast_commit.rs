@@ -263,12 +263,12 @@ pub struct FastWriter {
     tid: Tid,
     size: usize,
     area: core::ops::Range<u32>,
-    /// The block that the next tag goes into, and its bytes so far.
+    /// The block for the next tag, with its present bytes.
     at: u32,
     block: Vec<u8>,
 }
 
-/// A tail this near to the end of its block covers the rest: no other change would fit.
+/// A tail this close to the end of its block covers the rest, because no other change would fit.
 const USELESS: usize = 64;
 
 impl FastWriter {
@@ -481,7 +481,7 @@ mod tests {
         let sb = superblock();
         let start = sb.fast_commit_area().start;
         let mut writer = FastWriter::new(&sb, Tid(7));
-        // What an earlier writer has left.
+        // The area has fast commits of an earlier writer.
         let stale = commit(&first(), 6);
         let mut area = stale.repeat(7);
         let mut all = Vec::new();
@@ -494,14 +494,14 @@ mod tests {
         };
         let refused = FastChange::AddRange(InodeNr(11), too_long);
         loop {
-            // What cannot be said leaves no trace, however many blocks it came to.
+            // Changes that cannot be represented leave no trace, even over several blocks.
             let mut more: Vec<_> = (0..nth % 4).flat_map(|_| changes(8)).collect();
             more.push(refused.clone());
             assert_eq!(writer.append(&more), None);
             let Some(blocks) = writer.append(&changes(nth)) else {
                 break;
             };
-            // A write that is torn behind any sector keeps what was there.
+            // A write that is torn behind any sector keeps the old commits.
             let mut torn = area.clone();
             for (at, bytes) in &blocks {
                 let from = (at - start) as usize * SIZE;
@@ -522,7 +522,7 @@ mod tests {
             nth += 1;
         }
         assert!(nth > 10, "{nth} fast commits in seven blocks");
-        // What has no room changes nothing.
+        // Commits without room change nothing.
         assert_eq!(read(&area, 7), all);
         assert!(read(&area, 6).is_empty());
     }
@@ -544,7 +544,7 @@ mod tests {
         for flipped in 0..SIZE {
             let mut area = area.clone();
             area[SIZE + flipped] ^= 1;
-            // Only the padding behind the tail may change.
+            // The padding behind the tail is the only part that may change.
             let left = read(&area, 7);
             assert!(left == all[..1] || left == all && flipped > 60, "{flipped}");
         }

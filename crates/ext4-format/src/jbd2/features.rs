@@ -14,11 +14,11 @@ bitflags::bitflags! {
     /// Features a reader must know.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct Incompat: u32 {
-        /// There may be revoke blocks.
+        /// Revoke blocks may exist.
         const REVOKE = 0x1;
         /// Block numbers have 64 bits.
         const BIT64 = 0x2;
-        /// A commit block may reach the disk before what it commits.
+        /// A commit block may reach the disk before the blocks that it commits.
         const ASYNC_COMMIT = 0x4;
         /// Checksums, 16 bits per image.
         const CSUM_V2 = 0x8;

@@ -1,9 +1,8 @@
-//! jbd2, the journal: a ring of blocks behind a superblock of its own, big-endian throughout.
+//! jbd2, the journal: a ring of blocks behind its own superblock, big-endian throughout.
 //!
-//! A transaction is one or more descriptor blocks, each followed by the images it lists, any
-//! number of revoke blocks, and a commit block, all with the transaction's sequence number. Only a
-//! commit block makes it count. [`Format`] is what writer and parser need to know of a journal;
-//! [`recovery`] finds what must be written home after a crash.
+//! A transaction is one or more descriptor blocks, each followed by the images it lists, any number of revoke blocks,
+//! and a commit block, all with the transaction's sequence number. Only a commit block makes it count. [`Format`] has
+//! the properties of a journal for writer and parser; [`recovery`] finds the blocks to write home after a crash.
 
 pub mod commit;
 pub mod descriptor;
@@ -54,7 +53,7 @@ pub enum BlockType {
     Revoke = 5,
 }
 
-/// In front of every block of the journal that is not an image.
+/// The header of every block of the journal that is not an image.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy)]
 #[repr(C)]
 struct Header {
@@ -100,7 +99,7 @@ pub fn header(block: &[u8]) -> Option<(BlockType, Tid)> {
 pub struct Tid(pub u32);
 
 impl Tid {
-    /// The one after.
+    /// Returns the next number.
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0.wrapping_add(1))
@@ -120,9 +119,9 @@ impl Tid {
 /// How the journal protects its blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checksums {
-    /// Not at all.
+    /// No checksums.
     None,
-    /// One CRC-32 of the whole transaction in its commit block (ext3's way).
+    /// A CRC-32 of the whole transaction in its commit block (as in ext3).
     V1,
     /// CRC-32C of the journal's own blocks, and 16 bits of it per image.
     V2,
@@ -170,8 +169,7 @@ impl Format {
         Ok(block.len() - self.tail_len())
     }
 
-    /// Makes a buffer an empty descriptor or revoke block, whatever it held; returns where its payload
-    /// ends.
+    /// Overwrites a buffer with an empty descriptor or revoke block; returns the end of its payload.
     fn start_block(&self, block: &mut [u8], kind: BlockType, tid: Tid) -> Result<usize> {
         let end = self.payload_end(block)?;
         block.fill(0);
@@ -241,8 +239,8 @@ const fn corrupt(what: &'static str, offset: usize) -> FormatError {
     FormatError::corrupt(what, Where::Buffer(offset as u32))
 }
 
-/// Prepares an image for the log: if it begins with the journal's magic, these bytes are zeroed
-/// and the tag must say so.
+/// Prepares an image for the log: if it begins with the journal's magic, these bytes are zeroed and the tag must have
+/// the flag `ESCAPE`.
 ///
 /// ```
 /// let mut image = [0xc0, 0x3b, 0x39, 0x98, 7];

@@ -83,7 +83,7 @@ impl<'a> RevokeWriter<'a> {
         })
     }
 
-    /// Lists a block; `Ok(false)` when there is no room.
+    /// Adds a block to the list; `Ok(false)` if the list is full.
     ///
     /// # Errors
     /// `Unrepresentable` for a block number this journal cannot hold.

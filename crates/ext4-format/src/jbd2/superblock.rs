@@ -185,8 +185,8 @@ impl Superblock {
         Ok(())
     }
 
-    /// Whether the journal's first block says, in the fields of version 2, what a journal inside its volume cannot: that it has
-    /// several users, or features although it is of version 1. e2fsck does not read such a journal.
+    /// Returns whether the journal's first block has values in the fields of version 2 that are impossible for a
+    /// journal inside its volume: several users, or features in version 1. e2fsck does not read such a journal.
     pub fn has_foreign_fields(block: &[u8]) -> bool {
         let Ok((raw, _)) = Raw::ref_from_prefix(block) else {
             return false;

@@ -1,9 +1,8 @@
 //! The layout of a new file system, as mke2fs 1.47 would make it: a pure calculation from
 //! parameters to a superblock, a geometry and the places of all fixed metadata.
 //!
-//! The values depend on each other: the reserved descriptors on the groups, the groups on the
-//! blocks, and the blocks shrink when the last group is too small for its own metadata; so the
-//! sizing repeats until it is consistent.
+//! The values depend on each other: the reserved descriptors on the groups, and the groups on the blocks. The blocks
+//! shrink if the last group is too small for its metadata. So the sizing repeats until it is consistent.
 
 mod params;
 mod place;
@@ -115,7 +114,7 @@ impl Layout {
         if geometry.features.has_fast_commit() {
             let asked = params.fast_commit_blocks.unwrap_or(journal_blocks / 64);
             fast_commit_blocks = asked;
-            // At most twice 10 240 000.
+            // The sum is at most twice 10 240 000.
             journal_blocks += asked.min(journal_blocks);
             if asked > journal_blocks / 2 {
                 return Err(cannot("more blocks for fast commits than for the journal"));
@@ -173,7 +172,7 @@ fn resolve_features(params: &mut LayoutParams) -> Result<()> {
         f.compat.remove(Compat::RESIZE_INODE);
     }
     if params.journal_blocks.is_none() && default_journal_blocks(params.blocks_count) == 0 {
-        // Too small for a journal: mke2fs goes on without one.
+        // Too small for a journal: mke2fs continues without one.
         f.compat
             .remove(Compat::HAS_JOURNAL | Compat::ORPHAN_FILE | Compat::FAST_COMMIT);
     }
@@ -332,8 +331,8 @@ impl Sizing {
         Ok(Some(sizing))
     }
 
-    /// Descriptor blocks to reserve for growth to 1024 times the size (or what was asked for), as
-    /// far as 32-bit block numbers and one indirect block reach.
+    /// Returns the number of descriptor blocks to reserve for growth to 1024 times the size (or to the requested
+    /// size), as far as 32-bit block numbers and one indirect block reach.
     fn reserve_gdt(&self, p: &LayoutParams) -> u32 {
         let target = p
             .resize_to

@@ -87,9 +87,9 @@ impl Usage {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inodes {
-    /// One inode for this many bytes of the volume.
+    /// Number of bytes of the volume per inode.
     BytesPerInode(u32),
-    /// At least so many; rounded up to fill the tables.
+    /// Least number of inodes; rounded up to fill the tables.
     Count(u32),
 }
 
@@ -148,14 +148,13 @@ pub struct LayoutParams {
 }
 
 impl LayoutParams {
-    /// mke2fs' defaults for an ext4 of so many bytes.
+    /// Returns mke2fs' defaults for an ext4 of `bytes` bytes.
     pub fn for_size(bytes: u64) -> Self {
         Self::new(bytes, FsType::Ext4, None, None)
     }
 
-    /// mke2fs' defaults for a volume of so many bytes: type, usage type (`None`: by size), block
-    /// size (`None`: by usage type). UUID and hash seed are zeros and the time is 0: the caller
-    /// has entropy and a clock.
+    /// Returns mke2fs' defaults for a volume of `bytes` bytes: type, usage type (`None`: by size), block size
+    /// (`None`: by usage type). UUID and hash seed are zeros and the time is 0: the caller has entropy and a clock.
     pub fn new(bytes: u64, fs_type: FsType, usage: Option<Usage>, block_size: Option<u32>) -> Self {
         let usage = usage.unwrap_or(Usage::of_size(bytes));
         let block_size = block_size.unwrap_or(usage.block_size());

@@ -1,6 +1,5 @@
-//! Where the bitmaps and inode tables of a new file system go: for each flex group the block
-//! bitmaps in a row, the inode bitmaps in a row, then the inode tables, each at the first place
-//! in the flex group that is free.
+//! Places of the bitmaps and inode tables of a new file system. Each flex group has the block bitmaps in a row, the
+//! inode bitmaps in a row, then the inode tables, each at the first free place in the flex group.
 
 use crate::error::{FormatError, Result};
 use crate::geometry::Geometry;

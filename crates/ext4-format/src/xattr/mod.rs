@@ -1,10 +1,9 @@
 //! Extended attributes: the space behind an inode's fixed part, and one block per inode that
 //! inodes with the same attributes may share.
 //!
-//! Both hold a list of entries that grows up and values that grow down. On disk a name is an index
-//! for its prefix and the rest of it; here names are whole ("user.mime_type"). Values of ACLs are
-//! kept as stored; [`crate::acl`] translates them. Values in inodes of their own (`ea_inode`) are
-//! refused.
+//! Both hold a list of entries that grows up and values that grow down. On disk a name is an index for its prefix and
+//! the rest of it; here names are whole ("user.mime_type"). Values of ACLs are kept as stored; [`crate::acl`]
+//! translates them. Values in separate inodes (`ea_inode`) are refused.
 
 mod block;
 mod place;

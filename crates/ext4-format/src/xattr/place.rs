@@ -104,10 +104,10 @@ fn pick<'a>(items: Vec<Item<'a>>, mut room: usize) -> (Vec<Item<'a>>, Vec<Item<'
 /// In-inode space and block of a set, where it needs them.
 pub type Placed = (Option<Vec<u8>>, Option<Vec<u8>>);
 
-/// Lays a set out as the kernel does: what fits goes into the inode, the rest into one block.
-/// `inode_area_len` is the space behind the inode's fixed part, 0 when there is none. The first
-/// vector is exactly that long, the second a whole block with a reference count of 1 and no
-/// checksum yet ([`set_checksum`](super::set_checksum)). `None` where nothing is kept.
+/// Places a set as the kernel does: as many attributes as fit go into the inode, the rest into one block.
+/// `inode_area_len` is the length of the space behind the inode's fixed part, possibly 0. The first vector is exactly
+/// that long, the second a whole block with a reference count of 1 and no checksum yet
+/// ([`set_checksum`](super::set_checksum)). `None` for an empty part.
 ///
 /// # Errors
 /// `Unrepresentable` when the set is too large for both: the caller's ENOSPC.

@@ -108,18 +108,18 @@ impl XattrSet {
         self.list.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether the set is empty.
     pub const fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 }
 
-/// Where the value of an attribute is.
+/// Place of an attribute's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stored<'a> {
-    /// Beside its name.
+    /// Stored with its name.
     Here(&'a [u8]),
-    /// In an inode of its own.
+    /// Stored in a separate inode.
     Inode(ValueInode),
 }
 
@@ -134,8 +134,8 @@ pub struct ValueInode {
     pub hash: u32,
 }
 
-/// Calls `f` with index and rest of the name, and with the value, of each attribute in the space behind an inode's fixed part,
-/// checked; for programs that look at the structure alone. Names that this crate does not know are no error here.
+/// Calls `f` with index and rest of the name, and with the value, of each attribute in the space behind an inode's
+/// fixed part. The structure is checked, but names that are unknown to this crate are accepted.
 ///
 /// # Errors
 /// `Corrupt` or `Checksum` for a broken rule, and the errors of `f`.
@@ -173,8 +173,8 @@ pub fn walk_block(
     })
 }
 
-/// Checks what a reader of the attributes does not use: only the names of ACLs have no rest, and the place of a value of no
-/// bytes is none or inside.
+/// Checks fields that a reader of the attributes does not use. Only the names of ACLs may have an empty rest, and the
+/// place of an empty value must be 0 or inside.
 fn check_unused(base: &[u8], at: usize, raw: &RawEntry) -> Result<()> {
     let whole = PREFIXES
         .iter()
@@ -226,7 +226,7 @@ fn walk<'a>(
                 .and_then(|stop| base.get(offs..stop))
                 .ok_or(corrupt("extended attribute value out of bounds", at))?,
         };
-        // A wrong name is told before the hash, which is over the name.
+        // A wrong name is reported before the hash, because the hash covers the name.
         f(at, raw, name, Stored::Here(value))?;
         let stored = raw.hash.get();
         if stored != 0 || in_block {

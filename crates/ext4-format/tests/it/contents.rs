@@ -35,7 +35,7 @@ fn tool(name: &str, args: &[&str]) -> Option<(i32, String)> {
     }
 }
 
-/// A directory of its own, removed at the end.
+/// A temporary directory, removed at the end.
 struct Scratch(PathBuf);
 
 impl Drop for Scratch {
@@ -183,7 +183,7 @@ fn rebuild(volume: &Volume, dir: &walk::Inode) {
             dir_entry::build(&mut block, csum, 0, &mut iter).unwrap(),
             part.len()
         );
-        // In place too: the last name goes and comes back.
+        // Editing in place works, too: the last name is removed and inserted.
         let (_, name, ino, kind) = part[part.len() - 1];
         assert_eq!(dir_entry::remove(&mut block, name).unwrap(), Some(ino));
         assert!(dir_entry::insert(&mut block, csum, name, ino, kind).unwrap());
@@ -196,7 +196,7 @@ fn rebuild(volume: &Volume, dir: &walk::Inode) {
             block: i as u32,
         });
     }
-    // One entry in the root and a level of nodes would need one block more than a flat index, so the index is flat.
+    // The index is flat, because one entry in the root and a level of nodes would need one more block.
     let init = RootInit {
         own: dir.nr,
         parent: parent.0,
@@ -266,7 +266,7 @@ fn e2fsck_agrees_with_what_is_written() {
         extent::write_index(inode::i_block_mut(&mut holes.raw).unwrap(), 1, 0, [root]).unwrap();
         volume.write_inode(&mut holes);
 
-        // Attributes laid out anew.
+        // The attributes are placed again.
         let mut file = volume.inode(tree["/file2"].nr);
         let mut set = volume.xattrs(&file);
         assert_eq!(set.len(), 5);

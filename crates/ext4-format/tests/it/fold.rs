@@ -5,7 +5,7 @@ use ext4_format::hash::DirHasher;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-/// What debugfs says: the hash of each name, `None` for those that it has none for.
+/// Returns debugfs' hash of each name; names without a hash are left out.
 fn judge(names: &[Vec<u8>]) -> Vec<(Vec<u8>, (u32, u32))> {
     let mut commands = Vec::new();
     for name in names {
@@ -54,7 +54,7 @@ fn agree(names: &[Vec<u8>]) {
 #[test]
 fn every_code_point_is_folded_as_e2fsprogs_does() {
     needs::tools!("debugfs");
-    // What Unicode may yet assign, and a part of what it leaves to others.
+    // Code points that Unicode may still assign, and a sample of the private ones.
     let planes = (0x80..0x3_2400).chain(0xe_0000..0xe_1000);
     let others = (0x3_2400..0x11_0000).step_by(0xfd);
     let names = planes.chain(others).filter_map(char::from_u32);
@@ -123,7 +123,7 @@ fn mixed_names_are_folded_as_e2fsprogs_does() {
             names.push(name.into_bytes());
         }
     }
-    // Three times as long when folded, and of no length.
+    // Names that become three times as long when folded, or empty.
     names.push("\u{390}".repeat(127).into_bytes());
     names.push("\u{1d160}".repeat(63).into_bytes());
     names.push("\u{200b}".repeat(85).into_bytes());

@@ -33,7 +33,7 @@ impl Drop for Image {
 }
 
 impl Image {
-    /// Runs mke2fs on a sparse file; `None` if there is no mke2fs and none is required.
+    /// Runs mke2fs on a sparse file; `None` if mke2fs is missing and not required.
     fn make(name: &str, bytes: u64, args: &[&str]) -> Option<Self> {
         let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.img"));
         let file = File::options()
@@ -222,7 +222,7 @@ fn compare(image: &Image, params: &LayoutParams, name: &str) {
     let overhead = u64::from(sb.overhead_blocks.get());
     assert_eq!(layout.overhead + journal, overhead, "{name}: overhead");
 
-    // Beyond the fields of the geometry, the superblocks agree in all that is not the caller's.
+    // Beyond the fields of the geometry, the superblocks agree in all fields that the caller does not set.
     let mut ours = layout.superblock;
     ours.set_free_blocks(sb.free_blocks());
     ours.free_inodes_count = sb.free_inodes_count;
@@ -330,7 +330,7 @@ fn default_features() {
     assert_eq!(Features::defaults(FsType::Ext4), expected);
     let layout = Layout::new(&LayoutParams::for_size(64 * MIB)).unwrap();
     assert_eq!(Features::of(&layout.superblock), expected);
-    // Too small for a journal, and so for what needs one.
+    // Too small for a journal, and so for features that need one.
     let layout = Layout::new(&LayoutParams::for_size(MIB)).unwrap();
     assert!(!layout.geometry.features.has_orphan_file());
 }
@@ -485,8 +485,8 @@ fn other_choices() {
     .run("news");
 }
 
-/// A last group too small to be of use goes, the inodes of what is left outgrow a group's bitmap, and
-/// smaller groups give the blocks cut off their use back.
+/// A last group of useless size is dropped. The inodes of the remaining groups then outgrow a group's bitmap, and
+/// smaller groups make the dropped blocks usable again.
 #[test]
 fn groups_shrink_over_all_blocks() {
     Case {

@@ -1,4 +1,4 @@
-//! One block, decoded by what it is: each field with its offset, each checksum judged.
+//! Decodes a block by its role: each field with its offset, and each checksum verified.
 
 use super::fields::{self, Part, field};
 use super::inode::Inode;

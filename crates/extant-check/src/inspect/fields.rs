@@ -1,7 +1,8 @@
-//! The fields of the structures on the device: names in the order in which they stand, each with its bytes.
+//! The fields of the structures on the device: names in their order, each with its size in bytes.
 //!
-//! A description is words `NAME:BYTES`, with a letter for what is no decimal number: `x` hexadecimal, `o` octal, `t` time, `s` text,
-//! `b` bytes. `NAME*COUNT:BYTES` is an array. The names are those of the kernel's documentation of the format.
+//! A description is words `NAME:BYTES`, with a letter for fields other than decimal numbers: `x` hexadecimal, `o`
+//! octal, `t` time, `s` text, `b` bytes. `NAME*COUNT:BYTES` is an array. The names are those of the kernel's
+//! documentation of the format.
 
 use super::record::{Record, Value};
 
@@ -149,7 +150,7 @@ pub(super) struct Part<'b> {
 }
 
 impl<'b> Part<'b> {
-    /// What `block` has from `at` on.
+    /// Returns the part of `block` from `at` on.
     pub(super) fn of(block: &'b [u8], at: usize) -> Self {
         Self {
             bytes: block.get(at..).unwrap_or(&[]),

@@ -15,12 +15,12 @@ use ext4_format::{BlockNr, FileType, FormatError, GroupNr, InodeNr};
 /// Told logical block, block, offset in the block and bytes of a part of a directory; no more come when it returns false.
 type EachPart<'e> = dyn FnMut(u32, BlockNr, usize, &[u8]) -> bool + 'e;
 
-/// An inode, as far as its bytes tell it.
+/// An inode, decoded as far as possible.
 pub(super) struct Inode {
     pub(super) ino: InodeNr,
     pub(super) raw: Vec<u8>,
     pub(super) core: InodeCore,
-    /// What makes its bytes impossible, if anything does.
+    /// Error that makes its bytes invalid, if any.
     damage: Option<FormatError>,
 }
 
@@ -71,7 +71,7 @@ impl Inspector<'_> {
         Ok(self.decode(ino, raw))
     }
 
-    /// An inode of these bytes, whatever they are.
+    /// Decodes an inode, also from invalid bytes.
     pub(super) fn decode(&self, ino: InodeNr, raw: &[u8]) -> Inode {
         let geo = &self.volume.geo;
         let (core, damage) = match inode::decode_verified(raw, geo, ino) {
@@ -183,7 +183,7 @@ impl Inspector<'_> {
             let Ok((_, block, offset)) = self.place(directory.ino) else {
                 return;
             };
-            // Damage is told where the attributes are shown.
+            // Damage is reported where the attributes are shown.
             let geo = &self.volume.geo;
             if let Ok(inline) = Inline::undamaged_part(&directory.raw, geo) {
                 let [own, rest] = inline.records();

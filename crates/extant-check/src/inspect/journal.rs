@@ -241,7 +241,7 @@ fn fast_change(change: &FastChange) -> Record {
     Record::row("fast-commit", fields)
 }
 
-/// The judgement of the checksum of a block of the journal's own; `None` if the journal has none in them.
+/// Verifies the checksum of a block of the journal's own; `None` if the journal does not have checksums in them.
 pub(super) fn judge(
     format: &Format,
     kind: BlockType,

@@ -59,10 +59,10 @@ pub type Sink<'s> = dyn FnMut(Record) -> io::Result<()> + 's;
 
 type Done = Result<(), InspectError>;
 
-/// Damage that is told in one answer; more is only counted.
+/// Maximum of findings in one answer; further damage is only counted.
 const MAX_FINDINGS: usize = 1000;
 
-/// An image that is looked into.
+/// An image to inspect.
 pub struct Inspector<'d> {
     volume: Volume<'d>,
     opening: Vec<Finding>,
@@ -78,11 +78,11 @@ impl std::fmt::Debug for Inspector<'_> {
 }
 
 impl<'d> Inspector<'d> {
-    /// Opens an image. With `replay` one whose journal was not replayed is seen as it will be after that, as far as the journal can be
-    /// read; nothing is written.
+    /// Opens an image. With `replay` an image with a pending journal appears as after the replay, as far as the
+    /// journal can be read; nothing is written.
     ///
     /// # Errors
-    /// [`Error`] if there is no superblock that tells where the other structures are.
+    /// [`Error`] if no superblock gives the places of the other structures.
     pub fn open(device: &'d dyn BlockDevice, replay: bool) -> Result<Self, Error> {
         let findings = Findings::new(MAX_FINDINGS);
         let mut volume = open_volume(device, &findings)?;
@@ -101,7 +101,7 @@ impl<'d> Inspector<'d> {
         })
     }
 
-    /// What was found to be wrong when the image was opened.
+    /// Returns the findings of opening the image.
     pub fn findings(&self) -> &[Finding] {
         &self.opening
     }
@@ -109,12 +109,12 @@ impl<'d> Inspector<'d> {
     /// Answers a request.
     ///
     /// # Errors
-    /// [`InspectError`]. Damage that lets the answer go on is no error but a record.
+    /// [`InspectError`]. Damage that does not end the answer is a record instead of an error.
     pub fn answer(&self, request: &Request, sink: &mut Sink<'_>) -> Done {
         request.answer(self, sink)
     }
 
-    /// Sends the judgement of a checksum that a structure has if metadata have them.
+    /// Sends the verdict on a structure's checksum if the volume has `metadata_csum`.
     fn judge(
         &self,
         of: &str,

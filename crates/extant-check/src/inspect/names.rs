@@ -17,7 +17,7 @@ use std::io;
 /// No path has more names than this, or it is one of a loop.
 const DEEPEST: usize = 4096;
 
-/// What a block of a directory is by its bytes: a leaf, or the root or a node of the index.
+/// Returns the kind of a directory's index block by its bytes: a root or a node; `None` for a leaf.
 pub(super) fn index_kind(directory: &Inode, logical: u64, bytes: &[u8]) -> Option<IndexBlockKind> {
     let is_indexed = directory.has(flags::INDEX) && !directory.has(flags::INLINE_DATA);
     let head = bytes.first_chunk::<8>().filter(|_| is_indexed)?;
@@ -93,7 +93,7 @@ impl Inspector<'_> {
             ];
             Record::row("entry", fields)
         };
-        // Names of encrypted directories are any bytes; those of others are shown whatever they are.
+        // Names of encrypted directories may be any bytes; invalid names of other directories are shown, too.
         for entry in dir_entry::encrypted_entries(bytes) {
             let entry = match entry {
                 Ok(entry) => entry,
@@ -332,7 +332,7 @@ impl IndexWalk<'_, '_> {
         }
     }
 
-    /// Sends the entries of a root or node, each followed by what is below it.
+    /// Sends the entries of a root or node, each followed by its subtree.
     fn entries(
         &mut self,
         index: &htree::Index<'_>,

@@ -11,7 +11,7 @@ use ext4_format::superblock::SUPERBLOCK_OFFSET;
 use ext4_format::{BlockNr, GroupNr, InodeNr, bitmap, inode};
 use std::collections::BTreeSet;
 
-/// What a block is.
+/// Role of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     Superblock,
@@ -100,7 +100,7 @@ impl Inspector<'_> {
         }
     }
 
-    /// What a block is as the superblock and the descriptors say.
+    /// Returns the role of a block according to the superblock and the descriptors.
     pub(super) fn fixed_role(&self, block: BlockNr) -> Option<Role> {
         let geo = &self.volume.geo;
         if block.0 == SUPERBLOCK_OFFSET / u64::from(geo.block_size) {
@@ -146,13 +146,13 @@ impl Inspector<'_> {
         None
     }
 
-    /// Calls `found` with each of the blocks that inodes have, and what it is; once for each time that it is mapped.
+    /// Calls `found` with each of the blocks that inodes own and its role, once for each mapping.
     pub(super) fn owners(
         &self,
         wanted: &BTreeSet<u64>,
         found: &mut dyn FnMut(BlockNr, Role) -> bool,
     ) {
-        // A node that many inodes have is walked through once: hostile trees end.
+        // A node that many inodes share is walked once, so that walks of hostile trees end.
         let claims = Claims::new(&self.volume.geo);
         let findings = Findings::new(0);
         let mut go_on = true;
@@ -230,7 +230,7 @@ impl Inspector<'_> {
         Ok(())
     }
 
-    /// Whether the bitmap says that a block is in use.
+    /// Returns whether a block is in use according to the bitmap.
     pub(super) fn is_in_use(&self, block: BlockNr) -> Option<bool> {
         let (group, bit) = self.volume.geo.group_of_block(block)?;
         let map = self.block_bitmap(group).ok()?;

@@ -58,7 +58,7 @@ impl From<u32> for Value {
 pub enum Layout {
     /// Alone: a line for each field.
     Lines,
-    /// As a row of a table of records of the same kind.
+    /// A row of a table of records of the same kind.
     Row,
 }
 

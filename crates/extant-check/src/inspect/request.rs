@@ -4,7 +4,7 @@ use super::record::{Record, Value};
 use super::{Done, InspectError, Inspector, Sink};
 use ext4_format::InodeNr;
 
-/// What is asked.
+/// A request to an [`Inspector`](super::Inspector).
 ///
 /// ```
 /// use extant_check::inspect::Request;
@@ -140,7 +140,7 @@ impl Request {
         self.name
     }
 
-    /// What it is about.
+    /// Returns the arguments.
     pub fn words(&self) -> &[Vec<u8>] {
         &self.words
     }

@@ -1,4 +1,4 @@
-//! What a check asks of a device that does not have all in memory.
+//! Reads and announcements of a check on a device that is not in memory.
 
 use blockdev::{BlockDevice, MemDevice};
 use extant::mkfs::{self, MkfsOptions};
@@ -17,11 +17,11 @@ enum Call {
     Told(Range<u64>),
 }
 
-/// A device whose reads take so long.
+/// The speed of a device.
 #[derive(Clone, Copy)]
 struct Speed {
     takes: Duration,
-    /// It can be read past a cache.
+    /// Whether the device can be read past a cache.
     uncached: bool,
 }
 
@@ -109,7 +109,7 @@ fn calls(speed: Speed) -> Vec<Call> {
     calls
 }
 
-/// What is longer than a run of a directory is a piece of an inode table.
+/// Returns whether a call reads a piece of an inode table, which is longer than a run of a directory.
 fn is_table(call: &Call) -> bool {
     matches!(call, Call::Read(range) if range.end - range.start > 64 << 10)
 }
@@ -183,7 +183,7 @@ fn metadata_that_is_read_past_a_cache_is_read_once() {
     is_read_once(calls(SLOW_UNCACHED));
 }
 
-/// What is read twice are the first blocks of directories, for their indexes.
+/// Only the first blocks of directories are read twice, for their indexes.
 #[test]
 fn metadata_is_read_once() {
     is_read_once(calls(FAST));

@@ -42,7 +42,7 @@ const MILDER: &[(&str, &str)] = &[(
     "it is a note; e2fsck stops, as it tries to write to an image that it opened for reading",
 )];
 
-/// What the verdicts on the damage of some images are.
+/// Verdicts on the damage of some images.
 #[derive(Default)]
 struct Verdicts {
     stricter: BTreeSet<&'static str>,

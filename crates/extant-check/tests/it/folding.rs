@@ -71,7 +71,7 @@ fn names_that_are_the_same_when_folded_are_found() {
     for encoding in [LENIENT, STRICT] {
         let device = folded::image(PLAIN, encoding, &names, false);
         assert_eq!(broken(&device), [Rule::EntryTwice]);
-        // e2fsck looks for them in each pass where the encoding is strict, and else when it makes a directory anew.
+        // e2fsck looks for such names in each pass if the encoding is strict, otherwise when it rebuilds a directory.
         assert_eq!(judge::judge(&device).0, encoding == LENIENT);
     }
     let names = ["STRASSE", "Strasze", "other"].map(|n| n.as_bytes().to_vec());

@@ -1,4 +1,4 @@
-//! What `inspect` shows is what debugfs shows, on images of every shape; and no bytes make it panic.
+//! `inspect` shows the same as debugfs on images of every shape, and no bytes make it panic.
 
 use crate::bases;
 use crate::common;

@@ -1,4 +1,4 @@
-//! Quota files beside what is used: the verdict is e2fsck's.
+//! Quota files compared with the actual use: the verdict is e2fsck's.
 
 use crate::common;
 use crate::judge;
@@ -35,7 +35,7 @@ fn image(args: &[&str], requests: &[&str]) -> MemDevice {
             &format!("set_inode_field /sub/file{i} gid {}", i * 3),
         );
     }
-    // What mke2fs copies it does not count.
+    // mke2fs does not count the files that it copies.
     let out = Command::new("e2fsck").arg("-fy").arg(&path).output();
     assert!(out.unwrap().status.code().is_some_and(|code| code < 2));
     for request in requests {

@@ -113,7 +113,7 @@ fn mutants_are_judged_as_by_e2fsck() {
     );
 }
 
-/// Breaks a base; says how the verdicts differ.
+/// Damages a base; returns the difference of the verdicts.
 fn mutant(bases: &[Base], seed: u64) -> Option<String> {
     let mut rng = Rng::new(seed);
     let (base, device, touched) = mutant::mutant(bases, &mut rng);

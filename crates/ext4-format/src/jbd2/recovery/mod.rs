@@ -1,20 +1,18 @@
 //! The images that a journal must write home after a crash.
 //!
-//! One walk from the log's start collects, transaction by transaction, the images and revokes up
-//! to the last one whose commit block is there. Then revokes strike out images of their own or an
-//! older transaction, and what is left, in order, is the [`Plan`]. Nothing is written here and
-//! nothing is kept between calls: the same log gives the same plan.
+//! One walk from the log's start collects, transaction by transaction, the images and revokes up to the last
+//! transaction with a commit block. Then revokes cancel images of the same or an older transaction, and the remaining
+//! images, in order, are the [`Plan`]. Nothing is written here and nothing is kept between calls: the same log gives
+//! the same plan.
 //!
-//! The end of the log and damage are told apart so:
-//! - A block that is not of the expected transaction, or a commit block whose checksum is wrong and that no good
-//!   one follows, ends the log: that is what a crash leaves behind.
-//! - A commit block with a wrong checksum in front of a good one of a later transaction is damage.
-//!   A missing commit block is not: commit blocks that are written together may reach the medium in
-//!   any order.
-//! - A wrong checksum or an impossible value in front of a *good* commit block is damage, as a
-//!   commit block is written only when everything before it is on the disk. It is an error, unless
-//!   the journal commits asynchronously, or the commit is older than the one before it (a leftover
-//!   of an earlier life of the journal).
+//! These rules separate the end of the log from damage:
+//! - A block that is not of the expected transaction ends the log, as does a commit block with a wrong checksum that
+//!   no good one follows. A crash leaves such blocks.
+//! - A commit block with a wrong checksum in front of a good one of a later transaction is damage. A missing commit
+//!   block is not damage, because commit blocks that are written together may reach the medium in any order.
+//! - A wrong checksum or an impossible value in front of a *good* commit block is damage, as a commit block is
+//!   written only when everything before it is on the disk. It is an error, unless the journal commits
+//!   asynchronously, or the commit is older than the one before it (a leftover of an earlier use of the journal).
 
 use super::commit::crc32_be;
 use super::descriptor::TagFlags;
@@ -24,7 +22,7 @@ use crate::error::{FormatError, Result, Where};
 use crate::types::BlockNr;
 use std::collections::HashMap;
 
-/// One image to write home.
+/// An image to write home.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Replay {
     /// Its place in the volume.
@@ -40,7 +38,7 @@ pub struct Replay {
 /// Why the walk stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogEnd {
-    /// The superblock says that the log is empty.
+    /// The log is empty according to the superblock.
     Clean,
     /// This block is not of the transaction expected there.
     Other(u32),
@@ -138,7 +136,7 @@ where
     })
 }
 
-/// The records of one transaction so far.
+/// The collected records of one transaction.
 #[derive(Default)]
 struct Transaction {
     images: Vec<Replay>,
@@ -174,7 +172,7 @@ struct Walk<'a, F> {
     walked: u32,
     tid: Tid,
     open: Transaction,
-    /// Committed so far.
+    /// Images of committed transactions.
     images: Vec<Replay>,
     revokes: HashMap<BlockNr, Tid>,
     transactions: u32,
@@ -370,10 +368,9 @@ where
         }
     }
 
-    /// Whether a committed transaction follows the one whose commit block was just read. The
-    /// content of a commit block is one sector, which a power cut leaves as it was or writes whole;
-    /// so a block of this transaction that is wrong, and followed by good ones, was written whole
-    /// and then damaged.
+    /// Returns whether a committed transaction follows the one whose commit block was just read. The content of a
+    /// commit block is one sector, which a power cut leaves old or new. So a wrong block of this transaction,
+    /// followed by good ones, was written whole and then damaged.
     fn is_continued(&mut self) -> Result<bool, E> {
         let (mut at, mut walked, mut tid) = (self.at, self.walked as usize, self.tid.next());
         let log = self.sb.log_range().len();

@@ -38,7 +38,7 @@ impl Journal {
         at
     }
 
-    /// One transaction; returns where its images are.
+    /// Appends a transaction; returns the places of its images.
     fn transaction(&mut self, images: &[(u64, u8)], revokes: &[u64]) -> Vec<u32> {
         let (f, mut places) = (self.sb.format(), Vec::new());
         if !revokes.is_empty() {
@@ -163,7 +163,7 @@ fn a_crash_ends_the_log_and_damage_is_an_error() {
         Ok::<_, FormatError>(j.blocks[b as usize].clone())
     });
     assert!(matches!(small, Err(FormatError::Corrupt { .. })));
-    // With asynchronous commits the same is a torn tail.
+    // With asynchronous commits, this is a torn tail.
     let mut j = Journal::new(V3 | Incompat::ASYNC_COMMIT, 1, Tid(7));
     j.transaction(&[(10, 1)], &[]);
     j.blocks[2][9] ^= 1;

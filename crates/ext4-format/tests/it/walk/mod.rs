@@ -25,7 +25,7 @@ pub struct Volume {
     pub raw_sb: RawSuperblock,
 }
 
-/// One inode as read.
+/// An inode as read.
 pub struct Inode {
     pub nr: InodeNr,
     pub raw: Vec<u8>,

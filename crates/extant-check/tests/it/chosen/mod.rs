@@ -14,7 +14,7 @@ use std::sync::Mutex;
 
 pub use list::DAMAGES;
 
-/// Where an image is broken. Offsets of the edits are from there.
+/// The structure to damage. Offsets of the edits are relative to it.
 #[derive(Clone, Copy, Debug)]
 pub enum Target {
     Superblock,
@@ -29,7 +29,7 @@ pub enum Target {
     Inode(&'static str),
     /// A block of a file.
     Block(&'static str, usize),
-    /// The first block of a file's mapping beside its inode.
+    /// The first block of a file's mapping outside of its inode.
     Node(&'static str),
     /// The block of a file's attributes.
     Attributes(&'static str),
@@ -116,7 +116,7 @@ pub struct Places {
 }
 
 impl Places {
-    /// Those of a base; `path` is where a file may be written.
+    /// Opens a base; `path` is a temporary file for it.
     pub fn new(base: &Base, path: &Path) -> Self {
         crate::common::write_image(&base.device, path);
         let volume = walk::Volume::open(path);

@@ -6,9 +6,9 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// What the encoding of names is when mke2fs is told so.
+/// Option of mke2fs for the default encoding of names.
 pub const LENIENT: &str = "encoding=utf8";
-/// The same, and names that are not UTF-8 are refused.
+/// Option of mke2fs for an encoding that refuses names that are not UTF-8.
 pub const STRICT: &str = "encoding=utf8,encoding_flags=strict";
 
 /// Names of many scripts, one for each number.
@@ -70,7 +70,7 @@ pub fn image(args: &[&str], encoding: &str, names: &[Vec<u8>], indexed: bool) ->
     }
     debugfs(&path, &requests);
     if indexed {
-        // Names that are the same are told apart by e2fsck: none of these is to be.
+        // e2fsck renames one of two equal names: it must not rename any of these.
         let out = Command::new("e2fsck").args(["-fyD"]).arg(&path).output();
         let out = out.unwrap();
         let text = String::from_utf8_lossy(&out.stdout);

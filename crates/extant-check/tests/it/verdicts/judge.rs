@@ -8,8 +8,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// A device that seems to be slow, so that what it will have to read is told ahead; and that reads large ranges past a cache, or
-/// does not.
+/// A device that seems to be slow, so that reads are announced to it. It may read large ranges past a cache.
 struct Cold<'d> {
     inner: &'d MemDevice,
     uncached: bool,
@@ -42,7 +41,7 @@ impl BlockDevice for Cold<'_> {
 /// Ours; with the journal replayed or as the image stands. It is the same of a device that has all in memory, of a slow one, and
 /// of one that is read past a cache.
 pub fn check(device: &MemDevice, replay: bool) -> Report {
-    // Of two inodes that have one block the second is told of: with one thread always the same.
+    // Of two inodes with the same block the second is reported: with one thread always the same one.
     let warm = told(&check_of(device, replay, 1));
     for uncached in [false, true] {
         let cold = Cold {
@@ -67,7 +66,7 @@ fn check_of(device: &dyn BlockDevice, replay: bool, threads: usize) -> Report {
         replay,
         ..CheckOptions::default()
     };
-    // What cannot be read at all is not clean.
+    // An unreadable image is not clean.
     extant_check::check(device, &options).unwrap_or_else(|_| {
         let mut report = Report::default();
         report.faults = 1;
@@ -75,7 +74,7 @@ fn check_of(device: &dyn BlockDevice, replay: bool, threads: usize) -> Report {
     })
 }
 
-/// e2fsck's: whether the image is clean, and what it said.
+/// Returns e2fsck's verdict: whether the image is clean, and its output.
 pub fn judge(device: &MemDevice) -> (bool, String) {
     let dir = tempfile::tempdir_in("/dev/shm")
         .or_else(|_| tempfile::tempdir())
@@ -101,7 +100,7 @@ pub fn tells(text: &str) -> bool {
 /// Differences that are meant.
 pub fn is_explained(report: &Report, clean: bool, text: &str) -> bool {
     if !clean {
-        // It tries to write to an image that it opened for reading, and stops there.
+        // e2fsck tries to write to an image that it opened for reading, and stops there.
         return text.contains("e2fsck: aborted");
     }
     let mut faults = report
@@ -115,9 +114,9 @@ pub fn is_explained(report: &Report, clean: bool, text: &str) -> bool {
         .iter()
         .any(|f| f.rule == Rule::Extents && f.detail.contains("depth"));
     faults.all(|fault| match fault.rule {
-        // e2fsck says that they are invalid, and its exit code does not tell.
+        // e2fsck reports invalid checksums, but its exit code does not.
         Rule::Descriptor => told("descriptor checksums are invalid"),
-        // Nor does it of a journal without has_journal.
+        // The exit code does not report a journal without has_journal, either.
         Rule::Journal if told("flag is clear, but a journal is present") => true,
         // e2fsck does not look at these fields; the kernel and the engine refuse the journal for them.
         Rule::Journal => {
@@ -127,7 +126,7 @@ pub fn is_explained(report: &Report, clean: bool, text: &str) -> bool {
         }
         // e2fsck takes any place in the volume, also one where no backup is; resizing would write there.
         Rule::ResizeInode => true,
-        // The hash is of whole words, and e2fsck does not mind what is in the last one behind the value.
+        // The hash covers whole words, and e2fsck ignores the bytes of the last word behind the value.
         Rule::Attributes => fault.detail.contains("checksum of the extended attribute"),
         // e2fsck does not look at the depth of a node below the root; the kernel and the engine refuse it.
         Rule::Extents | Rule::BlockBitmap | Rule::GroupCount | Rule::InodeBlocks => depth,
