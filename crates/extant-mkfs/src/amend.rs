@@ -13,7 +13,7 @@ use ext4_format::acl::Acl;
 use ext4_format::xattr::ACL_ACCESS;
 
 impl Layers {
-    /// Applies a table: its members are entered, and what it names gets owners and permissions.
+    /// Applies a table: enters its members, and sets owners and permissions of the files that it names.
     pub fn apply(
         &mut self,
         table: &DeviceTable,
@@ -63,7 +63,7 @@ impl Layers {
         Ok(())
     }
 
-    /// Sets owner and permissions of an inode, and of all below it if the line says so.
+    /// Sets owner and permissions of an inode, and of all inodes below it if the line is recursive.
     fn change(&mut self, inode: u32, entry: &Entry, pool: &XattrPool) -> Result<()> {
         let recursive = matches!(
             entry.order,

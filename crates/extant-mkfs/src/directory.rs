@@ -9,7 +9,7 @@ use ext4_format::geometry::Geometry;
 /// Size of `lost+found`, so that a repair finds room without allocating.
 const LOST_FOUND: u32 = 16 << 10;
 
-/// The shape of a directory with these names and at least so many blocks.
+/// Returns the shape of a directory with these names and at least `least` blocks.
 pub(super) fn shape_of(geo: &Geometry, names: &[Name], least: u32) -> Shape {
     Shape::of(geo, names.iter().map(Name::len), least)
 }

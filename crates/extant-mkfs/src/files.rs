@@ -92,8 +92,7 @@ impl Content for TreeContent {
     }
 }
 
-/// One thread's reader. Keeps the last directory and the last file open: the next one is mostly
-/// there too.
+/// A thread's reader. Keeps the last directory and the last file open, because the next read is mostly there, too.
 pub(super) struct TreeReader<'a, P> {
     content: &'a TreeRoot,
     tree: &'a Tree,
@@ -151,7 +150,7 @@ impl<'a, P: Places> TreeReader<'a, P> {
             );
         }
         if opened.as_ref().is_err_and(|e| *e == Errno::PERM) {
-            // Only the owner and root may ask for that.
+            // O_NOATIME is allowed for the owner and root only.
             no_atime.store(false, Ordering::Relaxed);
             opened = rustix::fs::openat(&dir_fd, name, flags, Mode::empty());
         }

@@ -39,8 +39,8 @@ pub(super) fn drop_flags(draft: &mut Draft, comparison: Comparison, monitor: &Mo
     ));
 }
 
-/// Refuses names that a directory cannot have together, or not at all, because it folds case. In one source that is sound there are
-/// none; several sources over each other, and a volume that is strict, may have them.
+/// Refuses equal or invalid names in directories that fold case. A single sound source has no such names; overlaid
+/// sources, and a strict volume, may have them.
 pub(super) fn check(tree: &Tree, comparison: Comparison) -> Result<()> {
     for (number, dir) in (0..).zip(&tree.dirs) {
         let flags = tree.inodes[dir.inode as usize].flags; // an inode of the tree

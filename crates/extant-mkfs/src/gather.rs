@@ -36,7 +36,7 @@ impl<'a> Gather<'a> {
         Ok(())
     }
 
-    /// Writes what is left. Not called on drop: an error must be seen.
+    /// Writes the remaining bytes. Not called on drop, because the caller must see errors.
     pub fn flush(&mut self) -> Result<()> {
         if !self.bytes.is_empty() {
             write(self.device, self.block_size, self.start, &self.bytes)?;

@@ -40,7 +40,7 @@ pub(super) fn file_id(path: &Path) -> Option<FileId> {
     Some((crate::system::device_of(&stat), stat.st_ino))
 }
 
-/// An inode without its body and attributes; `None` for a type there is none of.
+/// Returns an inode without its body and attributes; `None` for an unknown type.
 pub(super) fn inode_of(stat: &Stat, options: &MkfsOptions) -> Option<Inode> {
     let mode = stat.st_mode as u16; // type and permissions are the low 16 bits
     let ftype = FileType::from_mode(mode)?;

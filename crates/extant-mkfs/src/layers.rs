@@ -16,8 +16,8 @@ use std::collections::BTreeMap;
 /// The most symbolic links on the way to a member.
 const MAX_LINKS: u32 = 40;
 
-/// Flags that a new file system takes over: those that say nothing of how it stores a file. What asks for a feature that it has not is
-/// taken away later.
+/// Flags that a new file system keeps: those that do not depend on the storage of a file. Flags of missing features
+/// are removed later.
 pub(super) const KEPT_FLAGS: u32 = flags::SECRM
     | flags::UNRM
     | flags::COMPR
@@ -83,7 +83,7 @@ impl Layers {
         }
     }
 
-    /// From here on members belong to the next layer.
+    /// Starts the next layer.
     pub fn next_layer(&mut self) {
         self.layer += 1;
     }
@@ -118,8 +118,8 @@ impl Layers {
         self.add(parent, name, inode).map(drop)
     }
 
-    /// Enters a tree that was read whole, on top of all that is there. `origin` says where the data of a file
-    /// will be found, from its directory's number and its name there.
+    /// Enters a complete tree as a layer over the previous ones. `origin` returns the place of a file's data by its
+    /// directory's number and its name there.
     pub fn enter_tree(
         &mut self,
         inodes: Vec<Inode>,
@@ -211,7 +211,7 @@ impl Layers {
         self.dirs.len() as u32 - 1 // not more than inodes
     }
 
-    /// Puts a name into a directory, in place of what was there.
+    /// Puts a name into a directory, and replaces an existing one.
     fn put(&mut self, dir: u32, name: &[u8], inode: u32) {
         let entry = Entry {
             inode,
@@ -250,7 +250,7 @@ impl Layers {
         Ok(dir)
     }
 
-    /// Follows components from a directory; makes what is missing if asked to.
+    /// Follows components from a directory; creates missing directories if `make` is set.
     fn walk(
         &mut self,
         mut dir: u32,
@@ -367,7 +367,7 @@ impl Layers {
                     Some(e) if e.layer < self.layer => {
                         self.dirs[parent as usize].names.remove(hidden);
                     }
-                    // Made anew in this layer: what is below it may still be of lower ones.
+                    // The directory was recreated in this layer: names below it may still belong to lower ones.
                     Some(e) => {
                         if let Body::Directory(d) = self.inodes[e.inode as usize].body {
                             self.prune(d);
@@ -462,7 +462,7 @@ impl Layers {
         Ok(inode)
     }
 
-    /// The tree: what is reachable, in the order of names.
+    /// Returns the tree of reachable inodes, in the order of names.
     pub fn finish(self, pool: XattrPool) -> Draft {
         let Self { inodes, dirs, .. } = self;
         let mut inodes: Vec<Option<Inode>> = inodes.into_iter().map(Some).collect();

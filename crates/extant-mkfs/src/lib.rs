@@ -1,10 +1,9 @@
 //! Making an ext2, ext3 or ext4 file system, empty or filled with a directory tree or archives.
 //!
-//! Everything is known before anything is written: *scan* the source into a compact tree in memory
-//! (no file data), *plan* where every inode and block goes, then *write*, file data first, from
-//! all threads, in large pieces. The plan is made in one thread from the tree alone, so the bytes of
-//! the image do not depend on the number of threads. There is no allocator, no journal and no cache
-//! on this way: nothing is written twice.
+//! Everything is known before anything is written: *scan* the source into a compact tree in memory (no file data),
+//! *plan* where every inode and block goes, then *write*, file data first, from all threads, in large pieces. The
+//! plan is made in one thread from the tree alone, so the bytes of the image do not depend on the number of threads.
+//! This path has no allocator, no journal and no cache: nothing is written twice.
 //!
 //! | file | what |
 //! |---|---|
@@ -192,7 +191,7 @@ pub fn prepare(options: &MkfsOptions) -> Result<Prepared> {
     let monitor = Monitor::new(options.progress.clone(), options.cancel.clone());
     let time = options.now();
     let mut draft = Draft::empty(0o755, Timestamp::new(time, 0));
-    // Without a source there are no owners to translate.
+    // No owners need translation, because the volume has no source.
     apply_root(&mut draft, &options);
     plan_draft(draft, Box::new(NoContent), options, monitor, time)
 }
@@ -309,7 +308,7 @@ impl Prepared {
         &self.plan.layout.geometry
     }
 
-    /// Warnings so far.
+    /// Returns the current warnings.
     pub fn warnings(&self) -> Vec<String> {
         self.monitor.warnings()
     }

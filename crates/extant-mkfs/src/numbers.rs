@@ -1,17 +1,17 @@
-//! Inode numbers, given out in ascending order and kept near the data.
+//! Inode numbers, assigned in ascending order and near the data.
 
 use super::error::{MkfsError, Result};
 use ext4_format::geometry::Geometry;
 use ext4_format::{BlockNr, GroupNr, InodeNr};
 
-/// Inode numbers given out in one stretch.
+/// Consecutive inode numbers that were assigned together.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stretch {
     pub first: u32,
     pub count: u32,
 }
 
-/// Gives out inode numbers.
+/// Assigner of inode numbers.
 pub(super) struct Numbers<'a> {
     pub geo: &'a Geometry,
     /// The next number.
@@ -39,7 +39,7 @@ impl Numbers<'_> {
         Ok(n)
     }
 
-    /// Goes forward to the flex group of `block`, if all that are left fit behind it.
+    /// Advances to the flex group of `block`, if all remaining inodes fit behind its start.
     pub fn align(&mut self, block: u64) {
         let geo = self.geo;
         let (Some((at, _)), Some((here, _))) = (

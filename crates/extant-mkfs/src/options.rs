@@ -83,17 +83,17 @@ pub struct MkfsOptions {
     pub blocks_per_group: Option<u32>,
     /// Blocks to which the volume may grow later (`-E resize`).
     pub resize_to: Option<u64>,
-    /// What happens when an error is found (`-e`): one of the `ERRORS_` of [`ext4_format::superblock`].
+    /// Behaviour on errors (`-e`): one of the `ERRORS_` of [`ext4_format::superblock`].
     pub errors: u16,
-    /// Mount options that the volume itself says, as bits ([`ext4_format::mount_options`]).
+    /// Default mount options in the superblock, as bits ([`ext4_format::mount_options`]).
     pub mount_options: u32,
     /// Owner and group of the root directory (`-E root_owner`); `None`: the source's.
     pub root_owner: Option<(u32, u32)>,
     /// Permissions of the root directory; `None`: the source's, 0755 without one.
     pub root_mode: Option<u16>,
-    /// Owner of every file, in place of the source's.
+    /// Owner of every file, instead of the source's.
     pub uid: Option<u32>,
-    /// Group of every file, in place of the source's.
+    /// Group of every file, instead of the source's.
     pub gid: Option<u32>,
     /// Translation of owners, when [`uid`](Self::uid) is not given.
     pub uid_map: IdMap,
@@ -253,7 +253,7 @@ impl MkfsOptions {
             return Err(MkfsError::Options("strict names need casefold".into()));
         }
         if features.has_64bit() && !features.has_extents() {
-            // Address blocks hold 32-bit numbers. A default gives way, a wish does not.
+            // Address blocks hold 32-bit numbers. A default is dropped, an explicit option is an error.
             if self.features.split(',').any(|name| name.trim() == "64bit") {
                 return Err(MkfsError::Options("64bit needs extent".into()));
             }

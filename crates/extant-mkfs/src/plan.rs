@@ -1,9 +1,9 @@
 //! The plan: inode numbers and blocks for the whole tree, decided in one pass, in one thread, from the tree and the
-//! layout alone. So the image does not depend on how many threads fill it.
+//! layout alone. So the image does not depend on the number of threads that fill it.
 //!
-//! Directories are visited depth first, names in hash order. They are cut into batches of about one
-//! flex group of data; each batch has its inodes in one stretch, in the flex group its data begins
-//! in where possible, then the blocks of its directories in one stretch, then its files' data.
+//! Directories are visited depth first, names in hash order. They are split into batches of about one flex group of
+//! data. The inodes of a batch are consecutive, if possible in the flex group in which its data begins. The blocks of
+//! its directories are consecutive, too, followed by the data of its files.
 
 use super::directory::{least_blocks, shape_of};
 use super::error::{MkfsError, Result};
@@ -52,7 +52,7 @@ impl From<&[Run]> for Runs {
     }
 }
 
-/// Blocks of a file that is no part of the tree, and of its map.
+/// Blocks of a file outside of the tree, and of its map.
 #[derive(Clone, Default)]
 pub(super) struct Mapped {
     pub runs: Vec<Run>,

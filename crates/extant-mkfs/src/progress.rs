@@ -82,7 +82,7 @@ impl Monitor {
         self.warnings.lock().push(text);
     }
 
-    /// All warnings so far, in an order that does not depend on threads.
+    /// Returns all current warnings, in an order that does not depend on threads.
     pub fn warnings(&self) -> Vec<String> {
         let mut list = self.warnings.lock().clone();
         list.sort();

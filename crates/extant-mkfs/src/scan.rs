@@ -33,7 +33,7 @@ const DENTS: usize = 64 << 10;
 pub struct TreeSource {
     /// The directory that becomes the root.
     pub path: PathBuf,
-    /// Leave out what is mounted below it (the mount points stay, empty).
+    /// Leave out file systems that are mounted below it (the mount points stay, empty).
     pub one_file_system: bool,
     /// Files and directories to leave out, wherever they are met: the image itself, if it is in the
     /// tree.
@@ -56,14 +56,14 @@ const SMALL: u64 = 64 << 10;
 
 /// Stands for a directory's number: it is to be given one.
 const UNREAD: u32 = 0;
-/// Stands for a directory's number: what is in it is left out.
+/// Replaces the number of a directory whose contents are left out.
 const EMPTY: u32 = u32::MAX;
 
-/// One name and its inode.
+/// A name and its inode.
 struct Found {
     name: Box<[u8]>,
     inode: Inode,
-    /// The directory's number, if it is one; [`UNREAD`] before it has one.
+    /// The number of a directory; [`UNREAD`] before it has one.
     dir: Option<u32>,
     /// The inode's identity, if it has other names.
     id: Option<FileId>,
@@ -97,8 +97,7 @@ struct Scan<'a> {
     changed: Condvar,
 }
 
-/// Reads a tree's names and attributes. Sets of extended attributes go into `pool`, which comes back with
-/// the tree.
+/// Reads a tree's names and attributes. Sets of extended attributes go into `pool`, which is returned with the tree.
 pub(super) fn scan(
     source: &TreeSource,
     options: &MkfsOptions,
@@ -212,7 +211,7 @@ fn assemble(root: Inode, found: Vec<(u32, Vec<Found>)>, numbers: u32, pool: Xatt
     draft
 }
 
-/// One thread's part.
+/// State of a scanning thread.
 struct Worker<'a> {
     scan: &'a Scan<'a>,
     dents: Vec<u8>,
@@ -273,7 +272,7 @@ impl<'a> Worker<'a> {
                         all.push((task.number, found));
                     }
                     Err(e) => {
-                        // Of several errors the one with the least path is reported.
+                        // If several errors occur, the one with the least path is reported.
                         if queue
                             .failed
                             .as_ref()
@@ -436,7 +435,7 @@ impl<'a> Worker<'a> {
         })
     }
 
-    /// Extended attributes. One call for a file that has none.
+    /// Reads extended attributes, by a single call if the file is without any.
     fn xattrs(&mut self, dir: &OwnedFd, name: &[u8], path: &[u8], dev: u64) -> Result<RawXattrs> {
         if self.plain.contains(&dev) {
             return Ok(RawXattrs::new());

@@ -47,7 +47,7 @@ impl Needs {
             let data: u64 = ranges.iter().map(|r| u64::from(r.1)).sum();
             blocks += data + map_blocks(geo, &ranges);
         }
-        // Ten reserved, one of the orphan file; lost+found is in the tree, and so is the root.
+        // Adds nine reserved inodes and that of the orphan file; the root and lost+found are in the tree.
         Ok(Self {
             blocks,
             inodes: tree.inodes.len() as u64 + 10,
@@ -148,7 +148,7 @@ impl Sizer<'_> {
             .layout_params(self.options.size.unwrap_or(1 << 30), self.time)?;
         match self.finish(&params) {
             Ok(layout) => Ok(layout.geometry),
-            // The size may be impossible; what it should be is found with this geometry.
+            // The size may be impossible; this geometry serves to find the right size.
             Err(e) => {
                 let mut params = params;
                 params.blocks_count = params.blocks_count.max(1 << 16);
@@ -217,7 +217,8 @@ impl Sizer<'_> {
                     4096
                 }
             };
-            // A journal needs more, or the layout is none: by steps small enough not to go far beyond.
+            // A journal needs more, or the layout is not possible: the steps are small so that the size does not
+            // overshoot much.
             size = (size + (size / 64).max(64 * block_size)).next_multiple_of(round(size));
         }
         Err(last_error.unwrap_or_else(no_size))
@@ -341,7 +342,7 @@ fn round(size: u64) -> u64 {
     }
 }
 
-/// Makes groups smaller, and all about as large, where their bitmaps could not count so many inodes.
+/// Makes groups smaller, and about equal, if their bitmaps could not count the inodes.
 fn even_groups(p: &mut LayoutParams) {
     let (Inodes::Count(inodes), None) = (p.inodes, p.blocks_per_group) else {
         return;

@@ -31,7 +31,7 @@ pub enum Source {
     Archive(ArchiveInput),
     /// A tree that something else reads, such as another file system.
     Other(Box<dyn ReadTree>),
-    /// Changes to what the sources before have, and devices. It is no layer.
+    /// Changes to the files of earlier sources, and devices. A table is not a layer.
     Table(DeviceTable),
 }
 
@@ -114,7 +114,7 @@ fn origin(tree: u32, file: u32) -> u64 {
     TREE | u64::from(tree) << 32 | u64::from(file)
 }
 
-/// Which tree, and which of its files.
+/// Splits an origin into the index of a tree and the index of a file.
 fn in_tree(origin: u64) -> Option<(usize, usize)> {
     let of_tree = origin & TREE != 0;
     of_tree.then_some(((origin & !TREE) as usize >> 32, origin as u32 as usize))
@@ -220,7 +220,7 @@ impl Places for OfLayer<'_> {
             Body::File { origin, .. } => in_tree(origin).and_then(|(_, f)| self.files.files.get(f)),
             _ => None,
         };
-        // Only files of this tree are asked for.
+        // The number belongs to this tree.
         found.map_or((0, b"".as_slice()), |(dir, name)| (*dir, name))
     }
 

@@ -1,5 +1,5 @@
-//! The blocks of a new volume that nothing has taken yet. First a few things ask for a place (the
-//! journal in the middle); everything else takes what comes next from the front.
+//! The free blocks of a new volume. First a few structures request a place (the journal in the middle); everything
+//! else takes the next free blocks from the front.
 
 use ext4_format::BlockNr;
 use ext4_format::layout::Layout;
@@ -42,8 +42,8 @@ impl Space {
         self.free.get(self.at..).unwrap_or(&[])
     }
 
-    /// Takes `len` blocks at or after `goal`, in one piece if there is one, before anything was
-    /// taken from the front. `None`, and nothing taken, if there are not so many.
+    /// Takes `len` blocks at or after `goal`, in one piece if there is one, before anything was taken from the front.
+    /// `None`, and nothing taken, if fewer blocks are free.
     pub fn carve(&mut self, goal: u64, len: u64) -> Option<Vec<(u64, u64)>> {
         if len == 0 || len > self.left {
             return (len == 0).then(Vec::new);
@@ -84,8 +84,8 @@ impl Space {
         self.left -= len;
     }
 
-    /// Takes the next `len` blocks for `logical` and the following. `false` if there are not so many
-    /// left; then some may be taken.
+    /// Takes the next `len` blocks for `logical` and the following. `false` if fewer blocks are left; then some may
+    /// be taken.
     #[must_use]
     pub fn take(&mut self, mut logical: u32, len: u32, runs: &mut Vec<Run>) -> bool {
         let mut rest = len;

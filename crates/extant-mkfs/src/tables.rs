@@ -188,7 +188,7 @@ pub(super) fn write_descriptors(
     out.flush()
 }
 
-/// Enters what was counted into the superblock.
+/// Enters the counts into the superblock.
 pub(super) fn finish_superblock(sb: &mut RawSuperblock, plan: &Plan, descs: &[GroupDesc]) {
     let free_blocks = descs.iter().map(|d| u64::from(d.free_blocks)).sum();
     let free_inodes = descs.iter().map(|d| d.free_inodes).sum();

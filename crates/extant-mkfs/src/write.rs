@@ -40,7 +40,7 @@ pub(super) fn write(
     let created = &plan.layout.superblock;
     let crtime = i64::from(created.mkfs_time.get()) | i64::from(created.mkfs_time_hi) << 32;
     let crtime = Timestamp::new(crtime, 0);
-    // Boot sector and superblock: what was there is no file system any more.
+    // Clears boot sector and superblock, so that the old file system is not recognised any more.
     device
         .write_at(0, &[0; 4096])
         .map_err(|e| MkfsError::io("clearing the old superblock", e))?;
@@ -104,7 +104,7 @@ pub(super) fn write(
     })
 }
 
-/// Makes read as zeros what must: inode tables, the journal, descriptors reserved for growth.
+/// Zeroes the blocks that must read as zeros: inode tables, the journal, descriptors reserved for growth.
 fn clear(
     device: &dyn BlockDevice,
     plan: &Plan,

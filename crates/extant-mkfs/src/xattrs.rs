@@ -1,5 +1,5 @@
-//! Extended attributes of the tree: laid out once per distinct set, and blocks of them shared by as
-//! many inodes as the format allows.
+//! Extended attributes of the tree: each distinct set is placed once, and blocks are shared by inodes up to the limit
+//! of the format.
 
 use super::error::{MkfsError, Result, show};
 use super::space::Space;
@@ -25,7 +25,7 @@ pub(super) struct SharedBlock {
     pub users: u32,
 }
 
-/// Where an inode's attributes are stored.
+/// Places of the inodes' attributes.
 #[derive(Clone)]
 pub(super) struct XattrPlan {
     sets: Vec<Laid>,

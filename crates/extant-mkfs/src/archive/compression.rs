@@ -1,6 +1,6 @@
-//! Compressed archives, recognised by their first bytes: gzip, zstd, xz and bzip2, in any number of pieces one after
-//! the other. What is behind the last piece is an error, but for zeros that fill up a block and for a plain cpio
-//! archive, as in the images that Linux boots from.
+//! Compressed archives, recognised by their first bytes: gzip, zstd, xz and bzip2, in any number of consecutive
+//! pieces. Bytes behind the last piece are an error, except zeros that fill up a block and a plain cpio archive, as
+//! in the images that Linux boots from.
 
 use super::decoders::Piece;
 use std::io::{self, BufRead, Read};

@@ -13,7 +13,7 @@ struct MapPosition {
     before: u64,
 }
 
-/// One thread's reader of archives' members.
+/// A thread's reader of archives' members.
 pub(crate) struct ArchiveReader<'a> {
     store: &'a Store,
     tree: &'a Tree,

@@ -1,4 +1,4 @@
-//! One piece of a compressed stream, decompressed by the decoder of its format.
+//! Decoders of a piece of a compressed stream.
 
 use super::compression::{Compression, Raw};
 use flate2::bufread::GzDecoder;
@@ -10,7 +10,7 @@ const MOST_DICTIONARY: usize = 256 << 20;
 /// Largest window of zstd, as a power of two: that of `zstd --ultra --long=31`.
 const MOST_WINDOW: u32 = 31;
 
-/// One piece of the stream.
+/// A piece of the stream.
 pub(super) enum Piece {
     Plain(Raw),
     Gzip(Box<GzDecoder<Raw>>),
@@ -55,7 +55,7 @@ impl Piece {
     }
 }
 
-/// One stream of xz.
+/// A stream of xz.
 pub(super) struct Xz {
     decoder: Box<XzDecoder<'static>>,
     raw: Raw,

@@ -1,10 +1,10 @@
 //! Archives as a source: tar and cpio, plain or compressed, from files or streams; several are layers of a container
-//! image. SquashFS images come the same ways, are told apart here, and are then read as a tree.
+//! image. SquashFS images come from the same files and streams; they are detected here and read as a tree.
 //!
-//! One pass reads the headers. A plain file is read again for the data, at places noted in the pass;
-//! the data of a stream or a compressed file is put aside in a temporary file meanwhile. (Spooling
-//! beats decompressing twice: writing to the page cache is several times faster than inflating, and
-//! the second pass can then read anywhere, from all threads.)
+//! One pass reads the headers. A plain file is read again for the data, at places recorded in the pass. The data of a
+//! stream or a compressed file is spooled to a temporary file during the pass. Spooling is faster than decompressing
+//! twice: writing to the page cache is several times faster than inflating, and the second pass can then read
+//! anywhere, from all threads.
 
 pub(super) mod compression;
 mod content;
@@ -30,7 +30,8 @@ use std::io::Read;
 use std::path::PathBuf;
 use stream::{Store, Stream};
 
-/// An archive or a SquashFS image, plain, or compressed with gzip, zstd, xz or bzip2. Its first bytes say what it is.
+/// An archive or a SquashFS image, plain, or compressed with gzip, zstd, xz or bzip2. Its first bytes determine the
+/// format.
 ///
 /// ```
 /// use extant_mkfs::ArchiveInput;
@@ -94,8 +95,8 @@ impl<'s, 'a> Members<'s, 'a> {
     }
 }
 
-/// The tree that a stream is, if it is a SquashFS image, which is read at many places: what is no plain file is put aside
-/// first.
+/// Returns the tree of a stream if it is a SquashFS image. Such an image is read at many places, so a stream other
+/// than a plain file is spooled first.
 fn squashfs(stream: &mut Stream<'_>) -> Result<Option<SquashTree>> {
     if !is_squashfs(stream.peek()?) {
         return Ok(None);

@@ -3,7 +3,7 @@
 use super::compression::{Compression, Raw};
 use std::io::{self, Read};
 
-/// One piece of the stream.
+/// A piece of the stream.
 pub(super) enum Piece {
     Plain(Raw),
 }

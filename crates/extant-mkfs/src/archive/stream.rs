@@ -1,6 +1,5 @@
-//! An archive as a sequence of bytes: a file that can be read again later, or a stream whose member
-//! data is put aside in an unlinked temporary file as it passes. Decompression has a thread of its
-//! own.
+//! An archive as a sequence of bytes: a file that can be read again later, or a stream whose member data is spooled
+//! to an unlinked temporary file. Decompression runs in a separate thread.
 
 use super::ArchiveInput;
 use super::compression::{Compression, Raw, Unpacked};
@@ -13,11 +12,11 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
-/// Bytes that a reading thread hands over at a time.
+/// Bytes that a reading thread sends at a time.
 const CHUNK: usize = 512 << 10;
 /// Bytes of headers read at once from a file.
 const WINDOW: usize = 16 << 10;
-/// How often a waiting reader asks whether to go on.
+/// Interval in which a waiting reader checks for cancellation.
 const PATIENCE: Duration = Duration::from_millis(200);
 
 /// Where member data can be read later: the file, and the offset in it.
@@ -31,7 +30,7 @@ const FILE_BITS: u32 = 63 - OFFSET_BITS;
 #[derive(Default)]
 pub(crate) struct Store {
     files: Vec<File>,
-    /// Which of them is the spool, and how much is in it.
+    /// Index of the spool, and the bytes in it.
     spool: Option<(usize, u64)>,
 }
 
@@ -84,12 +83,12 @@ fn opened(name: String, path: &Path) -> Result<Opened> {
     Ok((name, Box::new(file), plain))
 }
 
-/// Finds out how a stream is compressed. Its first bytes may be long in coming: meanwhile the caller can be told to stop.
+/// Detects the compression of a stream. The first bytes may arrive late, so the wait can be cancelled.
 fn look(mut raw: Raw, monitor: &Monitor) -> Result<(io::Result<Compression>, Raw)> {
     let (sender, seen) = sync_channel(1);
     std::thread::spawn(move || {
         let compression = raw.compression().map(|c| c.unwrap_or(Compression::None));
-        // After a stop the channel has no receiver.
+        // The channel has no receiver after a cancellation.
         let _ = sender.send((compression, raw));
     });
     loop {
@@ -123,7 +122,7 @@ enum Feed {
     },
 }
 
-/// One archive, read once from front to back.
+/// An archive, read once from front to back.
 pub(crate) struct Stream<'a> {
     pub name: String,
     /// Offset of the next byte, after decompression.
@@ -303,7 +302,7 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// Passes over what is left of the last member's data.
+    /// Skips the rest of the last member's data.
     pub fn next_member(&mut self) -> Result<()> {
         let (data, padding) = (self.data, self.padding);
         (self.data, self.padding) = (0, 0);
@@ -349,7 +348,7 @@ impl<'a> Stream<'a> {
         MkfsError::io(format!("reading {} at byte {}", self.name, self.at), e)
     }
 
-    /// Reads as much of `buf` as there is; less only at the end.
+    /// Fills `buf`; returns fewer bytes only at the end.
     pub fn read(&mut self, buf: &mut [u8]) -> Result<usize> {
         let mut n = 0;
         while n < buf.len() {
@@ -372,7 +371,7 @@ impl<'a> Stream<'a> {
         Ok(n)
     }
 
-    /// Reads much at once from a file that has none of it at hand; `None`: go the usual way.
+    /// Reads a large range directly from a file if the window has no part of it; `None`: use the window.
     fn read_past_window(&mut self, buf: &mut [u8]) -> Result<Option<usize>> {
         let Feed::File {
             file,
@@ -393,7 +392,7 @@ impl<'a> Stream<'a> {
         Ok(Some(n))
     }
 
-    /// Some of the next bytes, at the start so many that they tell the format; none only at the end.
+    /// Returns some of the next bytes; at the start enough to detect the format, at the end none.
     pub fn peek(&mut self) -> Result<&[u8]> {
         let at = self.at;
         match &mut self.from {
@@ -523,7 +522,7 @@ impl<'a> Stream<'a> {
     }
 }
 
-/// Decompresses in a thread of its own.
+/// Decompresses in a separate thread.
 fn unpack(raw: Raw) -> Feed {
     let (sender, chunks) = sync_channel(4);
     std::thread::spawn(move || match Unpacked::new(raw) {

@@ -1,4 +1,4 @@
-//! One pass over an archive for a caller that puts its members somewhere else: the data are shown as they come,
+//! One pass over an archive for a caller that stores its members elsewhere: members are passed on in their order,
 //! nothing is kept.
 
 use super::ArchiveInput;
@@ -264,13 +264,13 @@ pub fn read_tree<E: From<MkfsError>>(
     }
 }
 
-/// Reads an archive once, from front to back, and shows every member with its data; unread data are skipped. It
-/// ends with the first error, or when `cancel` is raised. A SquashFS image that is no plain file is put aside in a
-/// temporary file first.
+/// Reads an archive once, from front to back, and shows every member with its data; unread data are skipped. It ends
+/// with the first error, or when `cancel` is set. A SquashFS image from a stream is spooled to a temporary file
+/// first.
 ///
 /// # Errors
-/// [`MkfsError::Archive`] for bytes that are no archive, [`MkfsError::Io`], [`MkfsError::Interrupted`], and
-/// whatever `visit` returns.
+/// [`MkfsError::Archive`] for bytes that are not an archive, [`MkfsError::Io`], [`MkfsError::Interrupted`], and the
+/// errors of `visit`.
 pub fn read_archive<E: From<MkfsError>>(
     input: ArchiveInput,
     cancel: Option<Arc<AtomicBool>>,

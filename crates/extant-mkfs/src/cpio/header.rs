@@ -30,7 +30,7 @@ impl Format {
         }
     }
 
-    /// Bytes that fill up after so many, counted from the start of a header.
+    /// Returns the padding after `len` bytes from the start of a header.
     pub fn padding(self, len: u64) -> u64 {
         match self {
             Self::Newc | Self::Crc => len.wrapping_neg() % 4,
@@ -60,7 +60,7 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// Reads what follows the magic; `None` if a field is no number.
+    /// Parses the fields behind the magic; `None` if a field is not a number.
     pub fn parse(format: Format, fields: &[u8]) -> Option<Self> {
         let mut rest = fields;
         match format {

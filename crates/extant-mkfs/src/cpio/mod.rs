@@ -21,12 +21,13 @@ const TRAILER: &[u8] = b"TRAILER!!!";
 /// The longest name and the longest target of a symbolic link, in bytes: Linux' `PATH_MAX`.
 const LONGEST: u64 = 4096;
 
-/// Whether an archive that begins so is one of cpio.
+/// Returns whether `head` is the start of a cpio archive.
 pub(crate) fn is_cpio(head: &[u8]) -> bool {
     Format::of(head).is_some()
 }
 
-/// Whether an archive that begins so is one of cpio's old binary formats, which depend on the machine.
+/// Returns whether `head` is the start of a cpio archive in one of the old binary formats, which depend on the
+/// machine.
 pub(crate) fn is_binary_cpio(head: &[u8]) -> bool {
     matches!(head, [0xc7, 0x71, ..] | [0x71, 0xc7, ..])
 }
@@ -44,7 +45,7 @@ pub(crate) struct Members<'s, 'a> {
     stream: &'s mut Stream<'a>,
     /// Magic that was read already: that of the first member of an archive.
     magic: Option<[u8; MAGIC]>,
-    /// Members that were read and not yet given out.
+    /// Members that were read and not yet returned.
     ready: VecDeque<Member>,
     linked: Vec<Linked>,
     /// Places in `linked`, of the present archive.
@@ -175,7 +176,7 @@ impl<'s, 'a> Members<'s, 'a> {
             project: 0,
         };
         if let Some(first) = known.and_then(|i| self.linked[i].first.clone()) {
-            // What data there are, are the same again.
+            // Data of a further name repeat those of the first.
             self.skip_data(header.size, padding)?;
             self.ready
                 .push_back(member(path, MemberKind::HardLink(first)));
@@ -201,7 +202,7 @@ impl<'s, 'a> Members<'s, 'a> {
         Ok(())
     }
 
-    /// The kind of what is no regular file.
+    /// Returns the kind of a member other than a regular file.
     fn other(
         &mut self,
         at: u64,
@@ -248,7 +249,7 @@ impl<'s, 'a> Members<'s, 'a> {
         Some(i)
     }
 
-    /// Gives out the names that waited for a file's data: links to the name that has them.
+    /// Releases the names that waited for a file's data, as links to the name that has them.
     fn release(&mut self, i: usize, first: Vec<u8>) {
         let linked = &mut self.linked[i]; // a place that linked_at returned
         for mut member in std::mem::take(&mut linked.waiting) {

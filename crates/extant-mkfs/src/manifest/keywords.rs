@@ -34,12 +34,12 @@ const KNOWN: [&[u8]; 12] = [
 #[derive(Clone, Default)]
 pub(super) struct Keywords(Vec<(Vec<u8>, Vec<u8>)>);
 
-/// What a line does not say.
+/// Values that are not part of a line.
 pub(super) struct Surroundings<'a> {
-    /// Where paths of the host start.
+    /// Directory for relative paths of the host.
     pub base: &'a Path,
     pub path: &'a [u8],
-    /// The time of what has none.
+    /// The default time.
     pub now: Timestamp,
 }
 
@@ -103,7 +103,7 @@ impl Keywords {
         }
     }
 
-    /// Seconds and, after the point, nanoseconds as a number of their own.
+    /// Parses seconds and, after the point, nanoseconds as a separate number.
     fn time(&self) -> Result<Option<Timestamp>> {
         let Some(text) = self.get("time") else {
             return Ok(None);

@@ -19,7 +19,7 @@ impl<R: Read> Lines<R> {
         }
     }
 
-    /// The next line that is no comment, and its number; `None` at the end.
+    /// Returns the next line other than a comment, and its number; `None` at the end.
     pub fn next(&mut self) -> io::Result<Option<(u64, Vec<u8>)>> {
         loop {
             let (first, mut line) = (self.number + 1, Vec::new());

@@ -24,8 +24,8 @@ use std::time::SystemTime;
 const LONGEST_PATH: usize = 1 << 16;
 
 /// A manifest in the format of mtree(5). Each line is a file with its type, permissions, owner, time, target and
-/// device; its data are in the file that `contents=` names, else in that of its own path. Paths of the host start where the
-/// program runs, or where the caller says.
+/// device; its data are in the file that `contents=` names, otherwise in the file of the same path. Paths of the host
+/// are relative to the current directory, or to `base`.
 ///
 /// ```
 /// use extant_mkfs::{Manifest, MkfsOptions, Source, prepare_from};
@@ -40,7 +40,7 @@ const LONGEST_PATH: usize = 1 << 16;
 /// ```
 pub struct Manifest {
     path: PathBuf,
-    /// Where paths of the host start.
+    /// Directory for relative paths of the host.
     base: PathBuf,
     /// Files of the host, by their numbers.
     files: Mutex<Vec<PathBuf>>,
@@ -56,12 +56,12 @@ impl Manifest {
         }
     }
 
-    /// Whether a file that begins so is a manifest.
+    /// Returns whether `head` is the start of a manifest.
     pub fn is_manifest(head: &[u8]) -> bool {
         head.starts_with(b"#mtree")
     }
 
-    /// The member of a line and the number of its data; `None`: it is left out.
+    /// Returns the member of a line and the number of its data; `None`: it is left out.
     fn member(
         &self,
         path: Vec<u8>,

@@ -1,5 +1,5 @@
-//! Device tables, as genext2fs, Buildroot's makedevs and mkfs.ubifs take them: lines
-//! `NAME TYPE MODE UID GID MAJOR MINOR START INC COUNT`, where `-` stands for what does not matter.
+//! Device tables for genext2fs, Buildroot's makedevs and mkfs.ubifs: lines
+//! `NAME TYPE MODE UID GID MAJOR MINOR START INC COUNT`, where `-` stands for an unused field.
 
 use super::lines::Lines;
 use crate::archive::{ArchiveKind, ArchiveMember, decompressed};
@@ -10,16 +10,16 @@ use std::path::Path;
 /// The most devices of one line.
 const MOST: u32 = 1 << 16;
 
-/// What a line asks for.
+/// Action of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// A directory or a special file: there is none yet, or it is a directory.
+    /// Creates a directory or a special file. The name must be new or a directory.
     Make(ArchiveKind),
-    /// Owner and permissions of what is there.
+    /// Sets owner and permissions of an existing file.
     Change {
-        /// All that is below, too.
+        /// Whether all files below are changed, too.
         recursive: bool,
-        /// It need not be there.
+        /// Whether the file may be missing.
         optional: bool,
     },
 }
@@ -36,8 +36,8 @@ pub(crate) struct Entry {
     pub gid: u32,
 }
 
-/// A device table: it adds directories, devices and FIFOs to what the sources before it have, and sets the owners and
-/// permissions of what they have. Numbers in it are final: owners in it are not translated.
+/// A device table. It adds directories, devices and FIFOs to the files of earlier sources, and sets owners and
+/// permissions of these files. Its owners are final: they are not translated.
 ///
 /// ```
 /// use extant_mkfs::DeviceTable;
@@ -51,7 +51,8 @@ pub struct DeviceTable {
 }
 
 impl DeviceTable {
-    /// Whether a file that begins so is a device table: its first line that is no comment is one of such a table.
+    /// Returns whether `head` is the start of a device table: the first line other than a comment must be valid in a
+    /// table.
     pub fn is_table(head: &[u8]) -> bool {
         // The last line may be cut off.
         let Ok(Some((_, line))) = Lines::new(head).next() else {
@@ -63,7 +64,7 @@ impl DeviceTable {
     /// Reads a table.
     ///
     /// # Errors
-    /// A file that cannot be read, or a line that is none of a table.
+    /// The file cannot be read, or a line is not valid in a table.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let name = path.as_ref().display().to_string();
         let io = |e| MkfsError::io(format!("reading {name}"), e);

@@ -14,12 +14,12 @@ pub(super) struct Cache<K, T> {
 struct Known<K, T> {
     /// Counts uses.
     now: u64,
-    /// With the last use.
+    /// Blocks with the time of their last use.
     blocks: HashMap<K, (u64, Arc<T>)>,
 }
 
 impl<K: Copy + Eq + Hash, T> Cache<K, T> {
-    /// Room for so many blocks.
+    /// Creates a cache for `most` blocks.
     pub fn new(most: usize) -> Self {
         Self {
             most: most.max(1),
@@ -30,7 +30,7 @@ impl<K: Copy + Eq + Hash, T> Cache<K, T> {
         }
     }
 
-    /// The block of a place, which is made if it is not at hand.
+    /// Returns the block of a place, and makes it if it is not cached.
     pub fn get<E>(&self, place: K, make: impl FnOnce() -> Result<T, E>) -> Result<Arc<T>, E> {
         {
             let known = &mut *self.known.lock();

@@ -14,7 +14,7 @@ pub(super) enum Compressor {
 }
 
 impl Compressor {
-    /// The compressor of a number; fails with the reason why there is none.
+    /// Returns the compressor with a number; fails with the reason if it is not supported.
     pub fn of(number: u16) -> Result<Self, String> {
         Ok(match number {
             1 => Self::Gzip,
@@ -57,7 +57,7 @@ impl Codec {
         }
     }
 
-    /// Decompresses a block of at most the length of `to`; returns its length, or what is wrong.
+    /// Decompresses a block of at most the length of `to`; returns its length, or an error message.
     pub fn decode(&self, from: &[u8], to: &mut [u8]) -> Result<usize, String> {
         let name = self.compressor.name();
         let idle = self.idle.lock().pop();
@@ -67,7 +67,7 @@ impl Codec {
         };
         let decoded = decoder.decode(from, to);
         let decoded = decoded.map_err(|e| format!("{name} data that cannot be decompressed: {e}"));
-        // After an error a new one takes its place.
+        // After an error the decoder is dropped.
         if decoded.is_ok() {
             self.idle.lock().push(decoder);
         }

@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 /// Marks a block that is not compressed, in the sizes of blocks.
 const PLAIN: u32 = 1 << 24;
-/// The same in places of blocks.
+/// Flag of an uncompressed block in places of blocks.
 const PLAIN_AT: u64 = 1 << 63;
-/// The most blocks of all files together, holes included: of blocks of 128 KiB, those of 4 TiB. They are kept in memory, 8
-/// bytes for each.
+/// Maximum of blocks of all files together, holes included: 4 TiB in blocks of 128 KiB. They are kept in memory, with
+/// 8 bytes for each.
 pub(super) const MOST_BLOCKS: u64 = 1 << 25;
 
 /// A stored block.
@@ -32,7 +32,7 @@ pub(super) struct FileData {
 }
 
 impl Image {
-    /// Reads where the data of a file are. The cursor is at the list of its blocks; `room` is for so many.
+    /// Reads the places of a file's data. The cursor is at the list of its blocks; `room` is the maximum of blocks.
     pub(super) fn file_data(
         &self,
         body: FileBody,
@@ -172,7 +172,7 @@ impl Image {
             let (part, later) = rest.split_at_mut(n);
             match (file.block(index), file.tail) {
                 (Some(block), _) if block.len == 0 => part.fill(0),
-                // A whole block needs no place of its own.
+                // A whole block needs no separate buffer.
                 (Some(block), _) if n == len => {
                     if self.unpack(block, part)? != len {
                         return Err(self.error(block.at, "a block shorter than it should be"));

@@ -1,4 +1,4 @@
-//! Directories: runs of at most 256 entries, each run behind a header with what they have in common.
+//! Directories: runs of at most 256 entries, each behind a header with their common fields.
 
 use super::Image;
 use super::inode::Listing;
@@ -18,7 +18,7 @@ const ENTRY: u32 = 8;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub name: Vec<u8>,
-    /// Where the inode is in the inode table.
+    /// Place of the inode in the inode table.
     pub inode: u64,
     /// The inode's number and type.
     pub number: u32,
@@ -75,7 +75,7 @@ impl Image {
     }
 }
 
-/// Takes bytes from what is left of a directory.
+/// Takes bytes from the rest of a directory.
 fn take(left: &mut u32, bytes: u32, at: &Cursor<'_>) -> Result<()> {
     let rest = left.checked_sub(bytes);
     *left =

@@ -11,7 +11,7 @@ const NONE: u32 = u32::MAX;
 /// The difference between the two types of a kind.
 const EXTENDED: u16 = 7;
 
-/// What an inode is beside its attributes.
+/// Type-specific part of an inode.
 pub(super) enum Body {
     Directory(Listing),
     File(FileBody),
@@ -22,7 +22,7 @@ pub(super) enum Body {
     Socket,
 }
 
-/// Where the entries of a directory are.
+/// Place of a directory's entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Listing {
     /// The block in the directory table, and the offset in it.
@@ -34,7 +34,7 @@ pub(super) struct Listing {
 /// A file, before the list of its blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FileBody {
-    /// Where the blocks begin.
+    /// Place of the first block.
     pub start: u64,
     pub size: u64,
     /// The fragment with the end of the file, and the offset in it.

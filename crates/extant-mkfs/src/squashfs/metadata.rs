@@ -13,7 +13,7 @@ const PLAIN: u16 = 1 << 15;
 /// A metadata block.
 pub(super) struct Block {
     pub data: Vec<u8>,
-    /// Where the next one begins.
+    /// Place of the next block.
     next: u64,
 }
 
@@ -64,14 +64,14 @@ impl Image {
 /// A place in a sequence of metadata blocks.
 pub(super) struct Cursor<'a> {
     image: &'a Image,
-    /// Where the block begins.
+    /// Place of the block.
     at: u64,
     block: Arc<Block>,
     offset: usize,
 }
 
 impl<'a> Cursor<'a> {
-    /// Begins in the block at a place, so many bytes into it.
+    /// Creates a cursor in the block at a place, at an offset in it.
     pub fn new(image: &'a Image, at: u64, offset: usize) -> Result<Self> {
         let block = image.metadata(at)?;
         let cursor = Self {
@@ -86,7 +86,8 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// The same, by a reference into a table: the offset of the block in it, and 16 bits of the offset in the block.
+    /// Creates a cursor from a reference into a table: the offset of the block in the table, and 16 bits of the
+    /// offset in the block.
     pub fn of(image: &'a Image, table: u64, reference: u64) -> Result<Self> {
         let at = table.saturating_add(reference >> 16);
         Self::new(image, at, usize::from(reference as u16))

@@ -1,6 +1,6 @@
-//! Images of SquashFS 4.0 as a source, read from what their makers document of the format. Everything in an image may be
-//! wrong: all places and sizes are checked before they are used, a directory is entered once, and no more than a few blocks
-//! are in memory at a time.
+//! Images of SquashFS 4.0 as a source, by the public documentation of the format. Everything in an image may be
+//! wrong: all places and sizes are checked before they are used, a directory is entered once, and no more than a few
+//! blocks are in memory at a time.
 //!
 //! | file | what |
 //! |---|---|
@@ -63,7 +63,7 @@ pub struct SquashTree {
     files: RwLock<Vec<Arc<FileData>>>,
 }
 
-/// An image: where its bytes are, and what is known of it.
+/// An image: its device and its parsed structures.
 struct Image {
     name: String,
     device: Box<dyn BlockDevice>,
@@ -105,7 +105,7 @@ impl SquashTree {
     /// Opens an image; the name is for messages.
     ///
     /// # Errors
-    /// [`MkfsError::Archive`] for bytes that are no such image, with the place in it; [`MkfsError::Io`].
+    /// [`MkfsError::Archive`] for bytes that are not a valid image, with the place in it; [`MkfsError::Io`].
     pub fn open(name: impl Into<String>, device: impl BlockDevice + 'static) -> Result<Self> {
         let name = name.into();
         let mut raw = [0; superblock::LEN];
@@ -150,11 +150,11 @@ struct Waiting {
     depth: usize,
 }
 
-/// What a walk of the tree has met.
+/// State of a walk of the tree.
 #[derive(Default)]
 struct Walk {
     waiting: Vec<Waiting>,
-    /// The numbers of directories.
+    /// Inode numbers of visited directories.
     directories: HashSet<u32>,
     /// Inodes with several names, by number: where they are, and the first name.
     linked: HashMap<u32, (u64, Vec<u8>)>,
@@ -265,7 +265,7 @@ impl ReadTree for SquashTree {
                 let (member, file) = self.member(walk, &entry, path, dir.depth + 1)?;
                 enter(member, file)?;
             }
-            // Names below come in the order of the directories.
+            // Names below are visited in the order of the directories.
             walk.waiting[first..].reverse(); // no more were taken than one
             for below in &mut walk.waiting[first..] {
                 below.path.push(b'/');

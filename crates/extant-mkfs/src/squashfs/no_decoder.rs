@@ -2,7 +2,7 @@
 
 use super::codec::Compressor;
 
-/// A decompressor, of which this build has none.
+/// A decompressor; this build does not have one.
 pub(super) enum Decoder {}
 
 impl Decoder {

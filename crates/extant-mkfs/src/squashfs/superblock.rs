@@ -4,9 +4,9 @@ use super::codec::Compressor;
 
 /// Bytes of the superblock.
 pub(super) const LEN: usize = 96;
-/// What the bytes of an image begin with.
+/// The first bytes of an image.
 pub(super) const MAGIC: &[u8; 4] = b"hsqs";
-/// A table that is not there.
+/// Place of a missing table.
 const NONE: u64 = u64::MAX;
 /// Sizes of data blocks that the format allows.
 const BLOCK_SIZES: std::ops::RangeInclusive<u32> = 4096..=1 << 20;
@@ -16,7 +16,7 @@ pub(crate) fn is_squashfs(head: &[u8]) -> bool {
     head.starts_with(MAGIC) || head.starts_with(b"sqsh")
 }
 
-/// What the superblock says. All tables that are there begin inside of the image.
+/// The parsed superblock. All existing tables begin inside of the image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Superblock {
     pub inodes: u32,
@@ -40,7 +40,7 @@ pub(super) struct Superblock {
 pub(super) type Broken = (u64, String);
 
 impl Superblock {
-    /// Reads and checks the superblock of an image in so many bytes.
+    /// Parses and checks the superblock of an image on a device of `device` bytes.
     pub fn parse(raw: &[u8; LEN], device: u64) -> Result<Self, Broken> {
         let u16_at = |at: usize| u16::from_le_bytes([raw[at], raw[at + 1]]); // below LEN, as all here
         let u32_at = |at: usize| u32::from(u16_at(at)) | u32::from(u16_at(at + 2)) << 16;

@@ -12,11 +12,11 @@ const MOST_VALUE: u32 = 65_536;
 /// Marks an attribute whose value is somewhere else.
 const ELSEWHERE: u16 = 1 << 8;
 
-/// Where the attributes are.
+/// Places of the attributes.
 pub(super) struct Table {
-    /// Where the first block of them begins.
+    /// Place of the first block of attributes.
     start: u64,
-    /// How many sets there are.
+    /// Number of sets.
     sets: u32,
     /// The list of the blocks that describe the sets.
     list: u64,

@@ -74,7 +74,7 @@ impl<'a> Header<'a> {
         self.text(157, 100).to_vec()
     }
 
-    /// A numeric field; `None` if it is no number.
+    /// Returns the mode; `None` if the field is not a number.
     pub fn mode(&self) -> Option<i64> {
         number(self.field(100, 8))
     }

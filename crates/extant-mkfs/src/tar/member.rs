@@ -202,7 +202,7 @@ impl<'s, 'a> Members<'s, 'a> {
         let mut data = size;
         let kind = match header.kind() {
             b'1' => {
-                // Only in pax archives a hard link may repeat the data.
+                // A hard link may repeat the data, but only in pax archives.
                 data = if has_pax { size } else { 0 };
                 MemberKind::HardLink(link)
             }
@@ -354,7 +354,7 @@ impl<'s, 'a> Members<'s, 'a> {
     }
 }
 
-/// Bytes that so many take in an archive.
+/// Returns the bytes that `size` bytes take in an archive.
 fn padded(size: u64) -> u64 {
     size.saturating_add(BLOCK as u64 - 1) / BLOCK as u64 * BLOCK as u64
 }

@@ -38,7 +38,7 @@ pub(super) struct Pax {
 }
 
 impl Pax {
-    /// Adds the records of a header. The error says what is wrong.
+    /// Adds the records of a header. The error is a message.
     pub fn read(&mut self, mut bytes: &[u8]) -> Result<(), String> {
         while !bytes.is_empty() {
             if bytes.iter().all(|b| *b == 0) {

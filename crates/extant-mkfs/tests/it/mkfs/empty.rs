@@ -189,7 +189,7 @@ fn as_large_as_mke2fs() {
         let ours = check(mib * MIB, change, "ours");
         assert_eq!(count(ours.str()), count(path), "{args:?}");
         if args == UPSTREAM {
-            // The orphan file: its inode but for the times, and what is in it.
+            // The orphan file: its inode except the times, and its content.
             let stat = |path: &str| {
                 let text = crate::it::mkfs::support::output("debugfs", &["-R", "stat <12>", path])
                     .unwrap();
@@ -233,7 +233,7 @@ fn the_kernel_mounts_and_uses_them() {
     }
 }
 
-/// A target that held something is made anew, whatever it held.
+/// A target with old content is overwritten completely.
 #[test]
 fn over_old_bytes() {
     let dir = scratch();

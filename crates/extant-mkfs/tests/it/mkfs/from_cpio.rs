@@ -13,7 +13,7 @@ fn from_cpio(bytes: &[u8]) -> Image {
     from_tar(vec![from_bytes(bytes.to_vec())], &options())
 }
 
-/// What a cpio archive can hold of a tree.
+/// Returns the part of a tree that a cpio archive can hold.
 fn held(mut tree: Snapshot) -> Snapshot {
     for e in tree.values_mut() {
         let seconds = e.times[1].0.rem_euclid(1 << 32); // what 32 bits are taken for
@@ -76,7 +76,7 @@ fn gnu_cpios_archives_keep_what_they_can() {
             let image = from_tar(vec![input], &options());
             image.check(format);
             if let Some(mount) = image.mount() {
-                // Not even readable attributes are in the archive.
+                // The archive does not even contain readable attributes.
                 assert_equal(held(snapshot(&tree)), held(snapshot(&mount.at)), |_| {});
             }
             images.push(fs::read(&image.path).unwrap().len());

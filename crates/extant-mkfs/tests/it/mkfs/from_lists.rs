@@ -23,7 +23,7 @@ fn table(dir: &Path, text: &str) -> mkfs::Result<Source> {
     DeviceTable::open(path).map(Source::Table)
 }
 
-/// What debugfs says of a path: type, mode, owner, size.
+/// Compares debugfs' output for a path: type, mode, owner, size.
 #[track_caller]
 fn stat(image: &Image, path: &str, wanted: &[&str]) {
     let Some(text) = image.debugfs(&format!("stat {path}")) else {
@@ -66,7 +66,7 @@ fn bsdtars_manifests_keep_what_they_can() {
     for e in expected.values_mut().chain(found.values_mut()) {
         e.times = [(0, 0), e.times[1], (0, 0)];
         e.xattrs.clear();
-        // Links are files of their own.
+        // Links become separate files.
         (e.links, e.same_as) = (1, "".into());
         if let Some((_, holes)) = &mut e.data {
             holes.clear();
@@ -216,7 +216,7 @@ fn device_tables_add_and_change() {
         "/home/me/file",
         &["User: 1000 Group: 1001", "Size: 4", "Mode: 0644"],
     );
-    // A table is no layer: such names of the tree are ordinary ones.
+    // A table is not a layer: such names of the tree are ordinary ones.
     stat(&image, "/home/me/.wh.x", &["User: 1000"]);
     stat(&image, "/home", &["User: 7 Group: 8"]);
     stat(&image, "/su", &["Mode: 04755", "User: 0"]);

@@ -41,7 +41,7 @@ fn tree(dir: &Path) -> PathBuf {
         )
         .unwrap();
     }
-    // What does not compress is stored as it is.
+    // Incompressible data are stored uncompressed.
     let mut seed = 1_u64;
     let noise = (0..300_000).map(|_| {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -52,7 +52,7 @@ fn tree(dir: &Path) -> PathBuf {
     tree
 }
 
-/// What SquashFS can hold of a tree.
+/// Returns the part of a tree that SquashFS can hold.
 fn held(mut tree: Snapshot) -> Snapshot {
     for e in tree.values_mut() {
         e.times = [(0, 0), (e.times[1].0, 0), (0, 0)];
@@ -269,7 +269,7 @@ struct ByHand {
     count: u32,
 }
 
-/// Where a byte of a table is, as references say it: the block, and the offset there.
+/// Returns the place of a byte of a table in the form of references: the block, and the offset there.
 fn place(byte: usize) -> (u32, u16) {
     ((byte / 8192 * 8194) as u32, (byte % 8192) as u16)
 }
@@ -356,7 +356,7 @@ impl ByHand {
         all
     }
 
-    /// An image with these entries in its root, beside which there are two FIFOs, the second with two links; these are at 0 and 20.
+    /// Makes an image with these entries in its root, and with two FIFOs at 0 and 20, the second with two links.
     fn with_root(entries: &[(&str, usize, u32, u16)]) -> Vec<u8> {
         let mut image = Self::default();
         image.fifo(1);
@@ -409,7 +409,7 @@ fn impossible_directories_are_refused() {
     ] {
         refused(&ByHand::with_root(entries), what);
     }
-    // A root that is none, more entries than there are, a header of too many.
+    // A root that is not a directory, too large a number of entries, a header of too many entries.
     let mut image = ByHand::default();
     image.fifo(1);
     refused(&image.image(0), "the root is not a directory");
@@ -426,8 +426,8 @@ fn impossible_directories_are_refused() {
     refused(&image.image(root), "more than 256 entries");
 }
 
-/// What would make much of little: a directory in two places, entries that several directories have, and directories without
-/// end below each other.
+/// Small images must not expand without limit: a directory in two places, entries shared by several directories, and
+/// endlessly nested directories.
 #[test]
 fn nothing_grows_without_end() {
     let refused = |image: &[u8], what: &str| {

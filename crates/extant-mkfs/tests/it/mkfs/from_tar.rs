@@ -371,7 +371,7 @@ fn white_outs_of_layers() {
         ],
     );
     assert_eq!(image.report.hard_links, 1);
-    // In one archive they are names.
+    // In a single archive these are ordinary names.
     let image = from_tar(vec![Build::new().file(".wh.name", "x").input()], &options());
     expect(&image, &[(".wh.name", "x")]);
 }
@@ -469,7 +469,7 @@ fn malformed_archives_are_refused() {
     let good = Build::new().file("file", &"x".repeat(3000)).bytes();
     assert!(refused(Vec::new()).contains("empty"));
     assert!(refused(b"hello world".repeat(100)).contains("not an archive"));
-    // An archive of nothing is one, a disk image is none.
+    // An empty archive is accepted, a disk image is not.
     let mut image = vec![0; 10_240];
     let empty = from_tar(vec![from_bytes(image.clone())], &options());
     assert_eq!((empty.report.directories, empty.report.files), (2, 0));

@@ -202,7 +202,7 @@ fn a_volume_with_short_inodes_keeps_what_it_can() {
     });
 }
 
-/// The same bytes whatever the threads, and again the next time.
+/// The bytes do not depend on the number of threads, and are the same in each run.
 #[test]
 fn reproducible_with_any_threads() {
     let dir = scratch();

@@ -80,7 +80,7 @@ fn links_outlive_the_names_they_were_made_from() {
     write(&base.join("a/b/file"), "content of the file");
     fs::hard_link(base.join("a/b/file"), base.join("second")).unwrap();
     write(&base.join("other"), "another");
-    // Only names of the file that the directory never had are left.
+    // The remaining names of the file are those that were never in the directory.
     let middle = Build::new()
         .link("new/name", "a/b/file")
         .link("new/twice", "second")

@@ -75,7 +75,7 @@ pub struct Image {
 }
 
 impl Image {
-    /// Writes what was prepared.
+    /// Writes the prepared volume.
     pub fn write(prepared: &Prepared) -> Self {
         let dir = scratch();
         let path = dir.path().join("image");
