@@ -1,4 +1,4 @@
-//! A group descriptor: what is accepted lies inside the volume, and is written as it was read.
+//! Group descriptors: accepted places are inside the volume, and a descriptor is written as it was read.
 #![no_main]
 
 use ext4_format::GroupNr;

@@ -19,6 +19,6 @@ fuzz_target!(|data: &[u8]| {
     inode::encode_core(&core, &mut raw, geometry);
     let again = inode::decode_core(&raw, geometry, InodeNr(12)).expect("what was written is read");
     assert_eq!((again.mode, again.size), (core.mode, core.size));
-    // A directory with more links than can be counted says that it has 1.
+    // A directory with too many links to count has the stored count 1.
     assert!(again.links == core.links || again.links == 1);
 });

@@ -1,4 +1,4 @@
-//! A journal: its superblock and what it owes. The first bytes are the superblock, the others fill blocks of the log.
+//! A journal: its superblock and its replay. The first bytes are the superblock, the others fill blocks of the log.
 #![no_main]
 
 use ext4_format::FormatError;

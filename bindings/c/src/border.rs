@@ -11,7 +11,7 @@ use std::path::Path;
 /// A number of the system's.
 pub struct Errno(pub i32);
 
-/// What a call fails with.
+/// Error of a call.
 pub enum Fail {
     Engine(Error),
     Io(io::Error),
@@ -120,7 +120,7 @@ pub unsafe fn handle<'h, T>(handle: *mut T) -> Result<&'h T, Fail> {
 }
 
 /// # Safety
-/// It is null or a place for a `T`.
+/// `place` is null or points to room for a `T`.
 pub unsafe fn store<T>(place: *mut T, value: T) -> Result<(), Fail> {
     if place.is_null() {
         return Err(Fail::Null);
@@ -131,7 +131,7 @@ pub unsafe fn store<T>(place: *mut T, value: T) -> Result<(), Fail> {
 }
 
 /// # Safety
-/// It is null or ends with a NUL, and stays as it is during the call.
+/// `text` is null or ends with a NUL, and stays unchanged during the call.
 pub unsafe fn path<'p>(text: *const c_char) -> Result<&'p Path, Fail> {
     if text.is_null() {
         return Err(Fail::Null);
@@ -161,7 +161,7 @@ pub unsafe fn bytes<'b>(bytes: *const c_void, len: usize) -> Result<&'b [u8], Fa
     match (bytes.is_null(), len) {
         (_, 0) => Ok(&[]),
         (true, _) => Err(Fail::Null),
-        // SAFETY: by the caller; a slice is no longer than an isize can say.
+        // SAFETY: by the caller; the length of the slice fits an isize.
         _ if isize::try_from(len).is_ok() => {
             Ok(unsafe { std::slice::from_raw_parts(bytes.cast(), len) })
         }

@@ -18,7 +18,7 @@ pub struct Device {
     flush: Option<unsafe extern "C" fn(*mut c_void) -> c_int>,
 }
 
-// SAFETY: the header says that the functions are called by several threads at once, with `user` of all of them.
+// SAFETY: according to the header, several threads call the functions at once, with the same `user`.
 unsafe impl Send for Device {}
 // SAFETY: the same.
 unsafe impl Sync for Device {}

@@ -1,7 +1,7 @@
-//! The C library `libextant`. `include/extant.h` is its documentation: this file gives each function there a body.
+//! The C library `libextant`. `include/extant.h` is its documentation: this file has the bodies of its functions.
 //!
-//! All of it is the border to C, and so `unsafe`: pointers come from the caller, who keeps what the header says of them. Each function
-//! turns its arguments into Rust's at once, and calls the library. No panic crosses the border.
+//! All of it is the border to C, and so `unsafe`: pointers come from the caller, and obey the rules of the header.
+//! Each function converts its arguments to Rust's at once, and calls the library. No panic crosses the border.
 
 #![allow(clippy::missing_safety_doc)] // The header says what callers must keep.
 
@@ -129,7 +129,7 @@ pub unsafe extern "C" fn extant_close(volume: *mut Volume) -> c_int {
         if volume.is_null() {
             return Ok(());
         }
-        // SAFETY: it is one that `to_c` has made, and the header says that nobody uses it any more.
+        // SAFETY: the handle was made by `to_c`, and by the rules of the header it is no longer in use.
         let volume = unsafe { Box::from_raw(volume) };
         Ok(volume.close()?)
     })
@@ -204,7 +204,7 @@ on_path! {
         Ok(volume.set_attributes(at, &set)?)
     };
     extant_setxattr(name: *const c_char, value: *const c_void, size: usize) => |volume, at| {
-        // SAFETY: a string, and so many bytes.
+        // SAFETY: a string, and `size` bytes.
         let (name, value) = unsafe { (path(name)?, border::bytes(value, size)?) };
         Ok(volume.set_xattr(at, name, value, SetXattr::Any)?)
     };
@@ -251,7 +251,7 @@ pub unsafe extern "C" fn extant_readlink(
         let target = unsafe { handle(volume)?.read_link(path(at)?)? };
         let target = target.as_os_str().as_bytes();
         let stored = target.len().min(size);
-        // SAFETY: room for so many bytes.
+        // SAFETY: room for `size` bytes.
         unsafe { border::fill(buffer.cast(), size, &target[..stored])? };
         Ok(target.len())
     })
@@ -268,7 +268,7 @@ pub unsafe extern "C" fn extant_getxattr(
     call_long(|| {
         // SAFETY: a volume and strings.
         let found = unsafe { handle(volume)?.get_xattr(path(at)?, path(name)?)? };
-        // SAFETY: room for so many bytes.
+        // SAFETY: room for `size` bytes.
         unsafe { border::fill_all(value.cast(), size, &found) }
     })
 }
@@ -288,7 +288,7 @@ pub unsafe extern "C" fn extant_listxattr(
             .map(OsString::into_vec)
             .flat_map(|name| name.into_iter().chain([0]))
             .collect();
-        // SAFETY: room for so many bytes.
+        // SAFETY: room for `size` bytes.
         unsafe { border::fill_all(list.cast(), size, &names) }
     })
 }
@@ -297,7 +297,7 @@ pub unsafe extern "C" fn extant_listxattr(
 pub unsafe extern "C" fn extant_close_file(file: *mut File) {
     call(|| {
         if !file.is_null() {
-            // SAFETY: it is one that `to_c` has made, and the header says that nobody uses it any more.
+            // SAFETY: the handle was made by `to_c`, and by the rules of the header it is no longer in use.
             drop(unsafe { Box::from_raw(file) });
         }
         Ok(())
@@ -312,7 +312,7 @@ pub unsafe extern "C" fn extant_pread(
     offset: u64,
 ) -> isize {
     call_long(|| {
-        // SAFETY: a file, and room for so many bytes.
+        // SAFETY: a file, and room for `length` bytes.
         let (file, buffer) = unsafe { (handle(file)?, border::room(buffer, length)?) };
         let mut done = 0;
         while done < buffer.len() {
@@ -334,7 +334,7 @@ pub unsafe extern "C" fn extant_pwrite(
     offset: u64,
 ) -> isize {
     call_long(|| {
-        // SAFETY: a file, and so many bytes.
+        // SAFETY: a file, and `length` bytes.
         let (file, buffer) = unsafe { (handle(file)?, border::bytes(buffer, length)?) };
         file.write_all_at(buffer, offset)?;
         Ok(length)

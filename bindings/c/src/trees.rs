@@ -37,7 +37,7 @@ type Progress = unsafe extern "C" fn(*mut c_void, *const Counts);
 /// The caller's function and its argument.
 struct Tell(Option<Progress>, *mut c_void, Mutex<()>);
 
-// SAFETY: the header says that the function is called by any thread, one at a time: with the lock held.
+// SAFETY: according to the header, any thread calls the function, one at a time: with the lock held.
 unsafe impl Sync for Tell {}
 
 impl Tell {
@@ -86,17 +86,17 @@ pub unsafe extern "C" fn extant_readdir(dir: *mut DirHandle, entry: *mut Dirent)
 pub unsafe extern "C" fn extant_closedir(dir: *mut DirHandle) {
     call(|| {
         if !dir.is_null() {
-            // SAFETY: it is one that `to_c` has made, and the header says that nobody uses it any more.
+            // SAFETY: the handle was made by `to_c`, and by the rules of the header it is no longer in use.
             drop(unsafe { Box::from_raw(dir) });
         }
         Ok(())
     });
 }
 
-/// Copies by `copy`, and tells how far it is.
+/// Copies by `copy`, and reports progress.
 ///
 /// # Safety
-/// As the header asks for.
+/// The rules of the header apply.
 unsafe fn copied(
     volume: *mut Volume,
     (from, to): (*const c_char, *const c_char),

@@ -99,7 +99,7 @@ impl BlockDevice for PyDevice {
                 return Ok(());
             }
             file.call_method0("flush")?;
-            // What is no file of the system has nothing below it to flush.
+            // An object other than a file of the system needs no flush below it.
             if let Ok(fd) = file.call_method0("fileno") {
                 file.py().import("os")?.call_method1("fsync", (fd,))?;
             }

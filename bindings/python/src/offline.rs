@@ -37,7 +37,7 @@ fn finding<'py>(py: Python<'py>, found: &Finding) -> PyResult<Bound<'py, PyDict>
     Ok(out)
 }
 
-/// What is wrong with an image: a dictionary with `faults` and `findings`, and what was read. A journal that was not replayed is
+/// Checks an image: returns a dictionary with `faults`, `findings` and the counts of the check. A pending journal is
 /// replayed in memory.
 #[pyfunction]
 pub fn check<'py>(py: Python<'py>, image: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {

@@ -24,7 +24,8 @@ pub struct NativeVolume {
     volume: RwLock<Option<Volume>>,
 }
 
-/// What `os.stat_result` is made of: mode, ino, nlink, uid, gid, size, three times in nanoseconds, blocks of 512 bytes, rdev.
+/// Fields of `os.stat_result`: mode, ino, nlink, uid, gid, size, three times in nanoseconds, blocks of 512 bytes,
+/// rdev.
 type Stat = (u32, u32, u32, u32, u32, u64, (i128, i128, i128), u64, u32);
 
 fn nanoseconds(time: Timestamp) -> i128 {
@@ -83,7 +84,7 @@ fn source(from: &Bound<'_, PyAny>) -> PyResult<Source> {
     })
 }
 
-/// Calls `work` on a thread of its own, and raises `stop` when the interpreter has a signal for the caller.
+/// Calls `work` on a separate thread, and sets `stop` when the interpreter has a signal for the caller.
 fn interruptible<R: Send>(
     py: Python<'_>,
     stop: &AtomicBool,
@@ -166,7 +167,7 @@ impl NativeVolume {
         let tell = |done: &CopyCounts| {
             let Some(progress) = &progress else { return };
             Python::attach(|py| {
-                // What a callback raises does not stop the copying.
+                // An exception of a callback does not stop the copying.
                 let told = counts(py, done).and_then(|done| progress.call1(py, (done,)));
                 if let Err(error) = told {
                     error.write_unraisable(py, None);
@@ -281,7 +282,7 @@ impl NativeVolume {
         ))
     }
 
-    /// Grows the volume to so many bytes.
+    /// Grows the volume to `bytes` bytes.
     fn grow(&self, py: Python<'_>, bytes: u64) -> PyResult<u64> {
         self.at(py, Path::new("/"), |v, _| v.grow(Some(bytes)))
     }

@@ -1,5 +1,5 @@
-//! CRC-32C, raw: the running register goes in and comes out, nothing is inverted at the end, so that a checksum over several
-//! pieces is a fold over the pieces.
+//! CRC-32C, raw: functions take and return the running register, without an inversion at the end, so that a checksum
+//! over several pieces is a fold over the pieces.
 #![deny(unsafe_code)]
 
 #[cfg(target_arch = "x86_64")]

@@ -1,5 +1,5 @@
-//! By the instruction of SSE 4.2, which takes eight bytes. It gives its result three cycles later and can begin every
-//! cycle, so long pieces are summed in three strands at once, which are joined by carry-less multiplication.
+//! Sums by the instruction of SSE 4.2, which takes eight bytes. Its latency is three cycles and one can start per
+//! cycle, so long pieces are summed in three parallel strands, which are joined by carry-less multiplication.
 #![allow(unsafe_code)] // calls of two functions that need instructions which the processor is asked for before
 
 use crate::RECORD;

@@ -1,4 +1,4 @@
-//! One connection with many requests in flight: callers write requests, one thread reads the replies.
+//! A connection with many requests in flight: callers write requests, one thread reads the replies.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};

@@ -154,7 +154,7 @@ impl BlockDevice for NbdDevice {
         self.link.change(|| writes(offset, buf, self.chunk()))
     }
 
-    /// A server without flush keeps what it has acknowledged, by the protocol.
+    /// A server without flush keeps acknowledged writes, by the protocol.
     fn flush(&self) -> io::Result<()> {
         if self.read_only {
             return Ok(());

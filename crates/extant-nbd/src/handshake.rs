@@ -20,7 +20,7 @@ const MAX_REPLIES: u32 = 10_000;
 /// Names of other exports that an error shows.
 const SHOWN: usize = 20;
 
-/// What the server says of an export.
+/// Properties of an export, from the server.
 pub(crate) struct Export {
     pub size: u64,
     pub flags: u16,

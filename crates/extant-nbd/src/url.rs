@@ -33,7 +33,7 @@ const MAX_EXPORT: usize = 4096;
 const MAX_RECONNECT: u64 = 86_400;
 
 impl NbdUrl {
-    /// Parses an address. The error is `InvalidInput` and says what is wrong.
+    /// Parses an address. The error is `InvalidInput` with a message.
     pub fn parse(text: &str) -> io::Result<Self> {
         let wrong = |why: &str| {
             let shape = "try nbd://host[:port]/export or nbd+unix:///export?socket=PATH";

@@ -105,7 +105,7 @@ fn taken(
     for (device, geo) in volumes.iter().filter(|(_, geo)| group.0 < geo.groups) {
         let mut used = used(*device, geo, group)?;
         let bits = geo.bits_in_group(group);
-        // The padding of a bitmap is no block.
+        // The padding of a bitmap does not stand for blocks.
         let padding = (used.len() as u32 * 8).saturating_sub(bits);
         bitmap::clear_range(&mut used, bits, padding);
         map.resize(used.len(), 0);

@@ -12,7 +12,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Parts of an image with what they are to become, by their place in bytes.
+/// New contents of parts of an image, by their offset in bytes.
 ///
 /// ```
 /// use extant_repair::{MemOverlay, blockdev::{BlockDevice, MemDevice}};
@@ -41,7 +41,7 @@ impl Changes {
         self.0.values().map(|bytes| bytes.len() as u64).sum()
     }
 
-    /// What takes the changes back. It is to be durable before [`Self::apply`].
+    /// Returns the record that reverts the changes. It must be durable before [`Self::apply`].
     ///
     /// # Errors
     /// Those of the device.
@@ -123,7 +123,7 @@ fn write_with_undo(
             return Err(error);
         }
     };
-    // The file beside the image stays there until the change is complete; the user may move the other one.
+    // The file next to the image stays there until the change is complete; the user may move the other one.
     let own;
     let named = match beside.or(keep) {
         Some(file) => file,

@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 
 const LOST_AND_FOUND: &[u8] = b"lost+found";
 
-/// Attaches what has no name, then sets ".." and counts of links.
+/// Attaches inodes without a name, then sets ".." and link counts.
 pub(crate) fn mend(session: &mut Session<'_, '_>) -> Result<(), Error> {
     if !session.dirs.contains_key(&InodeNr::ROOT.0) {
         make_directory(
@@ -45,7 +45,7 @@ pub(crate) fn mend(session: &mut Session<'_, '_>) -> Result<(), Error> {
     links(session)
 }
 
-/// Inodes without a name that are no directories.
+/// Returns inodes without a name other than directories.
 fn nameless(session: &Session<'_, '_>) -> impl Iterator<Item = InodeNr> {
     let nameless = session.inodes.iter().filter(|(ino, used)| {
         used.names == 0
@@ -127,7 +127,7 @@ fn is_home(session: &Session<'_, '_>, ino: InodeNr) -> bool {
     session.dirs.contains_key(&ino.0) && !encryption::is_encrypted(session, ino)
 }
 
-/// Takes the name lost+found from what is no directory, in a block of the root.
+/// Removes the name lost+found of an inode other than a directory, in a block of the root.
 fn take_name(
     session: &mut Session<'_, '_>,
     (block, mut bytes): (BlockNr, Vec<u8>),

@@ -61,7 +61,7 @@ pub(crate) fn find_unread_inodes(session: &mut Session<'_, '_>) -> Result<bool, 
     Ok(!groups.is_empty())
 }
 
-/// What is known of a directory while its blocks are read.
+/// State of a directory while its blocks are read.
 pub(crate) struct Blocks {
     pub(crate) places: Vec<BlockNr>,
     pub(crate) extents: Vec<Extent>,
@@ -198,7 +198,7 @@ enum IndexUse {
     Leaf,
 }
 
-/// What each block of an indexed directory is; `None` if the index or the order of names breaks a rule.
+/// Returns the use of each block of an indexed directory; `None` if the index or the order of names breaks a rule.
 fn read_index(
     session: &Session<'_, '_>,
     dir: &Blocks,
@@ -334,14 +334,14 @@ pub(crate) fn leaf_of(
     Ok(None)
 }
 
-/// What was read of a block of names.
+/// Result of reading a block of names.
 #[derive(Debug, Default)]
 pub(crate) struct LeafRead {
     /// The names that stay, behind the dots.
     pub(crate) kept: Vec<Name>,
-    /// What is wrong.
+    /// Description of the damage.
     pub(crate) bad: Option<String>,
-    /// What is lost with it.
+    /// Description of the loss.
     pub(crate) lost: Option<&'static str>,
     /// How many of "." and ".." were found in their places.
     dots: u32,
@@ -391,7 +391,7 @@ fn leaf(
     Ok(Vec::new())
 }
 
-/// Returns a name as it can stay in a directory, and notes a change. `None` if there is no such name.
+/// Returns a valid form of a name for a directory, and records a change. `None` if no valid form exists.
 fn possible_name<'n>(
     read: &mut LeafRead,
     found: &'n [u8],
@@ -419,7 +419,7 @@ fn possible_name<'n>(
     Some(name)
 }
 
-/// Reads the names of a part of a directory, counts those that stay, and notes what is wrong.
+/// Reads the names of a part of a directory, counts those that stay, and records the damage.
 pub(crate) fn read_leaf(
     session: &mut Session<'_, '_>,
     ino: InodeNr,
@@ -495,7 +495,7 @@ pub(crate) fn read_leaf(
     read
 }
 
-/// A name as near as one that is UTF-8 can be: dots in place of the bytes that are not.
+/// Converts a name to UTF-8: replaces invalid bytes by dots.
 fn as_utf8(name: &[u8]) -> Vec<u8> {
     let mut sound = Vec::with_capacity(name.len());
     for chunk in name.utf8_chunks() {

@@ -39,7 +39,7 @@ impl FileId {
         }
     }
 
-    /// Returns the identity of the image that an undo file is named after; the default if there is no such file.
+    /// Returns the identity of the image that an undo file is named after; the default if that image does not exist.
     pub(crate) fn beside(undo: &Path) -> Self {
         let name = undo.as_os_str().as_bytes();
         let end = name.windows(SUFFIX.len()).rposition(|part| part == SUFFIX);

@@ -9,7 +9,7 @@ use ext4_format::group_desc::{BLOCK_UNINIT, GroupDesc, INODE_UNINIT};
 use ext4_format::{BlockNr, FileType, GroupNr, InodeNr, inode};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Reads the descriptors; what is damaged is taken from a backup, if that has places that can be.
+/// Reads the descriptors; damaged ones are taken from a backup, if its places are possible.
 pub(crate) fn read(session: &mut Session<'_, '_>) -> Result<(), Error> {
     resize::shorten_reserved(session)?;
     let geo = session.geo.clone();
@@ -28,7 +28,8 @@ pub(crate) fn read(session: &mut Session<'_, '_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Takes the places of structures that overlap from a backup, where that has others: it says which of the two is misplaced.
+/// Takes the places of overlapping structures from a backup if it has other places: the difference identifies the
+/// misplaced structure.
 fn part(session: &mut Session<'_, '_>) -> Result<(), Error> {
     for group in overlapping(session) {
         let Some(backup) = backup(session, group)? else {
@@ -144,7 +145,7 @@ fn read_one(session: &mut Session<'_, '_>, raw: &[u8], group: GroupNr) -> Result
     } else if !fits(desc.inode_table, table_len) {
         desc.inode_table = lost_table(session, group, &place)?;
     }
-    // A bitmap without a place gets one when it is known what is free.
+    // A bitmap without a place gets one when the free blocks are known.
     for bitmap in [&mut desc.block_bitmap, &mut desc.inode_bitmap] {
         if !fits(*bitmap, 1) {
             *bitmap = BlockNr(0);
@@ -185,15 +186,15 @@ fn lost_table(
     }
 }
 
-/// What tells the inodes of a group.
+/// Evidence for the inodes of a group.
 #[derive(Clone, Copy)]
 enum Evidence {
     Checksums,
     Root,
 }
 
-/// Where the inodes of a group are. The journal may hold copies of parts of a table: the place where most records of a whole
-/// table are sound is taken.
+/// Returns the place of a group's inodes. The journal may hold copies of parts of a table, so the place with most
+/// sound records of a whole table is used.
 fn find_table(
     session: &Session<'_, '_>,
     group: GroupNr,
@@ -247,7 +248,7 @@ fn used_records<'b>(
         .filter(|(raw, _)| raw.iter().any(|&b| b != 0))
 }
 
-/// Sound records of a table that would begin at a block, less those that are not.
+/// Returns the number of sound records minus that of unsound ones, for a table that would begin at a block.
 fn score(
     session: &Session<'_, '_>,
     group: GroupNr,
@@ -396,7 +397,7 @@ fn claim_metadata(session: &mut Session<'_, '_>) {
     for desc in session.descs.iter().filter(|d| d.inode_table.0 != 0) {
         mark(desc.inode_table, geo.itable_blocks().into());
     }
-    // A bitmap on top of something else is placed anew.
+    // A bitmap that overlaps another structure gets a new place.
     for desc in &mut session.descs {
         for bitmap in [&mut desc.block_bitmap, &mut desc.inode_bitmap] {
             if !mark(*bitmap, 1) {
@@ -411,11 +412,11 @@ fn claim_metadata(session: &mut Session<'_, '_>) {
 struct GroupInodes {
     /// Directories.
     directories: u32,
-    /// One past the highest index in use.
+    /// Highest index in use plus one.
     end: u32,
 }
 
-/// Writes bitmaps, descriptors and the superblock's counts where they differ from what is in use.
+/// Writes bitmaps, descriptors and the superblock's counts where they differ from the actual use.
 pub(crate) fn write(session: &mut Session<'_, '_>) -> Result<(), Error> {
     place_bitmaps(session)?;
     let geo = session.geo.clone();

@@ -17,7 +17,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// Largest number of undo files beside one image: those of other images may be in the way.
+/// Maximum of undo files next to one image: those of other images may block names.
 const MOST_BESIDE: u32 = 9;
 
 /// The file or block device that holds an image.
@@ -72,8 +72,8 @@ impl ImageFile {
         })
     }
 
-    /// An image that is no file of this system, such as an export of a server. Its undo records are kept as those of a block device: in
-    /// free blocks of the image.
+    /// Creates an image outside of this system's files, such as an export of a server. Its undo records are kept like
+    /// those of a block device, in free blocks of the image.
     pub fn elsewhere() -> Self {
         Self {
             names: Vec::new(),
@@ -83,9 +83,9 @@ impl ImageFile {
         }
     }
 
-    /// Returns a path for a new undo file beside the image, or `None` for a block device, whose directory does not outlive the system.
-    /// The image must not carry a mark. Then an undo file that an earlier change of the same image left is removed. An undo file of another
-    /// image stays, and the path gets a number.
+    /// Returns a path for a new undo file next to the image, or `None` for a block device, whose directory does not
+    /// outlive the system. The image must not carry a mark. Then an undo file that an earlier change of the same
+    /// image left is removed. An undo file of another image stays, and the path gets a number.
     ///
     /// # Errors
     /// Those of the file system; [`io::ErrorKind::AlreadyExists`] if all nine names are taken.
@@ -166,8 +166,9 @@ impl ImageFile {
         Undo::read_from(file)
     }
 
-    /// Takes back the change whose mark the image carries, and returns the undo file; `None` if the image has no mark. The undo file is
-    /// searched for beside the image, and then where the mark says. A temporary undo file of this image is removed afterwards.
+    /// Reverts the change whose mark the image carries, and returns the undo file; `None` if the image has no mark.
+    /// The undo file is searched for next to the image, and then at the path in the mark. A temporary undo file of
+    /// this image is removed afterwards.
     ///
     /// # Errors
     /// [`Error::NoUndo`] if no trusted undo file of the change is found; those of [`Undo::take_back`].

@@ -23,7 +23,8 @@ pub(crate) const HOLE: u64 = 4096;
 /// Largest number of adjacent pieces in one write.
 const MOST_PIECES: usize = 256;
 
-/// Returns the mark of the change with this identity and undo file. The path is empty if there is no file.
+/// Returns the mark of the change with this identity and undo file. The path is empty if the undo record is not in a
+/// file.
 pub(crate) fn mark(id: u64, file: &Path) -> ChangeMark {
     // The file may have been named from the current directory.
     let path = file.canonicalize();

@@ -1,4 +1,5 @@
-//! The mapping of an inode in use: claimed, compared with size and count of blocks, and written anew where it must be.
+//! The mapping of an inode in use: claims its blocks, compares it with size and count of blocks, and rewrites it if
+//! needed.
 
 use crate::Error;
 use crate::attributes;
@@ -10,7 +11,7 @@ use ext4_format::inode::{self, flags};
 use ext4_format::{BlockNr, FileType, InodeNr};
 use std::collections::BTreeSet;
 
-/// An inode whose mapping is written anew when it is known which blocks are free.
+/// An inode whose mapping is rewritten when the free blocks are known.
 pub(crate) struct Rewrite {
     pub(crate) ino: InodeNr,
     extents: Vec<Extent>,
@@ -19,7 +20,7 @@ pub(crate) struct Rewrite {
     pool: Vec<BlockNr>,
 }
 
-/// Reads and claims the mapping, sets size and count of blocks, and notes what is to be written anew.
+/// Reads and claims the mapping, sets size and count of blocks, and records a needed rewrite.
 pub(crate) fn map(
     session: &mut Session<'_, '_>,
     record: &mut Record,
@@ -97,7 +98,7 @@ fn straighten(map: &mut MapRead) -> bool {
     let mut changed = map.blocks() != map.end() || map.extents.is_empty();
     let mut next = 0;
     for extent in &mut map.extents {
-        // What a directory holds was written, whatever its extents say.
+        // Blocks of a directory were written, even if its extents are marked as unwritten.
         changed |= std::mem::take(&mut extent.unwritten);
         extent.logical = next;
         next = extent.len.saturating_add(next);
@@ -105,7 +106,7 @@ fn straighten(map: &mut MapRead) -> bool {
     changed
 }
 
-/// Cuts what is mapped from a logical block on; returns whether anything was.
+/// Cuts the mapping from a logical block on; returns whether it changed.
 fn cut(session: &mut Session<'_, '_>, map: &mut MapRead, end: u64) -> bool {
     let before = map.end();
     for extent in &mut map.extents {
@@ -285,7 +286,7 @@ pub(crate) fn rewrite(session: &mut Session<'_, '_>, rewrite: Rewrite) -> Result
     Ok(true)
 }
 
-/// Gives copies of shared blocks to their second owner; what there is no room for is dropped.
+/// Gives copies of shared blocks to their second owner; without room the blocks are dropped.
 fn split(
     session: &mut Session<'_, '_>,
     extents: Vec<Extent>,

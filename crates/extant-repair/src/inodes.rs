@@ -42,7 +42,7 @@ fn put(raw: &mut [u8], at: usize, bytes: &[u8]) {
     }
 }
 
-/// Mends all records, and notes what is in use.
+/// Mends all records, and records the inodes in use.
 pub(crate) fn mend(session: &mut Session<'_, '_>) -> Result<(), Error> {
     let mut rewrites = Vec::new();
     for group in 0..session.geo.groups {
@@ -248,7 +248,7 @@ pub(crate) fn has_tree(session: &Session<'_, '_>, raw: &[u8]) -> bool {
     inode::i_block(raw).is_ok_and(|root| Node::parse(root, &rules).is_ok())
 }
 
-/// Sets the features that extents and inline data need, if an inode has such and does not only say so.
+/// Sets the features for extents and inline data, if an inode really has them and not only the flag.
 fn mapping_features(
     session: &mut Session<'_, '_>,
     record: &Record,

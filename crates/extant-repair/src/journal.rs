@@ -1,4 +1,5 @@
-//! The journal: replayed if it holds transactions, as far as they are sound; emptied if it cannot be read, given up if its inode is lost.
+//! The journal: replayed if it holds transactions, as far as they are sound; emptied if it cannot be read, removed if
+//! its inode is lost.
 
 use crate::Error;
 use crate::fast_commits;
@@ -10,7 +11,7 @@ use ext4_format::inode::{self, InodeCore, flags};
 use ext4_format::jbd2::{self, LogEnd, Salvage};
 use ext4_format::{BlockNr, FileType, FormatError, InodeNr, Where};
 
-/// Whether the volume was changed under the session, so that the round begins anew.
+/// Mends the journal. Returns whether the volume was changed under the session, so that the round must restart.
 pub(crate) fn mend(session: &mut Session<'_, '_>) -> Result<bool, Error> {
     let Some(ino) = named(session)? else {
         return Ok(false);
@@ -80,7 +81,7 @@ pub(crate) fn mend(session: &mut Session<'_, '_>) -> Result<bool, Error> {
     Ok(true)
 }
 
-/// Asks for the replay of what the log holds. Only what is damaged is lost by it.
+/// Asks for the replay of the log. It loses only damaged parts.
 fn ask_to_replay(session: &mut Session<'_, '_>, found: &Salvage, changes: usize) -> bool {
     let mut text = format!("it is replayed: {} blocks", found.plan.replay.len());
     if changes > 0 {
@@ -135,8 +136,8 @@ fn fields(
     Ok(())
 }
 
-/// The inode of the journal, where the volume has one inside. What the superblock says of it is set if another inode is the
-/// journal, and if there is none.
+/// Returns the inode of an internal journal. The superblock's fields are corrected if another inode is the journal,
+/// or if the volume does not have one.
 fn named(session: &mut Session<'_, '_>) -> Result<Option<InodeNr>, Error> {
     let has = session.geo.features.has_journal();
     let ino = InodeNr(session.geo.journal_ino);
@@ -237,7 +238,7 @@ fn readable(session: &mut Session<'_, '_>, ino: InodeNr) -> Result<Option<MapRea
         return Ok(None);
     };
     if let Some(map) = sound_map(session, &raw, ino)? {
-        // The first block of a file that is another's is no place for a journal.
+        // The first block of another file cannot hold a journal.
         let known = ino == InodeNr::JOURNAL || is_journal(session, ino)?;
         return Ok(known.then_some(map));
     }

@@ -51,7 +51,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
 
-/// Rounds after which what is left stays.
+/// Maximum of rounds; damage that remains afterwards stays.
 const ROUNDS: u32 = 5;
 
 /// Beginnings of a round: one more after the journal is replayed, and one after inodes are found that were not read.
@@ -64,7 +64,7 @@ pub enum Error {
     /// The device or a file failed.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// There is no superblock to begin with.
+    /// A usable superblock is missing.
     #[error("no usable superblock: {0}")]
     Superblock(#[source] FormatError),
     /// A group's places are lost, and no backup has them.
@@ -133,7 +133,7 @@ fn undo_line(undo: Option<&str>) -> String {
     }
 }
 
-/// What a repair would do.
+/// Plan of a repair.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Plan {
@@ -141,9 +141,9 @@ pub struct Plan {
     pub mends: Vec<Mend>,
     /// Mends that were declined.
     pub declined: Vec<Mend>,
-    /// What the check finds before.
+    /// Result of the check before the repair.
     pub before: Report,
-    /// What the check finds after it.
+    /// Result of the check after the repair.
     pub after: Report,
     changes: Changes,
 }
@@ -159,7 +159,7 @@ impl Plan {
         self.changes.bytes()
     }
 
-    /// What takes the plan back. It is to be durable before [`Self::apply`].
+    /// Returns the record that reverts the plan. It must be durable before [`Self::apply`].
     ///
     /// # Errors
     /// Those of the device.
@@ -189,8 +189,9 @@ impl Plan {
     }
 }
 
-/// Makes the plan of a repair: the image is mended on an overlay in memory, and checked there again until it is clean or no mend
-/// is left. The device is only read. `now`, in seconds, is the time of deletion of what is deleted; `decide` is asked for each mend.
+/// Makes the plan of a repair: the image is mended on an overlay in memory, and checked there again until it is clean
+/// or no mend is left. The device is only read. `now`, in seconds, is the time of deletion of deleted inodes;
+/// `decide` is called for each mend.
 ///
 /// # Errors
 /// [`Error`] if the image cannot be repaired at all.
@@ -214,8 +215,8 @@ pub fn plan<'d>(
     plan_telling(device, now, decide, &|_| {})
 }
 
-/// [`plan`], which tells how far the check is that comes first; of an image that cannot be checked before its first mends it is the check
-/// after them. The function is called from several threads.
+/// Like [`plan`], and reports the progress of the first check to `tell`. If the image cannot be checked before its
+/// first mends, this is the check after them. The function is called from several threads.
 ///
 /// # Errors
 /// The same.
@@ -280,7 +281,7 @@ fn plan_over<'d>(
         done: Vec::new(),
         declined: Vec::new(),
     };
-    // What cannot be checked at all is reported by its first mend.
+    // An image that cannot be checked at all is reported by its first mend.
     let as_it_is = CheckOptions {
         replay: false,
         ..options.clone()

@@ -1,4 +1,4 @@
-//! The blocks of one inode: read as far as they can be, and written anew where something is wrong with them.
+//! The mapping of an inode: read as far as possible, and rewritten if it is damaged.
 
 use crate::Error;
 use crate::session::Session;
@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 /// Wild numbers that a block of addresses may have more than others and still be one, as e2fsck has it for an inode.
 const MOST_WILD: u32 = 11;
 
-/// What was read of a mapping.
+/// Result of reading a mapping.
 #[derive(Debug, Default)]
 pub(crate) struct MapRead {
     /// The runs that obey the rules, in logical order.
@@ -21,7 +21,7 @@ pub(crate) struct MapRead {
     pub(crate) nodes: Vec<BlockNr>,
     /// Nodes whose checksum alone is wrong.
     pub(crate) unsealed: Vec<BlockNr>,
-    /// The first thing that is wrong otherwise: the mapping is to be written anew.
+    /// The first other damage: the mapping must be rewritten.
     pub(crate) problem: Option<String>,
     pub(crate) seen: BTreeSet<BlockNr>,
 }
@@ -31,7 +31,7 @@ impl MapRead {
         self.problem.get_or_insert_with(|| what.into());
     }
 
-    /// One past the last block that is mapped.
+    /// Returns the end of the mapped blocks: the last one plus one.
     pub(crate) fn end(&self) -> u64 {
         self.extents.last().map_or(0, Extent::end)
     }
@@ -223,7 +223,7 @@ fn addresses(
     Ok(())
 }
 
-/// Blocks for the nodes of a mapping that is written anew: those of the old one first.
+/// Blocks for the nodes of a rewritten mapping: those of the old one first.
 pub(crate) struct NodePool {
     pub(crate) blocks: Vec<BlockNr>,
     used: u64,
@@ -253,8 +253,8 @@ impl NodePool {
     }
 }
 
-/// Writes a mapping of these extents into `root`; returns its blocks beside the data, or `None` without the room for it.
-/// Blocks of the pool that are left over are free.
+/// Writes a mapping of these extents into `root`; returns its blocks without the data, or `None` if there is not
+/// enough room. Unused blocks of the pool are free.
 pub(crate) fn build(
     session: &mut Session<'_, '_>,
     ino: InodeNr,

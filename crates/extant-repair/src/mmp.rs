@@ -26,7 +26,7 @@ pub(crate) fn wait_for_others(dev: &dyn BlockDevice) -> Result<(), Error> {
             .map(|()| bytes)
     };
     let first = read()?;
-    // A damaged block does not say whether the volume is in use.
+    // A damaged block has no information on whether the volume is in use.
     match mmp::state(&first, None) {
         Ok(MmpState::Checked) => Err(Error::InUse("a checker")),
         Ok(MmpState::Mounted(_)) => {

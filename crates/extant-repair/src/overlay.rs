@@ -31,8 +31,8 @@ impl<'d> MemOverlay<'d> {
         Self::with_grain(base, 4096)
     }
 
-    /// An overlay whose changes are listed in pieces of so many bytes, a power of two from 512 to 1 MiB: what is not
-    /// written stays out of the changes, as far as it is in another piece.
+    /// Creates an overlay whose changes are listed in pieces of `grain` bytes, a power of two from 512 to 1 MiB.
+    /// Pieces without a write are not part of the changes.
     pub const fn with_grain(base: &'d dyn BlockDevice, grain: u32) -> Self {
         Self {
             base,
@@ -153,7 +153,7 @@ impl BlockDevice for MemOverlay<'_> {
                     let at = grain * self.grain;
                     let mut bytes = vec![0; self.grain.min(self.base.len() - at) as usize];
                     if let Err(error) = self.base.read_at(at, &mut bytes) {
-                        // What is not written over cannot be known.
+                        // The bytes outside of this write are unknown.
                         if part.len() != bytes.len() {
                             done = Err(error);
                             return;

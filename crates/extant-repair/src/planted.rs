@@ -9,7 +9,7 @@
 pub(crate) enum Fault {
     /// The superblock of a changed image is written first, and no mark before it.
     SuperblockFirst,
-    /// A journal with transactions is made anew, empty.
+    /// A journal with transactions is replaced by an empty one.
     JournalThrownAway,
 }
 

@@ -1,4 +1,4 @@
-//! Quota files say what is used. Limits stay, where they can be read.
+//! Sets the use in quota files. Limits stay if they can be read.
 
 use crate::Error;
 use crate::attributes;
@@ -52,7 +52,7 @@ fn names(session: &mut Session<'_, '_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// What is used.
+/// Counts the use.
 fn count(session: &Session<'_, '_>) -> Result<QuotaSums, Error> {
     let mut sums = QuotaSums::default();
     for &ino in session.inodes.keys() {
@@ -71,7 +71,7 @@ fn count(session: &Session<'_, '_>) -> Result<QuotaSums, Error> {
 /// A quota file as it was read.
 struct Read {
     map: MapRead,
-    /// Its content, or why there is none.
+    /// Its content, or the error of reading it.
     content: Result<QuotaFile, FormatError>,
 }
 
@@ -111,7 +111,7 @@ fn one(
     write(session, ino, read.map, &file.to_bytes(kind))
 }
 
-/// Reads a file; `None` where its inode is none that could be one.
+/// Reads a file; `None` if its inode cannot be a quota file.
 fn read(
     session: &mut Session<'_, '_>,
     kind: QuotaKind,
@@ -124,7 +124,7 @@ fn read(
     let core = inode::decode_verified(&raw, &session.geo, ino).ok();
     let core = core.filter(|core| core.file_type() == Some(FileType::Regular) && core.links > 0);
     let Some(core) = core.filter(|core| core.flags & flags::INLINE_DATA == 0) else {
-        // A reserved number is free for a new one; of another nobody knows what it is.
+        // A reserved number is free for a new file; another number may belong to any file.
         let free = ino.0 < session.geo.first_ino && !session.inodes.contains_key(&ino.0);
         return Ok(free.then(|| Read {
             map: MapRead::default(),
@@ -169,7 +169,7 @@ fn write(
         if place_of(&extents, logical).is_some() {
             continue;
         }
-        // What is allocated and not written would have to be cut out of its extent.
+        // An allocated but unwritten block would have to be cut out of its extent.
         let taken = extents
             .iter()
             .any(|e| e.logical <= logical && u64::from(logical) < e.end());

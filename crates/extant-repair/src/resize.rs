@@ -1,4 +1,4 @@
-//! The inode of reserved descriptors: its map follows from the geometry alone, so it is made anew where it differs.
+//! The inode of reserved descriptors: its map follows from the geometry alone, so it is rewritten if it differs.
 
 use crate::Error;
 use crate::session::{InodeUse, Session, Used};
@@ -54,8 +54,8 @@ pub(crate) fn mend(session: &mut Session<'_, '_>) -> Result<(), Error> {
     write_record(session, core, place, sectors)
 }
 
-/// Has the reserved descriptors end before the first structure of the groups that lies among them. Only where no backup says how
-/// many there are: their count is one number, and the places of the structures are many.
+/// Shortens the reserved descriptors so that they end before the first structure of the groups. This applies only
+/// without a backup of their count. The places of many structures are more credible than the one count.
 pub(crate) fn shorten_reserved(session: &mut Session<'_, '_>) -> Result<(), Error> {
     let geo = session.geo.clone();
     let has_backup = (1..geo.groups)
@@ -73,7 +73,7 @@ pub(crate) fn shorten_reserved(session: &mut Session<'_, '_>) -> Result<(), Erro
         let bytes = session.read(geo.gdt_block(index))?;
         let groups = (index * geo.descs_per_block()..geo.groups).map(GroupNr);
         for (raw, group) in bytes.chunks_exact(geo.desc_size.into()).zip(groups) {
-            // Only a sound descriptor tells of a wrong count.
+            // A wrong count is inferred from sound descriptors only.
             let Ok(desc) = GroupDesc::decode(raw, &without, group) else {
                 continue;
             };

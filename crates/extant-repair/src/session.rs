@@ -1,4 +1,5 @@
-//! What the passes of one round share: the image on its overlay, what was found in use, and the list of mends.
+//! Shared state of the passes of a round: the image on its overlay, the blocks and inodes in use, and the list of
+//! mends.
 
 use crate::Error;
 use crate::overlay::MemOverlay;
@@ -11,7 +12,7 @@ use ext4_format::{BlockNr, FileType, GroupNr, InodeNr, checksum};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 
-/// One change that a repair makes.
+/// A change by a repair.
 ///
 /// ```
 /// use extant_repair::Mend;
@@ -22,11 +23,11 @@ use std::fmt::Display;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Mend {
-    /// What is changed.
+    /// The changed structure.
     pub place: String,
-    /// How.
+    /// The change.
     pub text: String,
-    /// What is lost by it, if anything is.
+    /// The data that the change loses, if any.
     pub loses: Option<String>,
 }
 
@@ -56,7 +57,7 @@ impl Display for Mend {
     }
 }
 
-/// The mends so far, and who decides on them.
+/// The list of mends, and the callback that decides on them.
 pub(crate) struct Decisions<'a> {
     pub(crate) decide: &'a mut dyn FnMut(&Mend) -> bool,
     pub(crate) done: Vec<Mend>,
@@ -64,7 +65,7 @@ pub(crate) struct Decisions<'a> {
 }
 
 impl Decisions<'_> {
-    /// Puts a mend on the list and says whether it is to be made.
+    /// Adds a mend to the list and returns whether to make it.
     pub(crate) fn ask(
         &mut self,
         place: impl Display,
@@ -84,13 +85,13 @@ impl Decisions<'_> {
     }
 }
 
-/// What an inode in use is.
+/// Kind of an inode in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InodeUse {
     File(FileType),
     /// The value of an attribute.
     Value,
-    /// No name leads to it.
+    /// An inode without a name.
     Reserved,
 }
 
@@ -105,9 +106,9 @@ pub(crate) struct Used {
 /// A directory.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct DirState {
-    /// The directory with a name for it; 0 if there is none.
+    /// The directory with a name for it, or 0.
     pub(crate) parent: u32,
-    /// Where its ".." leads.
+    /// Inode number in its "..".
     pub(crate) dotdot: u32,
     /// Directories in it.
     pub(crate) children: u32,
@@ -174,7 +175,7 @@ impl ClusterSet {
     }
 }
 
-/// One round of a repair.
+/// A round of a repair.
 pub(crate) struct Session<'a, 'd> {
     pub(crate) dev: &'a MemOverlay<'d>,
     pub(crate) decisions: &'a mut Decisions<'d>,
@@ -229,7 +230,7 @@ impl<'a, 'd> Session<'a, 'd> {
         })
     }
 
-    /// Puts a mend on the list and says whether it is to be made.
+    /// Adds a mend to the list and returns whether to make it.
     pub(crate) fn ask(
         &mut self,
         place: impl Display,

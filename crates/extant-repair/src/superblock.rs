@@ -78,8 +78,8 @@ fn resealed(bytes: &[u8; SUPERBLOCK_SIZE], len: u64) -> Option<RawSuperblock> {
     usable(&bytes, len).ok()
 }
 
-/// The superblock with as many inodes as its groups have and no more meta groups, if nothing but the counts is wrong. Groups have a multiple of eight
-/// inodes; if only the count says so, it is the one that is right.
+/// Returns the superblock with the count of inodes of its groups and no surplus meta groups, if only the counts are
+/// wrong. Groups have a multiple of eight inodes; if only one of the two counts fits this rule, that one is right.
 fn recounted(bytes: &[u8; SUPERBLOCK_SIZE], len: u64) -> Option<RawSuperblock> {
     let mut sb = RawSuperblock::parse(bytes).ok()?;
     let blocks = sb

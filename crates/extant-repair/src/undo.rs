@@ -1,9 +1,9 @@
 //! Undo files: the old bytes of the parts of an image that a change writes.
 //!
-//! All numbers are little-endian. The file begins with a head of 64 bytes, and the records follow. A record holds the offset (8 bytes) and
-//! the length (4 bytes) of a part of the image, the CRC-32C of the new bytes of each of its sectors, and the old bytes. The
-//! first sector of the superblock has a record of its own, the last one. The head is written last, behind a flush: a file
-//! with zeros for a head belongs to an image that was not written to.
+//! All numbers are little-endian. The file begins with a head of 64 bytes, and the records follow. A record holds the
+//! offset (8 bytes) and the length (4 bytes) of a part of the image, the CRC-32C of the new bytes of each of its
+//! sectors, and the old bytes. The first sector of the superblock has a separate record, the last one. The head is
+//! written last, behind a flush: a file with zeros for a head belongs to an image that was not written to.
 //!
 //! | offset | bytes | head |
 //! |---|---|---|
@@ -203,7 +203,7 @@ impl Undo {
     /// Reads an undo file of any owner. `None` if the file is unfinished; then the image was not written to.
     ///
     /// # Errors
-    /// [`Error::Undo`] for a file that is none, or is damaged; [`Error::Io`].
+    /// [`Error::Undo`] for a file that is not an undo file, or is damaged; [`Error::Io`].
     pub fn read(path: &Path) -> Result<Option<Self>, Error> {
         Self::read_from(File::open(path)?)
     }
@@ -225,7 +225,7 @@ impl Undo {
     /// Reads the record that a change has left in its image at an offset.
     ///
     /// # Errors
-    /// [`Error::Undo`] if there is none, or it is damaged; [`Error::Io`].
+    /// [`Error::Undo`] if the record is missing or damaged; [`Error::Io`].
     pub(crate) fn read_in(image: &dyn BlockDevice, offset: u64) -> Result<Self, Error> {
         let none = || Error::Undo("there is no record at its place".to_owned());
         let mut head = [0; HEAD];
@@ -278,8 +278,8 @@ impl Undo {
         }))
     }
 
-    /// Checks that each sector of the image has its old or its new bytes, or is the mark of this change. An image that was changed since
-    /// fails the check, and so does another image.
+    /// Checks that each sector of the image has its old or its new bytes, or is the mark of this change. An image
+    /// that was changed since, or another image, fails the check.
     ///
     /// # Errors
     /// [`Error::Undo`] if the check fails; [`Error::Io`].
@@ -313,8 +313,9 @@ impl Undo {
         Ok(())
     }
 
-    /// Restores the old bytes and the old length of the image, and returns the number of bytes written when they are durable. Meanwhile
-    /// the image carries the mark of the change, so a crash is no harm, and the call can be repeated.
+    /// Restores the old bytes and the old length of the image, and returns the number of bytes written when they are
+    /// durable. Meanwhile the image carries the mark of the change, so a crash does no harm, and the call can be
+    /// repeated.
     ///
     /// # Errors
     /// As [`Self::check`], before anything is written; those of the device.

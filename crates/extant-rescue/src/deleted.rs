@@ -13,13 +13,13 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Clone, Copy, Debug)]
 struct Image {
     tid: Tid,
-    /// Where it is on the device.
+    /// Place of the image on the device.
     place: BlockNr,
     escaped: bool,
     checksum: u32,
 }
 
-/// What the journal has of old times.
+/// Old block images in the journal.
 #[derive(Debug)]
 pub(crate) struct OldBlocks {
     format: Format,
@@ -38,9 +38,9 @@ pub(crate) struct OldInode {
 }
 
 impl Rescue<'_> {
-    /// Looks in the journal for inodes that are deleted now, and adds them to what was found, below `#deleted`. Where their
-    /// directory or their name is not known any more, they have their numbers. Blocks of theirs that are in use again are a problem
-    /// that [`Found::problem`] tells.
+    /// Searches the journal for inodes that are deleted now, and adds them below `#deleted`. If their directory or
+    /// their name is unknown, they are named by their numbers. Blocks that are in use again are reported by
+    /// [`Found::problem`].
     pub fn find_deleted(&mut self) {
         let Some(old) = self.old_blocks() else {
             self.notes
@@ -109,7 +109,7 @@ impl Rescue<'_> {
         }
     }
 
-    /// Lists all images that the journal still has, also those that were written home long ago.
+    /// Lists all images that the journal still has, also those that were already written home.
     fn old_blocks(&self) -> Option<OldBlocks> {
         let (raw, core) = self.record(InodeNr(self.geo.journal_ino))?;
         let map = self.map(&raw, &core);

@@ -1,5 +1,6 @@
-//! A geometry for a volume all of whose superblocks are gone: block and inode size by the root, which must be where the first
-//! descriptor leads, and inodes per group by the bitmaps. Groups have as many blocks as a bitmap has bits, as `mke2fs` makes them.
+//! Guesses the geometry of a volume without superblocks: block and inode size by the root, which must be at the place
+//! in the first descriptor, and inodes per group by the bitmaps. The blocks of a group are assumed to fill the bits
+//! of a bitmap, as with `mke2fs`.
 
 use blockdev::BlockDevice;
 use ext4_format::features::{Compat, Incompat, RoCompat};
@@ -12,7 +13,7 @@ use ext4_format::{FileType, InodeNr};
 /// Descriptors that are looked at for inodes per group.
 const GROUPS: u64 = 256;
 
-/// What is tried.
+/// Parameters to try.
 #[derive(Clone, Copy, Debug)]
 struct Guess {
     log_block_size: u32,

@@ -9,12 +9,12 @@ use ext4_format::{FileType, GroupNr, InodeNr};
 pub(crate) struct Inode {
     pub(crate) file_type: FileType,
     pub(crate) size: u64,
-    /// Whether its checksum is right, or there is none.
+    /// Whether its checksum is right, or the volume lacks checksums.
     pub(crate) sealed: bool,
 }
 
 impl Rescue<'_> {
-    /// Notes every inode that is in use.
+    /// Collects the inodes in use.
     pub(crate) fn read_inodes(&mut self) {
         let size = usize::from(self.geo.inode_size);
         let per_block = self.geo.inodes_per_block();
@@ -63,7 +63,7 @@ impl Rescue<'_> {
         }
     }
 
-    /// Decodes a record, and says whether its checksum is right.
+    /// Decodes a record; returns the core and whether the checksum is right.
     fn decode(&self, ino: InodeNr, raw: &[u8]) -> Option<(InodeCore, bool)> {
         match inode::decode_core(raw, &self.geo, ino) {
             Ok(core) => Some((core, true)),

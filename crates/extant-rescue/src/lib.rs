@@ -34,7 +34,7 @@ pub enum Error {
     Superblock(#[source] FormatError),
 }
 
-/// One name of a file, or a file without a name.
+/// A name of a file, or a file without a name.
 ///
 /// ```no_run
 /// # let device = extant_rescue::blockdev::MemDevice::new(1 << 20);
@@ -47,7 +47,7 @@ pub enum Error {
 pub struct Found {
     /// The inode.
     pub ino: InodeNr,
-    /// Names from the root on, with slashes between them and none before the first. The part of a way that is not known is `#INODE`.
+    /// Path from the root, without a leading slash. The unknown part of a path is `#INODE`.
     pub path: Vec<u8>,
     /// Whether the last part of the path is the file's name, not its number.
     pub named: bool,
@@ -57,7 +57,7 @@ pub struct Found {
     pub file_type: FileType,
     /// Bytes.
     pub size: u64,
-    /// What makes it doubtful.
+    /// Reason to doubt the file.
     pub problem: Option<&'static str>,
 }
 
@@ -80,7 +80,7 @@ pub struct DeletedSearch {
     pub files: u64,
 }
 
-/// What was found in an image.
+/// Result of searching an image.
 ///
 /// ```no_run
 /// use extant_rescue::{Rescue, blockdev::{Access, FileDevice}};
@@ -125,11 +125,11 @@ impl Notes {
 pub type Progress<'p> = &'p mut dyn FnMut(u64, u64);
 
 impl<'d> Rescue<'d> {
-    /// Looks for everything that can be had. `progress` hears of the searches through the whole device, which are made only where
+    /// Searches for all files. `progress` is called during searches of the whole device, which are made only if
     /// something is missing.
     ///
     /// # Errors
-    /// [`Error`] if there is nothing to begin with. What cannot be read is no error: it is in [`Self::notes`].
+    /// [`Error`] if no geometry is found. Unreadable parts are not errors: they are in [`Self::notes`].
     pub fn open(device: &'d dyn BlockDevice, progress: Progress<'_>) -> Result<Self, Error> {
         let mut notes = Notes::default();
         let geo = find::geometry(device, &mut notes, progress)?;
@@ -164,7 +164,7 @@ impl<'d> Rescue<'d> {
         &self.found
     }
 
-    /// What was missing in the image, and what stood in for it.
+    /// Returns the missing parts of the image, with their replacements.
     pub fn notes(&self) -> &[String] {
         &self.notes.kept
     }

@@ -8,7 +8,7 @@ use ext4_format::indirect;
 use ext4_format::inode::{self, InodeCore, flags};
 use std::collections::BTreeSet;
 
-/// What was read of a mapping.
+/// Result of reading a mapping.
 #[derive(Debug, Default)]
 pub(crate) struct Map {
     /// Runs in logical order.

@@ -151,7 +151,7 @@ impl Rescue<'_> {
         let Ok(records) = records else {
             return;
         };
-        // The name of an inode that has none yet, with the type that the inode has.
+        // Accepts the first name of an inode if its type is that of the inode.
         let fits = |record: &RawRecord<'_>| {
             let inode = self.inodes.get(&record.inode.0);
             let file_type = FileType::from_dir_byte(record.file_type);

@@ -5,7 +5,7 @@ use crate::{Found, Rescue};
 use ext4_format::{FileType, InodeNr};
 use std::collections::BTreeSet;
 
-/// Bytes of a path; what is deeper begins anew with a number.
+/// Maximum bytes of a path; deeper paths restart with a number.
 const LONGEST: usize = 4000;
 
 impl Rescue<'_> {

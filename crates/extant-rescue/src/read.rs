@@ -23,8 +23,8 @@ impl Rescue<'_> {
         Some((old.raw.clone(), old.core))
     }
 
-    /// Reads the data of a regular file, or the target of a symbolic link: `sink` gets each piece with its offset, in their order.
-    /// What it does not get is a hole, or lost: the result says what is lost.
+    /// Reads the data of a regular file, or the target of a symbolic link: `sink` gets each piece with its offset, in
+    /// their order. The remaining ranges are holes, or lost: the result describes the losses.
     ///
     /// # Errors
     /// Those of `sink`.
@@ -42,7 +42,7 @@ impl Rescue<'_> {
             let inline = Inline::undamaged_part(&raw, &self.geo).ok();
             let data = inline.map_or_else(Vec::new, |inline| inline.bytes());
             let len = (data.len() as u64).min(core.size);
-            // Without damage the end of a file is a hole.
+            // The end of an undamaged file is a hole.
             let sound = Inline::parse(&raw, &self.geo).is_ok();
             let hole = sound && found.file_type == FileType::Regular;
             if len < core.size && !hole {

@@ -67,7 +67,7 @@ fn by_descriptor(dev: &dyn BlockDevice, geo: &Geometry, group: GroupNr) -> (Tabl
         };
         return (table, true);
     }
-    // A backup is as old as the volume: what it says of the part in use is not known to be so.
+    // A backup may be as old as the volume, so its number of used records cannot be trusted.
     let index = group.0 / geo.descs_per_block();
     let found = copies(geo, index)
         .into_iter()
@@ -98,7 +98,7 @@ fn descriptor(
     Some(desc)
 }
 
-/// Where the backups of a block of descriptors are.
+/// Returns the places of the backups of a block of descriptors.
 fn copies(geo: &Geometry, index: u32) -> Vec<BlockNr> {
     let begin = |group: u32| geo.group_first_block(GroupNr(group)).0;
     if geo.features.has_meta_bg() && index >= geo.first_meta_bg {
@@ -156,7 +156,7 @@ fn search(dev: &dyn BlockDevice, geo: &Geometry, tables: &mut [Table]) -> u32 {
     found
 }
 
-/// Where the table is if those of the flex group follow each other.
+/// Returns the place of the table if the tables of the flex group are consecutive.
 fn neighbour(geo: &Geometry, tables: &[Table], leader: u32, group: u32) -> Option<BlockNr> {
     let known = (leader..group)
         .rev()
@@ -166,7 +166,7 @@ fn neighbour(geo: &Geometry, tables: &[Table], leader: u32, group: u32) -> Optio
     table.0.checked_add(between).map(BlockNr)
 }
 
-/// Where new volumes have the table.
+/// Returns the places of the table in new volumes.
 fn layout(geo: &Geometry, leader: u32, group: u32, flex: u32) -> Vec<BlockNr> {
     let behind = |group: u32| {
         let group = GroupNr(group);

@@ -166,7 +166,7 @@ fn note_special(
     Ok(())
 }
 
-/// Refuses to number inodes anew where others know their numbers in places that are not written here.
+/// Refuses to renumber inodes whose numbers are stored in places that are not rewritten here.
 fn may_change(session: &Session<'_, '_>, core: &InodeCore, renumbered: bool) -> Result<(), Error> {
     let features = &session.geo.features;
     let inline_directory =

@@ -8,8 +8,8 @@ use ext4_format::extent::{Node, NodeRules};
 use ext4_format::inode::{self, flags};
 use ext4_format::jbd2;
 
-/// Runs of blocks, by their start, that hold the journal's log and nothing that anybody reads; none if the log is not empty, or if
-/// the journal's mapping has blocks of its own.
+/// Returns the runs of blocks of the journal's log whose content is unused, by their start; none if the log is not
+/// empty, or if the journal's mapping does not fit its inode.
 pub(crate) fn empty_log(device: &dyn BlockDevice, old: &Old) -> Vec<(u64, u64)> {
     runs(device, old).unwrap_or_default()
 }

@@ -34,7 +34,7 @@ pub enum Error {
     /// The device or a file failed.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// There is no superblock to begin with.
+    /// A usable superblock is missing.
     #[error("no usable superblock: {0}")]
     Superblock(#[source] FormatError),
     /// The journal holds transactions.
@@ -43,21 +43,21 @@ pub enum Error {
     /// The image is damaged.
     #[error("it is damaged ({0}): see extant repair -n")]
     Damaged(String),
-    /// What this crate does not resize.
+    /// A volume that this crate does not resize.
     #[error("{0} cannot be resized")]
     Refused(String),
     /// The size is too small for any file system.
     #[error("{0} bytes are too few for its structures")]
     TooSmall(u64),
-    /// The size is too small for what is in it.
+    /// The size is too small for the content.
     #[error("there is no room for what is in it")]
     NoRoom,
-    /// There are not as many inodes as are in use.
+    /// The new size has fewer inodes than are in use.
     #[error("{used} inodes are in use, and there would be {there}")]
     NoInodes {
         /// Inodes in use.
         used: u32,
-        /// Those of the new size.
+        /// Inodes of the new size.
         there: u32,
     },
     /// Inodes cannot be of that size.
@@ -92,11 +92,11 @@ pub enum Error {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NewSize {
-    /// So many bytes; what is less than a block or too short a last group is left out.
+    /// This number of bytes, rounded down to a block, and without a last group that is too short.
     Bytes(u64),
-    /// As it is.
+    /// The present size.
     Same,
-    /// The least that its files need.
+    /// The least size for its files.
     Least,
 }
 
@@ -131,7 +131,7 @@ impl ResizeOptions {
     }
 }
 
-/// What a change of size would do.
+/// Plan of a change of size.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Plan {
@@ -193,7 +193,7 @@ impl Plan {
         }
         let copied = self.moves.copy(device, self.block_size.into(), step);
         if let Err(error) = copied.and_then(|()| step()) {
-            // Only free blocks were written. An image that stays longer than its volume is sound.
+            // Writes went to free blocks only. An image that stays longer than its volume is sound.
             let _ = device.shorten(len);
             return Err(error.into());
         }
@@ -204,7 +204,7 @@ impl Plan {
 /// Bytes of the volume on a device.
 ///
 /// # Errors
-/// [`Error`] if there is no volume that can be resized.
+/// [`Error`] if the device does not hold a volume that can be resized.
 pub fn size(device: &dyn BlockDevice) -> Result<u64, Error> {
     let geo = old::shape(device)?.geo;
     Ok(geo.blocks_count.saturating_mul(geo.block_size.into()))
@@ -250,7 +250,7 @@ pub fn plan(device: &dyn BlockDevice, options: &ResizeOptions) -> Result<Plan, E
     }
 }
 
-/// The smallest plan: mappings that fall into more parts need blocks of their own, which only an attempt can tell.
+/// Finds the smallest plan by attempts, because mappings that become more fragmented need more blocks.
 fn least(
     device: &dyn BlockDevice,
     old: &Old,

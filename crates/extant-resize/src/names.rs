@@ -51,7 +51,8 @@ fn one(
     session.write(block, &bytes)
 }
 
-/// Which block of the index it is: a node is one unused record over the whole block, which a leaf with a checksum cannot be.
+/// Returns the kind of an index block: a node is one unused record over the whole block, which a leaf with a checksum
+/// cannot be.
 fn index_kind(directory: &Directory, logical: u32, bytes: &[u8]) -> Option<IndexBlockKind> {
     if directory.core.flags & flags::INDEX == 0 {
         return None;

@@ -16,13 +16,13 @@ pub(crate) struct Old {
     pub(crate) descs: Vec<GroupDesc>,
     /// Blocks in use.
     pub(crate) used: BlockSet,
-    /// Those that groups have for themselves.
+    /// Blocks of the groups' own structures.
     pub(crate) fixed: BlockSet,
     /// Bitmaps of inodes; none where no inode was ever in use.
     pub(crate) inodes: Vec<Option<Vec<u8>>>,
 }
 
-/// Reads the superblock, and refuses what cannot be resized.
+/// Reads the superblock, and refuses volumes that cannot be resized.
 pub(crate) fn shape(device: &dyn BlockDevice) -> Result<Shape, Error> {
     let mut bytes = [0; SUPERBLOCK_SIZE];
     device.read_at(SUPERBLOCK_OFFSET, &mut bytes)?;
@@ -86,7 +86,7 @@ impl Old {
         for (nr, desc) in (0..).map(GroupNr).zip(&descs) {
             if !summed || desc.flags & BLOCK_UNINIT == 0 {
                 device.read_at(desc.block_bitmap.offset(geo.block_size), &mut block)?;
-                // Behind its end a group's bitmap is padding.
+                // The bitmap behind a group's end is padding.
                 bitmap::clear_range(&mut block, geo.blocks_in_group(nr), u32::MAX);
                 let map = used.map_mut(nr.0 as usize);
                 map.iter_mut()
@@ -131,7 +131,7 @@ impl Old {
         }
     }
 
-    /// Inodes in use, with those that are reserved.
+    /// Returns the number of inodes in use, including reserved ones.
     pub(crate) fn inodes_in_use(&self) -> u32 {
         let geo = &self.shape.geo;
         let used = self.inodes.iter().flatten();

@@ -9,7 +9,7 @@ use ext4_format::{BlockNr, GroupNr, bitmap};
 
 /// The groups' own structures in the new shape.
 pub(crate) struct Places {
-    /// Only the places are set in those of new groups.
+    /// Descriptors; those of new groups have places only.
     pub(crate) descs: Vec<GroupDesc>,
     pub(crate) fixed: BlockSet,
     /// Groups whose inode table moves, or has records of another size.
@@ -33,13 +33,13 @@ impl Places {
         let stays = |fixed: &BlockSet, start: BlockNr, len: u64| {
             start.0 + len <= geo.blocks_count && !fixed.touches(start.0, len)
         };
-        // What stays comes before what needs a place.
+        // Structures that stay are placed before those that need a new place.
         let base = places.fixed.clone();
         for nr in (0..geo.groups).map(GroupNr) {
             let mut desc = old.descs.get(nr.0 as usize).copied().unwrap_or_default();
             let known = nr.0 < old.shape.geo.groups;
             if geo.inode_size != old.shape.geo.inode_size {
-                // It is made anew, where there is room for its length.
+                // The table is rewritten where its new length fits.
                 desc.inode_table = BlockNr(0);
             }
             let parts = [
@@ -80,8 +80,8 @@ impl Places {
         Ok(places)
     }
 
-    /// A place for so many blocks of a group: in its flex group, else in itself, else where there is room. Where nothing is free
-    /// files make room.
+    /// Finds a place for `len` blocks of a group: in its flex group, else in itself, else anywhere. If nothing is
+    /// free, blocks of files are displaced.
     fn find(&self, geo: &Geometry, files: &BlockSet, group: u32, len: u32) -> Result<u64, Error> {
         let per_flex = 1u64 << geo.log_groups_per_flex.min(31);
         let first = (u64::from(group) / per_flex * per_flex) as u32;

@@ -1,4 +1,4 @@
-//! Free blocks for what moves, handed out once and in order.
+//! Free blocks for moving data, allocated once and in order.
 
 use crate::blocks::BlockSet;
 use ext4_format::geometry::Geometry;
@@ -39,7 +39,7 @@ impl Room {
             self.used.or_into(group, &mut map);
             return map;
         }
-        // Free before, or of a file: handed out already, or not free.
+        // Blocks that were free before are allocated already, and blocks of a file are not free.
         self.files.or_into(group, &mut map);
         let mut given_up = vec![0; map.len()];
         self.used.or_into(group, &mut given_up);
@@ -49,7 +49,7 @@ impl Room {
         map
     }
 
-    /// A run of at most so many blocks: its start, its length, and whether the old volume has it free.
+    /// Takes a run of at most `want` blocks; returns its start, its length, and whether it is free in the old volume.
     pub(crate) fn take(&mut self, want: u64) -> Option<(u64, u64, bool)> {
         loop {
             if self.group >= self.geo.groups {

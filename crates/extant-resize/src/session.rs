@@ -1,4 +1,4 @@
-//! One attempt at a new shape: what goes where, and the order in which it is made.
+//! An attempt at a new shape: the places of all blocks, and the order of the steps.
 
 use crate::blocks::BlockSet;
 use crate::old::Old;
@@ -14,7 +14,7 @@ use ext4_format::{BlockNr, GroupNr, InodeNr, bitmap, checksum, inode};
 use extant_repair::MemOverlay;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Which block goes where.
+/// Places of all blocks.
 pub(crate) struct Layout {
     pub(crate) places: Places,
     pub(crate) moves: Moves,
@@ -24,7 +24,7 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// What is in the runs of `blank` is not copied.
+    /// Plans the places. The contents of the runs of `blank` are not copied.
     pub(crate) fn new(old: &Old, geo: &Geometry, blank: &[(u64, u64)]) -> Result<Self, Error> {
         let mut files = old.files();
         let places = Places::new(old, geo, &files)?;
@@ -70,9 +70,9 @@ pub(crate) struct Session<'s, 'd> {
     pub(crate) numbers: BTreeMap<u32, u32>,
     /// Bitmaps of inodes of the new volume.
     pub(crate) inodes: Vec<Option<Vec<u8>>>,
-    /// Directories that come to a group.
+    /// Number of directories that move to a group.
     pub(crate) new_dirs: BTreeMap<u32, u32>,
-    /// One past the last record in use, of groups that get inodes.
+    /// End of the records in use, for groups that get inodes.
     pub(crate) ends: BTreeMap<u32, u32>,
     /// Blocks of attributes that have moved.
     pub(crate) attributes: BTreeSet<u64>,
@@ -114,7 +114,7 @@ impl<'s, 'd> Session<'s, 'd> {
         write::make(self, now)
     }
 
-    /// Copies to places that the old groups gave up.
+    /// Copies to places that old groups released.
     fn copy_late(&self) -> Result<(), Error> {
         let size = u64::from(self.geo.block_size);
         for run in self.view.moves.late() {
@@ -154,8 +154,8 @@ impl<'s, 'd> Session<'s, 'd> {
         Ok(())
     }
 
-    /// Writes the records of a group that may have been used with their new size. All others of the table are zeros, or those
-    /// of a table that says so.
+    /// Writes the possibly used records of a group with their new size. All other records of the table are zeros, or
+    /// marked as unused.
     fn widen_table(&self, group: u32, from: BlockNr, to: BlockNr) -> Result<(), Error> {
         let old = &self.old.shape.geo;
         let size = usize::from(old.inode_size);
@@ -240,7 +240,7 @@ impl<'s, 'd> Session<'s, 'd> {
         self.clear_records()
     }
 
-    /// Clears the records behind those that were in use, up to the new ones.
+    /// Clears the records between those in use and the new ones.
     fn clear_records(&self) -> Result<(), Error> {
         let size = usize::from(self.geo.inode_size);
         for (&group, &end) in &self.ends {

@@ -10,24 +10,24 @@ use ext4_format::superblock::RawSuperblock;
 /// Bytes behind the first 128 of an inode that have a meaning, as new volumes have them.
 const EXTRA_ISIZE: u16 = 32;
 
-/// A superblock, and what it says.
+/// A superblock and its geometry.
 #[derive(Clone, Debug)]
 pub(crate) struct Shape {
     pub(crate) sb: RawSuperblock,
     pub(crate) geo: Geometry,
 }
 
-/// What is to change beside the count of blocks.
+/// Changes other than the count of blocks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Conversion {
-    /// Whether it is to have `64bit`.
+    /// Whether the new volume has `64bit`.
     pub(crate) wide: Option<bool>,
     /// Bytes of an inode.
     pub(crate) inode_size: Option<u16>,
 }
 
 impl Conversion {
-    /// What changes of a volume of this shape.
+    /// Returns the changes to a volume of this shape.
     pub(crate) fn of(options: &ResizeOptions, geo: &Geometry) -> Result<Self, Error> {
         let wide = options.wide;
         let inode_size = options.inode_size.filter(|&size| size != geo.inode_size);
@@ -66,7 +66,7 @@ impl Conversion {
 }
 
 impl Shape {
-    /// The shape with so many blocks, or somewhat fewer where the last group would be too short.
+    /// Returns the shape with `blocks` blocks, or somewhat fewer if the last group would be too short.
     pub(crate) fn with(&self, blocks: u64, conversion: Conversion) -> Result<Self, Error> {
         let too_small = || Error::TooSmall(blocks * u64::from(self.geo.block_size));
         let mut sb = self.sb;
@@ -104,7 +104,8 @@ impl Shape {
         }
     }
 
-    /// From now on descriptors are in the groups that they are of, but for those that have their place: nothing is reserved for more.
+    /// Switches to `meta_bg`: further descriptors are in the groups that they describe, existing ones stay, and no
+    /// blocks are reserved for more.
     fn to_meta_bg(sb: &mut RawSuperblock) {
         let mut features = Features::of(sb);
         features.compat.remove(Compat::RESIZE_INODE);
@@ -125,7 +126,7 @@ impl Shape {
             32
         };
         let descriptors = groups.div_ceil((old.block_size / size).max(1));
-        // A group with a copy of all descriptors must have room for its own structures.
+        // A group with a copy of all descriptors must still have room for its structures.
         let copies = 1 + u64::from(descriptors);
         if groups > old.groups && copies * 4 > u64::from(old.blocks_per_group) * 3 {
             Self::to_meta_bg(sb);
@@ -137,7 +138,7 @@ impl Shape {
             };
             sb.first_meta_bg.set(first.min(descriptors));
         } else if old.reserved_gdt_blocks > 0 || old.features.has_resize_inode() {
-            // What the descriptors do not take is reserved, so that nothing has to move.
+            // The blocks that the descriptors do not need stay reserved, so that nothing has to move.
             let all = old.gdt_block_count() + u32::from(old.reserved_gdt_blocks);
             let reserved = all.saturating_sub(descriptors).min(old.block_size / 4);
             sb.reserved_gdt_blocks.set(reserved as u16);
@@ -169,7 +170,7 @@ impl Shape {
             .sum()
     }
 
-    /// The smallest shape for so many blocks of files and so many inodes.
+    /// Returns the smallest shape for these numbers of blocks of files and of inodes.
     pub(crate) fn smallest(
         &self,
         files: u64,
@@ -189,7 +190,7 @@ impl Shape {
                 continue;
             }
             let blocks = whole.geo.blocks_count - (room - files);
-            // A last group has a least length; what is less goes without it.
+            // A last group has a least length; a smaller rest does without it.
             let floor = first + per * u64::from(whole.geo.groups - 1);
             let last = GroupNr(whole.geo.groups - 1);
             let need = 2

@@ -19,7 +19,7 @@ pub(crate) struct Move {
     pub(crate) to: u64,
     /// Whether its new place is free in the old file system.
     pub(crate) early: bool,
-    /// Whether what is in it does not matter: its new place becomes zeros.
+    /// Whether the content is unused: the new place is zeroed.
     pub(crate) blank: bool,
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct Moves {
     from: BTreeMap<u64, (u64, u64)>,
     /// By their new place, those whose place nothing in the old file system has.
     early: BTreeMap<u64, Move>,
-    /// The others: their new place was of a structure that is given up, so that they are written with the switch.
+    /// Moves that are written with the switch, because their new place belonged to a structure of the old volume.
     late: Vec<Move>,
 }
 
@@ -68,7 +68,7 @@ impl Moves {
         (block, next.map_or(len, |(&from, _)| len.min(from - block)))
     }
 
-    /// Where a block is.
+    /// Returns the place of a block.
     pub(crate) fn place(&self, block: u64) -> u64 {
         self.step(block, 1).0
     }
@@ -101,8 +101,8 @@ impl Moves {
         runs
     }
 
-    /// Copies what has a free place, and returns when that is durable. The old file system does not have these blocks.
-    /// An error of `step`, which is called before each piece, ends the copy.
+    /// Copies blocks whose new place is free, and returns when they are durable. The new places are unused in the old
+    /// file system. An error of `step`, which is called before each piece, ends the copy.
     pub(crate) fn copy(
         &self,
         device: &dyn BlockDevice,
@@ -142,7 +142,7 @@ fn copy_runs(
                     let read = device.read_at(at, &mut bytes);
                     let failed = read.is_err();
                     let place = run.to * block_size + (at - from);
-                    // Nobody takes what comes after a write that failed.
+                    // Pieces after a failed write are not received.
                     if full.send(read.map(|()| (place, bytes))).is_err() || failed {
                         return;
                     }
@@ -169,7 +169,7 @@ pub(crate) struct View<'d> {
 }
 
 impl View<'_> {
-    /// Reads what is at a place now.
+    /// Reads the present bytes of a place.
     pub(crate) fn read_old(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         let there = self
             .device

@@ -1,4 +1,4 @@
-//! What describes the new volume: bitmaps, descriptors, reserved descriptors, superblocks.
+//! Writes the metadata of the new volume: bitmaps, descriptors, reserved descriptors, superblocks.
 
 use crate::Error;
 use crate::session::Session;
@@ -96,7 +96,8 @@ fn group(session: &mut Session<'_, '_>, nr: GroupNr) -> Result<GroupDesc, Error>
     Ok(desc)
 }
 
-/// A new group has no inodes. Its table is not initialized, where descriptors can say so; else it is zeros.
+/// Starts a group without inodes. Its table is marked as uninitialized if descriptors have that flag; otherwise it is
+/// zeroed.
 fn start_group(session: &Session<'_, '_>, desc: &mut GroupDesc) -> Result<(), Error> {
     let geo = &session.geo;
     let start = desc.inode_table.offset(geo.block_size);
@@ -158,7 +159,7 @@ fn superblocks(session: &mut Session<'_, '_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Makes the map of reserved descriptors anew.
+/// Rebuilds the map of reserved descriptors.
 fn reserved_descriptors(session: &mut Session<'_, '_>) -> Result<(), Error> {
     let geo = session.geo.clone();
     let had = session.old.shape.geo.features.has_resize_inode();

@@ -169,7 +169,7 @@ pub fn leave_to_child() -> Result<()> {
     Ok(())
 }
 
-/// Runs `work` once, on a thread of its own, when the user asks to stop: for work that waits for something else than
+/// Runs `work` once, on a separate thread, when the user asks to stop: for work that waits for something other than
 /// this flag.
 pub fn on_signal(work: impl FnOnce() + Send + 'static) -> Result<()> {
     let (mut woken, waker) = UnixStream::pair().context("a pair of sockets")?;

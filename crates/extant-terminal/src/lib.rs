@@ -1,4 +1,4 @@
-//! How the commands of Extant speak to people.
+//! Terminal input and output of the commands of Extant.
 //!
 //! | module | what |
 //! |---|---|

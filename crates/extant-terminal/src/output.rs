@@ -23,8 +23,7 @@ fn speaker() -> &'static Speaker {
     })
 }
 
-/// Sets the name that lines on standard error begin with, and what can be done about errors of some kind. Only the first
-/// call counts.
+/// Sets the name at the start of lines on standard error, and the advice for errors. Only the first call counts.
 pub fn speak_as(name: &'static str, advice: fn(&anyhow::Error) -> Option<&'static str>) {
     SPEAKER.get_or_init(|| Speaker { name, advice });
 }
@@ -87,7 +86,7 @@ pub fn summary(line: &str) -> Result<()> {
     Ok(())
 }
 
-/// Asks a question that only a person can answer with yes; where there is no terminal the answer is no.
+/// Asks a question that only a person can answer with yes; without a terminal the answer is no.
 pub fn ask(question: &str) -> Result<bool> {
     if !can_ask() {
         return Ok(false);
@@ -143,13 +142,13 @@ pub fn ask_one_of(question: &str) -> Result<Answer> {
     }
 }
 
-/// One line on standard error.
+/// Writes a line to standard error.
 pub fn complain(what: impl fmt::Display) {
-    // An error of standard error has no place to be reported.
+    // An error of standard error cannot be reported.
     let _ = writeln!(io::stderr(), "{}: {what}", speaker().name);
 }
 
-/// Errors that were already told, one line each.
+/// Error after messages that were already printed, one line each.
 #[derive(Debug)]
 struct Told;
 
@@ -193,7 +192,7 @@ pub fn report_as(error: anyhow::Error, code: u8) -> anyhow::Error {
     exit_with(code)
 }
 
-/// Runs each operand even if an earlier one failed, as coreutils do; the failures are told at once.
+/// Runs each operand even if an earlier one failed, as coreutils do; failures are reported at once.
 pub fn each<T>(
     operands: impl IntoIterator<Item = T>,
     mut work: impl FnMut(T) -> Result<()>,
@@ -204,7 +203,7 @@ pub fn each<T>(
         match work(operand) {
             Ok(()) => {}
             Err(e) if silent(&e) || e.chain().any(|e| e.is::<Interrupted>()) => return Err(e),
-            // One of several files that this operand stands for.
+            // The messages for several files of this operand were printed.
             Err(e) if e.is::<Told>() => failed = true,
             Err(e) => {
                 complain(with_advice(&e));
@@ -249,8 +248,8 @@ pub fn report_code(error: &anyhow::Error) -> u8 {
     1
 }
 
-/// An error and its causes in one line. A cause that is told already is not told again, nor are numbers of the
-/// system's errors: their words are there.
+/// Formats an error and its causes in one line. Repeated causes and the numbers of the system's errors are left out,
+/// because their text is in the line already.
 pub fn one_line(error: &anyhow::Error) -> String {
     let mut line = String::new();
     for cause in error.chain() {
@@ -264,7 +263,7 @@ pub fn one_line(error: &anyhow::Error) -> String {
     line
 }
 
-/// An error in one line, and what can be done about errors of its kind.
+/// Formats an error in one line, with advice for errors of its kind.
 fn with_advice(error: &anyhow::Error) -> String {
     let line = one_line(error);
     match (speaker().advice)(error) {

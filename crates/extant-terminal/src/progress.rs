@@ -13,7 +13,7 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(1);
 const TICK: Duration = Duration::from_millis(200);
 
-/// A line on standard error that counts what is done; nothing if that is not a terminal.
+/// A line on standard error with the progress of work; nothing if that is not a terminal.
 #[derive(Clone)]
 pub struct Progress(Arc<Line>);
 
@@ -24,7 +24,7 @@ struct Line {
     waiter: Option<Waiter>,
 }
 
-/// The thread that shows a line later, and a channel whose end tells the thread that the work is over.
+/// The thread that shows a line later, and a channel whose end notifies the thread that the work is over.
 type Waiter = (Sender<()>, JoinHandle<()>);
 
 impl Drop for Line {
@@ -93,7 +93,8 @@ fn line(style: ProgressStyle, what: &str, total: u64) -> Progress {
     }))
 }
 
-/// Shows a line after a while, unless its work is over by then. Without a thread there is no line, and no harm.
+/// Shows a line after `patience`, unless its work is over by then. If the thread cannot be started, the line is not
+/// shown.
 fn appears(bar: &ProgressBar, pending: &Arc<Mutex<bool>>, patience: Duration) -> Option<Waiter> {
     let (waiter, over) = channel();
     let (bar, pending) = (bar.clone(), Arc::clone(pending));
@@ -146,7 +147,7 @@ impl Progress {
         line(style("{spinner} {msg} {elapsed}"), what, 0)
     }
 
-    /// Counts bytes, and shows a counter of files beside them.
+    /// Counts bytes, and also shows a counter of files.
     pub fn transfer(what: &str, files: Arc<AtomicU64>) -> Self {
         let template = "{spinner} {msg}: {files} files, {bytes} ({bytes_per_sec}) {elapsed}";
         line(with_files(template, files), what, 0)

@@ -200,7 +200,7 @@ pub fn map_by_extents(
     Ok(rest.len() as u64)
 }
 
-/// Takes so many blocks from the shortest run that has them.
+/// Takes `blocks` blocks from the shortest run that has them.
 fn take(free: &mut [(u64, u64)], blocks: u64) -> Option<u64> {
     let fitting = free.iter_mut().filter(|run| run.1 >= blocks);
     let run = fitting.min_by_key(|run| run.1)?;
@@ -238,7 +238,7 @@ fn copy_file(
     };
     let (mut extents, mut physical): (Vec<Extent>, u64) = (Vec::new(), start);
     for run in &map.runs {
-        // What was set aside and not written holds nothing.
+        // Unwritten extents have no data to copy.
         if !run.unwritten {
             copy(device, image, run.physical.0, physical, run.len.into())?;
         }

@@ -1,4 +1,5 @@
-//! Directories made anew: with or without room for checksums, an index, types of files; in hash order and without gaps.
+//! Rebuilding directories: with or without room for checksums, an index, types of files; in hash order and without
+//! gaps.
 
 use crate::image::Image;
 use crate::map::{self, Map};
@@ -10,7 +11,7 @@ use ext4_format::inode::{self, InodeCore, flags};
 use ext4_format::mapping::{self, Run};
 use ext4_format::{BlockNr, FileType, InodeNr, dir_entry};
 
-/// One name of a directory.
+/// A name of a directory.
 struct Name {
     name: Vec<u8>,
     hash: (u32, u32),
@@ -18,16 +19,16 @@ struct Name {
     file_type: Option<FileType>,
 }
 
-/// Why directories are made anew.
+/// Reasons to rebuild directories.
 #[derive(Clone, Copy, Default)]
 struct Reasons {
-    /// All of them.
+    /// Rebuild all directories.
     all: bool,
-    /// Those without an index that should have one.
+    /// Rebuild directories that lack a needed index.
     index: bool,
-    /// Those with an index.
+    /// Rebuild directories with an index.
     indexed: bool,
-    /// Those that get smaller.
+    /// Rebuild directories that get smaller.
     compact: bool,
 }
 
@@ -56,7 +57,7 @@ impl Reasons {
     }
 }
 
-/// Makes those directories anew that do not fit what the volume is going to be.
+/// Rebuilds the directories that do not fit the new properties of the volume.
 pub(crate) fn follow(image: &mut Image<'_, '_>, options: &TuneOptions) -> Result<(), Error> {
     let reasons = Reasons::of(image, options);
     if !reasons.any() {
@@ -154,7 +155,7 @@ fn names(
     Ok((names, parent))
 }
 
-/// Makes one directory anew and returns its blocks; `None` for one that stays, as it would not get smaller.
+/// Rebuilds a directory and returns its blocks; `None` if the directory stays because it would not get smaller.
 fn rebuild(
     image: &mut Image<'_, '_>,
     ino: InodeNr,
@@ -174,7 +175,7 @@ fn rebuild(
     let mut geo = image.geo.clone();
     let mut least = 1;
     if is_lost_found {
-        // It keeps its room, and empty blocks have no place in an index.
+        // The directory keeps its room, and empty blocks are not allowed in an index.
         least = present;
         geo.features
             .compat
@@ -218,7 +219,7 @@ fn rebuild(
     Ok(Some(shape.blocks.into()))
 }
 
-/// Gives a directory so many blocks; the record is changed, and not written.
+/// Changes the number of blocks of a directory; the record is changed, but not written.
 fn resize(
     image: &mut Image<'_, '_>,
     ino: InodeNr,

@@ -1,4 +1,4 @@
-//! Features on and off, each after what it needs is known to be so, and with what follows from it.
+//! Sets and clears features, after a check of their requirements, and applies the consequences.
 
 use crate::image::Image;
 use crate::options::{CAN_CLEAR, CAN_SET, TuneOptions};
@@ -30,7 +30,7 @@ fn wanted(now: Features, options: &TuneOptions) -> Result<Features, Error> {
         wanted.ro_compat.remove(RoCompat::GDT_CSUM);
     } else {
         if now.has_metadata_csum() && !options.features.contains("^uninit_bg") {
-            // What says which tables were never used stays.
+            // The flags of never used tables stay.
             wanted.ro_compat |= RoCompat::GDT_CSUM;
         }
         if now.has_csum_seed() {
@@ -97,7 +97,7 @@ fn check(now: Features, wanted: Features) -> Result<(), Error> {
     }
 }
 
-/// What no inode may have if a feature is cleared.
+/// Checks that no inode depends on a cleared feature.
 fn check_inodes(image: &mut Image<'_, '_>, now: Features, wanted: Features) -> Result<(), Error> {
     let gone = |had: bool, has: bool| had && !has;
     let extents = gone(now.has_extents(), wanted.has_extents());

@@ -1,4 +1,4 @@
-//! The image that is changed: on its overlay, with the geometry of what it is going to be.
+//! The image to change: on its overlay, with its new geometry.
 
 use crate::{Change, Error, refused};
 use blockdev::BlockDevice;
@@ -14,9 +14,9 @@ use std::fmt::Display;
 pub(crate) struct Image<'a, 'd> {
     pub(crate) dev: &'a MemOverlay<'d>,
     pub(crate) sb: RawSuperblock,
-    /// What it was.
+    /// The old geometry.
     pub(crate) old: Geometry,
-    /// What it is going to be.
+    /// The new geometry.
     pub(crate) geo: Geometry,
     pub(crate) descs: Vec<GroupDesc>,
     /// Bitmaps that were read, by group; with those of blocks the groups in which a block was taken or freed.

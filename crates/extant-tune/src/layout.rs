@@ -1,4 +1,4 @@
-//! What features say of the places of metadata: backups, reserved descriptors, tables that were never written.
+//! Effects of features on the places of metadata: backups, reserved descriptors, tables that were never written.
 
 use crate::image::Image;
 use crate::{Error, features};
@@ -47,7 +47,7 @@ pub(crate) fn remove_reserved_descriptors(image: &mut Image<'_, '_>) -> Result<(
     Ok(())
 }
 
-/// Takes blocks off the count of those that are no file's.
+/// Subtracts blocks from the count of overhead blocks.
 pub(crate) fn subtract_overhead(image: &mut Image<'_, '_>, blocks: u64) {
     let overhead = u64::from(image.sb.overhead_blocks.get());
     let rest = overhead
@@ -99,7 +99,7 @@ fn free_backups(image: &mut Image<'_, '_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Writes the tables and bitmaps that were never written, as nothing says so any more.
+/// Writes the tables and bitmaps that were never written, because their flags are removed.
 fn write_unused(image: &mut Image<'_, '_>) -> Result<(), Error> {
     let geo = image.geo.clone();
     let zeros = vec![0; usize::from(geo.inode_size)];

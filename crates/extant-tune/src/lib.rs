@@ -40,10 +40,10 @@ pub enum Error {
     /// The device failed.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// There is no superblock that can be used.
+    /// A usable superblock is missing.
     #[error("no usable superblock: {0}")]
     Superblock(#[source] FormatError),
-    /// Something that cannot be read or written.
+    /// A structure that cannot be read or written.
     #[error("{0}")]
     Format(#[from] FormatError),
     /// The image cannot be checked.
@@ -75,9 +75,9 @@ pub(crate) fn refused<T>(why: impl Into<String>) -> Result<T, Error> {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// What is changed.
+    /// The changed structure.
     pub place: String,
-    /// How.
+    /// The change.
     pub text: String,
 }
 
@@ -87,7 +87,7 @@ impl fmt::Display for Change {
     }
 }
 
-/// What is going to be changed.
+/// Plan of a change.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Plan {
@@ -97,9 +97,9 @@ pub struct Plan {
     pub before: Features,
     /// The features after.
     pub after: Features,
-    /// What the check says of the result; `None` where only fields of the superblock change.
+    /// Result of the check; `None` if only fields of the superblock change.
     pub report: Option<Report>,
-    /// What is to be written.
+    /// Changes to write.
     pub writes: Changes,
 }
 

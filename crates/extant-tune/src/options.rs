@@ -1,8 +1,8 @@
-//! What is to be changed.
+//! Options of a change.
 
 use ext4_format::features::{Compat, Features, Incompat, RoCompat};
 
-/// What is to be changed; what is `None` or empty stays. The names in brackets are those of tune2fs.
+/// Options of a change. Properties that are `None` or empty stay. The names in brackets are those of tune2fs.
 ///
 /// ```
 /// use extant_tune::TuneOptions;
@@ -17,7 +17,7 @@ pub struct TuneOptions {
     pub uuid: Option<[u8; 16]>,
     /// Features to add, and to remove with a caret (`-O`).
     pub features: String,
-    /// Kinds of quota to keep, `usrquota`, `grpquota` and `prjquota`, and those to give up with a caret (`-Q`).
+    /// Kinds of quota to keep, `usrquota`, `grpquota` and `prjquota`, and kinds to remove with a caret (`-Q`).
     pub quota: String,
     /// Default mount options to add, and to remove with a caret (`-o`).
     pub mount_options: String,
@@ -25,13 +25,13 @@ pub struct TuneOptions {
     pub reserved_percent: Option<f64>,
     /// Blocks that are reserved (`-r`).
     pub reserved_blocks: Option<u64>,
-    /// User for whom they are reserved (`-u`).
+    /// User that may use reserved blocks (`-u`).
     pub reserved_uid: Option<u16>,
-    /// Group for whom they are reserved (`-g`).
+    /// Group that may use reserved blocks (`-g`).
     pub reserved_gid: Option<u16>,
-    /// What happens when an error is found (`-e`): one of the `ERRORS_` of [`ext4_format::superblock`].
+    /// Behaviour on errors (`-e`): one of the `ERRORS_` of [`ext4_format::superblock`].
     pub errors: Option<u16>,
-    /// Mounts until a check; 0 and -1 are none (`-c`).
+    /// Mounts until a check; 0 and -1 switch it off (`-c`).
     pub max_mounts: Option<i16>,
     /// Mounts since the last check (`-C`).
     pub mounts: Option<u16>,
@@ -41,23 +41,23 @@ pub struct TuneOptions {
     pub last_checked: Option<i64>,
     /// Where it was mounted last, at most 64 bytes (`-M`).
     pub last_mounted: Option<Vec<u8>>,
-    /// There is to be a journal (`-j`).
+    /// Whether to add a journal (`-j`).
     pub journal: bool,
-    /// Size of the journal in MiB; one of another size is made anew (`-J size=`).
+    /// Size of the journal in MiB; a journal of another size is replaced (`-J size=`).
     pub journal_mib: Option<u64>,
-    /// Blocks that a RAID has on one disk before the next (`-E stride=`).
+    /// Blocks on one disk of a RAID before the next disk (`-E stride=`).
     pub stride: Option<u16>,
     /// Blocks of a stripe of a RAID (`-E stripe_width=`).
     pub stripe_width: Option<u32>,
     /// Hash of new directory indexes, 0 to 2 (`-E hash_alg=`).
     pub hash_algorithm: Option<u8>,
-    /// Seed of the directory hash, as the bytes of a UUID; all indexes are made anew.
+    /// Seed of the directory hash, as the bytes of a UUID; all indexes are rebuilt.
     pub hash_seed: Option<[u8; 16]>,
     /// Mount options as a text, at most 63 bytes (`-E mount_opts=`).
     pub mount_text: Option<Vec<u8>>,
-    /// Seconds between two writes of the block that keeps others from mounting, 0 for 5 (`-E mmp_update_interval=`).
+    /// Seconds between two writes of the MMP block, 0 for 5 (`-E mmp_update_interval=`).
     pub mmp_interval: Option<u16>,
-    /// Write a clean block of mmp (`-E clear_mmp`).
+    /// Whether to write a clean MMP block (`-E clear_mmp`).
     pub clear_mmp: bool,
     /// Whether directories that fold case refuse names that are not UTF-8 (`-E encoding_flags=strict`).
     pub strict_names: Option<bool>,
@@ -65,9 +65,9 @@ pub struct TuneOptions {
     pub force_check: bool,
     /// The volume may be mounted by experimental drivers (`-E test_fs`).
     pub test_volume: Option<bool>,
-    /// Bytes of the orphan file, which is made if there is none (`-E orphan_file_size=`).
+    /// Bytes of the orphan file, which is created if it is missing (`-E orphan_file_size=`).
     pub orphan_file_bytes: Option<u64>,
-    /// Directories are made anew, their names in hash order and without gaps, as `e2fsck -D` does.
+    /// Whether to rebuild directories, with their names in hash order and without gaps, as `e2fsck -D` does.
     pub compact_directories: bool,
     /// The time, in seconds.
     pub now: i64,

@@ -14,13 +14,13 @@ use ext4_format::{BlockNr, FormatError, InodeNr, Where};
 pub(crate) struct Kinds([bool; 3]);
 
 impl Kinds {
-    /// Those that it has.
+    /// Returns the kinds of the volume.
     pub(crate) fn of(image: &Image<'_, '_>) -> Self {
         let has = image.geo.features.has_quota();
         Self(QuotaKind::ALL.map(|kind| has && kind.inode(&image.sb) != 0))
     }
 
-    /// Those that are asked for: by features, then by the list of kinds.
+    /// Returns the requested kinds: by features, then by the list of kinds.
     pub(crate) fn wanted(
         self,
         now: Features,
@@ -69,7 +69,7 @@ impl Kinds {
     }
 }
 
-/// Whether inodes have room for what is asked for.
+/// Checks that inodes have room for the requested features.
 pub(crate) fn check(image: &Image<'_, '_>, wanted: Features) -> Result<(), Error> {
     let now = image.geo.features;
     if wanted.has_project() && !now.has_project() && image.geo.inode_size < 256 {

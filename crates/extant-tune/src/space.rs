@@ -16,7 +16,7 @@ impl Image<'_, '_> {
         }
     }
 
-    /// Fails on volumes that count the blocks of users, which are not counted anew.
+    /// Fails on volumes with quota, because the use is not recounted.
     pub(crate) fn needs_no_quota(&self, what: &str) -> Result<(), Error> {
         match self.geo.features.has_quota() {
             true => refused(format!("with quota {what}")),
@@ -97,7 +97,7 @@ impl Image<'_, '_> {
         self.mark(first, len, false)
     }
 
-    /// The free runs of the volume that are at least so long, from the front.
+    /// Returns the free runs of the volume of at least `least` blocks, from the front.
     pub(crate) fn free_runs(&mut self, least: u32) -> Result<Vec<(u64, u64)>, Error> {
         let mut runs: Vec<(u64, u64)> = Vec::new();
         for group in (0..self.geo.groups).map(GroupNr) {

@@ -1,4 +1,4 @@
-//! Free blocks returned to what holds the image, or made zeros.
+//! Returns free blocks to the file system or device below the image, or zeroes them.
 
 use crate::image::Image;
 use crate::{Error, require_clean};
@@ -25,7 +25,7 @@ pub struct FreeSpace {
     block_size: u64,
 }
 
-/// What was done to free space.
+/// Result of trimming or zeroing free space.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Freed {
     /// Runs of free blocks.
@@ -35,7 +35,7 @@ pub struct Freed {
 }
 
 impl FreeSpace {
-    /// Reads the bitmaps of an image, after a check of it: nothing that is in use is free by them.
+    /// Reads the bitmaps of an image, after a check that they mark no used block as free.
     ///
     /// # Errors
     /// [`Error::NotClean`]; [`Error::Refused`] if the journal must be replayed first.
@@ -62,7 +62,7 @@ impl FreeSpace {
         self.ranges.iter().map(|range| range.1).sum()
     }
 
-    /// Returns them to what is below: holes in a file, discarded blocks of a device.
+    /// Returns the free blocks to the host: as holes in a file, or discarded blocks of a device.
     ///
     /// # Errors
     /// Those of the device, which may not be able to do this.
@@ -74,7 +74,7 @@ impl FreeSpace {
                     freed.runs += 1;
                     freed.bytes += len;
                 }
-                // The device has something to write there; what is not trimmed is not counted.
+                // The device still has data to write there; such ranges are not counted.
                 Err(e) if e.kind() == std::io::ErrorKind::ResourceBusy => {}
                 Err(e) => return Err(e.into()),
             }
@@ -83,8 +83,8 @@ impl FreeSpace {
         Ok(freed)
     }
 
-    /// Writes zeros into free blocks that hold something else; `write` is whether they are written, or only counted. What reads as
-    /// zeros, such as a hole, is left alone.
+    /// Writes zeros into free blocks with other bytes; without `write` they are only counted. Blocks that read as
+    /// zeros, such as holes, are skipped.
     ///
     /// # Errors
     /// Those of the device.

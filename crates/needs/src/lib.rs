@@ -1,10 +1,10 @@
 //! The tools and features that a test needs of its machine.
 //!
-//! A test that cannot run must not look like one that passed. In CI (the environment variable `CI` is set) a
-//! missing tool fails the test, and the message names the Debian package that has it. Elsewhere the test says on
-//! standard error, past the capturing of the test runner, that it was ignored and why; if `EXTANT_IGNORED` names a
-//! file, a line goes there too, and `make test` prints these lines at its end. A running test cannot tell the
-//! standard test runner that it was ignored.
+//! A test that cannot run must not look like one that passed. In CI (the environment variable `CI` is set) a missing
+//! tool fails the test, and the message names the Debian package that has it. Elsewhere the test is ignored, and
+//! reports the reason on standard error, past the capturing of the test runner. If `EXTANT_IGNORED` names a file, a
+//! line goes there too, and `make test` prints these lines at its end. The standard test runner does not support
+//! ignoring a running test.
 //!
 //! ```
 //! # fn main() {
@@ -116,7 +116,7 @@ pub fn program(package: &str, name: &str) -> PathBuf {
     let place = test.ancestors().nth(2).expect("a build's directories");
     let program = place.join(name);
     let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
-    // `make test` builds all programs first, and says so.
+    // `make test` builds all programs first, and sets this variable.
     let ready = std::env::var_os("EXTANT_BUILT").is_some() && program.exists();
     if ready || built.contains(&program) {
         return program;
@@ -165,7 +165,8 @@ fn line(why: &str) -> String {
 
 fn note(file: &Path, line: &str) {
     let opened = OpenOptions::new().create(true).append(true).open(file);
-    // One call, so that lines of several processes do not mix. A summary that cannot be written stops no test.
+    // A single write, so that lines of several processes do not mix. A failed write of the summary does not fail a
+    // test.
     let _ = opened.and_then(|mut file| file.write_all(format!("{line}\n").as_bytes()));
 }
 
@@ -179,7 +180,7 @@ macro_rules! tools {
     };
 }
 
-/// Returns from a test through [`ignored`] unless a condition holds; the reason says what is missing.
+/// Returns from a test through [`ignored`] unless a condition holds; the reason names the missing part.
 #[macro_export]
 macro_rules! that {
     ($so:expr, $why:expr) => {
@@ -202,7 +203,7 @@ mod tests {
         assert_eq!(super::package("fio"), "fio");
     }
 
-    /// A test that lacks a tool; [`a_missing_tool_is_told_and_fails_in_ci`] runs it in a process of its own.
+    /// A test that lacks a tool; [`a_missing_tool_is_told_and_fails_in_ci`] runs it in a separate process.
     #[test]
     fn lacks_a_tool() {
         if std::env::var_os("NEEDS_TEST").is_some() {

@@ -1,4 +1,4 @@
-//! Chosen damage that `e2fsck -fy` makes clean is mended, but for what is listed here with its reason.
+//! Chosen damage that `e2fsck -fy` makes clean is mended, except the kinds that are listed here with reasons.
 
 use crate::bases;
 use crate::chosen;
@@ -56,7 +56,7 @@ fn base(dir: &Path, n: usize) -> (BTreeSet<&'static str>, usize) {
     (left, mended)
 }
 
-/// Says what is left by a repair.
+/// Returns the damage that remains after a repair.
 fn repaired(device: &MemDevice) -> Result<(), String> {
     let plan = extant_repair::plan(device, 1_700_000_000, &mut |_| true);
     let plan = plan.map_err(|error| error.to_string())?;

@@ -87,11 +87,11 @@ fn names_that_are_not_utf8_get_dots_where_they_are_refused() {
     for name in ["A.", "a.~0", "B...b", "fine"] {
         assert!(left.contains(&format!("/{name}/")), "{left}");
     }
-    // What "." would have been.
+    // The record that would have been ".".
     assert_eq!(listed(&device, "lost+found").matches("/#").count(), 1);
 }
 
-/// In an index, too, which such a name leaves.
+/// Names in an index are renamed, too, and leave the index.
 #[test]
 fn an_index_with_names_that_are_not_utf8_is_given_up() {
     needs::tools!("mke2fs", "debugfs", "e2fsck");

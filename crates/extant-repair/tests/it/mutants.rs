@@ -18,16 +18,16 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Of the mutants that e2fsck mends so many are mended, in percent.
+/// Least share of the mutants mended by e2fsck that must be mended, in percent.
 const LEAST: usize = 99;
 
 /// Files larger than this are not compared: almost all of each is a hole.
 const LARGEST: u64 = 16 << 20;
 
-/// A plan and its checks take no longer, even where many others run.
+/// Maximum time of a plan with its checks, even beside many others.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// What a repair on each core takes in all.
+/// Maximum memory of repairs on all cores.
 const MOST_MEMORY: u64 = 1 << 30;
 
 /// A file of a base.
@@ -38,7 +38,7 @@ struct Sound {
     blocks: BTreeSet<u64>,
 }
 
-/// Files that were sound and that no mutation touched, and those that are as they were after each repair.
+/// Number of sound files that no mutation touched, and of those that each repair kept.
 #[derive(Clone, Copy, Debug, Default)]
 struct Files {
     sound: usize,
@@ -64,7 +64,7 @@ fn bases() -> Vec<Base> {
         .collect()
 }
 
-/// What comes of each seed, in any order.
+/// Returns the result for each seed, in any order.
 fn on_all_cores<T: Send>(seeds: Range<u64>, each: impl Fn(u64) -> T + Sync) -> Vec<T> {
     let (next, all) = (AtomicU64::new(seeds.start), Mutex::new(Vec::new()));
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
@@ -93,7 +93,7 @@ fn peak() -> u64 {
     kib.parse::<u64>().unwrap() * 1024
 }
 
-/// What a repair without a judge beside it came to.
+/// Result of a repair without a judge.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Alone {
     /// Nothing was found, and nothing changed.
@@ -115,9 +115,9 @@ impl Alone {
     }
 }
 
-/// More mutants than can be shown to e2fsck: none has the check or a repair panic, take long or much memory; a clean image stays
-/// as it is; the plan's last check says of the mended image what a check of it says; nothing that is clean is made faulty.
-/// Those that are not mended are given to e2fsck.
+/// Repairs more mutants than e2fsck can judge. On none the check or a repair panics, or takes too long or too much
+/// memory. A clean image stays unchanged. The plan's last check equals a check of the mended image, and no clean
+/// image becomes faulty. Mutants that are not mended are judged by e2fsck.
 #[test]
 fn repairs_end_and_make_nothing_worse() {
     needs::tools!("mke2fs", "debugfs", "e2fsck");
@@ -262,7 +262,7 @@ fn mutant(bases: &[Base], sound: &[Vec<Sound>], seed: u64) -> (Outcome, Files) {
     (outcome, files)
 }
 
-/// Plans a repair, shows what it leaves, and takes it back.
+/// Plans a repair, applies it, calls `look`, and reverts it.
 fn repaired(base: &Base, device: &MemDevice, seed: u64, look: impl FnOnce(&Path)) -> Outcome {
     let plan = match extant_repair::plan(device, 1_700_000_000, &mut |_| true) {
         Ok(plan) => plan,
@@ -367,7 +367,7 @@ fn digest(volume: &walk::Volume, inode: &walk::Inode) -> u32 {
 /// How many of the files have their data still.
 fn kept_files(path: &Path, untouched: &[&Sound]) -> usize {
     let kept = |file: &Sound| {
-        // What cannot be read panics there.
+        // Unreadable files panic there.
         catch_unwind(|| {
             let volume = walk::Volume::open(path);
             let inode = volume.inode(file.ino);

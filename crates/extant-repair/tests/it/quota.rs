@@ -1,4 +1,4 @@
-//! Quota files that say something else than what is used, or are damaged, as e2fsck mends them.
+//! Quota files with wrong use, or damaged, are mended as by e2fsck.
 
 use crate::common;
 use crate::judge;

@@ -1,5 +1,5 @@
-//! One kind of damage after another is mended: e2fsck finds the image clean, sound files keep their data, and a cut at any
-//! write is taken back.
+//! Each kind of damage is mended: e2fsck finds the image clean, sound files keep their data, and a cut at any write
+//! is reverted.
 
 use crate::common;
 use crate::image;
@@ -279,7 +279,7 @@ fn a_cut_at_any_write_is_taken_back() {
             until,
         };
         plan.apply(&cut).unwrap_err();
-        // So may the undo be cut, if there is anything to take back.
+        // Reverting may be cut, too, if anything was written.
         let cut = Cut {
             device: &device,
             writes: AtomicUsize::new(0),
@@ -296,7 +296,7 @@ fn a_cut_at_any_write_is_taken_back() {
     assert!(device.to_bytes().unwrap() == old);
 }
 
-/// What debugfs says.
+/// Returns the output of debugfs.
 fn debugfs(device: &MemDevice, request: &str) -> String {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("image");
@@ -516,7 +516,7 @@ fn words_of_the_superblock_that_fit_nothing_are_cleared() {
     assert!(files(&broken) == before);
 }
 
-/// AFS' inodes and Android's blocks that files share are no damage.
+/// AFS' inodes and Android's shared blocks do not count as damage.
 #[test]
 fn features_that_change_no_structure_stay() {
     needs::tools!("mke2fs", "e2fsck");

@@ -1,4 +1,5 @@
-//! Images with parts gone: what is rescued is compared with what debugfs read before, and no broken image makes a rescue panic.
+//! Images with lost parts: rescued files are compared with debugfs' output before the loss, and no broken image makes
+//! a rescue panic.
 
 use crate::bases;
 use crate::common;
@@ -222,7 +223,7 @@ fn deleted_files_are_found_in_the_journal() {
     for n in 0..5 {
         volume.write(format!("/{}", name(n)), bytes(n)).unwrap();
     }
-    // Extents in a block of their own.
+    // Extents in a separate block.
     let sparse = volume.create_new_file("/sparse").unwrap();
     for n in 0..50 {
         sparse.write_at(&[7; 1024], n * 4096).unwrap();

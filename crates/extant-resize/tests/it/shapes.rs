@@ -258,7 +258,7 @@ fn inodes_become_larger_and_keep_their_files() {
             assert!(files(&device) == before, "{what}: {bytes}");
             device = device.snapshot();
         }
-        // What is new has the times that larger inodes have room for, and the volume goes on.
+        // New files have the times of larger inodes, and the volume stays usable.
         let device = std::sync::Arc::new(device);
         let volume = common::open(&device);
         volume.write("/later", b"more").unwrap();
@@ -277,7 +277,7 @@ fn inodes_do_not_become_smaller_or_odd() {
         assert!(matches!(error, Error::InodeSize { .. }), "{bytes}: {error}");
     }
     assert!(inode_plan(&device, 256).unwrap().is_empty());
-    // Tables twice as long do not fit where everything is taken.
+    // Tables of twice the length do not fit into a full volume.
     let args = ["-t", "ext4", "-b", "1024", "-N", "8000", "-I", "128"];
     let device = common::mem_image("4M", &args);
     let error = inode_plan(&device, 1024).unwrap_err();

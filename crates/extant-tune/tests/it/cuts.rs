@@ -1,4 +1,4 @@
-//! Writes that end at any moment: the image is what it was, or what it was to become.
+//! Writes that end at any moment leave the old image or the new one.
 
 use blockdev::{BlockDevice, FaultDevice, MemDevice, Op};
 use extant_check::CheckOptions;

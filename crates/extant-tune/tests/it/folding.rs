@@ -1,4 +1,4 @@
-//! Directories that fold case are made anew as e2fsck -fD does it.
+//! Directories that fold case are rebuilt as by e2fsck -fD.
 
 use crate::folded;
 use blockdev::MemDevice;
@@ -22,7 +22,7 @@ fn judged(device: &MemDevice) -> (Vec<String>, bool) {
     (names, out.unwrap().status.success())
 }
 
-/// What debugfs shows of the directory.
+/// Returns debugfs' output for the directory.
 fn shown(device: &MemDevice) -> String {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("image");
@@ -61,7 +61,7 @@ fn folded_directories_get_an_index_and_keep_their_names() {
         changed(&device, &options).unwrap();
         assert!(judged(&device) == before);
         let shown = shown(&device);
-        // It folds case, has an index, and is mapped by extents.
+        // The directory folds case, has an index, and is mapped by extents.
         assert!(shown.contains("Flags: 0x40081000"), "{shown}");
     }
 }
