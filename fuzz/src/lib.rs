@@ -4,7 +4,8 @@ use ext4_format::geometry::Geometry;
 use ext4_format::layout::{Layout, LayoutParams};
 use std::sync::OnceLock;
 
-/// The shape of a volume of 64 MiB with the features of a new one; without checksums, so that everything is parsed.
+/// Returns the shape of a volume of 64 MiB with the features of a new one; without checksums, so that everything is
+/// parsed.
 pub fn geometry() -> &'static Geometry {
     static GEOMETRY: OnceLock<Geometry> = OnceLock::new();
     GEOMETRY.get_or_init(|| {

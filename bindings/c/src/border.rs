@@ -81,7 +81,7 @@ fn note(fail: Fail) -> i32 {
     errno.max(1)
 }
 
-/// Runs a call; 0 or a negative number.
+/// Runs a call; returns 0 or a negative number.
 pub fn call(f: impl FnOnce() -> Result<(), Fail>) -> c_int {
     call_long(|| f().map(|()| 0)) as c_int
 }
@@ -110,7 +110,7 @@ pub unsafe fn to_c<T>(value: T, out: *mut *mut T) -> Result<(), Fail> {
     Ok(())
 }
 
-/// The value behind a handle.
+/// Returns the value behind a handle.
 ///
 /// # Safety
 /// It is null, or one that [`to_c`] has made and nobody has closed.
@@ -141,7 +141,7 @@ pub unsafe fn path<'p>(text: *const c_char) -> Result<&'p Path, Fail> {
     Ok(Path::new(OsStr::from_bytes(bytes)))
 }
 
-/// A text, empty for null.
+/// Returns the text behind a pointer, empty for null.
 ///
 /// # Safety
 /// As of [`path`].

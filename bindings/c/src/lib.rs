@@ -223,7 +223,7 @@ on_path! {
     };
 }
 
-/// The flags of open(2) on Linux.
+/// Returns the flags of open(2) on Linux.
 fn open_options(flags: c_int) -> OpenOptions {
     const ACCESS: c_int = 3;
     const CREAT: c_int = 0o100;

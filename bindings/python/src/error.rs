@@ -16,7 +16,7 @@ create_exception!(
     "An image breaks a rule of the format. The message names the rule and the place: block, inode, group or offset."
 );
 
-/// The number of an error: that of the system for what a call on the host has met.
+/// Returns the number of an error: for errors on the host that of the system.
 fn errno(error: &Error) -> i32 {
     let Error::Io { source, .. } = error else {
         return error.errno();
@@ -31,7 +31,7 @@ fn errno(error: &Error) -> i32 {
     })
 }
 
-/// The exception for an error; `path` names the file that the call was about.
+/// Returns the exception for an error; `path` is the file of the call.
 pub fn raise(error: &Error, path: Option<&Path>) -> PyErr {
     let (errno, text) = (errno(error), error.to_string());
     match (error, path) {
@@ -44,7 +44,7 @@ pub fn raise(error: &Error, path: Option<&Path>) -> PyErr {
     }
 }
 
-/// The exception for an error of making an image: `ValueError` for options that no file system can have.
+/// Returns the exception for an error of making an image: `ValueError` for invalid options.
 pub fn raise_mkfs(error: MkfsError) -> PyErr {
     match error {
         MkfsError::Io { source, .. } if source.raw_os_error().is_some() => PyErr::from(source),

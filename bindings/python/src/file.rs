@@ -12,7 +12,7 @@ pub struct NativeFile {
 }
 
 impl Drop for NativeFile {
-    /// As of a volume: closing may write.
+    /// Closes the file, which may write.
     fn drop(&mut self) {
         let file = self.file.get_mut().map_or(None, |file| file.take());
         Python::attach(|py| py.detach(|| drop(file)));
@@ -41,7 +41,7 @@ impl NativeFile {
 
 #[pymethods]
 impl NativeFile {
-    /// Up to `size` bytes from `offset`; fewer at the end of the file.
+    /// Reads up to `size` bytes from `offset`; fewer at the end of the file.
     fn read_at<'py>(
         &self,
         py: Python<'py>,

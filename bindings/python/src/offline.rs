@@ -11,7 +11,7 @@ use pyo3::types::PyDict;
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// An image: a path, or a file object.
+/// Opens an image: a path, or a file object.
 fn device(image: &Bound<'_, PyAny>, writable: bool) -> PyResult<Box<dyn BlockDevice>> {
     if image.hasattr("read")? {
         return Ok(Box::new(PyDevice::new(image.clone(), writable)?));

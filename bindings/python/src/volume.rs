@@ -126,7 +126,8 @@ fn counts<'py>(py: Python<'py>, done: &CopyCounts) -> PyResult<Bound<'py, PyDict
 }
 
 impl Drop for NativeVolume {
-    /// A device may be a Python object: the threads that write to it need the interpreter.
+    /// Releases the interpreter, because the device may be a Python object, and the threads that write to it need the
+    /// interpreter.
     fn drop(&mut self) {
         let volume = self.volume.get_mut().map_or(None, |volume| volume.take());
         Python::attach(|py| py.detach(|| drop(volume)));
@@ -268,7 +269,8 @@ impl NativeVolume {
         self.at(py, Path::new("/"), |v, _| v.set_label(label))
     }
 
-    /// Block size, blocks, free and available ones, inodes, free ones, longest name.
+    /// Returns the block size, the numbers of blocks, free blocks, available blocks, inodes and free inodes, and the
+    /// longest name.
     fn statvfs(&self, py: Python<'_>) -> PyResult<(u32, u64, u64, u64, u64, u64, u32)> {
         let s = self.at(py, Path::new("/"), |v, _| v.statfs())?;
         Ok((
@@ -295,7 +297,7 @@ impl NativeVolume {
         Ok(stat(&found))
     }
 
-    /// Names, inode numbers and types (the bits of `st_mode`) of a directory.
+    /// Returns names, inode numbers and types (the bits of `st_mode`) of a directory.
     fn listdir(&self, py: Python<'_>, path: PathBuf) -> PyResult<Vec<(OsString, u32, u32)>> {
         self.at(py, &path, |v, p| {
             let entry = |entry: extant::Result<extant::DirEntry>| {

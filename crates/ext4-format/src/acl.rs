@@ -122,7 +122,7 @@ fn version(bytes: &[u8]) -> Option<u32> {
     bytes.first_chunk().map(|v| u32::from_le_bytes(*v))
 }
 
-/// Tag, permissions and, if there, id at the start of an entry.
+/// Returns the tag, the permissions and the optional id at the start of an entry.
 fn raw_entry(bytes: &[u8]) -> Option<(u16, u16, Option<u32>)> {
     let head = bytes.first_chunk::<4>()?;
     let [t0, t1, p0, p1] = *head;
@@ -163,7 +163,7 @@ impl Acl {
             && (count(0x10) == 1 || count(0x02) + count(0x08) == 0)
     }
 
-    /// The three entries a mode stands for.
+    /// Returns the three entries for a mode.
     pub fn from_mode(mode: u16) -> Self {
         let bits = |shift: u16| (mode >> shift & 7) as u8;
         let entry = |tag, perm| AclEntry { tag, perm };
@@ -209,7 +209,7 @@ impl Acl {
         }
     }
 
-    /// The value to store on disk.
+    /// Returns the value to store on disk.
     pub fn to_disk(&self) -> Vec<u8> {
         let mut out = DISK_VERSION.to_le_bytes().to_vec();
         for e in &self.entries {
@@ -243,7 +243,7 @@ impl Acl {
         }
     }
 
-    /// The value of a `system.posix_acl_*` attribute as a program reads it.
+    /// Returns the value of a `system.posix_acl_*` attribute as a program reads it.
     pub fn to_xattr(&self) -> Vec<u8> {
         let mut out = XATTR_VERSION.to_le_bytes().to_vec();
         for e in &self.entries {
@@ -255,7 +255,7 @@ impl Acl {
         out
     }
 
-    /// The entries, in order.
+    /// Returns the entries, in order.
     pub fn entries(&self) -> &[AclEntry] {
         &self.entries
     }
@@ -281,7 +281,7 @@ impl Acl {
         }
     }
 
-    /// The mode whose bits express this whole ACL; `None` when the ACL says more.
+    /// Returns the mode whose bits express this whole ACL; `None` if the ACL has more entries.
     pub fn equivalent_mode(&self) -> Option<u16> {
         (self.entries.len() == 3).then(|| self.mode())
     }
@@ -310,8 +310,8 @@ impl Acl {
         }
     }
 
-    /// The access ACL of a new file under this default ACL, created with `mode` (the umask does not
-    /// apply): nothing beyond what the mode asks for. The file's mode is then [`Self::mode`].
+    /// Returns the access ACL of a new file under this default ACL, created with `mode` (the umask does not apply):
+    /// nothing beyond what the mode asks for. The file's mode is then [`Self::mode`].
     #[must_use]
     pub fn inherit(&self, mode: u16) -> Self {
         let mut acl = self.clone();
@@ -319,8 +319,8 @@ impl Acl {
         acl
     }
 
-    /// Whether user `uid`, in the groups `in_group` knows, may do all of `want` to a file of `owner`
-    /// and `group`. Privileges are the caller's matter.
+    /// Returns whether user `uid`, in the groups `in_group` knows, may do all of `want` to a file of `owner` and
+    /// `group`. Privileges are the caller's matter.
     pub fn permits(
         &self,
         owner: u32,

@@ -9,7 +9,7 @@ use crate::geometry::Geometry;
 use crate::group_desc::GroupDesc;
 use crate::types::{BlockNr, GroupNr};
 
-/// Whether a bit is set; bits beyond the slice are.
+/// Returns whether a bit is set; bits beyond the slice count as set.
 ///
 /// ```
 /// use ext4_format::bitmap;
@@ -83,7 +83,7 @@ fn for_bytes(map: &mut [u8], start: u32, len: u32, f: impl Fn(&mut u8, u8) -> u3
     sum
 }
 
-/// Clear bits among the first `bits`; bits beyond the slice are not clear.
+/// Returns the number of clear bits among the first `bits`; bits beyond the slice are not clear.
 pub fn count_zeros(map: &[u8], bits: u32) -> u32 {
     let bits = (bits as usize).min(map.len() * 8);
     let (whole, rest) = map.split_at(bits / 8);
@@ -99,19 +99,19 @@ pub fn count_zeros(map: &[u8], bits: u32) -> u32 {
     zeros + tail
 }
 
-/// First clear bit in `from..to`.
+/// Returns the first clear bit in `from..to`.
 #[inline]
 pub fn find_zero(map: &[u8], from: u32, to: u32) -> Option<u32> {
     find(map, from, to, 0xff)
 }
 
-/// First set bit in `from..to`; bits beyond the slice do not count.
+/// Returns the first set bit in `from..to`; bits beyond the slice do not count.
 #[inline]
 pub fn find_one(map: &[u8], from: u32, to: u32) -> Option<u32> {
     find(map, from, to, 0)
 }
 
-/// First bit in `from..to` that differs from those of `skip`, 0 or 0xff.
+/// Returns the first bit in `from..to` that differs from those of `skip`, 0 or 0xff.
 fn find(map: &[u8], from: u32, to: u32, skip: u8) -> Option<u32> {
     let to = u64::from(to).min(map.len() as u64 * 8);
     let mut at = u64::from(from);
@@ -136,7 +136,7 @@ fn find(map: &[u8], from: u32, to: u32, skip: u8) -> Option<u32> {
     None
 }
 
-/// Start of the first run of at least `len` clear bits inside `from..to`.
+/// Returns the start of the first run of at least `len` clear bits inside `from..to`.
 pub fn find_zero_run(map: &[u8], from: u32, to: u32, len: u32) -> Option<u32> {
     let mut from = from;
     loop {
@@ -162,18 +162,18 @@ pub fn pad(map: &mut [u8], bits: u32) {
     }
 }
 
-/// Whether all bits from `bits` to the end are set.
+/// Returns whether all bits from `bits` to the end are set.
 pub fn is_padded(map: &[u8], bits: u32) -> bool {
     find_zero(map, bits, u32::MAX).is_none()
 }
 
-/// Checksum of a block bitmap, to be stored in the group's descriptor; `None` without
-/// `metadata_csum`. Short descriptors keep the low 16 bits; this function cuts for them.
+/// Returns the checksum of a block bitmap, to be stored in the group's descriptor; `None` without `metadata_csum`.
+/// Short descriptors keep the low 16 bits; this function cuts for them.
 pub fn block_bitmap_csum(map: &[u8], geo: &Geometry) -> Option<u32> {
     csum(map, geo.blocks_per_group / geo.cluster_ratio, geo)
 }
 
-/// Checksum of an inode bitmap, like [`block_bitmap_csum`].
+/// Returns the checksum of an inode bitmap, like [`block_bitmap_csum`].
 pub fn inode_bitmap_csum(map: &[u8], geo: &Geometry) -> Option<u32> {
     csum(map, geo.inodes_per_group, geo)
 }

@@ -85,7 +85,7 @@ impl ChangeMark {
         format!("\0{offset}").into_bytes()
     }
 
-    /// The offset of the undo record, if it is in the image itself.
+    /// Returns the offset of the undo record, if it is in the image itself.
     pub fn offset(&self) -> Option<u64> {
         let digits = self.path.strip_prefix(b"\0")?;
         std::str::from_utf8(digits).ok()?.parse().ok()
@@ -129,17 +129,17 @@ impl ChangeMark {
         marked
     }
 
-    /// The identity of the undo file.
+    /// Returns the identity of the undo file.
     pub const fn id(&self) -> u64 {
         self.id
     }
 
-    /// The path of the undo file, or its last 136 bytes.
+    /// Returns the path of the undo file, or its last 136 bytes.
     pub fn path(&self) -> &[u8] {
         &self.path
     }
 
-    /// Whether the mark holds the whole path of the undo file.
+    /// Returns whether the mark holds the whole path of the undo file.
     pub const fn is_path_whole(&self) -> bool {
         !self.path.is_empty() && self.path_len as usize == self.path.len()
     }

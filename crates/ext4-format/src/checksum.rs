@@ -28,7 +28,7 @@ static CRC16: [u16; 256] = {
     table
 };
 
-/// CRC-16 (polynomial 0x8005 reflected), as `uninit_bg` uses it on group descriptors.
+/// Returns the CRC-16 (polynomial 0x8005 reflected) of group descriptors with `uninit_bg`.
 ///
 /// ```
 /// assert_eq!(ext4_format::checksum::crc16(0, b"123456789"), 0xbb3d);
@@ -40,7 +40,7 @@ pub fn crc16(seed: u16, bytes: &[u8]) -> u16 {
     })
 }
 
-/// Seed of every checksum that belongs to one inode: its record, extent blocks, directory blocks.
+/// Returns the seed of every checksum that belongs to one inode: its record, extent blocks, directory blocks.
 ///
 /// ```
 /// use ext4_format::{InodeNr, checksum};

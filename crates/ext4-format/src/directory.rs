@@ -71,7 +71,7 @@ impl Shape {
         }
     }
 
-    /// First names of leaves filled one after the other; `used` bytes of the first are taken.
+    /// Returns the first names of leaves filled one after the other; `used` bytes of the first are taken.
     fn split(geo: &Geometry, names: impl Iterator<Item = usize>, used: usize) -> Vec<u32> {
         let room = dir_entry::usable(geo.block_size as usize, geo.features.has_metadata_csum());
         let (mut leaves, mut free) = (vec![0], room - used);
@@ -86,13 +86,13 @@ impl Shape {
         leaves
     }
 
-    /// Whether there is an index.
+    /// Returns whether the directory has an index.
     pub const fn is_indexed(&self) -> bool {
         self.levels.is_some()
     }
 }
 
-/// Blocks of index nodes below the root, by level; `None` if the format has too few levels.
+/// Returns the number of index nodes below the root, by level; `None` if the format has too few levels.
 fn levels(geo: &Geometry, leaves: usize) -> Option<Vec<u32>> {
     let (len, csum) = (geo.block_size as usize, geo.features.has_metadata_csum());
     let (root, node) = (

@@ -88,7 +88,7 @@ pub enum FormatError {
 }
 
 impl FormatError {
-    /// A broken rule at a place.
+    /// Creates an error for a broken rule at a place.
     pub const fn corrupt(what: &'static str, at: Where) -> Self {
         Self::Corrupt { what, at }
     }

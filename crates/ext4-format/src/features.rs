@@ -185,12 +185,12 @@ const RO_COMPAT_NAMES: &[(&str, RoCompat)] = &[
 macro_rules! names {
     ($ty:ident, $table:ident, $letter:literal) => {
         impl $ty {
-            /// The feature that mke2fs calls `name`.
+            /// Returns the feature that mke2fs calls `name`.
             pub fn from_feature_name(name: &str) -> Option<Self> {
                 $table.iter().find(|(n, _)| *n == name).map(|&(_, f)| f)
             }
 
-            /// The names of the bits set, in bit order; bits without a name come as
+            /// Returns the names of the bits set, in bit order; bits without a name come as
             #[doc = concat!("`FEATURE_", $letter, "<bit number>`.")]
             pub fn names(self) -> Vec<String> {
                 let mut names = Vec::new();
@@ -292,7 +292,7 @@ has! {
 }
 
 impl Features {
-    /// The sets named by a superblock. Bits without a name are kept.
+    /// Returns the sets named by a superblock. Bits without a name are kept.
     pub fn of(sb: &RawSuperblock) -> Self {
         Self {
             compat: Compat::from_bits_retain(sb.feature_compat.get()),
@@ -301,9 +301,8 @@ impl Features {
         }
     }
 
-    /// The features that mke2fs 1.47 gives a file system of this type, as upstream ships it:
-    /// distributions leave out features that their boot loaders cannot read (Debian
-    /// `metadata_csum_seed` and `orphan_file`).
+    /// Returns the default features of upstream's mke2fs 1.47 for a file system of this type: distributions leave out
+    /// features that their boot loaders cannot read (Debian `metadata_csum_seed` and `orphan_file`).
     ///
     /// ```
     /// use ext4_format::features::{Features, FsType};
@@ -333,7 +332,7 @@ impl Features {
         f
     }
 
-    /// Whether group descriptors carry a checksum, and so flags for uninitialized bitmaps.
+    /// Returns whether group descriptors carry a checksum, and so flags for uninitialized bitmaps.
     pub const fn has_group_csum(&self) -> bool {
         self.has_gdt_csum() || self.has_metadata_csum()
     }
@@ -367,7 +366,7 @@ impl Features {
         Ok(())
     }
 
-    /// All names, in the order dumpe2fs prints them.
+    /// Returns all names, in the order of dumpe2fs.
     pub fn names(&self) -> Vec<String> {
         let mut names = self.compat.names();
         names.extend(self.incompat.names());

@@ -152,7 +152,7 @@ impl GroupDesc {
         Ok(desc)
     }
 
-    /// The fields as they are, from 32 bytes or from 64 and more; `None` for any other length.
+    /// Decodes the fields without checks, from 32 bytes or from 64 and more; `None` for any other length.
     pub fn decode_unchecked(bytes: &[u8]) -> Option<Self> {
         let mut raw = Raw::new_zeroed();
         let n = bytes.len().min(size_of::<Raw>());

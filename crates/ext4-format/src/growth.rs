@@ -82,7 +82,7 @@ impl Growth {
         Ok(growth)
     }
 
-    /// The descriptor of a new group, which has its bitmaps and its inode table in itself.
+    /// Returns the descriptor of a new group, which has its bitmaps and its inode table in itself.
     fn start_group(&self, group: GroupNr) -> Result<GroupDesc, GrowthError> {
         let geo = &self.new;
         let base = geo.group_base_meta_blocks(group);
@@ -122,12 +122,12 @@ impl Growth {
         map
     }
 
-    /// The new groups with their descriptors.
+    /// Returns the new groups with their descriptors.
     pub fn new_groups(&self) -> impl Iterator<Item = (GroupNr, &GroupDesc)> {
         (self.old.groups..).map(GroupNr).zip(&self.groups)
     }
 
-    /// Blocks by which the last old group becomes longer.
+    /// Returns the number of blocks by which the last old group becomes longer.
     pub fn longer(&self) -> u32 {
         let last = GroupNr(self.old.groups.saturating_sub(1));
         self.new.blocks_in_group(last)
@@ -137,7 +137,7 @@ impl Growth {
                 .min(self.new.blocks_in_group(last))
     }
 
-    /// Blocks and inodes that become free.
+    /// Returns the blocks and inodes that become free.
     pub fn free(&self) -> (u64, u64) {
         let blocks: u64 = self.groups.iter().map(|d| u64::from(d.free_blocks)).sum();
         let inodes: u64 = self.groups.iter().map(|d| u64::from(d.free_inodes)).sum();
@@ -177,14 +177,14 @@ impl Growth {
         Ok(blocks.into_iter().collect())
     }
 
-    /// Whether the map of reserved descriptors changes: blocks of it become descriptors, or get more backups.
+    /// Returns whether the map of reserved descriptors changes: blocks of it become descriptors, or get more backups.
     pub fn changes_reserved(&self) -> bool {
         self.old.features.has_resize_inode()
             && (self.old.reserved_gdt_blocks != self.new.reserved_gdt_blocks
                 || (self.old.groups..self.new.groups).any(|g| self.new.has_super(GroupNr(g))))
     }
 
-    /// Blocks of the old volume that change, at most.
+    /// Returns the number of blocks of the old volume that change, at most.
     pub fn changed_blocks(&self) -> u64 {
         let descriptors = self.new.gdt_block_count() - self.old.gdt_block_count();
         let reserved = match self.changes_reserved() {

@@ -10,7 +10,7 @@ pub const DIRECT: u32 = 12;
 /// Slots of `i_block`: the direct blocks, then one root of each depth.
 pub const SLOTS: usize = 15;
 
-/// Block numbers in one address block.
+/// Returns the number of block numbers in an address block.
 pub const fn per_block(block_size: u32) -> u32 {
     block_size / 4
 }
@@ -32,12 +32,12 @@ pub struct Path {
 }
 
 impl Path {
-    /// The slot of `i_block`, then the index in each address block.
+    /// Returns the slot of `i_block`, then the index in each address block.
     pub fn steps(&self) -> &[u32] {
         self.offsets.get(..=usize::from(self.depth)).unwrap_or(&[])
     }
 
-    /// Logical blocks, from the one looked up on, whose path differs in the last step only.
+    /// Returns the number of logical blocks, from the one looked up on, whose path differs in the last step only.
     pub fn run(&self, block_size: u32) -> u32 {
         let last = self.steps().last().copied().unwrap_or(0);
         let end = if self.depth == 0 {
@@ -49,7 +49,7 @@ impl Path {
     }
 }
 
-/// The path of a logical block; `None` when it is beyond what three levels reach.
+/// Returns the path of a logical block; `None` when it is beyond what three levels reach.
 pub fn path(logical: u64, block_size: u32) -> Option<Path> {
     let per = u64::from(per_block(block_size));
     // Every offset is below 12 or below `per`, both 32 bits.
@@ -95,7 +95,7 @@ pub fn logical_end(block_size: u32) -> u64 {
     u64::from(DIRECT) + per + per * per + per * per * per
 }
 
-/// Most address blocks a mapping of `blocks` logical blocks from 0 on can need.
+/// Returns the maximum of address blocks that a mapping of `blocks` logical blocks from 0 on can need.
 pub fn address_blocks(blocks: u64, block_size: u32) -> u64 {
     let per = u64::from(per_block(block_size)).max(1);
     let mut rest = blocks.saturating_sub(DIRECT.into());
@@ -113,7 +113,7 @@ pub fn address_blocks(blocks: u64, block_size: u32) -> u64 {
     total
 }
 
-/// The `i`th number of an address block (or of `i_block`): `None` is a hole.
+/// Returns the `i`th number of an address block (or of `i_block`): `None` is a hole.
 ///
 /// # Errors
 /// `Corrupt` for an index outside the block or a number outside the volume.
@@ -157,7 +157,7 @@ pub fn set(block: &mut [u8], i: u32, nr: Option<BlockNr>) -> Result<()> {
     }
 }
 
-/// All numbers of an address block, checked, with their indices; holes are left out.
+/// Returns all numbers of an address block, checked, with their indices; holes are left out.
 pub fn mapped(
     block: &[u8],
     blocks_count: u64,

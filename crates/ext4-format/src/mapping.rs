@@ -45,7 +45,7 @@ fn extents(runs: &[Run]) -> impl Iterator<Item = Extent> + '_ {
     })
 }
 
-/// Blocks of the extent tree over these runs, its root not counted.
+/// Returns the number of blocks of the extent tree over these runs, its root not counted.
 pub fn extent_nodes(runs: &[Run], block_size: u32) -> u32 {
     let count: u64 = runs
         .iter()
@@ -150,7 +150,7 @@ fn build_extents<E: From<FormatError>>(
     Ok(())
 }
 
-/// The part of `runs` in `from..to`.
+/// Returns the part of `runs` in `from..to`.
 fn within(runs: &[Run], from: u64, to: u64) -> &[Run] {
     let start = runs.partition_point(|r| u64::from(r.logical) + u64::from(r.len) <= from);
     let end = runs.partition_point(|r| u64::from(r.logical) < to);
@@ -191,7 +191,7 @@ fn build_indirect<E: From<FormatError>>(
     Ok(())
 }
 
-/// The tree of address blocks of `depth` levels that stands for logical blocks from `from` on.
+/// Returns the tree of address blocks of `depth` levels that stands for logical blocks from `from` on.
 fn subtree<E: From<FormatError>>(
     runs: &[Run],
     block_size: u32,
@@ -221,8 +221,8 @@ fn subtree<E: From<FormatError>>(
     Ok(Some(nr))
 }
 
-/// The record of a file whose map is built from runs: [`build`], with the counts and the checksum. The flag of extents
-/// is set in it where the volume has them.
+/// Builds the record of a file from runs: like [`build`], with the counts and the checksum. The flag of extents is
+/// set in it where the volume has them.
 ///
 /// # Errors
 /// As [`build`].

@@ -22,7 +22,7 @@ pub const DATA_MODES: [(&str, u32); 3] = [
     ("journal_data_writeback", 0x60),
 ];
 
-/// The options among some bits, as they are listed.
+/// Returns the names of the options among some bits.
 ///
 /// ```
 /// assert_eq!(ext4_format::mount_options::names(0x44), ["journal_data_ordered", "user_xattr"]);
@@ -34,8 +34,8 @@ pub fn names(bits: u32) -> Vec<&'static str> {
     mode.chain(single).map(|(name, _)| name).collect()
 }
 
-/// The bits after a list of options, with commas or spaces between: each is added, or with a caret removed. An unknown name
-/// is the error.
+/// Applies a list of options, separated by commas or spaces, to bits: each is added, or with a caret removed. An
+/// unknown name is the error.
 ///
 /// ```
 /// use ext4_format::mount_options::change;

@@ -29,7 +29,7 @@ pub const fn slots(block_size: usize) -> usize {
     block_size.saturating_sub(TAIL_LEN) / 4
 }
 
-/// The inode-scoped checksums of the orphan file: over the block's place and its slots.
+/// Returns the inode-scoped checksums of the orphan file: over the block's place and its slots.
 fn checksum(block: &[u8], inode_seed: u32, nr: BlockNr) -> u32 {
     let covered = block.get(..slots(block.len()) * 4).unwrap_or(&[]);
     crc32c(crc32c(inode_seed, &nr.0.to_le_bytes()), covered)
@@ -76,7 +76,7 @@ pub fn set_checksum(block: &mut [u8], inode_seed: u32, nr: BlockNr) {
     }
 }
 
-/// The orphans of a block, with their slots. Not checked against the volume's inode count.
+/// Returns the orphans of a block, with their slots. Not checked against the volume's inode count.
 ///
 /// ```
 /// use ext4_format::{orphan_file, InodeNr};

@@ -48,7 +48,7 @@ impl QuotaKind {
     /// All kinds, in the order of their numbers.
     pub const ALL: [Self; 3] = [Self::User, Self::Group, Self::Project];
 
-    /// The kind in a word.
+    /// Returns the name of the kind.
     pub const fn name(self) -> &'static str {
         match self {
             Self::User => "user",
@@ -65,7 +65,7 @@ impl QuotaKind {
         }
     }
 
-    /// The inode that a superblock names; 0: none.
+    /// Returns the inode in a superblock, or 0.
     pub const fn inode(self, sb: &RawSuperblock) -> u32 {
         match self {
             Self::User => sb.usr_quota_inum.get(),
@@ -504,7 +504,7 @@ impl QuotaFile {
         })
     }
 
-    /// The bytes of the file, whole blocks.
+    /// Returns the bytes of the file, whole blocks.
     pub fn to_bytes(&self, kind: QuotaKind) -> Vec<u8> {
         let mut writer = Writer {
             blocks: vec![[0; QUOTA_BLOCK]; 2],

@@ -192,7 +192,7 @@ impl core::fmt::Debug for RawSuperblock {
 }
 
 impl RawSuperblock {
-    /// A superblock of all zeros.
+    /// Creates a superblock of all zeros.
     pub fn zeroed() -> Self {
         <Self as FromZeros>::new_zeroed()
     }
@@ -247,12 +247,12 @@ impl RawSuperblock {
         Ok(sb)
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     pub fn bytes(&self) -> &[u8; SUPERBLOCK_SIZE] {
         zerocopy::transmute_ref!(self)
     }
 
-    /// The checksum the bytes should carry. It has its own seed, all ones, whatever the volume's.
+    /// Returns the checksum the bytes should carry. Its seed is always all ones, independent of the volume's.
     pub fn computed_checksum(&self) -> u32 {
         crc32c(!0, &self.bytes()[..offset_of!(Self, checksum)])
     }
@@ -294,17 +294,17 @@ impl RawSuperblock {
         self.set_checksum();
     }
 
-    /// Blocks of the volume.
+    /// Returns the number of blocks of the volume.
     pub fn blocks_count(&self) -> u64 {
         self.wide(self.blocks_count_lo, self.blocks_count_hi)
     }
 
-    /// Blocks reserved for the superuser.
+    /// Returns the number of blocks reserved for the superuser.
     pub fn reserved_blocks(&self) -> u64 {
         self.wide(self.r_blocks_count_lo, self.r_blocks_count_hi)
     }
 
-    /// Free blocks.
+    /// Returns the number of free blocks.
     pub fn free_blocks(&self) -> u64 {
         self.wide(self.free_blocks_count_lo, self.free_blocks_count_hi)
     }
@@ -324,7 +324,7 @@ impl RawSuperblock {
         (self.free_blocks_count_lo, self.free_blocks_count_hi) = split(n);
     }
 
-    /// Time of the last write, in seconds.
+    /// Returns the time of the last write, in seconds.
     pub fn write_time(&self) -> i64 {
         i64::from(self.wtime.get()) | i64::from(self.wtime_hi) << 32
     }
@@ -339,7 +339,7 @@ impl RawSuperblock {
         (self.mtime, self.mtime_hi) = split_time(secs);
     }
 
-    /// The label without its padding.
+    /// Returns the label without its padding.
     pub fn label(&self) -> &[u8] {
         let end = self.volume_name.iter().position(|&b| b == 0);
         &self.volume_name[..end.unwrap_or(self.volume_name.len())]
@@ -415,7 +415,7 @@ fn split(n: u64) -> (U32, U32) {
     (U32::new(n as u32), U32::new((n >> 32) as u32))
 }
 
-/// Superblock times have 40 bits.
+/// Splits a time for the superblock, where times have 40 bits.
 pub(crate) fn split_time(secs: i64) -> (U32, u8) {
     (U32::new(secs as u32), (secs >> 32) as u8)
 }

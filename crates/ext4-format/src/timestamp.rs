@@ -53,12 +53,12 @@ impl Timestamp {
         (self.0 >> NANOS) as i64 + Self::MIN_SECS
     }
 
-    /// Nanoseconds, below 1 000 000 000.
+    /// Returns the nanoseconds, below 1 000 000 000.
     pub const fn nanos(self) -> u32 {
         self.0 as u32 & ((1 << NANOS) - 1)
     }
 
-    /// All of it in a word; a later time has a larger one.
+    /// Packs the time in a word; a later time has a larger word.
     ///
     /// ```
     /// use ext4_format::timestamp::Timestamp;
@@ -69,14 +69,14 @@ impl Timestamp {
         self.0
     }
 
-    /// The time of such a word; nanoseconds out of range become the last one.
+    /// Decodes a packed word; nanoseconds out of range become the last one.
     pub fn from_bits(bits: u64) -> Self {
         let time = Self(bits);
         Self::packed(time.secs(), time.nanos().min(LAST_NANO))
     }
 
-    /// From the 32-bit seconds and the extra word, where there is one. Nanoseconds beyond the
-    /// allowed range (only broken writers leave them) are read as the last nanosecond.
+    /// Decodes the 32-bit seconds and the optional extra word. Nanoseconds beyond the allowed range (only broken
+    /// writers leave them) are read as the last nanosecond.
     #[inline(always)]
     pub fn decode(low: u32, extra: Option<u32>) -> Self {
         let base = i64::from(low.cast_signed());
@@ -90,20 +90,20 @@ impl Timestamp {
         }
     }
 
-    /// The 32-bit seconds and the extra word.
+    /// Returns the 32-bit seconds and the extra word.
     pub const fn encode(self) -> (u32, u32) {
         let epoch = (self.0 >> (NANOS + 32)) as u32;
         (self.secs() as u32, self.nanos() << 2 | epoch)
     }
 
-    /// The seconds alone, for an inode without room for the extra word; clamped to 32 bits.
+    /// Returns the seconds alone, for an inode without room for the extra word; clamped to 32 bits.
     pub fn encode_short(self) -> u32 {
         self.secs().min(Self::MAX_SECS_SHORT) as u32
     }
 }
 
 impl Default for Timestamp {
-    /// The beginning of 1970.
+    /// Returns the beginning of 1970.
     fn default() -> Self {
         Self::EPOCH
     }

@@ -12,8 +12,8 @@ use core::fmt;
 pub struct BlockNr(pub u64);
 
 impl BlockNr {
-    /// Byte offset of the block in the volume. Saturates: a block number that was checked against
-    /// the volume never does.
+    /// Returns the byte offset of the block in the volume. Saturates: a block number that was checked against the
+    /// volume never does.
     pub const fn offset(self, block_size: u32) -> u64 {
         self.0.saturating_mul(block_size as u64)
     }
@@ -91,7 +91,7 @@ pub enum FileType {
 }
 
 impl FileType {
-    /// From the type byte of a directory entry; `None` for 0 (unknown) and values not defined.
+    /// Decodes the type byte of a directory entry; `None` for 0 (unknown) and undefined values.
     pub const fn from_dir_byte(byte: u8) -> Option<Self> {
         Some(match byte {
             1 => Self::Regular,
@@ -119,7 +119,7 @@ impl FileType {
         })
     }
 
-    /// The high four bits of an inode's mode.
+    /// Returns the high four bits of an inode's mode.
     pub const fn mode_bits(self) -> u16 {
         match self {
             Self::Regular => 0o100_000,

@@ -11,7 +11,7 @@ pub(crate) struct GroupBits {
 }
 
 impl GroupBits {
-    /// All bits clear.
+    /// Creates bits that are all clear.
     pub(crate) fn new(groups: u32, per_group: u32) -> Self {
         Self {
             per_group,

@@ -93,12 +93,12 @@ impl Claims {
         fresh
     }
 
-    /// The bitmap of a group as it should be, without its padding.
+    /// Writes the expected bitmap of a group, without its padding.
     pub(crate) fn write(&self, group: u32, map: &mut [u8]) {
         self.bits.write(group, map);
     }
 
-    /// The bitmap of a group in which nothing but the groups' own structures is in use, without its padding.
+    /// Writes a bitmap of a group in which only the groups' own structures are in use, without its padding.
     pub(crate) fn write_metadata(&self, group: u32, map: &mut [u8]) {
         self.metadata.write(group, map);
     }

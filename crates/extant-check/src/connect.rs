@@ -26,7 +26,7 @@ pub(crate) fn check(check: &Check<'_>, directories: &Directories) {
     );
 }
 
-/// The directory with a name for a directory is the one that its ".." leads to.
+/// Checks that ".." of each directory leads to the directory with its name.
 fn check_parents(check: &Check<'_>, directories: &Directories) {
     for directory in directories.iter() {
         let parent = match directory.ino {
@@ -48,7 +48,7 @@ fn check_parents(check: &Check<'_>, directories: &Directories) {
     }
 }
 
-/// Directories that are only below themselves are not reached from the root.
+/// Reports directories that are only below themselves, and so not reached from the root.
 fn check_loops(check: &Check<'_>, directories: &Directories) {
     const UNSEEN: u32 = 0;
     // The number of the walk that came by; walks are counted from 1.

@@ -46,7 +46,7 @@ impl Directory {
         self.has(flags::INDEX) && !self.has(flags::INLINE_DATA)
     }
 
-    /// Seed of its blocks' checksums, if they have any.
+    /// Returns the seed of its blocks' checksums, if blocks have checksums.
     pub(crate) fn seed(&self, check: &Check<'_>) -> Option<u32> {
         check.volume.inode_seed(self.ino, self.generation)
     }
@@ -208,7 +208,7 @@ impl Directories {
         self.list.iter().map(|d| d.ino)
     }
 
-    /// Place in the list of the directory of a number.
+    /// Returns the index of the directory with an inode number.
     pub(crate) fn position(&self, ino: InodeNr) -> Option<usize> {
         self.list.binary_search_by_key(&ino, |d| d.ino).ok()
     }
@@ -221,7 +221,7 @@ impl Directories {
         self.list.get(position)
     }
 
-    /// The runs of one directory, while they are in the order of directories.
+    /// Returns the runs of a directory. The runs must still be sorted by directory.
     fn runs_of(&self, directory: &Directory) -> &[DirectoryRun] {
         let start = self.runs.partition_point(|r| r.directory < directory.ino.0);
         let rest = self.runs.get(start..).unwrap_or(&[]);
@@ -234,7 +234,7 @@ impl Directories {
             .sort_unstable_by_key(|r| (r.early, r.run.physical));
     }
 
-    /// The runs that were not looked at early, in the order of the device.
+    /// Returns the runs that were not checked early, in the order of the device.
     fn later(&self) -> &[DirectoryRun] {
         let len = self.runs.partition_point(|r| !r.early);
         self.runs.get(..len).unwrap_or(&[])
@@ -378,7 +378,7 @@ fn read_indexes(check: &Check<'_>, directories: &mut Directories) {
     directories.indexes.extend(found.into_iter().flatten());
 }
 
-/// The record of an inode.
+/// Returns the record of an inode.
 pub(crate) fn read_record(check: &Check<'_>, ino: InodeNr) -> Option<Vec<u8>> {
     let volume = &check.volume;
     let geo = &volume.geo;

@@ -219,7 +219,7 @@ pub(crate) fn tell_bitmaps(check: &Check<'_>, groups: Range<usize>) {
     ahead::tell_all(&check.volume, pieces);
 }
 
-/// Directories of each group.
+/// Returns the number of directories of each group.
 fn directories_by_group(check: &Check<'_>, directories: &Directories) -> Vec<u32> {
     let mut counts = vec![0u32; check.groups.len()];
     for ino in directories.inodes() {
@@ -351,7 +351,7 @@ impl GroupCounts<'_> {
     }
 }
 
-/// Whether an inode of this kind is counted as a directory of its group.
+/// Returns whether an inode of this kind is counted as a directory of its group.
 pub(crate) fn is_directory(kind: InodeKind) -> bool {
     kind == InodeKind::File(FileType::Directory)
 }

@@ -97,7 +97,7 @@ pub(crate) fn read(check: &Check<'_>, directory: &Directory, runs: &[DirectoryRu
 }
 
 impl Reader<'_> {
-    /// Bytes of a block of the directory.
+    /// Reads a block of the directory.
     fn block(&self, logical: u32) -> Option<(BlockNr, Vec<u8>)> {
         let i = self.runs.partition_point(|r| r.run.logical <= logical);
         let run = self.runs.get(i.checked_sub(1)?)?.run;
@@ -140,7 +140,7 @@ impl Reader<'_> {
         DirHasher::new(root.hash_version, geo.unsigned_hash, geo.hash_seed).ok()
     }
 
-    /// The entries of a block of the index, which is for the hashes from `low` to below `end`.
+    /// Checks the entries of a block of the index for the hashes from `low` to below `end`.
     fn entries(
         &mut self,
         index: &htree::Index<'_>,

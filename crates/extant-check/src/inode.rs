@@ -55,7 +55,7 @@ pub(crate) fn check_tables(check: &Check<'_>) -> Directories {
     Directories::of(builders.into_iter().map(|(_, builder)| builder))
 }
 
-/// The parts of all tables that may hold inodes in use, in the order of the device.
+/// Returns the parts of all tables that may hold inodes in use, in the order of the device.
 fn pieces(check: &Check<'_>) -> Vec<Piece> {
     let volume = &check.volume;
     let geo = &volume.geo;
@@ -118,7 +118,7 @@ impl Subject<'_> {
         self.core.flags & flag != 0
     }
 
-    /// Seed of the checksums of its blocks, if blocks have checksums.
+    /// Returns the seed of the checksums of its blocks, if blocks have checksums.
     pub(crate) fn seed(&self, check: &Check<'_>) -> Option<u32> {
         check.volume.inode_seed(self.ino, self.core.generation)
     }
@@ -182,7 +182,7 @@ fn check_deletion(check: &Check<'_>, subject: &Subject<'_>, reserved: bool) {
     }
 }
 
-/// A reserved inode: the journal, a quota file and their like, none of which has a name.
+/// Checks a reserved inode, such as the journal or a quota file, which are without names.
 fn check_reserved(check: &Check<'_>, subject: &Subject<'_>) {
     let Subject { ino, core, raw } = subject;
     let (sb, place) = (&check.volume.sb, subject.place());
@@ -227,7 +227,7 @@ fn check_reserved(check: &Check<'_>, subject: &Subject<'_>) {
     }
 }
 
-/// An inode that a name should lead to.
+/// Checks an inode that should have a name.
 fn check_used(check: &Check<'_>, subject: &Subject<'_>, builder: &mut Builder) {
     let Subject { ino, core, .. } = subject;
     let (findings, place) = (&check.findings, subject.place());
@@ -287,7 +287,7 @@ fn check_used(check: &Check<'_>, subject: &Subject<'_>, builder: &mut Builder) {
     }
 }
 
-/// Whether the target of a symbolic link is in a block, not in the inode.
+/// Returns whether the target of a symbolic link is in a block, not in the inode.
 fn is_slow(subject: &Subject<'_>, check: &Check<'_>, attribute_blocks: u64) -> bool {
     let geo = &check.volume.geo;
     let own = attribute_blocks * sectors_per_cluster(check);
@@ -435,7 +435,7 @@ fn check_regular(check: &Check<'_>, subject: &Subject<'_>, mapped: &Mapped, inli
     }
 }
 
-/// A file of 2 GiB or more needs a feature.
+/// Checks that a volume with a file of 2 GiB or more has the feature for it.
 fn check_large(check: &Check<'_>, subject: &Subject<'_>) {
     let size = subject.core.size;
     if size > i32::MAX as u64 && !check.volume.geo.features.has_large_file() {
@@ -445,7 +445,7 @@ fn check_large(check: &Check<'_>, subject: &Subject<'_>) {
     }
 }
 
-/// The bytes in the inode: first those where the mapping would be, then the value of an attribute.
+/// Checks the data in the inode: first the bytes in place of the mapping, then the value of an attribute.
 fn check_inline(check: &Check<'_>, subject: &Subject<'_>, inline: Option<usize>) {
     let Some(more) = inline else {
         check.findings.add(Rule::InlineData, subject.place(), || {
@@ -508,7 +508,7 @@ fn check_symlink(check: &Check<'_>, subject: &Subject<'_>, mapped: &Mapped, inli
     }
 }
 
-/// The target of a link in its inode fills the data there.
+/// Checks that the target of a link in its inode fills the data there.
 fn check_inline_target(check: &Check<'_>, subject: &Subject<'_>) {
     let size = subject.core.size;
     let Ok(inline) = Inline::parse(subject.raw, &check.volume.geo) else {
@@ -522,7 +522,7 @@ fn check_inline_target(check: &Check<'_>, subject: &Subject<'_>) {
     }
 }
 
-/// The first block of a file that is known to have one.
+/// Returns the first block of a file that is known to have one.
 fn first_block(check: &Check<'_>, subject: &Subject<'_>) -> Option<BlockNr> {
     use ext4_format::extent::{Node, NodeRules};
     let blocks_count = check.volume.geo.blocks_count;
@@ -536,14 +536,14 @@ fn first_block(check: &Check<'_>, subject: &Subject<'_>) -> Option<BlockNr> {
     }
 }
 
-/// A device, a pipe or a socket: it has no data.
+/// Checks that a device, a pipe or a socket has no data.
 fn check_special_file(check: &Check<'_>, subject: &Subject<'_>) {
     if subject.core.size != 0 {
         tell_size(check, subject, || "it can have none".into());
     }
 }
 
-/// The rule that an error of a parser of this inode's blocks breaks: a checksum, or something else.
+/// Returns the rule that an error of a parser of this inode's blocks breaks: a checksum, or something else.
 pub(crate) fn rule_of(error: &FormatError, checksum: Rule, other: Rule) -> Rule {
     match error {
         FormatError::Checksum { .. } => checksum,

@@ -53,7 +53,7 @@ impl InodeTable {
         }
     }
 
-    /// The word of an inode, if its group has any.
+    /// Returns the word of an inode, if its group has inodes in use.
     fn word(&self, ino: InodeNr) -> Option<&AtomicU64> {
         let index = ino.0.checked_sub(1).filter(|_| ino.0 <= self.count)?;
         let group = self.groups.get((index / self.per_group) as usize)?.get()?;
@@ -81,7 +81,7 @@ impl InodeTable {
         }
     }
 
-    /// An inode in use.
+    /// Returns the known facts of an inode, if it is in use.
     pub(crate) fn get(&self, ino: InodeNr) -> Option<Known> {
         known(self.word(ino)?.load(Ordering::Relaxed))
     }
@@ -93,7 +93,7 @@ impl InodeTable {
         known(word.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// The inodes in use of a group, with their index there.
+    /// Returns the inodes in use of a group, with their index there.
     pub(crate) fn of_group(&self, group: u32) -> impl Iterator<Item = (u32, Known)> + '_ {
         let words = self.groups.get(group as usize).and_then(OnceLock::get);
         let words = words.into_iter().flatten().zip(0..);

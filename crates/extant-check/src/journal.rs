@@ -117,7 +117,7 @@ fn unreplayed(
     (!sb.is_clean()).then_some(sb)
 }
 
-/// The runs of the journal, whose inode is read before anything else of the volume is.
+/// Returns the runs of the journal. Its inode is read before all other parts of the volume.
 pub(crate) fn runs(volume: &Volume<'_>, ino: InodeNr) -> Result<Vec<Run>, FormatError> {
     let geo = &volume.geo;
     let bad = |what| FormatError::corrupt(what, Where::Inode(ino));
@@ -154,7 +154,7 @@ pub(crate) fn runs(volume: &Volume<'_>, ino: InodeNr) -> Result<Vec<Run>, Format
     }
 }
 
-/// The block of the volume that is a block of the journal.
+/// Returns the physical block of a block of the journal.
 pub(crate) fn block_of(runs: &[Run], block: u32) -> Option<BlockNr> {
     let i = runs.partition_point(|run| run.logical <= block);
     let run = runs.get(i.checked_sub(1)?)?;
@@ -162,7 +162,7 @@ pub(crate) fn block_of(runs: &[Run], block: u32) -> Option<BlockNr> {
     (within < run.len).then_some(BlockNr(run.physical.0 + u64::from(within)))
 }
 
-/// The blocks that the journal would write home, as far as they are sound.
+/// Returns the blocks that a replay would write, as far as they are sound.
 fn replayed(
     volume: &Volume<'_>,
     sb: &jbd2::Superblock,

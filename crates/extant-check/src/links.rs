@@ -69,7 +69,7 @@ impl<'b> Block<'b> {
         }
     }
 
-    /// Names that stand in the inode.
+    /// Creates a block for the names inside the inode.
     pub(crate) fn inline(directory: &'b Directory, bytes: &'b [u8]) -> Self {
         Self {
             directory,
@@ -104,7 +104,7 @@ impl<'b> Block<'b> {
     }
 }
 
-/// A name as messages have it.
+/// Formats a name for messages.
 pub(crate) fn shown(name: &[u8]) -> String {
     format!("\"{}\"", name.escape_ascii())
 }
@@ -127,7 +127,7 @@ impl Follower<'_> {
         }
     }
 
-    /// "." or "..".
+    /// Follows "." or "..".
     fn follow_dot(&self, block: &Block<'_>, link: Link) {
         let Self { check, directories } = self;
         let place = block.place_of(link);
@@ -149,7 +149,7 @@ impl Follower<'_> {
         check.inodes.count_name(link.ino);
     }
 
-    /// The parent of a directory whose names stand in its inode: neither "." nor ".." is among these.
+    /// Follows the parent of a directory with names in its inode, where neither "." nor ".." is stored.
     pub(crate) fn follow_inline_parent(&self, directory: &Directory, parent: InodeNr) {
         let Self { check, directories } = self;
         directory.dotdot.store(parent.0, Ordering::Relaxed);
@@ -203,7 +203,7 @@ impl Follower<'_> {
         }
     }
 
-    /// Whether a file may be in a directory: that of an encrypted one has the same policy.
+    /// Returns whether a file may be in a directory: in an encrypted directory it must have the same policy.
     fn is_of_policy(&self, directory: &Directory, ino: InodeNr, file_type: FileType) -> bool {
         let mapped = matches!(
             file_type,

@@ -175,7 +175,7 @@ impl<'c, 'd> Walker<'c, 'd> {
         }
     }
 
-    /// The blocks of a logical cluster are in one cluster, each in its place there.
+    /// Checks that the blocks of a logical cluster are in one cluster, each at its offset there.
     fn check_alignment(&mut self, extent: &Extent, cluster: u64) {
         let geo = &self.volume.geo;
         let continued = self.last_logical == Some(u64::from(extent.logical / geo.cluster_ratio));
@@ -273,7 +273,7 @@ impl<'c, 'd> Walker<'c, 'd> {
         self.mapped
     }
 
-    /// The numbers of data blocks: the first `count` of `bytes`, from a logical block on.
+    /// Walks the numbers of data blocks: the first `count` of `bytes`, from a logical block on.
     fn direct(&mut self, bytes: &[u8], count: u32, first: u64, place: FindingPlace) {
         let blocks_count = self.volume.geo.blocks_count;
         let mut run: Option<Extent> = None;

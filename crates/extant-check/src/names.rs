@@ -137,7 +137,7 @@ impl<'c> NameReader<'c> {
         }
     }
 
-    /// "." or "..": the first two names of a directory.
+    /// Checks "." or "..", the first two names of a directory.
     fn dot(&self, rules: &BlockRules<'_>, bytes: &[u8], entry: &Entry<'_>, n: u32) -> Option<Link> {
         let place = rules.place.offset(entry.offset);
         let findings = &self.check.findings;
@@ -230,7 +230,7 @@ impl<'c> NameReader<'c> {
     }
 }
 
-/// The name of the entry at an offset of a block; empty if the block ends before it.
+/// Returns the name of the entry at an offset of a block; empty if the block ends before it.
 pub(crate) fn name_at(bytes: &[u8], offset: u32) -> &[u8] {
     let name = || {
         let rest = bytes.get(offset as usize..)?;
@@ -240,7 +240,7 @@ pub(crate) fn name_at(bytes: &[u8], offset: u32) -> &[u8] {
     name().unwrap_or(&[])
 }
 
-/// A hash by which equal names of a block are found.
+/// Returns a hash by which equal names of a block are found.
 fn quick_hash(name: &[u8]) -> u32 {
     let add = |hash: u32, &byte: &u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
     name.iter().fold(0x811c_9dc5, add)

@@ -14,7 +14,7 @@ type Named = HashMap<InodeNr, (InodeNr, Vec<u8>)>;
 /// No path has more names than this, or it is one of a loop.
 const DEEPEST: usize = 4096;
 
-/// The path of each inode that has one.
+/// Returns the path of each inode that has one.
 pub(crate) fn find(
     check: &Check<'_>,
     directories: &Directories,
@@ -44,7 +44,7 @@ pub(crate) fn find(
     paths.collect()
 }
 
-/// Names of inodes.
+/// Returns the names of inodes.
 fn names(check: &Check<'_>, directories: &Directories, wanted: &BTreeSet<InodeNr>) -> Named {
     let states = directories.each_block(check, Named::new, |found, directory, _, _, bytes| {
         let entries = match directory.has(flags::ENCRYPT) {

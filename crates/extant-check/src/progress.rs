@@ -21,7 +21,7 @@ pub struct CheckStep {
 }
 
 impl CheckStep {
-    /// The pass, as a word.
+    /// Returns the pass, as a word.
     pub const fn pass_name(&self) -> &'static str {
         match self.pass {
             1 => "inodes",

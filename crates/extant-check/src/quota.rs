@@ -100,7 +100,7 @@ fn read(check: &Check<'_>, kind: QuotaKind, ino: InodeNr) -> Result<QuotaFile, F
     })
 }
 
-/// The block of a file.
+/// Returns the place of a block of a file.
 fn place_of(runs: &[Run], logical: u32) -> Option<BlockNr> {
     let next = runs.partition_point(|run| run.logical <= logical);
     let run = runs.get(next.checked_sub(1)?)?;

@@ -30,7 +30,7 @@ macro_rules! rules {
             /// All rules.
             pub const ALL: &'static [Self] = &[$(Self::$name),*];
 
-            /// The name of the rule for programs; it does not change from version to version.
+            /// Returns the name of the rule for programs; it does not change from version to version.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$name => $slug),* }
             }
@@ -130,7 +130,7 @@ pub struct FindingPlace {
 }
 
 impl FindingPlace {
-    /// A group.
+    /// Creates a place: a group.
     pub(crate) fn group(group: GroupNr) -> Self {
         Self {
             group: Some(group),
@@ -138,7 +138,7 @@ impl FindingPlace {
         }
     }
 
-    /// An inode.
+    /// Creates a place: an inode.
     pub(crate) fn inode(ino: InodeNr) -> Self {
         Self {
             inode: Some(ino),
@@ -146,19 +146,19 @@ impl FindingPlace {
         }
     }
 
-    /// A block of the volume that belongs to this place.
+    /// Adds the block of the volume to the place.
     pub(crate) const fn block(mut self, block: BlockNr) -> Self {
         self.block = Some(block);
         self
     }
 
-    /// A logical block of this place's inode.
+    /// Adds the logical block of the inode to the place.
     pub(crate) const fn logical(mut self, logical: u64) -> Self {
         self.logical = Some(logical);
         self
     }
 
-    /// A byte of this place's block.
+    /// Adds the byte offset in the block to the place.
     pub(crate) const fn offset(mut self, offset: u32) -> Self {
         self.offset = Some(offset);
         self
@@ -235,7 +235,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Whether no rule of the format is broken. Notes do not count.
+    /// Returns whether no rule of the format is broken. Notes do not count.
     pub const fn is_clean(&self) -> bool {
         self.faults == 0
     }
@@ -282,7 +282,7 @@ impl Findings {
         self.add(rule, place, || in_short(error));
     }
 
-    /// The inodes that findings are about.
+    /// Returns the inodes that findings are about.
     pub(crate) fn inodes(&self) -> BTreeSet<InodeNr> {
         let [faults, notes] = &self.kept;
         let (faults, notes) = (faults.lock(), notes.lock());
@@ -308,7 +308,7 @@ impl Findings {
     }
 }
 
-/// An error of a parser without the place, which the finding has.
+/// Formats an error of a parser without the place, which is part of the finding.
 pub(crate) fn in_short(error: &FormatError) -> String {
     match error {
         FormatError::Corrupt { what, .. } => (*what).to_owned(),

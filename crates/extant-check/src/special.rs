@@ -35,7 +35,7 @@ fn check_mmp(check: &Check<'_>) {
     }
 }
 
-/// A file that the superblock names is one of a feature.
+/// Checks that each file named in the superblock belongs to a feature of the volume.
 fn check_named(check: &Check<'_>) {
     for (name, ino) in ext4_format::inode::reserved::named_in_vain(&check.volume.sb) {
         let raw = crate::directory::read_record(check, ino);
@@ -49,7 +49,8 @@ fn check_named(check: &Check<'_>) {
     }
 }
 
-/// The inode of reserved descriptors maps blocks that are in the groups' starts, so it claims only the block of its map.
+/// Checks the inode of reserved descriptors. It maps blocks at the groups' starts, so it claims only the block of its
+/// map.
 pub(crate) fn check_resize(check: &Check<'_>, subject: &Subject<'_>) {
     let volume = &check.volume;
     let geo = &volume.geo;

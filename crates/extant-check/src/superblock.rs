@@ -139,7 +139,7 @@ fn check_values(volume: &Volume<'_>, findings: &Findings) {
     }
 }
 
-/// A backup must be of this volume, and of this shape; its counts may be old.
+/// Checks that each backup belongs to this volume and has its shape; its counts may be old.
 fn check_backups(volume: &Volume<'_>, findings: &Findings) {
     let geo = &volume.geo;
     let mut bytes = vec![0; volume.block_size()];

@@ -55,7 +55,7 @@ impl<'d> Volume<'d> {
         Self::of(device, sb)
     }
 
-    /// A volume with a superblock that was read before.
+    /// Creates a volume from a superblock that was read before.
     pub(crate) fn of(device: &'d dyn BlockDevice, sb: RawSuperblock) -> Result<Self, Error> {
         let geo = Geometry::new(&sb).map_err(Error::NoSuperblock)?;
         Ok(Self {
@@ -68,7 +68,7 @@ impl<'d> Volume<'d> {
         })
     }
 
-    /// From now on the volume is seen as it will be when its journal is replayed.
+    /// Switches to the state of the volume after the replay of its journal.
     pub(crate) fn replay(&mut self, logged: BTreeMap<BlockNr, Logged>) -> Result<(), Error> {
         self.logged = logged;
         let block = BlockNr(SUPERBLOCK_OFFSET / u64::from(self.geo.block_size));
@@ -83,18 +83,18 @@ impl<'d> Volume<'d> {
         Ok(())
     }
 
-    /// Bytes of a block.
+    /// Returns the number of bytes of a block.
     pub(crate) const fn block_size(&self) -> usize {
         self.geo.block_size as usize
     }
 
-    /// Seed of the checksums of an inode's blocks, if blocks have checksums.
+    /// Returns the seed of the checksums of an inode's blocks, if blocks have checksums.
     pub(crate) fn inode_seed(&self, ino: InodeNr, generation: u32) -> Option<u32> {
         let seed = || checksum::inode_seed(self.geo.csum_seed, ino, generation);
         self.geo.features.has_metadata_csum().then(seed)
     }
 
-    /// Bytes of the device.
+    /// Returns the number of bytes of the device.
     pub(crate) fn device_len(&self) -> u64 {
         self.device.len()
     }
@@ -134,7 +134,7 @@ impl<'d> Volume<'d> {
         Ok(())
     }
 
-    /// A read took longer than a nanosecond for each byte: the device does not have all in memory.
+    /// Returns whether a read took longer than a nanosecond for each byte, so that the device is not in memory.
     pub(crate) fn is_slow(&self) -> bool {
         self.slow.load(Ordering::Relaxed)
     }
@@ -163,7 +163,7 @@ impl<'d> Volume<'d> {
     }
 }
 
-/// The first good backup of the superblock at a place where mke2fs puts one.
+/// Returns the first good backup of the superblock at a place where mke2fs puts one.
 fn backup(device: &dyn BlockDevice) -> Option<RawSuperblock> {
     // Groups are as large as a bitmap block counts, unless somebody wished otherwise.
     let places = [

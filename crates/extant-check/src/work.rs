@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-/// Runs `work` for each unit from 0 to `units`, on up to `threads` threads, each with a separate state; returns the
-/// states.
+/// Runs `work` for each unit from 0 to `units`, on up to `threads` threads, each with a separate state;
+/// returns the states.
 pub(crate) fn each<S: Send>(
     threads: usize,
     units: usize,

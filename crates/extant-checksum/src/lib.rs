@@ -5,7 +5,7 @@
 #[cfg(target_arch = "x86_64")]
 mod sse42;
 
-/// CRC-32C as ext4 stores it: start from `seed`, no final inversion.
+/// Returns the CRC-32C as stored by ext4: it starts from `seed`, without a final inversion.
 ///
 /// ```
 /// use extant_checksum::crc32c;
@@ -24,7 +24,7 @@ pub fn crc32c(seed: u32, bytes: &[u8]) -> u32 {
 /// Bytes of most inode records.
 pub const RECORD: usize = 256;
 
-/// [`crc32c()`] of eight bytes, in little-endian order, and a record behind them.
+/// Returns [`crc32c()`] of eight bytes, in little-endian order, and a record behind them.
 ///
 /// ```
 /// use extant_checksum::{crc32c, crc32c_record};
@@ -40,7 +40,7 @@ pub fn crc32c_record(seed: u32, key: u64, record: &[u8; RECORD]) -> u32 {
     portable(portable(seed, &key.to_le_bytes()), record)
 }
 
-/// By the crate `crc32c`, which inverts on the way in and on the way out.
+/// Computes the checksum by the crate `crc32c`, which inverts seed and result.
 fn portable(seed: u32, bytes: &[u8]) -> u32 {
     !crc32c::crc32c_append(!seed, bytes)
 }
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Bytes that no chain or order of pieces leaves the same.
+    /// Returns bytes without repetition, so that any wrong order of pieces changes the checksum.
     fn bytes(len: usize) -> Vec<u8> {
         let mut state = 1u64;
         let next = |_| {

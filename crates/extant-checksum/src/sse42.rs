@@ -18,7 +18,7 @@ const STEP: usize = 10;
 const SHORT: usize = 8 * STEP;
 const LONG: usize = 17 * SHORT;
 
-/// The checksum, or `None` if the processor lacks the instructions.
+/// Returns the checksum, or `None` if the processor lacks the instructions.
 #[inline]
 pub(crate) fn crc32c(seed: u32, bytes: &[u8]) -> Option<u32> {
     if is_x86_feature_detected!("sse4.2") && is_x86_feature_detected!("pclmulqdq") {
@@ -28,7 +28,7 @@ pub(crate) fn crc32c(seed: u32, bytes: &[u8]) -> Option<u32> {
     None
 }
 
-/// As [`crate::crc32c_record`], or `None` if the processor lacks the instructions.
+/// Like [`crate::crc32c_record`]; `None` if the processor lacks the instructions.
 #[inline]
 pub(crate) fn crc32c_record(seed: u32, key: u64, record: &[u8; RECORD]) -> Option<u32> {
     if is_x86_feature_detected!("sse4.2") && is_x86_feature_detected!("pclmulqdq") {
@@ -108,7 +108,7 @@ fn strands<const ALL: usize, const STRAND: usize>(mut crc: u64, mut bytes: &[u8]
     (crc, bytes)
 }
 
-/// The checksum of three strands of `STRAND` bytes that follow each other.
+/// Returns the checksum of three strands of `STRAND` bytes that follow each other.
 #[target_feature(enable = "sse4.2,pclmulqdq")]
 #[inline]
 fn joined<const STRAND: usize>(crcs: [u64; 3]) -> u64 {
@@ -118,14 +118,14 @@ fn joined<const STRAND: usize>(crcs: [u64; 3]) -> u64 {
     _mm_crc32_u64(0, joined) ^ crcs[2]
 }
 
-/// A strand in steps.
+/// Splits a strand into steps.
 #[inline]
 fn steps(strand: &[u8]) -> &[[[u8; 8]; STEP]] {
     strand.as_chunks().0.as_chunks().0
 }
 
-/// The product of two polynomials. As their bits are reversed it is one place too low, and the reduction by the checksum's
-/// instruction multiplies by x³²: hence the 33 that exponents lack.
+/// Returns the product of two polynomials. As their bits are reversed it is one place too low, and the reduction by
+/// the checksum's instruction multiplies by x³²: hence the 33 that exponents lack.
 #[target_feature(enable = "sse4.2,pclmulqdq")]
 #[inline]
 fn times(crc: u64, factor: u32) -> u64 {
@@ -134,7 +134,7 @@ fn times(crc: u64, factor: u32) -> u64 {
     _mm_cvtsi128_si64(_mm_clmulepi64_si128(crc, factor, 0)) as u64
 }
 
-/// x to the `n`, modulo the polynomial.
+/// Returns x to the `n`, modulo the polynomial.
 const fn power(n: usize) -> u32 {
     let (mut power, mut i) = (1 << 31, 0);
     while i < n {

@@ -15,8 +15,8 @@ pub(super) type RawXattrs = Vec<(Vec<u8>, Vec<u8>)>;
 /// Name spaces that are kept. Others (those of NFS, CIFS, btrfs) mean nothing to ext4.
 const KEPT: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
 
-/// Whether a file system of this format holds an extended attribute of this name: others are those of network and other
-/// file systems.
+/// Returns whether a file system of this format holds an extended attribute of this name: others are those of network
+/// and other file systems.
 pub fn is_kept_xattr(name: &[u8]) -> bool {
     name == ACL_ACCESS || name == ACL_DEFAULT || KEPT.iter().any(|p| name.starts_with(p))
 }
@@ -54,7 +54,7 @@ impl Adopter<'_> {
         }
     }
 
-    /// The set in stored form. `mode` is given if it was changed: an ACL must agree with it.
+    /// Returns the set in stored form. `mode` is given if it was changed: an ACL must agree with it.
     fn xattr_set(&self, raw: &RawXattrs, mode: Option<u16>, path: &[u8]) -> Result<XattrSet> {
         let mut set = XattrSet::default();
         for (name, value) in raw {

@@ -16,7 +16,7 @@ const PIECE: u32 = 1 << 20;
 
 /// A source of files' data.
 pub(super) trait Content: Sync {
-    /// A reader for one thread.
+    /// Returns a reader for one thread.
     fn reader<'a>(&'a self, tree: &'a Tree) -> Box<dyn ContentReader + 'a>;
 }
 

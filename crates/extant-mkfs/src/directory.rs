@@ -14,7 +14,7 @@ pub(super) fn shape_of(geo: &Geometry, names: &[Name], least: u32) -> Shape {
     Shape::of(geo, names.iter().map(Name::len), least)
 }
 
-/// Blocks that a directory needs for its purpose, full or not.
+/// Returns the number of blocks that a directory needs for its purpose, full or not.
 pub(super) fn least_blocks(geo: &Geometry, is_lost_found: bool) -> u32 {
     // mke2fs stops at twelve blocks, the ones mapped directly.
     if is_lost_found {

@@ -32,9 +32,9 @@ impl TreeRoot {
 
 /// Where the files of a volume lie in the directory tree that they come from.
 pub(super) trait Places: Sync {
-    /// A directory, by a number that only this trait's user keeps, and a name there.
+    /// Returns a directory, by a number that only this trait's user keeps, and a name there.
     fn place(&self, inode: u32) -> (u32, &[u8]);
-    /// Path of a directory from the root, components joined by slashes.
+    /// Returns the path of a directory from the root, components joined by slashes.
     fn path(&self, dir: u32) -> Vec<u8>;
 }
 

@@ -74,7 +74,7 @@ fn core(size: u64, time: Timestamp) -> InodeCore {
     }
 }
 
-/// A record whose map is built from runs.
+/// Returns a record whose map is built from runs.
 fn mapped_record(
     geo: &Geometry,
     ino: InodeNr,
@@ -87,8 +87,8 @@ fn mapped_record(
     })
 }
 
-/// The resize inode: a double indirect block whose entries are the primary's reserved descriptor
-/// blocks; each of those maps the reserved blocks at the same place of the backups.
+/// Returns the resize inode: a double indirect block whose entries are the primary's reserved descriptor blocks; each
+/// of those maps the reserved blocks at the same place of the backups.
 fn resize_inode(
     geo: &Geometry,
     block: u64,
@@ -132,7 +132,7 @@ fn resize_inode(
     Ok((InodeNr::RESIZE, raw))
 }
 
-/// An empty journal.
+/// Returns an empty journal.
 fn journal(plan: &Plan, time: Timestamp, out: &mut Gather<'_>) -> Result<(InodeNr, Vec<u8>)> {
     let geo = &plan.layout.geometry;
     let len = plan.layout.journal_blocks;
@@ -153,7 +153,7 @@ fn journal(plan: &Plan, time: Timestamp, out: &mut Gather<'_>) -> Result<(InodeN
     Ok((InodeNr::JOURNAL, raw))
 }
 
-/// An orphan file without orphans.
+/// Returns an orphan file without orphans.
 fn orphans(
     geo: &Geometry,
     ino: InodeNr,

@@ -34,7 +34,7 @@ pub(super) fn open_dir(root: BorrowedFd<'_>, path: &[u8]) -> rustix::io::Result<
     }
 }
 
-/// A file's identity, if it exists.
+/// Returns a file's identity, if it exists.
 pub(super) fn file_id(path: &Path) -> Option<FileId> {
     let stat = rustix::fs::stat(path).ok()?;
     Some((crate::system::device_of(&stat), stat.st_ino))

@@ -33,7 +33,8 @@ pub(super) const KEPT_FLAGS: u32 = flags::SECRM
     | flags::PROJINHERIT
     | flags::CASEFOLD;
 
-/// The flags of a member that the new file system takes over. Names that are encrypted have no case, and are not decrypted here.
+/// Returns the flags of a member that the new file system takes over. Names that are encrypted have no case, and are
+/// not decrypted here.
 const fn kept_flags(member: u32) -> u32 {
     match member & flags::ENCRYPT {
         0 => member & KEPT_FLAGS,
@@ -233,8 +234,8 @@ impl Layers {
         }
     }
 
-    /// The directory that a member's parents lead to. Missing ones are made; symbolic links are
-    /// followed inside the tree, as extracting would.
+    /// Returns the directory that a member's parents lead to. Missing ones are made; symbolic links are followed
+    /// inside the tree, as extracting would.
     fn parent(&mut self, path: &[u8], parts: &[&[u8]]) -> Result<u32> {
         let key = parts.join(&b'/');
         if let Some((last, dir)) = &self.last
@@ -303,7 +304,7 @@ impl Layers {
         Ok(dir)
     }
 
-    /// The inode at a path, if there is one; the last name is not followed.
+    /// Returns the inode at a path, if there is one; the last name is not followed.
     pub(super) fn inode_at(&mut self, path: &[u8]) -> Result<Option<u32>, String> {
         let mut parts = components(path).ok_or("a path with \"..\"")?;
         let Some(name) = parts.pop() else {
@@ -316,7 +317,7 @@ impl Layers {
         Ok(entry.map(|e| e.inode))
     }
 
-    /// The directory that an inode is, if it is one.
+    /// Returns the directory that an inode is, if it is one.
     pub(super) fn directory_of(&self, inode: u32) -> Option<u32> {
         match self.inodes[inode as usize].body {
             Body::Directory(dir) => Some(dir),
@@ -328,18 +329,18 @@ impl Layers {
         &mut self.inodes[inode as usize] // a number of this tree
     }
 
-    /// The inodes that a directory's names lead to.
+    /// Returns the inodes that a directory's names lead to.
     pub(super) fn inodes_in(&self, dir: u32) -> Vec<u32> {
         let names = self.dirs[dir as usize].names.values();
         names.map(|e| e.inode).collect()
     }
 
-    /// The time of what no source describes.
+    /// Returns the time of what no source describes.
     pub(super) fn implied(&self) -> Timestamp {
         self.implied
     }
 
-    /// The inode that a hard link's target names.
+    /// Returns the inode that a hard link's target names.
     fn target(&mut self, target: &[u8]) -> Result<u32, String> {
         let what = |e: &str| format!("hard link to {}: {e}", show(target));
         let mut parts = components(target).ok_or_else(|| what("a path with \"..\""))?;
@@ -522,7 +523,7 @@ fn warn(path: &[u8], malformed: &[Vec<u8>], unresolved_acl: bool, adopter: &Adop
     }
 }
 
-/// The parts of a path, empty ones and dots left out; `None` for one that goes up.
+/// Returns the parts of a path, empty ones and dots left out; `None` for one that goes up.
 fn components(path: &[u8]) -> Option<Vec<&[u8]>> {
     let parts = path.split(|b| *b == b'/');
     let parts = parts.filter(|p| !p.is_empty() && *p != b".");

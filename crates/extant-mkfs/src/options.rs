@@ -230,7 +230,7 @@ impl MkfsOptions {
             .as_bytes()
     }
 
-    /// The time everything is created at, in seconds.
+    /// Returns the time everything is created at, in seconds.
     pub(super) fn now(&self) -> i64 {
         self.time.or(self.source_date_epoch).unwrap_or_else(|| {
             let since = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -238,7 +238,7 @@ impl MkfsOptions {
         })
     }
 
-    /// The features asked for.
+    /// Returns the features asked for.
     pub(super) fn feature_set(&self) -> Result<Features> {
         let mut features = Features::defaults(self.fs_type);
         features.apply(&self.features)?;
@@ -262,7 +262,7 @@ impl MkfsOptions {
         Ok(features)
     }
 
-    /// Bytes of a block: as given, or by the usage type, which a given size may imply.
+    /// Returns the number of bytes of a block: as given, or by the usage type, which a given size may imply.
     pub(super) fn chosen_block_size(&self) -> u32 {
         self.block_size.unwrap_or_else(|| {
             let usage = self.usage.or_else(|| self.size.map(Usage::of_size));

@@ -18,7 +18,7 @@ pub struct IdMap {
 }
 
 impl IdMap {
-    /// The id that `id` becomes; the first range that holds it decides.
+    /// Returns the id that `id` becomes; the first range that holds it decides.
     pub fn map(&self, id: u32) -> u32 {
         self.ranges
             .iter()
@@ -93,7 +93,7 @@ enum Change {
 }
 
 impl ModeMap {
-    /// The mode (type bits included) that `mode` becomes.
+    /// Returns the mode (type bits included) that `mode` becomes.
     pub fn map(&self, mode: u16) -> u16 {
         let Some(ftype) = FileType::from_mode(mode).filter(|t| *t != FileType::Symlink) else {
             return mode;

@@ -104,13 +104,13 @@ impl<E: Into<MkfsError>> From<E> for Failure {
     }
 }
 
-/// Blocks of the orphan file: as many as were asked for, or as mke2fs sizes it.
+/// Returns the number of blocks of the orphan file: as many as were asked for, or as mke2fs sizes it.
 pub(super) fn orphan_file_blocks(layout: &Layout) -> u32 {
     let by_size = (layout.geometry.blocks_count / 4096).clamp(32, 512) as u32;
     layout.orphan_file_blocks.unwrap_or(by_size)
 }
 
-/// The stretches of logical blocks that a file fills.
+/// Returns the stretches of logical blocks that a file fills.
 pub(super) fn logical_ranges(inode: &Inode, block_size: u32) -> Vec<(u32, u32)> {
     let bs = u64::from(block_size);
     let to_block = |n: u64| u32::try_from(n).unwrap_or(u32::MAX); // sizes were checked
@@ -140,7 +140,7 @@ pub(super) fn logical_ranges(inode: &Inode, block_size: u32) -> Vec<(u32, u32)> 
     }
 }
 
-/// All directories, depth first.
+/// Returns all directories, depth first.
 fn depth_first(tree: &Tree) -> Vec<u32> {
     let mut order = Vec::with_capacity(tree.dirs.len());
     let mut stack = vec![0];
@@ -235,7 +235,7 @@ pub(super) fn plan(tree: &Tree, layout: Layout) -> Result<Plan, Failure> {
     })
 }
 
-/// The inode of `lost+found`, if the tree has that directory.
+/// Returns the inode of `lost+found`, if the tree has that directory.
 pub(super) fn lost_found(tree: &Tree) -> Option<u32> {
     let inode = tree.find(0, b"lost+found")?;
     (tree.inodes[inode as usize].file_type() == FileType::Directory).then_some(inode)
@@ -300,7 +300,7 @@ fn place_file(geo: &Geometry, space: &mut Space, goal: u64, len: u32) -> Option<
     Some(mapped)
 }
 
-/// Single blocks from the front.
+/// Returns the single blocks from the front.
 fn take_blocks(space: &mut Space, n: u32) -> Option<Vec<u64>> {
     let mut runs = Vec::new();
     if n > 0 && !space.take(0, n, &mut runs) {

@@ -89,8 +89,8 @@ impl Monitor {
         list
     }
 
-    /// Runs `work(i)` for every `i` below `count`, on `threads` threads, each with its own state.
-    /// The first error (of the lowest index seen) ends the work.
+    /// Runs `work(i)` for every `i` below `count`, on `threads` threads, each with its own state. The
+    /// first error (of the lowest index seen) ends the work.
     pub fn for_each<S>(
         &self,
         threads: usize,

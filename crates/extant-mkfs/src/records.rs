@@ -27,7 +27,7 @@ pub(super) struct RecordWriter<'a> {
     pub crtime: Timestamp,
 }
 
-/// The generation of a new inode: any number, but the same one every time.
+/// Returns the generation of a new inode: any number, but the same one every time.
 pub(super) fn generation(geo: &Geometry, ino: InodeNr) -> u32 {
     crc32c(crc32c(!0, &geo.uuid), &ino.0.to_le_bytes())
 }
@@ -39,7 +39,7 @@ pub(super) struct Part {
     count: u32,
 }
 
-/// All parts, of all groups with inodes in use.
+/// Returns all parts, of all groups with inodes in use.
 pub(super) fn parts(plan: &Plan) -> Vec<Part> {
     let geo = &plan.layout.geometry;
     let reserved = super::numbers::Stretch {

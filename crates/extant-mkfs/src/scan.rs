@@ -470,20 +470,20 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// Whether parts of a file may be holes, or be allocated and never written.
+/// Returns whether parts of a file may be holes, or be allocated and never written.
 fn may_have_holes(stat: &Stat, keep_zeros: bool) -> bool {
     let allocated = (stat.st_blocks as u64).saturating_mul(512);
     let size = u64::try_from(stat.st_size).unwrap_or(0);
     allocated < size || (!keep_zeros && size > SMALL)
 }
 
-/// The path, if it is needed.
+/// Returns the path, if it is needed.
 fn full_if(needed: bool, full: impl FnOnce() -> Vec<u8>) -> Vec<u8> {
     if needed { full() } else { Vec::new() }
 }
 
 impl Scan<'_> {
-    /// A path of the tree for messages.
+    /// Returns a path of the tree for messages.
     fn show(&self, path: &[u8]) -> String {
         show(&[self.root_path, b"/", path].concat())
     }

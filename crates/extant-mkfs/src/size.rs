@@ -55,7 +55,7 @@ impl Needs {
     }
 }
 
-/// The most blocks that the map of these logical ranges can take.
+/// Returns the most blocks that the map of these logical ranges can take.
 fn map_blocks(geo: &Geometry, ranges: &[(u32, u32)]) -> u64 {
     let runs = ranges.iter().map(|&(logical, len)| Run {
         logical,
@@ -82,8 +82,8 @@ pub(super) struct Sizer<'a> {
 }
 
 impl Sizer<'_> {
-    /// The layout of a volume of `size` bytes that has enough inodes; with `slack`, some more than the content needs, in
-    /// the proportion of the space that is to stay free.
+    /// Returns the layout of a volume of `size` bytes that has enough inodes; with `slack`, some more than the
+    /// content needs, in the proportion of the space that is to stay free.
     fn layout(&self, size: u64, needs: &Needs, slack: bool) -> Result<Layout> {
         let mut params = self.options.layout_params(size, self.time)?;
         let mut layout = self.finish(&params)?;
@@ -112,7 +112,7 @@ impl Sizer<'_> {
         Ok(layout)
     }
 
-    /// A layout with the options that are not a matter of layout entered.
+    /// Returns a layout with the options that are not a matter of layout entered.
     fn finish(&self, params: &LayoutParams) -> Result<Layout> {
         let mut params = params.clone();
         if params.features.has_resize_inode() && params.block_size >= 4096 {
@@ -141,7 +141,7 @@ impl Sizer<'_> {
         Ok(layout)
     }
 
-    /// A geometry with the block size and the features of the volume to be.
+    /// Returns a geometry with the block size and the features of the volume to be.
     pub fn sample(&self) -> Result<Geometry> {
         let params = self
             .options
@@ -158,7 +158,7 @@ impl Sizer<'_> {
         }
     }
 
-    /// Blocks free for the content.
+    /// Returns the number of blocks free for the content.
     fn room(layout: &Layout) -> u64 {
         let geo = &layout.geometry;
         let mut taken = u64::from(layout.journal_blocks);
@@ -170,15 +170,15 @@ impl Sizer<'_> {
         (geo.blocks_count - layout.overhead).saturating_sub(taken)
     }
 
-    /// The free space to add to `used` bytes so that the wanted part of the volume stays free.
+    /// Returns the free space to add to `used` bytes so that the wanted part of the volume stays free.
     fn free_part(&self, used: u64) -> u64 {
         let free = self.options.free_percent.clamp(0.0, 99.0);
         // An estimate: volumes have far fewer blocks than a float counts exactly.
         (used as f64 * free / (100.0 - free)).ceil() as u64
     }
 
-    /// The least size, by this count, that has room for the content; with `slack`, the part of the volume that was asked
-    /// for stays free.
+    /// Returns the least size, by this count, that has room for the content; with `slack`, the part of the volume
+    /// that was asked for stays free.
     fn size_for(&self, needs: &Needs, slack: bool) -> Result<u64> {
         let wants_journal = self.options.feature_set()?.has_journal();
         let mut size = SMALLEST;
@@ -224,7 +224,7 @@ impl Sizer<'_> {
         Err(last_error.unwrap_or_else(no_size))
     }
 
-    /// The plan for the size given, or for the size the content needs.
+    /// Returns the plan for the size given, or for the size the content needs.
     pub fn plan(&self) -> Result<Plan> {
         if self.options.is_tight() {
             return self.least_plan();
@@ -259,7 +259,7 @@ impl Sizer<'_> {
         }
     }
 
-    /// The plan for the least volume that holds the content.
+    /// Returns the plan for the least volume that holds the content.
     fn least_plan(&self) -> Result<Plan> {
         let usual = self.least_above(&Needs::of(self.tree, &self.sample()?)?, 0)?;
         if self.options.block_size.is_some() || self.options.usage.is_some() {
@@ -281,12 +281,12 @@ impl Sizer<'_> {
         }
     }
 
-    /// A size above `given` that a plan was really made for, and no smaller one by much.
+    /// Returns a size above `given` that a plan was really made for, and no smaller one by much.
     fn least(&self, needs: &Needs, given: u64) -> Result<u64> {
         self.least_above(needs, given).map(|(size, _)| size)
     }
 
-    /// The least size above one that is too small, to the page or a five-hundredth, and its plan.
+    /// Returns the least size above one that is too small, to the page or a five-hundredth, and its plan.
     fn least_above(&self, needs: &Needs, too_small: u64) -> Result<(u64, Plan)> {
         let mut size = self.size_for(needs, false)?.max(too_small + PAGE);
         let mut tries = 0;
@@ -313,7 +313,7 @@ impl Sizer<'_> {
         }
     }
 
-    /// The plan for a size, which has the journal that the options ask for.
+    /// Returns the plan for a size, which has the journal that the options ask for.
     fn try_size(&self, needs: &Needs, size: u64) -> Result<Plan, Failure> {
         let wants_journal = self.options.is_tight() && self.options.feature_set()?.has_journal();
         let layout = match self.layout(size, needs, false) {
@@ -358,7 +358,7 @@ fn even_groups(p: &mut LayoutParams) {
     }
 }
 
-/// Whether a choice of inodes does not grow with the volume.
+/// Returns whether a choice of inodes does not grow with the volume.
 const fn fixed(inodes: Inodes) -> bool {
     matches!(inodes, Inodes::Count(_))
 }

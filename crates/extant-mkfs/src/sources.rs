@@ -103,13 +103,13 @@ pub(super) fn scan(
 /// Marks the origin of a file that is read from a tree: then the number of the tree, and of the file there.
 const TREE: u64 = 1 << 63;
 
-/// The number of a tree, if it is not too large for an origin.
+/// Returns the number of a tree, if it is not too large for an origin.
 fn tree_number(tree: usize) -> Result<u32> {
     let number = u32::try_from(tree).ok().filter(|t| t >> 31 == 0);
     number.ok_or_else(|| MkfsError::Options("more than 2^31 sources".into()))
 }
 
-/// The origin of a file.
+/// Returns the origin of a file.
 fn origin(tree: u32, file: u32) -> u64 {
     TREE | u64::from(tree) << 32 | u64::from(file)
 }

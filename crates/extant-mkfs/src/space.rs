@@ -14,7 +14,7 @@ pub(super) struct Space {
 }
 
 impl Space {
-    /// All blocks that are not fixed metadata.
+    /// Returns all blocks that are not fixed metadata.
     pub fn new(layout: &Layout) -> Self {
         let geo = &layout.geometry;
         let mut free = Vec::new();
@@ -32,12 +32,12 @@ impl Space {
         Self { free, at: 0, left }
     }
 
-    /// The block that [`take`](Self::take) gives next.
+    /// Returns the block that [`take`](Self::take) gives next.
     pub fn cursor(&self) -> Option<u64> {
         self.free.get(self.at).map(|r| r.0)
     }
 
-    /// The free ranges.
+    /// Returns the free ranges.
     pub fn ranges(&self) -> &[(u64, u64)] {
         self.free.get(self.at..).unwrap_or(&[])
     }

@@ -66,7 +66,7 @@ pub(super) struct Inode {
 }
 
 impl Inode {
-    /// A directory that no source described.
+    /// Returns a directory that no source described.
     pub fn directory(mode: u16, time: Timestamp, dir: u32) -> Self {
         Self {
             mode: FileType::Directory.mode_bits() | mode & 0o7777,
@@ -102,7 +102,7 @@ struct PoolInner {
 }
 
 impl XattrPool {
-    /// The number of a set: 0 for an empty one.
+    /// Returns the number of a set: 0 for an empty one.
     pub fn intern(&self, set: XattrSet) -> u32 {
         if set.is_empty() {
             return 0;
@@ -123,7 +123,7 @@ impl XattrPool {
         id
     }
 
-    /// The set of a number.
+    /// Returns the set of a number.
     pub fn get(&self, id: u32) -> Option<XattrSet> {
         let place = (id as usize).checked_sub(1)?;
         self.0.lock().sets.get(place).cloned()
@@ -160,7 +160,7 @@ pub(super) struct Name {
 }
 
 impl Name {
-    /// Bytes of the name.
+    /// Returns the number of bytes of the name.
     pub fn len(&self) -> usize {
         self.len.into()
     }
@@ -187,7 +187,7 @@ pub(super) struct Tree {
 }
 
 impl Draft {
-    /// A tree of nothing but a root.
+    /// Creates a tree of nothing but a root.
     pub fn empty(root_mode: u16, time: Timestamp) -> Self {
         Self {
             inodes: vec![Inode::directory(root_mode, time, 0)],
@@ -306,25 +306,25 @@ impl Tree {
         self.inodes[ROOT as usize].links += 2;
     }
 
-    /// The bytes of a name.
+    /// Returns the bytes of a name.
     pub fn name(&self, name: &Name) -> &[u8] {
         let at = name.at as usize;
         &self.arena[at..at + usize::from(name.len)] // as written by freeze
     }
 
-    /// The names of a directory.
+    /// Returns the names of a directory.
     pub fn names_of(&self, dir: u32) -> &[Name] {
         let range = &self.dirs[dir as usize].names;
         &self.names[range.start as usize..range.end as usize]
     }
 
-    /// The inode of a directory's name.
+    /// Returns the inode of a directory's name.
     pub fn find(&self, dir: u32, name: &[u8]) -> Option<u32> {
         let found = self.names_of(dir).iter().find(|n| self.name(n) == name);
         found.map(|n| n.inode)
     }
 
-    /// Path of a directory from the root: components, outermost first.
+    /// Returns the path of a directory from the root: components, outermost first.
     pub fn path_of(&self, mut dir: u32) -> Vec<&[u8]> {
         let mut path = Vec::new();
         while dir != 0 {
@@ -336,14 +336,14 @@ impl Tree {
         path
     }
 
-    /// A path that leads to an inode with this set of extended attributes, for messages.
+    /// Returns a path that leads to an inode with this set of extended attributes, for messages.
     pub fn show_with_xattrs(&self, set: u32) -> String {
         let found = self.inodes.iter().position(|inode| inode.xattrs == set);
         // Every set is of an inode, and inodes are counted in 32 bits.
         self.show(found.unwrap_or(0) as u32)
     }
 
-    /// A path that leads to an inode, for messages. Slow: it searches.
+    /// Returns a path that leads to an inode, for messages. Slow: it searches.
     pub fn show(&self, inode: u32) -> String {
         for (d, _) in self.dirs.iter().enumerate() {
             for n in self.names_of(d as u32) {

@@ -34,7 +34,7 @@ pub(super) struct XattrPlan {
     by_inode: HashMap<u32, u64>,
 }
 
-/// Bytes behind the fixed part of a new inode.
+/// Returns the number of bytes behind the fixed part of a new inode.
 fn area_len(geo: &Geometry) -> usize {
     let mut raw = vec![0; geo.inode_size.into()];
     ext4_format::inode::init(&mut raw, geo);
@@ -110,17 +110,17 @@ impl XattrPlan {
         self.sets.get((set as usize).checked_sub(1)?)
     }
 
-    /// The part of a set that stands in the inode.
+    /// Returns the part of a set that stands in the inode.
     pub fn area(&self, set: u32) -> Option<&[u8]> {
         self.laid(set)?.area.as_deref()
     }
 
-    /// The block of an inode.
+    /// Returns the block of an inode.
     pub fn block_of(&self, inode: u32) -> Option<u64> {
         self.by_inode.get(&inode).copied()
     }
 
-    /// Blocks that inodes with these sets need.
+    /// Returns the number of blocks that inodes with these sets need.
     pub fn count_blocks(&self, sets: impl Iterator<Item = u32>) -> u64 {
         let mut users = vec![0u64; self.sets.len() + 1];
         for set in sets {
@@ -139,7 +139,7 @@ impl XattrPlan {
         blocks.sum()
     }
 
-    /// The bytes of a shared block.
+    /// Returns the bytes of a shared block.
     pub fn bytes(&self, shared: &SharedBlock, geo: &Geometry) -> Result<Vec<u8>> {
         let mut bytes = self
             .laid(shared.set)

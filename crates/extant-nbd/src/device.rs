@@ -109,7 +109,7 @@ impl NbdDevice {
         Ok(())
     }
 
-    /// Bytes of one request: a multiple of the minimum block size.
+    /// Returns the number of bytes of one request: a multiple of the minimum block size.
     fn chunk(&self) -> usize {
         let limit = CHUNK.min(self.link.export.max_payload);
         (limit - limit % self.link.export.min_block) as usize

@@ -50,7 +50,7 @@ fn geometry(device: &dyn BlockDevice) -> Option<Geometry> {
     Geometry::new(&RawSuperblock::parse(&bytes).ok()?).ok()
 }
 
-/// The block bitmap of a group. `None` if it cannot be read: nothing in the group counts as free then.
+/// Returns the block bitmap of a group. `None` if it cannot be read: nothing in the group counts as free then.
 fn used(device: &dyn BlockDevice, geo: &Geometry, group: GroupNr) -> Option<Vec<u8>> {
     let (block, offset) = geo.desc_location(group);
     let mut raw = vec![0; geo.desc_size.into()];
@@ -94,8 +94,8 @@ fn mark_written(
     }
 }
 
-/// The blocks of a group that are in use before the change or after it, or are written by it, and how many bits count. `None` if a
-/// bitmap cannot be read.
+/// Returns the blocks of a group that are in use before the change or after it, or are written by it, and how many
+/// bits count. `None` if a bitmap cannot be read.
 fn taken(
     volumes: &[(&dyn BlockDevice, &Geometry)],
     group: GroupNr,

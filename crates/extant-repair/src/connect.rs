@@ -55,7 +55,7 @@ fn nameless(session: &Session<'_, '_>) -> impl Iterator<Item = InodeNr> {
     nameless.map(|(ino, _)| InodeNr(*ino))
 }
 
-/// Directories that the root does not lead to: of each such tree or loop the one that is to be attached.
+/// Returns the directories that the root does not lead to: of each such tree or loop the one that is to be attached.
 fn unreached(session: &mut Session<'_, '_>) -> Vec<u32> {
     let mut reached = BTreeSet::from([InodeNr::ROOT.0]);
     let mut homeless = Vec::new();
@@ -122,7 +122,7 @@ fn lost_and_found(session: &mut Session<'_, '_>) -> Result<Option<InodeNr>, Erro
     }
 }
 
-/// Whether an inode can be lost+found: a directory whose names are not encrypted.
+/// Returns whether an inode can be lost+found: a directory whose names are not encrypted.
 fn is_home(session: &Session<'_, '_>, ino: InodeNr) -> bool {
     session.dirs.contains_key(&ino.0) && !encryption::is_encrypted(session, ino)
 }

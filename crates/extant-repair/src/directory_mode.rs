@@ -57,7 +57,7 @@ fn looks_like_one(session: &Session<'_, '_>, record: &Record) -> Result<bool, Er
     Ok(dots && own.offset == 0 && parent.offset == dir_entry::MIN_REC_LEN)
 }
 
-/// Whether the data inside an inode are those of a directory with a name or without any.
+/// Returns whether the data inside an inode are those of a directory with a name or without any.
 fn holds_names(session: &Session<'_, '_>, record: &Record) -> bool {
     let Ok(inline) = Inline::parse(&record.raw, &session.geo) else {
         return false;

@@ -70,7 +70,7 @@ pub(crate) struct Blocks {
     pub(crate) flags: u32,
 }
 
-/// The blocks of a directory, in logical order.
+/// Returns the blocks of a directory, in logical order.
 pub(crate) fn blocks(session: &Session<'_, '_>, ino: InodeNr) -> Result<Option<Blocks>, Error> {
     let Some(raw) = session.read_record(ino)? else {
         return Ok(None);
@@ -293,7 +293,7 @@ pub(crate) fn give_up_index(
     Ok(())
 }
 
-/// The leaf where the index of a directory looks for a name.
+/// Returns the leaf where the index of a directory looks for a name.
 pub(crate) fn leaf_of(
     session: &Session<'_, '_>,
     dir: &Blocks,
@@ -505,7 +505,7 @@ fn as_utf8(name: &[u8]) -> Vec<u8> {
     sound
 }
 
-/// Whether a record is the next of "." and "..", in its place.
+/// Returns whether a record is the next of "." and "..", in its place.
 fn is_dot(
     session: &mut Session<'_, '_>,
     ino: InodeNr,
@@ -533,12 +533,12 @@ fn is_dot(
     true
 }
 
-/// The type as directories of this volume have it.
+/// Returns the type as directories of this volume have it.
 pub(crate) fn dir_entry_type(session: &Session<'_, '_>, is: FileType) -> Option<FileType> {
     session.geo.features.has_filetype().then_some(is)
 }
 
-/// The type of what a name leads to, or why it leads nowhere.
+/// Returns the type of what a name leads to, or why it leads nowhere.
 fn verdict(
     session: &Session<'_, '_>,
     dir: InodeNr,

@@ -84,7 +84,7 @@ fn remove_context(session: &mut Session<'_, '_>, record: &mut Record) -> Result<
     Ok(())
 }
 
-/// Whether the names of a directory are encrypted with a policy that is known.
+/// Returns whether the names of a directory are encrypted with a policy that is known.
 pub(crate) fn is_encrypted(session: &Session<'_, '_>, dir: InodeNr) -> bool {
     session.policies.contains_key(&dir.0)
 }

@@ -224,7 +224,7 @@ fn find_table(
     Ok(best.map(|(_, block)| block))
 }
 
-/// Whether more records at a place are sound than not, as in a table of inodes.
+/// Returns whether more records at a place are sound than not, as in a table of inodes.
 fn holds_inodes(session: &Session<'_, '_>, group: GroupNr, table: BlockNr) -> Result<bool, Error> {
     let evidence = match session.has_csum() {
         true => Evidence::Checksums,
@@ -233,7 +233,7 @@ fn holds_inodes(session: &Session<'_, '_>, group: GroupNr, table: BlockNr) -> Re
     Ok(score(session, group, table, evidence)? > 0)
 }
 
-/// The records of a block of a group's table that were ever written, with their numbers.
+/// Returns the records of a block of a group's table that were ever written, with their numbers.
 fn used_records<'b>(
     session: &Session<'_, '_>,
     group: GroupNr,
@@ -270,7 +270,7 @@ fn score(
     Ok(score)
 }
 
-/// Whether a record is that of the root: a directory whose first names both lead to the root.
+/// Returns whether a record is that of the root: a directory whose first names both lead to the root.
 fn is_root(session: &Session<'_, '_>, raw: &[u8]) -> Result<bool, Error> {
     let Ok(core) = inode::decode_verified(raw, &session.geo, InodeNr::ROOT) else {
         return Ok(false);
@@ -349,7 +349,7 @@ fn new_table(session: &mut Session<'_, '_>, group: u32) -> Result<BlockNr, Error
     Ok(first)
 }
 
-/// The descriptor of a group in the first backup whose places can be.
+/// Returns the descriptor of a group in the first backup whose places can be.
 fn backup(session: &Session<'_, '_>, group: GroupNr) -> Result<Option<GroupDesc>, Error> {
     let geo = &session.geo;
     let (home, offset) = geo.desc_location(group);

@@ -118,7 +118,8 @@ impl ImageFile {
         ))
     }
 
-    /// Whether no image needs this undo file: its change never began, or it belongs to this image, which carries no mark.
+    /// Returns whether no image needs this undo file: its change never began, or it belongs to this image, which
+    /// carries no mark.
     fn is_left_over(&self, place: &Path) -> bool {
         match self.read(place) {
             Ok(Some(undo)) => undo.is_of(self.id),

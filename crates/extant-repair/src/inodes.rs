@@ -153,7 +153,7 @@ fn deletion(session: &mut Session<'_, '_>, record: &mut Record, reserved: bool) 
     }
 }
 
-/// Whether the record stays.
+/// Returns whether the record stays.
 fn reserved(
     session: &mut Session<'_, '_>,
     record: &mut Record,
@@ -242,7 +242,7 @@ fn large(session: &mut Session<'_, '_>, record: &Record) -> Result<(), Error> {
     }
 }
 
-/// Whether the record holds the root of an extent tree.
+/// Returns whether the record holds the root of an extent tree.
 pub(crate) fn has_tree(session: &Session<'_, '_>, raw: &[u8]) -> bool {
     let rules = NodeRules::root(session.geo.blocks_count);
     inode::i_block(raw).is_ok_and(|root| Node::parse(root, &rules).is_ok())
@@ -303,7 +303,7 @@ fn bad_blocks(session: &mut Session<'_, '_>, record: &Record) -> Result<bool, Er
     Ok(true)
 }
 
-/// Whether the record stays.
+/// Returns whether the record stays.
 fn in_use(
     session: &mut Session<'_, '_>,
     record: &mut Record,
@@ -435,7 +435,7 @@ fn flags_of(session: &mut Session<'_, '_>, record: &mut Record, file_type: FileT
     }
 }
 
-/// The mapping of a symbolic link; `None` if it was cleared.
+/// Returns the mapping of a symbolic link; `None` if it was cleared.
 fn symlink(
     session: &mut Session<'_, '_>,
     record: &mut Record,

@@ -105,7 +105,7 @@ fn clear_recover(session: &mut Session<'_, '_>) -> Result<(), Error> {
     session.write_superblock()
 }
 
-/// The journal's superblock, if it is one of this volume.
+/// Returns the journal's superblock, if it is one of this volume.
 fn superblock(session: &Session<'_, '_>, bytes: &[u8], len: u32) -> Option<jbd2::Superblock> {
     let sb = jbd2::Superblock::parse(bytes).ok()?;
     (sb.block_size == session.geo.block_size && sb.max_len <= len).then_some(sb)
@@ -189,7 +189,7 @@ fn name(session: &mut Session<'_, '_>, usual: bool) -> Result<(), Error> {
     session.write_superblock()
 }
 
-/// Whether an inode holds a journal of this volume.
+/// Returns whether an inode holds a journal of this volume.
 fn is_journal(session: &Session<'_, '_>, ino: InodeNr) -> Result<bool, Error> {
     let Some(raw) = session.read_record(ino)? else {
         return Ok(false);
@@ -204,7 +204,7 @@ fn is_journal(session: &Session<'_, '_>, ino: InodeNr) -> Result<bool, Error> {
     Ok(superblock(session, &session.read(first)?, len).is_some())
 }
 
-/// Whether an inode and its mapping can be those of a journal.
+/// Returns whether an inode and its mapping can be those of a journal.
 fn fits(session: &Session<'_, '_>, core: &InodeCore, map: &MapRead) -> bool {
     let blocks = core.size / u64::from(session.geo.block_size);
     core.links > 0
@@ -217,7 +217,7 @@ fn fits(session: &Session<'_, '_>, core: &InodeCore, map: &MapRead) -> bool {
         && map.end() >= u64::from(jbd2::MIN_BLOCKS)
 }
 
-/// The mapping of an inode that can be the journal's.
+/// Returns the mapping of an inode that can be the journal's.
 fn sound_map(
     session: &Session<'_, '_>,
     raw: &[u8],
@@ -232,7 +232,7 @@ fn sound_map(
     Ok(fits(session, &core, &map).then_some(map))
 }
 
-/// The mapping of the journal's inode, which may be restored from the superblock's copy of it.
+/// Returns the mapping of the journal's inode, which may be restored from the superblock's copy of it.
 fn readable(session: &mut Session<'_, '_>, ino: InodeNr) -> Result<Option<MapRead>, Error> {
     let Some(mut raw) = session.read_record(ino)? else {
         return Ok(None);

@@ -125,7 +125,7 @@ pub enum Error {
     },
 }
 
-/// The command that takes a change back.
+/// Returns the command that takes a change back.
 fn undo_line(undo: Option<&str>) -> String {
     match undo {
         Some(file) => format!("extant undo {file} IMAGE"),
@@ -149,12 +149,12 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Whether nothing is to be written.
+    /// Returns whether nothing is to be written.
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty()
     }
 
-    /// Bytes that are to be written.
+    /// Returns the number of bytes that are to be written.
     pub fn bytes(&self) -> u64 {
         self.changes.bytes()
     }

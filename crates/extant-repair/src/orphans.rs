@@ -47,7 +47,7 @@ pub(crate) fn mend(session: &mut Session<'_, '_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether the orphan file can be used.
+/// Returns whether the orphan file can be used.
 fn file(session: &mut Session<'_, '_>) -> Result<bool, Error> {
     let ino = InodeNr(session.geo.orphan_file_ino);
     let Some(raw) = session.read_record(ino)? else {

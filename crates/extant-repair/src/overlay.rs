@@ -26,7 +26,7 @@ pub struct MemOverlay<'d> {
 }
 
 impl<'d> MemOverlay<'d> {
-    /// An overlay without changes.
+    /// Creates an overlay without changes.
     pub const fn new(base: &'d dyn BlockDevice) -> Self {
         Self::with_grain(base, 4096)
     }
@@ -41,8 +41,9 @@ impl<'d> MemOverlay<'d> {
         }
     }
 
-    /// The grains that differ from those of the base. If any does, the superblock is among them: the time of its last write becomes
-    /// later where nothing else in it has changed. So the undo file of one change does not fit an image after the next.
+    /// Returns the grains that differ from those of the base. If any does, the superblock is among them: the time of
+    /// its last write becomes later where nothing else in it has changed. So the undo file of one change does not fit
+    /// an image after the next.
     ///
     /// # Errors
     /// Those of the device.
@@ -62,7 +63,7 @@ impl<'d> MemOverlay<'d> {
         Ok(Changes(changes))
     }
 
-    /// Whether any grain differs from that of the base.
+    /// Returns whether any grain differs from that of the base.
     pub(crate) fn differs(&self) -> io::Result<bool> {
         let mut old = Vec::new();
         for (grain, bytes) in self.grains.read().iter() {

@@ -50,7 +50,7 @@ impl<'c> Pieces<'c> {
     }
 }
 
-/// The first `len` bytes, or all, and those behind them.
+/// Returns the first `len` bytes, or all, and those behind them.
 fn split(bytes: &[u8], len: u64) -> (&[u8], &[u8]) {
     bytes.split_at(len.min(bytes.len() as u64) as usize)
 }

@@ -21,7 +21,7 @@ impl Fault {
     ];
 }
 
-/// Whether this fault is planted.
+/// Returns whether this fault is planted.
 #[cfg(debug_assertions)]
 pub(crate) fn is(fault: Fault) -> bool {
     let planted = std::env::var("EXTANT_PLANTED").ok();
@@ -31,7 +31,7 @@ pub(crate) fn is(fault: Fault) -> bool {
     known.is_some_and(|(_, known)| *known == fault)
 }
 
-/// Whether this fault is planted: in this build none is.
+/// Returns whether this fault is planted: in this build none is.
 #[cfg(not(debug_assertions))]
 #[inline(always)]
 pub(crate) const fn is(_fault: Fault) -> bool {

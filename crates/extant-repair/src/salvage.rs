@@ -54,7 +54,7 @@ fn read_from<'b>(bytes: &'b [u8], from: usize, to: &mut Vec<RawRecord<'b>>) -> O
     }
 }
 
-/// Offset of the first record from `at` on that cannot be read.
+/// Returns the offset of the first record from `at` on that cannot be read.
 fn first_damaged(bytes: &[u8], mut at: usize) -> usize {
     while let Some(len) = unused_len(bytes, at) {
         at += len;
@@ -62,7 +62,7 @@ fn first_damaged(bytes: &[u8], mut at: usize) -> usize {
     at
 }
 
-/// Length of a record that is not live.
+/// Returns the length of a record that is not live.
 fn unused_len(bytes: &[u8], at: usize) -> Option<usize> {
     let head = bytes.get(at..)?.first_chunk::<HEAD_LEN>()?;
     let [0, 0, 0, 0, low, high, ..] = *head else {
@@ -73,7 +73,7 @@ fn unused_len(bytes: &[u8], at: usize) -> Option<usize> {
     fits.then_some(len)
 }
 
-/// The record at an offset, if nothing but its length is wrong.
+/// Returns the record at an offset, if nothing but its length is wrong.
 fn without_len<'b>(
     session: &Session<'_, '_>,
     bytes: &'b [u8],
@@ -95,7 +95,7 @@ fn without_len<'b>(
     is_likely(session, &record, any).then_some(record)
 }
 
-/// Whether a record leads to an inode in use of the type that it says, and has a name that can be.
+/// Returns whether a record leads to an inode in use of the type that it says, and has a name that can be.
 fn is_likely(session: &Session<'_, '_>, record: &RawRecord<'_>, any: bool) -> bool {
     let named = match any {
         true => !record.name.is_empty(),
@@ -113,7 +113,7 @@ fn is_likely(session: &Session<'_, '_>, record: &RawRecord<'_>, any: bool) -> bo
     named && typed
 }
 
-/// Whether a likely record is at an offset, from which records lead to the end of the block.
+/// Returns whether a likely record is at an offset, from which records lead to the end of the block.
 fn goes_on(session: &Session<'_, '_>, bytes: &[u8], at: usize, any: bool) -> bool {
     let first = match dir_entry::records(bytes, at, true).next() {
         Some(Ok(record)) if record.offset == at => record,

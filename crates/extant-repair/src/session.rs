@@ -32,7 +32,7 @@ pub struct Mend {
 }
 
 impl Mend {
-    /// A mend of a place.
+    /// Creates a mend of a place.
     pub fn new(place: impl Display, text: impl Into<String>, loses: Option<&str>) -> Self {
         Self {
             place: place.to_string(),
@@ -41,7 +41,7 @@ impl Mend {
         }
     }
 
-    /// Whether nothing is lost by it.
+    /// Returns whether nothing is lost by it.
     pub const fn is_safe(&self) -> bool {
         self.loses.is_none()
     }
@@ -248,7 +248,7 @@ impl<'a, 'd> Session<'a, 'd> {
         self.geo.features.has_metadata_csum()
     }
 
-    /// Seed of the checksums of an inode's blocks.
+    /// Returns the seed of the checksums of an inode's blocks.
     pub(crate) fn seed(&self, ino: InodeNr, generation: u32) -> Option<u32> {
         let seed = || checksum::inode_seed(self.geo.csum_seed, ino, generation);
         self.has_csum().then(seed)
@@ -341,7 +341,8 @@ impl<'a, 'd> Session<'a, 'd> {
         Some(BlockNr(self.geo.first_data_block + block))
     }
 
-    /// The first of `len` free blocks of a group that lie together; with `bigalloc` they begin with a cluster.
+    /// Returns the first of `len` free blocks of a group that lie together; with `bigalloc` they begin with a
+    /// cluster.
     pub(crate) fn find_free(&self, group: u32, len: u64) -> Option<BlockNr> {
         let ratio = u64::from(self.geo.cluster_ratio);
         let per = u64::from(self.geo.blocks_per_group) / ratio;

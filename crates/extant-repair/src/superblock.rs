@@ -54,7 +54,7 @@ pub(crate) fn read(
     Ok(sb)
 }
 
-/// A superblock of a volume that fits its device.
+/// Returns a superblock of a volume that fits its device.
 fn usable(bytes: &[u8], len: u64) -> Result<RawSuperblock, FormatError> {
     let sb = RawSuperblock::parse(bytes)?;
     let geo = Geometry::new(&sb)?;
@@ -68,7 +68,7 @@ fn usable(bytes: &[u8], len: u64) -> Result<RawSuperblock, FormatError> {
     Ok(sb)
 }
 
-/// The superblock itself, if nothing but its checksum is wrong.
+/// Returns the superblock itself, if nothing but its checksum is wrong.
 fn resealed(bytes: &[u8; SUPERBLOCK_SIZE], len: u64) -> Option<RawSuperblock> {
     let mut bytes = *bytes;
     let Err(FormatError::Checksum { computed, .. }) = RawSuperblock::parse(&bytes) else {
@@ -104,8 +104,8 @@ fn recounted(bytes: &[u8; SUPERBLOCK_SIZE], len: u64) -> Option<RawSuperblock> {
     usable(sb.bytes(), len).ok()
 }
 
-/// The superblock with the first block that the size of blocks asks for, or without the feature by which that is wrong, if nothing
-/// else is.
+/// Returns the superblock with the first block that the size of blocks asks for, or without the feature by which that
+/// is wrong, if nothing else is.
 fn begun(bytes: &[u8; SUPERBLOCK_SIZE], len: u64) -> Option<RawSuperblock> {
     let sb = RawSuperblock::parse(bytes).ok()?;
     let mut without = sb;
@@ -123,7 +123,8 @@ fn begun(bytes: &[u8; SUPERBLOCK_SIZE], len: u64) -> Option<RawSuperblock> {
     })
 }
 
-/// The first good backup: where groups of the usual sizes begin, then at the beginning of a second group of any size.
+/// Returns the first good backup: where groups of the usual sizes begin, then at the beginning of a second group of
+/// any size.
 fn backup(dev: &dyn BlockDevice) -> Option<RawSuperblock> {
     let at = |log: u32, block: u64| {
         let size = 1024u64 << log;

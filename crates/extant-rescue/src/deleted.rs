@@ -170,7 +170,7 @@ impl Rescue<'_> {
         right.then_some(bytes)
     }
 
-    /// The newest images of inodes that had links then, and are free now.
+    /// Returns the newest images of inodes that had links then, and are free now.
     fn old_inodes(&self, old: &OldBlocks) -> BTreeMap<u32, OldInode> {
         let mut found: BTreeMap<u32, OldInode> = BTreeMap::new();
         let length = u64::from(self.geo.itable_blocks());
@@ -251,7 +251,7 @@ impl Rescue<'_> {
         }
     }
 
-    /// Whether a block of a deleted inode is in use.
+    /// Returns whether a block of a deleted inode is in use.
     fn is_used_again(&self, old: &OldInode) -> bool {
         let map = self.old_map(&old.raw, &old.core);
         let mut cached: Option<(GroupNr, Option<Vec<u8>>)> = None;
@@ -273,7 +273,7 @@ impl Rescue<'_> {
         })
     }
 
-    /// The newest image of a node of a mapping that has entries.
+    /// Returns the newest image of a node of a mapping that has entries.
     pub(crate) fn old_node(&self, block: BlockNr) -> Option<Vec<u8>> {
         let old = self.old_blocks.as_ref()?;
         let mut images = old.images.get(&block)?.clone();

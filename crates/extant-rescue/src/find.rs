@@ -72,7 +72,8 @@ fn usable(bytes: &[u8]) -> Result<Geometry, Error> {
     Geometry::new(&sb).map_err(Error::Superblock)
 }
 
-/// The geometry of a backup that was found at a byte, if that is where its own numbers put it. A volume inside a file is elsewhere.
+/// Returns the geometry of a backup that was found at a byte, if that is where its own numbers put it. A volume
+/// inside a file is elsewhere.
 fn backup(bytes: &[u8], at: u64) -> Option<Geometry> {
     let sb = RawSuperblock::parse(bytes).ok()?;
     let geo = Geometry::new(&sb).ok()?;
@@ -84,7 +85,7 @@ fn backup(bytes: &[u8], at: u64) -> Option<Geometry> {
     (group.0 > 0 && geo.has_super(group) && place == at).then_some(geo)
 }
 
-/// The first good backup where groups of the usual sizes begin.
+/// Returns the first good backup where groups of the usual sizes begin.
 fn usual(dev: &dyn BlockDevice) -> Option<(u64, Geometry)> {
     let mut bytes = [0; SUPERBLOCK_SIZE];
     for log in 0..7 {
@@ -101,7 +102,7 @@ fn usual(dev: &dyn BlockDevice) -> Option<(u64, Geometry)> {
     None
 }
 
-/// The first good backup on the device.
+/// Returns the first good backup on the device.
 fn anywhere(dev: &dyn BlockDevice, progress: Progress<'_>) -> Option<(u64, Geometry)> {
     let mut found = None;
     scan::pieces(dev, SUPERBLOCK_SIZE as u64, progress, &mut |at, bytes| {
@@ -114,7 +115,7 @@ fn anywhere(dev: &dyn BlockDevice, progress: Progress<'_>) -> Option<(u64, Geome
     found
 }
 
-/// The superblock itself, if nothing but its checksum is wrong.
+/// Returns the superblock itself, if nothing but its checksum is wrong.
 fn resealed(bytes: &[u8; SUPERBLOCK_SIZE]) -> Option<Geometry> {
     let mut bytes = *bytes;
     let Err(FormatError::Checksum { computed, .. }) = RawSuperblock::parse(&bytes) else {

@@ -27,7 +27,7 @@ impl Guess {
         1024 << self.log_block_size
     }
 
-    /// The superblock that such a volume has, without checksums.
+    /// Returns the superblock that such a volume has, without checksums.
     fn geometry(&self, dev: &dyn BlockDevice) -> Option<Geometry> {
         let mut sb = RawSuperblock::zeroed();
         let bits = self.block_size() * 8;
@@ -62,7 +62,7 @@ impl Guess {
         Geometry::new(&sb).ok()
     }
 
-    /// The descriptor of a group, as it stands.
+    /// Returns the descriptor of a group, as it stands.
     fn descriptor(&self, dev: &dyn BlockDevice, group: u64) -> Option<GroupDesc> {
         let table = match self.log_block_size {
             0 => 2048,
@@ -74,7 +74,7 @@ impl Guess {
         GroupDesc::decode_unchecked(&raw)
     }
 
-    /// Whether the root is where the first descriptor leads: a directory whose first names lead to it.
+    /// Returns whether the root is where the first descriptor leads: a directory whose first names lead to it.
     fn has_root(&self, dev: &dyn BlockDevice) -> bool {
         self.root(dev).unwrap_or(false)
     }
@@ -98,8 +98,8 @@ impl Guess {
         Some(own(0) && own(12) && dots.get(8) == Some(&b'.') && dots.ends_with(b".."))
     }
 
-    /// The most inodes that a group is known to have: as many as are free in it, or up to the last clear bit of its bitmap,
-    /// whose end is padded with set bits.
+    /// Returns the most inodes that a group is known to have: as many as are free in it, or up to the last clear bit
+    /// of its bitmap, whose end is padded with set bits.
     fn count_inodes(&self, dev: &dyn BlockDevice) -> u32 {
         let bits = self.block_size() * 8;
         let groups = (dev.len() / self.block_size()).div_ceil(bits);
@@ -122,7 +122,7 @@ impl Guess {
     }
 }
 
-/// The geometry that the rest of the volume fits.
+/// Returns the geometry that the rest of the volume fits.
 pub(crate) fn geometry(dev: &dyn BlockDevice) -> Option<Geometry> {
     for log_block_size in [2, 0, 1, 3, 4, 5, 6] {
         for inode_size in [256, 128, 512, 1024] {

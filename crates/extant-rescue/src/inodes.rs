@@ -71,7 +71,7 @@ impl Rescue<'_> {
         }
     }
 
-    /// The record of an inode.
+    /// Returns the record of an inode.
     pub(crate) fn record(&self, ino: InodeNr) -> Option<(Vec<u8>, InodeCore)> {
         let (group, index) = self.geo.group_of_inode(ino)?;
         let table = self.tables.get(group.0 as usize)?.first?;

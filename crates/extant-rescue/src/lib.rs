@@ -159,7 +159,7 @@ impl<'d> Rescue<'d> {
         self.deleted_search
     }
 
-    /// Everything that was found, by path; a file with several names is there with each of them.
+    /// Returns everything that was found, by path; a file with several names is there with each of them.
     pub fn found(&self) -> &[Found] {
         &self.found
     }

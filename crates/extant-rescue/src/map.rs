@@ -58,7 +58,7 @@ impl Map {
     }
 }
 
-/// The first block of a mapping, if the inode has it itself.
+/// Returns the first block of a mapping, if the inode has it itself.
 pub(crate) fn first_block(raw: &[u8], core: &InodeCore, geo: &Geometry) -> Option<BlockNr> {
     let root = inode::i_block(raw).ok()?;
     if core.flags & flags::EXTENTS == 0 {
@@ -75,7 +75,7 @@ impl Rescue<'_> {
         self.mapped(raw, core, Map::default())
     }
 
-    /// The blocks of a deleted inode, as it was.
+    /// Returns the blocks of a deleted inode, as it was.
     pub(crate) fn old_map(&self, raw: &[u8], core: &InodeCore) -> Map {
         let map = Map {
             old: true,

@@ -33,7 +33,7 @@ impl Names {
     }
 }
 
-/// Whether a record can be one of a directory's: not one of the dots.
+/// Returns whether a record can be one of a directory's: not one of the dots.
 pub(crate) fn is_name(record: &RawRecord<'_>) -> bool {
     dir_entry::check_name(record.name).is_ok() && !matches!(record.name, b"." | b"..")
 }

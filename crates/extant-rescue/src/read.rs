@@ -10,7 +10,7 @@ use std::io;
 const PIECE: u64 = 1 << 20;
 
 impl Rescue<'_> {
-    /// The attributes of a file; `None` if its inode is lost.
+    /// Returns the attributes of a file; `None` if its inode is lost.
     pub fn attributes(&self, found: &Found) -> Option<InodeCore> {
         self.record_of(found).map(|(_, core)| core)
     }

@@ -46,7 +46,7 @@ pub(crate) fn find(dev: &dyn BlockDevice, geo: &Geometry, notes: &mut Notes) -> 
     tables
 }
 
-/// The table that a descriptor or its backup names, and whether it is the primary one that does.
+/// Returns the table that a descriptor or its backup names, and whether it is the primary one that does.
 fn by_descriptor(dev: &dyn BlockDevice, geo: &Geometry, group: GroupNr) -> (Table, bool) {
     let (block, offset) = geo.desc_location(group);
     let whole = geo.inodes_per_group;
@@ -182,7 +182,7 @@ fn layout(geo: &Geometry, leader: u32, group: u32, flex: u32) -> Vec<BlockNr> {
     guesses
 }
 
-/// Whether the inodes of a group are at a block.
+/// Returns whether the inodes of a group are at a block.
 fn plausible(dev: &dyn BlockDevice, geo: &Geometry, group: u32, table: BlockNr) -> bool {
     if !geo.is_valid_data_range(table, geo.itable_blocks().into()) {
         return false;

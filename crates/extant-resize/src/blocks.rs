@@ -54,7 +54,7 @@ impl BlockSet {
         }
     }
 
-    /// Whether any block of a range is in the set.
+    /// Returns whether any block of a range is in the set.
     pub(crate) fn touches(&self, start: u64, len: u64) -> bool {
         let mut hit = false;
         self.parts(start, len, |group, bit, n| {
@@ -69,7 +69,7 @@ impl BlockSet {
         self.groups.get(group)?.as_deref()
     }
 
-    /// The bitmap of a group, to be written to.
+    /// Returns the bitmap of a group, to be written to.
     pub(crate) fn map_mut(&mut self, group: usize) -> &mut [u8] {
         if self.groups.len() <= group {
             self.groups.resize(group + 1, None);
@@ -103,7 +103,7 @@ impl BlockSet {
             .sum()
     }
 
-    /// The runs of blocks that are in this set, and in `other` or beyond `end`.
+    /// Returns the runs of blocks that are in this set, and in `other` or beyond `end`.
     pub(crate) fn runs_in(&self, other: &Self, end: u64) -> Vec<(u64, u64)> {
         let mut runs: Vec<(u64, u64)> = Vec::new();
         for (group, map) in self.groups.iter().enumerate() {

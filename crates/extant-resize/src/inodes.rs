@@ -53,7 +53,7 @@ pub(crate) fn make(session: &mut Session<'_, '_>) -> Result<Vec<Directory>, Erro
     Ok(directories)
 }
 
-/// Whether the inode has a mapping.
+/// Returns whether the inode has a mapping.
 fn is_mapped(session: &Session<'_, '_>, core: &InodeCore, raw: &[u8], ino: InodeNr) -> bool {
     let geo = &session.old.shape.geo;
     if core.flags & flags::INLINE_DATA != 0 {

@@ -150,12 +150,12 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Bytes of the volume after it.
+    /// Returns the number of bytes of the volume after it.
     pub const fn bytes(&self) -> u64 {
         self.new_blocks * self.block_size as u64
     }
 
-    /// Whether nothing is to be done.
+    /// Returns whether nothing is to be done.
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty() && self.moves.is_empty()
     }
@@ -201,7 +201,7 @@ impl Plan {
     }
 }
 
-/// Bytes of the volume on a device.
+/// Returns the number of bytes of the volume on a device.
 ///
 /// # Errors
 /// [`Error`] if the device does not hold a volume that can be resized.

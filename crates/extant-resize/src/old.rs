@@ -109,7 +109,7 @@ impl Old {
         })
     }
 
-    /// Blocks of files.
+    /// Returns the blocks of files.
     pub(crate) fn files(&self) -> BlockSet {
         let mut files = self.used.clone();
         files.subtract(&self.fixed);

@@ -182,8 +182,8 @@ impl<'s, 'd> Session<'s, 'd> {
         Ok(())
     }
 
-    /// A record of the old volume with the length that it has in the new one. A first part behind the 128 bytes of old gets
-    /// its length; times in it are zeros.
+    /// Returns a record of the old volume with the length that it has in the new one. A first part behind the 128
+    /// bytes of old gets its length; times in it are zeros.
     pub(crate) fn widened(&self, old: &[u8]) -> Vec<u8> {
         let mut raw = old.to_vec();
         if raw.len() >= self.geo.inode_size.into() {
@@ -285,7 +285,7 @@ impl<'s, 'd> Session<'s, 'd> {
         Ok(self.overlay.write_at(offset, raw)?)
     }
 
-    /// A free block, which then is a file's.
+    /// Returns a free block, which then is a file's.
     pub(crate) fn allocate(&mut self) -> Option<BlockNr> {
         let (block, ..) = self.layout.room.take(1)?;
         self.layout.files.insert(block, 1);

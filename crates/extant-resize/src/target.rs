@@ -161,7 +161,7 @@ impl Shape {
         })
     }
 
-    /// Blocks that the groups' own structures take.
+    /// Returns the number of blocks that the groups' own structures take.
     pub(crate) fn fixed(&self) -> u64 {
         let geo = &self.geo;
         let own = 2 + u64::from(geo.itable_blocks());

@@ -48,7 +48,7 @@ impl Moves {
         self.from.is_empty()
     }
 
-    /// Blocks that move.
+    /// Returns the number of blocks that move.
     pub(crate) fn blocks(&self) -> u64 {
         self.from.values().map(|run| run.0).sum()
     }
@@ -83,7 +83,7 @@ impl Moves {
         }
     }
 
-    /// The moves to free places, those that follow on one another as one.
+    /// Returns the moves to free places, those that follow on one another as one.
     fn joined(&self) -> Vec<Move> {
         let mut runs: Vec<Move> = Vec::new();
         for &run in self.early.values() {

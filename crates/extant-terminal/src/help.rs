@@ -3,7 +3,7 @@
 use clap::Command;
 use clap::builder::StyledStr;
 
-/// A heading as clap styles its own.
+/// Returns a heading as clap styles its own.
 pub fn heading(text: &str, command: &Command) -> String {
     let style = command.get_styles().get_header();
     format!("{}{text}:{}", style.render(), style.render_reset())

@@ -52,7 +52,7 @@ pub fn check() -> Result<()> {
     }
 }
 
-/// The flag itself.
+/// Returns the flag itself.
 pub fn flag() -> Arc<AtomicBool> {
     Arc::clone(&RAISED)
 }
@@ -169,8 +169,8 @@ pub fn leave_to_child() -> Result<()> {
     Ok(())
 }
 
-/// Runs `work` once, on a separate thread, when the user asks to stop: for work that waits for something other than
-/// this flag.
+/// Runs `work` once, on a separate thread, when the user asks to stop: for work that waits for something
+/// other than this flag.
 pub fn on_signal(work: impl FnOnce() + Send + 'static) -> Result<()> {
     let (mut woken, waker) = UnixStream::pair().context("a pair of sockets")?;
     for signal in [SIGINT, SIGTERM, SIGHUP] {

@@ -110,7 +110,7 @@ pub enum Answer {
     Quit,
 }
 
-/// Whether questions can be asked.
+/// Returns whether questions can be asked.
 pub fn can_ask() -> bool {
     io::stdin().is_terminal() && io::stderr().is_terminal()
 }
@@ -160,7 +160,7 @@ impl fmt::Display for Told {
 
 impl std::error::Error for Told {}
 
-/// The error of a part that has told its own error.
+/// Returns the error of a part that has told its own error.
 pub fn told() -> anyhow::Error {
     Told.into()
 }
@@ -177,7 +177,7 @@ impl fmt::Display for ExitWith {
 
 impl std::error::Error for ExitWith {}
 
-/// The error that [`report`] does not tell, but ends the program with this exit code for.
+/// Returns the error that [`report`] does not tell, but ends the program with this exit code for.
 pub fn exit_with(code: u8) -> anyhow::Error {
     ExitWith(code).into()
 }

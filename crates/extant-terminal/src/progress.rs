@@ -110,7 +110,7 @@ fn appears(bar: &ProgressBar, pending: &Arc<Mutex<bool>>, patience: Duration) ->
     thread.spawn(waits).ok().map(|thread| (waiter, thread))
 }
 
-/// A style with a number of files that is read from a counter.
+/// Returns a style with a number of files that is read from a counter.
 fn with_files(template: &str, files: Arc<AtomicU64>) -> ProgressStyle {
     let write = move |_: &ProgressState, out: &mut dyn fmt::Write| {
         // Writing to memory does not fail.
@@ -142,7 +142,7 @@ impl Progress {
         line(style(template), what, total)
     }
 
-    /// A spinner for work of unknown length.
+    /// Returns a spinner for work of unknown length.
     pub fn wait(what: &str) -> Self {
         line(style("{spinner} {msg} {elapsed}"), what, 0)
     }

@@ -55,7 +55,7 @@ fn pieces(map: &Map) -> u64 {
     (map.runs.len() - joined.min(map.runs.len())) as u64
 }
 
-/// A regular file with data, its record and its mapping.
+/// Returns a regular file with data, its record and its mapping.
 fn file(image: &Image<'_, '_>, ino: InodeNr) -> Result<Option<(Vec<u8>, InodeCore, Map)>, Error> {
     if ino.0 < image.geo.first_ino || ino.0 == image.geo.orphan_file_ino {
         return Ok(None);

@@ -92,7 +92,7 @@ pub(crate) fn follow(image: &mut Image<'_, '_>, options: &TuneOptions) -> Result
     Ok(())
 }
 
-/// The inode of `lost+found`.
+/// Returns the inode of `lost+found`.
 fn lost_found(image: &Image<'_, '_>) -> Result<Option<InodeNr>, Error> {
     let raw = image.read_record(InodeNr::ROOT)?;
     let core = inode::decode_verified(&raw, &image.geo, InodeNr::ROOT)?;
@@ -105,7 +105,7 @@ fn lost_found(image: &Image<'_, '_>) -> Result<Option<InodeNr>, Error> {
     Ok(None)
 }
 
-/// All names of a directory, and the directory above it.
+/// Returns all names of a directory, and the directory above it.
 fn names(
     image: &Image<'_, '_>,
     ino: InodeNr,
@@ -282,7 +282,7 @@ fn resize(
     Ok(places)
 }
 
-/// The runs that blocks make.
+/// Returns the runs that blocks make.
 fn runs(places: &[BlockNr]) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     for (logical, block) in (0..).zip(places) {

@@ -14,7 +14,7 @@ const LARGE: u64 = 1 << 31;
 /// Links of a directory that are counted without `dir_nlink`.
 const MOST_LINKS: u32 = 65_000;
 
-/// The features that are asked for.
+/// Returns the features that are asked for.
 fn wanted(now: Features, options: &TuneOptions) -> Result<Features, Error> {
     let mut wanted = now;
     let unknown = |_| Error::Refused(format!("an unknown feature in {}", options.features));

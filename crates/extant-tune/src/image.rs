@@ -108,7 +108,7 @@ impl<'a, 'd> Image<'a, 'd> {
         Ok(self.dev.write_at(at, bytes)?)
     }
 
-    /// Seed of the checksums of an inode's blocks, as they are going to be.
+    /// Returns the seed of the checksums of an inode's blocks, as they are going to be.
     pub(crate) fn seed(&self, ino: InodeNr, generation: u32) -> u32 {
         checksum::inode_seed(self.geo.csum_seed, ino, generation)
     }
@@ -147,7 +147,7 @@ impl<'a, 'd> Image<'a, 'd> {
         })
     }
 
-    /// The inodes in use.
+    /// Returns the inodes in use.
     pub(crate) fn used_inodes(&mut self) -> Result<Vec<InodeNr>, Error> {
         let mut used = Vec::new();
         for group in (0..self.geo.groups).map(GroupNr) {

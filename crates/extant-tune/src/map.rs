@@ -16,12 +16,12 @@ pub(crate) struct Map {
 }
 
 impl Map {
-    /// Blocks that are mapped.
+    /// Returns the number of blocks that are mapped.
     pub(crate) fn blocks(&self) -> u64 {
         self.runs.iter().map(|run| u64::from(run.len)).sum()
     }
 
-    /// The blocks in logical order.
+    /// Returns the blocks in logical order.
     pub(crate) fn places(&self) -> impl Iterator<Item = (u32, BlockNr)> + '_ {
         self.runs.iter().flat_map(|run| {
             (0..run.len).map(|i| {

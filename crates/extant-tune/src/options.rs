@@ -74,7 +74,8 @@ pub struct TuneOptions {
 }
 
 impl TuneOptions {
-    /// Whether more than fields of the superblock may change, so that the image must be clean and is checked before and after.
+    /// Returns whether more than fields of the superblock may change, so that the image must be clean and is checked
+    /// before and after.
     pub const fn is_structural(&self) -> bool {
         self.uuid.is_some()
             || !self.features.is_empty()

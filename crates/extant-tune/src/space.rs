@@ -24,7 +24,7 @@ impl Image<'_, '_> {
         }
     }
 
-    /// The block bitmap of a group, as it is before the layout changes if it was never written.
+    /// Returns the block bitmap of a group, as it is before the layout changes if it was never written.
     pub(crate) fn block_map(&mut self, group: GroupNr) -> Result<&mut Vec<u8>, Error> {
         if !self.block_maps.contains_key(&group.0) {
             let mut desc = self.desc(group)?;
@@ -44,7 +44,7 @@ impl Image<'_, '_> {
         Ok(self.block_maps.entry(group.0).or_default())
     }
 
-    /// The inode bitmap of a group.
+    /// Returns the inode bitmap of a group.
     pub(crate) fn inode_map(&mut self, group: GroupNr) -> Result<&mut Vec<u8>, Error> {
         if !self.inode_maps.contains_key(&group.0) {
             let desc = self.desc(group)?;

@@ -52,12 +52,12 @@ impl FreeSpace {
         })
     }
 
-    /// Runs of free blocks.
+    /// Returns the number of runs of free blocks.
     pub const fn runs(&self) -> usize {
         self.ranges.len()
     }
 
-    /// Free bytes.
+    /// Returns the number of free bytes.
     pub fn bytes(&self) -> u64 {
         self.ranges.iter().map(|range| range.1).sum()
     }

@@ -78,12 +78,12 @@ impl<'a> LeafBuilder<'a> {
         })
     }
 
-    /// Start of the last record, and where it ends without the free space behind it; `None` without records.
+    /// Returns the start of the last record, and its end without the free space behind it; `None` without records.
     pub fn last(&self) -> Option<(usize, usize)> {
         self.last.map(|last| (last, self.next))
     }
 
-    /// Bytes still free.
+    /// Returns the number of bytes still free.
     pub const fn free(&self) -> usize {
         self.end - self.next
     }
@@ -97,7 +97,7 @@ impl<'a> LeafBuilder<'a> {
         self.push_any(name, ino, file_type)
     }
 
-    /// [`push`](Self::push) of a name of any bytes, as encrypted directories have them.
+    /// Like [`push`](Self::push), for a name of any bytes, as in encrypted directories.
     ///
     /// # Errors
     /// `Unrepresentable` for a name that is empty or too long.

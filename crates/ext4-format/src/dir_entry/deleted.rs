@@ -3,10 +3,10 @@
 use super::{Entry, MIN_REC_LEN, Record, has_bad_byte, rec_len_for};
 use crate::types::{FileType, InodeNr};
 
-/// The remains of removed names in a directory block, in the order they stand there. A name whose record was joined
-/// to the one before it keeps its inode number; the number of a name at the start of a block is 0. A match may not
-/// have been a record, and its inode may belong to another file by now. [`remove`](super::remove) and the kernel
-/// since Linux 5.13 wipe a name completely.
+/// Returns the remains of removed names in a directory block, in their order there. A name whose record was joined to
+/// the one before it keeps its inode number; the number of a name at the start of a block is 0. A match may not have
+/// been a record, and its inode may belong to another file by now. [`remove`](super::remove) and the kernel since
+/// Linux 5.13 wipe a name completely.
 ///
 /// ```
 /// use ext4_format::{dir_entry, FileType, InodeNr};
@@ -39,7 +39,7 @@ pub fn deleted(block: &[u8]) -> Vec<Entry<'_>> {
     found
 }
 
-/// The removed name whose record was at `offset`, if one may have been there. It ended at `end` or before.
+/// Returns the removed name whose record was at `offset`, if one may have been there. It ended at `end` or before.
 fn remains(block: &[u8], offset: usize, end: usize) -> Option<Entry<'_>> {
     let record = Record::at(block, offset).ok()?;
     let name = record.name(block);

@@ -115,7 +115,7 @@ pub fn init_dir(block: &mut [u8], has_csum: bool, own: InodeNr, parent: InodeNr,
     }
 }
 
-/// The records a name may use: all but the tail.
+/// Returns the records a name may use: all but the tail.
 pub(super) fn writable(block: &[u8], has_csum: bool, offset: usize) -> Result<Option<Record>> {
     let end = usable(block.len(), has_csum);
     if offset >= end {
@@ -144,7 +144,7 @@ pub fn insert(
     insert_any(block, has_csum, name, ino, file_type)
 }
 
-/// [`insert`] of a name of any bytes, as encrypted directories have them.
+/// Like [`insert`], for a name of any bytes, as in encrypted directories.
 ///
 /// # Errors
 /// `Unrepresentable` for a name that is empty or too long, `Corrupt` for a malformed block.

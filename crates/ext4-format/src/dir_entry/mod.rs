@@ -79,7 +79,7 @@ pub struct Entry<'a> {
     pub name: &'a [u8],
 }
 
-/// Bytes a name of `name_len` bytes needs.
+/// Returns the number of bytes for a record with a name of `name_len` bytes.
 ///
 /// ```
 /// use ext4_format::dir_entry::rec_len_for;
@@ -89,12 +89,12 @@ pub const fn rec_len_for(name_len: usize) -> usize {
     (HEAD_LEN + name_len + 3) & !3
 }
 
-/// Bytes of a block that names can use.
+/// Returns the number of bytes of a block that names can use.
 pub const fn usable(block_len: usize, has_csum: bool) -> usize {
     block_len.saturating_sub(if has_csum { TAIL_LEN } else { 0 })
 }
 
-/// A record length as stored: 16 bits that also express 64 KiB.
+/// Encodes a record length for storing: 16 bits that also express 64 KiB.
 pub const fn encode_rec_len(len: usize, block_len: usize) -> u16 {
     if len < 0x1_0000 {
         len as u16
@@ -122,7 +122,7 @@ const fn corrupt(what: &'static str, offset: usize) -> FormatError {
     FormatError::corrupt(what, Where::Buffer(offset as u32))
 }
 
-/// Whether a name may stand in a directory (apart from "." and "..", which may not be made).
+/// Checks that a name is valid in a directory ("." and ".." are refused).
 ///
 /// # Errors
 /// `Unrepresentable` for an empty or too long name, or one with NUL or a slash.
@@ -211,7 +211,7 @@ impl Record {
         self.offset + self.len
     }
 
-    /// Bytes the record must keep.
+    /// Returns the number of bytes the record must keep.
     const fn used(&self) -> usize {
         if self.inode == 0 {
             0

@@ -245,7 +245,7 @@ pub fn packed(block: &[u8], checked: bool, goes_on: impl Fn(&[u8]) -> bool) -> P
     packed
 }
 
-/// The entry of a name, if the block has it.
+/// Returns the entry of a name, if the block has it.
 ///
 /// # Errors
 /// `Corrupt` when a record before it is malformed.

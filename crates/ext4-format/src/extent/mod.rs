@@ -122,14 +122,14 @@ impl Extent {
         Ok(zerocopy::transmute!(self.encode()?))
     }
 
-    /// The physical block of a logical one in this extent.
+    /// Returns the physical block of a logical one in this extent.
     pub fn map(&self, logical: u32) -> Option<BlockNr> {
         let within = logical.checked_sub(self.logical)?;
         (within < self.len).then(|| BlockNr(self.physical.0.saturating_add(within.into())))
     }
 
-    /// Both as one, when `next` follows this logically and physically, in the same state, and the
-    /// sum is not too long.
+    /// Returns both as one extent, if `next` follows this logically and physically, in the same state, and the sum is
+    /// not too long.
     pub fn merge(&self, next: &Self) -> Option<Self> {
         let len = self.len.checked_add(next.len)?;
         let adjacent = self.end() == u64::from(next.logical)
@@ -138,7 +138,7 @@ impl Extent {
         (adjacent && len <= self.max_len()).then_some(Self { len, ..*self })
     }
 
-    /// The longest extent of this state.
+    /// Returns the maximum length of an extent of this state.
     pub const fn max_len(&self) -> u32 {
         if self.unwritten {
             MAX_UNWRITTEN_LEN
@@ -224,7 +224,7 @@ const fn corrupt(what: &'static str, offset: usize) -> FormatError {
     FormatError::corrupt(what, Where::Buffer(offset as u32))
 }
 
-/// How many entries a node of `bytes_len` bytes holds: 4 in an inode, 340 in 4 KiB. Room for the
+/// Returns the number of entries that a node of `bytes_len` bytes holds: 4 in an inode, 340 in 4 KiB. Room for the
 /// checksum is left by the division at every block size.
 pub const fn capacity(bytes_len: usize) -> usize {
     bytes_len.saturating_sub(HEADER_LEN) / ENTRY_LEN
@@ -279,7 +279,7 @@ impl ExtentHeader {
     }
 }
 
-/// Offset of a block's checksum, behind the last possible entry, and its value.
+/// Returns the offset of a block's checksum, behind the last possible entry, and its value.
 fn tail(bytes: &[u8], inode_seed: u32) -> Result<(usize, u32)> {
     let header = ExtentHeader::parse_within(bytes, MAX_SALVAGED_DEPTH)?;
     let offset = HEADER_LEN + usize::from(header.max) * ENTRY_LEN;

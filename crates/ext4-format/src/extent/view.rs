@@ -87,7 +87,7 @@ pub enum Node<'a> {
 }
 
 impl<'a> Node<'a> {
-    /// A view with only the header checked: for bytes that passed [`Self::parse`] before.
+    /// Returns a view with only the header checked: for bytes that passed [`Self::parse`] before.
     ///
     /// # Errors
     /// `Corrupt` for a bad header.
@@ -95,7 +95,7 @@ impl<'a> Node<'a> {
         Self::below(bytes, ExtentHeader::parse(bytes)?)
     }
 
-    /// A view with only the header checked, also of a tree of up to [`MAX_SALVAGED_DEPTH`] levels.
+    /// Returns a view with only the header checked, also of a tree of up to [`MAX_SALVAGED_DEPTH`] levels.
     ///
     /// # Errors
     /// `Corrupt` for a bad header.
@@ -126,7 +126,7 @@ impl<'a> Node<'a> {
         })
     }
 
-    /// A view with every entry checked: order, overlap, range, and that the node fits its place.
+    /// Returns a view with every entry checked: order, overlap, range, and that the node fits its place.
     ///
     /// # Errors
     /// `Corrupt` for a broken rule.
@@ -188,7 +188,7 @@ impl<'a> Leaf<'a> {
         Ok(())
     }
 
-    /// Number of extents.
+    /// Returns the number of extents.
     pub const fn len(&self) -> usize {
         self.raw.len()
     }
@@ -198,23 +198,23 @@ impl<'a> Leaf<'a> {
         self.raw.is_empty()
     }
 
-    /// The `i`th extent.
+    /// Returns the `i`th extent.
     pub fn get(&self, i: usize) -> Option<Extent> {
         self.raw.get(i).map(RawExtent::decode)
     }
 
-    /// All extents in logical order.
+    /// Returns all extents in logical order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Extent> + DoubleEndedIterator + 'a {
         self.raw.iter().map(RawExtent::decode)
     }
 
-    /// How many extents begin at or before `logical`: the one that may hold it is the last of
+    /// Returns the number of extents that begin at or before `logical`: the one that may hold it is the last of
     /// these, and this is where an extent beginning there would be inserted.
     pub fn search(&self, logical: u32) -> usize {
         self.raw.partition_point(|e| e.logical.get() <= logical)
     }
 
-    /// The extent that holds a logical block.
+    /// Returns the extent that holds a logical block.
     pub fn find(&self, logical: u32) -> Option<Extent> {
         let e = self.get(self.search(logical).checked_sub(1)?)?;
         (u64::from(logical) < e.end()).then_some(e)
@@ -246,7 +246,7 @@ impl<'a> IndexNode<'a> {
         Ok(())
     }
 
-    /// Number of children.
+    /// Returns the number of children.
     pub const fn len(&self) -> usize {
         self.raw.len()
     }
@@ -261,24 +261,24 @@ impl<'a> IndexNode<'a> {
         self.depth
     }
 
-    /// The `i`th child pointer.
+    /// Returns the `i`th child pointer.
     pub fn get(&self, i: usize) -> Option<ExtentIndex> {
         self.raw.get(i).map(RawIndex::decode)
     }
 
-    /// All child pointers in logical order.
+    /// Returns all child pointers in logical order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = ExtentIndex> + DoubleEndedIterator + 'a {
         self.raw.iter().map(RawIndex::decode)
     }
 
-    /// Position of the child that may hold `logical`; the first one when all keys are above it.
+    /// Returns the position of the child that may hold `logical`; the first one when all keys are above it.
     pub fn search(&self, logical: u32) -> usize {
         self.raw
             .partition_point(|e| e.logical.get() <= logical)
             .saturating_sub(1)
     }
 
-    /// The rules of the `i`th child.
+    /// Returns the rules of the `i`th child.
     pub fn child_rules(&self, i: usize, rules: &NodeRules) -> Option<NodeRules> {
         let next = self.get(i + 1).map(|e| e.logical);
         Some(rules.child(self.depth.checked_sub(1)?, self.get(i)?.logical, next))

@@ -104,7 +104,7 @@ const BOUNDS: &[u32] = &[
     0xe0100, 0xe01f0, 0xefffe,
 ];
 
-/// Whether Unicode 12.1 assigns the code point.
+/// Returns whether Unicode 12.1 assigns the code point.
 pub(super) fn is_assigned(c: char) -> bool {
     !BOUNDS
         .partition_point(|&bound| bound <= u32::from(c))

@@ -44,7 +44,7 @@ pub enum Comparison {
 }
 
 impl Comparison {
-    /// The comparison in directories of the volume that fold case.
+    /// Returns the comparison in directories of the volume that fold case.
     pub fn of(sb: &RawSuperblock) -> Self {
         match sb.encoding_flags.get() & STRICT {
             _ if !Features::of(sb).has_casefold() => Self::Exact,
@@ -53,7 +53,7 @@ impl Comparison {
         }
     }
 
-    /// The comparison in a directory with these flags, of a volume where this is the one of directories that fold
+    /// Returns the comparison in a directory with these flags; `self` is the comparison of directories that fold
     /// case. Encrypted names are compared byte by byte, because their plain text is not known without the key.
     #[inline]
     pub const fn within(self, directory: u32) -> Self {
@@ -63,7 +63,7 @@ impl Comparison {
         }
     }
 
-    /// Whether names have folded forms.
+    /// Returns whether names are compared by folded forms.
     pub const fn folds(self) -> bool {
         !matches!(self, Self::Exact)
     }
@@ -77,18 +77,18 @@ impl Comparison {
         }
     }
 
-    /// Whether two names are the same.
+    /// Returns whether two names are equal.
     pub fn same(self, a: &[u8], b: &[u8]) -> bool {
         a == b || (self.folds() && key(a) == key(b))
     }
 
-    /// Whether a directory may have the name, by this rule alone.
+    /// Returns whether a directory may have the name, by this rule alone.
     pub fn allows(self, name: &[u8]) -> bool {
         self != Self::Strict || str::from_utf8(name).is_ok()
     }
 }
 
-/// The folded form of a name; `None` if the name is not UTF-8.
+/// Returns the folded form of a name; `None` if the name is not UTF-8.
 ///
 /// The form is at most three times as long as the name, and empty if all of the name is ignored.
 ///
@@ -129,7 +129,7 @@ pub fn key(name: &[u8]) -> Cow<'_, [u8]> {
     fold(name).unwrap_or(Cow::Borrowed(name))
 }
 
-/// Whether the code point is ignored by default (`Default_Ignorable_Code_Point` of Unicode 12.1).
+/// Returns whether the code point is ignored by default (`Default_Ignorable_Code_Point` of Unicode 12.1).
 const fn is_ignored(c: char) -> bool {
     matches!(c as u32,
         0xad | 0x34f | 0x61c | 0x115f..=0x1160 | 0x17b4..=0x17b5 | 0x180b..=0x180e | 0x200b..=0x200f

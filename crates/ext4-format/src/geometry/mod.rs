@@ -282,13 +282,13 @@ impl Geometry {
         Ok(geometry)
     }
 
-    /// How names are compared in a directory with these flags.
+    /// Returns the comparison of names in a directory with these flags.
     #[inline]
     pub const fn comparison(&self, directory: u32) -> Comparison {
         self.folding.within(directory)
     }
 
-    /// The group descriptors lie inside the volume, those of the first group inside that.
+    /// Checks that the group descriptors are inside the volume, and those of the first group inside that group.
     fn check_descriptors(&self) -> Result<()> {
         if self.features.has_meta_bg() {
             ensure(
@@ -311,7 +311,7 @@ impl Geometry {
         )
     }
 
-    /// Group of a block, and the block's bit in the group's bitmap (its cluster, with `bigalloc`).
+    /// Returns the group of a block, and the block's bit in the group's bitmap (its cluster, with `bigalloc`).
     #[inline]
     pub fn group_of_block(&self, block: BlockNr) -> Option<(GroupNr, u32)> {
         if block.0 >= self.blocks_count {
@@ -324,19 +324,19 @@ impl Geometry {
         Some((GroupNr(group), (rel % bpg) as u32 / self.cluster_ratio))
     }
 
-    /// Cluster of a block, counted from the first group's start; without `bigalloc` a cluster is a block.
+    /// Returns the cluster of a block, counted from the first group's start; without `bigalloc` a cluster is a block.
     #[inline]
     pub fn cluster_of(&self, block: BlockNr) -> u64 {
         block.0.saturating_sub(self.first_data_block) / u64::from(self.cluster_ratio)
     }
 
-    /// First block of a group.
+    /// Returns the first block of a group.
     #[inline]
     pub fn group_first_block(&self, group: GroupNr) -> BlockNr {
         BlockNr(self.first_data_block + u64::from(group.0) * u64::from(self.blocks_per_group))
     }
 
-    /// Blocks in a group: all groups have `blocks_per_group` but the last; 0 beyond it.
+    /// Returns the number of blocks in a group: `blocks_per_group` except in the last group; 0 beyond it.
     pub fn blocks_in_group(&self, group: GroupNr) -> u32 {
         let left = self
             .blocks_count
@@ -349,7 +349,7 @@ impl Geometry {
         self.blocks_in_group(group).div_ceil(self.cluster_ratio)
     }
 
-    /// Group of an inode, and its index there.
+    /// Returns the group of an inode, and its index there.
     #[inline]
     pub fn group_of_inode(&self, ino: InodeNr) -> Option<(GroupNr, u32)> {
         if ino.0 == 0 || ino.0 > self.inodes_count {
@@ -362,7 +362,7 @@ impl Geometry {
         ))
     }
 
-    /// Number of the inode at an index of a group. Saturates outside the volume.
+    /// Returns the number of the inode at an index of a group. Saturates outside the volume.
     #[inline]
     pub fn inode_nr(&self, group: GroupNr, index: u32) -> InodeNr {
         InodeNr(
@@ -374,7 +374,7 @@ impl Geometry {
         )
     }
 
-    /// Whether a group starts with a superblock (the primary or a backup).
+    /// Returns whether a group starts with a superblock (the primary or a backup).
     pub fn has_super(&self, group: GroupNr) -> bool {
         let g = group.0;
         if g == 0 {
@@ -389,18 +389,18 @@ impl Geometry {
         g % 2 == 1 && [3, 5, 7].into_iter().any(|base| is_power_of(g, base))
     }
 
-    /// Group descriptors in a block.
+    /// Returns the number of group descriptors in a block.
     #[inline]
     pub fn descs_per_block(&self) -> u32 {
         self.block_size / u32::from(self.desc_size)
     }
 
-    /// Blocks that the descriptors of all groups fill.
+    /// Returns the number of blocks that the descriptors of all groups fill.
     pub fn gdt_block_count(&self) -> u32 {
         self.groups.div_ceil(self.descs_per_block())
     }
 
-    /// Block and byte offset of the primary descriptor of a group.
+    /// Returns the block and byte offset of the primary descriptor of a group.
     pub fn desc_location(&self, group: GroupNr) -> (BlockNr, u32) {
         let per_block = self.descs_per_block();
         let index = group.0 / per_block;
@@ -408,7 +408,7 @@ impl Geometry {
         (self.gdt_block(index), offset)
     }
 
-    /// Place of the primary copy of the `index`th block of group descriptors.
+    /// Returns the place of the primary copy of the `index`th block of group descriptors.
     pub fn gdt_block(&self, index: u32) -> BlockNr {
         // The primary superblock is at byte 1024: block 1 with blocks of 1 KiB, else in block 0.
         let super_block = u64::from(self.block_size == 1024);
@@ -424,7 +424,7 @@ impl Geometry {
         BlockNr(self.group_first_block(group).0 + u64::from(self.has_super(group)))
     }
 
-    /// Blocks of descriptors at a group's start, without those reserved for growth.
+    /// Returns the number of blocks of descriptors at a group's start, without those reserved for growth.
     pub fn gdt_blocks_in_group(&self, group: GroupNr) -> u32 {
         let per_block = self.descs_per_block();
         if !self.features.has_meta_bg() {
@@ -446,8 +446,8 @@ impl Geometry {
         u32::from(place == 0 || place == 1 || place == per_block - 1)
     }
 
-    /// Blocks of metadata at a group's start: superblock, descriptors, descriptor blocks reserved
-    /// for growth. Bitmaps and inode table are not counted.
+    /// Returns the number of blocks of metadata at a group's start: superblock, descriptors, descriptor blocks
+    /// reserved for growth. Bitmaps and inode table are not counted.
     pub fn group_base_meta_blocks(&self, group: GroupNr) -> u32 {
         let has_super = self.has_super(group);
         let old =
@@ -462,23 +462,24 @@ impl Geometry {
             .saturating_add(reserved)
     }
 
-    /// Whether a physical block has the same offset in its cluster as its logical block has in a logical cluster. Always true without
-    /// `bigalloc`.
+    /// Returns whether a physical block has the same offset in its cluster as its logical block has in a logical
+    /// cluster. Always true without `bigalloc`.
     pub fn is_aligned(&self, logical: u32, physical: BlockNr) -> bool {
         let ratio = u64::from(self.cluster_ratio);
         let within = physical.0.saturating_sub(self.first_data_block) % ratio;
         within == u64::from(logical) % ratio
     }
 
-    /// Number of inodes at the beginning of a group's table that no file may have. Groups of few inodes share the reserved
-    /// numbers among them, so groups behind the first one can have some, too.
+    /// Returns the number of inodes at the beginning of a group's table that no file may have. Groups of few inodes
+    /// share the reserved numbers among them, so groups behind the first one can have some, too.
     pub fn reserved_inodes(&self, group: GroupNr) -> u32 {
         let before = group.0.saturating_mul(self.inodes_per_group);
         let reserved = self.first_ino.saturating_sub(1);
         reserved.saturating_sub(before).min(self.inodes_per_group)
     }
 
-    /// The block of the inode at an index of a group whose table begins at `table`, and where in the block it begins.
+    /// Returns the block of the inode at an index of a group whose table begins at `table`, and its offset in the
+    /// block.
     #[inline]
     pub fn inode_place(&self, table: BlockNr, index: u32) -> (BlockNr, usize) {
         let per_block = self.inodes_per_block();
@@ -486,31 +487,31 @@ impl Geometry {
         (BlockNr(table.0 + u64::from(index / per_block)), offset)
     }
 
-    /// Blocks of a group's inode table.
+    /// Returns the number of blocks of a group's inode table.
     pub fn itable_blocks(&self) -> u32 {
         self.inodes_per_group.div_ceil(self.inodes_per_block())
     }
 
-    /// Inodes in a block.
+    /// Returns the number of inodes in a block.
     #[inline]
     pub fn inodes_per_block(&self) -> u32 {
         self.block_size / u32::from(self.inode_size)
     }
 
-    /// 512-byte units in a block.
+    /// Returns the number of 512-byte sectors in a block.
     #[inline]
     pub fn sectors_per_block(&self) -> u32 {
         self.block_size / 512
     }
 
-    /// Flex group of a group.
+    /// Returns the flex group of a group.
     #[inline]
     pub fn flex_of(&self, group: GroupNr) -> u32 {
         group.0 >> self.log_groups_per_flex
     }
 
-    /// Whether `len` blocks from `start` are inside the volume and touch no superblock and no
-    /// group descriptor. (Bitmaps and inode tables are known to the descriptors only.)
+    /// Returns whether `len` blocks from `start` are inside the volume and touch no superblock and no group
+    /// descriptor. (Bitmaps and inode tables are known to the descriptors only.)
     pub fn is_valid_data_range(&self, start: BlockNr, len: u64) -> bool {
         let Some(end) = start.0.checked_add(len) else {
             return false;
@@ -532,8 +533,8 @@ impl Geometry {
         })
     }
 
-    /// Largest size in bytes that a mapping can address: by the width of logical block numbers with extents, by
-    /// three levels of indirection without.
+    /// Returns the largest size in bytes that a mapping can address: by the width of logical block numbers with
+    /// extents, by three levels of indirection without.
     pub fn max_addressed_size(&self, extents: bool) -> u64 {
         let bs = u64::from(self.block_size);
         let blocks = if extents {
@@ -545,8 +546,8 @@ impl Geometry {
         blocks * bs
     }
 
-    /// Largest size in bytes to which a file may grow: what its mapping can address, and without `huge_file` what 32
-    /// bits count in sectors even if it has no hole, with its mapping and an attribute block.
+    /// Returns the largest size in bytes to which a file may grow: the limit of its mapping, and without `huge_file`
+    /// what 32 bits count in sectors even if it has no hole, with its mapping and an attribute block.
     pub fn max_file_size(&self, extents: bool) -> u64 {
         let addressed = self.max_addressed_size(extents);
         if self.features.has_huge_file() {
@@ -567,7 +568,7 @@ impl Geometry {
     }
 }
 
-/// Whether `n` is a power of `base`, which is above 1.
+/// Returns whether `n` is a power of `base`, which is above 1.
 fn is_power_of(mut n: u32, base: u32) -> bool {
     while n > 1 && n.is_multiple_of(base) {
         n /= base;

@@ -22,7 +22,7 @@ fn use_everything(g: &Geometry) {
     assert!(!g.is_valid_data_range(last, u64::MAX));
 }
 
-/// A byte string with the fields that gate the rest more often sensible than not.
+/// Returns a byte string with the fields that gate the rest more often sensible than not.
 fn superblock() -> impl Strategy<Value = RawSuperblock> {
     (
         proptest::collection::vec(any::<u8>(), SUPERBLOCK_SIZE),

@@ -79,7 +79,7 @@ fn choose<W: Word>(x: W, y: W, z: W) -> W {
     z.xor(x.and(y.xor(z)))
 }
 
-/// Majority, in terms of differences: that of the last two words is the first one of the step before.
+/// Returns the majority, in terms of differences: that of the last two words is the first one of the step before.
 #[inline(always)]
 fn majority<W: Word>(x: W, y: W, z: W) -> W {
     x.xor(y).and(y.xor(z)).xor(y)

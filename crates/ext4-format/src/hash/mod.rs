@@ -49,12 +49,12 @@ impl HashVersion {
         })
     }
 
-    /// The number to store in a `dx_root`: 0–2, signedness being the superblock's business.
+    /// Returns the number to store in a `dx_root`: 0–2, because the superblock stores the signedness.
     pub const fn stored(self) -> u8 {
         self as u8 % 3
     }
 
-    /// Whether name bytes are taken as unsigned.
+    /// Returns whether bytes of names are hashed as unsigned.
     pub const fn is_unsigned(self) -> bool {
         self as u8 >= 3
     }
@@ -105,8 +105,8 @@ const HTREE_EOF: u32 = 0xffff_fffe;
 const DEFAULT_SEED: [u32; 4] = [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476];
 
 impl DirHasher {
-    /// A hasher for the stored `version`; `unsigned` is the superblock's flag and `seed` its hash
-    /// seed (all zero: the default seed).
+    /// Creates a hasher for the stored `version`; `unsigned` is the superblock's flag and `seed` its hash seed (all
+    /// zero: the default seed).
     ///
     /// # Errors
     /// `Incompatible` for a version this crate does not know.
@@ -116,7 +116,7 @@ impl DirHasher {
             .ok_or_else(|| FormatError::Incompatible(format!("directory hash version {version}")))
     }
 
-    /// A hasher for a known version.
+    /// Returns a hasher for a known version.
     pub const fn with_version(version: HashVersion, seed: [u32; 4]) -> Self {
         let given = seed[0] | seed[1] | seed[2] | seed[3] != 0;
         Self {
@@ -156,12 +156,12 @@ impl DirHasher {
         }
     }
 
-    /// The version in use.
+    /// Returns the version in use.
     pub const fn version(&self) -> HashVersion {
         self.version
     }
 
-    /// (major, minor) hash of a name. The htree is ordered by major; minor only refines the cookie.
+    /// Returns the (major, minor) hash of a name. The htree is ordered by major; minor only refines the cookie.
     #[inline]
     pub fn hash(&self, name: &[u8]) -> (u32, u32) {
         match (self.short, name.len()) {
@@ -219,7 +219,7 @@ impl DirHasher {
         std::array::from_fn(|n| Self::place(state[1].0[n], state[2].0[n]))
     }
 
-    /// Half-MD4 of a name of one piece, as nearly all are.
+    /// Returns the half-MD4 of a name of one piece, which is the usual case.
     #[inline(never)]
     fn half_md4_once<const U: bool>(&self, name: &[u8]) -> (u32, u32) {
         let mut state = self.init;
@@ -249,7 +249,7 @@ impl DirHasher {
         Self::place(major, minor)
     }
 
-    /// The bit that marks collisions is clear, and no name stands at the end of the directory.
+    /// Clears the bit that marks collisions, and moves the hash of the directory's end to the largest valid one.
     #[inline(always)]
     fn place(major: u32, minor: u32) -> (u32, u32) {
         match major & !1 {
@@ -279,7 +279,7 @@ impl DirHasher {
     }
 }
 
-/// A name byte as the word it contributes.
+/// Returns a name byte as the word it contributes.
 #[inline(always)]
 const fn widen<const U: bool>(byte: u8) -> u32 {
     if U {
@@ -345,7 +345,7 @@ fn sum_signed(out: &mut [u32], pad: u32, piece: &[u8]) {
     }
 }
 
-/// Sixteen cycles of TEA with the name as key, added to the state.
+/// Adds sixteen cycles of TEA with the name as key to the state.
 #[inline(always)]
 fn tea_round(state: &mut [u32; 2], key: &[u32; 4]) {
     const DELTA: u32 = 0x9e37_79b9;
@@ -381,7 +381,7 @@ mod tests {
         })
     }
 
-    /// `debugfs dx_hash` prints "Hash of NAME is 0x… (minor 0x…)".
+    /// Returns the hash by debugfs: `debugfs dx_hash` prints "Hash of NAME is 0x… (minor 0x…)".
     fn oracle(version: u8, seeded: bool, name: &[u8]) -> Option<(u32, u32)> {
         let mut request = format!("dx_hash -h {version} ").into_bytes();
         if seeded {

@@ -80,7 +80,7 @@ const _: () = {
     assert!(offset_of!(RawRootHead, indirect_levels) == 30);
 };
 
-/// The most levels of nodes between root and leaves: one, or two with `large_dir`.
+/// Returns the maximum of levels of nodes between root and leaves: one, or two with `large_dir`.
 pub const fn max_levels(large_dir: bool) -> u8 {
     if large_dir { 2 } else { 1 }
 }
@@ -102,7 +102,7 @@ impl IndexBlockKind {
         }
     }
 
-    /// How many entries a block holds, the first included.
+    /// Returns the number of entries that a block holds, the first included.
     ///
     /// ```
     /// use ext4_format::htree::IndexBlockKind;
@@ -130,7 +130,7 @@ const fn corrupt(what: &'static str, offset: usize) -> FormatError {
     FormatError::corrupt(what, Where::Buffer(offset as u32))
 }
 
-/// Offset of the tail and the checksum: over head, entries in use, and the tail without its sum.
+/// Returns the offset of the tail and the checksum: over head, entries in use, and the tail without its sum.
 fn tail(block: &[u8], kind: IndexBlockKind, inode_seed: u32) -> Result<(usize, u32)> {
     let (limit, count) = limit_and_count(block, kind)?;
     let head = kind.head_len();

@@ -58,22 +58,22 @@ impl<'a> Index<'a> {
         Ok(index)
     }
 
-    /// Number of entries, at least 1.
+    /// Returns the number of entries, at least 1.
     pub const fn len(&self) -> usize {
         self.raw.len()
     }
 
-    /// Never: a parsed index has at least its first entry.
+    /// Returns false: a parsed index has at least its first entry.
     pub const fn is_empty(&self) -> bool {
         self.raw.is_empty()
     }
 
-    /// Whether another entry would not fit.
+    /// Returns whether another entry would not fit.
     pub const fn is_full(&self) -> bool {
         self.raw.len() >= self.limit as usize
     }
 
-    /// The `i`th entry.
+    /// Returns the `i`th entry.
     pub fn get(&self, i: usize) -> Option<DxEntry> {
         let raw = self.raw.get(i)?;
         let hash = if i == 0 { 0 } else { raw.hash.get() };
@@ -83,7 +83,7 @@ impl<'a> Index<'a> {
         })
     }
 
-    /// All entries, in hash order.
+    /// Returns all entries, in hash order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = DxEntry> + DoubleEndedIterator + 'a {
         self.raw.iter().enumerate().map(|(i, raw)| DxEntry {
             hash: if i == 0 { 0 } else { raw.hash.get() },
@@ -91,13 +91,13 @@ impl<'a> Index<'a> {
         })
     }
 
-    /// Position of the entry under which names of `hash` begin: the last whose hash is not above.
+    /// Returns the position of the entry under which names of `hash` begin: the last whose hash is not above.
     pub fn search(&self, hash: u32) -> usize {
         let above_first = self.raw.get(1..).unwrap_or(&[]);
         above_first.partition_point(|e| e.hash.get() <= hash)
     }
 
-    /// Whether names of `hash` may go on in the entry after `i`.
+    /// Returns whether names of `hash` may continue in the entry after `i`.
     pub fn continues(&self, i: usize, hash: u32) -> bool {
         self.get(i + 1)
             .is_some_and(|next| next.hash & !1 == hash & !1)
@@ -208,7 +208,7 @@ pub fn parse_node(block: &[u8], has_csum: bool, dir_blocks: u32) -> Result<Index
     }
 }
 
-/// Limit and count, with the count inside the limit and both inside the block.
+/// Returns the limit and count, with the count inside the limit and both inside the block.
 pub(super) fn limit_and_count(block: &[u8], kind: IndexBlockKind) -> Result<(u16, u16)> {
     let head = kind.head_len();
     let Some(Ok((first, _))) = block.get(head..).map(RawEntry::ref_from_prefix) else {

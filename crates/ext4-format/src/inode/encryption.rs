@@ -12,7 +12,8 @@ const NONCE_LEN: usize = 16;
 /// Bytes of the length in front of the target of an encrypted link.
 const TARGET_HEAD_LEN: u64 = 2;
 
-/// The policy in a context; `None` if the context is damaged. Versions that are not known are taken as they are.
+/// Returns the policy in a context; `None` if the context is damaged. The length of a context of an unknown version
+/// is not checked.
 ///
 /// ```
 /// use ext4_format::inode::encryption::policy;
@@ -33,7 +34,7 @@ pub fn policy(context: &[u8]) -> Option<&[u8]> {
     context.get(..policy).filter(|_| sound)
 }
 
-/// Size that a link must have whose encrypted target is stored in these bytes; `None` if no size fits.
+/// Returns the size that a link must have whose encrypted target is stored in these bytes; `None` if no size fits.
 ///
 /// ```
 /// use ext4_format::inode::encryption::target_size;

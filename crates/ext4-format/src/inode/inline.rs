@@ -86,7 +86,7 @@ impl<'a> Inline<'a> {
         })
     }
 
-    /// Bytes that there are. The size of a directory is the same.
+    /// Returns the number of stored bytes. The size of a directory is the same.
     pub const fn room(&self) -> usize {
         match self.rest {
             Some(rest) => I_BLOCK_SIZE + rest.len(),
@@ -94,7 +94,7 @@ impl<'a> Inline<'a> {
         }
     }
 
-    /// The part that stands in `system.data`, empty if the attribute is missing.
+    /// Returns the part in `system.data`, empty if the attribute is missing.
     pub const fn rest(&self) -> &'a [u8] {
         match self.rest {
             Some(rest) => rest,
@@ -102,12 +102,12 @@ impl<'a> Inline<'a> {
         }
     }
 
-    /// All bytes that there are.
+    /// Returns all stored bytes.
     pub fn bytes(&self) -> Vec<u8> {
         [self.head, self.rest()].concat()
     }
 
-    /// The first bytes, as many as the size says: the target of a symbolic link.
+    /// Returns the target of a symbolic link: the stored bytes up to the size.
     ///
     /// # Errors
     /// `Corrupt` if there are fewer.
@@ -120,19 +120,19 @@ impl<'a> Inline<'a> {
         Ok(data)
     }
 
-    /// Of a directory: its parent, whatever number stands there.
+    /// Returns the stored parent of a directory, not checked.
     pub const fn parent(&self) -> InodeNr {
         let [a, b, c, d, ..] = *self.head;
         InodeNr(u32::from_le_bytes([a, b, c, d]))
     }
 
-    /// Of a directory: its records, in two parts that no record crosses. The second one may be empty.
+    /// Returns the records of a directory, in two parts that no record crosses. The second one may be empty.
     pub fn records(&self) -> [&'a [u8]; 2] {
         let own = self.head.get(PARENT_LEN..).unwrap_or(&[]);
         [own, self.rest()]
     }
 
-    /// Of a directory: checks that its size is that of the two parts.
+    /// Checks that the size of a directory is that of the two parts.
     ///
     /// # Errors
     /// `Corrupt` if it is not.
@@ -167,7 +167,7 @@ mod tests {
         Geometry::new(&sb.superblock).unwrap()
     }
 
-    /// A record with 60 bytes `a`, and attributes.
+    /// Returns a record with 60 bytes `a`, and attributes.
     fn record(geo: &Geometry, attributes: &[(&[u8], &[u8])]) -> Vec<u8> {
         let mut raw = vec![0; usize::from(geo.inode_size)];
         raw[128] = 32;

@@ -102,13 +102,13 @@ pub struct InodeCore {
 }
 
 impl InodeCore {
-    /// The type, from the mode.
+    /// Returns the type, from the mode.
     pub const fn file_type(&self) -> Option<FileType> {
         FileType::from_mode(self.mode)
     }
 }
 
-/// A device number of 12 + 20 bits in 32, as Linux encodes it for user space.
+/// Returns a device number of 12 + 20 bits in 32, as Linux encodes it for user space.
 ///
 /// ```
 /// use ext4_format::inode::{dev_major, dev_minor, makedev};
@@ -120,12 +120,12 @@ pub const fn makedev(major: u32, minor: u32) -> u32 {
     (minor & 0xff) | (major & 0xfff) << 8 | (minor & 0xfff00) << 12
 }
 
-/// Major part of a device number.
+/// Returns the major part of a device number.
 pub const fn dev_major(dev: u32) -> u32 {
     (dev >> 8) & 0xfff
 }
 
-/// Minor part of a device number.
+/// Returns the minor part of a device number.
 pub const fn dev_minor(dev: u32) -> u32 {
     (dev & 0xff) | (dev >> 12) & 0xfff00
 }
@@ -160,7 +160,7 @@ pub fn fixed_end(raw: &[u8]) -> usize {
     if end <= raw.len() { end } else { GOOD_OLD_SIZE }
 }
 
-/// The word of the extra part at `at`, if that ends behind it.
+/// Returns the word at `at` of the extra part, if the extra part includes it.
 #[inline]
 fn extra_at(raw: &[u8], end: usize, at: usize) -> Option<u32> {
     (at + 4 <= end).then(|| u32_at(raw, at))
@@ -204,7 +204,7 @@ fn check_sizes(raw: &[u8], geo: &Geometry, ino: InodeNr) -> Result<()> {
     Ok(())
 }
 
-/// The times of access, modification, change and birth, of a record whose fixed part ends here.
+/// Returns the times of access, modification, change and birth, of a record whose fixed part ends here.
 #[inline(always)]
 fn times_of(base: &[u8; GOOD_OLD_SIZE], raw: &[u8], end: usize) -> [Timestamp; 4] {
     let time = |low, extra| Timestamp::decode(u32_at(base, low), extra_at(raw, end, extra));
@@ -220,7 +220,7 @@ fn times_of(base: &[u8; GOOD_OLD_SIZE], raw: &[u8], end: usize) -> [Timestamp; 4
     ]
 }
 
-/// [`decode_core`] of a record whose checksum was verified, or made, since it was read.
+/// Like [`decode_core`], for a record whose checksum was verified or set after reading.
 ///
 /// # Errors
 /// [`FormatError::Corrupt`] at the inode.
@@ -287,7 +287,7 @@ pub fn init(raw: &mut [u8], geo: &Geometry) {
     init_blank(raw, geo);
 }
 
-/// [`init`] of a record of zeros.
+/// Like [`init`], for a record of zeros.
 #[inline]
 pub fn init_blank(raw: &mut [u8], geo: &Geometry) {
     if raw.len() > GOOD_OLD_SIZE {
@@ -411,7 +411,7 @@ pub fn encode_freed(raw: &mut [u8], geo: &Geometry, ctime: Timestamp, dtime: u32
     }
 }
 
-/// The 60 bytes that map the file: extent root, block pointers, or a short symbolic link.
+/// Returns the 60 bytes that map the file: extent root, block pointers, or a short symbolic link.
 ///
 /// # Errors
 /// [`FormatError::Corrupt`] if the record is too short.
@@ -425,7 +425,7 @@ pub fn i_block(raw: &[u8]) -> Result<&[u8; I_BLOCK_SIZE]> {
         ))
 }
 
-/// [`i_block`], to be written.
+/// Returns [`i_block`] for writing.
 ///
 /// # Errors
 /// [`FormatError::Corrupt`] if the record is too short.
@@ -439,7 +439,7 @@ pub fn i_block_mut(raw: &mut [u8]) -> Result<&mut [u8; I_BLOCK_SIZE]> {
         ))
 }
 
-/// Space the file takes, in units of 512 bytes.
+/// Returns the space the file takes, in units of 512 bytes.
 pub fn sectors(raw: &[u8], geo: &Geometry) -> u64 {
     let lo = u64::from(u32_at(raw, at::BLOCKS));
     if !geo.features.has_huge_file() {
@@ -494,13 +494,13 @@ pub fn file_acl(raw: &[u8], geo: &Geometry) -> BlockNr {
     }
 }
 
-/// The address of a fragment, which no ext4 has: 0 in a sound inode.
+/// Returns the address of a fragment, which ext4 does not use: 0 in a sound inode.
 pub fn fragment(raw: &[u8]) -> u32 {
     u32_at(raw, at::FADDR)
 }
 
-/// The high half of the count of sectors without `huge_file`, and above it that of the attribute block's number without `64bit`:
-/// 0 in a sound inode.
+/// Returns the high half of the count of sectors without `huge_file`, and above it that of the attribute block's
+/// number without `64bit`: 0 in a sound inode.
 pub fn unused_halves(raw: &[u8], geo: &Geometry) -> u32 {
     let unless = |used, at| if used { 0 } else { u32::from(u16_at(raw, at)) };
     let blocks = unless(geo.features.has_huge_file(), at::BLOCKS_HI);
@@ -540,12 +540,13 @@ pub fn set_file_acl(raw: &mut [u8], block: BlockNr) {
     put(raw, at::FILE_ACL_HI, ((block.0 >> 32) as u16).to_le_bytes());
 }
 
-/// Project of the inode, where records have room for one; else 0.
+/// Returns the project of the inode, or 0 if records lack room for one.
 pub fn project(raw: &[u8]) -> u32 {
     extra_at(raw, fixed_end(raw), at::PROJID).unwrap_or(0)
 }
 
-/// Whether a record has room for a project, or will have it when it is written; and whether new records have it.
+/// Returns whether a record has room for a project, or will have it when it is written; and whether new records have
+/// it.
 ///
 /// ```
 /// # use ext4_format::{geometry::Geometry, inode, superblock::RawSuperblock};
@@ -576,12 +577,12 @@ pub fn xattr_area(raw: &[u8], geo: &Geometry) -> Option<Range<usize>> {
     (start > GOOD_OLD_SIZE && start.is_multiple_of(4) && start + 8 <= end).then_some(start..end)
 }
 
-/// Whether the record has room for the high half of the checksum.
+/// Returns whether the record has room for the high half of the checksum.
 fn has_csum_hi(raw: &[u8]) -> bool {
     fixed_end(raw) >= at::CSUM_HI + 2
 }
 
-/// The checksum over number and generation of an inode and its record, whose own fields for it are zeros.
+/// Returns the checksum over number and generation of an inode and its record, whose own fields for it are zeros.
 #[inline]
 fn sum_of_zeroed(raw: &[u8], geo: &Geometry, ino: InodeNr) -> u32 {
     let generation = u32_at(raw, at::GENERATION);
@@ -594,7 +595,7 @@ fn sum_of_zeroed(raw: &[u8], geo: &Geometry, ino: InodeNr) -> u32 {
     }
 }
 
-/// The checksum the record should carry; its own fields count as zeros.
+/// Returns the checksum the record should carry; its own fields count as zeros.
 fn computed_checksum(raw: &[u8], geo: &Geometry, ino: InodeNr) -> Option<u32> {
     let whole = has_csum_hi(raw);
     let crc = if let Ok(mut record) = <[u8; RECORD]>::try_from(raw) {

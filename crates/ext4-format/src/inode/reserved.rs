@@ -12,7 +12,7 @@ const USER_QUOTA: InodeNr = InodeNr(3);
 const GROUP_QUOTA: InodeNr = InodeNr(4);
 const BOOT_LOADER: InodeNr = InodeNr(5);
 
-/// Whether the superblock names a reserved inode as the journal or as a quota file.
+/// Returns whether the superblock names a reserved inode as the journal or as a quota file.
 ///
 /// ```
 /// use ext4_format::{InodeNr, inode::reserved, layout::{Layout, LayoutParams}};
@@ -31,7 +31,7 @@ pub fn is_named(sb: &RawSuperblock, ino: InodeNr) -> bool {
     }
 }
 
-/// Whether a reserved inode is kept for the journal or for a quota file.
+/// Returns whether a reserved inode is kept for the journal or for a quota file.
 pub const fn can_be_named(ino: InodeNr) -> bool {
     matches!(ino, InodeNr::JOURNAL | USER_QUOTA | GROUP_QUOTA)
 }
@@ -106,7 +106,7 @@ pub fn is_unused(raw: &[u8], core: &InodeCore, ino: InodeNr) -> bool {
     core.mode == 0 && !filled && !(ino == BAD_BLOCKS && mapped)
 }
 
-/// Whether an inode has links, a count of sectors or a first block: it is in use, whatever its mode.
+/// Returns whether an inode has links, a count of sectors or a first block: it is in use, regardless of its mode.
 pub fn is_filled(raw: &[u8], sb: &RawSuperblock) -> bool {
     let low = inode::u32_at(raw, inode::at::BLOCKS) | inode::u32_at(raw, inode::at::BLOCK);
     let high = inode::u16_at(raw, inode::at::BLOCKS_HI);

@@ -12,7 +12,7 @@ use crate::xattr::{ValueInode, entry_hash};
 /// Where the lower half of the number of references is: the version of other inodes.
 const REFERENCES_LOW: usize = 36;
 
-/// Number of attributes that refer to a value.
+/// Returns the number of attributes that refer to a value.
 ///
 /// ```
 /// use ext4_format::inode::value::{references, set_references};
@@ -30,7 +30,7 @@ pub fn set_references(raw: &mut [u8], count: u64) {
     put(raw, REFERENCES_LOW, (count as u32).to_le_bytes());
 }
 
-/// Whether a record is that of a value.
+/// Returns whether a record is that of a value.
 pub fn is_value(raw: &[u8]) -> bool {
     u32_at(raw, at::FLAGS) & flags::EA_INODE != 0 && can_be_value(raw)
 }
@@ -40,8 +40,8 @@ fn can_be_value(raw: &[u8]) -> bool {
         && u16_at(raw, at::LINKS) != 0
 }
 
-/// Whether an inode wants nothing but the flag to hold the value of an attribute, whose name ends in `rest`. The bytes of the
-/// value are not looked at.
+/// Returns whether an inode lacks only the flag to hold the value of an attribute, whose name ends in `rest`. The
+/// bytes of the value are not looked at.
 pub fn could_hold(raw: &[u8], rest: &[u8], value: &ValueInode) -> bool {
     let hash = u32_at(raw, at::ATIME).to_le_bytes();
     let hashed = [false, true].map(|signed| entry_hash(rest, &hash, signed));
@@ -51,8 +51,8 @@ pub fn could_hold(raw: &[u8], rest: &[u8], value: &ValueInode) -> bool {
         && hashed.contains(&value.hash)
 }
 
-/// Whether a value inode belongs to the inode `owner` alone. Lustre made such inodes, without a reference count, and not
-/// accounted for.
+/// Returns whether a value inode belongs to the inode `owner` alone. Lustre made such inodes, without a reference
+/// count, and not accounted for.
 pub fn is_of_owner(raw: &[u8], ino: u32, owner: &[u8]) -> bool {
     is_value(raw)
         && u32_at(raw, at::MTIME) == ino

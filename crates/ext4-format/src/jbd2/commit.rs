@@ -132,7 +132,7 @@ impl Commit {
     }
 }
 
-/// Over the whole block, with the checksum as zero.
+/// Computes the checksum of the whole block, with the checksum's field as zero.
 fn sum(format: &Format, block: &[u8]) -> u32 {
     let (before, rest) = block
         .split_at_checked(offset_of!(Raw, checksum))
@@ -141,7 +141,7 @@ fn sum(format: &Format, block: &[u8]) -> u32 {
     crc32c(start, rest.get(4..).unwrap_or(&[]))
 }
 
-/// CRC-32 (big-endian, polynomial 0x04c11db7, no inversion), as v1 checksums chain it over a
+/// Returns the CRC-32 (big-endian, polynomial 0x04c11db7, no inversion), as v1 checksums chain it over a
 /// transaction's descriptors and images, from all ones.
 pub fn crc32_be(seed: u32, bytes: &[u8]) -> u32 {
     const TABLE: [u32; 256] = {

@@ -64,7 +64,7 @@ pub struct Tag {
 }
 
 impl Format {
-    /// Bytes of a tag, without the UUID that may follow.
+    /// Returns the number of bytes of a tag, without the UUID that may follow.
     pub const fn tag_len(&self) -> usize {
         let base = match self.checksums {
             Checksums::V3 => return size_of::<RawTag3>(),
@@ -75,7 +75,7 @@ impl Format {
         if self.is_64bit { base } else { base - 4 }
     }
 
-    /// How many images one descriptor block can list.
+    /// Returns the number of images that a descriptor block can list.
     ///
     /// ```
     /// use ext4_format::jbd2::{Checksums, Format};
@@ -274,7 +274,7 @@ impl<'a> DescriptorWriter<'a> {
     }
 }
 
-/// Whether a block is a descriptor of this transaction.
+/// Returns whether a block is a descriptor of this transaction.
 pub fn is_descriptor(block: &[u8], tid: Tid) -> bool {
     header(block) == Some((BlockType::Descriptor, tid))
 }

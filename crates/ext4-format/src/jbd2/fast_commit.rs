@@ -57,7 +57,8 @@ pub enum FastChange {
     Inode(InodeNr, Vec<u8>),
 }
 
-/// Whether the first block of the area begins fast commits that continue the log, whose next transaction would be `tid`.
+/// Returns whether the first block of the area begins fast commits that continue the log, whose next transaction
+/// would be `tid`.
 pub(super) fn begins(block: &[u8], tid: Tid) -> bool {
     let head = block.get(TAG_LEN + 4..TAG_LEN + ENDS_LEN);
     block.starts_with(&HEAD.to_le_bytes()) && head == Some(&tid.0.to_le_bytes())
@@ -166,7 +167,7 @@ impl Scan {
     }
 }
 
-/// Tag and length at the beginning of some bytes.
+/// Returns the tag and length at the beginning of some bytes.
 fn head(bytes: &[u8]) -> Option<(u16, usize)> {
     let [a, b, c, d] = *bytes.first_chunk::<TAG_LEN>()?;
     Some((
@@ -284,7 +285,7 @@ impl FastWriter {
         }
     }
 
-    /// The transaction that follows if no fast commit does.
+    /// Returns the number of the transaction after the last one of the log.
     pub const fn tid(&self) -> Tid {
         self.tid
     }
@@ -412,7 +413,7 @@ mod tests {
         [&tag.to_le_bytes()[..], &len.to_le_bytes(), value].concat()
     }
 
-    /// A fast commit of these tags, in blocks.
+    /// Returns a fast commit of these tags, in blocks.
     fn commit(tags: &[Vec<u8>], tid: u32) -> Vec<u8> {
         let mut bytes = tags.concat();
         let left = SIZE - (bytes.len() + TAG_LEN) % SIZE;
@@ -448,7 +449,7 @@ mod tests {
         .unwrap()
     }
 
-    /// Fast commits of many lengths, so that tags end near the ends of blocks in every way.
+    /// Returns fast commits of many lengths, so that tags end at all distances from the ends of blocks.
     fn changes(nth: u32) -> Vec<FastChange> {
         let name = FastName {
             parent: InodeNr(2),

@@ -46,7 +46,7 @@ pub struct Features {
 }
 
 impl Features {
-    /// From the stored words; bits not known and contradictions are errors.
+    /// Decodes the stored words; unknown bits and contradictions are errors.
     ///
     /// # Errors
     /// `Incompatible` for an unknown bit, `Corrupt` for two kinds of checksums at once.
@@ -80,7 +80,7 @@ impl Features {
         Ok(features)
     }
 
-    /// The kind of checksums they say.
+    /// Returns the kind of checksums by the features.
     pub const fn checksums(&self) -> Checksums {
         if self.incompat.contains(Incompat::CSUM_V3) {
             Checksums::V3
@@ -93,7 +93,7 @@ impl Features {
         }
     }
 
-    /// The names dumpe2fs and debugfs print.
+    /// Returns the names as in dumpe2fs and debugfs.
     pub fn names(&self) -> Vec<&'static str> {
         let incompat = [
             (Incompat::REVOKE, "journal_incompat_revoke"),

@@ -105,12 +105,12 @@ impl Tid {
         Self(self.0.wrapping_add(1))
     }
 
-    /// Order, wrapping.
+    /// Compares two numbers, wrapping.
     pub fn order(self, other: Self) -> Ordering {
         (self.0.wrapping_sub(other.0) as i32).cmp(&0)
     }
 
-    /// Whether `self` came before `other`.
+    /// Returns whether `self` came before `other`.
     pub fn is_before(self, other: Self) -> bool {
         self.order(other).is_lt()
     }
@@ -130,7 +130,7 @@ pub enum Checksums {
 }
 
 impl Checksums {
-    /// V2 or V3: the journal's own blocks carry checksums.
+    /// Returns whether the journal's own blocks have checksums: V2 or V3.
     pub const fn in_blocks(self) -> bool {
         matches!(self, Self::V2 | Self::V3)
     }
@@ -152,7 +152,7 @@ pub struct Format {
 }
 
 impl Format {
-    /// Bytes at the end of a descriptor or revoke block that are not payload.
+    /// Returns the number of bytes at the end of a descriptor or revoke block that are not payload.
     const fn tail_len(&self) -> usize {
         if self.checksums.in_blocks() {
             TAIL_LEN
@@ -161,7 +161,7 @@ impl Format {
         }
     }
 
-    /// End of a descriptor or revoke block's payload, once its size is known to be right.
+    /// Returns the end of a descriptor or revoke block's payload, once its size is known to be right.
     fn payload_end(&self, block: &[u8]) -> Result<usize> {
         if block.len() != self.block_size as usize || block.len() < HEADER_LEN + TAIL_LEN + 16 {
             return Err(corrupt("journal block length", 0));
@@ -179,7 +179,7 @@ impl Format {
         Ok(end)
     }
 
-    /// Whether this journal can name a block.
+    /// Checks that this journal can name a block.
     fn check_block(&self, block: BlockNr) -> Result<()> {
         if self.is_64bit || block.0 <= u32::MAX.into() {
             Ok(())
@@ -224,7 +224,7 @@ impl Format {
         })
     }
 
-    /// Checksum of an image as it stands in the log (escaped), as its tag records it.
+    /// Returns the checksum of an image in the log (escaped), in the form of its tag.
     pub fn image_checksum(&self, tid: Tid, image: &[u8]) -> u32 {
         let full = || crc32c(crc32c(self.seed, &tid.0.to_be_bytes()), image);
         match self.checksums {
@@ -257,7 +257,7 @@ pub fn escape(image: &mut [u8]) -> bool {
     needed
 }
 
-/// Whether an image begins with the journal's magic.
+/// Returns whether an image begins with the journal's magic.
 pub fn needs_escape(image: &[u8]) -> bool {
     image.starts_with(&MAGIC.to_be_bytes())
 }

@@ -23,12 +23,12 @@ impl Format {
         if self.is_64bit { 8 } else { 4 }
     }
 
-    /// How many blocks one revoke block can list.
+    /// Returns the number of blocks that a revoke block can list.
     pub const fn revokes_per_block(&self) -> usize {
         (self.block_size as usize).saturating_sub(HEAD_LEN + self.tail_len()) / self.record_len()
     }
 
-    /// The blocks a revoke block lists.
+    /// Returns the blocks a revoke block lists.
     ///
     /// # Errors
     /// `Corrupt` for a block of wrong length or an impossible count.

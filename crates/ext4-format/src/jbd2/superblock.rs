@@ -90,7 +90,7 @@ pub struct Superblock {
 }
 
 impl Superblock {
-    /// An empty journal of `max_len` blocks.
+    /// Creates an empty journal of `max_len` blocks.
     pub const fn new(block_size: u32, max_len: u32, features: Features, uuid: [u8; 16]) -> Self {
         Self {
             v2: true,
@@ -250,12 +250,12 @@ impl Superblock {
         Ok(())
     }
 
-    /// Blocks the log wraps in: all but the superblock and the fast-commit area.
+    /// Returns the blocks of the log's ring: all but the superblock and the fast-commit area.
     pub fn log_range(&self) -> core::ops::Range<u32> {
         self.first..self.max_len.saturating_sub(self.fast_commit_blocks())
     }
 
-    /// The blocks that fast commits are written to, counted from the journal's start; none without the feature.
+    /// Returns the blocks for fast commits, counted from the journal's start; none without the feature.
     pub fn fast_commit_area(&self) -> core::ops::Range<u32> {
         if self.fast_commit_blocks() == 0 {
             return 0..0;
@@ -264,7 +264,7 @@ impl Superblock {
         self.log_range().end.saturating_add(1)..self.max_len
     }
 
-    /// Blocks at the end kept for fast commits: 0 without the feature.
+    /// Returns the number of blocks at the end kept for fast commits: 0 without the feature.
     pub fn fast_commit_blocks(&self) -> u32 {
         match (self.features.incompat, self.num_fc_blks) {
             (features, _) if !features.contains(Incompat::FAST_COMMIT) => 0,
@@ -284,7 +284,7 @@ impl Superblock {
         fits
     }
 
-    /// The format of the journal's blocks.
+    /// Returns the format of the journal's blocks.
     pub fn format(&self) -> Format {
         Format {
             block_size: self.block_size,
@@ -295,20 +295,20 @@ impl Superblock {
         }
     }
 
-    /// The block after `block` in the ring.
+    /// Returns the block after `block` in the ring.
     pub fn next_block(&self, block: u32) -> u32 {
         let log = self.log_range();
         let next = block.saturating_add(1);
         if next >= log.end { log.start } else { next }
     }
 
-    /// Whether the log holds nothing to replay.
+    /// Returns whether the log holds nothing to replay.
     pub const fn is_clean(&self) -> bool {
         self.start == 0
     }
 
-    /// The features ext4 gives a journal: 64-bit numbers, revoke, and checksums v3 when the volume
-    /// has `metadata_csum`.
+    /// Returns the features ext4 gives a journal: 64-bit numbers, revoke, and checksums v3 when the volume has
+    /// `metadata_csum`.
     pub fn default_features(is_64bit: bool, metadata_csum: bool) -> Features {
         let mut incompat = Incompat::REVOKE;
         incompat.set(Incompat::BIT64, is_64bit);

@@ -347,7 +347,7 @@ impl Sizing {
         blocks.min(u64::from(p.block_size / 4)) as u32
     }
 
-    /// Blocks of metadata that the last group must be able to hold.
+    /// Returns the number of blocks of metadata that the last group must be able to hold.
     fn last_group_overhead(&self, p: &LayoutParams) -> u64 {
         let last = self.groups - 1; // at least one group
         let f = &p.features;

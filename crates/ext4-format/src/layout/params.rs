@@ -30,7 +30,7 @@ pub enum Usage {
 }
 
 impl Usage {
-    /// The type mke2fs takes for a volume of this many bytes.
+    /// Returns mke2fs' usage type for a volume of this many bytes.
     pub const fn of_size(bytes: u64) -> Self {
         const MIB: u64 = 1 << 20;
         match bytes / MIB {
@@ -42,7 +42,7 @@ impl Usage {
         }
     }
 
-    /// The type of this name (`mke2fs -T`).
+    /// Returns the type of this name (`mke2fs -T`).
     pub fn from_name(name: &str) -> Option<Self> {
         Some(match name {
             "floppy" => Self::Floppy,
@@ -57,7 +57,7 @@ impl Usage {
         })
     }
 
-    /// Bytes of a block.
+    /// Returns the number of bytes of a block.
     pub const fn block_size(self) -> u32 {
         match self {
             Self::Floppy | Self::Small => 1024,
@@ -65,7 +65,7 @@ impl Usage {
         }
     }
 
-    /// Bytes of the volume per inode.
+    /// Returns the number of bytes of the volume per inode.
     pub const fn inode_ratio(self) -> u32 {
         match self {
             Self::Floppy => 8192,
@@ -188,7 +188,7 @@ impl LayoutParams {
     }
 }
 
-/// mke2fs' default size of the journal, in blocks; 0 for a volume too small for one.
+/// Returns mke2fs' default size of the journal, in blocks; 0 for a volume too small for one.
 ///
 /// ```
 /// assert_eq!(ext4_format::layout::default_journal_blocks(262_144), 8192);

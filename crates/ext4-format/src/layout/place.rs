@@ -51,7 +51,7 @@ impl Used {
     }
 }
 
-/// Places of the bitmaps and tables of all groups, and all fixed metadata of the volume.
+/// Returns the places of the bitmaps and tables of all groups, and all fixed metadata of the volume.
 pub(super) fn place(geo: &Geometry) -> Result<(Vec<GroupDesc>, Used)> {
     let no_room = || FormatError::Unrepresentable("bitmaps and inode tables in a flex group");
     let mut descs = Vec::new();

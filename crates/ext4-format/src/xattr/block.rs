@@ -7,7 +7,7 @@ use crate::types::BlockNr;
 use core::mem::offset_of;
 use zerocopy::FromBytes;
 
-/// How many inodes share a block. Checks its header.
+/// Returns the number of inodes that share a block. Checks its header.
 ///
 /// # Errors
 /// `Corrupt` for a bad magic, block count or reference count.
@@ -33,7 +33,7 @@ pub fn refcount(block: &[u8]) -> Result<u32> {
     }
 }
 
-/// The hash by which blocks that can be shared are found.
+/// Returns the hash by which blocks that can be shared are found.
 pub fn stored_block_hash(block: &[u8]) -> Option<u32> {
     Some(RawHeader::ref_from_prefix(block).ok()?.0.hash.get())
 }
@@ -54,7 +54,7 @@ pub fn set_refcount(block: &mut [u8], count: u32) -> Result<()> {
     }
 }
 
-/// Over the block's number and the block, with the checksum as zero.
+/// Computes the checksum of the block's number and the block, with the checksum's field as zero.
 fn checksum(block: &[u8], fs_seed: u32, nr: BlockNr) -> u32 {
     let field = offset_of!(RawHeader, checksum);
     let (before, rest) = block.split_at_checked(field).unwrap_or((block, &[]));

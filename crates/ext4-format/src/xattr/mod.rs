@@ -81,7 +81,8 @@ pub const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
 /// Name of the default ACL of a directory.
 pub const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
 
-/// The beginning of the names with an index, or the whole name where there is only one; `None` for an index that is not known.
+/// Returns the beginning of the names with an index, or the whole name where there is only one; `None` for an index
+/// that is not known.
 ///
 /// ```
 /// assert_eq!(ext4_format::xattr::name_prefix(1), Some(&b"user."[..]));
@@ -91,7 +92,7 @@ pub fn name_prefix(index: u8) -> Option<&'static [u8]> {
     found.map(|(_, prefix)| *prefix)
 }
 
-/// Index and stored rest of a full name.
+/// Returns the index and stored rest of a full name.
 fn split_name(full: &[u8]) -> Result<(u8, &[u8])> {
     if full.len() > NAME_MAX || full.contains(&0) {
         return Err(FormatError::Unrepresentable(

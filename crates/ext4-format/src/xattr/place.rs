@@ -7,8 +7,8 @@ use super::{
 use crate::error::{FormatError, Result};
 use zerocopy::IntoBytes;
 
-/// Hash of one entry over the stored part of its name and its value. Kernels on machines whose
-/// `char` is signed used to take name bytes as signed; both are valid, new ones are unsigned.
+/// Returns the hash of one entry over the stored part of its name and its value. Kernels on machines whose `char` is
+/// signed used to take name bytes as signed; both are valid, new ones are unsigned.
 pub fn entry_hash(name: &[u8], value: &[u8], signed: bool) -> u32 {
     let named = name.iter().fold(0_u32, |h, &b| {
         h.rotate_left(5)
@@ -88,7 +88,7 @@ fn write(base: &mut [u8], first: usize, items: &[Item<'_>], hashed: bool) -> Res
     }
 }
 
-/// Picks, in the order given, what fits into `room`; returns (picked, left over).
+/// Picks, in the given order, the items that fit into `room`; returns (picked, left over).
 fn pick<'a>(items: Vec<Item<'a>>, mut room: usize) -> (Vec<Item<'a>>, Vec<Item<'a>>) {
     items
         .into_iter()
@@ -165,8 +165,7 @@ pub fn place(set: &XattrSet, inode_area_len: usize, block_size: usize) -> Result
     Ok((area, block))
 }
 
-/// Hash of a whole block, by which equal blocks are found; 0 (an entry's hash is 0) means "do not
-/// share".
+/// Returns the hash of a whole block, by which equal blocks are found; 0 (an entry's hash is 0) means "do not share".
 fn block_hash(items: &[Item<'_>]) -> u32 {
     let mut hash = 0_u32;
     for item in items {

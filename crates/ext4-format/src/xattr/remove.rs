@@ -28,8 +28,8 @@ pub fn remove_in_inode(area: &mut [u8], unwanted: impl Fn(&Removable<'_>) -> boo
     removed
 }
 
-/// [`remove_in_inode`] for a block of attributes. The block's hash is cleared, so that the block is not found for sharing; its checksum must be
-/// set again.
+/// Like [`remove_in_inode`], for a block of attributes. The block's hash is cleared, so that the block is not found
+/// for sharing; its checksum must be set again.
 pub fn remove_in_block(block: &mut [u8], unwanted: impl Fn(&Removable<'_>) -> bool) -> usize {
     let removed = remove(block, HEADER_LEN, unwanted);
     if removed > 0

@@ -65,7 +65,7 @@ impl XattrSet {
         self.list.binary_search_by(|(n, _)| n[..].cmp(name))
     }
 
-    /// The value of a full name.
+    /// Returns the value of a full name.
     pub fn get(&self, name: &[u8]) -> Option<&[u8]> {
         let (_, value) = self.list.get(self.position(name).ok()?)?;
         Some(value)
@@ -98,12 +98,12 @@ impl XattrSet {
         self.position(name).ok().map(|i| self.list.remove(i).1)
     }
 
-    /// (full name, value) in the order of names.
+    /// Returns (full name, value) in the order of names.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&[u8], &[u8])> {
         self.list.iter().map(|(n, v)| (&n[..], &v[..]))
     }
 
-    /// Number of attributes.
+    /// Returns the number of attributes.
     pub const fn len(&self) -> usize {
         self.list.len()
     }
@@ -154,7 +154,7 @@ pub fn walk_inode_area<'a>(
     .map_err(|e| shift_offset(e, INODE_HEADER_LEN))
 }
 
-/// [`walk_inode_area`] for a block of attributes, whose header is checked too.
+/// Like [`walk_inode_area`], for a block of attributes, whose header is checked too.
 ///
 /// # Errors
 /// The same.
@@ -266,7 +266,7 @@ fn shift_offset(e: FormatError, by: usize) -> FormatError {
     }
 }
 
-/// Whether an in-inode space holds attributes: it begins with the magic.
+/// Returns whether an in-inode space holds attributes: it begins with the magic.
 pub fn has_inode_area(area: &[u8]) -> bool {
     area.first_chunk()
         .is_some_and(|m| u32::from_le_bytes(*m) == MAGIC)
@@ -284,7 +284,7 @@ fn entry_at(base: &[u8], at: usize) -> Result<(&RawEntry, &[u8])> {
     ))
 }
 
-/// Offset just behind the four zero bytes that end the entries. Values begin at or after it.
+/// Returns the offset just behind the four zero bytes that end the entries. Values begin at or after it.
 fn end_of_entries(base: &[u8], first: usize) -> Result<usize> {
     let mut at = first;
     loop {

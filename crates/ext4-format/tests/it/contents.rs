@@ -56,7 +56,7 @@ impl Scratch {
         self.0.join(name)
     }
 
-    /// An image of `tree`, its large directories indexed by e2fsck.
+    /// Returns an image of `tree`, its large directories indexed by e2fsck.
     fn image(&self, args: &[&str]) -> Option<PathBuf> {
         let (image, tree) = (self.path("image"), self.path("tree"));
         let (image_str, tree_str) = (image.to_str().unwrap(), tree.to_str().unwrap());
@@ -80,7 +80,7 @@ fn debugfs(image: &Path, request: &str) -> String {
         .1
 }
 
-/// Files of many sizes, one with holes, and a directory of many names.
+/// Creates files of many sizes, one with holes, and a directory of many names.
 fn fill(tree: &Path) {
     for (i, len) in [0, 1, 59, 60, 1024, 5000, 70_000, 600_000]
         .into_iter()
@@ -325,7 +325,7 @@ impl<'a> Journal<'a> {
         plan(&self.sb, self.volume.geo.blocks_count, read).unwrap()
     }
 
-    /// The content of each block that a replay writes.
+    /// Returns the content of each block that a replay writes.
     fn result(&self) -> BTreeMap<BlockNr, Vec<u8>> {
         let images = self.plan().replay.into_iter().map(|r| {
             let mut image = self.block(r.log_block);
@@ -338,7 +338,7 @@ impl<'a> Journal<'a> {
     }
 }
 
-/// A fresh journal, with a block that no file uses: past the tree's data.
+/// Returns a fresh journal, with a block that no file uses: past the tree's data.
 fn journalled(name: &str, features: &str) -> Option<(Scratch, PathBuf)> {
     let dir = Scratch::new(name);
     let image = dir.image(&["-t", "ext4", "-b", "1024", "-O", features])?;

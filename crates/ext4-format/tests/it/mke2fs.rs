@@ -100,7 +100,7 @@ impl Image {
     }
 }
 
-/// Everything mke2fs wrote on the superblock side decodes, verifies, and encodes to the same.
+/// Checks that mke2fs' superblocks and descriptors decode, verify, and encode to the same bytes.
 fn check_image(image: &Image, name: &str) {
     let sb = image.superblock();
     let geo = Geometry::new(&sb).unwrap();
@@ -196,7 +196,7 @@ fn check_image(image: &Image, name: &str) {
     }
 }
 
-/// The layout for these parameters is what mke2fs made.
+/// Checks that the layout for these parameters is mke2fs' layout.
 fn compare(image: &Image, params: &LayoutParams, name: &str) {
     let sb = image.superblock();
     let geo = Geometry::new(&sb).unwrap();

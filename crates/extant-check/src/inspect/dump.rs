@@ -116,7 +116,7 @@ impl Inspector<'_> {
         Ok(())
     }
 
-    /// The runs of equal bits of a bitmap.
+    /// Sends the runs of equal bits of a bitmap.
     fn bits(
         &self,
         map: &[u8],
@@ -187,7 +187,7 @@ impl Inspector<'_> {
         judge("extent node", judged, sink)
     }
 
-    /// The numbers of a block of a block map that are not 0.
+    /// Sends the numbers of a block of a block map that are not 0.
     fn addresses(&self, bytes: &[u8], sink: &mut Sink<'_>) -> io::Result<()> {
         for i in 0..indirect::per_block(bytes.len() as u32) {
             let at = i as usize * 4;
@@ -225,7 +225,7 @@ impl Inspector<'_> {
         self.judge("extended attributes", judged, sink)
     }
 
-    /// A block that holds the data of an inode: a directory's, the journal's, the orphan file's, or anything.
+    /// Sends a block of an inode's data: of a directory, the journal, the orphan file, or another file.
     fn data(
         &self,
         ino: InodeNr,
@@ -346,7 +346,7 @@ impl Inspector<'_> {
         }
     }
 
-    /// How the journal's blocks are written, if its superblock tells.
+    /// Returns the format of the journal's blocks, if its superblock is readable.
     fn journal_format(&self) -> Option<jbd2::Format> {
         let ino = InodeNr(self.volume.geo.journal_ino);
         let inode = self.inode(ino).ok()?;
@@ -355,7 +355,7 @@ impl Inspector<'_> {
     }
 }
 
-/// The fields of a block of a directory's index.
+/// Sends the fields of a block of a directory's index.
 fn index_fields(
     kind: IndexBlockKind,
     has_sum: bool,
@@ -384,7 +384,7 @@ fn index_fields(
     Ok(())
 }
 
-/// Bytes of which nothing is known, without rows of zeros.
+/// Sends bytes without a known structure, except rows of zeros.
 fn rows(bytes: &[u8], sink: &mut Sink<'_>) -> io::Result<()> {
     for (i, row) in bytes.chunks(ROW).enumerate() {
         if row.iter().any(|&b| b != 0) {

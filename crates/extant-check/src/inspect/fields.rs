@@ -223,7 +223,7 @@ impl<'b> Part<'b> {
     }
 }
 
-/// A field of a structure.
+/// Formats a field of a structure.
 pub(super) fn field(at: usize, len: usize, name: impl Into<String>, value: Value) -> Record {
     let fields = vec![
         ("offset", Value::Number(at as u64)),
@@ -240,7 +240,7 @@ mod tests {
     use ext4_format::superblock::RawSuperblock;
     use std::mem::offset_of;
 
-    /// Where each field of a description is, and the length of all.
+    /// Returns the offset of each field of a description, and the total length.
     fn places(description: &str) -> (Vec<(String, u64)>, usize) {
         let (zeros, mut found) = ([0; 1024], Vec::new());
         let len = Part::of(&zeros, 0).send(description, &mut |record| {

@@ -67,7 +67,7 @@ impl Inspector<'_> {
         self.send_runs(&runs, sink)
     }
 
-    /// The blocks of a range of bits; the last cluster of the volume may not be whole.
+    /// Returns the blocks of a range of bits; the last cluster of the volume may not be whole.
     fn blocks_of_bits(&self, group: GroupNr, first: u32, end: u32) -> u64 {
         let geo = &self.volume.geo;
         let ratio = u64::from(geo.cluster_ratio);

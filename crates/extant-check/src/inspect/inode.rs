@@ -35,7 +35,7 @@ impl Inode {
 }
 
 impl Inspector<'_> {
-    /// The descriptor of a group, and whether it keeps the rules.
+    /// Returns the descriptor of a group, and whether it is valid.
     pub(super) fn descriptor(
         &self,
         group: GroupNr,
@@ -49,7 +49,7 @@ impl Inspector<'_> {
         Ok((desc, GroupDesc::decode(bytes, geo, group).map(|_| ())))
     }
 
-    /// Block and offset of an inode.
+    /// Returns the block and offset of an inode.
     pub(super) fn place(&self, ino: InodeNr) -> Result<(GroupNr, BlockNr, usize), InspectError> {
         let geo = &self.volume.geo;
         let missing = || InspectError::Missing(format!("there is no inode {ino}"));
@@ -96,7 +96,7 @@ impl Inspector<'_> {
         }
     }
 
-    /// The inode that a word names: `<12>`, or a path from the root. Symbolic links are not followed.
+    /// Returns the inode that a word names: `<12>`, or a path from the root. Symbolic links are not followed.
     pub(super) fn find(&self, word: &[u8]) -> Result<Inode, InspectError> {
         let number = word.strip_prefix(b"<").and_then(|w| w.strip_suffix(b">"));
         if let Some(number) = number.and_then(super::request::number) {
@@ -123,12 +123,12 @@ impl Inspector<'_> {
         Ok(at)
     }
 
-    /// Seed of the checksums of an inode's blocks, if there are any.
+    /// Returns the seed of the checksums of an inode's blocks, if blocks have checksums.
     pub(super) fn seed(&self, inode: &Inode) -> Option<u32> {
         self.volume.inode_seed(inode.ino, inode.core.generation)
     }
 
-    /// Whether the inode's `i_block` leads to blocks.
+    /// Returns whether the inode's `i_block` leads to blocks.
     pub(super) fn is_mapped(&self, inode: &Inode) -> bool {
         if inode.has(flags::INLINE_DATA) {
             return false;
@@ -281,7 +281,7 @@ impl Inspector<'_> {
         Ok(())
     }
 
-    /// The fields of an inode as they stand in its block, at `at`.
+    /// Returns the fields of an inode in its block, at `at`.
     pub(super) fn inode_fields(&self, inode: &Inode, at: usize, sink: &mut Sink<'_>) -> Done {
         let whole = Part {
             at,
@@ -307,7 +307,7 @@ impl Inspector<'_> {
         self.inode_fields(inode, offset, sink)
     }
 
-    /// All nodes and runs, with their heights: `extents` and `blocks`.
+    /// Sends all nodes and runs, with their heights: `extents` and `blocks`.
     pub(super) fn extents(&self, inode: &Inode, sink: &mut Sink<'_>) -> Done {
         let findings = Findings::new(MAX_FINDINGS);
         let mut sent = Ok(());
@@ -320,7 +320,7 @@ impl Inspector<'_> {
         Ok(send_findings(findings, sink)?)
     }
 
-    /// The blocks that an inode has, data and nodes, each on its own.
+    /// Sends all blocks of an inode, data and nodes.
     pub(super) fn blocks(&self, inode: &Inode, sink: &mut Sink<'_>) -> Done {
         let findings = Findings::new(MAX_FINDINGS);
         let mut sent = Ok(());
@@ -418,7 +418,7 @@ fn time_of(time: Timestamp, is_known: bool) -> Value {
     }
 }
 
-/// The name of a type.
+/// Returns the name of a type.
 pub(super) const fn type_name(kind: FileType) -> &'static str {
     match kind {
         FileType::Regular => "regular file",

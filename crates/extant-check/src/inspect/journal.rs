@@ -19,7 +19,8 @@ struct Ring<'r, 'd> {
 }
 
 impl Inspector<'_> {
-    /// The transactions that a mount would replay; with `all` everything in the ring that was a block of the journal's own.
+    /// Sends the transactions that a mount would replay; with `all` every former block of the journal's own in the
+    /// ring.
     pub(super) fn journal(&self, all: bool, sink: &mut Sink<'_>) -> Done {
         let ino = InodeNr(self.volume.geo.journal_ino);
         if !self.volume.geo.features.has_journal() || ino.0 == 0 {
@@ -67,7 +68,7 @@ impl Ring<'_, '_> {
         Ok(Some((block, self.inspector.block(block)?)))
     }
 
-    /// Every block of the ring that has the journal's mark.
+    /// Sends every block of the ring that has the journal's mark.
     fn whole(&self, sink: &mut Sink<'_>) -> Done {
         let log = self.sb.log_range();
         let last = self.runs.last();
@@ -82,7 +83,7 @@ impl Ring<'_, '_> {
         Ok(())
     }
 
-    /// The transactions from the start on, as far as they go on.
+    /// Sends the consecutive transactions from the start on.
     fn live(&self, sink: &mut Sink<'_>) -> Done {
         let (mut at, mut tid) = (self.sb.start, self.sb.sequence);
         let mut left = self.sb.log_range().len() as u64;

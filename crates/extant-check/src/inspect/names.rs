@@ -31,7 +31,7 @@ pub(super) fn index_kind(directory: &Inode, logical: u64, bytes: &[u8]) -> Optio
 }
 
 impl Inspector<'_> {
-    /// The judgement of the checksum of a block of a directory.
+    /// Verifies the checksum of a block of a directory.
     pub(super) fn judge_entries(
         &self,
         directory: &Inode,
@@ -160,7 +160,8 @@ impl Inspector<'_> {
         Ok(())
     }
 
-    /// The path of a directory, without a slash at its end: from the root, or from the first directory that no name leads to.
+    /// Returns the path of a directory, without a slash at its end: from the root, or from the first directory
+    /// without a name.
     fn path(&self, directory: &Inode) -> Vec<u8> {
         let (mut names, mut at) = (Vec::new(), directory.ino);
         while at != InodeNr::ROOT && names.len() < DEEPEST {
@@ -176,7 +177,7 @@ impl Inspector<'_> {
         join(&names)
     }
 
-    /// The parent of a directory, and its name there.
+    /// Returns the parent of a directory, and its name there.
     fn name_of(&self, ino: InodeNr) -> Option<(InodeNr, Vec<u8>)> {
         let directory = self.inode(ino).ok()?;
         let mut parent = None;
@@ -281,7 +282,7 @@ impl Inspector<'_> {
         Ok(())
     }
 
-    /// The block of the volume that is a logical block of an inode.
+    /// Returns the physical block of a logical block of an inode.
     pub(super) fn mapped(&self, inode: &Inode, logical: u32) -> Option<BlockNr> {
         let mut found = None;
         self.walk(inode, &Findings::new(0), None, &mut |step| {

@@ -29,12 +29,12 @@ pub enum Value {
 }
 
 impl Value {
-    /// Words.
+    /// Creates a value from text.
     pub(super) fn text(text: impl Into<String>) -> Self {
         Self::Text(text.into())
     }
 
-    /// A number, or nothing.
+    /// Creates a value from a number, or an empty one.
     pub(super) fn number(number: Option<impl Into<u64>>) -> Self {
         number.map_or(Self::Nothing, |n| Self::Number(n.into()))
     }
@@ -91,12 +91,13 @@ impl Record {
         }
     }
 
-    /// Damage that was met.
+    /// Creates a record for damage.
     pub(super) fn problem(text: impl Into<String>) -> Self {
         Self::lines("problem", vec![("problem", Value::text(text))])
     }
 
-    /// The judgement of a checksum; damage, if the structure has no place for one. Nothing for a structure without checksums.
+    /// Creates a record of a verified checksum; of damage, if the structure lacks a place for one. `None` for a
+    /// structure without checksums.
     pub(super) fn checksum(of: &str, verified: Option<Result<(), FormatError>>) -> Option<Self> {
         let verdict = match verified? {
             Ok(()) => Value::text("right"),

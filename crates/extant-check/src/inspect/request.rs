@@ -50,7 +50,7 @@ const REQUESTS: &[Known] = &[
 /// No bound on the words.
 const MANY: usize = usize::MAX;
 
-/// The request that a word names.
+/// Returns the request that a word names.
 fn known(word: &[u8]) -> Option<&'static Known> {
     let is_asked = |name: &str| name.as_bytes() == word;
     REQUESTS
@@ -59,7 +59,7 @@ fn known(word: &[u8]) -> Option<&'static Known> {
 }
 
 impl Request {
-    /// The request that a line says, by its [words](Self::words_of).
+    /// Parses a request from a line by its [words](Self::words_of).
     ///
     /// # Errors
     /// [`InspectError::Request`].
@@ -67,7 +67,7 @@ impl Request {
         Self::new(Self::words_of(line))
     }
 
-    /// The words of a line. Blanks separate them; double quotes keep those inside of them together.
+    /// Splits a line into words. Blanks separate words, except inside of double quotes.
     ///
     /// ```
     /// use extant_check::inspect::Request;
@@ -89,7 +89,7 @@ impl Request {
         words
     }
 
-    /// The request that words say.
+    /// Creates a request from words.
     ///
     /// # Errors
     /// [`InspectError::Request`].
@@ -119,7 +119,7 @@ impl Request {
         Ok(Self { name, words })
     }
 
-    /// Whether a request has this name, whatever words are behind it.
+    /// Returns whether a request has this name, regardless of its arguments.
     ///
     /// ```
     /// use extant_check::inspect::Request;
@@ -129,13 +129,13 @@ impl Request {
         known(word).is_some()
     }
 
-    /// The names of all requests.
+    /// Returns the names of all requests.
     pub fn names() -> String {
         let names: Vec<_> = REQUESTS.iter().map(|r| r.0).collect();
         names.join(", ")
     }
 
-    /// The name of the request.
+    /// Returns the name of the request.
     pub const fn name(&self) -> &'static str {
         self.name
     }
@@ -152,7 +152,7 @@ impl Request {
         })
     }
 
-    /// All words, which are numbers.
+    /// Returns all arguments as numbers.
     fn numbers(&self) -> Result<Vec<u64>, InspectError> {
         (0..self.words.len()).map(|i| self.number(i)).collect()
     }
@@ -195,7 +195,7 @@ impl Request {
     }
 }
 
-/// A number, decimal or with `0x`.
+/// Parses a number, decimal or with `0x`.
 pub(super) fn number(word: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(word).ok()?;
     match text.strip_prefix("0x") {
@@ -204,7 +204,7 @@ pub(super) fn number(word: &[u8]) -> Option<u64> {
     }
 }
 
-/// A note among the records: what a request has nothing to show of.
+/// Creates a record for a note, for requests without anything to show.
 pub(super) fn note(text: &str) -> Record {
     Record::lines("note", vec![("note", Value::text(text))])
 }

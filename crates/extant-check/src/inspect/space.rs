@@ -40,7 +40,7 @@ impl Inspector<'_> {
         self.superblock_fields(bytes.get(within..).unwrap_or(&[]), within, sink)
     }
 
-    /// The fields of a superblock that stands at `at` of its block.
+    /// Returns the fields of a superblock at `at` of its block.
     pub(super) fn superblock_fields(&self, bytes: &[u8], at: usize, sink: &mut Sink<'_>) -> Done {
         let part = Part {
             at,
@@ -106,7 +106,7 @@ impl Inspector<'_> {
         bitmap::verify_inode_bitmap(&map, desc, &self.volume.geo, group)
     }
 
-    /// Whether a bitmap, or the table of inodes, was never written.
+    /// Returns whether a bitmap, or the table of inodes, was never written.
     pub(super) fn is_uninit(&self, desc: &GroupDesc, flag: u16) -> bool {
         self.volume.geo.features.has_group_csum() && desc.flags & flag != 0
     }
@@ -117,7 +117,7 @@ impl Inspector<'_> {
         self.block(block).map_err(unreadable)
     }
 
-    /// The block bitmap of a group, as it stands or as it stands for.
+    /// Returns the block bitmap of a group, as stored or, if it was never written, as implied.
     pub(super) fn block_bitmap(&self, group: GroupNr) -> Result<Vec<u8>, InspectError> {
         let (desc, _) = self.descriptor(group)?;
         if !self.is_uninit(&desc, BLOCK_UNINIT) {

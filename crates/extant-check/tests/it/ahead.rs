@@ -72,7 +72,7 @@ impl BlockDevice for Disk {
     blockdev::only_read!();
 }
 
-/// Forty directories with an index.
+/// Makes an image with forty directories with an index.
 fn image() -> Arc<MemDevice> {
     let device = Arc::new(MemDevice::new(256 << 20));
     let options = MkfsOptions {

@@ -10,7 +10,7 @@ use folded::{LENIENT, STRICT};
 
 const PLAIN: &[&str] = &["-O", "^metadata_csum"];
 
-/// The rules that the image breaks, by the check.
+/// Returns the rules that the image breaks, by the check.
 fn broken(device: &MemDevice) -> Vec<Rule> {
     let report = judge::check(device, true);
     report.findings.iter().map(|f| f.rule).collect()

@@ -54,19 +54,19 @@ fn debugfs(image: &Path, request: &str) -> String {
     String::from_utf8_lossy(&out.stdout).into_owned()
 }
 
-/// All whole numbers of a text.
+/// Returns all whole numbers of a text.
 fn numbers(text: &str) -> Vec<u64> {
     let words = text.split(|c: char| !c.is_ascii_digit());
     words.filter_map(|word| word.parse().ok()).collect()
 }
 
-/// The number behind a word.
+/// Returns the number behind a word.
 fn after(text: &str, word: &str) -> u64 {
     let at = text.find(word).unwrap_or_else(|| panic!("{word}: {text}"));
     numbers(&text[at + word.len()..])[0]
 }
 
-/// The shapes that are compared: those of the mutants that need no replay, and some that mke2fs fills.
+/// Calls a function with each shape: those of the mutants that need no replay, and some that mke2fs fills.
 fn each_image(mut with: impl FnMut(&str, &Arc<MemDevice>, &Path)) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("image");
@@ -372,7 +372,7 @@ fn removed_names_and_journals_are_shown() {
     assert!(debugfs(&path, "ls -d /").contains("removed"));
 }
 
-/// Every request, of an image with these bytes.
+/// Sends every request to an image with these bytes.
 fn ask_all(device: &MemDevice, blocks: u64, rng: &mut Rng) {
     let Ok(inspector) = Inspector::open(device, rng.below(2) == 0) else {
         return;

@@ -8,7 +8,7 @@ use extant_check::{Report, Rule};
 use judge::{check, judge};
 use std::process::Command;
 
-/// An image made by mke2fs from files of several owners, and what debugfs does to it.
+/// Makes an image by mke2fs from files of several owners, and changes it by debugfs.
 fn image(args: &[&str], requests: &[&str]) -> MemDevice {
     let dir = tempfile::tempdir().unwrap();
     let tree = dir.path().join("tree");
@@ -115,7 +115,7 @@ fn a_wrong_count_is_a_fault() {
     }
 }
 
-/// Where the user's quota file has its first block, in bytes.
+/// Returns the offset of the first block of the user's quota file.
 fn places(device: &MemDevice) -> Vec<usize> {
     let bytes = device.to_bytes().unwrap();
     let magic = [0x11, 0x1f, 0xc0, 0xd9];

@@ -139,7 +139,7 @@ fn mutant(bases: &[Base], seed: u64) -> Option<String> {
     ))
 }
 
-/// The bytes that were changed: block, offset, before and after.
+/// Returns the bytes that were changed: block, offset, before and after.
 fn changes(base: &Base, device: &MemDevice) -> Vec<String> {
     let (was, is) = (base.device.to_bytes().unwrap(), device.to_bytes().unwrap());
     let pairs = was.iter().zip(&is).enumerate();

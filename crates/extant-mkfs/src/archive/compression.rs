@@ -26,7 +26,7 @@ impl Raw {
         }
     }
 
-    /// The next bytes, at least `most` unless the stream ends before.
+    /// Returns the next bytes, at least `most` unless the stream ends before.
     fn head(&mut self, most: usize) -> io::Result<&[u8]> {
         self.buf.drain(..self.used);
         self.used = 0;
@@ -46,7 +46,7 @@ impl Raw {
         Ok(&self.buf)
     }
 
-    /// The compression that the next bytes tell of; `None` at the end.
+    /// Returns the compression that the next bytes tell of; `None` at the end.
     pub fn compression(&mut self) -> io::Result<Option<Compression>> {
         match self.head(MAGIC)? {
             [] => Ok(None),
@@ -126,7 +126,7 @@ impl Unpacked {
         })
     }
 
-    /// The piece behind one that has ended.
+    /// Returns the piece behind one that has ended.
     fn next(mut raw: Raw) -> io::Result<Option<Piece>> {
         loop {
             let ready = raw.fill_buf()?;

@@ -78,7 +78,7 @@ impl<'s, 'a> Members<'s, 'a> {
         Ok(Self::Tar(tar::Members::new(stream)))
     }
 
-    /// The next member; `None` at the end.
+    /// Returns the next member; `None` at the end.
     fn next(&mut self) -> Result<Option<Member>> {
         match self {
             Self::Tar(tar) => tar.next(),

@@ -49,7 +49,7 @@ impl Store {
         self.files.len() - 1
     }
 
-    /// The spool and its length; makes it first.
+    /// Returns the spool and its length; makes it first.
     fn spool(&mut self, dir: &Path) -> Result<(usize, u64)> {
         if let Some(spool) = self.spool {
             return Ok(spool);
@@ -204,7 +204,7 @@ impl<'a> Stream<'a> {
         self.in_passing = true;
     }
 
-    /// The whole as a file, from before anything was read: the file itself, or a copy of the stream.
+    /// Returns the whole as a file, from before anything was read: the file itself, or a copy of the stream.
     pub fn whole(&mut self) -> Result<File> {
         let copy = |file: &File| file.try_clone();
         if let Feed::File { file, .. } = self.from {
@@ -268,12 +268,12 @@ impl<'a> Stream<'a> {
         Ok(n)
     }
 
-    /// The sum of the last member's bytes, if all were read in passing.
+    /// Returns the sum of the last member's bytes, if all were read in passing.
     pub fn sum_in_passing(&self) -> Option<u32> {
         (self.in_passing && self.data == 0).then_some(self.sum)
     }
 
-    /// The sum of the bytes of a member that was kept.
+    /// Returns the sum of the bytes of a member that was kept.
     pub fn sum_of_kept(&self, origin: Origin, size: u64) -> Result<Option<u32>> {
         if self.in_passing {
             return Ok(None);
@@ -310,7 +310,7 @@ impl<'a> Stream<'a> {
         self.skip_padding(padding)
     }
 
-    /// The data of a member and what fills it up: kept, or about to be read in passing.
+    /// Returns the data of a member and what fills it up: kept, or about to be read in passing.
     pub fn member_data(&mut self, size: u64, padding: u64) -> Result<Origin> {
         if self.in_passing {
             (self.data, self.padding, self.sum) = (size, padding, 0);
@@ -330,12 +330,12 @@ impl<'a> Stream<'a> {
         Ok(())
     }
 
-    /// An error at the current place.
+    /// Returns an error at the current place.
     pub fn error(&self, what: impl Into<String>) -> MkfsError {
         self.error_at(self.at, what)
     }
 
-    /// An error at an earlier place.
+    /// Returns an error at an earlier place.
     pub fn error_at(&self, offset: u64, what: impl Into<String>) -> MkfsError {
         MkfsError::Archive {
             archive: self.name.clone(),

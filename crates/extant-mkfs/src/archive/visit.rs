@@ -86,7 +86,7 @@ pub struct ArchiveMember {
 }
 
 impl ArchiveMember {
-    /// A member of this path, kind and permissions: root's, from 1970, without extended attributes.
+    /// Creates a member of this path, kind and permissions: root's, from 1970, without extended attributes.
     pub fn new(path: impl Into<Vec<u8>>, kind: ArchiveKind, mode: u16) -> Self {
         let time = Timestamp::new(0, 0);
         Self {
@@ -105,7 +105,7 @@ impl ArchiveMember {
         }
     }
 
-    /// The member as layers take it, with the origin of its data.
+    /// Returns the member as layers take it, with the origin of its data.
     pub(crate) fn into_member(self, origin: u64) -> Member {
         Member {
             path: self.path,
@@ -296,7 +296,7 @@ pub fn read_archive<E: From<MkfsError>>(
 mod tests {
     use super::*;
 
-    /// An archive of two files; the data of the first are not read.
+    /// Returns an archive of two files; the data of the first are not read.
     fn archive() -> Vec<u8> {
         let mut builder = tar::Builder::new(Vec::new());
         for (path, content) in [("skipped", vec![1; 70_000]), ("read", b"here\n".to_vec())] {

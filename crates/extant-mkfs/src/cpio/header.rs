@@ -12,7 +12,7 @@ pub(super) enum Format {
 }
 
 impl Format {
-    /// The format by the magic.
+    /// Returns the format by the magic.
     pub fn of(magic: &[u8]) -> Option<Self> {
         match magic.get(..MAGIC)? {
             b"070701" => Some(Self::Newc),
@@ -22,7 +22,7 @@ impl Format {
         }
     }
 
-    /// Bytes of a header, the magic included.
+    /// Returns the number of bytes of a header, the magic included.
     pub fn len(self) -> usize {
         match self {
             Self::Newc | Self::Crc => 110,
@@ -125,7 +125,7 @@ impl Header {
     }
 }
 
-/// A number that fills its field with digits.
+/// Returns a number that fills its field with digits.
 fn number(field: &[u8], radix: u32) -> Option<u64> {
     field.iter().try_fold(0u64, |n, &b| {
         let digit = char::from(b).to_digit(radix)?;

@@ -68,12 +68,12 @@ impl<'s, 'a> Members<'s, 'a> {
         }
     }
 
-    /// The archive's bytes.
+    /// Returns the archive's bytes.
     pub fn stream(&mut self) -> &mut Stream<'a> {
         self.stream
     }
 
-    /// The next member; `None` at the end.
+    /// Returns the next member; `None` at the end.
     pub fn next(&mut self) -> Result<Option<Member>> {
         if let Some(sum) = self.sum.take()
             && self
@@ -143,7 +143,7 @@ impl<'s, 'a> Members<'s, 'a> {
         self.member(at, format, &header, path)
     }
 
-    /// The rest of a member, behind its name.
+    /// Returns the rest of a member, behind its name.
     fn member(&mut self, at: u64, format: Format, header: &Header, path: Vec<u8>) -> Result<()> {
         let mode = u16::try_from(header.mode).ok();
         let Some((mode, ftype)) = mode.and_then(|m| Some((m, FileType::from_mode(m)?))) else {
@@ -236,7 +236,7 @@ impl<'s, 'a> Members<'s, 'a> {
         }
     }
 
-    /// The file with several names that has this number.
+    /// Returns the file with several names that has this number.
     fn linked_at(&mut self, key: FileKey) -> Option<usize> {
         let fresh = self.linked.len();
         let i = *self.by_key.entry(key).or_insert(fresh);
@@ -259,7 +259,7 @@ impl<'s, 'a> Members<'s, 'a> {
         linked.first = Some(first);
     }
 
-    /// The data of a regular file.
+    /// Returns the data of a regular file.
     fn file(&mut self, header: &Header, padding: u64) -> Result<MemberKind> {
         let size = header.size;
         if let Some(sum) = header.sum {

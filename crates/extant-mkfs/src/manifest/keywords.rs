@@ -148,7 +148,7 @@ impl Keywords {
         Ok((major, minor))
     }
 
-    /// The file of the host with the data of a regular file.
+    /// Returns the file of the host with the data of a regular file.
     fn contents(&self, place: &Surroundings<'_>) -> Result<PathBuf> {
         let path = match self.get("contents") {
             Some(text) => unescape(text)?,
@@ -157,7 +157,7 @@ impl Keywords {
         Ok(place.base.join(OsStr::from_bytes(&path)))
     }
 
-    /// The member, and the file of the host with its data; `None` for one that is optional and missing.
+    /// Returns the member, and the file of the host with its data; `None` for one that is optional and missing.
     pub fn member(
         &self,
         place: &Surroundings<'_>,

@@ -47,7 +47,7 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    /// A manifest in a file, and the directory at which the paths of files with data start.
+    /// Creates a manifest in a file, and the directory at which the paths of files with data start.
     pub fn new(path: impl Into<PathBuf>, base: impl Into<PathBuf>) -> Self {
         Self {
             path: path.into(),
@@ -86,8 +86,8 @@ impl Manifest {
     }
 }
 
-/// The path of a line. One with a slash starts at the top, others in the directory that was entered last, and a directory
-/// among these is entered.
+/// Returns the path of a line. One with a slash starts at the top, others in the directory that was entered last, and
+/// a directory among these is entered.
 fn full_path(dir: &mut Vec<Vec<u8>>, word: &[u8], own: &Keywords) -> Result<Vec<u8>, String> {
     let path = unescape(word)?;
     if path.contains(&b'/') {

@@ -80,7 +80,7 @@ impl DeviceTable {
 }
 
 impl Entry {
-    /// The member that the line makes, if it makes one.
+    /// Returns the member that the line makes, if it makes one.
     pub fn member(&self) -> Option<ArchiveMember> {
         let Order::Make(kind) = &self.order else {
             return None;
@@ -156,7 +156,7 @@ fn parse(number: u64, line: &[u8]) -> Result<Vec<Entry>, String> {
     (0..count).map(one).collect()
 }
 
-/// A device of a type that was checked.
+/// Returns a device of a type that was checked.
 fn device(kind: &[u8], major: u32, minor: u32) -> Result<ArchiveKind, String> {
     match (kind, major <= 0xfff && minor <= 0xf_ffff) {
         (_, false) => Err(format!("{major}, {minor} is no device")),
@@ -165,7 +165,7 @@ fn device(kind: &[u8], major: u32, minor: u32) -> Result<ArchiveKind, String> {
     }
 }
 
-/// A number in a field.
+/// Returns a number in a field.
 fn number_in(text: &[u8], radix: u32) -> Result<u32, String> {
     let parsed = std::str::from_utf8(text).ok();
     let parsed = parsed.and_then(|t| u32::from_str_radix(t, radix).ok());

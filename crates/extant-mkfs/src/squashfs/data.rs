@@ -96,7 +96,7 @@ impl Image {
         })
     }
 
-    /// A fragment of the table.
+    /// Returns a fragment of the table.
     fn fragment(&self, index: u32, number: u32, at: &Cursor<'_>) -> Result<Stored> {
         let table = self.sb.fragment_table.filter(|_| index < self.sb.fragments);
         let Some(table) = table else {
@@ -136,7 +136,7 @@ impl Image {
         Ok(len)
     }
 
-    /// A stored block of which more may be wanted.
+    /// Returns a stored block of which more may be wanted.
     fn kept(&self, block: Stored) -> Result<Arc<Vec<u8>>> {
         self.blocks.get(block, || {
             let mut data = vec![0; self.sb.block_size as usize];
@@ -191,7 +191,7 @@ impl Image {
 }
 
 impl FileData {
-    /// Blocks of it that are kept in memory.
+    /// Returns the number of blocks of it that are kept in memory.
     pub fn count(&self) -> u64 {
         self.blocks.len() as u64
     }

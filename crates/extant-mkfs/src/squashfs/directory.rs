@@ -31,7 +31,7 @@ pub(super) struct Entry {
 pub(super) struct Read(BTreeMap<(u64, usize), (u64, usize)>);
 
 impl Read {
-    /// Whether nothing of a part was read before.
+    /// Returns whether nothing of a part was read before.
     fn is_new(&mut self, start: (u64, usize), end: (u64, usize)) -> bool {
         let before = self.0.range(..=start).next_back();
         let after = self.0.range(start..).next();
@@ -43,7 +43,7 @@ impl Read {
 }
 
 impl Image {
-    /// The entries of a directory, in their order.
+    /// Returns the entries of a directory, in their order.
     pub(super) fn entries(&self, listing: Listing, read: &mut Read) -> Result<Vec<Entry>> {
         let mut left = listing.len;
         let mut entries = Vec::new();

@@ -18,7 +18,7 @@ pub(super) struct Block {
 }
 
 impl Image {
-    /// The metadata block that begins at a place.
+    /// Returns the metadata block that begins at a place.
     pub(super) fn metadata(&self, at: u64) -> Result<Arc<Block>> {
         self.metadata.get(at, || self.read_metadata(at))
     }
@@ -50,7 +50,8 @@ impl Image {
         })
     }
 
-    /// An entry of a table that is found by its index: blocks of metadata full of entries, and a list of their places.
+    /// Returns an entry of a table that is found by its index: blocks of metadata full of entries, and a list of
+    /// their places.
     pub(super) fn entry<const N: usize>(&self, list: u64, index: u32) -> Result<[u8; N]> {
         let byte = u64::from(index) * N as u64;
         let pointer = list.saturating_add(byte / BLOCK as u64 * 8);
@@ -93,7 +94,7 @@ impl<'a> Cursor<'a> {
         Self::new(image, at, usize::from(reference as u16))
     }
 
-    /// The next bytes.
+    /// Returns the next bytes.
     pub fn read(&mut self, mut to: &mut [u8]) -> Result<()> {
         while !to.is_empty() {
             let rest = &self.block.data[self.offset..]; // never behind its end
@@ -136,12 +137,12 @@ impl<'a> Cursor<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// The place, as a number that grows: where the block begins, and the offset in it.
+    /// Returns the place, as a number that grows: where the block begins, and the offset in it.
     pub fn place(&self) -> (u64, usize) {
         (self.at, self.offset)
     }
 
-    /// An error at this place.
+    /// Returns an error at this place.
     pub fn error(&self, what: impl std::fmt::Display) -> MkfsError {
         let what = format!("{what} ({} bytes into this metadata block)", self.offset);
         self.image.error(self.at, what)

@@ -87,7 +87,7 @@ impl Image {
         read.map_err(|e| MkfsError::io(format!("reading {} at byte {at}", self.name), e))
     }
 
-    /// A broken rule.
+    /// Returns a broken rule.
     fn error(&self, offset: u64, what: impl Into<String>) -> MkfsError {
         broken(&self.name, offset, what)
     }
@@ -164,7 +164,7 @@ struct Walk {
 }
 
 impl SquashTree {
-    /// The member of a name, and its number if it is a file.
+    /// Returns the member of a name, and its number if it is a file.
     fn member(
         &self,
         walk: &mut Walk,

@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 /// Opens a file so that reading it does not change its access time.
 pub(crate) const NO_ATIME: OFlags = OFlags::NOATIME;
 
-/// The device that a file is on.
+/// Returns the device that a file is on.
 pub(crate) fn device_of(stat: &Stat) -> u64 {
     stat.st_dev
 }
@@ -26,12 +26,13 @@ pub(crate) fn directory_names(
     Ok(())
 }
 
-/// Names of a file's extended attributes, each with a NUL byte behind it; how many bytes. Links are not followed.
+/// Returns the number of names of a file's extended attributes, each with a NUL byte behind it; how many bytes. Links
+/// are not followed.
 pub(crate) fn attribute_names(path: &[u8], names: &mut [u8]) -> Result<usize, Errno> {
     rustix::fs::llistxattr(path, names)
 }
 
-/// The value of an extended attribute; how many bytes, if it is there. Links are not followed.
+/// Returns the value of an extended attribute; how many bytes, if it is there. Links are not followed.
 pub(crate) fn attribute(
     path: &[u8],
     name: &[u8],
@@ -44,7 +45,7 @@ pub(crate) fn attribute(
     }
 }
 
-/// The flags of an open file as chattr sets them; `None` on a file system without flags.
+/// Returns the flags of an open file as chattr sets them; `None` on a file system without flags.
 pub(crate) fn flags(file: &OwnedFd) -> Option<u32> {
     rustix::fs::ioctl_getflags(file)
         .ok()

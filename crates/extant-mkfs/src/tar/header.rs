@@ -13,14 +13,14 @@ impl<'a> Header<'a> {
         &self.0[at..at + len] // offsets are constants below 512
     }
 
-    /// A field of text: up to a NUL or the field's end.
+    /// Returns a field of text: up to a NUL or the field's end.
     fn text(&self, at: usize, len: usize) -> &'a [u8] {
         let field = self.field(at, len);
         let end = field.iter().position(|b| *b == 0).unwrap_or(len);
         &field[..end]
     }
 
-    /// Whether the checksum is right; old programs summed signed bytes.
+    /// Returns whether the checksum is right; old programs summed signed bytes.
     pub fn is_valid(&self) -> bool {
         let Some(stored) = number(self.field(148, 8)) else {
             return false;
@@ -35,7 +35,7 @@ impl<'a> Header<'a> {
         stored == unsigned || stored == signed
     }
 
-    /// Whether the header is all zeros: an end mark.
+    /// Returns whether the header is all zeros: an end mark.
     pub fn is_zero(&self) -> bool {
         self.0.iter().all(|b| *b == 0)
     }
@@ -44,7 +44,7 @@ impl<'a> Header<'a> {
         self.0[156]
     }
 
-    /// The kind byte if no archive format knows it: such a member is taken for a file.
+    /// Returns the kind byte if no archive format knows it: such a member is taken for a file.
     pub fn unknown_kind(&self) -> Option<u8> {
         let kind = self.kind();
         (!matches!(kind, 0 | b'0'..=b'7' | b'D' | b'S')).then_some(kind)
@@ -58,7 +58,7 @@ impl<'a> Header<'a> {
         self.field(508, 4) == b"tar\0"
     }
 
-    /// The path, its prefix included.
+    /// Returns the path, its prefix included.
     pub fn path(&self) -> Vec<u8> {
         let name = self.text(0, 100);
         if self.field(257, 6) != b"ustar\0" {
@@ -121,7 +121,7 @@ impl<'a> Header<'a> {
     }
 }
 
-/// The parts in a further block of GNU's sparse map, and whether another follows.
+/// Returns the parts in a further block of GNU's sparse map, and whether another follows.
 pub(super) fn gnu_sparse_more(block: &[u8; BLOCK]) -> Option<(Vec<Segment>, bool)> {
     Some((sparse_parts(&block[..504])?, block[504] != 0))
 }
@@ -141,8 +141,8 @@ fn sparse_parts(bytes: &[u8]) -> Option<Vec<Segment>> {
     Some(parts)
 }
 
-/// A numeric field: octal digits with blanks and NULs around, or base 256 after a set high bit. An
-/// empty field is 0.
+/// Returns a numeric field: octal digits with blanks and NULs around, or base 256 after a set high bit. An empty
+/// field is 0.
 pub(super) fn number(field: &[u8]) -> Option<i64> {
     let (&first, rest) = field.split_first()?;
     if first & 0x80 != 0 {

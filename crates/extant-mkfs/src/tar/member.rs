@@ -28,7 +28,7 @@ impl<'s, 'a> Members<'s, 'a> {
         }
     }
 
-    /// The archive's bytes.
+    /// Returns the archive's bytes.
     pub fn stream(&mut self) -> &mut Stream<'a> {
         self.stream
     }
@@ -45,7 +45,7 @@ impl<'s, 'a> Members<'s, 'a> {
         Ok(())
     }
 
-    /// The next member; `None` at the end.
+    /// Returns the next member; `None` at the end.
     pub fn next(&mut self) -> Result<Option<Member>> {
         self.stream.next_member()?;
         let mut pax: Option<Pax> = None;
@@ -115,7 +115,7 @@ impl<'s, 'a> Members<'s, 'a> {
         }
     }
 
-    /// The data of a member that is a header itself.
+    /// Returns the data of a member that is a header itself.
     fn text(&mut self, size: u64) -> Result<Vec<u8>> {
         if size > LONGEST_HEADER {
             return Err(self.stream.error("extended header of more than 64 MiB"));
@@ -189,7 +189,7 @@ impl<'s, 'a> Members<'s, 'a> {
         })
     }
 
-    /// The kind of a member. Its data become the file's, or are passed over.
+    /// Returns the kind of a member. Its data become the file's, or are passed over.
     fn kind(
         &mut self,
         header: &Header<'_>,
@@ -231,7 +231,7 @@ impl<'s, 'a> Members<'s, 'a> {
         Ok(kind)
     }
 
-    /// The numbers of a device.
+    /// Returns the numbers of a device.
     fn device(&self, header: &Header<'_>) -> Result<(u32, u32)> {
         let part = |n: i64, most: u32| u32::try_from(n).ok().filter(|n| *n <= most);
         let numbers = header.device();
@@ -240,7 +240,7 @@ impl<'s, 'a> Members<'s, 'a> {
         numbers.ok_or_else(|| impossible(self.stream, "device number"))
     }
 
-    /// A regular file, sparse in one of the pax ways or not at all.
+    /// Returns a regular file, sparse in one of the pax ways or not at all.
     fn file(&mut self, pax: &Pax, size: u64) -> Result<MemberKind> {
         if pax.sparse_in_data {
             return self.sparse_in_data(pax, size);
@@ -365,7 +365,7 @@ fn until_nul(mut text: Vec<u8>) -> Vec<u8> {
     text
 }
 
-/// An error in a header.
+/// Returns an error in a header.
 fn impossible(stream: &Stream<'_>, what: &str) -> MkfsError {
     stream.error(format!("header with an impossible {what}"))
 }

@@ -123,7 +123,7 @@ impl Pax {
         }
     }
 
-    /// Whether an ACL is lost: said in names, and not said in numbers as well.
+    /// Returns whether an ACL is lost: said in names, and not said in numbers as well.
     pub fn lost_acl(&self) -> bool {
         let kept = |name| self.xattrs.iter().any(|(n, _)| n == name);
         self.unresolved.iter().any(|name| !kept(name))
@@ -144,7 +144,7 @@ fn show(key: &[u8]) -> String {
     crate::error::show(key)
 }
 
-/// A decimal number.
+/// Returns a decimal number.
 pub(super) fn parse<T: std::str::FromStr>(bytes: &[u8]) -> Option<T> {
     std::str::from_utf8(bytes).ok()?.parse().ok()
 }
@@ -239,8 +239,8 @@ fn base64(text: &[u8]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// An ACL as GNU tar and star write it: `user::rwx,user:NAME:r-x[:ID],mask::r-x`. `Some(None)`: it
-/// names someone without saying the number.
+/// Returns an ACL as GNU tar and star write it: `user::rwx,user:NAME:r-x[:ID],mask::r-x`. `Some(None)`: it names
+/// someone without saying the number.
 #[expect(clippy::option_option)]
 fn text_acl(text: &[u8]) -> Option<Option<Acl>> {
     let mut entries = Vec::new();

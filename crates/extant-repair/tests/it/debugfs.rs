@@ -16,7 +16,7 @@ pub struct Image {
 }
 
 impl Image {
-    /// A new image; `args` say the size of its blocks.
+    /// Creates a new image; `args` say the size of its blocks.
     pub fn new(size: &str, block: u64, args: &[&str]) -> Self {
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
         let image = Self {
@@ -66,7 +66,7 @@ impl Image {
         self.change(&[&format!("write {} {path}", from.display())]);
     }
 
-    /// Blocks of a file, in their order.
+    /// Returns the blocks of a file, in their order.
     pub fn blocks(&self, path: &str) -> Vec<u64> {
         let said = self.ask(&format!("blocks {path}"));
         said.split_whitespace()
@@ -125,7 +125,7 @@ impl Image {
         plan
     }
 
-    /// The regular files, by path.
+    /// Returns the regular files, by path.
     pub fn files(&self) -> BTreeMap<PathBuf, Vec<u8>> {
         files_in(&self.path()).expect("files that are not too long")
     }
@@ -148,7 +148,7 @@ impl Image {
     }
 }
 
-/// The regular files of an image, by path; `None` where a broken size makes one of them too long to be read.
+/// Returns the regular files of an image, by path; `None` where a broken size makes one of them too long to be read.
 pub fn files_in(image: &Path) -> Option<BTreeMap<PathBuf, Vec<u8>>> {
     let to = tempfile::tempdir_in(image.parent().unwrap()).unwrap();
     let request = format!("rdump / {}", to.path().display());

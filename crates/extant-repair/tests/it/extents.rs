@@ -8,7 +8,7 @@ const BLOCK: u64 = 1024;
 /// The mapping, from the beginning of an inode's record.
 const MAPPING: u64 = 40;
 
-/// An image without checksums, with one file of one extent and one whose extents fill a leaf.
+/// Returns an image without checksums, with one file of one extent and one whose extents fill a leaf.
 fn image() -> Image {
     let features = "^metadata_csum,^metadata_csum_seed,^uninit_bg";
     let image = Image::new("8M", BLOCK, &["-O", features]);
@@ -23,14 +23,14 @@ fn image() -> Image {
     image
 }
 
-/// The number of 16 bits at a place.
+/// Returns the number of 16 bits at a place.
 fn half(image: &Image, at: u64) -> u16 {
     let mut found = [0; 2];
     image.edit(at, 2, |bytes| found.copy_from_slice(bytes));
     u16::from_le_bytes(found)
 }
 
-/// The block that the first entry of an index node leads to.
+/// Returns the block that the first entry of an index node leads to.
 fn child(image: &Image, node: u64) -> u64 {
     let [low, high] = [16, 18].map(|at| u64::from(half(image, node + at)));
     (low | high << 16) * BLOCK
@@ -93,7 +93,7 @@ fn headers_with_a_wrong_depth_are_mended() {
     }
 }
 
-/// A node of a tree: a header, and one entry.
+/// Returns a node of a tree: a header, and one entry.
 fn node(max: u16, depth: u16, entry: &[u8]) -> Vec<u8> {
     let mut bytes: Vec<u8> = [MAGIC, 1, max, depth, 0, 0]
         .iter()

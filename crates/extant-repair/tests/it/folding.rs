@@ -18,7 +18,7 @@ fn mended(device: &MemDevice) -> Plan {
     plan
 }
 
-/// The names in a directory, by debugfs.
+/// Returns the names in a directory, by debugfs.
 fn listed(device: &MemDevice, path: &str) -> String {
     let dir = tempfile::tempdir().unwrap();
     let image = dir.path().join("image");

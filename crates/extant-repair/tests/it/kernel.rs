@@ -15,7 +15,7 @@ fn cut(mounted: Mounted, image: &Image) {
     std::fs::rename(copy, image.path()).unwrap();
 }
 
-/// The files that Linux shows, after its replay of a copy.
+/// Returns the files that Linux shows, after its replay of a copy.
 fn by_linux(image: &Image) -> BTreeMap<PathBuf, Vec<u8>> {
     let copy = image.path().with_extension("linux");
     std::fs::copy(image.path(), &copy).unwrap();
@@ -105,7 +105,7 @@ fn fast_commits_are_replayed() {
     }
 }
 
-/// Blocks of the journal, each in its place in the image.
+/// Returns the blocks of the journal, each in its place in the image.
 fn journal(image: &Image) -> (Vec<u64>, Vec<u8>) {
     (image.blocks("<8>"), std::fs::read(image.path()).unwrap())
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 const WITHOUT_CSUM: &str = "^metadata_csum,^metadata_csum_seed,^uninit_bg";
 
-/// An image with inline directories and files.
+/// Returns an image with inline directories and files.
 fn inline() -> Image {
     let image = Image::new("16M", 4096, &["-O", "inline_data"]);
     image.change(&["mkdir o", "mkdir o/s", "mkdir o/s/deep"]);
@@ -178,7 +178,7 @@ fn names_that_cannot_stay_get_others() {
     assert_eq!(names, ["d/one", "d/on~0", "d/t.i"]);
 }
 
-/// The names of a directory that fit 16 bytes, as those of an encrypted one.
+/// Returns the names of a directory that fit 16 bytes, as those of an encrypted one.
 fn encrypted() -> Image {
     let args = format!("encrypt,{WITHOUT_CSUM}");
     let image = Image::new("16M", 4096, &["-O", &args]);

@@ -54,7 +54,7 @@ enum Outcome {
     Left(String),
 }
 
-/// The bases whose journals need no replay.
+/// Returns the bases whose journals need no replay.
 fn bases() -> Vec<Base> {
     let dir = tempfile::tempdir().unwrap();
     bases::make(dir.path());
@@ -85,7 +85,7 @@ fn on_all_cores<T: Send>(seeds: Range<u64>, each: impl Fn(u64) -> T + Sync) -> V
     all.into_inner().unwrap()
 }
 
-/// Greatest memory of this process, in bytes.
+/// Returns the greatest memory of this process, in bytes.
 fn peak() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"));
@@ -106,7 +106,7 @@ enum Alone {
 }
 
 impl Alone {
-    /// The seed of an image that is not mended.
+    /// Returns the seed of an image that is not mended.
     fn odd(&self) -> Option<u64> {
         match self {
             Self::Left(seed) | Self::Refused(seed) => Some(*seed),

@@ -27,7 +27,7 @@ const CSUM: &[&str] = &[
     "metadata_csum,64bit",
 ];
 
-/// An image with files, without damage.
+/// Returns an image with files, without damage.
 fn sound() -> MemDevice {
     let device = image::populate_sized("16M", CSUM, false, 200);
     let (clean, text) = judge::judge(&device);
@@ -69,7 +69,7 @@ fn places(device: &MemDevice) -> [u64; 3] {
     [0, 4, 8].map(|at| u64::from(u32::from_le_bytes(desc[at..at + 4].try_into().unwrap())) * 1024)
 }
 
-/// Every file of an image, with its bytes.
+/// Returns every file of an image, with its bytes.
 fn files(device: &MemDevice) -> Vec<(String, Vec<u8>)> {
     let dir = tempfile::tempdir().unwrap();
     let (path, out) = (dir.path().join("image"), dir.path().join("out"));
@@ -309,7 +309,7 @@ fn debugfs(device: &MemDevice, request: &str) -> String {
     String::from_utf8_lossy(&out.stdout).into_owned()
 }
 
-/// The image after requests to debugfs.
+/// Returns the image after requests to debugfs.
 fn edited(device: &MemDevice, requests: &[&str]) -> MemDevice {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("image");
@@ -324,7 +324,7 @@ fn edited(device: &MemDevice, requests: &[&str]) -> MemDevice {
     MemDevice::from_bytes(&std::fs::read(&path).unwrap())
 }
 
-/// The first number behind a word of what debugfs says.
+/// Returns the first number behind a word of what debugfs says.
 fn told(device: &MemDevice, request: &str, word: &str) -> u64 {
     let text = debugfs(device, request);
     let at = text.find(word).unwrap() + word.len();
@@ -342,7 +342,7 @@ fn broken_and_mended(device: &MemDevice, writes: &[(u64, &[u8])]) -> Plan {
     mended(device)
 }
 
-/// A sound image of blocks of 1 KiB.
+/// Returns a sound image of blocks of 1 KiB.
 fn shaped(args: &[&str]) -> MemDevice {
     let args = [&["-b", "1024"], args].concat();
     image::populate_sized("8M", &args, false, 200).snapshot()
@@ -466,7 +466,7 @@ fn a_count_of_inodes_without_a_backup_is_that_of_the_groups() {
     assert!(files(&device) == before);
 }
 
-/// The image with its superblock changed, and the checksum of that set.
+/// Returns the image with its superblock changed, and the checksum of that set.
 fn with_superblock(device: &MemDevice, change: impl FnOnce(&mut RawSuperblock)) -> MemDevice {
     let changed = device.snapshot();
     let mut bytes = [0; 1024];

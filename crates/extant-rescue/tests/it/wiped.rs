@@ -31,7 +31,7 @@ fn sound(args: &[&str]) -> MemDevice {
 
 type Files = Vec<(String, Vec<u8>)>;
 
-/// Every file of an image with its bytes, as debugfs reads it.
+/// Returns every file of an image with its bytes, as debugfs reads it.
 fn judged(device: &MemDevice) -> Files {
     let dir = tempfile::tempdir().unwrap();
     let (path, out) = (dir.path().join("image"), dir.path().join("out"));
@@ -60,7 +60,7 @@ fn judged(device: &MemDevice) -> Files {
     found
 }
 
-/// Every file that is rescued, with its bytes.
+/// Returns every file that is rescued, with its bytes.
 fn rescued(device: &MemDevice) -> Files {
     let rescue = Rescue::open(device, &mut |_, _| {}).unwrap();
     let mut files = Files::new();

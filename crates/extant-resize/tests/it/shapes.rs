@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 const MIB: u64 = 1 << 20;
 
-/// Every file of an image, with its bytes.
+/// Returns every file of an image, with its bytes.
 fn files(device: &MemDevice) -> Vec<(String, Vec<u8>)> {
     let dir = tempfile::tempdir().unwrap();
     let (path, out) = (dir.path().join("image"), dir.path().join("out"));
@@ -44,7 +44,7 @@ fn files(device: &MemDevice) -> Vec<(String, Vec<u8>)> {
     found
 }
 
-/// A volume with files; without the large one, which takes long to read.
+/// Returns a volume with files; without the large one, which takes long to read.
 fn filled(shape: &[&str]) -> MemDevice {
     let device = image::populate_sized("24M", shape, false, 300);
     let volume = common::open(&device);
@@ -53,13 +53,13 @@ fn filled(shape: &[&str]) -> MemDevice {
     device.snapshot()
 }
 
-/// The shapes of this run: some of them, or all in long runs.
+/// Returns the shapes of this run: some of them, or all in long runs.
 fn shapes() -> impl Iterator<Item = &'static &'static [&'static str]> {
     let every = if common::torture() { 1 } else { 4 };
     SHAPES.iter().skip(2).chain(&SHAPES[..2]).step_by(every)
 }
 
-/// A device of another length with the same bytes.
+/// Returns a device of another length with the same bytes.
 fn with_len(device: &MemDevice, len: u64) -> MemDevice {
     let mut bytes = device.to_bytes().unwrap();
     bytes.resize(len as usize, 0);

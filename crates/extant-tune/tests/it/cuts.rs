@@ -5,7 +5,7 @@ use extant_check::CheckOptions;
 use extant_tune::{Error, TuneOptions, Undo};
 use std::process::Command;
 
-/// An image of mke2fs with files in it, in memory.
+/// Returns an image of mke2fs with files in it, in memory.
 fn image(args: &[&str]) -> Option<Vec<u8>> {
     if !needs::have(&["mke2fs", "debugfs"]) {
         return None;
@@ -59,7 +59,7 @@ fn is_clean(device: &dyn BlockDevice) -> bool {
         .is_clean()
 }
 
-/// The bytes of all files, by a program that is not ours.
+/// Returns the bytes of all files, by a program that is not ours.
 fn files(bytes: &[u8]) -> Vec<Vec<u8>> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("disk.img");
@@ -82,7 +82,7 @@ fn files(bytes: &[u8]) -> Vec<Vec<u8>> {
     names.iter().map(|name| read(name)).collect()
 }
 
-/// The extents of a file that are set aside, and the lengths of all of them.
+/// Returns the extents of a file that are set aside, and the lengths of all of them.
 fn set_aside(bytes: &[u8]) -> (usize, u64) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("disk.img");

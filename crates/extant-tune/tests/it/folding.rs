@@ -7,7 +7,7 @@ use extant_tune::{Error, TuneOptions};
 use folded::{LENIENT, STRICT};
 use std::process::Command;
 
-/// The names of the directory `d`, and e2fsck's verdict on the image.
+/// Returns the names of the directory `d`, and e2fsck's verdict on the image.
 fn judged(device: &MemDevice) -> (Vec<String>, bool) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("image");

@@ -228,7 +228,7 @@ where
         Ok(LogEnd::Full)
     }
 
-    /// The next block of the ring, unless all were taken.
+    /// Returns the next block of the ring, unless all were taken.
     fn take(&mut self) -> Option<u32> {
         if self.walked as usize >= self.sb.log_range().len() {
             return None;
@@ -401,7 +401,7 @@ where
         Ok(false)
     }
 
-    /// Whether fast commits continue the last transaction of a log that is not empty.
+    /// Returns whether fast commits continue the last transaction of a log that is not empty.
     fn has_fast_commits(&mut self, end: LogEnd) -> Result<bool, E> {
         let area = self.sb.fast_commit_area();
         if end == LogEnd::Clean || area.is_empty() {

@@ -69,7 +69,7 @@ impl Volume {
         desc.inode_table.offset(geo.block_size) + u64::from(index) * u64::from(geo.inode_size)
     }
 
-    /// The block with the record of an inode.
+    /// Returns the block with the record of an inode.
     pub fn inode_block(&self, nr: InodeNr) -> BlockNr {
         BlockNr(self.inode_offset(nr) / u64::from(self.geo.block_size))
     }
@@ -96,7 +96,7 @@ impl Volume {
             .unwrap();
     }
 
-    /// Extent nodes outside the inode, and all extents (or mapped runs of a block map).
+    /// Returns the extent nodes outside the inode, and all extents (or mapped runs of a block map).
     pub fn map(&self, inode: &Inode) -> (Vec<BlockNr>, Vec<Extent>) {
         let (mut nodes, mut extents) = (Vec::new(), Vec::new());
         let root = inode::i_block(&inode.raw).unwrap();
@@ -153,7 +153,7 @@ impl Volume {
         }
     }
 
-    /// Content of a file, holes and unwritten parts as zeros.
+    /// Returns the content of a file, holes and unwritten parts as zeros.
     pub fn content(&self, inode: &Inode) -> Vec<u8> {
         let size = self.geo.block_size as usize;
         let mut out = vec![0; inode.core.size as usize];
@@ -171,7 +171,7 @@ impl Volume {
         out
     }
 
-    /// Physical blocks of a directory, in logical order.
+    /// Returns the physical blocks of a directory, in logical order.
     pub fn dir_blocks(&self, dir: &Inode) -> Vec<BlockNr> {
         let (_, extents) = self.map(dir);
         extents
@@ -184,8 +184,8 @@ impl Volume {
         DirHasher::new(version, self.geo.unsigned_hash, self.geo.hash_seed).unwrap()
     }
 
-    /// Names of a directory. An index is walked too: every leaf must be in it once, and every name
-    /// in the leaf its hash leads to.
+    /// Returns the names of a directory. An index is walked too: every leaf must be in it once, and every name in the
+    /// leaf its hash leads to.
     pub fn names(&self, dir: &Inode) -> BTreeMap<Vec<u8>, (InodeNr, Option<FileType>)> {
         let blocks = self.dir_blocks(dir);
         let indexed = dir.core.flags & INDEX != 0;
@@ -295,7 +295,7 @@ impl Volume {
         XattrSet::parse(area, block.as_deref()).unwrap()
     }
 
-    /// Every path of the tree with its inode; reads all there is of each.
+    /// Returns every path of the tree with its inode; reads every inode completely.
     pub fn tree(&self) -> BTreeMap<String, Inode> {
         let mut out = BTreeMap::new();
         let mut todo = vec![(String::new(), InodeNr::ROOT)];

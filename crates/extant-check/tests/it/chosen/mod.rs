@@ -88,7 +88,7 @@ pub fn broken(base: &Base, places: &Places, damage: &Damage) -> Option<MemDevice
     Some(device)
 }
 
-/// Whether anything is another than before.
+/// Applies the edit; returns whether any byte changed.
 fn apply(device: &MemDevice, base: u64, edit: Edit) -> bool {
     let change = |at: usize, len: usize, change: &dyn Fn(&mut [u8])| {
         let mut bytes = vec![0; len];
@@ -124,7 +124,7 @@ impl Places {
         Self { volume, files }
     }
 
-    /// A group's descriptor, with its block and the byte in it.
+    /// Returns a group's descriptor, with its block and the byte in it.
     fn desc(&self, group: u32) -> Option<(u64, usize, GroupDesc)> {
         let geo = &self.volume.geo;
         let group = GroupNr((group < geo.groups).then_some(group)?);
@@ -141,7 +141,7 @@ impl Places {
         Some((block.0, at))
     }
 
-    /// The record of a name; of any but the dots for the name "".
+    /// Returns the record of a name; for the name "" any record but the dots.
     fn entry(&self, dir: &str, name: &str) -> Option<(u64, usize)> {
         let blocks = self.volume.dir_blocks(self.files.get(dir)?);
         blocks.into_iter().find_map(|block| {
@@ -157,7 +157,7 @@ impl Places {
         })
     }
 
-    /// The block of a place, and the byte in it.
+    /// Returns the block of a place, and the byte in it.
     fn find(&self, place: Target) -> Option<(u64, usize)> {
         let (volume, geo) = (&self.volume, &self.volume.geo);
         let size = u64::from(geo.block_size);

@@ -11,7 +11,7 @@ pub const LENIENT: &str = "encoding=utf8";
 /// Option of mke2fs for an encoding that refuses names that are not UTF-8.
 pub const STRICT: &str = "encoding=utf8,encoding_flags=strict";
 
-/// Names of many scripts, one for each number.
+/// Returns a name for each number, in many scripts.
 pub fn name(n: usize) -> Vec<u8> {
     const PARTS: [&str; 12] = [
         "Makefile",
@@ -50,7 +50,7 @@ pub fn debugfs(path: &Path, requests: &[u8]) -> String {
     String::from_utf8_lossy(&out.stdout).into_owned()
 }
 
-/// An image whose directory `d` folds case and has these names; with an index by e2fsck if `indexed`.
+/// Returns an image whose directory `d` folds case and has these names; with an index by e2fsck if `indexed`.
 pub fn image(args: &[&str], encoding: &str, names: &[Vec<u8>], indexed: bool) -> MemDevice {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("image");
@@ -79,7 +79,7 @@ pub fn image(args: &[&str], encoding: &str, names: &[Vec<u8>], indexed: bool) ->
     MemDevice::from_bytes(&std::fs::read(&path).unwrap())
 }
 
-/// Where in the image these bytes are, each time.
+/// Returns all offsets of these bytes in the image.
 pub fn find(bytes: &[u8], what: &[u8]) -> Vec<usize> {
     let places = bytes.windows(what.len()).enumerate();
     places

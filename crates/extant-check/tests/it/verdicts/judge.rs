@@ -38,8 +38,8 @@ impl BlockDevice for Cold<'_> {
     blockdev::only_read!();
 }
 
-/// Ours; with the journal replayed or as the image stands. It is the same of a device that has all in memory, of a slow one, and
-/// of one that is read past a cache.
+/// Returns our report, with the journal replayed or ignored. It is the same for a device in memory, for a slow one,
+/// and for one that is read past a cache.
 pub fn check(device: &MemDevice, replay: bool) -> Report {
     // Of two inodes with the same block the second is reported: with one thread always the same one.
     let warm = told(&check_of(device, replay, 1));
@@ -91,7 +91,7 @@ pub fn judge(device: &MemDevice) -> (bool, String) {
     (out.status.code() == Some(0), text)
 }
 
-/// Whether e2fsck told of a fault, of some of which its exit code does not tell.
+/// Returns whether e2fsck reported a fault; its exit code does not cover all faults.
 #[allow(dead_code)] // each user has its own part
 pub fn tells(text: &str) -> bool {
     text.contains("? no") || text.contains("Clearing fields beyond")

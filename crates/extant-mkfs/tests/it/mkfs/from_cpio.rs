@@ -127,7 +127,7 @@ impl Build {
         self
     }
 
-    /// A member with inode number, mode, links, device and the sum for `crc`.
+    /// Returns a member with inode number, mode, links, device and the sum for `crc`.
     fn member(self, path: &str, of: (u32, u32, u32), rdev: (u32, u32), data: &[u8]) -> Self {
         self.with_sum("070701", path, of, rdev, data, 0)
     }

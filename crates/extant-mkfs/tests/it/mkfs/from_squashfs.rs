@@ -22,7 +22,7 @@ fn pack(tree: &Path, to: &Path, options: &[&str]) -> Option<Vec<u8>> {
     Some(fs::read(to).unwrap())
 }
 
-/// A tree with one of everything that fits: 32 bits for times, and more names than a header has entries.
+/// Returns a tree with one of everything that fits: 32 bits for times, and more names than a header has entries.
 fn tree(dir: &Path) -> PathBuf {
     let tree = dir.join("tree");
     make_tree(&tree);
@@ -287,7 +287,7 @@ impl ByHand {
         at
     }
 
-    /// A directory whose entries begin at a byte of the directory table; returns where its inode is.
+    /// Returns a directory whose entries begin at a byte of the directory table; returns where its inode is.
     fn dir(&mut self, entries: usize, len: usize) -> usize {
         let at = self.header(1);
         let (block, offset) = place(entries);
@@ -305,7 +305,8 @@ impl ByHand {
         at
     }
 
-    /// The entries of a directory, by name, where the inode is, its number, and type; returns where they begin, and their length.
+    /// Returns the entries of a directory, by name, where the inode is, its number, and type; returns where they
+    /// begin, and their length.
     fn list(&mut self, entries: &[(&str, usize, u32, u16)]) -> (usize, usize) {
         let start = self.directories.len();
         for (name, inode, number, kind) in entries {
@@ -319,7 +320,7 @@ impl ByHand {
         (start, self.directories.len() - start)
     }
 
-    /// The image; the root's inode is at a byte of the inode table.
+    /// Returns the image; the root's inode is at a byte of the inode table.
     fn image(&self, root: usize) -> Vec<u8> {
         let mut all = vec![0; 96];
         let mut tables = Vec::new();

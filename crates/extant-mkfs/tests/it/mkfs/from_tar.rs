@@ -28,7 +28,7 @@ pub fn refused(bytes: Vec<u8>) -> String {
         .to_string()
 }
 
-/// The fixture as GNU tar packs it. `None` without GNU tar.
+/// Returns the fixture as GNU tar packs it. `None` without GNU tar.
 fn gnu_tar(tree: &Path, archive: &Path, args: &[&str]) -> Option<()> {
     let (tree, archive) = (tree.to_str().unwrap(), archive.to_str().unwrap());
     let fixed = [

@@ -58,7 +58,7 @@ pub fn open(path: &Path) -> FileDevice {
     FileDevice::open(path, Access::ReadWrite).unwrap()
 }
 
-/// A directory for a test, in memory if there is a file system there.
+/// Returns a directory for a test, in memory if there is a file system there.
 pub fn scratch() -> tempfile::TempDir {
     let base = Path::new("/dev/shm");
     let made = tempfile::Builder::new()

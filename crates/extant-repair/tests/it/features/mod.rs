@@ -145,7 +145,7 @@ fn judge_one(base: &Base, seed: u64) -> Option<Outcome> {
     Some(outcome)
 }
 
-/// Files of a base that one image has still and the other has not: by path, or by content in lost+found.
+/// Returns the files of a base that one image has still and the other has not: by path, or by content in lost+found.
 fn only_in(base: &Files, one: &Files, other: &Files) -> Vec<PathBuf> {
     let has = |files: &Files, path: &Path, content: &Vec<u8>| {
         let mut lost = files
