@@ -397,9 +397,10 @@ impl BlockDevice for FileDevice {
             let end = (&self.file).seek(SeekFrom::End(0))?;
             self.len.store(end, Ordering::Release);
         }
-        match len <= self.len() {
-            true => Ok(()),
-            false => self.set_len(len),
+        if len <= self.len() {
+            Ok(())
+        } else {
+            self.set_len(len)
         }
     }
 

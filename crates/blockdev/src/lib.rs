@@ -157,15 +157,16 @@ pub trait BlockDevice: Send + Sync {
     /// assert_eq!(dev.len(), 8192);
     /// ```
     fn extend(&self, len: u64) -> io::Result<()> {
-        match len <= self.len() {
-            true => Ok(()),
-            false => Err(io::Error::new(
+        if len <= self.len() {
+            Ok(())
+        } else {
+            Err(io::Error::new(
                 io::ErrorKind::Unsupported,
                 format!(
                     "the device has {} bytes and does not become longer",
                     self.len()
                 ),
-            )),
+            ))
         }
     }
 

@@ -252,9 +252,10 @@ impl Readers<'_> {
     fn serve(&self) {
         let mut pieces = self.pieces.lock();
         while !pieces.ended {
-            let next = match pieces.taken < MOST_HELD {
-                true => pieces.take_waiting(),
-                false => None,
+            let next = if pieces.taken < MOST_HELD {
+                pieces.take_waiting()
+            } else {
+                None
             };
             match next {
                 Some(piece) => MutexGuard::unlocked(&mut pieces, || self.fetch(&piece)),

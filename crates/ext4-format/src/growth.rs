@@ -187,9 +187,10 @@ impl Growth {
     /// Returns the number of blocks of the old volume that change, at most.
     pub fn changed_blocks(&self) -> u64 {
         let descriptors = self.new.gdt_block_count() - self.old.gdt_block_count();
-        let reserved = match self.changes_reserved() {
-            true => 2 + u64::from(self.new.reserved_gdt_blocks),
-            false => 0,
+        let reserved = if self.changes_reserved() {
+            2 + u64::from(self.new.reserved_gdt_blocks)
+        } else {
+            0
         };
         // The superblock, the last old group's bitmap and descriptor.
         3 + u64::from(descriptors) + reserved

@@ -141,9 +141,10 @@ impl QuotaSums {
             return;
         }
         let bytes = inode::sectors(raw, geo).saturating_mul(SECTOR);
-        let project = match geo.features.has_project() {
-            true => inode::project(raw),
-            false => 0,
+        let project = if geo.features.has_project() {
+            inode::project(raw)
+        } else {
+            0
         };
         for (used, id) in self.0.iter_mut().zip([core.uid, core.gid, project]) {
             used.entry(id).or_default().add(bytes, 1 + values);

@@ -148,9 +148,10 @@ pub(crate) fn runs(volume: &Volume<'_>, ino: InodeNr) -> Result<Vec<Run>, Format
     let seed = volume.inode_seed(ino, core.generation);
     let walker = Walker::new(volume, &ignored, None, ino, seed).with_runs(true);
     let mapped = walker.walk(core.flags, inode::i_block(raw)?);
-    match mapped.damaged || mapped.end < blocks {
-        true => Err(bad("mapping")),
-        false => Ok(mapped.runs),
+    if mapped.damaged || mapped.end < blocks {
+        Err(bad("mapping"))
+    } else {
+        Ok(mapped.runs)
     }
 }
 

@@ -103,9 +103,10 @@ impl<'c> NameReader<'c> {
 
     fn entries(&mut self, rules: &BlockRules<'_>, bytes: &[u8], links: &mut Vec<Link>) {
         let findings = &self.check.findings;
-        let entries = match rules.directory.has(flags::ENCRYPT) {
-            true => dir_entry::encrypted_entries(bytes),
-            false => dir_entry::entries(bytes),
+        let entries = if rules.directory.has(flags::ENCRYPT) {
+            dir_entry::encrypted_entries(bytes)
+        } else {
+            dir_entry::entries(bytes)
         };
         self.hashes.clear();
         let (mut dots, mut whole) = (0, true);
@@ -219,9 +220,10 @@ impl<'c> NameReader<'c> {
                 if rules.compared.same(one, two) {
                     let place = rules.place.offset(*other);
                     self.check.findings.add(Rule::EntryTwice, place, || {
-                        match rules.compared.folds() {
-                            true => format!("{} and {}", shown(one), shown(two)),
-                            false => shown(one),
+                        if rules.compared.folds() {
+                            format!("{} and {}", shown(one), shown(two))
+                        } else {
+                            shown(one)
                         }
                     });
                 }

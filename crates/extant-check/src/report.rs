@@ -175,9 +175,10 @@ impl fmt::Display for FindingPlace {
             self.offset.map(|o| format!("offset {o}")),
         ];
         let parts: Vec<_> = parts.into_iter().flatten().collect();
-        match parts.is_empty() {
-            true => f.write_str("superblock"),
-            false => f.write_str(&parts.join(", ")),
+        if parts.is_empty() {
+            f.write_str("superblock")
+        } else {
+            f.write_str(&parts.join(", "))
         }
     }
 }
@@ -199,9 +200,10 @@ pub struct Finding {
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.place, self.rule.text())?;
-        match self.detail.is_empty() {
-            true => Ok(()),
-            false => write!(f, ": {}", self.detail),
+        if self.detail.is_empty() {
+            Ok(())
+        } else {
+            write!(f, ": {}", self.detail)
         }
     }
 }

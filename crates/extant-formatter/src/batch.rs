@@ -233,13 +233,14 @@ impl<'b, 'i> Iterator for Each<'b, 'i> {
         let events = split_run(&mut self.inodes, same);
         let (was_used, fate) = fate(self.items, events);
         // Most groups have no other changes, or none any more.
-        let (maps, misc, names) = match self.has_only_inodes() {
-            true => Default::default(),
-            false => (
+        let (maps, misc, names) = if self.has_only_inodes() {
+            Default::default()
+        } else {
+            (
                 split_run(&mut self.maps, same),
                 split_run(&mut self.misc, same),
                 split_run(&mut self.names, |k| (k >> 96) as u32 == ino),
-            ),
+            )
         };
         let since = match fate {
             Fate::Lives {

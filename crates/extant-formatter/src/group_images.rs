@@ -259,9 +259,10 @@ impl<'g, 'a> GroupImages<'g, 'a> {
 
 /// Returns the count, or an error if it exceeds `most`.
 fn most(what: &'static str, group: GroupNr, count: u32, most: u32) -> Result<u32> {
-    match count <= most {
-        true => Ok(count),
-        false => Err(FormatError::corrupt(what, Where::Group(group)).into()),
+    if count <= most {
+        Ok(count)
+    } else {
+        Err(FormatError::corrupt(what, Where::Group(group)).into())
     }
 }
 

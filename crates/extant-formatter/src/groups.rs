@@ -289,9 +289,10 @@ impl Groups {
         group: GroupNr,
         again: bool,
     ) -> Result<Vec<u8>> {
-        let desc = &match again {
-            true => self.now(geometry, images, group)?,
-            false => *self.get(geometry, images, group)?,
+        let desc = &if again {
+            self.now(geometry, images, group)?
+        } else {
+            *self.get(geometry, images, group)?
         };
         if geometry.features.has_group_csum() && desc.flags & INODE_UNINIT != 0 {
             let mut map = vec![0; geometry.block_size as usize];

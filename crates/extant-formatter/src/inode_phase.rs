@@ -626,9 +626,10 @@ pub(super) fn next_core(
     Ok(InodeCore {
         flags: last.core.flags & !LAYOUT | old.flags & LAYOUT,
         // Checksums of blocks that belong to the inode depend on it.
-        generation: match geometry.features.has_metadata_csum() {
-            true => old.generation,
-            false => last.core.generation,
+        generation: if geometry.features.has_metadata_csum() {
+            old.generation
+        } else {
+            last.core.generation
         },
         // The field links the orphan list, if the inode is on it.
         dtime: old.dtime,

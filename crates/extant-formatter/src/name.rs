@@ -55,9 +55,10 @@ impl<'a> NameRef<'a> {
             [] | [b'.'] | [b'.', b'.'] => true,
             _ => bytes.len() > NAME_MAX || holds_refused(bytes),
         };
-        match refused {
-            true => Err(Self::why_refused(bytes)),
-            false => Ok(Self(bytes)),
+        if refused {
+            Err(Self::why_refused(bytes))
+        } else {
+            Ok(Self(bytes))
         }
     }
 

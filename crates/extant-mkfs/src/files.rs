@@ -115,9 +115,10 @@ impl<'a, P: Places> TreeReader<'a, P> {
     fn path(&self, inode: u32) -> String {
         let (dir, name) = self.places.place(inode);
         let path = self.places.path(dir);
-        match path.is_empty() {
-            true => show(name),
-            false => show(&[&path[..], b"/", name].concat()),
+        if path.is_empty() {
+            show(name)
+        } else {
+            show(&[&path[..], b"/", name].concat())
         }
     }
 

@@ -210,9 +210,12 @@ impl MkfsOptions {
             None => random(),
         });
         let is_random = self.uuid.is_none() && self.source_date_epoch.is_none();
-        self.hash_seed = Some(self.hash_seed.unwrap_or_else(|| match is_random {
-            true => random(),
-            false => derive(uuid, "hash seed"),
+        self.hash_seed = Some(self.hash_seed.unwrap_or_else(|| {
+            if is_random {
+                random()
+            } else {
+                derive(uuid, "hash seed")
+            }
         }));
         self.uuid = Some(uuid);
         self

@@ -163,20 +163,14 @@ pub(super) fn plan(tree: &Tree, layout: Layout) -> Result<Plan, Failure> {
     let mut space = Space::new(&layout);
     let goal = layout.journal_goal().0;
     let journal = place_file(&geo, &mut space, goal, layout.journal_blocks).ok_or(Failure::Full)?;
-    let orphans = match geo.features.has_orphan_file() {
-        true => orphan_file_blocks(&layout),
-        false => 0,
+    let orphans = if geo.features.has_orphan_file() {
+        orphan_file_blocks(&layout)
+    } else {
+        0
     };
     let orphans = place_file(&geo, &mut space, 0, orphans).ok_or(Failure::Full)?;
-    let mut one_block = |wanted: bool| match wanted {
-        true => match take_blocks(&mut space, 1).as_deref() {
-            Some([block, ..]) => Ok(Some(*block)),
-            _ => Err(Failure::Full),
-        },
-        false => Ok(None),
-    };
-    let resize_block = one_block(geo.features.has_resize_inode())?;
-    let mmp_block = one_block(geo.features.has_mmp())?;
+    let resize_block = take_block_if(geo.features.has_resize_inode(), &mut space)?;
+    let mmp_block = take_block_if(geo.features.has_mmp(), &mut space)?;
     let mut numbers = Numbers {
         geo: &geo,
         next: LOST_FOUND,
@@ -202,9 +196,10 @@ pub(super) fn plan(tree: &Tree, layout: Layout) -> Result<Plan, Failure> {
     if let Some(inode) = lost_found {
         planner.number(inode, &mut numbers)?;
     }
-    let orphan_file = match geo.features.has_orphan_file() {
-        true => Some((InodeNr(numbers.take()?), orphans)),
-        false => None,
+    let orphan_file = if geo.features.has_orphan_file() {
+        Some((InodeNr(numbers.take()?), orphans))
+    } else {
+        None
     };
     let flex_blocks = u64::from(geo.blocks_per_group) << geo.log_groups_per_flex.min(20);
     let order = depth_first(tree);
@@ -298,6 +293,15 @@ fn place_file(geo: &Geometry, space: &mut Space, goal: u64, len: u32) -> Option<
         }
     }
     Some(mapped)
+}
+
+/// Takes one block if it is wanted.
+fn take_block_if(wanted: bool, space: &mut Space) -> Result<Option<u64>, Failure> {
+    if !wanted {
+        return Ok(None);
+    }
+    let blocks = take_blocks(space, 1).ok_or(Failure::Full)?;
+    Ok(blocks.first().copied())
 }
 
 /// Returns the single blocks from the front.

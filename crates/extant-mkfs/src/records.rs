@@ -125,9 +125,10 @@ impl RecordWriter<'_> {
             uid: i.uid,
             gid: i.gid,
             size: i.size,
-            flags: match geo.features.has_project() {
-                true => i.flags,
-                false => i.flags & !flags::PROJINHERIT,
+            flags: if geo.features.has_project() {
+                i.flags
+            } else {
+                i.flags & !flags::PROJINHERIT
             },
             generation: generation(geo, ino),
             atime: i.atime,

@@ -408,9 +408,10 @@ impl<'a> Worker<'a> {
         let flags = !self.flagless.contains(&system::device_of(stat));
         let options = self.scan.adopter.options;
         let unread = stat.st_size > 0 && options.skip_unreadable;
-        match flags || unread || may_have_holes(stat, options.keep_zeros) {
-            true => open_file(dir, name).map(Some),
-            false => Ok(None),
+        if flags || unread || may_have_holes(stat, options.keep_zeros) {
+            open_file(dir, name).map(Some)
+        } else {
+            Ok(None)
         }
     }
 

@@ -49,13 +49,12 @@ pub(super) fn write(
     }
     let how = (options.threads, options.keep_zeros);
     let copied = data::copy(device, plan, tree, content, how, monitor)?;
-    let punched = match copied.zeros.is_empty() {
-        true => None,
-        false => {
-            let mut plan = plan.clone();
-            zeros::punch(&mut plan, tree, copied.zeros)?;
-            Some(plan)
-        }
+    let punched = if copied.zeros.is_empty() {
+        None
+    } else {
+        let mut plan = plan.clone();
+        zeros::punch(&mut plan, tree, copied.zeros)?;
+        Some(plan)
     };
     let plan = punched.as_ref().unwrap_or(plan);
 

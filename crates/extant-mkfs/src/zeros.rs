@@ -97,9 +97,10 @@ fn map_blocks(
     mut nodes: Vec<u64>,
     freed: &mut Vec<(u64, u64)>,
 ) -> Option<Vec<u64>> {
-    let count = match geo.features.has_extents() {
-        true => extent_nodes(runs, geo.block_size),
-        false => address_blocks(runs, geo.block_size),
+    let count = if geo.features.has_extents() {
+        extent_nodes(runs, geo.block_size)
+    } else {
+        address_blocks(runs, geo.block_size)
     } as usize;
     for node in nodes.drain(count.min(nodes.len())..) {
         freed.push((node, node + 1));

@@ -233,10 +233,7 @@ impl Link {
             }
             requests.bytes > MOST_UNFLUSHED
         };
-        match is_full {
-            true => self.flush(),
-            false => Ok(()),
-        }
+        if is_full { self.flush() } else { Ok(()) }
     }
 
     /// Flushes; the requests that were acknowledged before are durable then.

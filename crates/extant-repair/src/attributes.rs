@@ -129,9 +129,10 @@ fn values(
     let mut values = Values::default();
     for (rest, stored) in named {
         let possible = stored.ino.0 >= session.geo.first_ino && stored.ino != record.ino;
-        let raw = match possible {
-            true => session.read_record(stored.ino)?,
-            false => None,
+        let raw = if possible {
+            session.read_record(stored.ino)?
+        } else {
+            None
         };
         let fits = raw.is_some_and(|raw| value::could_hold(&raw, &rest, &stored));
         if fits && has_flag(session, stored.ino)? {

@@ -116,9 +116,10 @@ fn lost_and_found(session: &mut Session<'_, '_>) -> Result<Option<InodeNr>, Erro
     if !make_directory(session, ino, InodeNr::ROOT, "lost+found is made")? {
         return Ok(None);
     }
-    match add_name(session, InodeNr::ROOT, LOST_AND_FOUND, ino)? {
-        true => Ok(Some(ino)),
-        false => Ok(None),
+    if add_name(session, InodeNr::ROOT, LOST_AND_FOUND, ino)? {
+        Ok(Some(ino))
+    } else {
+        Ok(None)
     }
 }
 
@@ -368,14 +369,15 @@ fn parents(session: &mut Session<'_, '_>) -> Result<(), Error> {
             number.copy_from_slice(&parent.to_le_bytes());
         }
         if let Some(seed) = dir.seed {
-            match dir.flags & flags::INDEX != 0 {
-                true => ext4_format::htree::set_checksum(
+            if dir.flags & flags::INDEX != 0 {
+                ext4_format::htree::set_checksum(
                     &mut bytes,
                     ext4_format::htree::IndexBlockKind::Root,
                     seed,
                 )
-                .map_err(Error::Format)?,
-                false => dir_entry::set_tail(&mut bytes, seed),
+                .map_err(Error::Format)?
+            } else {
+                dir_entry::set_tail(&mut bytes, seed)
             }
         }
         session.write(first, &bytes)?;

@@ -180,9 +180,10 @@ fn lost_table(
             Some("its inodes"),
         ),
     };
-    match session.ask(place, text, loses) {
-        true => Ok(table.unwrap_or(BlockNr(0))),
-        false => Err(Error::Declined),
+    if session.ask(place, text, loses) {
+        Ok(table.unwrap_or(BlockNr(0)))
+    } else {
+        Err(Error::Declined)
     }
 }
 
@@ -226,9 +227,10 @@ fn find_table(
 
 /// Returns whether more records at a place are sound than not, as in a table of inodes.
 fn holds_inodes(session: &Session<'_, '_>, group: GroupNr, table: BlockNr) -> Result<bool, Error> {
-    let evidence = match session.has_csum() {
-        true => Evidence::Checksums,
-        false => Evidence::Root,
+    let evidence = if session.has_csum() {
+        Evidence::Checksums
+    } else {
+        Evidence::Root
     };
     Ok(score(session, group, table, evidence)? > 0)
 }
@@ -328,9 +330,10 @@ fn place_bitmaps(session: &mut Session<'_, '_>) -> Result<(), Error> {
 fn new_table(session: &mut Session<'_, '_>, group: u32) -> Result<BlockNr, Error> {
     let geo = session.geo.clone();
     let len = u64::from(geo.itable_blocks());
-    let groups = match geo.features.has_flex_bg() {
-        true => geo.groups,
-        false => 0,
+    let groups = if geo.features.has_flex_bg() {
+        geo.groups
+    } else {
+        0
     };
     let first = std::iter::once(group)
         .chain(0..groups)

@@ -97,9 +97,10 @@ fn size(
 /// Mends the target of a symbolic link, which fills the data inside the inode; returns whether the link stays.
 fn target(session: &mut Session<'_, '_>, record: &mut Record) -> Result<bool, Error> {
     let bytes = Inline::undamaged_part(&record.raw, &session.geo)?.bytes();
-    let sound = match record.has(flags::ENCRYPT) {
-        true => encryption::target_size(&bytes, session.block_size()) == Some(record.core.size),
-        false => !bytes.contains(&0),
+    let sound = if record.has(flags::ENCRYPT) {
+        encryption::target_size(&bytes, session.block_size()) == Some(record.core.size)
+    } else {
+        !bytes.contains(&0)
     };
     let room = bytes.len() as u64;
     if sound && record.core.size == room {

@@ -232,13 +232,14 @@ fn large(session: &mut Session<'_, '_>, record: &Record) -> Result<(), Error> {
         ro_compat: RoCompat::LARGE_FILE,
         ..Features::default()
     };
-    match record.core.size > i32::MAX as u64 {
-        true => superblock::need(
+    if record.core.size > i32::MAX as u64 {
+        superblock::need(
             session,
             needed,
             "large_file is set, as there are large files",
-        ),
-        false => Ok(()),
+        )
+    } else {
+        Ok(())
     }
 }
 
@@ -472,10 +473,11 @@ fn symlink(
     {
         record.core.flags &= !flags::EXTENTS;
     }
-    let size = match record.has(flags::ENCRYPT) {
+    let size = if record.has(flags::ENCRYPT) {
         // Of an encrypted target whose length cannot be, nothing is left.
-        true => encrypted::target_size(&target, target.len()).unwrap_or(0) as usize,
-        false => end(&target),
+        encrypted::target_size(&target, target.len()).unwrap_or(0) as usize
+    } else {
+        end(&target)
     };
     // A short target is in the inode.
     let misplaced = slow && size < inode::I_BLOCK_SIZE;

@@ -32,9 +32,10 @@ pub(crate) fn wait_for_others(dev: &dyn BlockDevice) -> Result<(), Error> {
         Ok(MmpState::Mounted(_)) => {
             let seconds = u64::from(mmp::interval(&first)) * 2 + 1;
             std::thread::sleep(Duration::from_secs(seconds));
-            match read()? == first {
-                true => Ok(()),
-                false => Err(Error::InUse("a mount")),
+            if read()? == first {
+                Ok(())
+            } else {
+                Err(Error::InUse("a mount"))
             }
         }
         Ok(MmpState::Clean) | Err(_) => Ok(()),

@@ -173,9 +173,10 @@ fn write(
         let taken = extents
             .iter()
             .any(|e| e.logical <= logical && u64::from(logical) < e.end());
-        let block = match taken || session.geo.cluster_ratio > 1 {
-            true => None,
-            false => session.allocate(),
+        let block = if taken || session.geo.cluster_ratio > 1 {
+            None
+        } else {
+            session.allocate()
         };
         let Some(physical) = block else {
             return Ok(());
@@ -223,9 +224,10 @@ fn set_size(session: &Session<'_, '_>, ino: InodeNr, len: u64) -> Result<(), Err
 /// Makes the record of a file, whose mapping comes next.
 fn make(session: &mut Session<'_, '_>, ino: InodeNr) -> Result<(), Error> {
     let now = Timestamp::new(session.now.into(), 0);
-    let extents = match session.geo.features.has_extents() {
-        true => flags::EXTENTS,
-        false => 0,
+    let extents = if session.geo.features.has_extents() {
+        flags::EXTENTS
+    } else {
+        0
     };
     let core = InodeCore {
         mode: 0o100_600,

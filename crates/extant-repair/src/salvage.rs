@@ -97,9 +97,10 @@ fn without_len<'b>(
 
 /// Returns whether a record leads to an inode in use of the type that it says, and has a name that can be.
 fn is_likely(session: &Session<'_, '_>, record: &RawRecord<'_>, any: bool) -> bool {
-    let named = match any {
-        true => !record.name.is_empty(),
-        false => dir_entry::check_name(record.name).is_ok(),
+    let named = if any {
+        !record.name.is_empty()
+    } else {
+        dir_entry::check_name(record.name).is_ok()
     };
     let used = session.inodes.get(&record.inode.0);
     let typed = used.is_some_and(|used| match used.kind {

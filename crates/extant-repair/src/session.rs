@@ -77,9 +77,10 @@ impl Decisions<'_> {
             return false;
         }
         let yes = (self.decide)(&mend);
-        match yes {
-            true => self.done.push(mend),
-            false => self.declined.push(mend),
+        if yes {
+            self.done.push(mend)
+        } else {
+            self.declined.push(mend)
         }
         yes
     }

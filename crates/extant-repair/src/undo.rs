@@ -245,9 +245,10 @@ impl Undo {
     fn parse(bytes: &[u8]) -> Result<Option<Self>, Error> {
         let bad = |what: &str| Error::Undo(what.to_owned());
         let Some((head, body)) = bytes.split_first_chunk::<HEAD>() else {
-            return match bytes.iter().all(|&b| b == 0) {
-                true => Ok(None),
-                false => Err(bad("it is no undo file")),
+            return if bytes.iter().all(|&b| b == 0) {
+                Ok(None)
+            } else {
+                Err(bad("it is no undo file"))
             };
         };
         if head.iter().all(|&b| b == 0) {

@@ -114,9 +114,10 @@ struct Notes {
 
 impl Notes {
     fn add(&mut self, text: String) {
-        match self.kept.len() < NOTES {
-            true => self.kept.push(text),
-            false => self.more += 1,
+        if self.kept.len() < NOTES {
+            self.kept.push(text)
+        } else {
+            self.more += 1
         }
     }
 }

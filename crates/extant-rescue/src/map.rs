@@ -31,12 +31,11 @@ impl Map {
             && rescue.geo.is_valid_data_range(extent.physical, len)
             // A file has no more blocks than the volume: a hostile map does not grow beyond all bounds.
             && self.blocks + len <= rescue.geo.blocks_count;
-        match fits {
-            true => {
-                self.blocks += len;
-                self.extents.push(extent);
-            }
-            false => self.damaged = true,
+        if fits {
+            self.blocks += len;
+            self.extents.push(extent);
+        } else {
+            self.damaged = true
         }
     }
 

@@ -57,9 +57,10 @@ impl Rescue<'_> {
             sink(0, root.get(..core.size as usize).unwrap_or(&[]))?;
             return Ok(lost);
         }
-        let map = match found.deleted {
-            true => self.old_map(&raw, &core),
-            false => self.map(&raw, &core),
+        let map = if found.deleted {
+            self.old_map(&raw, &core)
+        } else {
+            self.map(&raw, &core)
         };
         if map.damaged {
             lost.push("a part of its mapping is damaged".into());

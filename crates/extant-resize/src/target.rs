@@ -132,9 +132,10 @@ impl Shape {
             Self::to_meta_bg(sb);
         }
         if Features::of(sb).has_meta_bg() {
-            let first = match old.features.has_meta_bg() {
-                true => self.sb.first_meta_bg.get(),
-                false => old.gdt_block_count(),
+            let first = if old.features.has_meta_bg() {
+                self.sb.first_meta_bg.get()
+            } else {
+                old.gdt_block_count()
             };
             sb.first_meta_bg.set(first.min(descriptors));
         } else if old.reserved_gdt_blocks > 0 || old.features.has_resize_inode() {
@@ -155,9 +156,12 @@ impl Shape {
                 last.set(groups - 1);
             }
         }
-        Geometry::new(sb).map_err(|e| match blocks < old.blocks_count {
-            true => Error::TooSmall(blocks * u64::from(old.block_size)),
-            false => Error::Refused(format!("to that size ({e}): it")),
+        Geometry::new(sb).map_err(|e| {
+            if blocks < old.blocks_count {
+                Error::TooSmall(blocks * u64::from(old.block_size))
+            } else {
+                Error::Refused(format!("to that size ({e}): it"))
+            }
         })
     }
 

@@ -124,9 +124,10 @@ fn descriptors(session: &Session<'_, '_>, table: &[Vec<u8>]) -> Result<(), Error
         let first = geo.group_first_block(nr).0 + u64::from(geo.has_super(nr));
         let meta = nr.0 / geo.descs_per_block();
         let count = geo.gdt_blocks_in_group(nr) as usize;
-        let from = match geo.features.has_meta_bg() && meta >= geo.first_meta_bg {
-            true => meta as usize,
-            false => 0,
+        let from = if geo.features.has_meta_bg() && meta >= geo.first_meta_bg {
+            meta as usize
+        } else {
+            0
         };
         let copies = table.iter().skip(from).take(count);
         for (block, bytes) in (first..).map(BlockNr).zip(copies) {

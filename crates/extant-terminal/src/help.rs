@@ -39,9 +39,10 @@ pub fn arranged(command: Command) -> Command {
         headed(examples, &command)
     );
     let rest = rest.to_string();
-    let command = match more.is_empty() {
-        true => command,
-        false => command.before_long_help(more),
+    let command = if more.is_empty() {
+        command
+    } else {
+        command.before_long_help(more)
     };
     command
         .after_help(rest)

@@ -267,9 +267,10 @@ fn planned(
     free: &mut [(u64, u64)],
 ) -> Result<Option<Copied>, Error> {
     let extents = extents.unwrap_or_else(|| map.runs.clone());
-    let count = match image.geo.features.has_extents() {
-        true => mapping::nodes_for(extents.len() as u64, image.geo.block_size),
-        false => mapping::address_blocks(&runs(&extents), image.geo.block_size),
+    let count = if image.geo.features.has_extents() {
+        mapping::nodes_for(extents.len() as u64, image.geo.block_size)
+    } else {
+        mapping::address_blocks(&runs(&extents), image.geo.block_size)
     };
     let mut nodes: Vec<u64> = map.nodes.iter().map(|node| node.0).collect();
     while nodes.len() < count as usize {

@@ -254,9 +254,10 @@ fn resize(
     }
     let runs = runs(&places);
     let extents = image.geo.features.has_extents();
-    let needed = match extents {
-        true => mapping::extent_nodes(&runs, image.geo.block_size),
-        false => mapping::address_blocks(&runs, image.geo.block_size),
+    let needed = if extents {
+        mapping::extent_nodes(&runs, image.geo.block_size)
+    } else {
+        mapping::address_blocks(&runs, image.geo.block_size)
     };
     let goal = places.first().map_or(0, |block| block.0);
     let nodes = match needed {
@@ -269,9 +270,10 @@ fn resize(
     mapping::build(&image.geo, &runs, &nodes, seed, &mut root, &mut emit)?;
     *inode::i_block_mut(raw)? = root;
     let mut core = *core;
-    core.flags = match extents {
-        true => core.flags | flags::EXTENTS,
-        false => core.flags & !flags::EXTENTS,
+    core.flags = if extents {
+        core.flags | flags::EXTENTS
+    } else {
+        core.flags & !flags::EXTENTS
     };
     inode::encode_core(&core, raw, &image.geo);
     let per = u64::from(image.geo.sectors_per_block());

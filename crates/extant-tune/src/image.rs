@@ -208,8 +208,9 @@ fn compare_with_backups(
         dev.read_at(at, &mut bytes).is_ok()
             && RawSuperblock::parse(&bytes).is_ok_and(|backup| shape(&backup) == shape(sb))
     };
-    match backups.any(agrees) {
-        true => Ok(()),
-        false => refused("no backup agrees with its superblock; extant repair checks it"),
+    if backups.any(agrees) {
+        Ok(())
+    } else {
+        refused("no backup agrees with its superblock; extant repair checks it")
     }
 }

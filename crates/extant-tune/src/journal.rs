@@ -37,9 +37,10 @@ pub(crate) fn take_blocks(
     what: &'static str,
 ) -> Result<(Vec<Run>, Vec<u64>), Error> {
     let runs = image.allocate(blocks, goal, what)?;
-    let nodes = match image.geo.features.has_extents() {
-        true => mapping::extent_nodes(&runs, image.geo.block_size),
-        false => mapping::address_blocks(&runs, image.geo.block_size),
+    let nodes = if image.geo.features.has_extents() {
+        mapping::extent_nodes(&runs, image.geo.block_size)
+    } else {
+        mapping::address_blocks(&runs, image.geo.block_size)
     };
     let after = runs
         .last()

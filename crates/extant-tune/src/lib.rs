@@ -141,9 +141,10 @@ pub fn plan(device: &dyn BlockDevice, options: &TuneOptions) -> Result<Plan, Err
         image.write_superblocks()?;
     }
     let (changes, after) = (image.changes, image.geo.features);
-    let report = match structural && !changes.is_empty() {
-        true => Some(extant_check::check(&overlay, &as_it_stands())?),
-        false => None,
+    let report = if structural && !changes.is_empty() {
+        Some(extant_check::check(&overlay, &as_it_stands())?)
+    } else {
+        None
     };
     if let Some(finding) = report.as_ref().and_then(fault) {
         return Err(Error::Broken(finding));

@@ -18,9 +18,10 @@ impl Image<'_, '_> {
 
     /// Fails on volumes with quota, because the use is not recounted.
     pub(crate) fn needs_no_quota(&self, what: &str) -> Result<(), Error> {
-        match self.geo.features.has_quota() {
-            true => refused(format!("with quota {what}")),
-            false => Ok(()),
+        if self.geo.features.has_quota() {
+            refused(format!("with quota {what}"))
+        } else {
+            Ok(())
         }
     }
 
@@ -71,9 +72,10 @@ impl Image<'_, '_> {
             let left = u64::from(self.geo.blocks_per_group - bit);
             let here = left.min(end - at) as u32;
             let map = self.block_map(group)?;
-            let changed = match used {
-                true => bitmap::set_range(map, bit, here),
-                false => bitmap::clear_range(map, bit, here),
+            let changed = if used {
+                bitmap::set_range(map, bit, here)
+            } else {
+                bitmap::clear_range(map, bit, here)
             };
             let free = self.sb.free_blocks();
             let Some(desc) = self.descs.get_mut(group.0 as usize) else {

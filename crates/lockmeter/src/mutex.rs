@@ -234,9 +234,10 @@ mod kernel {
         fn wake(&self, mutex: usize, woken: impl FnOnce(bool, bool) -> bool) {
             let token = |result: parking_lot_core::UnparkResult| {
                 let is_time = result.unparked_threads > 0 && result.be_fair;
-                match woken(result.have_more_threads, is_time) {
-                    true => HANDED_OVER,
-                    false => DEFAULT_UNPARK_TOKEN,
+                if woken(result.have_more_threads, is_time) {
+                    HANDED_OVER
+                } else {
+                    DEFAULT_UNPARK_TOKEN
                 }
             };
             // SAFETY: as above.
@@ -424,9 +425,10 @@ mod model {
             queue.asleep -= usize::from(any);
             let handed = woken(queue.asleep > 0, any && self.fair);
             if any {
-                queue.woken.push(match handed {
-                    true => Woken::HandedOver,
-                    false => Woken::Free,
+                queue.woken.push(if handed {
+                    Woken::HandedOver
+                } else {
+                    Woken::Free
                 });
                 self.woke.notify_all();
             }

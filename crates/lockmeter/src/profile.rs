@@ -89,9 +89,10 @@ impl Span {
     /// Begins to measure, if the profile is on.
     #[inline]
     pub fn new(name: &'static str) -> Self {
-        match is_on() {
-            true => Self::begin(name),
-            false => Self(None),
+        if is_on() {
+            Self::begin(name)
+        } else {
+            Self(None)
         }
     }
 

@@ -91,9 +91,10 @@ impl<R, C: LockClass> Metered<R, C> {
         try_take: impl FnOnce() -> bool,
     ) -> bool {
         let done = try_take();
-        let differs = match done {
-            true => None,
-            false => object::differs(self.address()),
+        let differs = if done {
+            None
+        } else {
+            object::differs(self.address())
         };
         with_cell(Self::site(place), |cell, thread| {
             if done {

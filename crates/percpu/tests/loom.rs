@@ -486,9 +486,12 @@ fn readers_of_one_slot_share_their_places() {
             .into_iter()
             .map(|reads| {
                 let (readers, pair) = (readers.clone(), pair.clone());
-                thread::spawn(move || match reads {
-                    true => drop(pair.read(&readers, A)),
-                    false => pair.write(&readers),
+                thread::spawn(move || {
+                    if reads {
+                        drop(pair.read(&readers, A))
+                    } else {
+                        pair.write(&readers)
+                    }
                 })
             })
             .collect();

@@ -100,9 +100,10 @@ impl Comparison {
 /// ```
 pub fn fold(name: &[u8]) -> Option<Cow<'_, [u8]>> {
     if name.is_ascii() {
-        return Some(match name.iter().any(u8::is_ascii_uppercase) {
-            true => Cow::Owned(name.to_ascii_lowercase()),
-            false => Cow::Borrowed(name),
+        return Some(if name.iter().any(u8::is_ascii_uppercase) {
+            Cow::Owned(name.to_ascii_lowercase())
+        } else {
+            Cow::Borrowed(name)
         });
     }
     let name = str::from_utf8(name).ok()?;

@@ -137,9 +137,10 @@ impl<'a> Inline<'a> {
     /// # Errors
     /// `Corrupt` if it is not.
     pub fn check_directory_size(&self, size: u64) -> Result<()> {
-        match size == self.room() as u64 {
-            true => Ok(()),
-            false => Err(corrupt("size of a directory with inline data")),
+        if size == self.room() as u64 {
+            Ok(())
+        } else {
+            Err(corrupt("size of a directory with inline data"))
         }
     }
 }

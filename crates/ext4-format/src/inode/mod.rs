@@ -273,9 +273,10 @@ pub fn decode_verified(raw: &[u8], geo: &Geometry, ino: InodeNr) -> Result<Inode
         crtime,
         dtime: u32_at(base, at::DTIME),
         rdev,
-        project: match geo.features.has_project() {
-            true => project,
-            false => 0,
+        project: if geo.features.has_project() {
+            project
+        } else {
+            0
         },
     })
 }
@@ -509,9 +510,10 @@ pub fn unused_halves(raw: &[u8], geo: &Geometry) -> u32 {
 
 /// Returns the high half of the size of inodes with a size of 32 bits: 0 in a sound inode.
 pub fn unused_size_half(raw: &[u8], geo: &Geometry) -> u32 {
-    match has_wide_size(u16_at(raw, at::MODE), geo) {
-        true => 0,
-        false => u32_at(raw, at::SIZE_HI),
+    if has_wide_size(u16_at(raw, at::MODE), geo) {
+        0
+    } else {
+        u32_at(raw, at::SIZE_HI)
     }
 }
 

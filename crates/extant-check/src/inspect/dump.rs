@@ -59,9 +59,10 @@ impl Inspector<'_> {
         match role {
             Some(Role::Superblock) => {
                 let is_primary = block.0 == SUPERBLOCK_OFFSET / bytes.len() as u64;
-                let at = match is_primary {
-                    true => SUPERBLOCK_OFFSET as usize % bytes.len(),
-                    false => 0,
+                let at = if is_primary {
+                    SUPERBLOCK_OFFSET as usize % bytes.len()
+                } else {
+                    0
                 };
                 self.superblock_fields(bytes.get(at..at + 1024).unwrap_or(&[]), at, sink)
             }
@@ -86,9 +87,10 @@ impl Inspector<'_> {
             Some(Role::Attributes(_)) => Ok(self.attributes(block, bytes, sink)?),
             Some(Role::Node(ino)) => {
                 let inode = self.inode(ino)?;
-                match inode.has(flags::EXTENTS) {
-                    true => Ok(self.extent_node(&inode, bytes, sink)?),
-                    false => Ok(self.addresses(bytes, sink)?),
+                if inode.has(flags::EXTENTS) {
+                    Ok(self.extent_node(&inode, bytes, sink)?)
+                } else {
+                    Ok(self.addresses(bytes, sink)?)
                 }
             }
             Some(Role::Data(ino, logical)) => self.data(ino, logical, block, bytes, sink),
@@ -127,9 +129,10 @@ impl Inspector<'_> {
         let (mut at, bits) = (0, bits.min(map.len().saturating_mul(8) as u32));
         while at < bits {
             let in_use = bitmap::test(map, at);
-            let next = match in_use {
-                true => bitmap::find_zero(map, at, bits),
-                false => bitmap::find_one(map, at, bits),
+            let next = if in_use {
+                bitmap::find_zero(map, at, bits)
+            } else {
+                bitmap::find_one(map, at, bits)
             };
             let end = next.unwrap_or(bits);
             let fields = vec![

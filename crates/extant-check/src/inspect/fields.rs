@@ -209,9 +209,10 @@ impl<'b> Part<'b> {
             _ => {}
         }
         let join = |value: u64, &byte: &u8| value << 8 | u64::from(byte);
-        let number = match self.big_endian {
-            true => bytes.iter().fold(0, join),
-            false => bytes.iter().rev().fold(0, join),
+        let number = if self.big_endian {
+            bytes.iter().fold(0, join)
+        } else {
+            bytes.iter().rev().fold(0, join)
         };
         match (show, bytes.len()) {
             (Some(b'x'), _) => Value::Hex(number),

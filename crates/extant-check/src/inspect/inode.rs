@@ -349,9 +349,10 @@ impl Inspector<'_> {
 
     fn tell_unmapped(&self, inode: &Inode, sink: &mut Sink<'_>) -> Done {
         if !self.is_mapped(inode) {
-            let why = match inode.has(flags::INLINE_DATA) {
-                true => "the data are in the inode",
-                false => "the inode has no data in blocks",
+            let why = if inode.has(flags::INLINE_DATA) {
+                "the data are in the inode"
+            } else {
+                "the inode has no data in blocks"
             };
             sink(super::request::note(why))?;
         }
@@ -405,16 +406,18 @@ fn run_fields(step: &Step) -> Vec<(&'static str, Value)> {
 }
 
 const fn state(run: &Extent) -> &'static str {
-    match run.unwritten {
-        true => "unwritten",
-        false => "written",
+    if run.unwritten {
+        "unwritten"
+    } else {
+        "written"
     }
 }
 
 fn time_of(time: Timestamp, is_known: bool) -> Value {
-    match is_known {
-        true => Value::Time(time.secs()),
-        false => Value::Nothing,
+    if is_known {
+        Value::Time(time.secs())
+    } else {
+        Value::Nothing
     }
 }
 

@@ -194,10 +194,13 @@ impl Ring<'_, '_> {
         let verdict = match (&image, self.format.checksums) {
             (None, _) => "unreadable",
             (_, Checksums::None | Checksums::V1) => "none",
-            (Some((_, bytes)), _) => match self.format.image_checksum(tid, bytes) == tag.checksum {
-                true => "right",
-                false => "wrong",
-            },
+            (Some((_, bytes)), _) => {
+                if self.format.image_checksum(tid, bytes) == tag.checksum {
+                    "right"
+                } else {
+                    "wrong"
+                }
+            }
         };
         let fields = vec![
             ("at", at.into()),

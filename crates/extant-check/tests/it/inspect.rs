@@ -424,9 +424,10 @@ fn ask_all(device: &MemDevice, blocks: u64, rng: &mut Rng) {
         let done = inspector.answer(&request, &mut |_| {
             count += 1;
             // Answers on hostile trees are long: as when the reader of a pipe ends.
-            match count < 100_000 {
-                true => Ok(()),
-                false => Err(std::io::ErrorKind::BrokenPipe.into()),
+            if count < 100_000 {
+                Ok(())
+            } else {
+                Err(std::io::ErrorKind::BrokenPipe.into())
             }
         });
         assert!(!matches!(done, Err(InspectError::Request(_))), "{line}");
@@ -497,9 +498,12 @@ fn fast_commits_are_shown() {
         .lines()
         .filter_map(|line| line.strip_prefix("tag "))
         .filter(|line| !line.starts_with("HEAD") && !line.starts_with("TAIL"))
-        .map(|line| match line.starts_with("DEL_RANGE") {
-            true => line.rsplit_once(',').unwrap().0,
-            false => line,
+        .map(|line| {
+            if line.starts_with("DEL_RANGE") {
+                line.rsplit_once(',').unwrap().0
+            } else {
+                line
+            }
         })
         .collect();
     let ours: Vec<String> = ours.iter().map(as_debugfs_does).collect();

@@ -118,9 +118,10 @@ impl<'n> Wanted<'n> {
     #[inline(always)]
     pub fn find(&self, name: &[u8]) -> Option<usize> {
         let digest = digest(name);
-        match self.tags.may_have(digest) {
-            true => self.find_digest(name, digest),
-            false => None,
+        if self.tags.may_have(digest) {
+            self.find_digest(name, digest)
+        } else {
+            None
         }
     }
 

@@ -106,16 +106,17 @@ impl Volume<'_> {
         let raw = image.get(offset..offset.saturating_add(geometry.inode_size.into()));
         let raw = raw.ok_or_else(bad)?;
         let core = inode::decode_core(raw, geometry, ino)?;
-        let map = match is_mapped(&core) {
-            true => MappingReader {
+        let map = if is_mapped(&core) {
+            MappingReader {
                 geometry,
                 images,
                 ino,
                 generation: core.generation,
                 zone: Some(self.zone),
             }
-            .read(core.flags, inode::i_block(raw)?)?,
-            false => ExtentMap::default(),
+            .read(core.flags, inode::i_block(raw)?)?
+        } else {
+            ExtentMap::default()
         };
         Ok(Some(File {
             core,
@@ -322,15 +323,17 @@ impl Replay<'_> {
     fn unlink(&mut self, name: &FastName) -> Result<()> {
         let file = self.living(name.ino)?;
         let is_dir = file.core.file_type() == Some(FileType::Directory);
-        file.core.links = match is_dir {
-            true => 0,
-            false => file.core.links.saturating_sub(1),
+        file.core.links = if is_dir {
+            0
+        } else {
+            file.core.links.saturating_sub(1)
         };
         let core = file.core;
         file.alive = core.links > 0;
-        let event = match file.alive {
-            true => InodeEvent::Update,
-            false => InodeEvent::Free,
+        let event = if file.alive {
+            InodeEvent::Update
+        } else {
+            InodeEvent::Free
         };
         if !file.alive {
             file.map = ExtentMap::default();

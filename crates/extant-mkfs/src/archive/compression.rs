@@ -57,9 +57,10 @@ impl Raw {
 
 impl BufRead for Raw {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
-        match self.used < self.buf.len() {
-            true => Ok(&self.buf[self.used..]),
-            false => self.head(1),
+        if self.used < self.buf.len() {
+            Ok(&self.buf[self.used..])
+        } else {
+            self.head(1)
         }
     }
 

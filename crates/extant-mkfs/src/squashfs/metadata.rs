@@ -81,9 +81,10 @@ impl<'a> Cursor<'a> {
             block,
             offset,
         };
-        match offset > cursor.block.data.len() {
-            true => Err(cursor.error("something beyond the end of a metadata block")),
-            false => Ok(cursor),
+        if offset > cursor.block.data.len() {
+            Err(cursor.error("something beyond the end of a metadata block"))
+        } else {
+            Ok(cursor)
         }
     }
 

@@ -321,9 +321,10 @@ fn values_in_inodes_are_accounted_for_and_checked() {
     for request in ["flags 0x80000", "size 2000", "ctime 0x7", "links_count 0"] {
         image.change(&[&format!("sif <{ino}> {request}")]);
         // e2fsck does not compare the size, by which Linux refuses the attribute, and knows small counts alone.
-        match request.starts_with("size") || request.starts_with("ctime") {
-            true => image.repair(request),
-            false => image.mend(request),
+        if request.starts_with("size") || request.starts_with("ctime") {
+            image.repair(request)
+        } else {
+            image.mend(request)
         };
         let after = image.files();
         for (path, content) in &before {

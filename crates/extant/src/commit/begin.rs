@@ -22,9 +22,10 @@ impl Committer {
             log: &self.log,
             reserved: cost.meta_blocks,
         };
-        match self.space.counts.take(who, u64::from(cost.meta_blocks)) {
-            true => Ok(tx),
-            false => self.begin_scarce(who, tx),
+        if self.space.counts.take(who, u64::from(cost.meta_blocks)) {
+            Ok(tx)
+        } else {
+            self.begin_scarce(who, tx)
         }
     }
 
@@ -34,10 +35,7 @@ impl Committer {
         let ready = self.store.gate.is_open()
             && self.store.is_writable()
             && !self.must_push(self.log.lists.context());
-        match ready {
-            true => Ok(()),
-            false => self.get_ready(),
-        }
+        if ready { Ok(()) } else { self.get_ready() }
     }
 
     #[cold]
@@ -125,9 +123,10 @@ impl Committer {
     /// return any.
     #[inline]
     pub(crate) fn take_space(&self, who: &Credentials, blocks: u64) -> Result<bool> {
-        match self.space.counts.take(who, blocks) {
-            true => Ok(true),
-            false => self.take_scarce(who, blocks),
+        if self.space.counts.take(who, blocks) {
+            Ok(true)
+        } else {
+            self.take_scarce(who, blocks)
         }
     }
 

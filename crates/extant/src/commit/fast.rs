@@ -85,11 +85,11 @@ impl FastCommits {
 
     /// Clears the head of the area, if fast commits were written before the transaction that is durable now.
     pub(super) fn forget(&self, block_size: u32) -> Result<()> {
-        match self.has_head.swap(false, Ordering::Relaxed) {
-            true => self
-                .area
-                .write(self.first, &[&vec![0; block_size as usize]]),
-            false => Ok(()),
+        if self.has_head.swap(false, Ordering::Relaxed) {
+            self.area
+                .write(self.first, &[&vec![0; block_size as usize]])
+        } else {
+            Ok(())
         }
     }
 }
@@ -153,9 +153,10 @@ impl Committer {
         }
         let (context, mut items) = self.close_context();
         let frees = frees(&items);
-        let said = match may_free || !frees {
-            true => self.say(fast, journal, writer, &items),
-            false => Ok(None),
+        let said = if may_free || !frees {
+            self.say(fast, journal, writer, &items)
+        } else {
+            Ok(None)
         };
         let Some((blocks, born)) = said.inspect_err(|e| self.store.stop(e))? else {
             drop(writing);

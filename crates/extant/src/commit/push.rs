@@ -79,9 +79,10 @@ impl Committer {
     pub(super) fn must_push(&self, context: u64) -> bool {
         let bitmaps = self.space.blocks.excess().max(self.space.inodes.excess());
         let fullness = self.log.budget.fullness(context);
-        match bitmaps == 0 && fullness == Fullness::Free {
-            true => false,
-            false => self.must_push_now(bitmaps, fullness),
+        if bitmaps == 0 && fullness == Fullness::Free {
+            false
+        } else {
+            self.must_push_now(bitmaps, fullness)
         }
     }
 

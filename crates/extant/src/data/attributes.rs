@@ -117,9 +117,10 @@ impl Data {
         let Some(new) = new.filter(|new| (new ^ core.flags) & flags::CASEFOLD != 0) else {
             return Ok(None);
         };
-        match names.is_some_and(|(names, buckets)| names.is_known_empty(buckets)) {
-            true => Ok(Some(self.store.comparison(new))),
-            false => Err(Error::NotEmpty),
+        if names.is_some_and(|(names, buckets)| names.is_known_empty(buckets)) {
+            Ok(Some(self.store.comparison(new)))
+        } else {
+            Err(Error::NotEmpty)
         }
     }
 

@@ -49,9 +49,10 @@ impl Data {
                 Err(Error::NoSuchOffset) => end,
                 Err(e) => return done_or(at - offset, e),
             };
-            let done = match data > at {
-                true => self.copy_hole(who, to, place, data - at, data == end),
-                false => self.copy_data(who, (from, at), (to, place), end - at, &mut buf),
+            let done = if data > at {
+                self.copy_hole(who, to, place, data - at, data == end)
+            } else {
+                self.copy_data(who, (from, at), (to, place), end - at, &mut buf)
             };
             match done {
                 Ok(0) => break,

@@ -349,9 +349,10 @@ impl Data {
     ) -> Result<()> {
         // The runs are adjacent: a leaf or two are split, and sometimes the index above.
         let cost = Cost::MAP.and(Cost::MAP.times(placing.runs.len() as u32 / 16));
-        let tx = match placing.runs.is_empty() {
-            true => self.commit.begin_core()?,
-            false => self.commit.begin(who, cost)?,
+        let tx = if placing.runs.is_empty() {
+            self.commit.begin_core()?
+        } else {
+            self.commit.begin(who, cost)?
         };
         let placed = placing.keep();
         let mut state = inode.state.lock();

@@ -103,9 +103,10 @@ impl Data {
         }
         // When very many files grow, each gets fewer blocks.
         let many = self.store.geometry.blocks_count / 8;
-        let most = match self.space.counts.is_much_aside(many) {
-            true => LEAST_PREALLOCATION,
-            false => most,
+        let most = if self.space.counts.is_much_aside(many) {
+            LEAST_PREALLOCATION
+        } else {
+            most
         };
         let mut preallocation = file.preallocation.lock();
         let mut size = preallocation
@@ -120,9 +121,10 @@ impl Data {
         let size = size.max(want).next_power_of_two().min(most);
         preallocation.size = size;
         let extra = size.saturating_sub(want);
-        match self.space.counts.set_aside(u64::from(extra)) {
-            true => extra,
-            false => 0,
+        if self.space.counts.set_aside(u64::from(extra)) {
+            extra
+        } else {
+            0
         }
     }
 

@@ -333,13 +333,12 @@ impl Data {
             file.promised_pages.fetch_add(1, Ordering::Relaxed);
         }
         if !chunk.pages[page].overwrite(within, bytes) {
-            let fresh = match bytes.len() == bs {
-                true => Page::of(bytes),
-                false => {
-                    let mut fresh = self.page_of_block(found, block, size)?;
-                    copy_bytes(&mut fresh[within..within + bytes.len()], bytes);
-                    fresh
-                }
+            let fresh = if bytes.len() == bs {
+                Page::of(bytes)
+            } else {
+                let mut fresh = self.page_of_block(found, block, size)?;
+                copy_bytes(&mut fresh[within..within + bytes.len()], bytes);
+                fresh
             };
             if chunk.pages[page].fill(|| fresh) {
                 self.cached_bytes.add(bs as i64);
@@ -506,9 +505,10 @@ impl Data {
         // max_size bounds the number to 32 bits.
         let tail = (logged / bs) as u32;
         let waits = !logged.is_multiple_of(bs) && file.pages.next_dirty(tail, tail + 1).is_some();
-        match waits && !planted::is(Fault::SizeBeforeTail) {
-            true => logged.min(size),
-            false => logged.max(size),
+        if waits && !planted::is(Fault::SizeBeforeTail) {
+            logged.min(size)
+        } else {
+            logged.max(size)
         }
     }
 

@@ -79,18 +79,20 @@ impl Shift {
     }
 
     fn moved(&self, run: &Run) -> Run {
-        let logical = match self.out {
-            true => run.logical - self.len,
-            false => run.logical + self.len,
+        let logical = if self.out {
+            run.logical - self.len
+        } else {
+            run.logical + self.len
         };
         Run { logical, ..*run }
     }
 
     /// Returns the first block that moves.
     fn first(&self) -> u32 {
-        match self.out {
-            true => self.start + self.len,
-            false => self.start,
+        if self.out {
+            self.start + self.len
+        } else {
+            self.start
         }
     }
 }
@@ -115,9 +117,10 @@ impl Data {
         }
         self.drop_pages(inode, shift.start, u32::MAX);
         let moving = map.extents.range(first, u32::MAX - first);
-        let freed = match shift.out {
-            true => map.extents.range(shift.start, shift.len),
-            false => Vec::new(),
+        let freed = if shift.out {
+            map.extents.range(shift.start, shift.len)
+        } else {
+            Vec::new()
         };
         let weight = BASE + moving.len() as u64 / PER_BLOCK;
         if weight <= self.log.step() / 2 && (freed.is_empty() || self.in_half_a_step(inode, &freed))
@@ -132,9 +135,10 @@ impl Data {
             return self.relocate(who, inode, map, all);
         }
         drop(moving);
-        match shift.out {
-            true => self.take_out_in_steps(who, inode, map, shift),
-            false => self.put_in_in_steps(who, inode, map, shift),
+        if shift.out {
+            self.take_out_in_steps(who, inode, map, shift)
+        } else {
+            self.put_in_in_steps(who, inode, map, shift)
         }
     }
 

@@ -116,10 +116,11 @@ impl Data {
         (old, size): (u64, u64),
         first_gone: u32,
     ) -> Result<Vec<Run>> {
-        let gone = match size <= old {
-            true => map.extents.range(first_gone, u32::MAX - first_gone),
+        let gone = if size <= old {
+            map.extents.range(first_gone, u32::MAX - first_gone)
+        } else {
             // Growing keeps the blocks preallocated past the end.
-            false => Vec::new(),
+            Vec::new()
         };
         self.load_bitmaps_of(&gone)?;
         if size != old {

@@ -255,18 +255,14 @@ impl Data {
         (placed, writes): (&mut Vec<Run>, bool),
     ) -> Result<()> {
         let blocks = (run.logical, run.pages.len() as u32);
-        self.write_blocks(
-            inode,
-            file,
-            map,
-            blocks,
-            placed,
-            |piece, done| match writes {
-                true => self.write_pages(file, piece, &run.pages[done..done + piece.len as usize]),
+        self.write_blocks(inode, file, map, blocks, placed, |piece, done| {
+            if writes {
+                self.write_pages(file, piece, &run.pages[done..done + piece.len as usize])
+            } else {
                 // A planted fault skips the write.
-                false => Ok(()),
-            },
-        )
+                Ok(())
+            }
+        })
     }
 
     /// Writes `len` blocks from a logical one on, each piece by `write`, which gets the number of blocks before it.
@@ -446,9 +442,10 @@ impl Data {
         if !datasync {
             self.inodes.make_times_due_of(inode);
         }
-        let core = match datasync {
-            true => CoreLogged::ForSize,
-            false => CoreLogged::IfChanged,
+        let core = if datasync {
+            CoreLogged::ForSize
+        } else {
+            CoreLogged::IfChanged
         };
         let written = self.write_back_with(inode, core);
         let file = inode.touched_file();

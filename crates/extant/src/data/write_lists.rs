@@ -109,9 +109,10 @@ impl Data {
             return written;
         }
         self.writing_back.lists.wait_up_to(others);
-        match self.writing_back.failed.load(Ordering::SeqCst) == failed {
-            true => written,
-            false => written.and(self.write_back_lists().0),
+        if self.writing_back.failed.load(Ordering::SeqCst) == failed {
+            written
+        } else {
+            written.and(self.write_back_lists().0)
         }
     }
 

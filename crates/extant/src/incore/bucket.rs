@@ -272,9 +272,10 @@ mod tests {
         assert_eq!(high.stamp, 7);
         assert_eq!(low.entries.len() + high.entries.len(), names.len());
         for (n, name) in names.iter().enumerate() {
-            let (there, not_there) = match is_high(hash(n)) {
-                true => (&high, &low),
-                false => (&low, &high),
+            let (there, not_there) = if is_high(hash(n)) {
+                (&high, &low)
+            } else {
+                (&low, &high)
             };
             let found = there.find(hash(n), name.as_bytes()).unwrap();
             assert_eq!(found.ino, InodeNr(n as u32));

@@ -355,9 +355,12 @@ impl Inode {
 
     /// Returns the file content, if the inode is a file.
     pub fn file(&self) -> Option<&FileData> {
-        let new = || match self.cold {
-            true => FileData::cold(),
-            false => FileData::newborn(),
+        let new = || {
+            if self.cold {
+                FileData::cold()
+            } else {
+                FileData::newborn()
+            }
         };
         match &self.content {
             Content::File(data) => Some(data.get_or_init(|| Box::new(new()))),
@@ -368,9 +371,10 @@ impl Inode {
     /// Like [`file`](Self::file), but returns `None` for a new file that was not used yet and so has no data.
     #[inline]
     pub fn file_with_data(&self) -> Option<&FileData> {
-        match self.cold {
-            true => self.file(),
-            false => self.touched_file(),
+        if self.cold {
+            self.file()
+        } else {
+            self.touched_file()
         }
     }
 

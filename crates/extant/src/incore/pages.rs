@@ -358,9 +358,10 @@ impl Pages {
             }
             let mut left = false;
             for (i, page) in chunk.pages.iter_mut().enumerate() {
-                match chunk.dirty.has(i) {
-                    true => left = true,
-                    false => dropped += u32::from(page.get_mut().take().is_some()),
+                if chunk.dirty.has(i) {
+                    left = true
+                } else {
+                    dropped += u32::from(page.get_mut().take().is_some())
                 }
             }
             left

@@ -367,11 +367,12 @@ impl Inodes {
             0 => inode::has_project_room(&self.raw_inode(inode.ino)?, geometry),
             _ => inode::has_project_room(&[], geometry),
         };
-        match has_room {
-            true => Ok(()),
-            false => Err(Error::Unsupported(
+        if has_room {
+            Ok(())
+        } else {
+            Err(Error::Unsupported(
                 "a project in an inode without room for one",
-            )),
+            ))
         }
     }
 

@@ -105,9 +105,10 @@ impl Inodes {
     /// even before a push has formatted the removal.
     pub(crate) fn numbered_inode(&self, ino: InodeNr) -> Result<Arc<Inode>> {
         let inode = self.inode(ino, Origin::Caller)?;
-        match inode.is_gone() {
-            true => Err(Error::StaleInode(ino.0)),
-            false => Ok(inode),
+        if inode.is_gone() {
+            Err(Error::StaleInode(ino.0))
+        } else {
+            Ok(inode)
         }
     }
 
@@ -327,11 +328,12 @@ impl Inodes {
                 .map_err(|e| Error::block_io("read", run.physical, e))?;
             bytes.get(..size).map(Box::from)
         };
-        let target = match inode.has_flag(flags::ENCRYPT) {
-            true => target
+        let target = if inode.has_flag(flags::ENCRYPT) {
+            target
                 .and_then(|stored| no_key::target(&stored))
-                .map(Into::into),
-            false => target,
+                .map(Into::into)
+        } else {
+            target
         };
         target
             .filter(|t| !t.is_empty() && !t.contains(&0))

@@ -237,9 +237,12 @@ mod tests {
     /// another one.
     fn in_another_slot<T: Send>(mine: SlotId, f: impl FnOnce() -> T + Send) -> T {
         std::thread::scope(|s| {
-            let other = s.spawn(move || match slot::current() == mine {
-                true => in_another_slot(mine, f),
-                false => f(),
+            let other = s.spawn(move || {
+                if slot::current() == mine {
+                    in_another_slot(mine, f)
+                } else {
+                    f()
+                }
             });
             other.join().unwrap()
         })

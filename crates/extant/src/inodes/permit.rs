@@ -15,9 +15,10 @@ impl Inodes {
         // Every step of a walk checks directories, which are open to root and to a caller that was checked elsewhere.
         let unbound = who.is_unbound() && inode.ftype == FileType::Directory;
         let writable = wanted & WRITE == 0 || !inode.has_flag(flags::IMMUTABLE);
-        match unbound && writable {
-            true => Ok(()),
-            false => self.permit_bound(who, inode, wanted),
+        if unbound && writable {
+            Ok(())
+        } else {
+            self.permit_bound(who, inode, wanted)
         }
     }
 

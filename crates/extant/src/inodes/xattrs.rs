@@ -235,9 +235,10 @@ impl Inodes {
             let set = Arc::new(set);
             // Its attributes may be in a block that other inodes share.
             let grows = needs_block && length(&set) > length(&before);
-            let tx = match grows {
-                true => self.commit.begin(who, Cost::XATTR)?,
-                false => self.commit.begin_freeing(Cost::XATTR)?,
+            let tx = if grows {
+                self.commit.begin(who, Cost::XATTR)?
+            } else {
+                self.commit.begin_freeing(Cost::XATTR)?
             };
             let mut state = inode.state.lock();
             if state.freed {

@@ -169,11 +169,12 @@ impl LinkRight<'_> {
 #[cold]
 #[inline(never)]
 fn permit_folded(compared: Comparison, name: &[u8]) -> Result<()> {
-    match compared.allows(name) {
-        true => Ok(()),
-        false => Err(Error::Invalid(
+    if compared.allows(name) {
+        Ok(())
+    } else {
+        Err(Error::Invalid(
             "a name that is not UTF-8, which this directory asks for",
-        )),
+        ))
     }
 }
 
@@ -266,12 +267,11 @@ impl Names {
             target: self.place_target(who, parent, what)?,
         };
         let cost = newborn.cost(what);
-        let tx = match matches!(what, New::Directory) || newborn.xattrs.is_some() {
-            true => self.commit.begin(who, cost)?,
-            false => {
-                let name = (place.name.as_bytes(), place.hash);
-                self.begin_adding(who, parent, name, cost)?
-            }
+        let tx = if matches!(what, New::Directory) || newborn.xattrs.is_some() {
+            self.commit.begin(who, cost)?
+        } else {
+            let name = (place.name.as_bytes(), place.hash);
+            self.begin_adding(who, parent, name, cost)?
         };
         Ok((newborn, tx))
     }
@@ -407,9 +407,10 @@ impl Names {
             ftype,
             name: place.name.to_name(),
         };
-        let mut right = match is_dir {
-            true => self.room_for_subdirectory(parent, names)?,
-            false => LinkRight::default(),
+        let mut right = if is_dir {
+            self.room_for_subdirectory(parent, names)?
+        } else {
+            LinkRight::default()
         };
         let seen = bucket
             .stamp
@@ -676,8 +677,9 @@ fn check_target(target: &[u8]) -> Result<()> {
     if target.len() >= PATH_MAX {
         return Err(Error::NameTooLong);
     }
-    match target.contains(&0) {
-        true => Err(Error::Invalid("a symbolic link's target holds a NUL byte")),
-        false => Ok(()),
+    if target.contains(&0) {
+        Err(Error::Invalid("a symbolic link's target holds a NUL byte"))
+    } else {
+        Ok(())
     }
 }

@@ -95,10 +95,11 @@ impl Names {
         let place = self.with_index(dir, |index| {
             index.has_place_as_it_is(name, (hash.major, hash.minor))
         });
-        match names.is_dead() {
+        if names.is_dead() {
             // The directory's blocks may belong to another file by now.
-            true => Err(Error::NotFound),
-            false => place,
+            Err(Error::NotFound)
+        } else {
+            place
         }
     }
 
@@ -134,9 +135,10 @@ impl Names {
     ) -> Result<Room<'a>> {
         let tokens = Allowance::of(name);
         names.note_width(tokens);
-        match names.room.get().is_none() && !self.is_large(names) {
-            true => Ok(Room::PLENTY),
-            false => self.room_of_account(dir, names, hash, name),
+        if names.room.get().is_none() && !self.is_large(names) {
+            Ok(Room::PLENTY)
+        } else {
+            self.room_of_account(dir, names, hash, name)
         }
     }
 
@@ -178,12 +180,13 @@ impl Names {
         // previous measurement.
         let measured = room.measured.fetch_add(1, Ordering::AcqRel) + 1;
         drop(buckets);
-        match place {
-            true => Ok(Room {
+        if place {
+            Ok(Room {
                 measured,
                 _alone: (!enough).then_some(alone),
-            }),
-            false => Err(Error::NoSpace("the directory's index is full")),
+            })
+        } else {
+            Err(Error::NoSpace("the directory's index is full"))
         }
     }
 

@@ -114,9 +114,10 @@ impl Names {
         names: &mut Vec<Dentry>,
     ) -> Result<()> {
         let encrypted = dir.has_flag(flags::ENCRYPT);
-        let entries = match encrypted {
-            true => dir_entry::encrypted_entries(records),
-            false => dir_entry::entries(records),
+        let entries = if encrypted {
+            dir_entry::encrypted_entries(records)
+        } else {
+            dir_entry::entries(records)
         };
         for entry in entries {
             let entry = entry?;
@@ -130,13 +131,12 @@ impl Names {
                 );
             }
             let shown;
-            let name = match encrypted {
-                true => {
-                    let hash = indexed.then(|| self.store.hash(entry.name));
-                    shown = no_key::name(hash, entry.name);
-                    &shown[..]
-                }
-                false => entry.name,
+            let name = if encrypted {
+                let hash = indexed.then(|| self.store.hash(entry.name));
+                shown = no_key::name(hash, entry.name);
+                &shown[..]
+            } else {
+                entry.name
             };
             dir_entry::check_name(name)?;
             if entry.inode.0 > self.store.geometry.inodes_count {

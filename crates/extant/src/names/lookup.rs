@@ -85,9 +85,10 @@ impl Names {
         let found = self.inodes.index.at(entry.ino, |inode| {
             let leads_on = follow && inode.ftype == FileType::Symlink;
             let itself = inode.ino == dir.ino;
-            match leads_on || itself {
-                true => None,
-                false => self.inodes.attributes_at_once(inode),
+            if leads_on || itself {
+                None
+            } else {
+                self.inodes.attributes_at_once(inode)
             }
         });
         // If the link count is zero, the caller retries on the slow path.
@@ -266,9 +267,10 @@ impl Names {
             return Ok(At::Remembered(own));
         }
         let mut parts = names_of(path).peekable();
-        let ahead = match unbound {
-            true => self.inodes.walks.ahead(from, &mut parts, must_be_dir),
-            false => None,
+        let ahead = if unbound {
+            self.inodes.walks.ahead(from, &mut parts, must_be_dir)
+        } else {
+            None
         };
         if must_be_dir && path.len() > 1 && ahead.is_some() && parts.peek().is_none() {
             self.inodes.walks.note_passage(from, path);

@@ -187,9 +187,10 @@ impl<'a> Move<'a> {
     /// Returns the greatest stamp of the directories and of the names below the moved directory.
     fn stamp(&self) -> Stamp {
         let core = |side: &Side<'_>| side.names.core_stamp.load(Ordering::Relaxed);
-        let parents = match self.recounts() {
-            true => self.old.names.last_stamp().max(self.new.names.last_stamp()),
-            false => 0,
+        let parents = if self.recounts() {
+            self.old.names.last_stamp().max(self.new.names.last_stamp())
+        } else {
+            0
         };
         core(self.old)
             .max(core(self.new))
@@ -237,9 +238,10 @@ impl Names {
             Some(t) if is_dir(t) => Some((t.ino, self.names(t)?)),
             _ => None,
         };
-        let whiteout = match m.mode.leaves_whiteout() {
-            true => Some(self.prepare_whiteout(m.who, m.old.dir)?),
-            false => None,
+        let whiteout = if m.mode.leaves_whiteout() {
+            Some(self.prepare_whiteout(m.who, m.old.dir)?)
+        } else {
+            None
         };
         let tx = self.begin_move(m, whiteout.as_ref().is_some_and(Whiteout::has_xattrs))?;
         let room = match m.target {
@@ -300,9 +302,10 @@ impl Names {
     }
 
     fn begin_move(&self, m: &Move<'_>, with_xattrs: bool) -> Result<Transaction<'_>> {
-        let cost = match with_xattrs {
-            true => Cost::XATTR,
-            false => Cost { meta_blocks: 0 },
+        let cost = if with_xattrs {
+            Cost::XATTR
+        } else {
+            Cost { meta_blocks: 0 }
         };
         match m.target {
             // The names exist already: their entries are changed in place.
@@ -326,9 +329,10 @@ impl Names {
             return Ok(Victim::default());
         };
         let may_die = inode.handles.count() == 0;
-        let runs = match may_die {
-            true => self.lifecycle.prepare_free(inode, map)?,
-            false => self.lifecycle.prepare_death(inode)?,
+        let runs = if may_die {
+            self.lifecycle.prepare_free(inode, map)?
+        } else {
+            self.lifecycle.prepare_death(inode)?
         };
         Ok(Victim { may_die, runs })
     }
@@ -406,9 +410,10 @@ impl Moving<'_, '_> {
             removed
         };
         if let Some(entry) = entry {
-            let event = match gone {
-                true => NameEvent::Removed,
-                false => NameEvent::Set,
+            let event = if gone {
+                NameEvent::Removed
+            } else {
+                NameEvent::Set
             };
             let what = (event, m.links()[0]);
             if !gone {
@@ -423,9 +428,10 @@ impl Moving<'_, '_> {
         let m = self.m;
         let bucket = self.held.new_bucket();
         // An existing name keeps its spelling.
-        let there = match bucket.compared.folds() {
-            true => bucket.find(m.new.hash, m.new.name),
-            false => None,
+        let there = if bucket.compared.folds() {
+            bucket.find(m.new.hash, m.new.name)
+        } else {
+            None
         };
         let event = match m.target {
             Some(_) => NameEvent::Set,

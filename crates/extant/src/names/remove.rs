@@ -39,9 +39,10 @@ impl<'a> Killed<'a> {
     ) -> Result<Self> {
         let generation = parent.state.read().core.generation;
         dir.note_last_parent(parent.ino, generation);
-        match dir.kill_if_empty(buckets) {
-            true => Ok(Self(Some(dir))),
-            false => Err(Error::NotEmpty),
+        if dir.kill_if_empty(buckets) {
+            Ok(Self(Some(dir)))
+        } else {
+            Err(Error::NotEmpty)
         }
     }
 
@@ -82,9 +83,10 @@ impl Names {
             return Err(Error::IsDirectory);
         }
         let mut map = inode.file_with_data().map(|f| f.map.write());
-        let (may_die, runs) = match map.is_none() && self.lifecycle.is_ready_to_free(&inode) {
-            true => (true, Vec::new()),
-            false => self.prepare_loss(&inode, map.as_deref_mut())?,
+        let (may_die, runs) = if map.is_none() && self.lifecycle.is_ready_to_free(&inode) {
+            (true, Vec::new())
+        } else {
+            self.prepare_loss(&inode, map.as_deref_mut())?
         };
         let mut state = inode.state.lock();
         // A thread that uses the data now has the file open.

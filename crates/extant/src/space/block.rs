@@ -370,9 +370,10 @@ impl BlockAlloc {
     ) -> Result<Option<(BlockNr, u32)>> {
         self.take_from(group.0, true, source, |buddy| {
             let here = buddy.run_at(range.start, range.end.saturating_sub(range.start));
-            let (start, len) = match wanted.any_at_start && here > 0 {
-                true => (range.start, here),
-                false => buddy.free_in(range.start, range.end, wanted.least)?,
+            let (start, len) = if wanted.any_at_start && here > 0 {
+                (range.start, here)
+            } else {
+                buddy.free_in(range.start, range.end, wanted.least)?
             };
             Some((start, len.min(wanted.most)))
         })

@@ -93,9 +93,10 @@ impl Bound {
     pub fn excess(&self) -> u32 {
         // Every operation asks.
         let most = self.most.load(Ordering::Relaxed);
-        match self.loaded.load(Ordering::Relaxed) <= i64::from(most) {
-            true => 0,
-            false => self.excess_over(most),
+        if self.loaded.load(Ordering::Relaxed) <= i64::from(most) {
+            0
+        } else {
+            self.excess_over(most)
         }
     }
 

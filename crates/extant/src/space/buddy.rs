@@ -171,9 +171,12 @@ impl Buddy {
                 if i >= len {
                     break;
                 }
-                let child = |n: usize| match n < below.len {
-                    true => self.words[below.at + n],
-                    false => 0,
+                let child = |n: usize| {
+                    if n < below.len {
+                        self.words[below.at + n]
+                    } else {
+                        0
+                    }
                 };
                 let half = |w: u64| compress(w & w >> 1);
                 let word = half(child(2 * i)) | half(child(2 * i + 1)) << 32;

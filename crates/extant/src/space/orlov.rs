@@ -165,9 +165,10 @@ impl InodeAlloc {
         let top = wanted == Wanted::TopDirectory || parent == InodeNr::ROOT;
         let own = if top { &turns.top } else { &turns.others };
         let turn = own.fetch_add(1, Ordering::Relaxed);
-        let (start, span) = match top {
-            true => (0, count),
-            false => self.flex_group_of(parent),
+        let (start, span) = if top {
+            (0, count)
+        } else {
+            self.flex_group_of(parent)
         };
         let mut fresh = !turns.use_averages();
         loop {
@@ -211,19 +212,20 @@ impl InodeAlloc {
             blocks,
             dirs,
         } = average;
-        match top {
-            true => Limits {
+        if top {
+            Limits {
                 inodes: inodes.saturating_sub(STRETCH).max(1),
                 blocks: blocks.saturating_sub(self.blocks_per_group / 4),
                 dirs: dirs.saturating_add(FEW),
-            },
-            false => Limits {
+            }
+        } else {
+            Limits {
                 inodes: inodes
                     .saturating_sub(STRETCH.max(self.per_group / 4))
                     .max(1),
                 blocks: blocks.saturating_sub(self.blocks_per_group / 4),
                 dirs: dirs.saturating_add(self.per_group / 16),
-            },
+            }
         }
     }
 

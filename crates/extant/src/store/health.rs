@@ -71,9 +71,10 @@ impl Store {
     /// Fails when the volume cannot be changed.
     #[inline]
     pub(crate) fn check_writable(&self) -> Result<()> {
-        match self.is_writable() {
-            true => Ok(()),
-            false => self.why_not_writable(),
+        if self.is_writable() {
+            Ok(())
+        } else {
+            self.why_not_writable()
         }
     }
 
@@ -200,13 +201,15 @@ impl Store {
             std::io::ErrorKind::QuotaExceeded,
             std::io::ErrorKind::FileTooLarge,
         ];
-        let host = match full.contains(&source.kind()) {
-            true => "the host has no room for the image",
-            false => "the host failed",
+        let host = if full.contains(&source.kind()) {
+            "the host has no room for the image"
+        } else {
+            "the host failed"
         };
-        let rest = match self.geometry.features.has_journal() {
-            true => "nothing more is written, and the next opening recovers what was synced",
-            false => "nothing more is written, and e2fsck is needed, as after a cut of power",
+        let rest = if self.geometry.features.has_journal() {
+            "nothing more is written, and the next opening recovers what was synced"
+        } else {
+            "nothing more is written, and e2fsck is needed, as after a cut of power"
         };
         format!("{host} ({why}); {rest}")
     }
@@ -234,9 +237,10 @@ impl Store {
     /// Hashes a name for a directory with this comparison of names.
     #[inline]
     pub(crate) fn hash_by(&self, compared: Comparison, name: &[u8]) -> NameHash {
-        match compared.folds() {
-            true => self.hash_folded(name),
-            false => self.hash(name),
+        if compared.folds() {
+            self.hash_folded(name)
+        } else {
+            self.hash(name)
         }
     }
 

@@ -34,9 +34,10 @@ pub(crate) fn target(stored: &[u8]) -> Option<Vec<u8>> {
 /// Returns the length of [`target`] for a content of this length.
 pub(crate) fn target_len(stored: u64) -> u64 {
     let bytes = stored.saturating_sub(2);
-    let raw = match bytes <= SHOWN as u64 {
-        true => 8 + bytes,
-        false => 8 + SHOWN as u64 + 32,
+    let raw = if bytes <= SHOWN as u64 {
+        8 + bytes
+    } else {
+        8 + SHOWN as u64 + 32
     };
     (raw * 4).div_ceil(3)
 }

@@ -141,9 +141,10 @@ impl Engine {
         let geo = &growth.new;
         let block = geo.gdt_block(index);
         let has_grown = self.store.geometry.groups >= geo.groups;
-        let mut bytes = match has_grown || index < growth.old.gdt_block_count() {
-            true => self.store.buffers.read(block)?.to_vec(),
-            false => vec![0; geo.block_size as usize],
+        let mut bytes = if has_grown || index < growth.old.gdt_block_count() {
+            self.store.buffers.read(block)?.to_vec()
+        } else {
+            vec![0; geo.block_size as usize]
         };
         if has_grown {
             return Ok(bytes);

@@ -264,13 +264,12 @@ impl<'a> Opening<'a> {
     /// Builds the layers from the lowest up. Returns the orphans that the volume was left with, too.
     fn build(&mut self, log: FoundLog) -> Result<(Arc<Engine>, Vec<InodeNr>)> {
         let buffers = log.buffers;
-        let groups = match self.leaves_out_damage() {
-            false => Groups::load(&self.geometry, &buffers)?,
-            true => {
-                let (groups, mut damage) = Groups::load_sound(&self.geometry, &buffers)?;
-                self.damage.append(&mut damage);
-                groups
-            }
+        let groups = if self.leaves_out_damage() {
+            let (groups, mut damage) = Groups::load_sound(&self.geometry, &buffers)?;
+            self.damage.append(&mut damage);
+            groups
+        } else {
+            Groups::load(&self.geometry, &buffers)?
         };
         let (writer, commit_stage) = self.writer(log.journal)?;
         let capacity = match &writer {
@@ -280,9 +279,10 @@ impl<'a> Opening<'a> {
         let hasher = self.hasher()?;
         let free = self.free(&groups, &buffers)?;
         let zone = SystemZone::new(&self.geometry, &log.own);
-        let zone = Arc::new(match self.leaves_out_damage() {
-            true => zone.leaving_out_damage(),
-            false => zone,
+        let zone = Arc::new(if self.leaves_out_damage() {
+            zone.leaving_out_damage()
+        } else {
+            zone
         });
         let overlap = self.check_overlap(&zone, &buffers)?;
         let formatter = self.formatter(free, &buffers, hasher, &zone)?;

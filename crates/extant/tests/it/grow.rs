@@ -113,13 +113,11 @@ fn every_shape_grows_and_uses_what_is_new() {
         // Most of the new space can be taken, and new numbers too.
         let big = volume.create_new_file("/big").unwrap();
         let most = after.available_blocks * u64::from(after.block_size) / 10 * 9;
-        match old.features.has_extents() {
-            true => big
-                .fallocate(extant::Fallocate::default(), 0, most)
-                .unwrap(),
-            false => {
-                (0..most >> 20).for_each(|n| big.write_all_at(&[1; 1 << 20], n << 20).unwrap())
-            }
+        if old.features.has_extents() {
+            big.fallocate(extant::Fallocate::default(), 0, most)
+                .unwrap()
+        } else {
+            (0..most >> 20).for_each(|n| big.write_all_at(&[1; 1 << 20], n << 20).unwrap())
         }
         for n in 0..40 {
             volume.create_dir(format!("/dir{n}")).unwrap();

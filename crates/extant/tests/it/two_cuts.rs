@@ -64,9 +64,12 @@ fn with_a_commit_block_lost(base: &MemDevice) -> MemDevice {
     );
     // The second commit block: the first part exists, and several whole ones lie behind it.
     let cut = replayer
-        .crash_with(|p, _| match p == pending[1] {
-            true => Fate::Lost,
-            false => Fate::Kept,
+        .crash_with(|p, _| {
+            if p == pending[1] {
+                Fate::Lost
+            } else {
+                Fate::Kept
+            }
         })
         .unwrap();
     drop(volume);

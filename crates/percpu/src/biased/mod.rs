@@ -123,9 +123,10 @@ impl VisibleReaders {
     /// beneath.
     #[inline]
     pub fn enter_on(&self, slot: SlotId, bias: &Bias) -> Option<ReaderPlace> {
-        match bias.is_on(Ordering::Relaxed) {
-            true => self.publish(slot, bias),
-            false => None,
+        if bias.is_on(Ordering::Relaxed) {
+            self.publish(slot, bias)
+        } else {
+            None
         }
     }
 

@@ -320,9 +320,10 @@ where
     /// Closes the open transaction, or says why the log ends before it.
     fn commit(&mut self, at: u32, block: &[u8]) -> Result<Option<LogEnd>, E> {
         if let Err(wrong) = Commit::verify(&self.format, block) {
-            return match self.is_continued()? {
-                true => self.damaged(at, wrong.at(Where::Journal(at))),
-                false => Ok(Some(LogEnd::BadCommit(at))),
+            return if self.is_continued()? {
+                self.damaged(at, wrong.at(Where::Journal(at)))
+            } else {
+                Ok(Some(LogEnd::BadCommit(at)))
             };
         }
         let commit = Commit::parse(&self.format, block).map_err(|e| e.at(Where::Journal(at)))?;

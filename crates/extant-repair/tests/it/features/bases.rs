@@ -200,8 +200,9 @@ fn populate(root: &Path, kind: &BaseKind) -> Result<(), String> {
 fn run(tool: &str, args: &[&str], path: &Path) -> Result<(), String> {
     let out = Command::new(tool).args(args).arg(path).output();
     let out = out.map_err(|error| format!("{tool}: {error}"))?;
-    match out.status.success() {
-        true => Ok(()),
-        false => Err(String::from_utf8_lossy(&out.stderr).into_owned()),
+    if out.status.success() {
+        Ok(())
+    } else {
+        Err(String::from_utf8_lossy(&out.stderr).into_owned())
     }
 }

@@ -117,9 +117,10 @@ impl Parts {
         } else {
             for slot in 0..indirect::DIRECT + 1 {
                 if let Ok(Some(block)) = indirect::get(root, slot, geo.blocks_count) {
-                    match slot < indirect::DIRECT {
-                        true => blocks.push(block),
-                        false => self.add_block(block, What::Mapping(seed)),
+                    if slot < indirect::DIRECT {
+                        blocks.push(block)
+                    } else {
+                        self.add_block(block, What::Mapping(seed))
                     }
                 }
             }

@@ -33,9 +33,10 @@ pub(super) trait Side: Sync {
     fn top(&self) -> &Path;
     /// Returns a path with the top before it.
     fn at(&self, path: &Path) -> PathBuf {
-        match path.as_os_str().is_empty() {
-            true => self.top().to_path_buf(),
-            false => self.top().join(path),
+        if path.as_os_str().is_empty() {
+            self.top().to_path_buf()
+        } else {
+            self.top().join(path)
         }
     }
     /// Returns the inode at a path. A link is not followed.
@@ -73,8 +74,9 @@ pub(super) trait Data {
 /// Fails for a name that would lead out of its directory: those of a damaged volume are not trusted.
 pub(super) fn check_name(name: &OsStr) -> Result<()> {
     let bytes = name.as_encoded_bytes();
-    match bytes.is_empty() || bytes == b"." || bytes == b".." || bytes.contains(&b'/') {
-        true => Err(Error::Invalid("a name that cannot be one")),
-        false => Ok(()),
+    if bytes.is_empty() || bytes == b"." || bytes == b".." || bytes.contains(&b'/') {
+        Err(Error::Invalid("a name that cannot be one"))
+    } else {
+        Ok(())
     }
 }

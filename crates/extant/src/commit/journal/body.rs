@@ -63,13 +63,12 @@ impl Body<'_> {
         let mut writer = DescriptorWriter::new(self.format, &mut descriptor, self.tid)?;
         let mut logged = Vec::with_capacity(images.len());
         for (home, image) in images {
-            let image = match jbd2::needs_escape(image) {
-                true => {
-                    let mut copy = image.to_vec();
-                    jbd2::escape(&mut copy);
-                    Cow::Owned(copy)
-                }
-                false => Cow::Borrowed(&***image),
+            let image = if jbd2::needs_escape(image) {
+                let mut copy = image.to_vec();
+                jbd2::escape(&mut copy);
+                Cow::Owned(copy)
+            } else {
+                Cow::Borrowed(&***image)
             };
             let sum = self.format.image_checksum(self.tid, &image);
             if !writer.push(*home, sum, matches!(image, Cow::Owned(_)))? {

@@ -221,9 +221,10 @@ const FIRST_PART: u32 = 1024;
 fn next_start(superblock: &Superblock, head: u32) -> u32 {
     let log = superblock.log_range();
     let part = (log.len() as u32 / 4).min(FIRST_PART);
-    match (log.start..log.start.saturating_add(part)).contains(&head) {
-        true => head,
-        false => log.start,
+    if (log.start..log.start.saturating_add(part)).contains(&head) {
+        head
+    } else {
+        log.start
     }
 }
 
@@ -425,9 +426,10 @@ impl Journal {
             self.empty_log(engine, false)?;
         }
         // An empty log has nothing to revoke.
-        let revoked = match self.used == 0 || planted::is(Fault::NoRevoke) {
-            true => &[],
-            false => revoked,
+        let revoked = if self.used == 0 || planted::is(Fault::NoRevoke) {
+            &[]
+        } else {
+            revoked
         };
         if self.used == 0 {
             need = self.need(images, 0);
@@ -461,9 +463,10 @@ impl Journal {
         );
         self.head = next_start(&self.superblock, self.head);
         // Fast commits that are durable and not formatted continue the empty log.
-        self.superblock.start = match self.fast && !planted::is(Fault::FastCommitsForgotten) {
-            true => self.head,
-            false => 0,
+        self.superblock.start = if self.fast && !planted::is(Fault::FastCommitsForgotten) {
+            self.head
+        } else {
+            0
         };
         self.superblock.head = self.head;
         self.superblock.sequence = self.next;

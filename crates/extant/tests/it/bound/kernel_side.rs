@@ -83,9 +83,12 @@ impl Side for Kernel {
         self.by(who, "", |_| fs::ftruncate(handle, size))
     }
     fn allocate(&self, who: u32, handle: &OwnedFd, how: Fallocate) -> Answer {
-        let keep = |yes| match yes {
-            true => FallocateFlags::KEEP_SIZE,
-            false => FallocateFlags::empty(),
+        let keep = |yes| {
+            if yes {
+                FallocateFlags::KEEP_SIZE
+            } else {
+                FallocateFlags::empty()
+            }
         };
         let mode = match how {
             Fallocate::Allocate { keep_size } => keep(keep_size),

@@ -339,10 +339,7 @@ fn images(replayer: &Replayer<'_>, rng: &mut Rng) -> Result<Vec<(String, MemDevi
         .collect();
     if pending > 1 && !commits.is_empty() {
         let lost = commits[rng.below(commits.len() as u64) as usize];
-        let fate = |p: usize, _: &Event| match p == lost {
-            true => Fate::Lost,
-            false => Fate::Kept,
-        };
+        let fate = |p: usize, _: &Event| if p == lost { Fate::Lost } else { Fate::Kept };
         let image = replayer.crash_with(fate).map_err(io)?;
         images.push((format!("{COMMIT} {lost} lost"), image));
     }

@@ -546,12 +546,10 @@ fn cells(bytes: &Range<u64>) -> Range<u64> {
 /// zeros are written as data. The edges of a hole are on the device before the hole is durable.
 fn hole(range: &Range<u64>, block: u64, size: u64) -> Range<u64> {
     let start = range.start.next_multiple_of(block);
-    let end = match range.end >= size {
-        true => range.end.next_multiple_of(block),
-        false => range.end / block * block,
+    let end = if range.end >= size {
+        range.end.next_multiple_of(block)
+    } else {
+        range.end / block * block
     };
-    match start < end {
-        true => range.clone(),
-        false => 0..0,
-    }
+    if start < end { range.clone() } else { 0..0 }
 }

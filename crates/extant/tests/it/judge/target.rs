@@ -69,9 +69,10 @@ impl Target for Volume {
     }
 
     fn fsync(&self, file: &File, datasync: bool) {
-        match datasync {
-            true => file.sync_data(),
-            false => file.sync_all(),
+        if datasync {
+            file.sync_data()
+        } else {
+            file.sync_all()
         }
         .unwrap();
     }

@@ -96,9 +96,10 @@ impl Peer for Std {
             .to_vec())
     }
     fn metadata(&self, path: &str, follow: bool) -> io::Result<(u32, u64, u64)> {
-        let found = match follow {
-            true => fs::metadata(self.at(path))?,
-            false => fs::symlink_metadata(self.at(path))?,
+        let found = if follow {
+            fs::metadata(self.at(path))?
+        } else {
+            fs::symlink_metadata(self.at(path))?
         };
         Ok((found.mode(), found.nlink(), found.size()))
     }
@@ -170,9 +171,10 @@ impl Peer for Volume {
             .into_encoded_bytes())
     }
     fn metadata(&self, path: &str, follow: bool) -> io::Result<(u32, u64, u64)> {
-        let found = match follow {
-            true => self.root().metadata(path)?,
-            false => self.root().symlink_metadata(path)?,
+        let found = if follow {
+            self.root().metadata(path)?
+        } else {
+            self.root().symlink_metadata(path)?
         };
         Ok((found.mode(), u64::from(found.nlink()), found.len()))
     }

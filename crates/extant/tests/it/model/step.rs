@@ -92,9 +92,10 @@ pub fn step(op: &Op, subject: &mut Subject, model: &mut Model) {
             mode,
         } => {
             let options = RW.create(*create).truncate(*cut).mode((*mode).into());
-            let options = match *create && *exclusive {
-                true => options.create_new(true),
-                false => options,
+            let options = if *create && *exclusive {
+                options.create_new(true)
+            } else {
+                options
             };
             let expected = model
                 .open(path, *create, *exclusive, *cut, *mode)
