@@ -29,12 +29,15 @@
 //! ```
 //!
 //! # What a device promises
+//! [`conformance::check`] tests these promises on any device.
+//!
 //! - Reads and writes are exact: the whole range is transferred or an error is returned.
 //! - Concurrent calls are allowed. Two writes that overlap in space and time leave an
 //!   unspecified mix of both; the file system above never issues such a pair.
 //! - A write is durable only after a [`flush`](BlockDevice::flush) that began after the write
 //!   returned. Until then any part of it, at a grain of 512 bytes, may be lost by a crash.
 
+pub mod conformance;
 mod copy;
 mod fault;
 mod file;

@@ -1,0 +1,177 @@
+//! Servers written by others: a device over each keeps the promises of a block device.
+
+use blockdev::{BlockDevice, conformance};
+use extant_nbd::{NbdDevice, NbdUrl, Options};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::time::Duration;
+
+const LEN: u64 = 16 << 20;
+
+/// Server of one export; ends with this.
+struct Server {
+    child: Child,
+    dir: PathBuf,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+impl Server {
+    /// Starts a server that `command` describes for a folder with a `disk` and a place for the socket `s`.
+    fn start(name: &str, command: impl FnOnce(&Path) -> Command) -> Self {
+        let dir = std::env::temp_dir().join(format!("extant-nbd-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let disk = std::fs::File::create(dir.join("disk")).unwrap();
+        disk.set_len(LEN).unwrap();
+        let child = command(&dir).spawn().unwrap();
+        let server = Self { child, dir };
+        for _ in 0..500 {
+            if server.dir.join("s").exists() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        server
+    }
+
+    fn connect(&self, export: &str) -> NbdDevice {
+        let socket = self.dir.join("s");
+        let url = format!("nbd+unix:///{export}?socket={}", socket.display());
+        let url = NbdUrl::parse(&url).unwrap();
+        NbdDevice::connect(&url, &Options::default()).unwrap()
+    }
+}
+
+fn conforms(name: &str, export: &str, align: u64, command: impl FnOnce(&Path) -> Command) {
+    let server = Server::start(name, command);
+    let device = server.connect(export);
+    assert!(device.len() >= LEN, "{name}");
+    conformance::check(&device, align).unwrap_or_else(|e| panic!("{name}: {e}"));
+}
+
+/// nbdkit with more arguments, the plugin last.
+fn nbdkit(dir: &Path, more: &[&str]) -> Command {
+    let mut command = Command::new("nbdkit");
+    command.args(["-f", "-U"]).arg(dir.join("s")).args(more);
+    command
+}
+
+#[test]
+fn qemu_nbd() {
+    needs::tools!("qemu-nbd", "qemu-img");
+    let qemu = |dir: &Path, format: &str, disk: &str| {
+        let mut command = Command::new("qemu-nbd");
+        command.args(["-t", "-x", "disk", "-e", "8", "-f", format, "-k"]);
+        command.arg(dir.join("s")).arg(dir.join(disk));
+        command
+    };
+    conforms("qemu-raw", "disk", 1, |dir| qemu(dir, "raw", "disk"));
+    conforms("qemu-qcow2", "disk", 1, |dir| {
+        let made = Command::new("qemu-img")
+            .args(["create", "-q", "-f", "qcow2"])
+            .arg(dir.join("disk.qcow2"))
+            .arg(LEN.to_string())
+            .status();
+        assert!(made.unwrap().success());
+        qemu(dir, "qcow2", "disk.qcow2")
+    });
+}
+
+#[test]
+fn qemu_storage_daemon() {
+    needs::tools!("qemu-storage-daemon");
+    conforms("qsd", "disk", 1, |dir| {
+        let (socket, disk) = (dir.join("s"), dir.join("disk"));
+        let mut command = Command::new("qemu-storage-daemon");
+        command.arg("--blockdev").arg(format!(
+            "driver=file,node-name=disk,discard=unmap,filename={}",
+            disk.display()
+        ));
+        let server = format!("addr.type=unix,addr.path={}", socket.display());
+        command.arg("--nbd-server").arg(server);
+        let export = "type=nbd,id=e,node-name=disk,name=disk,writable=on";
+        command.args(["--export", export]);
+        command
+    });
+}
+
+#[test]
+fn nbdkit_and_its_filters() {
+    needs::tools!("nbdkit");
+    conforms("memory", "", 1, |dir| nbdkit(dir, &["memory", "16M"]));
+    conforms("file", "", 1, |dir| {
+        let mut command = nbdkit(dir, &["file"]);
+        command.arg(dir.join("disk"));
+        command
+    });
+    // A server that flushes every write by itself, one that is slow, one with a layer above its disk, and one that writes no zeros by itself.
+    let filters: [&[&str]; 4] = [
+        &["--filter=fua", "memory", "16M", "fuamode=force"],
+        &[
+            "--filter=delay",
+            "memory",
+            "16M",
+            "wdelay=1ms",
+            "rdelay=1ms",
+        ],
+        &["--filter=cow", "memory", "16M"],
+        &["--filter=nozero", "memory", "16M"],
+    ];
+    for (nr, filter) in filters.into_iter().enumerate() {
+        conforms(&format!("filter-{nr}"), "", 1, |dir| nbdkit(dir, filter));
+    }
+    // Only whole blocks.
+    let blocks = [
+        "--filter=blocksize-policy",
+        "memory",
+        "16M",
+        "blocksize-minimum=4096",
+        "blocksize-error-policy=error",
+    ];
+    conforms("blocks", "", 4096, |dir| nbdkit(dir, &blocks));
+}
+
+#[test]
+fn nbd_server() {
+    needs::tools!("nbd-server");
+    conforms("nbd-server", "disk", 1, |dir| {
+        let text = format!(
+            "[generic]\nunixsock = {}\n[disk]\nexportname = {}\nflush = true\ntrim = true\n",
+            dir.join("s").display(),
+            dir.join("disk").display()
+        );
+        std::fs::write(dir.join("config"), text).unwrap();
+        let mut command = Command::new("nbd-server");
+        command.arg("-d").arg("-C").arg(dir.join("config"));
+        command.arg("-p").arg(dir.join("pid"));
+        command
+    });
+}
+
+/// An error of the server is an error of the request, and the connection goes on.
+#[test]
+fn errors_of_a_server_are_errors_of_requests() {
+    needs::tools!("nbdkit");
+    let server = Server::start("errors", |dir| {
+        let error = [
+            "--filter=error",
+            "memory",
+            "16M",
+            "error=ENOSPC",
+            "error-pwrite-rate=100%",
+        ];
+        nbdkit(dir, &error)
+    });
+    let device = server.connect("");
+    for _ in 0..3 {
+        let error = device.write_at(0, &[1; 4096]).unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::StorageFull, "{error}");
+        device.read_at(0, &mut [0; 4096]).unwrap();
+    }
+}
