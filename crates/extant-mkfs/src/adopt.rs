@@ -15,7 +15,7 @@ pub(super) type RawXattrs = Vec<(Vec<u8>, Vec<u8>)>;
 /// Name spaces that are kept. Others (those of NFS, CIFS, btrfs) mean nothing to ext4.
 const KEPT: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
 
-/// Returns whether a file system of this format holds an extended attribute of this name: others are those of network
+/// Returns whether a file system of this format keeps an extended attribute of this name: others are those of network
 /// and other file systems.
 pub fn is_kept_xattr(name: &[u8]) -> bool {
     name == ACL_ACCESS || name == ACL_DEFAULT || KEPT.iter().any(|p| name.starts_with(p))

@@ -71,7 +71,7 @@ pub enum MkfsError {
 }
 
 impl MkfsError {
-    /// Returns a failed system call on something of the source or the target.
+    /// Creates an error for a failed system call on the source or the target.
     pub(super) fn io(context: impl Into<String>, source: impl Into<io::Error>) -> Self {
         Self::Io {
             context: context.into(),
@@ -79,7 +79,7 @@ impl MkfsError {
         }
     }
 
-    /// Returns a rule broken by the source at a path.
+    /// Creates an error for a rule broken by the source at a path.
     pub(super) fn source(path: impl Into<String>, what: impl Into<String>) -> Self {
         Self::Source {
             path: path.into(),
@@ -88,7 +88,7 @@ impl MkfsError {
     }
 }
 
-/// Returns a path for people: bytes that are not UTF-8 are escaped.
+/// Formats a path for human readers: bytes that are not UTF-8 are escaped.
 pub(super) fn show(path: &[u8]) -> String {
     path.utf8_chunks()
         .flat_map(|chunk| {

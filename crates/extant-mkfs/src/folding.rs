@@ -8,7 +8,7 @@ use ext4_format::fold::Comparison;
 use ext4_format::inode::flags;
 use std::collections::HashMap;
 
-/// How names are compared in directories of the new volume that fold case.
+/// Returns the comparison of names in directories of the new volume that fold case.
 pub(super) fn comparison(options: &MkfsOptions) -> Result<Comparison> {
     Ok(
         match (options.feature_set()?.has_casefold(), options.strict_names) {

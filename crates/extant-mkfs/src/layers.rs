@@ -33,8 +33,8 @@ pub(super) const KEPT_FLAGS: u32 = flags::SECRM
     | flags::PROJINHERIT
     | flags::CASEFOLD;
 
-/// Returns the flags of a member that the new file system takes over. Names that are encrypted have no case, and are
-/// not decrypted here.
+/// Returns the flags of a member that the new file system keeps. Encrypted names do not fold case, and are not
+/// decrypted here.
 const fn kept_flags(member: u32) -> u32 {
     match member & flags::ENCRYPT {
         0 => member & KEPT_FLAGS,
@@ -304,7 +304,7 @@ impl Layers {
         Ok(dir)
     }
 
-    /// Returns the inode at a path, if there is one; the last name is not followed.
+    /// Returns the inode at a path, if it exists; the last name is not followed.
     pub(super) fn inode_at(&mut self, path: &[u8]) -> Result<Option<u32>, String> {
         let mut parts = components(path).ok_or("a path with \"..\"")?;
         let Some(name) = parts.pop() else {
@@ -317,7 +317,7 @@ impl Layers {
         Ok(entry.map(|e| e.inode))
     }
 
-    /// Returns the directory that an inode is, if it is one.
+    /// Returns the directory of an inode, if it is a directory.
     pub(super) fn directory_of(&self, inode: u32) -> Option<u32> {
         match self.inodes[inode as usize].body {
             Body::Directory(dir) => Some(dir),
@@ -335,7 +335,7 @@ impl Layers {
         names.map(|e| e.inode).collect()
     }
 
-    /// Returns the time of what no source describes.
+    /// Returns the time of files that no source describes.
     pub(super) fn implied(&self) -> Timestamp {
         self.implied
     }

@@ -292,7 +292,7 @@ fn plan_draft(
 }
 
 impl Prepared {
-    /// Returns the number of bytes the device must have: the size given, or the size found.
+    /// Returns the size of the device in bytes: the given size, or the computed one.
     pub fn size(&self) -> u64 {
         let geo = &self.plan.layout.geometry;
         let blocks = geo.blocks_count * u64::from(geo.block_size);
@@ -303,7 +303,7 @@ impl Prepared {
         }
     }
 
-    /// Returns the geometry of the volume to be.
+    /// Returns the geometry of the new volume.
     pub const fn geometry(&self) -> &Geometry {
         &self.plan.layout.geometry
     }

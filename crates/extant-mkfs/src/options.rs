@@ -233,7 +233,7 @@ impl MkfsOptions {
             .as_bytes()
     }
 
-    /// Returns the time everything is created at, in seconds.
+    /// Returns the time of creation, in seconds.
     pub(super) fn now(&self) -> i64 {
         self.time.or(self.source_date_epoch).unwrap_or_else(|| {
             let since = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -241,7 +241,7 @@ impl MkfsOptions {
         })
     }
 
-    /// Returns the features asked for.
+    /// Returns the requested features.
     pub(super) fn feature_set(&self) -> Result<Features> {
         let mut features = Features::defaults(self.fs_type);
         features.apply(&self.features)?;
@@ -265,7 +265,7 @@ impl MkfsOptions {
         Ok(features)
     }
 
-    /// Returns the number of bytes of a block: as given, or by the usage type, which a given size may imply.
+    /// Returns the size of a block in bytes: as given, or by the usage type, which a given size may imply.
     pub(super) fn chosen_block_size(&self) -> u32 {
         self.block_size.unwrap_or_else(|| {
             let usage = self.usage.or_else(|| self.size.map(Usage::of_size));
@@ -326,7 +326,7 @@ fn random() -> [u8; 16] {
     *uuid::Uuid::new_v4().as_bytes()
 }
 
-/// Sixteen bytes that follow from a UUID and a purpose.
+/// Derives sixteen bytes from a UUID and a purpose.
 fn derive(uuid: [u8; 16], purpose: &str) -> [u8; 16] {
     let mut out = [0; 16];
     let mut state = crc32c(!0, purpose.as_bytes());

@@ -18,7 +18,7 @@ pub struct IdMap {
 }
 
 impl IdMap {
-    /// Returns the id that `id` becomes; the first range that holds it decides.
+    /// Maps `id` by the first range that contains it.
     pub fn map(&self, id: u32) -> u32 {
         self.ranges
             .iter()
@@ -33,7 +33,7 @@ impl IdMap {
 impl std::str::FromStr for IdMap {
     type Err = MkfsError;
 
-    /// `FROM:TO[:COUNT]`, several with commas between; COUNT is 1 if left out.
+    /// Parses `FROM:TO[:COUNT]`, several separated by commas; COUNT is 1 if left out.
     fn from_str(text: &str) -> Result<Self> {
         let bad = |range: &str| {
             MkfsError::Options(format!("{range:?} is no range of ids: use FROM:TO[:COUNT]"))
@@ -93,7 +93,7 @@ enum Change {
 }
 
 impl ModeMap {
-    /// Returns the mode (type bits included) that `mode` becomes.
+    /// Maps `mode` (type bits included).
     pub fn map(&self, mode: u16) -> u16 {
         let Some(ftype) = FileType::from_mode(mode).filter(|t| *t != FileType::Symlink) else {
             return mode;

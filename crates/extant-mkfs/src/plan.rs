@@ -104,7 +104,7 @@ impl<E: Into<MkfsError>> From<E> for Failure {
     }
 }
 
-/// Returns the number of blocks of the orphan file: as many as were asked for, or as mke2fs sizes it.
+/// Returns the number of blocks of the orphan file: the requested number, or that of mke2fs.
 pub(super) fn orphan_file_blocks(layout: &Layout) -> u32 {
     let by_size = (layout.geometry.blocks_count / 4096).clamp(32, 512) as u32;
     layout.orphan_file_blocks.unwrap_or(by_size)
@@ -236,7 +236,7 @@ pub(super) fn lost_found(tree: &Tree) -> Option<u32> {
     (tree.inodes[inode as usize].file_type() == FileType::Directory).then_some(inode)
 }
 
-/// How many of the directories hold about `blocks` blocks of data; at least one.
+/// Returns the number of directories with about `blocks` blocks of data; at least one.
 fn batch_len(tree: &Tree, geo: &Geometry, dirs: &[u32], blocks: u64) -> usize {
     let mut sum = 0;
     for (i, &d) in dirs.iter().enumerate() {
@@ -304,7 +304,7 @@ fn take_block_if(wanted: bool, space: &mut Space) -> Result<Option<u64>, Failure
     Ok(blocks.first().copied())
 }
 
-/// Returns the single blocks from the front.
+/// Takes single blocks from the front.
 fn take_blocks(space: &mut Space, n: u32) -> Option<Vec<u64>> {
     let mut runs = Vec::new();
     if n > 0 && !space.take(0, n, &mut runs) {

@@ -35,9 +35,9 @@ pub enum Phase {
 /// }
 /// ```
 pub trait Progress: Send + Sync {
-    /// A phase begins that counts up to `total` (0: not known).
+    /// Begins a phase that counts up to `total` (0: not known).
     fn phase(&self, phase: Phase, total: u64);
-    /// `done` more units of the current phase are done.
+    /// Counts `done` more finished units of the current phase.
     fn advance(&self, done: u64);
 }
 

@@ -27,7 +27,7 @@ pub(super) struct RecordWriter<'a> {
     pub crtime: Timestamp,
 }
 
-/// Returns the generation of a new inode: any number, but the same one every time.
+/// Returns the generation of a new inode: an arbitrary number, but the same in each run.
 pub(super) fn generation(geo: &Geometry, ino: InodeNr) -> u32 {
     crc32c(crc32c(!0, &geo.uuid), &ino.0.to_le_bytes())
 }

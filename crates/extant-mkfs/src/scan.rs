@@ -41,7 +41,7 @@ pub struct TreeSource {
 }
 
 impl TreeSource {
-    /// The whole of a directory.
+    /// Creates a source of a whole directory.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self {
             path: path.into(),
@@ -484,7 +484,7 @@ fn full_if(needed: bool, full: impl FnOnce() -> Vec<u8>) -> Vec<u8> {
 }
 
 impl Scan<'_> {
-    /// Returns a path of the tree for messages.
+    /// Formats a path of the tree for messages.
     fn show(&self, path: &[u8]) -> String {
         show(&[self.root_path, b"/", path].concat())
     }

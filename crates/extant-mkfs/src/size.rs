@@ -55,7 +55,7 @@ impl Needs {
     }
 }
 
-/// Returns the most blocks that the map of these logical ranges can take.
+/// Returns the maximum of blocks for the map of these logical ranges.
 fn map_blocks(geo: &Geometry, ranges: &[(u32, u32)]) -> u64 {
     let runs = ranges.iter().map(|&(logical, len)| Run {
         logical,
@@ -112,7 +112,7 @@ impl Sizer<'_> {
         Ok(layout)
     }
 
-    /// Returns a layout with the options that are not a matter of layout entered.
+    /// Creates a layout, and enters the options that do not affect the layout.
     fn finish(&self, params: &LayoutParams) -> Result<Layout> {
         let mut params = params.clone();
         if params.features.has_resize_inode() && params.block_size >= 4096 {
@@ -141,7 +141,7 @@ impl Sizer<'_> {
         Ok(layout)
     }
 
-    /// Returns a geometry with the block size and the features of the volume to be.
+    /// Returns a geometry with the block size and the features of the new volume.
     pub fn sample(&self) -> Result<Geometry> {
         let params = self
             .options
@@ -281,7 +281,7 @@ impl Sizer<'_> {
         }
     }
 
-    /// Returns a size above `given` that a plan was really made for, and no smaller one by much.
+    /// Finds a size above `given` for which a plan was made, near the least such size.
     fn least(&self, needs: &Needs, given: u64) -> Result<u64> {
         self.least_above(needs, given).map(|(size, _)| size)
     }

@@ -14,7 +14,7 @@ pub(super) struct Space {
 }
 
 impl Space {
-    /// Returns all blocks that are not fixed metadata.
+    /// Creates the space of all blocks that are not fixed metadata.
     pub fn new(layout: &Layout) -> Self {
         let geo = &layout.geometry;
         let mut free = Vec::new();

@@ -66,7 +66,7 @@ pub(super) struct Inode {
 }
 
 impl Inode {
-    /// Returns a directory that no source described.
+    /// Creates a directory that no source described.
     pub fn directory(mode: u16, time: Timestamp, dir: u32) -> Self {
         Self {
             mode: FileType::Directory.mode_bits() | mode & 0o7777,
@@ -187,7 +187,7 @@ pub(super) struct Tree {
 }
 
 impl Draft {
-    /// Creates a tree of nothing but a root.
+    /// Creates a tree with only a root.
     pub fn empty(root_mode: u16, time: Timestamp) -> Self {
         Self {
             inodes: vec![Inode::directory(root_mode, time, 0)],

@@ -110,7 +110,7 @@ impl XattrPlan {
         self.sets.get((set as usize).checked_sub(1)?)
     }
 
-    /// Returns the part of a set that stands in the inode.
+    /// Returns the part of a set that is in the inode.
     pub fn area(&self, set: u32) -> Option<&[u8]> {
         self.laid(set)?.area.as_deref()
     }

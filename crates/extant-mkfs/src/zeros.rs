@@ -30,7 +30,7 @@ pub(super) fn stretches(bytes: &[u8], block_size: u32) -> Vec<(u32, u32)> {
     found
 }
 
-/// Returns whether a block, of a size that is a power of two, holds zeros alone.
+/// Returns whether a block, of a size that is a power of two, contains only zeros.
 fn is_zero(block: &[u8]) -> bool {
     let (words, rest) = block.as_chunks::<16>();
     words.iter().all(|w| u128::from_ne_bytes(*w) == 0) && rest.iter().all(|b| *b == 0)

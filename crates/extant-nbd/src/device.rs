@@ -109,7 +109,7 @@ impl NbdDevice {
         Ok(())
     }
 
-    /// Returns the number of bytes of one request: a multiple of the minimum block size.
+    /// Returns the size of a request in bytes: a multiple of the minimum block size.
     fn chunk(&self) -> usize {
         let limit = CHUNK.min(self.link.export.max_payload);
         (limit - limit % self.link.export.min_block) as usize
@@ -154,7 +154,7 @@ impl BlockDevice for NbdDevice {
         self.link.change(|| writes(offset, buf, self.chunk()))
     }
 
-    /// A server without flush keeps acknowledged writes, by the protocol.
+    /// Flushes the server, except one without flush: by the protocol it keeps acknowledged writes.
     fn flush(&self) -> io::Result<()> {
         if self.read_only {
             return Ok(());

@@ -50,7 +50,7 @@ fn geometry(device: &dyn BlockDevice) -> Option<Geometry> {
     Geometry::new(&RawSuperblock::parse(&bytes).ok()?).ok()
 }
 
-/// Returns the block bitmap of a group. `None` if it cannot be read: nothing in the group counts as free then.
+/// Returns the block bitmap of a group. `None` if it cannot be read; then nothing in the group counts as free.
 fn used(device: &dyn BlockDevice, geo: &Geometry, group: GroupNr) -> Option<Vec<u8>> {
     let (block, offset) = geo.desc_location(group);
     let mut raw = vec![0; geo.desc_size.into()];

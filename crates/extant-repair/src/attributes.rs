@@ -147,7 +147,7 @@ fn values(
     Ok(values)
 }
 
-/// Returns whether an inode has the flag of a value, which it gets if it wants it.
+/// Returns whether an inode has the flag of a value, and sets a missing flag.
 fn has_flag(session: &mut Session<'_, '_>, ino: InodeNr) -> Result<bool, Error> {
     let Some(mut raw) = session.read_record(ino)? else {
         return Ok(false);

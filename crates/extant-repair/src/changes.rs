@@ -31,12 +31,12 @@ use std::path::Path;
 pub struct Changes(pub(crate) BTreeMap<u64, Vec<u8>>);
 
 impl Changes {
-    /// Returns whether nothing is to be written.
+    /// Returns whether there is nothing to write.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Returns the number of bytes that are to be written.
+    /// Returns the number of bytes to write.
     pub fn bytes(&self) -> u64 {
         self.0.values().map(|bytes| bytes.len() as u64).sum()
     }

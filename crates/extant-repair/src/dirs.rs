@@ -293,7 +293,7 @@ pub(crate) fn give_up_index(
     Ok(())
 }
 
-/// Returns the leaf where the index of a directory looks for a name.
+/// Returns the leaf in which the index of a directory searches a name.
 pub(crate) fn leaf_of(
     session: &Session<'_, '_>,
     dir: &Blocks,
@@ -533,12 +533,12 @@ fn is_dot(
     true
 }
 
-/// Returns the type as directories of this volume have it.
+/// Returns the type for directory entries of this volume.
 pub(crate) fn dir_entry_type(session: &Session<'_, '_>, is: FileType) -> Option<FileType> {
     session.geo.features.has_filetype().then_some(is)
 }
 
-/// Returns the type of what a name leads to, or why it leads nowhere.
+/// Returns the type of a name's inode, or the reason why the name is invalid.
 fn verdict(
     session: &Session<'_, '_>,
     dir: InodeNr,

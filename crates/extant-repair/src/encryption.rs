@@ -84,12 +84,12 @@ fn remove_context(session: &mut Session<'_, '_>, record: &mut Record) -> Result<
     Ok(())
 }
 
-/// Returns whether the names of a directory are encrypted with a policy that is known.
+/// Returns whether the names of a directory are encrypted with a known policy.
 pub(crate) fn is_encrypted(session: &Session<'_, '_>, dir: InodeNr) -> bool {
     session.policies.contains_key(&dir.0)
 }
 
-/// Why a name of an encrypted directory cannot stay, if it cannot.
+/// Returns the reason why a name of an encrypted directory cannot stay, if any.
 pub(crate) fn verdict(
     session: &Session<'_, '_>,
     dir: InodeNr,

@@ -159,8 +159,8 @@ fn is_mapped_file(session: &Session<'_, '_>, ino: InodeNr) -> Result<bool, Error
     }))
 }
 
-/// Returns the mapping of a file or of a symbolic link, read at the first change of it. Directories get their blocks
-/// with their names.
+/// Returns the mapping of a file or of a symbolic link, read at the first change of it. Blocks of directories are
+/// read with their names.
 fn mapping_of<'m>(
     session: &Session<'_, '_>,
     mappings: &'m mut Mappings,

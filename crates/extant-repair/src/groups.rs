@@ -352,7 +352,7 @@ fn new_table(session: &mut Session<'_, '_>, group: u32) -> Result<BlockNr, Error
     Ok(first)
 }
 
-/// Returns the descriptor of a group in the first backup whose places can be.
+/// Returns the descriptor of a group in the first backup with possible places.
 fn backup(session: &Session<'_, '_>, group: GroupNr) -> Result<Option<GroupDesc>, Error> {
     let geo = &session.geo;
     let (home, offset) = geo.desc_location(group);

@@ -61,7 +61,7 @@ impl InlineDir {
     }
 }
 
-/// Returns the runs of directory records; none of a directory of another kind.
+/// Returns the runs of directory records; none for a directory of another kind.
 pub(crate) fn parts(session: &Session<'_, '_>, ino: InodeNr) -> Result<Vec<Vec<u8>>, Error> {
     let dir = read(session, ino)?;
     let runs = |dir: InlineDir| {

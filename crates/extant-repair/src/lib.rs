@@ -125,7 +125,7 @@ pub enum Error {
     },
 }
 
-/// Returns the command that takes a change back.
+/// Returns the command that reverts a change.
 fn undo_line(undo: Option<&str>) -> String {
     match undo {
         Some(file) => format!("extant undo {file} IMAGE"),
@@ -149,12 +149,12 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Returns whether nothing is to be written.
+    /// Returns whether there is nothing to write.
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty()
     }
 
-    /// Returns the number of bytes that are to be written.
+    /// Returns the number of bytes to write.
     pub fn bytes(&self) -> u64 {
         self.changes.bytes()
     }
@@ -237,8 +237,8 @@ pub fn plan_telling<'d>(
     plan_over(device, MemOverlay::new(device), now, decide, tell)
 }
 
-/// [`plan_telling`] for a volume with the feature `shared_blocks`, which it has no more afterwards: each file that shares blocks with another
-/// gets copies of them.
+/// Like [`plan_telling`], for a volume with the feature `shared_blocks`, which is removed: each file that shares
+/// blocks with another gets copies of them.
 ///
 /// # Errors
 /// The same.

@@ -36,7 +36,7 @@ impl MapRead {
         self.extents.last().map_or(0, Extent::end)
     }
 
-    /// Returns the number of blocks that are mapped.
+    /// Returns the number of mapped blocks.
     pub(crate) fn blocks(&self) -> u64 {
         self.extents.iter().map(|e| u64::from(e.len)).sum()
     }

@@ -4,7 +4,7 @@ use ext4_format::dir_entry;
 use ext4_format::fold::Comparison;
 use std::collections::BTreeSet;
 
-/// Returns a name without the bytes that no name has; `None` if it is one that cannot be mended.
+/// Removes invalid bytes from a name; `None` if the name cannot be mended.
 pub(crate) fn without_bad_bytes(name: &[u8]) -> Option<Vec<u8>> {
     let mended: Vec<u8> = name
         .iter()

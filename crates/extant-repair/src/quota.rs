@@ -210,7 +210,7 @@ fn write(
     Ok(())
 }
 
-/// A file is not made shorter, as its blocks stay.
+/// Raises the size of a file. It is not made shorter, because its blocks stay.
 fn set_size(session: &Session<'_, '_>, ino: InodeNr, len: u64) -> Result<(), Error> {
     let Some(mut raw) = session.read_record(ino)? else {
         return Ok(());

@@ -112,7 +112,7 @@ fn write_record(
     session.write_record(InodeNr::RESIZE, &mut raw)
 }
 
-/// Where the map is, if it is the only thing that the inode maps and no other structure has the block.
+/// Returns the place of the map, if it is the only mapped block and no other structure has the block.
 fn map_place(session: &Session<'_, '_>, raw: &[u8]) -> Option<BlockNr> {
     let root = inode::i_block(raw).ok()?;
     let alone = (0..indirect::SLOTS as u32)

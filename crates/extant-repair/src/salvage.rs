@@ -73,7 +73,7 @@ fn unused_len(bytes: &[u8], at: usize) -> Option<usize> {
     fits.then_some(len)
 }
 
-/// Returns the record at an offset, if nothing but its length is wrong.
+/// Returns the record at an offset, if only its length is wrong.
 fn without_len<'b>(
     session: &Session<'_, '_>,
     bytes: &'b [u8],
@@ -95,7 +95,7 @@ fn without_len<'b>(
     is_likely(session, &record, any).then_some(record)
 }
 
-/// Returns whether a record leads to an inode in use of the type that it says, and has a name that can be.
+/// Returns whether a record leads to an inode in use of the record's type, and has a possible name.
 fn is_likely(session: &Session<'_, '_>, record: &RawRecord<'_>, any: bool) -> bool {
     let named = if any {
         !record.name.is_empty()

@@ -32,7 +32,7 @@ pub struct Mend {
 }
 
 impl Mend {
-    /// Creates a mend of a place.
+    /// Creates a mend for a place.
     pub fn new(place: impl Display, text: impl Into<String>, loses: Option<&str>) -> Self {
         Self {
             place: place.to_string(),
@@ -41,7 +41,7 @@ impl Mend {
         }
     }
 
-    /// Returns whether nothing is lost by it.
+    /// Returns whether the mend loses nothing.
     pub const fn is_safe(&self) -> bool {
         self.loses.is_none()
     }
@@ -164,7 +164,7 @@ impl ClusterSet {
         }
     }
 
-    /// The bitmap of a group, without padding.
+    /// Writes the bitmap of a group, without padding.
     pub(crate) fn write(&self, group: u32, map: &mut [u8]) {
         map.fill(0);
         let words = self.groups.get(&u64::from(group));
@@ -276,7 +276,7 @@ impl<'a, 'd> Session<'a, 'd> {
         Ok(())
     }
 
-    /// How many records of a group's table may be in use.
+    /// Returns the number of records of a group's table that may be in use.
     pub(crate) fn records_in(&self, group: u32) -> u32 {
         let Some(desc) = self.descs.get(group as usize) else {
             return 0;
@@ -295,7 +295,7 @@ impl<'a, 'd> Session<'a, 'd> {
         }
     }
 
-    /// Where the record of an inode is: its block and the byte in it.
+    /// Returns the place of an inode's record: its block and the offset in it.
     pub(crate) fn record_place(&self, ino: InodeNr) -> Option<(BlockNr, usize)> {
         let (group, index) = self.geo.group_of_inode(ino)?;
         let desc = self.descs.get(group.0 as usize)?;
@@ -342,8 +342,7 @@ impl<'a, 'd> Session<'a, 'd> {
         Some(BlockNr(self.geo.first_data_block + block))
     }
 
-    /// Returns the first of `len` free blocks of a group that lie together; with `bigalloc` they begin with a
-    /// cluster.
+    /// Returns the first of `len` consecutive free blocks of a group; with `bigalloc` they begin with a cluster.
     pub(crate) fn find_free(&self, group: u32, len: u64) -> Option<BlockNr> {
         let ratio = u64::from(self.geo.cluster_ratio);
         let per = u64::from(self.geo.blocks_per_group) / ratio;

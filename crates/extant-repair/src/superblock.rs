@@ -68,7 +68,7 @@ fn usable(bytes: &[u8], len: u64) -> Result<RawSuperblock, FormatError> {
     Ok(sb)
 }
 
-/// Returns the superblock itself, if nothing but its checksum is wrong.
+/// Returns the superblock itself, if only its checksum is wrong.
 fn resealed(bytes: &[u8; SUPERBLOCK_SIZE], len: u64) -> Option<RawSuperblock> {
     let mut bytes = *bytes;
     let Err(FormatError::Checksum { computed, .. }) = RawSuperblock::parse(&bytes) else {
@@ -123,7 +123,7 @@ fn begun(bytes: &[u8; SUPERBLOCK_SIZE], len: u64) -> Option<RawSuperblock> {
     })
 }
 
-/// Returns the first good backup: where groups of the usual sizes begin, then at the beginning of a second group of
+/// Returns the first good backup: at the start of groups of the usual sizes, then at the start of a second group of
 /// any size.
 fn backup(dev: &dyn BlockDevice) -> Option<RawSuperblock> {
     let at = |log: u32, block: u64| {
@@ -261,7 +261,7 @@ pub(crate) fn need(
     session.write_superblock()
 }
 
-/// [`need`] of a feature in the word that programs must know to read.
+/// Like [`need`], for an incompatible feature.
 pub(crate) fn need_to_read(
     session: &mut Session<'_, '_>,
     incompat: Incompat,

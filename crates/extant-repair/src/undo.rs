@@ -56,7 +56,7 @@ impl UndoRecord {
         Ok(Self { offset, old, new })
     }
 
-    /// Returns whether it is the first sector of the superblock, which the mark of a change replaces.
+    /// Returns whether the record is the first sector of the superblock, which the mark of a change replaces.
     fn is_first_sector(&self) -> bool {
         self.offset == SUPERBLOCK_OFFSET && self.old.len() == MARK_SIZE
     }
@@ -114,7 +114,7 @@ impl Undo {
         self.file = file;
     }
 
-    /// Returns whether it belongs to this file, not to another one with the same name or bytes.
+    /// Returns whether the undo record belongs to this file, not to another one with the same name or bytes.
     pub(crate) fn is_of(&self, file: FileId) -> bool {
         self.file == file && file != FileId::default()
     }
@@ -376,7 +376,7 @@ impl Undo {
         self.records.len()
     }
 
-    /// Returns whether nothing was to be changed.
+    /// Returns whether the change was empty.
     pub const fn is_empty(&self) -> bool {
         self.records.is_empty()
     }

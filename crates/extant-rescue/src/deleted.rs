@@ -170,7 +170,7 @@ impl Rescue<'_> {
         right.then_some(bytes)
     }
 
-    /// Returns the newest images of inodes that had links then, and are free now.
+    /// Returns the newest images of inodes that had links, and are free now.
     fn old_inodes(&self, old: &OldBlocks) -> BTreeMap<u32, OldInode> {
         let mut found: BTreeMap<u32, OldInode> = BTreeMap::new();
         let length = u64::from(self.geo.itable_blocks());
@@ -224,7 +224,7 @@ impl Rescue<'_> {
         }
     }
 
-    /// Names of deleted inodes, from the images of directories.
+    /// Collects names of deleted inodes from the images of directories.
     fn old_names(&self, old: &OldBlocks, inodes: &mut BTreeMap<u32, OldInode>) {
         for (home, images) in &old.images {
             let Some(&dir) = self.directory_blocks.get(home) else {

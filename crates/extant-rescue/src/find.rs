@@ -85,7 +85,7 @@ fn backup(bytes: &[u8], at: u64) -> Option<Geometry> {
     (group.0 > 0 && geo.has_super(group) && place == at).then_some(geo)
 }
 
-/// Returns the first good backup where groups of the usual sizes begin.
+/// Returns the first good backup at the start of groups of the usual sizes.
 fn usual(dev: &dyn BlockDevice) -> Option<(u64, Geometry)> {
     let mut bytes = [0; SUPERBLOCK_SIZE];
     for log in 0..7 {
@@ -115,7 +115,7 @@ fn anywhere(dev: &dyn BlockDevice, progress: Progress<'_>) -> Option<(u64, Geome
     found
 }
 
-/// Returns the superblock itself, if nothing but its checksum is wrong.
+/// Returns the superblock itself, if only its checksum is wrong.
 fn resealed(bytes: &[u8; SUPERBLOCK_SIZE]) -> Option<Geometry> {
     let mut bytes = *bytes;
     let Err(FormatError::Checksum { computed, .. }) = RawSuperblock::parse(&bytes) else {

@@ -27,7 +27,7 @@ impl Guess {
         1024 << self.log_block_size
     }
 
-    /// Returns the superblock that such a volume has, without checksums.
+    /// Returns a superblock with these parameters, without checksums.
     fn geometry(&self, dev: &dyn BlockDevice) -> Option<Geometry> {
         let mut sb = RawSuperblock::zeroed();
         let bits = self.block_size() * 8;
@@ -62,7 +62,7 @@ impl Guess {
         Geometry::new(&sb).ok()
     }
 
-    /// Returns the descriptor of a group, as it stands.
+    /// Returns the descriptor of a group, not checked.
     fn descriptor(&self, dev: &dyn BlockDevice, group: u64) -> Option<GroupDesc> {
         let table = match self.log_block_size {
             0 => 2048,
@@ -98,7 +98,7 @@ impl Guess {
         Some(own(0) && own(12) && dots.get(8) == Some(&b'.') && dots.ends_with(b".."))
     }
 
-    /// Returns the most inodes that a group is known to have: as many as are free in it, or up to the last clear bit
+    /// Returns the number of inodes that a group has at least: the number of free ones, or up to the last clear bit
     /// of its bitmap, whose end is padded with set bits.
     fn count_inodes(&self, dev: &dyn BlockDevice) -> u32 {
         let bits = self.block_size() * 8;

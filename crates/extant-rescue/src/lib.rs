@@ -160,7 +160,7 @@ impl<'d> Rescue<'d> {
         self.deleted_search
     }
 
-    /// Returns everything that was found, by path; a file with several names is there with each of them.
+    /// Returns all files, by path; a file with several names appears with each of them.
     pub fn found(&self) -> &[Found] {
         &self.found
     }

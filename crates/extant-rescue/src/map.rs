@@ -57,7 +57,7 @@ impl Map {
     }
 }
 
-/// Returns the first block of a mapping, if the inode has it itself.
+/// Returns the first block of a mapping, if its number is in the inode itself.
 pub(crate) fn first_block(raw: &[u8], core: &InodeCore, geo: &Geometry) -> Option<BlockNr> {
     let root = inode::i_block(raw).ok()?;
     if core.flags & flags::EXTENTS == 0 {
@@ -74,7 +74,7 @@ impl Rescue<'_> {
         self.mapped(raw, core, Map::default())
     }
 
-    /// Returns the blocks of a deleted inode, as it was.
+    /// Returns the blocks of a deleted inode before its deletion.
     pub(crate) fn old_map(&self, raw: &[u8], core: &InodeCore) -> Map {
         let map = Map {
             old: true,

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 const LONGEST: usize = 4000;
 
 impl Rescue<'_> {
-    /// Returns everything, by path.
+    /// Returns all files, by path.
     pub(crate) fn paths(&mut self, names: &Names) -> Vec<Found> {
         let mut found = Vec::new();
         let mut done = BTreeSet::from([InodeNr::ROOT.0]);

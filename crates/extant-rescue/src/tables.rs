@@ -46,7 +46,7 @@ pub(crate) fn find(dev: &dyn BlockDevice, geo: &Geometry, notes: &mut Notes) -> 
     tables
 }
 
-/// Returns the table that a descriptor or its backup names, and whether it is the primary one that does.
+/// Returns the table named by a descriptor or its backup, and whether it is the primary descriptor.
 fn by_descriptor(dev: &dyn BlockDevice, geo: &Geometry, group: GroupNr) -> (Table, bool) {
     let (block, offset) = geo.desc_location(group);
     let whole = geo.inodes_per_group;

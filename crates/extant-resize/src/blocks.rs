@@ -69,7 +69,7 @@ impl BlockSet {
         self.groups.get(group)?.as_deref()
     }
 
-    /// Returns the bitmap of a group, to be written to.
+    /// Returns the bitmap of a group for writing.
     pub(crate) fn map_mut(&mut self, group: usize) -> &mut [u8] {
         if self.groups.len() <= group {
             self.groups.resize(group + 1, None);

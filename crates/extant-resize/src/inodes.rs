@@ -211,7 +211,7 @@ fn move_attributes(
     Ok(true)
 }
 
-/// The checksums of the orphan file are of its number and of each block's place.
+/// Sets the checksums of the orphan file, which depend on its number and on each block's place.
 fn seal_orphans(
     session: &Session<'_, '_>,
     ino: InodeNr,

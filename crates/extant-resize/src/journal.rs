@@ -53,7 +53,8 @@ fn runs(device: &dyn BlockDevice, old: &Old) -> Option<Vec<(u64, u64)>> {
     Some(runs)
 }
 
-/// How many blocks from `at` on, at most `len`, are alike, and whether they are of such runs.
+/// Returns the number of blocks from `at` on, at most `len`, that are all inside or all outside of such runs, and
+/// whether they are inside.
 pub(crate) fn alike(runs: &[(u64, u64)], at: u64, len: u64) -> (u64, bool) {
     match runs.iter().find(|(start, n)| start + n > at && *n > 0) {
         Some(&(start, n)) if start <= at => (len.min(start + n - at), true),

@@ -150,12 +150,12 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Returns the number of bytes of the volume after it.
+    /// Returns the size of the new volume in bytes.
     pub const fn bytes(&self) -> u64 {
         self.new_blocks * self.block_size as u64
     }
 
-    /// Returns whether nothing is to be done.
+    /// Returns whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty() && self.moves.is_empty()
     }
@@ -174,8 +174,8 @@ impl Plan {
         self.write_unless(device, keep, beside, &|| Ok(()))
     }
 
-    /// [`write`](Self::write), which ends with the error of `step` if that fails. `step` is called before each piece that is copied, and
-    /// once before the switch.
+    /// Like [`write`](Self::write), but ends with the error of `step` if that fails. `step` is called before each
+    /// piece that is copied, and once before the switch.
     ///
     /// # Errors
     /// As of [`write`](Self::write), and [`Error::Io`] with the error of `step`.
@@ -201,7 +201,7 @@ impl Plan {
     }
 }
 
-/// Returns the number of bytes of the volume on a device.
+/// Returns the size of the volume on a device in bytes.
 ///
 /// # Errors
 /// [`Error`] if the device does not hold a volume that can be resized.

@@ -135,7 +135,7 @@ fn addresses(
     Ok(())
 }
 
-/// Returns the extents where they are in the new volume.
+/// Returns the extents at their places in the new volume.
 pub(crate) fn moved(session: &Session<'_, '_>, extents: &[Extent]) -> Vec<Extent> {
     let mut all = Vec::with_capacity(extents.len());
     for extent in extents {

@@ -109,14 +109,14 @@ impl Old {
         })
     }
 
-    /// Returns the blocks of files.
+    /// Returns the set of blocks of files.
     pub(crate) fn files(&self) -> BlockSet {
         let mut files = self.used.clone();
         files.subtract(&self.fixed);
         files
     }
 
-    /// How many records of a group's table may be in use.
+    /// Returns the number of records of a group's table that may be in use.
     pub(crate) fn records(&self, group: usize) -> u32 {
         let geo = &self.shape.geo;
         let Some(desc) = self.descs.get(group) else {

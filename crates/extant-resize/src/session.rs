@@ -285,7 +285,7 @@ impl<'s, 'd> Session<'s, 'd> {
         Ok(self.overlay.write_at(offset, raw)?)
     }
 
-    /// Returns a free block, which then is a file's.
+    /// Allocates a free block for a file.
     pub(crate) fn allocate(&mut self) -> Option<BlockNr> {
         let (block, ..) = self.layout.room.take(1)?;
         self.layout.files.insert(block, 1);

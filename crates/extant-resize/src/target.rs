@@ -165,7 +165,7 @@ impl Shape {
         })
     }
 
-    /// Returns the number of blocks that the groups' own structures take.
+    /// Returns the number of blocks of the groups' own structures.
     pub(crate) fn fixed(&self) -> u64 {
         let geo = &self.geo;
         let own = 2 + u64::from(geo.itable_blocks());

@@ -57,7 +57,7 @@ impl Moves {
         &self.late
     }
 
-    /// Where the blocks of a run are: its first blocks, as far as they stay together.
+    /// Returns the place of the first blocks of a run that stay together.
     fn step(&self, block: u64, len: u64) -> (u64, u64) {
         if let Some((&from, &(n, to))) = self.from.range(..=block).next_back()
             && block < from + n
@@ -83,7 +83,7 @@ impl Moves {
         }
     }
 
-    /// Returns the moves to free places, those that follow on one another as one.
+    /// Returns the moves to free places, with adjacent ones joined.
     fn joined(&self) -> Vec<Move> {
         let mut runs: Vec<Move> = Vec::new();
         for &run in self.early.values() {

@@ -3,7 +3,7 @@
 use clap::Command;
 use clap::builder::StyledStr;
 
-/// Returns a heading as clap styles its own.
+/// Formats a heading in the style of clap.
 pub fn heading(text: &str, command: &Command) -> String {
     let style = command.get_styles().get_header();
     format!("{}{text}:{}", style.render(), style.render_reset())

@@ -152,8 +152,8 @@ fn listen() -> Result<()> {
     Ok(())
 }
 
-/// From now on SIGINT does not end this process, however often it comes: it is meant for the command in the
-/// foreground, which gets it from the terminal as well, while this process serves the command's mount.
+/// Makes this process ignore any number of SIGINT from now on: they are meant for the command in the foreground,
+/// which gets it from the terminal as well, while this process serves the command's mount.
 pub fn leave_to_child() -> Result<()> {
     let (mut woken, waker) = UnixStream::pair().context("a pair of sockets")?;
     signal_hook::low_level::pipe::register(SIGINT, waker).context("install signal handlers")?;

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// Returns the bytes in powers of 1024, rounded up as `df -h` does: `4.0K`, `17M`.
+/// Formats bytes in powers of 1024, rounded up as `df -h` does: `4.0K`, `17M`.
 pub fn human(bytes: u64) -> String {
     if bytes < 1024 {
         return bytes.to_string();
@@ -23,12 +23,12 @@ pub fn human(bytes: u64) -> String {
     }
 }
 
-/// Returns a number of things.
+/// Formats a number of things.
 pub fn count(n: u64, one: &str, many: &str) -> String {
     format!("{n} {}", if n == 1 { one } else { many })
 }
 
-/// Returns a number of bytes. Letters are for powers of 1024, with or without iB, as 64M and 64MiB; with B for powers
+/// Parses a number of bytes. Letters are for powers of 1024, with or without iB, as 64M and 64MiB; with B for powers
 /// of 1000, as 64MB; s is for sectors of 512 bytes.
 pub fn size(text: &str) -> Result<u64> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
@@ -65,7 +65,7 @@ pub fn size(text: &str) -> Result<u64> {
     Ok(digits.parse::<u64>().map_or(bytes as u64, |n| n * unit))
 }
 
-/// Returns a rate in short: `1.25 M`, `87.3 k`, `950`.
+/// Formats a rate in short form: `1.25 M`, `87.3 k`, `950`.
 pub fn rate(per_second: f64) -> String {
     match per_second {
         r if r >= 1e6 => format!("{:.2} M", r / 1e6),

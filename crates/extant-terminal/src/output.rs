@@ -28,7 +28,7 @@ pub fn speak_as(name: &'static str, advice: fn(&anyhow::Error) -> Option<&'stati
     SPEAKER.get_or_init(|| Speaker { name, advice });
 }
 
-/// Standard output, buffered.
+/// Returns standard output, buffered.
 pub fn stdout() -> BufWriter<Stdout> {
     BufWriter::with_capacity(1 << 16, Stdout(io::stdout().lock()))
 }
@@ -160,7 +160,7 @@ impl fmt::Display for Told {
 
 impl std::error::Error for Told {}
 
-/// Returns the error of a part that has told its own error.
+/// Returns the error for a part that has already reported its own error.
 pub fn told() -> anyhow::Error {
     Told.into()
 }
@@ -177,13 +177,13 @@ impl fmt::Display for ExitWith {
 
 impl std::error::Error for ExitWith {}
 
-/// Returns the error that [`report`] does not tell, but ends the program with this exit code for.
+/// Returns an error that [`report`] does not print, but for which it ends the program with this exit code.
 pub fn exit_with(code: u8) -> anyhow::Error {
     ExitWith(code).into()
 }
 
-/// Tells an error, and returns the one with which the program ends with this exit code. An error that is not told, and an
-/// interrupt, are returned as they are.
+/// Prints an error, and returns an error that ends the program with this exit code. A silent error and an interrupt
+/// are returned unchanged.
 pub fn report_as(error: anyhow::Error, code: u8) -> anyhow::Error {
     if silent(&error) || error.chain().any(|e| e.is::<Interrupted>()) {
         return error;
@@ -214,7 +214,7 @@ pub fn each<T>(
     if failed { Err(Told.into()) } else { Ok(()) }
 }
 
-/// The reader of standard output went away.
+/// Returns whether the reader of standard output closed it.
 fn silent(error: &anyhow::Error) -> bool {
     let broken = |e: &io::Error| e.kind() == io::ErrorKind::BrokenPipe;
     error.chain().any(|e| {
@@ -224,12 +224,13 @@ fn silent(error: &anyhow::Error) -> bool {
     })
 }
 
-/// Tells an error in one line and gives the exit code: 130 interrupted, 141 broken pipe, that of [`exit_with`], else 1.
+/// Prints an error in one line and returns the exit code: 130 interrupted, 141 broken pipe, that of [`exit_with`],
+/// else 1.
 pub fn report(error: &anyhow::Error) -> ExitCode {
     ExitCode::from(report_code(error))
 }
 
-/// [`report`] with the exit code as a number.
+/// Like [`report`], with the exit code as a number.
 pub fn report_code(error: &anyhow::Error) -> u8 {
     if silent(error) {
         return 141;
@@ -272,7 +273,7 @@ fn with_advice(error: &anyhow::Error) -> String {
     }
 }
 
-/// `No such file or directory (os error 2)` without the parentheses.
+/// Removes the parentheses from text such as `No such file or directory (os error 2)`.
 fn without_numbers(text: &str) -> String {
     let mut parts = text.split(" (os error ");
     let mut out = parts.next().unwrap_or_default().to_string();

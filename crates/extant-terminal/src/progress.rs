@@ -50,7 +50,7 @@ fn lock(pending: &Mutex<bool>) -> MutexGuard<'_, bool> {
     pending.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How long to wait before anything is shown.
+/// Returns the time before progress is shown.
 fn patience() -> Duration {
     let told = std::env::var("EXTANT_PROGRESS").ok();
     let seconds = told.and_then(|t| t.parse().ok());
@@ -67,7 +67,7 @@ fn show(bar: &ProgressBar) {
     bar.enable_steady_tick(TICK);
 }
 
-/// The templates are ours; a mistake in one costs the looks, not the work.
+/// Creates a style. A mistake in a template affects only the looks, not the work.
 fn style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
 }
@@ -110,7 +110,7 @@ fn appears(bar: &ProgressBar, pending: &Arc<Mutex<bool>>, patience: Duration) ->
     thread.spawn(waits).ok().map(|thread| (waiter, thread))
 }
 
-/// Returns a style with a number of files that is read from a counter.
+/// Creates a style with a number of files that is read from a counter.
 fn with_files(template: &str, files: Arc<AtomicU64>) -> ProgressStyle {
     let write = move |_: &ProgressState, out: &mut dyn fmt::Write| {
         // Writing to memory does not fail.
@@ -142,7 +142,7 @@ impl Progress {
         line(style(template), what, total)
     }
 
-    /// Returns a spinner for work of unknown length.
+    /// Shows a spinner for work of unknown length.
     pub fn wait(what: &str) -> Self {
         line(style("{spinner} {msg} {elapsed}"), what, 0)
     }
@@ -178,7 +178,7 @@ impl Progress {
         self.0.end();
     }
 
-    /// A line above the progress, or just on standard error.
+    /// Prints a line above the progress, or just on standard error.
     pub fn say(&self, text: &str) {
         self.around(|| crate::output::complain(text));
     }

@@ -284,7 +284,7 @@ fn resize(
     Ok(places)
 }
 
-/// Returns the runs that blocks make.
+/// Joins blocks into runs.
 fn runs(places: &[BlockNr]) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     for (logical, block) in (0..).zip(places) {

@@ -14,7 +14,7 @@ const LARGE: u64 = 1 << 31;
 /// Links of a directory that are counted without `dir_nlink`.
 const MOST_LINKS: u32 = 65_000;
 
-/// Returns the features that are asked for.
+/// Returns the requested features.
 fn wanted(now: Features, options: &TuneOptions) -> Result<Features, Error> {
     let mut wanted = now;
     let unknown = |_| Error::Refused(format!("an unknown feature in {}", options.features));
@@ -45,7 +45,7 @@ fn wanted(now: Features, options: &TuneOptions) -> Result<Features, Error> {
     Ok(wanted)
 }
 
-/// Whether the features may change so.
+/// Checks that the features may change in this way.
 fn check(now: Features, wanted: Features) -> Result<(), Error> {
     let added = |name: &Features, than: &Features| Features {
         compat: name.compat.difference(than.compat),
@@ -192,7 +192,7 @@ pub(crate) fn change(image: &mut Image<'_, '_>, options: &TuneOptions) -> Result
     quota::follow(image, kinds, wanted_kinds, options)
 }
 
-/// A new seed of the checksums changes what only the inodes themselves know.
+/// Refuses a new UUID or seed of the checksums that other structures depend on.
 fn check_seed(image: &Image<'_, '_>, options: &TuneOptions, wanted: Features) -> Result<(), Error> {
     let now = image.geo.features;
     if options.uuid.is_some() && now.compat.contains(Compat::STABLE_INODES) {
@@ -242,7 +242,7 @@ fn set(image: &mut Image<'_, '_>, now: Features, wanted: Features) {
     }
 }
 
-/// Whether the tables of every group are inside it.
+/// Checks that the tables of every group are inside it.
 pub(crate) fn check_places(image: &Image<'_, '_>) -> Result<(), Error> {
     for (group, desc) in (0..).map(GroupNr).zip(&image.descs) {
         if desc.check_places(&image.geo, group).is_err() {

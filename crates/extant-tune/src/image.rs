@@ -135,7 +135,7 @@ impl<'a, 'd> Image<'a, 'd> {
         Ok(self.dev.write_at(self.record_place(ino)?, raw)?)
     }
 
-    /// How many records of a group's table may have been used, by what the volume was.
+    /// Returns the number of records of a group's table that may have been used, by the old geometry.
     pub(crate) fn records_in(&self, group: GroupNr) -> Result<u32, Error> {
         let (desc, all) = (self.desc(group)?, self.geo.inodes_per_group);
         Ok(if !self.old.features.has_group_csum() {

@@ -14,7 +14,7 @@ use ext4_format::{BlockNr, GroupNr, InodeNr};
 /// Most blocks of a journal.
 const MOST: u64 = 10_240_000;
 
-/// Returns an inode of the volume itself.
+/// Returns the record of one of the volume's own inodes.
 pub(crate) fn own_inode(size: u64, now: i64) -> InodeCore {
     let time = Timestamp::new(now, 0);
     InodeCore {
@@ -149,8 +149,8 @@ pub(crate) fn make(image: &mut Image<'_, '_>, options: &TuneOptions) -> Result<(
     Ok(())
 }
 
-/// Returns a sequence number behind those of all blocks of an older journal that lie there, so that none of them is
-/// ever taken for one of the new journal.
+/// Returns a sequence number behind those of all blocks of an older journal at that place, so that none of them is
+/// ever mistaken for one of the new journal.
 fn free_sequence(image: &Image<'_, '_>, runs: &[Run]) -> Result<jbd2::Tid, Error> {
     let mut sequence = jbd2::Tid(1);
     for run in runs {

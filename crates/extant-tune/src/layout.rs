@@ -7,7 +7,7 @@ use ext4_format::group_desc::{BLOCK_UNINIT, INODE_UNINIT, INODE_ZEROED};
 use ext4_format::inode;
 use ext4_format::{BlockNr, GroupNr, InodeNr, indirect};
 
-/// Returns a UUID as it is written.
+/// Formats a UUID.
 pub(crate) fn shown_uuid(uuid: &[u8; 16]) -> String {
     let mut text = String::new();
     for (i, byte) in uuid.iter().enumerate() {

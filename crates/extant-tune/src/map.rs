@@ -16,7 +16,7 @@ pub(crate) struct Map {
 }
 
 impl Map {
-    /// Returns the number of blocks that are mapped.
+    /// Returns the number of mapped blocks.
     pub(crate) fn blocks(&self) -> u64 {
         self.runs.iter().map(|run| u64::from(run.len)).sum()
     }

@@ -33,7 +33,7 @@ pub(crate) fn finish(image: &mut Image<'_, '_>, options: &TuneOptions) -> Result
     write_groups(image, sealed && changed)
 }
 
-/// The inodes whose checksums were written.
+/// Writes the checksums of all inodes; returns the number of inodes.
 fn seal_inodes(image: &mut Image<'_, '_>) -> Result<u64, Error> {
     let mut attributes = BTreeSet::new();
     let used: BTreeSet<InodeNr> = image.used_inodes()?.into_iter().collect();
@@ -55,7 +55,7 @@ fn seal_inodes(image: &mut Image<'_, '_>) -> Result<u64, Error> {
     Ok(count)
 }
 
-/// The blocks of one inode that have checksums.
+/// Writes the checksums of the blocks of an inode.
 fn seal_blocks(
     image: &Image<'_, '_>,
     ino: InodeNr,
@@ -130,7 +130,7 @@ fn seal_mmp(image: &Image<'_, '_>) -> Result<(), Error> {
     image.write(block, &bytes)
 }
 
-/// The journal has the UUID of its volume, and checksums only where that has them.
+/// Sets the journal's UUID to that of its volume, and removes its checksums if the volume has none.
 fn follow_journal(image: &Image<'_, '_>) -> Result<(), Error> {
     let ino = InodeNr(image.geo.journal_ino);
     if ino.0 == 0 || image.sb.journal_uuid != [0; 16] {

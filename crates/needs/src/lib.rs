@@ -58,13 +58,13 @@ const PACKAGES: &[(&str, &[&str])] = &[
     ("busybox-static", &["busybox"]),
 ];
 
-/// Debian's package that has a tool.
+/// Returns Debian's package with a tool.
 pub fn package(tool: &str) -> &str {
     let known = PACKAGES.iter().find(|(_, tools)| tools.contains(&tool));
     known.map_or(tool, |(package, _)| package)
 }
 
-/// Returns whether a tool is there: an executable file of that name in one of the directories of `PATH`, or where
+/// Returns whether a tool exists: an executable file of that name in one of the directories of `PATH`, or where
 /// administrators' tools are.
 fn is_there(tool: &str) -> bool {
     use std::os::unix::fs::PermissionsExt;
@@ -76,7 +76,7 @@ fn is_there(tool: &str) -> bool {
     })
 }
 
-/// Returns whether all of these tools are there; if not, [`ignored`] is called.
+/// Returns whether all of these tools exist; if not, [`ignored`] is called.
 #[track_caller]
 pub fn have(tools: &[&str]) -> bool {
     let missing: Vec<String> = tools
@@ -104,8 +104,8 @@ pub fn ignored(why: &str) {
     say(&line);
 }
 
-/// Returns a program of another package of this workspace, built as the test that runs is: Cargo builds with a test
-/// only what its own package makes.
+/// Returns the path of a program of another package of this workspace, built in the profile of the running test:
+/// Cargo builds with a test only what its own package makes.
 ///
 /// # Panics
 /// If it cannot be built.

@@ -281,7 +281,7 @@ impl Inspector<'_> {
         Ok(())
     }
 
-    /// Returns the fields of an inode in its block, at `at`.
+    /// Sends the fields of an inode in its block, at `at`.
     pub(super) fn inode_fields(&self, inode: &Inode, at: usize, sink: &mut Sink<'_>) -> Done {
         let whole = Part {
             at,

@@ -40,7 +40,7 @@ impl Inspector<'_> {
         self.superblock_fields(bytes.get(within..).unwrap_or(&[]), within, sink)
     }
 
-    /// Returns the fields of a superblock at `at` of its block.
+    /// Sends the fields of a superblock at `at` of its block.
     pub(super) fn superblock_fields(&self, bytes: &[u8], at: usize, sink: &mut Sink<'_>) -> Done {
         let part = Part {
             at,

@@ -46,7 +46,7 @@ impl Raw {
         Ok(&self.buf)
     }
 
-    /// Returns the compression that the next bytes tell of; `None` at the end.
+    /// Detects the compression by the next bytes; `None` at the end.
     pub fn compression(&mut self) -> io::Result<Option<Compression>> {
         match self.head(MAGIC)? {
             [] => Ok(None),
@@ -127,7 +127,7 @@ impl Unpacked {
         })
     }
 
-    /// Returns the piece behind one that has ended.
+    /// Returns the piece behind a finished one.
     fn next(mut raw: Raw) -> io::Result<Option<Piece>> {
         loop {
             let ready = raw.fill_buf()?;

@@ -49,7 +49,7 @@ impl Store {
         self.files.len() - 1
     }
 
-    /// Returns the spool and its length; makes it first.
+    /// Returns the spool and its length; creates it first.
     fn spool(&mut self, dir: &Path) -> Result<(usize, u64)> {
         if let Some(spool) = self.spool {
             return Ok(spool);
@@ -199,12 +199,12 @@ impl<'a> Stream<'a> {
         })
     }
 
-    /// Data of members is not kept from here on: the caller reads it from the stream before the next member.
+    /// Stops keeping data of members: the caller reads it from the stream before the next member.
     pub fn in_passing(&mut self) {
         self.in_passing = true;
     }
 
-    /// Returns the whole as a file, from before anything was read: the file itself, or a copy of the stream.
+    /// Returns the whole stream as a file, if nothing was read yet: the file itself, or a copy of the stream.
     pub fn whole(&mut self) -> Result<File> {
         let copy = |file: &File| file.try_clone();
         if let Feed::File { file, .. } = self.from {
@@ -310,7 +310,7 @@ impl<'a> Stream<'a> {
         self.skip_padding(padding)
     }
 
-    /// Returns the data of a member and what fills it up: kept, or about to be read in passing.
+    /// Takes the data of a member and its padding: keeps them, or leaves them to be read in passing.
     pub fn member_data(&mut self, size: u64, padding: u64) -> Result<Origin> {
         if self.in_passing {
             (self.data, self.padding, self.sum) = (size, padding, 0);
@@ -330,12 +330,12 @@ impl<'a> Stream<'a> {
         Ok(())
     }
 
-    /// Returns an error at the current place.
+    /// Creates an error at the current place.
     pub fn error(&self, what: impl Into<String>) -> MkfsError {
         self.error_at(self.at, what)
     }
 
-    /// Returns an error at an earlier place.
+    /// Creates an error at an earlier place.
     pub fn error_at(&self, offset: u64, what: impl Into<String>) -> MkfsError {
         MkfsError::Archive {
             archive: self.name.clone(),

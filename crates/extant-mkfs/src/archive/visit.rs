@@ -105,7 +105,7 @@ impl ArchiveMember {
         }
     }
 
-    /// Returns the member as layers take it, with the origin of its data.
+    /// Converts to a member for layers, with the origin of its data.
     pub(crate) fn into_member(self, origin: u64) -> Member {
         Member {
             path: self.path,
@@ -296,7 +296,7 @@ pub fn read_archive<E: From<MkfsError>>(
 mod tests {
     use super::*;
 
-    /// Returns an archive of two files; the data of the first are not read.
+    /// Makes an archive of two files; the data of the first are not read.
     fn archive() -> Vec<u8> {
         let mut builder = tar::Builder::new(Vec::new());
         for (path, content) in [("skipped", vec![1; 70_000]), ("read", b"here\n".to_vec())] {

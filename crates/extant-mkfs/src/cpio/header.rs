@@ -125,7 +125,7 @@ impl Header {
     }
 }
 
-/// Returns a number that fills its field with digits.
+/// Parses a number that fills its field with digits.
 fn number(field: &[u8], radix: u32) -> Option<u64> {
     field.iter().try_fold(0u64, |n, &b| {
         let digit = char::from(b).to_digit(radix)?;

@@ -143,7 +143,7 @@ impl<'s, 'a> Members<'s, 'a> {
         self.member(at, format, &header, path)
     }
 
-    /// Returns the rest of a member, behind its name.
+    /// Reads the rest of a member, behind its name.
     fn member(&mut self, at: u64, format: Format, header: &Header, path: Vec<u8>) -> Result<()> {
         let mode = u16::try_from(header.mode).ok();
         let Some((mode, ftype)) = mode.and_then(|m| Some((m, FileType::from_mode(m)?))) else {
@@ -259,7 +259,7 @@ impl<'s, 'a> Members<'s, 'a> {
         linked.first = Some(first);
     }
 
-    /// Returns the data of a regular file.
+    /// Reads the data of a regular file.
     fn file(&mut self, header: &Header, padding: u64) -> Result<MemberKind> {
         let size = header.size;
         if let Some(sum) = header.sum {

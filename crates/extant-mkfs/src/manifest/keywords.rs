@@ -119,7 +119,7 @@ impl Keywords {
             .ok_or_else(|| format!("time={} is no time", show(text)))
     }
 
-    /// `FORMAT,MAJOR,MINOR`, or one number as Linux has it.
+    /// Parses `FORMAT,MAJOR,MINOR`, or a number in Linux's encoding.
     fn device(&self) -> Result<(u32, u32)> {
         let text = self.get("device").ok_or("a device without device=")?;
         let bad = || format!("device={} is no device", show(text));

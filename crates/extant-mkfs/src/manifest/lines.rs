@@ -51,7 +51,7 @@ impl<R: Read> Lines<R> {
     }
 }
 
-/// Returns a word without its escapes, those of vis(3): octal digits, and the letters of C.
+/// Removes the escapes of vis(3) from a word: octal digits, and the letters of C.
 pub(super) fn unescape(word: &[u8]) -> Result<Vec<u8>, String> {
     let mut out = Vec::with_capacity(word.len());
     let mut rest = word;

@@ -47,7 +47,7 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    /// Creates a manifest in a file, and the directory at which the paths of files with data start.
+    /// Creates a manifest from a file; `base` is the directory for the paths of files with data.
     pub fn new(path: impl Into<PathBuf>, base: impl Into<PathBuf>) -> Self {
         Self {
             path: path.into(),

@@ -80,7 +80,7 @@ impl DeviceTable {
 }
 
 impl Entry {
-    /// Returns the member that the line makes, if it makes one.
+    /// Returns the member of the line, if it creates one.
     pub fn member(&self) -> Option<ArchiveMember> {
         let Order::Make(kind) = &self.order else {
             return None;
@@ -156,7 +156,7 @@ fn parse(number: u64, line: &[u8]) -> Result<Vec<Entry>, String> {
     (0..count).map(one).collect()
 }
 
-/// Returns a device of a type that was checked.
+/// Creates a device of a checked type.
 fn device(kind: &[u8], major: u32, minor: u32) -> Result<ArchiveKind, String> {
     match (kind, major <= 0xfff && minor <= 0xf_ffff) {
         (_, false) => Err(format!("{major}, {minor} is no device")),
@@ -165,14 +165,14 @@ fn device(kind: &[u8], major: u32, minor: u32) -> Result<ArchiveKind, String> {
     }
 }
 
-/// Returns a number in a field.
+/// Parses a number in a field.
 fn number_in(text: &[u8], radix: u32) -> Result<u32, String> {
     let parsed = std::str::from_utf8(text).ok();
     let parsed = parsed.and_then(|t| u32::from_str_radix(t, radix).ok());
     parsed.ok_or_else(|| format!("{} is no number", show(text)))
 }
 
-/// Permissions; `None` for -1. Some tables have the type in them.
+/// Parses permissions; `None` for -1. Some tables include the type.
 fn mode_in(text: &[u8]) -> Result<Option<u16>, String> {
     if text == b"-1" {
         return Ok(None);

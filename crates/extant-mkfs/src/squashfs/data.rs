@@ -136,7 +136,7 @@ impl Image {
         Ok(len)
     }
 
-    /// Returns a stored block of which more may be wanted.
+    /// Returns a stored block through the cache, because further parts of it may be needed.
     fn kept(&self, block: Stored) -> Result<Arc<Vec<u8>>> {
         self.blocks.get(block, || {
             let mut data = vec![0; self.sb.block_size as usize];
@@ -191,7 +191,7 @@ impl Image {
 }
 
 impl FileData {
-    /// Returns the number of blocks of it that are kept in memory.
+    /// Returns the number of entries of its list of blocks.
     pub fn count(&self) -> u64 {
         self.blocks.len() as u64
     }
@@ -207,7 +207,7 @@ impl FileData {
         })
     }
 
-    /// Where there are data and no holes, starts and lengths.
+    /// Returns the start and length of each range of data, without holes.
     pub fn stretches(&self, block_size: u32) -> Vec<(u64, u64)> {
         let block_size = u64::from(block_size);
         let mut found: Vec<(u64, u64)> = Vec::new();

@@ -31,7 +31,7 @@ pub(super) struct Entry {
 pub(super) struct Read(BTreeMap<(u64, usize), (u64, usize)>);
 
 impl Read {
-    /// Returns whether nothing of a part was read before.
+    /// Returns whether no byte of a part was read before.
     fn is_new(&mut self, start: (u64, usize), end: (u64, usize)) -> bool {
         let before = self.0.range(..=start).next_back();
         let after = self.0.range(start..).next();

@@ -50,8 +50,7 @@ impl Image {
         })
     }
 
-    /// Returns an entry of a table that is found by its index: blocks of metadata full of entries, and a list of
-    /// their places.
+    /// Returns an entry of a table by its index: blocks of metadata full of entries, and a list of their places.
     pub(super) fn entry<const N: usize>(&self, list: u64, index: u32) -> Result<[u8; N]> {
         let byte = u64::from(index) * N as u64;
         let pointer = list.saturating_add(byte / BLOCK as u64 * 8);
@@ -95,7 +94,7 @@ impl<'a> Cursor<'a> {
         Self::new(image, at, usize::from(reference as u16))
     }
 
-    /// Returns the next bytes.
+    /// Reads the next bytes.
     pub fn read(&mut self, mut to: &mut [u8]) -> Result<()> {
         while !to.is_empty() {
             let rest = &self.block.data[self.offset..]; // never behind its end
@@ -138,12 +137,12 @@ impl<'a> Cursor<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// Returns the place, as a number that grows: where the block begins, and the offset in it.
+    /// Returns the place as an increasing number: the place of the block, and the offset in it.
     pub fn place(&self) -> (u64, usize) {
         (self.at, self.offset)
     }
 
-    /// Returns an error at this place.
+    /// Creates an error at this place.
     pub fn error(&self, what: impl std::fmt::Display) -> MkfsError {
         let what = format!("{what} ({} bytes into this metadata block)", self.offset);
         self.image.error(self.at, what)

@@ -87,7 +87,7 @@ impl Image {
         read.map_err(|e| MkfsError::io(format!("reading {} at byte {at}", self.name), e))
     }
 
-    /// Returns a broken rule.
+    /// Creates an error for a broken rule.
     fn error(&self, offset: u64, what: impl Into<String>) -> MkfsError {
         broken(&self.name, offset, what)
     }

@@ -11,7 +11,7 @@ const NONE: u64 = u64::MAX;
 /// Sizes of data blocks that the format allows.
 const BLOCK_SIZES: std::ops::RangeInclusive<u32> = 4096..=1 << 20;
 
-/// Returns whether bytes begin as an image of SquashFS does, also one that is not read, such as a big-endian one.
+/// Returns whether bytes are the start of a SquashFS image, also of an unsupported one, such as a big-endian one.
 pub(crate) fn is_squashfs(head: &[u8]) -> bool {
     head.starts_with(MAGIC) || head.starts_with(b"sqsh")
 }

@@ -37,7 +37,7 @@ impl Table {
 }
 
 impl Image {
-    /// Returns a set of attributes, full names and values.
+    /// Reads a set of attributes, full names and values.
     pub(super) fn xattrs(&self, set: u32) -> Result<RawXattrs> {
         let Some(table) = &self.xattrs else {
             return Err(self.error(0, "attributes, where the image has no table of them"));

@@ -26,13 +26,13 @@ pub(crate) fn directory_names(
     Ok(())
 }
 
-/// Returns the number of names of a file's extended attributes, each with a NUL byte behind it; how many bytes. Links
-/// are not followed.
+/// Reads the names of a file's extended attributes, each with a NUL byte behind it; returns the number of bytes.
+/// Links are not followed.
 pub(crate) fn attribute_names(path: &[u8], names: &mut [u8]) -> Result<usize, Errno> {
     rustix::fs::llistxattr(path, names)
 }
 
-/// Returns the value of an extended attribute; how many bytes, if it is there. Links are not followed.
+/// Reads the value of an extended attribute; returns the number of bytes if it exists. Links are not followed.
 pub(crate) fn attribute(
     path: &[u8],
     name: &[u8],

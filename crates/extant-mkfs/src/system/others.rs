@@ -23,7 +23,8 @@ pub(crate) fn directory_names(
     Ok(())
 }
 
-/// Their name spaces are not those of ext4: trees are taken over without them.
+/// Reports that attributes are not supported: their name spaces are not those of ext4, so trees are read without
+/// them.
 pub(crate) fn attribute_names(_: &[u8], _: &mut [u8]) -> Result<usize, Errno> {
     Err(Errno::OPNOTSUPP)
 }

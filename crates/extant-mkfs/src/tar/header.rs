@@ -13,7 +13,7 @@ impl<'a> Header<'a> {
         &self.0[at..at + len] // offsets are constants below 512
     }
 
-    /// Returns a field of text: up to a NUL or the field's end.
+    /// Returns a text field, up to a NUL or the field's end.
     fn text(&self, at: usize, len: usize) -> &'a [u8] {
         let field = self.field(at, len);
         let end = field.iter().position(|b| *b == 0).unwrap_or(len);
@@ -44,7 +44,7 @@ impl<'a> Header<'a> {
         self.0[156]
     }
 
-    /// Returns the kind byte if no archive format knows it: such a member is taken for a file.
+    /// Returns the kind byte if no archive format knows it: such a member is treated as a file.
     pub fn unknown_kind(&self) -> Option<u8> {
         let kind = self.kind();
         (!matches!(kind, 0 | b'0'..=b'7' | b'D' | b'S')).then_some(kind)
@@ -113,7 +113,7 @@ impl<'a> Header<'a> {
         Some((number(self.field(329, 8))?, number(self.field(337, 8))?))
     }
 
-    /// GNU's sparse map in the header: parts, whether more blocks of it follow, and the file's size.
+    /// Returns GNU's sparse map in the header: parts, whether more blocks of it follow, and the file's size.
     pub fn gnu_sparse(&self) -> Option<(Vec<Segment>, bool, u64)> {
         let size = u64::try_from(number(self.field(483, 12))?).ok()?;
         let parts = sparse_parts(self.field(386, 96))?;

@@ -189,7 +189,7 @@ impl<'s, 'a> Members<'s, 'a> {
         })
     }
 
-    /// Returns the kind of a member. Its data become the file's, or are passed over.
+    /// Returns the kind of a member. Its data become the file's, or are skipped.
     fn kind(
         &mut self,
         header: &Header<'_>,
@@ -240,7 +240,7 @@ impl<'s, 'a> Members<'s, 'a> {
         numbers.ok_or_else(|| impossible(self.stream, "device number"))
     }
 
-    /// Returns a regular file, sparse in one of the pax ways or not at all.
+    /// Reads a regular file, possibly sparse in one of the pax formats.
     fn file(&mut self, pax: &Pax, size: u64) -> Result<MemberKind> {
         if pax.sparse_in_data {
             return self.sparse_in_data(pax, size);
@@ -261,7 +261,7 @@ impl<'s, 'a> Members<'s, 'a> {
         self.stream.member_data(size, padded(size) - size)
     }
 
-    /// GNU's sparse format 1.0: lines with the count and the parts, padded, then the data.
+    /// Reads GNU's sparse format 1.0: lines with the count and the parts, padded, then the data.
     fn sparse_in_data(&mut self, pax: &Pax, size: u64) -> Result<MemberKind> {
         let mut numbers: Vec<u64> = Vec::new();
         let (mut line, mut taken, mut wanted) = (Vec::new(), 0, 1);
@@ -300,7 +300,7 @@ impl<'s, 'a> Members<'s, 'a> {
         self.sparse(origin, data, parts.collect(), real)
     }
 
-    /// GNU's oldest sparse format: parts in the header and in blocks behind it.
+    /// Reads GNU's oldest sparse format: parts in the header and in blocks behind it.
     fn old_sparse(&mut self, header: &Header<'_>, data: &mut u64) -> Result<MemberKind> {
         let map = header.gnu_sparse();
         let (mut parts, mut more, real) =
@@ -365,7 +365,7 @@ fn until_nul(mut text: Vec<u8>) -> Vec<u8> {
     text
 }
 
-/// Returns an error in a header.
+/// Creates an error for a header.
 fn impossible(stream: &Stream<'_>, what: &str) -> MkfsError {
     stream.error(format!("header with an impossible {what}"))
 }

@@ -123,7 +123,7 @@ impl Pax {
         }
     }
 
-    /// Returns whether an ACL is lost: said in names, and not said in numbers as well.
+    /// Returns whether an ACL is lost: given by names only, without numbers.
     pub fn lost_acl(&self) -> bool {
         let kept = |name| self.xattrs.iter().any(|(n, _)| n == name);
         self.unresolved.iter().any(|name| !kept(name))
@@ -144,7 +144,7 @@ fn show(key: &[u8]) -> String {
     crate::error::show(key)
 }
 
-/// Returns a decimal number.
+/// Parses a decimal number.
 pub(super) fn parse<T: std::str::FromStr>(bytes: &[u8]) -> Option<T> {
     std::str::from_utf8(bytes).ok()?.parse().ok()
 }
@@ -184,7 +184,7 @@ fn time(bytes: &[u8]) -> Option<Timestamp> {
     Some(Timestamp::new(secs, nanos))
 }
 
-/// `OFFSET,LENGTH,OFFSET,LENGTH...`
+/// Parses `OFFSET,LENGTH,OFFSET,LENGTH...`
 fn sparse_map(value: &[u8]) -> Option<Vec<Segment>> {
     if value.is_empty() {
         return Some(Vec::new());

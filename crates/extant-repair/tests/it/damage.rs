@@ -32,7 +32,7 @@ fn chosen_damage_is_mended_as_by_e2fsck() {
     assert_eq!(left.into_inner().unwrap(), listed, "damage that is left");
 }
 
-/// Returns the damage of one base that is left, and how many images are mended. Without `EXTANT_TORTURE` a base has a
+/// Returns the remaining damage of a base, and the number of mended images. Without `EXTANT_TORTURE` a base has a
 /// fourth of the damage.
 fn base(dir: &Path, n: usize) -> (BTreeSet<&'static str>, usize) {
     let base = Base::load(dir, n);

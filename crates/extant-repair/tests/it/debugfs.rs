@@ -16,7 +16,7 @@ pub struct Image {
 }
 
 impl Image {
-    /// Creates a new image; `args` say the size of its blocks.
+    /// Creates a new image; `args` set the size of its blocks.
     pub fn new(size: &str, block: u64, args: &[&str]) -> Self {
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
         let image = Self {
@@ -74,7 +74,7 @@ impl Image {
             .collect()
     }
 
-    /// Where the record of an inode is, in bytes.
+    /// Returns the offset of an inode's record.
     pub fn record(&self, path: &str) -> u64 {
         let said = self.ask(&format!("imap {path}"));
         let (_, place) = said.split_once("at block ").unwrap();
@@ -130,7 +130,7 @@ impl Image {
         files_in(&self.path()).expect("files that are not too long")
     }
 
-    /// Another image of the same bytes.
+    /// Returns another image with the same bytes.
     pub fn copy(from: &Self) -> Self {
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
         let image = Self {

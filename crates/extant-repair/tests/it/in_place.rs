@@ -264,7 +264,7 @@ fn an_undo_file_that_no_image_needs_is_removed() {
     assert!(!place.exists());
 }
 
-/// Returns a change of one byte of a block in which nothing is.
+/// Returns a change of one byte of an unused block.
 fn change(device: &MemDevice, at: u64) -> Changes {
     let overlay = MemOverlay::new(device);
     overlay.write_at(at, &[7]).unwrap();
@@ -347,7 +347,7 @@ fn the_record_of_a_device_without_files_is_in_its_free_blocks() {
     assert!(full.to_bytes().unwrap() == [1; 8192]);
 }
 
-/// Returns whether e2fsck calls an image clean.
+/// Returns whether an image is clean for e2fsck.
 fn judge(device: &MemDevice) -> bool {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("disk.img");

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// The image as it is while it is mounted, as a cut leaves it.
+/// Cuts a mounted image: copies its present state.
 fn cut(mounted: Mounted, image: &Image) {
     let copy = image.path().with_extension("cut");
     std::fs::copy(image.path(), &copy).unwrap();

@@ -295,7 +295,7 @@ fn repaired(base: &Base, device: &MemDevice, seed: u64, look: impl FnOnce(&Path)
     ))
 }
 
-/// How many of the files e2fsck leaves as they were, if it makes the image clean.
+/// Returns the number of files that e2fsck leaves unchanged, if it makes the image clean.
 fn e2fsck_mends(device: &MemDevice, untouched: &[&Sound]) -> Option<usize> {
     with_image(device, |path| {
         let run = |option: &str| {
@@ -348,7 +348,7 @@ fn sound_files(base: &Base) -> Vec<Sound> {
     })
 }
 
-/// Of the size, and of each block of data that is not all zeros.
+/// Returns a digest of the size and of each data block other than zeros.
 fn digest(volume: &walk::Volume, inode: &walk::Inode) -> u32 {
     let sum = ext4_format::checksum::crc32c;
     let mut digest = sum(!0, &inode.core.size.to_le_bytes());
@@ -364,7 +364,7 @@ fn digest(volume: &walk::Volume, inode: &walk::Inode) -> u32 {
     digest
 }
 
-/// How many of the files have their data still.
+/// Returns the number of files that still have their data.
 fn kept_files(path: &Path, untouched: &[&Sound]) -> usize {
     let kept = |file: &Sound| {
         // Unreadable files panic there.

@@ -9,8 +9,7 @@ use judge::judge;
 use std::path::Path;
 use std::process::Command;
 
-/// Returns an image with files of several owners whose quota files are as mke2fs leaves them: they count none of the
-/// files.
+/// Returns an image with files of several owners and quota files of mke2fs, which count none of the files.
 fn image(args: &[&str], count: bool) -> MemDevice {
     let dir = tempfile::tempdir().unwrap();
     let tree = dir.path().join("tree");
@@ -86,7 +85,7 @@ fn use_is_counted_anew_without_loss() {
     }
 }
 
-/// Returns the record of a number: where it is.
+/// Returns the place of a number's record.
 fn record(bytes: &[u8], id: u32) -> usize {
     let mut start = id.to_le_bytes().to_vec();
     start.extend([0; 20]); // no limits of inodes yet

@@ -62,7 +62,7 @@ fn geometry(device: &MemDevice) -> Geometry {
     Geometry::new(&RawSuperblock::parse(&bytes).unwrap()).unwrap()
 }
 
-/// Where the bitmaps and the inode table of the first group are, in bytes.
+/// Returns the offsets of the bitmaps and the inode table of the first group.
 fn places(device: &MemDevice) -> [u64; 3] {
     let mut desc = [0; 12];
     device.read_at(2048, &mut desc).unwrap();
@@ -324,7 +324,7 @@ fn edited(device: &MemDevice, requests: &[&str]) -> MemDevice {
     MemDevice::from_bytes(&std::fs::read(&path).unwrap())
 }
 
-/// Returns the first number behind a word of what debugfs says.
+/// Returns the first number behind a word in debugfs' output.
 fn told(device: &MemDevice, request: &str, word: &str) -> u64 {
     let text = debugfs(device, request);
     let at = text.find(word).unwrap() + word.len();

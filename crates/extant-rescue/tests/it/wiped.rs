@@ -31,7 +31,7 @@ fn sound(args: &[&str]) -> MemDevice {
 
 type Files = Vec<(String, Vec<u8>)>;
 
-/// Returns every file of an image with its bytes, as debugfs reads it.
+/// Returns every file of an image with its bytes by debugfs.
 fn judged(device: &MemDevice) -> Files {
     let dir = tempfile::tempdir().unwrap();
     let (path, out) = (dir.path().join("image"), dir.path().join("out"));
@@ -84,7 +84,7 @@ fn wipe(device: &MemDevice, at: u64, len: usize) {
     device.write_at(at, &vec![0; len]).unwrap();
 }
 
-/// Where the inode table of the first group is, in bytes.
+/// Returns the offset of the inode table of the first group.
 fn table(device: &MemDevice) -> u64 {
     let mut desc = [0; 12];
     device.read_at(2048, &mut desc).unwrap();

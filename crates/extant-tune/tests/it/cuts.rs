@@ -59,7 +59,7 @@ fn is_clean(device: &dyn BlockDevice) -> bool {
         .is_clean()
 }
 
-/// Returns the bytes of all files, by a program that is not ours.
+/// Returns the bytes of all files, by a foreign program.
 fn files(bytes: &[u8]) -> Vec<Vec<u8>> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("disk.img");
@@ -82,7 +82,7 @@ fn files(bytes: &[u8]) -> Vec<Vec<u8>> {
     names.iter().map(|name| read(name)).collect()
 }
 
-/// Returns the extents of a file that are set aside, and the lengths of all of them.
+/// Returns the preallocated extents of a file, and the lengths of all extents.
 fn set_aside(bytes: &[u8]) -> (usize, u64) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("disk.img");

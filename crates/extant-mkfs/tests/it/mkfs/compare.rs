@@ -98,7 +98,7 @@ fn segments(path: &Path, size: u64) -> Segments {
     list
 }
 
-/// Both trees are equal but for `lost+found` and what `forgive` makes equal.
+/// Asserts that both trees are equal except `lost+found` and the differences that `forgive` removes.
 pub fn assert_equal(mut source: Snapshot, mut image: Snapshot, forgive: impl Fn(&mut Entry)) {
     image.remove(Path::new("lost+found"));
     source.remove(Path::new("lost+found"));

@@ -70,7 +70,7 @@ fn tree_of(bytes: &[u8]) -> Result<SquashTree, MkfsError> {
     SquashTree::open("image", device)
 }
 
-/// Names, and the sum of all data.
+/// Returns the names, and the sum of all data.
 fn read_all(bytes: &[u8]) -> Result<(u64, u64), MkfsError> {
     let (mut members, mut total) = (0, 0);
     read_tree(&tree_of(bytes)?, None, |_, data| {
@@ -287,7 +287,7 @@ impl ByHand {
         at
     }
 
-    /// Returns a directory whose entries begin at a byte of the directory table; returns where its inode is.
+    /// Adds a directory whose entries begin at a byte of the directory table; returns the place of its inode.
     fn dir(&mut self, entries: usize, len: usize) -> usize {
         let at = self.header(1);
         let (block, offset) = place(entries);
@@ -305,8 +305,8 @@ impl ByHand {
         at
     }
 
-    /// Returns the entries of a directory, by name, where the inode is, its number, and type; returns where they
-    /// begin, and their length.
+    /// Adds the entries of a directory, by name, place of the inode, its number, and type; returns their start and
+    /// length.
     fn list(&mut self, entries: &[(&str, usize, u32, u16)]) -> (usize, usize) {
         let start = self.directories.len();
         for (name, inode, number, kind) in entries {
@@ -320,7 +320,7 @@ impl ByHand {
         (start, self.directories.len() - start)
     }
 
-    /// Returns the image; the root's inode is at a byte of the inode table.
+    /// Returns the image; the root's inode is at a given byte of the inode table.
     fn image(&self, root: usize) -> Vec<u8> {
         let mut all = vec![0; 96];
         let mut tables = Vec::new();

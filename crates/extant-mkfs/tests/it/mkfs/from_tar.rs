@@ -28,7 +28,7 @@ pub fn refused(bytes: Vec<u8>) -> String {
         .to_string()
 }
 
-/// Returns the fixture as GNU tar packs it. `None` without GNU tar.
+/// Packs the fixture by GNU tar. `None` without GNU tar.
 fn gnu_tar(tree: &Path, archive: &Path, args: &[&str]) -> Option<()> {
     let (tree, archive) = (tree.to_str().unwrap(), archive.to_str().unwrap());
     let fixed = [
@@ -56,7 +56,7 @@ const ALL: [&str; 5] = [
     "--format=pax",
 ];
 
-/// The expectation leaves out what tar cannot express.
+/// Removes the files from the expectation that tar cannot express.
 fn without_sockets(mut tree: Snapshot) -> Snapshot {
     tree.remove(Path::new("usr/socket"));
     tree
@@ -66,7 +66,7 @@ fn no_atime(e: &mut Entry) {
     e.times[0] = (0, 0);
 }
 
-/// `plain.tar` in the directory, compressed by tools: whole, and in pieces.
+/// Compresses `plain.tar` in the directory by tools: whole, and in pieces.
 fn by_tools(dir: &Path) -> Vec<(&'static str, ArchiveInput)> {
     let plain = fs::read(dir.join("plain.tar")).unwrap();
     let (head, tail) = plain.split_at(plain.len() / 3);

@@ -45,7 +45,7 @@ const ACL: [u8; 44] = {
     acl
 };
 
-/// A tree with one of everything.
+/// Creates a tree with a file of each kind.
 pub fn make_tree(root: &Path) {
     let at = |p: &str| root.join(p);
     fs::create_dir_all(at("usr/share/doc/deeper")).unwrap();

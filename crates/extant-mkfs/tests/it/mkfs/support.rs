@@ -23,7 +23,7 @@ fn missing(program: &str, e: &std::io::Error) -> String {
     )
 }
 
-/// Runs a tool. `None`: it is not installed, which is an error in CI.
+/// Runs a tool. `None` if it is not installed, which is an error in CI.
 pub fn run(program: &str, args: &[&str]) -> Option<Output> {
     match Command::new(program).args(args).output() {
         Ok(out) => Some(out),
@@ -34,7 +34,7 @@ pub fn run(program: &str, args: &[&str]) -> Option<Output> {
     }
 }
 
-/// Runs a tool that must succeed; its output.
+/// Runs a tool that must succeed; returns its output.
 pub fn output(program: &str, args: &[&str]) -> Option<String> {
     let out = run(program, args)?;
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
@@ -88,7 +88,7 @@ impl Image {
         self.path.to_str().unwrap()
     }
 
-    /// e2fsck finds nothing to say.
+    /// Asserts that e2fsck reports nothing.
     pub fn check(&self, what: &str) {
         let Some(out) = run("e2fsck", &["-fn", self.str()]) else {
             return;

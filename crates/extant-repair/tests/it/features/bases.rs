@@ -148,7 +148,7 @@ fn add_transaction(image: &Image) {
     assert!(image.ask("features").contains("needs_recovery"));
 }
 
-/// Returns the files of every kind.
+/// Creates files of every kind.
 fn populate(root: &Path, kind: &BaseKind) -> Result<(), String> {
     let few = kind.name == "few inodes";
     let names = if few { 5 } else { 120 };
