@@ -1,5 +1,5 @@
-//! POSIX ACLs: the on-disk form (version 1, short and long entries) and the form of the extended
-//! attributes of the system-call interface (version 2), and what an ACL permits.
+//! POSIX ACLs: the on-disk form (version 1, short and long entries) the form of the extended attributes in the
+//! system-call interface (version 2), and the permission check.
 
 use crate::error::{FormatError, Result, Where};
 use std::fmt;
@@ -311,7 +311,7 @@ impl Acl {
     }
 
     /// Returns the access ACL of a new file under this default ACL, created with `mode` (the umask does not apply):
-    /// nothing beyond what the mode asks for. The file's mode is then [`Self::mode`].
+    /// it permits nothing beyond the mode. The file's mode is then [`Self::mode`].
     #[must_use]
     pub fn inherit(&self, mode: u16) -> Self {
         let mut acl = self.clone();

@@ -168,7 +168,7 @@ pub fn is_padded(map: &[u8], bits: u32) -> bool {
 }
 
 /// Returns the checksum of a block bitmap, to be stored in the group's descriptor; `None` without `metadata_csum`.
-/// Short descriptors keep the low 16 bits; this function cuts for them.
+/// Short descriptors keep the low 16 bits; for them this function truncates the checksum.
 pub fn block_bitmap_csum(map: &[u8], geo: &Geometry) -> Option<u32> {
     csum(map, geo.blocks_per_group / geo.cluster_ratio, geo)
 }
@@ -239,7 +239,7 @@ pub fn init_block_bitmap(map: &mut [u8], geo: &Geometry, group: GroupNr, desc: &
     set_range(map, 0, geo.group_base_meta_blocks(group).div_ceil(ratio));
     let mut mark = |start: BlockNr, len: u32| {
         for b in 0..u64::from(len) {
-            // Tables of a flex group may lie in other groups, or over a group's end.
+            // Tables of a flex group may be in other groups, or extend over a group's end.
             if let Some((g, bit)) = geo.group_of_block(BlockNr(start.0.saturating_add(b)))
                 && g == group
             {

@@ -18,7 +18,7 @@
 //! | `0x120` | 4 | CRC-32C of the 16 bytes before it and of the path's field |
 //! | `0x178` | 136 | path of the undo file, its last 136 bytes if it is longer; or a zero byte and the offset of the undo record in the image, in digits |
 //!
-//! All else is as in the superblock that the image is to have, so that the volume's name and UUID are found.
+//! All other bytes are those of the new superblock, so that the volume's name and UUID are found.
 
 use crate::checksum::crc32c;
 use crate::features::RoCompat;
@@ -108,7 +108,7 @@ impl ChangeMark {
         })
     }
 
-    /// Returns the sector that marks the image, made from the first sector of the superblock that it is to have.
+    /// Returns the sector that marks the image, made from the first sector of the new superblock.
     pub fn over(&self, sector: &[u8; MARK_SIZE]) -> [u8; MARK_SIZE] {
         let mut marked = *sector;
         put(&mut marked, FIELD_MAGIC, &MAGIC.to_le_bytes());

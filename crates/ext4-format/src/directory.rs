@@ -44,7 +44,7 @@ pub struct Shape {
     leaves: Vec<u32>,
     /// Blocks of each level of index nodes, the one above the leaves first; `None` without index.
     levels: Option<Vec<u32>>,
-    /// Blocks in all.
+    /// Number of all blocks.
     pub blocks: u32,
 }
 

@@ -63,7 +63,7 @@ bitflags! {
         const SIXTY_FOUR_BIT = 0x80;
         /// Multiple mount protection.
         const MMP = 0x100;
-        /// A group's bitmaps and tables may lie in another group.
+        /// A group's bitmaps and tables may be in another group.
         const FLEX_BG = 0x200;
         /// Large attribute values live in inodes.
         const EA_INODE = 0x400;
@@ -337,8 +337,8 @@ impl Features {
         self.has_gdt_csum() || self.has_metadata_csum()
     }
 
-    /// Applies mke2fs' `-O` language: a list of names, split at commas, spaces or tabs; `^name`
-    /// clears, `none` clears everything before it.
+    /// Applies mke2fs' `-O` language: a list of names, separated by commas, spaces or tabs; `^name` clears a feature,
+    /// `none` clears all earlier ones.
     ///
     /// # Errors
     /// A name that is not known. The features before it are already applied.

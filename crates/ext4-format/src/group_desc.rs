@@ -15,7 +15,7 @@ pub const BLOCK_UNINIT: u16 = 2;
 /// The inode table is all zeros where it is not in use.
 pub const INODE_ZEROED: u16 = 4;
 
-/// A descriptor as it is on disk; the first 32 bytes alone without the `64bit` feature.
+/// A descriptor in its stored form; without the `64bit` feature only the first 32 bytes.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct Raw {
@@ -122,8 +122,8 @@ fn checksum(bytes: &[u8], geo: &Geometry, group: GroupNr) -> Option<u16> {
 }
 
 impl GroupDesc {
-    /// Reads and checks a descriptor: its checksum, that the places lie in the volume (in the
-    /// group, without `flex_bg`) and off the superblocks, that the counts fit the group.
+    /// Reads and checks a descriptor: its checksum, that the places are in the volume (in the group, without
+    /// `flex_bg`) and do not overlap superblocks, and that the counts fit the group.
     ///
     /// # Errors
     /// [`FormatError::Checksum`] or [`FormatError::Corrupt`] at the group.
@@ -171,7 +171,7 @@ impl GroupDesc {
         })
     }
 
-    /// Checks the places and the counts of a descriptor: what [`Self::decode`] does after the checksum.
+    /// Checks the places and the counts of a descriptor, like [`Self::decode`] after the checksum.
     ///
     /// # Errors
     /// [`FormatError::Corrupt`] at the group.
@@ -180,7 +180,8 @@ impl GroupDesc {
         self.check_counts(geo, group)
     }
 
-    /// Checks that bitmaps and inode table lie in the volume (in the group, without `flex_bg`) and off the superblocks.
+    /// Checks that bitmaps and inode table are in the volume (in the group, without `flex_bg`) and do not overlap
+    /// superblocks.
     ///
     /// # Errors
     /// [`FormatError::Corrupt`] at the group.
@@ -231,8 +232,8 @@ impl GroupDesc {
         Ok(())
     }
 
-    /// Writes the descriptor over `bytes` (a whole descriptor) with its checksum. Bytes that this
-    /// library does not know stay as they are.
+    /// Writes the descriptor over `bytes` (a whole descriptor) with its checksum. Bytes unknown to this library stay
+    /// unchanged.
     ///
     /// # Errors
     /// [`FormatError::Corrupt`] if `bytes` is shorter than a descriptor of the volume.

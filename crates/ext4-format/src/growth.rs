@@ -9,7 +9,7 @@ use crate::superblock::RawSuperblock;
 use crate::types::{BlockNr, GroupNr};
 use std::collections::BTreeMap;
 
-/// Blocks of use that a last group must have beyond its own metadata.
+/// Least number of usable blocks in a last group beyond its own metadata.
 pub const LAST_GROUP_MIN: u64 = 50;
 
 /// Why a volume cannot grow where it is.
@@ -277,7 +277,7 @@ fn sized(
         sb.reserved_gdt_blocks.set(left as u16);
     }
     let made = Geometry::new(&sb)?;
-    // Features that are only in use for a while stay as they are known.
+    // Temporary features stay as known before.
     Ok(Geometry {
         blocks_count: made.blocks_count,
         reserved_blocks: made.reserved_blocks,

@@ -49,7 +49,7 @@ impl Path {
     }
 }
 
-/// Returns the path of a logical block; `None` when it is beyond what three levels reach.
+/// Returns the path of a logical block; `None` if it is beyond the reach of three levels.
 pub fn path(logical: u64, block_size: u32) -> Option<Path> {
     let per = u64::from(per_block(block_size));
     // Every offset is below 12 or below `per`, both 32 bits.

@@ -1,5 +1,5 @@
-//! From runs of blocks to the map in an inode: an extent tree built from its leaves up, or the
-//! address blocks of ext2, each into blocks that were set aside for it.
+//! Builds the map in an inode from runs of blocks: an extent tree from its leaves up, or the address blocks of ext2,
+//! each in blocks that were reserved for it.
 
 use crate::error::FormatError;
 use crate::extent::{self, Extent, ExtentIndex, MAX_INIT_LEN};
@@ -157,7 +157,7 @@ fn within(runs: &[Run], from: u64, to: u64) -> &[Run] {
     runs.get(start..end).unwrap_or(&[])
 }
 
-/// Enters the blocks of `runs` that belong to `block`, whose first entry stands for `from`.
+/// Enters the blocks of `runs` that belong to `block`, whose first entry is for logical block `from`.
 fn enter(runs: &[Run], from: u64, count: u64, block: &mut [u8]) -> Result<(), FormatError> {
     for run in runs {
         let first = u64::from(run.logical).max(from);
@@ -191,7 +191,7 @@ fn build_indirect<E: From<FormatError>>(
     Ok(())
 }
 
-/// Returns the tree of address blocks of `depth` levels that stands for logical blocks from `from` on.
+/// Returns the tree of address blocks of `depth` levels for logical blocks from `from` on.
 fn subtree<E: From<FormatError>>(
     runs: &[Run],
     block_size: u32,
@@ -221,8 +221,8 @@ fn subtree<E: From<FormatError>>(
     Ok(Some(nr))
 }
 
-/// Builds the record of a file from runs: like [`build`], with the counts and the checksum. The flag of extents is
-/// set in it where the volume has them.
+/// Builds the record of a file from runs: like [`build`], with the counts and the checksum. The flag for extents is
+/// set in the record if the volume has extents.
 ///
 /// # Errors
 /// As [`build`].

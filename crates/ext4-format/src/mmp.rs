@@ -6,7 +6,7 @@ use crate::error::{FormatError, Result, Where};
 
 /// The magic number.
 const MAGIC: u32 = 0x004d_4d50;
-/// The number where nobody has the volume.
+/// The number of an unused volume.
 const CLEAN: u32 = 0xff4d_4d50;
 /// Number while a checker has the volume.
 pub const CHECKED: u32 = 0xe24d_4d50;
@@ -24,12 +24,12 @@ const CHECK_INTERVAL: u16 = 5;
 /// Offset of the checksum of the bytes before it.
 const CHECKSUM_AT: usize = 1020;
 
-/// Seconds between two numbers if nobody says otherwise.
+/// Default seconds between two numbers.
 pub const DEFAULT_INTERVAL: u16 = 5;
 /// Most seconds between two numbers.
 pub const MAX_INTERVAL: u16 = 300;
 
-/// Writes the block of a volume that nobody has, at a time in seconds; without a checksum.
+/// Writes the block of an unused volume, at a time in seconds; without a checksum.
 ///
 /// ```
 /// let mut block = vec![7; 1024];
@@ -77,11 +77,11 @@ pub fn set_checksum(block: &mut [u8], seed: u32) {
 /// State of a volume, as the number in its block says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MmpState {
-    /// Nobody has the volume.
+    /// The volume is unused.
     Clean,
-    /// A checker has it, or was interrupted.
+    /// A checker uses the volume, or was interrupted.
     Checked,
-    /// A mount has it, which changes this number, or was interrupted.
+    /// A mount uses the volume and changes this number, or was interrupted.
     Mounted(u32),
 }
 

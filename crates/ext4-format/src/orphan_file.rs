@@ -68,7 +68,7 @@ pub fn verify(block: &[u8], inode_seed: Option<u32>, nr: BlockNr) -> Result<()> 
     }
 }
 
-/// Writes the checksum of a block that will stand at `nr`.
+/// Writes the checksum of a block for the place `nr`.
 pub fn set_checksum(block: &mut [u8], inode_seed: u32, nr: BlockNr) {
     let sum = checksum(block, inode_seed, nr);
     if let Ok((_, tail)) = RawTail::mut_from_suffix(block) {

@@ -121,9 +121,10 @@ impl QuotaSums {
         }
     }
 
-    /// Adds an inode in use. `values` is the number of its attributes whose values are in inodes (`ea_inode`): each counts as an
-    /// inode of the owner, and its blocks are part of the owner's count, however many inodes share it. The inode of a value counts for
-    /// nobody, as do those of the volume itself: the reserved ones, the quota file of projects and the orphan file.
+    /// Adds an inode in use. `values` is the number of its attributes whose values are in inodes (`ea_inode`): each
+    /// counts as an inode of the owner, and its blocks are part of the owner's count, however many inodes share it.
+    /// Inodes of values are not counted, and neither are those of the volume itself: the reserved ones, the quota
+    /// file of projects and the orphan file.
     pub fn add(
         &mut self,
         sb: &RawSuperblock,
@@ -291,7 +292,7 @@ struct Reader<'r> {
     /// The block of records that was read last: neighbours are mostly together.
     last: Option<(u32, [u8; QUOTA_BLOCK])>,
     records: BTreeMap<u32, QuotaRecord>,
-    /// Blocks of records that were met, each with the numbers that nothing has led to yet.
+    /// Blocks of records that were visited, each with the numbers that the tree has not yet led to.
     alone: BTreeMap<u32, BTreeSet<u32>>,
 }
 
@@ -519,7 +520,7 @@ impl QuotaFile {
         info.inode_grace.set(self.grace[1]);
         info.flags.set(self.flags);
         info.blocks.set(writer.blocks.len() as u32);
-        // Blocks of records are filled one after the other, so that one at most has room.
+        // Blocks of records are filled in order, so that at most one has room.
         let open = writer.open.filter(|(_, count)| *count < RECORDS);
         info.free_entry.set(open.map_or(0, |(block, _)| block));
         writer.put(0, 0, &kind.magic().to_le_bytes());

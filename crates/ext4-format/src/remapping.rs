@@ -43,11 +43,11 @@ pub trait MapSink {
     fn write(&mut self, block: BlockNr, bytes: &[u8]) -> Result<(), Self::Error>;
 }
 
-/// Writes a mapping of these extents, which are in logical order, into `root`; returns whether there was room for it. `tree` is the
-/// seed of checksums of an extent tree, if it has any; without a tree it is a block map.
+/// Writes a mapping of these extents, which are in logical order, into `root`; returns whether it found room. `tree`
+/// is the seed of checksums of an extent tree, if it has any; without a tree it is a block map.
 ///
 /// # Errors
-/// Those of the sink; `Unrepresentable` for what cannot be mapped so.
+/// Those of the sink; `Unrepresentable` for extents that the mapping cannot represent.
 pub fn build<S: MapSink>(
     sink: &mut S,
     block_size: u32,

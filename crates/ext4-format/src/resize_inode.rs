@@ -1,5 +1,5 @@
-//! The inode of reserved descriptor blocks: a map in two levels, which leads to the reserved blocks of the first group, each of
-//! which holds the numbers of its backups.
+//! The inode of reserved descriptor blocks: a map in two levels. It leads to the reserved blocks of the first group,
+//! and each of these holds the numbers of its backups.
 
 use crate::error::Result;
 use crate::geometry::Geometry;

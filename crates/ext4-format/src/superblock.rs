@@ -44,8 +44,7 @@ pub const DEFM_ACL: u32 = 0x8;
 /// `default_mount_opts`: mask of the data mode (journal, ordered, writeback).
 pub const DEFM_DATA_MODE: u32 = 0x60;
 
-/// The superblock as it is on disk. Field names are those of the kernel's documentation without
-/// the `s_`.
+/// The superblock in its stored form. Field names are those of the kernel's documentation without the `s_`.
 ///
 /// ```
 /// use ext4_format::superblock::RawSuperblock;
@@ -273,11 +272,11 @@ impl RawSuperblock {
         }
     }
 
-    /// Sets the checksum after a change to `before` so that a write of the superblock that is torn between its two sectors
-    /// never leaves one whose checksum is wrong. The checksum stands in the second sector, and must fit the old and the new
-    /// first sector. CRC is linear, so four bytes behind the end of the last mount path make up for all changes in the first
-    /// sector. A superblock without room for the four bytes, or with a wrong checksum before the change, gets a plain
-    /// checksum.
+    /// Sets the checksum after a change to `before` so that a write of the superblock that is torn between its two
+    /// sectors never leaves one whose checksum is wrong. The checksum is in the second sector, and must fit the old
+    /// and the new first sector. CRC is linear, so four bytes behind the end of the last mount path make up for all
+    /// changes in the first sector. A superblock without room for the four bytes, or with a wrong checksum before the
+    /// change, gets a plain checksum.
     pub fn set_checksum_untorn(&mut self, before: &Self) {
         const SECTOR: usize = 512;
         /// The last four bytes of `last_mounted`.
@@ -370,8 +369,8 @@ impl RawSuperblock {
             .set(self.error_count.get().saturating_add(1));
     }
 
-    /// Takes over the errors that another copy of this superblock has recorded, if it has recorded more of them.
-    /// Returns whether anything changed. The caller sets the checksum.
+    /// Copies the recorded errors of another copy of this superblock, if that copy has recorded more. Returns whether
+    /// it changed this superblock. The caller sets the checksum.
     pub fn keep_errors(&mut self, other: &Self) -> bool {
         let marked = other.state.get() & STATE_ERROR != 0 && self.state.get() & STATE_ERROR == 0;
         if other.error_count.get() <= self.error_count.get() && !marked {

@@ -1,5 +1,5 @@
-//! Times of inodes: 32 signed bits of seconds, and in inodes with room for it an extra word with
-//! two more bits of seconds and the nanoseconds.
+//! Times of inodes: 32 signed bits of seconds, and in larger inodes an extra word with two more bits of seconds and
+//! the nanoseconds.
 
 use core::fmt;
 

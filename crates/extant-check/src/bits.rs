@@ -30,7 +30,8 @@ impl GroupBits {
         })
     }
 
-    /// Sets `len` bits from `start` of a group; returns the first one that was set before, and how many were.
+    /// Sets `len` bits from `start` of a group; returns the first bit that was already set, and the number of such
+    /// bits.
     pub(crate) fn set(&self, group: u32, start: u32, len: u32) -> (Option<u32>, u32) {
         let words = self.words(group);
         let end = u64::from(start) + u64::from(len);
@@ -53,7 +54,7 @@ impl GroupBits {
         (first, twice)
     }
 
-    /// Writes the bits of a group into a bitmap as it is on disk, whose other bits are clear.
+    /// Writes the bits of a group into a bitmap in stored form, whose other bits are clear.
     pub(crate) fn write(&self, group: u32, map: &mut [u8]) {
         map.fill(0);
         let words = self.groups.get(group as usize).and_then(OnceLock::get);

@@ -64,7 +64,7 @@ impl Claims {
         });
     }
 
-    /// Claims clusters for the owner at `place`; returns whether nobody had claimed one of them.
+    /// Claims clusters for the owner at `place`; returns whether all of them were unclaimed.
     pub(crate) fn claim(
         &self,
         first: u64,

@@ -51,7 +51,7 @@ fn check_parents(check: &Check<'_>, directories: &Directories) {
 /// Reports directories that are only below themselves, and so not reached from the root.
 fn check_loops(check: &Check<'_>, directories: &Directories) {
     const UNSEEN: u32 = 0;
-    // The number of the walk that came by; walks are counted from 1.
+    // The number of the visiting walk; walks are counted from 1.
     let mut seen = vec![UNSEEN; directories.len()];
     for (start, walk) in (0..directories.len()).zip(1..) {
         let mut at = start;

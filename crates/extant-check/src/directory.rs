@@ -30,7 +30,7 @@ pub(crate) struct Directory {
     pub(crate) flags: u32,
     /// Blocks that are mapped.
     pub(crate) blocks: u32,
-    /// The directory that has a name for it; 0 if none was found.
+    /// The directory with its name; 0 if no name was found.
     pub(crate) parent: AtomicU32,
     /// Inode number in its ".."; 0 if ".." is missing.
     pub(crate) dotdot: AtomicU32,

@@ -12,12 +12,12 @@ use ext4_format::{BlockNr, InodeNr};
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// Bytes of directories that are read one after the other, so that a disk does not seek for each.
+/// Bytes of directories that are read together, so that a disk does not seek for each.
 const BATCH: usize = 2 << 20;
-/// Names that are kept in all, of eight bytes each. A block takes as much as six.
+/// Maximum of kept names, of eight bytes each. A block takes as much as six.
 const MOST_LINKS: usize = 4 << 20;
 const BLOCK_LINKS: usize = 6;
-/// Runs that wait at a thread. Where directories take more than inodes, most of them are read later.
+/// Runs that wait at a thread. If directories are larger than the inode tables, most of them are read later.
 const MOST_WAITING: usize = 4096;
 
 /// A block whose names were looked at, and where they lead.

@@ -17,7 +17,7 @@ use std::ops::Range;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Group {
     pub(crate) desc: GroupDesc,
-    /// Its bitmaps and its inode table are inside the volume and off what other groups have there.
+    /// Its bitmaps and its inode table are inside the volume and do not overlap those of other groups.
     pub(crate) usable: bool,
 }
 
@@ -88,7 +88,7 @@ fn read_one(bytes: &[u8], volume: &Volume<'_>, group: GroupNr, findings: &Findin
     Group { desc, usable }
 }
 
-/// Marks the groups' own structures as in use, and tells where two of them overlap.
+/// Marks the groups' own structures as in use, and reports overlaps.
 pub(crate) fn claim_metadata(check: &Check<'_>) {
     let geo = &check.volume.geo;
     let mut ranges = Vec::new();
@@ -195,7 +195,7 @@ pub(crate) fn check_counts(check: &Check<'_>, directories: &Directories) -> (u64
     (all.used_inodes, all.used_blocks)
 }
 
-/// Tells a slow device of the bitmaps of these groups, as far as they are read.
+/// Announces the bitmaps of these groups to a slow device, as far as they will be read.
 pub(crate) fn tell_bitmaps(check: &Check<'_>, groups: Range<usize>) {
     if !check.volume.is_slow() {
         return;

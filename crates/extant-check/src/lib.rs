@@ -56,8 +56,8 @@ pub struct CheckOptions {
     pub threads: usize,
     /// Findings of each severity that are kept with their text; the others are only counted.
     pub max_findings: usize,
-    /// Whether an image whose journal was not replayed is seen as it will be after that. Nothing is written. Otherwise it
-    /// is seen as it stands.
+    /// Whether an image whose journal was not replayed is seen as it will be after that. Nothing is written.
+    /// Otherwise the image is checked without a replay.
     pub replay: bool,
 }
 

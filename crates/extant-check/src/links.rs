@@ -25,7 +25,7 @@ pub(crate) enum Role {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Link {
     ino: InodeNr,
-    /// Where its entry begins, in units of four bytes: the records of a block are multiples of them.
+    /// Offset of its entry in units of four bytes, because the lengths of records are multiples of four.
     offset: u16,
     /// The entry's byte for the type.
     type_byte: u8,

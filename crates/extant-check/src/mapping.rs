@@ -68,7 +68,7 @@ pub(crate) struct Walker<'c, 'd> {
     watch: Option<Watch<'c>>,
     /// Whether the watch wants no more.
     ended: bool,
-    /// The last cluster claimed: two extents of one file may have it in common.
+    /// The last claimed cluster, because two extents of one file may share it.
     last_cluster: Option<u64>,
     /// The last logical cluster that is mapped.
     last_logical: Option<u64>,

@@ -88,7 +88,7 @@ impl<'c> NameReader<'c> {
         self.entries(&rules, bytes, links);
     }
 
-    /// Looks at names that stand in an inode.
+    /// Checks names inside an inode.
     pub(crate) fn part(&mut self, directory: &Directory, bytes: &[u8], links: &mut Vec<Link>) {
         let rules = BlockRules {
             directory,
@@ -182,7 +182,7 @@ impl<'c> NameReader<'c> {
         }
     }
 
-    /// Hashes the names: as the index has them, if there is one.
+    /// Hashes the names, by the hash of the index if the directory has one.
     fn hash(&mut self, rules: &BlockRules<'_>, bytes: &[u8]) {
         let Some(hasher) = rules.index.and_then(Index::hasher) else {
             for (hash, offset) in &mut self.hashes {

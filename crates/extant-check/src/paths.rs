@@ -58,7 +58,8 @@ fn names(check: &Check<'_>, directories: &Directories, wanted: &BTreeSet<InodeNr
             }
         }
     });
-    // Of several names the one in the directory of the lowest number, whatever thread found it.
+    // Of several names the one in the directory with the lowest number is used, so that the result does not depend on
+    // threads.
     let mut all = Named::new();
     for (ino, named) in states.into_iter().flatten() {
         let kept = all.entry(ino).or_insert_with(|| named.clone());

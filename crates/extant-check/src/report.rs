@@ -279,7 +279,7 @@ impl Findings {
         }
     }
 
-    /// Adds what a parser found.
+    /// Adds an error of a parser.
     pub(crate) fn add_error(&self, rule: Rule, place: FindingPlace, error: &FormatError) {
         self.add(rule, place, || in_short(error));
     }

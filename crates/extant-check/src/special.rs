@@ -7,7 +7,7 @@ use crate::report::{FindingPlace, Rule};
 use ext4_format::inode::{self, flags};
 use ext4_format::{BlockNr, FileType, FormatError, GroupNr, InodeNr, indirect, orphan_file};
 
-/// Checks what the superblock names: the list of orphans and the orphan file.
+/// Checks the orphan list and the orphan file named by the superblock.
 pub(crate) fn check(check: &Check<'_>) {
     check_orphan_list(check);
     check_orphan_file(check);

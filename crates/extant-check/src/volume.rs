@@ -1,4 +1,4 @@
-//! The volume that is checked: its device, seen through what its journal would write home.
+//! The volume to check: its device, overlaid by the blocks that its journal would write home.
 
 use crate::Error;
 use crate::ahead::Piece;
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 pub(crate) struct Logged {
     /// The block of the journal that holds it.
     pub(crate) at: BlockNr,
-    /// Its first four bytes are to be restored.
+    /// Whether its first four bytes must be restored.
     pub(crate) escaped: bool,
 }
 
@@ -37,7 +37,7 @@ pub(crate) struct Volume<'d> {
 const SHORT: Duration = Duration::from_micros(64);
 
 impl<'d> Volume<'d> {
-    /// Reads the superblock. A superblock that is damaged is a finding if the volume can be read all the same.
+    /// Reads the superblock. A damaged superblock is a finding if the volume can still be read.
     pub(crate) fn open(device: &'d dyn BlockDevice, findings: &Findings) -> Result<Self, Error> {
         let mut bytes = [0; SUPERBLOCK_SIZE];
         device
@@ -165,7 +165,7 @@ impl<'d> Volume<'d> {
 
 /// Returns the first good backup of the superblock at a place where mke2fs puts one.
 fn backup(device: &dyn BlockDevice) -> Option<RawSuperblock> {
-    // Groups are as large as a bitmap block counts, unless somebody wished otherwise.
+    // Groups have the size that a bitmap block counts, unless another size was chosen.
     let places = [
         (1024, 8193),
         (2048, 16_384),

@@ -5,7 +5,7 @@ use super::{MIN_REC_LEN, check_name, check_name_len, rec_len_for, usable};
 use crate::error::Result;
 use crate::types::{FileType, InodeNr};
 
-/// Packs names into a leaf one after the other.
+/// Packs names into a leaf without gaps.
 ///
 /// ```
 /// use ext4_format::{dir_entry::{entries, LeafBuilder}, InodeNr};
@@ -40,8 +40,8 @@ impl<'a> LeafBuilder<'a> {
         }
     }
 
-    /// Starts a leaf with the first records of another one of that size, which stand there without gaps, the last of
-    /// them at `last`. `None` if they cannot.
+    /// Starts a leaf with the first records of another one of that size. The records must have no gaps, and the last
+    /// of them is at `last`; otherwise `None`.
     ///
     /// ```
     /// use ext4_format::{dir_entry::{entries, LeafBuilder}, InodeNr};
@@ -145,9 +145,8 @@ impl<'a> LeafBuilder<'a> {
 /// A name to put into a leaf, as [`build`] takes them.
 pub type NewEntry<'n> = (&'n [u8], InodeNr, Option<FileType>);
 
-/// Fills a leaf with names until one does not fit or `keep_free` bytes would not stay free, and
-/// returns how many it took. A name not taken stays in the iterator. One name is always taken if
-/// it fits at all.
+/// Fills a leaf with names until one does not fit or `keep_free` bytes would not stay free, and returns how many it
+/// took. A name not taken stays in the iterator. A first name is always taken if it fits a leaf.
 ///
 /// # Errors
 /// `Unrepresentable` for a bad name.

@@ -9,8 +9,8 @@ use crate::error::Result;
 use crate::types::{FileType, InodeNr};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Writes a record; the caller has checked that it fits (a buffer too small to be a block stays as
-/// it is). Slack after the name is left as it is.
+/// Writes a record; the caller has checked that it fits (a buffer too small to be a block stays unchanged). Slack
+/// after the name is not written.
 pub(super) fn put(
     block: &mut [u8],
     offset: usize,
@@ -182,8 +182,8 @@ pub fn insert_any(
     Ok(false)
 }
 
-/// Takes a name out and returns its inode; its space goes to the record before it. The tail's
-/// checksum is not updated.
+/// Removes a name and returns its inode; its space is added to the record before it. The tail's checksum is not
+/// updated.
 ///
 /// # Errors
 /// `Corrupt` for a malformed block.
@@ -217,8 +217,8 @@ pub fn remove(block: &mut [u8], name: &[u8]) -> Result<Option<InodeNr>> {
     Ok(None)
 }
 
-/// Points an existing name at another inode (rename over it, a moved directory's ".."). `Ok(None)`
-/// when the block does not have it, else the inode it pointed at.
+/// Points an existing name at another inode (rename over it, a moved directory's ".."). `Ok(None)` if the block does
+/// not have the name, otherwise the old inode.
 ///
 /// # Errors
 /// `Corrupt` for a malformed block.

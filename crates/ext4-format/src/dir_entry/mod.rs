@@ -1,10 +1,9 @@
 //! Linear directory blocks: a chain of records that covers the block exactly.
 //!
-//! Each record is an 8-byte head and a name, padded to four bytes; a record's `rec_len` may reach
-//! further than its name and the slack is where the next name goes. Inode 0 marks a record unused.
-//! With `metadata_csum` the last twelve bytes are a record that no name may use: the checksum tail.
-//! An indexed directory's root and nodes read as linear blocks too (see [`crate::htree`]), which is
-//! how file systems that know no htree can read them.
+//! Each record is an 8-byte head and a name, padded to four bytes; a record's `rec_len` may reach further than its
+//! name, and a new name is stored in the slack. Inode 0 marks a record unused. With `metadata_csum` the last twelve
+//! bytes are a record that no name may use: the checksum tail. An indexed directory's root and nodes read as linear
+//! blocks too (see [`crate::htree`]), which is how file systems that know no htree can read them.
 //!
 //! Reading is fully checked. Writing is in place, in the caller's block. Inode numbers are checked
 //! here for being non-zero only; whoever knows the volume checks that they are in range.
@@ -164,7 +163,7 @@ fn has_bad_byte(name: &[u8]) -> bool {
 const fn zeros(word: u64) -> u64 {
     const LOW: u64 = u64::from_ne_bytes([0x01; 8]);
     const HIGH: u64 = u64::from_ne_bytes([0x80; 8]);
-    // A borrow sets the high bit of a byte that did not have it only where a byte is 0.
+    // A borrow sets a byte's clear high bit only if a byte is 0.
     word.wrapping_sub(LOW) & !word & HIGH
 }
 
@@ -231,9 +230,9 @@ impl Record {
 pub struct Space {
     /// Live names.
     pub names: u32,
-    /// Bytes free in all gaps together: what a rebuilt leaf could still take.
+    /// Free bytes in all gaps together, available in a rebuilt leaf.
     pub free: u32,
-    /// The largest gap: what [`insert`] can take now.
+    /// The largest gap, available to [`insert`].
     pub largest: u32,
 }
 

@@ -1,4 +1,4 @@
-//! Entries as they are read: every record is checked before it is believed.
+//! Reading entries: every record is checked before use.
 
 use super::{
     Entry, HEAD_LEN, MIN_REC_LEN, Record, corrupt, decode_rec_len, has_bad_byte, rec_len_for,
@@ -6,7 +6,7 @@ use super::{
 use crate::error::{FormatError, Result};
 use crate::types::{FileType, InodeNr};
 
-/// The names of a block, in the order they stand there. Made by [`entries`].
+/// The names of a block, in their order. Made by [`entries`].
 #[derive(Clone, Debug)]
 pub struct Entries<'a> {
     block: &'a [u8],
@@ -103,8 +103,8 @@ pub struct Records<'a> {
     checked: bool,
 }
 
-/// Iterates over the live records of a directory block from `offset` on, where a record begins. Names are not looked at if
-/// the caller knows that each of them is one (`checked`); where records begin and end is checked always. The first error
+/// Iterates over the live records of a directory block from `offset` on, where a record begins. Names are not checked
+/// if the caller knows that they are valid (`checked`); the bounds of records are always checked. The first error
 /// ends the iteration.
 ///
 /// ```
@@ -132,7 +132,7 @@ impl<'a> Iterator for Records<'a> {
     fn next(&mut self) -> Option<Self::Item> {
         while let Some(rest) = self.block.get(self.offset..).filter(|r| !r.is_empty()) {
             let offset = self.offset;
-            // The head in one word, as the block has it: inode, length, length of the name, type.
+            // The stored head as one word: inode, length, length of the name, type.
             let Some(head) = rest.first_chunk::<HEAD_LEN>() else {
                 return self.malformed(offset);
             };
@@ -189,7 +189,7 @@ impl<'a> Records<'a> {
     }
 }
 
-/// Records at the start of a block that stand there one behind the other. Found by [`packed`].
+/// Consecutive records at the start of a block. Found by [`packed`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Packed {
     /// Their number.
@@ -223,11 +223,11 @@ pub fn packed(block: &[u8], checked: bool, goes_on: impl Fn(&[u8]) -> bool) -> P
         .get(packed.bytes..)
         .and_then(<[u8]>::split_first_chunk::<HEAD_LEN>)
     {
-        // In one word, as the block has it: inode, length, length of the name, type.
+        // The stored head as one word: inode, length, length of the name, type.
         let head = u64::from_le_bytes(*head);
         let name_len = usize::from((head >> 48) as u8);
         let used = rec_len_for(name_len);
-        // The length of such a record is stored as it is, also in blocks of 64 KiB.
+        // The length of such a record is stored unencoded, also in blocks of 64 KiB.
         let has_gap = (head >> 32) as u16 as usize != used;
         let Some(name) = rest.get(..name_len) else {
             break;

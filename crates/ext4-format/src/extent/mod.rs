@@ -5,9 +5,9 @@
 //! bytes hold a checksum when `metadata_csum` is on. The key of a child pointer equals the first
 //! key of the child: the kernel refuses anything else.
 //!
-//! [`Node::parse`] checks everything and costs a pass over the entries; [`Node::view`] checks the
-//! header only, for a node that was parsed before; [`Node::salvage`] also takes a node of a tree that is
-//! too deep. None of them allocates. Writing is in place.
+//! [`Node::parse`] checks everything and costs a pass over the entries; [`Node::view`] checks the header only, for a
+//! node that was parsed before; [`Node::salvage`] also takes a node of a tree that is too deep. These functions do
+//! not allocate. Writing is in place.
 
 mod edit;
 mod view;
@@ -32,7 +32,7 @@ pub const MAX_INIT_LEN: u32 = 1 << 15;
 pub const MAX_UNWRITTEN_LEN: u32 = MAX_INIT_LEN - 1;
 /// Bytes of a root node in an inode.
 pub const ROOT_LEN: usize = 60;
-/// A root without extents, as a new file has it: what [`write_leaf`] makes of none.
+/// A root without extents, as in a new file: the result of [`write_leaf`] without extents.
 pub const EMPTY_ROOT: [u8; ROOT_LEN] = {
     let ([magic, magic_high], mut root) = (MAGIC.to_le_bytes(), [0; ROOT_LEN]);
     (root[0], root[1]) = (magic, magic_high);

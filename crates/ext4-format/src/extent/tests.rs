@@ -123,7 +123,7 @@ proptest! {
             prop_assert_eq!(leaf.find(probe), slow);
         }
         if !extents.is_empty() {
-            // Taken out and put back, the block is the same.
+            // Removing and inserting an entry restores the block.
             let (at, before) = (pick.index(extents.len()), block);
             remove_entry(&mut block, at).unwrap();
             prop_assert!(insert_extent(&mut block, at, &extents[at]).unwrap());

@@ -1,4 +1,4 @@
-//! Nodes as they are read: views of their bytes, checked or checked before.
+//! Reading nodes: views of their bytes, checked now or before.
 
 use super::{
     ENTRY_LEN, Extent, ExtentHeader, ExtentIndex, HEADER_LEN, LOGICAL_END, MAX_SALVAGED_DEPTH,
@@ -209,7 +209,7 @@ impl<'a> Leaf<'a> {
     }
 
     /// Returns the number of extents that begin at or before `logical`: the one that may hold it is the last of
-    /// these, and this is where an extent beginning there would be inserted.
+    /// these, and a new extent at `logical` would be inserted behind it.
     pub fn search(&self, logical: u32) -> usize {
         self.raw.partition_point(|e| e.logical.get() <= logical)
     }

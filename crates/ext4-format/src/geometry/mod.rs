@@ -1,5 +1,5 @@
-//! The shape of a volume: what the superblock implies about where things are. Derived once,
-//! validated once; later arithmetic relies on the rules checked in [`Geometry::new`].
+//! The shape of a volume: the places of all structures, derived from the superblock. Derived once, validated once;
+//! later arithmetic relies on the rules checked in [`Geometry::new`].
 
 use crate::checksum::crc32c;
 use crate::error::{FormatError, Result, Where};
@@ -55,7 +55,7 @@ pub struct Geometry {
     pub def_hash_version: u8,
     /// Directory hashes take the bytes of names as unsigned.
     pub unsigned_hash: bool,
-    /// How directories that fold case compare names; [`Geometry::comparison`] has it of one directory.
+    /// How directories that fold case compare names; [`Geometry::comparison`] is that of a particular directory.
     pub folding: Comparison,
     /// Bytes beyond 128 that a new inode's fixed part takes; 0 with 128-byte inodes.
     pub want_extra_isize: u16,
@@ -67,7 +67,7 @@ pub struct Geometry {
     pub default_mount_opts: u32,
 }
 
-/// Fails with the rule `what` of the superblock.
+/// Fails with the violated rule `what` of the superblock.
 const fn rule(what: &'static str) -> FormatError {
     FormatError::corrupt(what, Where::Superblock)
 }
@@ -302,8 +302,8 @@ impl Geometry {
                 && base <= self.blocks_count - self.first_data_block,
             "group descriptors that fit the first group",
         )?;
-        // Descriptors in meta groups lie at the starts of groups, and every group starts before
-        // the end; a superblock backup in the last group may push one past it.
+        // Descriptors in meta groups are at the starts of groups, and every group starts before the end. A superblock
+        // backup in the last group may move a descriptor block past the end.
         let (last_desc, _) = self.desc_location(GroupNr(self.groups - 1));
         ensure(
             last_desc.0 < self.blocks_count,
@@ -547,7 +547,7 @@ impl Geometry {
     }
 
     /// Returns the largest size in bytes to which a file may grow: the limit of its mapping, and without `huge_file`
-    /// what 32 bits count in sectors even if it has no hole, with its mapping and an attribute block.
+    /// the limit of 32 bits for its sectors, including its mapping and an attribute block, for a file without holes.
     pub fn max_file_size(&self, extents: bool) -> u64 {
         let addressed = self.max_addressed_size(extents);
         if self.features.has_huge_file() {

@@ -1,5 +1,6 @@
-//! Half-MD4: MD4's compression (RFC 1320) over eight words instead of sixteen, eight steps per round; for one name, or for
-//! several at once, one in each element of a vector. A step needs the one before it: with one name alone a processor waits.
+//! Half-MD4: MD4's compression (RFC 1320) over eight words instead of sixteen, eight steps per round; for one name,
+//! or for several at once, one in each element of a vector. A step depends on the previous one, so with a single name
+//! a processor waits.
 
 /// Names that are hashed at once.
 pub(super) const AT_ONCE: usize = 8;

@@ -1,4 +1,4 @@
-//! The directory hash: where a name stands in an indexed directory.
+//! The directory hash: the position of a name in an indexed directory.
 //!
 //! Six versions: {legacy, half-MD4, TEA} × {name bytes taken as signed, as unsigned}. Signed and
 //! unsigned agree on ASCII; the superblock records which of the two wrote the directories. The
@@ -310,7 +310,7 @@ fn words<const N: usize, const U: bool>(rest: &[u8]) -> [u32; N] {
     let pad = len.wrapping_mul(0x0101_0101);
     let piece = &rest[..rest.len().min(4 * N)];
     let mut out = [pad; N];
-    // Without a sign bit the sum is plain big-endian, and the padding each byte of it.
+    // Without a sign bit the sum is plain big-endian, and the padding applies to each byte.
     let (fours, tail) = piece.as_chunks::<4>();
     let mut signs = 0;
     for (word, four) in out.iter_mut().zip(fours) {

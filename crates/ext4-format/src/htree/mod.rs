@@ -1,8 +1,8 @@
 //! The index of a large directory: a tree of (hash, block) entries over linear leaf blocks.
 //!
 //! Block 0 is the root; it holds "." and ".." in front of its entries. Nodes below it look like one unused directory
-//! record. The first entry of a root or node has no hash: its place holds the limit and the count, and it stands for
-//! "everything below the second entry's hash". A hash with its low bit set means that names of the preceding even
+//! record. The first entry of a root or node has no hash: its place holds the limit and the count, and the entry
+//! covers all hashes below the second entry's. A hash with its low bit set means that names of the preceding even
 //! hash continue in this block.
 
 mod edit;
@@ -151,7 +151,7 @@ fn tail(block: &[u8], kind: IndexBlockKind, inode_seed: u32) -> Result<(usize, u
 /// Writes the checksum. `inode_seed` is the directory's.
 ///
 /// # Errors
-/// `Corrupt` when limit or count leave no room for it.
+/// `Corrupt` if limit or count leave no room for the checksum.
 pub fn set_checksum(block: &mut [u8], kind: IndexBlockKind, inode_seed: u32) -> Result<()> {
     let (offset, sum) = tail(block, kind, inode_seed)?;
     if let Some(bytes) = block.get_mut(offset + 4..offset + TAIL_LEN) {

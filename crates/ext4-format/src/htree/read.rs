@@ -1,4 +1,4 @@
-//! Index blocks as they are read.
+//! Reading index blocks.
 
 use super::{
     BLOCK_MASK, DxEntry, ENTRY_LEN, INFO_LENGTH, IndexBlockKind, RawEntry, RawNodeHead,

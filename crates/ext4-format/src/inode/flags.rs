@@ -26,7 +26,7 @@ pub const ENCRYPT: u32 = 0x800;
 pub const INDEX: u32 = 0x1000;
 /// An AFS directory.
 pub const IMAGIC: u32 = 0x2000;
-/// Data goes through the journal.
+/// Data are written through the journal.
 pub const JOURNAL_DATA: u32 = 0x4000;
 /// Tails must not be merged.
 pub const NOTAIL: u32 = 0x8000;
@@ -57,8 +57,7 @@ pub const USER_VISIBLE: u32 = 0x725b_dfff;
 /// Flags that chattr may change. [`EXTENTS`] among them means to change the mapping of the whole
 /// file.
 pub const USER_MODIFIABLE: u32 = 0x624b_c0ff;
-/// Flags that a new inode takes over from its directory, as far as its type has them: see
-/// [`of_type`].
+/// Flags that a new inode inherits from its directory, as far as its type has them: see [`of_type`].
 pub const INHERITED: u32 = SECRM
     | UNRM
     | COMPR

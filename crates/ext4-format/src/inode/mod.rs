@@ -1,8 +1,8 @@
 //! Inode records: the fixed part, its extra part, the checksum. The contents of `i_block` and of
 //! the space for attributes belong to other modules.
 //!
-//! A record is a slice of exactly `inode_size` bytes; all functions are views of it and treat a
-//! shorter one as corrupt or empty, never as a reason to panic.
+//! A record is a slice of exactly `inode_size` bytes; all functions are views of it. A shorter slice counts as
+//! corrupt or empty, and never panics.
 
 pub mod encryption;
 pub mod flags;
@@ -91,7 +91,7 @@ pub struct InodeCore {
     pub mtime: Timestamp,
     /// Last change of the inode.
     pub ctime: Timestamp,
-    /// Creation; zero where inodes have no room for it.
+    /// Time of creation; zero if inodes have no room for it.
     pub crtime: Timestamp,
     /// Time of deletion, or the next inode of the orphan list.
     pub dtime: u32,
@@ -296,9 +296,9 @@ pub fn init_blank(raw: &mut [u8], geo: &Geometry) {
     }
 }
 
-/// Writes the core into a record made by [`init`] or read from disk. Not touched: `i_block` (but
-/// for devices), the count of sectors and its [`flags::HUGE_FILE`] bit, the attribute block, the
-/// checksum. A directory with more than [`LINK_MAX`] links is stored with 1, as `dir_nlink` wants.
+/// Writes the core into a record made by [`init`] or read from disk. Not changed: `i_block` (except for devices), the
+/// count of sectors and its [`flags::HUGE_FILE`] bit, the attribute block, the checksum. A directory with more than
+/// [`LINK_MAX`] links is stored with 1, as `dir_nlink` wants.
 pub fn encode_core(core: &InodeCore, raw: &mut [u8], geo: &Geometry) {
     if raw.len() > GOOD_OLD_SIZE && u16_at(raw, at::EXTRA_ISIZE) == 0 {
         // An inode of a writer that knew no extra part: nothing is there, so it can be used.
@@ -382,8 +382,8 @@ fn put_extra(
     }
 }
 
-/// Writes what changes in a record when its inode is freed: no links, no size, no sectors, no attribute block, and these
-/// times. The mapping and the checksum are left to the caller.
+/// Marks a record as freed: clears links, size, sectors and attribute block, and sets these times. The mapping and
+/// the checksum are left to the caller.
 #[inline]
 pub fn encode_freed(raw: &mut [u8], geo: &Geometry, ctime: Timestamp, dtime: u32) {
     let end = fixed_end(raw);

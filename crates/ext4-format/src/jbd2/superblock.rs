@@ -63,7 +63,7 @@ const _: () = {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Superblock {
-    /// Version 2, the one with features and all fields from there on.
+    /// Version 2, with features and all later fields.
     pub v2: bool,
     /// Bytes per block: the volume's.
     pub block_size: u32,
@@ -199,7 +199,7 @@ impl Superblock {
         }
     }
 
-    /// Clears what [`Self::has_foreign_fields`] finds. The checksum is left to [`Self::write`].
+    /// Clears the fields found by [`Self::has_foreign_fields`]. The checksum is left to [`Self::write`].
     pub fn clear_foreign_fields(block: &mut [u8]) {
         let Ok((raw, _)) = Raw::mut_from_prefix(block) else {
             return;
@@ -212,8 +212,8 @@ impl Superblock {
         }
     }
 
-    /// Writes the superblock, checksum included, over the first [`LEN`] bytes of a block. The list
-    /// of an external journal's users and what this crate does not know is kept.
+    /// Writes the superblock, checksum included, over the first [`LEN`] bytes of a block. The list of an external
+    /// journal's users and bytes unknown to this crate are kept.
     ///
     /// # Errors
     /// `Unrepresentable` for a buffer too short.

@@ -21,14 +21,14 @@ use crate::types::{BlockNr, GroupNr};
 
 /// First inode that is not reserved, in a new file system.
 const FIRST_INO: u32 = 11;
-/// Blocks of use that a last group must have beyond its own metadata.
+/// Least number of usable blocks in a last group beyond its own metadata.
 const LAST_GROUP_MIN: u64 = 50;
 /// Short descriptors count a group's free blocks in 16 bits.
 const MAX_BLOCKS_PER_GROUP: u32 = 65_528;
 /// Version of the directory hash: half MD4.
 const HASH_HALF_MD4: u8 = 1;
 
-/// The layout of a new file system, before anything but the reserved inodes is allocated.
+/// The layout of a new file system in which only the reserved inodes are allocated.
 ///
 /// ```
 /// use ext4_format::layout::{Layout, LayoutParams};
@@ -52,7 +52,7 @@ pub struct Layout {
     pub metadata: Vec<(BlockNr, u64)>,
     /// Blocks of metadata, with those before the first group; without the journal.
     pub overhead: u64,
-    /// Blocks of the journal to be made, with those for fast commits; 0 for none.
+    /// Blocks of the new journal, including those for fast commits; 0 for none.
     pub journal_blocks: u32,
     /// Blocks at the end of the journal for fast commits.
     pub fast_commit_blocks: u32,
@@ -246,7 +246,7 @@ impl Sizing {
     fn new(p: &LayoutParams) -> Result<Self> {
         let wanted = wanted_inodes(p)?;
         let mut blocks_count = p.blocks_count;
-        // Asked for of all the blocks; a share of it stays with those cut off last, as with mke2fs.
+        // The request is for all blocks; the share of the blocks that are cut off last is lost, as with mke2fs.
         let asked = (p.reserved_percent * p.blocks_count as f64 / 100.0) as u64;
         let mut reserved = asked;
         let mut bpg = p
@@ -485,7 +485,7 @@ fn count_free(geo: &Geometry, groups: &mut [GroupDesc], metadata: &[(BlockNr, u6
     for &(start, len) in metadata {
         let mut at = start.0;
         let end = start.0 + len;
-        // Metadata lies in the volume by construction: every block of it has a group.
+        // Metadata is in the volume by construction: every block of it has a group.
         while at < end
             && let Some((g, _)) = geo.group_of_block(BlockNr(at))
         {

@@ -135,9 +135,9 @@ pub struct LayoutParams {
     /// Blocks the volume may be grown to later, which sizes the reserved descriptors; `None` for
     /// 1024 times the size.
     pub resize_to: Option<u64>,
-    /// Block at or behind which there is to be room for the journal; `None` for the middle of the volume.
+    /// First block allowed for the journal; `None` for the middle of the volume.
     pub journal_goal: Option<u64>,
-    /// Blocks of the journal for fast commits, with that feature; `None` for a 64th of it.
+    /// Blocks of the journal for fast commits, with that feature; `None` for a 64th of the journal.
     pub fast_commit_blocks: Option<u32>,
     /// Blocks of the orphan file, for the caller; `None` for mke2fs' default.
     pub orphan_file_blocks: Option<u32>,

@@ -62,7 +62,7 @@ fn checksum(block: &[u8], fs_seed: u32, nr: BlockNr) -> u32 {
     crc32c(crc32c(sum, &[0; 4]), rest.get(4..).unwrap_or(&[]))
 }
 
-/// Writes the checksum of a block that will stand at `nr`. `fs_seed` is the volume's.
+/// Writes the checksum of a block for the place `nr`. `fs_seed` is the volume's.
 pub fn set_checksum(block: &mut [u8], fs_seed: u32, nr: BlockNr) {
     let sum = checksum(block, fs_seed, nr);
     if let Ok((header, _)) = RawHeader::mut_from_prefix(block) {

@@ -81,8 +81,8 @@ pub const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
 /// Name of the default ACL of a directory.
 pub const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
 
-/// Returns the beginning of the names with an index, or the whole name where there is only one; `None` for an index
-/// that is not known.
+/// Returns the beginning of the names with an index, or the whole name where there is only one; `None` for an unknown
+/// index.
 ///
 /// ```
 /// assert_eq!(ext4_format::xattr::name_prefix(1), Some(&b"user."[..]));

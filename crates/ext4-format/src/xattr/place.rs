@@ -138,7 +138,7 @@ pub fn place(set: &XattrSet, inode_area_len: usize, block_size: usize) -> Result
         let mut bytes = vec![0; inode_area_len];
         let (magic, body) = bytes.split_at_mut(INODE_HEADER_LEN);
         magic.copy_from_slice(&MAGIC.to_le_bytes());
-        // The kernel hashes only what may be shared: the block.
+        // The kernel hashes only the block, which may be shared.
         write(body, 0, &inner, false)?;
         area = Some(bytes);
     }

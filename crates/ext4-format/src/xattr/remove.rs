@@ -15,8 +15,8 @@ pub struct Removable<'a> {
     pub value: Option<InodeNr>,
 }
 
-/// Removes the attributes that `unwanted` holds for from the space behind an inode's fixed part, which is cleared if none is
-/// left. The entries must be sound. Returns how many attributes were removed.
+/// Removes the attributes for which `unwanted` is true from the space behind an inode's fixed part. The space is
+/// cleared if all are removed. The entries must be sound. Returns how many attributes were removed.
 pub fn remove_in_inode(area: &mut [u8], unwanted: impl Fn(&Removable<'_>) -> bool) -> usize {
     let Some(body) = area.get_mut(INODE_HEADER_LEN..) else {
         return 0;

@@ -164,7 +164,7 @@ pub fn walk_block(
 ) -> Result<()> {
     refcount(block)?;
     walk(block, HEADER_LEN, true, |at, raw, rest, value| {
-        // A name in an inode may be without an index, as e2fsck has it.
+        // A name in an inode may be without an index, as in e2fsck.
         if raw.name_index == 0 {
             return Err(corrupt("extended attribute name", at));
         }

@@ -161,7 +161,7 @@ fn rebuild(volume: &Volume, dir: &walk::Inode) {
     sorted.sort_by_key(|(hash, ..)| *hash);
     let size = volume.geo.block_size as usize;
     let (total, leaves) = (sorted.len(), blocks.len() - 1);
-    // By bytes: the hash is seeded at random, so that long names may stand together.
+    // Split by bytes: the hash is seeded at random, so that long names may be adjacent.
     let bytes_of = |names: &[(_, &[u8], _, _)]| -> usize {
         names
             .iter()

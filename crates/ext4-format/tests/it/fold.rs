@@ -58,7 +58,7 @@ fn every_code_point_is_folded_as_e2fsprogs_does() {
     let planes = (0x80..0x3_2400).chain(0xe_0000..0xe_1000);
     let others = (0x3_2400..0x11_0000).step_by(0xfd);
     let names = planes.chain(others).filter_map(char::from_u32);
-    // The marks behind it change places, and their place with one that is a mark itself.
+    // The marks behind the character are reordered, also with a character that is a mark itself.
     let names: Vec<_> = names
         .map(|c| format!("A{c}\u{301}\u{316}").into_bytes())
         .collect();

@@ -18,7 +18,7 @@ use ext4_format::{
 use std::collections::BTreeSet;
 use std::io;
 
-/// Bytes in a row of a block of which nothing is known.
+/// Bytes in a row of a block without known structure.
 const ROW: usize = 32;
 
 impl Inspector<'_> {

@@ -95,7 +95,7 @@ pub enum Structure {
 /// Place of a field in its structure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FieldPlace {
-    /// Bytes in front of it.
+    /// Number of bytes in front of the field.
     pub offset: usize,
     /// Its bytes.
     pub len: usize,
@@ -140,12 +140,12 @@ pub fn field_place(structure: Structure, name: &str) -> Option<FieldPlace> {
     None
 }
 
-/// Bytes that are decoded, and where they stand in their block.
+/// Bytes to decode, and their offset in the block.
 #[derive(Clone, Copy)]
 pub(super) struct Part<'b> {
     pub(super) bytes: &'b [u8],
     pub(super) at: usize,
-    /// The most significant byte comes first: the journal's own blocks.
+    /// Whether numbers are big-endian, as in the journal's own blocks.
     pub(super) big_endian: bool,
 }
 

@@ -1,7 +1,7 @@
-//! Looking inside an image: its structures as they are on the device, each field with its value, each checksum judged.
+//! Looking inside an image: its structures on the device, each field with its value, each checksum verified.
 //!
-//! An answer is a stream of [`Record`]s, so that it takes no memory that grows with the image. Damage ends no answer that could go
-//! on: it is a record among the others.
+//! An answer is a stream of [`Record`]s, so that it takes no memory that grows with the image. Damage ends an answer
+//! only if it must: otherwise it becomes a record among the others.
 //!
 //! ```no_run
 //! use extant_check::blockdev::{Access, FileDevice};
@@ -54,7 +54,7 @@ pub enum InspectError {
     Output(#[from] io::Error),
 }
 
-/// Where an answer goes to, record by record.
+/// Receiver of an answer, record by record.
 pub type Sink<'s> = dyn FnMut(Record) -> io::Result<()> + 's;
 
 type Done = Result<(), InspectError>;

@@ -1,4 +1,4 @@
-//! The verdict on chosen damage is e2fsck's, but for differences that are listed here with their reasons.
+//! The verdict on chosen damage is e2fsck's, except for differences that are listed here with reasons.
 
 use crate::bases;
 use crate::chosen;
@@ -36,7 +36,7 @@ const STRICTER: &[(&str, &str)] = &[
 const KERNEL_REFUSES: &str = "the kernel and the engine refuse the journal";
 const ORPHANS: &str = "e2fsck looks at the list of orphans only when it may write";
 
-/// e2fsck finds a fault and the check none.
+/// e2fsck finds a fault and the check does not.
 const MILDER: &[(&str, &str)] = &[(
     "journal: error",
     "it is a note; e2fsck stops, as it tries to write to an image that it opened for reading",

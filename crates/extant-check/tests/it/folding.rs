@@ -30,7 +30,7 @@ fn an_index_of_folded_names_is_sound() {
         assert!(clean, "{text}");
         let report = judge::check(&device, true);
         assert!(report.findings.is_empty(), "{:#?}", report.findings);
-        // Hashes are compared: with names as they are, most of them are elsewhere.
+        // Hashes are compared: with unfolded names, most of them differ.
         let mut bytes = [0; SUPERBLOCK_SIZE];
         device.read_at(SUPERBLOCK_OFFSET, &mut bytes).unwrap();
         let mut sb = RawSuperblock::parse(&bytes).unwrap();
@@ -47,7 +47,7 @@ fn a_folded_name_in_the_wrong_leaf_is_found() {
     needs::tools!("mke2fs", "debugfs", "e2fsck");
     let names: Vec<_> = (0..600).map(folded::name).collect();
     let device = folded::image(PLAIN, LENIENT, &names, true);
-    // Another letter is another hash; another case of it is not.
+    // Another letter changes the hash; another case of it does not.
     let bytes = device.to_bytes().unwrap();
     let at = folded::find(&bytes, "ΜΆΪΟΣ 400".as_bytes())[0] as u64;
     device.write_at(at, "μ".as_bytes()).unwrap();

@@ -150,7 +150,7 @@ fn a_damaged_tree_is_a_fault() {
     }
 }
 
-/// Bytes of the tree by chance: what e2fsck finds wrong is found, and nothing runs without end.
+/// Random bytes in the tree: damage that e2fsck finds is found, and every check ends.
 #[test]
 fn hostile_trees_end() {
     needs::tools!("mke2fs", "e2fsck", "debugfs");

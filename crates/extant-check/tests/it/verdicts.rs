@@ -13,7 +13,7 @@ use judge::{check, judge};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Images without damage have no finding, and those with a journal that was not replayed none after the replay.
+/// Undamaged images have no findings, and those with a pending journal have no findings after the replay.
 #[test]
 fn sound_images_are_clean() {
     needs::tools!("mke2fs", "e2fsck");

@@ -65,8 +65,8 @@ pub struct Plan {
     pub revoked: u32,
     /// The last transaction committed.
     pub last: Option<Tid>,
-    /// The number to give the first new transaction: further on than any number that a transaction behind the log's
-    /// end can have, so that none of those can ever seem to continue a new one.
+    /// The number for the first new transaction. It is higher than that of any transaction behind the log's end, so
+    /// that none of those can ever seem to continue a new one.
     pub next: Tid,
     /// Block of the log behind the last transaction.
     pub head: u32,

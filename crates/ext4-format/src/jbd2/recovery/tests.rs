@@ -266,7 +266,7 @@ fn what_is_behind_a_lost_commit_block_never_continues_a_new_log() {
             j.blocks[ends[lost] as usize - 1] = vec![0; SIZE];
             let found = j.plan().unwrap();
             assert_eq!(found.transactions as usize, lost);
-            // Recovery empties the log; what follows begins at its first block.
+            // Recovery empties the log; later transactions begin at its first block.
             for end in &ends[lost..4] {
                 let mut next = Journal::new(features, 1, found.next);
                 next.blocks = j.blocks.clone();
@@ -283,8 +283,8 @@ fn what_is_behind_a_lost_commit_block_never_continues_a_new_log() {
     }
 }
 
-/// A commit block that is wrong in front of a good one is damage; one that is missing there, or wrong at the end, is
-/// what a cut leaves.
+/// A wrong commit block in front of a good one is damage. A missing one there, or a wrong one at the end, is left by
+/// a cut.
 #[test]
 fn a_bad_commit_block_in_the_middle_is_damage() {
     for features in [Incompat::CSUM_V2, V3] {

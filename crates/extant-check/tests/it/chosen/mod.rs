@@ -49,7 +49,7 @@ pub enum Edit {
 }
 
 pub struct Damage {
-    /// The rule, and what breaks it.
+    /// The rule, and the edits that break it.
     pub name: &'static str,
     pub place: Target,
     pub edits: &'static [Edit],
@@ -72,7 +72,7 @@ pub fn each_base(f: impl Fn(usize) + Sync) {
     });
 }
 
-/// Breaks an image; `None` if it has no such place, or is as the edits would have it.
+/// Damages an image; `None` if it lacks such a place, or the edits change nothing.
 pub fn broken(base: &Base, places: &Places, damage: &Damage) -> Option<MemDevice> {
     let device = base.device.snapshot();
     let (block, within) = places.find(damage.place)?;
