@@ -64,7 +64,7 @@ fn number(error: &io::Error) -> i32 {
     })
 }
 
-/// Notes what a call failed with; returns the number, which is positive.
+/// Records the error of a call; returns its number, which is positive.
 fn note(fail: Fail) -> i32 {
     let (errno, text) = match fail {
         Fail::Engine(error) => match &error {
@@ -113,7 +113,7 @@ pub unsafe fn to_c<T>(value: T, out: *mut *mut T) -> Result<(), Fail> {
 /// Returns the value behind a handle.
 ///
 /// # Safety
-/// It is null, or one that [`to_c`] has made and nobody has closed.
+/// The handle is null, or was made by [`to_c`] and is not closed.
 pub unsafe fn handle<'h, T>(handle: *mut T) -> Result<&'h T, Fail> {
     // SAFETY: by the caller. Only shared references are made of handles.
     unsafe { handle.as_ref() }.ok_or(Fail::Null)
@@ -203,7 +203,7 @@ pub unsafe fn fill(buffer: *mut u8, size: usize, from: &[u8]) -> Result<(), Fail
     }
 }
 
-/// Stores all bytes, or with a size of 0 none; returns how many there are. ERANGE if they do not fit.
+/// Stores all bytes, or with a size of 0 none; returns the total number of bytes. ERANGE if they do not fit.
 ///
 /// # Safety
 /// As of [`room`].

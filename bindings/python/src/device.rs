@@ -8,7 +8,7 @@ use std::io;
 /// A file object opened in binary mode, with `seek` and `read`; to be written, with `write` and `flush` as well.
 pub struct PyDevice {
     file: Py<PyAny>,
-    /// A lock of Python's: a thread that waits for it releases the interpreter.
+    /// A lock of Python. A thread that waits for it releases the interpreter.
     lock: Py<PyAny>,
     len: u64,
     writable: bool,
@@ -82,7 +82,7 @@ impl BlockDevice for PyDevice {
             let mut left = buf;
             while !left.is_empty() {
                 let written = file.call_method1("write", (PyBytes::new(file.py(), left),))?;
-                // A raw file may take a part, or say with None that it takes nothing now.
+                // A raw file may write a part, or return None if it cannot write now.
                 let n = written.extract::<Option<usize>>()?.unwrap_or(0);
                 if n == 0 || n > left.len() {
                     return Err(io::Error::from(io::ErrorKind::WriteZero).into());

@@ -1,4 +1,4 @@
-//! An open file of a volume, by offsets; `python/extant/_file.py` makes an `io` object of it.
+//! An open file of a volume, by offsets; `python/extant/_file.py` wraps it in an `io` object.
 
 use crate::error::raise;
 use extant::{Fallocate, File};

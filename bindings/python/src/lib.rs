@@ -1,5 +1,5 @@
-//! The native module of the Python package `extant`: the library's calls, with the interpreter's lock released while they work.
-//! What Python programs see is in `python/extant`.
+//! The native module of the Python package `extant`: the library's calls, with the interpreter's lock released while
+//! they work. The interface of Python programs is in `python/extant`.
 
 mod device;
 mod error;

@@ -1,4 +1,4 @@
-//! Check and repair of images that nobody has open.
+//! Check and repair of images that are not open.
 
 use crate::device::PyDevice;
 use crate::error::CorruptError;

@@ -1,4 +1,4 @@
-//! An open volume, by paths; `python/extant` makes path objects and files of it.
+//! An open volume, by paths; `python/extant` builds path objects and files on it.
 
 use crate::device::PyDevice;
 use crate::error::{raise, raise_mkfs};

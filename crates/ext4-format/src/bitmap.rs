@@ -230,9 +230,8 @@ fn verify(computed: Option<u32>, stored: u32, what: &'static str, group: GroupNr
     }
 }
 
-/// Fills `map` (a whole block) as the block bitmap of a group in which nothing is allocated but
-/// superblock, descriptors, and the group's own bitmaps and inode table: what
-/// [`BLOCK_UNINIT`](crate::group_desc::BLOCK_UNINIT) stands for.
+/// Fills `map` (a whole block) as the block bitmap of a group in which only superblock, descriptors, and the group's
+/// own bitmaps and inode table are allocated. [`BLOCK_UNINIT`](crate::group_desc::BLOCK_UNINIT) implies this bitmap.
 pub fn init_block_bitmap(map: &mut [u8], geo: &Geometry, group: GroupNr, desc: &GroupDesc) {
     map.fill(0);
     let ratio = geo.cluster_ratio;

@@ -9,7 +9,7 @@ use ext4_format::acl::{Acl, AclEntry, Tag};
 use ext4_format::timestamp::Timestamp;
 use ext4_format::xattr::{ACL_ACCESS, ACL_DEFAULT, XattrSet};
 
-/// Attributes as a source has them: full names, ACLs in the form of system calls.
+/// Attributes of a source: full names, ACLs in the form of system calls.
 pub(super) type RawXattrs = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// Name spaces that are kept. Others (those of NFS, CIFS, btrfs) mean nothing to ext4.

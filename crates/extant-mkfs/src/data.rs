@@ -179,7 +179,7 @@ fn note(
     }));
 }
 
-/// Writes blocks but for some stretches, which ascend.
+/// Writes blocks except some ranges, which are in ascending order.
 fn write_but(
     device: &dyn BlockDevice,
     block_size: u32,

@@ -6,8 +6,7 @@ use std::io;
 /// Result of a step of mkfs.
 pub type Result<T, E = MkfsError> = std::result::Result<T, E>;
 
-/// Why a file system could not be made. When this is returned the target holds no valid superblock,
-/// or was not touched at all.
+/// Why a file system could not be made. After an error the target has no valid superblock, or was not changed.
 ///
 /// ```
 /// use extant_mkfs::MkfsError;

@@ -30,7 +30,7 @@ impl TreeRoot {
     }
 }
 
-/// Where the files of a volume lie in the directory tree that they come from.
+/// Places of a volume's files in their source tree.
 pub(super) trait Places: Sync {
     /// Returns a directory, by a number that only this trait's user keeps, and a name there.
     fn place(&self, inode: u32) -> (u32, &[u8]);

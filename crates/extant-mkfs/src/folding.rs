@@ -1,4 +1,5 @@
-//! Directories that fold case: they are taken over from a source by a volume that folds names, and are like others in one that does not.
+//! Directories that fold case: they are copied from a source to a volume with the feature, and become ordinary
+//! directories in a volume without it.
 
 use super::error::{MkfsError, Result, show};
 use super::options::MkfsOptions;
@@ -19,7 +20,7 @@ pub(super) fn comparison(options: &MkfsOptions) -> Result<Comparison> {
     )
 }
 
-/// Takes the flag away from all directories if names are not folded in the new volume, and warns of it.
+/// Removes the flag from all directories if the new volume does not fold names, and adds a warning.
 pub(super) fn drop_flags(draft: &mut Draft, comparison: Comparison, monitor: &Monitor) {
     if comparison.folds() {
         return;

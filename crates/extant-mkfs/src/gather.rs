@@ -7,7 +7,7 @@ use ext4_format::BlockNr;
 /// Bytes of the largest write of metadata.
 const LARGEST: usize = 1 << 20;
 
-/// Collects blocks while each follows the one before, and writes them together.
+/// Collects consecutive blocks, and writes them together.
 pub(super) struct Gather<'a> {
     device: &'a dyn BlockDevice,
     block_size: u32,
@@ -25,7 +25,7 @@ impl<'a> Gather<'a> {
         }
     }
 
-    /// Adds whole blocks that stand at `block` and after.
+    /// Adds whole blocks for the places from `block` on.
     pub fn push(&mut self, block: u64, bytes: &[u8]) -> Result<()> {
         let next = self.start + (self.bytes.len() / self.block_size as usize) as u64;
         if block != next || self.bytes.len() + bytes.len() > LARGEST {

@@ -89,7 +89,7 @@ pub(super) fn open_file(dir: &OwnedFd, name: &[u8]) -> rustix::io::Result<OwnedF
     rustix::fs::openat(dir, name, flags, Mode::empty())
 }
 
-/// Returns the ranges of a file that are not holes, nor allocated and never written; `None` if all of it is data.
+/// Returns the ranges of a file with data, without holes and unwritten ranges; `None` if the whole file is data.
 pub(super) fn data_map(fd: &OwnedFd, size: u64) -> rustix::io::Result<Option<Box<[Segment]>>> {
     let mut map = Vec::new();
     let mut at = 0;

@@ -46,7 +46,7 @@ const fn kept_flags(member: u32) -> u32 {
 #[derive(Clone, Copy)]
 struct Entry {
     inode: u32,
-    /// The last layer that said something of it.
+    /// The last layer that described it.
     layer: u32,
 }
 
@@ -523,7 +523,7 @@ fn warn(path: &[u8], malformed: &[Vec<u8>], unresolved_acl: bool, adopter: &Adop
     }
 }
 
-/// Returns the parts of a path, empty ones and dots left out; `None` for one that goes up.
+/// Returns the parts of a path, without empty ones and dots; `None` for a path with "..".
 fn components(path: &[u8]) -> Option<Vec<&[u8]>> {
     let parts = path.split(|b| *b == b'/');
     let parts = parts.filter(|p| !p.is_empty() && *p != b".");

@@ -1,9 +1,9 @@
 //! Making an ext2, ext3 or ext4 file system, empty or filled with a directory tree or archives.
 //!
-//! Everything is known before anything is written: *scan* the source into a compact tree in memory (no file data),
-//! *plan* where every inode and block goes, then *write*, file data first, from all threads, in large pieces. The
-//! plan is made in one thread from the tree alone, so the bytes of the image do not depend on the number of threads.
-//! This path has no allocator, no journal and no cache: nothing is written twice.
+//! Everything is known before the first write: *scan* the source into a compact tree in memory (no file data), *plan*
+//! the places of all inodes and blocks, then *write*, file data first, from all threads, in large pieces. The plan is
+//! made in one thread from the tree alone, so the bytes of the image do not depend on the number of threads. This
+//! path has no allocator, no journal and no cache: nothing is written twice.
 //!
 //! | file | what |
 //! |---|---|
@@ -131,7 +131,7 @@ pub struct MkfsReport {
     pub groups: u32,
     /// Blocks of the journal; 0: none.
     pub journal_blocks: u32,
-    /// Features, as they are on disk.
+    /// Features in their stored form.
     pub features: Features,
     /// UUID.
     pub uuid: [u8; 16],
@@ -221,7 +221,7 @@ pub fn prepare_from(options: &MkfsOptions, sources: impl Into<Vec<Source>>) -> R
     plan_draft(draft, content, options, monitor, time)
 }
 
-/// Enters what the options say about the root directory.
+/// Applies the options of the root directory.
 fn apply_root(draft: &mut Draft, options: &MkfsOptions) {
     let root = &mut draft.inodes[ROOT as usize]; // every draft has a root
     if let Some((uid, gid)) = options.root_owner {

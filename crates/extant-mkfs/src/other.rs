@@ -1,4 +1,4 @@
-//! Trees that something else reads: another file system, or what a caller makes up.
+//! Trees from other readers: another file system, or a tree made by the caller.
 
 use super::archive::{ArchiveKind, ArchiveMember};
 use super::data::ContentReader;
@@ -33,17 +33,17 @@ use crate::adopt::Adopter;
 /// # Ok::<(), extant_mkfs::MkfsError>(())
 /// ```
 pub trait ReadTree: Send + Sync {
-    /// Shows all members, each with a number that [`read_at`](Self::read_at) gets if it is a file. A hard link comes
-    /// after the name that it links to; a member that comes again replaces the one before.
+    /// Shows all members, each with a number that [`read_at`](Self::read_at) gets if it is a file. A hard link
+    /// follows the name that it links to; a repeated member replaces the earlier one.
     ///
     /// # Errors
-    /// What cannot be read; errors of `enter` are to be returned.
+    /// Read errors; errors of `enter` must be returned.
     fn members(&self, enter: &mut dyn FnMut(ArchiveMember, u32) -> Result<()>) -> Result<()>;
 
     /// Reads data of a file, all of the buffer, which is inside of the file.
     ///
     /// # Errors
-    /// What cannot be read.
+    /// Read errors.
     fn read_at(&self, file: u32, offset: u64, buf: &mut [u8]) -> Result<()>;
 }
 

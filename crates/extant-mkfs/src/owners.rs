@@ -4,7 +4,7 @@
 use super::error::{MkfsError, Result};
 use ext4_format::FileType;
 
-/// Translates numeric ids by ranges. An id outside every range stays as it is.
+/// Translates numeric ids by ranges. An id outside every range stays unchanged.
 ///
 /// ```
 /// use extant_mkfs::IdMap;
@@ -87,7 +87,7 @@ enum Change {
         who: u16,
         op: u8,
         bits: u16,
-        /// `X`: execute where any class has it, and on directories.
+        /// `X`: execute if any class has it, and on directories.
         x_if_any: bool,
     },
 }

@@ -20,7 +20,7 @@ use std::collections::HashMap;
 
 /// The number that `lost+found` has always had.
 pub(super) const LOST_FOUND: u32 = 11;
-/// Symbolic links shorter than this stand in the inode.
+/// Symbolic links shorter than this are stored in the inode.
 pub(super) const FAST_SYMLINK: usize = 60;
 
 /// Blocks of one file; most have one run.
@@ -409,7 +409,7 @@ impl Planner<'_> {
         };
         mapped.runs.clear();
         if !geo.features.has_extents() {
-            // The map's size is known beforehand; it stands in front of the data.
+            // The map's size is known beforehand, so the map is in front of the data.
             let logical = ranges.iter().map(|&(logical, len)| Run {
                 logical,
                 len,

@@ -14,7 +14,7 @@ pub enum Phase {
     /// Reading an archive that cannot be read twice; counted in bytes, total unknown (0) or the
     /// size of the compressed file.
     Spool,
-    /// Deciding where everything goes; not counted.
+    /// Planning all places; not counted.
     Plan,
     /// Copying file data; counted in bytes.
     Data,
@@ -41,7 +41,7 @@ pub trait Progress: Send + Sync {
     fn advance(&self, done: u64);
 }
 
-/// Progress, cancel flag and warnings: what all parts of one run share.
+/// Progress, cancel flag and warnings, shared by all parts of a run.
 #[derive(Clone, Default)]
 pub(super) struct Monitor {
     pub progress: Option<Arc<dyn Progress>>,

@@ -17,7 +17,7 @@ use ext4_format::{BlockNr, InodeNr};
 /// Inodes of one unit of work.
 const CHUNK: u32 = 2048;
 
-/// Writes inode tables as far as they are in use. Parts can be written in parallel.
+/// Writes the used parts of inode tables. Parts can be written in parallel.
 pub(super) struct RecordWriter<'a> {
     pub device: &'a dyn BlockDevice,
     pub plan: &'a Plan,

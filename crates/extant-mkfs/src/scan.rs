@@ -1,7 +1,7 @@
 //! A directory tree as a source: walked by several threads, read again for the data.
 //!
-//! Threads take directories from a common stack and note their entries; afterwards one thread joins them in the
-//! order of names, so that the tree does not depend on which thread found what first.
+//! Threads take directories from a common stack and collect their entries. Afterwards one thread joins them in the
+//! order of names, so that the tree does not depend on the order of threads.
 
 use super::adopt::{Adopter, RawXattrs, is_kept_xattr};
 use super::error::{MkfsError, Result, show};
@@ -54,7 +54,7 @@ impl TreeSource {
 /// Files up to this size are allocated where they are written.
 const SMALL: u64 = 64 << 10;
 
-/// Stands for a directory's number: it is to be given one.
+/// Replaces the number of a directory that does not have one yet.
 const UNREAD: u32 = 0;
 /// Replaces the number of a directory whose contents are left out.
 const EMPTY: u32 = u32::MAX;
@@ -160,7 +160,7 @@ pub(super) fn scan(
     Ok((draft, root))
 }
 
-/// Puts together what threads found, in the order of names.
+/// Joins the results of the threads in the order of names.
 fn assemble(root: Inode, found: Vec<(u32, Vec<Found>)>, numbers: u32, pool: XattrPool) -> Draft {
     let mut by_number: Vec<Vec<Found>> = Vec::new();
     by_number.resize_with(numbers as usize, Vec::new);
@@ -235,7 +235,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Takes directories until none is left and no thread can find more.
+    /// Processes directories until the stack is empty and no thread can find more.
     fn run(&mut self) -> Vec<(u32, Vec<Found>)> {
         let mut all = Vec::new();
         let mut queue = self.scan.queue.lock();
@@ -327,7 +327,7 @@ impl<'a> Worker<'a> {
         Ok(found)
     }
 
-    /// Looks at one name; `None` if it is left out.
+    /// Inspects a name; `None` if it is left out.
     fn look(&mut self, dir: &OwnedFd, name: Box<[u8]>, path: &[u8]) -> Result<Option<Found>> {
         let scan = self.scan;
         let full = || match path {

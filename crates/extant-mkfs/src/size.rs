@@ -1,4 +1,4 @@
-//! How large a volume must be for its content, and the layout of one that is.
+//! Computes the size of a volume for its content, and the layout of that size.
 
 use super::directory::{least_blocks, shape_of};
 use super::error::{MkfsError, Result};
@@ -14,11 +14,11 @@ use ext4_format::layout::{Inodes, Layout, LayoutParams};
 use ext4_format::mapping::Run;
 use ext4_format::mapping::{address_blocks, nodes_for};
 
-/// A size found for the content is a multiple of this, or of a sixteenth of it where that is more than a hundredth.
+/// A computed size is a multiple of this, or of a sixteenth of it if that is more than a hundredth of the size.
 const ROUND: u64 = 1 << 20;
 /// Sizes that are searched for are multiples of this.
 const PAGE: u64 = 4096;
-/// The smallest volume made when no size is given: one that has room for a journal.
+/// The smallest volume without a given size: it has room for a journal.
 const SMALLEST: u64 = 2 << 20;
 
 /// Space that the content takes, at any size of the volume.
@@ -83,7 +83,7 @@ pub(super) struct Sizer<'a> {
 
 impl Sizer<'_> {
     /// Returns the layout of a volume of `size` bytes that has enough inodes; with `slack`, some more than the
-    /// content needs, in the proportion of the space that is to stay free.
+    /// content needs, in the proportion of the space that must stay free.
     fn layout(&self, size: u64, needs: &Needs, slack: bool) -> Result<Layout> {
         let mut params = self.options.layout_params(size, self.time)?;
         let mut layout = self.finish(&params)?;

@@ -120,8 +120,8 @@ fn in_tree(origin: u64) -> Option<(usize, usize)> {
     of_tree.then_some(((origin & !TREE) as usize >> 32, origin as u32 as usize))
 }
 
-/// The files of one tree among several sources. A file's place in the image does not tell where it came from: names
-/// above it may be gone, and a link in a later archive may be all that leads to it.
+/// The files of one tree among several sources. A file's origin does not follow from its place in the image:
+/// directories above it may have been removed, and its only name may be a link in a later archive.
 struct TreeFiles {
     root: TreeRoot,
     /// The parent of each directory, and its name there.
@@ -170,7 +170,7 @@ struct LayeredContent {
 }
 
 impl LayeredContent {
-    /// Enters what another tree has, and keeps the tree.
+    /// Enters the files of another tree, and keeps the tree.
     fn enter(
         &mut self,
         tree: Box<dyn ReadTree>,
@@ -208,7 +208,7 @@ impl Content for LayeredContent {
     }
 }
 
-/// Files lie where their origins say.
+/// Places of files are in their origins.
 struct OfLayer<'a> {
     tree: &'a Tree,
     files: &'a TreeFiles,

@@ -1,4 +1,4 @@
-//! Bitmaps, group descriptors, superblocks: what follows from everything else, written last.
+//! Bitmaps, group descriptors and superblocks, which follow from everything else and are written last.
 
 use super::error::{MkfsError, Result};
 use super::gather::Gather;
@@ -199,8 +199,8 @@ pub(super) fn finish_superblock(sb: &mut RawSuperblock, plan: &Plan, descs: &[Gr
     sb.overhead_blocks.set(u32::try_from(overhead).unwrap_or(0));
 }
 
-/// Writes the superblock's backups. They are marked as not cleanly unmounted, as mke2fs does, so that a volume is
-/// checked when one of them has to be used.
+/// Writes the superblock's backups. They are marked as not cleanly unmounted, as by mke2fs, so that a volume is
+/// checked if one of them has to be used.
 pub(super) fn write_backups(
     device: &dyn BlockDevice,
     plan: &Plan,

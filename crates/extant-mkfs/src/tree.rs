@@ -1,9 +1,8 @@
 //! The content of the image, in memory: flat arrays, about 200 bytes per file, no file data.
 //!
-//! A source builds a [`Draft`] of directories in any form it likes; [`Draft::freeze`] turns it into a [`Tree`],
-//! whose names stand in the order of the new volume's directory hash. That is the order of the index and of
-//! readdir, so inodes and data are laid out in it too: a program that reads a directory and then its files reads
-//! the device forwards.
+//! A source builds a [`Draft`] of directories in any order; [`Draft::freeze`] turns it into a [`Tree`], whose names
+//! are in the order of the new volume's directory hash. That is the order of the index and of readdir, so inodes and
+//! data are laid out in it too: a program that reads a directory and then its files reads the device forwards.
 
 use super::error::{MkfsError, Result, show};
 use ext4_format::FileType;
@@ -31,8 +30,8 @@ pub(super) struct Segment {
 pub(super) enum Body {
     /// Index into [`Tree::dirs`].
     Directory(u32),
-    /// The position of the data in the source (a name of the tree, or an offset in the archive), and the ranges
-    /// that are not holes (`None`: nothing of it is a hole).
+    /// The position of the data in the source (a name of the tree, or an offset in the archive), and the ranges that
+    /// are not holes (`None`: the file has no hole).
     File {
         origin: u64,
         map: Option<Box<[Segment]>>,
@@ -91,7 +90,7 @@ impl Inode {
     }
 }
 
-/// Distinct sets of extended attributes. Most files have none, most of the rest the same few.
+/// Distinct sets of extended attributes. Most files have no attributes, and most others share a few sets.
 #[derive(Default)]
 pub(super) struct XattrPool(Mutex<PoolInner>);
 
@@ -199,7 +198,7 @@ impl Draft {
         }
     }
 
-    /// Returns a checksum of names and attributes: what tells two trees apart, without their data.
+    /// Returns a checksum of names and attributes, which differs between two trees, without their data.
     pub fn digest(&self) -> u32 {
         let mut sum = !0;
         for inode in &self.inodes {

@@ -1,5 +1,5 @@
-//! The names with which a layer of a container image takes away what lower layers hold (OCI image format,
-//! "Layer Filesystem Changeset": whiteouts and opaque whiteouts).
+//! The names by which a layer of a container image removes files of lower layers (OCI image format, "Layer Filesystem
+//! Changeset": whiteouts and opaque whiteouts).
 
 /// The effect of a name on lower layers, if it has one.
 ///
@@ -15,12 +15,12 @@ pub enum WhiteOut<'a> {
     Name(&'a [u8]),
     /// `.wh..wh..opq`: all that lower layers have in this directory is gone.
     Opaque,
-    /// `.wh..wh.` and anything else: AUFS' own, which means nothing in an image.
+    /// `.wh..wh.` with any other suffix: a name of AUFS itself, without a meaning in an image.
     Bookkeeping,
 }
 
 impl<'a> WhiteOut<'a> {
-    /// Reads a name; `None`: it is one like any other.
+    /// Parses a name; `None` for an ordinary name.
     pub fn of(name: &'a [u8]) -> Option<Self> {
         Some(match name.strip_prefix(b".wh.")? {
             b".wh..opq" => Self::Opaque,

@@ -1,5 +1,5 @@
-//! Carrying a plan out. The order is what makes a half-written target invalid: the old superblock
-//! goes first, the new one comes last, after everything else is durable.
+//! Carrying a plan out. The order makes a half-written target invalid: the old superblock is cleared first, and the
+//! new one is written last, after everything else is durable.
 
 use super::data::{self, Content};
 use super::directory::{Writer, least_blocks, shape_of};

@@ -220,7 +220,7 @@ impl Connection {
     }
 
     /// Waits for the reply. A server that does not answer in time loses the connection, because a late reply to a
-    /// write could otherwise overtake what the caller does next.
+    /// write could otherwise overtake the caller's next operations.
     pub(crate) fn wait(&self, ticket: Ticket) -> io::Result<Vec<u8>> {
         match ticket.0.recv_timeout(self.timeout) {
             Ok(answer) => answer,
@@ -249,7 +249,7 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        // The server may be gone: then nobody reads the goodbye.
+        // The server may have gone away, so an error of the disconnect request is ignored.
         let _ = self.write(DISCONNECT, 0, 0, 0, &[]);
         self.close("closed");
     }

@@ -40,7 +40,7 @@ fn number<const N: usize>(bytes: &[u8], at: usize) -> io::Result<[u8; N]> {
     field.ok_or_else(|| protocol("a reply of the handshake is too short"))
 }
 
-/// Negotiates `name` and returns what the server says of it.
+/// Negotiates `name` and returns the export's properties.
 pub(crate) fn negotiate(stream: &mut (impl Read + Write), name: &str) -> io::Result<Export> {
     if array(stream)? != *b"NBDMAGIC" || array(stream)? != *b"IHAVEOPT" {
         return Err(protocol(

@@ -1,4 +1,4 @@
-//! Real servers, and ones that lie.
+//! Real servers, and servers that violate the protocol.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixListener;

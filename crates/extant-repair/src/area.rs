@@ -1,6 +1,7 @@
-//! The undo record of a change on the device itself, for block devices: a device has no directory that outlives the system, and moves to
-//! other systems. The record lies in one run of blocks that are free before the change and after it, and that the change does not write, or
-//! behind the volume's end. The mark has the place. After the change the record is of no use, and the blocks are as free as before.
+//! The undo record of a change on the device itself, for block devices: a device has no directory that outlives the
+//! system, and moves to other systems. The record is in one run of blocks that are free before and after the change
+//! and not written by it, or behind the volume's end. The mark has the place. After the change the record is of no
+//! use, and the blocks are as free as before.
 
 use crate::Error;
 use blockdev::BlockDevice;
@@ -11,7 +12,7 @@ use ext4_format::{BlockNr, GroupNr, bitmap};
 use std::collections::BTreeMap;
 use std::io;
 
-/// A device as it is after a change.
+/// A device in the state after a change.
 struct After<'a> {
     device: &'a dyn BlockDevice,
     changes: &'a BTreeMap<u64, Vec<u8>>,
@@ -120,8 +121,8 @@ fn taken(
     Some((map, all))
 }
 
-/// Returns the offset of the first run that holds `len` bytes and is free before and after the change: blocks of the volume, or
-/// what the device has behind it.
+/// Returns the offset of the first run that holds `len` bytes and is free before and after the change: blocks of the
+/// volume, or of the device behind it.
 pub(crate) fn find(
     device: &dyn BlockDevice,
     changes: &BTreeMap<u64, Vec<u8>>,

@@ -29,7 +29,7 @@ impl Values {
     }
 }
 
-/// Mends the attributes of an inode. Returns the clusters that its count of blocks includes for them, and the bytes of the
+/// Mends the attributes of an inode. Returns the clusters in its count of blocks for them, and the bytes of the
 /// attribute with the rest of inline data.
 pub(crate) fn mend(
     session: &mut Session<'_, '_>,
@@ -120,7 +120,7 @@ fn note(session: &mut Session<'_, '_>, values: &Values) {
     }
 }
 
-/// Looks at the inodes that attributes name. One that wants only the flag gets it.
+/// Looks at the inodes that attributes name. An inode that lacks only the flag gets it.
 fn values(
     session: &mut Session<'_, '_>,
     record: &Record,

@@ -55,7 +55,7 @@ fn nameless(session: &Session<'_, '_>) -> impl Iterator<Item = InodeNr> {
     nameless.map(|(ino, _)| InodeNr(*ino))
 }
 
-/// Returns the directories that the root does not lead to: of each such tree or loop the one that is to be attached.
+/// Returns the directories that the root does not lead to: of each such tree or loop the directory to attach.
 fn unreached(session: &mut Session<'_, '_>) -> Vec<u32> {
     let mut reached = BTreeSet::from([InodeNr::ROOT.0]);
     let mut homeless = Vec::new();

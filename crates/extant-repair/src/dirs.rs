@@ -35,8 +35,8 @@ pub(crate) fn mend(session: &mut Session<'_, '_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Notes the groups where names lead to inodes in the part of the table that the descriptor calls unused: that part is to be
-/// read before any of these names is taken away. Returns whether there are such groups.
+/// Records the groups in which names lead to inodes in the part of the table that the descriptor declares unused.
+/// That part must be read before any of these names is removed. Returns whether there are such groups.
 pub(crate) fn find_unread_inodes(session: &mut Session<'_, '_>) -> Result<bool, Error> {
     let mut groups = BTreeSet::new();
     for &dir in session.dirs.keys() {
@@ -258,7 +258,7 @@ fn read_index(
             let Some(hasher) = hasher.as_ref().filter(|_| !encrypted) else {
                 break;
             };
-            // A name that will not stay as it is loses its place, too.
+            // A name that will change loses its place, too.
             let renamed = !compared.allows(record.name);
             let hash = hasher.hash(record.name).0;
             if renamed || hash < low & !1 || u64::from(hash) >= end {

@@ -14,7 +14,7 @@ const fn can_be_encrypted(file_type: FileType) -> bool {
     )
 }
 
-/// Notes the policy of an encrypted inode. An inode without a context loses the flag: its bytes stay as they are.
+/// Notes the policy of an encrypted inode. An inode without a context loses the flag; its bytes stay unchanged.
 pub(crate) fn mend(
     session: &mut Session<'_, '_>,
     record: &mut Record,

@@ -19,7 +19,7 @@ use ext4_format::{BlockNr, FileType, GroupNr, InodeNr};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-/// Offset in a record of the generation: what follows the mapping.
+/// Offset of the generation in a record, behind the mapping.
 const BEHIND_MAPPING: usize = inode::I_BLOCK_OFFSET + inode::I_BLOCK_SIZE;
 
 /// Mapping of a file that fast commits change.
@@ -55,7 +55,7 @@ pub(crate) fn replay(session: &mut Session<'_, '_>, changes: Vec<FastChange>) ->
     Ok(())
 }
 
-/// Claims the blocks in use by the bitmaps and the blocks that the changes map, so that new blocks lie elsewhere.
+/// Claims the blocks in use by the bitmaps and the blocks that the changes map, so that new blocks are elsewhere.
 fn claim_in_use(session: &mut Session<'_, '_>, changes: &[FastChange]) -> Result<(), Error> {
     let geo = session.geo.clone();
     let per_group = u64::from(geo.blocks_per_group / geo.cluster_ratio);
@@ -228,7 +228,7 @@ fn set_record(
     }
     if same.is_none() {
         mappings.remove(&ino.0);
-        // Nothing of another file stays behind what the change holds.
+        // No bytes of another file stay behind those of the change.
         if let Some(rest) = raw.get_mut(len.max(BEHIND_MAPPING)..) {
             rest.fill(0);
         }

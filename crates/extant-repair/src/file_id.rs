@@ -48,7 +48,7 @@ impl FileId {
             if let Ok(meta) = Path::new(OsStr::from_bytes(name)).metadata() {
                 return Self::of(&meta);
             }
-            // After the name of a partitioned disk comes the offset of the partition.
+            // The name of a partitioned disk is followed by the offset of the partition.
             let Some(at) = name.iter().rposition(|&b| b == b'@') else {
                 return Self::default();
             };

@@ -290,7 +290,7 @@ fn is_root(session: &Session<'_, '_>, raw: &[u8]) -> Result<bool, Error> {
         .all(|&at| bytes.get(at..at + 4) == Some(&[2, 0, 0, 0])))
 }
 
-/// Finds places for bitmaps that have none.
+/// Finds places for bitmaps without a place.
 fn place_bitmaps(session: &mut Session<'_, '_>) -> Result<(), Error> {
     for group in 0..session.descs.len() {
         let Some(mut desc) = session.descs.get(group).copied() else {
@@ -326,7 +326,8 @@ fn place_bitmaps(session: &mut Session<'_, '_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Takes free blocks for the table of a group, in the group itself unless others have room and may have it, and clears them.
+/// Takes free blocks for the table of a group, in the group itself, or in another group if that is allowed, and
+/// clears them.
 fn new_table(session: &mut Session<'_, '_>, group: u32) -> Result<BlockNr, Error> {
     let geo = session.geo.clone();
     let len = u64::from(geo.itable_blocks());

@@ -1,4 +1,4 @@
-//! The file that holds an image: where its undo files are, and which of them are trusted.
+//! The file that holds an image: the places of its undo files, and the rules for trusting them.
 //!
 //! The bytes of an undo file are written into the image. So an undo file is trusted only if it belongs to the owner of the image or to
 //! the user of this process, and if no other user may write to it. Symbolic links are not followed. The open file is checked,
@@ -96,7 +96,7 @@ impl ImageFile {
         }
     }
 
-    /// Returns the first free path of those that may stand for this one.
+    /// Returns the first free path among the variants of this one.
     fn free_place(&self, first: PathBuf) -> io::Result<PathBuf> {
         let places = numbered(&first);
         for place in &places {

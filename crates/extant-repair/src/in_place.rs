@@ -1,4 +1,5 @@
-//! The protocol of a change in place: a crash at any write leaves the old image, the new one, or one that nothing mounts.
+//! The protocol of a change in place: a crash at any write leaves the old image, the new one, or one that cannot be
+//! mounted.
 //!
 //! 1. The undo file is written and flushed: the old bytes of every sector that changes, and the length of the image. Of a block device it is
 //!    a record in free blocks of the device ([`area`](crate::area)).

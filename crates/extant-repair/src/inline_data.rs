@@ -59,7 +59,7 @@ fn own_sectors(session: &Session<'_, '_>, record: &Record) -> Result<u64, Error>
     Ok(attributes::clusters(session, &record.raw)? * each)
 }
 
-/// Adds an empty `system.data`; returns whether there is room for it.
+/// Adds an empty `system.data`; returns whether it fits.
 fn add_attribute(session: &Session<'_, '_>, record: &mut Record) -> Result<bool, Error> {
     let Some(range) = inode::xattr_area(&record.raw, &session.geo) else {
         return Ok(false);

@@ -1,5 +1,5 @@
-//! Directories whose names stand in their inodes (`inline_data`): read and mended there, and moved to blocks where a name needs
-//! more room.
+//! Directories with names in their inodes (`inline_data`): read and mended there, and moved to blocks where a name
+//! needs more room.
 
 use crate::Error;
 use crate::dirs::{self, Name};

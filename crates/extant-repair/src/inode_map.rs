@@ -125,7 +125,7 @@ fn cut(session: &mut Session<'_, '_>, map: &mut MapRead, end: u64) -> bool {
     map.end() != before
 }
 
-/// Claims the blocks of a mapping: which of the data others have, and which nodes are its own.
+/// Claims the blocks of a mapping: returns the data blocks that are shared, and the nodes that are not.
 fn claim(session: &mut Session<'_, '_>, map: &MapRead) -> (Vec<(u32, BlockNr)>, Vec<BlockNr>) {
     let mut shared = Vec::new();
     let mut pool = Vec::new();
@@ -134,7 +134,7 @@ fn claim(session: &mut Session<'_, '_>, map: &MapRead) -> (Vec<(u32, BlockNr)>, 
             pool.push(block);
         }
     }
-    // Of a logical cluster: its number, the cluster of its first block, and whether that is its own.
+    // Number of a logical cluster, the cluster of its first block, and whether that cluster is unshared.
     let mut last: Option<(u32, u64, bool)> = None;
     let geo = session.geo.clone();
     for extent in &map.extents {

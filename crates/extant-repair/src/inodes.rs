@@ -180,7 +180,7 @@ fn reserved(
         },
     );
     if record.ino == InodeNr::RESIZE && session.geo.features.has_resize_inode() {
-        // Its blocks are those of the groups' reserved descriptors; the block of its map is its own.
+        // Its data blocks are those of the groups' reserved descriptors; only the block of its map belongs to it.
         let root = inode::i_block(&record.raw).map_err(Error::Format)?;
         let slot = ext4_format::indirect::DIRECT + 1;
         if let Ok(Some(block)) = ext4_format::indirect::get(root, slot, session.geo.blocks_count) {
@@ -425,7 +425,7 @@ fn flags_of(session: &mut Session<'_, '_>, record: &mut Record, file_type: FileT
     {
         record.core.flags &= !wrong;
     }
-    // A tree without the flag is a tree all the same.
+    // A tree without the flag still counts as a tree.
     if mapped
         && has_tree(session, &record.raw)
         && features.has_extents()

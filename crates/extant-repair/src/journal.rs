@@ -174,7 +174,7 @@ fn named(session: &mut Session<'_, '_>) -> Result<Option<InodeNr>, Error> {
     Ok(None)
 }
 
-/// Has the superblock name the journal's usual inode, or none.
+/// Sets the superblock's journal inode to the usual one, or to none.
 fn name(session: &mut Session<'_, '_>, usual: bool) -> Result<(), Error> {
     let mut has = session.sb.feature_compat.get() & !Compat::HAS_JOURNAL.bits();
     if usual {

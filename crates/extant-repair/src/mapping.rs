@@ -9,7 +9,7 @@ use ext4_format::remapping::MapSink;
 use ext4_format::{BlockNr, InodeNr};
 use std::collections::BTreeSet;
 
-/// Wild numbers that a block of addresses may have more than others and still be one, as e2fsck has it for an inode.
+/// Maximum surplus of invalid numbers over valid ones in a block of addresses, as in e2fsck for an inode.
 const MOST_WILD: u32 = 11;
 
 /// Result of reading a mapping.

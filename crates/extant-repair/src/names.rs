@@ -1,4 +1,4 @@
-//! Names that cannot stay as they are: characters that no name has, and names that are there twice.
+//! Names that must change: names with invalid characters, and duplicate names.
 
 use ext4_format::dir_entry;
 use ext4_format::fold::Comparison;

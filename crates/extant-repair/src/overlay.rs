@@ -76,7 +76,7 @@ impl<'d> MemOverlay<'d> {
         Ok(false)
     }
 
-    /// Sets the time of the last write a second later if the superblock is the one of the base.
+    /// Sets the time of the last write one second later if the superblock equals that of the base.
     fn stamp(&self) -> io::Result<()> {
         if self.len() < SUPERBLOCK_OFFSET + SUPERBLOCK_SIZE as u64 {
             return Ok(());

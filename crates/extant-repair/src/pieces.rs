@@ -1,4 +1,4 @@
-//! A change as it is written: the first sector of the superblock, and all else.
+//! A change split for writing: the first sector of the superblock, and the rest.
 
 use blockdev::BlockDevice;
 use ext4_format::change_mark::MARK_SIZE;

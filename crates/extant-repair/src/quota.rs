@@ -221,7 +221,7 @@ fn set_size(session: &Session<'_, '_>, ino: InodeNr, len: u64) -> Result<(), Err
     session.write_record(ino, &mut raw)
 }
 
-/// Makes the record of a file, whose mapping comes next.
+/// Makes the record of a file, before its mapping.
 fn make(session: &mut Session<'_, '_>, ino: InodeNr) -> Result<(), Error> {
     let now = Timestamp::new(session.now.into(), 0);
     let extents = if session.geo.features.has_extents() {

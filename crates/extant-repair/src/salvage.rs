@@ -1,4 +1,4 @@
-//! Records of a directory block that stand around damage.
+//! Records of a directory block around damage.
 
 use crate::session::{InodeUse, Session};
 use ext4_format::dir_entry::{self, MIN_REC_LEN, RawRecord};
@@ -37,7 +37,7 @@ pub(crate) fn records<'b>(session: &Session<'_, '_>, bytes: &'b [u8], any: bool)
     found
 }
 
-/// Reads records up to the end or to a damaged one, of which the offset is returned.
+/// Reads records up to the end or to a damaged one, and returns the offset of the damaged one.
 fn read_from<'b>(bytes: &'b [u8], from: usize, to: &mut Vec<RawRecord<'b>>) -> Option<usize> {
     let mut at = from;
     loop {

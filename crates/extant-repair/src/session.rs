@@ -192,7 +192,7 @@ pub(crate) struct Session<'a, 'd> {
     pub(crate) dirs: BTreeMap<u32, DirState>,
     /// Inodes of the list of orphans and of the orphan file.
     pub(crate) orphans: BTreeSet<u32>,
-    /// The block of the map of reserved descriptors, if nothing else has it.
+    /// The block of the map of reserved descriptors, if no other structure claims it.
     pub(crate) resize_map: Option<BlockNr>,
     /// Blocks of extended attributes, and the inodes found that share each.
     pub(crate) attribute_blocks: BTreeMap<BlockNr, u32>,
@@ -268,7 +268,7 @@ impl<'a, 'd> Session<'a, 'd> {
             .write_at(block.offset(self.geo.block_size), bytes)?)
     }
 
-    /// Writes the superblock as it is in memory.
+    /// Writes the superblock from memory.
     pub(crate) fn write_superblock(&mut self) -> Result<(), Error> {
         self.sb.set_checksum();
         self.dev.write_at(SUPERBLOCK_OFFSET, self.sb.bytes())?;

@@ -225,7 +225,7 @@ pub(crate) fn mend(session: &mut Session<'_, '_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Clears features of checksums that do not go with the others.
+/// Clears features of checksums that conflict with others.
 fn checksums(session: &mut Session<'_, '_>, features: Features) {
     let text = "metadata_csum_seed is cleared, without metadata_csum";
     if features.has_csum_seed() && !features.has_metadata_csum() {

@@ -43,12 +43,12 @@ const LONGEST: usize = 1 << 20;
 struct UndoRecord {
     offset: u64,
     old: Vec<u8>,
-    /// Checksums of what each 512 bytes are to become.
+    /// Checksums of the new bytes of each sector of 512 bytes.
     new: Vec<u32>,
 }
 
 impl UndoRecord {
-    /// Reads from the image what `new` will replace.
+    /// Reads the bytes of the image that `new` will replace.
     fn before(image: &dyn BlockDevice, offset: u64, new: &[u8]) -> io::Result<Self> {
         let mut old = vec![0; new.len()];
         image.read_at(offset, &mut old)?;
@@ -82,7 +82,7 @@ pub struct Undo {
 }
 
 impl Undo {
-    /// Reads from the image what `changes`, by their place in bytes, will replace.
+    /// Reads the bytes of the image that `changes`, by their offset in bytes, will replace.
     ///
     /// # Errors
     /// Those of the device.
@@ -153,7 +153,7 @@ impl Undo {
         options.write(true).create_new(true).mode(0o600);
         let mut file = options.open(path).map_err(named)?;
         self.fill(&mut file, path).map_err(|e| {
-            // The file was created above, and nobody can use it.
+            // The file was created above, and cannot be used.
             let _ = std::fs::remove_file(path);
             named(e)
         })
@@ -396,7 +396,8 @@ fn is_marked(sector: &[u8], id: u64) -> bool {
     ChangeMark::read(sector).is_some_and(|mark| mark.id() == id)
 }
 
-/// Adds the old bytes of the sectors that differ. Where the image had nothing but zeros, space is freed and none is taken.
+/// Adds the old bytes of the sectors that differ. Where the image had only zeros, space is freed and none is
+/// allocated.
 fn differing<'u>(
     record: &'u UndoRecord,
     now: &[u8],

@@ -89,7 +89,7 @@ impl Rescue<'_> {
         self.found.sort_by(|a, b| a.path.cmp(&b.path));
     }
 
-    /// Counts what there is to search.
+    /// Counts the blocks to search.
     fn searched(&self, old: &OldBlocks, files: u64) -> DeletedSearch {
         let length = u64::from(self.geo.itable_blocks());
         let in_table = |home: &BlockNr| {
@@ -265,7 +265,7 @@ impl Rescue<'_> {
                 cached = Some((group, place.and_then(|place| self.block(place))));
             }
             let bits = cached.as_ref().and_then(|(_, bits)| bits.as_deref());
-            // A group without a bitmap has no block in use but its own.
+            // A group without a bitmap has only its own structures in use.
             bits.is_some_and(|bits| bitmap::test(bits, index / self.geo.cluster_ratio))
         };
         map.extents.iter().any(|extent| {

@@ -72,7 +72,7 @@ fn usable(bytes: &[u8]) -> Result<Geometry, Error> {
     Geometry::new(&sb).map_err(Error::Superblock)
 }
 
-/// Returns the geometry of a backup that was found at a byte, if that is where its own numbers put it. A volume
+/// Returns the geometry of a backup that was found at a byte offset, if that offset fits its own numbers. A volume
 /// inside a file is elsewhere.
 fn backup(bytes: &[u8], at: u64) -> Option<Geometry> {
     let sb = RawSuperblock::parse(bytes).ok()?;

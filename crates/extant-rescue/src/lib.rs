@@ -175,7 +175,7 @@ impl<'d> Rescue<'d> {
         self.notes.more
     }
 
-    /// Reads a block; what cannot be read is `None`.
+    /// Reads a block; `None` if it cannot be read.
     fn block(&self, block: BlockNr) -> Option<Vec<u8>> {
         read_block(self.dev, &self.geo, block)
     }

@@ -17,7 +17,7 @@ pub(crate) struct Map {
     pub(crate) damaged: bool,
     blocks: u64,
     seen: BTreeSet<BlockNr>,
-    /// Whether the nodes are to be as they were before the file was deleted.
+    /// Whether to read the nodes in their state before the file was deleted.
     old: bool,
 }
 

@@ -18,7 +18,7 @@ pub(crate) struct Names {
     pub(crate) named: BTreeSet<u32>,
     /// Directories whose inodes are lost.
     pub(crate) lost_directories: BTreeSet<u32>,
-    /// Directories of which no block is lost.
+    /// Directories without a lost block.
     whole: BTreeSet<u32>,
 }
 
@@ -93,13 +93,13 @@ impl Rescue<'_> {
         read && Inline::parse(raw, &self.geo).is_ok()
     }
 
-    /// Reads the names of a block; returns whether all of it could be read.
+    /// Reads the names of a block; returns whether the whole block could be read.
     fn read_names(&self, names: &mut Names, dir: u32, block: BlockNr) -> bool {
         let block = self.block(block);
         block.is_some_and(|bytes| self.read_records(names, dir, &bytes))
     }
 
-    /// Takes the names of a chain of records; returns whether all of it could be read.
+    /// Collects the names of a chain of records; returns whether the whole chain could be read.
     fn read_records(&self, names: &mut Names, dir: u32, records: &[u8]) -> bool {
         for record in dir_entry::records(records, 0, true) {
             let Ok(record) = record else {
@@ -113,7 +113,7 @@ impl Rescue<'_> {
         true
     }
 
-    /// Looks for names in all blocks of the device, if there is an inode without a name.
+    /// Searches names in all blocks of the device, if an inode without a name exists.
     pub(crate) fn search_names(&mut self, names: &mut Names, progress: Progress<'_>) {
         let root = InodeNr::ROOT.0;
         let nameless = |ino: &u32| *ino != root && !names.named.contains(ino);

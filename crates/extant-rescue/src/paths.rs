@@ -20,7 +20,8 @@ impl Rescue<'_> {
             .filter(|(_, inode)| inode.file_type == FileType::Directory)
             .map(|(&ino, _)| ino)
             .chain(names.lost_directories.iter().copied());
-        // Directories without a name come first, so that those in them are found below them; then what only leads in circles.
+        // Directories without a name are visited first, so that their subdirectories are found below them, and then
+        // directories in loops.
         let (named, nameless): (Vec<u32>, Vec<u32>) =
             directories.partition(|ino| names.named.contains(ino));
         for ino in nameless.into_iter().chain(named) {
@@ -48,7 +49,7 @@ impl Rescue<'_> {
         found
     }
 
-    /// Goes through a directory and those below it, each once.
+    /// Walks a directory and those below it, each once.
     fn below(
         &self,
         names: &Names,

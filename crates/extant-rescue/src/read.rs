@@ -38,7 +38,7 @@ impl Rescue<'_> {
             return Ok(vec!["its inode is lost".into()]);
         };
         if core.flags & flags::INLINE_DATA != 0 {
-            // Damage ends the search for the rest; the data that came before it count.
+            // Damage ends the search for the rest; the data before it count.
             let inline = Inline::undamaged_part(&raw, &self.geo).ok();
             let data = inline.map_or_else(Vec::new, |inline| inline.bytes());
             let len = (data.len() as u64).min(core.size);
@@ -87,7 +87,8 @@ impl Rescue<'_> {
         Ok(lost)
     }
 
-    /// Passes a piece on; one that cannot be read as a whole block by block. Returns how many blocks cannot be read.
+    /// Passes a piece on; a piece that cannot be read as a whole is read block by block. Returns how many blocks
+    /// cannot be read.
     fn piece(
         &self,
         from: u64,

@@ -6,8 +6,8 @@ use blockdev::BlockDevice;
 /// Bytes that are read at once: a multiple of every block size.
 const WINDOW: u64 = 1 << 20;
 
-/// Shows every piece of `size` bytes, a power of two up to 64 KiB, with its place, until `look` returns false. A window that
-/// cannot be read is read piece by piece, and what cannot be read then is left out.
+/// Shows every piece of `size` bytes, a power of two up to 64 KiB, with its place, until `look` returns false. A
+/// window that cannot be read is read piece by piece, and unreadable pieces are left out.
 pub(crate) fn pieces(
     dev: &dyn BlockDevice,
     size: u64,

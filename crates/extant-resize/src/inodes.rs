@@ -191,7 +191,8 @@ fn refuse(yes: bool, what: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Leads the inode to where its block of attributes is; the first one that does sets the block's checksum, which its place is in.
+/// Sets the inode's block of attributes to its new place. The first inode that refers to the block sets its checksum,
+/// which depends on the place.
 fn move_attributes(
     session: &mut Session<'_, '_>,
     old: &[u8],

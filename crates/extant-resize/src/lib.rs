@@ -84,7 +84,7 @@ pub enum Error {
     Undo(#[from] extant_repair::Error),
 }
 
-/// The size that an image is to have.
+/// The new size of an image.
 ///
 /// ```
 /// use extant_resize::NewSize;
@@ -111,9 +111,9 @@ pub enum NewSize {
 pub struct ResizeOptions {
     /// The new size.
     pub size: NewSize,
-    /// Whether it is to have the feature `64bit`; `None` leaves that as it is.
+    /// Whether the new volume has the feature `64bit`; `None` keeps it.
     pub wide: Option<bool>,
-    /// Bytes of an inode, no fewer than before; `None` leaves them as they are.
+    /// Bytes of an inode, no fewer than before; `None` keeps the size.
     pub inode_size: Option<u16>,
     /// The time of the change, in seconds; 0 leaves the old one.
     pub now: i64,
@@ -160,8 +160,9 @@ impl Plan {
         self.changes.is_empty() && self.moves.is_empty()
     }
 
-    /// Extends the device if it is too short, copies blocks that move to free places, and then switches to the new volume, with undo files
-    /// as in [`Changes::write`]. The new length is durable before anything else is written. The device is not shortened.
+    /// Extends the device if it is too short, copies blocks that move to free places, and then switches to the new
+    /// volume, with undo files as in [`Changes::write`]. The new length is durable before all other writes. The
+    /// device is not shortened.
     ///
     /// # Errors
     /// [`Error::Io`] and those of [`Changes::write`]; the old volume and the old length are restored.

@@ -1,4 +1,4 @@
-//! The mapping of an inode: read as it is in the old volume, and written for the new one.
+//! The mapping of an inode: read in the old volume, and written for the new one.
 
 use crate::Error;
 use crate::session::Session;
@@ -44,7 +44,7 @@ fn read_old(session: &Session<'_, '_>, block: BlockNr) -> Result<Vec<u8>, Error>
 
 fn note(session: &Session<'_, '_>, map: &mut MapRead, block: BlockNr) -> Result<(), Error> {
     map.nodes.push(block);
-    // The image was checked; a mapping that grew since ends all the same.
+    // The image was checked before, but this limit also ends a mapping that grew since.
     if map.nodes.len() as u64 > session.old.shape.geo.blocks_count {
         return Err(FormatError::corrupt("a mapping without end", Where::Block(block, 0)).into());
     }

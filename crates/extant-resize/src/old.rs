@@ -1,4 +1,4 @@
-//! The volume as it is: what its groups have, and which blocks are whose.
+//! The old volume: the contents of its groups, and the owners of blocks.
 
 use crate::Error;
 use crate::blocks::BlockSet;
@@ -18,7 +18,7 @@ pub(crate) struct Old {
     pub(crate) used: BlockSet,
     /// Blocks of the groups' own structures.
     pub(crate) fixed: BlockSet,
-    /// Bitmaps of inodes; none where no inode was ever in use.
+    /// Bitmaps of inodes; `None` for groups in which no inode was ever in use.
     pub(crate) inodes: Vec<Option<Vec<u8>>>,
 }
 

@@ -1,4 +1,4 @@
-//! The shape that the volume is to have.
+//! The new shape of the volume.
 
 use crate::{Error, ResizeOptions};
 use ext4_format::GroupNr;

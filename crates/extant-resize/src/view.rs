@@ -1,4 +1,4 @@
-//! Blocks that move, and the image as it is when they have been copied.
+//! Blocks that move, and a view of the image after they have been copied.
 
 use blockdev::BlockDevice;
 use std::collections::BTreeMap;
@@ -121,7 +121,7 @@ impl Moves {
     }
 }
 
-/// Copies runs, one thread reading ahead of the one that writes.
+/// Copies runs: one thread reads ahead while another writes.
 fn copy_runs(
     device: &dyn BlockDevice,
     runs: &[Move],

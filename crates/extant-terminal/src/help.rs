@@ -1,4 +1,4 @@
-//! The layout of help: what a command is, examples, then usage and options.
+//! The layout of help: a description of the command, examples, then usage and options.
 
 use clap::Command;
 use clap::builder::StyledStr;

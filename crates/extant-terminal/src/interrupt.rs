@@ -32,7 +32,8 @@ impl std::error::Error for Interrupted {}
 /// Registers the handlers.
 pub fn install() -> Result<()> {
     for signal in [SIGINT, SIGTERM, SIGHUP] {
-        // In this order: a signal that comes between raises the flag, too, and only an earlier one has it end the process.
+        // The order matters: a signal in between sets the flag, too, and only a signal after an earlier one ends the
+        // process.
         flag::register(signal, Arc::clone(&RAISED))
             .and_then(|_| {
                 flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&LAST))
@@ -108,7 +109,7 @@ impl Harmless {
     }
 }
 
-/// Work that is to be finished, until it is dropped.
+/// Guard for work that must be finished, until it is dropped.
 pub struct Writing(());
 
 impl Drop for Harmless {
@@ -180,7 +181,7 @@ pub fn on_signal(work: impl FnOnce() + Send + 'static) -> Result<()> {
     thread::Builder::new()
         .name("signals".into())
         .spawn(move || {
-            // An error means that no signal will ever be heard of: then nothing is to be done.
+            // After an error no signal will arrive, so there is nothing to do.
             if woken.read_exact(&mut [0]).is_ok() {
                 work();
             }

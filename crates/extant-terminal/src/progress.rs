@@ -183,7 +183,7 @@ impl Progress {
         self.around(|| crate::output::complain(text));
     }
 
-    /// Does what prints, with the line out of its way.
+    /// Runs a function that prints, with the line hidden.
     pub fn around<T>(&self, print: impl FnOnce() -> T) -> T {
         self.0.bar.suspend(print)
     }

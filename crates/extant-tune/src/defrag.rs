@@ -19,25 +19,25 @@ const STEP: usize = 256;
 /// Bytes that are copied at once.
 const PIECE: u64 = 1 << 20;
 
-/// How one file lies.
+/// Fragmentation of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileFragments {
     /// The inode.
     pub ino: InodeNr,
     /// Blocks of data.
     pub blocks: u64,
-    /// Pieces that they lie in.
+    /// Number of its pieces.
     pub pieces: u64,
 }
 
-/// How files and free space lie.
+/// Fragmentation of files and free space.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fragments {
     /// Regular files with data.
     pub files: u64,
-    /// Blocks of all of them.
+    /// Blocks of all files.
     pub blocks: u64,
-    /// Pieces of all of them.
+    /// Pieces of all files.
     pub pieces: u64,
     /// Files in more than one piece, those in most pieces first.
     pub fragmented: Vec<FileFragments>,
@@ -45,7 +45,7 @@ pub struct Fragments {
     pub free: Vec<u64>,
 }
 
-/// Pieces that a mapping lies in.
+/// Returns the number of pieces of a mapping.
 fn pieces(map: &Map) -> u64 {
     let follows = |pair: &[Extent]| match pair {
         [a, b] => a.physical.0 + u64::from(a.len) == b.physical.0,
@@ -100,8 +100,8 @@ pub fn fragments(device: &dyn BlockDevice) -> Result<Fragments, Error> {
     Ok(found)
 }
 
-/// Has files lie in one piece each, as far as there are free runs for them; `only` names some files. `commit` writes the changes of one
-/// step, so that a cut leaves all of them or none. Returns how many files were moved.
+/// Moves each file into one piece, as far as free runs allow; `only` names some files. `commit` writes the changes of
+/// one step, so that a cut leaves all of them or none. Returns how many files were moved.
 ///
 /// # Errors
 /// [`Error`] if the image is not clean or cannot be written. Steps before are complete then.
@@ -219,11 +219,12 @@ struct Copied {
     extents: Vec<Extent>,
     /// Blocks for the nodes of the new map: those of the old one first.
     nodes: Vec<u64>,
-    /// How many of them are needed.
+    /// Number of nodes that are needed.
     count: usize,
 }
 
-/// Copies a file into one run; `None` for one that stays. Nothing is written to the overlay, whose grains may be larger than blocks.
+/// Copies a file into one run; `None` if the file stays. Nothing is written to the overlay, whose grains may be
+/// larger than blocks.
 fn copy_file(
     device: &dyn BlockDevice,
     image: &Image<'_, '_>,
@@ -258,7 +259,7 @@ fn copy_file(
     planned(image, ino, (raw, core, map), Some(extents), free)
 }
 
-/// Plans the nodes of a file's new map, over new extents or its own. Returns `None` without room for the nodes.
+/// Plans the nodes of a file's new map, over new extents or its own. Returns `None` if the nodes find no room.
 fn planned(
     image: &Image<'_, '_>,
     ino: InodeNr,
@@ -290,7 +291,7 @@ fn planned(
     }))
 }
 
-/// Extents as runs, of which a block map is built; there they are all written.
+/// Converts extents to runs for a block map, where all are written.
 fn runs(extents: &[Extent]) -> Vec<Run> {
     let run = |extent: &Extent| Run {
         logical: extent.logical,

@@ -25,7 +25,7 @@ fn wanted(now: Features, options: &TuneOptions) -> Result<Features, Error> {
     if options.orphan_file_bytes.is_some() {
         wanted.compat |= Compat::ORPHAN_FILE;
     }
-    // The newer checksums stand in the places of the older ones.
+    // The newer checksums are stored in place of the older ones.
     if wanted.has_metadata_csum() {
         wanted.ro_compat.remove(RoCompat::GDT_CSUM);
     } else {
@@ -152,7 +152,7 @@ pub(crate) fn change(image: &mut Image<'_, '_>, options: &TuneOptions) -> Result
     }
     check_inodes(image, now, wanted)?;
     check_seed(image, options, wanted)?;
-    // Blocks are freed by what the volume was.
+    // Blocks are freed by the old geometry.
     if now.has_orphan_file() && !wanted.has_orphan_file() {
         orphans::remove(image)?;
     }

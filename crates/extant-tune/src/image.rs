@@ -81,7 +81,7 @@ impl<'a, 'd> Image<'a, 'd> {
         });
     }
 
-    /// Takes over what the superblock says now.
+    /// Updates the geometry from the superblock.
     pub(crate) fn renew(&mut self) -> Result<(), Error> {
         self.geo = Geometry::new(&self.sb)?;
         Ok(())
@@ -108,7 +108,7 @@ impl<'a, 'd> Image<'a, 'd> {
         Ok(self.dev.write_at(at, bytes)?)
     }
 
-    /// Returns the seed of the checksums of an inode's blocks, as they are going to be.
+    /// Returns the new seed of the checksums of an inode's blocks.
     pub(crate) fn seed(&self, ino: InodeNr, generation: u32) -> u32 {
         checksum::inode_seed(self.geo.csum_seed, ino, generation)
     }

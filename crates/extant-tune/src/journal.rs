@@ -65,7 +65,7 @@ pub(crate) fn write_file(
     Ok(raw)
 }
 
-/// Frees all blocks of an inode that maps nothing but them.
+/// Frees all blocks of an inode.
 pub(crate) fn free_blocks(image: &mut Image<'_, '_>, ino: InodeNr) -> Result<u64, Error> {
     let raw = image.read_record(ino)?;
     let core = inode::decode_verified(&raw, &image.geo, ino)?;

@@ -65,7 +65,7 @@ pub(crate) fn add_overhead(image: &mut Image<'_, '_>, blocks: u64) {
     }
 }
 
-/// Makes what the features say of the groups true.
+/// Applies the features to the groups.
 pub(crate) fn follow(image: &mut Image<'_, '_>) -> Result<(), Error> {
     let (had, has) = (image.old.features, image.geo.features);
     if had.has_flex_bg() && !has.has_flex_bg() {

@@ -159,7 +159,7 @@ pub fn plan(device: &dyn BlockDevice, options: &TuneOptions) -> Result<Plan, Err
     })
 }
 
-/// Returns the superblock that a volume in use is to have, with the changes of its fields alone; `None` if nothing changes. The
+/// Returns the new superblock of a volume in use, with changes of its fields only; `None` if nothing changes. The
 /// driver that has mounted the volume must share the bytes of the device's superblock, as Linux' ext4 does.
 ///
 /// # Errors

@@ -1,4 +1,4 @@
-//! The blocks of an inode, read as they are: the image was checked before.
+//! The blocks of an inode, read without checks, because the image was checked before.
 
 use crate::Error;
 use crate::image::Image;

@@ -9,7 +9,7 @@ use ext4_format::inode::{self, flags};
 use ext4_format::quota::{QuotaFile, QuotaKind, QuotaSums};
 use ext4_format::{BlockNr, FormatError, InodeNr, Where};
 
-/// The kinds of quota that the volume is to have, with the features by them.
+/// The kinds of quota of the volume, with their features.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kinds([bool; 3]);
 
@@ -116,7 +116,7 @@ pub(crate) fn follow(
         return Ok(());
     }
     if wanted != now {
-        // Its own number counts for nobody, so that it must be known first.
+        // The quota file itself is not counted, so its inode number must be known first.
         for kind in QuotaKind::ALL {
             if wanted.has(kind) && !now.has(kind) {
                 let ino = match kind {
@@ -195,7 +195,7 @@ fn write(image: &Image<'_, '_>, places: &[BlockNr], bytes: &[u8]) -> Result<(), 
     Ok(())
 }
 
-/// Brings a file up to date where directories have become shorter or longer: nobody is new in it.
+/// Updates a file if directories have become shorter or longer; it gets no new records.
 fn update(image: &mut Image<'_, '_>, kind: QuotaKind, sums: &QuotaSums) -> Result<(), Error> {
     let ino = InodeNr(kind.inode(&image.sb));
     let raw = image.read_record(ino)?;

@@ -11,7 +11,7 @@ use ext4_format::{BlockNr, FileType, GroupNr, InodeNr};
 use ext4_format::{bitmap, dir_entry, extent, htree, jbd2, mmp, orphan_file, xattr};
 use std::collections::BTreeSet;
 
-/// Writes the checksums that are others now, then bitmaps, descriptors and what the journal knows of the volume.
+/// Writes the changed checksums, then bitmaps, descriptors and the journal's copy of the volume's properties.
 pub(crate) fn finish(image: &mut Image<'_, '_>, options: &TuneOptions) -> Result<(), Error> {
     let (old, new) = (&image.old, &image.geo);
     let sealed = new.features.has_metadata_csum();

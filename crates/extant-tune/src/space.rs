@@ -25,7 +25,7 @@ impl Image<'_, '_> {
         }
     }
 
-    /// Returns the block bitmap of a group, as it is before the layout changes if it was never written.
+    /// Returns the block bitmap of a group; a bitmap that was never written is that of the old layout.
     pub(crate) fn block_map(&mut self, group: GroupNr) -> Result<&mut Vec<u8>, Error> {
         if !self.block_maps.contains_key(&group.0) {
             let mut desc = self.desc(group)?;
@@ -125,7 +125,7 @@ impl Image<'_, '_> {
                 bit = end;
             }
             if !known {
-                // Only looked at: it stays as it is.
+                // The bitmap is only read, not changed.
                 self.block_maps.remove(&group.0);
                 if let Some(kept) = self.descs.get_mut(group.0 as usize) {
                     *kept = desc;
@@ -136,7 +136,7 @@ impl Image<'_, '_> {
         Ok(runs)
     }
 
-    /// Takes blocks: in one run if there is one that is long enough, best at or behind the goal; else the longest runs.
+    /// Takes blocks: in one run if one is long enough, preferably at or behind the goal; otherwise the longest runs.
     pub(crate) fn allocate(
         &mut self,
         blocks: u32,

@@ -10,7 +10,7 @@ const CHUNK: usize = 512 << 10;
 /// Bytes that tell a compression.
 const MAGIC: usize = 6;
 
-/// A stream of bytes of which some can be seen before they are read.
+/// A stream of bytes that can be peeked at before they are read.
 pub(super) struct Raw {
     from: Box<dyn Read + Send>,
     buf: Vec<u8>,
@@ -90,7 +90,7 @@ pub(crate) enum Compression {
 
 impl Compression {
     /// # Errors
-    /// Of kind `Unsupported` for compressions that are known but not read.
+    /// The error kind is `Unsupported` for compressions that are known but not supported.
     pub fn of(head: &[u8]) -> io::Result<Self> {
         let other = match head {
             [0x1f, 0x8b, ..] => return Ok(Self::Gzip),
@@ -166,8 +166,8 @@ impl Read for Unpacked {
     }
 }
 
-/// Decompresses what its first bytes tell to be compressed with gzip, zstd, xz or bzip2, all pieces of it; anything else
-/// comes as it is.
+/// Decompresses a stream whose first bytes are those of gzip, zstd, xz or bzip2, all pieces of it; other streams are
+/// passed through.
 ///
 /// ```
 /// use std::io::Read;
@@ -179,7 +179,7 @@ impl Read for Unpacked {
 /// ```
 ///
 /// # Errors
-/// Those of the reader; of kind `Unsupported` for a compression that is known but not read.
+/// Those of the reader; of kind `Unsupported` for a compression that is known but not supported.
 pub fn decompressed(from: Box<dyn Read + Send>) -> io::Result<impl Read + Send> {
     Unpacked::new(Raw::new(from))
 }
@@ -271,7 +271,7 @@ mod tests {
     #[test]
     fn dictionaries_are_bounded() {
         let mut bytes = HELLO_XZ.to_vec();
-        // The block's header is at 12: size, flags, filter, size of properties, dictionary; its checksum comes last.
+        // The block's header is at 12: size, flags, filter, size of properties, dictionary; its checksum is last.
         let header = 12..12 + (usize::from(bytes[12]) + 1) * 4;
         assert_eq!(&bytes[14..16], [0x21, 1]);
         bytes[16] = 37;

@@ -58,14 +58,14 @@ pub enum ArchiveInput {
     },
 }
 
-/// The members of an archive, one after the other.
+/// The members of an archive, in their order.
 enum Members<'s, 'a> {
     Tar(tar::Members<'s, 'a>),
     Cpio(cpio::Members<'s, 'a>),
 }
 
 impl<'s, 'a> Members<'s, 'a> {
-    /// Finds out what the stream is.
+    /// Detects the format of the stream.
     fn new(stream: &'s mut Stream<'a>) -> Result<Self> {
         let head = stream.peek()?;
         if cpio::is_cpio(head) {

@@ -321,7 +321,7 @@ impl<'a> Stream<'a> {
         Ok(origin)
     }
 
-    /// Passes over what fills up a member. Some writers end with the last member's data.
+    /// Skips the padding of a member. Some writers end with the last member's data.
     pub fn skip_padding(&mut self, len: u64) -> Result<()> {
         match &self.from {
             Feed::File { size, .. } => self.at += len.min(size.saturating_sub(self.at)),
@@ -550,7 +550,7 @@ impl Read for FileRest {
     }
 }
 
-/// The rest of what a thread sends.
+/// The rest of the bytes from a thread.
 struct ThreadRest {
     chunks: Receiver<io::Result<Vec<u8>>>,
     chunk: Vec<u8>,

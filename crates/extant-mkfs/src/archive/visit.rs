@@ -26,8 +26,8 @@ pub enum ArchiveKind {
     File {
         /// Bytes of the file.
         size: u64,
-        /// Where in the file the data goes, start and length, in order; all else is a hole. The data
-        /// is that of all stretches together.
+        /// Ranges of the data in the file, start and length, in order; all else is a hole. The data is that of all
+        /// stretches together.
         stretches: Vec<(u64, u64)>,
     },
     /// Another name of an earlier member, by its path.
@@ -59,7 +59,7 @@ pub enum ArchiveKind {
 /// ```
 #[derive(Clone, Debug)]
 pub struct ArchiveMember {
-    /// Path, as it stands in the archive.
+    /// Path in the archive, unchanged.
     pub path: Vec<u8>,
     /// The kind.
     pub kind: ArchiveKind,
@@ -190,7 +190,7 @@ impl Read for Data<'_, '_, '_> {
     }
 }
 
-/// The data of a tree's file, one stretch after the other.
+/// The data of a tree's file, range by range.
 struct TreeData<'a> {
     tree: &'a dyn ReadTree,
     file: u32,

@@ -1,5 +1,5 @@
-//! cpio archives: `newc`, `crc` and `odc`, and several one after the other, of which later ones may be compressed: so
-//! the images are made that Linux boots from, where microcode comes first.
+//! cpio archives: `newc`, `crc` and `odc`. Several archives may follow one another, and later ones may be compressed,
+//! as in the images that Linux boots from, which begin with microcode.
 //!
 //! All names of a file with several come with its inode's number. In `newc` archives its data are with the last
 //! one, so earlier names are held until the data have come: then the file gets that last name, and the others
@@ -36,11 +36,11 @@ pub(crate) fn is_binary_cpio(head: &[u8]) -> bool {
 struct Linked {
     /// The name that has the data.
     first: Option<Vec<u8>>,
-    /// Names that came before the data.
+    /// Names that precede the data.
     waiting: Vec<Member>,
 }
 
-/// Reads members one after the other.
+/// Reads members in their order.
 pub(crate) struct Members<'s, 'a> {
     stream: &'s mut Stream<'a>,
     /// Magic that was read already: that of the first member of an archive.
@@ -307,7 +307,7 @@ impl<'s, 'a> Members<'s, 'a> {
         }
     }
 
-    /// Finds the archive behind one that has ended, if there is one. Zeros fill up blocks in between.
+    /// Finds the next archive behind a finished one, if any. Zeros fill up blocks in between.
     fn next_archive(&mut self) -> Result<()> {
         let mut magic = [0; MAGIC];
         loop {

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 type Result<T> = std::result::Result<T, String>;
 
-/// The words of a line that mean something here; the others, such as checksums, are passed over.
+/// The keywords of a line that are supported; others, such as checksums, are ignored.
 const KNOWN: [&[u8]; 12] = [
     b"type",
     b"mode",

@@ -1,5 +1,5 @@
-//! Lists of files as a source: mtree(5), as BSD's mtree and libarchive write it, with the data in files of the host; and
-//! device tables, which change what other sources have and add devices.
+//! Lists of files as a source: mtree(5), as BSD's mtree and libarchive write it, with the data in files of the host;
+//! and device tables, which change the files of other sources and add devices.
 
 mod keywords;
 mod lines;

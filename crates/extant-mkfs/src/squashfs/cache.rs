@@ -1,4 +1,4 @@
-//! Blocks that were decompressed and may be asked for again, the least used of which go first.
+//! A cache of decompressed blocks, which evicts the least recently used ones first.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;

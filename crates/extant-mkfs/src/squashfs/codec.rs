@@ -1,4 +1,4 @@
-//! The compressors of blocks. Every block stands for itself.
+//! The compressors of blocks. Every block is compressed separately.
 
 use super::decoder::Decoder;
 use parking_lot::Mutex;

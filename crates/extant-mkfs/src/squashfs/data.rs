@@ -1,4 +1,4 @@
-//! The data of files: whole blocks one after the other, and ends of several files together in fragments.
+//! The data of files: whole blocks in their order, and ends of several files together in fragments.
 
 use super::Image;
 use super::inode::FileBody;

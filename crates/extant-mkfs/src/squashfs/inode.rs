@@ -100,7 +100,7 @@ impl Image {
     }
 }
 
-/// Links, attributes, and what else there is.
+/// Links, attributes, and other fields.
 type Rest = (u32, u32, Body);
 
 fn directory(at: &mut Cursor<'_>, kind: u16) -> Result<Rest> {

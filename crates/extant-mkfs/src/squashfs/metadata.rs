@@ -1,5 +1,5 @@
-//! Metadata blocks: inodes, directories and tables lie in blocks of 8 KiB, each compressed for itself, and a structure may
-//! begin in one and end in the next.
+//! Metadata blocks: inodes, directories and tables are in blocks of 8 KiB, each compressed separately, and a
+//! structure may begin in one block and end in the next.
 
 use super::Image;
 use crate::error::{MkfsError, Result};

@@ -1,4 +1,4 @@
-//! The superblock: what the image is, and where its tables are.
+//! The superblock: properties of the image, and the places of its tables.
 
 use super::codec::Compressor;
 

@@ -1,4 +1,4 @@
-//! Extended attributes: sets of them in a table, which inodes name by number.
+//! Extended attributes: sets of them in a table, to which inodes refer by number.
 
 use super::Image;
 use super::metadata::Cursor;

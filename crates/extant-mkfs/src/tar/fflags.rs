@@ -1,4 +1,4 @@
-//! Flags of files by the names that libarchive has for them in `SCHILY.fflags`.
+//! Flags of files by libarchive's names in `SCHILY.fflags`.
 
 use ext4_format::inode::flags;
 

@@ -1,4 +1,4 @@
-//! The 512-byte header of a tar member: the fields of ustar, and what GNU and star put there.
+//! The 512-byte header of a tar member: the fields of ustar, and those of GNU and star.
 
 use crate::tree::Segment;
 

@@ -11,7 +11,7 @@ use ext4_format::timestamp::Timestamp;
 /// Extended headers beyond this are an attack, not a header.
 const LONGEST_HEADER: u64 = 64 << 20;
 
-/// Reads members one after the other.
+/// Reads members in their order.
 pub(crate) struct Members<'s, 'a> {
     stream: &'s mut Stream<'a>,
     /// The records of global headers.

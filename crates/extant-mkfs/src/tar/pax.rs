@@ -1,4 +1,4 @@
-//! Extended headers: records `LENGTH KEY=VALUE\n` that replace or add to what the 512 bytes say.
+//! Extended headers: records `LENGTH KEY=VALUE\n` that replace or extend the fields of the 512 bytes.
 
 use super::fflags;
 use crate::adopt::RawXattrs;
@@ -7,7 +7,7 @@ use ext4_format::acl::{Acl, AclEntry, Tag};
 use ext4_format::timestamp::Timestamp;
 use ext4_format::xattr::{ACL_ACCESS, ACL_DEFAULT};
 
-/// The record of GNU tar's `--selinux`, and the attribute that it stands for.
+/// The record of GNU tar's `--selinux`, and its attribute.
 const SELINUX_OF_TAR: &[u8] = b"RHT.security.selinux";
 const SELINUX: &[u8] = b"security.selinux";
 
@@ -63,7 +63,7 @@ impl Pax {
     fn enter(&mut self, key: &[u8], value: &[u8]) -> Option<()> {
         let text = (!value.is_empty()).then(|| value.to_vec());
         match key {
-            // An empty value takes back what a global header said.
+            // An empty value removes the record of a global header.
             b"path" | b"GNU.sparse.name" => self.path = text,
             b"linkpath" => self.link = text,
             b"size" => self.size = optional(value, parse)?,
@@ -239,8 +239,8 @@ fn base64(text: &[u8]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// Returns an ACL as GNU tar and star write it: `user::rwx,user:NAME:r-x[:ID],mask::r-x`. `Some(None)`: it names
-/// someone without saying the number.
+/// Returns an ACL as GNU tar and star write it: `user::rwx,user:NAME:r-x[:ID],mask::r-x`. `Some(None)`: it has a name
+/// without a number.
 #[expect(clippy::option_option)]
 fn text_acl(text: &[u8]) -> Option<Option<Acl>> {
     let mut entries = Vec::new();

@@ -148,7 +148,7 @@ impl Image {
     }
 }
 
-/// Returns the regular files of an image, by path; `None` where a broken size makes one of them too long to be read.
+/// Returns the regular files of an image, by path; `None` if a broken size makes one of them too long to read.
 pub fn files_in(image: &Path) -> Option<BTreeMap<PathBuf, Vec<u8>>> {
     let to = tempfile::tempdir_in(image.parent().unwrap()).unwrap();
     let request = format!("rdump / {}", to.path().display());

@@ -36,7 +36,7 @@ fn child(image: &Image, node: u64) -> u64 {
     (low | high << 16) * BLOCK
 }
 
-/// Repairs a copy by e2fsck and the image by this crate, which must keep what e2fsck keeps.
+/// Repairs a copy by e2fsck and the image by this crate, which must keep all files that e2fsck keeps.
 fn keeps_what_e2fsck_keeps(image: &Image, what: &str) {
     let other = Image::copy(image);
     other.run("e2fsck", &["-fy"]);

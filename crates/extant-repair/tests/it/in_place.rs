@@ -1,4 +1,5 @@
-//! Changes in place that a crash ends at any write: the image is the old one, the new one, or one that nothing mounts.
+//! Changes in place that a crash ends at any write: the image is the old one, the new one, or one that cannot be
+//! mounted.
 
 use blockdev::{BlockDevice, Crash, FaultDevice, FileDevice, MemDevice, Op, RecordingDevice};
 use extant_repair::{Changes, Error, ImageFile, MemOverlay, Plan, Undo, mark};
@@ -112,7 +113,7 @@ fn cut_everywhere(base: &MemDevice) {
         undo.take_back(&back).unwrap();
         assert!(back.to_bytes().unwrap() == old, "cut {nth}: taken back");
     }
-    // To take it back is a change, too, of an image in the middle and of one that is whole.
+    // Reverting is a change, too, of a partly changed image and of a completely changed one.
     for from in [&cuts[cuts.len() / 2], &MemDevice::from_bytes(&new)] {
         let recorder = RecordingDevice::new(from.snapshot());
         undo.take_back(&recorder).unwrap();
@@ -337,7 +338,7 @@ fn the_record_of_a_device_without_files_is_in_its_free_blocks() {
     let applied = applied.to_bytes().unwrap();
     let place = area.unwrap();
     assert_eq!(differ(&applied, &new, place..place + 200_000), 0);
-    // A volume whose blocks are all in use has no place for it.
+    // A volume whose blocks are all in use has no room for the record.
     let full = MemDevice::from_bytes(&[1; 8192]);
     let changes = MemOverlay::new(&full);
     changes.write_at(4096, &[2; 512]).unwrap();

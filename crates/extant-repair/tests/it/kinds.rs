@@ -284,7 +284,7 @@ fn a_table_that_is_lost_gets_a_new_place() {
         } else {
             32
         };
-        // In all copies: only one group has a backup.
+        // The change is in all copies, because only one group has a backup.
         for group in [0u64, 1] {
             let table = (1 + group * 4096 + 1) * 1024;
             image.edit(table + 2 * size + 8, 4, |table| table.fill(0));
@@ -303,7 +303,7 @@ fn values_in_inodes_are_accounted_for_and_checked() {
         let value = image.beside("value", &vec![name.as_bytes()[0]; 3000]);
         image.change(&[&format!("ea_set -f {} {name} user.note", value.display())]);
     }
-    // debugfs does not account for them.
+    // debugfs does not count these blocks.
     image.run("e2fsck", &["-fy"]);
     let before = image.files();
     image.assert_clean("values in inodes");

@@ -1,4 +1,4 @@
-//! Images broken on purpose: what `e2fsck -fy` makes clean, a repair makes clean for `e2fsck -fn` too.
+//! Images broken on purpose: those that `e2fsck -fy` makes clean, a repair makes clean for `e2fsck -fn`, too.
 
 use crate::bases;
 use crate::common;

@@ -151,7 +151,7 @@ fn an_inode_without_a_name_is_found_again() {
     let path = dir.path().join("image");
     common::write_image(&device, &path);
     let (name, bytes) = before.iter().find(|(_, bytes)| bytes.len() > 2000).unwrap();
-    // unlink leaves the inode as it is.
+    // unlink leaves the inode unchanged.
     let request = format!("unlink /{name}");
     let out = std::process::Command::new("debugfs")
         .args(["-w", "-R", &request])
@@ -215,7 +215,7 @@ fn what_is_declined_is_left() {
     assert!(!plan.after.is_clean());
 }
 
-/// A device that tears a write, and takes none after it.
+/// A device that tears a write, and refuses all later ones.
 struct Cut<'d> {
     device: &'d MemDevice,
     writes: AtomicUsize,

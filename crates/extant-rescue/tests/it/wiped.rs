@@ -108,7 +108,7 @@ fn superblocks_and_descriptors_are_replaced() {
         assert!(rescued(&device) == before, "the superblock is gone");
         wipe(&device, 2048, 1024);
         assert!(rescued(&device) == before, "and the descriptors");
-        // Groups of 4,096 blocks begin at no usual place; the backup of the last of them is left.
+        // Groups of 4,096 blocks begin at unusual places; only the backup of the last group remains.
         wipe(&device, (4096 + 1) * 1024, 2048);
         assert!(rescued(&device) == before, "and the first backup");
         wipe(&device, (3 * 4096 + 2) * 1024, 1024);

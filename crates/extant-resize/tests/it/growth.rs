@@ -1,4 +1,5 @@
-//! An image that becomes longer: its length is durable before anything is written, and the old one again when the change is taken back.
+//! An image that becomes longer: its new length is durable before other writes, and the old length is restored when
+//! the change is reverted.
 
 use crate::image;
 use blockdev::{BlockDevice, FaultDevice, MemDevice, Op};
@@ -105,7 +106,7 @@ fn a_host_that_is_full_leaves_the_old_length() {
     let full = FaultDevice::new(device.snapshot());
     // The host has no space beyond the old end.
     full.fail_range(Op::Write, old.len() as u64 + 1024..SIZE);
-    // Without an undo file the record would lie in free blocks, whose bytes then differ.
+    // Without an undo file the record would be in free blocks, whose bytes then differ.
     let dir = tempfile::tempdir().unwrap();
     let beside = dir.path().join("undo");
     let error = plan.write(&full, None, Some(&beside)).unwrap_err();

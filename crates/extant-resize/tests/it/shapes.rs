@@ -74,7 +74,7 @@ fn plan(device: &MemDevice, size: NewSize, wide: Option<bool>) -> Result<Plan, E
     extant_resize::plan(device, &options)
 }
 
-/// Makes the change, and has it judged.
+/// Makes the change, and lets e2fsck judge it.
 fn resized(device: &MemDevice, size: NewSize, wide: Option<bool>, what: &str) -> MemDevice {
     let plan = plan(device, size, wide).unwrap_or_else(|e| panic!("{what}: {size:?}: {e}"));
     let device = with_len(device, device.len().max(plan.bytes()));
@@ -300,8 +300,8 @@ fn a_cut_of_larger_inodes_leaves_the_old_or_the_new() {
     cut_everywhere(&device, &plan, 10);
 }
 
-/// Descriptors for which a group has no room go to the groups that they are of, as resize2fs has it, also those of a volume that grows
-/// step by step, is made small again, and larger again.
+/// Descriptors for which a group has no room are stored in the groups that they describe, as by resize2fs. This also
+/// holds for a volume that grows step by step, shrinks, and grows again.
 #[test]
 fn descriptors_that_outgrow_a_group_go_to_their_groups() {
     needs::tools!("mke2fs", "e2fsck", "dumpe2fs");

@@ -30,7 +30,7 @@ fn image(args: &[&str]) -> Option<Vec<u8>> {
             .unwrap()
             .success()
     );
-    // Two files in pieces: what every other small one had.
+    // Two fragmented files, in the blocks of every other removed small file.
     let data: Vec<u8> = (0..150_000u32).map(|i| (i % 251) as u8).collect();
     std::fs::write(dir.path().join("data"), data).unwrap();
     let mut requests = String::new();

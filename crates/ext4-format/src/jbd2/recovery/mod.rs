@@ -72,8 +72,8 @@ pub struct Plan {
     pub head: u32,
     /// Why the walk stopped.
     pub end: LogEnd,
-    /// Transaction that fast commits stand for, if there are such: their [changes](super::fast_changes) are to be made after the
-    /// replay, before anything else is changed.
+    /// Transaction of the fast commits, if any: their [changes](super::fast_changes) must be applied after the
+    /// replay, before all other changes.
     pub fast_commits: Option<Tid>,
 }
 

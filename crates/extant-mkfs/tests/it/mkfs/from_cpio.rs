@@ -19,7 +19,7 @@ fn held(mut tree: Snapshot) -> Snapshot {
         let seconds = e.times[1].0.rem_euclid(1 << 32); // what 32 bits are taken for
         e.times = [(0, 0), (seconds, 0), (0, 0)];
         e.xattrs.clear();
-        // The bits that an ACL's mask stands for.
+        // The bits that correspond to an ACL's mask.
         if e.mode & 0o7070 == 0o0050 {
             e.mode &= !0o070;
         }

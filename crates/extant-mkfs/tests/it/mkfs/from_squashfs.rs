@@ -125,7 +125,7 @@ fn every_compressor_keeps_everything() {
     }
 }
 
-/// The bytes of a new file system do not depend on how the image comes, and not on threads.
+/// The bytes of a new file system depend neither on the form of the source image nor on threads.
 #[test]
 fn files_and_streams_packed_or_not() {
     let dir = scratch();

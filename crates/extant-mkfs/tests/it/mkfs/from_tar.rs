@@ -147,7 +147,7 @@ fn pax_archives_keep_everything() {
     );
 }
 
-/// Archives in several pieces, packed one by one, and with what fills up their last block.
+/// Archives in several pieces, compressed one by one, and with padding of their last block.
 #[test]
 fn pieces_and_padding() {
     let good = Build::new()
@@ -161,7 +161,7 @@ fn pieces_and_padding() {
     };
     let zstd = |bytes: &[u8]| zstd::encode_all(bytes, 1).unwrap();
     let (first, rest) = good.split_at(700);
-    // A frame that is to be passed over.
+    // A frame to skip.
     let skipped = [&[0x50, 0x2a, 0x4d, 0x18, 3, 0, 0, 0][..], b"abc"].concat();
     let padding = vec![0; 200_000];
     for (what, bytes) in [
@@ -213,7 +213,7 @@ fn older_dialects() {
         assert_equal(expected.clone(), snapshot(&mount.at), |e| {
             e.times = [(0, 0), (e.times[1].0, 0), (0, 0)];
             e.xattrs.clear();
-            // The bits that an ACL's mask stands for.
+            // The bits that correspond to an ACL's mask.
             if e.mode & 0o7070 == 0o0050 {
                 e.mode &= !0o070;
             }

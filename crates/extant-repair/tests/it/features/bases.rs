@@ -1,4 +1,4 @@
-//! Bases with every feature that mke2fs and Linux make, populated by Linux, some of them cut while at work.
+//! Bases with every feature of mke2fs and Linux, populated by Linux, some of them cut during writes.
 
 use crate::debugfs::Image;
 use crate::mounted::Mounted;
@@ -130,7 +130,7 @@ pub fn make(kind: &BaseKind) -> Result<Image, String> {
     Ok(image)
 }
 
-/// Adds a transaction that writes the blocks of the root directory as they are.
+/// Adds a transaction that rewrites the blocks of the root directory unchanged.
 fn add_transaction(image: &Image) {
     let bytes = std::fs::read(image.path()).unwrap();
     let mut content = Vec::new();
