@@ -1,6 +1,6 @@
 //! Sums by the instruction of SSE 4.2, which takes eight bytes. Its latency is three cycles and one can start per
 //! cycle, so long pieces are summed in three parallel strands, which are joined by carry-less multiplication.
-#![allow(unsafe_code)] // calls of two functions that need instructions which the processor is asked for before
+#![allow(unsafe_code)] // calls of two functions with instructions whose support is checked before
 
 use crate::RECORD;
 use core::arch::x86_64::{

@@ -78,7 +78,7 @@ impl Adopter<'_> {
                     acl.chmod(mode);
                 }
                 if acl.equivalent_mode().is_some() {
-                    continue; // the mode says it all
+                    continue; // the mode is equivalent
                 }
             }
             set.set(name, &acl.to_disk()).map_err(bad)?;

@@ -53,7 +53,7 @@ impl Writer<'_> {
             hash_version: self.hash_version,
             count: names.len(),
             named: |i: usize| {
-                let name = &names[i]; // the builder asks for those that it was told of
+                let name = &names[i]; // the builder asks for known names only
                 let inode = name.inode as usize;
                 Named {
                     name: self.tree.name(name),

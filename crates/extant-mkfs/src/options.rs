@@ -30,9 +30,9 @@ const LEAST_JOURNAL: u32 = 1024;
 /// ```
 #[derive(Clone)]
 pub struct MkfsOptions {
-    /// Bytes of the volume; `None`: as many as the content needs, and room as [`free_percent`](Self::free_percent) says.
+    /// Bytes of the volume; `None`: the size of the content, plus free space by [`free_percent`](Self::free_percent).
     pub size: Option<u64>,
-    /// Percentage of the volume that stays free where its size is found from the content.
+    /// Percentage of the volume that stays free if its size is computed from the content.
     pub free_percent: f64,
     /// Finds the least size that holds the content. The volume has no spare inode and the smallest journal, and blocks of 1 KiB
     /// if they save a quarter. [`inodes`](Self::inodes), [`journal_size`](Self::journal_size) and

@@ -166,7 +166,7 @@ fn assemble(root: Inode, found: Vec<(u32, Vec<Found>)>, numbers: u32, pool: Xatt
     by_number.resize_with(numbers as usize, Vec::new);
     let total: usize = found.iter().map(|(_, list)| list.len()).sum();
     for (number, list) in found {
-        by_number[number as usize] = list; // every number was given out by the queue
+        by_number[number as usize] = list; // every number comes from the queue
     }
     let mut draft = Draft {
         inodes: Vec::with_capacity(total + 1),

@@ -9,7 +9,8 @@ use ext4_format::remapping::MapSink;
 use ext4_format::{BlockNr, InodeNr};
 use std::collections::BTreeSet;
 
-/// Maximum surplus of invalid numbers over valid ones in a block of addresses, as in e2fsck for an inode.
+/// Count of invalid numbers up to which a block of addresses is accepted even if they outnumber the valid ones, as in
+/// e2fsck for an inode.
 const MOST_WILD: u32 = 11;
 
 /// Result of reading a mapping.

@@ -32,8 +32,8 @@ impl std::error::Error for Interrupted {}
 /// Registers the handlers.
 pub fn install() -> Result<()> {
     for signal in [SIGINT, SIGTERM, SIGHUP] {
-        // The order matters: a signal in between sets the flag, too, and only a signal after an earlier one ends the
-        // process.
+        // The order matters: every signal sets the flag first, and ends the process only if an earlier signal set
+        // `LAST`.
         flag::register(signal, Arc::clone(&RAISED))
             .and_then(|_| {
                 flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&LAST))

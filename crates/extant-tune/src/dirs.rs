@@ -194,7 +194,7 @@ fn rebuild(
         hash_version: geo.def_hash_version,
         count: names.len(),
         named: |i: usize| {
-            let name = &names[i]; // the builder asks for those that it was told of
+            let name = &names[i]; // the builder asks for known names only
             Named {
                 name: &name.name,
                 hash: name.hash.0,

@@ -246,7 +246,8 @@ impl Sizing {
     fn new(p: &LayoutParams) -> Result<Self> {
         let wanted = wanted_inodes(p)?;
         let mut blocks_count = p.blocks_count;
-        // The request is for all blocks; the share of the blocks that are cut off last is lost, as with mke2fs.
+        // The reserve is a percentage of all blocks. If blocks are cut off at the end, it shrinks by their share, as
+        // in mke2fs.
         let asked = (p.reserved_percent * p.blocks_count as f64 / 100.0) as u64;
         let mut reserved = asked;
         let mut bpg = p

@@ -266,7 +266,7 @@ impl ReadTree for SquashTree {
                 enter(member, file)?;
             }
             // Names below are visited in the order of the directories.
-            walk.waiting[first..].reverse(); // no more were taken than one
+            walk.waiting[first..].reverse(); // at most one was removed
             for below in &mut walk.waiting[first..] {
                 below.path.push(b'/');
             }

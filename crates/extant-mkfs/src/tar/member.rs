@@ -225,7 +225,7 @@ impl<'s, 'a> Members<'s, 'a> {
             }
         };
         if matches!(header.kind(), b'2'..=b'6') && header.kind() != b'5' {
-            data = 0; // what some writers put there is not data
+            data = 0; // bytes of some writers there are not data
         }
         self.stream.skip(padded(data))?;
         Ok(kind)

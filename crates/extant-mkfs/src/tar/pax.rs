@@ -149,7 +149,7 @@ pub(super) fn parse<T: std::str::FromStr>(bytes: &[u8]) -> Option<T> {
     std::str::from_utf8(bytes).ok()?.parse().ok()
 }
 
-#[expect(clippy::option_option)] // no value, and a value that is none
+#[expect(clippy::option_option)] // no value, and an invalid value
 fn optional<T>(value: &[u8], parse: impl Fn(&[u8]) -> Option<T>) -> Option<Option<T>> {
     if value.is_empty() {
         return Some(None);

@@ -16,7 +16,7 @@ fn from_cpio(bytes: &[u8]) -> Image {
 /// Returns the part of a tree that a cpio archive can hold.
 fn held(mut tree: Snapshot) -> Snapshot {
     for e in tree.values_mut() {
-        let seconds = e.times[1].0.rem_euclid(1 << 32); // what 32 bits are taken for
+        let seconds = e.times[1].0.rem_euclid(1 << 32); // the value as 32 bits
         e.times = [(0, 0), (seconds, 0), (0, 0)];
         e.xattrs.clear();
         // The bits that correspond to an ACL's mask.
