@@ -4,7 +4,7 @@ use super::record::{Record, Value};
 use super::{Done, InspectError, Inspector, Sink};
 use ext4_format::InodeNr;
 
-/// A request to an [`Inspector`](super::Inspector).
+/// A request to an [`Inspector`].
 ///
 /// ```
 /// use extant_check::inspect::Request;
