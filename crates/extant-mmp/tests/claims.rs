@@ -252,3 +252,53 @@ fn e2fsck_is_kept_off() {
     assert_eq!(Made::of(Arc::new(read)).state(), MmpState::Clean);
     std::fs::remove_file(&file).unwrap();
 }
+
+/// Linux refuses to mount a volume that is claimed, and a volume that Linux has mounted is not claimed.
+#[test]
+fn linux_is_kept_off_and_keeps_off() {
+    needs::tools!("mke2fs", "mount", "umount");
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let name = format!("extant-mmp-linux-{}", std::process::id());
+    let (file, place) = (
+        std::env::temp_dir().join(&name),
+        std::env::temp_dir().join(format!("{name}.mounted")),
+    );
+    std::fs::create_dir_all(&place).unwrap();
+    let mut make = Command::new("mke2fs");
+    let make = make.args(MAKE).arg(&file).arg("16M");
+    assert!(make.status().unwrap().success());
+    let mount = || {
+        let mut mount = Command::new("mount");
+        mount
+            .args(["-t", "ext4", "-o", "loop"])
+            .arg(&file)
+            .arg(&place);
+        mount.output().unwrap()
+    };
+    let made = Made::of(Arc::new(
+        FileDevice::open(&file, Access::ReadWrite).unwrap(),
+    ));
+    let claimed = made.mount(100).unwrap();
+    let refused = mount();
+    assert!(
+        !refused.status.success(),
+        "Linux has mounted a claimed volume"
+    );
+    drop(claimed);
+    let mounted = mount();
+    if !mounted.status.success() {
+        // Loop devices may be missing here.
+        let text = String::from_utf8_lossy(&mounted.stderr).into_owned();
+        needs::ignored(&text);
+    } else {
+        let claim = made.mount(100);
+        let unmounted = Command::new("umount").arg(&place).status().unwrap();
+        assert!(unmounted.success());
+        assert!(is_in_use(claim));
+    }
+    assert_eq!(made.state(), MmpState::Clean);
+    std::fs::remove_dir(&place).unwrap();
+    std::fs::remove_file(&file).unwrap();
+}

@@ -46,11 +46,13 @@ pub(crate) enum Fault {
     FastCommitAhead,
     /// A fast commit is written before the data of its mappings and sizes are on the medium.
     FastCommitBeforeData,
+    /// A fast commit without a mapping is written before the data that a larger size covers are on the medium.
+    FastCommitBeforeAppended,
 }
 
 #[cfg(debug_assertions)]
 impl Fault {
-    const ALL: [(&'static str, Self); 19] = [
+    const ALL: [(&'static str, Self); 20] = [
         ("fsync-without-flush", Self::FsyncWithoutFlush),
         ("size-before-tail", Self::SizeBeforeTail),
         ("stale-buffer", Self::StaleBuffer),
@@ -70,6 +72,10 @@ impl Fault {
         ("fast-commits-forgotten", Self::FastCommitsForgotten),
         ("fast-commit-ahead", Self::FastCommitAhead),
         ("fast-commit-before-data", Self::FastCommitBeforeData),
+        (
+            "fast-commit-before-appended",
+            Self::FastCommitBeforeAppended,
+        ),
     ];
 }
 
