@@ -157,10 +157,14 @@ pub(crate) fn change(image: &mut Image<'_, '_>, options: &TuneOptions) -> Result
         orphans::remove(image)?;
     }
     quota::remove(image, kinds, wanted_kinds)?;
-    let journal_mib = options.journal_mib;
-    let resized = now.has_journal() && journal_mib.is_some();
+    if options.fast_commit_kib.is_some() && !wanted.has_fast_commit() {
+        return refused("fast_commit_size needs fast_commit");
+    }
+    let is_new = options.journal_mib.is_some() || options.fast_commit_kib.is_some();
+    let resized = now.has_journal() && is_new;
+    let mut old_blocks = None;
     if now.has_journal() && (!wanted.has_journal() || resized) {
-        journal::remove(image)?;
+        old_blocks = Some(journal::remove(image)?);
     }
     if now.has_resize_inode() && !wanted.has_resize_inode() {
         layout::remove_reserved_descriptors(image)?;
@@ -183,7 +187,7 @@ pub(crate) fn change(image: &mut Image<'_, '_>, options: &TuneOptions) -> Result
     layout::follow(image)?;
     mmp::follow(image, now, wanted, options)?;
     if wanted.has_journal() && (!now.has_journal() || resized) {
-        journal::make(image, options)?;
+        journal::make(image, options, old_blocks)?;
     }
     if wanted.has_orphan_file() && !now.has_orphan_file() {
         orphans::make(image, options)?;

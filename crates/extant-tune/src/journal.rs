@@ -79,13 +79,15 @@ pub(crate) fn free_blocks(image: &mut Image<'_, '_>, ino: InodeNr) -> Result<u64
     Ok(map.blocks())
 }
 
-/// Takes the journal away.
-pub(crate) fn remove(image: &mut Image<'_, '_>) -> Result<(), Error> {
+/// Removes the journal; returns the number of its blocks.
+pub(crate) fn remove(image: &mut Image<'_, '_>) -> Result<u64, Error> {
     image.needs_blocks("the journal")?;
     let ino = InodeNr(image.geo.journal_ino);
     if ino.0 == 0 || image.sb.journal_uuid != [0; 16] {
         return refused("an external journal stays");
     }
+    let raw = image.read_record(ino)?;
+    let len = inode::decode_verified(&raw, &image.geo, ino)?.size / u64::from(image.geo.block_size);
     let blocks = free_blocks(image, ino)?;
     let mut zeros = vec![0; image.geo.inode_size.into()];
     image.write_record(ino, &mut zeros)?;
@@ -94,20 +96,33 @@ pub(crate) fn remove(image: &mut Image<'_, '_>) -> Result<(), Error> {
     image.sb.jnl_blocks = [0.into(); 17];
     subtract_overhead(image, blocks);
     image.tell("journal", format!("its {blocks} blocks are freed"));
-    Ok(())
+    Ok(len)
 }
 
-/// Makes a journal.
-pub(crate) fn make(image: &mut Image<'_, '_>, options: &TuneOptions) -> Result<(), Error> {
+/// Makes a journal, of the old one's length unless the options say another.
+pub(crate) fn make(
+    image: &mut Image<'_, '_>,
+    options: &TuneOptions,
+    old_blocks: Option<u64>,
+) -> Result<(), Error> {
     image.needs_blocks("the journal")?;
     let geo = image.geo.clone();
     let blocks = match options.journal_mib {
         Some(mib) => mib.saturating_mul(1 << 20) / u64::from(geo.block_size),
-        None => default_journal_blocks(geo.blocks_count).into(),
+        None => old_blocks.unwrap_or(default_journal_blocks(geo.blocks_count).into()),
     };
+    let area = options
+        .fast_commit_kib
+        .map_or(0, |kib| u64::from(kib) * 1024 / u64::from(geo.block_size));
     if blocks < u64::from(jbd2::MIN_BLOCKS) || blocks > MOST.min(geo.blocks_count / 2) {
         return refused(format!(
             "a journal of {blocks} blocks: it has from {} to {MOST}, and not more than half of the volume",
+            jbd2::MIN_BLOCKS
+        ));
+    }
+    if options.fast_commit_kib == Some(0) || blocks < area + u64::from(jbd2::MIN_BLOCKS) {
+        return refused(format!(
+            "an area of {area} blocks for fast commits in a journal of {blocks}: the log needs {}",
             jbd2::MIN_BLOCKS
         ));
     }
@@ -121,6 +136,7 @@ pub(crate) fn make(image: &mut Image<'_, '_>, options: &TuneOptions) -> Result<(
     let raw = write_file(image, ino, &taken, own_inode(size, options.now))?;
     let mut sb = jbd2::Superblock::new(geo.block_size, len, jbd2::Features::default(), geo.uuid);
     sb.sequence = free_sequence(image, &taken.0)?;
+    sb.num_fc_blks = area as u32; // less than `blocks`
     let mut bytes = vec![0; image.block_size()];
     sb.write(&mut bytes)?;
     if let Some(run) = taken.0.first() {

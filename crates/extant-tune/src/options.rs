@@ -45,6 +45,8 @@ pub struct TuneOptions {
     pub journal: bool,
     /// Size of the journal in MiB; a journal of another size is replaced (`-J size=`).
     pub journal_mib: Option<u64>,
+    /// Size of the journal's area for fast commits in KiB; the journal is replaced (`-J fast_commit_size=`).
+    pub fast_commit_kib: Option<u32>,
     /// Blocks on one disk of a RAID before the next disk (`-E stride=`).
     pub stride: Option<u16>,
     /// Blocks of a stripe of a RAID (`-E stripe_width=`).
@@ -82,6 +84,7 @@ impl TuneOptions {
             || !self.quota.is_empty()
             || self.journal
             || self.journal_mib.is_some()
+            || self.fast_commit_kib.is_some()
             || self.hash_seed.is_some()
             || self.orphan_file_bytes.is_some()
             || self.mmp_interval.is_some()

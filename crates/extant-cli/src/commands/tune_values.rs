@@ -97,7 +97,12 @@ pub fn journal(list: &str, options: &mut TuneOptions) -> Result<()> {
     for word in list.split(',').filter(|word| !word.is_empty()) {
         match word.split_once('=') {
             Some(("size", mib)) => options.journal_mib = Some(number("size", Some(mib))?),
-            _ => bail!("-J {word}: only size=MIB; an external journal is not made"),
+            Some(("fast_commit_size", kib)) => {
+                options.fast_commit_kib = Some(number("fast_commit_size", Some(kib))?);
+            }
+            _ => bail!(
+                "-J {word}: write size=MIB or fast_commit_size=KIB (an external journal is not made)"
+            ),
         }
     }
     Ok(())
