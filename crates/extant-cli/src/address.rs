@@ -1,10 +1,10 @@
 //! Addresses: `IMAGE:/path` is a path inside an image, everything else is a path of the host.
 //!
 //! The image's name ends at the first `:/`, or at a `:` that ends the argument (`IMAGE:` is its root). `IMAGE:<12>` is
-//! the inode of that number, and `IMAGE:<12>/path` a path that starts there, if it is a directory.
-//! A file of the host whose own name looks like that is written with a leading `./`, `../` or `/`: if a file of
-//! exactly that name exists, the argument means that file. So `./a:/b` is the host's file `./a:/b` if there is one,
-//! and else `/b` in the image `./a`.
+//! inode 12, and `IMAGE:<12>/path` is a path that starts at that inode, if the inode is a directory. A file of the
+//! host whose name looks like an address is written with a leading `./`, `../` or `/`: if a file of exactly that name
+//! exists, the argument means that file. So `./a:/b` is the host's file `./a:/b` if that file exists, and otherwise
+//! `/b` in the image `./a`.
 
 use crate::show::show;
 use crate::streams::is_stream;
@@ -36,7 +36,7 @@ pub struct Address {
 /// A path of either kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Location {
-    /// In an image.
+    /// A path inside an image.
     Image(Address),
     /// A path of the host.
     Host(PathBuf),
@@ -51,7 +51,7 @@ fn split(text: &[u8]) -> Option<(&[u8], &[u8])> {
         let rest = &text[at + 1..];
         text[*at] == b':' && (rest.starts_with(b"/") || number(rest).is_some())
     };
-    // The colon of a server's scheme ends no name.
+    // The colon of a server's scheme does not end the image's name.
     let scheme = crate::store::REMOTE.iter().find(|s| text.starts_with(s));
     let first = scheme.map_or(0, |scheme| scheme.len());
     let at = match (first..text.len()).find(begins) {
@@ -62,7 +62,7 @@ fn split(text: &[u8]) -> Option<(&[u8], &[u8])> {
     (!image.is_empty()).then_some((image, path))
 }
 
-/// The inode number that a path of an image begins with, and what comes after it: nothing, or a slash and a path.
+/// Splits a path of an image into its leading inode number and the rest: nothing, or a slash and a path.
 fn number(path: &[u8]) -> Option<(u32, &[u8])> {
     let rest = path.strip_prefix(b"<")?;
     let end = rest.iter().position(|&b| b == b'>')?;
@@ -70,12 +70,12 @@ fn number(path: &[u8]) -> Option<(u32, &[u8])> {
     let plain = digits.bytes().all(|b| b.is_ascii_digit());
     let rest = &rest[end + 1..];
     let whole = rest.is_empty() || rest.starts_with(b"/");
-    // A number that is too large stands for an inode that no image has.
+    // A number that is too large becomes an inode number that no image has.
     (plain && whole && !digits.is_empty()).then(|| (digits.parse().unwrap_or(u32::MAX), rest))
 }
 
 impl Address {
-    /// The inode number that the path starts at, and the path from there: empty for the inode itself.
+    /// Returns the inode number that the path starts at, and the path from there: empty for the inode itself.
     pub fn number(&self) -> Option<(u32, &[u8])> {
         let (ino, rest) = number(&self.path)?;
         let start = rest.iter().position(|&b| b != b'/').unwrap_or(rest.len());
@@ -138,7 +138,7 @@ impl From<OsString> for Location {
 }
 
 impl Address {
-    /// The address that an argument is; else a line that says what to write.
+    /// Parses an argument as an address. The error suggests what to write instead.
     pub fn given(text: OsString) -> Result<Self, String> {
         match Location::from(text) {
             Location::Image(address) => Ok(address),
@@ -181,7 +181,7 @@ impl ValueParserFactory for Rooted {
     }
 }
 
-/// The address that `disk.img:etc` probably means, if there is a `disk.img` and no file of the whole name.
+/// Suggests an address for `disk.img:etc`, if `disk.img` exists and no file has the whole name.
 fn slash_forgotten(path: &Path) -> Option<String> {
     let text = path.to_str()?;
     let (image, inside) = text.split_once(':')?;

@@ -165,7 +165,7 @@ pub fn about_image(image: &Path, error: anyhow::Error) -> anyhow::Error {
     }
 }
 
-/// Adds advice to the error of a command that was given a whole disk in place of one of its partitions.
+/// Adds advice to the error of a command that was run on a whole disk instead of one of its partitions.
 pub fn about_disk(image: &Path, error: anyhow::Error) -> anyhow::Error {
     let interrupted = error
         .chain()
@@ -176,7 +176,7 @@ pub fn about_disk(image: &Path, error: anyhow::Error) -> anyhow::Error {
     }
 }
 
-/// Fails for a disk with partitions. Backups of superblocks are found on it, but they are those of a partition.
+/// Fails for a disk with partitions. Backup superblocks on the disk belong to its partitions.
 pub fn no_disk(image: &Path) -> anyhow::Result<()> {
     if crate::store::split(image).is_some() || !partitions::is_disk(image) {
         return Ok(());
@@ -191,7 +191,7 @@ pub fn no_disk(image: &Path) -> anyhow::Result<()> {
     ))
 }
 
-/// The command that removes a feature which keeps an image read-only, or makes an image without it.
+/// Returns the command that removes a feature which keeps an image read-only, or makes an image without that feature.
 fn without_feature(image: &Path, why: &str) -> Option<String> {
     if why.starts_with("the feature inline_data ") {
         return Some(format!(
@@ -209,10 +209,10 @@ fn without_feature(image: &Path, why: &str) -> Option<String> {
     ))
 }
 
-/// Advice about a file that is no ext4 image, by its content.
+/// Returns advice about a file that is not an ext4 image, by the file's content.
 fn not_ext4(image: &Path) -> Option<String> {
     let name = image.display();
-    // A confined server cannot open the file once more.
+    // A confined server cannot open the file again.
     let held = crate::known::content(image).unwrap_or_else(|_| Some("data".into()));
     Some(match held.as_deref() {
         Some(held @ "a qcow2 image") => {

@@ -19,14 +19,14 @@ pub struct Cli {
     /// Read images as they are on the device, without what their journals hold, as ext4's noload
     #[arg(long, global = true)]
     pub noload: bool,
-    /// Slots into which threads spread what they would share, rounded up to a power of two; without it one with one
-    /// processor, else as many as processors, and at least four
+    /// Number of slots over which threads spread shared data, rounded up to a power of two. Default: the number of
+    /// CPUs, at least 4; 1 on a single CPU
     #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096), help_heading = "Measuring")]
     pub slots: Option<u16>,
-    /// Print at the end, to standard error, which locks were waited for and how long they were held
+    /// Print to standard error at the end which locks threads waited for and how long the locks were held
     #[arg(long, global = true, help_heading = "Measuring")]
     pub lockmeter: bool,
-    /// Print at the end, to standard error, the time spent in the engine's operations
+    /// Print to standard error at the end the time spent in the engine's operations
     #[arg(long, global = true, help_heading = "Measuring")]
     pub profile: bool,
 }

@@ -20,7 +20,7 @@ const LETTERS: [(char, u32); 22] = [
     ('t', flags::NOTAIL),
     ('T', flags::TOPDIR),
     ('e', flags::EXTENTS),
-    // Copy on write is not ext4's.
+    // Copy on write is not a flag of ext4.
     ('C', 0),
     ('x', flags::DAX),
     ('F', flags::CASEFOLD),
@@ -167,7 +167,7 @@ mod tests {
             flags::EXTENTS | flags::APPEND | flags::NOATIME
         );
         assert_eq!(change("-i").apply(set), flags::EXTENTS | flags::NOCOMPR);
-        // The mapping stays what it is, and what only the file system sets.
+        // The mapping flag and the flags that only the file system sets stay.
         let kept = flags::EXTENTS | flags::NOCOMPR;
         assert_eq!(change("=d").apply(set), kept | flags::NODUMP);
         for bad in ["", "i", "+", "-", "+I", "+q", "=N", "+m"] {

@@ -1,17 +1,16 @@
-//! The time that new and changed images are stamped with: the clock's, or that of a build that is to come to the same bytes
-//! whenever it runs.
+//! The time that new and changed images are stamped with: the clock's, or a fixed time for reproducible builds.
 
 use anyhow::{Context, Result};
 use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The variable of reproducible builds. A new file system takes it for the latest time of its files, too.
+/// The variable of reproducible builds. A new file system also clamps the times of its files to this time.
 const EPOCH: &str = "SOURCE_DATE_EPOCH";
 
-/// The variable of e2fsprogs, which goes before the other.
+/// The variable of e2fsprogs, which takes precedence over `SOURCE_DATE_EPOCH`.
 const FAKE: &str = "E2FSPROGS_FAKE_TIME";
 
-/// The seconds that a variable says.
+/// Reads a variable as a number of seconds.
 fn said(name: &str) -> Result<Option<i64>> {
     let Some(text) = std::env::var_os(name) else {
         return Ok(None);
@@ -35,13 +34,13 @@ pub fn fake() -> Result<Option<i64>> {
 /// The time that [`set`] has set.
 static SET: Mutex<Option<i64>> = Mutex::new(None);
 
-/// Sets the time to stamp with from now on, over what the environment says.
+/// Sets the time to stamp with from now on. This time overrides the environment.
 pub fn set(seconds: i64) {
     // A panic cannot leave a number half written.
     *SET.lock().unwrap_or_else(PoisonError::into_inner) = Some(seconds);
 }
 
-/// The time to stamp with that is not the clock's, if one is said.
+/// Returns the fixed time to stamp with, if the clock is not to be used.
 pub fn fixed() -> Result<Option<i64>> {
     let set = *SET.lock().unwrap_or_else(PoisonError::into_inner);
     Ok(set.or(fake()?).or(source_date_epoch()?))

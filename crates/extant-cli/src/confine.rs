@@ -1,12 +1,12 @@
-//! The server of a mount gives up the rights that it does not need, because it parses bytes of unknown origin.
+//! Confines the server of a mount, because the server parses bytes of unknown origin.
 //!
-//! There are two steps. [`paths`] comes when the image is open, before a byte of it has been read, and before there
-//! are threads: no privileges by exec, and by Landlock no files but the few that serving needs. [`calls`] comes when
-//! all is set up: by seccomp, for all threads, no system calls but those of a list. Nothing is opened, connected to
-//! or run after that, whatever a parser is made to do. Unmounting, which a confined process may not do, is left to
-//! [`crate::keeper`].
+//! Confinement has two steps. [`paths`] runs when the image is open, before any byte of the image has been read and
+//! before other threads exist. [`paths`] forbids new privileges by exec, and with Landlock all files but the few that
+//! serving needs. [`calls`] runs when the setup is complete. [`calls`] allows, with seccomp and for all threads, only
+//! the system calls of a list. After [`calls`] the server cannot open, connect to or run anything, even if a parser is
+//! exploited. A confined process may not unmount, so [`crate::keeper`] unmounts.
 //!
-//! Where the kernel lacks one of the two, the other holds alone.
+//! If the kernel lacks one of the two, the other still applies.
 
 use anyhow::{Context, Result};
 use landlock::{
@@ -21,12 +21,12 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::Path;
 
-/// The newest version of Landlock that is asked for; an older kernel gives what it has.
+/// The newest version of Landlock that is requested; an older kernel applies the rules that it supports.
 const NEWEST: ABI = ABI::V6;
 
-/// Allows no privileges by exec, and no files but these: files in /proc and /sys that the C library and the server
-/// read, channels of /dev/fuse, and the sockets below `sockets`. Names in `lock_dir` can be removed. Applies to the calling thread
-/// and to the threads that it starts from now on.
+/// Forbids new privileges by exec, and all files but these: files in /proc and /sys that the C library and the server
+/// read, channels of /dev/fuse, and the sockets below `sockets`. Names in `lock_dir` can be removed. The rules apply
+/// to the calling thread and to the threads that it starts from now on.
 pub fn paths(sockets: &Path, lock_dir: Option<&Path>) -> Result<()> {
     let read = AccessFs::ReadFile | AccessFs::ReadDir;
     let write = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev;
@@ -56,7 +56,8 @@ pub fn paths(sockets: &Path, lock_dir: Option<&Path>) -> Result<()> {
     Ok(())
 }
 
-/// Whether the kernel has Landlock and it is switched on. Tried on a thread, which ends confined.
+/// Returns whether the kernel has Landlock and has it enabled. A separate thread tries, because that thread stays
+/// confined.
 pub fn has_landlock() -> bool {
     let tried = std::thread::spawn(|| {
         let rules = Ruleset::default().handle_access(AccessFs::Execute)?;
@@ -96,7 +97,7 @@ const CALLS: &[libc::c_long] = &[
     libc::SYS_dup3,
     libc::SYS_close,
     libc::SYS_close_range,
-    // Clients of the control socket: taken and answered, none made.
+    // Clients of the control socket: connections are accepted, but none are opened.
     libc::SYS_accept4,
     libc::SYS_recvfrom,
     libc::SYS_recvmsg,
@@ -149,8 +150,8 @@ const CALLS: &[libc::c_long] = &[
     libc::SYS_exit_group,
 ];
 
-/// Further calls of serving over io_uring: each new thread makes a ring of its own. Operations of a ring are
-/// invisible to a filter of calls; Landlock covers them.
+/// Further calls of serving over io_uring, because each new thread makes its own ring. A filter of calls cannot see
+/// the operations of a ring; Landlock covers them.
 const RING_CALLS: &[libc::c_long] = &[
     libc::SYS_io_uring_setup,
     libc::SYS_io_uring_enter,
@@ -169,22 +170,22 @@ const OLD_CALLS: &[libc::c_long] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const OLD_CALLS: &[libc::c_long] = &[];
 
-/// ioctl's that are allowed: discarding blocks of a device, and how wide a terminal is.
+/// Allowed ioctls: discarding blocks of a device, and reading the width of a terminal.
 const IOCTLS: [u64; 3] = [BLKDISCARD, TIOCGWINSZ, TCGETS];
 const BLKDISCARD: u64 = 0x1277;
 const TIOCGWINSZ: u64 = 0x5413;
 const TCGETS: u64 = 0x5401;
 
-/// Commands of fcntl that have a file signal a process; libc names only the third of their kind.
+/// Commands of fcntl that make a file signal a process; libc names only the third such command.
 const F_SETSIG: libc::c_int = 10;
 const F_SETOWN_EX: libc::c_int = 15;
 
-/// A condition on an argument of 64 bits of a call.
+/// Returns a condition on a 64-bit argument of a call.
 fn argument(index: u8, op: SeccompCmpOp, value: u64) -> Result<SeccompRule> {
     argument_of(SeccompCmpArgLen::Qword, index, op, value)
 }
 
-/// A condition on an argument of a call, of which the kernel reads as many bits as `len` says.
+/// Returns a condition on an argument of a call, of which the kernel compares `len` bits.
 fn argument_of(
     len: SeccompCmpArgLen,
     index: u8,
@@ -195,14 +196,14 @@ fn argument_of(
     Ok(SeccompRule::new(vec![condition])?)
 }
 
-/// The list of allowed calls.
+/// Builds the list of allowed calls.
 fn filter(needs: &Needs<'_>) -> Result<SeccompFilter> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
     let rings = if needs.rings { RING_CALLS } else { &[] };
     for &call in CALLS.iter().chain(OLD_CALLS).chain(rings) {
         rules.insert(call, Vec::new());
     }
-    // Memory that can be run is never made.
+    // Executable memory is never allowed.
     let exec = libc::PROT_EXEC as u64;
     for call in [libc::SYS_mmap, libc::SYS_mprotect] {
         let not_run = argument(2, SeccompCmpOp::MaskedEq(exec), 0)?;
@@ -212,7 +213,7 @@ fn filter(needs: &Needs<'_>) -> Result<SeccompFilter> {
     let thread = libc::CLONE_THREAD as u64;
     let threads = argument(0, SeccompCmpOp::MaskedEq(thread), thread)?;
     rules.insert(libc::SYS_clone, vec![threads]);
-    // Signals to threads of this process alone: Landlock confines signals since Linux 6.12 only.
+    // Signals to threads of this process only, because Landlock confines signals only since Linux 6.12.
     let own = argument_of(
         SeccompCmpArgLen::Dword,
         0,
@@ -220,13 +221,13 @@ fn filter(needs: &Needs<'_>) -> Result<SeccompFilter> {
         std::process::id().into(),
     )?;
     rules.insert(libc::SYS_tgkill, vec![own]);
-    // A file whose readiness is signalled must not signal another process either.
+    // A file that signals readiness must not signal another process either.
     let no_signal = [libc::F_SETOWN, F_SETSIG, F_SETOWN_EX].map(|command| {
         SeccompCondition::new(1, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, command as u64)
     });
     let no_signal = no_signal.into_iter().collect::<Result<_, _>>()?;
     rules.insert(libc::SYS_fcntl, vec![SeccompRule::new(no_signal)?]);
-    // The calling thread binds itself to CPUs, and nobody else.
+    // The calling thread may bind only itself to CPUs.
     let itself = argument_of(SeccompCmpArgLen::Dword, 0, SeccompCmpOp::Eq, 0)?;
     rules.insert(libc::SYS_sched_setaffinity, vec![itself]);
     let ioctls = IOCTLS.map(|number| argument(1, SeccompCmpOp::Eq, number));
@@ -234,7 +235,7 @@ fn filter(needs: &Needs<'_>) -> Result<SeccompFilter> {
     let names = [libc::PR_SET_NAME as u64, libc::PR_SET_VMA as u64];
     let names = names.map(|option| argument(0, SeccompCmpOp::Eq, option));
     rules.insert(libc::SYS_prctl, names.into_iter().collect::<Result<_>>()?);
-    // Limits are read; those of no process are set.
+    // Limits can be read but not set.
     let read = argument(2, SeccompCmpOp::Eq, 0)?;
     rules.insert(libc::SYS_prlimit64, vec![read]);
     let there = |own: &BorrowedFd<'_>| {
@@ -268,17 +269,17 @@ fn without_clone3() -> Result<SeccompFilter> {
     )?)
 }
 
-/// The differences between servers' needs.
+/// Differences between the needs of servers.
 pub struct Needs<'a> {
-    /// The directories from which it takes a name away at its end.
+    /// Directories in which the server removes a name when it ends.
     pub own: Vec<BorrowedFd<'a>>,
     /// The server uses io_uring.
     pub rings: bool,
 }
 
-/// No calls but those that serving takes, for all threads of this process.
+/// Allows only the system calls that serving needs, for all threads of this process.
 pub fn calls(needs: &Needs<'_>) -> Result<()> {
-    // The second one allows no further filter, and the kernel goes by the strictest: it lets clone3 pass.
+    // The second filter allows no further filter. The strictest filter wins, so the second filter may allow clone3.
     for filter in [without_clone3()?, filter(needs)?] {
         let program: BpfProgram = filter.try_into()?;
         apply_filter_all_threads(&program)?;
@@ -291,7 +292,7 @@ mod tests {
     use super::*;
     use std::os::fd::AsFd;
 
-    /// The answer of a filter to a call: the part of BPF that seccompiler emits, run over `struct seccomp_data`.
+    /// Evaluates a filter for a call: interprets the part of BPF that seccompiler emits, over `struct seccomp_data`.
     fn answer(program: &BpfProgram, call: libc::c_long, args: [u64; 6]) -> u32 {
         const LOAD: u16 = 0x20;
         const AND: u16 = 0x54;

@@ -23,7 +23,7 @@ pub struct Layers {
     unpacked: Option<tempfile::TempDir>,
 }
 
-/// One layer: its file, and the name that messages have for it.
+/// One layer: its file, and its name in messages.
 struct Layer {
     path: PathBuf,
     name: String,
@@ -47,13 +47,13 @@ const MOST_NESTED: usize = 4;
 struct Index {
     #[serde(default)]
     manifests: Vec<Descriptor>,
-    /// The layers of a manifest; an index has none.
+    /// Layers of a manifest; empty for an index.
     #[serde(default)]
     layers: Vec<Descriptor>,
     config: Option<Descriptor>,
 }
 
-/// One image of `docker save`.
+/// One image in the manifest of `docker save`.
 #[derive(Deserialize)]
 struct Saved {
     #[serde(rename = "Config", default)]
@@ -64,12 +64,12 @@ struct Saved {
     tags: Option<Vec<String>>,
 }
 
-/// How the files of an image lie in a directory.
+/// Arrangement of an image's files in a directory.
 enum Layout {
     Oci,
     /// As `docker save` packs them.
     Saved,
-    /// As `skopeo copy ... dir:` writes them: a manifest, and blobs by their digests beside it.
+    /// As `skopeo copy ... dir:` writes them: a manifest, and blobs named by their digests in the same directory.
     Transport,
 }
 
@@ -95,16 +95,16 @@ impl Layout {
     }
 }
 
-/// What a source is.
+/// The kind of a source.
 pub enum ContainerSource {
     /// An image of a container.
     Image(Layers),
-    /// Standard input that is none, from its first byte.
+    /// Standard input that is not an image of a container, from its first byte.
     Other(ArchiveInput),
 }
 
-/// Returns a source that is an image of a container, or comes on standard input; `None` for any other. Layers of an
-/// archive are unpacked below `scratch`.
+/// Returns a source that is an image of a container, or that is read from standard input; `None` for any other source.
+/// Layers of an archive are unpacked below `scratch`.
 pub fn source(
     source: &Path,
     scratch: &Path,
@@ -113,7 +113,7 @@ pub fn source(
     if streams::is_stream(source) {
         return piped::piped(scratch, choice).map(Some);
     }
-    // A file system or a disk is looked at where it is expected; names of partitions are no files.
+    // File systems and disks are handled by the callers that expect them; names of partitions are not files.
     Ok(layers(source, scratch, choice)?.map(ContainerSource::Image))
 }
 
@@ -138,7 +138,7 @@ fn layers(source: &Path, scratch: &Path, choice: &ImageChoice) -> Result<Option<
         let file = File::open(source)?;
         Ok(extant::mkfs::decompressed(Box::new(file))?)
     };
-    // What cannot be read is reported by the reader of archives.
+    // Errors are reported later, by the reader of archives.
     let Some(top) = open().and_then(image_in).unwrap_or(None) else {
         return Ok(None);
     };
@@ -201,7 +201,7 @@ fn oci_layers(dir: &Path, shown: &str, choice: &ImageChoice) -> Result<Vec<Layer
             return manifest_layers(&index, shown, choice, &blob);
         }
         let chosen = choose(&index.manifests, tag, choice.platform.as_ref(), &|of| {
-            // An index of its own has no platform.
+            // A nested index has no platform.
             let manifest: Index = json(&blob(&of.digest)?)?;
             let config = manifest.config.as_ref();
             config.map(|c| json(&blob(&c.digest)?)).transpose()
@@ -233,7 +233,7 @@ fn manifest_layers(
     manifest.layers.iter().map(layer).collect()
 }
 
-/// Returns the layers of what `docker save` wrote.
+/// Returns the layers of an image that `docker save` wrote.
 fn saved_layers(dir: &Path, shown: &str, choice: &ImageChoice) -> Result<Vec<Layer>> {
     let images: Vec<Saved> = json(&dir.join("manifest.json"))?;
     let names = |image: &Saved| image.tags.clone().unwrap_or_default();
@@ -286,7 +286,7 @@ fn json<T: DeserializeOwned>(path: &Path) -> Result<T> {
     serde_json::from_slice(&text).with_context(name)
 }
 
-/// Whether this name is at the top of an image's archive, and of no root file system.
+/// Returns whether this name is at the top of an image's archive and never at the top of a root file system.
 fn is_part_of_image(name: &Path) -> bool {
     let mut parts = name.components().filter_map(|part| match part {
         Component::Normal(part) => part.to_str(),
@@ -312,8 +312,8 @@ fn is_part_of_image(name: &Path) -> bool {
         }
 }
 
-/// Returns the directory of a container's image in an archive, which is empty as a rule; `None` for any other archive. The first name
-/// that has no place in an image tells, so little is read of any other archive.
+/// Returns the directory of a container's image in an archive, which is usually empty; `None` for any other archive.
+/// The first name that cannot be part of an image decides, so only the start of any other archive is read.
 fn image_in(archive: impl Read) -> Result<Option<PathBuf>> {
     let mut archive = tar::Archive::new(archive);
     let (mut top, mut described) = (None, false);

@@ -1,5 +1,5 @@
-//! An image whose process is about to end: umount(8) returns before the server of a mount has closed the image, and who
-//! mounts it again at once finds it locked.
+//! Waits for an image whose server is about to exit. umount(8) returns before the server of a mount has closed the
+//! image, so that mounting the image again at once finds the image locked.
 
 use crate::mounted::Mounted;
 use std::io::{self, ErrorKind};
@@ -7,14 +7,14 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// How long such a process may take.
+/// Longest wait for the server to exit.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long to wait before looking again.
+/// Pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// An error of opening that may say that the image is locked.
+/// An error of opening an image that may mean that the image is locked.
 pub trait MayBeLocked {
-    /// Whether it does.
+    /// Returns whether the image is locked.
     fn is_locked(&self) -> bool;
 }
 
@@ -30,7 +30,7 @@ impl MayBeLocked for extant::Error {
     }
 }
 
-/// Opens an image. While it is locked, and not because it is mounted, it is tried again for two seconds.
+/// Opens an image. Retries for two seconds while the image is locked but not mounted.
 pub fn open_when_free<T, E: MayBeLocked>(
     image: &Path,
     open: impl Fn() -> Result<T, E>,

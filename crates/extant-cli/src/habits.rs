@@ -1,18 +1,18 @@
-//! Commands of debugfs, mke2fs, guestfish and plain Unix that are no subcommands here: the answer to each is the command
-//! that does the same.
+//! Answers commands of debugfs, mke2fs, guestfish and plain Unix that are not subcommands here with the equivalent
+//! command.
 
 use crate::address::Location;
 use crate::usage::names_image;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use std::ffi::OsString;
 
-/// How a habit is answered.
+/// The kind of an answer to a habit.
 enum Answer {
-    /// A command and its usual operands. The user's own take their place if their number is right and one is in an image.
+    /// A command and its usual operands. The user's operands replace them if their number fits and one names an image.
     Command(&'static str, &'static str),
     /// A line of text.
     Line(&'static str),
-    /// The same words for `extant-bench`, which measures.
+    /// The same words for `extant-bench`, because benchmarks are a separate program.
     Measure,
 }
 
@@ -173,7 +173,7 @@ const HABITS: &[(&[&str], Answer)] = &[
     ),
 ];
 
-/// An operand as a shell takes it.
+/// Quotes an operand for a shell.
 fn quoted(word: &OsString) -> String {
     let text = word.to_string_lossy();
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+@%<>".contains(c);
@@ -183,7 +183,7 @@ fn quoted(word: &OsString) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }
 
-/// The line that answers an unknown subcommand, if it is a known habit.
+/// Returns the line that answers an unknown subcommand, if the subcommand is a known habit.
 pub fn answer(error: &clap::Error, args: &[OsString]) -> Option<String> {
     if error.kind() != ErrorKind::InvalidSubcommand {
         return None;

@@ -4,11 +4,11 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Processes that are named; of others the number is told.
+/// Number of processes that a message names; further processes are only counted.
 const NAMED: usize = 5;
 
-/// Returns the names of the processes with an open file, a root or a working directory below `dir`. `None` if there is no
-/// such process; only root sees those of other users.
+/// Returns the names of the processes with an open file, a root or a working directory below `dir`, or `None`. Only
+/// root sees the processes of other users.
 pub fn of(dir: &Path) -> Option<String> {
     let own = std::process::id();
     let mut found: Vec<(u32, String)> = Vec::new();

@@ -17,7 +17,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Opens an image for reading: nothing on it changes, not even by recovery.
+/// Opens an image for reading: nothing in the image changes, not even by journal recovery.
 pub fn read(image: &Path) -> Result<Volume> {
     open(image, false)
 }
@@ -25,10 +25,10 @@ pub fn read(image: &Path) -> Result<Volume> {
 /// Memory for data pages: a command reads and writes most of them once.
 const CACHE: u64 = 256 << 20;
 
-/// Journals are left alone, by `--noload`.
+/// Whether `--noload` was given.
 static NOLOAD: AtomicBool = AtomicBool::new(false);
 
-/// From now on images are read without the contents of their journals.
+/// Sets whether images are read without the contents of their journals from now on.
 pub fn leave_journals(yes: bool) {
     NOLOAD.store(yes, Ordering::Relaxed);
 }
@@ -38,7 +38,7 @@ pub fn journals_are_left() -> bool {
     NOLOAD.load(Ordering::Relaxed)
 }
 
-/// Options with which damage and failures are said on standard error, in the name of the image.
+/// Adds reports of damage and failures to the options: messages on standard error that name the image.
 pub fn telling(options: VolumeOptions, image: &Path) -> VolumeOptions {
     let (damaged, stopped) = (image.to_path_buf(), image.to_path_buf());
     options
@@ -68,7 +68,7 @@ fn open(image: &Path, writing: bool) -> Result<Volume> {
             extant::unstable::fix_time(seconds);
         }
     }
-    // A journal may be long, and orphans many.
+    // Replaying a long journal or many orphans may take long.
     let progress = Progress::wait(&format!("{}: opening", image.display()));
     let options = telling(VolumeOptions::new(), image)
         .read_only(!writing)
@@ -100,7 +100,7 @@ fn open(image: &Path, writing: bool) -> Result<Volume> {
     Ok(volume)
 }
 
-/// The system's word on why an image cannot be opened names the image already.
+/// Returns an error without the image's path, because the system's message already names the image.
 pub fn plain(e: extant::Error) -> anyhow::Error {
     match e {
         extant::Error::Io { context, source } if context.starts_with("open ") => {
@@ -125,7 +125,7 @@ pub fn plain(e: extant::Error) -> anyhow::Error {
     }
 }
 
-/// Works on an image for writing, then closes it; the work's error comes before that of closing.
+/// Works on an image for writing, then closes it; an error of the work takes precedence over an error of closing.
 pub fn change<R>(image: &Path, work: impl FnOnce(&Volume) -> Result<R>) -> Result<R> {
     let volume = open(image, true)?;
     let done = work(&volume);
@@ -191,8 +191,8 @@ impl Images {
         closed.map(|()| result)
     }
 
-    /// Works on every address, and on every one that a pattern stands for; one that fails is told, and the others are
-    /// still done.
+    /// Works on every address, and on every address that matches a pattern. Reports an address that fails, and
+    /// continues with the others.
     pub fn each(
         writing: bool,
         addresses: &[Address],
@@ -221,7 +221,7 @@ impl Images {
 pub struct Identity {
     /// Device and inode of the file.
     pub file: store::FileId,
-    /// The bytes of the file that it takes.
+    /// Byte range of the image in the file.
     range: Range<u64>,
 }
 

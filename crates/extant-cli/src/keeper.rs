@@ -1,9 +1,10 @@
-//! The keeper of a mount: a small process beside the server that mounts for it and takes the mount away, because the
-//! server may do neither once it has confined itself. The keeper never sees a byte of the image.
+//! The keeper of a mount: a small process that mounts and unmounts for the server, because the server may do neither
+//! once it has confined itself. The keeper never sees a byte of the image.
 //!
-//! The two talk over a pair of sockets; the keeper's end is its standard input. The server sends a request of
-//! [`REQUEST`] bytes, the keeper a reply (an error number of the system, or 0; the length of a text; the text, empty
-//! if all went well) with the descriptor of a new mount. The keeper ends when the server does.
+//! Server and keeper talk over a pair of sockets; the keeper's end is its standard input. The server sends a request
+//! of [`REQUEST`] bytes. The keeper replies with an error number of the system or 0, the length of a text, and the
+//! text, which is empty on success. A successful reply to a request to mount carries the descriptor of the new mount.
+//! The keeper exits when the server does.
 
 use crate::serving::Serving;
 use anyhow::{Context, Result};
@@ -23,11 +24,12 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 lock_class!(
-    /// The line to the keeper of a mount.
+    /// The connection to the keeper of a mount.
     Line = "mount keeper"
 );
 
-/// A request: what to do, whether read-only, and the size of blocks (0: not as a block device), which only mounting needs.
+/// Length of a request: the action, whether read-only, and the block size (0: not as a block device). Only mounting
+/// uses the latter two.
 const REQUEST: usize = 6;
 const MOUNT: u8 = b'm';
 const UNUSED: u8 = b'u';
@@ -42,12 +44,12 @@ pub struct Keeper {
     line: Mutex<UnixStream, Line>,
 }
 
-/// How a mount is to be made.
+/// Options of a mount.
 #[derive(Clone, Copy, Debug)]
 pub struct How {
-    /// For reading only.
+    /// Mount read-only.
     pub read_only: bool,
-    /// The image is a block device that the kernel is to hold, with blocks of this size.
+    /// Block size, if the image is a block device that the kernel is to hold.
     pub block_device: Option<u32>,
 }
 
@@ -62,7 +64,8 @@ impl Keeper {
         Command::new(program)
             .args(words)
             .stdin(Stdio::from(OwnedFd::from(theirs)))
-            // Errors are in its replies, and a reader of the server's errors does not wait for the keeper.
+            // Replies contain all errors. Without stderr, a reader of the server's errors does not wait for the
+            // keeper.
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
@@ -72,7 +75,7 @@ impl Keeper {
         })
     }
 
-    /// Has it mounted.
+    /// Asks the keeper to mount.
     pub fn mount(self: &Arc<Self>, dir: &Path, how: How) -> io::Result<Connection> {
         let device = self.ask(MOUNT, how)?.ok_or(io::ErrorKind::InvalidData)?;
         Connection::received(device, dir, Arc::clone(self) as _)
@@ -149,7 +152,7 @@ fn send(
     let text = &text[..text.len().min(LONGEST)];
     let mut head = [0; 8];
     head[..4].copy_from_slice(&number.to_le_bytes());
-    // No longer than LONGEST.
+    // The text is never longer than LONGEST.
     head[4..].copy_from_slice(&(text.len() as u32).to_le_bytes());
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -166,9 +169,9 @@ fn send(
     (&*line).write_all(text)
 }
 
-/// The keeper's end, on standard input: does what the server asks until that is gone.
+/// Runs the keeper, on standard input: executes the server's requests until the server closes its end.
 pub fn run(serving: &Serving<'_>) -> Result<()> {
-    // Signals of the terminal are for the server, which asks the keeper for the consequences.
+    // Signals of the terminal are for the server, which sends the keeper the resulting requests.
     let _ = rustix::process::setsid();
     let input = std::io::stdin();
     let mut line = UnixStream::from(input.as_fd().try_clone_to_owned()?);

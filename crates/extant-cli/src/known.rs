@@ -8,9 +8,9 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
-/// Marks of file systems, partition tables and the like: offset, bytes, name. The first that fits is told.
+/// Signatures of file systems, partition tables and other formats: offset, bytes, name. The first match is reported.
 const MARKS: &[(u64, &[u8], &str)] = &[
-    // First what may hold the marks of others by chance.
+    // Formats come first that may contain the signatures of others by chance.
     (0, b"\x1f\x8b", "gzip data"),
     (0, b"\x28\xb5\x2f\xfd", "zstd data"),
     (0, b"\xfd7zXZ\0", "xz data"),
@@ -37,11 +37,11 @@ const MARKS: &[(u64, &[u8], &str)] = &[
     (4086, b"SWAPSPACE2", "swap space"),
     (32_769, b"CD001", "an ISO 9660 file system"),
     (65_600, b"_BHRfS_M", "a Btrfs file system"),
-    // After what has one of its own: boot sectors of file systems end so, too.
+    // Last, because boot sectors of file systems end with these bytes, too.
     (510, b"\x55\xaa", "an MBR partition table"),
 ];
 
-/// What a SquashFS image begins with.
+/// First bytes of a SquashFS image.
 const SQUASHFS: &[u8] = b"hsqs";
 
 /// Positions of the magic number of ext2, ext3 and ext4, of the label, and of the last mount point.
@@ -49,16 +49,17 @@ const EXT_MAGIC: (usize, [u8; 2]) = (1080, [0x53, 0xef]);
 const EXT_LABEL: std::ops::Range<usize> = 1144..1160;
 const EXT_LAST_MOUNTED: std::ops::Range<usize> = 1160..1224;
 
-/// Bytes that are looked at.
+/// Number of bytes that are examined.
 const LOOKED_AT: usize = 66 << 10;
 
-/// The content of the file or device: a file system by name, or data of any kind; `None` if it begins with zeros.
+/// Returns the content of the file or device: a file system by name, or data of any kind; `None` if it begins with
+/// zeros.
 pub fn content(path: &Path) -> io::Result<Option<String>> {
     Ok(name(&crate::store::head(path, LOOKED_AT)?))
 }
 
-/// Whether a source is an image, or a disk with one: by its name, as `disk.img@p2`, or by what it begins with. Archives
-/// are none, whatever is in them.
+/// Returns whether a source is an image, or a disk with one: by its name, such as `disk.img@p2`, or by its first
+/// bytes. Archives are never images, whatever they contain.
 pub fn is_image(source: &Path) -> io::Result<bool> {
     if crate::streams::is_stream(source) || source.is_dir() {
         return Ok(false);
@@ -73,13 +74,13 @@ pub fn is_image(source: &Path) -> io::Result<bool> {
     Ok(!is_archive && has_ext_magic(&head))
 }
 
-/// Whether a source is a part of a disk, or in a file with a format of its own, and so no archive.
+/// Returns whether a source is a part of a disk, or in a disk format, and therefore not an archive.
 fn in_disk(source: &Path) -> bool {
     let compressed = crate::store::format(source).is_compressed();
     !crate::store::is_plain(source) && (!compressed || crate::store::split(source).is_some())
 }
 
-/// The SquashFS image that is in a disk, as `disk.img@p2`. One in a file of its own is taken where archives are.
+/// Opens the SquashFS image in a part of a disk, such as `disk.img@p2`. A plain SquashFS file is read like an archive.
 pub fn squashfs_in_disk(source: &Path) -> Result<Option<Box<SquashTree>>> {
     if crate::streams::is_stream(source) || source.is_dir() || !in_disk(source) {
         return Ok(None);
@@ -93,7 +94,7 @@ pub fn squashfs_in_disk(source: &Path) -> Result<Option<Box<SquashTree>>> {
     Ok(Some(Box::new(SquashTree::open(shown(), device)?)))
 }
 
-/// The list of files that a source is, if its first line says so.
+/// Returns the file list in a source, if the first line identifies the source as one.
 pub fn list(source: &Path) -> Result<Option<Source>> {
     if crate::streams::is_stream(source) || source.is_dir() || !crate::store::is_plain(source) {
         return Ok(None);
@@ -107,12 +108,12 @@ pub fn list(source: &Path) -> Result<Option<Source>> {
     })
 }
 
-/// A list in the format of mtree(5); paths in it start where this program runs.
+/// Returns a list in the format of mtree(5); its paths are relative to the working directory.
 pub fn mtree(source: &Path) -> Source {
     Source::Other(Box::new(Manifest::new(source, "")))
 }
 
-/// Fails for a source that is a disk with partitions, of which one must be named, or another file system.
+/// Fails for a source that is another file system, or a disk with partitions, because the user must name a partition.
 pub fn no_disk(source: &Path) -> Result<()> {
     if crate::streams::is_stream(source) || !source.metadata().is_ok_and(|m| m.is_file()) {
         return Ok(());
@@ -160,8 +161,7 @@ fn name(head: &[u8]) -> Option<String> {
     }
 }
 
-/// The present use of a block device: where it is mounted, or that it is swapped on; `None` for a file, or if it is
-/// not used.
+/// Returns the present use of a block device: its mount point, or swap. `None` for a file, or if the device is unused.
 pub fn user(path: &Path) -> io::Result<Option<String>> {
     let meta = path.metadata()?;
     if !meta.file_type().is_block_device() {

@@ -1,4 +1,4 @@
-//! The command `extant`. Subcommands are in `commands`, one file each; what they share is beside it.
+//! The command `extant`. Each subcommand is a file in `commands`; the other modules are shared.
 #![forbid(unsafe_code)]
 
 mod address;
@@ -46,8 +46,8 @@ use clap::FromArgMatches;
 use extant_terminal::{interrupt, output, progress};
 use std::process::ExitCode;
 
-/// Inodes and names come and go by the hundred thousand, from many threads: the system's allocator
-/// takes a fifth of the time of a create, this one a twentieth.
+/// Inodes and names are allocated and freed by the hundred thousand, from many threads. The system's allocator takes a
+/// fifth of the time of a create, this one a twentieth.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -65,7 +65,7 @@ fn main() -> ExitCode {
         std::process::exit(usage::exit_code(&words))
     });
     if let Some(slots) = args.slots {
-        // Nothing has used a slot yet, so the number is taken.
+        // The number is still unset, because no slot has been used yet.
         let _ = percpu::slot::configure(slots.into());
     }
     images::leave_journals(args.noload);

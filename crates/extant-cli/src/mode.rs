@@ -1,5 +1,5 @@
-//! Modes as chmod takes them: octal, or `[ugoa]*([+-=]([rwxXst]*|[ugo]))+`, with commas between. Without a
-//! class all are meant; no umask applies.
+//! Modes as chmod takes them: octal, or `[ugoa]*([+-=]([rwxXst]*|[ugo]))+`, with commas between. Without a class, all
+//! classes are meant; the umask is ignored.
 
 use anyhow::{Result, bail};
 
@@ -19,7 +19,7 @@ enum What {
         bits: u16,
         execute_if_any: bool,
     },
-    /// The permissions of a class, by the shift of its bits.
+    /// The permissions of a class, given by the shift of its bits.
     CopyOf(u32),
 }
 
@@ -38,7 +38,7 @@ impl ModeChange {
                     What::Bits { bits, .. } => bits,
                 };
                 let bits = bits & who;
-                // As chmod does: `=` leaves the set-id bits of directories alone.
+                // As in chmod, `=` leaves the set-id bits of directories alone.
                 let cleared = if is_dir { who & !0o6000 } else { who };
                 match op {
                     b'+' => mode | bits,
@@ -84,7 +84,7 @@ fn clause_steps(clause: &[u8]) -> Option<Vec<Step>> {
             _ => return None,
         };
     }
-    // The sticky bit is no class's own: +t and u+t both set it.
+    // The sticky bit belongs to no class: +t and u+t both set it.
     let mut steps = Vec::new();
     while let Some((&op, tail)) = rest.split_first() {
         let end = tail

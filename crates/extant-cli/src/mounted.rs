@@ -71,7 +71,7 @@ impl Mounted {
         })
     }
 
-    /// Returns whether another directory shows the same mount, whose server goes on.
+    /// Returns whether another directory shows the same mount, so that its server continues.
     pub fn is_elsewhere(&self) -> bool {
         let mounts = fuse_server::mounts().unwrap_or_default();
         let same = |entry: &&fuse_server::Mounted| entry.device == self.entry.device;
@@ -96,20 +96,20 @@ impl Mounted {
         self.entry.source.to_string_lossy().into_owned()
     }
 
-    /// Requests of the kernel that are not answered yet, those that it has not handed over among them; `None` if it does not
-    /// tell, as where fusectl is not mounted.
+    /// Returns the number of requests that the kernel has not completed, including queued ones; `None` if it is
+    /// unknown, for example because fusectl is not mounted.
     pub fn waiting(&self) -> Option<u64> {
         let (_, minor) = self.entry.device;
         let told = std::fs::read_to_string(format!("/sys/fs/fuse/connections/{minor}/waiting"));
         told.ok()?.trim().parse().ok()
     }
 
-    /// How it is mounted, in the kernel's words.
+    /// Returns the options of the mount, in the kernel's words.
     pub fn mount_options(&self) -> &str {
         &self.entry.mount_options
     }
 
-    /// A connection to its server.
+    /// Connects to the server of the mount.
     pub fn client(&self) -> Result<Client> {
         let socket = socket_of(self.entry.device);
         Client::connect(&socket).map_err(|e| match e.kind() {
@@ -125,7 +125,7 @@ impl Mounted {
     }
 }
 
-/// The path without links and dots, not asking the last directory itself: if its server is gone, it cannot be asked.
+/// Resolves links and dots of a path without accessing the last directory, because its server may be gone.
 fn absolute(dir: &Path) -> io::Result<PathBuf> {
     let found = dir.canonicalize();
     let Err(error) = found else {

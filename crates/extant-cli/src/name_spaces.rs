@@ -1,4 +1,4 @@
-//! Name spaces of a user's own, which `extant shell` needs.
+//! Unprivileged name spaces, which `extant shell` needs.
 
 use crate::system::{Lack, System};
 use std::process::Command;
@@ -21,7 +21,7 @@ pub fn unshare(more: &[&str]) -> Result<(), String> {
     }
 }
 
-/// Whether users may make them here; if not, what to do.
+/// Returns whether users may make name spaces on this system; if not, the advice.
 pub fn look(system: &System) -> Result<String, Lack> {
     if system.program("unshare").is_none() {
         return Err(Lack::mended_by(
@@ -35,7 +35,7 @@ pub fn look(system: &System) -> Result<String, Lack> {
     }
 }
 
-/// Switches by which kernels keep users from making user name spaces, what they are set to then, and how they let them.
+/// Kernel settings that forbid users to make user name spaces, their forbidding value, and the sysctl that allows it.
 const SWITCHES: [(&str, &str, &str); 3] = [
     (
         "/proc/sys/kernel/unprivileged_userns_clone",

@@ -1,4 +1,4 @@
-//! Files of new images: raw, or packed when they are whole, as their names or `--format` say.
+//! Files of new images: raw, or packed when they are complete, as their names or `--format` ask.
 
 use crate::commands::mkfs::{Bar, no_place};
 use crate::interrupt;
@@ -15,13 +15,13 @@ use std::path::{Path, PathBuf};
 pub enum Format {
     /// Byte by byte
     Raw,
-    /// zstd, seekable; so is out.img.zst without this option
+    /// zstd, seekable; the default for out.img.zst
     Zst,
-    /// Android's sparse image; so is out.simg without this option
+    /// Android's sparse image; the default for out.simg
     AndroidSparse,
 }
 
-/// Endings of names that ask for a format that is not written, and what makes a file of it from a raw image.
+/// Suffixes of names that ask for an unsupported format, and the command that converts a raw image to that format.
 const NOT_WRITTEN: &[(&str, &str)] = &[
     ("qcow2", "qemu-img convert -f raw -O qcow2"),
     ("qcow", "qemu-img convert -f raw -O qcow"),
@@ -37,10 +37,10 @@ const NOT_WRITTEN: &[(&str, &str)] = &[
 ];
 
 impl Format {
-    /// Returns how a file of this name is packed; `None` for raw.
+    /// Returns the packing for a file of this name; `None` for raw.
     ///
     /// # Errors
-    /// The name asks for a format that is not written, and nothing else was said.
+    /// The name asks for an unsupported format, and no format was given.
     pub fn of(asked: Option<Self>, path: &Path) -> Result<Option<NewFormat>> {
         Ok(match asked {
             None => match NewFormat::of_name(path) {
@@ -57,7 +57,7 @@ impl Format {
     }
 }
 
-/// Fails for a name that ends as those of a format that is not written.
+/// Fails for a name with the suffix of an unsupported format.
 fn check_ending(path: &Path) -> Result<()> {
     let ending = path.extension().and_then(|ending| ending.to_str());
     let ending = ending.unwrap_or_default().to_ascii_lowercase();
@@ -86,7 +86,7 @@ pub enum NewFile {
 }
 
 impl NewFile {
-    /// Makes the file, or what it is going to be packed from.
+    /// Creates the file, or the temporary file to pack later.
     pub fn create(path: &Path, format: Option<NewFormat>, size: u64) -> Result<Self> {
         let made = match format {
             None => FileDevice::create(path, size).map(Self::Raw),
@@ -96,7 +96,7 @@ impl NewFile {
         made.map_err(|e| no_place(path, e))
     }
 
-    /// Takes the beginning of a file that is there, which reads as zeros from then on. The rest of the file stays.
+    /// Uses the beginning of an existing file, which reads as zeros from then on. The rest of the file stays.
     pub fn beginning_of(path: &Path, size: u64) -> Result<Self> {
         let opened = FileDevice::open(path, Access::ReadWrite).and_then(|file| {
             file.discard(0, size)?;
@@ -113,7 +113,7 @@ impl NewFile {
         }
     }
 
-    /// Packs what is to be packed. Returns the size of the file then.
+    /// Packs the image if a format was requested. Returns the size of the packed file.
     pub fn finish(self, threads: usize, bar: &Bar) -> Result<Option<u64>> {
         let (new, path) = match self {
             Self::Raw(_) => return Ok(None),

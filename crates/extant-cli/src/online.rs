@@ -17,8 +17,8 @@ lock_class!(
     Connections = "snapshot connections"
 );
 
-/// The image of a mount as of now: files without a name that somebody has open have ended in it, as they end when such an image is
-/// opened; that happens in memory.
+/// Opens the image of a mount as of now. Files that are unlinked but still open have been deleted in it, as when a
+/// volume is opened after a crash; that happens in memory.
 pub fn image(mounted: &Mounted, threads: usize) -> Result<Arc<dyn BlockDevice>> {
     let snapshot: Arc<dyn BlockDevice> = Arc::new(OnlineSnapshot::take(mounted, threads)?);
     if !has_orphans(&*snapshot)? {
@@ -31,7 +31,7 @@ pub fn image(mounted: &Mounted, threads: usize) -> Result<Arc<dyn BlockDevice>> 
         .open_device(Arc::clone(&overlay) as _);
     Ok(match opened.and_then(Volume::close) {
         Ok(()) => overlay,
-        // It is too broken to be opened; what is wrong with it is for the caller to find.
+        // The snapshot is too broken to open; the caller reports the damage.
         Err(_) => snapshot,
     })
 }
@@ -48,7 +48,7 @@ fn has_orphans(device: &dyn BlockDevice) -> Result<bool> {
     Ok(sb.last_orphan.get() != 0 || present)
 }
 
-/// The snapshot of a mounted image, as a device to read; it ends with this.
+/// The snapshot of a mounted image, as a device to read. Dropping the device ends the snapshot.
 struct OnlineSnapshot {
     len: u64,
     connections: Vec<Mutex<Client, Connections>>,
@@ -56,7 +56,7 @@ struct OnlineSnapshot {
 }
 
 impl OnlineSnapshot {
-    /// Has the mount keep this moment; so many threads can read at once.
+    /// Asks the mount for a snapshot of this moment. `threads` is the number of threads that can read at once.
     fn take(mounted: &Mounted, threads: usize) -> Result<Self> {
         let mut first = mounted.client()?;
         let len = first.snapshot(false).with_context(|| mounted.name())?;
@@ -73,7 +73,7 @@ impl OnlineSnapshot {
         })
     }
 
-    /// A connection that nobody uses, or the next one when it is free.
+    /// Returns an idle connection, or waits for the next one.
     fn connection(&self) -> Option<MutexGuard<'_, Client, Connections>> {
         let free = self.connections.iter().find_map(Mutex::try_lock);
         free.or_else(|| {

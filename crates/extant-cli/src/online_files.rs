@@ -1,4 +1,4 @@
-//! Files of a mounted image, moved into fewer extents by its server while others use them.
+//! Defragmentation of files of a mounted image by its server, while programs use the files.
 
 use crate::mounted::Mounted;
 use anyhow::{Context, Result};
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 /// A mount, and a file or directory on it.
 pub struct MountedPath {
-    /// What is to be looked at.
+    /// Path of the file or directory.
     pub path: PathBuf,
     mounted: Mounted,
     client: Client,
@@ -23,22 +23,22 @@ pub struct Met {
 }
 
 impl Met {
-    /// The inode number by which the server knows it.
+    /// Returns the inode number by which the server knows the file.
     fn ino(&self) -> Result<u32> {
         u32::try_from(self.meta.ino()).context("no inode number of the image")
     }
 }
 
 impl MountedPath {
-    /// A path on one of our mounts, or an image that has one: all of it. `None` for anything else, an image that lies on a mount
-    /// among it.
+    /// Finds a path on one of our mounts, or an image with such a mount: its whole tree. `None` for anything else,
+    /// even for an image that lies on a mount.
     ///
     /// # Errors
     /// The server cannot be asked.
     pub fn find(path: &Path) -> Result<Option<Self>> {
         let (path, mounted) = match (Mounted::of_image(path), Mounted::below(path)) {
             (Some(mounted), _) => (mounted.dir().to_owned(), mounted),
-            // Names below are whole paths.
+            // Paths below are canonical.
             (None, Some(mounted)) if !is_image(path) => (path.canonicalize()?, mounted),
             _ => return Ok(None),
         };
@@ -50,7 +50,7 @@ impl MountedPath {
         }))
     }
 
-    /// All that is there, in order, other file systems below it left out.
+    /// Lists the path and everything below it, in order, without other file systems.
     ///
     /// # Errors
     /// A directory cannot be read.
@@ -58,19 +58,19 @@ impl MountedPath {
         below(&self.path)
     }
 
-    /// In how many extents a regular file lies.
+    /// Returns the number of extents of a regular file.
     ///
     /// # Errors
-    /// The server's.
+    /// The server fails.
     pub fn fragments(&mut self, file: &Met) -> Result<Fragments> {
         let found = self.client.fragments(file.ino()?);
         found.with_context(|| file.path.display().to_string())
     }
 
-    /// Moves a regular file, found to lie so, into fewer extents. Returns how many blocks were moved.
+    /// Moves a regular file with these fragments into fewer extents. Returns the number of blocks moved.
     ///
     /// # Errors
-    /// The server's.
+    /// The server fails.
     pub fn defragment(&mut self, file: &Met, found: &Fragments) -> Result<u64> {
         let moved = self.client.defragment(file.ino()?, found.generation);
         moved.with_context(|| file.path.display().to_string())

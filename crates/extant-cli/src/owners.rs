@@ -6,10 +6,10 @@ use anyhow::{Context, Result, anyhow, ensure};
 use extant::Volume;
 use std::str::FromStr;
 
-/// Numbers of a user and a group, each if it is meant.
+/// Numbers of a user and a group, each if it is given.
 pub type Owner = (Option<u32>, Option<u32>);
 
-/// Files of accounts beyond this are none.
+/// Size limit of account files; larger files are ignored.
 pub const LARGEST: u64 = 64 << 20;
 
 /// `USER:GROUP`, `USER`, `:GROUP`, or `USER:` for a user with the group of their entry in /etc/passwd.
@@ -51,7 +51,7 @@ impl FromStr for OwnerSpec {
     }
 }
 
-/// A number as it stands; a sign before it says that it is no name.
+/// Parses a number; a leading plus sign forces a number instead of a name.
 fn number(text: &str) -> Option<u32> {
     let digits = text.strip_prefix('+').unwrap_or(text);
     let plain = digits.bytes().all(|b| b.is_ascii_digit());
@@ -59,7 +59,7 @@ fn number(text: &str) -> Option<u32> {
 }
 
 impl OwnerSpec {
-    /// Returns the numbers if no file of accounts is needed for them: they are written, or are root's.
+    /// Returns the numbers if no account file is needed: the owners are numbers or root.
     pub fn numbers(&self) -> Option<Owner> {
         let of = |text: &String| match text.as_str() {
             "root" => Some(0),
@@ -77,7 +77,7 @@ impl OwnerSpec {
         Some((user, group))
     }
 
-    /// Looks names up in an image. A name of digits is one if the image has it, as POSIX says of chown.
+    /// Looks names up in an image. A name of digits that the image defines is a name, as POSIX requires of chown.
     pub fn resolve(&self, volume: &Volume) -> Result<Owner> {
         self.resolve_by("the image's ", |path| {
             let size = volume.metadata(path)?.len();
@@ -86,7 +86,7 @@ impl OwnerSpec {
         })
     }
 
-    /// Looks names up in files of accounts that `read` finds by their paths; `whose` begins their names in messages.
+    /// Looks names up in account files that `read` opens by path; `whose` is their prefix in messages.
     pub fn resolve_by(
         &self,
         whose: &'static str,
@@ -110,11 +110,11 @@ impl OwnerSpec {
     }
 }
 
-/// A file of accounts.
+/// An account file.
 struct Accounts {
     whose: &'static str,
     path: &'static str,
-    /// Lines, or why there are none.
+    /// Lines of the file, or the error of reading it.
     content: Result<Vec<u8>>,
 }
 

@@ -1,4 +1,4 @@
-//! A device that is read no faster than at a rate, so that others get their part of it.
+//! A device with a limited read rate, so that other users of the storage get their share.
 
 use blockdev::BlockDevice;
 use std::io;
@@ -7,21 +7,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Time that nobody read counts for later at most so long.
+/// Unused time that counts towards later reads, at most.
 const CREDIT: Duration = Duration::from_millis(100);
 
 /// A device with a rate.
 pub struct PacedDevice {
     device: Arc<dyn BlockDevice>,
-    /// Bytes of a second.
+    /// Bytes per second.
     rate: u64,
     begun: Instant,
-    /// Nanoseconds since then up to which what was read is paid for.
+    /// Nanoseconds after `begun` up to which the bytes read so far use the rate.
     paid: AtomicU64,
 }
 
 impl PacedDevice {
-    /// At most so many bytes in a second.
+    /// Limits `device` to `rate` bytes per second.
     pub fn new(device: Arc<dyn BlockDevice>, rate: u64) -> Self {
         Self {
             device,
@@ -31,7 +31,7 @@ impl PacedDevice {
         }
     }
 
-    /// Waits until it is the turn of so many more bytes.
+    /// Sleeps until the rate allows `bytes` more bytes.
     fn wait(&self, bytes: u64) {
         let takes = u128::from(bytes) * 1_000_000_000 / u128::from(self.rate);
         let takes = u64::try_from(takes).unwrap_or(u64::MAX);
@@ -46,7 +46,7 @@ impl PacedDevice {
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |paid| {
                 Some(next(paid))
             });
-        // It always succeeds: the function always has a value.
+        // The update always succeeds, because the closure always returns a value.
         let due = next(before.unwrap_or(0));
         sleep(Duration::from_nanos(due.saturating_sub(now)));
     }
@@ -87,7 +87,7 @@ mod tests {
         for at in 0..4 {
             device.read_at(at << 16, &mut [0; 1 << 16]).unwrap();
         }
-        // A quarter of a second, less what was saved before the first.
+        // The reads take a quarter of a second, less the credit before the first one.
         assert!(began.elapsed() >= Duration::from_millis(140));
     }
 }

@@ -13,7 +13,7 @@ use std::os::unix::ffi::OsStrExt;
 pub enum NoMatch {
     /// An error.
     Fails,
-    /// There is nothing to do.
+    /// No names.
     IsNothing,
     /// The pattern is the name of something new, as shells leave it.
     IsName,
@@ -23,7 +23,7 @@ fn is_pattern(name: &[u8]) -> bool {
     name.iter().any(|b| b"*?[".contains(b))
 }
 
-/// A component of a path in the matcher's language, which has braces, and negation by a leading `!`: both are escaped.
+/// Translates a component into the matcher's language. Escapes braces and a leading `!`, which shells take literally.
 fn compiled(component: &[u8]) -> Vec<u8> {
     let mut pattern = Vec::with_capacity(component.len());
     let mut bytes = component.iter().copied().enumerate();
@@ -47,7 +47,7 @@ fn fits(pattern: &[u8], name: &[u8]) -> bool {
     (!name.starts_with(b".") || pattern.starts_with(b".")) && fast_glob::glob_match(pattern, name)
 }
 
-/// The addresses that an address stands for: the names that match if it is a pattern, else the address itself.
+/// Returns the addresses that an address stands for: the matching names if it is a pattern, else the address itself.
 pub fn expand(volume: &Volume, address: &Address, otherwise: NoMatch) -> Result<Vec<Address>> {
     if !is_pattern(&address.path) {
         return Ok(vec![address.clone()]);
@@ -77,7 +77,7 @@ pub fn expand(volume: &Volume, address: &Address, otherwise: NoMatch) -> Result<
     Ok(found.into_iter().map(at).collect())
 }
 
-/// The paths below a directory that match a pattern, sorted by name.
+/// Returns the paths below a directory that match a pattern, sorted by name.
 fn matches(dir: &Dir, path: &[u8]) -> Result<Vec<Vec<u8>>> {
     let mut found = vec![if path.starts_with(b"/") {
         b"/".to_vec()
@@ -119,7 +119,7 @@ fn matches(dir: &Dir, path: &[u8]) -> Result<Vec<Vec<u8>>> {
     Ok(found)
 }
 
-/// Names in a directory; a missing directory, or a file in its place, has none.
+/// Lists the names in a directory. A missing directory, or a file instead of a directory, yields an empty list.
 fn names(dir: &Dir, path: &[u8]) -> Result<Vec<(Vec<u8>, FileType)>> {
     let path = if path.is_empty() { b"." } else { path };
     match sorted(dir, os(path)) {
@@ -167,7 +167,7 @@ mod tests {
         }
     }
 
-    /// Names are bytes; no name and no pattern ends the process.
+    /// Names are bytes; no name or pattern may make the process panic.
     #[test]
     fn any_bytes_are_names_and_patterns() {
         let some = [

@@ -1,4 +1,4 @@
-//! Telling a service manager how far we are, as sd_notify(3) describes: a datagram to the socket it names.
+//! Notifies a service manager as sd_notify(3) describes: a datagram to the socket in the environment.
 
 use std::ffi::OsStr;
 use std::io;
@@ -6,8 +6,8 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-/// Tells the service manager that the service is ready, if there is one. An error is ignored: the service runs all
-/// the same.
+/// Notifies the service manager, if there is one, that the service is ready. Errors are only reported, because the
+/// service can run without the notification.
 pub fn ready() {
     if let Some(socket) = std::env::var_os("NOTIFY_SOCKET")
         && let Err(error) = tell(&socket, b"READY=1\n")

@@ -22,7 +22,7 @@ use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The options of all lists after `-o`.
+/// Parses the options of all lists after `-o`.
 pub fn mount_options(lists: &[String]) -> Result<MountOptions> {
     let mut options = MountOptions::default();
     let parse = |list: &String| options.parse(list);
@@ -46,21 +46,21 @@ pub struct Serving<'a> {
     pub dir: PathBuf,
     /// Options of `-o`.
     pub options: MountOptions,
-    /// How requests come.
+    /// Transport of the requests.
     pub transport: Transport,
-    /// Threads that serve, at least; 0: as many as there are processors.
+    /// Minimum number of threads that serve; 0: the number of CPUs.
     pub threads: usize,
     /// Changes go to an overlay.
     pub scratch: Option<Changes<'a>>,
     /// The lists after `-o` that `options` were read from.
     pub words: &'a [String],
-    /// The server confines itself; else it may do what its user may.
+    /// Whether the server confines itself.
     pub sandbox: bool,
-    /// A file that is there as long as the image is mounted.
+    /// A file that exists as long as the image is mounted.
     pub lock_file: Option<&'a Path>,
 }
 
-/// An image that is mounted and waits to be served.
+/// An image that is mounted but not yet served.
 pub struct Ready {
     session: Session,
     volume: Volume,
@@ -72,12 +72,12 @@ pub struct Ready {
     lock_file: Option<LockFile>,
 }
 
-/// Why a kernel does not hold a block device for a mount.
+/// The errors with which a kernel refuses to hold a block device for a mount.
 const NODEV: i32 = rustix::io::Errno::NODEV.raw_os_error();
 const INVAL: i32 = rustix::io::Errno::INVAL.raw_os_error();
 const PERM: i32 = rustix::io::Errno::PERM.raw_os_error();
 
-/// The permission that a directory must grant to a maker of files, as in a mode.
+/// The permission that a directory must grant to create files, as bits of a mode.
 const WRITE: u16 = 2;
 const SEARCH: u16 = 1;
 
@@ -85,8 +85,8 @@ const SEARCH: u16 = 1;
 const LARGEST_BLOCK: u32 = 4096;
 
 impl Serving<'_> {
-    /// The options, with what the image allows: one that is write-protected is mounted read-only, and that is said, unless
-    /// it was to be written in so many words.
+    /// Returns the options, adjusted to the image. A write-protected image is mounted read-only with a warning, or
+    /// refused if the user asked for `rw`.
     fn allowed(&self) -> Result<MountOptions> {
         let mut options = self.options.clone();
         if options.read_only || self.scratch.is_some() {
@@ -104,8 +104,8 @@ impl Serving<'_> {
         Ok(options)
     }
 
-    /// The block size with which the kernel is to hold the device, if the image is a block device and this process is
-    /// root's: for other users the kernel does not do that.
+    /// Returns the block size with which the kernel is to hold the device, if the image is a block device and this
+    /// process is root. For other users the kernel does not hold devices.
     fn block_size(&self, image: &Path) -> Option<u32> {
         let meta = image.metadata().ok()?;
         let root = rustix::process::geteuid().is_root() && self.scratch.is_none();
@@ -120,7 +120,7 @@ impl Serving<'_> {
         (size <= LARGEST_BLOCK).then_some(size)
     }
 
-    /// The image's device, or the overlay over it.
+    /// Returns the image's device, or the overlay over it.
     fn device(&self, allowed: &MountOptions, held: bool) -> Result<Arc<dyn BlockDevice>> {
         let failed = |source| extant::Error::Io {
             context: format!("open {}", self.image.display()),
@@ -181,7 +181,7 @@ impl Serving<'_> {
         Ok(volume)
     }
 
-    /// The directory and the image's name, absolute.
+    /// Returns the absolute paths of the directory and the image.
     fn places(&self) -> Result<(PathBuf, PathBuf)> {
         let dir = self
             .dir
@@ -199,14 +199,14 @@ impl Serving<'_> {
             "{}: not a directory: first the image, then the directory to mount it on",
             self.dir.display()
         );
-        // Checks that the image exists, with the error that all commands give.
+        // Checks that the image exists, with the same error as in all commands.
         crate::images::identity(&self.image)?;
         let image =
             store::canonical(&self.image).with_context(|| self.image.display().to_string())?;
         Ok((dir, image))
     }
 
-    /// Mounts, as [`crate::keeper`] does for the server.
+    /// Mounts in this process; [`crate::keeper`] calls this for the server.
     pub fn mount_here(&self, how: How) -> std::io::Result<Connection> {
         let (dir, image) = self.places().map_err(std::io::Error::other)?;
         let mut options = self.options.clone();
@@ -239,11 +239,11 @@ impl Serving<'_> {
             read_only: options.read_only,
             block_device,
         };
-        // The kernel comes first: from then on the device is held exclusively.
+        // Mount first, because from then on the kernel holds the device exclusively.
         let held = self.block_size(&image).and_then(|block_size| {
             match keeper.mount(&dir, how(Some(block_size))) {
                 Ok(connection) => Some(Ok(connection)),
-                // This kernel has no such mounts, or not of this device.
+                // The kernel does not support such mounts, or not for this device.
                 Err(e) if matches!(e.raw_os_error(), Some(NODEV | INVAL | PERM)) => None,
                 Err(e) => Some(Err(e)),
             }
@@ -255,7 +255,7 @@ impl Serving<'_> {
             let lock_dir = self.lock_file.and_then(Path::parent);
             confine::paths(&extant_fuse::control::make_directory(), lock_dir)?;
         }
-        // A journal may be long, and orphans many.
+        // Replaying a long journal or many orphans may take long.
         let progress = Progress::wait(&format!("{}: opening", self.image.display()));
         let volume = self.open(&options, device);
         drop(progress);
@@ -283,7 +283,7 @@ impl Serving<'_> {
                 lock_file,
             }),
             Err(error) => {
-                // The first error is the one to tell.
+                // The first error is the one to report.
                 let _ = volume.close();
                 Err(error)
             }
@@ -313,7 +313,7 @@ impl Serving<'_> {
     }
 }
 
-/// Advises a user who cannot make files in the image's root directory.
+/// Warns a user that may not create files in the image's root directory.
 fn say_whose_root(volume: &Volume, image: &Path) -> Result<()> {
     let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
     let (uid, gid) = (user.as_raw(), group.as_raw());
@@ -323,7 +323,7 @@ fn say_whose_root(volume: &Volume, image: &Path) -> Result<()> {
         .map(rustix::fs::Gid::as_raw)
         .collect();
     let root = Node::root(volume)?;
-    // Root writes whatever the bits say.
+    // Root may write regardless of the mode.
     let may = root.check_access(&Credentials::new(uid, gid, &groups), WRITE | SEARCH);
     if user.is_root() || may.is_ok() {
         return Ok(());
@@ -337,7 +337,7 @@ fn say_whose_root(volume: &Volume, image: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Listens for `status`, `sync` and `umount`. Without a place for the socket the mount does without.
+/// Listens for `status`, `sync` and `umount`. If that fails, reports the error, and the mount runs without a socket.
 fn control(fs: &Filesystem, dir: &Path) -> Result<Option<Server>> {
     let mounted = fuse_server::mounted_at(dir).context("/proc/self/mountinfo")?;
     let Some(mount) = mounted else {
@@ -362,7 +362,7 @@ impl Ready {
         &self.dir
     }
 
-    /// Serves until the image is unmounted, then closes it, and answers the clients that wait for that.
+    /// Serves until the image is unmounted, then closes the image, and notifies the clients that wait for the end.
     pub fn serve(self) -> Result<()> {
         let Self {
             session,
@@ -397,13 +397,13 @@ impl Ready {
         if let Some(control) = control {
             control.end(how);
         }
-        // Without the file, the image is free.
+        // The image is free once the lock file is gone.
         drop(lock_file);
         closed.with_context(|| format!("{image}: close"))?;
         served.with_context(|| format!("{image}: serving"))
     }
 
-    /// Unmounts when the user asks to stop; one that is in use goes when it is not any more.
+    /// Unmounts when the user asks to stop. A busy mount is unmounted as soon as it is idle.
     pub fn unmount_on_signal(&self) -> Result<()> {
         let (dir, keeper) = (self.dir.clone(), Arc::clone(&self.keeper));
         crate::interrupt::on_signal(move || {

@@ -1,4 +1,4 @@
-//! How far a check is: for people a line on the terminal, for programs lines as those of `e2fsck -C`.
+//! Progress of a check: a line on the terminal for people, lines like those of `e2fsck -C` for programs.
 
 use crate::progress::Progress;
 use anyhow::{Context, Result};
@@ -8,14 +8,14 @@ use std::fs::{File, OpenOptions};
 use std::io::Write;
 
 lock_class!(
-    /// What is shown of a check.
+    /// The progress shown for a check.
     Steps = "steps of a check"
 );
 
 /// The last pass of a check.
 const LAST_PASS: u8 = 5;
 
-/// How far the check of an image is. Passes ascend, and so do the steps of a pass, whatever threads tell them.
+/// Progress of the check of an image. Passes ascend, and the steps of a pass ascend, whichever threads report them.
 pub struct ShownSteps<'n> {
     name: &'n str,
     fd: Option<File>,
@@ -24,19 +24,19 @@ pub struct ShownSteps<'n> {
     last: Mutex<Shown, Steps>,
 }
 
-/// What was shown last.
+/// The last progress shown.
 #[derive(Default)]
 struct Shown {
     pass: u8,
     done: u64,
     /// The line on the terminal.
     line: Option<Progress>,
-    /// The last step of the last pass, if it waits for the end of the work.
+    /// The last step of the last pass, if it is held until the work ends.
     end: Option<CheckStep>,
 }
 
 impl<'n> ShownSteps<'n> {
-    /// Steps of a check, on the terminal and to a descriptor, if there is one.
+    /// Shows steps of a check on the terminal, and on a descriptor if one is given.
     pub fn new(name: &'n str, fd: Option<u32>) -> Result<Self> {
         let open = |fd: u32| {
             let path = format!("/proc/self/fd/{fd}");
@@ -52,8 +52,8 @@ impl<'n> ShownSteps<'n> {
         })
     }
 
-    /// Steps of the check that a repair begins with: the last one is not written before [`Self::end`]. Where questions are asked,
-    /// nothing else is on the terminal.
+    /// Shows steps of the check that starts a repair. The last step is written by [`Self::end`]. If the repair asks
+    /// questions, nothing else appears on the terminal.
     pub fn of_repair(name: &'n str, fd: Option<u32>, asks: bool) -> Result<Self> {
         Ok(Self {
             on_terminal: !asks,
@@ -62,7 +62,7 @@ impl<'n> ShownSteps<'n> {
         })
     }
 
-    /// Shows a step, if it is far enough from the last one that was shown.
+    /// Shows a step, if it is far enough from the last step shown.
     pub fn tell(&self, step: CheckStep) {
         let mut last = self.last.lock();
         if step.pass < last.pass {
@@ -91,7 +91,7 @@ impl<'n> ShownSteps<'n> {
         self.write(step.pass, last.done, step.total);
     }
 
-    /// The work is over: writes the step that waited for that.
+    /// Ends the work: writes the step that was held until now.
     pub fn end(&self) {
         if let Some(step) = self.last.lock().end.take() {
             self.write(step.pass, step.done, step.total);
@@ -100,7 +100,7 @@ impl<'n> ShownSteps<'n> {
 
     fn write(&self, pass: u8, done: u64, total: u64) {
         if let Some(mut fd) = self.fd.as_ref() {
-            // Who does not read it does without.
+            // A reader that closed its end loses the output.
             let _ = writeln!(fd, "{pass} {done} {total} {}", self.name);
         }
     }

@@ -1,7 +1,7 @@
-//! Where an image lives: in a file of its own, a block device or an export of an NBD server (`nbd://host/export`), or in a part of
-//! one: `disk.img@p2`, `@label=NAME`, `@uuid=UUID`, `@offset=1M,size=2G`.
+//! Location of an image: a file, a block device or an export of an NBD server (`nbd://host/export`), or a part of one
+//! of these: `disk.img@p2`, `@label=NAME`, `@uuid=UUID`, `@offset=1M,size=2G`.
 //!
-//! A file of the host whose own name looks like that wins if it exists.
+//! A file of the host with exactly that name takes precedence.
 
 use crate::advice::{about_image, advised};
 use crate::ending::open_when_free;
@@ -37,13 +37,13 @@ type Export = (PathBuf, Weak<dyn BlockDevice>);
 /// Exports of servers that are open.
 static EXPORTS: Mutex<Vec<Export>, Disks> = Mutex::new(Vec::new());
 
-/// Whether the image is on an NBD server.
+/// Returns whether the image is on an NBD server.
 pub fn is_remote(image: &Path) -> bool {
     let bytes = image.as_os_str().as_bytes();
     REMOTE.iter().any(|scheme| bytes.starts_with(scheme))
 }
 
-/// What stands for device and inode of an export: two addresses that differ count as two images.
+/// Returns a substitute for device and inode of an export: two different addresses count as two images.
 pub fn remote_id(address: &Path) -> FileId {
     let bytes = address.as_os_str().as_bytes();
     (
@@ -52,7 +52,7 @@ pub fn remote_id(address: &Path) -> FileId {
     )
 }
 
-/// The export of a server. All users of one address in this process share a connection.
+/// Opens the export of a server. All users of one address in this process share a connection.
 fn export(address: &Path, access: Access) -> Result<Arc<dyn BlockDevice>> {
     let mut exports = EXPORTS.lock();
     exports.retain(|(_, device)| device.strong_count() > 0);
@@ -80,33 +80,33 @@ fn export(address: &Path, access: Access) -> Result<Arc<dyn BlockDevice>> {
     Ok(device)
 }
 
-/// What a part begins with.
+/// The character before the name of a part.
 const AT: u8 = b'@';
 
-/// The file of an image, and the part of it, if its name says one.
+/// Splits the name of an image into its file and the part of the file, if the name has a part.
 pub fn split(image: &Path) -> Option<(&Path, Result<Part>)> {
     let bytes = image.as_os_str().as_bytes();
     let ats = (1..bytes.len()).filter(|&at| bytes.get(at) == Some(&AT));
     let mut ats = ats.peekable();
-    // The usual name has none, and is not looked for.
+    // Most names have no `@`, so the file is not looked up.
     if ats.peek().is_none() || image.symlink_metadata().is_ok() {
         return None;
     }
     ats.find_map(|at| {
         let file = Path::new(OsStr::from_bytes(bytes.get(..at)?));
         let rest = bytes.get(at + 1..)?;
-        // Labels may have slashes; a directory's name that looks like a part is more likely.
+        // Labels may contain slashes, but a directory whose name looks like a part is more likely.
         let whole = !rest.contains(&b'/') || file.metadata().is_ok_and(|m| !m.is_dir());
         let part = parse(&String::from_utf8_lossy(rest)).filter(|_| whole)?;
         Some((file, part))
     })
 }
 
-/// A part as it is written after the `@`; `None` if this is none.
+/// Parses the text after the `@`; `None` if it does not name a part.
 fn parse(text: &str) -> Option<Result<Part>> {
     if let Some(digits) = text.strip_prefix('p') {
         let plain = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
-        // A number that is too large stands for a partition that no disk has.
+        // A number that is too large becomes a partition that no disk has.
         return plain.then(|| Ok(Part::Number(digits.parse().unwrap_or(u32::MAX))));
     }
     if let Some(label) = text.strip_prefix("label=") {
@@ -119,7 +119,7 @@ fn parse(text: &str) -> Option<Result<Part>> {
     known.then(|| bytes(text))
 }
 
-/// `offset=1M,size=2G`, either or both.
+/// Parses `offset=1M,size=2G`, either or both.
 fn bytes(text: &str) -> Result<Part> {
     let (mut offset, mut len) = (None, None);
     for field in text.split(',') {
@@ -138,12 +138,12 @@ fn bytes(text: &str) -> Result<Part> {
     })
 }
 
-/// The file or block device that holds the image.
+/// Returns the file or block device that holds the image.
 pub fn file(image: &Path) -> &Path {
     split(image).map_or(image, |(file, _)| file)
 }
 
-/// The name without links and dots.
+/// Resolves links and dots in the name.
 pub fn canonical(image: &Path) -> io::Result<PathBuf> {
     if is_remote(image) {
         return Ok(image.into());
@@ -156,7 +156,7 @@ pub fn canonical(image: &Path) -> io::Result<PathBuf> {
     Ok(name.into())
 }
 
-/// What is said of a part that cannot be had.
+/// Turns an error of opening a part into a message with advice.
 fn told(image: &Path, file: &Path, error: Error) -> anyhow::Error {
     let (name, shown) = (file.display(), image.display());
     match error {
@@ -181,10 +181,10 @@ fn told(image: &Path, file: &Path, error: Error) -> anyhow::Error {
 /// A disk, by its file.
 type Known = (FileId, Weak<dyn BlockDevice>);
 
-/// Disks that are open for writing, of which others may want other parts.
+/// Disks that are open for writing; other users may open other parts of them.
 static OPEN: Mutex<Vec<Known>, Disks> = Mutex::new(Vec::new());
 
-/// Compressed disks, to be decompressed once and not at each use.
+/// Compressed disks, kept so that they are decompressed once and not at each use.
 static UNPACKED: Mutex<Vec<Arc<dyn BlockDevice>>, Disks> = Mutex::new(Vec::new());
 
 /// Device and inode of a file.
@@ -195,12 +195,12 @@ pub fn is_plain(image: &Path) -> bool {
     !is_remote(image) && split(image).is_none() && format(image) == Format::Raw
 }
 
-/// The format of a file; raw if there is none.
+/// Returns the format of a file; raw if the file cannot be read.
 pub fn format(file: &Path) -> Format {
     unlocked(file).map_or(Format::Raw, |file| Format::of(&file))
 }
 
-/// Why an image cannot be changed that lies in this file: what keeps it from being opened, or its format.
+/// Returns why an image in this file cannot be changed: write protection of the file, or its format.
 pub fn write_protection(image: &Path) -> io::Result<Option<&'static str>> {
     let file = file(image);
     if is_remote(file) {
@@ -209,7 +209,8 @@ pub fn write_protection(image: &Path) -> io::Result<Option<&'static str>> {
     Ok(blockdev::write_protection(file)?.or_else(|| format(file).why_read_only()))
 }
 
-/// The disk in a file. One that this process has open for writing is shared, and so is a compressed one.
+/// Opens the disk in a file. A disk that this process has open for writing is shared; a compressed disk is always
+/// shared.
 fn disk(file: &Path, access: Access) -> Result<Arc<dyn BlockDevice>> {
     if is_remote(file) {
         return export(file, access);
@@ -239,7 +240,7 @@ fn disk(file: &Path, access: Access) -> Result<Arc<dyn BlockDevice>> {
     Ok(disk)
 }
 
-/// Decompresses a disk that must be decompressed as a whole, where the user sees that it takes its time.
+/// Decompresses a disk that must be decompressed as a whole, with a progress line.
 fn unpack(file: &Path, disk: &dyn BlockDevice) -> Result<()> {
     let progress = Progress::wait(&format!("{}: decompressing", file.display()));
     let done = disk.read_at(0, &mut []);
@@ -248,7 +249,7 @@ fn unpack(file: &Path, disk: &dyn BlockDevice) -> Result<()> {
     done.map_err(|e| about_image(file, anyhow!("{e}")))
 }
 
-/// The device that holds the image, whole or in part.
+/// Opens the device that holds the image, whole or in part.
 pub fn open(image: &Path, access: Access) -> Result<Arc<dyn BlockDevice>> {
     let device = open_unread(image, access)?;
     if !is_remote(image) {
@@ -257,7 +258,8 @@ pub fn open(image: &Path, access: Access) -> Result<Arc<dyn BlockDevice>> {
     Ok(device)
 }
 
-/// The same for who confines itself first: what must be decompressed as a whole is that when it is first read.
+/// Like [`open`], for callers that confine themselves first: a disk that must be decompressed as a whole is
+/// decompressed at the first read.
 pub fn open_unread(image: &Path, access: Access) -> Result<Arc<dyn BlockDevice>> {
     if is_plain(image) {
         let file = open_when_free(image, || FileDevice::open(image, access))
@@ -273,7 +275,7 @@ pub fn open_unread(image: &Path, access: Access) -> Result<Arc<dyn BlockDevice>>
     Ok(Arc::new(PartDevice::new(disk, range)?))
 }
 
-/// The disk in a file that is only looked at, whoever has it locked.
+/// Opens the disk in a file for inspection, even if another process has locked the file.
 fn look(file: &Path) -> Result<Arc<dyn BlockDevice>> {
     if is_remote(file) {
         return export(file, Access::ReadOnly);
@@ -282,22 +284,22 @@ fn look(file: &Path) -> Result<Arc<dyn BlockDevice>> {
     if Format::of(&raw) == Format::Raw {
         return Ok(Arc::new(raw));
     }
-    // Its tables are not to change meanwhile.
+    // Lock the disk, because its tables must not change meanwhile.
     let disk = disk(file, Access::ReadOnly)?;
     unpack(file, &disk)?;
     Ok(disk)
 }
 
-/// A file that is only looked at, whoever has it locked.
+/// Opens a file for inspection, even if another process has locked the file.
 fn unlocked(file: &Path) -> io::Result<UnlockedFile> {
     UnlockedFile::new(File::open(file)?)
 }
 
-/// The bytes of its file that the image takes; of one that is no part, all there may be.
+/// Returns the bytes of the file that the image occupies; for an image that is not a part, the largest range.
 pub fn range(image: &Path) -> Result<Range<u64>> {
     let Some((file, part)) = split(image) else {
         if is_remote(image) {
-            // Says what is wrong with the server.
+            // Report the server's error.
             export(image, Access::ReadOnly)?;
         }
         return Ok(0..u64::MAX);
@@ -308,11 +310,11 @@ pub fn range(image: &Path) -> Result<Range<u64>> {
     extant_disk::part(&disk, &part).map_err(|e| told(image, file, e))
 }
 
-/// The first bytes of the image, at most so many. Of a compressed file no more is decompressed.
+/// Returns the first bytes of the image, at most `most`. A compressed file is decompressed only that far.
 pub fn head(image: &Path, most: usize) -> io::Result<Vec<u8>> {
     if split(image).is_none() && format(image).is_compressed() {
         let head = extant_disk::decompressed_head(unlocked(image)?, most);
-        // What is damaged is told as what it seems to be.
+        // A damaged file is reported as its apparent format.
         return head.or_else(|_| raw_head(image, most));
     }
     let range = range(image).map_err(io::Error::other)?;
@@ -324,14 +326,14 @@ pub fn head(image: &Path, most: usize) -> io::Result<Vec<u8>> {
     Ok(head)
 }
 
-/// The first bytes of a file, whatever is in it.
+/// Returns the first bytes of a file, without decoding any format.
 fn raw_head(file: &Path, most: usize) -> io::Result<Vec<u8>> {
     let mut head = Vec::new();
     File::open(file)?.take(most as u64).read_to_end(&mut head)?;
     Ok(head)
 }
 
-/// The partition table of a disk that is itself no image.
+/// Returns the partition table of a disk that is not itself an image.
 pub fn table(image: &Path) -> Result<Option<(Table, u64)>> {
     if split(image).is_some() {
         return Ok(None);

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Something met on the walk.
+/// An entry found by the walk.
 pub struct Met<'a> {
     /// Directory it is in.
     pub parent: &'a Dir,
@@ -22,8 +22,8 @@ pub struct Met<'a> {
     pub depth: usize,
 }
 
-/// Directories of an image that a walk has entered, by inode number. A directory has one name; one that is met again,
-/// below itself or elsewhere, makes a loop or a tree that grows without end.
+/// Directories of an image that a walk has entered, by inode number. A directory has one name. A second name, below
+/// the directory itself or elsewhere, makes a loop or an endlessly growing tree.
 #[derive(Default)]
 pub struct Entered(HashSet<u64>);
 
@@ -38,22 +38,22 @@ impl Entered {
     }
 }
 
-/// Whether a directory is met before or after what is in it.
+/// Whether a directory is visited before or after its contents.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Order {
     Before,
     After,
 }
 
-/// Names of a directory in order.
+/// Returns the names of a directory in order.
 pub fn sorted(dir: &Dir, path: impl AsRef<Path>) -> extant::Result<Vec<DirEntry>> {
     let mut names = dir.read_dir(path)?.collect::<extant::Result<Vec<_>>>()?;
     names.sort_by(|a, b| a.file_name().cmp(b.file_name()));
     Ok(names)
 }
 
-/// Visits everything below `top`, directories before or after their contents. With [`Order::Before`] the answer of
-/// `meet` says whether to enter a directory.
+/// Visits everything below `top`, directories before or after their contents. With [`Order::Before`], `meet` returns
+/// whether to enter a directory.
 pub fn walk(
     top: &Dir,
     path: &[u8],
@@ -63,7 +63,7 @@ pub fn walk(
     walk_or(top, path, order, meet, Err)
 }
 
-/// As [`walk`], but reports an entry that cannot be read and continues; the walk fails at its end.
+/// Like [`walk`], but reports an entry that cannot be read and continues; the walk fails at its end.
 pub fn walk_past_errors(
     top: &Dir,
     path: &[u8],

@@ -1,4 +1,4 @@
-//! Which image is meant, of an index or archive with several.
+//! The choice of one image in an index or archive with several.
 
 use anyhow::{Result, anyhow, bail, ensure};
 use serde::Deserialize;
@@ -6,19 +6,19 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-/// The image that is meant where a container image stands for several.
+/// The image to use when a container image contains several.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct ImageChoice {
-    /// Of a container image for several platforms the one to take, as linux/arm64 [default: this machine's]
+    /// Platform to use of a container image for several platforms, such as linux/arm64 [default: this machine's]
     #[arg(long, value_name = "OS/ARCH[/VARIANT]")]
     pub platform: Option<Platform>,
-    /// Of several container images the one to take, by its name or the part behind the colon
+    /// Image to use of several container images, by its name or its tag
     #[arg(long, value_name = "NAME")]
     pub tag: Option<String>,
 }
 
 impl ImageChoice {
-    /// Fails if something was chosen, and no source was an image of a container.
+    /// Fails if an option was given but no source was an image of a container.
     pub fn check_was_used(&self, used: bool) -> Result<()> {
         let option = match self {
             Self {
@@ -35,7 +35,7 @@ impl ImageChoice {
     }
 }
 
-/// What an image runs on.
+/// The platform of an image.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Platform {
     #[serde(default)]
@@ -61,7 +61,7 @@ impl FromStr for Platform {
             parts.iter().all(|part| !part.is_empty()),
             "write OS/ARCH, as linux/arm64"
         );
-        // The names of the kernel are understood, too.
+        // The kernel's names are also accepted.
         let architecture = match architecture {
             "x86_64" | "x86-64" => "amd64",
             "aarch64" => "arm64",
@@ -102,22 +102,22 @@ impl Platform {
         }
     }
 
-    /// Whether an image of this platform is one that was asked for.
+    /// Returns whether an image of this platform satisfies the request.
     fn fits(&self, wanted: &Self) -> bool {
         let variant = wanted.variant.is_none() || wanted.variant == self.variant;
         self.os == wanted.os && self.architecture == wanted.architecture && variant
     }
 }
 
-/// Fails for an image of another platform than the one that was asked for.
+/// Fails for an image of another platform than the requested one.
 pub fn same_platform(wanted: &Platform, found: &Platform) -> Result<()> {
-    // A configuration without a platform fits all.
+    // A configuration without a platform fits every request.
     let fits = found.architecture.is_empty() || found.fits(wanted);
     ensure!(fits, "the image is for {found}, not for {wanted}");
     Ok(())
 }
 
-/// A blob by its digest, with what an index says of it.
+/// The digest of a blob, with its description in an index.
 #[derive(Deserialize)]
 pub struct Descriptor {
     #[serde(rename = "mediaType", default)]
@@ -129,11 +129,11 @@ pub struct Descriptor {
 }
 
 impl Descriptor {
-    /// Fails for a blob that is no archive of files that can be read.
+    /// Fails for a blob that is not a readable archive of files.
     pub fn check_is_layer(&self) -> Result<()> {
         let (kind, digest) = (&self.media_type, &self.digest);
         ensure!(!kind.contains("encrypted"), "layer {digest} is encrypted");
-        // Docker's own types and those of OCI name the format of archives.
+        // The types of Docker and OCI name the format of archives.
         let other = kind.starts_with("application/") && !kind.contains("tar");
         ensure!(!other, "layer {digest} is no archive of files, but {kind}");
         Ok(())
@@ -152,13 +152,13 @@ impl Descriptor {
     }
 }
 
-/// Whether an image of this name is meant by `asked`: all of the name, the part behind a slash, or the tag.
+/// Returns whether `asked` means an image of this name: the whole name, the part after a slash, or the tag.
 pub fn is_named(name: &str, asked: &str) -> bool {
     name.strip_suffix(asked)
         .is_some_and(|before| before.is_empty() || before.ends_with(['/', ':']))
 }
 
-/// The error of a choice that leaves none, or several.
+/// Returns the error for a choice that matches no image, or several.
 pub fn several(fitting: usize, all: usize, names: &[String]) -> anyhow::Error {
     let names = names.join(", ");
     match fitting {
@@ -171,14 +171,14 @@ pub fn several(fitting: usize, all: usize, names: &[String]) -> anyhow::Error {
     }
 }
 
-/// Returns the manifest that is meant. `config` reads the platform of one whose descriptor has none.
+/// Returns the chosen manifest. `config` reads the platform of a manifest whose descriptor lacks one.
 pub fn choose<'m>(
     manifests: &'m [Descriptor],
     tag: Option<&str>,
     wanted: Option<&Platform>,
     config: &dyn Fn(&Descriptor) -> Result<Option<Platform>>,
 ) -> Result<&'m Descriptor> {
-    // Attestations and the like are manifests for no platform.
+    // Attestations, for example, are manifests without a platform.
     let images = manifests
         .iter()
         .filter(|m| m.platform.as_ref().is_none_or(|p| p.os != "unknown"));

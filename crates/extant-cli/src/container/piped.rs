@@ -1,5 +1,5 @@
-//! An image of a container on standard input. What is read to find out is kept: the layers are in any order, and
-//! anything else is read again from its start.
+//! An image of a container on standard input. The bytes read for detection are kept, because layers come in any order,
+//! and because any other input is read again from its start.
 
 use super::{ContainerSource, ImageChoice, image_in, unpacked_layers};
 use crate::streams::{self, Stdin};
@@ -13,13 +13,13 @@ use tempfile::SpooledTempFile;
 /// Bytes that are kept in memory before they go to a file.
 const IN_MEMORY: usize = 4 << 20;
 
-/// Standard input and what was read of it.
+/// Standard input and the bytes read from it so far.
 struct Kept {
     rest: Stdin,
     read: SpooledTempFile,
 }
 
-/// A reader that keeps what it reads.
+/// A reader that keeps the bytes it reads.
 struct Tee(Arc<Mutex<Kept>>);
 
 fn lock(kept: &Mutex<Kept>) -> std::sync::MutexGuard<'_, Kept> {
@@ -36,7 +36,7 @@ impl Read for Tee {
     }
 }
 
-/// What was read, and then the rest.
+/// A reader of the kept bytes and then the rest of standard input.
 struct Again(Arc<Mutex<Kept>>);
 
 impl Read for Again {
@@ -49,14 +49,14 @@ impl Read for Again {
     }
 }
 
-/// Finds out whether standard input is an image of a container; its layers are unpacked below `scratch`.
+/// Detects an image of a container on standard input. Its layers are unpacked below `scratch`.
 pub fn piped(scratch: &Path, choice: &ImageChoice) -> Result<ContainerSource> {
     let kept = Arc::new(Mutex::new(Kept {
         rest: streams::stdin()?,
         read: tempfile::spooled_tempfile_in(IN_MEMORY, scratch),
     }));
     let tee = || Box::new(Tee(Arc::clone(&kept)));
-    // What is no archive of tar is told by its reader.
+    // Input that is not a tar archive is reported by its own reader.
     let top = decompressed(tee())
         .map_err(anyhow::Error::from)
         .and_then(image_in);
@@ -64,7 +64,7 @@ pub fn piped(scratch: &Path, choice: &ImageChoice) -> Result<ContainerSource> {
     let top = top.unwrap_or(None);
     let shown = "standard input";
     if top.is_some() {
-        // To its end, so that the writer can finish.
+        // Read to the end, so that the writer can finish.
         io::copy(&mut *tee(), &mut io::sink()).context(shown)?;
     }
     lock(&kept).read.seek(SeekFrom::Start(0)).context(shown)?;

@@ -1,22 +1,22 @@
-//! Counts by stretches of the volume.
+//! Counts by cells of the volume.
 
 use super::Use;
 use ext4_format::geometry::Geometry;
 
-/// How a volume is cut into cells: parts of equally many groups, each of them rows of equally many cells.
+/// Division of a volume into cells: parts of equally many groups, each divided into rows of equally many cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     first: u64,
     end: u64,
-    /// Groups of a part.
+    /// Groups per part.
     pub groups: u32,
-    /// Blocks of a part.
+    /// Blocks per part.
     part: u64,
-    /// Blocks of a cell.
+    /// Blocks per cell.
     pub cell: u64,
-    /// Rows of a part.
+    /// Rows per part.
     pub rows: u64,
-    /// Cells of a row.
+    /// Cells per row.
     pub columns: u64,
 }
 
@@ -26,7 +26,8 @@ impl Layout {
         Self::cut(geometry, 1, 1, 1)
     }
 
-    /// A picture of so many columns, and about so many rows at most: a row holds whole groups, or a group whole rows.
+    /// Lays out a picture of `columns` columns and at most about `rows` rows. A row holds whole groups, or a group
+    /// whole rows.
     pub fn picture(geometry: &Geometry, columns: u32, rows: u32) -> Self {
         let (columns, rows) = (columns.max(1), rows.max(1));
         let together = geometry.groups.div_ceil(rows).max(1);
@@ -57,13 +58,13 @@ impl Layout {
         self.rows * self.columns
     }
 
-    /// How many cells there are, those at the ends of parts among them that have no block.
+    /// Returns the number of cells, including cells without blocks at the ends of parts.
     pub fn count(&self) -> u64 {
         let parts = self.end.saturating_sub(self.first).div_ceil(self.part);
         parts * self.per_part()
     }
 
-    /// The cell of a block, and one past its last block.
+    /// Returns the cell of a block, and one past the cell's last block.
     fn cell_of(&self, block: u64) -> Option<(u64, u64)> {
         let within = block.checked_sub(self.first).filter(|_| block < self.end)?;
         let (part, rest) = (within / self.part, within % self.part);
@@ -74,7 +75,8 @@ impl Layout {
         Some((part * self.per_part() + rest / self.cell, end.min(self.end)))
     }
 
-    /// Tells for `len` blocks from `start` on how many are in which cell; blocks outside of the volume are in none.
+    /// Calls `tell` with each cell of the `len` blocks from `start` on, and the number of blocks in it. Blocks outside
+    /// of the volume are in no cell.
     fn spread(&self, start: u64, len: u64, mut tell: impl FnMut(usize, u32)) {
         let mut at = start.max(self.first);
         let end = start.saturating_add(len).min(self.end);
@@ -89,7 +91,7 @@ impl Layout {
         }
     }
 
-    /// The first block of a cell, and one past its last; none if it has no block.
+    /// Returns the first block of a cell, and one past its last; `None` if the cell has no block.
     pub fn blocks(&self, cell: u64) -> Option<(u64, u64)> {
         let (part, rest) = (cell / self.per_part(), cell % self.per_part());
         let within = rest.saturating_mul(self.cell);
@@ -106,26 +108,26 @@ impl Layout {
 pub struct Counts([u32; Use::COUNT]);
 
 impl Counts {
-    /// Blocks of this use.
+    /// Returns the blocks of this use.
     pub fn get(&self, what: Use) -> u64 {
         self.0[what as usize].into()
     }
 
-    /// All blocks.
+    /// Returns the sum of all blocks.
     pub fn sum(&self) -> u64 {
         self.0.iter().copied().map(u64::from).sum()
     }
 
-    /// The most frequent use of the blocks in use; free if none is in use.
+    /// Returns the most frequent use of the blocks in use; free if all are free.
     pub fn most(&self) -> Use {
         let used = Use::ALL
             .into_iter()
             .filter(|&u| u != Use::Free && self.get(u) > 0);
-        // Of two equal ones the rarer kind, which comes first.
+        // On a tie, prefer the rarer kind, which comes first.
         used.rev().max_by_key(|&u| self.get(u)).unwrap_or(Use::Free)
     }
 
-    /// Share of the blocks that are in use.
+    /// Returns the share of the blocks that are in use.
     pub fn fill(&self) -> f64 {
         let all = self.sum().max(1);
         (all - self.get(Use::Free).min(all)) as f64 / all as f64
@@ -139,7 +141,7 @@ pub struct Cells {
 }
 
 impl Cells {
-    /// Cells without counts.
+    /// Makes cells without counts.
     pub fn new(layout: Layout) -> Self {
         let count = usize::try_from(layout.count()).unwrap_or(usize::MAX);
         Self {
@@ -159,8 +161,8 @@ impl Cells {
         });
     }
 
-    /// Everything has been added: [`Use::Other`] and [`Use::Unknown`] counted all blocks that are in use, or may be, and
-    /// are what is left of them from now on.
+    /// Ends the counting. [`Use::Other`] and [`Use::Unknown`] counted all blocks that are, or may be, in use;
+    /// subtracts the blocks of known use.
     pub fn finish(&mut self) {
         for counts in &mut self.counts {
             let named = |u: &Use| !matches!(u, Use::Free | Use::Other | Use::Unknown);
@@ -178,12 +180,12 @@ impl Cells {
         }
     }
 
-    /// The counts of each cell.
+    /// Returns the counts of each cell.
     pub fn iter(&self) -> impl Iterator<Item = &Counts> {
         self.counts.iter()
     }
 
-    /// Blocks of a use in all cells.
+    /// Returns the blocks of a use in all cells.
     pub fn total(&self, what: Use) -> u64 {
         self.counts.iter().map(|c| c.get(what)).sum()
     }
@@ -197,10 +199,10 @@ pub struct Owned {
 }
 
 impl Owned {
-    /// Files that are told apart.
+    /// Largest number of files that are distinguished.
     pub const MOST: usize = 8;
 
-    /// Of these files, without counts.
+    /// Makes counters for these files.
     pub fn new(layout: Layout, inodes: &[u32]) -> Self {
         let count = usize::try_from(layout.count()).unwrap_or(usize::MAX);
         Self {
@@ -210,7 +212,7 @@ impl Owned {
         }
     }
 
-    /// Counts blocks of a file, if it is one of these.
+    /// Counts blocks of a file, if the file is one of the owners.
     pub fn add(&mut self, ino: u32, start: u64, len: u64) {
         let Some(file) = self.inodes.iter().position(|own| *own == ino) else {
             return;
@@ -223,12 +225,12 @@ impl Owned {
         });
     }
 
-    /// The counts of each cell, in the order of the files.
+    /// Returns the counts of each cell, in the order of the files.
     pub fn cells(&self) -> impl Iterator<Item = &[u32; Self::MOST]> {
         self.counts.iter()
     }
 
-    /// Blocks of each file.
+    /// Returns the blocks of each file.
     pub fn totals(&self) -> [u64; Self::MOST] {
         let mut totals = [0; Self::MOST];
         for counts in &self.counts {
@@ -256,7 +258,7 @@ mod tests {
         Layout::picture(&geometry, columns, rows)
     }
 
-    /// Every block is in one cell, cells follow each other, and no cell goes over the border of a group's row.
+    /// Every block is in one cell, cells are contiguous, and no cell crosses the border of a group's row.
     #[test]
     fn cells_cut_the_volume_without_gaps() {
         for (first, blocks, per_group, columns, rows) in [

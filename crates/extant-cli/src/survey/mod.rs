@@ -1,8 +1,7 @@
-//! The use of an image's blocks, without a word of memory for each block: counts by group and by the cells of a
-//! picture.
+//! The use of an image's blocks, without memory per block: counts by group and by the cells of a picture.
 //!
-//! The bytes are hostile. A group or inode that breaks a rule is counted as damaged and left out. No node of a
-//! mapping is visited twice, and no more blocks are counted as files' than there are, so the time grows with the real
+//! The image is hostile input. A group or inode that breaks a rule is counted as damaged and skipped. No node of a
+//! mapping is visited twice, and files never count more blocks than the volume has. So the time grows with the real
 //! size of the image and with the number of its groups and inodes.
 
 mod cells;
@@ -24,9 +23,9 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Use {
-    /// No use.
+    /// Free.
     Free,
-    /// Superblocks, descriptors, and blocks kept for more of these.
+    /// Superblocks, descriptors, and blocks reserved for growth of the descriptors.
     Super,
     /// Bitmaps of blocks and inodes.
     Bitmaps,
@@ -45,7 +44,7 @@ pub enum Use {
 }
 
 impl Use {
-    /// How many there are.
+    /// Number of uses.
     pub const COUNT: usize = 9;
 
     /// All uses, in the order of their numbers.
@@ -62,27 +61,27 @@ impl Use {
     ];
 }
 
-/// How files lie.
+/// Fragmentation of files.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Fragmentation {
-    /// Regular files with any block.
+    /// Regular files with at least one block.
     pub files: u64,
-    /// Files that lie in more than one piece.
+    /// Files with more than one extent.
     pub fragmented: u64,
-    /// Pieces of all of them.
+    /// Extents of all files.
     pub extents: u64,
-    /// The file with the most pieces.
+    /// Inode of the file with the most extents.
     pub worst_inode: u32,
-    /// Its pieces.
+    /// Number of its extents.
     pub worst_extents: u64,
 }
 
 /// Lengths of free runs by powers of two.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FreeRuns {
-    /// Runs of at least so many blocks, and less than twice as many.
+    /// Shortest length of these runs; runs of twice the length are in the next class.
     pub at_least: u64,
-    /// How many.
+    /// Number of runs.
     pub runs: u64,
     /// Blocks in them.
     pub blocks: u64,
@@ -90,22 +89,22 @@ pub struct FreeRuns {
 
 /// The result of a survey.
 pub struct Survey {
-    /// By group.
+    /// Counts by group.
     pub groups: Cells,
-    /// By the cells of the picture.
+    /// Counts by cell of the picture.
     pub picture: Cells,
     pub fragmentation: Fragmentation,
     free_runs: [FreeRuns; 64],
-    /// The regular files with the most blocks, and how many they have.
+    /// The regular files with the most blocks: blocks and inode number.
     largest: Vec<(u64, u32)>,
     /// Groups and inodes that break a rule.
     pub damaged: u64,
-    /// The first of them.
+    /// The first damage.
     pub first_damage: Option<String>,
 }
 
 impl Survey {
-    /// Looks at a whole image; `each` is told of every group that is done.
+    /// Surveys a whole image; calls `each` after every group.
     pub fn of(volume: &Volume, picture: Layout, each: impl FnMut() -> Result<()>) -> Result<Self> {
         let mut surveyor = Surveyor::new(volume, picture, &[]);
         surveyor.all(each)?;
@@ -132,22 +131,22 @@ impl Survey {
         }
     }
 
-    /// The inodes of the regular files with the most blocks, the largest first.
+    /// Returns the inodes of the regular files with the most blocks, the largest first.
     pub fn largest(&self) -> Vec<u32> {
         self.largest.iter().map(|(_, ino)| *ino).collect()
     }
 
-    /// Where the blocks of these files are in the picture.
+    /// Counts the blocks of these files by cell of the picture.
     pub fn owned(&self, volume: &Volume, inodes: &[u32]) -> Owned {
         let mut surveyor = Surveyor::new(volume, self.picture.layout, inodes);
         for ino in inodes {
-            // The survey has told of what is damaged.
+            // The survey has already reported the damage.
             let _ = surveyor.one(InodeNr(*ino));
         }
         surveyor.owned
     }
 
-    /// Notes a file if it is one of the largest; of equal ones the first stays.
+    /// Records a file if it is one of the largest; of equal files the first stays.
     fn note_size(&mut self, ino: u32, blocks: u64) {
         let after = self.largest.partition_point(|(more, _)| *more >= blocks);
         if blocks > 0 && after < Owned::MOST {
@@ -156,7 +155,7 @@ impl Survey {
         }
     }
 
-    /// Free runs by length, up to the longest there are.
+    /// Returns the free runs by length, up to the longest.
     pub fn free_runs(&self) -> &[FreeRuns] {
         let last = self.free_runs.iter().rposition(|r| r.runs > 0);
         self.free_runs
@@ -170,9 +169,9 @@ struct Surveyor<'a> {
     geometry: &'a Geometry,
     found: Survey,
     walker: Walker<'a>,
-    /// Blocks that inodes have.
+    /// Blocks claimed by inodes.
     claimed: u64,
-    /// Length of the free run that goes on.
+    /// Length of the current free run.
     run: u64,
     owned: Owned,
 }
@@ -250,14 +249,14 @@ impl<'a> Surveyor<'a> {
         }
     }
 
-    /// Counts a group whose bitmap is unreadable: its blocks are known from other metadata only.
+    /// Counts a group whose bitmap is unreadable: only other metadata shows the use of its blocks.
     fn unknown(&mut self, first: u64, blocks: u64, why: &impl ToString) {
         self.end_run();
         self.add(Use::Unknown, first, blocks);
         self.damage(why);
     }
 
-    /// A free run ends.
+    /// Ends a free run.
     fn end_run(&mut self) {
         if let Some(log) = self.run.checked_ilog2()
             && let Some(runs) = self.found.free_runs.get_mut(log as usize)
@@ -306,7 +305,7 @@ impl<'a> Surveyor<'a> {
         if geometry.features.has_group_csum() && desc.flags & INODE_UNINIT != 0 {
             return Ok(());
         }
-        // Each group has a bitmap of its own; a shared one would only cost time.
+        // Each group has its own bitmap. Visiting a shared bitmap again would only waste time.
         self.walker.first_visit(desc.inode_bitmap, "inode bitmap")?;
         let map = self.volume.metadata_block(desc.inode_bitmap)?;
         bitmap::verify_inode_bitmap(&map, desc, geometry, nr)?;
@@ -350,7 +349,7 @@ impl<'a> Surveyor<'a> {
         let Some(kind) = core.file_type() else {
             return Ok(());
         };
-        // The target of a short link stands where the mapping would, devices have none, data inline neither.
+        // Short links store their target instead of a mapping; devices and inline data have no mapping either.
         let short = kind == FileType::Symlink && inode::sectors(record, geometry) == 0;
         let mapped = matches!(
             kind,
@@ -395,17 +394,17 @@ impl<'a> Surveyor<'a> {
     }
 }
 
-/// Pieces in which a file lies.
+/// Extents of a file.
 #[derive(Default)]
 struct Pieces {
     count: u64,
-    /// The continuation of a file in one piece: logical and physical block.
+    /// Expected start of the next extent if the file is contiguous: logical and physical block.
     next: Option<(u64, u64)>,
 }
 
 impl Pieces {
     fn add(&mut self, logical: u64, start: u64, len: u64) {
-        // A hole that is left out where the file lies is no gap on the device.
+        // A hole whose blocks the device skips equally is not a gap.
         let follows = self
             .next
             .is_some_and(|(l, p)| logical >= l && start == p + (logical - l));
