@@ -1,6 +1,6 @@
 //! Images of containers as sources: OCI image layouts, as directories or archives, archives of `docker save`, and
-//! directories of `skopeo copy ... dir:`. They hold a list of layers, each an archive with white-outs, for one or several
-//! platforms, under one or several names.
+//! directories of `skopeo copy ... dir:`. An image is a list of layers, each an archive with white-outs. A source may
+//! hold images for several platforms and under several names.
 
 mod choice;
 mod piped;
@@ -23,7 +23,7 @@ pub struct Layers {
     unpacked: Option<tempfile::TempDir>,
 }
 
-/// One layer: its file, and its name in messages.
+/// A layer: its file, and its name in messages.
 struct Layer {
     path: PathBuf,
     name: String,
@@ -53,7 +53,7 @@ struct Index {
     config: Option<Descriptor>,
 }
 
-/// One image in the manifest of `docker save`.
+/// Entry of an image in the manifest of `docker save`.
 #[derive(Deserialize)]
 struct Saved {
     #[serde(rename = "Config", default)]

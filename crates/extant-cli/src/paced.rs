@@ -16,7 +16,7 @@ pub struct PacedDevice {
     /// Bytes per second.
     rate: u64,
     begun: Instant,
-    /// Nanoseconds after `begun` up to which the bytes read so far use the rate.
+    /// Time that the bytes read until now take at the rate, in nanoseconds after `begun`.
     paid: AtomicU64,
 }
 

@@ -1,5 +1,5 @@
-//! An image of a container on standard input. The bytes read for detection are kept, because layers come in any order,
-//! and because any other input is read again from its start.
+//! An image of a container on standard input. The bytes read for detection are kept, because layers are in any order,
+//! and other input is read again from its start.
 
 use super::{ContainerSource, ImageChoice, image_in, unpacked_layers};
 use crate::streams::{self, Stdin};
@@ -13,7 +13,7 @@ use tempfile::SpooledTempFile;
 /// Bytes that are kept in memory before they go to a file.
 const IN_MEMORY: usize = 4 << 20;
 
-/// Standard input and the bytes read from it so far.
+/// Standard input and its bytes that were already read.
 struct Kept {
     rest: Stdin,
     read: SpooledTempFile,

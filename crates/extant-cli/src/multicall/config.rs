@@ -2,27 +2,27 @@
 
 use std::collections::BTreeMap;
 
-/// Where it is, unless `MKE2FS_CONFIG` says otherwise.
+/// Path of the configuration, unless `MKE2FS_CONFIG` names another.
 const PLACE: &str = "/etc/mke2fs.conf";
 
-/// What every volume has if a configuration does not name its features.
+/// Features of a volume if the configuration does not list base features.
 const BASE_FEATURES: &str = "sparse_super,large_file,filetype,resize_inode,dir_index";
 
-/// A section, the subsection in it or nothing, and the name of a value.
+/// Section, subsection or empty, and name of a value.
 type Key = (String, String, String);
 
-/// What a configuration says.
+/// The contents of a configuration file.
 #[derive(Debug, Default)]
 pub(super) struct Config {
-    /// `None`: there is no configuration, and defaults are those of `extant mkfs`.
+    /// `None` if there is no configuration file; then the defaults of `extant mkfs` apply.
     values: Option<BTreeMap<Key, String>>,
 }
 
-/// The types of a volume, in the order in which the values of one go before those of another.
+/// Types of a volume; values of later types override values of earlier ones.
 pub(super) struct Types(Vec<String>);
 
 impl Types {
-    /// A type, and usage types with commas between; by the bytes of the volume if there are none.
+    /// Combines a type and comma-separated usage types. Without usage types, the size of the volume decides.
     pub fn new(fs_type: &str, usage: Option<&str>, size: Option<u64>) -> Self {
         const MIB: u64 = 1 << 20;
         let by_size = match size.unwrap_or(0) / MIB {
@@ -38,14 +38,14 @@ impl Types {
         Self(all.map(str::to_owned).collect())
     }
 
-    /// The types, with spaces between.
+    /// Returns the types, separated by spaces.
     pub fn shown(&self) -> String {
         self.0.join(" ")
     }
 }
 
 impl Config {
-    /// The configuration of the system; an empty one if there is none.
+    /// Reads the configuration of the system; empty if the file is missing.
     pub fn read() -> Result<Self, String> {
         let path = std::env::var_os("MKE2FS_CONFIG").unwrap_or_else(|| PLACE.into());
         match std::fs::read_to_string(&path) {
@@ -55,7 +55,7 @@ impl Config {
         }
     }
 
-    /// Takes a text apart. Of several values of one name the first counts.
+    /// Parses a configuration. If a name has several values, the first counts.
     pub fn parse(text: &str) -> Self {
         let mut values = BTreeMap::new();
         let (mut section, mut below) = (String::new(), String::new());
@@ -84,7 +84,7 @@ impl Config {
         }
     }
 
-    /// Whether there is a configuration.
+    /// Returns whether a configuration file exists.
     pub const fn is_there(&self) -> bool {
         self.values.is_some()
     }
@@ -94,14 +94,14 @@ impl Config {
         self.values.as_ref()?.get(&key).map(String::as_str)
     }
 
-    /// The value for a volume of these types: the last type that has one, else the default.
+    /// Returns the value for a volume of these types: that of the last type with this value, else the default.
     pub fn value(&self, types: &Types, key: &str) -> Option<&str> {
         let of_type = |name: &String| self.at("fs_types", name, key);
         let found = types.0.iter().rev().find_map(of_type);
         found.or_else(|| self.at("defaults", "", key))
     }
 
-    /// A value that is a whole number.
+    /// Returns a value that is a whole number.
     pub fn number(&self, types: &Types, key: &str) -> Result<Option<i64>, String> {
         let Some(text) = self.value(types, key) else {
             return Ok(None);
@@ -110,7 +110,7 @@ impl Config {
         number.map_err(|_| format!("mke2fs.conf: {key} = {text}: not a whole number"))
     }
 
-    /// A value that is yes or no.
+    /// Returns a value that is yes or no.
     pub fn is_on(&self, types: &Types, key: &str) -> Result<Option<bool>, String> {
         let Some(text) = self.value(types, key) else {
             return Ok(None);
@@ -122,7 +122,7 @@ impl Config {
         }
     }
 
-    /// The type of a volume for which the command line says none.
+    /// Returns the default type of a volume, if the command line names no type.
     pub fn default_type(&self, device: &str, journal: bool) -> String {
         let said = self.at("devices", device, "fs_type");
         let said = said.or_else(|| self.at("defaults", "", "fs_type"));
@@ -130,12 +130,12 @@ impl Config {
         said.unwrap_or(fallback).to_owned()
     }
 
-    /// The usage types of a device for which the command line says none.
+    /// Returns the default usage types of a device, if the command line names none.
     pub fn default_usage(&self, device: &str) -> Option<String> {
         self.at("devices", device, "usage_types").map(str::to_owned)
     }
 
-    /// The features of a new volume of these types; `None`: those of `extant mkfs`.
+    /// Returns the features of a new volume of these types; `None` for the features of `extant mkfs`.
     pub fn features(&self, types: &Types) -> Option<String> {
         self.values.as_ref()?;
         let base = self.value(types, "base_features").unwrap_or(BASE_FEATURES);

@@ -1,5 +1,6 @@
-//! `debugfs`: requests about files and directories by `extant cat`, `cp` and `ls`, structures by `extant inspect`. With `-w` the
-//! requests of [`debugfs_write`] change an image, and those that ask are between them.
+//! `debugfs`: answers requests about files and directories with `extant cat`, `cp` and `ls`, and requests about
+//! structures with `extant inspect`. With `-w` the requests of [`debugfs_write`] change an image; read-only requests
+//! may stand between them.
 
 use super::{Answer, Answered, Refusal, version};
 use super::{debugfs_write, getopt};
@@ -11,7 +12,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 const REFUSED: u8 = 1;
 
-/// Letters that nothing here corresponds to, and why.
+/// Options without an equivalent here, and the reason.
 pub(super) const WITHOUT: &[(char, &str)] = &[
     (
         'z',
@@ -50,7 +51,8 @@ pub(super) fn answer(name: &'static str, args: Vec<OsString>) -> Answered {
     if writes && let Some(letter) = ['c', 'n'].into_iter().find(|letter| has(*letter)) {
         return Err(refuse(format!("-{letter} goes not with -w")));
     }
-    // Without the bitmaps, and so without the journal. -n and -D change nothing: damage is reported and ends no answer.
+    // -c skips the bitmaps, and therefore the journal. -n and -D have no effect: damage is reported and never ends a
+    // request.
     crate::images::leave_journals(has('c'));
     let Some(lines) = lines(&taken.options)? else {
         if writes {
@@ -65,7 +67,8 @@ pub(super) fn answer(name: &'static str, args: Vec<OsString>) -> Answered {
     debugfs_write::run(image, &asked, has('f'), writes)
 }
 
-/// The requests of `-R` and `-f`, or of standard input; `None`: it is a terminal, at which they are asked for.
+/// Reads the requests of `-R`, `-f` or standard input; `None` if standard input is a terminal, where a prompt reads
+/// them.
 fn lines(options: &[(char, OsString)]) -> Result<Option<Vec<Vec<u8>>>, Refusal> {
     let of = |letter: char| options.iter().filter(move |(l, _)| *l == letter);
     let mut lines: Vec<Vec<u8>> = of('R').map(|(_, line)| line.as_bytes().to_vec()).collect();
@@ -90,7 +93,7 @@ fn lines(options: &[(char, OsString)]) -> Result<Option<Vec<Vec<u8>>>, Refusal> 
     Ok(Some(lines))
 }
 
-/// The command for a request that leaves the image as it is, and whose paths begin at a directory. `None`: there is no such request.
+/// Returns the command for a read-only request whose paths begin at `dir`, or `None` for any other request.
 pub(super) fn asking(
     image: &OsStr,
     request: &[Vec<u8>],
@@ -108,7 +111,7 @@ pub(super) fn asking(
     Ok(Some(command.chain(words).collect()))
 }
 
-/// The command for a request about the content of files; paths begin at a directory.
+/// Returns the command for a request about the content of files; paths begin at a directory.
 fn of_files(
     image: &OsStr,
     request: &[Vec<u8>],

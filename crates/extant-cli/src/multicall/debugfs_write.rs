@@ -1,9 +1,11 @@
-//! The requests of debugfs. With `-w`, changes of files are operations of a volume, values of the superblock are changes of `extant tune`,
-//! and [`debugfs_raw`] edits structures in place. [`debugfs_layout`] answers questions. All names are checked before the first request runs.
-//! A request that fails is reported; the others still run, and the exit code is 1.
+//! The requests of debugfs. With `-w`, changes of files are operations of a volume, values of the superblock are
+//! changes of `extant tune`, and [`debugfs_raw`] edits structures directly. [`debugfs_layout`] answers questions. All
+//! names are checked before the first request runs. A request that fails is reported; the other requests still run,
+//! and the exit code is 1.
 //!
-//! Requests are done in their order. The volume is open for writing while one request after the other changes it, and closed before one
-//! that only asks: that one reads the image from the device, as without `-w`, and sees all changes before it.
+//! Requests run in their order. The volume is open for writing while successive requests change it. The volume is
+//! closed before a read-only request, which then reads the image from the device, as without `-w`, and sees all
+//! earlier changes.
 
 use super::debugfs::asking;
 use super::debugfs_fields::{is_attribute, set_field, super_options, text, time};
@@ -26,7 +28,7 @@ use std::ffi::OsStr;
 use std::io::{Read, Write};
 use std::path::Path;
 
-/// Requests by all their names, the fewest words behind them, and the most.
+/// Requests by all their names, with the least and the largest number of arguments.
 const REQUESTS: &[(&[&str], usize, usize)] = &[
     (&["write"], 2, 2),
     (&["mkdir"], 1, 1),
@@ -52,7 +54,7 @@ const REQUESTS: &[(&[&str], usize, usize)] = &[
     (&["quit", "q"], 0, 0),
 ];
 
-/// Requests of debugfs that are refused, and why.
+/// Requests of debugfs that are refused, and the reason.
 pub(super) const WITHOUT: &[(&[&str], &str)] = &[
     (
         &["open_filesys", "open", "close_filesys", "close"],
@@ -110,20 +112,20 @@ pub(super) struct Asked {
     line: Vec<u8>,
 }
 
-/// A request by its first name, and the words behind it.
+/// A request by its first name, with its arguments.
 enum What {
     /// A request of [`REQUESTS`].
     Own(&'static str, Vec<Vec<u8>>),
-    /// A request that changes structures as they stand.
+    /// A request that edits structures directly.
     Raw(&'static str, Vec<Vec<u8>>),
-    /// A request that only asks, in the layout of debugfs.
+    /// A read-only request, in the layout of debugfs.
     Shows(&'static str, Vec<Vec<u8>>),
-    /// A request that only asks, with all its words.
+    /// A read-only request, with all its words.
     Asks(Vec<Vec<u8>>),
 }
 
 impl Asked {
-    /// Whether it is done on an open volume, which has to be open for writing only if it changes the volume.
+    /// Returns whether the request needs a volume open for writing; `None` if the request runs without an open volume.
     fn on_volume(&self) -> Option<bool> {
         let What::Own(name, words) = &self.what else {
             return None;
@@ -146,7 +148,7 @@ impl Asked {
         }
     }
 
-    /// Whether it changes the image.
+    /// Returns whether the request changes the image.
     fn changes(&self) -> bool {
         match &self.what {
             What::Own(name, _) => !matches!(
@@ -168,7 +170,7 @@ impl Asked {
 /// A row of a table of requests.
 type Row = (&'static [&'static str], usize, usize);
 
-/// The row of a request in a table, by its name and the count of the words behind it; an error if the count is wrong.
+/// Returns the row of a request in a table, by name and number of arguments; an error if the number is wrong.
 fn row(table: &'static [Row], word: &str, count: usize) -> Option<Result<&'static str, String>> {
     let mut named = table
         .iter()
@@ -176,12 +178,12 @@ fn row(table: &'static [Row], word: &str, count: usize) -> Option<Result<&'stati
         .peekable();
     named.peek()?;
     let fits = named.find(|(_, least, most)| (*least..=*most).contains(&count));
-    // A name of the table, which is never empty.
+    // The list of names in a row is never empty.
     let first = fits.map(|(names, ..)| names.first().copied().unwrap_or_default());
     Some(first.ok_or_else(|| format!("{word}: wrong number of words")))
 }
 
-/// The names of all requests that are done.
+/// Returns the names of all supported requests.
 fn names() -> String {
     let tables = REQUESTS
         .iter()
@@ -229,7 +231,7 @@ fn what(image: &OsStr, words: Vec<Vec<u8>>) -> Result<What, String> {
     }
 }
 
-/// The requests of lines.
+/// Parses lines into requests.
 pub(super) fn requests(image: &OsStr, lines: &[Vec<u8>]) -> Result<Vec<Asked>, String> {
     let mut asked = Vec::new();
     for line in lines {
@@ -246,7 +248,7 @@ pub(super) fn requests(image: &OsStr, lines: &[Vec<u8>]) -> Result<Vec<Asked>, S
     Ok(asked)
 }
 
-/// Does the requests. Those of a file are written out before, and go on behind `quit`, as with debugfs.
+/// Runs the requests. Like debugfs, echoes requests from a file, and continues such a file after `quit`.
 pub(super) fn run(image: &OsStr, asked: &[Asked], of_file: bool, writes: bool) -> Answered {
     let mut session = Session {
         image: image.as_ref(),
@@ -290,10 +292,10 @@ pub(super) fn run(image: &OsStr, asked: &[Asked], of_file: bool, writes: bool) -
     Ok(Answer::Done(u8::from(session.failed)))
 }
 
-/// An image that is changed.
+/// An image being changed.
 struct Session<'a> {
     image: &'a Path,
-    /// The directory that paths begin at, from the root.
+    /// The current directory, from the root.
     at: Vec<u8>,
     echo: bool,
     writes: bool,
@@ -301,7 +303,7 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
-    /// Does requests on a volume that is opened for them, for writing if one of them changes it.
+    /// Runs requests on a volume that is opened for them; for writing if one of the requests changes it.
     fn on_volume(&mut self, first: &Asked, more: &[Asked]) -> Result<()> {
         let image = self.image;
         let all = || std::iter::once(first).chain(more);
@@ -319,21 +321,21 @@ impl Session<'_> {
         }
     }
 
-    /// Answers a request that only asks, in the words in which it is answered without `-w`.
+    /// Answers a read-only request with the command that answers it without `-w`.
     fn answer(&mut self, one: &Asked, words: &[Vec<u8>]) {
         self.echo(one);
         let command = asking(self.image.as_os_str(), words, &self.at);
-        // All requests were known at the beginning.
+        // All requests were checked at the beginning.
         let command = command.map(Option::unwrap_or_default);
         let answered = command.map_err(|line| anyhow!(line)).and_then(super::run);
         if let Err(error) = answered {
             self.failed = true;
-            // The exit code is that of the session.
+            // The session's exit code applies.
             let _ = output::report(&error);
         }
     }
 
-    /// Writes the line of a request out, if it is of a file.
+    /// Echoes the line of a request from a file.
     fn echo(&self, one: &Asked) {
         if self.echo {
             let line = crate::show::show(one.line.trim_ascii());
@@ -341,7 +343,7 @@ impl Session<'_> {
         }
     }
 
-    /// Does a request, and tells why it failed.
+    /// Runs a request, and reports why it failed.
     fn done(&mut self, one: &Asked, work: impl FnOnce(&mut Self) -> Result<()>) {
         self.echo(one);
         if let Err(error) = work(self) {
@@ -429,7 +431,7 @@ impl Session<'_> {
         }
     }
 
-    /// `ea_set [-f FILE] PATH NAME [VALUE]`.
+    /// Runs `ea_set [-f FILE] PATH NAME [VALUE]`.
     fn set_attribute(&self, volume: &Volume, words: &[&[u8]]) -> Result<()> {
         let (path, name, value) = match words {
             [b"-f", file, path, name] | [b"-r", b"-f", file, path, name] => {
@@ -445,7 +447,7 @@ impl Session<'_> {
             .with_context(|| crate::show::show(path))
     }
 
-    /// A request that needs no open volume.
+    /// Runs a request that needs no open volume.
     fn own(&self, name: &str, words: &[Vec<u8>]) -> Result<()> {
         let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
         match (name, &words[..]) {
@@ -497,7 +499,7 @@ impl Session<'_> {
                 say(&names());
                 Ok(())
             }
-            // In a file of requests, `quit` ends nothing, as with debugfs.
+            // In a file of requests, `quit` does not end the session, as with debugfs.
             ("quit", _) => Ok(()),
             _ => bail!("wrong number of words"),
         }
@@ -512,10 +514,10 @@ impl Session<'_> {
     }
 }
 
-/// Links that are followed on the way to a directory, as with Linux.
+/// Largest number of links to follow on the way to a directory, as in Linux.
 const LINKS: usize = 40;
 
-/// The path of a directory without links, `.` and `..`: requests about structures follow no links.
+/// Resolves links, `.` and `..` of a directory's path, because requests about structures follow no links.
 fn real_dir(volume: &Volume, path: &[u8]) -> Result<Vec<u8>> {
     let names = |path: &[u8]| -> Vec<Vec<u8>> {
         let names = path.split(|&byte| byte == b'/').rev();
@@ -528,7 +530,7 @@ fn real_dir(volume: &Volume, path: &[u8]) -> Result<Vec<u8>> {
         match name.as_slice() {
             b"" | b"." => continue,
             b".." => {
-                // The root is above itself.
+                // The root is its own parent.
                 before.truncate(before.len().saturating_sub(1).max(1));
                 continue;
             }
@@ -552,12 +554,12 @@ fn real_dir(volume: &Volume, path: &[u8]) -> Result<Vec<u8>> {
     Ok(before.pop().unwrap_or_default())
 }
 
-/// A line on standard output; that nobody reads it is no fault of the request.
+/// Prints a line. A closed standard output is not a failure of the request.
 fn say(line: &str) {
     let _ = writeln!(std::io::stdout(), "{line}");
 }
 
-/// What debugfs makes is root's, with the present time.
+/// Returns the attributes of new files: owned by root, with the present time, as in debugfs.
 fn made(mode: u16) -> Result<SetAttributes> {
     let now = Timestamp::new(clock::stamp()?, 0);
     Ok(SetAttributes {
@@ -581,7 +583,7 @@ fn allocated(volume: &Volume, path: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Copies a file of the host, with its permissions; the name is taken away again if that fails.
+/// Copies a file of the host with its permissions; on failure removes the new name again.
 fn write(volume: &Volume, from: &OsStr, to: &[u8]) -> Result<()> {
     use std::os::unix::fs::MetadataExt;
     let mut source = std::fs::File::open(from)?;
@@ -597,7 +599,7 @@ fn write(volume: &Volume, from: &OsStr, to: &[u8]) -> Result<()> {
             let Some(bytes) = piece.get(..count).filter(|bytes| !bytes.is_empty()) else {
                 break;
             };
-            // Zeros are a hole, as those of debugfs.
+            // Blocks of zeros become holes, as in debugfs.
             if bytes.iter().any(|&byte| byte != 0) {
                 file.write_all_at(bytes, at)?;
             }
@@ -607,14 +609,14 @@ fn write(volume: &Volume, from: &OsStr, to: &[u8]) -> Result<()> {
         Ok(file.set_attributes(&made((about.mode() & 0o7777) as u16)?)?)
     };
     if let Err(error) = copy() {
-        // The first error is the one to tell.
+        // The first error is the one to report.
         let _ = volume.remove_file(os(to));
         return Err(error);
     }
     allocated(volume, to)
 }
 
-/// `fallocate PATH START [END]` and `punch PATH START [END]`, in blocks; without an end up to that of the file.
+/// Runs `fallocate PATH START [END]` or `punch PATH START [END]`, in blocks; END defaults to the file's end.
 fn allocate(volume: &Volume, name: &str, path: &[u8], range: &[&[u8]]) -> Result<()> {
     let block = |word: &&[u8]| number(text(word)?).map(u64::from).map_err(|e| anyhow!(e));
     let size = u64::from(volume.geometry().block_size);
@@ -639,7 +641,7 @@ fn allocate(volume: &Volume, name: &str, path: &[u8], range: &[&[u8]]) -> Result
     })?)
 }
 
-/// `mknod PATH p`, or `c` or `b` with two numbers.
+/// Runs `mknod PATH p`, or `c` or `b` with two numbers.
 fn node(volume: &Volume, path: &[u8], kind: &[&[u8]]) -> Result<()> {
     let (kind, rdev) = match kind {
         [b"p"] => (FileType::Fifo, 0),

@@ -1,5 +1,5 @@
-//! `e2fsck`, `fsck.ext2`, `fsck.ext3`, `fsck.ext4`: by `extant check` and `extant repair`. An image that says that it is clean is
-//! believed, unless `-f` is given or its count of mounts or its interval is over.
+//! `e2fsck`, `fsck.ext2`, `fsck.ext3`, `fsck.ext4`: run `extant check` and `extant repair`. An image marked clean is
+//! not checked, unless `-f` is given or a check is due by mount count or interval.
 
 use super::getopt::{self, Taken};
 use super::{Answer, Answered, Refusal, version};
@@ -15,17 +15,17 @@ use std::ffi::{OsStr, OsString};
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 
-/// As fsck ends for wrong usage.
+/// Exit code of fsck: wrong usage.
 const WRONG_USAGE: u8 = 16;
 /// Exit code of fsck: all errors were corrected.
 const MENDED: u8 = 1;
-/// As fsck ends if the image could not be checked.
+/// Exit code of fsck: the image could not be checked.
 const FAILED: u8 = 8;
 
 const ALONE: &str = "panyrcdfvtFVDk";
 const WITH_VALUE: &str = "bBCEjlLzPINs";
 
-/// Letters that nothing here corresponds to, and why.
+/// Options without an equivalent here, and the reason.
 pub(super) const WITHOUT: &[(char, &str)] = &[
     ('c', "bad blocks are not searched for"),
     ('l', "bad blocks are not recorded"),
@@ -57,7 +57,7 @@ pub(super) const EXTENDED: &[&str] = &[
     "fragcheck",
 ];
 
-/// How an image is to be treated.
+/// Mode of treatment of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     Ask,
@@ -93,7 +93,7 @@ pub(super) fn answer(name: &'static str, args: Vec<OsString>) -> Answered {
         return Err(Refusal(line.into(), FAILED));
     }
     if let Some(line) = options.believes(device) {
-        // A closed output is not this answer's fault.
+        // A closed standard output is not a failure of the check.
         let _ = writeln!(std::io::stdout(), "{line}");
         return Ok(Answer::Done(0));
     }
@@ -112,7 +112,7 @@ pub(super) fn answer(name: &'static str, args: Vec<OsString>) -> Answered {
 }
 
 impl Options {
-    /// Options that exclude each other.
+    /// Fails for options that exclude each other.
     fn check(&self) -> Result<(), Refusal> {
         if self.compacts && self.mode == Mode::No {
             let line = "the -n and -D options are incompatible";
@@ -134,7 +134,7 @@ impl Options {
         self.extended.iter().any(|said| said == option)
     }
 
-    /// The line about an image that needs no check, perhaps after its journal was replayed.
+    /// Returns the line about an image that needs no check. May replay its journal first.
     fn believes(&self, device: &OsStr) -> Option<String> {
         if self.forced || !self.extended.is_empty() || self.backup.is_some() || self.compacts {
             return None;
@@ -146,7 +146,7 @@ impl Options {
             return None;
         }
         called_clean(device, true)?;
-        // An image that cannot be opened is left to the repair.
+        // If the image cannot be opened, let the repair report that.
         let replayed = super::replay(Path::new(device)).ok()?;
         if replayed {
             let _ = writeln!(
@@ -158,7 +158,7 @@ impl Options {
         called_clean(device, false)
     }
 
-    /// The command.
+    /// Returns the command line of `extant`.
     fn words(&self, device: &OsStr, progress_fd: Option<u32>) -> Vec<OsString> {
         let mut words: Vec<OsString> = match self.mode {
             Mode::No => vec!["check".into()],
@@ -224,7 +224,7 @@ fn backup(device: &OsStr, block: u64, size: Option<u64>) -> Result<(), Refusal> 
     };
     let open = crate::commands::inspect::open(device.as_ref()).map_err(failed)?;
     let mut bytes = vec![0; SUPERBLOCK_SIZE];
-    // The first block has the superblock behind the boot sector.
+    // In block 0, the boot sector comes before the superblock.
     let place = place.map(|place| place.max(SUPERBLOCK_OFFSET));
     let read = place.is_some_and(|place| open.read_at(place, &mut bytes).is_ok());
     if read && RawSuperblock::parse(&bytes).is_ok() {
@@ -237,7 +237,7 @@ fn backup(device: &OsStr, block: u64, size: Option<u64>) -> Result<(), Refusal> 
     Err(Refusal(line, FAILED))
 }
 
-/// Replays the journal, and no more.
+/// Only replays the journal.
 fn journal_only(device: &OsStr, mode: Mode) -> Answered {
     if mode == Mode::No {
         return Err(refuse("-E journal_only goes not with -n"));
@@ -248,7 +248,8 @@ fn journal_only(device: &OsStr, mode: Mode) -> Answered {
     }
 }
 
-/// The descriptor of `-C`; 0 is for a bar at the terminal, which is there anyway, and a negative one for later.
+/// Parses the descriptor of `-C`; 0 is for a bar at the terminal, which is the default, and negative numbers for a
+/// later bar.
 fn progress_fd(taken: &Taken) -> Result<Option<u32>, String> {
     let Some((_, value)) = taken.options.iter().find(|(letter, _)| *letter == 'C') else {
         return Ok(None);
@@ -269,7 +270,7 @@ struct Options {
     undo: Option<OsString>,
     /// Supported options of `-E`.
     extended: Vec<String>,
-    /// The block of `-b`, and the bytes of a block by `-B`.
+    /// Block number of `-b`, and block size of `-B`.
     backup: Option<u64>,
     backup_size: Option<u64>,
 }
@@ -313,7 +314,7 @@ impl Options {
                 'E' => options.extended(getopt::text('E', value)?)?,
                 'b' => options.backup = Some(number()?),
                 'B' => options.backup_size = Some(number()?),
-                // Progress is shown at a terminal; times, buffers and names of the program say nothing here.
+                // Progress is shown at a terminal anyway; times, buffers and program names have no effect.
                 _ => {}
             }
         }
@@ -335,7 +336,7 @@ impl Options {
     }
 }
 
-/// The line about an image that needs no check; `replayed`: once its journal is replayed and its files without a name have ended.
+/// Returns the line about an image that needs no check; `replayed`: its journal was replayed and its orphans deleted.
 fn called_clean(device: &OsStr, replayed: bool) -> Option<String> {
     let open = crate::store::open(Path::new(device), Access::ReadOnly).ok()?;
     let mut bytes = vec![0; SUPERBLOCK_SIZE];
@@ -364,7 +365,7 @@ fn called_clean(device: &OsStr, replayed: bool) -> Option<String> {
     ))
 }
 
-/// Whether the count of mounts, or the time since the last check, asks for one.
+/// Returns whether a check is due by the mount count or the time since the last check.
 fn is_due(sb: &RawSuperblock) -> bool {
     let most = sb.max_mnt_count.get().cast_signed();
     let mounts = sb.mnt_count.get().cast_signed();

@@ -1,5 +1,5 @@
-//! `e4defrag`: files on mounts of images, by the mounts' servers, and on volumes that Linux' ext4 has mounted, by the kernel. The
-//! output has the lines that scripts read.
+//! `e4defrag`: defragments files on mounts of images with the mounts' servers, and files on mounts of Linux' ext4 with
+//! the kernel. The output has the lines that scripts read.
 
 use super::getopt;
 use super::{Answer, Answered, Refusal};
@@ -12,9 +12,9 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::Path;
 
-/// Files that are listed for a directory.
+/// Number of files listed for a directory.
 const LISTED: usize = 5;
-/// From this score on files are to be defragmented.
+/// Lowest score at which files should be defragmented.
 const NEEDS: u64 = 56;
 
 fn refuse(line: impl Into<String>) -> Refusal {
@@ -57,7 +57,7 @@ impl Mover {
     }
 }
 
-/// A regular file, how it lies, and its size.
+/// A regular file, its extents and its size.
 struct Seen {
     name: String,
     found: Fragments,
@@ -81,7 +81,8 @@ impl Sums {
         self.kib += seen.kib;
     }
 
-    /// From 0 to 100: a tenth of the blocks that begin extents of their own without need are worth 80, the others 20.
+    /// Returns a score from 0 to 100. A share of a tenth of blocks that start avoidable extents is worth 80, the rest
+    /// 20.
     fn score(&self) -> u64 {
         let ratio = match self.blocks {
             0 => 0.0,
@@ -132,7 +133,7 @@ fn place(operand: &OsString) -> anyhow::Result<Mover> {
     )
 }
 
-/// Why a file is passed over, if it is.
+/// Returns why a file is skipped, if it is.
 fn unfit(file: &Met) -> Option<&'static str> {
     match () {
         () if !file.meta.is_file() => Some("File is not regular file"),
@@ -149,7 +150,7 @@ fn seen(place: &mut Mover, file: &Met, name: String) -> anyhow::Result<Seen> {
     })
 }
 
-/// A line of the list: extents now and at best, and KiB of an extent.
+/// Formats a line of the list: current and best number of extents, and KiB per extent.
 fn line(seen: &Seen, prefix: &str) -> String {
     let (name, now, best) = (&seen.name, seen.found.extents, seen.found.least);
     let each = seen.kib.div_ceil(now.max(1));

@@ -1,20 +1,20 @@
-//! Command lines in the manner of getopt(3): letters that stand alone or together, values behind them or in the next word,
-//! operands anywhere.
+//! Command lines in the manner of getopt(3): letters alone or combined, values attached or in the next word, operands
+//! anywhere.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-/// A command line taken apart.
+/// A parsed command line.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Taken {
-    /// Letters in their order, with the values of those that take one.
+    /// Letters in their order, with the values of those that take a value.
     pub options: Vec<(char, OsString)>,
     /// The other words.
     pub operands: Vec<OsString>,
 }
 
-/// Takes words apart; `with_value` are the letters that take a value. A letter that is in neither list is an error, as is a
-/// value that is missing: its text.
+/// Parses words; `with_value` are the letters that take a value. An unknown letter or a missing value is an error,
+/// which is returned as text.
 pub(super) fn take(words: Vec<OsString>, alone: &str, with_value: &str) -> Result<Taken, String> {
     let mut taken = Taken::default();
     let mut words = words.into_iter();
@@ -56,7 +56,7 @@ fn take_letters(
     Ok(())
 }
 
-/// A value as text, which all numbers and words are.
+/// Returns a value as UTF-8 text, which all numbers and words are.
 pub(super) fn text(letter: char, value: &OsStr) -> Result<&str, String> {
     let bad = || format!("-{letter} {}: not text", value.display());
     value.to_str().ok_or_else(bad)

@@ -1,4 +1,4 @@
-//! The superblock and the journal's in the lines of `dumpe2fs -h` and `tune2fs -l`, which scripts take apart.
+//! The superblock and the journal's superblock in the layout of `dumpe2fs -h` and `tune2fs -l`, which scripts parse.
 
 use super::listing_groups;
 use crate::commands::inspect;
@@ -18,7 +18,7 @@ use std::fmt::Display;
 use std::path::Path;
 use uuid::Uuid;
 
-/// Columns of a name with its colon.
+/// Width of a name with its colon.
 const WIDTH: usize = 26;
 
 /// Bits of the flags.
@@ -37,7 +37,7 @@ impl Lines {
         self.0.push_str(&format!("{name:WIDTH$}{value}\n"));
     }
 
-    /// A field that is told only if it is not 0.
+    /// Adds a field unless its value is 0.
     fn some<T: Display + PartialEq + Default>(&mut self, name: &str, value: T) {
         if value != T::default() {
             self.field(name, value);
@@ -45,39 +45,39 @@ impl Lines {
     }
 }
 
-/// The superblock of an image.
+/// Reads the superblock of an image.
 pub(super) fn superblock(device: &dyn BlockDevice) -> Result<RawSuperblock> {
     let mut bytes = vec![0; SUPERBLOCK_SIZE];
     device.read_at(SUPERBLOCK_OFFSET, &mut bytes)?;
     Ok(RawSuperblock::parse(&bytes)?)
 }
 
-/// How much is listed.
+/// The extent of a listing.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Listed {
-    /// The superblock, as tune2fs has it.
+    /// The superblock, as in tune2fs.
     Superblock,
-    /// With the journal, as dumpe2fs -h has it.
+    /// With the journal, as in dumpe2fs -h.
     Journal,
-    /// With the groups too.
+    /// With the journal and the groups.
     Groups,
 }
 
-/// How an image is listed.
+/// The format of a listing.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Manner {
     /// Numbers of blocks and inodes are hexadecimal.
     pub hex: bool,
-    /// Groups alone, with numbers between colons.
+    /// Only the groups, as numbers separated by colons.
     pub colons: bool,
-    /// Block and block size of a superblock to read in place of the first.
+    /// Block and block size of a backup superblock to read instead of the first superblock.
     pub copy: Option<(u64, u64)>,
 }
 
-/// The superblock that begins a block.
+/// Reads the superblock at the start of a block.
 fn superblock_copy(device: &dyn BlockDevice, (block, size): (u64, u64)) -> Result<RawSuperblock> {
     let at = block.checked_mul(size).context("no such block")?;
-    // The first block has what boots the machine before it.
+    // In block 0, the boot sector comes before the superblock.
     let at = at.max(SUPERBLOCK_OFFSET);
     let mut bytes = vec![0; SUPERBLOCK_SIZE];
     device.read_at(at, &mut bytes)?;
@@ -87,7 +87,7 @@ fn superblock_copy(device: &dyn BlockDevice, (block, size): (u64, u64)) -> Resul
     Ok(sb)
 }
 
-/// The superblock at this block, whatever the size of blocks is.
+/// Finds the superblock in this block by trying all block sizes.
 pub(super) fn place_of_copy(image: &Path, block: u64) -> Result<(u64, u64)> {
     let device = inspect::open(image)?;
     let found = (10..=16).map(|log| (block, 1 << log));
@@ -95,7 +95,7 @@ pub(super) fn place_of_copy(image: &Path, block: u64) -> Result<(u64, u64)> {
     found.next().context("there is no superblock")
 }
 
-/// The lines of an image.
+/// Returns the lines about an image.
 pub(super) fn lines(image: &Path, what: Listed, manner: Manner) -> Result<String> {
     let with_journal = what != Listed::Superblock;
     let named = || image.display().to_string();
@@ -135,7 +135,7 @@ fn features(sb: &RawSuperblock) -> Features {
     }
 }
 
-/// Text that ends at a NUL byte, or what stands for none.
+/// Returns the text before the first NUL byte, or `none` if that text is empty.
 fn text(bytes: &[u8], none: &str) -> String {
     let end = bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len());
     match &bytes[..end] {
@@ -305,7 +305,7 @@ fn times(sb: &RawSuperblock, lines: &mut Lines) {
     }
 }
 
-/// An interval in months, weeks, days and so on, as far as it has them.
+/// Formats an interval in months, weeks, days and so on, without units of zero.
 fn interval_text(secs: u32) -> String {
     let units = [
         (60 * 60 * 24 * 30, "month"),
@@ -330,7 +330,7 @@ fn interval_text(secs: u32) -> String {
     }
 }
 
-/// The name of a number in a file of accounts of the host.
+/// Returns the name of a number in an account file of the host.
 fn account(file: &str, id: u16) -> String {
     let text = std::fs::read_to_string(file).unwrap_or_default();
     let found = text.lines().find_map(|line| {
@@ -441,7 +441,7 @@ fn errors(sb: &RawSuperblock, lines: &mut Lines) {
 }
 
 fn journal(device: &dyn BlockDevice, sb: &RawSuperblock, lines: &mut Lines) -> Result<()> {
-    // The journal's superblock as it stands, whatever is in the log.
+    // The journal's superblock on disk, without replaying the log.
     let inspector = Inspector::open(device, false)?;
     let request = Request::from_line(format!("bmap <{}> 0", sb.journal_inum.get()).as_bytes())?;
     let mut place = None;

@@ -1,4 +1,4 @@
-//! The block groups in the lines of `dumpe2fs`.
+//! The block groups in the layout of `dumpe2fs`.
 
 use super::listing::Manner;
 use anyhow::{Context, Result};
@@ -9,10 +9,10 @@ use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET};
 use ext4_format::{BlockNr, GroupNr, bitmap};
 use std::fmt::Write;
 
-/// Where a descriptor has its checksum.
+/// Offset of the checksum in a descriptor.
 const CHECKSUM_AT: usize = 0x1e;
 
-/// Bits of a group's flags, in the order in which they are told.
+/// Bits of a group's flags, in the order of their output.
 const FLAGS: &[(u16, &str)] = &[
     (INODE_UNINIT, "INODE_UNINIT"),
     (BLOCK_UNINIT, "BLOCK_UNINIT"),
@@ -29,12 +29,12 @@ struct ListedGroup<'d> {
     hex: bool,
 }
 
-/// The blocks of descriptors in a group.
+/// The descriptor blocks in a group.
 enum Descriptors {
     Nowhere,
-    /// One of those that are in their own groups.
+    /// A block of `meta_bg` descriptors.
     Block(u64),
-    /// The first and the last of all.
+    /// The first and the last descriptor block.
     Blocks(u64, u64),
 }
 
@@ -52,7 +52,7 @@ pub(super) fn add(
     let mut block = vec![0; geo.block_size as usize];
     for index in 0..geo.gdt_block_count() {
         let at = match manner.copy {
-            // A copy of the descriptors is behind the copy of the superblock.
+            // The copy of the superblock is followed by a copy of the descriptors.
             Some((copy, _)) if !geo.features.has_meta_bg() => {
                 BlockNr(copy.saturating_add(1 + u64::from(index)))
             }
@@ -91,7 +91,7 @@ impl ListedGroup<'_> {
         self.geo.features.has_group_csum()
     }
 
-    /// A number of a block or an inode, as it is listed.
+    /// Formats a number of a block or an inode.
     fn number(&self, number: u64) -> String {
         match (self.hex, self.geo.features.has_64bit()) {
             (true, true) => format!("0x{number:08x}"),
@@ -159,7 +159,7 @@ impl ListedGroup<'_> {
         self.free(out)
     }
 
-    /// The line of numbers between colons.
+    /// Adds the group as numbers separated by colons.
     fn colons(&self, out: &mut String) -> Result<()> {
         let (copy, descriptors) = self.copies();
         let copy = copy.map_or("-1".into(), |at| at.to_string());
@@ -181,13 +181,13 @@ impl ListedGroup<'_> {
         Ok(())
     }
 
-    /// Whether the group's descriptors are in groups of their own.
+    /// Returns whether the group's descriptors are in the `meta_bg` layout.
     fn is_meta(&self) -> bool {
         let meta = self.nr.0 / self.geo.descs_per_block();
         self.geo.features.has_meta_bg() && meta >= self.geo.first_meta_bg
     }
 
-    /// The blocks of descriptors that each copy of the superblock has behind it.
+    /// Returns the number of descriptor blocks after each copy of the superblock.
     fn old_descriptors(&self) -> u64 {
         match self.geo.features.has_meta_bg() {
             true => self.geo.first_meta_bg.into(),
@@ -195,7 +195,7 @@ impl ListedGroup<'_> {
         }
     }
 
-    /// The block of the superblock in the group, and those of descriptors.
+    /// Returns the block of the superblock in the group, and its descriptor blocks.
     fn copies(&self) -> (Option<u64>, Descriptors) {
         let geo = self.geo;
         let at = match self.nr.0 {
@@ -218,7 +218,7 @@ impl ListedGroup<'_> {
         (copy, descriptors)
     }
 
-    /// The superblock of the group and its descriptors.
+    /// Adds the superblock of the group and its descriptors.
     fn descriptors(&self, out: &mut String) -> Result<()> {
         let mut parts = Vec::new();
         let (copy, descriptors) = self.copies();
@@ -251,7 +251,7 @@ impl ListedGroup<'_> {
         Ok(())
     }
 
-    /// Where a block lies in the group, or in which other it does.
+    /// Formats the position of a block in the group, or the other group that holds the block.
     fn relative(&self, block: BlockNr) -> String {
         let inside = block.0.checked_sub(self.first());
         let inside = inside.filter(|&at| at < u64::from(self.geo.blocks_per_group));
@@ -265,7 +265,7 @@ impl ListedGroup<'_> {
         }
     }
 
-    /// The free blocks and inodes.
+    /// Adds the free blocks and inodes.
     fn free(&self, out: &mut String) -> Result<()> {
         let (geo, desc) = (self.geo, &self.desc);
         let mut map = vec![0; geo.block_size as usize];
@@ -290,7 +290,7 @@ impl ListedGroup<'_> {
         Ok(())
     }
 
-    /// The zeros of a bitmap, as numbers from `first` in steps of `each`.
+    /// Formats the zero bits of a bitmap as ranges, numbered from `first` in steps of `each`.
     fn ranges(&self, map: &[u8], bits: u32, first: u64, each: u64) -> String {
         let number = |bit: u32| self.number(first + u64::from(bit) * each);
         let mut runs = Vec::new();

@@ -1,4 +1,4 @@
-//! `mke2fs`, `mkfs.ext2`, `mkfs.ext3`, `mkfs.ext4`: by `extant mkfs`.
+//! `mke2fs`, `mkfs.ext2`, `mkfs.ext3`, `mkfs.ext4`: run `extant mkfs`.
 
 use super::config::{Config, Types};
 use super::getopt::{self, Taken};
@@ -13,14 +13,14 @@ use std::ffi::{OsStr, OsString};
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 
-/// As mke2fs ends when it does nothing.
+/// Exit code of mke2fs when it refuses to run.
 const REFUSED: u8 = 1;
 
 /// Letters without a value, and those with one.
 const ALONE: &str = "cjnqvDFKSV";
 const WITH_VALUE: &str = "bdeogrtziClmsELMNOGIJTUR";
 
-/// Letters that nothing here corresponds to, and why.
+/// Options without an equivalent here, and the reason.
 pub(super) const WITHOUT: &[(char, &str)] = &[
     (
         'S',
@@ -33,27 +33,27 @@ pub(super) const WITHOUT: &[(char, &str)] = &[
     ),
 ];
 
-/// What the options come to.
+/// The parsed options.
 #[derive(Default)]
 pub(super) struct Call {
-    /// The type, if it is said.
+    /// The type, if given.
     pub fs_type: Option<String>,
     pub usage: Option<String>,
     pub words: Vec<OsString>,
-    /// Bytes of a block, if they are said, and the least that they may be.
+    /// The block size in bytes, if given, and its minimum.
     pub block_size: Option<u64>,
     pub least_block_size: Option<u64>,
     /// Bytes in front of the volume.
     pub offset: Option<u64>,
     /// The format of the first ext2.
     pub old_revision: bool,
-    /// The system that the volume is made for.
+    /// The operating system that the volume is made for.
     pub for_hurd: bool,
-    /// All blocks are read before.
+    /// Whether to read all blocks first.
     pub reads_all: bool,
-    /// Changes after the volume is made.
+    /// Changes to apply after the volume is made.
     pub later: Later,
-    /// Letters that were given, so that a configuration does not decide.
+    /// Letters that were given and therefore override the configuration.
     pub given: String,
     pub extended: Vec<String>,
     pub features: Vec<String>,
@@ -94,7 +94,7 @@ pub(super) fn answer(name: &'static str, args: Vec<OsString>) -> Answered {
     Ok(Answer::Done(0))
 }
 
-/// What the options come to.
+/// Parses the options.
 fn call(name: &str, taken: &Taken) -> Result<Call, String> {
     let mut call = Call {
         fs_type: name.strip_prefix("mkfs.").map(str::to_owned),
@@ -108,7 +108,7 @@ fn call(name: &str, taken: &Taken) -> Result<Call, String> {
     Ok(call)
 }
 
-/// The sizes of sectors that the environment says, in place of those of the device.
+/// Sector sizes from the environment, which replace those of the device.
 #[derive(Default)]
 struct Sectors {
     logical: u64,
@@ -131,7 +131,7 @@ impl Sectors {
     }
 }
 
-/// Shows what would be made, in the lines of mke2fs.
+/// Prints the parameters of the new volume without making it, in the layout of mke2fs.
 fn show(words: Vec<OsString>) -> Answered {
     #[derive(clap::Parser)]
     struct Line {
@@ -176,7 +176,7 @@ fn shown(geo: &Geometry) -> String {
     text
 }
 
-/// Takes one option.
+/// Parses one option.
 fn option(call: &mut Call, letter: char, value: &OsStr) -> Result<(), String> {
     if let Some((_, why)) = WITHOUT.iter().find(|(without, _)| *without == letter) {
         return Err(format!("-{letter} is not supported: {why}"));
@@ -186,7 +186,7 @@ fn option(call: &mut Call, letter: char, value: &OsStr) -> Result<(), String> {
         'q' => call.quiet = true,
         'n' => call.only_shown = true,
         'F' => call.force = true,
-        // More is not told; writes are as they are; nothing is discarded.
+        // There is no verbose output, direct I/O has no effect, and nothing is discarded.
         'v' | 'D' | 'K' => {}
         'j' => call.features.push("has_journal".into()),
         't' => call.fs_type = Some(text()?.to_owned()),
@@ -200,7 +200,7 @@ fn option(call: &mut Call, letter: char, value: &OsStr) -> Result<(), String> {
         'b' => {
             let bytes: Option<i64> = text()?.parse().ok();
             let bad = || format!("-b {}: not a number of bytes", value.display());
-            // A negative number is the least that it may be.
+            // A negative number is a minimum.
             let field = match bytes.ok_or_else(bad)? {
                 ..0 => &mut call.least_block_size,
                 _ => &mut call.block_size,
@@ -219,7 +219,7 @@ fn option(call: &mut Call, letter: char, value: &OsStr) -> Result<(), String> {
             call.has_source = true;
             call.words.extend(["--from".into(), value.to_owned()]);
         }
-        // As many as the ratio makes.
+        // Zero leaves the number of inodes to the ratio.
         'N' if value == "0" => {}
         'o' => system(call, text()?)?,
         'r' => match text()? {
@@ -250,7 +250,7 @@ fn finish(
     words.append(&mut call.words);
     let length = match size {
         Some(size) => Some(bytes(getopt::text(' ', size)?, call.block_size)?),
-        // The size of what is there, as for a device; the content does not decide it.
+        // The size of the existing file, as for a device, rather than a size that fits the content.
         None if call.has_source || call.offset.is_some() => {
             length_of(device).map(|len| len.saturating_sub(call.offset.unwrap_or(0)))
         }
@@ -288,7 +288,7 @@ fn finish(
     if let Some(length) = length {
         words.extend(["--size".into(), length.to_string().into()]);
     }
-    // Only a terminal is asked, and scripts have none.
+    // Questions are asked only at a terminal, which scripts lack.
     let asks = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     if call.force || !asks {
         words.push("--force".into());
@@ -303,7 +303,7 @@ fn finish(
     Ok((words, place, call.later))
 }
 
-/// The device, or the part of it that an offset and a length say. A file that is too short becomes longer.
+/// Returns the device, or the part of it with an offset and a length. Extends a file that is too short.
 fn placed(device: &OsStr, offset: Option<u64>, length: Option<u64>) -> Result<OsString, String> {
     let Some(offset) = offset else {
         return Ok(device.to_owned());
@@ -329,7 +329,7 @@ fn placed(device: &OsStr, offset: Option<u64>, length: Option<u64>) -> Result<Os
     Ok(place)
 }
 
-/// The type with its features, and the values that the configuration has where no option says them.
+/// Adds the features of the type, and the values of the configuration that no option sets.
 fn configured(
     call: &mut Call,
     words: &mut Vec<OsString>,
@@ -364,7 +364,7 @@ fn configured(
     }
 }
 
-/// The values of a configuration, as options.
+/// Returns the values of a configuration, as options.
 fn values(
     call: &mut Call,
     words: &mut Vec<OsString>,
@@ -385,7 +385,7 @@ fn values(
     };
     if is_free('I') {
         let bytes = config.number(types, "inode_size")?.unwrap_or(0);
-        // What every volume had before there was a choice.
+        // The value before the size was configurable.
         add('I', if bytes > 0 { bytes } else { 128 }.to_string());
     }
     if is_free('i') && is_free('N') {
@@ -428,7 +428,7 @@ fn values(
     first.extend(said);
     call.extended = first;
     if call.block_size.is_none() {
-        // A negative number is the least that it may be.
+        // A negative number is a minimum.
         let bytes = config.number(types, "blocksize")?.unwrap_or(4096);
         call.block_size = Some(match bytes {
             1.. => bytes.unsigned_abs(),
@@ -438,7 +438,7 @@ fn values(
     Ok(())
 }
 
-/// A block holds whole sectors: a size that was not said is made larger, one that was said is refused.
+/// Raises the block size to the sector size. A given size below the sector size is refused.
 fn block_size(call: &mut Call, sectors: &Sectors) -> Result<(), String> {
     let least = sectors.logical;
     match call.block_size {
@@ -463,13 +463,13 @@ fn block_size(call: &mut Call, sectors: &Sectors) -> Result<(), String> {
     }
 }
 
-/// The bytes of a file that is there; a device's are found when it is opened.
+/// Returns the length of an existing file; the length of a device is found when the device is opened.
 fn length_of(device: &OsStr) -> Option<u64> {
     let found = std::fs::metadata(device).ok()?;
     (found.is_file() && found.len() > 0).then_some(found.len())
 }
 
-/// Bytes of a size: with a letter in its unit, else in blocks, which are KiB where their size is not said.
+/// Parses a size: with a unit letter, or in blocks, which are KiB if the block size is not given.
 fn bytes(text: &str, block_size: Option<u64>) -> Result<u64, String> {
     let bad = || format!("{text}: not a size");
     let letter = text.chars().last().filter(|c| !c.is_ascii_digit());

@@ -1,4 +1,4 @@
-//! Options of mke2fs that are more than words of `extant mkfs`.
+//! Options of mke2fs that need more than an option of `extant mkfs`.
 
 use super::mke2fs::Call;
 use crate::commands::tune;
@@ -10,7 +10,7 @@ use extant_tune::TuneOptions;
 use std::ffi::OsStr;
 use std::path::Path;
 
-/// Options of `-E` without an effect: the journal is always written, and nothing is discarded.
+/// Options of `-E` without an effect: the journal is always initialized, and nothing is discarded.
 pub(super) const SAY_NOTHING: &[&str] = &[
     "",
     "discard",
@@ -30,7 +30,7 @@ pub(super) const EXTENDED_WITHOUT: &[&str] = &[
 /// Features that are set on the finished volume, as tune2fs sets them.
 const LATER: &[&str] = &["quota", "verity", "encrypt", "ea_inode"];
 
-/// Changes of a new volume.
+/// Changes to apply to a new volume.
 #[derive(Default, Debug, PartialEq)]
 pub(super) struct Later {
     pub tune: TuneOptions,
@@ -39,7 +39,7 @@ pub(super) struct Later {
 }
 
 impl Later {
-    /// Makes the changes.
+    /// Applies the changes.
     pub fn run(self, image: &Path) -> anyhow::Result<()> {
         if let Some(label) = self.root_label {
             crate::images::change(image, |volume| {
@@ -78,7 +78,7 @@ pub(super) fn read_all(place: &OsStr) -> Result<(), String> {
     Ok(())
 }
 
-/// Takes the system of `-o`.
+/// Parses the system of `-o`.
 pub(super) fn system(call: &mut Call, name: &str) -> Result<(), String> {
     let number = match &*name.to_ascii_lowercase() {
         "linux" | "0" => return Ok(()),
@@ -93,7 +93,7 @@ pub(super) fn system(call: &mut Call, name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Splits features into those of the new volume and those that are set afterwards.
+/// Splits features into those for the new volume and those to set afterwards.
 pub(super) fn features(call: &mut Call, list: &str) {
     for name in list.split([',', ' ']).filter(|name| !name.is_empty()) {
         if LATER.contains(&name) {
@@ -109,7 +109,7 @@ pub(super) fn features(call: &mut Call, list: &str) {
     }
 }
 
-/// Takes extended options.
+/// Parses extended options.
 pub(super) fn extended(call: &mut Call, list: &str) -> Result<(), String> {
     for option in list.split(',') {
         let (key, value) = option.split_once('=').unwrap_or((option, ""));
@@ -145,7 +145,7 @@ pub(super) fn extended(call: &mut Call, list: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The list of `-l`, which may be empty.
+/// Reads the list of `-l`, which must be empty.
 pub(super) fn no_bad_blocks(file: &OsStr) -> Result<(), String> {
     let text = std::fs::read(file).map_err(|e| format!("{}: {e}", file.display()))?;
     match text.trim_ascii().is_empty() {

@@ -1,6 +1,7 @@
-//! The names under which scripts and mount(8) call this program. Under `mount.extant` or `mount.fuse.extant` it is
-//! `extant mount`; under the names of e2fsprogs it takes their options, says the same by its own, and ends with their exit
-//! codes. An option that has no counterpart is refused by name: a script that relies on it must not go on.
+//! The names under which scripts and mount(8) call this program. Under `mount.extant` or `mount.fuse.extant` the
+//! program is `extant mount`. Under the names of e2fsprogs, the program accepts their options, translates them into
+//! its own, and returns their exit codes. An unsupported option is refused by name, so that a script that relies on
+//! the option stops.
 
 mod attributes;
 mod config;
@@ -34,15 +35,15 @@ use std::path::Path;
 use std::process::exit;
 use std::sync::Once;
 
-/// What a call under another name comes to.
+/// The answer to a call under another name.
 enum Answer {
     /// A command line of this program, without its name.
     Words(Vec<OsString>),
-    /// All is done: the exit code.
+    /// The work is done: the exit code.
     Done(u8),
 }
 
-/// Why a call is refused: a line, and the exit code.
+/// Refusal of a call: a line, and the exit code.
 struct Refusal(String, u8);
 
 type Answered = Result<Answer, Refusal>;
@@ -86,20 +87,21 @@ fn mount(_: &'static str, args: Vec<OsString>) -> Answered {
     Ok(Answer::Words(words.into_iter().skip(1).collect()))
 }
 
-/// The name that this program was called by.
+/// Returns the name that this program was called by.
 fn called_by(program: &OsStr) -> Option<&'static Name> {
     let base = Path::new(program).file_name()?;
     NAMES.iter().find(|known| base == known.name)
 }
 
-/// The name that errors begin with.
+/// Returns the name that prefixes error messages.
 pub fn speaker() -> &'static str {
     let program = std::env::args_os().next();
     let called = program.as_deref().and_then(called_by);
     called.map_or("extant", |called| called.name)
 }
 
-/// The command line, as if it were given to `extant`. A call that needs no command of `extant`, or is refused, ends here.
+/// Returns the command line as if it were given to `extant`. Exits if the call needs no command of `extant`, or is
+/// refused.
 pub fn args() -> impl Iterator<Item = OsString> {
     let mut args = std::env::args_os();
     let program = args.next().unwrap_or_else(|| "extant".into());
@@ -117,7 +119,7 @@ pub fn args() -> impl Iterator<Item = OsString> {
     all.into_iter()
 }
 
-/// Runs a command of this program as a part of an answer, by a command line as that of [`Answer::Words`].
+/// Runs a command of this program as part of an answer; its command line is like that of [`Answer::Words`].
 fn run(words: Vec<OsString>) -> anyhow::Result<()> {
     static SIGNALS: Once = Once::new();
     let mut installed = Ok(());
@@ -144,7 +146,8 @@ fn label(said: &OsStr) -> OsString {
     fits
 }
 
-/// Resolves `UUID=`, `LABEL=`, `PARTUUID=` and `PARTLABEL=` to a device, by the links of udev. Other words stay as they are.
+/// Resolves `UUID=`, `LABEL=`, `PARTUUID=` and `PARTLABEL=` to a device, with the links of udev. Other words are
+/// returned unchanged.
 fn device(word: &OsStr) -> OsString {
     device_in(Path::new("/dev/disk"), word)
 }
@@ -165,8 +168,8 @@ fn device_in(links: &Path, word: &OsStr) -> OsString {
     found.map_or_else(|| word.to_owned(), OsString::from)
 }
 
-/// Replays the journal of an image that was not unmounted, and ends its files without a name; returns whether there was something to do.
-/// An unreadable superblock is left to the next step.
+/// Replays the journal of an image that was not unmounted, and deletes its orphans; returns whether anything was done.
+/// The next step reports an unreadable superblock.
 fn replay(image: &Path) -> anyhow::Result<bool> {
     let sb = crate::commands::inspect::open(image).and_then(|device| listing::superblock(&device));
     let pending = sb.is_ok_and(|sb| {
@@ -179,7 +182,7 @@ fn replay(image: &Path) -> anyhow::Result<bool> {
     Ok(pending)
 }
 
-/// Returns the version of e2fsprogs whose options are taken, in the words of its tools: scripts parse the number.
+/// Returns the version of the emulated e2fsprogs, in the words of its tools: scripts parse the number.
 fn release(name: &str) -> String {
     let tool = match name {
         "mkfs.ext2" | "mkfs.ext3" | "mkfs.ext4" => "mke2fs",
@@ -204,7 +207,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    /// Refusals that come later than from the letters: by values, by combinations.
+    /// Refusals that depend on values or combinations, and not only on letters.
     const OTHERS: [&str; 7] = [
         "mke2fs -O bigalloc",
         "mke2fs -O journal_dev",
@@ -215,7 +218,7 @@ mod tests {
         "resize2fs -S -z",
     ];
 
-    /// All that the names refuse.
+    /// Returns everything that the names refuse.
     fn refused() -> BTreeSet<String> {
         let letters = [
             ("mke2fs", mke2fs::WITHOUT),

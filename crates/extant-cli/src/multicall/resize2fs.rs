@@ -1,4 +1,4 @@
-//! `resize2fs`, by `extant resize`: sizes without a unit are blocks, and what is said is in the lines that scripts read.
+//! `resize2fs`: runs `extant resize`. Sizes without a unit are blocks, and the output has the lines that scripts read.
 
 use super::getopt::{self, text};
 use super::in_use::InUse;
@@ -37,7 +37,7 @@ pub(super) fn answer(name: &'static str, args: Vec<OsString>) -> Answered {
                 let number = text('S', value).map_err(refuse)?;
                 stride = Some(number.parse::<u16>().map_err(|_| bad())?);
             }
-            // An image is always checked first; what resize2fs flushes and shows is not needed.
+            // An image is always checked first; the flushing and the display of resize2fs are not needed.
             'f' | 'F' | 'p' | 'd' => {}
             letter => return Err(refuse(format!("-{letter} is not supported"))),
         }
@@ -77,7 +77,7 @@ pub(super) fn answer(name: &'static str, args: Vec<OsString>) -> Answered {
     Ok(Answer::Done(0))
 }
 
-/// Has the kernel grow a volume that it has mounted, or tells its least size.
+/// Grows a mounted volume with the kernel, or prints its minimum size.
 fn grow(in_use: &InUse, args: &Args) -> Answered {
     let failed = |error: anyhow::Error| refuse(one_line(&error));
     let (name, dir) = (in_use.name(), in_use.dir.display());
@@ -143,7 +143,7 @@ fn lines(args: &Args, done: &Resized) -> String {
     )
 }
 
-/// A size of so many sectors (`s`), KiB, MiB, GiB or TiB, or blocks of the volume.
+/// Parses a size in sectors (`s`), KiB, MiB, GiB, TiB or blocks of the volume.
 fn bytes(image: &OsString, size: &str) -> Result<u64, Refusal> {
     let bad = || refuse(format!("{size}: no size: blocks, or with s, K, M, G or T"));
     let digits = size.trim_end_matches(|c: char| !c.is_ascii_digit());

@@ -1,4 +1,4 @@
-//! `tune2fs`, `dumpe2fs` and `e2label`: by `extant tune`, and by lists in the lines of dumpe2fs.
+//! `tune2fs`, `dumpe2fs` and `e2label`: run `extant tune`, or print listings in the layout of dumpe2fs.
 
 use super::getopt;
 use super::in_use::InUse;
@@ -10,7 +10,7 @@ use std::path::Path;
 
 const REFUSED: u8 = 1;
 
-/// Letters of dumpe2fs that nothing here corresponds to, and why.
+/// Options of dumpe2fs without an equivalent here, and the reason.
 pub(super) const DUMPE2FS_WITHOUT: &[(char, &str)] = &[
     ('i', "an image of e2image -r or -Q is listed without it"),
     ('m', "the lines of -h tell who has a volume under mmp"),
@@ -20,7 +20,7 @@ fn refuse(line: impl Into<String>) -> Refusal {
     Refusal(line.into(), REFUSED)
 }
 
-/// Writes the list of an image.
+/// Prints the listing of an image.
 fn list(image: &OsString, what: Listed, manner: Manner) -> Answered {
     let lines = listing::lines(image.as_ref(), what, manner);
     let lines = lines.map_err(|error| refuse(extant_terminal::output::one_line(&error)))?;
@@ -43,7 +43,7 @@ pub(super) fn dumpe2fs(name: &'static str, args: Vec<OsString>) -> Answered {
     };
     let image = &super::device(image);
     if has('b') {
-        // There are no bad blocks in a list that nobody keeps.
+        // No image has bad blocks, because no list of them is kept.
         return Ok(Answer::Done(0));
     }
     let what = match has('h') {
@@ -58,7 +58,7 @@ pub(super) fn dumpe2fs(name: &'static str, args: Vec<OsString>) -> Answered {
     list(image, what, manner)
 }
 
-/// The copy of the superblock that `-o superblock=` names; `-o blocksize=` is the size of its blocks.
+/// Returns the copy of the superblock of `-o superblock=`; `-o blocksize=` is its block size.
 fn copy_of(image: &OsString, options: &[(char, OsString)]) -> Result<Option<(u64, u64)>, String> {
     let (mut block, mut size) = (None, None);
     for (_, value) in options.iter().filter(|(letter, _)| *letter == 'o') {
@@ -97,7 +97,7 @@ pub(super) fn tune2fs(name: &'static str, args: Vec<OsString>) -> Answered {
         match letter {
             'V' => return version(name),
             'l' => lists = true,
-            // What must not be done is refused with it, too.
+            // Unsafe changes are refused even with -f.
             'f' => {}
             'j' => words.push("-j".into()),
             'z' => words.extend(["--undo".into(), value.clone()]),
@@ -109,7 +109,7 @@ pub(super) fn tune2fs(name: &'static str, args: Vec<OsString>) -> Answered {
                     ));
                 }
                 "1" => features.push("sparse_super".into()),
-                // As tune2fs passes over other numbers.
+                // Other numbers are ignored, as in tune2fs.
                 _ => {}
             },
             letter => {
@@ -138,7 +138,8 @@ pub(super) fn tune2fs(name: &'static str, args: Vec<OsString>) -> Answered {
     tune(words, image)
 }
 
-/// Makes changes, by the words of `extant tune` without the image. A journal that was not replayed is replayed first.
+/// Applies changes with the options of `extant tune`, without the image. A journal that needs recovery is replayed
+/// first.
 fn tune(mut words: Vec<OsString>, image: &OsString) -> Answered {
     words.extend(["--".into(), image.clone()]);
     let path = Path::new(image);

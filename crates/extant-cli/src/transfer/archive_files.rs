@@ -1,4 +1,4 @@
-//! Regular files of an archive, written by other threads than the one that reads it.
+//! Regular files of an archive, written by other threads than the reader.
 
 use super::steps::skip_refused;
 use super::{Existing, Meta, Monitor, Rules, Side, Sink, Xattr};
@@ -21,14 +21,14 @@ pub struct Item {
     pub xattrs: Vec<Xattr>,
 }
 
-/// Counts what was handed out and not yet done.
+/// Counts jobs that are queued or running.
 #[derive(Default)]
 pub struct InFlight {
     count: Mutex<usize>,
     none: Condvar,
 }
 
-/// One piece that was handed out; dropping it marks it as done, even during a panic.
+/// A queued or running job; dropping it marks the job as done, even during a panic.
 pub struct Done<'a>(pub &'a InFlight);
 
 impl Drop for Done<'_> {
@@ -62,7 +62,7 @@ pub fn write_file(dst: &dyn Side, job: &Job, rules: &Rules, monitor: &Monitor) -
         let sink = dst.make_file(&job.path, job.item.meta.mode & 0o777, Existing::Replace)?;
         let mut rest = job.content.as_slice();
         for &(start, len) in &job.stretches {
-            // The content is as long as the stretches together.
+            // The content is as long as all stretches together.
             let (now, later) = rest.split_at((len as usize).min(rest.len()));
             sink.write_at(start, now)?;
             rest = later;

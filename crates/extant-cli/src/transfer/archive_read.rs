@@ -1,9 +1,9 @@
-//! An archive into a tree.
+//! Extracts an archive into a tree.
 //!
-//! One thread reads the archive. It makes directories, links and all other small things itself; files up to a
-//! megabyte it hands to other threads, a path always to the same one, so that a later entry for a path comes after an
-//! earlier one. An entry that needs an earlier file in place (a hard link, a file that becomes a directory) waits
-//! until all handed out files are done.
+//! One thread reads the archive. The reader makes directories, links and other small entries itself. Files up to a
+//! megabyte are queued for worker threads. A path always goes to the same worker, so that a later entry for a path is
+//! written after an earlier one. An entry that depends on an earlier file (a hard link, a file that becomes a
+//! directory) waits for all queued files.
 
 use super::archive_files::{Done, InFlight, Item, Job, close, write_file};
 use super::layers::{Touched, remove_all};
@@ -22,22 +22,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Mutex, PoisonError};
 
-/// Files up to this size are written by other threads.
+/// Files up to this size are written by worker threads.
 const SMALL: u64 = 1 << 20;
 /// Files waiting for one thread.
 const QUEUE: usize = 64;
-/// Paths remembered as handed out; when there are more the reader waits for all of them once.
+/// Largest number of remembered paths of queued files; beyond it the reader waits for all queued files.
 const REMEMBERED: usize = 1 << 16;
 
-/// Where members come from.
+/// The source of members.
 pub enum Feed {
     /// An archive.
     Archive(ArchiveInput),
-    /// A tree that is read where it is.
+    /// A tree that is read directly.
     Tree(Box<dyn ReadTree>),
 }
 
-/// Puts what an archive holds into directory `to`.
+/// Extracts an archive into directory `to`.
 pub fn read_archive(
     feed: Feed,
     dst: &dyn Side,
@@ -85,7 +85,7 @@ pub fn read_archive(
         let read = reader.run(feed);
         drop(reader.queues.drain(..));
         in_flight.wait();
-        // An error of another thread stopped the reader, too.
+        // An error of another thread stops the reader, too.
         if let Some(e) = failed.lock().unwrap_or_else(PoisonError::into_inner).take() {
             return Err(e);
         }
@@ -105,9 +105,9 @@ struct Reader<'a> {
     hasher: RandomState,
     /// Attributes of directories, to be set last.
     directories: HashMap<Vec<u8>, Item>,
-    /// The names that the present layer has put in place.
+    /// Names that the current layer has made.
     touched: Option<Touched>,
-    /// Paths, by their hashes, of files that may not be there yet.
+    /// Hashes of the paths of files that may not be written yet.
     handed_out: HashSet<u64>,
 }
 
@@ -137,7 +137,7 @@ impl Reader<'_> {
 
     fn member(&mut self, member: ArchiveMember, data: &mut dyn Read) -> Result<()> {
         let Some(name) = relative(&member.path)? else {
-            // The top itself: it is there, and stays as it is.
+            // The top directory itself exists and stays unchanged.
             return Ok(());
         };
         let path = crate::address::join(self.to, &name);
@@ -186,7 +186,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Takes away what the name of a member of a layer asks for, if it is a white-out.
+    /// Removes the names that a member of a layer names, if the member is a white-out.
     fn white_out(&mut self, path: &[u8]) -> Result<bool> {
         let (dir, name) = split(path);
         let Some(white_out) = WhiteOut::of(name) else {
@@ -204,7 +204,7 @@ impl Reader<'_> {
         Ok(true)
     }
 
-    /// Makes room for a member of a layer in place of a directory, and notes that the layer has it.
+    /// Makes room for a member of a layer that replaces a directory, and records that the layer has the member.
     fn over(&mut self, kind: &ArchiveKind, path: &[u8]) -> Result<()> {
         self.parents(path)?;
         let (dir, name) = split(path);
@@ -265,13 +265,13 @@ impl Reader<'_> {
         }
     }
 
-    /// Waits until all that was handed out is done.
+    /// Waits for all queued files.
     fn wait(&mut self) {
         self.in_flight.wait();
         self.handed_out.clear();
     }
 
-    /// Waits for a file at a path, if one was handed out: what is there must be known.
+    /// Waits for the file at a path if it is queued, so that the path's state is known.
     fn wait_for(&mut self, path: &[u8]) {
         if self.handed_out.contains(&self.hasher.hash_one(path)) {
             self.wait();
@@ -303,7 +303,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Makes the directories above a path that the archive did not mention (yet).
+    /// Makes the parent directories that the archive has not mentioned yet.
     fn parents(&mut self, path: &[u8]) -> Result<()> {
         let Some(slash) = path
             .iter()
@@ -355,7 +355,7 @@ impl Reader<'_> {
         self.parents(&path)?;
         let stored: u64 = stretches.iter().map(|(_, len)| len).sum();
         if stored > SMALL {
-            // Too much to hand over; an earlier file of the path must be done.
+            // The file is too large to queue; an earlier file of the same path must be done.
             self.wait();
             return self.large(data, &path, &item, &stretches);
         }
@@ -437,7 +437,7 @@ impl Reader<'_> {
     }
 }
 
-/// Directory and last name of a path in the image.
+/// Splits a path in the image into its directory and last name.
 fn split(path: &[u8]) -> (&[u8], &[u8]) {
     match path.iter().rposition(|&b| b == b'/') {
         Some(0) => (b"/", &path[1..]),
@@ -446,9 +446,9 @@ fn split(path: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// Why reading ended.
+/// The reason why reading ended.
 enum Stop {
-    /// Something here.
+    /// A failure of the reader.
     Here(anyhow::Error),
     /// Another thread failed and reports the reason itself.
     Elsewhere,
@@ -463,7 +463,7 @@ impl From<MkfsError> for Stop {
     }
 }
 
-/// A path of an archive without what is before and between its names; `None`: the top itself.
+/// Normalizes a path of an archive to its names and single slashes; `None` for the top directory itself.
 fn relative(path: &[u8]) -> Result<Option<Vec<u8>>> {
     let mut out = Vec::with_capacity(path.len());
     for name in path

@@ -1,15 +1,14 @@
-//! From one side to the other, from many threads.
+//! Copies a tree from one side to the other, with many threads.
 //!
-//! A piece of work is a directory to be listed, or a few files of one directory to be copied. The thread that lists a
-//! directory makes its subdirectories on the other side before they become work, so that every file finds its
-//! directory, however large or flat the tree is. Names of files met before (hard links) and the attributes of
-//! directories come last, when no thread adds to a directory any more.
+//! A task is a directory to list, or a few files of one directory to copy. The thread that lists a directory makes its
+//! subdirectories on the other side before they become tasks, so that every file finds its directory, however large or
+//! flat the tree is. Further names of files (hard links) and the attributes of directories come last, when no thread
+//! adds to a directory any more.
 //!
-//! A directory is opened on both sides when its turn comes, and its files are reached through these handles. A thread
-//! that has listed a directory copies its files before it lists another, so that no more directories are open than
-//! there are threads, however deep the tree is; and threads keep to directories of their own while there are enough,
-//! because file systems make names in one directory one after the other. When no directories are left, threads take
-//! files from others.
+//! A directory is opened on both sides when its task starts, and its files are reached through these handles. A thread
+//! copies the files of a directory before it lists another directory, so that at most one directory per thread is
+//! open, however deep the tree is. Threads prefer separate directories, because file systems serialize the creation of
+//! names in one directory. When no directories are left, threads take files from others.
 
 use super::layers::{remove_all, stays};
 use super::steps::{content, is_refusal, make_way, skip_refused};
@@ -22,7 +21,7 @@ use extant::mkfs::WhiteOut;
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Files in one piece of work.
+/// Files in one task.
 const PIECE: usize = 64;
 
 /// A directory on both sides.
@@ -55,8 +54,8 @@ struct Stack {
 }
 
 impl Stack {
-    /// The next task of a thread: files of its own directory, else another directory, else files of the thread that
-    /// has most.
+    /// Returns the next task of a thread: files of its own directory, else another directory, else files of the thread
+    /// with the most files.
     fn next(&mut self, thread: usize) -> Option<Task> {
         let own = self.files.get_mut(thread).and_then(Vec::pop);
         if let Some(files) = own {
@@ -70,7 +69,7 @@ impl Stack {
     }
 }
 
-/// A panic of another thread ends the copy anyway; its locks hold nothing half done.
+/// Locks a mutex. A panic of another thread ends the copy anyway, and the data under the locks is always consistent.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -84,7 +83,7 @@ pub struct Route<'a> {
     pub monitor: &'a Monitor,
 }
 
-/// A directory that is to get its attributes.
+/// A directory whose attributes are set at the end.
 struct Made {
     /// Its path from the top.
     path: Vec<u8>,
@@ -93,24 +92,24 @@ struct Made {
 
 struct Copy<'a> {
     route: Route<'a>,
-    /// The directory copied from, and the one copied to.
+    /// The source directory and the destination directory.
     src: Box<dyn Side>,
     dst: Box<dyn Side>,
-    /// The device of the tree's top: the rules may forbid to enter other file systems.
+    /// The device of the tree's top, because the rules may forbid to enter other file systems.
     device: u64,
     stack: Mutex<Stack>,
     changed: Condvar,
-    /// The new path of the first name of a file with several names.
+    /// The destination path of the first name of each file with several names.
     first_names: Mutex<HashMap<(u64, u64), Vec<u8>>>,
     links: Mutex<Vec<(Vec<u8>, Vec<u8>)>>,
     directories: Mutex<Vec<Made>>,
-    /// Source directories gone into.
+    /// Source directories that were entered.
     entered: Mutex<Entered>,
 }
 
 impl Route<'_> {
-    /// Copies what is in directory `from` into directory `to`, which is made if it does not exist
-    /// (only then it gets the attributes of `from`).
+    /// Copies the contents of directory `from` into directory `to`. If `to` does not exist, it is made with the
+    /// attributes of `from`.
     pub fn tree(self, from: &[u8], to: &[u8]) -> Result<()> {
         let Self { src, dst, .. } = self;
         let meta = existing(src, from)?;
@@ -144,8 +143,8 @@ impl Route<'_> {
         Ok(())
     }
 
-    /// Makes a directory; one that exists is used, and then the answer is no. The top one may be behind a
-    /// symbolic link.
+    /// Makes a directory. Returns false if the directory exists already. The top directory may be behind a symbolic
+    /// link.
     fn make_directory(self, dst: &dyn Side, to: &[u8], meta: &Meta, top: bool) -> Result<bool> {
         let context = || dst.show(to);
         match dst.meta(to, top).with_context(context)? {
@@ -164,7 +163,7 @@ impl Route<'_> {
         }
     }
 
-    /// Copies one thing that is no directory; `follow`: what a last symbolic link leads to.
+    /// Copies a file that is not a directory; if `follow`, the target of a symbolic link in the last component.
     pub fn file(self, from: &[u8], to: &[u8], follow: bool, existing: Existing) -> Result<()> {
         let Self { src, dst, .. } = self;
         let meta = src
@@ -175,7 +174,7 @@ impl Route<'_> {
         self.transfer((src, from), (dst, to), &meta, follow, existing)
     }
 
-    /// Copies one name that is no directory, with its attributes.
+    /// Copies a single name that is not a directory, with its attributes.
     fn transfer(
         self,
         (src, from): (&dyn Side, &[u8]),
@@ -250,7 +249,7 @@ impl Route<'_> {
         Ok(())
     }
 
-    /// Attributes of something that is not open.
+    /// Copies the attributes of a file that is not open.
     fn keep(
         self,
         (src, from): (&dyn Side, &[u8]),
@@ -274,7 +273,7 @@ fn existing(side: &dyn Side, path: &[u8]) -> Result<Meta> {
         .with_context(|| side.show(path))
 }
 
-/// The part of a path from the top before its last slash.
+/// Returns the part of a path before its last slash.
 fn parent(path: &[u8]) -> &[u8] {
     let slash = path.iter().rposition(|&b| b == b'/');
     &path[..slash.unwrap_or(0)]
@@ -377,7 +376,7 @@ impl Copy<'_> {
             pieces.push(piece(&mut files));
         }
         let mut stack = lock(&self.stack);
-        // The first in order on top.
+        // The first directory in order is on top of the stack.
         stack.directories.extend(directories.into_iter().rev());
         if let Some(own) = stack.files.get_mut(thread) {
             own.extend(pieces.into_iter().rev());
@@ -387,7 +386,7 @@ impl Copy<'_> {
         Ok(())
     }
 
-    /// Takes away what white-outs name, while nothing of this directory is copied yet; the other names.
+    /// Removes the files named by white-outs, before any file of this directory is copied; returns the other names.
     fn white_outs(
         &self,
         dir: &Pair,
@@ -458,21 +457,21 @@ impl Copy<'_> {
             .transfer(from, to, &meta, false, Existing::Replace)
     }
 
-    /// Does the work that had to wait for all else: other names of files, attributes of directories.
+    /// Does the work that comes last: further names of files, attributes of directories.
     fn finish(&self) -> Result<()> {
         let dst = &*self.dst;
         for (first, to) in std::mem::take(&mut *lock(&self.links)) {
             crate::interrupt::check()?;
             let context = || dst.show(&to);
             make_way(dst, &to, self.route.rules)?;
-            // The first may have been left out, with a warning.
+            // The first name may have been skipped, with a warning.
             if dst.meta(&first, false).with_context(context)?.is_some() {
                 dst.make_link(&first, &to).with_context(context)?;
                 self.route.monitor.linked();
             }
         }
         let mut directories = std::mem::take(&mut *lock(&self.directories));
-        // The inner ones first: an outer one may close the way to them.
+        // Inner directories first, because the mode of an outer one may deny access to them.
         directories.sort_by(|a, b| b.path.cmp(&a.path));
         let mut near: Option<Pair> = None;
         for made in directories {

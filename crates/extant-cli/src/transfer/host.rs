@@ -1,9 +1,8 @@
 //! A tree of the host, through handles of its directories.
 //!
-//! System calls take paths of up to 4095 bytes; trees have longer ones. A directory met on a walk is
-//! opened once, in steps if its path is long, and what is in it is reached from there by name. On the
-//! way to it no symbolic link is followed: the walk found none, so one that is there now was put there
-//! to lead somewhere else.
+//! System calls take paths of up to 4095 bytes, but trees have longer ones. A directory found on a walk is opened
+//! once, in steps if its path is long, and its entries are reached from there by name. No symbolic link is followed on
+//! the way, because the walk found none: a link there now was put there to lead elsewhere.
 
 use super::host_file::HostFile;
 use super::{Existing, Meta, Rules, Side, Sink, Source, Xattr};
@@ -20,17 +19,17 @@ use std::fs::File;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-/// Longer paths go in steps. Names have up to 255 bytes, so a step always gets somewhere.
+/// Longer paths are opened in steps. Names have up to 255 bytes, so every step makes progress.
 const LONG_PATH: usize = 4000;
-/// Room for the names of one system call.
+/// Buffer size for reading directory entries.
 const DENTS: usize = 32 << 10;
 
 /// A tree of the host.
 pub struct HostSide {
     root: bool,
-    /// The directory that paths start at; `None`: the working directory.
+    /// The start of relative paths; `None` for the working directory.
     dir: Option<OwnedFd>,
-    /// Its path, for messages and for calls that know only paths.
+    /// The path of `dir`, for messages and for calls that take only paths.
     path: Vec<u8>,
 }
 
@@ -43,7 +42,7 @@ impl HostSide {
         }
     }
 
-    /// Whether owners and devices can be made.
+    /// Returns whether this process may set owners and make devices.
     pub fn privileged(&self) -> bool {
         self.root
     }
@@ -52,7 +51,7 @@ impl HostSide {
         self.dir.as_ref().map_or(CWD, AsFd::as_fd)
     }
 
-    /// A directory to start a path at, and a rest of the path that is short enough.
+    /// Returns a directory to start a path at, and a remaining path that is short enough.
     fn place<'p>(&self, path: &'p [u8]) -> rustix::io::Result<(Start<'_>, &'p [u8])> {
         if path.len() <= LONG_PATH {
             return Ok((Start::Here(self.dir()), path));
@@ -63,8 +62,8 @@ impl HostSide {
         Ok((Start::There(dir), &path[slash + 1..]))
     }
 
-    /// A path that starts at the working directory, for calls that take nothing else. It is valid while the first
-    /// part of the answer lives.
+    /// Returns a path that starts at the working directory, for calls that take only paths. The path is valid while
+    /// the returned start lives.
     fn whole<'s>(&'s self, path: &[u8]) -> rustix::io::Result<(Option<Start<'s>>, Vec<u8>)> {
         let whole = join(&self.path, path);
         if whole.len() <= LONG_PATH {
@@ -102,7 +101,7 @@ fn step(start: BorrowedFd<'_>, path: &[u8], follow: bool) -> rustix::io::Result<
         }
         let resolve = ResolveFlags::NO_SYMLINKS;
         match rustix::fs::openat2(dir, path, flags, Mode::empty(), resolve) {
-            // Not known before Linux 5.6, and not allowed in some containers.
+            // Linux has this call since 5.6, and some containers forbid it.
             Err(Errno::NOSYS | Errno::PERM) => {
                 rustix::fs::openat(dir, path, flags | OFlags::NOFOLLOW, Mode::empty())
             }
@@ -225,7 +224,7 @@ impl Side for HostSide {
                 continue;
             }
             let kind = match entry.file_type() {
-                // Not every file system says.
+                // Some file systems do not report the type.
                 rustix::fs::FileType::Unknown => match self.meta(name, false)? {
                     Some(meta) => meta.kind,
                     None => continue,
@@ -252,7 +251,7 @@ impl Side for HostSide {
     }
 
     fn open(&self, path: &[u8], follow: bool) -> Result<Box<dyn Source>> {
-        // Not to hang if the name leads to a pipe by now.
+        // Do not block if the name is a pipe by now.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let more = if follow {
             OFlags::empty()
@@ -326,7 +325,7 @@ impl Side for HostSide {
 
     fn make_link(&self, old: &[u8], new: &[u8]) -> Result<()> {
         let ((old_dir, old), (new_dir, new)) = (self.place(old)?, self.place(new)?);
-        // Not std's hard_link, which may follow a symbolic link.
+        // std's hard_link may follow a symbolic link.
         let flags = AtFlags::empty();
         Ok(rustix::fs::linkat(old_dir, old, new_dir, new, flags)?)
     }
@@ -369,7 +368,7 @@ impl Side for HostSide {
     }
 }
 
-/// The attributes that are kept, with calls that list them and read one.
+/// Returns the attributes to keep, with calls that list names and read a value.
 pub(super) fn attributes(
     list: impl FnMut(&mut [u8]) -> rustix::io::Result<usize>,
     read: impl FnMut(&[u8], &mut [u8]) -> rustix::io::Result<usize>,

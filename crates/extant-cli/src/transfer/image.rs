@@ -13,7 +13,7 @@ use std::borrow::Cow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-/// Longer paths go in steps: the volume takes up to 4096 bytes, as a kernel would.
+/// Longer paths are opened in steps: the volume takes up to 4096 bytes, as a kernel does.
 const LONG_PATH: usize = 4000;
 
 /// A directory in an image.
@@ -22,12 +22,12 @@ pub struct ImageSide {
     image: PathBuf,
     /// The path, for messages.
     path: Vec<u8>,
-    /// The inode that "." stands for, if that is no directory: an inode named by its number.
+    /// The inode that "." stands for, if it was named by its number and is not a directory.
     single: Option<Node>,
 }
 
 impl ImageSide {
-    /// The root.
+    /// Makes the side of the root.
     pub fn new(volume: &Volume, image: impl Into<PathBuf>) -> Self {
         Self {
             dir: volume.root(),
@@ -37,7 +37,7 @@ impl ImageSide {
         }
     }
 
-    /// The side at which the path of a place starts.
+    /// Makes the side at which the path of a place starts.
     pub fn at(place: &ImagePlace) -> Self {
         let single = place.node().cloned();
         Self {
@@ -51,12 +51,12 @@ impl ImageSide {
         }
     }
 
-    /// The inode that a path stands for, if it was named by its number.
+    /// Returns the inode that a path stands for, if it was named by its number.
     fn single(&self, path: &[u8]) -> Option<&Node> {
         self.single.as_ref().filter(|_| path == b".")
     }
 
-    /// A directory to start a path at, and a rest of the path that is short enough.
+    /// Returns a directory to start a path at, and a remaining path that is short enough.
     fn place<'p>(&self, path: &'p [u8]) -> Result<(Cow<'_, Dir>, &'p [u8])> {
         let slash = path.iter().rposition(|&b| b == b'/').filter(|&at| at > 0);
         match slash.filter(|_| path.len() > LONG_PATH) {
@@ -130,7 +130,7 @@ impl Side for ImageSide {
     }
 
     fn directory(&self, path: &[u8], _follow: bool) -> Result<Box<dyn Side>> {
-        // No other process changes an open image, so no link can have appeared in between.
+        // No other process changes an open image, so no link can have appeared since the walk.
         Ok(Box::new(Self {
             dir: step(&self.dir, path)?,
             image: self.image.clone(),

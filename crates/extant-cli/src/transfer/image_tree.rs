@@ -11,7 +11,7 @@ use extant::{Dir, FileType, OpenOptions, Volume};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-/// An image that is only read. Files are known by the numbers of their inodes.
+/// An image that is opened read-only. Files are identified by their inode numbers.
 pub struct ImageTree {
     volume: Volume,
     image: PathBuf,
@@ -25,7 +25,7 @@ impl ImageTree {
         })
     }
 
-    /// An error of the image as one of its reader.
+    /// Converts an error of the image into an error of its reader.
     fn error(&self, e: &anyhow::Error) -> MkfsError {
         match e.downcast_ref::<Interrupted>() {
             Some(_) => MkfsError::Interrupted,
@@ -37,7 +37,7 @@ impl ImageTree {
     }
 }
 
-/// What a name in the image leads to.
+/// Returns the member that a name in the image leads to.
 fn member(dir: &Dir, name: &[u8], path: &[u8]) -> Result<(ArchiveMember, u32, bool)> {
     let meta = dir.symlink_metadata(os(name))?;
     let kind = match meta.file_type() {
@@ -68,7 +68,7 @@ fn member(dir: &Dir, name: &[u8], path: &[u8]) -> Result<(ArchiveMember, u32, bo
     Ok((member, meta.ino(), meta.nlink() > 1))
 }
 
-/// The ranges of a file that are not holes, starts and lengths.
+/// Returns the ranges of a file that are not holes, starts and lengths.
 fn stretches(dir: &Dir, name: &[u8], size: u64) -> Result<Vec<(u64, u64)>> {
     let file = OpenOptions::new()
         .read(true)
@@ -101,7 +101,7 @@ impl ReadTree for ImageTree {
             kind: FileType::Directory,
             depth: 0,
         };
-        // What `enter` says is told as it is, not as an error of the image.
+        // An error of `enter` is returned unchanged, not as an error of the image.
         let mut refused = None;
         let mut give = |member, ino| {
             enter(member, ino).map_err(|e| {

@@ -1,6 +1,6 @@
-//! A source as a layer over what the other side holds: its white-outs take away what is there, and what it
-//! brings takes the place of anything but a directory's names. The same rules as those of mkfs, where
-//! several sources become a tree before there is an image (`extant::mkfs`).
+//! Applies a source as a layer over the other side. White-outs of the layer remove existing names, and its files
+//! replace anything; only directories are merged. The rules are those of mkfs, where several sources become a tree
+//! before the image exists (`extant::mkfs`).
 
 use super::{Side, below, enter};
 use crate::address::join;
@@ -10,13 +10,13 @@ use extant::FileType;
 use extant::mkfs::WhiteOut;
 use std::collections::HashSet;
 
-/// Whether a name of a directory stays whatever a layer says: file systems have a lost+found.
+/// Returns whether a layer never removes this name of a directory: file systems have a lost+found.
 pub fn stays(dir: (u64, u64), name: &[u8]) -> bool {
-    // The root of an image; devices of the host have numbers.
+    // The root of an image; device numbers of the host are never 0.
     dir == (0, 2) && name == b"lost+found"
 }
 
-/// Removes a name with all that is below it.
+/// Removes a name and everything below it.
 pub fn remove_all(side: &dyn Side, path: &[u8]) -> Result<()> {
     let context = || side.show(path);
     let there = side.meta(path, false).with_context(context)?;
@@ -25,7 +25,7 @@ pub fn remove_all(side: &dyn Side, path: &[u8]) -> Result<()> {
         Some(FileType::Directory) => {}
         Some(_) => return side.remove(path).with_context(context),
     }
-    // Outer directories come before inner ones; backwards they are empty when their turn comes.
+    // Outer directories come before inner ones; in reverse order each directory is empty before its removal.
     let mut directories = vec![path.to_vec()];
     let mut next = 0;
     let mut entered = Entered::default();
@@ -48,19 +48,19 @@ pub fn remove_all(side: &dyn Side, path: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Names that the present layer has put in place: a white-out may come after names that it must not remove.
+/// Names that the current layer has made, because a white-out may come after names that it must not remove.
 #[derive(Default)]
 pub struct Touched {
-    /// Directories, by their inodes, that the layer has or has something in.
+    /// Inodes of directories that the layer has, or has a name in.
     directories: HashSet<u64>,
-    /// Other names, with the directory they are in.
+    /// Other names, with their directory.
     names: HashSet<(u64, Box<[u8]>)>,
-    /// The directory asked for last.
+    /// The directory of the last call.
     last: Option<(Vec<u8>, u64)>,
 }
 
 impl Touched {
-    /// Notes that the layer has something in a directory, and so that it has the directory and those it is in.
+    /// Records that the layer has this directory and all its parents.
     pub fn directory(&mut self, side: &dyn Side, path: &[u8]) -> Result<u64> {
         if let Some((last, id)) = &self.last
             && last == path
@@ -73,7 +73,7 @@ impl Touched {
         };
         let own = id_of(path)?;
         let (mut at, mut id) = (path.to_vec(), own);
-        // The root is in itself.
+        // The root is its own parent.
         while self.directories.insert(id) {
             at = join(&at, b"..");
             id = id_of(&at)?;
@@ -82,19 +82,19 @@ impl Touched {
         Ok(own)
     }
 
-    /// Notes a name that is no directory.
+    /// Records a name that is not a directory.
     pub fn name(&mut self, side: &dyn Side, dir: &[u8], name: &[u8]) -> Result<()> {
         let id = self.directory(side, dir)?;
         self.names.insert((id, name.into()));
         Ok(())
     }
 
-    /// Names that were put in place may be gone, so paths may lead elsewhere.
+    /// Forgets the last path, because removed names may make paths lead elsewhere.
     pub fn forget_paths(&mut self) {
         self.last = None;
     }
 
-    /// Takes what a white-out names from a directory, but for what the layer has put there.
+    /// Removes the names that a white-out covers from a directory, except the names of the layer itself.
     pub fn apply(&mut self, side: &dyn Side, dir: &[u8], white_out: WhiteOut<'_>) -> Result<()> {
         self.forget_paths();
         match white_out {
@@ -104,7 +104,7 @@ impl Touched {
         }
     }
 
-    /// Removes a name of a directory, or all, as far as the layer has nothing there.
+    /// Removes one name of a directory, or all names, except the names of the layer itself.
     fn prune(&self, side: &dyn Side, dir: &[u8], only: Option<&[u8]>) -> Result<()> {
         let mut todo = vec![(dir.to_vec(), only)];
         while let Some((path, only)) = todo.pop() {

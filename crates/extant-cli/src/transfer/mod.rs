@@ -1,8 +1,8 @@
-//! Moving trees between the host, images and archives, with everything they hold.
+//! Moves trees between the host, images and archives, with all their attributes.
 //!
-//! [`Side`] is a directory of either kind and what is below it; `copy` moves between two of them from many
-//! threads; `archive_read` and `archive_write` move between one of them and an archive. [`Rules`] say what is
-//! kept and what is changed on the way.
+//! [`Side`] is a directory on the host or in an image, with its contents; `copy` moves between two sides with many
+//! threads; `archive_read` and `archive_write` move between a side and an archive. [`Rules`] define the attributes to
+//! keep or change.
 
 mod archive_files;
 mod archive_read;
@@ -34,7 +34,7 @@ use serde::Serialize;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// The inode that a name leads to, on either side.
+/// Attributes of an inode, on either side.
 #[derive(Clone, Debug)]
 pub struct Meta {
     pub kind: FileType,
@@ -43,55 +43,55 @@ pub struct Meta {
     pub uid: u32,
     pub gid: u32,
     pub size: u64,
-    /// Device number as `ext4_format::inode::makedev` makes it.
+    /// Device number as made by `ext4_format::inode::makedev`.
     pub rdev: u32,
     pub atime: Timestamp,
     pub mtime: Timestamp,
     pub links: u64,
     /// Device and inode.
     pub id: (u64, u64),
-    /// Has no holes.
+    /// Whether the file has no holes.
     pub dense: bool,
 }
 
 /// Name and value of an extended attribute.
 pub type Xattr = (Vec<u8>, Vec<u8>);
 
-/// The fate of a regular file that is in the way.
+/// Treatment of an existing regular file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Existing {
     /// A new file takes its name.
     Replace,
-    /// It is emptied and written.
+    /// The file is truncated and written.
     Overwrite,
 }
 
-/// A directory of a tree, through a handle. Paths start there and may be of any length, those that
-/// begin with a slash start at the root of their side.
+/// A directory of a tree, through a handle. Relative paths start there and may have any length. Paths that begin with
+/// a slash start at the root of their side.
 pub trait Side: Send + Sync {
-    /// A path for messages.
+    /// Formats a path for messages.
     fn show(&self, path: &[u8]) -> String;
-    /// Advice about a path that leads nowhere.
+    /// Returns advice about a path that does not exist.
     fn missing(&self, _path: &[u8]) -> Option<String> {
         None
     }
-    /// The command that makes a directory here.
+    /// Returns the command that makes a directory on this side.
     fn mkdir(&self) -> &'static str {
         "mkdir -p"
     }
-    /// A directory as a side of its own. Unless `follow`, no symbolic link may be on the way: for paths
-    /// that a walk has found.
+    /// Opens a directory as a separate side. Unless `follow`, no symbolic link may be on the way: for paths found by a
+    /// walk.
     fn directory(&self, path: &[u8], follow: bool) -> Result<Box<dyn Side>>;
-    /// The inode that a name leads to; `follow`: through a last symbolic link, too.
+    /// Returns the inode of a name; if `follow`, symbolic links in the last component are followed, too.
     fn meta(&self, path: &[u8], follow: bool) -> Result<Option<Meta>>;
-    /// Names of the directory, in order, with their types.
+    /// Lists the names of the directory, in order, with their types.
     fn list(&self) -> Result<Vec<(Vec<u8>, FileType)>>;
     fn read_link(&self, path: &[u8]) -> Result<Vec<u8>>;
     fn xattrs(&self, path: &[u8]) -> Result<Vec<Xattr>>;
-    /// Opens a regular file; `follow`: what a last symbolic link leads to.
+    /// Opens a regular file; if `follow`, symbolic links in the last component are followed.
     fn open(&self, path: &[u8], follow: bool) -> Result<Box<dyn Source>>;
 
-    /// Makes a directory, for now open to its owner only as far as `mode` is.
+    /// Makes a directory that is at first accessible only to its owner, within `mode`.
     fn make_dir(&self, path: &[u8], mode: u16) -> Result<()>;
     fn make_file(&self, path: &[u8], mode: u16, existing: Existing) -> Result<Box<dyn Sink>>;
     fn make_symlink(&self, target: &[u8], path: &[u8]) -> Result<()>;
@@ -101,12 +101,12 @@ pub trait Side: Send + Sync {
     fn remove(&self, path: &[u8]) -> Result<()>;
     /// Removes an empty directory.
     fn remove_dir(&self, path: &[u8]) -> Result<()>;
-    /// Owner, permissions and times as the rules want them kept; of a symbolic link itself.
+    /// Sets owner, permissions and times as the rules keep them; does not follow symbolic links.
     fn apply(&self, path: &[u8], meta: &Meta, rules: &Rules) -> Result<()>;
     fn set_xattr(&self, path: &[u8], xattr: &Xattr) -> Result<()>;
 }
 
-/// The error of a path that leads nowhere.
+/// Returns the error for a path that does not exist.
 pub fn nowhere(side: &dyn Side, path: &[u8]) -> anyhow::Error {
     let error = format!("{}: no such file or directory", side.show(path));
     match side.missing(path) {
@@ -115,11 +115,11 @@ pub fn nowhere(side: &dyn Side, path: &[u8]) -> anyhow::Error {
     }
 }
 
-/// A file being read, from any thread.
+/// A file being read, by any number of threads.
 pub trait Source: Send + Sync {
-    /// Fewer bytes than asked only at the end.
+    /// Reads bytes; fewer than requested only at the end of the file.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize>;
-    /// The next stretch at or after `offset` that is not a hole, start and end.
+    /// Returns the next data range at or after `offset`, start and end.
     fn next_data(&self, offset: u64, size: u64) -> Result<Option<(u64, u64)>>;
     fn xattrs(&self) -> Result<Vec<Xattr>>;
 }
@@ -132,7 +132,7 @@ pub trait Sink {
     fn apply(&self, meta: &Meta, rules: &Rules) -> Result<()>;
 }
 
-/// Counts of moved things.
+/// Counts of moved files.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Counts {
     pub directories: u64,
@@ -146,7 +146,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// In one line.
+    /// Formats the counts as one line.
     pub fn line(&self) -> String {
         let Self {
             directories,
@@ -177,7 +177,7 @@ impl Counts {
     }
 }
 
-/// How far the work is: counted from any thread.
+/// Progress of the work, counted from any thread.
 pub struct Monitor {
     progress: Progress,
     directories: AtomicU64,
@@ -186,7 +186,7 @@ pub struct Monitor {
     specials: AtomicU64,
     hard_links: AtomicU64,
     bytes: AtomicU64,
-    /// How often each kind of warning was given; a few are shown.
+    /// Number of warnings of each kind; only a few of a kind are shown.
     warnings: Mutex<Vec<(String, u64)>>,
 }
 
@@ -206,7 +206,7 @@ impl Monitor {
         }
     }
 
-    /// Announces the total number of bytes, as far as it is known.
+    /// Announces the total number of bytes, if it is known.
     pub fn expect(&self, bytes: u64) {
         self.progress.expect(bytes, Arc::clone(&self.files));
     }
@@ -230,10 +230,10 @@ impl Monitor {
         self.progress.add(bytes);
     }
 
-    /// Something that was not kept; after a few of one kind only their number is told.
+    /// Warns about an attribute or file that was not kept; after a few of a kind only their number is reported.
     fn warn(&self, what: &str, place: &str) {
         const SHOWN: u64 = 3;
-        // A panic elsewhere cannot leave the list in a bad state.
+        // A panic elsewhere cannot leave the list inconsistent.
         let mut kinds = self
             .warnings
             .lock()
@@ -256,7 +256,7 @@ impl Monitor {
         }
     }
 
-    /// Ends the progress and gives the sums.
+    /// Ends the progress and returns the sums.
     pub fn finish(&self) -> Counts {
         self.progress.done();
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -276,8 +276,8 @@ impl Monitor {
     }
 }
 
-/// Path below a directory, refused if its name would leave the directory: names of a damaged image are
-/// not trusted.
+/// Joins a directory and a name. Fails if the name would leave the directory, because names of a damaged image are not
+/// trusted.
 fn below(dir: &[u8], name: &[u8]) -> Result<Vec<u8>> {
     if name.is_empty() || name == b"." || name == b".." || name.contains(&b'/') || name.contains(&0)
     {
@@ -290,7 +290,8 @@ fn below(dir: &[u8], name: &[u8]) -> Result<Vec<u8>> {
     Ok(crate::address::join(dir, name))
 }
 
-/// Notes that a directory is entered, which in an image has one name only. On the host one may be mounted twice.
+/// Records that a directory is entered. A directory of an image has only one name; one of the host may be mounted
+/// twice.
 pub(crate) fn enter(entered: &mut crate::walk::Entered, dir: &dyn Side) -> Result<()> {
     match dir.meta(b".", true)?.map(|meta| meta.id) {
         Some((0, ino)) => entered.enter(ino),

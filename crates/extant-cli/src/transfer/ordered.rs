@@ -1,4 +1,4 @@
-//! Work done by many threads whose results are taken in the order in which the work was found.
+//! Work done by many threads, with results in the order in which the work was found.
 //!
 //! One thread finds pieces of work, others do them, and the caller's own thread takes the results. A piece holds a
 //! place in a queue of bounded length from its discovery until its result is taken, so the number of results in
@@ -8,12 +8,12 @@ use anyhow::{Result, anyhow};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Mutex, PoisonError};
 
-/// Results waiting to be taken, for each thread.
+/// Results waiting to be taken, per thread.
 const AHEAD: usize = 4;
 
-/// Runs `find`, which passes each piece of work to its argument; `work` in `threads` threads; and `take`, in the
-/// order of the pieces. The first failure in this order is returned, and ends everything. With one thread the caller
-/// does all of it, piece by piece.
+/// Runs `find`, which passes each piece of work to its argument; `work` in `threads` threads; and `take`, in the order
+/// of the pieces. Returns the first failure in this order, which ends all work. With one thread the caller does all of
+/// it, piece by piece.
 pub fn ordered<J: Send, R: Send>(
     threads: usize,
     find: impl FnOnce(&mut dyn FnMut(J) -> Result<()>) -> Result<()> + Send,
@@ -24,7 +24,7 @@ pub fn ordered<J: Send, R: Send>(
         return find(&mut |piece| take(work(piece)?));
     }
     let (to_taker, in_order) = sync_channel::<Receiver<Result<R>>>(threads * AHEAD);
-    // Places in the queue of results bound this one too.
+    // The bound of the result queue bounds this queue too.
     let (to_workers, pieces) = sync_channel::<(J, SyncSender<Result<R>>)>(threads * AHEAD + 1);
     let pieces = Mutex::new(pieces);
     std::thread::scope(|s| {
@@ -34,7 +34,7 @@ pub fn ordered<J: Send, R: Send>(
                     // The lock is held while waiting: its holder gets the next piece.
                     let next = pieces.lock().unwrap_or_else(PoisonError::into_inner).recv();
                     let Ok((piece, result)) = next else { return };
-                    // After a failure no result is taken any more.
+                    // After a failure the receiver is gone.
                     let _ = result.send(work(piece));
                 }
             });
@@ -64,7 +64,7 @@ pub fn ordered<J: Send, R: Send>(
     })
 }
 
-/// No results are taken any more; the taking side reports why.
+/// An error means that no more results are taken; the taking side reports why.
 #[derive(Debug)]
 struct Stopped;
 
@@ -91,7 +91,7 @@ mod tests {
                 |give| (0..500u64).try_for_each(give),
                 |n| {
                     waiting.fetch_add(1, Ordering::Relaxed);
-                    // The later ones are often done first.
+                    // Later pieces are often done first.
                     std::thread::sleep(std::time::Duration::from_micros(n * 7919 % 97));
                     Ok(n * 2)
                 },

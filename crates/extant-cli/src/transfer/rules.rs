@@ -1,4 +1,4 @@
-//! Properties that are kept on the way, and properties that are changed.
+//! Attributes that are kept when trees move, and attributes that are changed.
 
 use super::Meta;
 use crate::owners::OwnerSpec;
@@ -7,24 +7,24 @@ use clap::Args;
 use extant::mkfs::{IdMap, ModeMap};
 use extant::{Timestamp, Volume};
 
-/// Options about owners and permissions, the same wherever trees move.
+/// Options about owners and permissions, common to all commands that move trees.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Owners and permissions")]
 pub struct OwnerArgs {
-    /// Owner of every file, in place of the source's: USER:GROUP, USER or :GROUP, as numbers, or as names
-    /// in the /etc/passwd and /etc/group of the image if it is there before, else of the sources
+    /// Set the owner of every file: USER:GROUP, USER or :GROUP, as numbers or as names. Names are looked up in the
+    /// /etc/passwd and /etc/group of the image if it exists already, else of the sources
     #[arg(long, value_name = "OWNER")]
     pub owner: Option<OwnerSpec>,
-    /// Translate owners by ranges: FROM:TO or FROM:TO:COUNT, several with commas between
+    /// Translate owners by ranges: FROM:TO or FROM:TO:COUNT, separated by commas
     #[arg(long, value_name = "RANGES")]
     pub uid_map: Option<IdMap>,
-    /// Translate groups by ranges, likewise
+    /// Translate groups by ranges, like --uid-map
     #[arg(long, value_name = "RANGES")]
     pub gid_map: Option<IdMap>,
-    /// Change permissions as chmod does, D for directories, F for the rest: D0755,Fgo-w
+    /// Change permissions as chmod does; D for directories, F for other files: D0755,Fgo-w
     #[arg(long, value_name = "CHANGES")]
     pub mode_map: Option<ModeMap>,
-    /// Leave extended attributes and ACLs behind
+    /// Do not copy extended attributes and ACLs
     #[arg(long)]
     pub no_xattrs: bool,
 }
@@ -36,16 +36,16 @@ pub struct Rules {
     pub keep_mode: bool,
     pub keep_times: bool,
     pub keep_xattrs: bool,
-    /// Several names of one file stay names of one file.
+    /// Keep hard links as hard links.
     pub keep_links: bool,
     pub threads: usize,
-    /// The source is a layer: its white-outs count, and it replaces directories by other things.
+    /// The source is a layer: its white-outs apply, and its files may replace directories.
     pub layer: bool,
-    /// Contents of mounts in the tree are left out; the mount points come, empty.
+    /// Skip the contents of mounts in the tree; their mount points are copied as empty directories.
     pub one_file_system: bool,
-    /// No time is later than this, in seconds, and access times, which reading changes, are those of the last change.
+    /// Latest allowed time, in seconds. Access times, which reading changes, become the modification times.
     pub latest: Option<i64>,
-    /// A file that is left out: the image itself, if it is in the tree.
+    /// A file to skip: the image itself, if the image is in the tree.
     pub skip: Option<(u64, u64)>,
     uid: Option<u32>,
     gid: Option<u32>,
@@ -55,7 +55,7 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// Everything is kept.
+    /// Keeps everything.
     pub fn all(threads: usize) -> Self {
         Self {
             keep_owner: true,
@@ -67,7 +67,7 @@ impl Rules {
         }
     }
 
-    /// Content and types only; permissions of new files are as of the source, not forced.
+    /// Keeps content and types only; permissions of new files are those of the source, subject to the umask.
     pub fn none(threads: usize) -> Self {
         let threads = if threads == 0 {
             std::thread::available_parallelism().map_or(1, usize::from)
@@ -93,7 +93,7 @@ impl Rules {
         }
     }
 
-    /// The rules with the user's wishes; names of owners are those of a volume.
+    /// Adds the user's options; names of owners are looked up in a volume.
     pub fn with(mut self, args: &OwnerArgs, volume: &Volume) -> Result<Self> {
         if let Some(owner) = &args.owner {
             (self.uid, self.gid) = owner.resolve(volume).context("--owner")?;
@@ -105,7 +105,7 @@ impl Rules {
         Ok(self)
     }
 
-    /// A file's properties on the other side.
+    /// Returns a file's attributes on the other side.
     pub fn adjust(&self, mut meta: Meta) -> Meta {
         meta.uid = self.uid.unwrap_or_else(|| self.uid_map.map(meta.uid));
         meta.gid = self.gid.unwrap_or_else(|| self.gid_map.map(meta.gid));

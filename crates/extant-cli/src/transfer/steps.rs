@@ -1,14 +1,14 @@
-//! Steps that all moves have in common: making way, copying content, attributes that are refused.
+//! Steps common to all moves: freeing names, copying content, skipping refused attributes.
 
 use super::layers::remove_all;
 use super::{Meta, Monitor, Rules, Side, Sink, Source};
 use anyhow::{Context, Result, anyhow};
 use extant::FileType;
 
-/// Bytes read at once.
+/// Bytes per read.
 const CHUNK: usize = 1 << 20;
 
-/// Frees a name for something that is no regular file.
+/// Frees a name for a file that is not a regular file.
 pub fn make_way(dst: &dyn Side, to: &[u8], rules: &Rules) -> Result<()> {
     let context = || dst.show(to);
     match dst.meta(to, false).with_context(context)? {
@@ -22,14 +22,14 @@ pub fn make_way(dst: &dyn Side, to: &[u8], rules: &Rules) -> Result<()> {
     }
 }
 
-/// The system of the host says that only root may do this, or that it cannot be done there.
+/// Returns whether the host refused: only root may do this, or the file system does not support it.
 pub fn is_refusal(e: &anyhow::Error) -> bool {
     use rustix::io::Errno as E;
     e.downcast_ref::<E>()
         .is_some_and(|e| [E::PERM, E::ACCESS, E::OPNOTSUPP].contains(e))
 }
 
-/// An attribute that the other side refuses is left out with a warning.
+/// Skips an attribute that the other side refuses, with a warning.
 pub fn skip_refused(set: Result<()>, name: &[u8], place: &str, monitor: &Monitor) -> Result<()> {
     match set {
         Err(e) if is_refusal(&e) => {
@@ -43,7 +43,7 @@ pub fn skip_refused(set: Result<()>, name: &[u8], place: &str, monitor: &Monitor
     }
 }
 
-/// Copies what a file holds, and leaves out its holes.
+/// Copies the content of a file without its holes.
 pub fn content(source: &dyn Source, sink: &dyn Sink, meta: &Meta, monitor: &Monitor) -> Result<()> {
     let mut buf = vec![
         0;
@@ -52,7 +52,7 @@ pub fn content(source: &dyn Source, sink: &dyn Sink, meta: &Meta, monitor: &Moni
             .max(1)
     ];
     let mut at = 0;
-    // The ranges were data when they were asked for; a file that shrinks meanwhile ends early.
+    // The ranges were data when they were listed; a file that shrinks meanwhile ends early.
     'stretches: while at < meta.size {
         let stretch = if meta.dense {
             Some((at, meta.size))

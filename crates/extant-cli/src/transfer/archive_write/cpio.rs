@@ -1,6 +1,6 @@
-//! The members of a cpio archive in the format `newc`, which Linux unpacks when it boots and every cpio reads. Of a file
-//! with several names all have the same number, and the last one has the data. It keeps no extended attributes, no holes
-//! and no part of a second.
+//! The members of a cpio archive in the format `newc`, which Linux unpacks at boot and every cpio reads. All names of
+//! one file have the same inode number, and the last name has the data. The format has no extended attributes, no
+//! holes and no fractions of seconds.
 
 use super::super::{Meta, Source};
 use super::{Member, Packer};
@@ -12,7 +12,7 @@ use std::collections::HashMap;
 /// The name of the member that ends an archive.
 const TRAILER: &[u8] = b"TRAILER!!!";
 
-/// Files with several names whose names have not all been met.
+/// Files of which some names have not been met yet.
 #[derive(Default)]
 pub(super) struct Held {
     by_id: HashMap<(u64, u64), usize>,
@@ -20,7 +20,7 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// Keeps a name; returns all names of its file once the last one has come.
+    /// Keeps a name; returns all names of its file with the last one.
     pub fn hold(&mut self, member: Member) -> Option<Vec<Member>> {
         let (id, links) = (member.meta.id, member.meta.links);
         let at = *self.by_id.entry(id).or_insert(self.names.len());
@@ -35,7 +35,7 @@ impl Held {
         })
     }
 
-    /// The names of files that have more of them elsewhere.
+    /// Returns the names of files that have more names outside the tree.
     pub fn rest(&mut self) -> Vec<Vec<Member>> {
         let mut names = std::mem::take(&mut self.names);
         names.retain(|names| !names.is_empty());
@@ -43,7 +43,7 @@ impl Held {
     }
 }
 
-/// The header of a member and its name.
+/// Appends the header of a member and its name.
 fn header(out: &mut Vec<u8>, member: &Member, size: u64) -> Result<()> {
     let Member { meta, number, .. } = member;
     let size = u32::try_from(size)
@@ -77,7 +77,7 @@ fn write(out: &mut Vec<u8>, fields: &[u32; 11], name: &[u8]) {
     for field in fields {
         text += &format!("{field:08X}");
     }
-    // The name counts its NUL; the sum of the data is for another format.
+    // The length of the name includes its NUL; the checksum is for another format.
     text += &format!("{:08X}{:08X}", name.len() + 1, 0);
     out.extend_from_slice(text.as_bytes());
     out.extend_from_slice(name);
@@ -85,12 +85,12 @@ fn write(out: &mut Vec<u8>, fields: &[u32; 11], name: &[u8]) {
     pad(out);
 }
 
-/// Fills up to a whole unit of the archive, at which `out` began.
+/// Pads the archive, of which `out` is the end, to a whole unit.
 fn pad(out: &mut Vec<u8>) {
     out.resize(out.len().next_multiple_of(4), 0);
 }
 
-/// The end of an archive of so many bytes, to a whole block.
+/// Returns the end of an archive of `written` bytes, padded to a whole block.
 pub(super) fn trailer(written: u64) -> Vec<u8> {
     let mut out = Vec::new();
     write(&mut out, &[0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0], TRAILER);
@@ -99,24 +99,24 @@ pub(super) fn trailer(written: u64) -> Vec<u8> {
     out
 }
 
-/// A name as cpio has it: without `./` in front and a slash at the end.
+/// Returns a name as cpio stores it: without a leading `./` and a trailing slash.
 fn name_of(name: &[u8]) -> Vec<u8> {
     let name = name.strip_prefix(b"./").unwrap_or(name);
     match name.strip_suffix(b"/").unwrap_or(name) {
         b"" => b".".to_vec(),
-        // Without the directory it would end the archive.
+        // Without the directory, the name would end the archive.
         TRAILER => [b"./", TRAILER].concat(),
         name => name.to_vec(),
     }
 }
 
-/// The time of the last change, as far as 32 bits hold it.
+/// Returns the modification time, clamped to 32 bits.
 fn seconds(meta: &Meta) -> u32 {
     let secs = meta.mtime.secs().clamp(0, u32::MAX.into());
     u32::try_from(secs).unwrap_or_default()
 }
 
-/// Says what is lost of a member with extended attributes.
+/// Warns that extended attributes of a member are lost.
 fn warn(packer: &Packer<'_>, member: &Member, has_xattrs: bool) {
     if has_xattrs {
         let place = member.dir.show(&member.path);
@@ -125,7 +125,7 @@ fn warn(packer: &Packer<'_>, member: &Member, has_xattrs: bool) {
     }
 }
 
-/// A member, whole.
+/// Appends a whole member.
 pub(super) fn member(packer: &Packer<'_>, out: &mut Vec<u8>, member: &Member) -> Result<()> {
     let Member {
         dir, path, meta, ..
@@ -163,7 +163,7 @@ pub(super) fn member(packer: &Packer<'_>, out: &mut Vec<u8>, member: &Member) ->
     Ok(())
 }
 
-/// The header of a regular file.
+/// Appends the header of a regular file.
 pub(super) fn head(
     packer: &Packer<'_>,
     out: &mut Vec<u8>,

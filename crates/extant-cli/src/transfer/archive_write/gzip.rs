@@ -1,6 +1,5 @@
-//! gzip from many threads: one member (RFC 1952), its deflate stream put together from blocks that are
-//! compressed on their own and end at a byte, as `pigz --independent` does. The same bytes whatever the
-//! number of threads.
+//! gzip from many threads: one member (RFC 1952). Its deflate stream consists of blocks that are compressed separately
+//! and end at a byte, as `pigz --independent` does. The output does not depend on the number of threads.
 
 use super::super::ordered::ordered;
 use anyhow::{Context, Result};
@@ -8,7 +7,7 @@ use flate2::{Compress, Compression, Crc, FlushCompress};
 use std::io::{self, Write};
 use std::sync::mpsc::{SyncSender, sync_channel};
 
-/// Bytes compressed together: enough that a window that begins empty costs less than a hundredth.
+/// Bytes compressed together: enough that the empty window at the start of a block costs less than 1%.
 const BLOCK: usize = 1 << 20;
 /// Magic, deflate, no flags, no time, no hint, unknown system.
 const HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255];
@@ -46,7 +45,7 @@ pub fn gzip(
                 Ok(out.write_all(&bytes)?)
             },
         );
-        // The thread that failed first reports why there is less to pack, or no packer left.
+        // The thread that failed first reports why the input or the packers ended.
         let filled: Result<()> = filler
             .join()
             .map_err(|_| anyhow::anyhow!("a thread ended early"))?;
@@ -58,7 +57,7 @@ pub fn gzip(
     Ok(out.flush()?)
 }
 
-/// Collects what is written into blocks.
+/// Cuts the written bytes into blocks.
 pub struct Blocks {
     block: Vec<u8>,
     sender: SyncSender<Vec<u8>>,
@@ -95,7 +94,7 @@ impl Write for Blocks {
     }
 }
 
-/// A block as a piece of a deflate stream that ends at a byte.
+/// Compresses a block into a piece of a deflate stream that ends at a byte.
 fn deflate(block: &[u8]) -> Result<Vec<u8>> {
     let mut compress = Compress::new(Compression::default(), false);
     let mut out = Vec::with_capacity(block.len() / 2 + 1024);
@@ -104,7 +103,7 @@ fn deflate(block: &[u8]) -> Result<Vec<u8>> {
         let rest = block.get(taken..).context("more was taken than given")?;
         compress.compress_vec(rest, &mut out, FlushCompress::Sync)?;
         let all = compress.total_in() == block.len() as u64;
-        // With room to spare no output is left inside the compressor.
+        // If output space remains, the compressor holds no more output.
         if all && out.len() < out.capacity() {
             return Ok(out);
         }
@@ -117,7 +116,7 @@ mod tests {
     use super::*;
     use std::io::Read;
 
-    /// Text, and then bytes that nothing is made of.
+    /// Compressible text, then incompressible bytes.
     fn content(len: usize) -> Vec<u8> {
         let mut word = 0x9e37_79b9_u32;
         (0..len)

@@ -1,4 +1,4 @@
-//! The headers of an archive's members: ustar, with pax records for whatever does not fit.
+//! The headers of an archive's members: ustar, with pax records for values that ustar cannot hold.
 
 use super::super::{Meta, Xattr};
 use anyhow::{Context, Result};
@@ -7,12 +7,12 @@ use ext4_format::inode::{dev_major, dev_minor};
 use extant::{FileType, Timestamp};
 use tar::{EntryType, Header};
 
-/// Fills up to a whole block of the archive, in which `out` began at a block's start.
+/// Pads to a whole block of the archive; `out` began at a block's start.
 pub(super) fn pad(out: &mut Vec<u8>) {
     out.resize(out.len().next_multiple_of(512), 0);
 }
 
-/// Appends a member's header, after one with what does not fit it.
+/// Appends a member's header, after a pax header if some values do not fit.
 pub(super) fn header(
     out: &mut Vec<u8>,
     meta: &Meta,
@@ -84,7 +84,7 @@ pub(super) fn header(
 }
 
 fn decimal(t: Timestamp) -> String {
-    // Nanoseconds count forwards from the second below, the sign of a decimal counts for all of it.
+    // Nanoseconds count forwards from the second below, but the sign of a decimal covers the fraction too.
     match (t.secs(), t.nanos()) {
         (secs, 0) => secs.to_string(),
         (secs, nanos) if secs < 0 => format!("-{}.{:09}", -(secs + 1), 1_000_000_000 - nanos),
@@ -101,7 +101,7 @@ impl Pax {
         self.record(key.as_bytes(), value);
     }
 
-    /// An attribute. An ACL is told as text too, which is what readers that are asked for ACLs take.
+    /// Adds an extended attribute. An ACL is also added as text, the form that readers take when asked for ACLs.
     pub fn xattr(&mut self, (name, value): &Xattr) {
         let key = match name.as_slice() {
             b"system.posix_acl_access" => Some("SCHILY.acl.access"),
@@ -114,7 +114,7 @@ impl Pax {
         self.record(&[b"SCHILY.xattr.", name.as_slice()].concat(), value);
     }
 
-    /// `LENGTH KEY=VALUE\n`, where the length counts its own digits.
+    /// Appends `LENGTH KEY=VALUE\n`, where the length includes its own digits.
     fn record(&mut self, key: &[u8], value: &[u8]) {
         let rest = key.len() + value.len() + 3;
         let mut length = rest + 1;

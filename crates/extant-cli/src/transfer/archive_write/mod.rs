@@ -1,7 +1,7 @@
-//! A tree as an archive, tar or cpio, read by many threads.
+//! Packs a tree as an archive, tar or cpio, with many threads.
 //!
 //! One thread walks the tree, finds hard links, and cuts the work into pieces: a few small files with their headers,
-//! or a stretch of a large one. Other threads read the data of the pieces into buffers, and the caller writes these
+//! or a stretch of a large one. Other threads read the data of the pieces into buffers. The caller writes the buffers
 //! in the order of the walk, so that the archive does not depend on the number of threads.
 
 mod cpio;
@@ -23,14 +23,14 @@ use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 use tar::EntryType;
 
-/// Members in one piece of work, and bytes of their files.
+/// Members per piece of work, and bytes of their files.
 const MEMBERS: usize = 64;
 const BYTES: u64 = 512 << 10;
-/// Files beyond this are pieces of their own, of at most so many bytes each.
+/// Files above this size are split into pieces of at most `STRETCH` bytes.
 const LARGE: u64 = 256 << 10;
 const STRETCH: u64 = 512 << 10;
 
-/// Writes what is in directory `from` (or one file) as an archive.
+/// Packs the contents of directory `from` (or one file) as an archive.
 pub fn pack(
     src: &dyn Side,
     from: &[u8],
@@ -54,7 +54,7 @@ pub fn pack(
         })?,
         Compression::Zstd => {
             let mut out = zstd::Encoder::new(out, 0)?;
-            // Also for one: what comes out then is the same for any number.
+            // Use the multithreaded format even with one thread, so that the output is the same for any number.
             out.multithread(u32::try_from(rules.threads.max(1))?)?;
             packer.write(from, out)?.finish()?.flush()?;
         }
@@ -62,19 +62,19 @@ pub fn pack(
     Ok(())
 }
 
-/// A member to be.
+/// A member to be packed.
 struct Member {
-    /// The side that its name is looked up in.
+    /// The side that resolves its name.
     dir: Arc<dyn Side>,
     path: Vec<u8>,
-    /// Whether a last symbolic link stands for what it leads to.
+    /// Whether to follow a symbolic link in the last component.
     follow: bool,
     /// Its name in the archive.
     name: Vec<u8>,
     meta: Meta,
-    /// The member that it is another name of.
+    /// The earlier member that names the same file.
     first: Option<Vec<u8>>,
-    /// The number of its inode in a cpio archive.
+    /// Its inode number in a cpio archive.
     number: u32,
 }
 
@@ -84,12 +84,12 @@ impl Member {
     }
 }
 
-/// The ranges of a file's data, starts and ends.
+/// The data ranges of a file, starts and ends.
 type Stretches = Vec<(u64, u64)>;
 
 /// A piece of work.
 enum Piece {
-    /// Members, whole.
+    /// Whole members.
     Members(Vec<Member>),
     /// The header of a large file.
     Head(Arc<Member>, Arc<dyn Source>, Stretches),
@@ -103,7 +103,7 @@ enum Piece {
     },
 }
 
-/// Gives a piece of work away.
+/// A function that queues a piece of work.
 type Give<'a> = &'a mut dyn FnMut(Piece) -> Result<()>;
 
 struct Packer<'a> {
@@ -111,7 +111,7 @@ struct Packer<'a> {
     rules: &'a Rules,
     monitor: &'a Monitor,
     format: Format,
-    /// Written out and to be filled again.
+    /// Buffers that were written out and can be filled again.
     buffers: Mutex<Vec<Vec<u8>>>,
 }
 
@@ -131,7 +131,7 @@ impl Packer<'_> {
             },
         )?;
         let end = match self.format {
-            // Two blocks of zeros end an archive, a record of 20 blocks a tape.
+            // Two blocks of zeros end an archive, and a record of 20 blocks ends a tape.
             Format::Tar => vec![0; ((written + 1024).next_multiple_of(10_240) - written) as usize],
             Format::Cpio => cpio::trailer(written),
         };
@@ -215,7 +215,7 @@ impl Packer<'_> {
         Ok(())
     }
 
-    /// The header of a regular file, and the map of one with holes.
+    /// Appends the header of a regular file, and the map of a file with holes.
     fn head(
         &self,
         out: &mut Vec<u8>,
@@ -232,9 +232,9 @@ impl Packer<'_> {
         if data >= meta.size {
             return header(out, meta, name, EntryType::Regular, b"", meta.size, pax);
         }
-        // Sparse format 1.0: the map comes before the data, the name that readers of this format take
-        // is in a record, and others see an odd name rather than wrong bytes under the right one.
-        // A file that ends in a hole has an empty stretch at its end: readers take its size from there.
+        // Sparse format 1.0: the map comes before the data, and a record holds the name that readers of this format
+        // use. Other readers see an odd name rather than wrong bytes under the right name. A file that ends in a hole
+        // has an empty stretch at its end: readers take the file's size from there.
         let end = (meta.size, meta.size);
         let ends_in_hole = stretches.last().is_none_or(|&(_, end)| end < meta.size);
         let listed: Vec<_> = stretches
@@ -258,7 +258,7 @@ impl Packer<'_> {
         Ok(())
     }
 
-    /// The data that the archive holds of a file; cpio knows no holes.
+    /// Returns the data ranges of a file in the archive; cpio has no holes.
     fn stretches(&self, meta: &Meta, source: &dyn Source) -> Result<Stretches> {
         if meta.dense || self.format == Format::Cpio {
             return Ok(vec![(0, meta.size)]);
@@ -271,7 +271,7 @@ impl Packer<'_> {
         Ok(found)
     }
 
-    /// Reads as much as the header has promised.
+    /// Reads exactly the range that the header announced.
     fn data(&self, out: &mut Vec<u8>, source: &dyn Source, start: u64, end: u64) -> Result<()> {
         let at = out.len();
         out.resize(at + usize::try_from(end - start)?, 0);
@@ -292,11 +292,11 @@ fn length(stretches: &Stretches) -> u64 {
 struct Walk<'a> {
     packer: &'a Packer<'a>,
     give_away: Give<'a>,
-    /// Small members to be given away together.
+    /// Small members to be queued together.
     members: Vec<Member>,
     bytes: u64,
     first_names: HashMap<(u64, u64), Vec<u8>>,
-    /// Inodes in a cpio archive until now.
+    /// Number of inodes in a cpio archive so far.
     numbers: u32,
     held: cpio::Held,
 }
@@ -337,7 +337,7 @@ impl<'a> Walk<'a> {
         self.flush()
     }
 
-    /// A directory comes right before what is in it: readers set its times when they leave it.
+    /// Packs a directory directly before its contents, because readers set its times when they leave it.
     fn below(&mut self, top: &[u8]) -> Result<()> {
         let src = self.packer.src;
         let top = src.directory(top, true).with_context(|| src.show(top))?;
@@ -425,14 +425,14 @@ impl<'a> Walk<'a> {
         self.give(member)
     }
 
-    /// The number of another inode of a cpio archive.
+    /// Returns the next inode number of a cpio archive.
     fn number(&mut self) -> Result<u32> {
         let next = self.numbers.checked_add(1);
         self.numbers = next.context("more than 2^32 files in a cpio archive")?;
         Ok(self.numbers)
     }
 
-    /// All names of a file for a cpio archive, which has the data with the last one.
+    /// Packs all names of a file into a cpio archive; the last name has the data.
     fn linked(&mut self, names: Vec<Member>) -> Result<()> {
         let (number, links) = (self.number()?, names.len() as u64);
         let last = names.last().map(|m| m.name.clone()).unwrap_or_default();

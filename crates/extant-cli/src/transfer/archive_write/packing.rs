@@ -1,4 +1,4 @@
-//! The formats of archives and their compressions, by the endings of names.
+//! Archive formats and compressions, by the suffixes of names.
 
 use anyhow::{Context, Result};
 use std::path::Path;
@@ -11,7 +11,7 @@ pub(super) enum Format {
 }
 
 impl Format {
-    /// Bytes of which headers and data are multiples.
+    /// Returns the block size to which headers and data are padded.
     pub fn unit(self) -> u64 {
         match self {
             Self::Tar => 512,
@@ -28,14 +28,14 @@ pub(super) enum Compression {
     Zstd,
 }
 
-/// How an archive is packed.
+/// The format and compression of an archive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packing {
     pub(super) format: Format,
     pub(super) compression: Compression,
 }
 
-/// Endings of names.
+/// Suffixes of names.
 const ENDINGS: [(&str, Packing); 8] = [
     ("tar", Packing::TAR),
     ("tar.gz", Packing::new(Format::Tar, Compression::Gzip)),
@@ -58,7 +58,7 @@ impl Packing {
         }
     }
 
-    /// The packing that an archive's name asks for; `None`: the name is none of an archive.
+    /// Returns the packing that an archive's name asks for; `None` if the name is not that of an archive.
     pub fn of_name(path: &Path) -> Option<Self> {
         let name = path.file_name()?.to_str()?;
         let ends = |end: &str| name.strip_suffix(end).is_some_and(|n| n.ends_with('.'));
