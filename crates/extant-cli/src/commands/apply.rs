@@ -9,19 +9,19 @@ use anyhow::{Context, Result};
 use std::io::ErrorKind;
 use std::path::PathBuf;
 
-/// Write the changes that a scratch mount kept to its image
+/// Write the changes of a scratch mount's overlay to its image
 ///
-/// The overlay stays as it is; applying it again, also after it was interrupted, leads to the same image.
+/// The overlay is left unchanged. Applying the overlay again, even after an interruption, leads to the same image.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Example:\n  extant mount --scratch --keep changes.overlay disk.img /mnt\n  extant umount /mnt\n  \
                   extant apply changes.overlay disk.img"
 )]
 pub struct Args {
-    /// File that `mount --scratch --keep` wrote, or - for one on standard input
+    /// File written by `mount --scratch --keep`, or - to read it from standard input
     #[arg(value_name = "OVERLAY")]
     overlay: PathBuf,
-    /// The image it was made over
+    /// Image that the overlay was made over
     #[arg(value_name = "IMAGE")]
     image: PathBuf,
 }
@@ -44,7 +44,7 @@ pub fn run(args: &Args) -> Result<()> {
     progress.done();
     let bytes = applied
         .map_err(|e| match e {
-            // The error names the overlay, and says which rule it breaks.
+            // The error names the overlay and the rule that it breaks.
             extant::Error::Io { source, .. } if source.kind() == ErrorKind::InvalidData => {
                 advised(source, "extant mount --scratch --keep FILE writes overlays")
             }

@@ -12,33 +12,34 @@ use extant::{FileType, Metadata, SetAttributes};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
-/// Change flags, project and generation of files in an image
+/// Change the flags, project or generation of files in an image
 ///
-/// A change begins with + to add flags, - to take them away, or = to have these alone. The letters are those of chattr: a append-only,
-/// A no access times, d not for dump, D directory changes at once, e mapped by extents, F names in any case (of an empty directory, with
-/// the feature casefold), i immutable, j data through the journal, P inherit the project, s u c t x kept for others, S writes at once, T
-/// top of a hierarchy. Flags bind who writes through a mount, not the commands
-/// of this program that only change attributes. A project needs the feature project, whose quota must not be kept; a generation can be set
-/// where metadata have no checksums, which go by it.
+/// A change begins with + to add flags, - to remove them, or = to set exactly these. The letters are those of chattr:
+/// a append-only, A no access times, d no dump, D synchronous directory changes, e mapped by extents, F names in any
+/// case (of an empty directory, with the feature casefold), i immutable, j data through the journal, P inherit the
+/// project, s u c t x kept for other systems, S synchronous writes, T top of a hierarchy. Flags restrict writers
+/// through a mount, but not the commands of this program that only change attributes. A project requires the feature
+/// project, and no project quota may be kept. A generation can be set only if the metadata have no checksums, because
+/// the checksums depend on it.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Examples:\n  extant chattr +i disk.img:/etc/machine-id\n  extant chattr -R =d disk.img:/var/cache\n  \
                   extant chattr -p 7 +P disk.img:/srv"
 )]
 pub struct Args {
-    /// +FLAGS, -FLAGS or =FLAGS; may be left out with -p or -v
+    /// +FLAGS, -FLAGS or =FLAGS; may be omitted with -p or -v
     #[arg(value_name = "CHANGE", allow_hyphen_values = true)]
     first: First,
-    /// Files
+    /// Files to change
     #[arg(value_name = "IMAGE:/PATH")]
     others: Vec<Address>,
-    /// Give them this project
+    /// Set the project
     #[arg(short, long, value_name = "NUMBER", value_parser = number)]
     project: Option<u32>,
-    /// Give their inode numbers this generation
+    /// Set the generation of the inode numbers
     #[arg(short = 'v', long, value_name = "NUMBER", value_parser = number)]
     generation: Option<u32>,
-    /// The contents of directories too
+    /// Also change the contents of directories
     #[arg(short = 'R', long)]
     recursive: bool,
 }

@@ -20,54 +20,59 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The image has faults.
+/// Exit code: the image has faults.
 const FAULTS: u8 = 4;
-/// The image could not be checked.
+/// Exit code: the image could not be checked.
 const FAILED: u8 = 8;
 
 /// Look for damage in an image, mounted or not, without changing it
 ///
-/// The image is checked on all processors, by the rules by which e2fsck -fn does it: superblock, group descriptors and bitmaps, inodes with their
-/// mappings and extended attributes, blocks claimed twice, directories with their names, indexes and checksums, the way to every
-/// inode, counts of links and of what is free, the journal's superblock and the orphan file. An image whose journal was not
-/// replayed is seen as it will be after that; --noload has it seen as it stands. Quota files are compared with what is used. Not checked are
-/// external journals, hashes in directories that are encrypted and fold case, counts of references of inodes that hold values of attributes, and
+/// The check runs on all processors and applies the rules of e2fsck -fn: superblock, group descriptors and bitmaps,
+/// inodes with their mappings and extended attributes, blocks claimed twice, directories with their names, indexes and
+/// checksums, the connection of every inode to the root, counts of links and free space, the journal's superblock and
+/// the orphan file. An image whose journal needs recovery is checked as it will be after recovery; --noload checks it
+/// as it is on disk. Quota files are compared with the actual use. Not checked are external journals, hashes in
+/// encrypted directories that fold case, reference counts of inodes that hold attribute values, and the map of
+/// reserved descriptors of volumes with clusters. Nothing is repaired.
 /// the map of reserved descriptors of volumes with clusters. Nothing is mended.
 ///
-/// A mounted image (by its directory, or its name) is checked while it is used: the mount keeps the moment at which the check began, and
-/// writers wait only while it is taken; files without a name that
-/// are open count as ended. If more than 256 MiB of what was there are written over meanwhile, the check fails.
+/// A mounted image (given by its directory or its name) is checked while it is used: the mount keeps a snapshot of the
+/// moment when the check began, and writers wait only while the snapshot is taken. Unlinked files that are still open
+/// count as deleted. The check fails if more than 256 MiB of the snapshot's data are overwritten meanwhile.
 ///
-/// Notes are about what the kernel and e2fsck mend without a question, or do not look at; they are not counted as faults.
+/// Notes report differences that the kernel and e2fsck repair without a question or ignore; notes do not count as
+/// faults.
 ///
-/// The exit code is that of fsck: 0 for no fault, 4 for faults, 8 if the image could not be checked, 16 for wrong usage.
+/// The exit code is that of fsck: 0 for no fault, 4 for faults, 8 if the image could not be checked, 16 for wrong
+/// usage.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Examples:\n  extant check disk.img\n  extant check --json disk.img\n  extant check /mnt\n  \
                   extant check --scrub=20M /mnt"
 )]
 pub struct Args {
-    /// The image, or the directory that it is mounted on
+    /// Image, or directory that it is mounted on
     image: Rooted,
-    /// Read at most so many bytes in a second, so that others can go on: structures with all their checksums [default: 32M]
+    /// Limit reads to BYTES per second, so that other work can continue; reads structures with all their checksums
+    /// [default: 32M]
     #[arg(long, value_name = "BYTES", value_parser = size, num_args = 0..=1, require_equals = true, default_missing_value = "32M")]
     scrub: Option<u64>,
-    /// Check an image that is marked clean, too, as e2fsck -f does: every image is
+    /// Check an image even if it is marked clean, as e2fsck -f does; every image is always checked
     #[arg(short = 'f', long)]
     _force: bool,
-    /// Threads; without it as many as processors
+    /// Number of threads [default: the number of CPUs]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
-    /// Findings that are shown; all are counted
+    /// Number of findings to show; all are counted
     #[arg(long, value_name = "N", default_value_t = 1000)]
     max: usize,
-    /// Faults alone, no notes and no summary
+    /// Show only faults, without notes and summary
     #[arg(short, long)]
     quiet: bool,
-    /// Write how far the check is to this descriptor, a line "pass done total image" each time, as e2fsck -C does
+    /// Write the progress to this file descriptor, as e2fsck -C does: lines "pass done total image"
     #[arg(long, value_name = "FD")]
     progress_fd: Option<u32>,
-    /// As JSON
+    /// Print the result as JSON
     #[arg(long)]
     json: bool,
 }
@@ -167,7 +172,7 @@ fn check(args: &Args, image: &Path) -> Result<Report> {
     Ok(report)
 }
 
-/// The image as it lies there, or as it is now if it is mounted.
+/// Opens the image file, or a snapshot if the image is mounted.
 fn open(image: &Path, threads: usize) -> Result<Arc<dyn BlockDevice>> {
     if image.is_dir() {
         return mounted(&Mounted::at(image)?, threads);

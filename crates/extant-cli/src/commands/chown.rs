@@ -10,24 +10,24 @@ use crate::walk::{Order, walk};
 use anyhow::Result;
 use extant::{FileType, SetAttributes};
 
-/// Change owners in an image
+/// Change the owners of files in an image
 ///
-/// Names are those of the image's own /etc/passwd and /etc/group; the host's are not asked.
+/// Names are looked up in the image's own /etc/passwd and /etc/group, never in the host's.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Examples:\n  extant chown -R 1000:1000 disk.img:/home/user\n  extant chown www-data: disk.img:/var/www"
 )]
 pub struct Args {
-    /// USER:GROUP, USER or :GROUP, as names or numbers; USER: for a user with their own group
+    /// USER:GROUP, USER or :GROUP, as names or numbers; USER: selects the user's own group
     #[arg(value_name = "OWNER")]
     owner: OwnerSpec,
-    /// Files
+    /// Files to change
     #[arg(value_name = "IMAGE:/PATH", required = true)]
     paths: Vec<Address>,
-    /// The contents of directories too
+    /// Also change the contents of directories
     #[arg(short = 'R', long)]
     recursive: bool,
-    /// Symbolic links themselves, not what they lead to
+    /// Change symbolic links themselves, not their targets
     #[arg(short = 'n', long)]
     no_dereference: bool,
 }

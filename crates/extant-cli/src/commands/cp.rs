@@ -16,38 +16,39 @@ use std::os::unix::ffi::OsStrExt;
 
 /// Copy files between the host and images, or within an image
 ///
-/// New files in an image belong to user 0 and group 0 unless owners are kept. With -a owners, permissions, times,
-/// extended attributes, ACLs, hard links within a source, holes, devices and links are as in the source. Into an
-/// image any user can do that; on the host users other than root own what they copy out, without set-id bits, and a
-/// warning names the devices and attributes that are left out. -p keeps owners, permissions and times only. Patterns
-/// (*, ?, [...]) in paths of images are matched there. Standard input gives data alone.
+/// New files in an image belong to user 0 and group 0 unless owners are kept. -a keeps owners, permissions, times,
+/// extended attributes, ACLs, hard links within a source, holes, devices and symbolic links. Any user can do that in
+/// an image. On the host, users other than root own the files that they copy out, without set-id bits, and a warning
+/// names the devices and attributes that are skipped. -p keeps only owners, permissions and times. Patterns (*, ?,
+/// [...]) in paths of images are expanded inside the image. Standard input provides only data.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Examples:\n  extant cp hosts disk.img:/etc/hosts\n  extant cp -a disk.img:/home backup/\n  extant cp -r a.img:/data b.img:/\n  \
     date | extant cp - disk.img:/etc/stamp"
 )]
 pub struct Args {
-    /// Sources, and where to copy them: a name, or a directory. - is standard input, or standard output
+    /// Sources, and the destination: a name or a directory. - is standard input or standard output
     #[arg(value_name = "PATH", required = true, num_args = 2..)]
     paths: Vec<OsString>,
-    /// Directories and what is in them too
+    /// Also copy directories and their contents
     #[arg(short, long, visible_short_alias = 'R')]
     recursive: bool,
     /// Keep owner, permissions and times
     #[arg(short)]
     preserve: bool,
-    /// A whole tree, as above: -r -p, extended attributes, ACLs and hard links too; a file in the way is replaced
+    /// Copy whole trees: implies -r and -p, and keeps extended attributes, ACLs and hard links; replaces existing
+    /// files
     #[arg(short, long)]
     archive: bool,
-    /// The last path is a new name, even if it is a directory
+    /// Treat the last path as a new name, even if it is a directory
     #[arg(short = 'T', long)]
     no_target_directory: bool,
-    /// Threads; 0: one for each CPU
+    /// Number of threads [0: the number of CPUs]
     #[arg(long, default_value_t = 0)]
     threads: usize,
 }
 
-/// A side, and a path on it.
+/// Returns a side, and a path on that side.
 fn side(images: &mut Images, location: &Location) -> Result<(Box<dyn Side>, Vec<u8>)> {
     Ok(match location {
         Location::Host(path) => (
@@ -62,7 +63,7 @@ fn side(images: &mut Images, location: &Location) -> Result<(Box<dyn Side>, Vec<
 }
 
 fn rules(args: &Args, to_host: bool, epoch: Option<i64>) -> Rules {
-    // Several threads take numbers and blocks in an order that differs from run to run.
+    // Several threads would allocate numbers and blocks in an order that differs from run to run.
     let threads = match (args.threads, epoch) {
         (0, Some(_)) if !to_host => 1,
         (threads, _) => threads,
@@ -71,7 +72,7 @@ fn rules(args: &Args, to_host: bool, epoch: Option<i64>) -> Rules {
     rules.latest = epoch.filter(|_| !to_host);
     if args.archive || args.preserve {
         (rules.keep_mode, rules.keep_times) = (true, true);
-        // Without root owners cannot be kept on the host; cp -p says nothing of it either.
+        // Only root can keep owners on the host; cp -p does not report that either.
         rules.keep_owner = !to_host || HostSide::new().privileged();
     }
     (rules.keep_xattrs, rules.keep_links) = (args.archive, args.archive);
@@ -117,7 +118,8 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
-    /// The image copied to is opened for writing, the others for reading; of one image there can be only one.
+    /// Runs the copy. Opens the destination image for writing and the others for reading; one image cannot be opened
+    /// twice.
     fn run(&self) -> Result<()> {
         let Location::Image(to) = self.to else {
             return Images::with(false, |sources| self.copy(sources, None));
@@ -137,7 +139,7 @@ impl Job<'_> {
         })
     }
 
-    /// Copies all, to an image of `targets`, or of `sources` if that are all.
+    /// Copies all sources to an image of `targets`, or of `sources` if `targets` is `None`.
     fn copy(&self, sources: &mut Images, targets: Option<&mut Images>) -> Result<()> {
         let (dst, to) = match targets {
             Some(targets) => side(targets, self.to)?,
@@ -175,7 +177,7 @@ impl Job<'_> {
     }
 }
 
-/// The sources, each in place of the pattern that it fits; and whether every pattern fitted one.
+/// Expands patterns in the sources; the result reports whether every pattern had a match.
 fn expanded(images: &mut Images, from: &[Location]) -> (Vec<Location>, Result<()>) {
     let mut found = Vec::new();
     let done = output::each(from, |from| {
@@ -192,7 +194,7 @@ fn expanded(images: &mut Images, from: &[Location]) -> (Vec<Location>, Result<()
     (found, done)
 }
 
-/// Copies to or from a standard stream, if one is named.
+/// Copies to or from a standard stream, if an operand names one.
 fn streamed(args: &Args, from: &[Location], to: &Location) -> Option<Result<()>> {
     let is_stream = |l: &Location| matches!(l, Location::Host(path) if streams::is_stream(path));
     if !from.iter().chain([to]).any(is_stream) {
@@ -233,7 +235,7 @@ fn streamed(args: &Args, from: &[Location], to: &Location) -> Option<Result<()>>
     Some(copy())
 }
 
-/// Bytes of what is copied, if these are files and no trees.
+/// Returns the number of bytes to copy, if all sources are plain files.
 fn total(images: &mut Images, from: &[Location]) -> Option<u64> {
     let mut bytes = 0u64;
     for location in from {

@@ -21,42 +21,43 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Files in most pieces that are listed.
+/// Number of files listed, those with the most extents first.
 const LISTED: usize = 10;
 /// Width of a bar.
 const BAR: usize = 30;
 
-/// Have files lie in one piece each, and directories without gaps
+/// Defragment files, or compact directories
 ///
-/// Each file is copied into a run of free blocks; then the mappings of many files are changed at once, under an undo file beside the
-/// image (IMAGE.extant-undo). A cut at any moment leaves all of them as they were, or all as they are to be. The files and the
-/// free space are counted before and after.
+/// Each file is copied into a run of free blocks. Then the mappings of many files change at once, protected by an undo
+/// file next to the image (IMAGE.extant-undo). A crash at any moment leaves all of these files as before, or all as
+/// intended. Files and free space are counted before and after.
 ///
-/// Files for which no free run is long enough stay.
+/// Files for which no free run is long enough stay fragmented.
 ///
-/// A directory or file on a mount of an image is moved by the mount's server while programs use it: each part is copied to a free run,
-/// and its mapping changes if nothing was written to it meanwhile. A cut leaves each part where it was, or where it is to be.
+/// For a directory or file on a mount of an image, the mount's server moves the files while programs use them. Each
+/// part is copied to a free run, and its mapping changes unless the part was written meanwhile. A crash leaves each
+/// part at its old or its new place.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Examples:\n  extant defrag -n disk.img\n  extant defrag disk.img\n  extant defrag --dirs disk.img\n  extant defrag disk.img /var/log/messages\n  \
                   extant defrag /mnt/var"
 )]
 pub struct Args {
-    /// The image, or a directory or file on the mount of one
+    /// Image, or directory or file on the mount of one
     image: Rooted,
-    /// Only these files; paths in the image
+    /// Defragment only these files; paths in the image
     #[arg(value_name = "PATH", conflicts_with = "dirs")]
     paths: Vec<OsString>,
-    /// Directories instead of files: names in hash order and without gaps, as e2fsck -D makes them
+    /// Process directories instead of files: sort names by hash and remove gaps, as e2fsck -D does
     #[arg(short = 'D', long)]
     dirs: bool,
-    /// Only count the pieces
+    /// Only count the extents
     #[arg(short = 'n', long, visible_alias = "check", visible_short_alias = 'c')]
     dry_run: bool,
-    /// For --dirs: keep what was there before in a new file, for extant undo
+    /// With --dirs: save the old bytes in a new file, for extant undo
     #[arg(long, value_name = "FILE", requires = "dirs")]
     undo: Option<PathBuf>,
-    /// As JSON
+    /// Print the result as JSON
     #[arg(long)]
     json: bool,
 }
@@ -94,7 +95,7 @@ struct Defragmented {
     moved: u64,
 }
 
-/// Makes the directories of an image anew.
+/// Rebuilds the directories of an image.
 pub(super) fn directories(
     image: &Rooted,
     undo: Option<&PathBuf>,
@@ -143,7 +144,7 @@ pub fn run(args: &Args) -> Result<()> {
             written.map_err(|e| extant_tune::Error::Refused(e.to_string()))
         });
     progress.done();
-    // Each file that was moved is whole.
+    // Each file that was moved is complete.
     interrupt::check()?;
     let moved = moved.with_context(|| name.clone())?;
     let after = extant_tune::fragments(&device).with_context(|| name.clone())?;
@@ -161,7 +162,7 @@ pub(crate) fn map_by_extents(image: &Path) -> Result<u64> {
     mapped.with_context(name)
 }
 
-/// The inodes of paths.
+/// Returns the inode numbers of paths.
 fn numbers(device: &dyn BlockDevice, paths: &[OsString]) -> Result<Vec<InodeNr>> {
     let inspector = Inspector::open(device, false)?;
     let mut found = Vec::new();
@@ -230,7 +231,7 @@ fn line(found: &Fragments) -> String {
     )
 }
 
-/// Free blocks by the length of their runs.
+/// Prints the free blocks by the length of their runs.
 fn picture(
     out: &mut impl Write,
     before: &Fragments,

@@ -19,41 +19,41 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use uuid::Uuid;
 
-/// Make a disk with a GPT, and file systems in its partitions
+/// Make a disk image with a GPT and file systems in its partitions
 ///
-/// The disk is a new file. Partitions come in the order of the options, an EFI system partition first. The same input,
-/// SOURCE_DATE_EPOCH and -U give the same bytes.
+/// The disk is a new file. Partitions are in the order of the options, after an EFI system partition. The same input,
+/// SOURCE_DATE_EPOCH and -U yield the same bytes.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Examples:\n  extant disk disk.img --esp 64M --ext4 root=rootfs/ --ext4 data=:1G\n  \
                   extant disk disk.img --ext4 root=image.tar:4G && extant ls disk.img@p1:"
 )]
 pub struct Args {
-    /// File to make. A name that ends in .zst or .simg has it packed
+    /// File to make. A name ending in .zst or .simg selects that format
     disk: PathBuf,
-    /// Format of the file; by the ending of its name if left out
+    /// Format of the file [default: by the file's suffix]
     #[arg(long, value_enum, value_name = "FORMAT")]
     format: Option<Format>,
-    /// Bytes of an EFI system partition, which is left to others to fill
+    /// Size of an EFI system partition, which is left empty
     #[arg(long, value_parser = partition_size, value_name = "SIZE")]
     esp: Option<u64>,
-    /// A partition with an ext4 file system: its label, and a source as of mkfs --from, or a size, or both. Without a
-    /// size it is as large as its content needs
+    /// Add a partition with an ext4 file system: its label, and a source as for mkfs --from, or a size, or both.
+    /// Without a size, the partition is as large as its content needs
     #[arg(long, value_parser = wanted, value_name = "LABEL=[SOURCE][:SIZE]", required = true)]
     ext4: Vec<Wanted>,
-    /// Part of a file system that stays free when its size is found from its content
+    /// Free space to leave in a file system whose size depends on its content
     #[arg(long, value_name = "PERCENT%", value_parser = mkfs::percent)]
     free: Option<f64>,
-    /// GUID of the disk, from which all others follow
+    /// GUID of the disk, from which all other IDs are derived
     #[arg(short = 'U', value_name = "UUID")]
     uuid: Option<Uuid>,
-    /// Replace a file that holds something
+    /// Overwrite a file that holds data
     #[arg(short = 'F', long)]
     force: bool,
-    /// Threads; 0: one for each CPU
+    /// Number of threads [0: the number of CPUs]
     #[arg(long, default_value_t = 0)]
     threads: usize,
-    /// As JSON
+    /// Print the result as JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -62,7 +62,7 @@ pub struct Args {
     owner: OwnerArgs,
 }
 
-/// A partition as the command line has it.
+/// A partition as given on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Wanted {
     label: String,
@@ -70,10 +70,10 @@ struct Wanted {
     size: Option<u64>,
 }
 
-/// Partitions are whole MiB.
+/// Partition sizes are whole MiB.
 const LEAST: u64 = 1 << 20;
 
-/// Bytes of a partition. A number without a unit is most likely one of MiB.
+/// Parses the size of a partition. Rejects sizes below 1 MiB, because such a number most likely means MiB.
 fn partition_size(text: &str) -> Result<u64> {
     let bytes = size(text)?;
     ensure!(
@@ -143,12 +143,12 @@ impl Args {
     }
 }
 
-/// The UUID of the file system in the partition of this number.
+/// Returns the UUID of the file system in the partition with this number.
 fn file_system_id(disk: Uuid, number: usize) -> Uuid {
     Uuid::new_v5(&disk, format!("file system {number}").as_bytes())
 }
 
-/// Returns the GUID of the disk: as given, else random, or with `SOURCE_DATE_EPOCH` one that follows from it and the labels.
+/// Returns the GUID of the disk: the given one, one derived from `SOURCE_DATE_EPOCH` and the labels, or a random one.
 fn disk_id(args: &Args) -> Result<Uuid> {
     Ok(match (args.uuid, clock::source_date_epoch()?) {
         (Some(id), _) => id,
@@ -162,7 +162,7 @@ fn disk_id(args: &Args) -> Result<Uuid> {
     })
 }
 
-/// Fails where the disk must not be made. Returns whether there is no file yet.
+/// Fails if the disk must not be made. Returns whether the file does not exist yet.
 fn may_be_made(args: &Args) -> Result<bool> {
     let path = &args.disk;
     let name = || path.display().to_string();
@@ -201,7 +201,7 @@ pub fn run(args: &Args) -> Result<()> {
     }
     let first = partitions.len();
     let mut prepared = Vec::new();
-    // What archives were unpacked to stays until all is written.
+    // Unpacked archives are kept until everything is written.
     let mut unpacked = Vec::new();
     for (number, wanted) in (first + 1..).zip(&args.ext4) {
         let mut options = args.options(id, number, wanted)?;
@@ -255,7 +255,7 @@ pub fn run(args: &Args) -> Result<()> {
     tell(args, &disk, id, rows.collect())
 }
 
-/// Writes the file systems, and last the tables that lead to them. Returns the files and bytes of data of each.
+/// Writes the file systems, and the partition tables last. Returns the files and bytes of data of each.
 fn write(
     device: &dyn BlockDevice,
     disk: &NewDisk,

@@ -1,6 +1,6 @@
-//! The step of `extant shell` between its mount and the command: this program once more, which enters the image by
-//! system calls and becomes the command. It is a process of its own, because a root directory belongs to a whole
-//! process.
+//! The step of `extant shell` between its mount and the command: runs this program again, which enters the image with
+//! system calls and executes the command. The step is a separate process, because a process has only one root
+//! directory.
 
 use anyhow::{Context, Result};
 use rustix::process::Signal;
@@ -13,17 +13,17 @@ use std::process::Command;
 #[derive(clap::Args, Debug)]
 #[command(hide = true)]
 pub struct Args {
-    /// Makes this the root directory
+    /// Make this the root directory
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
-    /// The command
+    /// Command to run
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
 
 /// The directories with programs of a root file system.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-/// Variables of the caller's environment that mean something in any root file system.
+/// Variables of the caller's environment that have a meaning in any root file system.
 const KEPT: [&str; 10] = [
     "TERM",
     "COLORTERM",
@@ -37,7 +37,7 @@ const KEPT: [&str; 10] = [
     "TZ",
 ];
 
-/// The words by which this program runs itself so.
+/// Returns the arguments with which this program runs itself for this step.
 pub fn arguments(root: Option<&Path>, command: &[OsString]) -> Vec<OsString> {
     let mut words: Vec<OsString> = vec!["enter-image".into()];
     if let Some(root) = root {
@@ -49,10 +49,10 @@ pub fn arguments(root: Option<&Path>, command: &[OsString]) -> Vec<OsString> {
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    // Without its server the image is gone, and the command with it.
+    // If the server dies, the image is gone, so the command must end, too.
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
         .context("tie the command to its server")?;
-    // clap has seen to it that there is one word.
+    // clap guarantees at least one word.
     let (program, words) = args.command.split_first().context("no command")?;
     let mut command = Command::new(program);
     command.args(words);

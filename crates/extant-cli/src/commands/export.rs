@@ -17,28 +17,28 @@ use std::path::{Path, PathBuf};
 
 /// Write a tree of an image to a directory or an archive
 ///
-/// All cores work on it. A directory gets what is in the tree, with holes and hard links; owners and devices only when root
-/// asks (or with --owner). A tar archive has everything but sockets, in pax format. A cpio archive, in the format newc
-/// that Linux boots from, has no extended attributes. Archives are the same whatever the number of threads.
+/// All cores work on it. A directory receives the contents of the tree, with holes and hard links; owners and devices
+/// only for root (or with --owner). A tar archive has everything but sockets, in pax format. A cpio archive, in the
+/// format newc that Linux boots from, has no extended attributes. Archives do not depend on the number of threads.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Examples:\n  extant export disk.img rootfs/\n  extant export disk.img:/etc etc.tar.zst\n  extant export disk.img - | tar tv\n  extant export disk.img initrd.img --format cpio.zst"
 )]
 pub struct Args {
-    /// What to export; a bare IMAGE is its root
+    /// Tree to export; a bare IMAGE is its root
     #[arg(value_name = "IMAGE[:/PATH]")]
     source: Rooted,
-    /// A directory, an archive by its name (.tar, .tar.gz, .tgz, .tar.zst, .tzst, .cpio, .cpio.gz, .cpio.zst), or -
-    /// for an archive on standard output
-    dest: PathBuf,
-    /// An archive whatever its name: tar, tar.gz, tar.zst, cpio, cpio.gz or cpio.zst; without this a plain tar
+    /// Directory, archive by its name (.tar, .tar.gz, .tgz, .tar.zst, .tzst, .cpio, .cpio.gz, .cpio.zst), or - for an
     /// archive on standard output
+    dest: PathBuf,
+    /// Format of the archive, regardless of its name: tar, tar.gz, tar.zst, cpio, cpio.gz or cpio.zst [default on
+    /// standard output: a plain tar archive]
     #[arg(long, value_name = "FORMAT")]
     format: Option<Packing>,
-    /// Threads; 0: one for each CPU
+    /// Number of threads [0: the number of CPUs]
     #[arg(long, default_value_t = 0)]
     threads: usize,
-    /// As JSON
+    /// Print the result as JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -46,7 +46,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// How to pack an archive, if it is to be one.
+    /// Returns the format of an archive, if the destination is an archive.
     fn packing(&self, stdout: bool) -> Result<Option<Packing>> {
         ensure!(
             self.format.is_none() || !self.dest.is_dir(),
@@ -82,7 +82,7 @@ pub fn run(args: &Args) -> Result<()> {
     let packing = args.packing(stdout)?;
     check_name(args, &place, packing)?;
     if address.path == b"/" {
-        // Nearly all that the volume holds is data.
+        // Nearly all used space of a volume is data.
         let s = volume.statfs()?;
         let used = s.blocks.saturating_sub(s.free_blocks);
         monitor.expect(used.saturating_mul(s.block_size.into()));
@@ -91,7 +91,7 @@ pub fn run(args: &Args) -> Result<()> {
         .meta(from, true)
         .with_context(|| address.to_string())?;
     let top = top.ok_or_else(|| transfer::nowhere(&image, from))?;
-    // An archive name may also be that of a directory that exists.
+    // The name of an archive may also be the name of an existing directory.
     let done = match packing.filter(|_| !args.dest.is_dir()) {
         Some(packing) if stdout => transfer::pack(
             &image,
@@ -137,7 +137,7 @@ pub fn run(args: &Args) -> Result<()> {
     }
 }
 
-/// Fails for an archive that cannot be written, and for a source that has no name where one is needed.
+/// Fails if the archive cannot be written, or if the source lacks a name that the archive needs.
 fn check_name(args: &Args, place: &ImagePlace, packing: Option<Packing>) -> Result<()> {
     let name = args.dest.as_os_str().to_string_lossy();
     let into = args.dest.is_dir();
@@ -158,7 +158,7 @@ fn check_name(args: &Args, place: &ImagePlace, packing: Option<Packing>) -> Resu
     Ok(())
 }
 
-/// Endings of other kinds of archives: a directory of such a name is hardly meant.
+/// Suffixes of unsupported archive formats, because a directory with such a name is hardly intended.
 const OTHERS: [&str; 14] = [
     ".tar.xz",
     ".txz",
@@ -176,7 +176,7 @@ const OTHERS: [&str; 14] = [
     ".squashfs",
 ];
 
-/// Writes a file. An existing file of that name stays until all is written, so that an error destroys nothing.
+/// Writes a file. An existing file stays until the new one is complete, so that an error destroys nothing.
 fn archive(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
     let context = || path.display().to_string();
     if path.metadata().is_ok_and(|m| !m.is_file()) {
@@ -188,7 +188,7 @@ fn archive(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Res
                 .with_context(context)?,
         );
     }
-    // Behind a symbolic link, if there is one.
+    // Resolve a symbolic link, so that its target is replaced.
     let real = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
     let dir = match real.parent() {
         Some(dir) if !dir.as_os_str().is_empty() => dir,
@@ -199,7 +199,7 @@ fn archive(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Res
         .permissions(std::fs::Permissions::from_mode(0o666))
         .tempfile_in(dir)
         .map_err(|e| match e.raw_os_error() {
-            // Without the temporary name.
+            // The error of the system, without the temporary name.
             Some(code) => std::io::Error::from_raw_os_error(code).into(),
             None if e.kind() == std::io::ErrorKind::NotFound => advised(
                 "no such file or directory",

@@ -20,38 +20,37 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// Put directory trees and archives into an image
+/// Copy directory trees and archives into an image
 ///
-/// All cores work on it. The contents of each SOURCE go into the image's root, or the directory that --to names, with
-/// owners, permissions, times, extended attributes, ACLs, hard links, devices and holes. Directories are merged,
-/// files that exist are replaced. If there are several sources, each is a layer over those before it and over the
-/// image, as with mkfs --from. The target directory keeps its own attributes if it exists.
+/// All cores work on it. The contents of each SOURCE go into the image's root, or the directory of --to, with owners,
+/// permissions, times, extended attributes, ACLs, hard links, devices and holes. Directories are merged, existing
+/// files are replaced. Several sources are layers: each applies over the previous ones and over the image, as with
+/// mkfs --from. An existing target directory keeps its own attributes.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Examples:\n  extant import disk.img rootfs/\n  curl -s URL | extant import disk.img - --to /opt\n  extant import disk.img layer1.tar.gz layer2.tar.zst"
 )]
 pub struct Args {
-    /// The image
+    /// Image to change
     image: PathBuf,
-    /// Directories, tar and cpio archives and SquashFS images (plain, or compressed with gzip, zstd, xz or bzip2), - for one of
-    /// these on standard input, images of ext2, ext3 and ext4, lists of files in the format of mtree(5)
+    /// Directories, tar and cpio archives and SquashFS images (plain, or compressed with gzip, zstd, xz or bzip2), -
+    /// for one of these on standard input, images of ext2, ext3 and ext4, lists of files in the format of mtree(5)
     #[arg(required = true)]
     sources: Vec<PathBuf>,
     /// Directory in the image; made if it does not exist
     #[arg(long, value_name = "/PATH", default_value = "/")]
     to: PathBuf,
-    /// A single source is a layer over what the image holds, too, as of several sources each is: names
-    /// .wh.NAME take NAME away, .wh..wh..opq empties its directory, and a directory gives way to what is
-    /// none
+    /// Treat a single source as a layer over the image, too, as each of several sources is: names .wh.NAME remove
+    /// NAME, .wh..wh..opq empties its directory, and a file replaces a directory
     #[arg(long)]
     layers: bool,
-    /// Leave out what is mounted below the source directories
+    /// Skip mounts below the source directories
     #[arg(short = 'x', long)]
     one_file_system: bool,
-    /// Threads; 0: one for each CPU
+    /// Number of threads [0: the number of CPUs]
     #[arg(long, default_value_t = 0)]
     threads: usize,
-    /// As JSON
+    /// Print the result as JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -64,7 +63,7 @@ pub struct Args {
 struct Imported {
     #[serde(flatten)]
     counts: Counts,
-    /// The time of the whole work, and the part of it that made the result durable.
+    /// The total time in seconds, and the part of it for making the result durable.
     seconds: f64,
     sync_seconds: f64,
 }
@@ -85,7 +84,7 @@ pub fn run(args: &Args) -> Result<()> {
     let done = images::change(&args.image, |volume| {
         let image = ImageSide::new(volume, &args.image);
         let epoch = clock::source_date_epoch()?;
-        // Several threads take numbers and blocks in an order that differs from run to run.
+        // Several threads would allocate numbers and blocks in an order that differs from run to run.
         let threads = match (args.threads, epoch) {
             (0, Some(_)) => 1,
             (threads, _) => threads,
@@ -123,7 +122,7 @@ pub fn run(args: &Args) -> Result<()> {
     }
 }
 
-/// The directory of the image that sources go into.
+/// The destination directory in the image.
 struct Into<'a> {
     volume: &'a Volume,
     image: &'a ImageSide,
@@ -133,7 +132,8 @@ struct Into<'a> {
 }
 
 impl Into<'_> {
-    /// Puts one source there. Returns whether it is an image of a container, whose layers are put there one by one.
+    /// Copies a source into the directory. Returns whether it is an image of a container, whose layers are copied one
+    /// by one.
     fn enter_any(&mut self, source: &Path, scratch: &Path, choice: &ImageChoice) -> Result<bool> {
         let layers = match container::source(source, scratch, choice)? {
             None => return self.enter(source).map(|()| false),
@@ -171,7 +171,7 @@ impl Into<'_> {
         .tree(from, to)
     }
 
-    /// Puts one source there that is no image of a container.
+    /// Copies a source that is not an image of a container.
     fn enter(&self, source: &Path) -> Result<()> {
         if source.is_dir() {
             return self.tree(&HostSide::new(), source.as_os_str().as_bytes());

@@ -1,4 +1,4 @@
-//! Opening images for writing: an interrupted change in place is taken back first.
+//! Opens images for writing: an interrupted change in place is rolled back first.
 
 use crate::advice::{about_image, advised, no_disk};
 use crate::images;
@@ -120,7 +120,8 @@ pub fn take_back(image: &Path) -> Result<()> {
     take_back_from(image, &file, &device).map(drop)
 }
 
-/// Takes an interrupted change back and reports it on standard error; returns whether the image had the mark of one.
+/// Rolls back an interrupted change and reports it on standard error; returns whether the image had the mark of such a
+/// change.
 pub fn take_back_from(image: &Path, file: &ImageFile, device: &dyn BlockDevice) -> Result<bool> {
     let mark = extant_repair::mark(device).ok().flatten();
     let taken = file.take_back(device);
@@ -138,8 +139,8 @@ pub fn take_back_from(image: &Path, file: &ImageFile, device: &dyn BlockDevice) 
     Ok(true)
 }
 
-/// Takes a change back that failed and could not be taken back on `device`; returns the error. A device whose flush has failed accepts no
-/// further flush, so the image is opened anew.
+/// Rolls back a change that failed and could not be rolled back on `device`; returns the error. A device whose flush
+/// has failed accepts no further flush, so the image is reopened.
 pub fn after_failure<D>(image: &Path, device: D, error: impl Into<anyhow::Error>) -> anyhow::Error {
     drop(device);
     let error = error.into();
@@ -151,7 +152,7 @@ pub fn after_failure<D>(image: &Path, device: D, error: impl Into<anyhow::Error>
         return error;
     };
     let again = || {
-        // The first flush may report what was lost when the device was closed.
+        // The first flush may report an error from closing the device.
         let _ = store::open(image, Access::ReadWrite)?.flush();
         let device = store::open(image, Access::ReadWrite)?;
         take_back_from(image, &image_file(image)?, &device)

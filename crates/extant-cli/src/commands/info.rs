@@ -21,16 +21,16 @@ use std::io::Write;
 
 /// Show superblock, features, journal and groups of an image
 ///
-/// The image is opened read-only: what is in its journal is seen, but nothing is written.
+/// The image is opened read-only: its journal is taken into account, but nothing is written.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  extant info disk.img\n  extant info --groups disk.img")]
 pub struct Args {
     /// The image
     image: Rooted,
-    /// Every group too
+    /// Show every group, too
     #[arg(short, long)]
     groups: bool,
-    /// As JSON, with every group
+    /// Print as JSON, with every group
     #[arg(long)]
     json: bool,
 }
@@ -68,7 +68,7 @@ struct Info {
     errors: Option<Errors>,
     orphan_file: Option<u32>,
     first_orphan: Option<u32>,
-    /// Removed files that still hold space, because the image was not closed since.
+    /// Number of deleted files that still use space, because the image was not closed properly.
     orphans: usize,
     journal: Option<Journal>,
 }
@@ -76,13 +76,13 @@ struct Info {
 #[derive(Serialize)]
 struct Errors {
     count: u32,
-    /// The policy for the next error.
+    /// The error policy.
     policy: &'static str,
     first: ErrorFound,
     last: ErrorFound,
 }
 
-/// One error, as the superblock keeps it.
+/// An error recorded in the superblock.
 #[derive(Serialize)]
 struct ErrorFound {
     time: Moment,
@@ -135,7 +135,7 @@ struct Journal {
     bytes: u64,
     features: Vec<&'static str>,
     sequence: u32,
-    /// The first block of the log when the image was opened; 0: clean.
+    /// The first block of the log when the image was opened; 0 if the journal was clean.
     start: u32,
     transactions_to_replay: u32,
     blocks_to_replay: u64,
@@ -163,7 +163,7 @@ fn uuid(bytes: [u8; 16]) -> String {
     uuid::Uuid::from_bytes(bytes).to_string()
 }
 
-/// A time of the superblock: 32 bits and 8 more; 0 is never.
+/// Returns a time of the superblock: 32 bits and 8 more; 0 means never.
 fn when(lo: u32, hi: u8) -> Moment {
     let secs = i64::from(lo) | i64::from(hi) << 32;
     Moment((secs != 0).then(|| Timestamp::new(secs, 0)))
@@ -190,13 +190,13 @@ fn info(volume: &Volume) -> Result<Info> {
         last_mounted: text(&sb.last_mounted),
         features: geo.features.names(),
         state: state(&sb, geo),
-        // Read-only it was opened here; what would keep it from being written is what counts.
+        // This command always opens read-only, so report only reasons in the image itself.
         read_only_because: (sb.state.get() & STATE_ERROR != 0)
             .then(|| "marked as having errors".to_string()),
         block_size: geo.block_size,
         blocks: geo.blocks_count,
         reserved_blocks: geo.reserved_blocks,
-        // Of a group whose descriptor is damaged nothing is known.
+        // A group with a damaged descriptor has no known counts.
         free_blocks: volume
             .groups()
             .flatten()
@@ -319,13 +319,13 @@ pub fn run(args: &Args) -> Result<()> {
     let image = &args.image.0.image;
     let volume = match images::read(image) {
         Ok(volume) => volume,
-        // A disk with partitions is no image itself.
+        // A disk with partitions is not itself an image.
         Err(_) if partitions::is_disk(image) => return partitions::list(image, args.json),
         Err(error) => return Err(error),
     };
     let geo = volume.geometry();
     let info = info(&volume)?;
-    // What is damaged was told when the image was opened.
+    // Opening the image has already reported the damage.
     let descs: Vec<_> = (0..).zip(volume.groups()).collect();
     let sound = descs.iter().all(|(_, desc)| desc.is_ok());
     let groups = descs
@@ -352,7 +352,7 @@ pub fn run(args: &Args) -> Result<()> {
     }
 }
 
-/// A name and what it stands for.
+/// Prints a name and its value.
 fn line(out: &mut impl Write, what: &str, value: impl Display) -> std::io::Result<()> {
     writeln!(out, "{what:20} {value}")
 }
@@ -371,7 +371,7 @@ fn print(out: &mut impl Write, i: &Info) -> Result<()> {
     }
 }
 
-/// Whose volume it is, and how it is.
+/// Prints the identity and the state of the volume.
 fn print_state(out: &mut impl Write, i: &Info) -> Result<()> {
     line(out, "Label:", or_none(&i.label))?;
     line(out, "UUID:", &i.uuid)?;
@@ -389,7 +389,7 @@ fn print_state(out: &mut impl Write, i: &Info) -> Result<()> {
     Ok(())
 }
 
-/// Blocks, inodes and groups.
+/// Prints the numbers of blocks, inodes and groups.
 fn print_shape(out: &mut impl Write, i: &Info) -> Result<()> {
     let bytes = |blocks: u64| human(blocks.saturating_mul(i.block_size.into()));
     line(out, "Block size:", i.block_size.to_string())?;
@@ -442,7 +442,7 @@ fn print_shape(out: &mut impl Write, i: &Info) -> Result<()> {
     Ok(())
 }
 
-/// The history of the volume: mounts, checks, errors.
+/// Prints the history of the volume: mounts, checks, errors.
 fn print_history(out: &mut impl Write, i: &Info) -> Result<()> {
     line(
         out,

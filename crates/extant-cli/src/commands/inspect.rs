@@ -24,7 +24,7 @@ use std::sync::Arc;
 ///   stat INODE              an inode
 ///   dump-inode INODE        an inode, each field with its offset
 ///   imap INODE              the place of an inode
-///   blocks INODE            the blocks of an inode, each on its own
+///   blocks INODE            the blocks of an inode, one per line
 ///   extents INODE           the runs of an inode, and the nodes of its tree or map
 ///   bmap INODE LOGICAL      the block of a logical block
 ///   dirents INODE           the names in a directory, also removed ones
@@ -32,36 +32,36 @@ use std::sync::Arc;
 ///   xattrs INODE            extended attributes
 ///   icheck BLOCK...         the owners of blocks
 ///   ncheck NUMBER...        the paths of inodes
-///   testb BLOCK COUNT       whether blocks are in use; one without COUNT
+///   testb BLOCK [COUNT]     whether blocks are in use; COUNT is 1 by default
 ///   freefrag                the free runs, by length
-///   journal, journal all    the transactions to be replayed; all that the journal holds
-///   dump-block BLOCK        a block decoded by what it is
+///   journal, journal all    the transactions to replay; all transactions in the journal
+///   dump-block BLOCK        a block, decoded by its type
 ///
-/// INODE is a path in the image, or a number as <12>. Symbolic links in paths are not followed.
+/// INODE is a path in the image, or a number such as <12>. Symbolic links in paths are not followed.
 ///
-/// Without a request they are asked for at a prompt, with completion and a history, or read from standard input. cd, pwd, cat, dump, help and
-/// quit are known there, too.
+/// Without a request, requests are read at a prompt, with completion and a history, or from standard input. The prompt
+/// also accepts cd, pwd, cat, dump, help and quit.
 ///
-/// Damage ends no answer that can go on: it is told where it is met, with the checksum that is wrong. An image whose journal
-/// was not replayed is seen as it will be after that; --noload has it seen as it stands.
+/// Damage does not end an answer that can continue: damage is reported where it occurs, with the wrong checksum. An
+/// image whose journal needs recovery is shown as it will be after recovery; --noload shows it as it is on disk.
 #[derive(clap::Args, Debug)]
 #[command(
     verbatim_doc_comment,
     after_help = "Examples:\n  extant inspect disk.img\n  extant inspect disk.img stat /etc/passwd\n  extant inspect disk.img dump-block 1027\n  extant inspect --json disk.img -R 'icheck 5000 5001'"
 )]
 pub struct Args {
-    /// The image
+    /// Image to inspect
     image: Rooted,
-    /// One request, word by word
+    /// A request, as separate words
     #[arg(trailing_var_arg = true, value_name = "REQUEST")]
     words: Vec<OsString>,
-    /// A request in one argument; it may be given several times
+    /// A request as one argument; may be given several times
     #[arg(short = 'R', long, value_name = "REQUEST")]
     request: Vec<OsString>,
-    /// Requests from a file, one a line; lines that begin with # are left out
+    /// Read requests from a file, one per line; lines that begin with # are ignored
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// As JSON, an object a line for each request
+    /// Print as JSON, one object per line and request
     #[arg(long)]
     json: bool,
 }
@@ -95,7 +95,7 @@ pub fn run(args: &Args) -> Result<()> {
     done
 }
 
-/// The form of answers.
+/// The format of answers.
 #[derive(Clone, Copy)]
 struct Answers {
     json: bool,
@@ -128,7 +128,7 @@ fn failed(image: &Path, request: &Request, error: InspectError) -> anyhow::Error
     }
 }
 
-/// Opens an image whose structures are looked at.
+/// Opens an image to inspect its structures.
 pub fn open(image: &Path) -> Result<Arc<dyn BlockDevice>> {
     images::identity(image)?;
     crate::store::open(image, Access::ReadOnly)
@@ -145,7 +145,7 @@ pub(super) fn superblock(image: &Rooted, json: bool) -> Result<()> {
     })
 }
 
-/// All requests, in the order of the options' help.
+/// Returns all requests, in the order of the options' help.
 fn requests(args: &Args) -> Result<Vec<Request>> {
     let mut requests = Vec::new();
     if !args.words.is_empty() {
@@ -167,7 +167,7 @@ fn requests(args: &Args) -> Result<Vec<Request>> {
     Ok(requests)
 }
 
-/// Requests whose first word is an inode.
+/// Requests whose first argument is an inode.
 const ABOUT_INODES: &[&str] = &[
     "stat",
     "dump-inode",
@@ -180,7 +180,7 @@ const ABOUT_INODES: &[&str] = &[
     "xattrs",
 ];
 
-/// A path from the root, of one that begins at a directory; an inode's number as it is.
+/// Returns an absolute path for a path that starts at `dir`; an inode number stays unchanged.
 pub(crate) fn path_from(dir: &[u8], word: &[u8]) -> Vec<u8> {
     match word.first() {
         Some(b'/' | b'<') => word.to_vec(),
@@ -188,7 +188,7 @@ pub(crate) fn path_from(dir: &[u8], word: &[u8]) -> Vec<u8> {
     }
 }
 
-/// The words of a request whose paths begin at a directory, with paths from the root.
+/// Returns the words of a request, with relative paths resolved from a directory.
 pub(crate) fn words_from(
     mut words: Vec<Vec<u8>>,
     dir: &[u8],
@@ -198,14 +198,14 @@ pub(crate) fn words_from(
         let mut paths = words.iter_mut().skip(1);
         match paths.find(|word| !word.starts_with(b"-")) {
             Some(path) => *path = path_from(dir, path),
-            // A listing without a directory is of the one that paths begin at.
+            // A listing without a directory lists the current one.
             None => words.push(dir.to_vec()),
         }
     }
     Ok(words)
 }
 
-/// Answers in tables and lines.
+/// Answers with tables and lines.
 fn answer(
     inspector: &Inspector<'_>,
     request: &Request,
@@ -230,10 +230,10 @@ fn answer(
     })
 }
 
-/// Columns are as wide as their names, and not narrower than most numbers.
+/// Minimum width of columns, enough for most numbers.
 const COLUMN: usize = 9;
 
-/// Names of fields are longer.
+/// Width of names of fields, which are longer.
 const FIELD: usize = 26;
 
 fn row(record: &Record, is_new: bool, out: &mut dyn Write) -> io::Result<()> {
@@ -257,7 +257,7 @@ fn row(record: &Record, is_new: bool, out: &mut dyn Write) -> io::Result<()> {
     line(&|field| text(&field.1))
 }
 
-/// A value for people.
+/// Formats a value for people.
 pub(super) fn text(value: &Value) -> String {
     match value {
         Value::Nothing => "-".into(),
@@ -280,7 +280,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
-/// Answers with an object: the request, and its records as they come.
+/// Answers with a JSON object: the request, and its records as they are produced.
 fn answer_json(
     inspector: &Inspector<'_>,
     request: &Request,
@@ -316,7 +316,7 @@ fn answer_json(
     answered
 }
 
-/// A value for programs: numbers as numbers, bytes in hexadecimal.
+/// Formats a value as JSON: numbers as numbers, bytes in hexadecimal.
 fn json(value: &Value) -> String {
     match value {
         Value::Nothing => "null".into(),
@@ -330,6 +330,6 @@ fn json(value: &Value) -> String {
 }
 
 fn quoted(text: &str) -> String {
-    // A string has a form in JSON, always.
+    // Serializing a string never fails.
     serde_json::to_string(text).unwrap_or_default()
 }

@@ -18,16 +18,16 @@ use std::os::unix::ffi::OsStrExt;
     after_help = "Examples:\n  extant ln disk.img:/bin/busybox disk.img:/bin/sh\n  extant ln -s busybox disk.img:/bin/sh"
 )]
 pub struct Args {
-    /// The link's target: a file of the image, or with -s any text; several if the links go into a directory
+    /// Target of the link: a file of the image, or with -s any text; several if the links go into a directory
     #[arg(value_name = "TARGET", required = true)]
     targets: Vec<OsString>,
-    /// The link: a new name, or a directory to make it in
+    /// Name of the link, or a directory to make it in
     #[arg(value_name = "IMAGE:/PATH", required = true)]
     link: Address,
-    /// A symbolic link
+    /// Make symbolic links
     #[arg(short, long)]
     symbolic: bool,
-    /// Replace what has the name, if it is no directory
+    /// Replace an existing file, but not a directory
     #[arg(short, long)]
     force: bool,
 }
@@ -90,7 +90,7 @@ pub fn run(args: &Args) -> Result<()> {
     })
 }
 
-/// Makes one link, with the name that was given or its target's in a directory.
+/// Makes one link, with the given name, or with its target's name in a directory.
 fn one(args: &Args, target: &Target, to: &ImagePlace, into: bool) -> Result<()> {
     let (path, shown) = if into {
         let name = target.name();
@@ -134,7 +134,7 @@ fn one(args: &Args, target: &Target, to: &ImagePlace, into: bool) -> Result<()> 
     }
 }
 
-/// Makes one link: another name of what is there, or a symbolic link with a text.
+/// Makes one link: a hard link to an existing file, or a symbolic link with a text.
 fn make(from: &Result<ImagePlace, &[u8]>, to: &ImagePlace, path: &[u8]) -> extant::Result<()> {
     match from {
         Err(text) => to.dir.symlink(os(text), os(path)),

@@ -28,40 +28,40 @@ pub struct Args {
     /// Files and directories; a bare IMAGE is its root
     #[arg(value_name = "IMAGE:/PATH", required = true)]
     paths: Vec<Rooted>,
-    /// With mode, links, owner, size and time
+    /// Show mode, links, owner, size and time
     #[arg(short)]
     long: bool,
-    /// Names that begin with a dot too
+    /// Also list names that begin with a dot
     #[arg(short, long, visible_short_alias = 'A')]
     all: bool,
-    /// With -l, sizes in powers of 1024: 1.5G
+    /// With -l, show sizes in powers of 1024: 1.5G
     #[arg(short = 'h', long = "human-readable")]
     human: bool,
-    /// Directories below too
+    /// Also list subdirectories
     #[arg(short = 'R', long)]
     recursive: bool,
-    /// With inode numbers
+    /// Show inode numbers
     #[arg(short, long)]
     inode: bool,
-    /// The directory itself, not what is in it
+    /// List directories themselves, not their contents
     #[arg(short, long)]
     directory: bool,
-    /// The latest change first
+    /// Sort by modification time, the latest first
     #[arg(short = 't', conflicts_with = "by_size")]
     by_time: bool,
-    /// The largest first
+    /// Sort by size, the largest first
     #[arg(short = 'S')]
     by_size: bool,
-    /// With a slash behind the names of directories
+    /// Append a slash to the names of directories
     #[arg(short = 'p')]
     slashes: bool,
-    /// In reverse order
+    /// Reverse the order
     #[arg(short, long)]
     reverse: bool,
-    /// One name a line, which is always so
+    /// List one name per line, which is always the case
     #[arg(short = '1')]
     _one: bool,
-    /// As JSON
+    /// Print the result as JSON
     #[arg(long)]
     json: bool,
     /// Print help
@@ -69,7 +69,7 @@ pub struct Args {
     help: Option<bool>,
 }
 
-/// One name, as JSON shows it.
+/// A name, as shown in JSON.
 #[derive(Serialize)]
 pub struct Listed {
     /// Path in the image.
@@ -79,7 +79,7 @@ pub struct Listed {
     pub facts: Facts,
 }
 
-/// The facts about an inode.
+/// The attributes of an inode.
 #[derive(Serialize)]
 pub struct Facts {
     pub ino: u32,
@@ -105,7 +105,7 @@ pub struct Facts {
     pub crtime: String,
 }
 
-/// Collects the facts about an inode, and reads its target if it is a symbolic link.
+/// Collects the attributes of an inode, and reads its target if it is a symbolic link.
 pub fn facts(a: &Metadata, read_link: impl FnOnce() -> extant::Result<Vec<u8>>) -> Result<Facts> {
     let target = if a.file_type() == FileType::Symlink {
         Some(read_link()?)
@@ -133,18 +133,18 @@ pub fn facts(a: &Metadata, read_link: impl FnOnce() -> extant::Result<Vec<u8>>) 
     })
 }
 
-/// Names to be shown together.
+/// Names to show together.
 #[derive(Default)]
 struct List {
     rows: Vec<Row>,
-    /// Something could not be looked at, which was told.
+    /// Whether a name could not be read, which was reported.
     failed: bool,
 }
 
-/// One name: what is shown of it, the attributes, and of a symbolic link the target.
+/// A name as shown, its attributes, and the target of a symbolic link.
 struct Row {
     name: Vec<u8>,
-    /// None of what cannot be looked at.
+    /// `None` if the attributes could not be read.
     facts: Option<(Metadata, Option<Vec<u8>>)>,
 }
 
@@ -221,7 +221,7 @@ fn size(a: &Metadata, in_short: bool) -> String {
     }
 }
 
-/// Collects the names in a directory. `path` is the directory's, for messages.
+/// Collects the names in a directory. `path` is the directory's path for messages.
 fn list(args: &Args, dir: &Dir, path: &[u8]) -> Result<List> {
     let mut list = List::default();
     for entry in sorted(dir, ".")? {
@@ -242,7 +242,7 @@ fn list(args: &Args, dir: &Dir, path: &[u8]) -> Result<List> {
             });
         }
     }
-    // Names are in order, and stay so among equals.
+    // The names are sorted already, and a stable sort keeps that order among equals.
     let by = |row: &Row, key: &dyn Fn(&Metadata) -> i128| row.facts.as_ref().map(|(a, _)| key(a));
     if args.by_time {
         let time = |a: &Metadata| {
@@ -298,10 +298,10 @@ pub fn run(args: &Args) -> Result<()> {
     output::end(done, out, args.json, &found)
 }
 
-/// Prints the line above the names of a directory.
+/// A function that prints the line above the names of a directory.
 type Title<'a> = dyn FnMut(&[u8], &mut dyn Write) -> Result<()> + 'a;
 
-/// Prints what is asked about one place; `title` prints the line above a directory's names.
+/// Prints a file or directory; `title` prints the line above a directory's names.
 fn print(
     args: &Args,
     place: &ImagePlace,

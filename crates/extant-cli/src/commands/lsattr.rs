@@ -14,32 +14,32 @@ use std::io::Write;
 
 /// List the flags of files in an image
 ///
-/// Immutable, append-only and others: the columns are those of lsattr; extant chattr says what the letters mean. The project comes before
-/// the generation, and both before the flags.
+/// The columns are those of lsattr; extant chattr describes the letters. The project comes before the generation, and
+/// both come before the flags.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Examples:\n  extant lsattr disk.img:/etc\n  extant lsattr -d disk.img:/etc\n  extant lsattr -pR disk.img:/srv"
 )]
 pub struct Args {
-    /// Files, and directories for what is in them
+    /// Files, or directories to list
     #[arg(value_name = "IMAGE:/PATH", required = true)]
     paths: Vec<Address>,
-    /// Directories themselves
+    /// List directories themselves
     #[arg(short, long)]
     directory: bool,
-    /// What is below directories too
+    /// Also list the contents of directories
     #[arg(short = 'R', long, conflicts_with = "directory")]
     recursive: bool,
-    /// Names that begin with a dot too
+    /// Also list names that begin with a dot
     #[arg(short, long)]
     all: bool,
-    /// The project number too
+    /// Show the project number
     #[arg(short, long)]
     project: bool,
-    /// The generation of the inode number too
+    /// Show the generation of the inode number
     #[arg(short = 'v', long)]
     generation: bool,
-    /// As JSON
+    /// Print the result as JSON
     #[arg(long)]
     json: bool,
 }

@@ -1,4 +1,4 @@
-//! `extant man`: pages made from the definition of the parser, with the sections that readers look for.
+//! `extant man`: pages generated from the definition of the parser, with the usual sections.
 
 use crate::args::Cli;
 use crate::help::EXAMPLES;
@@ -14,11 +14,11 @@ use std::path::{Path, PathBuf};
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n  extant man /usr/local/share/man/man1")]
 pub struct Args {
-    /// Where they go
+    /// Directory for the pages
     dir: PathBuf,
 }
 
-/// Exit codes of commands whose description says nothing else.
+/// Exit codes of commands whose description does not define them.
 const EXIT: &str =
     "0 if all went well, 1 if something failed, 2 for wrong usage, 130 after an interrupt.";
 
@@ -89,7 +89,7 @@ fn write(command: &clap::Command, dir: &Path) -> io::Result<()> {
     std::fs::File::create(dir.join(man.get_filename()))?.write_all(&out)
 }
 
-/// The paragraphs of a command's description.
+/// Returns the paragraphs of a command's description.
 fn description(command: &clap::Command) -> Vec<String> {
     let long = command.get_long_about().or(command.get_about());
     let text = long.map(ToString::to_string).unwrap_or_default();
@@ -112,7 +112,7 @@ fn section<'t, T: AsRef<str> + 't>(
     roff.to_writer(out)
 }
 
-/// The examples, each on its line, and what else stands behind the options in the help.
+/// Writes the examples, each on its line, and the other text after the options in the help.
 fn examples(command: &clap::Command, out: &mut impl Write) -> io::Result<()> {
     let after = command.get_after_help().map(ToString::to_string);
     for block in after.unwrap_or_default().split("\n\n") {

@@ -12,10 +12,10 @@ use std::path::Path;
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n  extant mkdir -p disk.img:/var/lib/data")]
 pub struct Args {
-    /// Directories
+    /// Directories to make
     #[arg(value_name = "IMAGE:/PATH", required = true)]
     paths: Vec<Address>,
-    /// The directories above too; one that exists is no error
+    /// Also make parent directories; ignore existing ones
     #[arg(short, long)]
     parents: bool,
     /// Permissions, as for chmod
@@ -38,7 +38,7 @@ pub fn run(args: &Args) -> Result<()> {
 fn make(from: &Dir, path: &[u8], mode: u16) -> Result<()> {
     let dir = from.create_dir_with_mode(os(path), mode.into())?;
     if from.symlink_metadata(os(path))?.mode() & 0o7777 != u32::from(mode) {
-        // A default ACL or the set-group-id bit above had its say; what was asked for counts.
+        // A default ACL or the parent's set-group-id bit changed the mode; set the requested one.
         dir.set_attributes(
             ".",
             &SetAttributes {
@@ -50,7 +50,7 @@ fn make(from: &Dir, path: &[u8], mode: u16) -> Result<()> {
     Ok(())
 }
 
-/// Makes a directory and what is missing above it.
+/// Makes a directory and its missing parents.
 pub fn make_all(from: &Dir, path: &[u8], mode: u16) -> Result<()> {
     let slashes = path.iter().rev().take_while(|&&b| b == b'/').count();
     let path = &path[..path.len() - slashes];
@@ -60,7 +60,7 @@ pub fn make_all(from: &Dir, path: &[u8], mode: u16) -> Result<()> {
     let above = Path::new(os(path)).parent();
     if let Some(above) = above.filter(|above| !above.as_os_str().is_empty()) {
         let made = from.create_dir_all(above);
-        // What is there is no directory.
+        // The existing file is not a directory.
         made.map_err(|e| match e {
             Error::Exists => Error::NotDirectory,
             other => other,

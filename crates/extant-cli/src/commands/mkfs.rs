@@ -32,57 +32,60 @@ use std::time::Instant;
 
 /// Make a file system, empty or filled from directories and archives
 ///
-/// It is ext4, or with -t ext2 or ext3. Options are named as mke2fs names them, and its defaults are taken. With --from and without --size
-/// the image is as large as its content needs, and --free leaves room. The same input and
-/// SOURCE_DATE_EPOCH give the same bytes, whatever the number of threads; the UUID follows from them, unless -U says it.
+/// The default type is ext4; -t selects ext2 or ext3. Options are named as in mke2fs, with the same defaults. With
+/// --from and without --size, the image is as large as its content needs, and --free adds free space. The same input
+/// and SOURCE_DATE_EPOCH yield the same bytes, regardless of the number of threads; the UUID is derived from them,
+/// unless -U sets it.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Examples:\n  extant mkfs disk.img --size 8G\n  extant mkfs root.img --from rootfs/ -L root\n  \
     docker export CONTAINER | extant mkfs root.img --from - --free 20%\n  extant mkfs root.img --from rootfs/ --size min\n  extant mkfs root.img --from root.squashfs\n  docker save IMAGE > image.tar && extant mkfs root.img --from image.tar\n  extant mkfs root.img --from base.tar.gz --from app.tar.zst --from local/ --owner 0:0"
 )]
 pub struct Args {
-    /// File to make, block device, or partition of a disk, as disk.img@p2. A name that ends in .zst or .simg has it packed
+    /// File to make, block device, or partition of a disk, such as disk.img@p2. A name ending in .zst or .simg selects
+    /// that format
     image: PathBuf,
-    /// Format of the file; by the ending of its name if left out
+    /// Format of the file [default: by the file's suffix]
     #[arg(long, value_enum, value_name = "FORMAT")]
     format: Option<Format>,
-    /// Bytes of the file system, with K, M, G or T for powers of 1024; without a letter, bytes. With --from also min, no more than
-    /// its content needs, or +20%, so much of that more
+    /// Size of the file system in bytes, or with K, M, G or T in powers of 1024. With --from also min, for the size of
+    /// the content, or +20%, for 20% more than that
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     size: Option<Size>,
-    /// A directory, a tar or cpio archive or a SquashFS image (plain, or compressed with gzip, zstd, xz or bzip2), - for
-    /// one of these on standard input, an image of ext2, ext3 or ext4, which like SquashFS may be in a disk, as disk.img@p2, or a
-    /// list of files (see --manifest); of several, each is a layer over those before it, with the white-outs of container
-    /// images. An image of a container (an OCI layout, or what docker save wrote) stands for its layers
+    /// Directory, tar or cpio archive or SquashFS image (plain, or compressed with gzip, zstd, xz or bzip2); - for one
+    /// of these on standard input; image of ext2, ext3 or ext4, or of SquashFS, also in a disk, such as disk.img@p2;
+    /// or list of files (see --manifest). Several sources are layers: each applies over the previous ones, with the
+    /// white-outs of container images. An image of a container (an OCI layout, or an archive of docker save) stands
+    /// for its layers
     #[arg(long, value_name = "SOURCE")]
     from: Vec<PathBuf>,
-    /// List of files for what is in the sources and beside it: in the format of mtree(5), with data in files of the
-    /// host, or a device table as of genext2fs and Buildroot (NAME TYPE MODE UID GID MAJOR MINOR START INC COUNT),
-    /// which adds devices and sets owners and permissions. --from knows both by their first line
+    /// List of additional files or attributes: in the format of mtree(5), with data in files of the host, or a device
+    /// table of genext2fs and Buildroot (NAME TYPE MODE UID GID MAJOR MINOR START INC COUNT), which adds devices and
+    /// sets owners and permissions. --from recognizes both formats by their first line
     #[arg(long, value_name = "FILE")]
     manifest: Vec<PathBuf>,
-    /// Part of the file system that stays free when its size is found from its content
+    /// Free space to leave when the size depends on the content
     #[arg(long, value_name = "PERCENT%", value_parser = percent, conflicts_with = "size", requires = "from")]
     free: Option<f64>,
-    /// Replace an image that holds a file system, or write to a device that does
+    /// Overwrite a file that holds a file system, or a device that holds one
     #[arg(short = 'F', long)]
     force: bool,
     /// Type: ext2, ext3 or ext4
     #[arg(short = 't', long = "type", default_value = "ext4", value_parser = fs_type, value_name = "TYPE")]
     fs_type: FsType,
-    /// Usage: floppy, small, default, big, huge, news, largefile, largefile4; by the size if left out
+    /// Usage: floppy, small, default, big, huge, news, largefile, largefile4 [default: by the size]
     #[arg(short = 'T', long, value_parser = usage, value_name = "USAGE")]
     usage: Option<Usage>,
-    /// Bytes of a block
+    /// Block size in bytes
     #[arg(short, long, value_name = "BYTES", value_parser = |s: &str| size(s).and_then(|n| Ok(u32::try_from(n)?)))]
     block_size: Option<u32>,
-    /// Bytes of an inode
+    /// Inode size in bytes
     #[arg(short = 'I', long, value_name = "BYTES", default_value_t = 256)]
     inode_size: u16,
-    /// One inode for so many bytes of the volume
+    /// Bytes of the volume per inode
     #[arg(short = 'i', long, value_name = "BYTES", value_parser = |s: &str| size(s).and_then(|n| Ok(u32::try_from(n)?)))]
     bytes_per_inode: Option<u32>,
-    /// Count of inodes
+    /// Number of inodes
     #[arg(
         short = 'N',
         long,
@@ -102,44 +105,45 @@ pub struct Args {
     /// Percentage of blocks reserved for the superuser
     #[arg(short = 'm', long, value_name = "PERCENT", default_value_t = 5.0)]
     reserved: f64,
-    /// Features to add, or with ^ to remove, with commas between. ext4 begins with those of upstream's
-    /// mke2fs 1.47; for boot loaders, kernels and tools that are older, some distributions leave out
-    /// metadata_csum_seed and orphan_file, as -O ^metadata_csum_seed,^orphan_file does
+    /// Features to add, or with ^ to remove, separated by commas. The defaults of ext4 are those of upstream's mke2fs
+    /// 1.47. For older boot loaders, kernels and tools, some distributions omit metadata_csum_seed and orphan_file,
+    /// like -O ^metadata_csum_seed,^orphan_file
     #[arg(short = 'O', long, value_name = "FEATURES", value_delimiter = None)]
     features: Vec<String>,
-    /// Blocks in a group
+    /// Blocks per group
     #[arg(short = 'g', long, value_name = "BLOCKS")]
     blocks_per_group: Option<u32>,
-    /// After an error: continue, remount-ro or panic
+    /// Action after an error: continue, remount-ro or panic
     #[arg(short, long, value_name = "BEHAVIOUR", default_value = "continue", value_parser = errors)]
     errors: u16,
-    /// Mount options that the volume says itself, with commas between, as tune2fs -o has them
+    /// Default mount options stored in the volume, separated by commas, as in tune2fs -o
     #[arg(long, value_name = "OPTIONS", default_value = "acl,user_xattr", value_parser = mount_options)]
     mount_options: u32,
-    /// Groups in a flex group
+    /// Groups per flex group
     #[arg(short = 'G', long, value_name = "GROUPS", default_value_t = 16)]
     flex_groups: u32,
-    /// hash_seed=UUID, root_owner=UID:GID, root_perms=OCTAL, hash=TYPE, resize=BLOCKS, stride=BLOCKS, stripe_width=BLOCKS,
-    /// orphan_file_size=BYTES, num_backup_sb=0|1|2, test_fs, last_mounted=DIR, creator_os=NUMBER, revision=0|1, lazy_itable_init=0|1, encoding=utf8 (names in any case in directories with the flag F),
-    /// encoding_flags=strict, with commas between
+    /// Comma-separated: hash_seed=UUID, root_owner=UID:GID, root_perms=OCTAL, hash=TYPE, resize=BLOCKS, stride=BLOCKS,
+    /// stripe_width=BLOCKS, orphan_file_size=BYTES, num_backup_sb=0|1|2, test_fs, last_mounted=DIR, creator_os=NUMBER,
+    /// revision=0|1, lazy_itable_init=0|1, encoding=utf8 (names in any case in directories with the flag F),
+    /// encoding_flags=strict
     #[arg(short = 'E', long, value_name = "OPTIONS")]
     extended: Vec<String>,
-    /// Threads; 0: one for each CPU
+    /// Number of threads [0: the number of CPUs]
     #[arg(long, default_value_t = 0)]
     threads: usize,
-    /// Leave what a longer file has behind the file system, as mke2fs does
+    /// Keep the tail of a file that is longer than the file system, as mke2fs does
     #[arg(long, hide = true)]
     keep_tail: bool,
-    /// Show what would be made; nothing is written
+    /// Show the parameters of the new file system without writing it
     #[arg(short = 'n', long)]
     dry_run: bool,
-    /// No summary
+    /// Print no summary
     #[arg(short, long)]
     quiet: bool,
-    /// A longer summary: features, journal, groups
+    /// Print a longer summary: features, journal, groups
     #[arg(short, long, conflicts_with = "quiet")]
     verbose: bool,
-    /// As JSON
+    /// Print the result as JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -148,7 +152,7 @@ pub struct Args {
     owner: OwnerArgs,
 }
 
-/// A percentage of something that cannot be all of it.
+/// Parses a percentage, at most 90%.
 pub fn percent(text: &str) -> Result<f64> {
     let number = text.trim_end_matches('%').parse().ok();
     let number = number.filter(|n: &f64| (0.0..=90.0).contains(n));
@@ -175,7 +179,7 @@ fn mount_options(text: &str) -> Result<u32> {
 }
 
 impl Args {
-    /// The sources, and what must stay until they are read.
+    /// Returns the sources, and the temporary directories to keep until the sources are read.
     fn sources(&self, scratch: &Path) -> Result<(Vec<Source>, Vec<tempfile::TempDir>)> {
         check_sources(&self.manifest)?;
         let (mut all, unpacked) = Gathering {
@@ -224,7 +228,7 @@ impl Args {
         };
         common(&mut o, &self.reading, &self.owner, &self.from, &self.image)?;
         if self.from.is_empty() && self.manifest.is_empty() {
-            // An empty volume consists of its root directory, which its maker wants to write to.
+            // An empty volume consists of its root directory, which should be writable for the caller.
             let me = (rustix::process::getuid(), rustix::process::getgid());
             let root = (
                 o.uid.unwrap_or(me.0.as_raw()),
@@ -251,7 +255,7 @@ impl Args {
     }
 }
 
-/// What new file systems have in common: owners, the time, and a place for what must be read twice, beside the image.
+/// Sets common options of new file systems: owners, the time, and a directory next to the image for spooled input.
 pub fn common(
     o: &mut MkfsOptions,
     reading: &ReadArgs,
@@ -275,8 +279,8 @@ pub fn common(
     Ok(())
 }
 
-/// Returns the place for what must be read twice: beside the image, where there must be room for it anyway; memory file
-/// systems may be small.
+/// Returns the directory for input that is read twice: next to the image, where the image needs space anyway. File
+/// systems in memory may be too small.
 pub fn spool_dir(image: &Path) -> Option<PathBuf> {
     let dir = store::file(image).parent()?;
     Some(match dir.as_os_str().is_empty() {
@@ -285,7 +289,7 @@ pub fn spool_dir(image: &Path) -> Option<PathBuf> {
     })
 }
 
-/// Shows a phase at a time, and knows when the last one began.
+/// Shows one phase at a time, and records when the last phase began.
 #[derive(Default)]
 pub struct Bar {
     shown: Mutex<Option<Progress>>,
@@ -298,7 +302,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Bar {
-    /// Shows another phase, or none.
+    /// Shows the next phase, or none.
     pub fn change(&self, next: Option<Progress>) {
         if let Some(old) = std::mem::replace(&mut *lock(&self.shown), next) {
             old.done();
@@ -328,7 +332,7 @@ impl mkfs::Progress for Bar {
     }
 }
 
-/// The cause, so that an interrupt is recognised, and the advice.
+/// Returns the cause, so that an interrupt is recognized, and the advice.
 pub fn failed(e: MkfsError) -> anyhow::Error {
     match &e {
         MkfsError::Interrupted => interrupt::Interrupted.into(),
@@ -364,7 +368,7 @@ pub fn failed(e: MkfsError) -> anyhow::Error {
     }
 }
 
-/// The file system that would be made, and the size that it is planned for. Nothing is written, and nobody asked.
+/// Plans the file system, and returns it with its size. Writes nothing and asks nothing.
 pub fn planned(args: &Args) -> Result<Prepared> {
     let mut options = args.options()?;
     let image = &args.image;
@@ -385,7 +389,7 @@ fn prepared(options: &MkfsOptions, sources: Vec<Source>) -> Result<Prepared> {
     prepared.map_err(failed)
 }
 
-/// Says what would be made.
+/// Prints the planned file system.
 fn show_planned(args: &Args) -> Result<()> {
     let would = WouldMake::of(&args.image, &planned(args)?);
     if args.json {
@@ -417,7 +421,7 @@ pub fn run(args: Args) -> Result<()> {
     let whole = store::split(image).is_none() && (in_place == Raw || !in_place.is_written());
     let part = remote || !whole;
     if !whole {
-        // Says what is wrong with the disk or the partition.
+        // Report errors of the disk or the partition.
         crate::images::identity(image)?;
     }
     let there = store::file(image).metadata().ok();
@@ -477,7 +481,7 @@ pub fn run(args: Args) -> Result<()> {
     tell(&made, args.json, words, from_source)
 }
 
-/// The size of what is there already, if the content does not decide.
+/// Returns the existing size, if the content does not determine the size.
 fn size_there(args: &Args, part: bool, empty: bool, there: bool) -> Result<Option<u64>> {
     let image = &args.image;
     let by_content = args.free.is_some() || args.size.is_some();
@@ -502,13 +506,13 @@ fn size_there(args: &Args, part: bool, empty: bool, there: bool) -> Result<Optio
     Ok(Some(len))
 }
 
-/// What the file system is made in.
+/// The target of the new file system.
 struct Target<'a> {
     image: &'a Path,
     is_file: bool,
-    /// There was no file.
+    /// Whether the file did not exist.
     new: bool,
-    /// Bytes of a file whose end is to stay; 0 for none.
+    /// Length of a file whose tail is to be kept; 0 otherwise.
     longer: u64,
     format: Option<NewFormat>,
 }
@@ -519,7 +523,7 @@ fn make(
     sources: Vec<Source>,
     bar: &Bar,
 ) -> Result<Written> {
-    // Until here nothing is written, and the image not even opened.
+    // Up to here nothing is written, and the image is not even open.
     let prepared = prepared(options, sources)?;
     let image = target.image;
     let context = || image.display().to_string();
@@ -540,7 +544,7 @@ fn make(
     drop(place);
     if written.is_err() && target.new {
         drop(file.take());
-        // Half a file system is of no use to anybody; the error that matters is the first one.
+        // Half a file system is useless; the first error is the one to report.
         let _ = std::fs::remove_file(image);
     }
     let report = written.map_err(failed).with_context(context)?;
@@ -554,7 +558,7 @@ fn make(
     })
 }
 
-/// Why an image cannot be made where it is to be.
+/// Returns why an image cannot be made at its path.
 pub fn no_place(image: &Path, e: std::io::Error) -> anyhow::Error {
     let kind = e.kind();
     let error = bare(e);
@@ -582,7 +586,7 @@ pub fn no_place(image: &Path, e: std::io::Error) -> anyhow::Error {
     }
 }
 
-/// An error of the device without the path that it begins with.
+/// Returns an error of the device without its leading path.
 fn bare(e: std::io::Error) -> anyhow::Error {
     match e.to_string().split_once(": ") {
         Some((_, rest)) if e.get_ref().is_some() => anyhow::anyhow!("{rest}"),
@@ -590,7 +594,7 @@ fn bare(e: std::io::Error) -> anyhow::Error {
     }
 }
 
-/// A device in use is never overwritten, and what holds anything only if that is insisted on, or confirmed at a terminal.
+/// Fails for a device in use, and for any existing data unless `force` is set or the user confirms at a terminal.
 pub fn may_overwrite(image: &Path, force: bool) -> Result<()> {
     let context = || image.display().to_string();
     if !store::is_remote(image)

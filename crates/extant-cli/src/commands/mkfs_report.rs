@@ -1,4 +1,4 @@
-//! What `extant mkfs` tells of a new file system.
+//! The report of `extant mkfs` about a new file system.
 
 use crate::output;
 use crate::show::{count, human};
@@ -8,7 +8,7 @@ use serde::Serialize;
 use std::io::Write;
 use std::path::Path;
 
-/// A file system that is not made.
+/// A planned file system.
 #[derive(Serialize)]
 pub struct WouldMake {
     pub image: String,
@@ -39,14 +39,14 @@ impl WouldMake {
     }
 }
 
-/// What was made.
+/// The result of making a file system.
 pub struct Written {
     pub report: MkfsReport,
     pub packed_bytes: Option<u64>,
     pub sync_seconds: f64,
 }
 
-/// The same, as it is told.
+/// The result as printed.
 #[derive(Serialize)]
 pub struct Made {
     image: String,
@@ -66,9 +66,9 @@ pub struct Made {
     specials: u64,
     hard_links: u64,
     data_bytes: u64,
-    /// The size of the file, if that is packed.
+    /// The size of the file, if it is packed.
     packed_bytes: Option<u64>,
-    /// The time of the whole work, and the part of it that waited for the device at the end.
+    /// The total time in seconds, and the part of it for the final flush.
     seconds: f64,
     sync_seconds: f64,
     warnings: Vec<String>,
@@ -107,7 +107,7 @@ impl Made {
     }
 }
 
-/// How much is told of what was made.
+/// Verbosity of the report.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Words {
     None,
@@ -115,7 +115,7 @@ pub enum Words {
     Many,
 }
 
-/// Prints what was made, in as many words as are asked for.
+/// Prints the report with the given verbosity.
 pub fn tell(made: &Made, json: bool, words: Words, from_source: bool) -> Result<()> {
     match (json, words) {
         (true, _) => return output::json(made),

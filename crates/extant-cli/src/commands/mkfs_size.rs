@@ -1,16 +1,16 @@
-//! The size of a new file system, as it is written on the command line.
+//! The size of a new file system, as given on the command line.
 
 use anyhow::{Context, Result};
 use extant_terminal::numbers::size;
 use std::str::FromStr;
 
-/// How large the file system is to be.
+/// The requested size of the file system.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Size {
     Bytes(u64),
-    /// As its content needs.
+    /// The size that the content needs.
     Min,
-    /// So many percent more than its content needs.
+    /// Percentage added to the size that the content needs.
     More(f64),
 }
 
@@ -33,7 +33,7 @@ impl FromStr for Size {
 }
 
 impl Size {
-    /// The bytes, if they are said.
+    /// Returns the size in bytes, if it is given in bytes.
     pub const fn bytes(self) -> Option<u64> {
         match self {
             Self::Bytes(bytes) => Some(bytes),
@@ -41,7 +41,7 @@ impl Size {
         }
     }
 
-    /// The part of the volume that stays free.
+    /// Returns the percentage of the volume that stays free.
     pub fn free_percent(self) -> f64 {
         match self {
             Self::More(more) => 100.0 * more / (100.0 + more),

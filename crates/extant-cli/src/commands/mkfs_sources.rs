@@ -13,32 +13,32 @@ use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Options about what is read of the sources.
+/// Options for reading the sources.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct ReadArgs {
-    /// Leave out what is mounted below source directories
+    /// Skip mounts below the source directories
     #[arg(short = 'x', long)]
     one_file_system: bool,
-    /// Leave out files of source directories that cannot be read, with a warning for each
+    /// Skip unreadable files of source directories, with a warning for each
     #[arg(long)]
     pub skip_unreadable: bool,
-    /// Keep blocks of zeros as blocks, and what is allocated and was never written; they are holes otherwise
+    /// Allocate blocks of zeros, and blocks that are allocated but unwritten, which otherwise become holes
     #[arg(long)]
     pub keep_zeros: bool,
     #[command(flatten)]
     choice: ImageChoice,
 }
 
-/// How sources of a new image are taken.
+/// Collector of the sources of a new image.
 pub struct Gathering<'a> {
     pub image: &'a Path,
-    /// Where layers of container images are unpacked.
+    /// Directory for the unpacked layers of container images.
     pub scratch: &'a Path,
     pub reading: &'a ReadArgs,
 }
 
 impl Gathering<'_> {
-    /// Returns the sources, and what must stay until they are read.
+    /// Returns the sources, and the temporary directories to keep until the sources are read.
     pub fn sources(&self, from: &[PathBuf]) -> Result<(Vec<Source>, Vec<tempfile::TempDir>)> {
         check_sources(from)?;
         let (mut sources, mut unpacked) = (Vec::new(), Vec::new());
@@ -59,7 +59,7 @@ impl Gathering<'_> {
         Ok((sources, unpacked))
     }
 
-    /// Returns a source that is no image of a container.
+    /// Returns a source that is not an image of a container.
     fn source(&self, path: &Path) -> Result<Source> {
         if let Some(tree) = known::squashfs_in_disk(path)? {
             return Ok(Source::Other(tree));
@@ -83,7 +83,7 @@ impl Gathering<'_> {
     }
 }
 
-/// Returns the numbers of an owner: as they are written, or by the files of accounts in the sources.
+/// Returns the numbers of an owner: as given, or by the account files in the sources.
 pub fn owner_in(owner: &OwnerSpec, from: &[PathBuf]) -> Result<Owner> {
     match owner.numbers() {
         Some(numbers) => Ok(numbers),
@@ -94,7 +94,7 @@ pub fn owner_in(owner: &OwnerSpec, from: &[PathBuf]) -> Result<Owner> {
     }
 }
 
-/// Returns a file of a source, if the source is looked into for that, and has it.
+/// Returns a file of a source, if the source can be searched and has the file.
 fn file_of(source: &Path, path: &str) -> Option<Result<Vec<u8>>> {
     let below = path.trim_start_matches('/');
     if source.is_dir() {
@@ -125,7 +125,7 @@ fn file_of(source: &Path, path: &str) -> Option<Result<Vec<u8>>> {
     read.ok().and(found)
 }
 
-/// Sources must be there before anything is done; standard input can be read once.
+/// Fails if a source does not exist, or if standard input is named twice.
 pub fn check_sources(sources: &[PathBuf]) -> Result<()> {
     let (stdin, files): (Vec<_>, Vec<_>) = sources.iter().partition(|p| streams::is_stream(p));
     ensure!(
@@ -143,7 +143,7 @@ pub fn check_sources(sources: &[PathBuf]) -> Result<()> {
     Ok(())
 }
 
-/// A new image cannot be its own source.
+/// Fails if the image is its own source.
 fn not_itself(source: &Path, image: &Path) -> Result<()> {
     let id = |path: &Path| {
         store::file(path)
@@ -159,7 +159,7 @@ fn not_itself(source: &Path, image: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Whether a source is an image of ext2, ext3 or ext4, in a disk or not.
+/// Returns whether a source is an image of ext2, ext3 or ext4, in a disk or not.
 pub fn is_image(source: &Path) -> Result<bool> {
     known::is_image(source).with_context(|| source.display().to_string())
 }

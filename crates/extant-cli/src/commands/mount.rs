@@ -19,9 +19,9 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 
 /// Mount an image on a directory, as root or not
 ///
-/// Programs then use it as any other file system. Unmount it with `extant umount`, which returns when the last byte
-/// is in the image. Needs /dev/fuse; without root also fusermount3, of the package fuse3. With `make install`,
-/// `mount -t extant` and /etc/fstab work too.
+/// Programs then use the image like any other file system. Unmount it with `extant umount`, which returns when the
+/// last byte is in the image. Mounting needs /dev/fuse, and without root also fusermount3 of the package fuse3. With
+/// `make install`, `mount -t extant` and /etc/fstab work too.
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = "Examples:
   extant mount disk.img /mnt
@@ -64,43 +64,44 @@ pub struct Args {
     /// Options, separated by commas; see below
     #[arg(short, value_name = "OPTIONS")]
     o: Vec<String>,
-    /// Stay, log to the terminal, unmount at ^C
+    /// Stay in the foreground, log to the terminal, unmount at ^C
     #[arg(short, long)]
     foreground: bool,
-    /// Leave the image as it is: changes go to a file that is thrown away
+    /// Leave the image unchanged: changes go to a temporary file that is discarded
     #[arg(long)]
     scratch: bool,
-    /// With --scratch: keep the changes in this file, and continue with it if it exists. See `extant apply`
+    /// With --scratch: keep the changes in this file; if the file exists, continue with its changes. See `extant
+    /// apply`
     #[arg(long, value_name = "FILE", requires = "scratch")]
     keep: Option<PathBuf>,
-    /// How requests come from the kernel
+    /// Transport of the kernel's requests
     #[arg(long, value_enum, default_value_t)]
     transport: Transport,
-    /// Threads that serve, at least: more come when all of these wait [default: a processor each]
+    /// Minimum number of threads that serve; more start when all of them wait [default: the number of CPUs]
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     threads: usize,
-    /// Leave the server all that you may do yourself: it confines itself otherwise, and opens, connects to and runs
-    /// nothing any more
+    /// Do not confine the server. By default it gives up all rights that it does not need, and opens, connects to and
+    /// runs nothing any more
     #[arg(long)]
     no_sandbox: bool,
-    /// File that is there as long as the image is mounted
+    /// File that exists as long as the image is mounted
     #[arg(long, hide = true, value_name = "FILE")]
     lock_file: Option<PathBuf>,
-    /// Called by mount(8)
+    /// Used by mount(8)
     #[arg(long, hide = true)]
     helper: bool,
-    /// Started by `extant mount` in the background: says on standard output that it serves
+    /// Used by `extant mount` for the server in the background: reports on standard output when it serves
     #[arg(long, hide = true)]
     serve: bool,
-    /// Started by `extant shell`: ends with it, and tells its errors there
+    /// Used by `extant shell`: ends with the shell, and reports errors to it
     #[arg(long, hide = true, requires = "serve")]
     attached: bool,
-    /// The process has no descriptors of its caller
+    /// Used internally: the process has no descriptors of its caller
     #[arg(long, hide = true)]
     alone: bool,
 }
 
-/// The message of the server in the background once it serves.
+/// The message of the server in the background when it serves.
 const SERVES: &str = "serves";
 
 pub fn run(args: &Args) -> Result<()> {
@@ -110,7 +111,7 @@ pub fn run(args: &Args) -> Result<()> {
         return super::remount::run(&args.dir, &options);
     }
     let read_only = options.read_only;
-    // The server can look at nothing but the image once it is confined.
+    // A confined server can examine nothing but the image.
     no_disk(&args.image)?;
     let serving = args.serving(options)?;
     if args.serve {
@@ -133,11 +134,11 @@ pub fn run(args: &Args) -> Result<()> {
         crate::service::ready();
         return ready.serve();
     }
-    // Errors come over standard error.
+    // Errors are reported on standard error.
     start(server(&args.image, multicall::args().skip(1))?).map(drop)
 }
 
-/// Mounts an image that is mounted already on another directory as well: both show the same files, as with a file
+/// Mounts an already mounted image on another directory as well. Both directories show the same files, like a file
 /// system that Linux mounts twice.
 fn show_again(mounted: &Mounted, dir: &Path, read_only: bool) -> Result<()> {
     let name = || dir.display().to_string();
@@ -162,8 +163,8 @@ fn show_again(mounted: &Mounted, dir: &Path, read_only: bool) -> Result<()> {
 }
 
 impl Args {
-    /// Takes `offset=` and `sizelimit=`, as mount(8) has them for loop devices, out of the options: the image is that part of
-    /// its file.
+    /// Removes `offset=` and `sizelimit=`, which mount(8) has for loop devices, from the options: the image is that
+    /// part of the file.
     fn placed(&self) -> Result<Self> {
         let mut placed = self.clone();
         let (mut offset, mut limit) = (None, None);
@@ -198,7 +199,7 @@ impl Args {
 
     fn serving(&self, mut options: MountOptions) -> Result<Serving<'_>> {
         if self.helper {
-            // mount(8) says "rw" where nothing was said.
+            // mount(8) adds "rw" if the user gave no option.
             options.read_write = false;
         }
         let scratch = match (self.scratch, &self.keep) {
@@ -224,8 +225,8 @@ impl Args {
     }
 }
 
-/// This program anew, with these words and one more for `mount`, and without its caller's descriptors: all but the
-/// standard ones are closed, unless one of them is the image.
+/// Returns a command that runs this program again, with these words and one more for `mount`. Closes the caller's
+/// descriptors except the standard ones, unless one of them is the image.
 fn anew(image: &Path, words: impl Iterator<Item = OsString>, more: &str) -> Result<Command> {
     let given = ["/dev/fd/", "/proc/self/fd/"];
     if !given.iter().any(|dir| image.starts_with(dir)) {
@@ -235,7 +236,7 @@ fn anew(image: &Path, words: impl Iterator<Item = OsString>, more: &str) -> Resu
     let mut command = Command::new(program);
     let mut said = false;
     for word in words {
-        // Words before that are options for all of `extant`, which have no values; what comes later may follow a "--".
+        // Words before `mount` are options of `extant`, which take no values; later words may follow a "--".
         let mount = word == "mount";
         command.arg(word);
         if mount && !std::mem::replace(&mut said, true) {
@@ -245,7 +246,7 @@ fn anew(image: &Path, words: impl Iterator<Item = OsString>, more: &str) -> Resu
     Ok(command)
 }
 
-/// Becomes this program anew, to serve in the foreground; returns only if that fails.
+/// Replaces this process by a new run of this program that serves in the foreground; returns only on failure.
 fn alone(args: &Args) -> anyhow::Error {
     match anew(&args.image, multicall::args().skip(1), "--alone") {
         Ok(mut command) => anyhow::Error::new(command.exec()).context("exec"),
@@ -253,7 +254,7 @@ fn alone(args: &Args) -> anyhow::Error {
     }
 }
 
-/// The server of a mount, not started yet.
+/// Returns the command of a mount's server, not started yet.
 pub fn server(image: &Path, words: impl Iterator<Item = OsString>) -> Result<Command> {
     anew(image, words, "--serve")
 }
@@ -276,7 +277,7 @@ pub fn start(mut server: Command) -> Result<Child> {
     Err(failed(server.wait().context("the server")?))
 }
 
-/// The error of a server that ended so, which has told what it was.
+/// Returns the error for a server that exited with this status and has already reported the cause.
 pub fn failed(status: ExitStatus) -> anyhow::Error {
     match status.code() {
         Some(1) => output::told(),
@@ -286,13 +287,13 @@ pub fn failed(status: ExitStatus) -> anyhow::Error {
 
 fn serve_in_background(serving: &Serving<'_>, attached: bool) -> Result<()> {
     if attached {
-        // Ends with the shell, because nobody else would unmount it.
+        // End with the shell, because no other process would unmount the image.
         rustix::process::set_parent_process_death_signal(Some(Signal::TERM))
             .context("tie the server to the shell")?;
     }
     let ready = serving.start()?;
     ready.unmount_on_signal()?;
-    // Leaves the terminal, whose signals and end do not concern the server, and every directory.
+    // Leave the terminal, whose signals and hangup do not concern the server, and the current directory.
     rustix::process::setsid().context("setsid")?;
     std::env::set_current_dir("/").context("/")?;
     let null = OpenOptions::new()
@@ -309,19 +310,19 @@ fn serve_in_background(serving: &Serving<'_>, attached: bool) -> Result<()> {
     ready.serve()
 }
 
-/// How `mount(8)` calls its helpers: `mount.extant SOURCE DIR [-sfnv] [-N NAMESPACE] [-t TYPE] [-o OPTIONS]`, as
+/// Converts a call by `mount(8)`, `mount.extant SOURCE DIR [-sfnv] [-N NAMESPACE] [-t TYPE] [-o OPTIONS]`, into
 /// arguments of `extant mount`.
 pub fn from_helper(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut out: Vec<OsString> = vec!["extant".into(), "mount".into(), "--helper".into()];
     let mut args = args;
     while let Some(arg) = args.next() {
         match arg.to_str() {
-            // Sloppy options, no mtab, verbose: nothing of that here.
+            // Sloppy options, no mtab, and verbose have no effect.
             Some("-s" | "-n" | "-v" | "-sn" | "-nv" | "-snv") => {}
             Some("-t" | "-N") => {
                 args.next();
             }
-            // The caller of mount(8) gave this option, unlike the "rw" that mount(8) always adds.
+            // The caller of mount(8) gave this option; the "rw" that mount(8) always adds is different.
             Some("-w" | "--rw") => out.retain(|arg| arg != "--helper"),
             Some("-r" | "--ro") => out.extend(["-o".into(), "ro".into()]),
             _ => out.push(arg),
@@ -351,7 +352,7 @@ mod tests {
     }
 }
 
-/// Mount for a server that confines itself
+/// Mount for a confined server
 #[derive(clap::Args, Debug)]
 #[command(hide = true)]
 pub struct KeepArgs {

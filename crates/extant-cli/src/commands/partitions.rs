@@ -57,7 +57,7 @@ impl Row {
     }
 }
 
-/// Whether a file that is no image is a disk with a partition table, be it damaged.
+/// Returns whether a file that is not an image is a disk with a partition table, even a damaged one.
 pub fn is_disk(image: &Path) -> bool {
     if store::file(image).is_dir() {
         return false;
@@ -67,7 +67,7 @@ pub fn is_disk(image: &Path) -> bool {
     !is_ext && store::table(image).map_or_else(|e| !blank(&e), |table| table.is_some())
 }
 
-/// Returns the number of the first partition that holds anything, or of the first.
+/// Returns the number of the first partition that holds data, or of the first partition.
 pub fn first(image: &Path) -> Option<u32> {
     let (table, size) = store::table(image).ok()??;
     let held = |p: &&Partition| Row::of(image, size, p).holds.is_some();

@@ -1,7 +1,7 @@
-//! `extant mount -o remount`: what is mounted becomes read-only, or may be written again.
+//! `extant mount -o remount`: makes a mount read-only, or writable again.
 //!
-//! The kernel refuses changes, or lets them through; the server brings the image to the state of one that was closed, or
-//! goes on. Read-only, the image can be copied, or looked at by others, while it is mounted.
+//! The kernel refuses or allows changes; the server brings the image to the state of a closed one, or makes it
+//! writable again. While the mount is read-only, the image can be copied, or read by others.
 
 use crate::mounted::Mounted;
 use anyhow::{Context, Result, bail};
@@ -10,7 +10,7 @@ use extant_fuse::control::Command;
 use rustix::mount::MountFlags;
 use std::path::Path;
 
-/// Options of a mount that a remount does not change, as the kernel lists them, and how they are asked for.
+/// Fails if the options differ from options of the mount that a remount does not change, as the kernel lists them.
 fn unchanged(options: &MountOptions, listed: &str) -> Result<()> {
     let has = |word: &str| listed.split(',').any(|option| option == word);
     let now = match () {
@@ -46,7 +46,7 @@ pub fn run(dir: &Path, options: &MountOptions) -> Result<()> {
             .ask(Command::ReadWrite)
             .with_context(|| format!("{}: it was mounted read-only; unmount it first", on()))?;
     }
-    // The kernel writes back what it holds before it refuses changes.
+    // The kernel writes back its dirty pages before it refuses changes.
     let done = rustix::mount::mount_remount(mounted.dir(), flags, "");
     if options.read_only && done.is_ok() {
         client.ask(Command::ReadOnly).with_context(on)?;

@@ -17,59 +17,60 @@ use serde::Serialize;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Advice where there is no terminal to ask on.
+/// Advice if there is no terminal for questions.
 const NO_TERMINAL: &str =
     "no terminal to ask on: -p makes the mends by which nothing is lost, -y makes all";
 
-/// Something was mended.
+/// Exit code: faults were repaired.
 const MENDED: u8 = 1;
-/// Faults are left.
+/// Exit code: faults remain.
 const LEFT: u8 = 4;
-/// The image could not be repaired.
+/// Exit code: the image could not be repaired.
 const FAILED: u8 = 8;
 
-/// Mend a damaged image
+/// Repair a damaged image
 ///
-/// The repair is a plan first: the image is mended in memory, and checked there until it is clean or nothing more can be mended. Each
-/// mend is listed, with what is lost by it. Only then is it written, after an undo file beside the image (IMAGE.extant-undo), which is
-/// removed at the end. If the repair is interrupted, the next one takes back what was written, and begins anew; so does extant undo.
+/// The repair is planned first: the image is repaired in memory, and checked there until it is clean or nothing more
+/// can be repaired. Each repair is listed with the data that it loses. Only then the repairs are written, after an
+/// undo file next to the image (IMAGE.extant-undo), which is removed at the end. If the repair is interrupted, the
+/// next one rolls back the changes and starts again; extant undo also rolls them back.
 ///
-/// Without -n, -p or -y each mend is a question on the terminal: y, n, a for yes to all, q to write nothing. Where there is no
-/// terminal, the answer is no.
+/// Without -n, -p or -y each repair is a question on the terminal: y, n, a for yes to all, q to write nothing. Without
+/// a terminal, the answer is no.
 ///
-/// The exit code is that of fsck: 0 for a clean image, 1 if all was mended, 4 if faults are left (5 if others were mended), 8 if the
-/// image could not be repaired, 16 for wrong usage.
+/// The exit code is that of fsck: 0 for a clean image, 1 if all faults were repaired, 4 if faults remain (5 if others
+/// were repaired), 8 if the image could not be repaired, 16 for wrong usage.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Examples:\n  extant repair -n disk.img\n  extant repair -y --undo disk.undo disk.img\n  \
                   extant undo disk.undo disk.img"
 )]
 pub struct Args {
-    /// The image
+    /// Image to repair
     image: Rooted,
-    /// Only list the mends; nothing is written
+    /// Only list the repairs; write nothing
     #[arg(short = 'n', long, conflicts_with_all = ["safe", "yes", "undo"])]
     dry_run: bool,
-    /// Make the mends by which nothing is lost
+    /// Make only the repairs that lose nothing
     #[arg(short = 'p', long, conflicts_with = "yes")]
     safe: bool,
-    /// Make all mends
+    /// Make all repairs
     #[arg(short = 'y', long)]
     yes: bool,
-    /// Keep the old bytes in a new file, for extant undo
+    /// Save the old bytes in a new file, for extant undo
     #[arg(long, value_name = "FILE")]
     undo: Option<PathBuf>,
-    /// Then make directories anew, as extant defrag --dirs does; not if faults are left
+    /// Then rebuild directories, as extant defrag --dirs does; skipped if faults remain
     #[arg(short = 'D', long, conflicts_with_all = ["dry_run", "undo", "json"])]
     dirs: bool,
-    /// Give each file its own copies of the blocks that files share, by which the feature shared_blocks ends
+    /// Give each file its own copies of shared blocks, and clear the feature shared_blocks
     #[arg(long, requires = "yes")]
     unshare: bool,
-    /// Write how far the check is that comes first to this descriptor, a line "pass done total image" each time, as e2fsck -C does; the
-    /// last line comes when all is written
+    /// Write the progress of the initial check to this file descriptor, as e2fsck -C does: lines "pass done total
+    /// image"; the last line comes when everything is written
     #[arg(long, value_name = "FD")]
     progress_fd: Option<u32>,
-    /// As JSON
+    /// Print the result as JSON
     #[arg(long)]
     json: bool,
 }
@@ -104,7 +105,7 @@ impl From<&Mend> for Mended {
 }
 
 impl Args {
-    /// Whether each mend is a question.
+    /// Returns whether each repair is a question.
     const fn asks(&self) -> bool {
         !(self.dry_run || self.safe || self.yes)
     }
@@ -165,7 +166,7 @@ fn repair(args: &Args, image: &Path) -> Result<u8> {
     Ok(u8::from(written) * MENDED + u8::from(left) * LEFT)
 }
 
-/// Makes the plan, with a question for each mend if nothing else was said.
+/// Makes the plan, with a question for each repair unless an option answers it.
 fn planned(
     args: &Args,
     name: &str,

@@ -23,54 +23,55 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// Make an image larger or smaller
+/// Grow or shrink an image
 ///
-/// Without SIZE the volume takes all of its file or device. The new volume is made in memory and checked there; only then is anything
-/// written: what is in the way is copied to free blocks, and the switch to the new volume has an undo file beside the image
-/// (IMAGE.extant-undo) meanwhile. If it is interrupted, the next extant resize takes back what was written, and begins anew; so does
-/// extant undo. A file gets the length of its volume, unless --undo is there to go back to the old one.
+/// Without SIZE the volume grows to the end of its file or device. The new volume is made in memory and checked there.
+/// Only then is anything written: blocks in the way are copied to free blocks, and an undo file next to the image
+/// (IMAGE.extant-undo) protects the switch to the new volume. If the resize is interrupted, the next extant resize
+/// rolls back the changes and starts again; extant undo also rolls them back. A file gets the length of its volume,
+/// unless --undo needs the old length.
 ///
-/// A partition keeps its size, which is its table's; so does a qcow2 disk.
+/// Partitions keep their size, because the partition table defines it. qcow2 disks keep theirs, too.
 ///
-/// A mounted image (by its directory, or its name) becomes larger while it is used, by the mount's server, and its file longer if it must be;
-/// a cut leaves the old size or the new one. It does not become smaller. Without a journal, and where its new descriptors need
-/// more blocks than were reserved for them, it is to be unmounted for it.
+/// The server of a mounted image (given by its directory or its name) grows the image while it is used, and extends
+/// the file if necessary. A crash leaves the old or the new size. A mounted image cannot shrink. Unmount an image
+/// before growing it if it has no journal, or if its new descriptors need more blocks than were reserved for them.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Examples:\n  extant resize disk.img 4G\n  extant resize disk.img +20%\n  extant resize -M disk.img\n  \
                   extant resize -P disk.img\n  extant resize /mnt +2G"
 )]
 pub struct Args {
-    /// The image, or the directory that it is mounted on
+    /// Image, or directory that it is mounted on
     pub(crate) image: Rooted,
-    /// The new size: bytes, or with K, M, G or T; +SIZE, -SIZE and +N% are of the size that it has
+    /// New size in bytes, or with K, M, G or T; +SIZE, -SIZE and +N% are relative to the present size
     #[arg(allow_hyphen_values = true)]
     pub(crate) size: Option<SizeChange>,
-    /// As small as its files allow
+    /// Shrink to the minimum that the files allow
     #[arg(short = 'M', long, conflicts_with = "size")]
     pub(crate) min: bool,
-    /// Only say how small that is; nothing is written
+    /// Only print the minimum size; write nothing
     #[arg(short = 'P', long, conflicts_with_all = ["size", "min", "undo"])]
     pub(crate) print_min: bool,
-    /// Only say what would be done; nothing is written
+    /// Only print the planned changes; write nothing
     #[arg(short = 'n', long, conflicts_with = "undo")]
     dry_run: bool,
-    /// Keep the old bytes in a new file, for extant undo
+    /// Save the old bytes in a new file, for extant undo
     #[arg(long, value_name = "FILE")]
     pub(crate) undo: Option<PathBuf>,
-    /// Group descriptors for 64 bits
+    /// Use 64-bit group descriptors
     #[arg(short = 'b', long = "64bit", conflicts_with = "narrow")]
     pub(crate) wide: bool,
-    /// Group descriptors for 32 bits
+    /// Use 32-bit group descriptors
     #[arg(short = 's', long = "no-64bit")]
     pub(crate) narrow: bool,
-    /// As JSON
+    /// Print the result as JSON
     #[arg(long)]
     json: bool,
 }
 
 impl Args {
-    /// All of its file or device, for an image.
+    /// Returns arguments that fill the image's file or device.
     pub(crate) fn of(image: &OsStr) -> Self {
         Self {
             image: Rooted(Address::root(image)),
@@ -86,7 +87,7 @@ impl Args {
     }
 }
 
-/// A size, or how it changes.
+/// A size, or a change of the size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SizeChange {
     To(u64),
@@ -137,7 +138,7 @@ impl SizeChange {
     }
 }
 
-/// What came of it.
+/// The result of a resize.
 #[derive(Serialize)]
 pub(crate) struct Resized {
     pub(crate) image: String,
@@ -157,7 +158,7 @@ pub fn run(args: &Args) -> Result<()> {
     tell(args, &done)
 }
 
-/// Where the volume is.
+/// The location of the volume.
 enum ImageStore {
     /// A file, which may become longer or shorter.
     Whole(FileDevice),
@@ -197,7 +198,7 @@ impl ImageStore {
     }
 }
 
-/// Makes the volume what the arguments say, if they do not only ask.
+/// Resizes the volume, or only computes the result if the arguments ask for that.
 pub(crate) fn resize(args: &Args) -> Result<Resized> {
     let image = &args.image.0.image;
     let name = image.display().to_string();
@@ -228,7 +229,7 @@ pub(crate) fn resize(args: &Args) -> Result<Resized> {
         bail!("{name}: there are {} bytes for the volume", device.len());
     }
     if !reads {
-        // From here on the copy ends when it is asked to, and the switch is finished.
+        // From here on, a signal ends the copy, but the switch always completes.
         drop(harmless);
         let written = write(args, &plan, device, file, beside.as_deref());
         if let Err(error) = &written
@@ -253,7 +254,7 @@ pub(crate) fn resize(args: &Args) -> Result<Resized> {
     })
 }
 
-/// The mount that the arguments name, by its directory or its image.
+/// Returns the mount that the arguments name, by its directory or its image.
 fn mounted(args: &Args) -> Option<Mounted> {
     let image = &args.image.0.image;
     if image.is_dir() {
@@ -263,7 +264,7 @@ fn mounted(args: &Args) -> Option<Mounted> {
     Mounted::of_image(image)
 }
 
-/// Makes a mounted volume larger.
+/// Grows a mounted volume.
 fn grow(args: &Args, mounted: &Mounted) -> Result<Resized> {
     if args.min || args.print_min || args.wide || args.narrow || args.undo.is_some() {
         bail!("it is mounted: it becomes larger only; umount it first");
@@ -314,7 +315,7 @@ fn wanted(args: &Args, device: &dyn BlockDevice) -> Result<NewSize> {
     }
 }
 
-/// A file becomes shorter after the last write is durable.
+/// Writes the new volume. A file is truncated after the last write is durable.
 fn write(
     args: &Args,
     plan: &Plan,

@@ -12,16 +12,16 @@ use extant::{Error, FileType};
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n  extant rm -r disk.img:/var/cache")]
 pub struct Args {
-    /// The files to remove
+    /// Files to remove
     #[arg(value_name = "IMAGE:/PATH", required = true)]
     paths: Vec<Address>,
-    /// Directories and what is in them too
+    /// Also remove directories and their contents
     #[arg(short, long, visible_short_alias = 'R')]
     recursive: bool,
     /// Ignore names that do not exist
     #[arg(short, long)]
     force: bool,
-    /// Empty directories too
+    /// Also remove empty directories
     #[arg(short, long)]
     dir: bool,
 }

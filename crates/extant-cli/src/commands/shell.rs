@@ -15,11 +15,11 @@ use std::process::{Command, ExitStatus};
 
 /// Run a shell or a command with an image mounted, as its root
 ///
-/// The command runs in a user and mount name space of its own, in which you are root and the image is mounted on its
-/// working directory: nobody else sees the mount, and it is gone when the command ends. Files it makes belong to root
-/// inside the image. Needs no privilege, but a kernel that lets users make user name spaces. Where /etc/subuid and
-/// /etc/subgid give you user and group numbers, all of them are available inside, as package managers need. The exit
-/// status is that of the command.
+/// The command runs in its own user and mount name spaces, in which you are root and the image is mounted on its
+/// working directory. No other process sees the mount, and the mount ends with the command. Files that the command
+/// makes belong to root inside the image. The shell needs no privilege, but a kernel that lets users make user name
+/// spaces. If /etc/subuid and /etc/subgid give you user and group numbers, all of them are available inside, as
+/// package managers need. The exit status is that of the command.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Examples:\n  extant shell disk.img\n  extant shell disk.img -- tar xpf /tmp/rootfs.tar\n  \
@@ -32,23 +32,23 @@ pub struct Args {
     /// Options of the mount, as for `extant mount`
     #[arg(short, value_name = "OPTIONS")]
     o: Vec<String>,
-    /// Make the image the root directory of the command, with /proc, /dev, /sys and resolv.conf of this system in it as far as
-    /// it has places for them, and an environment that fits it
+    /// Make the image the root directory of the command, with this system's /proc, /dev, /sys and resolv.conf wherever
+    /// the image has these paths, and with a suitable environment
     #[arg(long)]
     chroot: bool,
-    /// Insist on all the user and group numbers that /etc/subuid and /etc/subgid give you
+    /// Fail unless all user and group numbers of /etc/subuid and /etc/subgid are available
     #[arg(long)]
     map_auto: bool,
-    /// Leave the image as it is: changes are thrown away
+    /// Leave the image unchanged: discard changes
     #[arg(long)]
     scratch: bool,
-    /// How requests come from the kernel
+    /// Transport of the kernel's requests
     #[arg(long, value_enum, default_value_t = Transport::Classic)]
     transport: Transport,
-    /// Leave the server of the mount all that you may do yourself, as for `extant mount`
+    /// Do not confine the server of the mount, as for `extant mount`
     #[arg(long)]
     no_sandbox: bool,
-    /// The command; a shell if there is none
+    /// Command to run [default: a shell]
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
@@ -71,7 +71,7 @@ pub fn run(args: &Args) -> Result<()> {
     std::process::exit(code.unwrap_or(1))
 }
 
-/// Runs this program anew in name spaces of its own; returns only if that fails.
+/// Runs this program again in new name spaces; returns only on failure.
 fn enter(args: &Args) -> anyhow::Error {
     let program = match std::env::current_exe() {
         Ok(program) => program,
@@ -90,7 +90,7 @@ fn enter(args: &Args) -> anyhow::Error {
                 unshare.arg("--map-auto");
             }
             Err(why) if args.map_auto => return why,
-            // A package manager would fail at the first file of another owner: better said before.
+            // A package manager would fail at the first file of another owner, so report the problem first.
             Err(why) if args.chroot => {
                 crate::output::complain(format_args!("only root is there inside: {why:#}"));
             }
@@ -106,15 +106,15 @@ fn enter(args: &Args) -> anyhow::Error {
     anyhow::Error::new(error).context("unshare (of util-linux) cannot be run")
 }
 
-/// Whether users may make user name spaces here; if not, what to do. Tried before: with `--map-auto` unshare would leave a
-/// process behind that waits for ever.
+/// Returns whether users may make user name spaces here; if not, the advice. Tested first, because with `--map-auto`
+/// unshare would leave a process behind that waits for ever.
 fn user_name_spaces() -> Result<()> {
     let may = name_spaces::look(&System::here()).map_err(told);
     may.map(drop)
         .context("you may make no user name space here")
 }
 
-/// Whether the caller has user and group numbers to map; if not, what to do.
+/// Returns whether the caller has user and group numbers to map; if not, the advice.
 fn subordinate_ids() -> Result<()> {
     System::here().subordinate_ids().map_err(told)
 }
@@ -125,18 +125,18 @@ fn told(lack: Lack) -> anyhow::Error {
 }
 
 fn inside(args: &Args) -> Result<ExitStatus> {
-    // Errors in them are reported before anything is mounted.
+    // Report errors in the options before anything is mounted.
     mount_options(&args.o)?;
     let place = tempfile::tempdir()
         .context("a directory to mount on")?
         .keep();
     let ran = mounted_on(&place, args);
-    // Without what is in it: should it still be mounted, that is the image.
+    // Not recursively: if the image should still be mounted, its files are there.
     let _ = std::fs::remove_dir(&place);
     ran
 }
 
-/// The words by which `extant mount` serves the image on a directory.
+/// Returns the arguments with which `extant mount` serves the image on a directory.
 fn words(place: &Path, args: &Args) -> Vec<OsString> {
     let transport = match args.transport.to_possible_value() {
         Some(value) => format!("--transport={}", value.get_name()),
@@ -163,7 +163,7 @@ fn mounted_on(place: &Path, args: &Args) -> Result<ExitStatus> {
         .canonicalize()
         .with_context(|| place.display().to_string())?;
     let ran = command(args, &dir);
-    // Processes that the command left running keep the mount busy: it is detached then, and served until they end.
+    // Processes that the command left running keep the mount busy: detach it then, and serve until they end.
     if fuse_server::unmount(&dir).is_err() {
         fuse_server::detach(&dir).with_context(|| dir.display().to_string())?;
     }
@@ -199,8 +199,8 @@ fn command(args: &Args, dir: &Path) -> Result<ExitStatus> {
     status.with_context(|| words[0].to_string_lossy().into_owned())
 }
 
-/// Shows what programs expect of the running system inside an image: /proc, /dev, /sys and the addresses of name servers, each
-/// where the image has a place for it. Returns these places; what cannot be had, programs do without.
+/// Mounts the parts of the running system that programs expect inside an image: /proc, /dev, /sys and the addresses of
+/// name servers, each where the image has a path for it. Returns these paths; failures are ignored.
 fn show_system(dir: &Path) -> Vec<PathBuf> {
     let mut shown = Vec::new();
     for (from, to) in [("/proc", "proc"), ("/dev", "dev"), ("/sys", "sys")] {
@@ -219,7 +219,7 @@ fn show_system(dir: &Path) -> Vec<PathBuf> {
     shown
 }
 
-/// Whether this name of the image is of that kind itself: a link would lead out of it.
+/// Returns whether this path of the image has the given type and is not a link, which would lead out of the image.
 fn is_plain(path: &Path, kind: impl Fn(std::fs::FileType) -> bool) -> bool {
     path.symlink_metadata()
         .is_ok_and(|meta| kind(meta.file_type()))

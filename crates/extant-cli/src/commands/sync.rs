@@ -11,10 +11,10 @@ use std::path::PathBuf;
 use std::process;
 use std::time::{Duration, Instant};
 
-/// Make a mount durable, or hold it still while a command runs
+/// Make a mount durable, or freeze it while a command runs
 ///
-/// Without a command, everything written so far is in the image when this returns. With one, no change
-/// reaches the image while the command runs: it can copy the image, and the copy is clean.
+/// Without a command, everything written so far is in the image when this returns. With a command, no change reaches
+/// the image while the command runs, so that the command can make a clean copy of the image.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Examples:\n  extant sync /mnt\n  extant sync /mnt -- cp --sparse=always disk.img backup.img"
@@ -23,7 +23,7 @@ pub struct Args {
     /// Directory that an image is mounted on
     #[arg(value_name = "DIR")]
     dir: PathBuf,
-    /// Command to run while nothing changes
+    /// Command to run while the mount is frozen
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
@@ -32,7 +32,7 @@ pub fn run(args: &Args) -> Result<()> {
     let mounted = Mounted::at(&args.dir)?;
     let mut client = mounted.client()?;
     let progress = Progress::wait(&format!("{}: writing", mounted.name()));
-    // First what the kernel holds back.
+    // First flush the kernel's dirty pages.
     let dir = rustix::fs::open(
         mounted.dir(),
         OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC,
@@ -53,13 +53,13 @@ pub fn run(args: &Args) -> Result<()> {
     }
 }
 
-/// How long to retry at most while other programs keep a mount busy.
+/// Longest time to retry while other programs keep a mount busy.
 const BUSY: Duration = Duration::from_secs(10);
-/// Where the kernel does not tell, its requests to write are taken as handed over when none has come for this long.
+/// If the number of pending requests is unknown, a pause of this length in write requests counts as their end.
 const QUIET: Duration = Duration::from_millis(50);
 
-/// Returns when the requests by which the kernel writes back have been answered. For a mount of a file syncfs(2) does
-/// not wait for them itself, though it has made all of them when it returns.
+/// Waits until the kernel's write-back requests are completed. For a mount of a file syncfs(2) does not wait for them
+/// itself, though all of them have been issued when it returns.
 fn wait_for_write_back(mounted: &Mounted, client: &mut Client) -> Result<()> {
     let until = Instant::now() + BUSY;
     let mut last = None;

@@ -9,20 +9,20 @@ use anyhow::{Context, Result};
 use extant::{Error, OpenOptions, SetAttributes, Timestamp};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Make empty files in an image, or set the times of what is there
+/// Make empty files in an image, or set the times of existing files
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Examples:\n  extant touch disk.img:/etc/stamp\n  extant touch -d '2026-01-31 12:00' disk.img:/etc/stamp"
 )]
 pub struct Args {
-    /// Files
+    /// Files to make or change
     #[arg(value_name = "IMAGE:/PATH", required = true)]
     paths: Vec<Address>,
-    /// This time instead of now: 2026-01-31, '2026-01-31 12:34:56' (in the zone of TZ or of the system),
+    /// Use this time instead of now: 2026-01-31, '2026-01-31 12:34:56' (in the zone of TZ or of the system),
     /// 2026-01-31T12:34:56Z, or seconds since 1970
     #[arg(short, long, value_name = "TIME", allow_hyphen_values = true, value_parser = times::parse)]
     date: Option<Timestamp>,
-    /// Make nothing
+    /// Do not make files
     #[arg(short = 'c', long)]
     no_create: bool,
 }

@@ -15,22 +15,22 @@ use std::path::Path;
 
 /// Return free blocks to the file system or device below
 ///
-/// The free blocks of an image file become holes, those of a device are discarded. With --zero, zeros are written instead into free
-/// blocks that hold something else, as zerofree does, so that the image compresses well.
+/// The free blocks of an image file become holes, those of a device are discarded. With --zero, free blocks that hold
+/// other data are overwritten with zeros, as zerofree does, so that the image compresses well.
 ///
-/// The image is checked first: nothing is freed that a file has.
+/// The image is checked first, so that no block of a file is freed.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  extant trim disk.img\n  extant trim --zero -n disk.img")]
 pub struct Args {
-    /// The image
+    /// Image to trim
     image: Rooted,
-    /// Write zeros into free blocks that hold something else
+    /// Write zeros to free blocks that hold other data
     #[arg(short = 'z', long)]
     zero: bool,
-    /// Only say what would be done
+    /// Only print the planned changes
     #[arg(short = 'n', long)]
     dry_run: bool,
-    /// As JSON
+    /// Print the result as JSON
     #[arg(long)]
     json: bool,
 }
@@ -42,11 +42,11 @@ struct Trimmed {
     free_bytes: u64,
     runs: u64,
     bytes: u64,
-    /// Bytes that a file takes no more.
+    /// Bytes that the file no longer uses on the host.
     returned: u64,
 }
 
-/// Trims free blocks without output. A device that does not support trimming stays as it is.
+/// Trims free blocks without output. A device that does not support trimming is left unchanged.
 pub(crate) fn quietly(image: &Path) -> Result<()> {
     let name = || image.display().to_string();
     let (device, _) = in_place::ready(image, false)?;
@@ -57,7 +57,7 @@ pub(crate) fn quietly(image: &Path) -> Result<()> {
     }
 }
 
-/// Bytes that a file takes below.
+/// Returns the bytes that the file uses on the host.
 fn taken(image: &Path) -> Result<u64> {
     Ok(std::fs::metadata(image)?.blocks().saturating_mul(512))
 }

@@ -18,20 +18,21 @@ use std::path::{Path, PathBuf};
 
 /// Change label, UUID, features, journal and other properties
 ///
-/// The options are those of tune2fs. The change is a plan first: it is made in memory, with all that follows from it, and checked
-/// there. Only then is it written, after an undo file beside the image (IMAGE.extant-undo), which is removed at the end. If it is
-/// interrupted, extant repair and the next extant tune take back what was written; so does extant undo.
+/// The options are those of tune2fs. The change is planned first: it is made in memory, with all its consequences, and
+/// checked there. Only then is the change written, after an undo file next to the image (IMAGE.extant-undo), which is
+/// removed at the end. If the change is interrupted, extant repair, the next extant tune and extant undo roll it back.
 ///
-/// Features: metadata_csum, metadata_csum_seed, uninit_bg, dir_index, filetype, has_journal, orphan_file, fast_commit, flex_bg, extent,
-/// large_file, huge_file, dir_nlink, extra_isize, casefold, mmp, quota, project and read-only can be set, and cleared where nothing uses them;
-/// sparse_super, ext_attr, large_dir, ea_inode, encrypt, verity and stable_inodes can be set, resize_inode can be cleared.
+/// Features that can be set, and cleared if unused: metadata_csum, metadata_csum_seed, uninit_bg, dir_index, filetype,
+/// has_journal, orphan_file, fast_commit, flex_bg, extent, large_file, huge_file, dir_nlink, extra_isize, casefold,
+/// mmp, quota, project and read-only. Features that can only be set: sparse_super, ext_attr, large_dir, ea_inode,
+/// encrypt, verity and stable_inodes. Feature that can only be cleared: resize_inode.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Examples:\n  extant tune disk.img -L data -m 1\n  extant tune disk.img -O metadata_csum,^has_journal -n\n  \
                   extant tune disk.img -J size=64\n  extant tune disk.img -U random --undo disk.undo"
 )]
 pub struct Args {
-    /// The image
+    /// Image to change
     image: Rooted,
     /// Show the superblock
     #[arg(short = 'l', long)]
@@ -39,22 +40,22 @@ pub struct Args {
     /// Label, at most 16 bytes
     #[arg(short = 'L', long)]
     label: Option<String>,
-    /// UUID: one, or random, time or clear
+    /// A UUID, or random, time or clear
     #[arg(short = 'U', long)]
     uuid: Option<String>,
     /// Features to set, and to clear with ^
     #[arg(short = 'O', long, value_name = "FEATURE,...")]
     features: Option<String>,
-    /// Kinds of quota to keep, usrquota, grpquota and prjquota, and those to give up with ^
+    /// Quotas to keep, usrquota, grpquota and prjquota, and with ^ those to remove
     #[arg(short = 'Q', long, value_name = "KIND,...")]
     quota: Option<String>,
     /// Default mount options to set, and to clear with ^
     #[arg(short = 'o', long, value_name = "OPTION,...")]
     mount_options: Option<String>,
-    /// Percentage of the blocks reserved for the superuser
+    /// Percentage of blocks reserved for the superuser
     #[arg(short = 'm', long, value_name = "PERCENT")]
     reserved_percent: Option<f64>,
-    /// Blocks reserved for the superuser
+    /// Number of blocks reserved for the superuser
     #[arg(
         short = 'r',
         long,
@@ -62,50 +63,50 @@ pub struct Args {
         conflicts_with = "reserved_percent"
     )]
     reserved_blocks: Option<u64>,
-    /// User for whom blocks are reserved
+    /// User that may use the reserved blocks
     #[arg(short = 'u', long, value_name = "USER")]
     reserved_user: Option<String>,
-    /// Group for whom blocks are reserved
+    /// Group that may use the reserved blocks
     #[arg(short = 'g', long, value_name = "GROUP")]
     reserved_group: Option<String>,
-    /// After an error: continue, remount-ro or panic
+    /// Action after an error: continue, remount-ro or panic
     #[arg(short = 'e', long, value_name = "BEHAVIOUR")]
     errors: Option<String>,
-    /// Mounts between checks; 0 or -1: no check
+    /// Number of mounts between checks; 0 or -1: no check
     #[arg(short = 'c', long, value_name = "COUNT", allow_negative_numbers = true)]
     max_mounts: Option<i16>,
-    /// Mounts since the last check
+    /// Number of mounts since the last check
     #[arg(short = 'C', long, value_name = "COUNT")]
     mounts: Option<u16>,
-    /// Time between checks, as 10d, 2w or 6m; 0: no check
+    /// Time between checks, such as 10d, 2w or 6m; 0: no check
     #[arg(short = 'i', long, value_name = "TIME")]
     interval: Option<String>,
     /// Time of the last check: now, YYYYMMDD, YYYYMMDDHHMMSS (or its beginning) or @SECONDS
     #[arg(short = 'T', long, value_name = "TIME")]
     last_checked: Option<String>,
-    /// Directory where it was mounted last
+    /// Directory of the last mount
     #[arg(short = 'M', long, value_name = "DIR")]
     last_mounted: Option<String>,
-    /// Make a journal if there is none
+    /// Make a journal if the volume has no journal
     #[arg(short = 'j', long)]
     journal: bool,
-    /// Make a journal of size=MIB; an existing one of another size is made anew
+    /// Make a journal of size=MIB; replaces a journal of another size
     #[arg(short = 'J', long, value_name = "size=MIB")]
     journal_options: Option<String>,
-    /// stride=, stripe_width=, hash_alg=, hash_seed=, mount_opts=, mmp_update_interval=, clear_mmp, orphan_file_size=, encoding=utf8,
-    /// encoding_flags=[no-]strict, force_fsck, [^]test_fs
+    /// stride=, stripe_width=, hash_alg=, hash_seed=, mount_opts=, mmp_update_interval=, clear_mmp, orphan_file_size=,
+    /// encoding=utf8, encoding_flags=[no-]strict, force_fsck, [^]test_fs
     #[arg(short = 'E', long, value_name = "NAME[=VALUE],...")]
     extended: Option<String>,
-    /// Size of inodes, larger than before; files make room for the tables. It goes with no other change
+    /// Grow inodes to this size; files are moved to make room for the tables. Excludes other changes
     #[arg(short = 'I', long, value_name = "BYTES")]
     inode_size: Option<u16>,
-    /// Only list the changes; nothing is written
+    /// Only list the changes; write nothing
     #[arg(short = 'n', long, conflicts_with = "undo")]
     dry_run: bool,
-    /// Keep the old bytes in a new file, for extant undo
+    /// Save the old bytes in a new file, for extant undo
     #[arg(long, value_name = "FILE")]
     undo: Option<PathBuf>,
-    /// As JSON
+    /// Print the result as JSON
     #[arg(long)]
     json: bool,
 }
@@ -169,7 +170,7 @@ fn tune(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Makes inodes larger.
+/// Grows the inodes.
 fn inode_size(args: &Args, bytes: u16, now: i64) -> Result<()> {
     let image = &args.image.0.image;
     let name = image.display().to_string();
@@ -218,7 +219,7 @@ fn inode_size(args: &Args, bytes: u16, now: i64) -> Result<()> {
     Ok(out.flush()?)
 }
 
-/// Changes an image without a word, for names that have their own.
+/// Changes an image without output, for callers that print their own.
 pub(crate) fn quietly(image: &Path, options: TuneOptions) -> Result<()> {
     let name = || image.display().to_string();
     let (device, beside) = in_place::ready_if(image, false, !options.clear_mmp)?;
@@ -235,7 +236,7 @@ pub(crate) fn quietly(image: &Path, options: TuneOptions) -> Result<()> {
         .with_context(name)
 }
 
-/// How a plan is carried out.
+/// How to write a plan.
 pub struct Writing<'a> {
     pub image: &'a Rooted,
     pub undo: Option<&'a PathBuf>,
@@ -244,7 +245,7 @@ pub struct Writing<'a> {
 }
 
 impl Writing<'_> {
-    /// Makes the plan, writes it, and tells of it.
+    /// Makes the plan, writes it, and reports it.
     pub fn run(&self, options: &TuneOptions) -> Result<()> {
         let image = &self.image.0.image;
         let name = image.display().to_string();
@@ -295,7 +296,7 @@ impl Writing<'_> {
     }
 }
 
-/// The changes that arguments say.
+/// Converts the arguments into changes.
 pub(crate) fn options(args: &Args) -> Result<TuneOptions> {
     let mut options = TuneOptions {
         label: args.label.clone().map(String::into_bytes),

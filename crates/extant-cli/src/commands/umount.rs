@@ -18,7 +18,7 @@ pub struct Args {
     /// Directory that an image is mounted on, or the image
     #[arg(value_name = "DIR|IMAGE")]
     dir: PathBuf,
-    /// Detach it now, though it is in use, and wait until it is not any more
+    /// Detach the mount now even if it is in use, and wait until it is no longer used
     #[arg(short, long)]
     lazy: bool,
 }
@@ -33,7 +33,7 @@ fn mount_of(place: &Path) -> Result<Mounted> {
     Mounted::at(place)
 }
 
-/// Returns the error of an unmount, with the processes that are in its way.
+/// Returns the error of an unmount, with the processes that use the mount.
 fn told(mounted: &Mounted, error: io::Error) -> anyhow::Error {
     let name = mounted.name();
     match holders::of(mounted.dir()) {
@@ -51,11 +51,11 @@ fn told(mounted: &Mounted, error: io::Error) -> anyhow::Error {
 
 pub fn run(args: &Args) -> Result<()> {
     let mounted = mount_of(&args.dir)?;
-    // Connects before unmounting: afterwards the server may end at any moment. The server of another user is not
-    // asked.
+    // Connect before unmounting, because afterwards the server may end at any moment. The server of another user is
+    // not queried.
     let mut server = mounted.client().ok();
     if let Some(server) = &mut server {
-        // Its answer says that it has taken this client on, and will not end without a word.
+        // The reply confirms that the server has accepted this client, and will notify the client before it ends.
         server
             .status()
             .and_then(|_| server.send(Command::WaitForEnd))

@@ -23,18 +23,19 @@ const EXT_MAGIC: usize = 1080;
 
 /// Restore an image to its state before a change
 ///
-/// FILE is the undo file that --undo of extant repair, tune, resize or defrag has written, or that an interrupted change left beside the image. FILE and
-/// IMAGE may be given in any order. With IMAGE alone an interrupted change is taken back; the image names its undo file. An image
-/// that has been changed since is left alone. FILE is not removed.
+/// FILE is the undo file that extant repair, tune, resize or defrag has written with --undo, or that an interrupted
+/// change left next to the image. FILE and IMAGE may be given in any order. With only IMAGE, an interrupted change is
+/// rolled back, because the image names its undo file. An image that has been changed since then is refused. FILE is
+/// not removed.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  extant undo disk.undo disk.img\n  extant undo disk.img")]
 pub struct Args {
-    /// The undo file
+    /// Undo file to apply
     #[arg(value_name = "FILE")]
     file: OsString,
-    /// The image
+    /// Image to restore
     image: Option<OsString>,
-    /// Restore the image even if it has been changed since, which is lost, or if other users may write to FILE
+    /// Restore the image even if it has been changed since, losing that change, or if other users may write to FILE
     #[arg(short, long)]
     force: bool,
 }
@@ -57,7 +58,7 @@ pub fn run(args: &Args) -> Result<()> {
     named(file, &image, args.force)
 }
 
-/// Takes back the interrupted change whose mark the image carries.
+/// Rolls back the interrupted change whose mark the image carries.
 fn interrupted(image: &Path) -> Result<()> {
     if is_undo(image) {
         bail!("{}: an undo file: name its image, too", image.display());
@@ -74,7 +75,7 @@ fn interrupted(image: &Path) -> Result<()> {
     )
 }
 
-/// Takes a change back with the undo file that the user has named.
+/// Rolls back a change with an undo file that the user names.
 fn named(file: &Path, image: &Path, force: bool) -> Result<()> {
     let shown = || file.display().to_string();
     images::identity(image)?;
@@ -86,13 +87,13 @@ fn named(file: &Path, image: &Path, force: bool) -> Result<()> {
             .read(file),
     };
     let undo = undo.map_err(|error| match error {
-        // The messages of these two kinds name the file already.
+        // The messages of these two errors already name the file.
         Error::Untrusted { .. } => anyhow::anyhow!("{error}: --force takes it all the same"),
         Error::Io(error) => anyhow::anyhow!("{error}"),
         error => anyhow::Error::new(error).context(shown()),
     })?;
     let Some(undo) = undo else {
-        // An image begins with zeros, as an unfinished undo file does.
+        // An image begins with zeros, like an unfinished undo file.
         if is_image(file) {
             bail!("{}: undo file: it is no undo file", shown());
         }
@@ -150,7 +151,7 @@ fn image_of(word: &OsString) -> PathBuf {
     }
 }
 
-/// Whether a file begins as an undo file does.
+/// Returns whether a file has the magic number of undo files.
 fn is_undo(path: &Path) -> bool {
     let mut magic = [0; MAGIC.len()];
     let is_file = path.metadata().is_ok_and(|meta| meta.is_file());
@@ -158,7 +159,7 @@ fn is_undo(path: &Path) -> bool {
     matches!(read, Some(Ok(()))) && magic == *MAGIC
 }
 
-/// Whether a file has the magic number of ext4.
+/// Returns whether a file has the magic number of ext4.
 fn is_image(path: &Path) -> bool {
     let head = store::head(path, EXT_MAGIC + 2).unwrap_or_default();
     head.get(EXT_MAGIC..) == Some(&superblock::MAGIC.to_le_bytes()[..])

@@ -16,22 +16,22 @@ use std::os::unix::ffi::OsStrExt;
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n  extant getfattr -d -m - disk.img:/bin/ping")]
 pub struct GetArgs {
-    /// Files
+    /// Files to read
     #[arg(value_name = "IMAGE:/PATH", required = true)]
     paths: Vec<Address>,
-    /// Only this one, with its value
+    /// Show only this attribute, with its value
     #[arg(short, value_name = "NAME")]
     name: Option<OsString>,
-    /// With values
+    /// Show values
     #[arg(short)]
     dump: bool,
-    /// Names that begin with this; - for all
+    /// Show only names with this prefix; - for all
     #[arg(short, value_name = "PREFIX", default_value = "user.")]
     matching: String,
-    /// Values only, as they are
+    /// Print only the raw values
     #[arg(long, requires = "name")]
     only_values: bool,
-    /// As JSON
+    /// Print the result as JSON
     #[arg(long)]
     json: bool,
 }
@@ -40,7 +40,7 @@ pub struct GetArgs {
 struct Attributes {
     #[serde(flatten)]
     path: JsonPath,
-    /// Values as getfattr writes them: text in quotes, else hexadecimal.
+    /// Values in the format of getfattr: text in quotes, else hexadecimal.
     attributes: BTreeMap<String, String>,
 }
 
@@ -48,7 +48,7 @@ pub fn get(args: &GetArgs) -> Result<()> {
     let mut out = output::stdout();
     let mut found = Vec::new();
     let done = Images::each(false, &args.paths, NoMatch::Fails, |place| {
-        // As in getfattr the link itself is asked, not its target.
+        // As in getfattr, read the link itself, not its target.
         let names = match &args.name {
             Some(name) => vec![name.as_bytes().to_vec()],
             None => {
@@ -94,7 +94,7 @@ pub fn get(args: &GetArgs) -> Result<()> {
     output::end(done, out, args.json, &found)
 }
 
-/// Text in quotes, anything else as `0x...`.
+/// Formats text in quotes, and anything else as `0x...`.
 fn encode(value: &[u8]) -> String {
     match std::str::from_utf8(value) {
         Ok(text) if !text.contains(char::is_control) => {
@@ -106,7 +106,7 @@ fn encode(value: &[u8]) -> String {
     }
 }
 
-/// A value as setfattr takes it: `0x` hexadecimal, quotes removed, else as it is.
+/// Parses a value as setfattr does: `0x` hexadecimal, quotes removed, else unchanged.
 fn decode(text: &[u8]) -> Result<Vec<u8>> {
     if let Some(hex) = text
         .strip_prefix(b"0x")
@@ -142,16 +142,16 @@ fn decode(text: &[u8]) -> Result<Vec<u8>> {
     after_help = "Examples:\n  extant setfattr -n user.origin -v here disk.img:/file\n  extant setfattr -x user.origin disk.img:/file"
 )]
 pub struct SetArgs {
-    /// Files
+    /// Files to change
     #[arg(value_name = "IMAGE:/PATH", required = true)]
     paths: Vec<Address>,
-    /// The one to set
+    /// Attribute to set
     #[arg(short, value_name = "NAME", required_unless_present = "remove")]
     name: Option<OsString>,
-    /// Its value: text, or 0x and hexadecimal; nothing if left out
+    /// Value of the attribute: text, or 0x and hexadecimal; empty if omitted
     #[arg(short, requires = "name")]
     value: Option<OsString>,
-    /// The one to remove
+    /// Attribute to remove
     #[arg(short = 'x', value_name = "NAME", conflicts_with = "name")]
     remove: Option<OsString>,
 }

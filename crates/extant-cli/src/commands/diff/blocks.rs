@@ -1,4 +1,4 @@
-//! Blocks, and what they are in each of the images.
+//! Comparison by blocks, with the owners of differing blocks in each image.
 
 use super::{Difference, Field, Sink};
 use crate::commands::inspect::{open, text};
@@ -11,10 +11,10 @@ use extant_check::inspect::{Inspector, Record, Request, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// Bytes that are compared at once.
+/// Bytes compared at once.
 const PIECE: usize = 1 << 20;
 
-/// Blocks whose owners are looked for; of more only the numbers are shown.
+/// Number of blocks whose owners are looked up; of further blocks only the numbers are shown.
 const OWNED: usize = 100_000;
 
 pub(super) fn compare(a: &Path, b: &Path, sink: &mut Sink) -> Result<()> {
@@ -41,7 +41,7 @@ pub(super) fn compare(a: &Path, b: &Path, sink: &mut Sink) -> Result<()> {
         owners(&device_a, &different)?,
         owners(&device_b, &different)?,
     );
-    // Neighbours that are the same in both images are one line.
+    // Adjacent blocks with the same owners in both images share one line.
     let owner = |owners: &BTreeMap<u64, String>, block: u64| {
         owners
             .get(&block)
@@ -84,7 +84,7 @@ fn block_size(device: &dyn BlockDevice) -> Result<usize> {
     size.ok_or_else(|| anyhow!("a block size that there is not"))
 }
 
-/// The blocks that are not equal, as far as both devices go.
+/// Returns the blocks that differ, up to the length of the shorter device.
 fn different(a: &dyn BlockDevice, b: &dyn BlockDevice, size: usize) -> Result<Vec<u64>> {
     let len = a.len().min(b.len());
     let progress = Progress::bytes("compare", len);
@@ -108,7 +108,7 @@ fn different(a: &dyn BlockDevice, b: &dyn BlockDevice, size: usize) -> Result<Ve
     Ok(different)
 }
 
-/// What blocks are in an image.
+/// Returns the owners of blocks in an image.
 fn owners(device: &dyn BlockDevice, blocks: &[u64]) -> Result<BTreeMap<u64, String>> {
     let mut owners = BTreeMap::new();
     if blocks.is_empty() {
@@ -169,7 +169,7 @@ fn answer(
     answered.map_err(|e| anyhow!("{e}"))
 }
 
-/// The paths of inodes, as far as they have some.
+/// Returns the paths of inodes that have paths.
 fn names(
     inspector: &Inspector<'_>,
     inodes: impl Iterator<Item = u64>,

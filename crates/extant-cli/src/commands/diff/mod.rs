@@ -11,16 +11,17 @@ use anyhow::Result;
 use serde::Serialize;
 use std::io::Write;
 
-/// The images differ.
+/// Exit code: the images differ.
 const DIFFERENT: u8 = 1;
-/// They could not be compared.
+/// Exit code: the images could not be compared.
 const FAILED: u8 = 2;
 
-/// Show in what two images differ, or an image and a directory
+/// Compare two images, or an image and a directory
 ///
-/// The trees are compared: what is in one only, and of what is in both type, permissions, owner, size, content, target, device number and
-/// extended attributes. A line begins with - for what is in the first only, + for the second, ~ for what is in both.
-/// With a path only what is below it is compared.
+/// By default the trees are compared: names in only one tree, and for names in both the type, permissions, owner,
+/// size, content, target, device number and extended attributes. A line begins with - for a name only in the first
+/// tree, + for a name only in the second, and ~ for a difference. A path restricts the comparison to the tree below
+/// it.
 ///
 /// The exit code is that of diff: 0 for no difference, 1 for differences, 2 if something went wrong.
 #[derive(clap::Args, Debug)]
@@ -28,37 +29,37 @@ const FAILED: u8 = 2;
     after_help = "Examples:\n  extant diff old.img new.img\n  extant diff --times old.img:/etc new.img:/etc\n  extant diff --blocks old.img new.img\n  extant diff root.img rootfs/"
 )]
 pub struct Args {
-    /// An image, or a directory or file in it, or a directory of the host
+    /// Image, directory or file in it, or directory of the host
     a: Rooted,
-    /// Another one
+    /// The other image or directory
     b: Rooted,
-    /// Times of the last change of content, too
+    /// Also compare modification times
     #[arg(long)]
     times: bool,
-    /// Superblocks and group descriptors in place of trees, field by field
+    /// Compare superblocks and group descriptors field by field instead of trees
     #[arg(long, conflicts_with_all = ["blocks", "times"])]
     metadata: bool,
-    /// Blocks in place of trees: those that are not equal, with what they are in each image
+    /// Compare blocks instead of trees, and show the owners of differing blocks in each image
     #[arg(long, conflicts_with = "times")]
     blocks: bool,
-    /// Whether there are differences, by the exit code alone
+    /// Print nothing; only the exit code reports differences
     #[arg(short, long)]
     quiet: bool,
-    /// As JSON
+    /// Print the result as JSON
     #[arg(long)]
     json: bool,
 }
 
-/// One difference.
+/// A difference.
 #[derive(Serialize)]
 struct Difference {
-    /// The path, the structure or the blocks.
+    /// The path, structure or blocks that differ.
     place: String,
-    /// The path, if it is one.
+    /// The path, if the place is one.
     #[serde(flatten)]
     path: Option<JsonPath>,
     change: Change,
-    /// Where it is in both: in what it differs.
+    /// For a place in both: the fields that differ.
     fields: Vec<Field>,
 }
 
@@ -78,7 +79,7 @@ struct Field {
 }
 
 impl Difference {
-    /// What is in one of the two only.
+    /// Returns the difference for a place in only one of the two.
     fn only(place: String, change: Change) -> Self {
         let fields = Vec::new();
         Self {
@@ -89,7 +90,7 @@ impl Difference {
         }
     }
 
-    /// What is in both, if it differs.
+    /// Returns the difference for a place in both, if any field differs.
     fn changed(place: String, fields: Vec<Field>) -> Option<Self> {
         let change = Change::Changed;
         (!fields.is_empty()).then_some(Self {
@@ -100,7 +101,7 @@ impl Difference {
         })
     }
 
-    /// The difference, with the path that it is about.
+    /// Returns the difference with the path of its place.
     fn of(mut self, path: &[u8]) -> Self {
         self.path = Some(path.into());
         self
@@ -122,7 +123,7 @@ fn note<T: PartialEq>(
     }
 }
 
-/// Differences as they are found: printed at once, or kept for JSON.
+/// Collects differences: prints them at once, or keeps them for JSON.
 struct Sink {
     shown: bool,
     json: bool,

@@ -1,4 +1,4 @@
-//! Trees: both are walked side by side, by the order of names.
+//! Comparison by trees: walks both trees in parallel, in the order of names.
 
 use super::{Args, Change, Difference, Field, Sink, note};
 use crate::address::{Rooted, join};
@@ -16,10 +16,10 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
 
-/// Bytes of content that are compared at once.
+/// Bytes of content compared at once.
 const PIECE: usize = 1 << 20;
 
-/// Two directories of one path.
+/// Two directories with the same path.
 struct Pair {
     a: Box<dyn Side>,
     b: Box<dyn Side>,
@@ -29,15 +29,15 @@ struct Pair {
 struct Comparison<'s> {
     sink: &'s mut Sink,
     times: bool,
-    /// One of the two is a directory of the host, which has no lost+found.
+    /// Whether one of the two is a directory of the host, which has no lost+found.
     with_host: bool,
-    /// Directories that are to be compared.
+    /// Directories still to be compared.
     left: Vec<Pair>,
     entered: Entered,
     progress: Progress,
 }
 
-/// One of two names for the same: where it is, and what its attributes are.
+/// A name on one of the two sides, with its attributes.
 struct Half<'d> {
     side: &'d dyn Side,
     name: &'d [u8],
@@ -56,7 +56,7 @@ impl<'d> Half<'d> {
     }
 }
 
-/// What is compared: a side, the path on it, and the path for messages.
+/// Root of a comparison: a side, the path on it, and the path for messages.
 struct Top {
     side: Box<dyn Side>,
     path: Vec<u8>,
@@ -83,7 +83,7 @@ pub(super) fn compare(args: &Args, sink: &mut Sink) -> Result<()> {
     })
 }
 
-/// Returns what an argument names, and whether it is a directory of the host.
+/// Returns the root that an argument names, and whether it is a directory of the host.
 fn top(images: &mut Images, Rooted(address): &Rooted) -> Result<(Top, bool)> {
     if address.path == b"/" && address.image.is_dir() {
         let path = address.image.as_os_str().as_bytes().to_vec();
@@ -128,7 +128,7 @@ impl Comparison<'_> {
 
     fn enter(&mut self, pair: Pair) -> Result<()> {
         let half = Half::new(&*pair.a, b".", true)?;
-        // Of the host's directories, which may be mounts, the kernel sees to it that there is no loop.
+        // The host's kernel prevents loops of directories, which may be mounts.
         if half.meta.id.0 == 0 {
             self.entered.enter(half.meta.id.1)?;
         }
@@ -168,14 +168,14 @@ impl Comparison<'_> {
                 (None, None) => {}
             }
         }
-        // The first one is to come next.
+        // The first directory must be on top of the stack.
         for pair in below.into_iter().rev() {
             self.enter(pair)?;
         }
         Ok(())
     }
 
-    /// What is in one only. Of a directory its contents are, too, and not listed.
+    /// Reports a name in only one tree. The contents of a directory are not listed.
     fn only(&mut self, dir: &[u8], entry: &(Vec<u8>, FileType), change: Change) -> Result<()> {
         let slash = match entry.1 {
             FileType::Directory => "/",
@@ -186,7 +186,7 @@ impl Comparison<'_> {
         self.sink.add(Difference::only(place, change).of(&path))
     }
 
-    /// Compares two of one name; the directories that they are.
+    /// Compares two files of one name; returns the pair if both are directories.
     fn pair_of(&mut self, pair: &Pair, name: &[u8]) -> Result<Option<Pair>> {
         let path = join(&pair.path, name);
         let context = || show(name);
@@ -230,7 +230,7 @@ impl Comparison<'_> {
     }
 }
 
-/// The content of two of one type.
+/// Compares the content of two files of one type.
 fn contents(a: &Half<'_>, b: &Half<'_>, fields: &mut Vec<Field>) -> Result<()> {
     match a.meta.kind {
         FileType::Regular => {
@@ -262,7 +262,7 @@ fn contents(a: &Half<'_>, b: &Half<'_>, fields: &mut Vec<Field>) -> Result<()> {
     Ok(())
 }
 
-/// The first of `len` bytes that differs.
+/// Returns the position of the first difference in `len` bytes.
 fn first_difference(a: &Half<'_>, b: &Half<'_>, len: u64) -> Result<Option<u64>> {
     if len == 0 {
         return Ok(None);
@@ -293,7 +293,7 @@ fn first_difference(a: &Half<'_>, b: &Half<'_>, len: u64) -> Result<Option<u64>>
     Ok(None)
 }
 
-/// Extended attributes and ACLs.
+/// Compares extended attributes and ACLs.
 fn attributes(a: &Half<'_>, b: &Half<'_>, fields: &mut Vec<Field>) -> Result<()> {
     if [a, b]
         .iter()

@@ -10,7 +10,7 @@ const MOUNTING: &str = "extant mount, extant shell";
 
 pub fn findings(system: &System) -> Vec<Finding> {
     let mut found = vec![Finding::needed("/dev/fuse", MOUNTING, device(system))];
-    // Root mounts by itself.
+    // Root mounts without a helper.
     if !system.is_root() {
         found.push(Finding::needed(
             "fusermount3",
@@ -66,7 +66,7 @@ fn device(system: &System) -> Result<String, Lack> {
         io::ErrorKind::PermissionDenied => "it is not yours to open",
         _ => "it cannot be opened",
     };
-    // Permissions can be changed by the device's owner; a refusal by the container's rules is another error.
+    // The device's owner can change permissions; a refusal by the container's rules is another error.
     let by_mode = error.raw_os_error() == Some(rustix::io::Errno::ACCESS.raw_os_error());
     let remedy = match () {
         () if by_mode => system.as_root("chmod 666 /dev/fuse"),
@@ -155,7 +155,7 @@ fn io_uring(system: &System) -> Result<String, Lack> {
     }
 }
 
-/// Whether a kernel's release, such as `6.18.4-amd64`, is this version or a later one.
+/// Returns whether a kernel's release, such as `6.18.4-amd64`, is at least this version.
 fn is_since(release: &str, version: (u32, u32)) -> bool {
     let mut numbers = release
         .split(|c: char| !c.is_ascii_digit())
@@ -216,7 +216,7 @@ mod tests {
             "sudo modprobe fuse enable_uring=1"
         );
         assert!(remedy("mount.extant").starts_with("sudo ln -s /"));
-        // A device that is not there comes from outside of a container.
+        // In a container, a missing device must be passed in from the host.
         plant(dir.path(), ".dockerenv", "", 0o644);
         let lack = device(&System::planted(dir.path(), 1000)).unwrap_err();
         assert!(
@@ -225,7 +225,7 @@ mod tests {
                 .starts_with("docker run --device /dev/fuse")
         );
         std::fs::remove_file(dir.path().join(".dockerenv")).unwrap();
-        // Root mounts by itself, and types no sudo.
+        // Root mounts without a helper, and needs no sudo.
         let found = findings(&System::planted(dir.path(), 0));
         assert!(found.iter().all(|f| f.name != "fusermount3"));
         assert_eq!(found[0].remedy.as_deref(), Some("modprobe fuse"));
@@ -246,7 +246,7 @@ mod tests {
         );
         plant(root, "sbin/mount.extant", "", 0o755);
         let found = findings(&System::planted(root, 1000));
-        // Landlock is the kernel's that runs the test.
+        // Landlock depends on the kernel that runs the test.
         let lacks = |f: &&Finding| f.state != FindingState::Works && f.name != "sandbox";
         let lacking: Vec<_> = found.iter().filter(lacks).collect();
         assert_eq!(lacking.len(), 1, "{lacking:?}");

@@ -1,4 +1,4 @@
-//! `extant doctor`: what of this command works on this machine, and the line to type for what does not.
+//! `extant doctor`: reports which features work on this machine, and the command that fixes the others.
 
 mod fuse;
 mod resources;
@@ -11,52 +11,52 @@ use anyhow::Result;
 use serde::Serialize;
 use std::io::{IsTerminal, Write};
 
-/// Say what works on this machine, and the remedy for what does not
+/// Report which features work on this machine, and how to fix the others
 ///
-/// Looks at what mounting, `extant shell` and images need of the system; nothing is changed but for a file of a few KiB that is
-/// made and removed in the current directory and in TMPDIR. The exit code is 0 when everything works that needs no root,
-/// also if what is marked as optional is missing; else it is 1.
+/// Checks what mounting, `extant shell` and images need of the system. The only change is a file of a few KiB, which
+/// is made and removed in the current directory and in TMPDIR. The exit code is 0 if every feature works that needs no
+/// root, even if optional ones are missing; otherwise it is 1.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  extant doctor\n  extant doctor --json")]
 pub struct Args {
-    /// As JSON
+    /// Print the result as JSON
     #[arg(long)]
     json: bool,
 }
 
-/// How something was found.
+/// The state of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum FindingState {
     /// It works.
     Works,
-    /// It does not work, and users without root could do more if it did.
+    /// It does not work, and users without root lack a feature.
     Missing,
-    /// It does not work, and its dependants do without it, or need root anyway.
+    /// It does not work, but its dependants have a fallback, or need root anyway.
     Optional,
 }
 
-/// One finding.
+/// A finding.
 #[derive(Debug, Serialize)]
 struct Finding {
-    /// The examined thing.
+    /// The examined feature.
     name: &'static str,
-    /// Its dependants.
+    /// The commands that depend on it.
     needed_for: &'static str,
     state: FindingState,
     /// The result in words.
     found: String,
-    /// The line to type.
+    /// The command that fixes it.
     remedy: Option<String>,
 }
 
 impl Finding {
-    /// Something without which `needed_for` fails.
+    /// Makes a finding without which `needed_for` fails.
     fn needed(name: &'static str, needed_for: &'static str, looked: Result<String, Lack>) -> Self {
         Self::new(name, needed_for, FindingState::Missing, looked)
     }
 
-    /// Something without which `needed_for` goes on, or which takes root.
+    /// Makes a finding without which `needed_for` still works, or which needs root.
     fn optional(
         name: &'static str,
         needed_for: &'static str,
@@ -88,7 +88,7 @@ impl Finding {
 #[derive(Serialize)]
 struct Report {
     version: &'static str,
-    /// Whether everything works that needs no root.
+    /// Whether every feature works that needs no root.
     works: bool,
     findings: Vec<Finding>,
 }
@@ -111,7 +111,7 @@ pub fn run(args: &Args) -> Result<()> {
     } else {
         print(&findings)?;
     }
-    // The missing things have been reported.
+    // The missing features have been reported.
     if works { Ok(()) } else { Err(output::told()) }
 }
 

@@ -1,4 +1,4 @@
-//! Memory, and how much of it this process may have.
+//! The available memory, and the limits of this process.
 
 use super::Finding;
 use crate::show::human;
@@ -19,7 +19,7 @@ pub fn findings(system: &System) -> Vec<Finding> {
     ]
 }
 
-/// With less memory than this, commands on large images and mounts should be told to keep less in memory.
+/// With less memory than this, commands on large images and mounts should use smaller caches.
 const ENOUGH: u64 = 512 << 20;
 
 fn memory(system: &System) -> Result<String, Lack> {
@@ -51,7 +51,7 @@ fn memory(system: &System) -> Result<String, Lack> {
     }
 }
 
-/// The smallest limit of the control groups that this process is in, of either version.
+/// Returns the smallest limit of the control groups of this process, of either version.
 fn cgroup_limit(system: &System) -> Option<u64> {
     let groups = system.text("/proc/self/cgroup")?;
     let mut least: Option<u64> = None;
@@ -67,11 +67,11 @@ fn cgroup_limit(system: &System) -> Option<u64> {
             }
             _ => continue,
         };
-        // Limits of the groups above hold as well.
+        // Limits of parent groups apply, too.
         let mut path = path.trim_end_matches('/');
         loop {
             let value = system.text(&format!("{top}{path}/{file}"));
-            // Version 1 says "no limit" by a number that no machine has.
+            // Version 1 encodes "no limit" as a number that no machine reaches.
             let bytes = value.and_then(|v| v.parse::<u64>().ok());
             least = bytes
                 .filter(|b| *b < 1 << 60)
@@ -105,7 +105,7 @@ fn huge(system: &System) -> Result<String, Lack> {
     }
 }
 
-/// The limit that newer systems give every user.
+/// The default limit of newer systems.
 const LOCKED: u64 = 8 << 20;
 
 fn locked(system: &System) -> Result<String, Lack> {

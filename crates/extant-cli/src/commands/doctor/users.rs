@@ -1,4 +1,4 @@
-//! The needs of `extant shell`: user name spaces, and numbers for the users inside.
+//! The needs of `extant shell`: user name spaces, and subordinate user and group numbers.
 
 use super::Finding;
 use crate::name_spaces::{self, unshare};
@@ -22,7 +22,7 @@ pub fn findings(system: &System) -> Vec<Finding> {
 
 fn subordinate(system: &System) -> Result<String, Lack> {
     system.subordinate_ids()?;
-    // A failure of what comes first is told there.
+    // The earlier finding reports a failure of plain name spaces.
     if unshare(&[]).is_ok() {
         unshare(&["--map-auto"]).map_err(Lack::for_good)?;
     }

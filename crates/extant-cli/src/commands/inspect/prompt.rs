@@ -1,5 +1,5 @@
-//! Requests at a prompt, or line by line from standard input: those of `extant inspect`, and those of debugfs that read files or
-//! move among directories.
+//! Requests at a prompt, or line by line from standard input: those of `extant inspect`, and the requests of debugfs
+//! that read files or change the directory.
 
 use super::{Answers, failed, path_from, words_from};
 use crate::address::Address;
@@ -21,7 +21,7 @@ use std::cell::RefCell;
 use std::io::{BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
-/// What the prompt has besides requests.
+/// Commands of the prompt that are not requests.
 const OWN: &[(&str, &str)] = &[
     ("cd DIR", "make DIR the directory that paths begin at"),
     ("pwd", "show that directory"),
@@ -31,22 +31,22 @@ const OWN: &[(&str, &str)] = &[
     ("quit", "end, as ^D does"),
 ];
 
-/// An image that is asked about.
+/// An inspected image.
 pub(super) struct Session<'a, 'd> {
     inspector: &'a Inspector<'d>,
     image: &'a Path,
     answers: Answers,
-    /// The directory that paths begin at, from the root.
+    /// The current directory, from the root.
     at: RefCell<Vec<u8>>,
 }
 
-/// What follows a line.
+/// The action after a line.
 enum Next {
     Line,
     End,
 }
 
-/// Where the word stands that is being written.
+/// The position of the unfinished word.
 struct Unfinished<'l> {
     begin: usize,
     word: &'l str,
@@ -64,7 +64,7 @@ impl<'a, 'd> Session<'a, 'd> {
         }
     }
 
-    /// Answers what is typed, or what standard input has; whether there was anything.
+    /// Answers requests from the prompt or standard input. Returns whether there was any request.
     pub(super) fn run(&self) -> Result<bool> {
         match std::io::stdin().is_terminal() && std::io::stdout().is_terminal() {
             true => self.prompt().map(|()| true),
@@ -106,7 +106,7 @@ impl<'a, 'd> Session<'a, 'd> {
         editor.set_helper(Some(Words { session: self }));
         let history = history();
         if let Some(file) = &history {
-            // The first time there is none.
+            // The history does not exist the first time.
             let _ = editor.load_history(file);
         }
         loop {
@@ -124,7 +124,7 @@ impl<'a, 'd> Session<'a, 'd> {
             }
         }
         if let Some(file) = &history {
-            // A home that cannot be written to has no history.
+            // If the home is not writable, the history is lost.
             let _ = editor.save_history(file);
         }
         Ok(())
@@ -206,12 +206,12 @@ impl<'a, 'd> Session<'a, 'd> {
             .with_context(shown)
     }
 
-    /// Names of the directory that a path leads into.
+    /// Returns the names of the directory that a path leads into.
     fn names_in(&self, dir: &[u8]) -> Vec<(Vec<u8>, bool)> {
         let mut names = Vec::new();
         let request = Request::new(vec![b"dirents".to_vec(), self.path(dir)]);
         let Ok(request) = request else { return names };
-        // A directory that cannot be read has no names to offer.
+        // An unreadable directory has no names to offer.
         let _ = self.inspector.answer(&request, &mut |record| {
             let field = |name: &str| record.fields.iter().find(|f| f.0 == name).map(|f| &f.1);
             let deleted = matches!(field("deleted"), Some(Value::Is(true)));
@@ -271,7 +271,7 @@ fn help() -> Result<()> {
     Ok(out.flush()?)
 }
 
-/// The file of former lines: below `XDG_STATE_HOME`, or the home.
+/// Returns the path of the history: below `XDG_STATE_HOME`, or the home.
 fn history() -> Option<PathBuf> {
     let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from);
     let home = || Some(Path::new(&std::env::var_os("HOME")?).join(".local/state"));
@@ -283,7 +283,7 @@ fn history() -> Option<PathBuf> {
     Some(dir.join("inspect-history"))
 }
 
-/// Completion for the editor of lines.
+/// Completion for the line editor.
 struct Words<'s, 'a, 'd> {
     session: &'s Session<'a, 'd>,
 }

@@ -17,12 +17,12 @@ use palette::{Palette, USES};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use std::path::PathBuf;
 
-/// Show what the blocks of an image are used for, as a picture
+/// Show the use of an image's blocks as a picture
 ///
-/// Each cell stands for the same number of blocks, and shows the most frequent use of its blocks in use; a cell is
-/// lighter, or its letter small, if less than half of it is in use. With --by file the largest files have colours of their own. Below are the sums, how files lie, and how long
-/// the free runs are. The image is opened read-only: the contents of its journal are taken into account, but nothing
-/// is written.
+/// Each cell stands for the same number of blocks, and shows the most frequent use of its used blocks. A cell is
+/// lighter, or its letter small, if less than half of its blocks are in use. With --by file the largest files have
+/// their own colours. The sums, the fragmentation of files, and the lengths of the free runs follow. The image is
+/// opened read-only: its journal is taken into account, but nothing is written.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Examples:\n  extant map disk.img\n  extant map --svg map.svg disk.img\n  extant map --by file --png map.png disk.img\n  extant map --json disk.img"
@@ -30,24 +30,24 @@ use std::path::PathBuf;
 pub struct Args {
     /// The image
     image: Rooted,
-    /// Draw it into this file, as SVG
+    /// Write the picture to this file, as SVG
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Draw it into this file, as PNG
+    /// Write the picture to this file, as PNG
     #[arg(long, value_name = "FILE")]
     png: Option<PathBuf>,
-    /// What has a colour: each use of blocks, or each of the largest files
+    /// Colour by the use of blocks, or by the largest files
     #[arg(long, value_enum, default_value_t = By::Use)]
     by: By,
-    /// Cells in a row; by default as many as the terminal is wide
+    /// Cells per row [default: the width of the terminal]
     #[arg(long, value_parser = clap::value_parser!(u32).range(8..=512))]
     width: Option<u32>,
-    /// As JSON, with the counts of every group
+    /// Print as JSON, with the counts of every group
     #[arg(long)]
     json: bool,
 }
 
-/// What the colours of the picture stand for.
+/// The meaning of the colours in the picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum By {
     /// Uses of blocks
@@ -56,7 +56,7 @@ enum By {
     File,
 }
 
-/// The facts that are shown of an image.
+/// The data shown of an image.
 struct Shown<'a> {
     image: String,
     volume: &'a Volume,
@@ -74,7 +74,7 @@ struct LargeFile {
     blocks: u64,
 }
 
-/// The colours by file, and the files.
+/// Returns the colours by file, and the files.
 fn by_file(volume: &Volume, survey: &Survey) -> (Palette, Vec<LargeFile>) {
     let inodes = survey.largest();
     let owned = survey.owned(volume, &inodes);
@@ -146,7 +146,7 @@ pub fn run(args: &Args) -> Result<()> {
 }
 
 impl Shown<'_> {
-    /// The image's origin, in one line.
+    /// Returns the image's name and size in one line.
     fn title(&self) -> String {
         let geometry = self.volume.geometry();
         let name = std::path::Path::new(&self.image).file_name();
@@ -160,7 +160,7 @@ impl Shown<'_> {
         )
     }
 
-    /// How files lie, and the free space.
+    /// Formats the fragmentation of files and free space.
     fn fragmentation(&self) -> String {
         let Fragmentation {
             files,
@@ -202,7 +202,7 @@ impl Serialize for Group<'_> {
     }
 }
 
-/// Written one by one: there may be a million.
+/// Groups, serialized one by one, because there may be a million.
 struct Groups<'a>(&'a Survey);
 
 impl Serialize for Groups<'_> {

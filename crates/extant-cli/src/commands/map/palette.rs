@@ -1,4 +1,4 @@
-//! What the colours of a picture stand for, and the colour of each cell: uses of blocks, or the largest files.
+//! The meaning of the colours in a picture, and the colour of each cell: uses of blocks, or the largest files.
 
 use crate::address::bytes;
 use crate::show::show;
@@ -7,36 +7,36 @@ use extant::Volume;
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-/// How a use, or a file, is shown.
+/// The appearance of a use or a file.
 pub struct Look {
     pub name: Cow<'static, str>,
     pub letter: char,
-    /// Its number in the palette of 256 colours.
+    /// Index of the colour in the palette of 256 colours.
     pub colour: u8,
-    /// The same as red, green and blue.
+    /// Red, green and blue of the colour.
     pub rgb: [u8; 3],
-    /// Blocks in all.
+    /// Total number of blocks.
     pub total: u64,
-    /// Whether the legend has it though there is none.
+    /// Whether the legend shows the look even without blocks.
     pub always: bool,
 }
 
 /// The look of a cell.
 #[derive(Clone, Copy)]
 pub struct CellLook {
-    /// The number of the look.
+    /// Index of the look.
     pub look: usize,
-    /// The part of the cell's blocks that is in use; 0 if the look is that of free ones.
+    /// The share of the cell's blocks in use; 0 for a free cell.
     pub fill: f64,
 }
 
-/// Looks, the first of which is that of free blocks, and the cells of the picture in their order.
+/// Looks, of which the first is that of free blocks, and the cells of the picture in their order.
 pub struct Palette {
     pub looks: Vec<Look>,
     pub cells: Vec<CellLook>,
 }
 
-/// A use by name.
+/// Name and appearance of a use.
 pub struct UseLook {
     pub what: Use,
     /// Key in JSON.
@@ -113,7 +113,7 @@ pub const USES: [UseLook; Use::COUNT] = [
     ),
 ];
 
-/// Looks of the largest files, the largest first: letters, and colours far apart.
+/// Looks of the largest files, the largest first: letters, and well separated colours.
 const FILES: [(char, u8, u32); Owned::MOST] = [
     ('A', 32, 0x1f_77_b4),
     ('B', 208, 0xff_7f_0e),
@@ -125,14 +125,14 @@ const FILES: [(char, u8, u32); Owned::MOST] = [
     ('I', 178, 0xbc_bd_22),
 ];
 
-/// Looks in a picture by file before those of the files.
+/// Number of looks before those of the files, in a picture by file.
 const METADATA: usize = 1;
 const OTHER_FILES: usize = 2;
 const UNKNOWN: usize = 3;
 const FIRST_FILE: usize = 4;
 
 impl Palette {
-    /// A colour for each use of blocks.
+    /// Returns a colour for each use of blocks.
     pub fn by_use(survey: &Survey) -> Self {
         let looks = USES.iter().map(|look| Look {
             name: look.name.into(),
@@ -152,7 +152,7 @@ impl Palette {
         }
     }
 
-    /// A colour for each of the largest files, and one for all others, for metadata and for what is unknown.
+    /// Returns a colour for each of the largest files, and one each for other files, metadata and unknown blocks.
     pub fn by_file(survey: &Survey, owned: &Owned, names: &[String]) -> Self {
         let total = |what| survey.groups.total(what);
         let metadata = METADATA_USES.iter().map(|what| total(*what)).sum();
@@ -206,7 +206,7 @@ impl Palette {
         }
     }
 
-    /// The looks that the legend has, with their numbers.
+    /// Returns the looks in the legend.
     pub fn legend(&self) -> impl Iterator<Item = &Look> {
         let shown = |look: &&Look| look.total > 0 || look.always;
         self.looks.iter().filter(shown)
@@ -222,7 +222,7 @@ const METADATA_USES: [Use; 6] = [
     Use::Other,
 ];
 
-/// The look of a cell by file: that of the most blocks in use.
+/// Returns the look of a cell by file: the look with the most blocks in use.
 fn most(counts: &Counts, files: &[u32; Owned::MOST]) -> usize {
     let largest: u64 = files.iter().copied().map(u64::from).sum();
     let metadata = METADATA_USES.iter().map(|what| counts.get(*what)).sum();
@@ -240,10 +240,10 @@ fn most(counts: &Counts, files: &[u32; Owned::MOST]) -> usize {
         .map_or(0, |(look, _)| look)
 }
 
-/// The paths of inodes, or their numbers where no path is found.
+/// Returns the paths of inodes, or their numbers if no path is found.
 pub fn names(volume: &Volume, inodes: &[u32]) -> Vec<String> {
     let mut found: HashMap<u32, String> = HashMap::new();
-    // Of what cannot be read the survey has told already.
+    // The survey has already reported unreadable directories.
     let walk = volume.root().walk("/").into_iter().flatten();
     for entry in walk.map_while(Result::ok) {
         if inodes.contains(&entry.ino()) {

@@ -1,6 +1,5 @@
-//! The picture as SVG: one path for each look that cells have, with a piece for each stretch of cells that look
-//! alike, so a large picture stays small. The SVG is plain text; a crate for drawings would write each cell by
-//! itself.
+//! The picture as SVG: one path for each look, with a piece for each run of cells that look alike, so that a large
+//! picture stays small. The SVG is written as plain text, because a drawing crate would write each cell separately.
 
 use super::Shown;
 use super::palette::{CellLook, Look};
@@ -8,48 +7,48 @@ use crate::show::human;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// Cells in a row.
+/// Cells per row.
 pub const COLUMNS: u32 = 128;
-/// Rows, about.
+/// Approximate number of rows.
 pub const ROWS: u32 = 48;
 
 /// Width and height of a cell.
 pub const CELL: (u64, u64) = (6, 10);
-/// Room at the left for the groups.
+/// Space at the left for the group numbers.
 pub const LEFT: u64 = 70;
-/// Room above the cells.
+/// Space above the cells.
 pub const TOP: u64 = 34;
 /// Height of a line of text.
 pub const LINE: u64 = 18;
 
-/// Steps of lightness.
+/// Number of steps of lightness.
 pub const STEPS: f64 = 4.0;
 
-/// The lightness of a cell, in steps.
+/// Returns the lightness of a cell, in steps.
 pub fn steps(cell: &CellLook) -> u8 {
     let steps = match cell.look {
         // Free.
         0 => STEPS,
-        // At least one step: what is in use is seen.
+        // Show at least one step, so that used blocks are visible.
         _ => (cell.fill * STEPS).ceil().clamp(1.0, STEPS),
     };
     steps as u8
 }
 
-/// Red, green and blue as SVG has them.
+/// Formats a colour for SVG.
 fn colour(look: &Look) -> String {
     let [red, green, blue] = look.rgb;
     format!("#{red:02x}{green:02x}{blue:02x}")
 }
 
-/// Text in XML.
+/// Escapes text for XML.
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")
         .replace('>', "&gt;")
 }
 
-/// The drawing.
+/// Draws the picture.
 pub fn draw(shown: &Shown<'_>) -> String {
     let layout = shown.survey.picture.layout;
     let columns = usize::try_from(layout.columns).unwrap_or(1);
@@ -93,7 +92,7 @@ pub fn draw(shown: &Shown<'_>) -> String {
             let width = alike.len() as u64 * CELL.0;
             if let Some(&look) = alike.first() {
                 let path = paths.entry(look).or_default();
-                // In the middle of the row, as wide as it.
+                // A line in the middle of the row, as wide as the row.
                 let _ = write!(path, "M{x} {}h{width}", y + CELL.1 / 2);
             }
             x += width;
@@ -130,7 +129,7 @@ fn text(svg: &mut String, x: u64, y: u64, words: &str) {
     let _ = writeln!(svg, "<text x=\"{x}\" y=\"{y}\">{}</text>", escaped(words));
 }
 
-/// The legend from `y` on, and its height.
+/// Returns the legend from `y` on, and its height.
 fn legend(shown: &Shown<'_>, y: u64) -> (String, u64) {
     let block = u64::from(shown.volume.geometry().block_size);
     let mut svg = String::new();

@@ -1,4 +1,4 @@
-//! The picture in a terminal, or in text.
+//! The picture as text, with or without a terminal.
 
 use super::Shown;
 use super::palette::{CellLook, Palette};
@@ -8,14 +8,14 @@ use crate::survey::FreeRuns;
 use anyhow::Result;
 use std::io::{IsTerminal, Write};
 
-/// Rows of the picture, about.
+/// Approximate number of rows.
 pub const ROWS: u32 = 24;
-/// Room for the groups at the left of a row.
+/// Width of the group numbers at the left of a row.
 const LABEL: usize = 16;
-/// Columns of what is no terminal.
+/// Columns if the output is not a terminal.
 const PLAIN: usize = 80;
 
-/// Cells in a row.
+/// Returns the number of cells in a row.
 pub fn columns() -> u32 {
     let size = rustix::termios::tcgetwinsize(std::io::stdout());
     let wide = size.ok().map(|s| usize::from(s.ws_col)).filter(|&n| n > 0);
@@ -23,14 +23,14 @@ pub fn columns() -> u32 {
     u32::try_from(cells).unwrap_or(u32::MAX)
 }
 
-/// Colours are for terminals, unless the user refuses them.
+/// Returns whether to use colours: only on terminals, unless the user forbids them.
 pub fn coloured() -> bool {
     std::io::stdout().is_terminal()
         && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
         && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
-/// A cell as a letter: a capital if at least half of it is in use.
+/// Returns a cell as a letter: a capital if at least half of the cell is in use.
 fn letter(palette: &Palette, cell: &CellLook) -> char {
     let letter = palette.looks.get(cell.look).map_or(' ', |look| look.letter);
     match cell.fill {
@@ -39,7 +39,7 @@ fn letter(palette: &Palette, cell: &CellLook) -> char {
     }
 }
 
-/// A cell as a shade.
+/// Returns a cell as a shade.
 fn shade(cell: &CellLook) -> char {
     match (cell.look, cell.fill) {
         // Free.
@@ -51,7 +51,7 @@ fn shade(cell: &CellLook) -> char {
     }
 }
 
-/// A row of cells.
+/// Formats a row of cells.
 fn row(palette: &Palette, cells: &[CellLook], colour: bool) -> String {
     if !colour {
         return cells.iter().map(|cell| letter(palette, cell)).collect();
@@ -86,7 +86,7 @@ pub fn print(shown: &Shown<'_>) -> Result<()> {
     )?;
     let per_part = layout.rows * layout.columns;
     let columns = usize::try_from(layout.columns).unwrap_or(1);
-    // Cells at the end of a part, or of the volume, may have no block.
+    // Cells at the end of a part or of the volume may have no blocks.
     for (nr, cells) in (0u64..).zip(shown.palette.cells.chunks(columns)) {
         let first = nr * layout.columns;
         let there = (first..)

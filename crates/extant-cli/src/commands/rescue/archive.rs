@@ -1,4 +1,4 @@
-//! What was rescued, as a tar archive.
+//! The rescued files, as a tar archive.
 
 use super::Loss;
 use super::copy::Copied;
@@ -19,15 +19,15 @@ use tar::{Builder, EntryType, Header};
 struct Packer<'r> {
     rescue: &'r Rescue<'r>,
     out: Builder<BufWriter<File>>,
-    /// Where files are while they are read: beside the archive.
+    /// Directory for temporary files, next to the archive.
     dir: &'r Path,
-    /// Beyond it a file is all holes.
+    /// Largest size of a file to pack; larger files are mostly holes.
     most: u64,
     copied: Copied,
     first: HashMap<u32, &'r Found>,
 }
 
-/// Writes everything to a new archive. Files larger than `most` bytes are left out: an archive has no holes.
+/// Writes everything to a new archive. Skips files larger than `most` bytes, because an archive has no holes.
 pub fn pack<'r>(rescue: &'r Rescue<'r>, path: &'r Path, most: u64) -> Result<Copied> {
     let file = OpenOptions::new().write(true).create_new(true).open(path)?;
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
@@ -44,7 +44,7 @@ pub fn pack<'r>(rescue: &'r Rescue<'r>, path: &'r Path, most: u64) -> Result<Cop
     let progress = Progress::bytes("packing", bytes.fold(0, u64::saturating_add));
     for found in rescue.found() {
         if let Err(stopped) = interrupt::check() {
-            // No half an archive is left.
+            // Do not leave a partial archive.
             std::fs::remove_file(path)?;
             return Err(stopped);
         }
@@ -120,7 +120,7 @@ impl<'r> Packer<'r> {
         self.out.append_link(header, path, target)
     }
 
-    /// Owner, permissions without set-id bits, and the time of the last change.
+    /// Returns a header with owner, permissions without set-id bits, and modification time.
     fn header(&self, found: &Found) -> Header {
         let core = self.rescue.attributes(found).unwrap_or_default();
         let directory = found.file_type == FileType::Directory;
@@ -137,7 +137,7 @@ impl<'r> Packer<'r> {
         header
     }
 
-    /// The data in a file without a name, with holes, to be read from its beginning.
+    /// Returns the data in an unnamed file, with holes, ready to be read from its beginning.
     fn data(&mut self, found: &Found) -> io::Result<File> {
         let mut file = blockdev::unnamed_file(self.dir)?;
         file.set_len(found.size.min(self.most))?;

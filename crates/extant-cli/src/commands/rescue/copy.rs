@@ -1,5 +1,5 @@
-//! Copying what was rescued to the host. Names and targets are those of a broken image, which may be hostile: nothing that exists is
-//! written to, and symbolic links are made when nothing else is to be written any more.
+//! Copies the rescued files to the host. Names and targets come from a broken image, which may be hostile. So no
+//! existing file is written to, and symbolic links are made only after everything else is written.
 
 use super::Loss;
 use crate::interrupt;
@@ -16,7 +16,7 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Zeros of at least so many bytes become a hole.
+/// Minimum number of zeros that become a hole.
 const HOLE: usize = 4096;
 
 pub struct Copied {
@@ -28,11 +28,11 @@ struct Copier<'r> {
     rescue: &'r Rescue<'r>,
     to: &'r Path,
     copied: Copied,
-    /// Where the data of an inode are.
+    /// First path of the data of each inode.
     first: HashMap<u32, PathBuf>,
 }
 
-/// Copies everything to a directory, which is made, or empty.
+/// Copies everything to a directory that is new or empty.
 pub fn copy(rescue: &Rescue<'_>, to: &Path) -> Result<Copied> {
     match std::fs::read_dir(to) {
         Ok(mut entries) => {
@@ -54,14 +54,14 @@ pub fn copy(rescue: &Rescue<'_>, to: &Path) -> Result<Copied> {
         },
         first: HashMap::new(),
     };
-    // The directories above deleted files are not listed. They are made before any link is, which could lead elsewhere.
+    // The parents of deleted files are not listed. Make them before any link, because a link could lead elsewhere.
     for found in rescue.found().iter().filter(|found| found.deleted) {
         let above = copier.path(found);
         copier.note(found, |_| {
             above.parent().map_or(Ok(()), std::fs::create_dir_all)
         });
     }
-    // By path: a directory comes before what is in it.
+    // In the order of paths, a directory comes before its contents.
     for found in rescue.found() {
         interrupt::check()?;
         if found.file_type != FileType::Symlink {
@@ -74,7 +74,7 @@ pub fn copy(rescue: &Rescue<'_>, to: &Path) -> Result<Copied> {
     for found in links.filter(|found| found.file_type == FileType::Symlink) {
         copier.note(found, |copier| copier.link(found));
     }
-    // From below, as a directory that is not writable takes nothing more.
+    // Bottom-up, because a read-only directory accepts no more names.
     for found in rescue.found().iter().rev() {
         if found.file_type == FileType::Directory {
             copier.directory_done(found);
@@ -136,7 +136,7 @@ impl Copier<'_> {
             Ok(())
         });
         if interrupt::check().is_err() {
-            // No half a file is left.
+            // Do not leave a partial file.
             std::fs::remove_file(path)?;
         }
         for reason in lost? {
@@ -146,7 +146,7 @@ impl Copier<'_> {
         self.attributes(found, &file)
     }
 
-    /// Permissions without set-id bits, and the time of the last change.
+    /// Sets permissions without set-id bits, and the modification time.
     fn attributes(&self, found: &Found, file: &File) -> io::Result<()> {
         let Some(core) = self.rescue.attributes(found) else {
             return Ok(());
@@ -174,7 +174,7 @@ impl Copier<'_> {
     }
 
     fn directory_done(&mut self, found: &Found) {
-        // What is not a directory here was lost before, and said to be.
+        // A path that is not a directory here was lost, which was reported.
         let path = self.path(found);
         let is = path.symlink_metadata().is_ok_and(|meta| meta.is_dir());
         if is {

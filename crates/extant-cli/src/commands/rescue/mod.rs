@@ -17,39 +17,41 @@ use serde::Serialize;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Something is lost.
+/// Exit code: data are lost.
 const LOST: u8 = 4;
-/// Nothing could be rescued.
+/// Exit code: nothing could be rescued.
 const FAILED: u8 = 8;
 
-/// Find and copy out what is left of a broken image
+/// Recover files from a broken image
 ///
-/// The image is only read. A lost superblock is replaced by a backup, which is searched for on the whole image if need be; lost
-/// group descriptors by their backups, or by a search for the inode tables; lost directories by a search for blocks of names. Files
-/// without a name have their inode's number: #12. Names whose directory is not known are in #names.
+/// The image is only read. A lost superblock is replaced by a backup, if necessary after a search of the whole image.
+/// Lost group descriptors are replaced by their backups, or by a search for the inode tables; lost directories by a
+/// search for directory blocks. Files without a name are named after their inode number: #12. Names whose directory is
+/// unknown are in #names.
 ///
-/// Without --to or --tar, what is found is listed. With --to it is copied to a new or empty directory, with holes, permissions and times, and
-/// without owners, extended attributes, devices, FIFOs and sockets. The journal is not replayed: what is only there is not found.
+/// Without --to or --tar, the files found are listed. With --to they are copied to a new or empty directory, with
+/// holes, permissions and times, but without owners, extended attributes, devices, FIFOs and sockets. The journal is
+/// not replayed, so files that are only in the journal are not found.
 ///
-/// The exit code is 0 if nothing is known to be lost, 4 if something is, 8 if nothing could be rescued.
+/// The exit code is 0 if no loss is known, 4 if data are lost, 8 if nothing could be rescued.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  extant rescue disk.img\n  extant rescue --to found disk.img")]
 pub struct Args {
-    /// The image
+    /// Image to read
     image: Rooted,
-    /// Copy what is found to a new or empty directory, not onto the image's own file system if that is the broken one
+    /// Copy the files to a new or empty directory, which must not be on the broken file system
     #[arg(long, value_name = "DIR")]
     to: Option<PathBuf>,
-    /// Look for deleted files in the journal too; they are in #deleted
+    /// Also look for deleted files in the journal, and put them into #deleted
     #[arg(long)]
     deleted: bool,
-    /// Write what is found to a new tar archive, with owners
+    /// Write the files to a new tar archive, with owners
     #[arg(long, value_name = "FILE", conflicts_with = "to")]
     tar: Option<PathBuf>,
-    /// List what is found, with --to or --tar too
+    /// List the files even with --to or --tar
     #[arg(long)]
     list: bool,
-    /// As JSON
+    /// Print the result as JSON
     #[arg(long)]
     json: bool,
 }
@@ -76,10 +78,10 @@ struct Item {
     problem: Option<&'static str>,
 }
 
-/// What could not be copied as it was.
+/// A loss in copying.
 #[derive(Serialize)]
 struct Loss {
-    /// For people.
+    /// Description for people.
     #[serde(skip)]
     shown: String,
     #[serde(flatten)]
@@ -105,7 +107,7 @@ pub fn run(args: &Args) -> Result<()> {
     }
 }
 
-/// Rescues, and returns whether something is lost.
+/// Rescues the files, and returns whether data are lost.
 fn rescue(args: &Args, image: &Path) -> Result<bool> {
     images::identity(image)?;
     no_disk(image)?;
@@ -140,7 +142,7 @@ fn search<'d>(name: &str, device: &'d dyn BlockDevice) -> Result<Rescue<'d>> {
     let progress = Progress::bytes(&format!("{name}: searching"), 0);
     let mut last = 0;
     let found = Rescue::open(device, &mut |done, _| {
-        // Each search begins at the beginning.
+        // Each search starts at zero.
         progress.add(done.saturating_sub(last));
         last = done;
     });
@@ -148,7 +150,7 @@ fn search<'d>(name: &str, device: &'d dyn BlockDevice) -> Result<Rescue<'d>> {
     found.with_context(|| name.to_owned())
 }
 
-/// Says what the search for deleted files went through, and if it found none, why.
+/// Describes the search for deleted files, and if it found no file, the reason.
 fn looked_for(searched: &DeletedSearch) -> String {
     let seen = format!(
         "deleted files: {} found in the journal, which has {} of inode tables and {} of directories from {}",

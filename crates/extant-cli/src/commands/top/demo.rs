@@ -1,4 +1,4 @@
-//! A load to look at: threads that make, write, read, rename and remove files on a volume in memory.
+//! A demonstration load: threads that create, write, read, rename and remove files on a volume in memory.
 
 use anyhow::{Context, Result, anyhow};
 use blockdev::MemDevice;
@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 
 /// Size of the volume.
 const SIZE: u64 = 512 << 20;
-/// Files that a thread has at a time.
+/// Files of each thread at a time.
 const FILES: usize = 500;
-/// A thread rests after so many files: this is to be looked at, not to heat the machine.
+/// Files between two rests of a thread, because a demonstration should not load the machine.
 const ROUND: usize = 50;
 const REST: Duration = Duration::from_millis(5);
 
@@ -30,7 +30,7 @@ struct Cell {
     bytes: AtomicU64,
 }
 
-/// The counts of a thread, on cache lines of its own.
+/// The counts of a thread, on separate cache lines.
 #[derive(Default)]
 #[repr(align(128))]
 struct TaskPart([Cell; KINDS.len()]);
@@ -61,7 +61,7 @@ struct Shared {
     failed: Mutex<Option<String>>,
 }
 
-/// Threads at work, until this is dropped.
+/// Running threads, which end when this is dropped.
 pub struct Demo {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
@@ -104,7 +104,7 @@ impl Demo {
         })
     }
 
-    /// The counters now.
+    /// Returns the present counters.
     pub fn status(&self) -> Result<Status> {
         if let Some(why) = &*self.shared.failed() {
             return Err(anyhow!("the demonstration failed: {why}"));
@@ -140,7 +140,7 @@ impl Drop for Demo {
             // A thread that panicked has reported it.
             let _ = thread.join();
         }
-        // The volume is in memory, and gone.
+        // The volume is in memory and no longer needed.
         let _ = self.shared.volume.clone().close();
     }
 }
@@ -161,7 +161,7 @@ impl Shared {
         }
     }
 
-    /// Every file lives for a while; half of them in a directory that all threads share.
+    /// Runs a thread: each file lives for a while, half of them in a directory that all threads share.
     fn turns(&self, task: usize, part: &TaskPart) -> extant::Result<()> {
         let volume = self.volume.clone();
         let own = volume.create_dir(format!("/thread{task}"))?;

@@ -14,10 +14,10 @@ use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Watch what a mount does: requests, log, pushes, locks, slots
+/// Watch a mount: requests, log, pushes, locks, slots
 ///
-/// Keys: q or ^C ends, s sorts the requests by rate, by time or by name, space halts the picture, m switches the lock meter of
-/// the server on or off, h shows them. A lock meter that was switched on here is switched off at the end.
+/// Keys: q or ^C quits, s sorts the requests by rate, time or name, space pauses the display, m switches the server's
+/// lock meter on or off, h shows the keys. A lock meter that was switched on here is switched off at the end.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Examples:\n  extant top /mnt\n  extant top --demo\n  extant top --once --json --interval 5 /mnt"
@@ -29,16 +29,16 @@ pub struct Args {
     /// Watch threads that change a volume in memory
     #[arg(long, conflicts_with = "dir")]
     demo: bool,
-    /// Print the rates over one interval and end
+    /// Print the rates over one interval and exit
     #[arg(long)]
     once: bool,
-    /// As JSON
+    /// Print the result as JSON
     #[arg(long, requires = "once")]
     json: bool,
-    /// Seconds between two looks
+    /// Seconds between two samples
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
     interval: Duration,
-    /// Switch the lock meter of the server on while this runs
+    /// Switch the server's lock meter on while this runs
     #[arg(long)]
     meter: bool,
 }
@@ -75,7 +75,7 @@ pub fn run(args: &Args) -> Result<()> {
             shown
         }
     };
-    // A meter that was off is off again; a server that is gone has none.
+    // Restore the meter's state; a server that is gone has no meter.
     if switched {
         samples.meter(false);
     }
@@ -83,7 +83,7 @@ pub fn run(args: &Args) -> Result<()> {
     shown
 }
 
-/// Two looks, and what happened between them.
+/// Takes two samples, and prints the events between them.
 fn once(args: &Args, samples: &Samples) -> Result<()> {
     let before = samples.next()?;
     let after = samples.next()?;

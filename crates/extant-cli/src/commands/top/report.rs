@@ -1,4 +1,4 @@
-//! Rates: what happened between two looks at the counters.
+//! Rates: the events between two samples of the counters.
 
 use super::source::Sample;
 use extant::PushTimes;
@@ -18,7 +18,7 @@ pub struct Report {
     pub troubles: u64,
     pub last_trouble: Option<String>,
     pub requests_per_second: f64,
-    /// Kinds of which there were any since the mount.
+    /// Kinds of requests with at least one request since the mount.
     pub requests: Vec<RequestRate>,
     pub log: LogRate,
     pub pushes: Pushes,
@@ -26,7 +26,7 @@ pub struct Report {
     pub space: SpaceStatus,
     pub slots: Vec<SlotRate>,
     pub locks_metered: bool,
-    /// Classes of locks that were taken, the most awaited first.
+    /// Classes of locks that were taken, by the time waited.
     pub locks: Vec<LockRate>,
 }
 
@@ -36,9 +36,9 @@ pub struct RequestRate {
     pub per_second: f64,
     pub failed_per_second: f64,
     pub bytes_per_second: f64,
-    /// Mean time of those of the interval.
+    /// Mean time of the requests of the interval.
     pub mean_us: f64,
-    /// Since the mount.
+    /// Number since the mount.
     pub count: u64,
 }
 
@@ -50,7 +50,7 @@ pub struct LogRate {
     pub bytes_per_second: f64,
 }
 
-/// Pushes, and how long those took that ended since the watching began.
+/// Pushes, and the durations of those that ended since the watching began.
 #[derive(Debug, Serialize)]
 pub struct Pushes {
     pub per_second: f64,
@@ -58,11 +58,11 @@ pub struct Pushes {
     pub p50_us: u64,
     pub p99_us: u64,
     pub max_us: u64,
-    /// Their stages, in order.
+    /// Stages of the pushes, in order.
     pub stages: Vec<StagePart>,
 }
 
-/// The pushes' time in one of their stages.
+/// The time of the pushes in a stage.
 #[derive(Debug, Serialize)]
 pub struct StagePart {
     pub name: String,
@@ -71,13 +71,13 @@ pub struct StagePart {
     pub max_us: u64,
 }
 
-/// Half, 99 of 100, and all of these took no longer, in microseconds.
+/// Returns the median, the 99th percentile and the maximum, in microseconds.
 fn spread(times: &PushTimes) -> [u64; 3] {
     let us = |share| u64::try_from(times.quantile(share).as_micros()).unwrap_or(u64::MAX);
     [0.5, 0.99, 1.0].map(us)
 }
 
-/// The stages of the pushes since the first sample.
+/// Returns the stages of the pushes since the first sample.
 fn stages(first: &[StageStatus], after: &[StageStatus]) -> Vec<StagePart> {
     let times = |stage: &StageStatus| PushTimes::new(stage.times.clone());
     let parts = after.iter().map(|stage| {
@@ -99,7 +99,7 @@ pub struct SlotRate {
     pub slot: usize,
     pub threads: u64,
     pub requests_per_second: f64,
-    /// Transactions and log items that wait in its lists.
+    /// Transactions and log items in the slot's lists.
     pub transactions: u64,
     pub items: u64,
 }
@@ -109,12 +109,12 @@ pub struct LockRate {
     pub name: String,
     pub taken_per_second: f64,
     pub waits_per_second: f64,
-    /// Time that threads waited, in milliseconds for each second.
+    /// Time that threads waited, in milliseconds per second.
     pub waited_ms_per_second: f64,
 }
 
 impl Report {
-    /// The events between two samples; pushes are counted from the first sample on.
+    /// Computes the events between two samples; pushes are counted from the first sample on.
     pub fn between(first: &Sample, before: &Sample, after: &Sample) -> Self {
         let interval = after.at.saturating_duration_since(before.at).as_secs_f64();
         let rate = |now: u64, then: u64| now.saturating_sub(then) as f64 / interval.max(1e-9);
@@ -280,7 +280,7 @@ mod tests {
             "the most awaited first, idle ones left out"
         );
         assert_eq!(r.locks[0].waited_ms_per_second.round(), 2.0);
-        // A server that was replaced by another counts from zero: nothing goes below it.
+        // A restarted server counts from zero: no rate may become negative.
         let r = Report::between(&after, &after, &before);
         assert_eq!((r.requests_per_second, r.pushes.counted), (0.0, 0));
     }

@@ -1,4 +1,4 @@
-//! The terminal, from the first picture until it is as it was before.
+//! The terminal, from the first picture until its state is restored.
 
 use super::report::Report;
 use super::source::{Sample, Samples};
@@ -11,12 +11,12 @@ use std::io::IsTerminal;
 use std::thread;
 use std::time::Duration;
 
-/// How often keys, signals and new figures are looked for.
+/// Interval of polling for keys, signals and samples.
 const TICK: Duration = Duration::from_millis(30);
-/// How long the end may take after a signal: the terminal may go just when it is asked.
+/// Time limit for the end after a signal, because the terminal may be gone.
 const LAST: Duration = Duration::from_secs(2);
 
-/// Shows samples until the user has enough. `switched` says afterwards whether the lock meter was switched on here.
+/// Shows samples until the user quits. Sets `switched` if the lock meter was switched on here.
 pub fn run(samples: &Samples, metered: bool, switched: &mut bool) -> Result<()> {
     interrupt::on_signal(|| {
         thread::sleep(LAST);
@@ -34,7 +34,7 @@ pub fn run(samples: &Samples, metered: bool, switched: &mut bool) -> Result<()> 
     };
     let done = shown.run(&mut terminal);
     *switched = shown.switched;
-    // First of all the terminal, or the error could not be read.
+    // Restore the terminal first, so that an error is readable.
     let restored = ratatui::try_restore().context("the terminal");
     done.and(restored)
 }
@@ -45,9 +45,9 @@ struct Screen<'a> {
     first: Option<Sample>,
     last: Option<Sample>,
     report: Option<Report>,
-    /// The lock meter was on when this began.
+    /// Whether the lock meter was on at the beginning.
     metered: bool,
-    /// The meter was off and has been switched on.
+    /// Whether the meter was off and has been switched on.
     switched: bool,
 }
 
@@ -56,8 +56,8 @@ impl Screen<'_> {
         let mut changed = true;
         loop {
             interrupt::check()?;
-            // The crate for terminals waits for ever for events of one that has hung up: it is asked only for what is there,
-            // and not at all then.
+            // The terminal crate blocks for ever on a terminal that has hung up. So poll only for pending events, and
+            // check for a hangup first.
             if !std::io::stdout().is_terminal() {
                 return Err(interrupt::Interrupted.into());
             }
@@ -87,7 +87,7 @@ impl Screen<'_> {
         }
     }
 
-    /// New figures; says whether there is something to draw.
+    /// Takes a sample; returns whether there is something to draw.
     fn take(&mut self, sample: Sample) -> bool {
         if self.ui.paused {
             return false;
@@ -98,7 +98,7 @@ impl Screen<'_> {
         self.report.is_some()
     }
 
-    /// A key was pressed; says whether it ends this.
+    /// Handles a key; returns whether the key quits.
     fn key(&mut self, key: KeyEvent) -> bool {
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {

@@ -1,5 +1,5 @@
-//! The source of the figures: a mount, or a demonstration in this process. A thread of its own asks, so that a slow
-//! server does not delay the keys.
+//! The source of the counters: a mount, or a demonstration in this process. A separate thread queries the server, so
+//! that a slow server does not delay the keys.
 
 use super::demo::Demo;
 use crate::interrupt;
@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// The asked server.
+/// The queried server.
 pub enum Source {
     /// A mount's server, and the directory for messages.
     Mount(Client, String),
@@ -20,25 +20,25 @@ pub enum Source {
 }
 
 impl Source {
-    /// The server of what is mounted on a directory.
+    /// Connects to the server of the mount on a directory.
     pub fn mount(dir: &Path) -> Result<Self> {
         let mounted = Mounted::at(dir)?;
         Ok(Self::Mount(mounted.client()?, mounted.name()))
     }
 
-    /// Threads that begin to work.
+    /// Starts the threads of the demonstration.
     pub fn demo() -> Result<Self> {
         Ok(Self::Demo(Box::new(Demo::start()?)))
     }
 
-    /// The counters now.
+    /// Returns the present counters.
     pub fn status(&mut self) -> Result<Status> {
         match self {
             Self::Mount(client, name) => {
                 let status = client.status();
                 status.map_err(|e| match e.kind() {
                     std::io::ErrorKind::Other => anyhow!("{name}: {e}"),
-                    // The words of a server that still answers.
+                    // Any other error means that the server is gone.
                     _ => anyhow!("{name}: the mount has ended"),
                 })
             }
@@ -61,27 +61,27 @@ impl Source {
     }
 }
 
-/// Counters, and when they were asked for.
+/// Counters, and the time of the query.
 #[derive(Clone)]
 pub struct Sample {
     pub at: Instant,
     pub status: Status,
 }
 
-/// The samples of the asking thread.
+/// The samples of the querying thread.
 pub struct Samples {
     samples: Receiver<Result<Sample>>,
     orders: Sender<bool>,
     asking: JoinHandle<()>,
 }
 
-/// How long the user's signal may stay unseen.
+/// Longest delay until a signal of the user is noticed.
 const GLANCE: Duration = Duration::from_millis(100);
-/// How long the end may take if the server does not answer.
+/// Time limit for the end if the server does not answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 impl Samples {
-    /// Asks at once, and again after every interval.
+    /// Takes a sample at once, and another after every interval.
     pub fn start(mut source: Source, interval: Duration) -> Result<Self> {
         let (samples_in, samples) = channel();
         let (orders, orders_out) = channel();
@@ -94,14 +94,14 @@ impl Samples {
                 });
                 let failed = sample.is_err();
                 if samples_in.send(sample).is_err() || failed {
-                    // Orders from before the end are carried out.
+                    // Execute the orders that came before the end.
                     orders_out.try_iter().for_each(|on| drop(source.meter(on)));
                     return;
                 }
                 due = (due + interval).max(Instant::now());
                 loop {
                     match orders_out.recv_timeout(due.saturating_duration_since(Instant::now())) {
-                        // Whether it worked, the next status says.
+                        // The next status reports whether it worked.
                         Ok(on) => drop(source.meter(on)),
                         Err(RecvTimeoutError::Timeout) => break,
                         Err(RecvTimeoutError::Disconnected) => return,
@@ -117,7 +117,7 @@ impl Samples {
         })
     }
 
-    /// The next sample, however long it takes.
+    /// Returns the next sample, without a time limit.
     ///
     /// # Errors
     /// The server is gone, or the user wants to stop.
@@ -130,7 +130,7 @@ impl Samples {
         }
     }
 
-    /// The next sample if there is one by then.
+    /// Returns the next sample if it arrives within `time`.
     pub fn within(&self, time: Duration) -> Result<Option<Sample>> {
         match self.samples.recv_timeout(time) {
             Ok(sample) => sample.map(Some),
@@ -139,13 +139,13 @@ impl Samples {
         }
     }
 
-    /// Has the lock meter switched.
+    /// Orders the thread to switch the lock meter.
     pub fn meter(&self, on: bool) {
-        // A thread that has ended has said why.
+        // A thread that has ended has reported why.
         let _ = self.orders.send(on);
     }
 
-    /// Ends the thread; one that waits for a server that does not answer ends with the process.
+    /// Ends the thread; if it waits for a server that does not answer, it ends with the process.
     pub fn end(self) {
         let Self {
             samples,
@@ -158,7 +158,7 @@ impl Samples {
             thread::sleep(Duration::from_millis(5));
         }
         if asking.is_finished() {
-            // It has no result, and a panic has been reported.
+            // The thread has no result, and a panic has been reported.
             let _ = asking.join();
         }
     }

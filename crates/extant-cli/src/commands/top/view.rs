@@ -1,4 +1,4 @@
-//! The picture: panels that fit the screen, each line made to the width it has.
+//! The picture: panels that fit the screen, with each line cut to its width.
 
 use super::report::{Report, RequestRate, SlotRate};
 use crate::show::{human, rate, show};
@@ -20,7 +20,7 @@ pub enum Sort {
 }
 
 impl Sort {
-    /// The next one.
+    /// Returns the next order.
     pub fn next(self) -> Self {
         match self {
             Self::Rate => Self::Time,
@@ -46,7 +46,7 @@ pub struct Ui {
     pub help: bool,
 }
 
-/// Smallest screen that the panels fit on.
+/// Smallest screen that fits the panels.
 const LEAST: (u16, u16) = (80, 20);
 const HEAD: Style = Style::new().add_modifier(Modifier::BOLD);
 
@@ -87,7 +87,8 @@ pub fn draw(frame: &mut Frame<'_>, report: Option<&Report>, ui: Ui) {
 fn panels(frame: &mut Frame<'_>, report: &Report, ui: Ui, body: Rect) {
     let columns = [Constraint::Percentage(60), Constraint::Min(32)];
     let [left, right] = Layout::horizontal(columns).areas(body);
-    // On a tall screen locks get the remaining lines: there are more classes of them than kinds of requests in use.
+    // On a tall screen, locks get the remaining lines, because there are more lock classes than kinds of requests in
+    // use.
     let wanted = u16::try_from(report.requests.len())
         .unwrap_or(u16::MAX)
         .saturating_add(3);
@@ -115,7 +116,7 @@ fn panels(frame: &mut Frame<'_>, report: &Report, ui: Ui, body: Rect) {
     panel(frame, slots, "slots", |w, h| slot_lines(report, w, h));
 }
 
-/// A border with a title, and lines of the width and number that it has room for.
+/// Draws a border with a title, and as many lines as fit.
 fn panel(
     frame: &mut Frame<'_>,
     area: Rect,
@@ -130,7 +131,7 @@ fn panel(
     frame.render_widget(Paragraph::new(lines), inner);
 }
 
-/// A text in so many columns: one that is longer loses its end, which is said by an ellipsis.
+/// Fits a text to a number of columns: shorter text is padded, longer text is cut with an ellipsis.
 fn fit(text: &str, width: usize) -> String {
     match text.chars().count() {
         n if n <= width => format!("{text:width$}"),
@@ -141,7 +142,7 @@ fn fit(text: &str, width: usize) -> String {
     }
 }
 
-/// Words at both ends of a line.
+/// Formats texts at both ends of a line.
 fn ends(left: &str, right: &str, width: usize) -> String {
     let room = width.saturating_sub(right.chars().count() + 1);
     format!("{} {right}", fit(left, room))
@@ -188,7 +189,7 @@ fn time(seconds: f64) -> String {
     }
 }
 
-/// A time in six columns at most.
+/// Formats a time in at most six columns.
 fn us(us: f64) -> String {
     let (value, unit) = match us {
         us if us < 1e3 => (us, "us"),
@@ -199,7 +200,7 @@ fn us(us: f64) -> String {
     format!("{value:.digits$}{unit}")
 }
 
-/// A number in five columns at most.
+/// Formats a number in at most five columns.
 fn compact(n: f64) -> String {
     let (value, unit) = match n {
         n if n < 1e3 => return format!("{n:.0}"),
@@ -278,7 +279,7 @@ fn lock_lines(r: &Report, width: usize, height: usize) -> Vec<Line<'static>> {
     lines
 }
 
-/// A bar of so many columns.
+/// Returns a bar of `width` columns.
 fn bar(share: f64, width: usize) -> String {
     let full = (share.clamp(0.0, 1.0) * width as f64).round() as usize;
     "█".repeat(full) + &"░".repeat(width.saturating_sub(full))
@@ -357,7 +358,7 @@ fn slot_lines(r: &Report, width: usize, height: usize) -> Vec<Line<'static>> {
     let rows = height.saturating_sub(1);
     let more = slots.len().saturating_sub(rows);
     if more > 0 {
-        // The busiest, in their order.
+        // The busiest slots, in their order.
         let order = |a: &&SlotRate, b: &&SlotRate| busy(b).partial_cmp(&busy(a));
         slots.sort_by(|a, b| order(a, b).unwrap_or(std::cmp::Ordering::Equal));
         slots.truncate(rows.saturating_sub(1));
@@ -410,7 +411,7 @@ fn help(frame: &mut Frame<'_>, area: Rect) {
     );
 }
 
-/// The picture as text.
+/// Returns the picture as text.
 pub fn text(report: &Report, width: u16, height: u16) -> String {
     drawn(Some(report), Ui::default(), width, height).join("\n") + "\n"
 }
