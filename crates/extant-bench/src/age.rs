@@ -63,7 +63,7 @@ impl Random {
         (self.next() >> 16) % n.max(1)
     }
 
-    /// A size from 4 KiB to 4 MiB, every power of two equally often.
+    /// Returns a size from 4 KiB to 4 MiB, every power of two equally often.
     fn size(&mut self) -> u64 {
         let class = 4096 << self.below(10);
         class + self.below(class)

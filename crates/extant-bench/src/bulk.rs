@@ -30,7 +30,7 @@ pub enum Output {
 }
 
 impl Output {
-    /// The path of the output.
+    /// Returns the path of the output.
     pub fn path(&self) -> &Path {
         match self {
             Self::File(path) | Self::Directory(path) => path,

@@ -243,7 +243,7 @@ pub fn flushes(dir: &Path) -> Result<Summary> {
     Ok(seen.summary())
 }
 
-/// A histogram in classes of a factor of two: the upper bound of each in nanoseconds, and how many there are.
+/// Returns a histogram in classes of a factor of two: the upper bound of each in nanoseconds, and how many there are.
 ///
 /// ```
 /// use extant_bench::{burst::doubled, latency::Latencies};

@@ -69,7 +69,7 @@ impl Latencies {
         }
     }
 
-    /// The figures for a report.
+    /// Returns the figures for a report.
     pub fn summary(&self) -> Summary {
         let Some(histogram) = self.0.as_ref().filter(|h| !h.is_empty()) else {
             return Summary::default();

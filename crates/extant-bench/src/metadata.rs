@@ -38,7 +38,7 @@ impl BlockDevice for Noting {
     blockdev::only_read!();
 }
 
-/// The runs of an image that a check reads, in order, without small gaps.
+/// Returns the runs of an image that a check reads, in order, without small gaps.
 ///
 /// # Errors
 /// Those of the check.

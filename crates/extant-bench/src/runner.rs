@@ -50,7 +50,7 @@ pub trait Contender {
         let _ = tasks;
         Ok(())
     }
-    /// The name of the completion.
+    /// Returns the name of the completion.
     fn finishes(&self) -> &'static str {
         "sync"
     }
@@ -184,7 +184,7 @@ fn work(task: &mut dyn Task, deadline: Instant, failed: &AtomicBool) -> Result<D
     Ok(done)
 }
 
-/// The CPUs that this process may use.
+/// Returns the CPUs that this process may use.
 fn cpus() -> Result<Vec<usize>> {
     let allowed = sched_getaffinity(None).context("the CPUs of this process")?;
     Ok((0..CpuSet::MAX_CPU)

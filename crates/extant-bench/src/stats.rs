@@ -41,7 +41,7 @@ impl Stopwatch {
     }
 }
 
-/// The middle of some figures; of an even number, the mean of the two in the middle. 0 of none.
+/// Returns the middle of some figures; of an even number, the mean of the two in the middle. 0 of none.
 ///
 /// ```
 /// assert_eq!(extant_bench::stats::median(&mut [3.0, 1.0, 2.0]), 2.0);

@@ -38,7 +38,7 @@ pub fn head(report: &Report) -> [String; FIGURES] {
     .map(String::from)
 }
 
-/// The figures of a report; the last two are how much better `ours` is.
+/// Returns the figures of a report; the last two are how much better `ours` is.
 pub fn cells(report: &Report, ours: Option<&Report>) -> [String; FIGURES] {
     let dash = || "-".to_string();
     [
@@ -53,7 +53,7 @@ pub fn cells(report: &Report, ours: Option<&Report>) -> [String; FIGURES] {
     ]
 }
 
-/// The first report of the same workload and number of tasks, if it is not this one.
+/// Returns the first report of the same workload and number of tasks, if it is not this one.
 pub fn first<'a>(reports: &'a [Report], of: &Report) -> Option<&'a Report> {
     let same = |r: &&Report| r.workload == of.workload && r.shape.tasks == of.shape.tasks;
     let first = reports.iter().find(same)?;

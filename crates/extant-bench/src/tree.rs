@@ -59,7 +59,7 @@ impl Noise {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    /// A number below another one, which is not 0.
+    /// Returns a number below another one, which is not 0.
     pub(crate) fn below(&mut self, end: usize) -> usize {
         // The upper half of a product; its low bits would be the worst.
         ((u128::from(self.next()) * end as u128) >> 64) as usize

@@ -14,12 +14,12 @@ use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// A path or name as the library takes it.
+/// Returns a path or name as the library takes it.
 pub fn os(bytes: &(impl AsRef<[u8]> + ?Sized)) -> &OsStr {
     OsStr::from_bytes(bytes.as_ref())
 }
 
-/// The bytes of a path or name.
+/// Returns the bytes of a path or name.
 pub fn bytes(name: impl Into<OsString>) -> Vec<u8> {
     name.into().into_vec()
 }
@@ -87,7 +87,7 @@ impl Address {
         Some((ino, path))
     }
 
-    /// The root of an image.
+    /// Returns the root of an image.
     pub fn root(image: impl Into<PathBuf>) -> Self {
         Self {
             image: image.into(),
@@ -95,7 +95,7 @@ impl Address {
         }
     }
 
-    /// The address as it is written, in bytes.
+    /// Returns the address as it is written, in bytes.
     pub fn as_written(&self) -> Vec<u8> {
         [self.image.as_os_str().as_bytes(), b":", &self.path].concat()
     }
@@ -200,7 +200,7 @@ pub fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
     path
 }
 
-/// The last component, without slashes after it; empty for a root.
+/// Returns the last component, without slashes after it; empty for a root.
 pub fn base_name(path: &[u8]) -> &[u8] {
     let end = path.iter().rposition(|&b| b != b'/').map_or(0, |i| i + 1);
     let start = path[..end]

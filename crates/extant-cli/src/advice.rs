@@ -26,7 +26,7 @@ pub fn advised(error: impl fmt::Display, advice: impl fmt::Display) -> anyhow::E
     anyhow::Error::new(Advised(format!("{error}: {advice}")))
 }
 
-/// The directory part of a path; empty if the path is one name.
+/// Returns the directory part of a path; empty if the path is one name.
 pub fn above(path: &[u8]) -> &[u8] {
     let end = path.iter().rposition(|&b| b != b'/').map_or(0, |i| i + 1);
     let path = &path[..end - base_name(path).len()];
@@ -37,12 +37,12 @@ pub fn above(path: &[u8]) -> &[u8] {
     }
 }
 
-/// A directory part that is empty means the directory itself.
+/// Returns a directory part that is empty means the directory itself.
 fn asked(path: &[u8]) -> &[u8] {
     if path.is_empty() { b"." } else { path }
 }
 
-/// The nearest existing ancestor of a path, with its type.
+/// Returns the nearest existing ancestor of a path, with its type.
 fn nearest<'p>(dir: &Dir, path: &'p [u8]) -> Option<(&'p [u8], FileType)> {
     let mut at = path;
     loop {
@@ -232,7 +232,7 @@ fn not_ext4(image: &Path) -> Option<String> {
     })
 }
 
-/// The owner and the mode of a file that the user may not open.
+/// Returns the owner and the mode of a file that the user may not open.
 fn permission(image: &Path) -> String {
     use std::os::unix::fs::MetadataExt;
     match image.metadata() {
@@ -246,7 +246,7 @@ fn permission(image: &Path) -> String {
     }
 }
 
-/// The address for a path like `disk.img/etc`.
+/// Returns the address for a path like `disk.img/etc`.
 fn inside(path: &Path) -> Option<String> {
     let image = path.ancestors().skip(1).find(|p| p.is_file())?;
     let rest = path.strip_prefix(image).ok()?;

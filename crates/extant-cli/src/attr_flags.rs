@@ -30,7 +30,7 @@ const LETTERS: [(char, u32); 22] = [
     ('m', flags::NOCOMPR),
 ];
 
-/// The flags as lsattr shows them: a letter for each that is set, a dash for the others.
+/// Returns the flags as lsattr shows them: a letter for each that is set, a dash for the others.
 pub fn columns(set: u32) -> String {
     let column = |(letter, bit): (char, u32)| if set & bit != 0 { letter } else { '-' };
     LETTERS.map(column).iter().collect()
@@ -39,7 +39,7 @@ pub fn columns(set: u32) -> String {
 /// Copy on write, a flag of other file systems of Linux.
 const NO_COPY_ON_WRITE: u32 = 0x0080_0000;
 
-/// The flags of a file that Linux shows, as lsattr shows them.
+/// Returns the flags of a file that Linux shows, as lsattr shows them.
 pub fn columns_of_host(set: u32) -> String {
     let column = |(letter, bit): (char, u32)| {
         let bit = if letter == 'C' { NO_COPY_ON_WRITE } else { bit };
@@ -48,7 +48,7 @@ pub fn columns_of_host(set: u32) -> String {
     LETTERS.map(column).iter().collect()
 }
 
-/// The flag that a letter of chattr changes on a file that Linux shows.
+/// Returns the flag that a letter of chattr changes on a file that Linux shows.
 pub fn letter_bit(letter: char) -> Option<u32> {
     if letter == 'C' {
         return Some(NO_COPY_ON_WRITE);
@@ -85,7 +85,7 @@ pub const LONG_NAMES: [(u32, &str); 22] = [
     (flags::NOCOMPR, "Dont_Compress"),
 ];
 
-/// A number as chattr and debugfs take it, also in hexadecimal or octal digits.
+/// Returns a number as chattr and debugfs take it, also in hexadecimal or octal digits.
 pub fn number(text: &str) -> Result<u32, String> {
     let digits = text.strip_prefix("0x");
     let parsed = match (digits, text.strip_prefix('0')) {
@@ -116,7 +116,7 @@ pub enum FlagChange {
 }
 
 impl FlagChange {
-    /// The flags that chattr may set, after the change; the others go with the inode.
+    /// Returns the flags that chattr may set, after the change; the others go with the inode.
     pub fn apply(self, set: u32) -> u32 {
         let kept = set & USER_VISIBLE;
         match self {

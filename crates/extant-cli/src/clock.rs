@@ -46,7 +46,7 @@ pub fn fixed() -> Result<Option<i64>> {
     Ok(set.or(fake()?).or(source_date_epoch()?))
 }
 
-/// The time to stamp with, in seconds since 1970.
+/// Returns the time to stamp with, in seconds since 1970.
 pub fn stamp() -> Result<i64> {
     if let Some(seconds) = fixed()? {
         return Ok(seconds);

@@ -51,7 +51,7 @@ pub const EXAMPLES: &str = "Examples:
   extant mount disk.img ~/mnt
   extant umount ~/mnt";
 
-/// The definition of the command line, with all help texts laid out.
+/// Returns the definition of the command line, with all help texts laid out.
 pub fn command() -> Command {
     let all = Cli::command().after_help(EXAMPLES);
     let groups = groups(&all);
@@ -66,7 +66,7 @@ pub fn command() -> Command {
         .help_template(StyledStr::from(template))
 }
 
-/// The subcommands under their headings.
+/// Returns the subcommands under their headings.
 fn groups(all: &Command) -> String {
     let shown: Vec<&Command> = all.get_subcommands().filter(|c| !c.is_hide_set()).collect();
     let width = shown.iter().map(|c| c.get_name().len()).max().unwrap_or(0);
@@ -110,7 +110,7 @@ mod tests {
         }
     }
 
-    /// A text without escape sequences.
+    /// Returns a text without escape sequences.
     fn plain(text: &str) -> String {
         let mut parts = text.split('\x1b');
         let first = parts.next().unwrap_or_default().to_string();

@@ -123,7 +123,7 @@ impl HostPath {
         Ok(opened.sync_all()?)
     }
 
-    /// The ranges of a file that hold data.
+    /// Returns the ranges of a file that hold data.
     fn data(&self, file: &File, len: u64) -> Result<Vec<Move>> {
         let mut ranges = Vec::new();
         let mut at = 0;

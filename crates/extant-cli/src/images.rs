@@ -33,7 +33,7 @@ pub fn leave_journals(yes: bool) {
     NOLOAD.store(yes, Ordering::Relaxed);
 }
 
-/// Whether images are read without the contents of their journals.
+/// Returns whether images are read without the contents of their journals.
 pub fn journals_are_left() -> bool {
     NOLOAD.load(Ordering::Relaxed)
 }
@@ -156,7 +156,7 @@ pub struct Images {
 }
 
 impl Images {
-    /// The volume of an image, opened at first use.
+    /// Returns the volume of an image, opened at first use.
     pub fn get(&mut self, image: &Path) -> Result<Volume> {
         let identity = identity(image)?;
         if let Some(opened) = self.open.iter().find(|o| o.identity == identity) {
@@ -238,7 +238,7 @@ impl Identity {
     }
 }
 
-/// The identity of an image: two names of one image are one image.
+/// Returns the identity of an image: two names of one image are one image.
 pub fn identity(image: &Path) -> Result<Identity> {
     crate::streams::no_image(image)?;
     if store::is_remote(image) {

@@ -24,7 +24,7 @@ impl LockFile {
         Ok(Self { dir, name })
     }
 
-    /// The directory.
+    /// Returns the directory.
     pub fn dir(&self) -> BorrowedFd<'_> {
         self.dir.as_fd()
     }

@@ -15,7 +15,7 @@ pub struct Mounted {
 }
 
 impl Mounted {
-    /// The mount on a directory, or on one above it.
+    /// Returns the mount on a directory, or on one above it.
     ///
     /// # Errors
     /// The mount is not one of ours.
@@ -38,7 +38,7 @@ impl Mounted {
         Ok(Self { dir: full, entry })
     }
 
-    /// The mount that a path lies on, if it is one of ours.
+    /// Returns the mount that a path lies on, if it is one of ours.
     pub fn below(path: &Path) -> Option<Self> {
         let full = path.canonicalize().ok()?;
         let mounts = fuse_server::mounts().ok()?;
@@ -54,7 +54,7 @@ impl Mounted {
         })
     }
 
-    /// The mount of an image, if it has one of ours.
+    /// Returns the mount of an image, if it has one of ours.
     pub fn of_image(image: &Path) -> Option<Self> {
         let image = image.canonicalize().ok()?;
         let mounts = fuse_server::mounts().ok()?;
@@ -81,17 +81,17 @@ impl Mounted {
             .is_some_and(|entry| entry.kind == self.entry.kind)
     }
 
-    /// The directory.
+    /// Returns the directory.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// The directory, for messages.
+    /// Returns the directory, for messages.
     pub fn name(&self) -> String {
         self.dir.display().to_string()
     }
 
-    /// The image.
+    /// Returns the image.
     pub fn image(&self) -> String {
         self.entry.source.to_string_lossy().into_owned()
     }

@@ -105,7 +105,7 @@ impl NewFile {
         opened.map_err(|e| no_place(path, e))
     }
 
-    /// The device to write to.
+    /// Returns the device to write to.
     pub fn device(&self) -> &dyn BlockDevice {
         match self {
             Self::Raw(file) => file,

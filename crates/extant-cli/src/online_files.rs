@@ -76,7 +76,7 @@ impl MountedPath {
         moved.with_context(|| file.path.display().to_string())
     }
 
-    /// The mount's directory.
+    /// Returns the mount's directory.
     pub fn mount(&self) -> &Path {
         self.mounted.dir()
     }
@@ -111,7 +111,7 @@ pub fn below(path: &Path) -> Result<Vec<Met>> {
     Ok(found)
 }
 
-/// Whether a file has an ext4 superblock.
+/// Returns whether a file has an ext4 superblock.
 fn is_image(path: &Path) -> bool {
     let mut bytes = [0; SUPERBLOCK_SIZE];
     let read = File::open(path).and_then(|file| file.read_exact_at(&mut bytes, SUPERBLOCK_OFFSET));

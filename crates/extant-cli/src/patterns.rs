@@ -42,7 +42,7 @@ fn compiled(component: &[u8]) -> Vec<u8> {
     pattern
 }
 
-/// Whether a name matches a pattern. As in shells, only a pattern with a leading dot matches hidden names.
+/// Returns whether a name matches a pattern. As in shells, only a pattern with a leading dot matches hidden names.
 fn fits(pattern: &[u8], name: &[u8]) -> bool {
     (!name.starts_with(b".") || pattern.starts_with(b".")) && fast_glob::glob_match(pattern, name)
 }

@@ -21,7 +21,7 @@ pub struct ImagePlace {
     pub address: Address,
 }
 
-/// The inode of a number that a user has given.
+/// Returns the inode of a number that a user has given.
 fn numbered(volume: &Volume, ino: u32) -> Result<Node> {
     let geometry = volume.geometry();
     let root = volume.root().ino();
@@ -68,7 +68,7 @@ impl ImagePlace {
         Ok(place)
     }
 
-    /// The address of a path that starts where this one does.
+    /// Returns the address of a path that starts where this one does.
     pub fn at(&self, path: &[u8]) -> Address {
         match self.address.number() {
             Some((ino, _)) => {
@@ -80,7 +80,7 @@ impl ImagePlace {
         }
     }
 
-    /// The inode, if the address is its number.
+    /// Returns the inode, if the address is its number.
     pub fn node(&self) -> Option<&Node> {
         self.node.as_ref()
     }
@@ -97,7 +97,7 @@ impl ImagePlace {
         )
     }
 
-    /// The directory of a path from this start, and the last name.
+    /// Returns the directory of a path from this start, and the last name.
     pub fn in_parent<'p>(&self, path: &'p [u8]) -> extant::Result<(Node, &'p [u8])> {
         let name = base_name(path);
         let end = path.iter().rposition(|&b| b != b'/').map_or(0, |i| i + 1);

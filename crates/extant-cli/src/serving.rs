@@ -357,7 +357,7 @@ fn control(fs: &Filesystem, dir: &Path) -> Result<Option<Server>> {
 }
 
 impl Ready {
-    /// The directory.
+    /// Returns the directory.
     pub fn dir(&self) -> &Path {
         &self.dir
     }

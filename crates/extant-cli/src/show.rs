@@ -5,7 +5,7 @@ use serde::Serialize;
 
 pub use extant_terminal::numbers::{count, human, rate};
 
-/// A path for people: control characters and bytes that are not UTF-8 are escaped, so that no name can
+/// Returns a path for people: control characters and bytes that are not UTF-8 are escaped, so that no name can
 /// write to the terminal.
 pub fn show(path: &[u8]) -> String {
     let mut out = String::with_capacity(path.len());
@@ -68,7 +68,7 @@ pub fn exact(path: &[u8]) -> String {
     out
 }
 
-/// The bytes of a name or path in base64, if it is not UTF-8.
+/// Returns the bytes of a name or path in base64, if it is not UTF-8.
 pub fn base64_if_odd(path: &[u8]) -> Option<String> {
     std::str::from_utf8(path).err()?;
     Some(data_encoding::BASE64.encode(path))
@@ -91,7 +91,7 @@ impl From<&[u8]> for JsonPath {
     }
 }
 
-/// The letter of a type, as `ls -l` shows it.
+/// Returns the letter of a type, as `ls -l` shows it.
 pub fn type_letter(kind: FileType) -> char {
     match kind {
         FileType::Regular => '-',
@@ -104,7 +104,7 @@ pub fn type_letter(kind: FileType) -> char {
     }
 }
 
-/// The name of a type.
+/// Returns the name of a type.
 pub fn type_name(kind: FileType) -> &'static str {
     match kind {
         FileType::Regular => "regular file",

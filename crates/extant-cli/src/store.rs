@@ -190,7 +190,7 @@ static UNPACKED: Mutex<Vec<Arc<dyn BlockDevice>>, Disks> = Mutex::new(Vec::new()
 /// Device and inode of a file.
 pub type FileId = (u64, u64);
 
-/// Whether the image is a whole file or block device, byte by byte.
+/// Returns whether the image is a whole file or block device, byte by byte.
 pub fn is_plain(image: &Path) -> bool {
     !is_remote(image) && split(image).is_none() && format(image) == Format::Raw
 }

@@ -16,7 +16,7 @@ const CHUNK: usize = 1 << 20;
 /// How long a signal may wait while nothing comes.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// Whether a path stands for a standard stream.
+/// Returns whether a path stands for a standard stream.
 pub fn is_stream(path: &Path) -> bool {
     path == Path::new("-")
 }

@@ -52,7 +52,7 @@ impl System {
         }
     }
 
-    /// A machine whose files are below a directory.
+    /// Returns a machine whose files are below a directory.
     #[cfg(test)]
     pub fn planted(root: &Path, user: u32) -> Self {
         let path = std::env::join_paths([root.join("usr/bin"), root.join("sbin")]);
@@ -63,23 +63,23 @@ impl System {
         }
     }
 
-    /// Whether the user is root.
+    /// Returns whether the user is root.
     pub fn is_root(&self) -> bool {
         self.user == 0
     }
 
-    /// The path of a file of the system.
+    /// Returns the path of a file of the system.
     pub fn file(&self, absolute: &str) -> PathBuf {
         self.root.join(absolute.trim_start_matches('/'))
     }
 
-    /// A file of the system as text without the last line's end; `None` if it cannot be read.
+    /// Returns a file of the system as text without the last line's end; `None` if it cannot be read.
     pub fn text(&self, absolute: &str) -> Option<String> {
         let text = std::fs::read(self.file(absolute)).ok()?;
         Some(String::from_utf8_lossy(&text).trim_end().to_string())
     }
 
-    /// A program, found as a shell would.
+    /// Returns a program, found as a shell would.
     pub fn program(&self, name: &str) -> Option<PathBuf> {
         let executable = |path: &PathBuf| {
             let meta = path.metadata();
@@ -90,7 +90,7 @@ impl System {
             .find(executable)
     }
 
-    /// A line that has to be typed as root.
+    /// Returns a line that has to be typed as root.
     pub fn as_root(&self, line: &str) -> String {
         match self.is_root() {
             true => line.to_string(),
@@ -98,19 +98,19 @@ impl System {
         }
     }
 
-    /// The line that writes a line into a file of the system.
+    /// Returns the line that writes a line into a file of the system.
     pub fn write_line(&self, line: &str, file: &str, append: bool) -> String {
         let tee = if append { "tee -a" } else { "tee" };
         format!("echo {line} | {}", self.as_root(&format!("{tee} {file}")))
     }
 
-    /// Whether this is the inside of a container.
+    /// Returns whether this is the inside of a container.
     pub fn in_container(&self) -> bool {
         let marks = ["/.dockerenv", "/run/.containerenv"];
         marks.iter().any(|mark| self.file(mark).exists())
     }
 
-    /// The line that installs a package, by its name in Debian.
+    /// Returns the line that installs a package, by its name in Debian.
     pub fn install(&self, package: &str) -> String {
         let release = self.text("/etc/os-release").unwrap_or_default();
         let words: Vec<&str> = release
@@ -133,7 +133,7 @@ impl System {
         self.as_root(&line)
     }
 
-    /// The user's name, or the number of a user without a name.
+    /// Returns the user's name, or the number of a user without a name.
     pub fn user_name(&self) -> String {
         let number = self.user.to_string();
         let accounts = self.text("/etc/passwd").unwrap_or_default();

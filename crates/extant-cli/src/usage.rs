@@ -5,7 +5,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use std::error::Error;
 use std::ffi::OsString;
 
-/// Whether clap's "error" is the help or the version, on request.
+/// Returns whether clap's "error" is the help or the version, on request.
 pub fn is_asked_for(error: &clap::Error) -> bool {
     matches!(
         error.kind(),
@@ -15,7 +15,7 @@ pub fn is_asked_for(error: &clap::Error) -> bool {
     )
 }
 
-/// The exit code for an error of the command line: 2, and of a check that of fsck.
+/// Returns the exit code for an error of the command line: 2, and of a check that of fsck.
 pub fn exit_code(words: &[OsString]) -> i32 {
     match command(words).as_ref() {
         "check" | "repair" => 16,
@@ -23,7 +23,7 @@ pub fn exit_code(words: &[OsString]) -> i32 {
     }
 }
 
-/// An error of the command line in one line.
+/// Returns an error of the command line in one line.
 pub fn line(error: &clap::Error, words: &[OsString]) -> String {
     let command = command(words);
     let of = |kind| error.get(kind).map(text);
@@ -100,7 +100,7 @@ pub fn line(error: &clap::Error, words: &[OsString]) -> String {
     }
 }
 
-/// Whether a word is an image, or a path in one.
+/// Returns whether a word is an image, or a path in one.
 pub fn names_image(word: &str) -> bool {
     match Location::from(OsString::from(word)) {
         Location::Image(address) => address.image.is_file(),
@@ -108,7 +108,7 @@ pub fn names_image(word: &str) -> bool {
     }
 }
 
-/// The equivalent here of an argument of mke2fs.
+/// Returns the equivalent here of an argument of mke2fs.
 fn of_mke2fs(command: &str, argument: &str) -> Option<String> {
     if command != "mkfs" {
         return None;
@@ -123,7 +123,7 @@ fn of_mke2fs(command: &str, argument: &str) -> Option<String> {
     }
 }
 
-/// The words that name the subcommand.
+/// Returns the words that name the subcommand.
 fn command(words: &[OsString]) -> String {
     let mut command = crate::help::command();
     let mut names: Vec<String> = Vec::new();

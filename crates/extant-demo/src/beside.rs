@@ -122,7 +122,7 @@ pub fn measure(
     Ok(found)
 }
 
-/// The seconds that the kernel takes to create files, with a sync, and to write to each 8th.
+/// Returns the seconds that the kernel takes to create files, with a sync, and to write to each 8th.
 fn kernel(at: &Path, threads: usize, files: usize) -> Result<(f64, f64)> {
     let of = |task: usize| at.join(format!("thread{task}"));
     for task in 0..threads {

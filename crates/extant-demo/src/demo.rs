@@ -163,7 +163,7 @@ fn beside(demo: &Demo, dir: &Path, size: u64, total: usize, files: usize) -> Res
     beside::measure(dir, (size, inodes(total)?), (demo.threads, files), &ours)
 }
 
-/// The inodes of an image with room for `total` files.
+/// Returns the inodes of an image with room for `total` files.
 fn inodes(total: usize) -> Result<u32> {
     Ok(u32::try_from(total + total / 4 + 1000)?)
 }
@@ -178,7 +178,7 @@ fn fresh(path: &Path, options: &MkfsOptions) -> Result<Volume> {
     VolumeOptions::new().open(path).with_context(context)
 }
 
-/// The options of an image with room for `total` files.
+/// Returns the options of an image with room for `total` files.
 fn image_for(total: usize) -> Result<MkfsOptions> {
     Ok(MkfsOptions {
         // Sparse. Every create reserves two blocks for its directory until the next push: room for all

@@ -238,7 +238,7 @@ fn copy(
     Ok(())
 }
 
-/// The runs of blocks that become chunks: their bytes, and what they hold.
+/// Returns the runs of blocks that become chunks: their bytes, and what they hold.
 fn runs(scratch: &Scratch, block: u64) -> io::Result<Vec<(u64, Content)>> {
     let mut runs: Vec<(u64, Content)> = Vec::new();
     let mut add = |len: u64, content: Content| match runs.last_mut() {
@@ -267,7 +267,7 @@ fn runs(scratch: &Scratch, block: u64) -> io::Result<Vec<(u64, Content)>> {
     Ok(runs)
 }
 
-/// The four bytes that a block is filled with.
+/// Returns the four bytes that a block is filled with.
 fn filled(block: &[u8]) -> Option<[u8; 4]> {
     let first = *block.first_chunk()?;
     let same = match first {

@@ -51,7 +51,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// The format of a file; raw if it cannot be read.
+    /// Returns the format of a file; raw if it cannot be read.
     pub fn of(file: &dyn BlockDevice) -> Self {
         let mut head = [0; 512];
         let len = file.len().min(head.len() as u64) as usize;
@@ -77,12 +77,12 @@ impl Format {
         }
     }
 
-    /// Whether disks in this format are written, too.
+    /// Returns whether disks in this format are written, too.
     pub const fn is_written(self) -> bool {
         matches!(self, Self::Raw | Self::Qcow2 | Self::VhdFixed)
     }
 
-    /// Whether the whole file is compressed, so that it may as well hold an archive.
+    /// Returns whether the whole file is compressed, so that it may as well hold an archive.
     pub const fn is_compressed(self) -> bool {
         matches!(self, Self::Gzip | Self::Zstd | Self::Xz | Self::Bzip2)
     }
@@ -200,7 +200,7 @@ pub fn open_with(
     })
 }
 
-/// The disk in a VHD.
+/// Returns the disk in a VHD.
 fn vhd(file: FileDevice) -> io::Result<Arc<dyn BlockDevice>> {
     let footer = Footer::read(&file).ok_or_else(|| {
         let text = "the VHD is damaged: its footer has a wrong checksum";

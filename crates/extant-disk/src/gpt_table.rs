@@ -54,7 +54,7 @@ pub fn read(device: &dyn BlockDevice) -> Result<Option<Table>, Error> {
     damage.map_or(Ok(None), Err)
 }
 
-/// Whether the first sector says that there is a GPT, or nothing at all.
+/// Returns whether the first sector says that there is a GPT, or nothing at all.
 fn is_protected(device: &dyn BlockDevice) -> Result<bool, Error> {
     let mut first = [0; 512];
     device.read_at(0, &mut first)?;
@@ -63,7 +63,7 @@ fn is_protected(device: &dyn BlockDevice) -> Result<bool, Error> {
 
 type Entries = BTreeMap<u32, gpt::partition::Partition>;
 
-/// The entries that a header leads to.
+/// Returns the entries that a header leads to.
 fn entries(
     device: &dyn BlockDevice,
     header: &Header,

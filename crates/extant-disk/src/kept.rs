@@ -21,7 +21,7 @@ struct Pieces {
 }
 
 impl Kept {
-    /// A piece, made if it is not kept. Others read meanwhile; two that need the same piece make it twice.
+    /// Returns a piece, made if it is not kept. Others read meanwhile; two that need the same piece make it twice.
     pub fn get(
         &self,
         number: u64,

@@ -47,13 +47,13 @@ const MBR: &[(u8, &str)] = &[
     (0xfd, "Linux RAID"),
 ];
 
-/// The name of a GPT type, or its GUID.
+/// Returns the name of a GPT type, or its GUID.
 pub fn of_gpt(guid: &str) -> String {
     let known = GPT.iter().find(|(g, _)| g.eq_ignore_ascii_case(guid));
     known.map_or(guid, |(_, name)| name).to_string()
 }
 
-/// The name of an MBR type, or its number.
+/// Returns the name of an MBR type, or its number.
 pub fn of_mbr(number: u8) -> String {
     let known = MBR.iter().find(|(n, _)| *n == number);
     known.map_or_else(|| format!("type {number:#04x}"), |(_, name)| (*name).into())

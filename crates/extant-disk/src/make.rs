@@ -105,7 +105,7 @@ impl NewDisk {
         })
     }
 
-    /// The GUID of the disk's partition of this number.
+    /// Returns the GUID of the disk's partition of this number.
     fn partition_id(&self, number: usize) -> Uuid {
         Uuid::new_v5(&self.id, format!("partition {number}").as_bytes())
     }
@@ -115,7 +115,7 @@ impl NewDisk {
         self.ranges.last().map_or(ALIGN, |last| last.end) + ALIGN
     }
 
-    /// The bytes of each partition.
+    /// Returns the bytes of each partition.
     pub fn ranges(&self) -> &[Range<u64>] {
         &self.ranges
     }

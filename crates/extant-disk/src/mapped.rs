@@ -23,7 +23,7 @@ pub trait Map: Send + Sync {
     /// What is at an offset below [`len`](Self::len), and how many bytes of it.
     fn at(&self, file: &FileDevice, offset: u64) -> io::Result<(Stretch, u64)>;
 
-    /// The bytes of a piece that is not in the file as it is.
+    /// Returns the bytes of a piece that is not in the file as it is.
     fn make(&self, file: &FileDevice, piece: u64) -> io::Result<Vec<u8>> {
         let (_, _) = (file, piece);
         Err(io::ErrorKind::Unsupported.into())
@@ -103,7 +103,7 @@ impl<M: Map> BlockDevice for Mapped<M> {
     blockdev::only_read!();
 }
 
-/// A read behind the end.
+/// Returns a read behind the end.
 pub fn beyond() -> io::Error {
     io::Error::new(io::ErrorKind::UnexpectedEof, "beyond the end of the disk")
 }

@@ -26,7 +26,7 @@ pub enum NewFormat {
 }
 
 impl NewFormat {
-    /// The format that a file's name asks for by its ending.
+    /// Returns the format that a file's name asks for by its ending.
     pub fn of_name(path: impl AsRef<Path>) -> Option<Self> {
         let ending = path.as_ref().extension()?;
         match ending.to_str()? {
@@ -74,7 +74,7 @@ pub struct NewImage {
     replaced: Option<FileDevice>,
 }
 
-/// The directory of a file.
+/// Returns the directory of a file.
 pub fn directory(path: &Path) -> &Path {
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
     dir.unwrap_or(Path::new("."))
@@ -105,7 +105,7 @@ impl NewImage {
         })
     }
 
-    /// The device to build the image on.
+    /// Returns the device to build the image on.
     pub fn device(&self) -> &dyn BlockDevice {
         &self.scratch
     }

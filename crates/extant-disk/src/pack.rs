@@ -96,7 +96,7 @@ impl<'s> Packer<'s> {
     }
 }
 
-/// Whether all bytes are zero.
+/// Returns whether all bytes are zero.
 pub fn is_zero(bytes: &[u8]) -> bool {
     bytes.iter().all(|byte| *byte == 0)
 }

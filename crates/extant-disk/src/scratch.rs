@@ -16,7 +16,7 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// A device of so many zero bytes, in a directory with room for what is written to it.
+    /// Returns a device of so many zero bytes, in a directory with room for what is written to it.
     pub fn new(dir: &Path, len: u64) -> io::Result<Self> {
         let words = usize::try_from(len.div_ceil(PIECE).div_ceil(64));
         let words = words.map_err(|_| io::ErrorKind::FileTooLarge)?;
@@ -28,7 +28,7 @@ impl Scratch {
         })
     }
 
-    /// Whether anything was written to a piece.
+    /// Returns whether anything was written to a piece.
     pub fn is_touched(&self, piece: u64) -> bool {
         let word = usize::try_from(piece / 64).ok();
         let word = word.and_then(|word| self.touched.get(word));

@@ -45,14 +45,14 @@ fn damaged(what: impl std::fmt::Display) -> io::Error {
     )
 }
 
-/// A little-endian number in bytes; 0 beyond their end.
+/// Returns a little-endian number in bytes; 0 beyond their end.
 fn number(bytes: &[u8], at: usize) -> u32 {
     let four = bytes.get(at..).and_then(|rest| rest.first_chunk());
     four.map_or(0, |four| u32::from_le_bytes(*four))
 }
 
 impl SeekTable {
-    /// The table at the end of a file; `None` if there is none.
+    /// Returns the table at the end of a file; `None` if there is none.
     pub fn read(file: &dyn BlockDevice) -> io::Result<Option<Self>> {
         let Some(foot_at) = file.len().checked_sub(FOOT).filter(|at| *at >= HEAD) else {
             return Ok(None);
@@ -121,7 +121,7 @@ impl SeekTable {
         self.starts.last().map_or(0, |(_, data)| *data)
     }
 
-    /// Whether each frame is short enough to be read at once.
+    /// Returns whether each frame is short enough to be read at once.
     pub fn has_short_frames(&self) -> bool {
         let mut pairs = self.starts.windows(2);
         pairs.all(|pair| {
@@ -130,7 +130,7 @@ impl SeekTable {
         })
     }
 
-    /// The frame with a byte of the content.
+    /// Returns the frame with a byte of the content.
     pub fn find(&self, offset: u64) -> Option<Frame> {
         let after = self.starts.partition_point(|(_, data)| *data <= offset);
         let index = after.checked_sub(1)?;
@@ -143,7 +143,7 @@ impl SeekTable {
     }
 }
 
-/// The table of frames of these lengths, compressed and not; at most [`MOST_FRAMES`].
+/// Returns the table of frames of these lengths, compressed and not; at most [`MOST_FRAMES`].
 pub fn bytes(frames: &[(u32, u32)]) -> Vec<u8> {
     let entries = frames.len() * 8;
     let mut bytes = Vec::with_capacity(entries + (HEAD + FOOT) as usize);

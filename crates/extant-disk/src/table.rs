@@ -151,7 +151,7 @@ impl Table {
         }
     }
 
-    /// The one partition of a name.
+    /// Returns the one partition of a name.
     ///
     /// # Errors
     /// There is none, or there are several.

@@ -34,7 +34,7 @@ pub struct Unpacking {
 }
 
 impl Default for Unpacking {
-    /// The directory for temporary files, and 64 GiB.
+    /// Returns the directory for temporary files, and 64 GiB.
     fn default() -> Self {
         Self {
             dir: std::env::temp_dir(),

@@ -49,7 +49,7 @@ fn long(bytes: &[u8], at: usize) -> u64 {
     eight.map_or(0, |eight| u64::from_be_bytes(*eight))
 }
 
-/// Whether the checksum at a place is that of the other bytes.
+/// Returns whether the checksum at a place is that of the other bytes.
 fn is_sound(bytes: &[u8], at: usize) -> bool {
     let sum = |bytes: &[u8]| {
         bytes
@@ -78,7 +78,7 @@ impl Footer {
         })
     }
 
-    /// The footer of a file; of one with a table also its copy at the beginning.
+    /// Returns the footer of a file; of one with a table also its copy at the beginning.
     pub fn read(file: &dyn BlockDevice) -> Option<Self> {
         let end = file.len().checked_sub(SECTOR)?;
         let at = |place| {

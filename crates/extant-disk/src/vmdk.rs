@@ -172,7 +172,7 @@ impl Map for Grains {
         Ok((Stretch::File(place + within), left))
     }
 
-    /// A compressed grain: its place on the disk in 8 bytes, its length in 4, and a stream of zlib.
+    /// Returns a compressed grain: its place on the disk in 8 bytes, its length in 4, and a stream of zlib.
     fn make(&self, file: &FileDevice, sector: u64) -> io::Result<Vec<u8>> {
         const HEAD: u64 = 12;
         let head = read(file, sector, HEAD)?;

@@ -22,7 +22,7 @@ macro_rules! kinds {
             /// All kinds, in the order of their numbers.
             const ALL: &[Self] = &[$(Self::$kind),*];
 
-            /// The name in reports.
+            /// Returns the name in reports.
             fn name(self) -> &'static str {
                 match self {
                     $(Self::$kind => $name),*
@@ -72,7 +72,7 @@ const TIMED_FIRST: u64 = 64;
 const TIMED_ONE_IN: u64 = 17;
 
 impl RequestKind {
-    /// The kind that an operation is counted as.
+    /// Returns the kind that an operation is counted as.
     pub fn of(operation: &Operation<'_>) -> Self {
         type Op<'a> = Operation<'a>;
         match operation {
@@ -110,7 +110,7 @@ impl RequestKind {
         }
     }
 
-    /// Whether requests of this kind are so short and frequent that not all are timed.
+    /// Returns whether requests of this kind are so short and frequent that not all are timed.
     fn is_short(self) -> bool {
         matches!(
             self,

@@ -93,7 +93,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Whether it was remounted read-only.
+    /// Returns whether it was remounted read-only.
     pub fn is_still(&self) -> bool {
         self.still.lock().is_some()
     }

@@ -21,7 +21,7 @@ lock_class!(
 pub(crate) const ROOT: u64 = 1;
 pub(crate) const ROOT_INO: u32 = 2;
 
-/// The node number of an inode.
+/// Returns the node number of an inode.
 pub(crate) fn node_of(ino: u32) -> u64 {
     match ino {
         ROOT_INO => ROOT,
@@ -30,7 +30,7 @@ pub(crate) fn node_of(ino: u32) -> u64 {
     }
 }
 
-/// The reverse.
+/// Returns the reverse.
 pub(crate) fn ino_of(node: u64) -> Option<u32> {
     match u32::try_from(node).ok()? {
         1 => Some(ROOT_INO),
@@ -58,7 +58,7 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// An inode of which the kernel has not been told.
+    /// Returns an inode of which the kernel has not been told.
     pub fn new(node: Node) -> Arc<Self> {
         Arc::new(Self {
             node,
@@ -121,7 +121,7 @@ impl Nodes {
         &self.shards[(ino / 16) as usize % SHARDS].0
     }
 
-    /// The inode of a node number.
+    /// Returns the inode of a node number.
     pub fn get(&self, node: u64) -> Result<Arc<Held>, Errno> {
         if node == ROOT {
             return Ok(Arc::clone(&self.root));

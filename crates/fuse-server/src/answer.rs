@@ -41,7 +41,7 @@ impl<'a> Answer<'a> {
     /// No transport hands out less room than this: the longest of the fixed answers has space in it.
     pub const SMALL: usize = 512;
 
-    /// An answer in `buffer`, as a transport makes it; for tests of handlers too.
+    /// Returns an answer in `buffer`, as a transport makes it; for tests of handlers too.
     pub fn new(buffer: &'a mut [u8]) -> Self {
         Self {
             buffer,
@@ -58,7 +58,7 @@ impl<'a> Answer<'a> {
         }
     }
 
-    /// The answer so far, without the header.
+    /// Returns the answer so far, without the header.
     pub fn payload(&self) -> &[u8] {
         &self.buffer[..self.length]
     }
@@ -219,7 +219,7 @@ impl<'a> Answer<'a> {
         self.put_one(&wire::BmapOut { block });
     }
 
-    /// A listing of at most `size` bytes.
+    /// Returns a listing of at most `size` bytes.
     pub fn directory(&mut self, size: u32) -> Listing<'_> {
         let room =
             usize::try_from(size).map_or(self.buffer.len(), |size| size.min(self.buffer.len()));

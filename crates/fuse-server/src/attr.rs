@@ -22,7 +22,7 @@ pub struct Time {
 }
 
 impl Time {
-    /// The present time by the system's clock.
+    /// Returns the present time by the system's clock.
     pub fn now() -> Self {
         SystemTime::now().into()
     }
@@ -158,7 +158,7 @@ impl Entry {
     }
 }
 
-/// A time to live as the kernel takes it, at most 68 years.
+/// Returns a time to live as the kernel takes it, at most 68 years.
 pub(crate) fn valid(ttl: Duration) -> (u64, u32) {
     (ttl.as_secs().min(i32::MAX as u64), ttl.subsec_nanos())
 }

@@ -105,7 +105,7 @@ impl Classic {
         Some(Arc::new(fresh))
     }
 
-    /// A channel of a thread's own, or else the connection's.
+    /// Returns a channel of a thread's own, or else the connection's.
     fn channel(&self) -> Arc<OwnedFd> {
         let spare = self.channels.lock().pop();
         spare
@@ -120,7 +120,7 @@ impl Classic {
         }
     }
 
-    /// Whether it ended because there are enough others.
+    /// Returns whether it ended because there are enough others.
     fn work(self: &Arc<Self>) -> bool {
         let channel = self.channel();
         let mut input = vec![0; self.buffer_size];

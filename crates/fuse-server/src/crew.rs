@@ -49,7 +49,7 @@ impl Crew {
         self.waiting.fetch_sub(1, Ordering::Relaxed) == 1
     }
 
-    /// Whether some thread is inside a handler.
+    /// Returns whether some thread is inside a handler.
     pub(crate) fn is_busy(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) < self.members.load(Ordering::Relaxed)
     }

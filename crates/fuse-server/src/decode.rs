@@ -44,7 +44,7 @@ impl<'a> Body<'a> {
         }
     }
 
-    /// The bytes of an operation without a structure.
+    /// Returns the bytes of an operation without a structure.
     fn rest(self) -> &'a [u8] {
         match self {
             Body::Joined(rest) | Body::Split { rest, .. } => rest,
@@ -66,7 +66,7 @@ pub(crate) fn header(message: &[u8]) -> Result<(InHeader, &[u8]), Malformed> {
     Ok((header, body))
 }
 
-/// A name and what follows its NUL.
+/// Returns a name and what follows its NUL.
 fn name(bytes: &[u8]) -> Result<(&[u8], &[u8]), Malformed> {
     let end = bytes.iter().position(|&byte| byte == 0).ok_or(Malformed)?;
     Ok((&bytes[..end], &bytes[end + 1..]))
@@ -170,7 +170,7 @@ fn operation<'a>(code: u32, body: Body<'a>, dialect: Dialect) -> Result<Operatio
     })
 }
 
-/// Whether the kernel waits for an answer.
+/// Returns whether the kernel waits for an answer.
 pub(crate) fn is_answered(code: u32) -> bool {
     !matches!(
         code,

@@ -95,7 +95,7 @@ fn parse(message: &[u8]) -> io::Result<(u64, InitIn, KernelOffer)> {
 }
 
 impl Pending {
-    /// The agreement that follows from the kernel's offer and the handler's wishes.
+    /// Returns the agreement that follows from the kernel's offer and the handler's wishes.
     pub(crate) fn agree(&self, wants: &Wants, uring: bool) -> Agreement {
         let page = u32::try_from(rustix::param::page_size()).unwrap_or(MIN_WRITE);
         let max_write = wants

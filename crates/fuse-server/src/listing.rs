@@ -85,7 +85,7 @@ impl<'a> Listing<'a> {
         self.room.len() - *self.length
     }
 
-    /// Whether nothing was added yet.
+    /// Returns whether nothing was added yet.
     pub fn is_empty(&self) -> bool {
         *self.length == 0
     }

@@ -26,7 +26,7 @@ impl Notifier {
         }
     }
 
-    /// A notifier without a kernel, for tests of handlers.
+    /// Returns a notifier without a kernel, for tests of handlers.
     pub fn disconnected() -> Self {
         Self {
             device: Weak::new(),

@@ -118,7 +118,7 @@ impl Session {
         Ok(session)
     }
 
-    /// The transport of requests: never [`Transport::Auto`].
+    /// Returns the transport of requests: never [`Transport::Auto`].
     pub fn transport(&self) -> Transport {
         self.transport
     }

@@ -164,7 +164,7 @@ impl Drop for Alive {
     }
 }
 
-/// An error as answers carry it: the kernel takes -511 to -1.
+/// Returns an error as answers carry it: the kernel takes -511 to -1.
 pub(crate) fn error_code(error: Errno) -> i32 {
     match error.raw_os_error() {
         code @ 1..=511 => -code,

@@ -66,7 +66,7 @@ impl Pushes {
         black_box(items);
     }
 
-    /// Whether the caller, who has committed all it has, is the last one.
+    /// Returns whether the caller, who has committed all it has, is the last one.
     fn is_last(&self) -> bool {
         self.committing.fetch_sub(1, Ordering::AcqRel) == 1
     }

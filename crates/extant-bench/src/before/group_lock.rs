@@ -41,7 +41,7 @@ struct Groups {
     goal: AtomicU32,
 }
 
-/// A run of free blocks, taken; what is done with the group's lock held.
+/// Returns a run of free blocks, taken; what is done with the group's lock held.
 fn take(map: &mut [u8]) -> Option<u32> {
     let bit = bitmap::find_zero_run(map, 0, BLOCKS, WANT)?;
     bitmap::set_range(map, bit, WANT);

@@ -70,7 +70,7 @@ impl Inodes {
         self.0.get(n as usize)
     }
 
-    /// Whether a walk has something to do for it.
+    /// Returns whether a walk has something to do for it.
     fn look(&self, n: u32) -> bool {
         self.get(n).is_some_and(|inode| {
             inode.pins.fetch_add(1, Relaxed);

@@ -44,7 +44,7 @@ impl Group {
         }
     }
 
-    /// A free bit of some words.
+    /// Returns a free bit of some words.
     fn find(&self, words: std::ops::Range<u32>) -> Option<u32> {
         words.into_iter().find_map(|i| {
             let bit = self.words[i as usize]
@@ -54,7 +54,7 @@ impl Group {
         })
     }
 
-    /// Whether the bit was free, and is taken now.
+    /// Returns whether the bit was free, and is taken now.
     fn take_bit(&self, bit: u32, take: Take) -> bool {
         let (word, mask) = (&self.words[(bit / 64) as usize], 1 << (bit % 64));
         match take {
@@ -96,7 +96,7 @@ impl Groups {
         Arc::new(Self((0..count).map(|_| Group::new()).collect()))
     }
 
-    /// The bits, as they are now.
+    /// Returns the bits, as they are now.
     #[cfg(test)]
     pub fn image(&self) -> Vec<u64> {
         let words = self.0.iter().flat_map(|g| &g.words);

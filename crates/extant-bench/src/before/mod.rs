@@ -193,7 +193,7 @@ pub struct Algorithm {
 }
 
 impl Pair {
-    /// The pair of this name.
+    /// Returns the pair of this name.
     ///
     /// ```
     /// assert!(extant_bench::before::Pair::named("inode-list").is_some());
@@ -202,7 +202,7 @@ impl Pair {
         PAIRS.into_iter().find(|pair| pair.name == name)
     }
 
-    /// The engine's algorithm, and the one that it replaces.
+    /// Returns the engine's algorithm, and the one that it replaces.
     pub fn algorithms(&self) -> [Algorithm; 2] {
         let algorithm = |name, make, shares| Algorithm { name, make, shares };
         [

@@ -67,7 +67,7 @@ pub struct Caches {
 }
 
 impl Caches {
-    /// A core, below [`MOST`], reads or writes a line.
+    /// Returns a core, below [`MOST`], reads or writes a line.
     pub fn access(&mut self, core: usize, line: u64, writes: bool) -> Option<Miss> {
         let holders = self.lines.entry(line).or_default();
         let has = holders.by.has(core);

@@ -7,7 +7,7 @@ use std::fmt::Write;
 /// Rows of a workload's table.
 const ROWS: usize = 12;
 
-/// The report as Markdown.
+/// Returns the report as Markdown.
 pub fn markdown(all: &[Traffic], machine: &str) -> String {
     let mut text = format!(
         "# Lines that cores take from each other\n\nWritten by `extant-bench coherence --report`; {}\n\n\

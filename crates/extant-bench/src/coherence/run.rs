@@ -203,7 +203,7 @@ pub fn run(program: &Path, args: &[&str], job: Job) -> Result<Traffic> {
     })
 }
 
-/// A name without its numbers, so that objects of a kind are counted together.
+/// Returns a name without its numbers, so that objects of a kind are counted together.
 fn without_numbers(name: &str) -> String {
     let mut plain = String::with_capacity(name.len());
     for c in name.chars() {

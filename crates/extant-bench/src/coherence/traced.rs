@@ -30,7 +30,7 @@ pub enum Mark {
 }
 
 impl Mark {
-    /// The mark at so many bytes from the first.
+    /// Returns the mark at so many bytes from the first.
     pub fn at(offset: u64) -> Option<Self> {
         let line = (STRIDE * 8) as u64;
         match (usize::try_from(offset / line).ok()?, offset % line) {

@@ -86,7 +86,7 @@ struct Facts<'a> {
     reports: &'a [Report],
 }
 
-/// A peer's first line about itself; an error if it is not there.
+/// Returns a peer's first line about itself; an error if it is not there.
 fn version(program: &str, flag: &str, peer: &str) -> Result<String> {
     let said = Command::new(program).arg(flag).output();
     let said = said.with_context(|| format!("--against {peer}: {program} cannot be run"))?;
@@ -142,7 +142,7 @@ fn clear(path: &Path) -> Result<()> {
     Ok(rustix::fs::syncfs(&fd)?)
 }
 
-/// A number that one of our commands says in its JSON.
+/// Returns a number that one of our commands says in its JSON.
 fn number(said: &[u8], key: &str) -> Option<f64> {
     let value: serde_json::Value = serde_json::from_slice(said).ok()?;
     value.get(key)?.as_f64()
@@ -232,7 +232,7 @@ impl<'a> Ways<'a> {
         }
     }
 
-    /// A run of another program.
+    /// Returns a run of another program.
     fn peer(
         &self,
         name: String,
@@ -262,7 +262,7 @@ impl<'a> Ways<'a> {
         }
     }
 
-    /// A peer that takes the tree in.
+    /// Returns a peer that takes the tree in.
     fn peer_in(&self, (which, version): &(Peer, String)) -> Mover<'a> {
         let (p, kib) = (self.places, format!("{}k", self.image_size >> 10));
         let (name, command, file) = match which {
@@ -328,7 +328,7 @@ impl<'a> Ways<'a> {
     }
 }
 
-/// The peers asked for, each once, with their versions.
+/// Returns the peers asked for, each once, with their versions.
 fn peers(a: &BulkArgs) -> Result<Vec<(Peer, String)>> {
     let mut peers = Vec::new();
     for peer in &a.against {

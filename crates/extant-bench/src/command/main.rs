@@ -182,7 +182,7 @@ fn extant() -> Result<PathBuf> {
     })
 }
 
-/// A directory for images that are gone afterwards: in memory if the machine has such a place.
+/// Returns a directory for images that are gone afterwards: in memory if the machine has such a place.
 fn scratch() -> Result<tempfile::TempDir> {
     scratch_in(None)
 }
@@ -212,7 +212,7 @@ fn fresh(path: &Path, options: &MkfsOptions, open: &VolumeOptions) -> Result<Vol
     open.open(path).with_context(context)
 }
 
-/// The machine, in one sentence, for reports.
+/// Returns the machine, in one sentence, for reports.
 fn machine() -> String {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();

@@ -313,7 +313,7 @@ impl MountArgs {
     }
 }
 
-/// A figure with its unit.
+/// Returns a figure with its unit.
 fn figure(m: &Measured) -> String {
     match m.unit {
         Unit::PerSecond => format!("{}/s", rate(m.figure)),

@@ -42,7 +42,7 @@ pub enum Peer {
 }
 
 impl Peer {
-    /// The peer of this name.
+    /// Returns the peer of this name.
     pub fn of(name: &OsStr) -> Option<Self> {
         use Transport::{Classic, Uring};
         let all = [
@@ -91,7 +91,7 @@ impl Peer {
         }
     }
 
-    /// The server's command line.
+    /// Returns the server's command line.
     fn server(self, image: &Path, at: &Path) -> Result<Vec<OsString>> {
         let transport = match self.transport() {
             Some(Transport::Classic) => "classic",
@@ -128,7 +128,7 @@ impl Peer {
     }
 }
 
-/// Whether the kernel has FUSE over io_uring and it can be switched on.
+/// Returns whether the kernel has FUSE over io_uring and it can be switched on.
 pub fn has_uring() -> bool {
     can_mount() && Path::new(SWITCH).exists()
 }
@@ -162,7 +162,7 @@ pub struct Image {
     pub inodes: u32,
 }
 
-/// Whether anything can be mounted.
+/// Returns whether anything can be mounted.
 pub fn can_mount() -> bool {
     rustix::process::geteuid().is_root()
 }
@@ -241,7 +241,7 @@ impl Server {
         Ok(Self { process, said })
     }
 
-    /// The last line it wrote on standard error.
+    /// Returns the last line it wrote on standard error.
     fn last_words(&mut self) -> String {
         let mut text = String::new();
         // What cannot be read is nothing.
@@ -251,7 +251,7 @@ impl Server {
         last.unwrap_or("is it installed?").into()
     }
 
-    /// Whether it ends by itself.
+    /// Returns whether it ends by itself.
     fn ends(&mut self) -> Result<bool> {
         // The floor waits for the word to mount again.
         drop(self.process.stdin.take());
@@ -335,7 +335,7 @@ impl Mounted {
         Ok(())
     }
 
-    /// The target.
+    /// Returns the target.
     pub fn target(&self) -> PathTarget {
         let target = PathTarget::named(&self.at, self.peer.shown().into());
         match &self.server {

@@ -122,7 +122,7 @@ pub fn run(args: &PredictArgs) -> Result<()> {
     Ok(out.flush()?)
 }
 
-/// A new volume whose log holds a whole round, so that operations meet no push.
+/// Returns a new volume whose log holds a whole round, so that operations meet no push.
 fn roomy(path: &Path, bytes: u64) -> Result<Volume> {
     let options = MkfsOptions {
         size: Some(bytes),

@@ -41,7 +41,7 @@ impl ShapeArgs {
             .saturating_add(tasks.saturating_mul(64) + OTHER_FILES)
     }
 
-    /// The same with this number of tasks only, and operations to the last.
+    /// Returns the same with this number of tasks only, and operations to the last.
     pub fn with_size(&self, tasks: usize, ops: u64) -> Self {
         Self {
             tasks: vec![tasks],

@@ -44,7 +44,7 @@ pub struct TargetArgs {
     pub dir: Option<PathBuf>,
 }
 
-/// The scan of an option of ext4's.
+/// Returns the scan of an option of ext4's.
 fn scan(option: &str) -> Result<BlockScan, &'static str> {
     let value = option.strip_prefix("mb_optimize_scan=");
     value
@@ -167,7 +167,7 @@ impl TargetArgs {
         })
     }
 
-    /// A target that is no peer: volumes in this process, which are added to `volumes`, or a directory.
+    /// Returns a target that is no peer: volumes in this process, which are added to `volumes`, or a directory.
     fn target(
         &self,
         name: &Path,

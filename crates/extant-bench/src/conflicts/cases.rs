@@ -109,7 +109,7 @@ impl Op {
         }
     }
 
-    /// Whether it adds or removes a name.
+    /// Returns whether it adds or removes a name.
     fn changes_names(self) -> bool {
         use Op::*;
         matches!(
@@ -118,12 +118,12 @@ impl Op {
         )
     }
 
-    /// Whether it changes nothing but the page that it overwrites.
+    /// Returns whether it changes nothing but the page that it overwrites.
     fn reads_or_overwrites(self) -> bool {
         self.reads() || self == Op::Write
     }
 
-    /// Whether it changes nothing.
+    /// Returns whether it changes nothing.
     fn reads(self) -> bool {
         use Op::*;
         matches!(
@@ -294,7 +294,7 @@ pub fn all() -> Vec<Case> {
     cases
 }
 
-/// The reason for the conflicts of a case, if it is known.
+/// Returns the reason for the conflicts of a case, if it is known.
 pub fn reason(case: &Case, setting: Setting, findings: &[Finding]) -> Option<&'static str> {
     let has = |op: Op| case.a == op || case.b == op;
     let both = |x: &[Op]| x.contains(&case.a) && x.contains(&case.b);
@@ -339,7 +339,7 @@ pub fn reason(case: &Case, setting: Setting, findings: &[Finding]) -> Option<&'s
     None
 }
 
-/// A few dozen of them, of all operations and relations: those of an operation with itself, and some more.
+/// Returns a few dozen of them, of all operations and relations: those of an operation with itself, and some more.
 pub fn short() -> Vec<Case> {
     let all = all();
     let twin = |c: &Case| c.a == c.b && c.relation == Relation::OwnDirectories;

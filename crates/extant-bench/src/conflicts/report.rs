@@ -165,7 +165,7 @@ fn count_of(cases: usize) -> String {
     }
 }
 
-/// The report as Markdown.
+/// Returns the report as Markdown.
 pub fn markdown(results: &[CaseResult], machine: &str) -> String {
     let counts = Counts::of(results);
     let mut text = format!(

@@ -48,7 +48,7 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    /// A reader for marks at this address.
+    /// Returns a reader for marks at this address.
     pub fn new(marks: u64, ours: Ours) -> Self {
         Self {
             marks,

@@ -44,7 +44,7 @@ impl Mark {
     /// Bytes from the first mark to the end of the last.
     pub const SPAN: u64 = (4 * STRIDE * 8) as u64;
 
-    /// The mark at so many bytes from the first.
+    /// Returns the mark at so many bytes from the first.
     pub fn at(offset: u64) -> Option<Self> {
         let line = (STRIDE * 8) as u64;
         match (offset / line, offset % line) {

@@ -236,7 +236,7 @@ impl CasePlace {
         })
     }
 
-    /// The file of an operation on open files, and the page it works on.
+    /// Returns the file of an operation on open files, and the page it works on.
     fn file(&self, op: Op, old: &str) -> Result<(File, u64)> {
         let page = match self.relation {
             Relation::FarPages => Some(self.side * FAR),

@@ -57,7 +57,7 @@ impl Client {
         Ok(())
     }
 
-    /// The path with this client's own name.
+    /// Returns the path with this client's own name.
     fn own(&self, path: &str) -> String {
         path.replacen(RECORDED, &self.name, 1)
     }

@@ -70,7 +70,7 @@ fn size(digits: &[u8]) -> Option<u64> {
     std::str::from_utf8(digits).ok()?.trim_end().parse().ok()
 }
 
-/// The numbers of the lines that an access touches.
+/// Returns the numbers of the lines that an access touches.
 pub(crate) fn lines_of(address: u64, size: u64) -> std::ops::RangeInclusive<u64> {
     address / LINE..=address.saturating_add(size.max(1) - 1) / LINE
 }
@@ -152,7 +152,7 @@ pub(crate) trait TraceReader {
     fn is_inside(&self) -> bool;
     /// Where in the code the accesses are.
     fn code(&mut self) -> &mut Code;
-    /// The mark at an address.
+    /// Returns the mark at an address.
     fn mark_at(&self, address: u64) -> Option<Self::Mark>;
     /// Comes to a mark; the last of a job has the result.
     fn mark(&mut self, mark: Self::Mark) -> Option<Self::Result>;
@@ -205,7 +205,7 @@ impl Hello {
     }
 }
 
-/// The addresses of this process's program.
+/// Returns the addresses of this process's program.
 fn loaded_at() -> Result<(u64, u64)> {
     let program = std::env::current_exe()?;
     let maps = std::fs::read_to_string("/proc/self/maps")?;
@@ -258,7 +258,7 @@ pub(crate) fn names_of(volume: &extant::Volume, addresses: &[u64]) -> Vec<String
         .collect()
 }
 
-/// Whether the tool is there.
+/// Returns whether the tool is there.
 pub fn tool_is_there() -> bool {
     Command::new("valgrind")
         .arg("--version")
@@ -347,7 +347,7 @@ impl<D: Send + 'static> Process<D> {
         Ok(process)
     }
 
-    /// The next result of the trace's reader.
+    /// Returns the next result of the trace's reader.
     pub fn result(&self) -> Result<D> {
         self.results.recv().map_err(|_| self.ended())
     }

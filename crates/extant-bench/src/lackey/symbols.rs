@@ -39,7 +39,7 @@ impl Symbols {
         })
     }
 
-    /// The place of an instruction.
+    /// Returns the place of an instruction.
     pub fn place(&mut self, at: u64) -> &CodePlace {
         let (loader, program) = (&self.loader, &self.program);
         self.known.entry(at).or_insert_with(|| {
@@ -88,7 +88,7 @@ fn place(loader: &Loader, address: u64) -> CodePlace {
     }
 }
 
-/// A path from `crates/` on, or from the directory of a package on.
+/// Returns a path from `crates/` on, or from the directory of a package on.
 fn short(file: &str) -> String {
     for (mark, keep) in [
         ("crates/", true),
@@ -108,7 +108,7 @@ fn short(file: &str) -> String {
     file.into()
 }
 
-/// A function's name without type arguments and the hash at its end: the last two parts of its path.
+/// Returns a function's name without type arguments and the hash at its end: the last two parts of its path.
 fn plain(name: &str) -> String {
     let mut depth = 0;
     let mut flat = String::new();

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 /// A directory of a mounted file system.
 pub trait MountTarget: Target {
-    /// The directory.
+    /// Returns the directory.
     fn dir(&self) -> &Path;
     /// Makes sure that it is mounted: it may have failed before.
     fn ready(&self) -> Result<()> {

@@ -94,7 +94,7 @@ impl Task for Listed {
     }
 }
 
-/// The directory as tasks work in it.
+/// Returns the directory as tasks work in it.
 pub(super) fn open(dir: &Path) -> Result<Box<dyn TaskDir>> {
     PathTarget::new(dir).open_dir("")
 }

@@ -112,7 +112,7 @@ impl Row {
         }
     }
 
-    /// A row's operation.
+    /// Returns a row's operation.
     pub fn about(self) -> &'static str {
         match self {
             Self::Create => "make and close an empty file",
@@ -141,7 +141,7 @@ impl Row {
         }
     }
 
-    /// The row of this name.
+    /// Returns the row of this name.
     ///
     /// ```
     /// use extant_bench::mount::Row;
@@ -152,7 +152,7 @@ impl Row {
         Self::ALL.into_iter().find(|row| row.name() == name)
     }
 
-    /// Whether all caches must be empty before.
+    /// Returns whether all caches must be empty before.
     pub fn is_cold(self) -> bool {
         matches!(
             self,
@@ -160,7 +160,7 @@ impl Row {
         )
     }
 
-    /// Whether it leaves what it works on as it was, so that the next round finds it there.
+    /// Returns whether it leaves what it works on as it was, so that the next round finds it there.
     pub fn keeps(self) -> bool {
         !matches!(
             self,
@@ -168,13 +168,13 @@ impl Row {
         )
     }
 
-    /// Whether it needs a [`Source`](super::Source), and in it a repository.
+    /// Returns whether it needs a [`Source`](super::Source), and in it a repository.
     pub fn needs_source(self) -> (bool, bool) {
         let repository = matches!(self, Self::GitStatus | Self::GitStatusCold);
         (repository || self == Self::Untar, repository)
     }
 
-    /// The unit of its figure.
+    /// Returns the unit of its figure.
     pub fn unit(self) -> Unit {
         match self {
             Self::Readdir => Unit::NamesPerSecond,
@@ -186,7 +186,7 @@ impl Row {
 }
 
 impl Unit {
-    /// The figure of a report; a stream's operation is a file of so many bytes.
+    /// Returns the figure of a report; a stream's operation is a file of so many bytes.
     pub(super) fn figure(self, report: &Report, file_size: u64) -> f64 {
         match self {
             Self::PerSecond => report.ops,

@@ -62,7 +62,7 @@ impl Source {
         })
     }
 
-    /// Whether git is there, and made a repository of it.
+    /// Returns whether git is there, and made a repository of it.
     pub fn has_repository(&self) -> bool {
         self.repository.is_some()
     }

@@ -62,7 +62,7 @@ impl Workload {
         }
     }
 
-    /// The case of the conflict test that runs it on two sides.
+    /// Returns the case of the conflict test that runs it on two sides.
     pub fn case(self) -> &'static str {
         match self {
             Self::Create => "create × create, other directories",
@@ -151,7 +151,7 @@ const STEP: u64 = 8 << 10;
 const WHOLE: u64 = 1 << 20;
 
 impl Workload {
-    /// The operations of a task on files of its own, at most `ops`.
+    /// Returns the operations of a task on files of its own, at most `ops`.
     pub(crate) fn task(self, volume: &Volume, number: usize, ops: usize) -> Result<Task> {
         let volume = volume.clone();
         let dir: Dir = volume.create_dir(format!("/task-{number}"))?;
@@ -344,7 +344,7 @@ fn locks(
     Ok(locks)
 }
 
-/// The use of locks by a run, every hold measured; the run returns its number of operations.
+/// Returns the use of locks by a run, every hold measured; the run returns its number of operations.
 fn metered(run: impl FnOnce() -> Result<u64>) -> Result<Vec<LockUse>> {
     let empty: lockmeter::Mutex<(), Empty> = lockmeter::Mutex::new(());
     lockmeter::set_exact_hold(true);

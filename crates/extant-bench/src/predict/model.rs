@@ -98,7 +98,7 @@ pub fn stations(
     locks.chain(lines).filter(|s| s.demand_ns > 0.0).collect()
 }
 
-/// The throughput of a workload on this many cores.
+/// Returns the throughput of a workload on this many cores.
 pub fn predict(measured: &Measured, lines: &[SharedLine], costs: Costs, cores: u32) -> Point {
     let stations = stations(measured, lines, costs, cores);
     // Time with locks held is part of the operation's time; that of one core contains no transfers.

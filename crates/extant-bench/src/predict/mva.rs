@@ -21,7 +21,7 @@ pub struct Station {
 }
 
 impl Station {
-    /// A station of so many instances.
+    /// Returns a station of so many instances.
     pub fn new(name: impl Into<String>, demand_ns: f64, instances: f64) -> Self {
         Self {
             name: name.into(),

@@ -85,7 +85,7 @@ fn rate(per_second: f64) -> String {
     }
 }
 
-/// The report as Markdown.
+/// Returns the report as Markdown.
 pub fn markdown(all: &[Prediction], costs: Costs, machine: &str) -> String {
     let mut text = format!(
         "# Prediction\n\nWritten by `extant-bench predict --report`; method and assumptions are in\n\

@@ -18,7 +18,7 @@ fn table(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     line(&head) + &rule + &rows
 }
 
-/// The first of the same kind, if it is not this one.
+/// Returns the first of the same kind, if it is not this one.
 fn ours<'a, T>(all: &'a [T], one: &T, same: impl Fn(&T) -> bool) -> Option<&'a T> {
     let first = all.iter().find(|other| same(other))?;
     (!std::ptr::eq(first, one)).then_some(first)

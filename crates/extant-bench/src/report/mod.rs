@@ -70,7 +70,7 @@ pub fn write(params: &Params, mut between: impl FnMut(&str) -> Result<()>) -> Re
     Ok(failed)
 }
 
-/// The member of `report.json` for a section: a row a line.
+/// Returns the member of `report.json` for a section: a row a line.
 fn json_rows(section: &Section, rows: &Value) -> String {
     let rows: Vec<_> = rows.as_array().into_iter().flatten().collect();
     let lines: Vec<String> = rows.iter().map(ToString::to_string).collect();
@@ -91,7 +91,7 @@ fn run(params: &Params, section: &Section) -> Result<(String, Value)> {
     ))
 }
 
-/// A plot's file, and the line of the report that shows it.
+/// Returns a plot's file, and the line of the report that shows it.
 fn shown(dir: &Path, name: &str, what: &str) -> (PathBuf, String) {
     let file = format!("{name}.svg");
     (dir.join(&file), format!("\n![{what}]({file})\n"))

@@ -29,7 +29,7 @@ const IDENTITY: [&str; 4] = ["workload", "tasks", "shared", "clients"];
 #[derive(Debug, Default)]
 pub struct Figures(BTreeMap<String, Vec<Row>>);
 
-/// The anchor of a heading.
+/// Returns the anchor of a heading.
 pub fn anchor(title: &str) -> String {
     let kept = |c: &char| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_');
     let text: String = title.to_lowercase().chars().filter(kept).collect();
@@ -54,7 +54,7 @@ fn flatten(path: &str, value: &Value, row: &mut Row) {
     }
 }
 
-/// The rows that a benchmark printed, of single values only.
+/// Returns the rows that a benchmark printed, of single values only.
 pub fn rows(json: &[u8]) -> Result<Value> {
     let printed: Value = serde_json::from_slice(json).context("the figures of a benchmark")?;
     let list = match &printed {
@@ -89,7 +89,7 @@ fn shown(ratio: f64) -> String {
     }
 }
 
-/// Whether a row has this value under this name.
+/// Returns whether a row has this value under this name.
 fn matches(row: &Row, condition: &str) -> Result<bool> {
     let (name, wanted) = condition
         .split_once('=')
@@ -104,13 +104,13 @@ fn matches(row: &Row, condition: &str) -> Result<bool> {
     }))
 }
 
-/// The cells of a table's line, if it is one.
+/// Returns the cells of a table's line, if it is one.
 fn cells(line: &str) -> Option<Vec<String>> {
     let inner = line.trim().strip_prefix('|')?.strip_suffix('|')?;
     Some(inner.split('|').map(|cell| cell.trim().into()).collect())
 }
 
-/// The rows of all tables of a page.
+/// Returns the rows of all tables of a page.
 fn tables(page: &str) -> Vec<Row> {
     let (mut rows, mut head) = (Vec::new(), None);
     for line in page.lines() {
@@ -155,7 +155,7 @@ impl Figures {
         Ok(Self(serde_json::from_str(json).context("report.json")?))
     }
 
-    /// The figures of a report, and those of the pages beside it.
+    /// Returns the figures of a report, and those of the pages beside it.
     pub fn read(report: &Path) -> Result<Self> {
         let told = |path: &Path| path.display().to_string();
         let text = |path: &Path| fs::read_to_string(path).with_context(|| told(path));
@@ -183,7 +183,7 @@ impl Figures {
         self.0.entry(name.into()).or_insert_with(|| tables(page));
     }
 
-    /// The text of a key's figures.
+    /// Returns the text of a key's figures.
     pub fn get(&self, key: &str) -> Result<String> {
         let mut words = key.split_whitespace().peekable();
         let pick = words.next_if(|w| ["least", "most"].contains(w));
@@ -228,7 +228,7 @@ impl Figures {
         })
     }
 
-    /// The figure of the first target under what a row measured.
+    /// Returns the figure of the first target under what a row measured.
     fn first_like(rows: &[Row], row: &Row, field: &str) -> Result<f64> {
         let same = |other: &&Row| {
             IDENTITY
@@ -242,7 +242,7 @@ impl Figures {
     }
 }
 
-/// A document with its figures as they are now, and their number.
+/// Returns a document with its figures as they are now, and their number.
 pub fn fill(text: &str, figures: &Figures) -> Result<(String, usize)> {
     let (mut filled, mut count, mut rest) = (String::new(), 0, text);
     while let Some((before, after)) = rest.split_once("<!--=") {

@@ -45,7 +45,7 @@ fn parse<T: DeserializeOwned>(json: &[u8]) -> Result<T> {
 }
 
 impl Section {
-    /// The command, as one would type it.
+    /// Returns the command, as one would type it.
     pub fn shown(&self) -> String {
         let args = self.args.iter().map(|a| a.to_string_lossy().into_owned());
         format!("{} {}", self.called, args.collect::<Vec<_>>().join(" "))

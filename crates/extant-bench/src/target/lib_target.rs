@@ -37,12 +37,12 @@ struct LibLister {
 }
 
 impl LibTarget {
-    /// The volume, as tables name it.
+    /// Returns the volume, as tables name it.
     pub fn new(volume: Volume) -> Self {
         Self::named(volume, "extant (in process)")
     }
 
-    /// The volume under another name.
+    /// Returns the volume under another name.
     pub fn named(volume: Volume, name: &'static str) -> Self {
         Self(volume, name)
     }

@@ -20,7 +20,7 @@ pub trait Target: Sync {
     fn name(&self) -> String;
     /// Makes a directory (below the target's own root) and returns a handle to work in it.
     fn make_dir(&self, path: &str) -> Result<Box<dyn TaskDir>>;
-    /// A handle to work in a directory that is there.
+    /// Returns a handle to work in a directory that is there.
     fn open_dir(&self, path: &str) -> Result<Box<dyn TaskDir>>;
     /// Removes a directory that is empty.
     fn remove_dir(&self, path: &str) -> Result<()>;
@@ -32,7 +32,7 @@ pub trait Target: Sync {
     fn other_cpu(&self) -> f64 {
         0.0
     }
-    /// The number of extents of each of these files, whose contents are durable.
+    /// Returns the number of extents of each of these files, whose contents are durable.
     fn extents(&self, _paths: &[String]) -> Result<Vec<u64>> {
         anyhow::bail!("{}: extents cannot be counted", self.name())
     }
@@ -59,7 +59,7 @@ pub trait TaskDir: Send + Sync {
     fn create(&self, name: &str) -> Result<()>;
     /// open + close of a file that is there.
     fn open_close(&self, name: &str) -> Result<()>;
-    /// A file open for reading and writing.
+    /// Returns a file open for reading and writing.
     fn open(&self, name: &str, how: Open) -> Result<Box<dyn TaskFile>>;
     /// unlink.
     fn unlink(&self, name: &str) -> Result<()>;
@@ -73,13 +73,13 @@ pub trait TaskDir: Send + Sync {
     fn free_blocks(&self) -> Result<u64>;
     /// mkdir, and a handle on it.
     fn make_dir(&self, name: &str) -> Result<Box<dyn TaskDir>>;
-    /// A directory that is there.
+    /// Returns a directory that is there.
     fn open_dir(&self, name: &str) -> Result<Box<dyn TaskDir>>;
     /// rmdir.
     fn remove_dir(&self, name: &str) -> Result<()>;
     /// A walk through the names of this directory.
     fn lister(&self) -> Result<Box<dyn Lister>>;
-    /// The same directory for another task.
+    /// Returns the same directory for another task.
     fn again(&self) -> Result<Box<dyn TaskDir>>;
 }
 
@@ -118,7 +118,7 @@ pub trait TaskFile: Send + Sync {
     fn size(&self) -> Result<u64>;
 }
 
-/// Whether an operation failed because there is no such name.
+/// Returns whether an operation failed because there is no such name.
 pub fn is_missing(error: &anyhow::Error) -> bool {
     matches!(
         error.downcast_ref::<extant::Error>(),
@@ -126,7 +126,7 @@ pub fn is_missing(error: &anyhow::Error) -> bool {
     ) || error.downcast_ref::<Errno>() == Some(&Errno::NOENT)
 }
 
-/// Whether an operation failed because the name is taken.
+/// Returns whether an operation failed because the name is taken.
 pub fn is_taken(error: &anyhow::Error) -> bool {
     matches!(
         error.downcast_ref::<extant::Error>(),

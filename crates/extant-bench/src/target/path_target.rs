@@ -25,13 +25,13 @@ const DIR: OFlags = OFlags::DIRECTORY
 const FILE: OFlags = OFlags::RDWR.union(OFlags::CLOEXEC);
 
 impl PathTarget {
-    /// The directory, under its own name.
+    /// Returns the directory, under its own name.
     pub fn new(root: &Path) -> Self {
         let name = format!("path {}", root.display());
         Self::named(root, name)
     }
 
-    /// The directory, under another name in the report.
+    /// Returns the directory, under another name in the report.
     pub fn named(root: &Path, name: String) -> Self {
         let root = root.into();
         Self {
@@ -41,12 +41,12 @@ impl PathTarget {
         }
     }
 
-    /// The directory itself.
+    /// Returns the directory itself.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// A process that does its work: its CPU counts too.
+    /// Returns a process that does its work: its CPU counts too.
     #[must_use]
     pub fn served_by(mut self, process: u32) -> Self {
         self.server = Some(process);
@@ -99,7 +99,7 @@ pub fn cpu_of(process: u32) -> f64 {
     ticks as f64 / rustix::param::clock_ticks_per_second() as f64
 }
 
-/// The output of filefrag for each file, a line each: "NAME: N extents found".
+/// Returns the output of filefrag for each file, a line each: "NAME: N extents found".
 fn filefrag(root: &Path, paths: &[String]) -> Result<Vec<u64>> {
     let out = Command::new("filefrag")
         .args(paths.iter().map(|p| root.join(p)))

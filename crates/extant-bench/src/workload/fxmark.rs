@@ -128,7 +128,7 @@ pub const ROWS: [Row; 19] = [
 ];
 
 impl Row {
-    /// The row of this name.
+    /// Returns the row of this name.
     ///
     /// ```
     /// use extant_bench::workload::{Workload, fxmark::Row};
@@ -140,7 +140,7 @@ impl Row {
             .find(|row| row.name.eq_ignore_ascii_case(name))
     }
 
-    /// The row's operation.
+    /// Returns the row's operation.
     pub fn about(&self) -> &'static str {
         self.about
     }

@@ -55,7 +55,7 @@ pub struct InodeList<'a> {
 }
 
 impl<'a> InodeList<'a> {
-    /// The workload over a target.
+    /// Returns the workload over a target.
     pub fn new(target: &'a dyn Target) -> Self {
         let files = OnTarget::new(target, &Files);
         Self { target, files }

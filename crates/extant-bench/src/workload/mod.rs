@@ -16,7 +16,7 @@ pub trait Workload {
     fn name(&self) -> &'static str;
     /// Makes what the tasks work on, below an empty directory, and the tasks.
     fn prepare(&self, base: &dyn TaskDir, shape: &Shape) -> Result<Tasks>;
-    /// Whether what the log does is of interest.
+    /// Returns whether what the log does is of interest.
     fn counts(&self) -> bool {
         false
     }
@@ -32,7 +32,7 @@ pub struct OnTarget<'a> {
 }
 
 impl<'a> OnTarget<'a> {
-    /// A workload over a target.
+    /// Returns a workload over a target.
     pub fn new(target: &'a dyn Target, workload: &'a dyn Workload) -> Self {
         let process = std::process::id();
         Self {
@@ -85,7 +85,7 @@ impl Contender for OnTarget<'_> {
     }
 }
 
-/// A task for each of them, by number.
+/// Returns a task for each of them, by number.
 pub(crate) fn tasks<T: Task + 'static>(
     shape: &Shape,
     make: impl Fn(usize) -> Result<T>,
@@ -104,7 +104,7 @@ pub(crate) mod tests {
     use extant::mkfs::{self, MkfsOptions};
     use std::sync::Arc;
 
-    /// An empty volume in memory.
+    /// Returns an empty volume in memory.
     pub(crate) fn volume(mib: u64) -> extant::Volume {
         let device = Arc::new(MemDevice::new(mib << 20));
         let options = MkfsOptions {

@@ -308,7 +308,7 @@ fn a_peer_that_is_not_installed_is_an_error() {
     );
 }
 
-/// Whether tests run in their long form: `make torture-lines`.
+/// Returns whether tests run in their long form: `make torture-lines`.
 fn is_torture() -> bool {
     std::env::var_os("EXTANT_TORTURE").is_some()
 }
@@ -414,7 +414,7 @@ fn predict_prints_tables_and_writes_plots() {
     assert_eq!(run(&["predict", "--line-ns", "NaN"]).code, Some(1));
 }
 
-/// Whether mounts can be made here; in CI they must be.
+/// Returns whether mounts can be made here; in CI they must be.
 fn can_mount() -> bool {
     let fuse = std::path::Path::new("/dev/fuse").exists();
     if !fuse {

@@ -28,7 +28,7 @@ pub fn has_place(side: &dyn Side, path: &[u8]) -> Result<()> {
     }
 }
 
-/// The address of an image's root, if the location is the image file.
+/// Returns the address of an image's root, if the location is the image file.
 pub fn root_of(location: &Location) -> Option<String> {
     let Location::Host(path) = location else {
         return None;
@@ -41,7 +41,7 @@ pub fn root_of(location: &Location) -> Option<String> {
         .then(|| format!("{}:/", path.display()))
 }
 
-/// The name of a copy in a directory.
+/// Returns the name of a copy in a directory.
 pub fn new_name<'p>(src: &dyn Side, from: &'p [u8]) -> Result<&'p [u8]> {
     match base_name(from) {
         b"." if src.show(from).ends_with('>') => {

@@ -18,7 +18,7 @@ use std::sync::Arc;
 /// Bytes of an image up to the end of the mark.
 const HEAD: usize = SUPERBLOCK_OFFSET as usize + MARK_SIZE;
 
-/// The file that holds an image, for its undo files.
+/// Returns the file that holds an image, for its undo files.
 pub fn image_file(image: &Path) -> Result<ImageFile> {
     if store::is_remote(image) {
         return Ok(ImageFile::elsewhere());

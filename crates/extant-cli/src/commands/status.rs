@@ -101,7 +101,7 @@ fn readable(s: &Status) -> String {
     out
 }
 
-/// The time of pushes: of half of them, of 99 of 100, and of all.
+/// Returns the time of pushes: of half of them, of 99 of 100, and of all.
 fn spread(counts: &[u64]) -> String {
     let times = PushTimes::new(counts.to_vec());
     let [half, most, all] = [0.5, 0.99, 1.0].map(|share| times.quantile(share));
@@ -111,7 +111,7 @@ fn spread(counts: &[u64]) -> String {
     }
 }
 
-/// The stages of pushes in which any time was spent.
+/// Returns the stages of pushes in which any time was spent.
 fn stages(s: &Status) -> String {
     let spent: Vec<_> = s.push_stages.iter().filter(|g| g.total_ns > 0).collect();
     if spent.is_empty() {
@@ -125,7 +125,7 @@ fn stages(s: &Status) -> String {
     out
 }
 
-/// The facts about the mount as a whole, each with its name.
+/// Returns the facts about the mount as a whole, each with its name.
 fn facts(s: &Status) -> Vec<(&'static str, String)> {
     let on = |on: bool| if on { "on" } else { "off" };
     let mut rows = vec![

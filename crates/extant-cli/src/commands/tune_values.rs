@@ -64,7 +64,7 @@ pub fn time(text: &str) -> Result<i64> {
     Ok(zoned.timestamp().as_second())
 }
 
-/// The number of a name in a file like /etc/passwd, or a number.
+/// Returns the number of a name in a file like /etc/passwd, or a number.
 fn id(text: &str, file: &str) -> Result<u16> {
     let by_name = || {
         let known = std::fs::read_to_string(file).ok()?;
@@ -85,7 +85,7 @@ pub fn group(text: &str) -> Result<u16> {
     id(text, "/etc/group")
 }
 
-/// A name with its value, which must be a number.
+/// Returns a name with its value, which must be a number.
 fn number<T: std::str::FromStr>(name: &str, value: Option<&str>) -> Result<T> {
     let value = value.unwrap_or("");
     value

@@ -68,7 +68,7 @@ fn open(path: &Path) -> Result<Opened, String> {
     Ok(Opened { file, meta })
 }
 
-/// The text of an error without its number.
+/// Returns the text of an error without its number.
 fn plain(error: &io::Error) -> String {
     let text = error.to_string();
     match text.split_once(" (os error") {

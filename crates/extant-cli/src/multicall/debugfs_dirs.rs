@@ -14,7 +14,7 @@ const WIDTH: usize = 80;
 /// Bytes of the root of an index in front of its entries.
 const ROOT_ENTRIES: u64 = 0x20;
 
-/// The numbers of the types in directories, by their names in a record.
+/// Returns the numbers of the types in directories, by their names in a record.
 fn type_number(name: &[u8]) -> u32 {
     match name {
         b"regular file" => 1,
@@ -28,7 +28,7 @@ fn type_number(name: &[u8]) -> u32 {
     }
 }
 
-/// The entries of a directory that hold a name, removed ones among them only if they are wanted.
+/// Returns the entries of a directory that hold a name, removed ones among them only if they are wanted.
 fn entries(asked: &Asked<'_>, word: &[u8], removed: bool) -> Result<Vec<Record>> {
     if !asked.inode(word)?.is_directory() {
         bail!("{}: not a directory", show(word));

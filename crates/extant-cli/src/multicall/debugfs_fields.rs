@@ -9,7 +9,7 @@ use ext4_format::superblock::{ERRORS_CONTINUE, ERRORS_PANIC};
 use extant::SetAttributes;
 use extant_tune::TuneOptions;
 
-/// A word that is to be text.
+/// Returns a word that is to be text.
 pub(super) fn text(word: &[u8]) -> Result<&str> {
     std::str::from_utf8(word).map_err(|_| anyhow!("{}: not text", crate::show::show(word)))
 }
@@ -23,7 +23,7 @@ pub(super) fn time(value: &str) -> Result<i64> {
     values::time(value).or_else(|error| value.parse().map_err(|_| error))
 }
 
-/// Whether [`set_field`] sets a field; others are set as they stand in the inode.
+/// Returns whether [`set_field`] sets a field; others are set as they stand in the inode.
 pub(super) fn is_attribute(field: &str) -> bool {
     matches!(field, "flags" | "projid" | "project" | "generation")
 }

@@ -67,13 +67,13 @@ pub(super) fn answer(image: &Path, at: &[u8], name: &str, words: &[Vec<u8>]) -> 
     asked.answer(name, &words)
 }
 
-/// The value of a field of a record.
+/// Returns the value of a field of a record.
 pub(super) fn value<'r>(record: &'r Record, name: &str) -> Option<&'r Value> {
     let field = record.fields.iter().find(|field| field.0 == name);
     field.map(|field| &field.1)
 }
 
-/// A field of a record that is a number; 0 for one that is not there.
+/// Returns a field of a record that is a number; 0 for one that is not there.
 pub(super) fn number(record: &Record, name: &str) -> u64 {
     match value(record, name) {
         Some(Value::Number(n) | Value::Hex(n) | Value::Octal(n)) => *n,
@@ -83,7 +83,7 @@ pub(super) fn number(record: &Record, name: &str) -> u64 {
     }
 }
 
-/// A field of a record that is a name or bytes.
+/// Returns a field of a record that is a name or bytes.
 pub(super) fn bytes<'r>(record: &'r Record, name: &str) -> &'r [u8] {
     match value(record, name) {
         Some(Value::Name(bytes) | Value::Bytes(bytes)) => bytes,
@@ -133,7 +133,7 @@ impl Inode {
     }
 }
 
-/// The types of debugfs, by the upper bits of the mode.
+/// Returns the types of debugfs, by the upper bits of the mode.
 const fn type_name(mode: u64) -> &'static str {
     match mode >> 12 {
         0o1 => "FIFO",
@@ -201,14 +201,14 @@ impl Asked<'_> {
         }
     }
 
-    /// The records of one kind.
+    /// Returns the records of one kind.
     pub fn rows(&self, kind: &str, words: &[&[u8]]) -> Result<Vec<Record>> {
         let mut records = self.records(words)?;
         records.retain(|record| record.kind == kind);
         Ok(records)
     }
 
-    /// The inode that a word names: a path from the present directory, or a number.
+    /// Returns the inode that a word names: a path from the present directory, or a number.
     pub fn path(&self, word: &[u8]) -> Vec<u8> {
         path_from(self.at, word)
     }
@@ -312,7 +312,7 @@ impl Asked<'_> {
         1024 << self.sb.log_block_size.get().min(6)
     }
 
-    /// Whether metadata have checksums.
+    /// Returns whether metadata have checksums.
     pub fn sums(&self) -> bool {
         ext4_format::features::Features::of(&self.sb).has_metadata_csum()
     }
@@ -501,7 +501,7 @@ impl Asked<'_> {
         Ok(text)
     }
 
-    /// The lines of the extended attributes of an inode.
+    /// Returns the lines of the extended attributes of an inode.
     fn attributes(&self, word: &[u8]) -> Result<String> {
         let mut text = String::new();
         for (name, value) in self.all_attributes(word)? {

@@ -7,7 +7,7 @@ use extant_check::inspect::Record;
 use std::fmt::Write as _;
 
 impl Asked<'_> {
-    /// The nodes and runs of a mapping, with each node's depth below the inode.
+    /// Returns the nodes and runs of a mapping, with each node's depth below the inode.
     pub fn steps(&self, word: &[u8]) -> Result<Vec<Step>> {
         let path = self.path(word);
         let rows = self.rows("extent", &[b"extents", &path])?;
@@ -113,7 +113,7 @@ pub(super) struct Step {
 }
 
 impl Step {
-    /// The step as a part of a list; `deepest` is the depth of a tree of extents.
+    /// Returns the step as a part of a list; `deepest` is the depth of a tree of extents.
     fn shown(&self, deepest: Option<u64>) -> String {
         let (first, at) = (self.logical, self.physical);
         match (self.height, deepest) {

@@ -228,7 +228,7 @@ pub(super) fn set_super_value(image: &Path, field: &str, value: &str) -> Result<
     })
 }
 
-/// A superblock whose checksum follows its bytes.
+/// Returns a superblock whose checksum follows its bytes.
 fn parsed_again(mut raw: Vec<u8>, has_sum: bool) -> Result<RawSuperblock> {
     if has_sum && let Some((body, sum)) = raw.split_last_chunk_mut::<4>() {
         *sum = ext4_format::checksum::crc32c(!0, body).to_le_bytes();
@@ -292,7 +292,7 @@ impl<'d> Bytes<'d> {
         Ok(Self { dev, sb, geo })
     }
 
-    /// The inode of a path or number.
+    /// Returns the inode of a path or number.
     fn find(&self, at: &[u8], word: &[u8]) -> Result<InodeNr> {
         let inspector = Inspector::open(self.dev, false)?;
         let path = crate::commands::inspect::path_from(at, word);
@@ -477,7 +477,7 @@ impl<'d> Bytes<'d> {
     }
 }
 
-/// Whether an inode is in use by its bitmap.
+/// Returns whether an inode is in use by its bitmap.
 pub(super) fn inode_in_use(image: &Path, ino: u32) -> Result<bool> {
     let device = open(image)?;
     let bytes = Bytes::of(&device)?;
@@ -523,7 +523,7 @@ pub(super) fn free_blocks(image: &Path, goal: u64, count: u64) -> Result<Vec<u64
     Ok(found)
 }
 
-/// The first free inode that is not reserved.
+/// Returns the first free inode that is not reserved.
 pub(super) fn free_inode(image: &Path) -> Result<Option<u32>> {
     let device = open(image)?;
     let bytes = Bytes::of(&device)?;

@@ -5,13 +5,13 @@ use anyhow::{Result, anyhow, bail};
 use ext4_format::hash::{DirHasher, HashVersion};
 use std::fmt::Write as _;
 
-/// A number of a request.
+/// Returns a number of a request.
 pub(super) fn number_of(word: &[u8]) -> Result<u64> {
     let text = super::debugfs_fields::text(word)?;
     crate::attr_flags::long_number(text).map_err(|e| anyhow!(e))
 }
 
-/// An extended attribute as debugfs writes it: text in quotes, other bytes as digits.
+/// Returns an extended attribute as debugfs writes it: text in quotes, other bytes as digits.
 pub(super) fn attribute(name: &[u8], value: &[u8], hex: bool) -> String {
     let odd = value.iter().filter(|b| !(b' '..=b'~').contains(b)).count();
     let shown = if hex || odd > value.len() / 4 {

@@ -24,14 +24,14 @@ pub(super) struct InUse {
 }
 
 impl InUse {
-    /// The volume of a block device that Linux' ext4 has mounted.
+    /// Returns the volume of a block device that Linux' ext4 has mounted.
     pub fn of(device: &Path) -> Option<Self> {
         let dir = mount_of_device(device)?;
         let device = device.to_owned();
         Some(Self { device, dir })
     }
 
-    /// The volume that is mounted on a directory.
+    /// Returns the volume that is mounted on a directory.
     pub fn on(dir: &Path) -> Option<Self> {
         let dir = dir.canonicalize().ok().filter(|dir| dir.is_dir())?;
         let entry = fuse_server::mounted_at(&dir).ok()??;
@@ -47,7 +47,7 @@ impl InUse {
         opened.with_context(|| self.name())
     }
 
-    /// The superblock as it is now, and the length of the device.
+    /// Returns the superblock as it is now, and the length of the device.
     pub fn look(&self) -> Result<(RawSuperblock, u64)> {
         let device = self.open()?;
         let sb = listing::superblock(&device).with_context(|| self.name())?;
@@ -111,7 +111,7 @@ impl InUse {
     }
 }
 
-/// Whether a kernel does not know a call.
+/// Returns whether a kernel does not know a call.
 fn is_unknown(error: &io::Error) -> bool {
     matches!(
         Errno::from_io_error(error),

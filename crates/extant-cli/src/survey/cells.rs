@@ -21,7 +21,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// A cell for each group.
+    /// Returns a cell for each group.
     pub fn groups(geometry: &Geometry) -> Self {
         Self::cut(geometry, 1, 1, 1)
     }

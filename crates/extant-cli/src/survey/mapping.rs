@@ -45,7 +45,7 @@ impl<'a> Walker<'a> {
         }
     }
 
-    /// The runs of a mapping, in its order.
+    /// Returns the runs of a mapping, in its order.
     pub fn walk(
         &mut self,
         mapping: &Mapping,

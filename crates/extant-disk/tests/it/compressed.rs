@@ -18,7 +18,7 @@ fn content() -> Vec<u8> {
     bytes
 }
 
-/// The output of a tool that is given bytes.
+/// Returns the output of a tool that is given bytes.
 fn filter(tool: &str, args: &[&str], bytes: &[u8]) -> Vec<u8> {
     let mut child = Command::new(tool)
         .args(args)
@@ -192,7 +192,7 @@ fn the_work_ends_when_a_step_says_so() {
     assert!(e.to_string().ends_with(": enough"), "{e}");
 }
 
-/// A zstd file without a table: the frames of one with a table.
+/// Returns a zstd file without a table: the frames of one with a table.
 fn zstd_of(content: &[u8]) -> Vec<u8> {
     let dir = tempfile::tempdir().unwrap();
     let mut bytes = seekable(dir.path(), content);

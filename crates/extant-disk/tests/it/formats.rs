@@ -211,7 +211,7 @@ fn android_sparse_images_are_written_and_read() {
     );
 }
 
-/// A chunk of a sparse image made by hand.
+/// Returns a chunk of a sparse image made by hand.
 fn chunk(kind: u16, blocks: u32, data: &[u8]) -> Vec<u8> {
     let total = 12 + data.len() as u32;
     let mut bytes = [kind.to_le_bytes(), [0; 2]].concat();
@@ -220,7 +220,7 @@ fn chunk(kind: u16, blocks: u32, data: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A sparse image of blocks of 1 KiB made by hand.
+/// Returns a sparse image of blocks of 1 KiB made by hand.
 fn sparse(blocks: u32, chunks: &[Vec<u8>]) -> Vec<u8> {
     let mut bytes = 0xed26_ff3a_u32.to_le_bytes().to_vec();
     for half in [1_u16, 0, 28, 12] {

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 const SIZE: u64 = 32 << 20;
 
-/// A disk that sfdisk partitioned.
+/// Returns a disk that sfdisk partitioned.
 fn sfdisk(script: &str) -> Option<Vec<u8>> {
     if !needs::have(&["sfdisk"]) {
         return None;
@@ -140,7 +140,7 @@ fn counts_of_a_hostile_header_are_not_believed() {
     }
 }
 
-/// The checksum of GPT, bit by bit.
+/// Returns the checksum of GPT, bit by bit.
 fn crc32(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0u32, |crc, byte| {
         (0..8).fold(crc ^ u32::from(*byte), |crc, _| {

@@ -37,7 +37,7 @@ impl Client {
         self.lines.get_mut().write_all(&line)
     }
 
-    /// The answer to the oldest unanswered command.
+    /// Returns the answer to the oldest unanswered command.
     ///
     /// # Errors
     /// The server's error, as `Other`; `UnexpectedEof` if the server ended.

@@ -122,7 +122,7 @@ impl Server {
         self.finish(how);
     }
 
-    /// The directory of the socket, which is changed at the end.
+    /// Returns the directory of the socket, which is changed at the end.
     pub fn directory(&self) -> BorrowedFd<'_> {
         self.dir.as_fd()
     }
@@ -403,7 +403,7 @@ fn defragment(shared: &Shared, (ino, generation): (u32, u32), from: u64) -> exta
     Ok(Reply::Defragmented { next, moved })
 }
 
-/// The outcome of each call that a server has no use for, if an attacker made it try.
+/// Returns the outcome of each call that a server has no use for, if an attacker made it try.
 #[cfg(debug_assertions)]
 fn trespass() -> String {
     let victim = std::env::temp_dir().join(format!("extant-trespass-{}", std::process::id()));

@@ -169,7 +169,7 @@ fn locks() -> Vec<LockStatus> {
 }
 
 impl Status {
-    /// The status of a volume, without the requests of a mount.
+    /// Returns the status of a volume, without the requests of a mount.
     ///
     /// ```
     /// let volume = extant::doc_volume();
@@ -231,7 +231,7 @@ impl Status {
         })
     }
 
-    /// The counters as Prometheus text: counters end in `_total`, times are seconds.
+    /// Returns the counters as Prometheus text: counters end in `_total`, times are seconds.
     pub fn to_prometheus(&self) -> String {
         let mut out = Exposition {
             image: escape(&self.image),

@@ -24,7 +24,7 @@ static WAITING: AtomicU32 = AtomicU32::new(0);
 const MOST_COPIED: u64 = 256 << 20;
 
 impl Filesystem {
-    /// The caller with the rights of a writer of data: where the kernel writes back it notes the times itself.
+    /// Returns the caller with the rights of a writer of data: where the kernel writes back it notes the times itself.
     pub(super) fn changing_data(&self, who: &Credentials) -> Credentials {
         if self.writes_back() {
             who.clone().keeping_times()
@@ -267,7 +267,7 @@ impl Filesystem {
     }
 }
 
-/// The type of an inode as `d_type` of directory entries shows it.
+/// Returns the type of an inode as `d_type` of directory entries shows it.
 pub(super) fn type_bits(kind: extant::FileType) -> u32 {
     use extant::FileType as F;
     let kind = match kind {

@@ -78,7 +78,7 @@ impl Out<'_, '_> {
         Ok(self.plain(parent, AFTER_DOTS, bits, b".."))
     }
 
-    /// A name of which the kernel learns no more than its type.
+    /// Returns a name of which the kernel learns no more than its type.
     fn plain(&mut self, ino: u32, next: u64, bits: u32, name: &[u8]) -> bool {
         if self.plus {
             let mut entry = Entry::negative(Duration::ZERO);

@@ -66,7 +66,7 @@ thread_local! {
     static WHO: RefCell<Credentials> = RefCell::new(checked(0, 0));
 }
 
-/// A caller whose permissions the kernel has checked, as it does for every request but an ioctl.
+/// Returns a caller whose permissions the kernel has checked, as it does for every request but an ioctl.
 fn checked(uid: u32, gid: u32) -> Credentials {
     Credentials::new(uid, gid, &[]).already_checked()
 }
@@ -108,7 +108,7 @@ impl Filesystem {
         control::Server::start(socket, Arc::clone(&self.shared))
     }
 
-    /// The errno of a failure, which is also logged if it is not one of every day.
+    /// Returns the errno of a failure, which is also logged if it is not one of every day.
     fn tried<T>(&self, done: extant::Result<T>) -> Result<T, Errno> {
         done.map_err(|e| {
             match &e {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-/// The bits of a mode that are permissions.
+/// Returns the bits of a mode that are permissions.
 fn permissions(mode: u32) -> u16 {
     (mode & 0o7777) as u16
 }
@@ -70,7 +70,7 @@ impl Filesystem {
         Ok(())
     }
 
-    /// The inode in which a name is looked up. For a program that opens a file by its number (NFS,
+    /// Returns the inode in which a name is looked up. For a program that opens a file by its number (NFS,
     /// open_by_handle_at) the kernel asks for "." and ".." of inodes that it does not know, or has forgotten.
     pub(super) fn known(&self, node: u64, name: &[u8]) -> Result<Arc<Held>, Errno> {
         match self.shared.nodes.get(node) {

@@ -8,12 +8,12 @@ use fuse_server::{InitFlags, Wants};
 const SHORT_INODE: u16 = 128;
 
 impl Filesystem {
-    /// The kernel writes data back in its own time, and keeps the times of files itself.
+    /// Returns the kernel writes data back in its own time, and keeps the times of files itself.
     pub(super) fn writes_back(&self) -> bool {
         !self.read_only && !self.write_through
     }
 
-    /// The features wanted of the kernel's offer.
+    /// Returns the features wanted of the kernel's offer.
     pub(super) fn wants(&self) -> Wants {
         let short_times = self.shared.volume.geometry().inode_size <= SHORT_INODE;
         Wants {
@@ -24,7 +24,7 @@ impl Filesystem {
 }
 
 impl MountOptions {
-    /// The features that a mount with these options agrees on with the kernel, for other servers that need the
+    /// Returns the features that a mount with these options agrees on with the kernel, for other servers that need the
     /// same.
     ///
     /// ```

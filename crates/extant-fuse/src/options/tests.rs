@@ -3,7 +3,7 @@ use super::*;
 /// The table of the options, which users read.
 const PAGE: &str = include_str!("../../../../docs/mount.md");
 
-/// The rows of the page's table of options: the options, what becomes of them, and what it says.
+/// Returns the rows of the page's table of options: the options, what becomes of them, and what it says.
 fn rows() -> Vec<(Vec<&'static str>, &'static str, &'static str)> {
     let table = PAGE
         .split("## All options")

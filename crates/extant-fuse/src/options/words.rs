@@ -154,7 +154,7 @@ const REFUSED: &[(&str, &str)] = &[
     ("umask=", OWNERS),
 ];
 
-/// Whether a word of the tables is meant.
+/// Returns whether a word of the tables is meant.
 fn is(option: &str, word: &str) -> bool {
     match word.strip_suffix('=') {
         Some(name) => option.split_once('=').is_some_and(|(n, _)| n == name),

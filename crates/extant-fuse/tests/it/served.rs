@@ -68,7 +68,7 @@ fn ask(fs: &Filesystem, node: u64, operation: Operation<'_>) -> Result<Vec<u8>, 
     Ok(answer.payload().to_vec())
 }
 
-/// The number that an answer has at a place.
+/// Returns the number that an answer has at a place.
 fn number(answer: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(answer[at..at + 8].try_into().unwrap())
 }
@@ -98,7 +98,7 @@ impl Served {
         self.known(number(&entry, 0), false)
     }
 
-    /// The directory of a path, and the last name.
+    /// Returns the directory of a path, and the last name.
     fn split<'a>(&self, path: &'a str) -> (Known, &'a str) {
         let (dir, name) = path.trim_start_matches('/').split_once('/').unwrap();
         (self.look_up(1, dir), name)

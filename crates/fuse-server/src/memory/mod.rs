@@ -55,7 +55,7 @@ impl Default for MemoryFs {
 }
 
 impl MemoryFs {
-    /// A file system with an empty root.
+    /// Returns a file system with an empty root.
     pub fn new() -> Self {
         Self {
             nodes: Nodes::new(),

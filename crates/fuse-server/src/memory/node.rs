@@ -208,7 +208,7 @@ impl Nodes {
     }
 }
 
-/// A number no node of this process had before; 0 and 1 are in the block that is left out.
+/// Returns a number no node of this process had before; 0 and 1 are in the block that is left out.
 fn next_number() -> u64 {
     static BLOCKS: AtomicU64 = AtomicU64::new(1);
     thread_local!(static NEXT: Cell<u64> = const { Cell::new(0) });

@@ -9,7 +9,7 @@ pub(super) struct Pages {
     pages: BTreeMap<u64, Box<[u8; PAGE]>>,
 }
 
-/// The pieces of `offset..offset + length`: page, place in it, place in the range, length.
+/// Returns the pieces of `offset..offset + length`: page, place in it, place in the range, length.
 fn pieces(offset: u64, length: usize) -> impl Iterator<Item = (u64, usize, usize, usize)> {
     let mut done = 0;
     std::iter::from_fn(move || {

@@ -167,7 +167,7 @@ impl MountId {
     /// `STATX_MNT_ID_UNIQUE`; older kernels ignore it and return the number that they reuse.
     const UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
 
-    /// The mount at a path, or that of the open `dir` itself if the path is empty.
+    /// Returns the mount at a path, or that of the open `dir` itself if the path is empty.
     fn of(dir: impl AsFd, path: impl AsRef<Path>) -> io::Result<Self> {
         // The kernel knows the root without asking the server, which may not answer yet, or any more.
         let flags = AtFlags::STATX_DONT_SYNC | AtFlags::EMPTY_PATH | AtFlags::SYMLINK_NOFOLLOW;
@@ -213,7 +213,7 @@ impl Connection {
         &self.mount.target
     }
 
-    /// The number under which the kernel lists it in `/sys/fs/fuse/connections`.
+    /// Returns the number under which the kernel lists it in `/sys/fs/fuse/connections`.
     pub fn number(&self) -> u32 {
         self.mount.number()
     }
@@ -250,7 +250,7 @@ impl MountPoint {
         (MountId::of(&root, "").ok()? == self.id).then_some(root)
     }
 
-    /// The kernel's own device number.
+    /// Returns the kernel's own device number.
     fn number(&self) -> u32 {
         let (major, minor) = self.id.device;
         major << 20 | minor

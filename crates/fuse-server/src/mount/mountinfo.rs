@@ -36,7 +36,7 @@ pub fn mounts() -> io::Result<Vec<Mounted>> {
         .collect())
 }
 
-/// The topmost mount at `target`, which is an absolute path without symbolic links, as the kernel lists it.
+/// Returns the topmost mount at `target`, which is an absolute path without symbolic links, as the kernel lists it.
 pub fn mounted_at(target: &Path) -> io::Result<Option<Mounted>> {
     Ok(mounts()?
         .into_iter()
@@ -44,7 +44,7 @@ pub fn mounted_at(target: &Path) -> io::Result<Option<Mounted>> {
         .find(|mounted| mounted.target == target))
 }
 
-/// A line: id, parent, major:minor, root, target, options, optional fields, "-", type, source, super options.
+/// Returns a line: id, parent, major:minor, root, target, options, optional fields, "-", type, source, super options.
 fn parse(line: &[u8]) -> Option<Mounted> {
     let mut fields = line.split(|&byte| byte == b' ');
     let device = std::str::from_utf8(fields.nth(2)?).ok()?;

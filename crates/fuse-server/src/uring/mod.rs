@@ -67,7 +67,7 @@ impl Gate {
         self.changed.notify_all();
     }
 
-    /// Whether it was opened.
+    /// Returns whether it was opened.
     fn pass(&self) -> bool {
         let mut state = self.state.lock();
         while *state == GateState::Closed {

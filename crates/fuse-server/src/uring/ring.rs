@@ -109,7 +109,7 @@ impl ActiveRing<'_> {
         }
     }
 
-    /// The request that [`wait`](ActiveRing::wait) returned for.
+    /// Returns the request that [`wait`](ActiveRing::wait) returned for.
     pub(super) fn parts(&mut self) -> Parts<'_> {
         self.buffers.parts()
     }

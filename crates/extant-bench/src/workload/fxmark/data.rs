@@ -33,7 +33,7 @@ fn block() -> Box<[u8; BLOCK as usize]> {
     Box::new([b'x'; BLOCK as usize])
 }
 
-/// A task's own file, or another handle on the one that all share.
+/// Returns a task's own file, or another handle on the one that all share.
 fn file_of(base: &dyn TaskDir, task: usize, shared: bool) -> Result<Box<dyn TaskFile>> {
     let name = match shared {
         true => "shared".to_string(),
@@ -87,7 +87,7 @@ struct ReadWrite {
     block: Box<[u8; BLOCK as usize]>,
 }
 
-/// A file with one block written.
+/// Returns a file with one block written.
 fn written(base: &dyn TaskDir, task: usize, shared: bool, at: u64) -> Result<ReadWrite> {
     let (file, block) = (file_of(base, task, shared)?, block());
     file.write_at(at, &block[..])?;

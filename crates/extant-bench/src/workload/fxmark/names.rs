@@ -33,7 +33,7 @@ fn own(task: usize) -> String {
     format!("task.{task}")
 }
 
-/// The directory of a task: its own, or the one that all share.
+/// Returns the directory of a task: its own, or the one that all share.
 fn dir_of(base: &dyn TaskDir, task: usize, shared: bool) -> Result<Box<dyn TaskDir>> {
     if shared {
         base.again()

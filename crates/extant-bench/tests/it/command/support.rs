@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 const BENCH: &str = env!("CARGO_BIN_EXE_extant-bench");
 
-/// The command, whose times are of no interest.
+/// Returns the command, whose times are of no interest.
 pub fn bench() -> Command {
     let mut command = Command::new(BENCH);
     command.env("EXTANT_BENCH_TOUCH", "0");
@@ -60,7 +60,7 @@ impl Scratch {
         Self { dir, image }
     }
 
-    /// A path in the directory.
+    /// Returns a path in the directory.
     pub fn host(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
@@ -99,7 +99,7 @@ impl Scratch {
     }
 }
 
-/// Whether tests that need root can run: in CI they must.
+/// Returns whether tests that need root can run: in CI they must.
 pub fn root() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {

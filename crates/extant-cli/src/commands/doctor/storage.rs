@@ -49,7 +49,7 @@ fn directory(dir: &Path, elsewhere: &str) -> Result<String, Lack> {
     Ok(format!("{shown}: sparse files and holes, {free}"))
 }
 
-/// The system's message, without the path that the crate for temporary files adds.
+/// Returns the system's message, without the path that the crate for temporary files adds.
 fn cause(error: &io::Error) -> String {
     let text = match error.raw_os_error() {
         Some(number) => io::Error::from_raw_os_error(number).to_string(),

@@ -68,7 +68,7 @@ impl Canvas {
     }
 }
 
-/// A colour on white, as far as a cell is in use.
+/// Returns a colour on white, as far as a cell is in use.
 fn faded(shown: &Shown<'_>, cell: &CellLook) -> [u8; 3] {
     let rgb = shown
         .palette
@@ -80,7 +80,7 @@ fn faded(shown: &Shown<'_>, cell: &CellLook) -> [u8; 3] {
     rgb.map(|part| (opacity * f64::from(part) + (1.0 - opacity) * 255.0).round() as u8)
 }
 
-/// The drawing: what the title and the legend say comes as wide as its letters are.
+/// Returns the drawing: what the title and the legend say comes as wide as its letters are.
 pub fn draw(shown: &Shown<'_>) -> Result<Vec<u8>> {
     let layout = shown.survey.picture.layout;
     let block = u64::from(shown.volume.geometry().block_size);

@@ -2,7 +2,7 @@
 
 use crate::cli::support::Scratch;
 
-/// The number of a path's inode.
+/// Returns the number of a path's inode.
 fn ino(s: &Scratch, path: &str) -> u64 {
     let facts = s.run(&["stat", "--json", path]).json();
     facts[0]["ino"].as_u64().unwrap()

@@ -244,7 +244,7 @@ fn pages_and_help_have_what_readers_look_for() {
     assert!(at("Examples:") < at("Options are named") && at("Options are named") < at("Usage:"));
 }
 
-/// The completions of a shell for a word that begins in an image.
+/// Returns the completions of a shell for a word that begins in an image.
 fn completed(s: &Scratch, shell: &str, script: &str) -> String {
     let program = std::path::Path::new(env!("CARGO_BIN_EXE_extant"));
     fs::write(s.host("completions"), run(&["completions", shell]).stdout).unwrap();

@@ -15,14 +15,14 @@ fn ran(dir: &Path, args: &[&str]) -> Ran {
     run(&args)
 }
 
-/// The same; it succeeds. Its output.
+/// Returns the same; it succeeds. Its output.
 fn ok(dir: &Path, args: &[&str]) -> String {
     let ran = ran(dir, args);
     assert_eq!(ran.code, Some(0), "{args:?}: {}", ran.stderr);
     ran.text()
 }
 
-/// The output of a tool on a file.
+/// Returns the output of a tool on a file.
 fn output(tool: &str, args: &[&str], file: &Path) -> Vec<u8> {
     let out = Command::new(tool).args(args).arg(file).output().unwrap();
     assert!(out.status.success(), "{tool} {args:?}");

@@ -53,7 +53,7 @@ const CALLS: [&str; 7] = [
     "-t ext4 -b 4096 -I 256 -i 16384 -m 3 -e continue out.img 64m",
 ];
 
-/// The fields of a volume.
+/// Returns the fields of a volume.
 fn fields(image: &Path) -> Vec<String> {
     let out = Command::new("dumpe2fs").arg("-h").arg(image).output();
     let text = String::from_utf8(out.unwrap().stdout).unwrap();

@@ -4,7 +4,7 @@ use crate::cli::support::Scratch;
 use std::fs;
 use std::path::Path;
 
-/// An archive of files; a name that ends in a slash is a directory.
+/// Returns an archive of files; a name that ends in a slash is a directory.
 fn archive(files: &[(&str, &[u8])]) -> Vec<u8> {
     let mut archive = tar::Builder::new(Vec::new());
     for (name, content) in files {

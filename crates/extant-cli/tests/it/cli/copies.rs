@@ -10,7 +10,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// An image of another block size and without a journal.
+/// Returns an image of another block size and without a journal.
 fn other() -> Option<Scratch> {
     Scratch::mke2fs("64M", &["-t", "ext2", "-I", "256", "-b", "1024"])
 }

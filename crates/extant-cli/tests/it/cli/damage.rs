@@ -5,7 +5,7 @@ use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::process::Command;
 
-/// An image without checksums in which `/a/b/loop` is `/a` again, and `/twice` is `/a/b`.
+/// Returns an image without checksums in which `/a/b/loop` is `/a` again, and `/twice` is `/a/b`.
 pub fn with_loops() -> Option<Scratch> {
     let s = Scratch::mke2fs(
         "16M",

@@ -20,7 +20,7 @@ fn top(path: &Path) -> OwnedFd {
     open(CWD, path.to_str().unwrap())
 }
 
-/// A chain of directories; in the innermost two names of a file, a link, a pipe, and an empty directory.
+/// Returns a chain of directories; in the innermost two names of a file, a link, a pipe, and an empty directory.
 fn make(path: &Path) -> bool {
     std::fs::create_dir(path).unwrap();
     let mut dir = top(path);

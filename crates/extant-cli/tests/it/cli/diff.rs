@@ -2,7 +2,7 @@
 
 use crate::cli::support::Scratch;
 
-/// An image, and a copy of it in `other.img`.
+/// Returns an image, and a copy of it in `other.img`.
 fn two() -> Option<Scratch> {
     let s = Scratch::filled()?;
     std::fs::write(s.host("large"), vec![7; 200_000]).unwrap();

@@ -24,7 +24,7 @@ fn made(dir: &Path, name: &str) -> String {
     disk
 }
 
-/// The output of a program that succeeds.
+/// Returns the output of a program that succeeds.
 fn told(program: &str, args: &[&str]) -> String {
     let out = Command::new(program).args(args).output().unwrap();
     let text = String::from_utf8_lossy(&out.stdout).into_owned();

@@ -6,7 +6,7 @@ use std::process::Command;
 
 const EXTANT: &str = env!("CARGO_BIN_EXE_extant");
 
-/// The report of `extant doctor --json`, and its exit code.
+/// Returns the report of `extant doctor --json`, and its exit code.
 fn doctor(command: &mut Command) -> (Option<i32>, serde_json::Value) {
     let out = command.args(["doctor", "--json"]).output().unwrap();
     assert_eq!(

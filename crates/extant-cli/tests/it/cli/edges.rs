@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// An archive of pax with one empty file, `f`, and these records of it.
+/// Returns an archive of pax with one empty file, `f`, and these records of it.
 fn pax(records: &[(&str, &[u8])]) -> Vec<u8> {
     let mut archive = tar::Builder::new(Vec::new());
     archive

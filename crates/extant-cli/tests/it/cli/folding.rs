@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::process::Command;
 
-/// An image with the directory `/d`, which folds case, and a file in it.
+/// Returns an image with the directory `/d`, which folds case, and a file in it.
 fn folded() -> Option<Scratch> {
     let s = Scratch::mke2fs("16M", &["-t", "ext4", "-O", "casefold"])?;
     s.ok(&["mkdir", ":/d"]);

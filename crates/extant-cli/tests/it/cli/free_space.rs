@@ -3,7 +3,7 @@
 use crate::cli::support::Scratch;
 use std::os::unix::fs::MetadataExt;
 
-/// An image in which every other file was removed, and a file fills the gaps.
+/// Returns an image in which every other file was removed, and a file fills the gaps.
 fn fragmented() -> Option<Scratch> {
     let s = Scratch::mke2fs("32M", &["-t", "ext4", "-b", "1024"])?;
     let names: Vec<String> = (0..200).map(|i| format!("small{i}")).collect();

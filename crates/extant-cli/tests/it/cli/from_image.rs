@@ -5,7 +5,7 @@ use crate::cli::support::{Mounted, Scratch};
 use crate::cli::trees::{make_tree, same, snapshot};
 use std::fs;
 
-/// The image that the new one is, as a scratch of its own.
+/// Returns the image that the new one is, as a scratch of its own.
 fn new_image(s: &Scratch) -> Scratch {
     let mut new = Scratch::empty();
     new.image = s.host("new.img");

@@ -97,7 +97,7 @@ const OPENINGS: [Opening; 12] = [
     Opening::Copying,
 ];
 
-/// An image with files, of inodes of 128 bytes and without checksums.
+/// Returns an image with files, of inodes of 128 bytes and without checksums.
 pub fn filled() -> Option<Scratch> {
     if !needs::have(&["mke2fs", "e2fsck", "debugfs", "losetup", "mount"]) {
         return None;
@@ -294,7 +294,7 @@ fn case(s: &Scratch, base: &[u8], change: Change, at: u64, opening: Opening) -> 
     true
 }
 
-/// The files of the image after a case, which e2fsck calls clean.
+/// Returns the files of the image after a case, which e2fsck calls clean.
 fn judged(s: &Scratch, what: &str) -> BTreeMap<PathBuf, Vec<u8>> {
     let image = s.image.display().to_string();
     assert!(

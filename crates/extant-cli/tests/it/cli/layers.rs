@@ -30,7 +30,7 @@ enum Said {
     Symlink,
 }
 
-/// A layer, in the order of an archive.
+/// Returns a layer, in the order of an archive.
 fn layer(random: &mut Random, number: u64) -> Vec<(String, Said)> {
     let mut said: Vec<(String, Said)> = Vec::new();
     for n in 0..random.below(12) + 2 {

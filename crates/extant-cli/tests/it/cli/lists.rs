@@ -4,7 +4,7 @@ use crate::cli::support::Scratch;
 use std::fs;
 use std::process::Command;
 
-/// The command in the scratch directory, where paths of manifests start.
+/// Returns the command in the scratch directory, where paths of manifests start.
 fn run_there(s: &Scratch, args: &[&str]) -> (Option<i32>, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_extant"));
     let out = command

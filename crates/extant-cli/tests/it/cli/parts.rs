@@ -15,7 +15,7 @@ struct Disk {
 }
 
 impl Disk {
-    /// A GPT disk with a partition left to others and two for us.
+    /// Returns a GPT disk with a partition left to others and two for us.
     fn new() -> Option<Self> {
         if !needs::have(&["sfdisk", "e2fsck"]) {
             return None;
@@ -61,7 +61,7 @@ impl Disk {
         ran.stderr
     }
 
-    /// A word that begins with `@` is a part, one with `%` a file beside the disk.
+    /// Returns a word that begins with `@` is a part, one with `%` a file beside the disk.
     fn word(&self, word: &str) -> String {
         match (word.starts_with('@'), word.strip_prefix('%')) {
             (true, _) => self.at(word),

@@ -3,7 +3,7 @@
 use crate::cli::support::{Scratch, run};
 use std::process::{Command, Stdio};
 
-/// The output of a command on a terminal, with the given delay before it shows progress.
+/// Returns the output of a command on a terminal, with the given delay before it shows progress.
 fn seen(s: &Scratch, words: &str, after: Option<&str>) -> String {
     let line = words.replace('%', s.image.to_str().unwrap());
     let line = format!("{} {line}", env!("CARGO_BIN_EXE_extant"));

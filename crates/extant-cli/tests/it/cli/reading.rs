@@ -207,7 +207,7 @@ fn completions_and_man_pages_come_from_the_same_definition() {
     assert!(page.contains("SOURCE_DATE_EPOCH"), "{page}");
 }
 
-/// The subcommands that a help text lists, between its usage and its options.
+/// Returns the subcommands that a help text lists, between its usage and its options.
 fn listed(help: &str) -> Vec<&str> {
     let commands = help.split("Usage:").nth(1).unwrap();
     let commands = commands.split("Options:").next().unwrap();

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// A filled image with wrong links of a file, and a name that leads nowhere.
+/// Returns a filled image with wrong links of a file, and a name that leads nowhere.
 fn damaged() -> Option<Scratch> {
     let s = Scratch::filled()?;
     s.debugfs_write("set_inode_field /etc/motd links_count 7");

@@ -9,7 +9,7 @@ use std::process::Command;
 /// What is written by the kernel after each change.
 const ADDED: &str = "added by the kernel";
 
-/// The features of an image, as dumpe2fs names them.
+/// Returns the features of an image, as dumpe2fs names them.
 fn features(s: &Scratch) -> String {
     let out = Command::new("dumpe2fs").arg("-h").arg(&s.image).output();
     let text = String::from_utf8(out.unwrap().stdout).unwrap();
@@ -17,7 +17,7 @@ fn features(s: &Scratch) -> String {
     format!("{} ", line.unwrap())
 }
 
-/// An image of mke2fs with a tree, which is beside it.
+/// Returns an image of mke2fs with a tree, which is beside it.
 fn filled(size: &str, args: &[&str]) -> Option<Scratch> {
     let s = Scratch::mke2fs(size, args)?;
     make_tree(&s.host("tree"));

@@ -21,7 +21,7 @@ fn pack(s: &Scratch, tree: &str, to: &str, options: &[&str]) -> Option<()> {
     Some(())
 }
 
-/// A tree that SquashFS holds whole but for parts of a second: no ACLs, no times outside of 32 bits.
+/// Returns a tree that SquashFS holds whole but for parts of a second: no ACLs, no times outside of 32 bits.
 fn tree(s: &Scratch) -> PathBuf {
     let tree = s.host("tree");
     make_tree(&tree);
@@ -32,7 +32,7 @@ fn tree(s: &Scratch) -> PathBuf {
     tree
 }
 
-/// A snapshot without places of holes, which are larger in the image's own.
+/// Returns a snapshot without places of holes, which are larger in the image's own.
 fn held(tree: BTreeMap<PathBuf, String>) -> BTreeMap<PathBuf, String> {
     let without = |line: String| {
         let words = line.split(' ').filter(|w| !w.starts_with("sparse="));

@@ -66,7 +66,7 @@ pub fn run_with(args: &[&str], input: &[u8]) -> Ran {
 }
 
 impl Scratch {
-    /// An image made by mke2fs.
+    /// Returns an image made by mke2fs.
     pub fn mke2fs(size: &str, args: &[&str]) -> Option<Self> {
         if !needs::have(&["mke2fs", "e2fsck"]) {
             return None;
@@ -91,7 +91,7 @@ impl Scratch {
         self
     }
 
-    /// A new ext4 with `/etc/motd`, a link to it, and the directory `/etc/skel`.
+    /// Returns a new ext4 with `/etc/motd`, a link to it, and the directory `/etc/skel`.
     pub fn filled() -> Option<Self> {
         let s = Self::ext4()?;
         std::fs::write(s.host("motd"), "welcome\n").unwrap();
@@ -101,7 +101,7 @@ impl Scratch {
         Some(s)
     }
 
-    /// The default: ext4, small.
+    /// Returns the default: ext4, small.
     pub fn ext4() -> Option<Self> {
         Self::mke2fs("32M", &["-t", "ext4"])
     }
@@ -122,7 +122,7 @@ impl Scratch {
         Self { dir, image }
     }
 
-    /// A path on the host.
+    /// Returns a path on the host.
     pub fn host(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
@@ -192,7 +192,7 @@ impl Scratch {
         );
     }
 
-    /// The answer of debugfs to a request.
+    /// Returns the answer of debugfs to a request.
     pub fn debugfs(&self, request: &str) -> String {
         let out = Command::new("debugfs")
             .args(["-R", request])
@@ -213,7 +213,7 @@ impl Scratch {
     }
 }
 
-/// The output of a program, which must succeed.
+/// Returns the output of a program, which must succeed.
 #[track_caller]
 pub fn printed(command: &mut Command) -> Vec<u8> {
     let out = command.output().unwrap();
@@ -222,7 +222,7 @@ pub fn printed(command: &mut Command) -> Vec<u8> {
     out.stdout
 }
 
-/// Whether tests that need root can run: in CI they must.
+/// Returns whether tests that need root can run: in CI they must.
 pub fn root() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 const EXTANT: &str = env!("CARGO_BIN_EXE_extant");
 
-/// The second picture: the first that has rates.
+/// Returns the second picture: the first that has rates.
 #[track_caller]
 fn figures(terminal: &Terminal, columns: u16) -> Vec<String> {
     terminal.until(|screen| {

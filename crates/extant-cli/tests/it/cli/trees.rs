@@ -100,7 +100,7 @@ pub fn make_tree(top: &Path) {
     touch("dir", 1_300_000_000, 2);
 }
 
-/// The visible state of a tree, by path.
+/// Returns the visible state of a tree, by path.
 pub fn snapshot(top: &Path) -> BTreeMap<PathBuf, String> {
     let mut found = BTreeMap::new();
     let mut first_names: BTreeMap<(u64, u64), PathBuf> = BTreeMap::new();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 const UUID: &str = "11111111-2222-3333-4444-555555555555";
 
-/// An image with a large directory, links, and a file of some blocks.
+/// Returns an image with a large directory, links, and a file of some blocks.
 fn made(args: &[&str]) -> Option<Scratch> {
     if !needs::have(&["mke2fs", "e2fsck", "tune2fs", "dumpe2fs", "debugfs"]) {
         return None;

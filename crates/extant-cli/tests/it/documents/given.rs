@@ -18,7 +18,7 @@ pub const NOT_RUN: &[(&str, &str, &str)] = &[
     ("README.md", "make test", "is what runs this test"),
 ];
 
-/// A script that makes what readers of a document have, in their home directory, before its first command.
+/// Returns a script that makes what readers of a document have, in their home directory, before its first command.
 pub fn script(document: &str) -> &'static str {
     match document {
         "README.md" | "docs/tutorials/tour.md" => TOUR,

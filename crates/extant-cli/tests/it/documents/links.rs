@@ -35,7 +35,7 @@ pub fn check_summary() {
     assert_eq!(missing, [""; 0], "docs/SUMMARY.md does not list these");
 }
 
-/// The error of a link, if it has one.
+/// Returns the error of a link, if it has one.
 fn broken(documents: &[Document], from: &Document, link: &str) -> Option<&'static str> {
     if link.contains("://") || link.starts_with("mailto:") {
         return None;

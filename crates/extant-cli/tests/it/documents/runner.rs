@@ -73,7 +73,7 @@ pub fn run_all(caller: Caller) {
     );
 }
 
-/// The commands of a document: those behind `$ ` in `console` blocks, and all lines of `sh` blocks.
+/// Returns the commands of a document: those behind `$ ` in `console` blocks, and all lines of `sh` blocks.
 fn steps(document: &Document) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
     for (language, text) in &document.blocks {
@@ -269,7 +269,7 @@ fn stable_word(word: &str) -> String {
     }
 }
 
-/// Whether the lines are those shown, in which `...` stands for any number of lines.
+/// Returns whether the lines are those shown, in which `...` stands for any number of lines.
 fn matches(shown: &[String], lines: &[String]) -> bool {
     match shown.split_first() {
         None => lines.is_empty(),

@@ -48,7 +48,7 @@ fn scripts(yaml: &Yaml, lines: &mut Vec<String>) {
     }
 }
 
-/// A step of the action, run as GitHub runs it.
+/// Returns a step of the action, run as GitHub runs it.
 fn step(number: usize, dir: &Path) -> Command {
     let action = load(&root().join("action.yml"));
     let script = action["runs"]["steps"][number]["run"].as_str();

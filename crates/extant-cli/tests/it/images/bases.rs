@@ -68,12 +68,12 @@ kinds! {
 
 #[allow(dead_code)] // each user has its own part
 impl BaseKind {
-    /// The size, as mke2fs takes it.
+    /// Returns the size, as mke2fs takes it.
     pub const fn size(&self) -> &'static str {
         self.size
     }
 
-    /// The options of mke2fs.
+    /// Returns the options of mke2fs.
     pub const fn args(&self) -> &'static [&'static str] {
         self.args
     }

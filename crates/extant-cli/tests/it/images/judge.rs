@@ -54,7 +54,7 @@ pub fn worst(device: &MemDevice, path: &Path) -> Option<(Verdict, String)> {
     Some((at_once.max(replayed), text + &more))
 }
 
-/// Whether it ends the log at a commit block that it does not trust.
+/// Returns whether it ends the log at a commit block that it does not trust.
 pub fn ends_early(device: &MemDevice, path: &Path) -> bool {
     crate::common::write_image(device, path);
     let out = e2fsck(&["-y", "-E", "journal_only"], path);

@@ -54,7 +54,7 @@ impl Watched {
     }
 }
 
-/// The file that keeps the image as the last finding left it.
+/// Returns the file that keeps the image as the last finding left it.
 pub fn after() -> PathBuf {
     format!("{}/mutant-after.img", env!("CARGO_TARGET_TMPDIR")).into()
 }
@@ -215,7 +215,7 @@ impl<'a> Mutant<'a> {
         Some((worst.max(replayed), text + &more))
     }
 
-    /// A bitmap marks something in use as free, and everything that could tell agrees with it: the count in its
+    /// Returns a bitmap marks something in use as free, and everything that could tell agrees with it: the count in its
     /// descriptor, and the checksum, if there is one. Only a walk through all inodes would show it, and neither this
     /// engine nor the kernel makes that walk when it opens a volume. The engine then hands out what the bitmap marks
     /// as free.
@@ -308,7 +308,7 @@ impl<'a> Mutant<'a> {
         })
     }
 
-    /// A group's bitmap of blocks or of inodes, if its descriptor counts as many as are free by it.
+    /// Returns a group's bitmap of blocks or of inodes, if its descriptor counts as many as are free by it.
     fn agreeing_bitmap(&self, group: GroupNr, blocks: bool) -> Option<Vec<u8>> {
         let geo = self.base.map.geometry();
         let (block, offset) = geo.desc_location(group);

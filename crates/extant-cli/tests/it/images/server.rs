@@ -36,7 +36,7 @@ pub fn serve(volume: &Volume, rng: &mut Rng) {
 }
 
 impl Client<'_> {
-    /// The beginning of the answer: the node, where it is one.
+    /// Returns the beginning of the answer: the node, where it is one.
     fn ask(&mut self, node: u64, operation: Operation<'_>) -> Option<u64> {
         let request = Request {
             unique: 1,

@@ -4,7 +4,7 @@ use super::support::{Mounted, image, over_each, place, script};
 use extant_fuse::control::{Client, Command, Reply, socket_of};
 use std::path::Path;
 
-/// The results of system calls that a server does not need.
+/// Returns the results of system calls that a server does not need.
 fn trespass(dir: &Path) -> String {
     let mounted = fuse_server::mounted_at(dir).unwrap().unwrap();
     let mut client = Client::connect(&socket_of(mounted.device)).unwrap();

@@ -14,7 +14,7 @@ const FIBMAP: u32 = 1;
 pub(super) struct Loop(pub(super) PathBuf);
 
 impl Loop {
-    /// A loop device, with the options of losetup.
+    /// Returns a loop device, with the options of losetup.
     pub(super) fn new(image: &Path, options: &[&str]) -> Self {
         let mut command = Command::new("losetup");
         let name = run(command.args(options).args(["-f", "--show"]).arg(image));

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// A small image with something of everything.
+/// Returns a small image with something of everything.
 fn model(place: &Path) -> PathBuf {
     let tree = place.join("tree");
     std::fs::create_dir(&tree).unwrap();

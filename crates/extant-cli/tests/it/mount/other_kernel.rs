@@ -88,7 +88,7 @@ fn debians_kernel_and_this_read_each_others_images() {
     });
 }
 
-/// A name in another case, by Unicode's rules for the whole of it.
+/// Returns a name in another case, by Unicode's rules for the whole of it.
 fn in_another_case(name: &str) -> String {
     let upper = name.to_uppercase();
     match upper == name {

@@ -5,7 +5,7 @@ use super::tree::{describe, unmount_and_compare};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The root of this repository.
+/// Returns the root of this repository.
 fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../..")

@@ -7,7 +7,7 @@ use std::process::Command;
 
 const EXDEV: Option<i32> = Some(18);
 
-/// The error numbers of renames or links.
+/// Returns the error numbers of renames or links.
 fn errors<const N: usize>(
     dir: &Path,
     call: impl Fn(&Path, &Path) -> std::io::Result<()>,

@@ -185,7 +185,7 @@ pub fn over_each(test: impl Fn(Transport)) {
     });
 }
 
-/// A place for images and directories, in memory if there is one.
+/// Returns a place for images and directories, in memory if there is one.
 pub fn place() -> tempfile::TempDir {
     let shm = Path::new("/dev/shm");
     let made = if shm.is_dir() {
@@ -233,13 +233,13 @@ impl Mounted {
         Self::with(image, transport, &[], options)
     }
 
-    /// The same, by a caller with one descriptor more than the standard ones.
+    /// Returns the same, by a caller with one descriptor more than the standard ones.
     pub fn with_descriptor(image: &Path, transport: Transport, open: &std::fs::File) -> Self {
         rustix::io::fcntl_setfd(open, rustix::io::FdFlags::empty()).unwrap();
         Self::new(image, transport, &[])
     }
 
-    /// The same with more arguments for `extant mount`.
+    /// Returns the same with more arguments for `extant mount`.
     pub fn with(image: &Path, transport: Transport, args: &[&str], options: &[&str]) -> Self {
         let dir = image.with_extension("mnt");
         let _ = std::fs::create_dir(&dir);
@@ -284,12 +284,12 @@ impl Mounted {
         }
     }
 
-    /// The directory.
+    /// Returns the directory.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// The image.
+    /// Returns the image.
     pub fn image(&self) -> &Path {
         &self.image
     }
@@ -366,7 +366,7 @@ fn extant_status(dir: &Path) -> Option<serde_json::Value> {
     serde_json::from_slice(&out.stdout).ok()
 }
 
-/// The status of a mount.
+/// Returns the status of a mount.
 pub fn status(dir: &Path) -> serde_json::Value {
     extant_status(dir).expect("a status")
 }

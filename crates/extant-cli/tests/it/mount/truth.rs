@@ -140,7 +140,7 @@ fn a_full_volume_says_so_at_once() {
     });
 }
 
-/// Whether the kernel can be made to forget a file: since Linux 6.18.
+/// Returns whether the kernel can be made to forget a file: since Linux 6.18.
 fn can_prune() -> bool {
     let release = rustix::system::uname();
     let release = release.release().to_string_lossy().into_owned();

@@ -16,7 +16,7 @@ pub struct Terminal {
 }
 
 impl Terminal {
-    /// A terminal of so many columns and rows.
+    /// Returns a terminal of so many columns and rows.
     pub fn new(columns: u16, rows: u16) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let home = tempfile::tempdir().unwrap();
@@ -69,7 +69,7 @@ impl Terminal {
         String::from_utf8(out.stdout).unwrap()
     }
 
-    /// The text of the screen, a line for each row.
+    /// Returns the text of the screen, a line for each row.
     pub fn screen(&self) -> Vec<String> {
         let text = self.said("capture-pane", &["-p"]);
         text.lines().map(str::to_string).collect()
@@ -166,7 +166,7 @@ pub fn misfit(screen: &[String], columns: usize) -> Option<String> {
     broken.map(|line| format!("broken: {line}"))
 }
 
-/// A row in which one panel ends beside another that goes on.
+/// Returns a row in which one panel ends beside another that goes on.
 fn corner_in(line: &str) -> bool {
     line.contains(['┌', '└']) && line.contains(['┐', '┘'])
 }

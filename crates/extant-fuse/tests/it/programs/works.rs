@@ -97,7 +97,7 @@ impl Worker<'_> {
         .unwrap();
     }
 
-    /// An fsync of the file that has the program's last write has returned.
+    /// Returns an fsync of the file that has the program's last write has returned.
     fn synced(&self, story: &mut Story, last: u32) -> u64 {
         let (tick, result) = self.witness.returned(self.program, last);
         story.fsyncs += 1;

@@ -68,7 +68,7 @@ fn chown(world: &World, args: &Args<'_>, flags: AtFlags) -> Result<String> {
     }
 }
 
-/// The attributes that do not depend on time and place; a directory's size depends on when it was formatted.
+/// Returns the attributes that do not depend on time and place; a directory's size depends on when it was formatted.
 fn stat(world: &World, args: &Args<'_>, flags: AtFlags) -> Result<String> {
     let s = world.statx(args.bytes(0), flags)?;
     let kind = FileType::from_raw_mode(s.stx_mode.into());

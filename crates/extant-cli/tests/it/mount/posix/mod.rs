@@ -43,7 +43,7 @@ const LINKS: &[&str] = &[include_str!("table/links.txt")];
 
 const ACCEPTED: &str = include_str!("accepted.txt");
 
-/// The lines in which the mount differs from the kernel, as `accepted.txt` spells them.
+/// Returns the lines in which the mount differs from the kernel, as `accepted.txt` spells them.
 fn differences(ours: &[String], kernels: &[String]) -> BTreeSet<String> {
     let pairs = ours.iter().zip(kernels);
     let different = pairs.filter(|(a, b)| a != b);
@@ -55,7 +55,7 @@ fn differences(ours: &[String], kernels: &[String]) -> BTreeSet<String> {
         .collect()
 }
 
-/// The entries of `accepted.txt` for these cases: those that must differ, and those that may.
+/// Returns the entries of `accepted.txt` for these cases: those that must differ, and those that may.
 fn accepted(cases: &[Case]) -> [BTreeSet<String>; 2] {
     let lines = ACCEPTED.lines().map(str::trim);
     let entries = lines.filter(|l| !l.is_empty() && !l.starts_with('#'));

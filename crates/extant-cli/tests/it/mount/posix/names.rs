@@ -94,7 +94,7 @@ fn open(world: &mut World, args: &Args<'_>) -> Result<String> {
     Ok(String::new())
 }
 
-/// A file with contents, made or cut.
+/// Returns a file with contents, made or cut.
 fn creat(world: &mut World, args: &Args<'_>) -> Result<String> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
     let file = rustix::fs::openat(CWD, args.bytes(0), flags, mode(args.octal_or(1, 0o644)))?;

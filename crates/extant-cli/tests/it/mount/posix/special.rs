@@ -167,7 +167,7 @@ fn set_label(args: &Args<'_>) -> Result<String> {
     ioctl(args, SETFSLABEL, &mut bytes)
 }
 
-/// The fields that do not depend on how full the volume is.
+/// Returns the fields that do not depend on how full the volume is.
 fn statfs(args: &Args<'_>) -> Result<String> {
     let s = rustix::fs::statvfs(args.bytes(0))?;
     Ok(format!(
@@ -181,7 +181,7 @@ fn statfs(args: &Args<'_>) -> Result<String> {
     ))
 }
 
-/// The space that every user may take.
+/// Returns the space that every user may take.
 fn free(args: &Args<'_>) -> Result<String> {
     let s = rustix::fs::statvfs(args.bytes(0))?;
     let any = |n| if n > 0 { "some" } else { "none" };

@@ -98,7 +98,7 @@ pub fn msync(fd: BorrowedFd<'_>, (offset, len): (u64, usize), byte: u8) -> Resul
     synced?.map(|_| ())
 }
 
-/// The handle of a file, as NFS servers keep it, and its mount.
+/// Returns the handle of a file, as NFS servers keep it, and its mount.
 pub fn handle(path: &[u8]) -> Result<Vec<u8>> {
     let path = text(path);
     let mut handle = vec![0u8; 8 + 128];

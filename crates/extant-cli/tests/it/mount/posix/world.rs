@@ -117,14 +117,14 @@ impl World {
         }
     }
 
-    /// An open file, if it could be opened.
+    /// Returns an open file, if it could be opened.
     pub fn fd(&self, name: &[u8]) -> Result<BorrowedFd<'_>> {
         let name = std::str::from_utf8(name).unwrap();
         let file = self.files.get(name).ok_or(Errno::BADF)?;
         Ok(file.as_fd())
     }
 
-    /// A path's statx, or an open file's.
+    /// Returns a path's statx, or an open file's.
     pub fn statx(&self, path: &[u8], flags: AtFlags) -> Result<Statx> {
         let all = StatxFlags::ALL;
         match path.strip_prefix(b"&") {
@@ -166,7 +166,7 @@ impl Args<'_> {
         std::str::from_utf8(self.bytes(at)).unwrap()
     }
 
-    /// A path; `%a` is the open file's in /proc.
+    /// Returns a path; `%a` is the open file's in /proc.
     pub fn path(&self, world: &World, at: usize) -> Result<Vec<u8>> {
         Ok(match self.bytes(at) {
             [b'%', file @ ..] => {
@@ -176,7 +176,7 @@ impl Args<'_> {
         })
     }
 
-    /// A decimal number, with k, m, g, t or p for powers of 1024, and a sum or difference with one more.
+    /// Returns a decimal number, with k, m, g, t or p for powers of 1024, and a sum or difference with one more.
     pub fn number(&self, at: usize) -> i64 {
         self.number_in(self.text(at))
     }
