@@ -1,9 +1,10 @@
-//! The documents keep their word: every command in them runs, prints what they show, and every link leads somewhere.
+//! Tests of the documents: every command in them runs and prints the output shown, and every link has a target.
 //!
-//! Commands stand in `console` blocks, behind `$ `; the lines below one are what it prints, `...` is any number of lines. The
-//! blocks of one document run in their order, in one directory that is also the home directory, as root and as an ordinary
-//! user. trycmd and snapbox start single programs without a shell: no pipes, no `~`, no variables, and no second user; so the
-//! runner is here. The Markdown is read by pulldown-cmark, which is what rustdoc and mdBook read it with.
+//! Commands are in `console` blocks, after `$ `. The lines after a command are its output; `...` is any number of
+//! lines. The blocks of one document run in their order, in one directory that is also the home directory, as root and
+//! as an ordinary user. trycmd and snapbox start single programs without a shell: no pipes, no `~`, no variables, and
+//! no second user. Therefore this test has its own runner. pulldown-cmark, which rustdoc and mdBook use, reads the
+//! Markdown.
 
 use crate::mount::support;
 mod given;

@@ -1,10 +1,10 @@
-//! Images broken on purpose, by a mutator that knows the format, under everything that reads and writes them: the
-//! library, the entry points of the mount's server, and in a sample the command. No panic, no hang, no memory beyond a
-//! bound, and never a worse verdict of e2fsck after writing than before.
+//! Images broken on purpose, by a mutator that knows the format, under all code that reads and writes them: the
+//! library, the entry points of the mount's server, and for a sample the command. A mutant may cause no panic, no
+//! hang, no memory use beyond a bound, and never a worse verdict of e2fsck after writing than before.
 //!
-//! Mutants run in worker processes, which say which one they begin, so that one that hangs, or takes all memory, or kills
-//! its process, is known by its number. `make torture-images` runs 100,000 of them, `make test` 2,000; EXTANT_SEEDS says
-//! how many, EXTANT_SEED takes one again.
+//! Mutants run in worker processes, which report the number of each mutant before they start it. So a mutant that
+//! hangs, exhausts the memory or kills its process is known by its number. `make torture-images` runs 100,000 mutants
+//! and `make test` 2,000; EXTANT_SEEDS sets the number, and EXTANT_SEED repeats one.
 
 use crate::common;
 mod commands;

@@ -58,7 +58,7 @@ fn copies_start_and_end_at_numbers() {
     assert!(s.host("etc.tar").exists());
     s.ok(&["export", file, "@file"]);
     assert_eq!(std::fs::read(s.host("file")).unwrap(), b"welcome\n");
-    // A directory's number is a place to put something into, a file's something to write over.
+    // A directory's number is a target directory, a file's number a file to overwrite.
     std::fs::write(s.host("new"), "new").unwrap();
     s.ok(&["cp", "@new", dir]);
     s.ok(&["cp", "@new", file]);
@@ -67,7 +67,7 @@ fn copies_start_and_end_at_numbers() {
     s.ok(&["mv", &format!("{dir}/made"), ":/moved"]);
     assert_eq!(s.ok(&["cat", ":/etc/new", ":/again"]), "newnew");
     assert_eq!(s.ok(&["ls", "-d", ":/moved"]).lines().count(), 1);
-    // Without a name of its own the copy has to be told one.
+    // The address has no name for the copy, so the command must give one.
     std::fs::create_dir(s.host("into")).unwrap();
     for args in [
         &["cp", file, "@into"][..],
@@ -80,7 +80,7 @@ fn copies_start_and_end_at_numbers() {
     s.clean();
 }
 
-/// A tree is not put below itself, by whatever way its copy is reached.
+/// A tree is not copied into itself, by whatever path the destination is reached.
 #[test]
 fn no_way_leads_a_copy_into_itself() {
     let Some(s) = Scratch::filled() else { return };
@@ -133,7 +133,7 @@ fn numbers_that_lead_nowhere_are_named() {
         let line = s.fails(args);
         assert!(line.contains("takes a name, not a number"), "{line}");
     }
-    // An inode whose last name is gone is free.
+    // An inode whose last name is removed is free.
     let (name, number) = (":/etc/motd", &file);
     s.ok(&["rm", name]);
     assert!(s.fails(&["stat", number]).contains("is free"));
@@ -268,7 +268,7 @@ fn patterns_are_changed_copied_moved_and_removed() {
     s.ok(&["rm", "-f", ":/to/*.none"]);
     s.ok(&["rm", ":/to/*"]);
     assert_eq!(s.ok(&["ls", ":/to"]), "");
-    // A name that is to be made may look like a pattern.
+    // The name of a new file may look like a pattern.
     s.ok(&["touch", ":/to/a*"]);
     s.ok(&["mkdir", ":/to/[d]"]);
     assert_eq!(s.ok(&["ls", ":/to"]), "[d]\na*\n");

@@ -1,4 +1,4 @@
-//! Asking and being answered: options that people expect, and answers that say what to do next.
+//! Options that people expect, and answers that suggest the next command.
 
 use crate::cli::support::{Scratch, printed, run};
 use std::fs;
@@ -58,7 +58,7 @@ fn what_is_sound_is_shown_beside_what_is_damaged() {
     assert_eq!(listed.code, Some(0), "{}", listed.stderr);
     assert!(listed.text().contains(":/d:\nb\n"), "{}", listed.text());
     assert!(listed.stderr.contains("group 3"), "{}", listed.stderr);
-    // Nothing is written then.
+    // In this case the command writes nothing.
     assert_ne!(s.run(&["touch", ":/x"]).code, Some(0));
     // One inode.
     fs::write(&s.image, &sound).unwrap();

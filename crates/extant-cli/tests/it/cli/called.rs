@@ -1,4 +1,5 @@
-//! The program under the names of e2fsprogs: scripts that call those are run with both, and come to the same.
+//! The program under the names of e2fsprogs: scripts that call them run with both implementations, and get the same
+//! results.
 
 use crate::cli::support::Scratch;
 use std::collections::BTreeMap;
@@ -26,7 +27,7 @@ const NAMES: [&str; 17] = [
     "mount.extant",
 ];
 
-/// The fields by which an image of ours is the one that mke2fs makes.
+/// The fields in which our image must equal that of mke2fs.
 const FIELDS: [&str; 16] = [
     "Filesystem volume name",
     "Filesystem UUID",
@@ -79,7 +80,7 @@ impl ScriptDir {
             .unwrap()
     }
 
-    /// Runs a script with our names before all others.
+    /// Runs a script with our names first in PATH.
     pub(crate) fn ours(&self, script: &str) -> Output {
         let path = std::env::var("PATH").unwrap_or_default();
         let names = self.dir.path().join("names");
@@ -89,7 +90,7 @@ impl ScriptDir {
         )
     }
 
-    /// Runs it with those of the system.
+    /// Runs a script with the names of the system.
     pub(crate) fn theirs(&self, script: &str) -> Output {
         let path = std::env::var("PATH").unwrap_or_default();
         self.shell(script, format!("{path}:/usr/sbin:/sbin"))
@@ -125,8 +126,8 @@ fn fields(image: &Path) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Scripts in the manner of those that make images: of mkosi, genimage, Buildroot, OpenWrt, debos, systemd-repart and of
-/// the examples in the manuals. Each makes `out.img`.
+/// Scripts in the manner of image builders: of mkosi, genimage, Buildroot, OpenWrt, debos, systemd-repart and of the
+/// examples in the manuals. Each makes `out.img`.
 const SCRIPTS: [(&str, &str); 12] = [
     (
         "mkosi",
@@ -210,7 +211,7 @@ fn scripts_come_to_the_same() {
                     .arg(&image)
                     .output();
                 let text = String::from_utf8(out.unwrap().stdout).unwrap();
-                // Of the root: its owner and permissions, not its block or times.
+                // For the root: its owner and permissions, not its block or times.
                 let lines = text.lines().filter(|line| match request {
                     "stat /" => line.starts_with("User:") || line.contains("Mode:"),
                     "ls -p /" => !line.is_empty(),
@@ -223,7 +224,7 @@ fn scripts_come_to_the_same() {
                             .split_whitespace()
                             .collect::<Vec<_>>()
                             .join(" "),
-                        // Without the inode's number.
+                        // Strip the inode's number.
                         "ls -p /" => line.splitn(3, '/').nth(2).unwrap_or_default().to_owned(),
                         _ => line.to_owned(),
                     })
@@ -264,7 +265,7 @@ fn e2fsck_ends_as_fsck_does() {
     }
     clean(&place.image("a.img"));
     clean(&place.image("b.img"));
-    // What is said of a clean image is what e2fsck says.
+    // The message about a clean image is that of e2fsck.
     let said = |out: Output| String::from_utf8(out.stdout).unwrap();
     assert_eq!(
         said(place.ours("e2fsck -p good.img")),
@@ -345,7 +346,7 @@ quit
 mkdir after
 "#;
 
-/// What debugfs says of a file that is of one writer or the other alone: numbers, the times of directories and of the last change.
+/// Returns debugfs's output without details that may differ: numbers, times of directories and change times.
 fn said_of(image: &Path, path: &str) -> String {
     let out = Command::new("debugfs")
         .args(["-R", &format!("stat {path}")])
@@ -411,7 +412,7 @@ fn debugfs_writes_the_same_tree() {
         clean(&a);
         let theirs = place.theirs(&script.replace("IMAGE", "b.img"));
         assert!(theirs.status.success(), "{}", told(&theirs));
-        // debugfs leaves the count of links as it was.
+        // debugfs leaves the count of links unchanged.
         place.theirs("e2fsck -fy b.img || :");
         for path in paths.into_iter().chain(["/one", "/one/two", "/no"]) {
             let (ours, theirs) = (said_of(&a, path), said_of(&b, path));
@@ -433,7 +434,7 @@ fn debugfs_writes_the_same_tree() {
         });
         assert_eq!(listed[0], listed[1]);
     }
-    // What failed is told, and the rest was done.
+    // The failed request is reported, and the others ran.
     let out = place.ours("debugfs -w -f cmds a.img");
     assert_eq!(out.status.code(), Some(1));
     assert!(
@@ -490,7 +491,7 @@ fn debugfs_refuses_what_it_cannot_write() {
     );
 }
 
-/// Images whose superblocks say much.
+/// Images with unusual superblocks.
 const SHAPES: [&str; 9] = [
     "mke2fs -Fq -t ext4 -O meta_bg,^resize_inode -g 1024 -b 1024 -d tree out.img 200M",
     "mke2fs -Fq -t ext4 -O bigalloc -C 16384 -b 1024 out.img 300M",
@@ -544,7 +545,7 @@ fn tune2fs_and_e2label_change_the_same() {
     assert!(told(&theirs).ends_with("short\n"), "{}", told(&theirs));
     let [a, b] = ["a.img", "b.img"].map(|image| {
         let mut fields = fields(&place.image(image));
-        // What tune2fs leaves to e2fsck is done here.
+        // tune2fs leaves this work to e2fsck, but ours does it.
         fields.remove("Filesystem state");
         fields
     });
@@ -703,7 +704,7 @@ fn resize2fs_comes_to_the_same_sizes() {
     });
     let plain = |text: &str| -> Vec<String> {
         let lines = text.lines().filter(|l| !l.is_empty());
-        // Passes and bars of progress are resize2fs's own.
+        // Passes and progress bars are only in resize2fs.
         let lines = lines.filter(|l| !l.starts_with("Begin pass") && !l.contains("XXX"));
         lines.map(|l| l.replace("\u{8}", "")).collect()
     };

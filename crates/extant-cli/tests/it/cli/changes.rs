@@ -1,4 +1,4 @@
-//! mkdir, cp, mv, rm, ln, touch, chmod, chown, setfattr: done here, seen by others.
+//! mkdir, cp, mv, rm, ln, touch, chmod, chown, setfattr: changes of this program, checked with other programs.
 
 use crate::cli::support::{Mounted, Scratch};
 use std::os::unix::fs::MetadataExt;
@@ -166,7 +166,7 @@ fn copies_in_and_out_and_within() {
         std::fs::read_link(s.host("out/l")).unwrap().to_str(),
         Some("sub/f")
     );
-    // Over what is there: through the link, into the same file.
+    // Overwriting an existing file through the link writes into the same file.
     std::fs::write(s.host("short"), "short").unwrap();
     s.ok(&["cp", "@short", ":/tree/l"]);
     assert_eq!(s.ok(&["cat", ":/tree/sub/f"]), "short");

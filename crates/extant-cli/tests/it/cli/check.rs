@@ -1,4 +1,4 @@
-//! `extant check`: what it says, and its exit codes, which are fsck's.
+//! `extant check`: its output and its exit codes, which are those of fsck.
 
 use crate::cli::support::Scratch;
 use std::os::unix::fs::FileExt;

@@ -1,4 +1,4 @@
-//! Images in files that are packed: made so, and read in place. zstd, gzip, xz, bzip2, simg2img and qemu-img judge.
+//! Images in compressed files, written and read directly. zstd, gzip, xz, bzip2, simg2img and qemu-img judge.
 
 use crate::cli::support::{Ran, run};
 use std::path::Path;
@@ -15,7 +15,7 @@ fn ran(dir: &Path, args: &[&str]) -> Ran {
     run(&args)
 }
 
-/// Returns the same; it succeeds. Its output.
+/// Runs the command, which must succeed. Returns its output.
 fn ok(dir: &Path, args: &[&str]) -> String {
     let ran = ran(dir, args);
     assert_eq!(ran.code, Some(0), "{args:?}: {}", ran.stderr);
@@ -78,12 +78,12 @@ fn what_is_made_compressed_is_what_is_made_raw() {
     assert!(told.contains(": 64M in "), "{told}");
     assert!(output("zstd", &["-dc"], &packed) == raw);
     let first = std::fs::read(&packed).unwrap();
-    // An image that is there is replaced, and the number of threads does not matter.
+    // An existing image is replaced, and the number of threads does not matter.
     for threads in ["1", "3"] {
         with_epoch("packed.img.zst", &["--threads", threads]);
         assert!(std::fs::read(&packed).unwrap() == first, "{threads}");
     }
-    // The format by its name, and against the ending.
+    // The format from --format overrides the suffix.
     let json = with_epoch("other", &["--format", "zst", "--json"]);
     assert!(
         json.contains(&format!("\"packed_bytes\": {}", first.len())),
@@ -94,7 +94,7 @@ fn what_is_made_compressed_is_what_is_made_raw() {
     assert!(std::fs::read(dir.join("raw.zst")).unwrap() == raw);
     let left: Vec<_> = std::fs::read_dir(dir).unwrap().collect();
     assert_eq!(left.len(), 5, "{left:?}");
-    // What is there is not overwritten unasked.
+    // An existing image is not overwritten by default.
     let refused = ran(dir, &["mkfs", "%packed.img.zst", "--size", "8M"]);
     assert!(
         refused
@@ -123,7 +123,7 @@ fn disks_are_made_compressed() {
             "b=:9M",
         ]
     };
-    // A path in an option's value is found from where the command runs.
+    // A path in an option's value is relative to the working directory.
     let args = |disk| args(disk).map(|a| a.replace("root=%", &format!("root={}/", dir.display())));
     for disk in ["%d.img", "%d.img.zst"] {
         let out = Command::new(env!("CARGO_BIN_EXE_extant"))

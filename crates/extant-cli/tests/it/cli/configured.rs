@@ -1,13 +1,13 @@
-//! What decides over new volumes beside the command line: mke2fs.conf and the environment. Volumes of ours have what those
-//! of mke2fs have.
+//! The configuration of new volumes besides the command line: mke2fs.conf and the environment. Our volumes have the
+//! same values as those of mke2fs.
 
 use crate::cli::called::{ScriptDir, clean, told};
 use std::path::Path;
 use std::process::Command;
 
-/// Fields that say nothing about a configuration: of chance, of the clock, of what is free.
+/// Fields that do not depend on the configuration: random values, times, free space.
 const OTHER: [&str; 14] = [
-    // Of the journal, which has its features from the beginning, not from the first mount.
+    // Our journal has its features from the beginning, not from the first mount.
     "Journal features",
     "Journal checksum type",
     "Directory Hash Seed",
@@ -42,7 +42,7 @@ const CONFIGS: [&str; 8] = [
      auto_64-bit_support = 1\n default_features = metadata_csum_seed\n }\n default = {\n inode_ratio = 8192\n blocksize = 2048\n }\n",
 ];
 
-/// Sizes of each class that fits into a test, and options that go before a configuration.
+/// Sizes of each class that fits into a test, and options that override a configuration.
 const CALLS: [&str; 7] = [
     "-t ext4 out.img 2560k",
     "-t ext4 out.img 40m",
@@ -71,7 +71,7 @@ fn a_configuration_decides_as_with_mke2fs() {
     };
     let image = place.image("out.img");
     for (nr, config) in CONFIGS.iter().enumerate() {
-        // Of a RAID nothing is said by ours.
+        // Our mke2fs does not report a RAID.
         let config = config.replace(
             "options = \"stride=8\"",
             "options = \"hash_seed=11111111-2222-3333-4444-555555555555\"",
@@ -84,7 +84,7 @@ fn a_configuration_decides_as_with_mke2fs() {
                 (fields, out)
             });
             let [(theirs, _), (ours, out)] = made;
-            // It does not find the size of a volume without -b for a size of blocks that is a least one.
+            // mke2fs without -b does not find the size of a volume if the configured block size is a minimum.
             if theirs.is_none() && config.contains("= -4096") {
                 continue;
             }
@@ -161,7 +161,7 @@ fn the_environment_says_sectors_and_the_time() {
     let small = "MKE2FS_DEVICE_SECTSIZE=4096 mke2fs -Fq -b 1024 out.img 64m";
     let refused = [place.ours(small), place.theirs(small)].map(|out| out.status.code());
     assert_eq!(refused, [Some(1), Some(1)]);
-    // Created, changed, checked, grown: all at the time that is said.
+    // Created, changed, checked, grown: all at the given time.
     let times = |image: &str| {
         format!(
             "TZ=UTC dumpe2fs -h {image} 2>/dev/null | grep -E '^(Filesystem created|Last write time|Last checked)'"

@@ -1,4 +1,4 @@
-//! Images of containers as sources of mkfs: OCI layouts and what `docker save` writes.
+//! Images of containers as sources of mkfs: OCI layouts and archives of `docker save`.
 
 use crate::cli::support::Scratch;
 use std::fs;
@@ -21,7 +21,7 @@ fn archive(files: &[(&str, &[u8])]) -> Vec<u8> {
     archive.into_inner().unwrap()
 }
 
-/// Two layers: the second takes a file of the first away and brings one.
+/// Two layers: the second removes a file of the first and adds another.
 fn two_layers() -> [Vec<u8>; 2] {
     [
         archive(&[("etc/", b""), ("etc/gone", b"1"), ("etc/kept", b"2")]),
@@ -92,7 +92,7 @@ fn layers_of_an_oci_layout_are_applied() {
     let dir = s.dir.path().join("oci");
     layout(&dir);
     check(&s, "oci");
-    // The same as an archive, in the order of the file system.
+    // The same layout as an archive, in the order of the file system.
     let mut packed = tar::Builder::new(Vec::new());
     packed.append_dir_all(".", &dir).unwrap();
     let packed = packed.into_inner().unwrap();
@@ -133,7 +133,7 @@ fn layers_of_an_oci_layout_are_applied() {
     let ran = s.run_with(&["mkfs", "%", "-F", "-q", "--from", "-"], &plain);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     assert_eq!(s.run(&["cat", ":/other"]).text(), "x");
-    // import knows images of containers, too.
+    // import also accepts images of containers.
     s.ok(&["mkfs", "%", "-F", "-q", "--size", "8M"]);
     s.ok(&["import", "%", "@dotted.tar"]);
     assert_eq!(s.run(&["ls", ":/etc"]).text(), "kept\nnew\n");
@@ -189,7 +189,7 @@ fn a_layer_that_ends_early_is_read_or_named() {
     layout(&dir);
     let blob = dir.join("blobs/sha256").join(digest(2));
     let [_, second] = two_layers();
-    // As umoci writes them: without the end marks and the last padding.
+    // Like umoci, without the end marks and the last padding.
     let end = second.len() - 1024 - 511;
     for layer in [second[..end].to_vec(), gzip(&second[..end])] {
         fs::write(&blob, layer).unwrap();
@@ -220,7 +220,7 @@ fn layers_of_docker_save_are_applied() {
     ]);
     fs::write(s.host("saved.tar"), save).unwrap();
     check(&s, "saved.tar");
-    // No unpacked files are left beside the image.
+    // Unpacked files next to the image are removed.
     let left = fs::read_dir(s.dir.path()).unwrap().count();
     assert_eq!(left, 2, "the archive and the image");
 }

@@ -1,5 +1,5 @@
-//! `cp -a`: what is kept from the host to an image, from an image to another, and from an image to the host, by root and
-//! by others.
+//! `cp -a`: the attributes that copies keep from the host to an image, between images, and from an image to the host,
+//! as root and as other users.
 
 use crate::cli::support::{Mounted, Scratch, root};
 use crate::cli::trees::{make_tree, same, snapshot};
@@ -40,14 +40,14 @@ fn everything_is_kept_in_all_directions() {
     if root() {
         same(&snapshot(&b.host("out")), &want);
     }
-    // Over what is there, and within an image.
+    // Copy over existing files, and within an image.
     a.ok(&["cp", "-a", "@tree", ":/"]);
     a.ok(&["cp", "-a", ":/tree", ":/again"]);
     a.clean();
     let facts = |path: &str| {
         let mut facts = a.run(&["ls", "-R", "--json", path]).json();
         for entry in facts.as_array_mut().unwrap() {
-            // A copy has inodes, and times of change, of its own; holes may be kept as written by another.
+            // A copy has separate inodes and change times; other file systems may keep holes as they were written.
             for own in [
                 "path",
                 "path_bytes",
@@ -65,7 +65,7 @@ fn everything_is_kept_in_all_directions() {
     assert_eq!(facts(":/tree"), facts(":/again"));
 }
 
-/// Runs the command as an ordinary user, who owns only the files that the command makes.
+/// Runs the command as an ordinary user, which owns only the files that the command makes.
 fn as_nobody(s: &Scratch, args: &[&str]) -> std::process::Output {
     // The user `nobody` may not read the build directory.
     let program = s.host("extant");

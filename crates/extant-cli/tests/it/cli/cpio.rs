@@ -1,4 +1,4 @@
-//! cpio archives go in and come out; GNU cpio and busybox read them.
+//! cpio archives as sources and targets; GNU cpio and busybox read them.
 
 use crate::cli::support::{Scratch, root};
 use crate::cli::trees::{make_tree, same, snapshot};
@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A snapshot without what cpio does not hold: parts of a second, times outside of 32 bits, holes, attributes.
+/// Removes from a snapshot the attributes that cpio lacks: fractions of seconds, times beyond 32 bits, holes, xattrs.
 fn held(tree: BTreeMap<PathBuf, String>) -> BTreeMap<PathBuf, String> {
     let without = |line: String| {
         let words = line.split(' ').filter(|w| {
@@ -15,7 +15,7 @@ fn held(tree: BTreeMap<PathBuf, String>) -> BTreeMap<PathBuf, String> {
             !w.starts_with("sparse=") && !attribute.iter().any(|a| w.starts_with(a))
         });
         let line: Vec<_> = words.take_while(|w| !w.ends_with("=[")).collect();
-        // Lists of attributes' values have blanks of their own.
+        // Lists of attributes' values contain blanks.
         let line = line.iter().take_while(|w| !w.ends_with(',')).copied();
         let mut line: Vec<String> = line.map(str::to_string).collect();
         if let Some((secs, _)) = line[4].split_once('.') {
@@ -69,7 +69,7 @@ fn archives_go_in_and_out() {
     s.clean();
     let stream = s.run(&["export", ":/t", "-", "--format", "cpio"]);
     assert!(stream.stdout == fs::read(s.host("t.cpio")).unwrap());
-    // From an image's archive to an image, without the host's file system.
+    // From an archive of an image to an image, without the host's file system.
     s.ok(&["mkfs", "@new.img", "--from", "@t.cpio.zst"]);
     s.ok(&["export", "@new.img", "@again.cpio"]);
     let again = fs::read(s.host("again.cpio")).unwrap();
@@ -89,7 +89,7 @@ fn other_programs_read_them() {
     s.ok(&["rm", "-r", ":/lost+found"]);
     s.run(&["export", "%", "@t.cpio"]);
     let mut want = held(snapshot(&tree));
-    // busybox knows no sockets.
+    // busybox does not support sockets.
     for (to, program, sockets) in [
         ("gnu", &["cpio", "-idm", "--quiet"][..], true),
         ("busybox", &["busybox", "cpio", "-idm"], false),
@@ -109,7 +109,7 @@ fn other_programs_read_them() {
         }
         let mut found = held(snapshot(&s.host(to)));
         found.remove(Path::new(if sockets { "" } else { "socket" }));
-        // They set few times of what is no file.
+        // Both programs set few times of files that are not regular.
         for (path, line) in &mut found {
             let meta = s.host(to).join(path).symlink_metadata().unwrap();
             if !meta.is_file() {
@@ -134,7 +134,7 @@ fn other_programs_read_them() {
     assert_eq!(sizes, ["0", "8"], "{list}");
 }
 
-/// A part of a tree, where other names of its files are outside, and files that are too large.
+/// A part of a tree whose files have other names outside of it, and files that are too large.
 #[test]
 fn names_outside_and_files_too_large() {
     let Some(s) = Scratch::ext4() else { return };

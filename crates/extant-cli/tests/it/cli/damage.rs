@@ -1,4 +1,5 @@
-//! Damaged images at the command line: loops end, damage is said and shown, `--noload` reads past a broken journal.
+//! Damaged images at the command line: loops end, damage is reported and shown, `--noload` reads past a broken
+//! journal.
 
 use super::support::{Scratch, printed};
 use std::fs::OpenOptions;
@@ -64,7 +65,7 @@ fn directory_loops_end_with_an_error_that_names_the_directory() {
         });
         assert!(told, "{args:?}: {}", ran.stderr);
     }
-    // Two names, no loop.
+    // Two names, but no loop.
     let ran = s.run(&["tree", ":/"]);
     assert_eq!(ran.code, Some(1), "{}", ran.stderr);
 }
@@ -96,7 +97,7 @@ fn parents_that_go_in_a_circle_have_an_end() {
         .args(["/other", "/a/b/copy"].map(|path| format!("{}:{path}", s.image.display())))
         .output()
         .unwrap();
-    // Whether it is copied or the damage is met first, it ends by itself.
+    // The command either copies the file or stops at the damage, but always ends.
     assert!(matches!(out.status.code(), Some(0 | 1)), "{out:?}");
 }
 
@@ -132,7 +133,7 @@ fn damage_is_said_and_shown() {
         assert_eq!(damaged.count(), 1, "{args:?}: {}", ran.stderr);
     };
     said(&["ls", "-l", ":/d"]);
-    // Read-only: said, not recorded.
+    // The mount is read-only, so the error is reported but not recorded.
     assert!(!s.ok(&["info", "%"]).contains("Errors:"));
     said(&["chmod", "600", ":/d/broken"]);
     let info = s.ok(&["info", "%"]);
@@ -169,7 +170,7 @@ fn a_broken_journal_can_be_left_alone() {
     let at = bytes.windows(8).position(|w| w == magic).unwrap();
     let file = OpenOptions::new().write(true).open(&s.image).unwrap();
     file.write_all_at(&[0; 4], at as u64).unwrap();
-    // Nothing waits in the journal, so the image can be read without it.
+    // The journal has nothing to replay, so the image can be read without it.
     let ran = s.run(&["cat", ":/hello"]);
     assert_eq!((ran.code, ran.text().as_str()), (Some(0), "hello"));
     assert!(

@@ -1,9 +1,9 @@
-//! Scripts for `debugfs -w` that change an image and ask about it: run with both programs on copies of one image.
+//! Scripts for `debugfs -w` with changes and questions: run with both programs on copies of one image.
 
 use crate::cli::called::{ScriptDir, clean, told};
 use std::process::Output;
 
-/// Changes and questions in turn; `here` has another name for the directory, and `..` leads out of it again.
+/// Alternating changes and questions; `here` is another name of the directory, and `..` leads out of it again.
 const SCRIPT: &str = "\
 ls
 mkdir etc
@@ -39,7 +39,7 @@ pwd
 mkdir last
 ";
 
-/// What was written to standard output behind each request, by the request.
+/// Returns the output after each request, by request.
 fn answers(out: &Output) -> Vec<(String, String)> {
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
     let requests = text.split("debugfs: ").skip(1);
@@ -86,7 +86,7 @@ fn requests_see_what_those_before_them_changed() {
     ] {
         assert_eq!(of(&a, line, nth), of(&b, line, nth), "{line}");
     }
-    // The numbers of inodes are each program's own.
+    // The inode numbers differ between the programs.
     for nth in [0, 1] {
         let path = |text: &str| {
             text.split("PATH: ")
@@ -124,7 +124,7 @@ fn requests_see_what_those_before_them_changed() {
     ] {
         assert!(errors.contains(error), "{error} in {errors}");
     }
-    // Both have the same in the end.
+    // Both images have the same contents in the end.
     let tree = "for f in /etc /etc/here /etc/deep /etc/deep/other /etc/last; do debugfs -R \"stat $f\" IMAGE 2>/dev/null | grep -oE 'Type: .*Mode: +[0-7]+|User: .*Size: [0-9]+|Fast link.*'; done; \
                 debugfs -R 'cat /etc/deep/other' IMAGE; debugfs -R 'ls -p /etc' IMAGE | cut -d/ -f3,6 | sort; debugfs -R 'stat /etc/hosts' IMAGE; e2label IMAGE";
     let trees = ["a.img", "b.img"].map(|image| place.theirs(&tree.replace("IMAGE", image)));
@@ -158,7 +158,7 @@ fn scripts_come_by_standard_input_too_and_links_lead_to_directories() {
         "{}",
         told(&out)
     );
-    // Those that only ask leave the image as it is, and may be written without a change.
+    // Read-only requests leave the image unchanged, and the session may be writable without a change.
     let before = std::fs::read(place.image("d.img")).unwrap();
     let asked = place.ours("printf 'cd etc\ncat motd\npwd\n' >asks; debugfs -w -f asks d.img; debugfs -w <asks d.img; debugfs -w -R 'cat /etc/motd' d.img");
     assert!(asked.status.success(), "{}", told(&asked));
@@ -172,7 +172,7 @@ fn scripts_come_by_standard_input_too_and_links_lead_to_directories() {
     assert_eq!(std::fs::read(place.image("d.img")).unwrap(), before);
 }
 
-/// What is no request of either kind, or has the wrong words, keeps the whole script from being done.
+/// An unknown request, or one with the wrong arguments, prevents the whole script from running.
 #[test]
 fn a_script_is_looked_at_before_its_first_request() {
     let Some(place) = ScriptDir::new() else {

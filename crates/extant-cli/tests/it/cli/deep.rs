@@ -36,7 +36,7 @@ fn make(path: &Path) -> bool {
     let mode = Mode::from_raw_mode(0o600);
     rustix::fs::mknodat(&dir, "pipe", FileType::Fifo, mode, 0).unwrap();
     rustix::fs::mkdirat(&dir, "empty", Mode::from_raw_mode(0o711)).unwrap();
-    // Not every file system of the host takes them.
+    // Some file systems of the host do not support this attribute.
     let here = format!("/proc/self/fd/{}/empty", dir.as_raw_fd());
     rustix::fs::setxattr(here, "user.deep", b"value", XattrFlags::empty()).is_ok()
 }
@@ -73,7 +73,7 @@ fn paths_longer_than_the_systems_go_in_and_out() {
     s.clean();
     s.ok(&["export", ":/t", "@out"]);
     check(&s.host("out"), xattrs);
-    // Over what is there.
+    // Import over existing files.
     s.ok(&["import", "%", "@tree", "--to", "/t"]);
     s.ok(&["export", ":/t", "@out"]);
     check(&s.host("out"), xattrs);
@@ -90,7 +90,7 @@ fn paths_longer_than_the_systems_go_in_and_out() {
     s.ok(&["rm", "-r", ":/t"]);
     assert_eq!(s.ok(&["ls", ":"]), "copy\nfrom-tar\nlost+found\n");
     s.clean();
-    // A new image from the tree, and one from the archive.
+    // Make an image from the tree, and another from the archive.
     for from in ["@tree", "@t.tar"] {
         s.ok(&["mkfs", "%", "--force", "--from", from]);
         s.clean();
@@ -116,7 +116,7 @@ fn more_levels_than_open_files() {
     std::fs::create_dir(s.host("tree")).unwrap();
     let mut dir = top(&s.host("tree"));
     for level in 0..300 {
-        // A file at each level, so that each has something to be opened for.
+        // A file at each level, so that every directory is opened.
         let flags = OFlags::CREATE | OFlags::WRONLY;
         drop(rustix::fs::openat(&dir, "f", flags, Mode::from_raw_mode(0o644)).unwrap());
         let name = format!("d{level}");
@@ -138,7 +138,7 @@ fn more_levels_than_open_files() {
     limited(&["export", "disk.img", "out", "--threads", "8"]);
     let archive = limited(&["export", "disk.img", "-"]);
     let files = tar::Archive::new(&archive[..]).entries().unwrap().count();
-    // Every directory with its file, the top and lost+found.
+    // Each directory has a file; also the top and lost+found.
     assert_eq!(files, 2 * 300 + 2);
     let again = s.run_with(&["import", "%", "-", "--to", "/again"], &archive);
     assert_eq!(again.code, Some(0), "{}", again.stderr);

@@ -91,7 +91,7 @@ fn the_same_input_gives_the_same_disk() {
     let dir = tree();
     let [one, two] = ["one.img", "two.img"].map(|name| made(dir.path(), name));
     assert!(std::fs::read(&one).unwrap() == std::fs::read(two).unwrap());
-    // One that holds something is not replaced by mistake, and stays as it is.
+    // A disk image with data is not replaced by default, and stays unchanged.
     let refused = run(&["disk", &one, "--ext4", "x=:9M"]);
     assert!(
         refused.code != Some(0) && refused.stderr.contains("--force"),
@@ -112,7 +112,7 @@ fn the_same_input_gives_the_same_disk() {
     }
 }
 
-/// A loop device, unmounted from the directory and gone with this.
+/// A loop device with a mount; dropping it unmounts and removes both.
 struct Loop(String, std::path::PathBuf);
 
 impl Drop for Loop {
@@ -128,7 +128,8 @@ fn the_kernel_mounts_its_partitions() {
     needs::that!(is_root(), "this is not root");
     let dir = tree();
     let disk = made(dir.path(), "disk.img");
-    // Where the kernel looks for no partitions on loop devices, and without udev, the bytes of one are a device all the same.
+    // If the kernel does not scan loop devices for partitions, and without udev, the bytes of a partition still form a
+    // device.
     let root = &run(&["info", "--json", &disk]).json()["partitions"][1];
     let [start, size] = ["start", "size"].map(|field| root[field].to_string());
     let found = Command::new("losetup")

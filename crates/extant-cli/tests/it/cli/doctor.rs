@@ -25,7 +25,7 @@ fn finding<'a>(report: &'a serde_json::Value, name: &str) -> &'a serde_json::Val
     found.unwrap_or_else(|| panic!("no {name} in {report:#}"))
 }
 
-/// Exit code, summary and findings say the same, and whatever is missing says what it is needed for.
+/// Exit code, summary and findings agree, and each missing feature names its dependants.
 #[test]
 fn the_exit_code_says_what_the_findings_say() {
     let s = Scratch::empty();
@@ -52,7 +52,7 @@ fn the_exit_code_says_what_the_findings_say() {
     assert!(!text.contains('\x1b'), "{text}");
 }
 
-/// The line that is offered is typed, and then it works.
+/// Runs the suggested command, and then the feature works.
 #[test]
 fn a_place_without_files_is_left_by_the_line_that_it_says() {
     let (code, report) = doctor(

@@ -1,13 +1,13 @@
-//! `e2fsck -C FD`: how far it is, in the lines of e2fsck.
+//! `e2fsck -C FD`: the progress, in the lines of e2fsck.
 
 use crate::cli::called::{ScriptDir, clean, told};
 use crate::cli::support::Scratch;
 
-/// A step: its pass, what of it is done, and all of it.
+/// A step: its pass, the work done, and the total.
 type Step = (u8, u64, u64);
 
-/// The steps that a script wrote to the file `steps`, of an image. They ascend within a pass, and each pass has one total; as e2fsck does,
-/// a pass is told from 0 or more up to the total, and behind the passes before it.
+/// Returns the steps that a script wrote to the file `steps` for an image. Steps ascend within a pass, and each pass
+/// has one total. As in e2fsck, a pass is reported from 0 or more up to the total, after the earlier passes.
 #[track_caller]
 fn steps(place: &ScriptDir, image: &str) -> Vec<Step> {
     let text = std::fs::read_to_string(place.image("steps")).unwrap();
@@ -52,7 +52,7 @@ fn checks_and_repairs_say_how_far_they_are() {
     std::fs::copy(&s.image, place.image("good.img")).unwrap();
     s.debugfs_write("set_inode_field /etc/motd links_count 7");
     std::fs::copy(&s.image, place.image("bad.img")).unwrap();
-    // Nothing but this mend begins a check: the primary superblock is lost.
+    // Only this repair starts a check: the primary superblock is lost.
     let lost = "cp bad.img lost.img; dd if=/dev/zero of=lost.img bs=1024 seek=1 count=1 conv=notrunc status=none";
     assert!(place.theirs(lost).status.success());
     for (options, image, code) in [
@@ -80,7 +80,7 @@ fn checks_and_repairs_say_how_far_they_are() {
         text.lines()
             .all(|line| line.ends_with(" x.img") && line.split(' ').count() == 4)
     );
-    // As with e2fsck nothing is written for an image that is believed, and with 0 nothing but what is for a terminal.
+    // As in e2fsck, an image that is not checked has no progress, and descriptor 0 means a bar on the terminal.
     for script in [
         "e2fsck -p -C 3 good.img 3>steps",
         "cp bad.img x.img; e2fsck -fy -C 0 x.img 3>steps || :",
@@ -98,7 +98,7 @@ fn checks_and_repairs_say_how_far_they_are() {
     );
 }
 
-/// What cannot all be mended keeps the last line: nobody is to take it for the end of a repair.
+/// A repair that fails does not write the last line, so that no reader takes it for the end of a repair.
 #[test]
 fn a_repair_that_fails_does_not_come_to_its_end() {
     let Some(place) = ScriptDir::new() else {
@@ -107,7 +107,7 @@ fn a_repair_that_fails_does_not_come_to_its_end() {
     let Some(s) = Scratch::filled() else { return };
     s.debugfs_write("set_inode_field /etc/motd links_count 7");
     std::fs::copy(&s.image, place.image("x.img")).unwrap();
-    // There is a file where the undo file is to be.
+    // A file exists at the path of the undo file.
     let ours = place.ours("echo >undo; e2fsck -fy -z undo -C 3 x.img 3>steps");
     assert_eq!(ours.status.code(), Some(8), "{}", told(&ours));
     let steps = steps(&place, "x.img");

@@ -1,4 +1,4 @@
-//! Unusual arguments and inputs: each is handled as meant, or refused.
+//! Unusual arguments and inputs: each works as intended or is refused.
 
 use crate::cli::support::{Mounted, Scratch, printed, root};
 use std::fs;
@@ -44,7 +44,7 @@ fn sizes_that_cannot_be_meant_leave_nothing_behind() {
     let s = Scratch::empty();
     let said = s.run(&["disk", "%", "--ext4", "root=:64"]).stderr;
     assert!(said.contains("write 64M"), "{said}");
-    // Larger than any file that Linux can hold.
+    // Larger than the largest file in Linux.
     let said = s.fails(&[
         "mkfs",
         "%",
@@ -145,7 +145,7 @@ fn flags_of_a_source_directory_are_kept() {
 fn zeros_become_holes_unless_they_are_kept() {
     let s = Scratch::empty();
     fs::create_dir(s.host("t")).unwrap();
-    // Blocks of zeros in front, in the middle and at the end, and more cuts than an inode has room for.
+    // Blocks of zeros at the start, in the middle and at the end, and more extents than an inode has room for.
     let mut bytes = vec![0; 400 << 10];
     for at in (8 << 10..300 << 10).step_by(16 << 10) {
         bytes[at] = 1;
@@ -194,7 +194,7 @@ fn files_that_cannot_be_read_are_listed() {
     mode(s.dir.path(), 0o777);
     mode(&s.host("t/secret"), 0);
     mode(&s.host("t/closed"), 0);
-    // The program, where the other user finds it.
+    // A copy of the program that the other user can reach.
     let program = s.host("extant");
     fs::copy(env!("CARGO_BIN_EXE_extant"), &program).unwrap();
     let mkfs = |more: &[&str]| {
@@ -335,7 +335,7 @@ fn the_same_changes_at_the_same_time_make_the_same_bytes() {
             assert!(said <= "2023-11-14T22:13:20Z", "{entry}");
         }
     }
-    // Another content is another volume.
+    // A different content yields a different UUID.
     let id = |from: &str| {
         run(&["mkfs", "-F", "-q", "%", "--from", from]);
         s.run(&["info", "--json", "%"]).json()["uuid"].to_string()

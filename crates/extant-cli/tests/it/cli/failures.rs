@@ -1,4 +1,4 @@
-//! Wrong usage, wrong images, full images, interrupts: one line, a code, and the image as it was.
+//! Wrong usage, wrong images, full images, interrupts: one line, an exit code, and an unchanged image.
 
 use crate::cli::support::{Scratch, run};
 use std::io::Read;
@@ -182,7 +182,7 @@ fn wait_for_handler(child: &std::process::Child) {
     }
 }
 
-/// Interrupts a command so many milliseconds after it has begun to listen for that; what it answers and says.
+/// Interrupts a command `wait` milliseconds after it handles SIGINT. Returns its exit code and its messages.
 fn interrupted(command: &mut Command, wait: u64) -> (Option<i32>, String) {
     let child = command.stderr(Stdio::piped()).spawn().unwrap();
     wait_for_handler(&child);
@@ -220,7 +220,7 @@ fn interrupts_leave_a_clean_image() {
     }
 }
 
-/// A new image is whole or not there.
+/// A new image is complete or absent.
 #[test]
 fn interrupts_leave_no_half_image() {
     let s = Scratch::empty();
@@ -287,7 +287,7 @@ fn what_was_meant_is_said() {
     assert!(!s.host("x.tar.xz").exists() && !s.host("x.img").exists());
     std::fs::create_dir(s.host("x.tar.xz")).unwrap();
     s.ok(&["export", "%", "@x.tar.xz"]);
-    // A cause is told once, and nothing is shown of what failed.
+    // A cause is reported once, and nothing is printed about the failed operand.
     let line = s.fails(&["mkfs", "@no/x.img", "--size", "8M"]);
     assert_eq!(line.matches("No such file").count(), 1, "{line}");
     assert!(s.run(&["df", "@file"]).stdout.is_empty());
@@ -362,7 +362,7 @@ fn an_archive_that_does_not_come_can_be_given_up() {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        // Kept open until the end: nothing comes, and no end either.
+        // Kept open until the end: the pipe has neither data nor an end.
         let stdin = child.stdin.take();
         wait_for_handler(&child);
         let pid = rustix::process::Pid::from_child(&child);
@@ -387,7 +387,7 @@ fn progress_is_for_terminals() {
     std::fs::create_dir(s.host("tree")).unwrap();
     std::fs::write(s.host("tree/file"), "x").unwrap();
     assert_eq!(s.ok(&["import", "%", "@tree"]), "");
-    // An archive that has not come yet.
+    // An archive that has no data yet.
     let fifo = s.host("fifo");
     let (kind, mode) = (rustix::fs::FileType::Fifo, 0o600.into());
     rustix::fs::mknodat(rustix::fs::CWD, &fifo, kind, mode, 0).unwrap();

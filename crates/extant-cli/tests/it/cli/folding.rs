@@ -1,4 +1,4 @@
-//! Directories that fold case, by the command: names in any case, the flag, copies.
+//! The command on directories that fold case: names in any case, the flag, copies.
 
 use crate::cli::support::{Scratch, printed};
 use std::ffi::OsStr;
@@ -36,7 +36,7 @@ fn names_are_found_in_any_case() {
     s.clean();
 }
 
-/// A superblock as mke2fs makes it, named as dumpe2fs names it; and a strict one, of which e2fsck knows the rule.
+/// A superblock as made by mke2fs and shown by dumpe2fs; and a strict one, whose rule e2fsck knows.
 #[test]
 fn new_volumes_can_fold_case() {
     if !needs::have(&["mke2fs", "e2fsck", "dumpe2fs", "debugfs"]) {
@@ -77,7 +77,7 @@ fn new_volumes_can_fold_case() {
     }
 }
 
-/// What is copied has the names as they are; a new image without the feature folds none, and that is said.
+/// A copy keeps the case of names; a new image without the feature does not fold case, and reports that.
 #[test]
 fn copies_have_the_names_as_they_are() {
     let Some(s) = folded() else {
@@ -104,7 +104,7 @@ fn copies_have_the_names_as_they_are() {
     assert!(archive.windows(name.len()).any(|w| w == name));
 }
 
-/// Directories that fold case are kept by new volumes with the feature: with indexes and checksums and without.
+/// New volumes with the feature keep directories that fold case: with and without indexes and checksums.
 #[test]
 fn new_images_keep_directories_that_fold_case() {
     let Some(s) = folded() else {
@@ -173,7 +173,7 @@ fn new_images_keep_directories_that_fold_case() {
     }
 }
 
-/// A layer over an image brings a name that is there in another case; a volume that is strict has a source that is not.
+/// A layer over an image has an existing name in another case; a strict volume has a source with an invalid name.
 #[test]
 fn names_that_do_not_fit_a_directory_that_folds_case_are_refused() {
     let Some(s) = folded() else {
@@ -199,7 +199,7 @@ fn names_that_do_not_fit_a_directory_that_folds_case_are_refused() {
     assert!(refused.contains(what), "{refused}");
 }
 
-/// A root that folds case, and that has `lost+found` in capitals, gets no other.
+/// If a root folds case and has `lost+found` in capitals, no second one is made.
 #[test]
 fn roots_that_fold_case_are_kept() {
     let Some(s) = folded() else {
@@ -229,7 +229,7 @@ fn roots_that_fold_case_are_kept() {
     }
 }
 
-/// As `e2fsck -D` does it.
+/// Compacts directories like `e2fsck -D`.
 #[test]
 fn directories_are_made_anew() {
     let Some(s) = folded() else {

@@ -1,4 +1,4 @@
-//! `extant trim` and `extant defrag`: what they do to free space and to files, with e2fsck as the judge.
+//! `extant trim` and `extant defrag`: their effects on free space and files, with e2fsck as the judge.
 
 use crate::cli::support::Scratch;
 use std::os::unix::fs::MetadataExt;
@@ -26,12 +26,12 @@ fn fragmented() -> Option<Scratch> {
     Some(s)
 }
 
-/// Fills what is free in front by a file of many pieces, then has room behind.
+/// Fills the free space at the front with a file of many extents, then frees space at the back.
 fn with_a_file_in_pieces() -> Option<Scratch> {
     let s = fragmented()?;
     let data: Vec<u8> = (0..3_000_000u32).map(|i| (i % 251) as u8).collect();
     std::fs::write(s.host("data"), &data).unwrap();
-    // debugfs takes the first free blocks that there are.
+    // debugfs allocates the first free blocks.
     let host = s.host("data");
     s.debugfs_write(&format!("write {} pieces", host.display()));
     Some(s)

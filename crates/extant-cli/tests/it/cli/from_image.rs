@@ -5,14 +5,14 @@ use crate::cli::support::{Mounted, Scratch};
 use crate::cli::trees::{make_tree, same, snapshot};
 use std::fs;
 
-/// Returns the image that the new one is, as a scratch of its own.
+/// Returns the new image as a separate scratch.
 fn new_image(s: &Scratch) -> Scratch {
     let mut new = Scratch::empty();
     new.image = s.host("new.img");
     new
 }
 
-/// No difference between the trees of two images.
+/// Asserts that the trees of two images are equal.
 #[track_caller]
 fn equal(s: &Scratch, a: &str, b: &str) {
     let ran = s.run(&["diff", a, b]);
@@ -20,7 +20,7 @@ fn equal(s: &Scratch, a: &str, b: &str) {
     assert_eq!(told, (Some(0), String::new(), String::new()));
 }
 
-/// Flags of chattr, but for those that say how a file is stored; e2fsck judges, and lsattr's columns.
+/// Copies the flags of chattr, except those that describe the storage; e2fsck and the columns of lsattr judge.
 #[test]
 fn flags_of_chattr_are_kept() {
     let Some(s) = Scratch::mke2fs("16M", &["-t", "ext4"]) else {
@@ -37,7 +37,7 @@ fn flags_of_chattr_are_kept() {
     s.ok(&["chattr", "+TD", ":/dir"]);
     let listed = s.ok(&["lsattr", "-R", ":"]);
     assert!(listed.contains("----i-dA------e------- /file"), "{listed}");
-    // Mapped by blocks, whatever the old one has.
+    // Mapped by blocks, whatever the mapping in the old image.
     for (args, other) in [
         (&["-t", "ext4"][..], listed.clone()),
         (&["-t", "ext3"], listed.replace('e', "-")),
@@ -94,7 +94,7 @@ fn a_new_image_has_the_tree_of_an_old_one() {
     }
 }
 
-/// Data inside inodes: in the new image and in exports the files are ordinary ones, and the source stays as it is.
+/// Data inside inodes become ordinary files in the new image and in exports, and the source stays unchanged.
 #[test]
 fn files_inside_inodes() {
     let s = Scratch::empty();
@@ -189,7 +189,7 @@ fn images_in_disks_and_layers_of_images() {
     let new = new_image(&s);
     new.clean();
     assert_eq!(new.ok(&["ls", ":/etc"]), "added\nlink\nskel\n");
-    // Into an image that is there.
+    // Import into an existing image.
     s.ok(&["import", "@new.img", "%", "--to", "/deep/below"]);
     new.clean();
     equal(
@@ -202,7 +202,7 @@ fn images_in_disks_and_layers_of_images() {
     s.clean();
 }
 
-/// An image is not trusted.
+/// Images are not trusted.
 #[test]
 fn damaged_images_give_errors_or_clean_images() {
     let Some(s) = with_loops() else { return };
@@ -213,7 +213,7 @@ fn damaged_images_give_errors_or_clean_images() {
     make_tree(&s.host("tree"));
     s.ok(&["import", "%", "@tree"]);
     let good = s.bytes();
-    // Inodes, directories and attributes are in the first blocks that are no zeros.
+    // Inodes, directories and attributes are in the first blocks that contain data.
     let used: Vec<_> = (1024..good.len())
         .filter(|&at| good[at] != 0)
         .take(60_000)
@@ -222,7 +222,7 @@ fn damaged_images_give_errors_or_clean_images() {
     let mut made = 0;
     for round in 0..60 {
         let mut bytes = good.clone();
-        // Of images with one byte broken some are read, of the others hardly any.
+        // With one broken byte some images are still readable, with more bytes hardly any.
         let broken = if round % 2 == 0 { 1 } else { 20 };
         for _ in 0..broken {
             seed = seed

@@ -27,7 +27,7 @@ fn made(dir: &Path, target: &str) {
     assert!(out.status.success() && err.is_empty(), "{target}: {err}");
 }
 
-/// All names below a directory, those of directories with a slash behind them.
+/// Returns all names below a directory; those of directories end in a slash.
 fn names(dir: &Path) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     let mut left = vec![PathBuf::new()];
@@ -71,7 +71,7 @@ fn install_is_complete_and_uninstall_removes_it_exactly() {
     }
     let leads_to = std::fs::read_link(dir.join("sbin/mount.extant")).unwrap();
     assert_eq!(leads_to, Path::new("/opt/local/bin/extant"));
-    // An update finds what is there, with a page that the new version does not have any more.
+    // An update finds an existing installation, with a page that the new version no longer has.
     let list = dir.join("opt/local/share/extant/installed");
     let mut lines = std::fs::read_to_string(&list).unwrap();
     lines.push_str("/opt/local/share/man/man1/extant-of-old.1\n");

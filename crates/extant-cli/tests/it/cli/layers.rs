@@ -1,4 +1,4 @@
-//! Layers imported one over the other give what mkfs makes of the same layers.
+//! Importing layers one over the other yields the same as mkfs with these layers.
 
 use crate::cli::support::Scratch;
 use std::fs;
@@ -22,7 +22,7 @@ impl Random {
     }
 }
 
-/// One entry of a layer.
+/// The kind of an entry of a layer.
 enum Said {
     Directory,
     File(String),
@@ -92,12 +92,12 @@ fn archive(said: &[(String, Said)], at: &Path) {
     builder.finish().unwrap();
 }
 
-/// The same as a directory, as far as a directory can say it.
+/// Writes the layer as a directory, as far as a directory can represent it.
 fn tree(said: &[(String, Said)], at: &Path) {
     fs::create_dir(at).unwrap();
     for (path, what) in said {
         let path = at.join(path);
-        // An entry that would stand in the way of another is left out.
+        // Skip an entry that would conflict with another one.
         if fs::create_dir_all(path.parent().unwrap()).is_err() || path.symlink_metadata().is_ok() {
             continue;
         }
@@ -111,7 +111,7 @@ fn tree(said: &[(String, Said)], at: &Path) {
     }
 }
 
-/// Every name with what can be told from it alone.
+/// Returns every name with its attributes.
 fn listing(s: &Scratch) -> Vec<String> {
     let found = s.run(&["tree", "-a", "--json", "%"]).json();
     let mut lines = Vec::new();
@@ -159,7 +159,7 @@ fn imported_layers_are_those_of_mkfs() {
         );
         s.clean();
         match want {
-            // A file on the way to a member is an error of both.
+            // A file on the path to a member is an error in both.
             None => {
                 assert_eq!(ran.code, Some(1), "{seed}: {}", made.stderr);
                 failed += 1;
@@ -192,7 +192,7 @@ fn one_source_is_a_layer_if_asked() {
         ],
         &s.host("layer.tar"),
     );
-    // Not asked for: names are names, and nothing is taken away.
+    // Without --layers, names are plain names, and nothing is removed.
     s.ok(&["import", "%", "@layer.tar", "--to", "/plain"]);
     assert_eq!(
         s.ok(&["ls", "-a", ":/plain"]),

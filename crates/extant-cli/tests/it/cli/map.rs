@@ -1,11 +1,11 @@
-//! `extant map`: its counts against those of dumpe2fs and debugfs, and images that mean harm.
+//! `extant map`: its counts against those of dumpe2fs and debugfs, and hostile images.
 
 use crate::cli::support::Scratch;
 use serde_json::Value;
 use std::collections::HashSet;
 use std::process::Command;
 
-/// Directories, files with one piece and with several, a file with a hole, links.
+/// Makes directories, files with one and several extents, a file with a hole, and links.
 fn fill(s: &Scratch) {
     let tree = s.host("tree");
     for dir in ["a/b", "c"] {
@@ -32,7 +32,7 @@ fn fill(s: &Scratch) {
     s.clean();
 }
 
-/// Free blocks of each group, as dumpe2fs says.
+/// Returns the free blocks of each group, from dumpe2fs.
 fn free_by_group(s: &Scratch) -> Vec<u64> {
     let out = Command::new("dumpe2fs").arg(&s.image).output().unwrap();
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
@@ -40,7 +40,7 @@ fn free_by_group(s: &Scratch) -> Vec<u64> {
     text.lines().filter_map(line).collect()
 }
 
-/// Numbers of the blocks of an inode that hold its data, as debugfs lists them.
+/// Returns the numbers of the data blocks of an inode, from debugfs.
 fn data_blocks(s: &Scratch, inode: &str) -> HashSet<u64> {
     let stat = s.debugfs(&format!("stat {inode}"));
     let listed = stat
@@ -123,7 +123,7 @@ fn check(size: &str, args: &[&str]) {
     ] {
         let found = blocks(&names);
         assert_eq!(total(&map, what), found.len() as u64, "{args:?}: {what}");
-        // Group by group as well.
+        // The counts agree for each group, too.
         let per_group = number(&map["blocks_per_group"]);
         for (nr, group) in (0..).zip(groups) {
             let start = first + nr * per_group;
@@ -146,14 +146,14 @@ fn check(size: &str, args: &[&str]) {
     let out = Command::new("dumpe2fs").arg(&s.image).output().unwrap();
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
     assert_eq!(total(&map, "superblocks"), own_blocks(&text), "{args:?}");
-    // The free runs hold what is free.
+    // The free runs contain all free blocks.
     let runs = map["free_runs"].as_array().unwrap();
     let in_runs: u64 = runs.iter().map(|r| number(&r["blocks"])).sum();
     assert_eq!(in_runs, free.iter().sum::<u64>());
     assert_eq!(map["damaged"], 0);
 }
 
-/// Blocks of superblocks, descriptors and those reserved for them, as dumpe2fs lists them.
+/// Returns the blocks of superblocks, descriptors and reserved descriptors, from dumpe2fs.
 fn own_blocks(text: &str) -> u64 {
     let length = |word: &str| -> u64 {
         let range = word.trim_matches(|c: char| !c.is_ascii_digit());
@@ -209,7 +209,7 @@ fn what_is_in_the_journal_is_seen() {
     let Some(s) = Scratch::ext4() else { return };
     s.ok(&["mkdir", ":/dir"]);
     let before = s.run(&["map", "--json", "%"]).json();
-    // A transaction that takes a block: a group's bitmap with one bit more, by debugfs' own journal writer.
+    // A transaction that takes a block: a group's bitmap with one more bit, written by debugfs' own journal writer.
     let info = s.run(&["info", "--json", "%"]).json();
     let bitmap = info["group_descriptors"][0]["block_bitmap"]
         .as_u64()
@@ -218,7 +218,7 @@ fn what_is_in_the_journal_is_seen() {
     let size = info["block_size"].as_u64().unwrap();
     let at = usize::try_from(bitmap * size).unwrap();
     let mut bytes = s.bytes()[at..at + size as usize].to_vec();
-    // Seen as damage: neither its checksum nor the descriptor's count are right then.
+    // Reported as damage: both its checksum and the descriptor's count are wrong.
     bytes[size as usize / 2] ^= 1;
     std::fs::write(&dump, bytes).unwrap();
     let script = format!("jo -c\njw -b {bitmap} {}\njc\n", dump.display());
@@ -231,7 +231,7 @@ fn what_is_in_the_journal_is_seen() {
     assert!(map["groups"][0]["unknown"].as_u64().unwrap() > 0);
     assert_eq!(map["groups"][1], before["groups"][1]);
     assert!(s.bytes() == image, "nothing was replayed into the image");
-    // Without it the old bitmap is.
+    // Without the journal, the old bitmap counts.
     let map = s.run(&["map", "--json", "--noload", "%"]).json();
     assert_eq!(map["damaged"], 0);
 }
@@ -295,7 +295,7 @@ fn the_picture_has_a_cell_for_every_stretch() {
     assert_eq!(widths.sum::<u64>(), 6 * 1366 * 4, "{svg}");
 }
 
-/// Has debugfs carry out a script on the image.
+/// Runs a script of debugfs on the image.
 fn debugfs(s: &Scratch, script: &str) {
     std::fs::write(s.host("script"), script).unwrap();
     let out = Command::new("debugfs")
@@ -313,7 +313,7 @@ fn fragments_are_counted() {
     let Some(s) = Scratch::mke2fs("16M", &["-t", "ext2", "-b", "1024"]) else {
         return;
     };
-    // Of 20 adjacent files every other one is removed, and a larger file takes the gaps.
+    // Of 20 adjacent files every other one is removed, and a larger file fills the gaps.
     std::fs::write(s.host("one"), vec![1; 1024]).unwrap();
     let put = |files: &str| debugfs(&s, files);
     let one = s.host("one").display().to_string();
@@ -346,8 +346,8 @@ fn fragments_are_counted() {
     assert_eq!(f["worst_inode"], stat[0]["ino"]);
 }
 
-/// An inode whose block map leads to one address block a thousand times, of which each entry leads to another again: as many
-/// blocks as a file can have, in three blocks of the image.
+/// An inode whose block map leads to one address block a thousand times, and each entry of that block to another one
+/// again: as many blocks as a file can have, in three blocks of the image.
 #[test]
 fn a_map_that_goes_in_a_circle_ends() {
     needs::tools!("debugfs");
@@ -384,7 +384,7 @@ fn a_map_that_goes_in_a_circle_ends() {
     assert_eq!(ran.json()["damaged"], 1);
 }
 
-/// Memory does not grow with blocks: a volume of 8 TiB in a file of a few MiB.
+/// Memory does not grow with the number of blocks: a volume of 8 TiB in a file of a few MiB.
 #[test]
 fn a_large_sparse_volume_takes_little_memory() {
     let s = Scratch::empty();
@@ -421,7 +421,7 @@ fn the_largest_files_have_colours_of_their_own() {
     let plain = s.run(&["map", "--json", "%"]).json();
     assert!(plain["largest_files"].is_null());
     assert_eq!(plain["total"], map["total"]);
-    // Three MiB and one, of 32: in cells of a row for each.
+    // Three MiB and one MiB of 32 MiB, in cells of one row each.
     let text = s.ok(&["map", "--by", "file", "--width", "40", "%"]);
     let (picture, legend) = text.split_once("\n\n").unwrap();
     let count = |letter: char| picture.matches(letter).count();

@@ -710,7 +710,7 @@ const TABLE: &[Row] = &[
     ),
 ];
 
-/// Command lines typed there by a user who is not root and owns none of the files.
+/// Command lines that a user types who is not root and owns none of the files.
 const OF_NOBODY: &[Row] = &[
     (
         "mkdir disk.img:/x",
@@ -730,7 +730,7 @@ const OF_NOBODY: &[Row] = &[
     ("cp disk.img:/d/f out", 1, "out: Permission denied"),
 ];
 
-/// Images and files of the kinds that are named by mistake.
+/// Makes images and files of the kinds that users name by mistake.
 fn fixture() -> Option<Scratch> {
     let s = Scratch::ext4()?;
     let made = |name: &str, size: &str, args: &[&str]| {
@@ -768,7 +768,7 @@ fn fixture() -> Option<Scratch> {
     Some(s)
 }
 
-/// Runs a command line in a directory; its exit code and what it says.
+/// Runs a command line in a directory; returns its exit code and its message.
 fn said(
     program: &Path,
     dir: &Path,
@@ -810,7 +810,7 @@ fn every_message_says_what_and_where_and_what_next() {
         "extant: disk.img: already in use by another process or mount (locked): extant umount its directory, or see \
          fuser -v disk.img\n"
     );
-    // It may be about to end, as the server of a mount is when umount(8) returns.
+    // The lock may be released soon, like that of a mount's server when umount(8) returns.
     std::thread::scope(|scope| {
         scope.spawn(|| {
             std::thread::sleep(std::time::Duration::from_millis(300));

@@ -1,4 +1,4 @@
-//! `lsattr`, `chattr` and `e4defrag` of files that Linux shows, beside those of `IMAGE:/PATH`; versions.
+//! `lsattr`, `chattr` and `e4defrag` on files of the host and of `IMAGE:/PATH`; versions.
 
 use crate::cli::called::{ScriptDir, told};
 use crate::cli::support::root;
@@ -72,7 +72,7 @@ fn e4defrag_moves_files_that_linux_has_mounted() {
     if !root() || !needs::have(&["losetup", "filefrag"]) {
         return;
     }
-    // Two files that grow in turns, block by block.
+    // Two files that grow alternately, block by block.
     let script = "truncate -s 64M i.img; mke2fs -Fq -t ext4 -b 1024 i.img; mkdir m; mount -o loop,nodelalloc i.img m || exit 77; \
                   for i in $(seq 60); do head -c 1024 /dev/urandom >>m/a; head -c 1024 /dev/urandom >>m/b; sync -f m; done; \
                   truncate -s 1M m/a; echo end >>m/a; sync -f m; cksum <m/a";
@@ -96,7 +96,7 @@ fn e4defrag_moves_files_that_linux_has_mounted() {
     );
     let (before, after) = (told(&before), told(&after));
     assert_eq!(after, format!("{before}clean\n"), "{}", told(&done));
-    // The count of extents is the one that e4defrag sees.
+    // The count of extents is that of e4defrag.
     let counted = |text: &str| {
         let line = text
             .lines()
@@ -132,7 +132,7 @@ fn versions_are_told_as_e2fsprogs_tells_them() {
     let Some(place) = ScriptDir::new() else {
         return;
     };
-    // As fsarchiver takes a version apart: the first number behind the name of the tool.
+    // fsarchiver parses a version like this: the first number after the name of the tool.
     for name in [
         "mke2fs",
         "mkfs.ext4",

@@ -22,7 +22,7 @@ impl Disk {
         }
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("disk.img");
-        // Neither zeros nor what a file system would write.
+        // Bytes that are neither zeros nor anything a file system would write.
         std::fs::write(&file, vec![0xa5; SIZE as usize]).unwrap();
         let mut child = Command::new("sfdisk")
             .args(["-q", "--wipe", "always"])
@@ -61,7 +61,7 @@ impl Disk {
         ran.stderr
     }
 
-    /// Returns a word that begins with `@` is a part, one with `%` a file beside the disk.
+    /// Expands a word: `@` begins a partition of the disk, and `%` a file next to the disk.
     fn word(&self, word: &str) -> String {
         match (word.starts_with('@'), word.strip_prefix('%')) {
             (true, _) => self.at(word),
@@ -74,7 +74,7 @@ impl Disk {
         std::fs::read(&self.file).unwrap()
     }
 
-    /// e2fsck on a copy of the partition.
+    /// Runs e2fsck on a copy of the partition.
     fn clean(&self, range: std::ops::Range<usize>) {
         let copy = self.dir.path().join("copy.img");
         std::fs::write(&copy, &self.bytes()[range]).unwrap();
@@ -132,7 +132,7 @@ fn a_volume_is_resized_within_its_partition() {
     d.ok(&["mkfs", "-F", "@p2", "--size", "16M"]);
     d.ok(&["resize", "-M", "@label=root"]);
     d.clean(SECOND);
-    // All of the partition.
+    // The size of the whole partition.
     assert!(
         d.ok(&["resize", "@p2"])
             .contains("to 24576 blocks of 1024 bytes")
@@ -164,7 +164,7 @@ fn two_partitions_of_a_disk_are_used_at_once() {
             .contains("another image")
     );
     d.clean(SECOND);
-    // A part that begins elsewhere in the same bytes is another image, and not one to write to.
+    // A part that overlaps these bytes at another offset is another image, which must not be written to.
     let overlap = d.fails(&["cp", "@p2:/file", "@offset=11M:/x"]);
     assert!(
         overlap.contains("overlap") || overlap.contains("superblock"),
@@ -206,7 +206,7 @@ fn a_damaged_partition_is_repaired_and_taken_back() {
     let Some(d) = Disk::new() else { return };
     d.ok(&["mkfs", "-F", "@p2"]);
     let mut bytes = d.bytes();
-    // The root directory's link count, by its inode table's first blocks: any byte of the block bitmap does, too.
+    // Damage the superblock's count of free blocks.
     let sound = bytes.clone();
     let bitmap = SECOND.start + 1024 + 12; // free blocks of the superblock
     bytes[bitmap] ^= 0x55;

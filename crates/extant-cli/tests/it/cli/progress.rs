@@ -39,7 +39,7 @@ fn filled() -> Option<Scratch> {
 #[test]
 fn all_that_may_take_long_shows_how_far_it_is() {
     let Some(s) = filled() else { return };
-    // In this order: each works with what those before it made.
+    // The order matters, because each command works on the results of the earlier ones.
     for (words, shown) in [
         (
             "import % tree",
@@ -75,7 +75,7 @@ fn what_is_over_at_once_shows_nothing() {
     for words in ["cp -r tree %:/t", "chmod -R go= %:/t", "rm -r %:/t"] {
         assert_eq!(seen(&s, words, Some("3600")), "", "{words}");
     }
-    // Without a terminal there is no progress.
+    // Without a terminal, no progress is shown.
     let image = s.image.to_str().unwrap();
     let out = Command::new(env!("CARGO_BIN_EXE_extant"))
         .args(["import", image])

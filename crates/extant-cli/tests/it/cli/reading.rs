@@ -56,7 +56,7 @@ fn writes_files_to_standard_output() {
         "welcome\nwelcome\n"
     );
     let ran = s.run(&["cat", ":/etc/none", ":/etc/motd"]);
-    // The command goes on with the other arguments, as coreutils do.
+    // The command continues with the other arguments, like coreutils.
     assert_eq!((ran.code, ran.text().as_str()), (Some(1), "welcome\n"));
     assert!(
         ran.stderr
@@ -233,7 +233,7 @@ fn every_subcommand_shows_an_example() {
     }
 }
 
-/// Help is there at once: five million instructions are two milliseconds of a slow core.
+/// Help is fast: five million instructions take two milliseconds on a slow core.
 #[test]
 fn help_takes_few_instructions() {
     needs::tools!("valgrind");
@@ -252,7 +252,7 @@ fn help_takes_few_instructions() {
         .lines()
         .find_map(|line| line.split_once("Collected : "));
     let count: u64 = count.expect("a count").1.trim().parse().unwrap();
-    // Ten times those of a release: the command is not optimised in the build of the tests.
+    // Ten times the limit of a release, because the tests use an unoptimized build.
     assert!(count < 60_000_000, "{count} instructions");
 }
 

@@ -1,4 +1,4 @@
-//! Images on NBD servers: every command takes their addresses, and what is wrong is one line.
+//! Images on NBD servers: every command accepts their addresses, and each error is one line.
 
 use crate::cli::support::Scratch;
 use extant_nbd::{NbdDevice, NbdUrl};
@@ -7,7 +7,7 @@ use std::process::{Child, Command};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A server of a file of the scratch directory; ends with this.
+/// A server of a file of the scratch directory; dropping it ends the server.
 struct Server(Child);
 
 impl Drop for Server {
@@ -159,7 +159,7 @@ fn what_is_wrong_with_a_server_is_said() {
         let said = s.fails(&["info", nowhere]);
         assert!(said.lines().count() <= 2, "{nowhere}: {said}");
     }
-    // Shorter than the volume on it.
+    // Shorter than the volume in it.
     std::fs::write(s.host("short"), &before[..16 << 20]).unwrap();
     let (_server, short) = serve(&s, "short", &[]);
     s.fails(&["ls", &format!("{short}:/")]);

@@ -1,4 +1,4 @@
-//! `extant repair` and `extant undo`: exit codes, what is written and when, and kills at random moments.
+//! `extant repair` and `extant undo`: exit codes, contents and times of writes, and kills at random moments.
 
 use crate::cli::support::Scratch;
 use std::path::PathBuf;
@@ -41,7 +41,7 @@ fn a_repair_is_listed_made_and_taken_back() {
         ran.text()
     );
     assert!(s.bytes() == before, "-n writes nothing");
-    // Without a terminal every answer is no.
+    // Without a terminal, every question is answered with no.
     assert_eq!(s.run(&["repair", "%"]).code, Some(4));
     assert!(s.bytes() == before);
 
@@ -54,7 +54,7 @@ fn a_repair_is_listed_made_and_taken_back() {
     assert_eq!(s.run(&["undo", "@undo", "%"]).code, Some(0));
     assert!(s.bytes() == before, "byte for byte");
 
-    // Nothing is lost by these mends.
+    // These repairs lose nothing.
     assert_eq!(s.run(&["repair", "-p", "%"]).code, Some(1));
     assert!(is_clean(&s));
 }
@@ -82,13 +82,13 @@ fn exit_codes_of_what_cannot_be_done() {
     let ran = s.run(&["undo", "@undo", "%"]);
     assert_eq!(ran.code, Some(1));
     assert!(ran.stderr.contains("it is no undo file"), "{}", ran.stderr);
-    // An undo file is not written over, and without one nothing is written.
+    // An undo file is never overwritten, and without an undo file nothing is written.
     assert_eq!(
         s.run(&["repair", "-y", "--undo", "@undo", "%"]).code,
         Some(8)
     );
     assert!(s.bytes() == before);
-    // An undo file is for the image as it was then.
+    // An undo file fits only the image at that time.
     assert_eq!(
         s.run(&["repair", "-y", "--undo", "@other", "%"]).code,
         Some(1)
@@ -120,7 +120,7 @@ fn a_kill_at_any_moment_leaves_the_old_or_the_new() {
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        // From none to all of the time that a repair takes, in steps that share no factor with the rounds.
+        // Delays from zero to the whole time of a repair, in steps that share no factor with the rounds.
         std::thread::sleep(whole * (round * 7 % rounds) / rounds + Duration::from_micros(50));
         repair.kill().unwrap();
         repair.wait().unwrap();

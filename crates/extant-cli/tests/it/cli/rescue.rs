@@ -1,4 +1,4 @@
-//! `extant rescue`: what is listed and copied, exit codes, and that nothing outside of the directory is written.
+//! `extant rescue`: listed and copied files, exit codes, and no writes outside of the directory.
 
 use crate::cli::support::Scratch;
 use std::os::unix::fs::{FileExt, PermissionsExt};
@@ -24,7 +24,7 @@ fn a_sound_image_is_copied_whole() {
     assert!(told["copied"].as_u64().unwrap() > 0, "{told}");
     assert_eq!(motd.metadata().unwrap().permissions().mode() & 0o6000, 0);
     assert!(s.bytes() == before, "the image is only read");
-    // A directory with something in it is left alone.
+    // A directory with contents is left alone.
     assert_eq!(s.run(&["rescue", "--to", "@out", "%"]).code, Some(8));
 }
 

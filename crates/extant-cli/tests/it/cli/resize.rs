@@ -1,4 +1,4 @@
-//! `extant resize`: what is written and when, lengths of files, and kills at random moments.
+//! `extant resize`: contents and times of writes, lengths of files, and kills at random moments.
 
 use crate::cli::support::Scratch;
 use std::path::PathBuf;
@@ -64,7 +64,7 @@ fn a_kill_at_any_moment_leaves_the_old_or_the_new() {
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        // From none to all of the time that it takes, in steps that share no factor with the rounds.
+        // Delays from zero to the whole time of a resize, in steps that share no factor with the rounds.
         std::thread::sleep(whole * (round * 7 % rounds) / rounds + Duration::from_micros(50));
         resize.kill().unwrap();
         resize.wait().unwrap();

@@ -1,12 +1,12 @@
-//! Images after `extant resize`, mounted by the kernel to be written to: every file is as before, and what the kernel adds leaves the
-//! volume clean.
+//! Images after `extant resize`, mounted by the kernel for writing: every file is unchanged, and the kernel's writes
+//! leave the volume clean.
 
 use crate::cli::support::{Mounted, Scratch, printed};
 use crate::cli::trees::{make_tree, same, snapshot};
 use std::fs;
 use std::process::Command;
 
-/// What is written by the kernel after each change.
+/// Name of the directory that the kernel writes after each change.
 const ADDED: &str = "added by the kernel";
 
 /// Returns the features of an image, as dumpe2fs names them.
@@ -17,7 +17,7 @@ fn features(s: &Scratch) -> String {
     format!("{} ", line.unwrap())
 }
 
-/// Returns an image of mke2fs with a tree, which is beside it.
+/// Returns an image of mke2fs with the tree of the directory next to it.
 fn filled(size: &str, args: &[&str]) -> Option<Scratch> {
     let s = Scratch::mke2fs(size, args)?;
     make_tree(&s.host("tree"));
@@ -25,7 +25,7 @@ fn filled(size: &str, args: &[&str]) -> Option<Scratch> {
     Some(s)
 }
 
-/// Changes an image, and has the kernel judge it. `None`: there are no mounts here.
+/// Changes an image, and lets the kernel judge it. `None` if this system cannot mount.
 #[track_caller]
 fn judged(s: &Scratch, change: &[&str]) -> Option<()> {
     let ran = s.run(&[&["resize", "%"], change].concat());
@@ -35,11 +35,11 @@ fn judged(s: &Scratch, change: &[&str]) -> Option<()> {
     let mut found = snapshot(mounted.path());
     found.retain(|path, _| !path.starts_with("lost+found") && !path.starts_with(ADDED));
     same(&found, &snapshot(&s.host("tree")));
-    // In blocks and in inodes that were not there, or not free, before.
+    // In blocks and inodes that did not exist, or were in use, before.
     let added = mounted.path().join(ADDED);
     let _ = fs::remove_dir_all(&added);
     fs::create_dir(&added).unwrap();
-    // The kernel keeps some blocks back: of the smallest volume hardly any is left.
+    // The kernel reserves some blocks, so the smallest volume has hardly any free ones.
     let count = if change == ["-M"] { 1 } else { 40 };
     for i in 0..count {
         fs::create_dir(added.join(i.to_string())).unwrap();
@@ -83,7 +83,7 @@ fn the_kernel_writes_to_what_was_resized() {
     }
 }
 
-/// Descriptors for which a group has no room go to the groups that they are of.
+/// Descriptors that do not fit into a group move to the groups that they describe.
 #[test]
 fn the_kernel_writes_to_what_went_over_to_meta_bg() {
     for more in ["resize_inode", "^resize_inode"] {
@@ -118,8 +118,8 @@ fn the_kernel_writes_to_what_went_over_to_meta_bg() {
     }
 }
 
-/// Numbers of blocks that do not fit into 32 bits, in extents, descriptors and the directories' own blocks. The kernel chooses
-/// groups for directories in the root by chance, so that some are beyond.
+/// Block numbers beyond 32 bits, in extents, descriptors and the directories' own blocks. The kernel places
+/// directories of the root in random groups, so that some are beyond.
 #[test]
 fn the_kernel_writes_beyond_2_to_the_32_blocks() {
     const DIRS: usize = 40;
@@ -141,7 +141,7 @@ fn the_kernel_writes_beyond_2_to_the_32_blocks() {
     s.ok(&["import", "%", "@tree"]);
     s.ok(&["resize", "%", "19T"]);
     s.clean();
-    // Blocks near their inodes, not in groups that were looked at before.
+    // Blocks near their inodes, not in groups found by an earlier search.
     let Some(mounted) = Mounted::with(&s, "loop,rw,noatime,mb_optimize_scan=0") else {
         return;
     };
@@ -153,7 +153,7 @@ fn the_kernel_writes_beyond_2_to_the_32_blocks() {
     }
     mounted.unmount();
     s.clean();
-    // All requests in one run, which reads 200,000 descriptors.
+    // All requests in one run, because each run reads 200,000 descriptors.
     let requests: String = (0..DIRS)
         .map(|i| format!("blocks \"/added {i}/file\"\n"))
         .collect();

@@ -1,4 +1,4 @@
-//! SquashFS images as sources of every command that takes some: `extant diff`, e2fsck and the kernel judge.
+//! SquashFS images as sources of every command with sources: `extant diff`, e2fsck and the kernel judge.
 
 use crate::cli::support::{Mounted, Scratch, root, run_with};
 use crate::cli::trees::{make_tree, same, snapshot};
@@ -7,7 +7,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-/// Packs a directory beside the image. `None` without mksquashfs.
+/// Packs a directory next to the image. `None` without mksquashfs.
 fn pack(s: &Scratch, tree: &str, to: &str, options: &[&str]) -> Option<()> {
     needs::have(&["mksquashfs"]).then_some(())?;
     let out = Command::new("mksquashfs")
@@ -21,7 +21,7 @@ fn pack(s: &Scratch, tree: &str, to: &str, options: &[&str]) -> Option<()> {
     Some(())
 }
 
-/// Returns a tree that SquashFS holds whole but for parts of a second: no ACLs, no times outside of 32 bits.
+/// Returns a tree that SquashFS can hold, except for fractions of seconds: no ACLs, no times beyond 32 bits.
 fn tree(s: &Scratch) -> PathBuf {
     let tree = s.host("tree");
     make_tree(&tree);
@@ -32,7 +32,7 @@ fn tree(s: &Scratch) -> PathBuf {
     tree
 }
 
-/// Returns a snapshot without places of holes, which are larger in the image's own.
+/// Returns a snapshot without the positions of holes, which are larger in the image.
 fn held(tree: BTreeMap<PathBuf, String>) -> BTreeMap<PathBuf, String> {
     let without = |line: String| {
         let words = line.split(' ').filter(|w| !w.starts_with("sparse="));
@@ -43,7 +43,7 @@ fn held(tree: BTreeMap<PathBuf, String>) -> BTreeMap<PathBuf, String> {
         .collect()
 }
 
-/// No difference between the trees of two images.
+/// Asserts that the trees of two images are equal.
 #[track_caller]
 fn equal(s: &Scratch, a: &str, b: &str) {
     let ran = s.run(&["diff", a, b]);
@@ -51,7 +51,7 @@ fn equal(s: &Scratch, a: &str, b: &str) {
     assert_eq!(told, (Some(0), String::new(), String::new()));
 }
 
-/// The image is another's.
+/// Returns a scratch for another image in the same directory.
 fn other(s: &Scratch, name: &str) -> Scratch {
     let mut other = Scratch::empty();
     other.image = s.host(name);
@@ -84,7 +84,8 @@ fn new_images_and_imports_are_as_of_the_directory() {
         found.retain(|path, _| !path.starts_with("lost+found"));
         same(&held(found), &held(snapshot(&tree)));
     }
-    // The same bytes on any number of threads, from a file, a pipe, or packed once more.
+    // The bytes do not depend on the number of threads, or on whether the input is a file, a pipe, or compressed
+    // again.
     let bytes = fs::read(s.host("named.tar")).unwrap();
     let packed = zstd::encode_all(&bytes[..], 1).unwrap();
     fs::write(s.host("packed"), packed).unwrap();
@@ -104,7 +105,7 @@ fn new_images_and_imports_are_as_of_the_directory() {
             "--threads",
             threads,
         ];
-        // Nothing else tells the time.
+        // The time has no other source.
         let mut command = Command::new(env!("CARGO_BIN_EXE_extant"));
         command.args(args).env("SOURCE_DATE_EPOCH", "1700000000");
         fs::write(s.host("input"), input).unwrap();
@@ -121,14 +122,14 @@ fn new_images_and_imports_are_as_of_the_directory() {
     for (from, threads) in [("@named.tar", "7"), ("-", "2"), ("@packed", "2")] {
         assert!(made(from, threads, &bytes) == first, "{from}");
     }
-    // Into an image that is there.
+    // Import into an existing image.
     s.ok(&["import", "@new.img", "@named.tar", "--to", "/below/it"]);
     let ran = s.run_with(&["import", "@new.img", "-", "--to", "/piped"], &bytes);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     other(&s, "new.img").clean();
     s.ok(&["rm", "-r", ":/lost+found"]);
     for to in ["/below/it", "/piped"] {
-        // An import leaves the top of it as it is.
+        // An import leaves the attributes of the top directory unchanged.
         let name = format!("{}:{to}", s.host("new.img").display());
         let ran = s.run(&["diff", "%", &name]);
         let lines: Vec<_> = ran
@@ -198,7 +199,7 @@ fn images_in_disks_and_as_layers() {
     let line = s.fails(&["mkfs", "@none.img", "--from", "@disk.raw"]);
     assert!(line.contains("disk.raw@p1"), "{line}");
 
-    // Over it a directory with a white-out, and the same as layers of a container's image.
+    // Over it a directory with a white-out, and the same files as layers of a container's image.
     fs::create_dir_all(s.host("over/etc")).unwrap();
     fs::write(s.host("over/etc/.wh.gone"), "").unwrap();
     fs::write(s.host("over/etc/new"), "3").unwrap();
@@ -234,7 +235,7 @@ fn images_in_disks_and_as_layers() {
     assert_eq!(other(&s, "into.img").ok(&["ls", ":/etc"]), "kept\nnew\n");
 }
 
-/// What is no image that is read is told in a line, and no new image is left.
+/// A file that is not a readable image is reported in one line, and no new image is left.
 #[test]
 fn broken_images_are_told_in_a_line() {
     let s = Scratch::empty();

@@ -74,7 +74,7 @@ impl Scratch {
         Some(Self::empty().made(size, args))
     }
 
-    /// With an image that mke2fs makes.
+    /// Adds an image made by mke2fs.
     pub fn made(self, size: &str, args: &[&str]) -> Self {
         let out = Command::new("mke2fs")
             .args(["-q", "-F", "-E", "nodiscard"])
@@ -101,17 +101,17 @@ impl Scratch {
         Some(s)
     }
 
-    /// Returns the default: ext4, small.
+    /// Makes the default image: ext4, small.
     pub fn ext4() -> Option<Self> {
         Self::mke2fs("32M", &["-t", "ext4"])
     }
 
-    /// No image yet.
+    /// Makes a directory without an image.
     pub fn empty() -> Self {
         Self::at(tempfile::tempdir())
     }
 
-    /// No image yet, and room for one of more bytes than a file on a disk can have.
+    /// Like [`Self::empty`], in memory, with room for an image larger than the largest file on a disk.
     pub fn in_memory() -> Self {
         Self::at(tempfile::tempdir_in("/dev/shm"))
     }
@@ -127,8 +127,7 @@ impl Scratch {
         self.dir.path().join(name)
     }
 
-    /// Replaces what begins with `:` by an address of the image, `%` by the image and `@name` by a path
-    /// on the host.
+    /// Replaces a leading `:` by an address of the image, `%` by the image, and `@name` by a path on the host.
     fn expand(&self, args: &[&str]) -> Vec<String> {
         let image = self.image.to_str().expect("UTF-8");
         args.iter()
@@ -154,7 +153,7 @@ impl Scratch {
         run_with(&args.iter().map(String::as_str).collect::<Vec<_>>(), input)
     }
 
-    /// Runs the command, which must succeed without a word on standard error.
+    /// Runs the command, which must succeed without output on standard error.
     #[track_caller]
     pub fn ok(&self, args: &[&str]) -> String {
         let ran = self.run(args);
@@ -177,7 +176,7 @@ impl Scratch {
         ran.stderr.trim_end().to_string()
     }
 
-    /// e2fsck finds nothing to mend.
+    /// Asserts that e2fsck finds no errors.
     #[track_caller]
     pub fn clean(&self) {
         let out = Command::new("e2fsck")
@@ -201,13 +200,13 @@ impl Scratch {
         String::from_utf8_lossy(&out.expect("debugfs runs").stdout).into_owned()
     }
 
-    /// Has debugfs change the image.
+    /// Changes the image with debugfs.
     pub fn debugfs_write(&self, request: &str) {
         let mut debugfs = Command::new("debugfs");
         printed(debugfs.args(["-w", "-R", request]).arg(&self.image));
     }
 
-    /// Bytes of the image.
+    /// Returns the bytes of the image.
     pub fn bytes(&self) -> Vec<u8> {
         std::fs::read(&self.image).expect("the image can be read")
     }
@@ -235,17 +234,17 @@ pub fn root() -> bool {
 pub struct Mounted(pub PathBuf);
 
 impl Mounted {
-    /// Mounted read-only.
+    /// Mounts the image read-only.
     pub fn new(scratch: &Scratch) -> Option<Self> {
         Self::with(scratch, "loop,ro")
     }
 
-    /// Mounted to be written to.
+    /// Mounts the image for writing.
     pub fn to_write(scratch: &Scratch) -> Option<Self> {
         Self::with(scratch, "loop,rw,noatime")
     }
 
-    /// With these options.
+    /// Mounts the image with these options.
     pub fn with(scratch: &Scratch, options: &str) -> Option<Self> {
         if !root() {
             return None;
@@ -270,12 +269,12 @@ impl Mounted {
         &self.0
     }
 
-    /// Unmounts it, which must succeed: what was written is in the image then.
+    /// Unmounts the image, which must succeed; then the image contains all writes.
     #[track_caller]
     pub fn unmount(self) {
         let unmount = || Command::new("umount").arg(&self.0).output().unwrap();
         let mut out = unmount();
-        // A child that another test is starting may hold a file of the mount for a moment.
+        // A child process of another test may hold a file of the mount for a moment.
         for _ in 0..100 {
             if out.status.success() {
                 std::mem::forget(self);

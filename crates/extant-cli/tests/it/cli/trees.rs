@@ -1,4 +1,4 @@
-//! import and export: a tree with everything in it goes in and comes out again.
+//! import and export: a tree with every kind of file is imported and exported again.
 
 use crate::cli::support::{Mounted, Scratch, printed, root};
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// One of everything a file system holds.
+/// Makes one file of each kind that a file system has.
 pub fn make_tree(top: &Path) {
     use rustix::fs::{
         AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags, makedev, mknodat,
@@ -64,7 +64,7 @@ pub fn make_tree(top: &Path) {
     }
     fs::set_permissions(top.join("file"), fs::Permissions::from_mode(0o4751)).unwrap();
     let set = |name: &str, attribute: &str, value: &[u8]| {
-        // Not every file system of the host takes them.
+        // Some file systems of the host do not support these attributes.
         rustix::fs::lsetxattr(top.join(name), attribute, value, XattrFlags::empty()).is_ok()
     };
     if set("file", "user.text", b"value") {
@@ -181,7 +181,7 @@ fn a_tree_goes_in_and_out_and_stays_itself() {
         make_tree(&tree);
         let mut want = snapshot(&tree);
         if args.contains(&"ext3") {
-            // No ext3 counts seconds beyond 2038 differently: inodes of 256 bytes keep them all.
+            // Inodes of 256 bytes have room for all seconds beyond 2038, even in ext3.
             assert!(want.contains_key(Path::new("empty")));
         }
         if !root() {
@@ -196,7 +196,7 @@ fn a_tree_goes_in_and_out_and_stays_itself() {
         if root() {
             same(&snapshot(&s.host("out")), &want);
         }
-        // Again over what is there: nothing changes.
+        // Importing again over existing files changes nothing.
         s.ok(&["import", "%", "@tree", "--to", "/t"]);
         s.clean();
         s.ok(&["export", ":/t", "@again"]);
@@ -240,7 +240,7 @@ fn archives_go_in_and_out() {
     s.clean();
     let plain = s.run(&["export", ":/t", "-"]);
     assert!(plain.stdout == fs::read(s.host("t.tar")).unwrap());
-    // The same bytes whatever the number of threads, packed or not.
+    // The bytes do not depend on the number of threads, with or without compression.
     for name in ["t.tar", "t.tar.gz", "t.tar.zst"] {
         let want = fs::read(s.host(name)).unwrap();
         for threads in ["1", "2", "7"] {
@@ -251,7 +251,7 @@ fn archives_go_in_and_out() {
             assert!(found == want, "{name} by {threads} threads");
         }
     }
-    // One file, behind a link to it.
+    // A single file, through a symbolic link.
     s.ok(&["ln", "-s", "large", ":/t/to-large"]);
     s.ok(&["export", ":/t/to-large", "@one.tar"]);
     s.ok(&["rm", ":/t/to-large"]);
@@ -268,7 +268,7 @@ fn archives_go_in_and_out() {
             let mut tar = Command::new("tar");
             printed(tar.args(args).current_dir(s.dir.path()))
         };
-        // GNU tar reads ours, and we read GNU tar's, from a pipe.
+        // GNU tar reads our archives, and we read those of GNU tar, from a pipe.
         fs::create_dir(s.host("gnu")).unwrap();
         gnu(&[
             "xpf",
@@ -279,7 +279,7 @@ fn archives_go_in_and_out() {
             "gnu",
         ]);
         same(&snapshot(&s.host("gnu")), &want);
-        // ACLs are also where it looks for them when asked for ACLs.
+        // ACLs are also in the records that GNU tar reads when asked for ACLs.
         for acls in [
             &["--acls"][..],
             &["--acls", "--xattrs", "--xattrs-include=*"],
@@ -466,7 +466,7 @@ fn names_of_owners_are_the_images() {
         ("alice:", 1234, 4321),
         ("1234:", 1234, 4321),
         ("5:wheel", 5, 10),
-        // A name of digits is a name, unless a sign says otherwise.
+        // A name of digits is a name, unless a sign makes it a number.
         ("77", 78, 10),
         ("+77", 77, 10),
         ("78:", 78, 79),

@@ -1,4 +1,5 @@
-//! `extant tune` beside tune2fs: the same options on copies of the same image, and dumpe2fs, e2fsck and the kernel as judges.
+//! `extant tune` against tune2fs: the same options on copies of one image, with dumpe2fs, e2fsck and the kernel as
+//! judges.
 
 use crate::cli::support::{Mounted, Scratch, printed};
 use std::path::{Path, PathBuf};
@@ -31,7 +32,7 @@ fn made(args: &[&str]) -> Option<Scratch> {
             .arg(&s.image)
             .arg("24M"),
     );
-    // A tree that mke2fs copies has no indexes, and directories with gaps.
+    // A tree copied by mke2fs has no indexes, and its directories have gaps.
     Command::new("e2fsck")
         .args(["-fyD"])
         .arg(&s.image)
@@ -40,7 +41,7 @@ fn made(args: &[&str]) -> Option<Scratch> {
     Some(s)
 }
 
-/// What dumpe2fs says, without times, checksums, and what a note below is about.
+/// Returns the output of dumpe2fs, without times, checksums, and the differences noted below.
 fn dumped(image: &Path) -> Vec<String> {
     let text = printed(Command::new("dumpe2fs").arg("-h").arg(image));
     let text = String::from_utf8_lossy(&text).into_owned();
@@ -48,11 +49,11 @@ fn dumped(image: &Path) -> Vec<String> {
         "Last write time",
         "Lifetime writes",
         "Checksum:",
-        // tune2fs leaves the state to e2fsck where something is to be done still.
+        // tune2fs leaves the state to e2fsck if something remains to be done.
         "Filesystem state",
-        // It also leaves a copy of the map of a journal that is gone.
+        // tune2fs also leaves a copy of the map of a removed journal.
         "Journal backup",
-        // Directories that are made anew here are smaller.
+        // Directories that ours rebuilds are smaller.
         "Free blocks",
     ];
     let lines = text
@@ -61,7 +62,7 @@ fn dumped(image: &Path) -> Vec<String> {
     lines.map(ToOwned::to_owned).collect()
 }
 
-/// Has both programs change copies of the image, and compares.
+/// Changes copies of the image with both programs, and compares them.
 fn both(s: &Scratch, options: &str) {
     let (ours, theirs) = (s.host("ours.img"), s.host("theirs.img"));
     for copy in [&ours, &theirs] {
@@ -82,7 +83,7 @@ fn both(s: &Scratch, options: &str) {
     let force = options.contains("force_fsck");
     let said = String::from_utf8_lossy(&out.stdout);
     assert!(out.status.success() || force, "{options}: {said}");
-    // Some features keep the engine from a volume, so the names are read by debugfs, in any order.
+    // Some features keep the engine from opening a volume, so debugfs reads the names, in any order.
     let names = |image: &Path| {
         let text = printed(
             Command::new("debugfs")
@@ -276,13 +277,13 @@ fn a_second_mount_is_kept_off() {
         tune2fs(&theirs, &["-O", "mmp", "-E", "mmp_update_interval=1"]);
         let block = |lines: Vec<String>| -> Vec<String> {
             let kept = lines.into_iter();
-            // Where the block is, when it was written, and by whom.
+            // Omit the number of the block, and the time and author of its last write.
             let other = ["MMP block number", "mmp_update", "mmp_node", "mmp_device"];
             kept.filter(|line| !other.iter().any(|name| line.trim().starts_with(name)))
                 .collect()
         };
         assert_eq!(block(dumped(&s.image)), block(dumped(&theirs)));
-        // Theirs takes ours away, and ours its own.
+        // tune2fs removes our block, and ours its own.
         tune2fs(&s.image, &["-O", "^mmp"]);
         s.clean();
         s.ok(&["tune", "%", "-O", "mmp"]);
@@ -337,7 +338,7 @@ fn refusals_change_nothing() {
     quota.clean();
     quota.ok(&["tune", "%", "-U", "random"]);
     quota.clean();
-    // An image with a fault comes first to extant repair.
+    // An image with an error must first be repaired.
     s.debugfs_write("set_inode_field /data links_count 7");
     let said = s.fails(&["tune", "%", "-O", "^dir_index"]);
     assert!(said.contains("the image is not clean"), "{said}");

@@ -1,11 +1,11 @@
-//! Commands that the text mentions in passing: they exist, with their flags.
+//! Commands mentioned in the text: they exist, with their flags.
 
 use crate::documents::markdown::{documents, root};
 use crate::mount::support::{EXTANT, extant};
 use std::collections::{BTreeSet, HashMap};
 use std::process::Command;
 
-/// Every `extant COMMAND --flag`, `make TARGET` and `scripts/NAME` of the documents.
+/// Checks every `extant COMMAND --flag`, `make TARGET` and `scripts/NAME` of the documents.
 pub fn check_all() {
     let mut checker = Checker::new();
     for document in documents() {
@@ -22,7 +22,7 @@ pub fn check_all() {
     assert!(checker.checked > 50, "{} were found", checker.checked);
 }
 
-/// The same of lines of a script.
+/// Checks the lines of a script in the same way.
 pub fn check_lines(name: &str, lines: &[String]) {
     let mut checker = Checker::new();
     for line in lines {
@@ -31,7 +31,7 @@ pub fn check_lines(name: &str, lines: &[String]) {
     assert!(checker.wrong.is_empty(), "{}", checker.wrong.join("\n"));
 }
 
-/// docs/reference/commands.md has every subcommand, and no other; the man pages know them all.
+/// Checks that docs/reference/commands.md has exactly the subcommands, and that the man pages have all of them.
 pub fn check_reference() {
     let place = tempfile::tempdir().unwrap();
     extant(["man".as_ref(), place.path().as_os_str()]);
@@ -60,7 +60,7 @@ pub fn check_reference() {
 
 struct Checker {
     makefile: String,
-    /// The `--help` text of each subcommand; none if there is no such subcommand.
+    /// The `--help` text of each subcommand; `None` for an unknown subcommand.
     helps: HashMap<String, Option<String>>,
     wrong: Vec<String>,
     checked: usize,

@@ -8,20 +8,20 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// Who types the commands.
+/// The user that types the commands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Caller {
     Root,
     User,
 }
 
-/// A command and what the document says that it prints.
+/// A command and its output in the document.
 struct Step {
     typed: String,
     shown: Vec<String>,
 }
 
-/// Runs all commands of all documents; the test fails with a list of what went wrong.
+/// Runs all commands of all documents; the test fails with a list of all differences.
 pub fn run_all(caller: Caller) {
     needs::tools!(
         "bash",
@@ -104,8 +104,8 @@ fn steps(document: &Document) -> Vec<Step> {
     steps
 }
 
-/// The parts of the system that commands of the documents use, in this mount name space alone: /etc/hostname, an
-/// /etc/fstab to change, the helpers of mount(8), a FUSE device for everybody.
+/// Prepares the parts of the system that commands of the documents use, only in this mount name space: /etc/hostname,
+/// an /etc/fstab to change, the helpers of mount(8), a FUSE device for everybody.
 fn prepare_system() {
     let text = format!(
         "mount -t tmpfs none /media
@@ -125,7 +125,7 @@ fn prepare_system() {
     script(Path::new("/"), &text);
 }
 
-/// One reader of one document.
+/// A reader's session with a document.
 struct Session {
     caller: Caller,
     home: tempfile::TempDir,
@@ -133,7 +133,7 @@ struct Session {
 
 impl Session {
     fn new(document: &str, caller: Caller) -> Self {
-        // Not in memory: device nodes do not work there everywhere.
+        // On disk, because device nodes do not work in every file system in memory.
         let home = tempfile::tempdir().unwrap();
         let session = Self { caller, home };
         session.chown();
@@ -149,7 +149,7 @@ impl Session {
         }
     }
 
-    /// Runs a script of the shell; whether it succeeded, and all that it printed.
+    /// Runs a shell script; returns whether it succeeded, and its output.
     fn run(&self, text: &str, caller: Caller) -> (bool, String) {
         let (mut command, path) = match caller {
             Caller::Root => (
@@ -164,7 +164,7 @@ impl Session {
             }
         };
         let home = self.home.path();
-        // Exported variables stay for the commands that follow.
+        // Exported variables are kept for later commands.
         let keep = match caller == self.caller {
             true => "export -p >~/.exported",
             false => "",
@@ -192,13 +192,13 @@ impl Session {
         }
     }
 
-    /// Takes one step; what is wrong about it is the error.
+    /// Runs a step; the error describes the difference.
     fn take(&self, step: &Step) -> Result<(), String> {
         let mut text = step.typed.clone();
         for (typed, runs, _) in REPLACED {
             text = text.replace(typed, runs);
         }
-        // An ordinary user who may use sudo.
+        // An ordinary user that may use sudo.
         let administrator = text.contains("sudo ");
         let caller = if administrator {
             Caller::Root
@@ -212,7 +212,7 @@ impl Session {
         {
             shown = rest;
         }
-        // A document may show an error; else there must be none.
+        // Errors are allowed only where the document shows one.
         let fails = shown.iter().any(|line| line.starts_with("extant: "));
         if succeeded == fails {
             return Err(format!(

@@ -1,4 +1,5 @@
-//! The workflow files and the action: they are YAML, what they call exists, and the action's steps make an image.
+//! The workflow files and the action: they are YAML, their targets and scripts exist, and the action's steps make an
+//! image.
 
 use crate::documents::markdown::root;
 use crate::documents::mentioned;
@@ -7,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use yaml_rust2::{Yaml, YamlLoader};
 
-/// Every workflow file can be read, and names only make targets and scripts that exist.
+/// Checks that every workflow file is readable, and names only make targets and scripts that exist.
 pub fn check_all() {
     let mut files = vec![root().join("action.yml")];
     for dir in [".github/workflows", ".github/ISSUE_TEMPLATE"] {
@@ -32,7 +33,7 @@ fn load(file: &Path) -> Yaml {
     documents.remove(0)
 }
 
-/// The lines of all `run` keys.
+/// Collects the lines of all `run` keys.
 fn scripts(yaml: &Yaml, lines: &mut Vec<String>) {
     match yaml {
         Yaml::Array(items) => items.iter().for_each(|item| scripts(item, lines)),
@@ -59,7 +60,7 @@ fn step(number: usize, dir: &Path) -> Command {
     bash
 }
 
-/// The first step takes the command from a release, the second makes an image of layers.
+/// Runs the action: the first step takes the command from a release, the second makes an image of layers.
 pub fn check_action() {
     needs::tools!("bash", "tar", "gzip");
     let place = tempfile::tempdir().unwrap();
@@ -72,7 +73,7 @@ pub fn check_action() {
             .current_dir(dir)
             .env("EXTANT", EXTANT))
     };
-    // In place of GitHub's client: writes the archive of the release, and what it was asked.
+    // A replacement for GitHub's client: writes the archive of the release, and records its arguments.
     shell(
         "mkdir bin release tree
          install -m 755 $EXTANT release/extant; tar -C release -c extant | gzip -1 >release.tar.gz

@@ -9,14 +9,14 @@ use blockdev::MemDevice;
 use std::path::Path;
 use std::sync::Arc;
 
-/// How a base is made, and how its mutants are.
+/// Parameters of a base and of its mutants.
 pub struct BaseKind {
     pub name: &'static str,
     args: &'static [&'static str],
     size: &'static str,
     /// The journal holds transactions to replay.
     pub dirty: bool,
-    /// Checksums are made good again after most mutations.
+    /// Checksums are recomputed after most mutations.
     pub sealed: bool,
 }
 
@@ -79,7 +79,7 @@ impl BaseKind {
     }
 }
 
-/// An image and what is known of it.
+/// An image with its map.
 pub struct Base {
     pub kind: &'static BaseKind,
     pub device: Arc<MemDevice>,

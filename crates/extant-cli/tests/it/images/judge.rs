@@ -4,12 +4,12 @@ use blockdev::MemDevice;
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// How bad it is, by what e2fsck would do about it.
+/// The severity of damage, by the reaction of e2fsck.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
-    /// e2fsck mended nothing.
+    /// e2fsck repaired nothing.
     Clean,
-    /// e2fsck mended everything by itself, without loss: counts, bitmaps, orphans.
+    /// e2fsck repaired everything without questions or loss: counts, bitmaps, orphans.
     Mended,
     /// e2fsck stopped at a question that a person must answer.
     Broken,
@@ -17,10 +17,10 @@ pub enum Verdict {
     Unreadable,
 }
 
-/// Orphans are mended without a question. e2fsck does not trust the list of orphans of a volume that is marked as
-/// having errors, nor frees those whose blocks a bitmap says are free; it finds them later as unattached inodes and
-/// asks about them. A volume that met damage has this mark, and its orphans are the files without a name that were
-/// open when it stopped. The reference counts of attribute blocks are then too high by their references.
+/// Lets e2fsck repair orphans without a question. On a volume marked as having errors, e2fsck does not trust the
+/// orphan list, and does not free orphans whose blocks a bitmap marks as free; later it finds them as unattached
+/// inodes and asks. A volume that met damage has this mark, and its orphans are the unlinked files that were open when
+/// it stopped. The reference counts of attribute blocks are then too high by the orphans' references.
 const CONFIG: &str = "[problems]
     0x010036 = {
         preen_ok = true
@@ -33,19 +33,19 @@ const CONFIG: &str = "[problems]
     }
 ";
 
-/// The verdict of e2fsck on an image with its journal replayed; none if e2fsck does not end. `path` is a file for the
-/// image.
+/// Returns the verdict of e2fsck on an image with its journal replayed; `None` if e2fsck does not end. `path` is a
+/// file for the image.
 pub fn verdict(device: &MemDevice, path: &Path) -> Option<(Verdict, String)> {
     crate::common::write_image(device, path);
     of_file(path)
 }
 
-/// The worse of two verdicts: of the image as it is, and with its journal replayed first. e2fsck may stop at an error
-/// before the replay, and find after it that it cannot read the image.
+/// Returns the worse of two verdicts: of the image as it is, and with its journal replayed first. e2fsck may stop at
+/// an error before the replay, and find after the replay that it cannot read the image.
 pub fn worst(device: &MemDevice, path: &Path) -> Option<(Verdict, String)> {
     let (at_once, text) = verdict(device, path)?;
     crate::common::write_image(device, path);
-    // The orphans are freed by it, too.
+    // The replay also frees the orphans.
     let code = e2fsck(&["-y", "-E", "journal_only"], path).status.code();
     if code.is_some_and(|code| code & 8 != 0) {
         return Some((Verdict::Unreadable, text));
@@ -54,16 +54,17 @@ pub fn worst(device: &MemDevice, path: &Path) -> Option<(Verdict, String)> {
     Some((at_once.max(replayed), text + &more))
 }
 
-/// Returns whether it ends the log at a commit block that it does not trust.
+/// Returns whether e2fsck ends the log at a commit block that it does not trust.
 pub fn ends_early(device: &MemDevice, path: &Path) -> bool {
     crate::common::write_image(device, path);
     let out = e2fsck(&["-y", "-E", "journal_only"], path);
     String::from_utf8_lossy(&out.stdout).contains("replay was aborted")
 }
 
-/// e2fsck mended only orphans, on a volume that met damage. The blocks of a file that was removed while it was open
-/// are freed when it is closed; if its mapping cannot be read by then, the file stays an orphan, as with the kernel.
-/// e2fsck 1.47.0 does not check everything that makes a mapping unreadable: the depth of an inner node, for example.
+/// Returns whether e2fsck repaired only orphans, on a volume that met damage. The blocks of a file that was removed
+/// while it was open are freed when the file is closed. If its mapping is unreadable by then, the file stays an
+/// orphan, as in the kernel. e2fsck 1.47.0 does not check everything that makes a mapping unreadable: the depth of an
+/// inner node, for example.
 pub fn only_orphans(text: &str) -> bool {
     let orphan = |line: &str| line.contains("Deleted inode") && line.contains("zero dtime");
     let mut mended = text
@@ -73,8 +74,8 @@ pub fn only_orphans(text: &str) -> bool {
     mended.peek().is_some() && mended.all(orphan)
 }
 
-/// e2fsck asked about a file without a name, whose link count it found too high `before`. Neither this engine nor the
-/// kernel counts the names of a file: when the last one is removed, it has links left and stays.
+/// Returns whether e2fsck asked about an unlinked file whose link count it found too high `before`. Neither this
+/// engine nor the kernel counts the names of a file: when the last name is removed, the file keeps links and stays.
 pub fn outlives_its_names(text: &str, before: &str) -> bool {
     let inode = text.split("Unattached inode ").nth(1);
     inode.and_then(|rest| rest.lines().next()).is_some_and(|n| {
@@ -108,13 +109,13 @@ fn of_file(path: &Path) -> Option<(Verdict, String)> {
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
     let text = text + &String::from_utf8_lossy(&out.stderr);
     let verdict = match out.status.code()? {
-        // e2fsck reports what it mends in descriptors before its first pass (a wrong count of unused inodes, a last
-        // group without a bitmap), but its exit code does not tell.
+        // e2fsck repairs descriptors before its first pass (a wrong count of unused inodes, a last group without a
+        // bitmap), but its exit code does not show that.
         0 if text.contains("FIXED") => Verdict::Mended,
         0 => Verdict::Clean,
         1..=3 => Verdict::Mended,
         4..=7 => Verdict::Broken,
-        // e2fsck was killed before its end.
+        // e2fsck was killed.
         137 => return None,
         _ => Verdict::Unreadable,
     };

@@ -1,4 +1,4 @@
-//! One mutant: its making, and the steps that it goes through.
+//! One mutant: its creation, and the steps of its test.
 
 use crate::bases::Base;
 use crate::common::Rng;
@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A device that knows whether it was written to.
+/// A device that records whether it was written to.
 pub struct Watched {
     pub inner: MemDevice,
     written: AtomicBool,
@@ -54,7 +54,7 @@ impl Watched {
     }
 }
 
-/// Returns the file that keeps the image as the last finding left it.
+/// Returns the file that keeps the image after the last finding.
 pub fn after() -> PathBuf {
     format!("{}/mutant-after.img", env!("CARGO_TARGET_TMPDIR")).into()
 }
@@ -71,7 +71,7 @@ pub struct Mutant<'a> {
     rng: Rng,
 }
 
-/// Byte of the superblock's three words of features.
+/// Offset of the superblock's three words of features.
 const FEATURES: u64 = 1024 + 0x5c;
 
 impl<'a> Mutant<'a> {
@@ -117,12 +117,12 @@ impl<'a> Mutant<'a> {
         }
     }
 
-    /// The image, before anything was done to it.
+    /// Saves the image in its initial state.
     pub fn save(&self, path: &Path) {
         crate::common::write_image(&self.device, path);
     }
 
-    /// Does everything to it; what is wrong with that. `scratch` is a file to work with.
+    /// Runs all steps on the mutant; the error is a finding. `scratch` is a file to work with.
     pub fn run(&mut self, scratch: &Path) -> Result<(), String> {
         let read_only = options().read_only(true);
         if let Ok(volume) = read_only.open_device(Watched::new(&self.device)) {
@@ -169,7 +169,7 @@ impl<'a> Mutant<'a> {
             .inspect_err(|_| crate::common::write_image(&device.inner, &after()))
     }
 
-    /// The image must not be worse than before. A clean one needs no comparison.
+    /// Fails if the image is worse than before. A clean image needs no comparison.
     fn compare(
         &self,
         after: Option<(Verdict, String)>,
@@ -199,9 +199,9 @@ impl<'a> Mutant<'a> {
         ))
     }
 
-    /// How bad it was. The first sector of a commit block is all that counts for the engine, as for newer kernels; e2fsck
-    /// 1.47.0 ends the log in front of one with other bytes behind it, and so does not see what the later transactions bring
-    /// with them. Then the image counts as it is when the log has been replayed and nothing else was done.
+    /// Returns the verdict before any step. The engine checks only the first sector of a commit block, like newer
+    /// kernels. e2fsck 1.47.0 ends the log before a commit block with other bytes after that sector, and so misses the
+    /// later transactions. In that case the image is judged after a replay of the log and no other change.
     fn before(&self, scratch: &Path) -> Option<(Verdict, String)> {
         let (worst, text) = judge::worst(&self.device, scratch)?;
         if !judge::ends_early(&self.device, scratch) {
@@ -215,10 +215,10 @@ impl<'a> Mutant<'a> {
         Some((worst.max(replayed), text + &more))
     }
 
-    /// Returns a bitmap marks something in use as free, and everything that could tell agrees with it: the count in its
-    /// descriptor, and the checksum, if there is one. Only a walk through all inodes would show it, and neither this
-    /// engine nor the kernel makes that walk when it opens a volume. The engine then hands out what the bitmap marks
-    /// as free.
+    /// Returns whether a bitmap marks a used block or inode as free, and every other structure that the engine reads
+    /// agrees: the count in its descriptor, and the checksum, if there is one. Only a walk through all inodes would
+    /// reveal the error, and neither this engine nor the kernel walks all inodes when it opens a volume. The engine
+    /// then allocates blocks that the bitmap wrongly marks as free.
     fn lies(&self) -> bool {
         let agrees = |group: GroupNr, blocks: bool| self.agreeing_bitmap(group, blocks).is_some();
         self.touched
@@ -226,7 +226,7 @@ impl<'a> Mutant<'a> {
             .any(|nr| match self.base.map.blocks.get(nr) {
                 Some(What::BlockBitmap(group)) => agrees(*group, true),
                 Some(What::InodeBitmap(group)) => agrees(*group, false),
-                // In the log: what stands at its home counts, after the replay.
+                // In the log: after the replay, the home location counts.
                 Some(What::Log(Log::Image { home, .. })) => matches!(
                     self.base.map.blocks.get(home),
                     Some(What::BlockBitmap(_) | What::InodeBitmap(_) | What::Descriptors { .. })
@@ -235,11 +235,12 @@ impl<'a> Mutant<'a> {
             })
     }
 
-    /// A mapping was changed so that it names a block that is free by its bitmap, with which the count in the
-    /// descriptor agrees. That a block which is in no bitmap belongs to a file shows only in a walk through all
-    /// mappings, which neither this engine nor the kernel makes when it opens a volume; and neither reads the mapping
-    /// of the inode of reserved descriptors at all. e2fsck makes that walk before anything else and marks the block
-    /// as in use. The engine gives the block to another file; then two files claim it, or a reader takes the other
+    /// Returns whether a changed mapping names a block that is free by its bitmap, and the count in the descriptor
+    /// agrees. Only a walk through all mappings shows that such a block belongs to a file; neither this engine nor the
+    /// kernel makes that walk when it opens a volume, and neither reads the mapping of the inode of reserved
+    /// descriptors at all. e2fsck makes the walk first and marks the block as in use. The engine allocates the block
+    /// to another file; then two files claim it, or a reader interprets the other file's data as pointers. All
+    /// complaints but these two are findings.
     /// file's data for pointers. All complaints but these two are findings.
     fn points_at_free(&self, text: &str) -> bool {
         if !text.contains("has illegal block(s)") && !text.contains("ultiply-claimed block(s)") {
@@ -263,7 +264,7 @@ impl<'a> Mutant<'a> {
         self.touched.iter().any(|&nr| {
             let at = nr * block as u64;
             match self.base.map.blocks.get(&nr) {
-                // The inode of reserved descriptors is no part of the map.
+                // The inode of reserved descriptors is not in the map.
                 None | Some(What::Extents { .. }) => names_free(at, block),
                 Some(What::Inodes { .. }) => {
                     let here = self.base.map.inodes.iter().filter(|i| i.0 == nr);
@@ -275,10 +276,10 @@ impl<'a> Mutant<'a> {
         })
     }
 
-    /// A name was changed so that it leads to an inode number that is free by its bitmap, with which the count in the
-    /// descriptor agrees. Before, e2fsck removes the name without a question. Neither this engine nor the kernel looks at
-    /// the inode of a name before it is asked for it, and both give the number to the next new file. If that is of another
-    /// type than the name says, e2fsck asks. All complaints but this one are findings.
+    /// Returns whether a changed name leads to an inode number that is free by its bitmap, and the count in the
+    /// descriptor agrees. Before the steps, e2fsck removes the name without a question. Neither this engine nor the
+    /// kernel reads the inode of a name before it is needed, and both allocate the number to the next new file. If
+    /// that file is of another type than the name says, e2fsck asks. All complaints but this one are findings.
     fn leads_to_free(&self, text: &str) -> bool {
         if !text.contains("has an incorrect filetype") {
             return false;
@@ -334,7 +335,7 @@ impl<'a> Mutant<'a> {
 /// Byte of an inode's record where its mapping begins.
 const I_BLOCK: u64 = 40;
 
-/// Blocks that a node of a mapping names and did not name there before: one of extents if it was one, or of pointers.
+/// Returns the blocks that a node of a mapping names now but not before: of a node of extents, or of pointers.
 fn named_anew<'n>(was: &'n [u8], is: &'n [u8]) -> Box<dyn Iterator<Item = u64> + 'n> {
     let word = |b: &[u8], at: usize| {
         let bytes = b.get(at..at + 4).and_then(|b| b.try_into().ok());
@@ -348,10 +349,10 @@ fn named_anew<'n>(was: &'n [u8], is: &'n [u8]) -> Box<dyn Iterator<Item = u64> +
         return Box::new(changed(4).map(move |p| word(p, 0)).filter(|&p| p != 0));
     }
     let leaf = was.get(6..8) == Some(&[0, 0]);
-    // A changed header is no entry.
+    // A changed header is not an entry.
     let entries = changed(12).filter(|e| !e.starts_with(&[0x0a, 0xf3]));
     Box::new(entries.flat_map(move |entry| {
-        // Above 32,768 the length is that of an extent that was not written yet.
+        // Above 32,768 the length is that of an unwritten extent.
         let len = match word(entry, 4) & 0xffff {
             len @ 0..=0x8000 => len,
             len => len - 0x8000,

@@ -14,13 +14,13 @@ use std::sync::Mutex;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// No mutant takes longer, all that is done to it together.
+/// Time limit for all steps of a mutant.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Memory of a worker, in bytes.
 const MEMORY: u64 = 1 << 30;
 /// The share of a worker: directory, first seed, end, step.
 const SHARE: &str = "EXTANT_IMAGES_SHARE";
-/// Bases kept by an earlier run; new ones have other times.
+/// Bases kept by an earlier run, because new ones have other times.
 const BASES: &str = "EXTANT_BASES";
 
 /// The part of the seeds that one worker takes.
@@ -34,7 +34,7 @@ pub struct WorkShare {
 static PANIC: Mutex<String> = Mutex::new(String::new());
 
 impl WorkShare {
-    /// If this process is a worker.
+    /// Returns the share if this process is a worker.
     pub fn of_this_process() -> Option<Self> {
         let share = std::env::var(SHARE).ok()?;
         let mut parts = share.split('\n');
@@ -74,7 +74,7 @@ impl WorkShare {
                 Ok(Err(finding)) => finding,
                 Err(_) => PANIC.lock().map_or_else(|_| String::new(), |p| p.clone()),
             };
-            // The mutant before any step.
+            // The mutant in its initial state.
             let kept = kept(seed);
             Mutant::new(&bases[n], &targets[n], seed).save(&kept);
             let what = format!("{}: {found}\nkept: {}", KINDS[n].name, kept.display());
@@ -96,7 +96,7 @@ fn say(what: &str, seed: u64, text: &str) {
         .expect("somebody listens");
 }
 
-/// Runs these seeds in as many processes as there are processors, and fails if any has a finding.
+/// Runs these seeds in one process per CPU, and fails if any process has a finding.
 pub fn run(seeds: Range<u64>) {
     let start = Instant::now();
     let own = tempfile::tempdir_in("/dev/shm")
@@ -140,7 +140,7 @@ pub fn run(seeds: Range<u64>) {
     }
 }
 
-/// Runs one worker until it ends, or has to be ended; says where to go on.
+/// Runs one worker until it ends or must be killed; returns the seed at which to continue.
 fn watch(dir: &Path, seeds: Range<u64>, step: usize, findings: &Mutex<Vec<String>>) -> Option<u64> {
     if seeds.is_empty() {
         return None;
@@ -209,7 +209,7 @@ fn listen(out: ChildStdout) -> Receiver<String> {
     take
 }
 
-/// Bytes of memory that a process holds.
+/// Returns the resident memory of a process in bytes.
 fn resident(child: &Child) -> u64 {
     let statm = std::fs::read_to_string(format!("/proc/{}/statm", child.id())).unwrap_or_default();
     let pages = statm.split(' ').nth(1).and_then(|n| n.parse::<u64>().ok());

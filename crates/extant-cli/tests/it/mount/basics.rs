@@ -77,7 +77,7 @@ fn an_interrupted_change_is_taken_back_before_the_mount() {
     });
 }
 
-/// As mount(8) calls it for a line of /etc/fstab.
+/// The call that mount(8) makes for a line of /etc/fstab.
 #[test]
 fn the_helper_of_mount_mounts() {
     isolated(|| {
@@ -112,7 +112,7 @@ fn a_mount_in_the_background_serves_until_it_is_unmounted() {
         let _unmounted = InBackground(&dir);
         run(Command::new(EXTANT).arg("mount").arg(&image).arg(&dir));
         std::fs::write(dir.join("file"), "text").unwrap();
-        // A second one that differs is refused, in one line.
+        // A second mount with other options is refused, in one line.
         let second = place.path().join("second");
         std::fs::create_dir(&second).unwrap();
         let refused = Command::new(EXTANT)
@@ -132,7 +132,7 @@ fn a_mount_in_the_background_serves_until_it_is_unmounted() {
     });
 }
 
-/// Decompressed by the server after it has confined itself, or frame by frame.
+/// The server decompresses the image after it has confined itself, at once or frame by frame.
 #[test]
 fn compressed_images_are_mounted_to_read() {
     needs::tools!("gzip");

@@ -4,7 +4,7 @@ use super::support::{Mounted, image, over_each, place, script};
 use extant_fuse::control::{Client, Command, Reply, socket_of};
 use std::path::Path;
 
-/// Returns the results of system calls that a server does not need.
+/// Tries system calls that a server does not need, and returns the results.
 fn trespass(dir: &Path) -> String {
     let mounted = fuse_server::mounted_at(dir).unwrap().unwrap();
     let mut client = Client::connect(&socket_of(mounted.device)).unwrap();
@@ -14,7 +14,7 @@ fn trespass(dir: &Path) -> String {
     }
 }
 
-/// Everything is refused, and the mount goes on.
+/// Every call is refused, and the mount continues.
 #[test]
 fn a_server_opens_connects_to_and_runs_nothing() {
     over_each(|transport| {
@@ -34,7 +34,7 @@ fn a_server_opens_connects_to_and_runs_nothing() {
     });
 }
 
-/// So the test above sees what it should: without the sandbox root may do nearly all of it.
+/// The control of the test above: without the sandbox root may make nearly all of these calls.
 #[test]
 fn a_server_without_a_sandbox_may_do_what_its_user_may() {
     over_each(|transport| {

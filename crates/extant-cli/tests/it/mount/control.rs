@@ -1,4 +1,4 @@
-//! Watching a mount, syncing it, holding it still, and ending it.
+//! Status, sync, freeze and end of a mount.
 
 use super::support::{
     EXTANT, Mounted, assert_clean, extant, image, isolated, over_each, place, run, run_for, script,
@@ -98,8 +98,8 @@ fn the_socket_is_its_owners() {
     });
 }
 
-/// A copy made while a mount is frozen is a clean image with everything in it. No file is removed or replaced
-/// meanwhile: such a file is in the copy without a name until the kernel's FORGET, which comes later.
+/// A copy made while a mount is frozen is a clean image with everything in it. The test does not remove or replace
+/// files, because such a file would be in the copy without a name until the kernel's FORGET, which comes later.
 #[test]
 fn sync_holds_still_while_a_command_runs() {
     over_each(|transport| {
@@ -131,8 +131,8 @@ fn sync_holds_still_while_a_command_runs() {
     });
 }
 
-/// syncfs(2) has the kernel hand over what it holds of a mount, and does not wait until that is written: `extant sync` does, as
-/// the kernel tells, or where it does not, by looking whether requests still come.
+/// syncfs(2) makes the kernel write back the dirty pages of a mount, but does not wait for the writes. `extant sync`
+/// waits: it reads the number of pending requests from the kernel, or watches until no more requests arrive.
 #[test]
 fn what_the_kernel_holds_is_in_the_image_after_a_sync() {
     over_each(|transport| {
@@ -241,7 +241,8 @@ fn what_is_no_mount_is_said_so() {
     });
 }
 
-/// While programs change it: each check is of one moment, at which the image was clean; and of a broken one it tells.
+/// Checks a mount while programs change it: each check sees one moment, at which the image was clean; a broken image
+/// is reported.
 #[test]
 fn a_mounted_image_is_checked_while_it_is_used() {
     over_each(|transport| {
@@ -249,7 +250,7 @@ fn a_mounted_image_is_checked_while_it_is_used() {
         let image = image(place.path(), "64M", &[]);
         let mounted = Mounted::new(&image, transport, &[]);
         let dir = mounted.dir().to_str().unwrap().to_owned();
-        // A killed shell would leave the program behind that it just ran, in a directory of the mount.
+        // A killed shell would leave its current child process behind, in a directory of the mount.
         let stop = place.path().join("stop");
         let mut writer = Command::new("sh")
             .arg("-c")
@@ -259,7 +260,7 @@ fn a_mounted_image_is_checked_while_it_is_used() {
             .spawn()
             .unwrap();
         let image = image.to_str().unwrap();
-        // Open and without a name: on the list of orphans.
+        // Open but unlinked: on the list of orphans.
         let mut nameless = std::fs::File::create(mounted.dir().join("gone")).unwrap();
         std::io::Write::write_all(&mut nameless, &[7; 100_000]).unwrap();
         std::fs::remove_file(mounted.dir().join("gone")).unwrap();

@@ -1,4 +1,4 @@
-//! Direct I/O beside the kernel's page cache, and mounts with mapped owners.
+//! Direct I/O together with the kernel's page cache, and mounts with mapped owners.
 #![allow(unsafe_code)] // Calls of libc with pointers to what lives longer than the call.
 
 use super::support::{Mounted, image, over_each, place};
@@ -28,15 +28,15 @@ struct Context(libc::c_ulong);
 impl Context {
     fn new() -> Self {
         let mut context = 0;
-        // SAFETY: the kernel writes a number to where this stands.
+        // SAFETY: the kernel writes a number to this variable.
         let done = unsafe { libc::syscall(libc::SYS_io_setup, 8, &raw mut context) };
         assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
         Self(context)
     }
 
-    /// Writes a block, and waits until that is done.
+    /// Writes a block, and waits for the completion.
     fn write(&self, file: &File, block: &Block, offset: i64) {
-        // SAFETY: the struct is plain numbers.
+        // SAFETY: the struct consists of plain numbers.
         let mut request: libc::iocb = unsafe { std::mem::zeroed() };
         request.aio_lio_opcode = 1; // IOCB_CMD_PWRITE
         request.aio_fildes = file.as_raw_fd() as u32;
@@ -45,7 +45,7 @@ impl Context {
         request.aio_offset = offset;
         let requests = [&raw mut request];
         let mut event = Event::default();
-        // SAFETY: the request and its block live until the event says that it is done.
+        // SAFETY: the request and its block live until the completion event.
         unsafe {
             let done = libc::syscall(libc::SYS_io_submit, self.0, 1, requests.as_ptr());
             assert_eq!(done, 1, "{}", std::io::Error::last_os_error());
@@ -66,12 +66,12 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // SAFETY: nothing is under way.
+        // SAFETY: no request is pending.
         unsafe { libc::syscall(libc::SYS_io_destroy, self.0) };
     }
 }
 
-/// A read during an asynchronous direct write may bring old pages into memory; no later read may return them.
+/// A read during an asynchronous direct write may cache old pages; no later read may return them.
 #[test]
 fn an_asynchronous_direct_write_is_read_afterwards() {
     over_each(|transport| {
@@ -119,7 +119,7 @@ fn an_asynchronous_direct_write_is_read_afterwards() {
     });
 }
 
-/// Requests on such a mount would not name their caller, so it is not offered; Linux refuses it.
+/// Requests on such a mount would not name their caller, so the mount does not support it; Linux refuses it.
 #[test]
 fn mounts_with_mapped_owners_are_refused() {
     over_each(|transport| {
@@ -139,8 +139,8 @@ fn mounts_with_mapped_owners_are_refused() {
         let empty = c"";
         // `struct mount_attr`: what to set, what to clear, propagation, the name space of users.
         let attributes: [u64; 4] = [0x0010_0000, 0, 0, users.as_raw_fd() as u64];
-        // SAFETY: the paths end with a NUL, the attributes are as long as said; this function alone uses the tree's
-        // descriptor.
+        // SAFETY: the paths end with a NUL, the attributes have the given length, and only this function uses the
+        // tree's descriptor.
         let (done, error) = unsafe {
             let tree = libc::syscall(
                 libc::SYS_open_tree,

@@ -1,12 +1,11 @@
-//! Who has an image open keeps others from writing to it, by whatever name they come: the table of docs/mount.md, cell
-//! by cell.
+//! An open image is locked against writes by other users, under any name: the table of docs/mount.md, cell by cell.
 
 use super::device::Loop;
 use super::support::{EXTANT, Kernel, Mounted, Transport, image, isolated, place, run, script};
 use std::path::Path;
 use std::process::Command;
 
-/// Writes a file into an image that may be in use; returns whether that was refused because of the other user.
+/// Writes a file into an image that may be in use; returns whether the write was refused because of another user.
 #[track_caller]
 fn is_refused(image: &Path) -> bool {
     let out = Command::new(EXTANT)
@@ -20,7 +19,7 @@ fn is_refused(image: &Path) -> bool {
     !out.status.success()
 }
 
-/// Names of the image: by each of them a second user must be refused.
+/// Asserts that a second user is refused under each name of the image.
 fn assert_all_names_are_refused(dir: &Path, image: &Path) {
     script(
         dir,
@@ -43,7 +42,7 @@ fn an_image_that_is_mounted_here_is_not_written_by_others() {
         assert_eq!(image, place.path().join("disk.img"));
         let mounted = Mounted::new(&image, Transport::Classic, &[]);
         assert_all_names_are_refused(place.path(), &image);
-        // A file of an overlay file system is another file to Linux; what is written goes to the upper layer.
+        // To Linux, a file of an overlay file system is a separate file; writes go to the upper layer.
         script(
             place.path(),
             "mkdir -p lower upper work merged; mount --bind . lower
@@ -70,7 +69,7 @@ fn an_image_that_the_kernel_has_mounted_is_not_written() {
     });
 }
 
-/// The kernel's loop device is no way around either, when this program has the device open.
+/// The kernel's loop device does not circumvent the lock either, while this program has the device open.
 #[test]
 fn a_mounted_loop_device_keeps_its_file_and_its_twins() {
     isolated(|| {
@@ -88,7 +87,7 @@ fn a_mounted_loop_device_keeps_its_file_and_its_twins() {
     });
 }
 
-/// A second mount of an image shows the first, and either can go first.
+/// A second mount of an image shows the first, and either can be unmounted first.
 #[test]
 fn a_second_mount_shows_the_first() {
     isolated(|| {
@@ -101,7 +100,7 @@ fn a_second_mount_shows_the_first() {
             run(Command::new(EXTANT).arg("mount").arg(&image).arg(&b));
             script(&a, "echo text >file");
             assert_eq!(std::fs::read_to_string(b.join("file")).unwrap(), "text\n");
-            // What is mounted for writing is not mounted once more for reading only.
+            // An image mounted for writing is not mounted again read-only.
             let other = Command::new(EXTANT)
                 .args(["mount", "-o", "ro"])
                 .arg(&image)

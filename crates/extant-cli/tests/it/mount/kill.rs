@@ -1,4 +1,4 @@
-//! A killed server leaves an image that recovers, with everything that was synced.
+//! A killed server leaves an image that recovers, with all synced data.
 
 use super::random::Random;
 use super::support::{Kernel, Mounted, Transport, image, isolated, place, run};
@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A record of the log: its number, again and again.
+/// Size of a record of the log: its number, repeated.
 const RECORD: usize = 128;
-/// A page of the tables: the number of the write, again and again.
+/// Size of a page of the tables: the number of the write, repeated.
 const PAGE: usize = 8192;
 const PAGES: u64 = 64;
 /// Records in one file of the log.
@@ -23,8 +23,9 @@ fn filled(n: u64, len: usize) -> Vec<u8> {
     n.to_le_bytes().repeat(len / 8)
 }
 
-/// Writes as a database does: each record into a log, made durable at once; now and then pages, and a summary that
-/// syncs them and says so in a small file that replaces the one before. Ends when it can write no more.
+/// Writes like a database: appends each record to a log and makes it durable at once. From time to time it writes
+/// pages, and a summary: it syncs the pages and replaces a small file that records this. Ends at the first failed
+/// write.
 fn database(dir: &Path, durable: &AtomicU64, seed: u64) -> io::Result<()> {
     let mut random = Random::new(seed);
     let top = File::open(dir)?;
@@ -56,7 +57,7 @@ fn database(dir: &Path, durable: &AtomicU64, seed: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Everything that was durable is there, whole.
+/// Asserts that all durable data are present and complete.
 fn check_database(dir: &Path, durable: u64) {
     let mut n = 0;
     for segment in 0..=(durable.saturating_sub(1)) / SEGMENT {
@@ -73,7 +74,7 @@ fn check_database(dir: &Path, durable: u64) {
         Ok(text) => text.parse().unwrap(),
         Err(_) => 0,
     };
-    // The one due at the last durable record may be missing.
+    // The summary due at the last durable record may be missing.
     let due = durable.saturating_sub(1) / 20 * 20;
     assert!(summary >= due, "{summary} of {durable}");
     let table = fs::read(dir.join("table")).unwrap();
@@ -99,7 +100,7 @@ fn what_was_synced_survives_a_killed_server() {
                     fs::create_dir(&dir).unwrap();
                     s.spawn(move || database(&dir, durable, task as u64).unwrap_err());
                 }
-                // Names come and go meanwhile.
+                // Names are created and removed meanwhile.
                 let busy = mounted.dir().join("busy");
                 s.spawn(move || {
                     let _ = fs::create_dir(&busy);
@@ -128,7 +129,7 @@ fn what_was_synced_survives_a_killed_server() {
             run(Command::new("cp")
                 .args(["--sparse=always"])
                 .args([&image, &copy]));
-            // Recovered by the kernel, and by ourselves.
+            // Recovered by the kernel, and by this engine.
             let kernel = Kernel::new(&image, "rw");
             for (task, &durable) in durable.iter().enumerate() {
                 check_database(&kernel.dir().join(format!("task{task}")), durable);

@@ -1,10 +1,10 @@
-//! Files of a mount move, and the volume grows, while programs use it.
+//! Files of a mount are defragmented, and the volume grows, while programs use it.
 
 use super::support::{EXTANT, Mounted, assert_clean, extant, image, over_each, place, run, script};
 use std::os::unix::fs::symlink;
 use std::process::Command;
 
-/// Files written backwards, so that no block lies behind its neighbour; one has a hole and blocks that were set aside.
+/// Writes files backwards, so that no block follows its neighbour; one has a hole and preallocated blocks.
 const SCATTER: &str = "
     mkdir -p dir; : >dir/empty; ln -s a dir/link
     for n in $(seq 119 -1 0); do
@@ -30,7 +30,7 @@ fn files_move_while_programs_write_them() {
         let extents = counted["before"]["extents"].as_u64().unwrap();
         assert!(extents > 100, "{counted}");
         assert!(counted["after"].is_null());
-        // A program goes on writing to a file that moves.
+        // A program continues writing to a file that is being moved.
         let said = script(
             dir,
             &format!(
@@ -82,7 +82,7 @@ fn e4defrag_says_what_scripts_read() {
             let line = lines.find(|l| l.contains("Fragmentation score")).unwrap();
             line.rsplit('\t').next().unwrap().parse().unwrap()
         };
-        // 119 of 120 blocks begin an extent without need.
+        // 119 of 120 blocks start avoidable extents.
         assert_eq!(score(&said), 100, "{said}");
         assert!(said.contains(" This file (dir/a) needs defragmentation.\n Done.\n"));
         let said = e4defrag("-v dir");
@@ -99,14 +99,14 @@ fn e4defrag_says_what_scripts_read() {
         assert!(said.ends_with(" Success:\t\t\t[1/1]\n"), "{said}");
         assert_eq!(score(&e4defrag("-c .")), 0);
         script(mounted.dir(), "cat dir/a b | sha256sum | cmp - sums");
-        // What is on no mount of ours is refused.
+        // Paths outside of our mounts are refused.
         let out = Command::new(&called).arg("/proc").output().unwrap();
         assert_eq!(out.status.code(), Some(1));
         mounted.unmount();
     });
 }
 
-/// df shows the new size at once; programs that write meanwhile do not notice; the kernel's ext4 mounts the result.
+/// df shows the new size at once; programs that write meanwhile see no errors; the kernel's ext4 mounts the result.
 #[test]
 fn a_mount_grows_while_programs_write() {
     over_each(|transport| {

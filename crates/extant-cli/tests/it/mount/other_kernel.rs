@@ -10,7 +10,7 @@ use std::time::Duration;
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/qemu.sh");
 
-/// Prints the content of a directory: names, attributes, sizes, contents, targets. Both sides use busybox; its xargs
+/// Prints the contents of a directory: names, attributes, sizes, data, targets. Both sides use busybox; its xargs
 /// fails on long lists.
 const MANIFEST: &str = r"all='-name lost+found -prune -o -name manifest.? -prune -o'
 find . -mindepth 1 $all -exec stat -c '%n|%f|%u|%g|%h|%Y|%t|%T' {} + | sort
@@ -44,7 +44,7 @@ fn debians_kernel_and_this_read_each_others_images() {
         );
         let ours = manifest(mounted.dir());
         extant(["sync", mounted.dir().to_str().unwrap()]);
-        // The journal is full of it, and the other kernel has to recover it.
+        // The journal has many transactions, and the other kernel has to recover it.
         mounted.kill();
 
         let job = place.path().join("job");
@@ -64,12 +64,12 @@ fn debians_kernel_and_this_read_each_others_images() {
         let said = String::from_utf8_lossy(&output.stdout).into_owned()
             + &String::from_utf8_lossy(&output.stderr);
         if output.status.code() == Some(2) {
-            // QEMU or the kernel's package is not to be had.
+            // QEMU or the kernel's package is not available.
             return cannot(&said);
         }
         assert!(output.status.success() && said.contains("done"), "{said}");
 
-        // The machine was cut off, so the journal has to be recovered here.
+        // The machine was killed, so the journal has to be recovered here.
         let mounted = Mounted::new(&image, Transport::Classic, &[]);
         let seen = std::fs::read_to_string(mounted.dir().join("manifest.1")).unwrap();
         assert!(
@@ -88,7 +88,7 @@ fn debians_kernel_and_this_read_each_others_images() {
     });
 }
 
-/// Returns a name in another case, by Unicode's rules for the whole of it.
+/// Returns a name in another case, by Unicode's rules, applied to the whole name.
 fn in_another_case(name: &str) -> String {
     let upper = name.to_uppercase();
     match upper == name {
@@ -97,7 +97,7 @@ fn in_another_case(name: &str) -> String {
     }
 }
 
-/// Lines of this many names, each with the same in another case behind a tab.
+/// Returns lines of this many names, each with the same name in another case after a tab.
 fn names_in_two_cases(count: usize, what: &str) -> String {
     const PARTS: [&str; 12] = [
         "Makefile",
@@ -138,7 +138,7 @@ fn debians_kernel_and_this_find_each_others_names_in_any_case() {
             std::fs::write(at("d/SUB").join(name), name).unwrap();
             assert!(at("d/sub").join(other).exists(), "{other}");
         }
-        // What the kernel knows of one case is not kept for another.
+        // A cached name in one case is not reused for another case.
         let (one, other) = ours.lines().next().unwrap().split_once('\t').unwrap();
         std::fs::remove_file(at("d/sub").join(other)).unwrap();
         assert!(!at("d/sub").join(one).exists());
@@ -164,7 +164,7 @@ fn debians_kernel_and_this_find_each_others_names_in_any_case() {
         let said = String::from_utf8_lossy(&output.stdout).into_owned()
             + &String::from_utf8_lossy(&output.stderr);
         if output.status.code() == Some(2) {
-            // QEMU or the kernel's package is not to be had.
+            // QEMU or the kernel's package is not available.
             return cannot(&said);
         }
         assert!(output.status.success() && said.contains("done"), "{said}");
@@ -184,7 +184,7 @@ fn debians_kernel_and_this_find_each_others_names_in_any_case() {
     });
 }
 
-/// The script says what it does and what went wrong.
+/// The script reports its steps and its errors.
 #[test]
 fn a_debian_in_an_image_made_here_boots_to_a_login() {
     isolated(|| {

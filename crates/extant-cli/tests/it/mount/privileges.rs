@@ -4,8 +4,8 @@ use super::support::{Mounted, image, over_each, place, script};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// The kernel knows the mode of a set-user-id program; when the server takes the bit away the kernel must not go by
-/// what it knew.
+/// The kernel caches the mode of a set-user-id program; when the server clears the bit, the kernel must not use the
+/// cached mode.
 #[test]
 fn a_program_that_others_changed_is_not_set_user_id() {
     over_each(|transport| {
@@ -25,7 +25,7 @@ fn a_program_that_others_changed_is_not_set_user_id() {
                 &format!("cp $(command -v id) {name}; chmod 4777 {name}; sync {name}"),
             );
             let user = || {
-                // No call reads its attributes before the program is executed.
+                // No call reads the program's attributes before it is executed.
                 let mut id = Command::new(&program);
                 id.arg("-u").uid(65534).gid(65534);
                 String::from_utf8(id.output().unwrap().stdout).unwrap()
@@ -44,7 +44,7 @@ fn a_program_that_others_changed_is_not_set_user_id() {
     });
 }
 
-/// Capabilities that are given to a file while the kernel still holds data for it stay.
+/// Capabilities that are set on a file while the kernel still holds dirty data for it stay.
 #[test]
 fn capabilities_outlast_what_is_written_back() {
     over_each(|transport| {

@@ -1,4 +1,4 @@
-//! Programs as judges. After each the image is clean, and the kernel's ext4 shows the same.
+//! Programs as judges. After each program the image is clean, and the kernel's ext4 shows the same tree.
 
 use super::support::{Mounted, image, over_each, place, run, script};
 use super::tree::{describe, unmount_and_compare};
@@ -13,7 +13,7 @@ fn repository() -> PathBuf {
         .unwrap()
 }
 
-/// Runs a script on a mount of its own, over each transport, and compares at the end.
+/// Runs a script on a separate mount, over each transport, and compares at the end.
 fn judge(programs: &[&str], size: &str, text: &str) {
     over_each(|transport| {
         if !needs::have(programs) {
@@ -188,8 +188,7 @@ fn dbench() {
     );
 }
 
-/// The image that `extant mkfs` makes serves as well, with every size of block and inode, and without journal or
-/// extents.
+/// Images of `extant mkfs` work as well, with every block and inode size, and without journal or extents.
 #[test]
 fn kinds_of_images() {
     over_each(|transport| {
@@ -213,7 +212,7 @@ fn kinds_of_images() {
     });
 }
 
-/// Copies the kernel can make by itself, and moves within a mount.
+/// Copies that the kernel can make itself, and moves within a mount.
 #[test]
 fn coreutils() {
     judge(
@@ -227,7 +226,7 @@ fn coreutils() {
          mkdir -p $(printf 'deep/%.0s' $(seq 60)); rm -r deep; touch 'a b' \"$(printf 'x%.0s' $(seq 255))\"
          ! touch \"$(printf 'x%.0s' $(seq 256))\" 2>/dev/null; flock r true; sort -o t t; tac t >u; sync -f u",
     );
-    // Listing and walking show the same twice.
+    // Two listings and two walks show the same names.
     over_each(|transport| {
         let place = place();
         let image = image(place.path(), "32M", &[]);

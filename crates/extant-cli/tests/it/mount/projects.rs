@@ -1,5 +1,5 @@
-//! Projects by the ioctls of lsattr and chattr. The kernel reads what they have set; it writes such volumes only where it is
-//! built with quota, so what is inherited and refused is written down here as ext4 has it.
+//! Projects by the ioctls of lsattr and chattr. The kernel reads the results. The kernel writes such volumes only if
+//! it is built with quota, so the expected inheritance and errors of ext4 are written here.
 
 use super::support::{EXTANT, Kernel, Mounted, image, over_each, place, run, script};
 use std::path::Path;
@@ -19,7 +19,7 @@ fn errors<const N: usize>(
     })
 }
 
-/// Project, `P` or `-`, and path of all files and directories.
+/// Returns project, `P` or `-`, and path of all files and directories.
 fn listed(dir: &Path, which: &str) -> Vec<String> {
     let all = script(dir, &format!("lsattr -pd {which}"));
     let line = |line: &str| {

@@ -3,7 +3,7 @@
 use super::support::{EXTANT, assert_clean, image, isolated, place, run};
 use std::process::{Command, Stdio};
 
-/// Opening an image, and what is still to be written to it, may take long: a terminal shows what is waited for.
+/// Opening an image, and writing its remaining data, may take long: a terminal shows the current wait.
 #[test]
 fn waiting_is_shown_on_terminals() {
     needs::tools!("script");

@@ -1,4 +1,4 @@
-//! `extant shell`, and mounting by users who are not root.
+//! `extant shell`, and mounts by users other than root.
 
 use super::support::{EXTANT, assert_clean, cannot, extant, image, isolated, place, run, run_for};
 use std::path::{Path, PathBuf};
@@ -36,7 +36,7 @@ fn a_command_runs_in_the_image() {
     });
 }
 
-/// ^C is for the command, which may not even mind it: what it works with is served on.
+/// ^C is for the command, which may ignore it: the server continues to serve the command.
 #[test]
 fn interrupts_are_for_the_command() {
     isolated(|| {
@@ -58,16 +58,16 @@ fn interrupts_are_for_the_command() {
     });
 }
 
-/// A place where an ordinary user can work: the command, an image, and a /dev/fuse that is open to all, as
-/// distributions have it.
+/// A place where an ordinary user can work: the command, an image, and a /dev/fuse that is open to all, as in
+/// distributions.
 struct User {
     place: tempfile::TempDir,
 }
 
 impl User {
-    /// Whose image's root directory is that user's.
+    /// Makes a place with an image whose root directory belongs to `owner`.
     fn new(owner: &str) -> Self {
-        // Not in memory: device nodes do not work there everywhere.
+        // On disk, because device nodes do not work in every file system in memory.
         let place = tempfile::tempdir().unwrap();
         let user = Self { place };
         let fuse = user.path("fuse");
@@ -117,7 +117,7 @@ impl User {
 
 impl Drop for User {
     fn drop(&mut self) {
-        // A server in the background that a script left there ends with its mount.
+        // A background server that a script left there ends with its mount.
         for place in [&self.path("mnt"), Path::new("/dev/fuse")] {
             let _ = Command::new("umount")
                 .args([Path::new("-l"), place])
@@ -169,7 +169,8 @@ fn an_ordinary_user_mounts() {
     });
 }
 
-/// A user who mounts an image whose root directory he may not write is told so at once, with a command that helps.
+/// A user without write permission to the image's root directory gets a warning at mount time, with a command that
+/// helps.
 #[test]
 fn whose_root_it_is_is_said_to_who_cannot_write_there() {
     isolated(|| {
@@ -181,7 +182,7 @@ fn whose_root_it_is_is_said_to_who_cannot_write_there() {
             "extant: disk.img: its / belongs to user 0, you are 65534: to write there, unmount it and type extant chown \
              65534:65534 disk.img:/ (for all that is in it, chown -R), or be root in it with extant shell disk.img\n"
         );
-        // The command in the message does help.
+        // The command in the message works.
         let out = user.run(
             "set -e; ./extant chown 65534:65534 disk.img:/; ./extant mount disk.img mnt; touch mnt/f; ./extant umount mnt
              ./extant chown 0:65534 disk.img:/; ./extant chmod 775 disk.img:/; ./extant mount disk.img mnt; ./extant umount mnt
@@ -193,7 +194,7 @@ fn whose_root_it_is_is_said_to_who_cannot_write_there() {
     });
 }
 
-/// In a chroot the kernel refuses user name spaces: that is said, and no process stays behind.
+/// In a chroot the kernel refuses user name spaces: the error reports that, and no process is left.
 #[test]
 fn where_user_name_spaces_are_refused_nothing_stays() {
     needs::tools!("chroot", "newuidmap");
@@ -204,7 +205,7 @@ fn where_user_name_spaces_are_refused_nothing_stays() {
         for file in ["/etc/subuid", "/etc/subgid"] {
             run(Command::new("mount").arg("--bind").arg(&ids).arg(file));
         }
-        // Not below what is removed after the test.
+        // Not below the directory that is removed after the test.
         run(Command::new("mount").args(["--rbind", "/", "/mnt"]));
         let image = user.path("disk.img");
         let mut shell = Command::new("chroot");
@@ -231,7 +232,7 @@ fn where_user_name_spaces_are_refused_nothing_stays() {
     });
 }
 
-/// For a user who may not mount, the error names the command that says why.
+/// If a user may not mount, the error names the command that explains why.
 #[test]
 fn a_mount_that_is_not_possible_leads_to_the_doctor() {
     isolated(|| {
@@ -251,7 +252,7 @@ fn a_mount_that_is_not_possible_leads_to_the_doctor() {
     });
 }
 
-/// The least of a root file system: a shell with the libraries that it needs, and places for what is of the system.
+/// Makes a minimal root file system: a shell with its libraries, and mount points for system directories.
 fn small_root(dir: &Path) {
     let copy = |from: &Path| {
         let to = dir.join(from.strip_prefix("/").unwrap());
@@ -270,8 +271,8 @@ fn small_root(dir: &Path) {
     std::fs::write(dir.join("etc/resolv.conf"), "of the image\n").unwrap();
 }
 
-/// An ordinary user without the administrator's tools in PATH enters an image. `shell` uses system calls, gives
-/// programs what they expect and returns their exit status. No trace of that is in the image afterwards.
+/// An ordinary user without the administrator's tools in PATH enters an image. `shell` uses system calls, provides the
+/// programs with system directories, and returns their exit status. No trace of that is in the image afterwards.
 #[test]
 fn the_image_becomes_the_root_directory() {
     isolated(|| {
@@ -308,7 +309,7 @@ fn the_image_becomes_the_root_directory() {
         assert_eq!(out.status.code(), Some(9), "{err}");
         let path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin /root\n";
         assert_eq!(String::from_utf8_lossy(&out.stdout), path);
-        // No number is this user's, and the line says what to do about it.
+        // The user has no subordinate numbers, and the line names the remedy.
         assert!(err.contains("usermod --add-subuids"), "{err}");
         let image = user.path("disk.img");
         assert_clean(&image);
@@ -320,7 +321,8 @@ fn the_image_becomes_the_root_directory() {
     });
 }
 
-/// The shell is killed while a command works in the image: the command ends, nothing stays mounted, and the image opens.
+/// The shell is killed while a command works in the image: the command ends, nothing stays mounted, and the image
+/// opens.
 #[test]
 fn nothing_is_left_of_a_shell_that_is_killed() {
     isolated(|| {
@@ -352,7 +354,7 @@ fn nothing_is_left_of_a_shell_that_is_killed() {
         assert!(gone, "the command goes on without its image");
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
         assert!(!mounts.contains("fuse.extant"), "{mounts}");
-        // The server hears of it, and closes the image.
+        // The server is notified, and closes the image.
         let ls = || Command::new(EXTANT).arg("ls").arg(&image).output().unwrap();
         let closed = (0..500).any(|_| {
             std::thread::sleep(Duration::from_millis(10));

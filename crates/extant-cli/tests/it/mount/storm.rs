@@ -1,4 +1,4 @@
-//! Storms of renames, links and removals of the same few names.
+//! Storms of renames, links and removals of a few names.
 
 use super::random::Random;
 use super::support::{EXTANT, Mounted, image, over_each, place, script};
@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// One task of a storm, in `dir`.
+/// Runs one task of a storm, in `dir`.
 fn storm(dir: &Path, seed: u64, steps: u64) {
     let mut random = Random::new(seed);
     for step in 0..steps {
@@ -77,9 +77,9 @@ fn from_many_processes() {
         for mut task in tasks {
             assert!(task.wait().unwrap().success());
         }
-        // The kernel drops its caches first. If the last cached name of a file goes while another of its names is
-        // looked up, Linux makes a new inode from the answer of that lookup, which may be older than a write made
-        // meanwhile.
+        // The kernel drops its caches first. If the last cached name of a file is evicted while another of its names
+        // is looked up, Linux makes a new inode from the reply of that lookup, which may be older than a concurrent
+        // write.
         let forget = format!("mount -i -o remount '{}'", mounted.dir().display());
         script(Path::new("/"), &forget);
         unmount_and_compare(mounted);

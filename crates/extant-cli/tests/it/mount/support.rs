@@ -1,7 +1,8 @@
-//! Images mounted for a test, and gone after it however it ends.
+//! Images mounted for a test, and unmounted after it in every case.
 //!
-//! Each test runs in a process and a mount name space of its own: no other process sees its mounts, and they go with
-//! it. Servers get SIGTERM when the test's process ends; a server over io_uring is never killed while it is mounted.
+//! Each test runs in a separate process and mount name space: no other process sees its mounts, and they end with the
+//! process. Servers get SIGTERM when the test's process ends; a server over io_uring is never killed while it is
+//! mounted.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -14,18 +15,18 @@ pub const EXTANT: &str = env!("CARGO_BIN_EXE_extant");
 
 const INSIDE: &str = "EXTANT_TEST_OWN_MOUNTS";
 
-/// How long one test may take.
+/// Time limit of one test.
 const LONGEST: Duration = Duration::from_secs(if cfg!(debug_assertions) { 600 } else { 300 });
-/// How long one test of a torture run may take, which does many times as much.
+/// Time limit of one test of a torture run, which does many times the work.
 const LONGEST_TORTURE: Duration = Duration::from_secs(2 * 3600);
 
-/// A test that cannot run here: said on standard error, and a failure in CI.
+/// Reports that a test cannot run here: on standard error, and as a failure in CI.
 #[track_caller]
 pub fn cannot(why: &str) {
     needs::ignored(why);
 }
 
-/// Runs a test in a process and mount name space of its own.
+/// Runs a test in a separate process and mount name space.
 pub fn isolated(test: impl FnOnce()) {
     if std::env::var_os(INSIDE).is_some() {
         return test();
@@ -56,10 +57,10 @@ pub fn isolated(test: impl FnOnce()) {
     assert!(text.contains("1 passed"), "{name} did not run:\n{text}");
 }
 
-/// Runs a command for so long at most; none if it took longer, and was asked to end.
+/// Runs a command with a time limit; returns `None` if the command took longer and was terminated.
 pub fn run_for(mut command: Command, longest: Duration) -> Option<Output> {
     let dir = tempfile::tempdir().unwrap();
-    // Into files: a pipe that fills up would hold the command up.
+    // Redirect to files, because a full pipe would block the command.
     let file = |name| std::fs::File::create(dir.path().join(name)).unwrap();
     command
         .stdin(Stdio::null())
@@ -84,7 +85,7 @@ pub fn run_for(mut command: Command, longest: Duration) -> Option<Output> {
     })
 }
 
-/// Waits for a process for so long at most.
+/// Waits for a process, at most for `longest`.
 pub fn wait(child: &mut Child, longest: Duration) -> Option<ExitStatus> {
     let end = Instant::now() + longest;
     loop {
@@ -105,7 +106,7 @@ fn terminate(child: &Child) {
     );
 }
 
-/// Runs a program to its end and gives what it printed; it must succeed.
+/// Runs a program, which must succeed, and returns its output.
 pub fn run(command: &mut Command) -> String {
     let output = command
         .output()
@@ -128,12 +129,12 @@ pub fn script(dir: &Path, text: &str) -> String {
         .env("LC_ALL", "C"))
 }
 
-/// Runs `extant` to its end; it must succeed.
+/// Runs `extant`, which must succeed, and returns its output.
 pub fn extant<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> String {
     run(Command::new(EXTANT).args(args))
 }
 
-/// How requests reach the server.
+/// Transport of requests to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     /// /dev/fuse.
@@ -151,8 +152,8 @@ impl Transport {
     }
 }
 
-/// The transports that this kernel has, or those of EXTANT_MOUNT_SERVERS. io_uring is switched on for the test: the
-/// switch is the machine's, and stays on, as another test may be using it.
+/// Returns the transports that this kernel supports, or those of EXTANT_MOUNT_SERVERS. Enables io_uring: the setting
+/// is global, and stays enabled, because another test may be using it.
 pub fn transports() -> Vec<Transport> {
     let asked = std::env::var("EXTANT_MOUNT_SERVERS").ok();
     let switch = "/sys/module/fuse/parameters/enable_uring";
@@ -208,7 +209,7 @@ pub fn image(dir: &Path, size: &str, more: &[&str]) -> PathBuf {
     image
 }
 
-/// e2fsck finds nothing to mend.
+/// Asserts that e2fsck finds no errors.
 pub fn assert_clean(image: &Path) {
     let output = Command::new("e2fsck")
         .arg("-fn")
@@ -228,18 +229,18 @@ pub struct Mounted {
 }
 
 impl Mounted {
-    /// Mounts an image on a new directory beside it.
+    /// Mounts an image on a new directory next to it.
     pub fn new(image: &Path, transport: Transport, options: &[&str]) -> Self {
         Self::with(image, transport, &[], options)
     }
 
-    /// Returns the same, by a caller with one descriptor more than the standard ones.
+    /// Mounts like [`Self::new`], by a caller with one more descriptor than the standard ones.
     pub fn with_descriptor(image: &Path, transport: Transport, open: &std::fs::File) -> Self {
         rustix::io::fcntl_setfd(open, rustix::io::FdFlags::empty()).unwrap();
         Self::new(image, transport, &[])
     }
 
-    /// Returns the same with more arguments for `extant mount`.
+    /// Mounts like [`Self::new`], with more arguments for `extant mount`.
     pub fn with(image: &Path, transport: Transport, args: &[&str], options: &[&str]) -> Self {
         let dir = image.with_extension("mnt");
         let _ = std::fs::create_dir(&dir);
@@ -270,7 +271,7 @@ impl Mounted {
 
     fn wait_until_mounted(&mut self) {
         let start = Instant::now();
-        // The socket is there when it serves.
+        // The socket exists once the server serves.
         while !is_mounted(&self.dir) || extant_status(&self.dir).is_none() {
             if let Some(status) = self.server.as_mut().unwrap().try_wait().unwrap() {
                 self.server = None;
@@ -294,7 +295,7 @@ impl Mounted {
         &self.image
     }
 
-    /// Unmounts, waits until the image is whole, and has e2fsck look at it.
+    /// Unmounts, waits until the image is complete, and checks it with e2fsck.
     pub fn unmount(mut self) {
         run(Command::new(EXTANT).arg("umount").arg(&self.dir));
         let mut server = self.server.take().unwrap();
@@ -303,7 +304,7 @@ impl Mounted {
         assert_clean(&self.image);
     }
 
-    /// Asks the server to end, and waits until it has.
+    /// Asks the server to end, and waits for its end.
     pub fn terminate(mut self) {
         let mut server = self.server.take().unwrap();
         terminate(&server);
@@ -312,7 +313,7 @@ impl Mounted {
         assert!(!is_mounted(&self.dir));
     }
 
-    /// Kills the server as a power cut would, and takes away what is left of the mount. Only over /dev/fuse: see
+    /// Kills the server like a power failure, and removes the rest of the mount. Only over /dev/fuse: see
     /// docs/mount.md.
     pub fn kill(mut self) {
         assert_eq!(self.transport, Transport::Classic);
@@ -338,8 +339,8 @@ impl Drop for Mounted {
     }
 }
 
-/// A directory on which a server in the background serves: dropped while it does, as when a test fails, it is unmounted,
-/// and the server ends.
+/// A directory on which a background server serves. Dropping it, for example after a failed test, unmounts the
+/// directory, and the server ends.
 pub struct InBackground<'a>(pub &'a Path);
 
 impl Drop for InBackground<'_> {

@@ -1,4 +1,4 @@
-//! `extant top` on a mount: its display, its end when the mount goes, and the users who may watch.
+//! `extant top` on a mount: its display, its end when the mount ends, and the users that may watch.
 
 use super::support::{EXTANT, Mounted, extant, image, isolated, over_each, place, script, status};
 use crate::tmux::Terminal;
@@ -51,7 +51,7 @@ fn rates_of_a_mount_are_told() {
             !report["locks"].as_array().unwrap().is_empty(),
             "{report:#}"
         );
-        // The meter that it switched on is off again.
+        // The meter that top switched on is off again.
         assert_eq!(status(mounted.dir())["locks_metered"], false);
         mounted.unmount();
     });

@@ -1,4 +1,4 @@
-//! Programs are told the truth: space held and free, times, flags, labels, and errors as soon as they are known.
+//! Programs get correct information: space used and free, times, flags, labels, and errors as soon as they are known.
 
 use super::device::Loop;
 use super::support::{
@@ -48,21 +48,21 @@ fn a_file_that_is_being_written_holds_space() {
         let hole = |at| rustix::fs::seek(&file, SeekFrom::Hole(at)).unwrap();
         assert_eq!((data(0), hole(0)), (0, 2_000_000));
         drop(file);
-        // An existing file that grows.
+        // An existing file that is growing.
         let file = OpenOptions::new().append(true).open(&path).unwrap();
         (&file).write_all(&[1; 1_000_000]).unwrap();
         file.sync_all().unwrap();
         sleep(A_MOMENT);
         assert!(held(&path) >= 3_000_000, "appended: {}", held(&path));
         drop(file);
-        // Synced before anybody has asked.
+        // Synced before any query.
         let quick = mounted.dir().join("quick");
         let file = new_file(&quick);
         (&file).write_all(&[1; 5000]).unwrap();
         file.sync_all().unwrap();
         assert!(held(&quick) >= 5000);
         drop(file);
-        // A file of many extents: the blocks of the tree count too.
+        // A file of many extents: the blocks of the extent tree count, too.
         let pieces = mounted.dir().join("pieces");
         let file = new_file(&pieces);
         for i in 0..50 {
@@ -99,7 +99,7 @@ fn a_full_volume_says_so_at_once() {
                 .open(&filler)
                 .unwrap();
             let mut written = 0;
-            // Without an end in sight it would go on for ever.
+            // Without a limit the writer would never stop.
             while written < 512 << 20 {
                 match file.write(&[1; 65536]) {
                     Ok(n) => written += n,
@@ -114,7 +114,7 @@ fn a_full_volume_says_so_at_once() {
         let (written, error) = fill();
         assert_eq!(error, ErrorKind::StorageFull, "full already");
         assert!(written <= 4 * 65536, "full already: {written}");
-        // Writes find the space that fallocate took.
+        // Writes use the space that fallocate reserved.
         let kept = OpenOptions::new()
             .write(true)
             .open(dir.join("kept"))
@@ -242,9 +242,9 @@ fn what_is_write_protected_is_mounted_read_only() {
     });
 }
 
-/// Installs the helpers of mount(8) where it looks for them, in this mount name space alone: /sbin becomes a
-/// directory of links to its former content. That content is mounted read-only, at a place that no clean-up after the
-/// test touches.
+/// Installs the helpers of mount(8) where it looks for them, only in this mount name space: /sbin becomes a directory
+/// of links to its former content. That content is mounted read-only, at a path that no clean-up after the test
+/// touches.
 fn install_helpers() {
     let text = format!(
         "mount -t tmpfs none /mnt; mkdir /mnt/sbin /mnt/real
@@ -342,7 +342,7 @@ fn mount_and_fstab_mount_and_remount() {
     });
 }
 
-/// Times of directories are the server's to show; those of files that were written the kernel keeps (docs/mount.md).
+/// The server sets the times of directories; the kernel keeps the times of written files (docs/mount.md).
 #[test]
 fn times_are_clamped_when_they_are_set() {
     over_each(|transport| {
@@ -355,7 +355,7 @@ fn times_are_clamped_when_they_are_set() {
             let shown = script(mounted.dir(), text);
             assert_eq!(shown, format!("{latest} {latest}\n{latest}\n"), "{inode}");
             mounted.unmount();
-            // Written through, the kernel keeps none.
+            // With write-through, the kernel keeps no times.
             let mounted = Mounted::new(&image, transport, &["writethrough"]);
             let shown = script(mounted.dir(), ">g; touch -d @99999999999 g; stat -c %Y g");
             assert_eq!(shown, format!("{latest}\n"), "{inode}");
@@ -383,7 +383,7 @@ fn a_change_of_flags_changes_the_time_of_change() {
                  chattr +d {name}; test $(stat -c %Z {name}) -gt $(cat before)
                  chattr +x d; mkdir -p d/e; lsattr -d d d/e | grep -c x-"
             );
-            // Kept and handed down, as on any device without persistent memory.
+            // The flag is kept and inherited, as on any device without persistent memory.
             assert_eq!(script(mounted.dir(), &text), "2\n");
             mounted.unmount();
         }
@@ -443,7 +443,7 @@ fn access_times_are_kept_as_was_asked() {
     });
 }
 
-/// A program that writes a new version and renames it over the old one without fsync has one of the two after a kill.
+/// A program writes a new version and renames it over the old one without fsync: one of the two survives a kill.
 #[test]
 fn what_replaces_a_file_outlasts_a_kill() {
     isolated(|| {

@@ -1,11 +1,11 @@
-//! A terminal of a known size, for tests of what draws on one: tmux, with a server of its own that goes with the test.
+//! A terminal of a known size, for tests of displays: tmux, with a separate server that ends with the test.
 
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// How long something may take until it is seen.
+/// Time limit until output is visible.
 const LONGEST: Duration = Duration::from_secs(60);
 
 /// A terminal with a shell in it.
@@ -16,7 +16,7 @@ pub struct Terminal {
 }
 
 impl Terminal {
-    /// Returns a terminal of so many columns and rows.
+    /// Starts a terminal with this number of columns and rows.
     pub fn new(columns: u16, rows: u16) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let home = tempfile::tempdir().unwrap();
@@ -69,7 +69,7 @@ impl Terminal {
         String::from_utf8(out.stdout).unwrap()
     }
 
-    /// Returns the text of the screen, a line for each row.
+    /// Returns the text of the screen, one line per row.
     pub fn screen(&self) -> Vec<String> {
         let text = self.said("capture-pane", &["-p"]);
         text.lines().map(str::to_string).collect()
@@ -110,14 +110,14 @@ impl Terminal {
         self.until(|screen| screen.iter().any(|line| line.contains(text)))
     }
 
-    /// Waits until a text is on a screen that fits: one may be seen while it is drawn.
+    /// Waits until a text is on a complete screen: the text may be seen while the screen is being drawn.
     #[track_caller]
     pub fn until_fits(&self, text: &str, columns: u16) -> Vec<String> {
         let there = |screen: &[String]| screen.iter().any(|line| line.contains(text));
         self.until(|screen| there(screen) && misfit(screen, columns.into()).is_none())
     }
 
-    /// The terminal is as a shell has it: its own screen, a cursor, and the settings that were noted in a file before.
+    /// Asserts that the terminal is as a shell leaves it: the main screen, a cursor, and the settings recorded before.
     #[track_caller]
     pub fn is_as_before(&self, settings: &Path) {
         let told = self.said("display-message", &["-p", "#{alternate_on} #{cursor_flag}"]);
@@ -129,7 +129,7 @@ impl Terminal {
         self.until(|screen| screen.iter().any(|line| line == "same settings"));
     }
 
-    /// Notes the settings in a file.
+    /// Records the settings in a file.
     pub fn note_settings(&self, file: &Path) {
         self.types(&format!("stty -g >{} && echo noted", file.display()));
         self.until(|screen| screen.iter().any(|line| line == "noted"));
@@ -138,13 +138,13 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        // Its programs are hung up, and end.
+        // The programs in it get SIGHUP, and end.
         let _ = self.tmux().arg("kill-server").output();
     }
 }
 
-/// The first fault of the layout, if there is one: every panel must have its whole border, and the panels must use
-/// the screen's width.
+/// Returns the first fault of the layout, if any: every panel must have its whole border, and the panels must use the
+/// screen's width.
 pub fn misfit(screen: &[String], columns: usize) -> Option<String> {
     let text = screen.join("\n");
     let wide = |line: &String| line.chars().count();
@@ -166,7 +166,7 @@ pub fn misfit(screen: &[String], columns: usize) -> Option<String> {
     broken.map(|line| format!("broken: {line}"))
 }
 
-/// Returns a row in which one panel ends beside another that goes on.
+/// Returns whether, in a row, one panel ends next to another that continues.
 fn corner_in(line: &str) -> bool {
     line.contains(['┌', '└']) && line.contains(['┐', '┘'])
 }

@@ -1,4 +1,4 @@
-//! Calls on what stat shows, on extended attributes and inode flags.
+//! Calls on the attributes in stat, on extended attributes and inode flags.
 
 use super::names::{done, letter, mode};
 use super::sys::{self, Result};
@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::thread::sleep;
 use std::time::Duration;
 
-/// Longer than the clock of times stands still.
+/// Longer than a tick of the clock of file times.
 const TICK: Duration = Duration::from_millis(11);
 
 const XATTR: &[(&str, u32)] = &[("create", 1), ("replace", 2)];
@@ -90,7 +90,7 @@ fn stat(world: &World, args: &Args<'_>, flags: AtFlags) -> Result<String> {
     Ok(out)
 }
 
-/// Attributes of statx that a file has, and those it could have.
+/// Shows the attributes of statx that a file has, and the supported ones.
 fn attributes(world: &World, args: &Args<'_>) -> Result<String> {
     let s = world.statx(args.bytes(0), LINK)?;
     let named = [
@@ -113,7 +113,7 @@ fn attributes(world: &World, args: &Args<'_>) -> Result<String> {
     ))
 }
 
-/// now, omit, or SECONDS.NANOSECONDS.
+/// Parses now, omit, or SECONDS.NANOSECONDS.
 fn time(text: &str) -> Timespec {
     let of = |tv_sec, tv_nsec| Timespec { tv_sec, tv_nsec };
     match text {
@@ -142,7 +142,7 @@ fn utimens(world: &World, args: &Args<'_>, flags: AtFlags) -> Result<String> {
     }
 }
 
-/// Times of access and modification; those of about now are only called so.
+/// Shows the times of access and modification; recent times are shown as "now".
 fn times(world: &World, args: &Args<'_>) -> Result<String> {
     let s = world.statx(args.bytes(0), LINK)?;
     let now = std::time::SystemTime::now();
@@ -167,7 +167,7 @@ fn mark(world: &mut World, args: &Args<'_>) -> Result<String> {
     Ok(String::new())
 }
 
-/// Which times are others than at the mark.
+/// Shows the times that differ from those at the mark.
 fn moved(world: &mut World, args: &Args<'_>) -> Result<String> {
     let path = args.bytes(0);
     let now = world.statx(path, LINK)?;

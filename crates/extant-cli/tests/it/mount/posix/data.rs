@@ -1,4 +1,4 @@
-//! Calls on what is in files.
+//! Calls on the contents of files.
 
 use super::names::{done, mode};
 use super::sys::{self, Result};
@@ -79,7 +79,7 @@ fn cat(args: &Args<'_>) -> Result<String> {
     Ok(shown(&read))
 }
 
-/// Bytes in short: runs of five or more as {byte*count}.
+/// Formats bytes briefly: runs of five or more as {byte*count}.
 pub fn shown(bytes: &[u8]) -> String {
     if bytes.is_empty() {
         return "nothing".into();
@@ -104,7 +104,7 @@ pub fn shown(bytes: &[u8]) -> String {
     out
 }
 
-/// Into memory so many bytes from where a page begins.
+/// Reads a number of bytes into memory at the start of a page.
 fn direct_read(world: &World, args: &Args<'_>) -> Result<String> {
     let (len, at, shift) = (args.number(1), args.number(2), args.number_or(3, 0));
     let (len, shift) = (len as usize, shift as usize);
@@ -136,7 +136,7 @@ fn seek(world: &World, args: &Args<'_>) -> Result<String> {
     Ok(rustix::fs::seek(world.fd(args.bytes(0))?, to)?.to_string())
 }
 
-/// fill NAME: a file that takes every block its owner can have, and some in NAME.rest for the last of them.
+/// Runs fill NAME: a file that takes every block available to its owner, with the last blocks in NAME.rest.
 fn fill(world: &mut World, args: &Args<'_>) -> Result<String> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     let new = |path: &str| rustix::fs::openat(CWD, path, flags, mode(0o644));
@@ -155,7 +155,7 @@ fn fill(world: &mut World, args: &Args<'_>) -> Result<String> {
         }
         Ok(())
     })?;
-    // Setting one attribute takes exactly one block; other calls ask for more free blocks than they take.
+    // Setting one attribute takes exactly one block; other calls need more free blocks than they use.
     let mut rest = rest?.into_iter().zip(1u8..);
     until_full(&file, || {
         let (file, i) = rest.next().expect("few are left");
@@ -165,7 +165,7 @@ fn fill(world: &mut World, args: &Args<'_>) -> Result<String> {
     Ok(String::new())
 }
 
-/// Writes until there is no room, also after a sync, which may free reserved blocks.
+/// Writes until the volume is full, even after a sync, which may free reserved blocks.
 fn until_full(file: impl AsFd, mut take: impl FnMut() -> Result<()>) -> Result<()> {
     let mut full = false;
     loop {
@@ -181,7 +181,7 @@ fn until_full(file: impl AsFd, mut take: impl FnMut() -> Result<()>) -> Result<(
     }
 }
 
-/// copy FROM OFFSET TO OFFSET LENGTH; an offset of "here" is the file's own.
+/// Runs copy FROM OFFSET TO OFFSET LENGTH; an offset of "here" is the file's own.
 fn copy(world: &World, args: &Args<'_>) -> Result<String> {
     let offset = |at| (args.text(at) != "here").then(|| args.number(at) as u64);
     let (mut from_at, mut to_at) = (offset(1), offset(3));

@@ -1,9 +1,9 @@
-//! POSIX by table: several hundred cases of good and bad uses of each call, done on the mount and on the kernel's
-//! ext4, which have to answer alike, line by line.
+//! POSIX by table: several hundred cases of good and bad uses of each call, run on the mount and on the kernel's ext4,
+//! whose results must be equal, line by line.
 //!
-//! A case is a text of calls (`table/`, read by `script`); the result of each call is a line, without inode numbers
-//! and times. `accepted.txt` lists the lines that may differ, each with its reason; an entry there that is no longer
-//! needed fails the test.
+//! A case is a text of calls (`table/`, parsed by `script`). The result of each call is a line, without inode numbers
+//! and times. `accepted.txt` lists the lines that may differ, each with its reason; an entry that is no longer needed
+//! fails the test.
 
 mod acl;
 mod attributes;
@@ -32,13 +32,13 @@ const TABLE: &[&str] = &[
     include_str!("table/special.txt"),
 ];
 
-/// The last call for a volume.
+/// The last call on a volume.
 const SHUTDOWN: &[&str] = &[include_str!("table/shutdown.txt")];
 
-/// Volumes without room.
+/// Volumes without free space.
 const FULL: &[&str] = &[include_str!("table/full.txt")];
 
-/// Volumes with as many links as there can be.
+/// Volumes with the maximum number of links.
 const LINKS: &[&str] = &[include_str!("table/links.txt")];
 
 const ACCEPTED: &str = include_str!("accepted.txt");
@@ -55,7 +55,7 @@ fn differences(ours: &[String], kernels: &[String]) -> BTreeSet<String> {
         .collect()
 }
 
-/// Returns the entries of `accepted.txt` for these cases: those that must differ, and those that may.
+/// Returns the entries of `accepted.txt` for these cases: the required differences, and the allowed ones.
 fn accepted(cases: &[Case]) -> [BTreeSet<String>; 2] {
     let lines = ACCEPTED.lines().map(str::trim);
     let entries = lines.filter(|l| !l.is_empty() && !l.starts_with('#'));
@@ -78,7 +78,7 @@ fn play_all(dir: &Path, cases: &[Case]) -> Vec<String> {
     lines
 }
 
-/// Cases of these texts; EXTANT_POSIX may name the beginning of those wanted.
+/// Parses the cases of these texts; EXTANT_POSIX may select them by a prefix.
 fn cases(texts: &[&'static str]) -> Vec<Case> {
     let mut cases: Vec<_> = texts.iter().flat_map(|t| script::parse(t)).collect();
     let names: BTreeSet<_> = cases.iter().map(|c| c.name).collect();
@@ -133,7 +133,7 @@ fn calls_answer_as_on_the_kernels_ext4() {
     });
 }
 
-/// Plays each case on a volume of its own, made by `make` in a directory: the kernel's first, then ours.
+/// Runs each case on separate volumes, which `make` makes in a directory: first the kernel's, then ours.
 fn on_own_volumes(
     texts: &[&'static str],
     make: impl Fn(&Path, &Case) -> PathBuf,
@@ -180,8 +180,8 @@ fn a_full_volume_answers_as_the_kernels() {
     on_own_volumes(FULL, make, Mounted::unmount);
 }
 
-/// The directory `many` with 64,997 subdirectories and the file `file` with 64,999 names, made in process: calls of a
-/// mount would take a minute.
+/// Makes the directory `many` with 64,997 subdirectories and the file `file` with 64,999 names in this process,
+/// because calls on a mount would take a minute.
 fn make_links(image: &Path) -> extant::Result<()> {
     let volume = extant::VolumeOptions::new().open(image)?;
     let many = volume.create_dir("/many")?;

@@ -1,4 +1,4 @@
-//! The text of the table: cases of steps, a line each.
+//! The text of the table: cases of steps, one per line.
 //!
 //! ```text
 //! [theme/name]
@@ -11,18 +11,18 @@
 //! eventually mkdir d                until the first success, for some seconds
 //! ```
 
-/// A case: some calls, one after the other, in a directory of their own.
+/// A case: a sequence of calls in a separate directory.
 pub struct Case {
     pub name: &'static str,
     pub steps: Vec<Step>,
 }
 
-/// One line of a case.
+/// A line of a case.
 pub struct Step {
     pub text: &'static str,
     pub who: Option<Who>,
     pub repeat: Option<(u32, u32)>,
-    /// Whether it may fail at first: a server learns a moment later what the kernel no longer needs.
+    /// Whether the step may fail at first: a server learns with a delay what the kernel no longer needs.
     pub eventually: bool,
     pub words: Vec<&'static str>,
     /// The name of an opened file in the script.
@@ -99,7 +99,7 @@ fn step(text: &'static str) -> Step {
     }
 }
 
-/// A word's bytes: `{x*9}` is nine times x, `{i}` the count of a repeated step, `\0`, `\n`, `\s` and `\xFF` bytes that
+/// Expands a word: `{x*9}` is nine times x, `{i}` the count of a repeated step, `\0`, `\n`, `\s` and `\xFF` bytes that
 /// cannot be written, `""` nothing.
 pub fn expand(word: &str, count: u32) -> Vec<u8> {
     if word == "\"\"" {

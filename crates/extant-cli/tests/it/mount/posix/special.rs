@@ -1,4 +1,4 @@
-//! Calls on whole volumes, locks, programs, devices, and what takes more than a call.
+//! Calls on whole volumes, locks, programs, devices, and steps of several calls.
 
 use super::names::{done, open_flags};
 use super::sys::{self, Result};
@@ -77,7 +77,7 @@ fn flock(world: &World, args: &Args<'_>) -> Result<String> {
     done(rustix::fs::flock(world.fd(args.bytes(0))?, how))
 }
 
-/// lock FILE rd|wr|un START LENGTH
+/// Runs lock FILE rd|wr|un START LENGTH.
 fn lock(world: &World, args: &Args<'_>, command: i32) -> Result<String> {
     let kind = match args.text(1) {
         "rd" => libc::F_RDLCK,
@@ -144,7 +144,7 @@ fn ioctl(args: &Args<'_>, command: u32, bytes: &mut [u8]) -> Result<String> {
     done(sys::ioctl(file.as_fd(), command, bytes))
 }
 
-/// trim PATH START LENGTH LEAST; how much that was depends on what was free.
+/// Runs trim PATH START LENGTH LEAST; the amount trimmed depends on the free space.
 fn trim(args: &Args<'_>) -> Result<String> {
     let words = [1, 2, 3].map(|at| (args.number(at) as u64).to_ne_bytes());
     let mut bytes = words.concat();
@@ -181,7 +181,7 @@ fn statfs(args: &Args<'_>) -> Result<String> {
     ))
 }
 
-/// Returns the space that every user may take.
+/// Returns the space available to every user.
 fn free(args: &Args<'_>) -> Result<String> {
     let s = rustix::fs::statvfs(args.bytes(0))?;
     let any = |n| if n > 0 { "some" } else { "none" };
@@ -194,7 +194,7 @@ fn free(args: &Args<'_>) -> Result<String> {
 
 type Seen = BTreeMap<Vec<u8>, u32>;
 
-/// Reads some entries; gives whether there were any.
+/// Reads some entries; returns whether there were any.
 fn some_entries(dir: impl AsFd, seen: &mut Seen) -> Result<bool> {
     let mut buf = [MaybeUninit::uninit(); 512];
     let mut entries = RawDir::new(dir, &mut buf);
@@ -211,7 +211,7 @@ fn some_entries(dir: impl AsFd, seen: &mut Seen) -> Result<bool> {
     Ok(any)
 }
 
-/// Lists a directory of so many names while others come and go: each that is there all the time comes once.
+/// Lists a directory of `count` names while other names change: each name that stays is listed once.
 fn directory_under_change(args: &Args<'_>) -> Result<String> {
     let count = args.number(1);
     let path = |name: String| format!("{}/{name}", args.text(0));
@@ -239,7 +239,7 @@ fn directory_under_change(args: &Args<'_>) -> Result<String> {
     Ok(format!("{} of {count} once, {twice} twice", stays.count()))
 }
 
-/// Goes back to each offset that was told, and finds the same names from there.
+/// Seeks to each returned offset, and finds the same names from there.
 fn directory_seek(args: &Args<'_>) -> Result<String> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let dir = rustix::fs::openat(CWD, args.bytes(0), flags, Mode::empty())?;

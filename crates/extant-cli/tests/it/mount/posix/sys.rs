@@ -1,4 +1,4 @@
-//! System calls that rustix does not have, or only without what a table of bad uses needs.
+//! System calls that rustix lacks, or does not offer for bad uses.
 #![allow(unsafe_code)] // Calls of libc with pointers to what lives longer than the call.
 
 use rustix::io::Errno;
@@ -26,16 +26,16 @@ pub fn truncate(path: &[u8], size: i64) -> Result<()> {
     checked(unsafe { libc::truncate(path.as_ptr(), size) }.into()).map(|_| ())
 }
 
-/// An ioctl whose argument is of the length that its number says, or longer.
+/// Calls an ioctl whose argument is at least as long as its number specifies.
 pub fn ioctl(fd: BorrowedFd<'_>, command: u32, argument: &mut [u8]) -> Result<()> {
     let len = (command >> 16 & 0x3fff) as usize;
     assert!(argument.len() >= len, "an argument of {len} bytes");
-    // SAFETY: the kernel reads and writes as many bytes as the number says, which are there.
+    // SAFETY: the kernel reads and writes the length that the number specifies, and the argument has that length.
     checked(unsafe { libc::ioctl(fd.as_raw_fd(), command.into(), argument.as_mut_ptr()) }.into())
         .map(|_| ())
 }
 
-/// A lock of POSIX (`F_SETLK`) or of the open file (`F_OFD_SETLK`), or the holder of a lock that conflicts with it
+/// Sets a lock of POSIX (`F_SETLK`) or of the open file (`F_OFD_SETLK`), or returns the holder of a conflicting lock
 /// (`F_GETLK`).
 pub fn lock(
     fd: BorrowedFd<'_>,
@@ -43,24 +43,24 @@ pub fn lock(
     kind: i32,
     (start, len): (i64, i64),
 ) -> Result<libc::flock> {
-    // SAFETY: the struct is plain numbers.
+    // SAFETY: the struct consists of plain numbers.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
     lock.l_type = kind as i16;
     lock.l_whence = libc::SEEK_SET as i16;
     (lock.l_start, lock.l_len) = (start, len);
-    // SAFETY: the struct is there, and of the type that these commands take.
+    // SAFETY: the struct is valid, and of the type that these commands take.
     checked(unsafe { libc::fcntl(fd.as_raw_fd(), command, &raw mut lock) }.into())?;
     Ok(lock)
 }
 
-/// Runs `f` on a thread with a table of open files of its own: to POSIX locks another process.
+/// Runs `f` on a thread with a separate table of open files, which POSIX locks treat as another process.
 pub fn with_own_files<R: Send>(f: impl FnOnce() -> R + Send) -> R {
     let own = || {
-        // SAFETY: the copies of this table's descriptors go with the thread, and none of them leaves it.
+        // SAFETY: the copies of this table's descriptors are closed with the thread, and none of them leaves it.
         unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::FILES) }.unwrap();
         let result = f();
-        // Now, and with them the locks: a thread's end may be later than what is seen of it.
-        // SAFETY: they are copies, as above.
+        // Close the descriptors now to release the locks, because the thread may end later than its result is visible.
+        // SAFETY: the descriptors are copies, as above.
         checked(unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) }).unwrap();
         result
     };
@@ -80,7 +80,7 @@ pub fn mapped<R>(
     // SAFETY: the mapping is new, and no thread truncates the file meanwhile.
     unsafe {
         let map = rustix::mm::mmap(nowhere, len, protection, MapFlags::SHARED, fd, offset)?;
-        // Or the kernel would read more than is asked for, how much depends on the device.
+        // Otherwise the kernel would read ahead, and the amount depends on the device.
         rustix::mm::madvise(map, len, Advice::Random)?;
         let result = f(std::slice::from_raw_parts_mut(map.cast(), len));
         rustix::mm::munmap(map, len)?;
@@ -88,11 +88,11 @@ pub fn mapped<R>(
     }
 }
 
-/// Maps a part of a file, writes there and waits until it is in the file.
+/// Maps a part of a file, writes to the mapping and waits until the data are in the file.
 pub fn msync(fd: BorrowedFd<'_>, (offset, len): (u64, usize), byte: u8) -> Result<()> {
     let synced = mapped(fd, (offset, len), true, |map| {
         map.fill(byte);
-        // SAFETY: all of it is mapped.
+        // SAFETY: the whole range is mapped.
         checked(unsafe { libc::msync(map.as_mut_ptr().cast(), len, libc::MS_SYNC) }.into())
     });
     synced?.map(|_| ())
@@ -104,7 +104,7 @@ pub fn handle(path: &[u8]) -> Result<Vec<u8>> {
     let mut handle = vec![0u8; 8 + 128];
     handle[..4].copy_from_slice(&128u32.to_ne_bytes());
     let mut mount = 0i32;
-    // SAFETY: as many bytes are there as the handle says.
+    // SAFETY: the buffer has the length that the handle specifies.
     checked(unsafe {
         libc::syscall(
             libc::SYS_name_to_handle_at,
@@ -120,7 +120,7 @@ pub fn handle(path: &[u8]) -> Result<Vec<u8>> {
 
 pub fn open_handle(mount: BorrowedFd<'_>, handle: &[u8], flags: i32) -> Result<OwnedFd> {
     let mut handle = handle.to_vec();
-    // SAFETY: the handle is as long as it says, and a returned descriptor is new, so it has no other owner.
+    // SAFETY: the handle has its specified length, and a returned descriptor is new, so it has no other owner.
     unsafe {
         let fd = checked(libc::syscall(
             libc::SYS_open_by_handle_at,
@@ -132,7 +132,7 @@ pub fn open_handle(mount: BorrowedFd<'_>, handle: &[u8], flags: i32) -> Result<O
     }
 }
 
-/// faccessat2, which looks at the effective identity when asked to.
+/// Calls faccessat2, which checks the effective identity if asked to.
 pub fn access(path: &[u8], mode: i32, flags: i32) -> Result<()> {
     let path = text(path);
     // SAFETY: the path ends with a NUL.
@@ -148,7 +148,7 @@ pub fn access(path: &[u8], mode: i32, flags: i32) -> Result<()> {
     .map(|_| ())
 }
 
-/// Memory that starts at a multiple of 4 KiB, for direct input and output.
+/// Returns memory aligned to 4 KiB, for direct I/O.
 pub fn aligned(len: usize) -> impl AsMut<[u8]> {
     struct Aligned(Vec<u8>, usize, usize);
     impl AsMut<[u8]> for Aligned {

@@ -1,4 +1,4 @@
-//! The surroundings of steps: open files by name, a directory for each case, and callers other than root.
+//! The environment of steps: open files by name, a directory for each case, and callers other than root.
 
 use super::script::{Case, Step, Who, expand};
 use super::sys::Result;
@@ -11,10 +11,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How long a step may fail that has to succeed eventually.
+/// Time limit for a step that has to succeed eventually.
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// Does all steps of a case in a new directory, and says of each what came of it.
+/// Runs all steps of a case in a new directory, and returns the result of each.
 pub fn play(top: &Path, case: &Case) -> Vec<String> {
     let dir = top.join(case.name.replace('/', "-"));
     std::fs::create_dir(&dir).unwrap();
@@ -52,8 +52,8 @@ impl World {
         format!("{case}: {} => {outcome}", step.text)
     }
 
-    /// The kernel may cache the attributes of a file that is open for writing on a FUSE mount for a moment. Steps
-    /// that ask for attributes wait until that is over, so the answer does not depend on the speed of the steps.
+    /// Waits until cached attributes have expired, because the kernel may cache the attributes of a file that is open
+    /// for writing on a FUSE mount for a moment. With the wait, the answer does not depend on the speed of the steps.
     fn wait_for_attributes(&self, step: &Step) {
         const FUSE: i64 = 0x6573_5546;
         let verb = step
@@ -124,7 +124,7 @@ impl World {
         Ok(file.as_fd())
     }
 
-    /// Returns a path's statx, or an open file's.
+    /// Returns the statx of a path or an open file.
     pub fn statx(&self, path: &[u8], flags: AtFlags) -> Result<Statx> {
         let all = StatxFlags::ALL;
         match path.strip_prefix(b"&") {
@@ -134,7 +134,7 @@ impl World {
     }
 }
 
-/// From here on the thread has the credentials of another user.
+/// Changes the credentials of this thread to those of another user.
 fn become_user(who: &Who) {
     let group = |g: &u32| rustix::fs::Gid::from_raw(*g);
     let groups: Vec<_> = who.groups.iter().map(group).collect();
@@ -166,7 +166,7 @@ impl Args<'_> {
         std::str::from_utf8(self.bytes(at)).unwrap()
     }
 
-    /// Returns a path; `%a` is the open file's in /proc.
+    /// Returns a path; `%a` is the path of the open file in /proc.
     pub fn path(&self, world: &World, at: usize) -> Result<Vec<u8>> {
         Ok(match self.bytes(at) {
             [b'%', file @ ..] => {
@@ -176,7 +176,7 @@ impl Args<'_> {
         })
     }
 
-    /// Returns a decimal number, with k, m, g, t or p for powers of 1024, and a sum or difference with one more.
+    /// Parses a decimal number, with k, m, g, t or p for powers of 1024, and an optional term to add or subtract.
     pub fn number(&self, at: usize) -> i64 {
         self.number_in(self.text(at))
     }
@@ -224,7 +224,7 @@ impl Args<'_> {
         }
     }
 
-    /// Flags by name, with bars between them; hexadecimal for what has no name.
+    /// Parses flags by name, separated by bars; flags without names are hexadecimal.
     pub fn flags(&self, at: usize, known: &[(&str, u32)]) -> u32 {
         if self.words.len() <= at {
             return 0;
@@ -241,7 +241,7 @@ impl Args<'_> {
         self.text(at).split('|').map(one).fold(0, |a, b| a | b)
     }
 
-    /// Gives an opened file the step's name from here on.
+    /// Stores an opened file under the step's name.
     pub fn keep(&self, world: &mut World, file: OwnedFd) {
         let name = self.name.unwrap_or("_");
         world.files.insert(name.into(), file);
