@@ -1,6 +1,6 @@
-//! How whole files stay as a volume grows old: tasks fill it with files of many sizes, written side by side a
-//! piece at a time, then remove some and write others in their place, again and again; at the end the extents of all
-//! files are counted. The trace hangs on the seed alone, so that peers are given the same.
+//! Fragmentation of files on an aging volume: tasks fill the volume with files of many sizes, several files at a time,
+//! piece by piece. Then they repeatedly remove some files and write others. At the end the extents of all files are
+//! counted. The sequence depends only on the seed, so that all peers get the same work.
 
 use crate::target::{Open, Target, TaskDir, TaskFile};
 use anyhow::{Context, Result};
@@ -9,46 +9,46 @@ use serde::Serialize;
 /// Parameters of a run.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct AgeParams {
-    /// Tasks, each with a directory of its own.
+    /// Number of tasks, each with a separate directory.
     pub tasks: usize,
-    /// Bytes that the files hold together, when the volume is as full as it gets.
+    /// Total bytes of the files when the volume is fullest.
     pub bytes: u64,
     /// How often a third of the files is replaced.
     pub turns: usize,
-    /// Chooses sizes, pieces and what is removed.
+    /// Seed for sizes, pieces and removals.
     pub seed: u64,
 }
 
 /// The files of one target after a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct AgeReport {
-    /// Which.
+    /// The target.
     pub target: String,
     /// The parameters.
     pub params: AgeParams,
-    /// Files there are at the end.
+    /// Number of files at the end.
     pub files: u64,
-    /// Extents they consist of.
+    /// Total extents of these files.
     pub extents: u64,
-    /// Files of more than one extent.
+    /// Number of files with more than one extent.
     pub in_pieces: u64,
-    /// Seconds it took, sync included.
+    /// Wall time in seconds, including sync.
     pub wall: f64,
 }
 
 impl AgeReport {
-    /// Mean extents of a file.
+    /// Returns the mean extents per file.
     pub fn mean(&self) -> f64 {
         self.extents as f64 / self.files.max(1) as f64
     }
 }
 
-/// Files a task writes side by side.
+/// Number of files that a task writes at the same time.
 const OPEN: usize = 4;
-/// Directory it is done in.
+/// Directory of the work.
 const DIR: &str = "age";
 
-/// Numbers that look random (Marsaglia's xorshift64*).
+/// Pseudorandom numbers (Marsaglia's xorshift64*).
 struct Random(u64);
 
 impl Random {
@@ -87,7 +87,7 @@ struct Growing {
 }
 
 impl Task {
-    /// Writes files side by side until there are so many bytes.
+    /// Writes several files at a time until the task has `bytes` bytes.
     fn fill(&mut self, bytes: u64, data: &[u8]) -> Result<()> {
         let mut growing: Vec<Growing> = Vec::new();
         loop {
@@ -109,7 +109,7 @@ impl Task {
             let piece = piece.min(g.size - g.at);
             g.file.write_at(g.at, &data[..piece as usize])?;
             g.at += piece;
-            // Now and then a file is synced.
+            // Sync a file now and then.
             if self.random.below(24) == 0 {
                 g.file.fsync()?;
             }
@@ -131,7 +131,7 @@ impl Task {
     }
 }
 
-/// Ages one target and counts.
+/// Ages one target and counts the extents.
 pub fn run(target: &dyn Target, params: AgeParams) -> Result<AgeReport> {
     let root = target.make_dir(DIR)?;
     let start = std::time::Instant::now();

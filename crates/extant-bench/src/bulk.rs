@@ -1,5 +1,5 @@
-//! bulk: a whole tree goes into a new image, or comes out of one; each way is a program of its own, run
-//! as a child process, and peers take turns with it round by round.
+//! bulk: a whole tree is moved into a new image, or out of an image. Each method is a separate program, run as a child
+//! process, and peers alternate with it round by round.
 
 use crate::child;
 use crate::stats::{Elapsed, Stopwatch, median};
@@ -10,13 +10,13 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Which way the tree goes.
+/// Direction of the move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
     /// A directory becomes one file: an image, or an archive.
     In,
-    /// One file becomes a directory, or another file.
+    /// A file becomes a directory, or another file.
     Out,
 }
 
@@ -41,11 +41,11 @@ impl Output {
 /// Preparations of a run, which are not timed.
 pub type Prepare<'a> = Box<dyn Fn() -> Result<()> + 'a>;
 
-/// A way to move the tree.
+/// A method of moving the tree.
 pub struct Mover<'a> {
     /// Name in the report.
     pub name: String,
-    /// Which way.
+    /// Direction of the move.
     pub direction: Direction,
     /// The program and its arguments.
     pub command: Vec<OsString>,
@@ -53,11 +53,11 @@ pub struct Mover<'a> {
     pub output: Output,
     /// Set-up.
     pub prepare: Prepare<'a>,
-    /// Rounds it takes part in.
+    /// Number of rounds in which the method takes part.
     pub rounds: usize,
-    /// Whether it runs in the round that does not count.
+    /// Whether the method runs in the warm-up round.
     pub warm_up: bool,
-    /// Seconds that the program itself spent on making its result durable, parsed from its standard output. They
+    /// Parses the seconds that the program itself spent on making its result durable from its standard output. These
     /// count as sync, not as work.
     pub own_sync: fn(&[u8]) -> f64,
 }
@@ -65,33 +65,33 @@ pub struct Mover<'a> {
 /// The content of the tree.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Moved {
-    /// Names of all kinds, directories too.
+    /// Number of names of all kinds, including directories.
     pub names: u64,
     /// Bytes of file data.
     pub bytes: u64,
 }
 
-/// One run of one mover.
+/// A run of a method.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Round {
-    /// The program, without what it did to make the result durable.
+    /// Time of the program, without making the result durable.
     pub run: Elapsed,
-    /// Seconds to make the result durable, by the program and after it.
+    /// Seconds of making the result durable, by the program and after it.
     pub sync: f64,
-    /// The most memory the program held, in bytes.
+    /// Peak memory of the program, in bytes.
     pub peak: u64,
 }
 
-/// Medians of all rounds of one mover.
+/// Medians of all rounds of a method.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// The mover.
+    /// Name of the method.
     pub name: String,
-    /// Which way the tree went.
+    /// Direction of the move.
     pub direction: Direction,
     /// Seconds of a run.
     pub seconds: f64,
-    /// Seconds to make its result durable.
+    /// Seconds of making its result durable.
     pub sync_seconds: f64,
     /// Names per second.
     pub files: f64,
@@ -101,9 +101,9 @@ pub struct Report {
     pub bytes: f64,
     /// Bytes of file data per second, sync included.
     pub bytes_synced: f64,
-    /// CPU of one name in nanoseconds.
+    /// CPU time per name in nanoseconds.
     pub cpu_ns: f64,
-    /// The most memory held, in bytes: the largest of all rounds.
+    /// Peak memory in bytes, over all rounds.
     pub peak: u64,
     /// Every round.
     pub rounds: Vec<Round>,
@@ -129,7 +129,7 @@ impl Report {
     }
 }
 
-/// Makes an output durable: a file by fsync, a tree by syncfs of the file system it is on.
+/// Makes an output durable: a file by fsync, a tree by syncfs of its file system.
 fn sync(output: &Output) -> Result<()> {
     let open = |path: &PathBuf, flags| {
         rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty())
@@ -161,8 +161,8 @@ fn round(mover: &Mover<'_>) -> Result<Round> {
     })
 }
 
-/// Runs all movers, one of each in turn, after a round that does not count. `between` is called before
-/// every run with the name of what runs next, and ends everything by failing.
+/// Runs all methods alternately, after a warm-up round. `between` is called before every run with the name of the next
+/// method; if it fails, the benchmark ends.
 pub fn run(
     movers: &[Mover<'_>],
     moved: Moved,
@@ -226,7 +226,7 @@ mod tests {
         assert_eq!(order, ["ours", "ours", "peer", "ours", "ours"]);
         assert_eq!(prepared.get(), 5);
         assert_eq!((reports[0].rounds.len(), reports[1].rounds.len()), (3, 1));
-        // The program said that all of the time was sync; the rest is zero, not negative.
+        // The program reported that all of the time was sync; the rest is zero, not negative.
         let round = reports[0].rounds[0];
         assert!(round.run.wall == 0.0 && round.sync > 0.0 && round.peak > 0);
         assert!(

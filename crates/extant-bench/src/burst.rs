@@ -1,5 +1,6 @@
-//! How long an fsync takes behind a burst: tasks create files as fast as they can while another one appends 4 KiB to a file of
-//! its own and makes them durable, again and again, so that each fsync needs a commit. The burst alone, the fsyncs alone, and both together take turns.
+//! Latency of fsync during a burst. Tasks create files as fast as they can, while another task repeatedly appends 4
+//! KiB to its own file and makes it durable, so that each fsync needs a commit. Rounds alternate between the burst
+//! alone, the fsyncs alone, and both together.
 
 use crate::latency::{Latencies, Summary};
 use crate::names::Names;
@@ -14,37 +15,37 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// The shape of a run.
+/// Parameters of a run.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Params {
-    /// Tasks that create.
+    /// Number of tasks that create files.
     pub tasks: usize,
-    /// Files of each of them in a round.
+    /// Number of files per task and round.
     pub files: usize,
-    /// Rest between two fsyncs.
+    /// Pause between two fsyncs.
     pub pause: Duration,
-    /// Rounds that count.
+    /// Number of counted rounds.
     pub rounds: usize,
 }
 
-/// One target's figures: medians of the rounds, and the latencies of all rounds.
+/// Results for one target: medians of the rounds, and the latencies of all rounds.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// The target.
     pub target: String,
     /// Creates per second without fsyncs.
     pub alone: f64,
-    /// Creates per second beside the fsyncs.
+    /// Creates per second during the fsyncs.
     pub beside: f64,
     /// Latencies of fsyncs without a burst, in nanoseconds.
     pub fsync_alone: Summary,
-    /// Latencies of fsyncs beside the burst.
+    /// Latencies of fsyncs during the burst.
     pub fsync_beside: Summary,
-    /// Counts of the target's log in a round of both.
+    /// Counts of the target's log in a round with both.
     pub counts: Counts,
 }
 
-/// What takes part in a round.
+/// Participants in a round.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
     Burst,
@@ -52,11 +53,11 @@ enum Part {
     Both,
 }
 
-/// Fsyncs of a round without a burst.
+/// Fsyncs in a round without a burst.
 const ALONE: u64 = 200;
-/// Bytes made durable by each.
+/// Bytes that each fsync makes durable.
 const BLOCK: usize = 4096;
-/// Fsyncs before the file begins anew.
+/// Number of fsyncs after which the file is emptied.
 const APPENDS: u64 = 1 << 15;
 
 enum Worker {
@@ -73,7 +74,8 @@ enum Worker {
 }
 
 impl Worker {
-    /// Works until the creators are done, of which `creating` are at work; in a round without any, for a number of fsyncs.
+    /// Works until the creators, of which `creating` are still running, are done. In a round without creators, works
+    /// for a fixed number of fsyncs.
     fn work(&mut self, creating: &AtomicUsize) -> Result<()> {
         match self {
             Self::Creator { dir, names, left } => {
@@ -110,7 +112,7 @@ impl Worker {
     }
 }
 
-/// The figures of one round.
+/// Results of a round.
 #[derive(Default)]
 struct Round {
     creates: f64,
@@ -172,7 +174,7 @@ fn round(target: &dyn Target, p: Params, part: Part) -> Result<Round> {
     Ok(round)
 }
 
-/// Runs all targets in turn, after one round that does not count. `between` is called before every round.
+/// Runs all targets alternately, after a warm-up round. `between` is called before every round.
 pub fn run(
     targets: &[&dyn Target],
     p: Params,
@@ -220,8 +222,8 @@ fn counts(rounds: &[Round]) -> Counts {
     names.into_iter().flatten().map(|n| (n, of(n))).collect()
 }
 
-/// Latencies of the bare device: 4 KiB of a file in this directory are overwritten and flushed, without a file system of the
-/// targets in between.
+/// Measures latencies of the bare device: overwrites and flushes 4 KiB of a file in this directory, without a file
+/// system of the targets in between.
 pub fn flushes(dir: &Path) -> Result<Summary> {
     let path = dir.join("flushed");
     let file = File::options()
@@ -243,7 +245,7 @@ pub fn flushes(dir: &Path) -> Result<Summary> {
     Ok(seen.summary())
 }
 
-/// Returns a histogram in classes of a factor of two: the upper bound of each in nanoseconds, and how many there are.
+/// Returns a histogram in classes of a factor of two: the upper bound of each class in nanoseconds, and its count.
 ///
 /// ```
 /// use extant_bench::{burst::doubled, latency::Latencies};
@@ -282,7 +284,7 @@ mod tests {
         let r = &reports[0];
         assert!(r.alone > 0.0 && r.beside > 0.0);
         assert_eq!(r.fsync_alone.count, 2 * ALONE);
-        // Commits count when they are pushed, and an fsync pushes what was committed before it.
+        // A commit counts when it is pushed, and an fsync pushes the earlier commits.
         assert!(r.counts["commits"] >= 1.0, "{r:?}");
         let seen = doubled(&r.fsync_beside);
         let sum: u64 = seen.iter().map(|(_, n)| n).sum();

@@ -1,5 +1,5 @@
-//! grow: does the rate fall as a directory or an image grows? Names are created in steps of equal size; each
-//! step is made durable and timed with that, so that no step's work falls into another one's time.
+//! grow: does the rate fall as a directory or an image grows? Names are created in steps of equal size. Each step is
+//! made durable and timed with that, so that no step's work is counted in another step.
 
 use crate::host_memory;
 use crate::mdtest::{PREFIX, each_task, timed};
@@ -9,30 +9,30 @@ use crate::target::{Target, TaskDir};
 use anyhow::{Result, ensure};
 use serde::Serialize;
 
-/// A run of so many names takes more memory than is touched before each step.
+/// Number of names above which a run needs more memory than is touched before each step.
 const MANY: usize = 500_000;
 
-/// The shape of a run.
+/// Parameters of a run.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Params {
-    /// Names created.
+    /// Number of names created.
     pub names: usize,
-    /// Names of one step.
+    /// Names per step.
     pub step: usize,
-    /// Directories, filled one after the other.
+    /// Number of directories, filled one after the other.
     pub dirs: usize,
-    /// Tasks, a thread each, that share a step.
+    /// Number of tasks, each with a thread, that share a step.
     pub tasks: usize,
 }
 
-/// One step; of several runs each time is their median.
+/// Results of a step; with several runs, each time is the median.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Step {
-    /// Names there were before it.
+    /// Number of names before the step.
     pub before: usize,
-    /// Its creates.
+    /// Time of the creates.
     pub create: Elapsed,
-    /// Making them durable.
+    /// Time of the sync.
     pub sync: Elapsed,
 }
 
@@ -41,7 +41,7 @@ pub struct Step {
 pub struct Rates {
     /// The first step.
     pub first: f64,
-    /// Median of all later ones.
+    /// Median of all later steps.
     pub later: f64,
     /// Median of the last tenth of the steps, at least one.
     pub last: f64,
@@ -49,18 +49,18 @@ pub struct Rates {
     pub slowest: f64,
 }
 
-/// The result of runs of one shape.
+/// Results of all runs with the same parameters.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// The target.
     pub target: String,
     /// The shape.
     pub params: Params,
-    /// How many runs there were.
+    /// Number of runs.
     pub runs: usize,
-    /// Creates alone.
+    /// Rates of creates alone.
     pub create: Rates,
-    /// Creates made durable.
+    /// Rates of creates, sync included.
     pub synced: Rates,
     /// Every step.
     pub steps: Vec<Step>,
@@ -79,7 +79,7 @@ fn rates(steps: &[Step], size: usize, seconds: impl Fn(&Step) -> f64) -> Rates {
 }
 
 impl Report {
-    /// What runs of one shape say together: each step is their median.
+    /// Combines runs with the same parameters: each step is their median.
     #[must_use]
     pub fn of(target: String, params: Params, runs: &[Vec<Step>]) -> Self {
         let steps: Vec<Step> = (0..runs.first().map_or(0, Vec::len))
@@ -111,7 +111,7 @@ fn median_step<'s>(steps: impl Iterator<Item = &'s Step> + Clone) -> Step {
     }
 }
 
-/// Creates all names; `progress` learns how many are there.
+/// Creates all names; calls `progress` with the number of names created.
 pub fn run(
     target: &dyn Target,
     params: Params,

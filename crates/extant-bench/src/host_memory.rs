@@ -1,33 +1,36 @@
-//! Memory that the machine has at hand.
+//! Preparation of the machine's free memory.
 //!
-//! The host of a virtual machine takes back memory that is free for some seconds (free page reporting), and gives it again at the
-//! first touch, which costs up to twenty times what clearing a page does. Work that needs new memory would be timed with that: a
-//! round that comes late more than one that comes early, and a file system with much state more than one with little.
+//! The host of a virtual machine reclaims memory that is free for some seconds (free page reporting), and returns it
+//! at the first touch, which costs up to twenty times the clearing of a page. Without preparation, that cost would be
+//! part of the times of work that needs new memory. It would hit later rounds more than earlier ones, and file systems
+//! with much state more than those with little.
 
 use anyhow::{Context, Result};
 use rustix::fs::{MemfdFlags, memfd_create};
 use std::fs::File;
 use std::io::Write;
 
-/// What the work between two calls may need; a step of any benchmark needs less, and one of a test nearly nothing.
+/// Memory that the work between two calls may need. Every step of a benchmark needs less, and that of a test nearly
+/// nothing.
 const BYTES: u64 = if cfg!(test) { 4 << 20 } else { 512 << 20 };
-/// What a directory of a million names and its image take is a third of this.
+/// Three times the memory of a directory of a million names and its image.
 const MUCH: u64 = 6 << 30;
-/// Bytes that are touched at once.
+/// Bytes touched at once.
 const PIECE: usize = 1 << 20;
-/// The environment variable that says how many MiB are touched at most: 0 where no time is of interest.
+/// The environment variable that limits the memory touched, in MiB: 0 if times do not matter.
 const LIMIT: &str = "EXTANT_BENCH_TOUCH";
 
-/// Touches free memory and frees it again, as small pages and as the large ones that an allocator asks for: of each size the
-/// kernel hands out first what was freed last.
+/// Touches free memory and frees it again, as small pages and as the large pages that an allocator requests. The
+/// kernel allocates the most recently freed pages of each size first.
 ///
 /// # Errors
-/// Those of the memory.
+/// Touching the memory fails.
 pub fn touch() -> Result<()> {
     touch_bytes(BYTES)
 }
 
-/// The same once for work that takes many steps and keeps what it has: not all that it gets is what was freed last.
+/// Touches much more memory, once, for work that takes many steps and keeps its memory, and so needs more than the
+/// most recently freed pages.
 pub(crate) fn touch_much() -> Result<()> {
     touch_bytes(MUCH)
 }
@@ -40,7 +43,7 @@ fn touch_bytes(bytes: u64) -> Result<()> {
         .and_then(|mib| mib.parse::<u64>().ok());
     let bytes = bytes.min(most.map_or(u64::MAX, |mib| mib.saturating_mul(PIECE as u64)));
     let free = free()?;
-    // What is only set aside is not touched. A machine without so much to spare keeps what it has.
+    // Reserved memory is not touched. A machine without enough free memory touches less.
     let bytes = bytes.min(free / 4);
     let piece = vec![1; PIECE];
     for _ in 0..bytes / PIECE as u64 {
@@ -52,7 +55,7 @@ fn touch_bytes(bytes: u64) -> Result<()> {
     Ok(())
 }
 
-/// Bytes that can be had without taking them from anybody.
+/// Returns the bytes of memory that are free without reclaim.
 fn free() -> Result<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").context("/proc/meminfo")?;
     let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"));

@@ -1,4 +1,4 @@
-//! How long single operations took: a high dynamic range histogram per thread, merged at the end.
+//! Latencies of single operations: a high dynamic range histogram per thread, merged at the end.
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
@@ -16,27 +16,27 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 pub struct Latencies(Option<Histogram<u64>>);
 
-/// An hour; what takes longer counts as that.
+/// An hour; longer latencies are counted as one hour.
 const LONGEST: u64 = 3_600_000_000_000;
 
-/// The latencies in a report, in nanoseconds.
+/// A summary of latencies for a report, in nanoseconds.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Summary {
     /// Operations that were timed.
     pub count: u64,
     /// Their mean.
     pub mean: f64,
-    /// Half of them took no longer.
+    /// Median.
     pub p50: u64,
-    /// 90 of 100.
+    /// 90th percentile.
     pub p90: u64,
-    /// 99 of 100.
+    /// 99th percentile.
     pub p99: u64,
-    /// 999 of 1000.
+    /// 99.9th percentile.
     pub p999: u64,
-    /// The longest.
+    /// Maximum.
     pub max: u64,
-    /// How many took about so long.
+    /// Latencies with their approximate number of operations.
     pub buckets: Vec<(u64, u64)>,
 }
 
@@ -47,13 +47,13 @@ impl Default for Latencies {
 }
 
 impl Latencies {
-    /// None yet.
+    /// Makes an empty histogram.
     pub fn new() -> Self {
-        // The bounds are good ones; without a histogram nothing would be recorded.
+        // The bounds are valid; without a histogram, nothing would be recorded.
         Self(Histogram::new_with_bounds(1, LONGEST, 2).ok())
     }
 
-    /// Records one operation.
+    /// Records the latency of an operation.
     pub fn record(&mut self, took: Duration) {
         let ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         if let Some(histogram) = &mut self.0 {
@@ -61,7 +61,7 @@ impl Latencies {
         }
     }
 
-    /// Takes another one's in.
+    /// Adds the latencies of another histogram.
     pub fn merge(&mut self, other: &Self) {
         if let (Some(ours), Some(theirs)) = (&mut self.0, &other.0) {
             // Both have the same bounds.

@@ -1,6 +1,6 @@
-//! Workloads with exact definitions, run by one harness over an Extant volume in process or over any
-//! mounted path, so that peers run the same work in the same run. Medians of interleaved rounds; CPU
-//! time beside wall time; what makes the result durable is timed in a column of its own.
+//! Workloads with exact definitions, run by one harness over an Extant volume in process or over any mounted path, so
+//! that peers run the same work in the same run. Results are medians of interleaved rounds, with CPU time and wall
+//! time. The time to make the result durable is a separate column.
 #![forbid(unsafe_code)]
 
 pub mod age;
@@ -28,7 +28,7 @@ pub mod target;
 pub mod tree;
 pub mod workload;
 
-/// Compiles the example of the project's README: here, because this crate is not published without the repository.
+/// Compiles the example of the project's README here, because this crate is not published without the repository.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;

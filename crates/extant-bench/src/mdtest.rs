@@ -1,5 +1,5 @@
-//! mdtest: T tasks create n empty files each, meet, and remove them; each in an own directory or all in one. Making
-//! the result durable is timed separately.
+//! mdtest: T tasks create n empty files each, meet, and remove them; each in its own directory or all in one. The time
+//! to make the result durable is measured separately.
 
 use crate::names::Names;
 use crate::runner::each_together;
@@ -8,29 +8,29 @@ use crate::target::{Target, TaskDir};
 use anyhow::Result;
 use serde::Serialize;
 
-/// The shape of a run.
+/// Parameters of a run.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Params {
-    /// Tasks, a thread each.
+    /// Number of tasks, each with a thread.
     pub tasks: usize,
-    /// Files of each task.
+    /// Number of files per task.
     pub files: usize,
-    /// Rounds.
+    /// Number of rounds.
     pub iterations: usize,
-    /// All tasks in one directory.
+    /// Whether all tasks work in one directory.
     pub shared: bool,
 }
 
-/// One round.
+/// Results of a round.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Round {
-    /// All creates.
+    /// Time of all creates.
     pub create: Elapsed,
-    /// Making them durable.
+    /// Time of the sync after the creates.
     pub create_sync: Elapsed,
-    /// All removals.
+    /// Time of all removals.
     pub unlink: Elapsed,
-    /// Making them durable.
+    /// Time of the sync after the removals.
     pub unlink_sync: Elapsed,
 }
 
@@ -49,9 +49,9 @@ pub struct Report {
     pub unlinks: f64,
     /// Removals per second, sync included.
     pub unlinks_synced: f64,
-    /// CPU of one create in nanoseconds.
+    /// CPU time per create in nanoseconds.
     pub create_cpu_ns: f64,
-    /// CPU of one removal in nanoseconds.
+    /// CPU time per removal in nanoseconds.
     pub unlink_cpu_ns: f64,
     /// Every round.
     pub rounds: Vec<Round>,
@@ -75,10 +75,10 @@ impl Report {
     }
 }
 
-/// The beginning of the names of mdtest's files.
+/// Prefix of the names of mdtest's files.
 pub(crate) const PREFIX: &str = "file.mdtest";
 
-/// Each task's work on its files; each on a CPU of its own if there are as many.
+/// Runs each task's work on its files; each task has a CPU if there are enough.
 pub(crate) fn each_task(
     dirs: &[Box<dyn TaskDir>],
     files: usize,
@@ -126,7 +126,7 @@ fn round(target: &dyn Target, params: Params, number: usize) -> Result<Round> {
     Ok(round)
 }
 
-/// Runs all targets, a round of each in turn, after one round that does not count.
+/// Runs all targets alternately, after a warm-up round.
 pub fn run(
     targets: &[&dyn Target],
     params: Params,

@@ -1,5 +1,5 @@
-//! The metadata of an image read once, in the order in which it lies there, and nothing done with it: no check that looks at all
-//! of it is faster on a disk.
+//! Reads the metadata of an image once, in order on the device, and does nothing with it: no check that reads all
+//! metadata can be faster on a disk.
 
 use anyhow::{Context, Result};
 use blockdev::{Access, BlockDevice, FileDevice};
@@ -12,12 +12,12 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-/// Runs that lie closer than this are read as one: a disk takes no longer for what is between.
+/// Runs with a smaller gap between them are read as one, because a disk takes no longer for the gap.
 const GAP: u64 = 64 << 10;
-/// The largest piece that is read at once.
+/// Largest read.
 const PIECE: usize = 1 << 20;
 
-/// Notes which bytes are read.
+/// Records the ranges that are read.
 struct Noting {
     device: FileDevice,
     read: Mutex<Vec<Range<u64>>>,
@@ -41,7 +41,7 @@ impl BlockDevice for Noting {
 /// Returns the runs of an image that a check reads, in order, without small gaps.
 ///
 /// # Errors
-/// Those of the check.
+/// The check fails.
 pub fn runs(image: &Path) -> Result<Vec<Range<u64>>> {
     let noting = Noting {
         device: FileDevice::open(image, Access::ReadOnly)?,
@@ -67,7 +67,7 @@ fn joined(mut runs: Vec<Range<u64>>) -> Vec<Range<u64>> {
 /// Reads the runs one after the other.
 ///
 /// # Errors
-/// Those of the file.
+/// Reading the file fails.
 pub fn read(image: &Path, runs: &[Range<u64>]) -> Result<()> {
     let device = FileDevice::open(image, Access::ReadOnly)?;
     let mut piece = vec![0; PIECE];
@@ -80,10 +80,10 @@ pub fn read(image: &Path, runs: &[Range<u64>]) -> Result<()> {
     Ok(())
 }
 
-/// Has the system forget what it holds of a file, which is durable.
+/// Makes the system drop its cache of a file, whose contents are durable.
 ///
 /// # Errors
-/// Those of the file.
+/// Opening or syncing the file fails.
 pub fn forget(image: &Path) -> Result<()> {
     let file = File::open(image).with_context(|| image.display().to_string())?;
     file.sync_all()?;

@@ -1,20 +1,21 @@
-//! Names that count up in place: making one costs next to nothing beside the operation that is measured.
+//! Names with a counter that is incremented in place, so that making a name costs next to nothing compared with the
+//! measured operation.
 
 /// The names of a task, `<prefix>.<task>.<n>`.
 pub(crate) struct Names {
     text: Vec<u8>,
-    /// Where the number begins.
+    /// Position of the number.
     prefix: usize,
     started: bool,
 }
 
 impl Names {
-    /// The names of a task from the first on.
+    /// Returns the names of a task from the first on.
     pub(crate) fn new(prefix: &str, task: usize) -> Self {
         Self::from(prefix, task, 0)
     }
 
-    /// The names of a task from the n-th on.
+    /// Returns the names of a task from the n-th on.
     pub(crate) fn from(prefix: &str, task: usize, next: usize) -> Self {
         let prefix = format!("{prefix}.{task}.");
         Self {
@@ -31,7 +32,7 @@ impl Names {
         std::str::from_utf8(&self.text).unwrap_or_default()
     }
 
-    /// Adds one to the number.
+    /// Increments the number.
     fn count(&mut self) {
         for digit in self.text[self.prefix..].iter_mut().rev() {
             if *digit < b'9' {

@@ -1,5 +1,5 @@
-//! How every workload that repeats one operation is run: tasks in pinned threads that start together, for a
-//! time or until they have nothing left; contenders in turn, round by round; medians of all rounds.
+//! The harness of every workload that repeats one operation. Tasks run in pinned threads that start together, for a
+//! limited time or until their work is done. Contenders alternate, round by round; results are medians of all rounds.
 
 use crate::host_memory;
 use crate::latency::{Latencies, Summary};
@@ -12,34 +12,34 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Barrier, OnceLock};
 use std::time::{Duration, Instant};
 
-/// The shape of a run.
+/// Parameters of a run.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Shape {
-    /// Tasks, a thread each.
+    /// Number of tasks, each with a thread.
     pub tasks: usize,
-    /// Seconds of a round, at most.
+    /// Longest time of a round in seconds.
     pub seconds: f64,
-    /// Operations of each task, at most, where they use something up: files made or removed.
+    /// Largest number of operations per task, if they use something up: files created or removed.
     pub files: u64,
-    /// Rounds that count.
+    /// Number of counted rounds.
     pub rounds: usize,
 }
 
 /// The work that one thread repeats.
 pub trait Task: Send {
-    /// One operation; false if no work was left, and none was done.
+    /// Runs one operation; returns false without running it if no work was left.
     fn op(&mut self) -> Result<bool>;
-    /// Called when the task is not called again in this round: no other task waits for it.
+    /// Called when the task ends its round, so that no other task waits for it.
     fn leave(&mut self) {}
 }
 
-/// Tasks ready to run.
+/// Tasks that are ready to run.
 pub type Tasks = Vec<Box<dyn Task>>;
 
-/// Counts of a target that only grow, by name.
+/// Monotonic counts of a target, by name.
 pub type Counts = BTreeMap<&'static str, f64>;
 
-/// One way to do the work: a target under a workload, or an algorithm.
+/// A method of doing the work: a target under a workload, or an algorithm.
 pub trait Contender {
     /// Name in the report.
     fn name(&self) -> String;
@@ -54,28 +54,28 @@ pub trait Contender {
     fn finishes(&self) -> &'static str {
         "sync"
     }
-    /// Removes what a round left; it may have failed in the middle.
+    /// Removes the files of a round, which may have failed in the middle.
     fn clean(&self) -> Result<()> {
         Ok(())
     }
-    /// Seconds of CPU that others than this process spent on it so far.
+    /// Returns the CPU seconds that other processes have spent for it until now.
     fn other_cpu(&self) -> f64 {
         0.0
     }
-    /// Counts beside the operations.
+    /// Returns counts other than the operations.
     fn counts(&self) -> Counts {
         Counts::new()
     }
 }
 
-/// One round.
+/// Results of a round.
 #[derive(Clone, Debug, Serialize)]
 pub struct Round {
     /// Operations done.
     pub ops: u64,
-    /// All operations.
+    /// Time of all operations.
     pub run: Elapsed,
-    /// The completion.
+    /// Time of the completion.
     pub finish: Elapsed,
     /// Counts of the round.
     pub counts: Counts,
@@ -92,19 +92,19 @@ pub struct Report {
     pub shape: Shape,
     /// Operations per second.
     pub ops: f64,
-    /// Operations per second, what completes them included.
+    /// Operations per second, completion included.
     pub ops_finished: f64,
-    /// CPU of one operation in nanoseconds.
+    /// CPU time per operation in nanoseconds.
     pub cpu_ns: f64,
     /// The name of the completion.
     pub finishes: &'static str,
-    /// Its seconds.
+    /// Seconds of the completion.
     pub finish_seconds: f64,
-    /// Medians of what was counted in a round.
+    /// Medians of the counts.
     pub counts: Counts,
     /// Latencies of a sample of the operations of all rounds.
     pub latency: Summary,
-    /// Why there are no figures, if so: a peer could not do it.
+    /// The reason why a peer failed, if it did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failed: Option<String>,
     /// Every round.
@@ -146,9 +146,9 @@ struct Runs {
     failed: Option<String>,
 }
 
-/// Operations between two looks at the clock, each time with the first of them timed.
+/// Number of operations between two checks of the clock; the first of them is timed.
 const STRIDE: u32 = 32;
-/// Operations as long as this are all timed.
+/// Duration from which all operations are timed.
 const LONG: Duration = Duration::from_micros(10);
 
 /// The result of a thread.
@@ -199,7 +199,7 @@ fn pin(cpus: &[usize], task: usize) -> Result<()> {
     sched_setaffinity(None, &one).context("pin a thread")
 }
 
-/// Runs work in a thread that, with those that it starts, has the first so many CPUs of this process.
+/// Runs work in a thread that, together with its child threads, may use only the first `count` CPUs of this process.
 pub(crate) fn on_cpus<D: Send>(count: usize, work: impl FnOnce() -> Result<D> + Send) -> Result<D> {
     let mut some = CpuSet::new();
     cpus()?
@@ -216,7 +216,7 @@ pub(crate) fn on_cpus<D: Send>(count: usize, work: impl FnOnce() -> Result<D> + 
     })
 }
 
-/// Runs one thread for each worker, pinned, all from one moment on.
+/// Runs one thread for each worker, pinned, all started together.
 pub(crate) fn each_pinned<W: Send, D: Send>(
     workers: &mut [W],
     work: impl Fn(&mut W) -> Result<D> + Sync,
@@ -224,14 +224,14 @@ pub(crate) fn each_pinned<W: Send, D: Send>(
     each_together(workers, |_| true, work)
 }
 
-/// Runs one thread for each worker, all from one moment on; pinned if `pinned` says so of the number of CPUs.
+/// Runs one thread for each worker, all started together; pinned if `pinned` returns true for the number of CPUs.
 pub(crate) fn each_together<W: Send, D: Send>(
     workers: &mut [W],
     pinned: impl Fn(usize) -> bool,
     work: impl Fn(&mut W) -> Result<D> + Sync,
 ) -> Result<(Vec<D>, Elapsed)> {
     host_memory::touch()?;
-    // Two barriers: when all have met at the first, the clock starts, and only then may anybody go on.
+    // Two barriers: when all threads have met at the first, the clock starts, and only then may any thread continue.
     let all = workers.len() + 1;
     let (met, go, cpus) = (Barrier::new(all), Barrier::new(all), cpus()?);
     let bound = pinned(cpus.len());
@@ -252,7 +252,7 @@ pub(crate) fn each_together<W: Send, D: Send>(
         met.wait();
         let watch = Stopwatch::start();
         go.wait();
-        // All threads are joined, so that none still works when a failure is reported.
+        // Join all threads, so that none is still running when a failure is reported.
         let all: Vec<_> = threads.into_iter().map(|t| t.join()).collect();
         let elapsed = watch.elapsed();
         let done = all
@@ -263,11 +263,11 @@ pub(crate) fn each_together<W: Send, D: Send>(
     })
 }
 
-/// Runs tasks for a time at most.
+/// Runs tasks with a time limit.
 fn each_task(tasks: &mut Tasks, seconds: f64) -> Result<(Vec<Done>, Elapsed)> {
     let (end, failed) = (OnceLock::new(), AtomicBool::new(false));
     each_pinned(tasks, |task| {
-        // The first that comes starts the clock for all.
+        // The first task to start sets the end for all.
         let end = *end.get_or_init(|| Instant::now() + Duration::from_secs_f64(seconds));
         let done = work(&mut **task, end, &failed);
         task.leave();
@@ -309,9 +309,9 @@ fn round(contender: &dyn Contender, shape: &Shape) -> Result<(Round, Latencies)>
     Ok((round, latencies))
 }
 
-/// Runs all contenders, a round of each in turn, after one round that does not count. `between` is called
-/// before every round, and ends everything by failing. So does the first contender; another one that fails
-/// is left out from then on, and its report says why.
+/// Runs all contenders alternately, after a warm-up round. `between` is called before every round; if it fails, the
+/// benchmark ends. If the first contender fails, the benchmark ends, too. Another contender that fails is skipped from
+/// then on, with the reason in its report.
 pub fn run(
     workload: &str,
     contenders: &[&dyn Contender],
@@ -321,8 +321,8 @@ pub fn run(
     take_turns(workload, contenders, shape, (true, None), between)
 }
 
-/// The same among equals: any contender that fails is left out from then on, and its report says why. After the time
-/// `within` no further round begins, but for the first that counts.
+/// Like [`run`], but any contender that fails is skipped from then on, with the reason in its report. After the time
+/// `within` no further round begins, except for the first counted one.
 pub fn run_equals(
     workload: &str,
     contenders: &[&dyn Contender],
@@ -478,7 +478,7 @@ mod tests {
         let error = run("w", &[&one], SHAPE, || Ok(())).unwrap_err();
         assert_eq!(format!("{error:#}"), "w on counter: broken");
         assert_eq!(one.cleaned.get(), 1);
-        // A peer that fails does not end what the first one does.
+        // A peer that fails does not end the run of the first.
         let reports = run("w", &[&counter(false), &one], SHAPE, || Ok(())).unwrap();
         assert_eq!(reports[0].rounds.len(), 2);
         assert_eq!(reports[1].failed.as_deref(), Some("broken"));

@@ -5,7 +5,7 @@ use crate::stats::median;
 use extant_terminal::numbers::rate;
 use std::io::{self, Write};
 
-/// How often `b` goes into `a`; "-" if that says nothing.
+/// Formats the ratio of `a` to `b`; "-" if the ratio has no meaning.
 pub fn times(a: f64, b: f64) -> String {
     if a > 0.0 && b > 0.0 {
         format!("{:.1}×", a / b)
@@ -14,7 +14,7 @@ pub fn times(a: f64, b: f64) -> String {
     }
 }
 
-/// Nanoseconds in the unit that suits them.
+/// Formats nanoseconds in a suitable unit.
 pub fn duration(ns: f64) -> String {
     match ns {
         n if n >= 1e9 => format!("{:.2} s", n / 1e9),
@@ -24,10 +24,10 @@ pub fn duration(ns: f64) -> String {
     }
 }
 
-/// Figures of a report.
+/// Number of figures of a report.
 const FIGURES: usize = 8;
 
-/// Headings of [`cells`].
+/// Returns the headings of [`cells`].
 pub fn head(report: &Report) -> [String; FIGURES] {
     let done = report.finishes;
     let past = if done == "drop" { "dropped" } else { "synced" };
@@ -60,7 +60,7 @@ pub fn first<'a>(reports: &'a [Report], of: &Report) -> Option<&'a Report> {
     (!std::ptr::eq(first, of)).then_some(first)
 }
 
-/// One count of a round.
+/// Formats a count of a round.
 pub fn count(name: &str, n: f64) -> String {
     match name.strip_suffix(" ns") {
         Some("sort") => format!("sorting {}", duration(n)),
@@ -69,7 +69,7 @@ pub fn count(name: &str, n: f64) -> String {
     }
 }
 
-/// The counts of a round in one line; empty if there are none.
+/// Formats the counts of a round in one line; empty without counts.
 pub fn counts(report: &Report) -> String {
     let all = report.counts.iter().map(|(name, n)| count(name, *n));
     let mut all: Vec<String> = all.collect();
@@ -81,7 +81,7 @@ pub fn counts(report: &Report) -> String {
     all.join(", ")
 }
 
-/// All reports, a line each.
+/// Writes all reports, one per line.
 pub fn write(out: &mut impl Write, reports: &[Report]) -> io::Result<()> {
     let longest = |f: &dyn Fn(&Report) -> usize| reports.iter().map(f).max().unwrap_or(0);
     let name = longest(&|r| r.workload.chars().count()).max(8);
@@ -122,7 +122,7 @@ pub fn write(out: &mut impl Write, reports: &[Report]) -> io::Result<()> {
     Ok(())
 }
 
-/// What a comparison of a volume in this process with a file system of the kernel leaves out, if it is one.
+/// Returns the limits of a comparison of a volume in this process with a file system of the kernel, if it is one.
 pub fn in_process_note<'a>(targets: impl Iterator<Item = &'a str> + Clone) -> Option<&'static str> {
     let ours = targets.clone().any(|t| t.contains("(in process)"));
     let kernel = targets

@@ -1,23 +1,23 @@
-//! A tree of many small files to move about, and what it holds.
+//! A tree of many small files to be moved, and its contents.
 
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::path::Path;
 
-/// The shape of a tree that is made for a run.
+/// Parameters of a generated tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Shape {
-    /// Directories.
+    /// Number of directories.
     pub dirs: usize,
-    /// Files in each directory.
+    /// Number of files in each directory.
     pub files: usize,
     /// Bytes of each file.
     pub size: u64,
 }
 
 impl Shape {
-    /// Makes the tree: directories `d<n>` in `top`, files `file.<n>` in each, filled with bytes that no
-    /// compression and no search for zeros makes less of. Calls `made` for every directory.
+    /// Makes the tree: directories `d<n>` in `top`, files `file.<n>` in each, filled with incompressible bytes without
+    /// zero blocks. Calls `made` for every directory.
     ///
     /// ```
     /// use extant_bench::tree::Shape;
@@ -47,7 +47,7 @@ impl Shape {
 pub(crate) struct Noise(u64);
 
 impl Noise {
-    /// One of many sequences, by its seed.
+    /// Makes one of many sequences, selected by `seed`.
     pub(crate) fn new(seed: u64) -> Self {
         Self(0x9e37_79b9_7f4a_7c15 ^ seed.rotate_left(32))
     }
@@ -59,9 +59,9 @@ impl Noise {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    /// Returns a number below another one, which is not 0.
+    /// Returns a number below `end`, which is not 0.
     pub(crate) fn below(&mut self, end: usize) -> usize {
-        // The upper half of a product; its low bits would be the worst.
+        // The upper half of a product, because its low bits are the worst.
         ((u128::from(self.next()) * end as u128) >> 64) as usize
     }
 

@@ -1,10 +1,10 @@
-//! Committing a transaction's items [C1, C3]: three items of 32 bytes each, as a create logs them. The task that finds a
-//! context full pushes it: it takes all committed items and sorts them by object and order, as the formatter does. A
-//! context is full with as many items as the engine logs between two pushes with a journal of 64 MiB, a third of what
-//! a transaction of it holds; what is left at the end is pushed, too.
+//! Committing a transaction's items [C1, C3]: three items of 32 bytes each, as a create logs them. The task that finds
+//! a context full pushes it: it takes all committed items and sorts them by object and order, as the formatter does. A
+//! context is full at the number of items that the engine logs between two pushes with a journal of 64 MiB, a third of
+//! the capacity of a transaction. Remaining items are pushed at the end.
 //!
-//! *Before* is one list under one lock, and the count of what is used summed at each commit; *after* is a list for each
-//! slot, whose items are counted in batches, as credits are drawn.
+//! *Before* is one list under one lock, and the used space is summed at each commit; *after* is a list for each slot,
+//! whose items are counted in batches, as credits are drawn.
 
 use super::tasks;
 use crate::runner::{Shape, Task, Tasks};
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 lock_class!(
-    /// The one commit list.
+    /// The single commit list.
     CommitList = "before: commit list"
 );
 
@@ -27,9 +27,9 @@ struct Item {
 }
 
 const ITEMS: u64 = 3;
-/// Commits of one task between two looks at whether to push.
+/// Commits of a task between two checks whether to push.
 const LOOK: u64 = 64;
-/// Items of a context when it is pushed: a third of 4096 blocks, at four items a block.
+/// Number of items at which a context is pushed: a third of 4096 blocks, at four items a block.
 const FULL: i64 = 5_461;
 
 fn items(order: u64, n: u64) -> impl Iterator<Item = Item> {
@@ -39,7 +39,7 @@ fn items(order: u64, n: u64) -> impl Iterator<Item = Item> {
     })
 }
 
-/// What pushes did, and how many tasks still commit.
+/// Totals of the pushes, and the number of tasks that still commit.
 struct Pushes {
     items: AtomicU64,
     count: AtomicU64,
@@ -55,7 +55,7 @@ impl Pushes {
         })
     }
 
-    /// A push: what the formatter needs first.
+    /// Pushes items: prepares them for the formatter.
     fn push(&self, mut items: Vec<Item>) {
         if items.is_empty() {
             return;
@@ -66,7 +66,7 @@ impl Pushes {
         black_box(items);
     }
 
-    /// Returns whether the caller, who has committed all it has, is the last one.
+    /// Returns whether the caller, which has committed all its items, is the last task.
     fn is_last(&self) -> bool {
         self.committing.fetch_sub(1, Ordering::AcqRel) == 1
     }
@@ -128,14 +128,14 @@ pub fn before(shape: &Shape) -> Result<Tasks> {
 struct After {
     lists: Arc<CommitLists<Vec<Item>>>,
     used: Arc<Counter>,
-    /// A task takes a context; others that find it full go on.
+    /// Set while a task takes a context; other tasks that find it full continue.
     taking: Arc<AtomicBool>,
     pushes: Arc<Pushes>,
     left: u64,
 }
 
 impl After {
-    /// Pushes what is committed, unless `others` see to that.
+    /// Pushes the committed items, unless `others` is true and another task is pushing.
     fn push(&self, others: bool) {
         if self.taking.swap(true, Ordering::Acquire) && others {
             return;
@@ -200,8 +200,8 @@ mod tests {
     };
     const ALL: u64 = 4 * 10_000 * ITEMS;
 
-    /// Both sort every item, once. In how many pushes depends on the schedule: while a task that takes a context waits
-    /// for a processor, the others fill it further.
+    /// Both sort every item once. The number of pushes depends on the schedule: while a task that takes a context
+    /// waits for a processor, the others fill it further.
     #[test]
     fn every_item_is_pushed_by_both() {
         for made in [with_one_list(&SHAPE), with_slot_lists(&SHAPE)] {
@@ -211,7 +211,7 @@ mod tests {
         }
     }
 
-    /// Both push a context when it is full: here the tasks take turns on one thread.
+    /// Both push a full context: here the tasks alternate on one thread.
     #[test]
     fn both_push_as_often_when_tasks_take_turns() {
         let full = ALL / FULL as u64;

@@ -1,4 +1,4 @@
-//! Allocating blocks, two at a time, as fallocate2 does [B1]: after 128 times a task frees all of its blocks.
+//! Allocating blocks, two at a time, as in fallocate2 [B1]: after 128 allocations a task frees all of its blocks.
 //!
 //! Two pairs, each with one difference. In `group-lock` all tasks have one goal, the group where the last blocks were
 //! found; *before* waits for the lock of a group, *after* passes over a group whose lock is busy, in all passes but the
@@ -21,11 +21,11 @@ lock_class!(
 /// Blocks of a group.
 const BLOCKS: u32 = 32_768;
 const WANT: u32 = 2;
-/// Allocations until all are freed.
+/// Number of allocations before all are freed.
 const HELD: usize = 128;
-/// Into so many parts goals are spread.
+/// Number of parts over which goals are spread.
 pub const SPREAD: u32 = 16;
-/// Fewest groups.
+/// Smallest number of groups.
 pub const GROUPS: u32 = 64;
 
 /// The position of a run of blocks.
@@ -37,11 +37,11 @@ struct GroupBit {
 
 struct Groups {
     groups: Vec<SpinLock<Box<[u8]>, Group>>,
-    /// The group where the last blocks were found, one goal for all tasks.
+    /// The group of the last allocation, one goal for all tasks.
     goal: AtomicU32,
 }
 
-/// Returns a run of free blocks, taken; what is done with the group's lock held.
+/// Finds a run of free blocks and marks it as used, with the group's lock held.
 fn take(map: &mut [u8]) -> Option<u32> {
     let bit = bitmap::find_zero_run(map, 0, BLOCKS, WANT)?;
     bitmap::set_range(map, bit, WANT);
@@ -50,7 +50,7 @@ fn take(map: &mut [u8]) -> Option<u32> {
 
 impl Groups {
     fn new(shape: &Shape) -> Arc<Self> {
-        // Half of the blocks stay free, so that it is locks that are measured.
+        // Half of the blocks stay free, so that the locks dominate the result.
         let used = shape.tasks as u32 * HELD as u32 * WANT;
         let count = (2 * used / BLOCKS).max(GROUPS);
         Arc::new(Self {
@@ -65,7 +65,7 @@ impl Groups {
         self.groups.len() as u32
     }
 
-    /// Blocks of the first group from a goal on that has some, and whose lock is free if `skip`.
+    /// Allocates blocks in the first group from the goal on that has free blocks, and whose lock is free if `skip`.
     fn pass(&self, goal: u32, skip: bool) -> Option<GroupBit> {
         (0..self.len()).find_map(|step| {
             let group = (goal + step) % self.len();
@@ -85,7 +85,7 @@ impl Groups {
         } else {
             None
         };
-        // The last pass waits, so that no space is overlooked.
+        // The last pass waits for locks, so that no free space is missed.
         let found = skipping.or_else(|| self.pass(goal, false))?;
         if way.goal.is_none() {
             self.goal.store(found.group, Ordering::Relaxed);
@@ -98,7 +98,7 @@ impl Groups {
         bitmap::clear_range(&mut map, place.bit, WANT);
     }
 
-    /// Blocks that are taken.
+    /// Returns the number of used blocks.
     #[cfg(test)]
     fn taken(&self) -> u32 {
         let taken = |map: &[u8]| map.iter().map(|b| b.count_ones()).sum::<u32>();
@@ -106,12 +106,12 @@ impl Groups {
     }
 }
 
-/// How a task looks for blocks.
+/// The search of a task.
 #[derive(Clone, Copy)]
 struct Way {
-    /// It passes over groups whose lock is busy.
+    /// Whether the task skips groups whose lock is busy.
     skips: bool,
-    /// Its own goal; `None`: the one that all tasks share.
+    /// The task's own goal; `None` for the shared goal.
     goal: Option<u32>,
 }
 
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
     use crate::before::tests::run_all;
 
-    /// The images that the variants leave have as many blocks taken: those of the last allocations of each task.
+    /// All variants leave the same number of used blocks: those of the last allocations of each task.
     #[test]
     fn all_leave_as_many_blocks_taken() {
         let shape = Shape {
@@ -182,7 +182,7 @@ mod tests {
             files: 3000,
             rounds: 1,
         };
-        // A task frees what it holds when it holds 128, and begins anew.
+        // A task frees its allocations when it has 128 of them, and starts again.
         let held = (3000 - 1) % HELD as u32 + 1;
         for (skips, spread) in [(false, false), (true, false), (true, true)] {
             let (made, groups) = prepare(&shape, skips, spread).unwrap();

@@ -1,16 +1,16 @@
-//! The list of all inodes in core [P1, P2]: a thousand threads each bring a batch of inodes in core; when all are
-//! there, all threads drop theirs at once. With walks, the thread that brings in each 400,000th inode also walks over
-//! all of them, as sync does: with 4,000,000 inodes that is ten times.
+//! The list of all inodes in core [P1, P2]: a thousand threads each bring a batch of inodes in core. When all inodes
+//! are in core, all threads drop their inodes at once. With walks, the thread that brings in each 400,000th inode also
+//! walks over all inodes, as sync does: ten walks for 4,000,000 inodes.
 //!
-//! *Before* is `s_inodes` as Linux had it: a doubly linked list through the inodes, so that adding or removing one
-//! writes to its neighbours; one spin lock; and walks that hold it from the first inode to the last. sync,
-//! drop_caches, umount and quota walked the list like that: they looked at each inode with its own lock held, found
-//! no pages in nearly all of them, and continued without releasing the list's lock.
+//! *Before* is `s_inodes` of earlier Linux: a doubly linked list through the inodes, where adding or removing one
+//! inode writes to its neighbours; one spin lock; and walks that hold the lock from the first inode to the last. sync,
+//! drop_caches, umount and quota walked the list like that: they took each inode's own lock, found no pages in nearly
+//! all inodes, and continued without releasing the list's lock.
 //!
 //! *After* is the engine's [`SlotList`]: a slab and a lock per slot, walks that hold a lock for 32 elements.
 //!
-//! In both an inode takes 256 bytes, a quarter of an inode of ext4 in Linux, and one line of it is touched; the rest
-//! of an inode's work is left out.
+//! In both variants an inode has 256 bytes, a quarter of an inode of ext4 in Linux, and the task touches one line of
+//! it. The other work on an inode is left out.
 
 use super::tasks;
 use crate::runner::{Shape, Task, Tasks};
@@ -22,36 +22,36 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 lock_class!(
-    /// The one list.
+    /// The single list.
     List = "before: inode list"
 );
 
 lock_class!(
-    /// Where tasks wait until all inodes are in core.
+    /// The wait of tasks until all inodes are in core.
     Waiting = "tasks of inode-list"
 );
 
-/// The task that adds each inode of this number walks.
+/// The task that adds each multiple of this number walks.
 const WALK: u32 = 400_000;
 
-/// No neighbour.
+/// Marks a missing neighbour.
 const NONE: u32 = u32::MAX;
 
-/// An inode, as much of it as lists and walks touch.
+/// An inode, reduced to the fields that lists and walks touch.
 #[repr(align(256))]
 struct Inode {
-    /// Its place on the one list; guarded by that list's lock.
+    /// Its position on the single list; guarded by that list's lock.
     before: AtomicU32,
     after: AtomicU32,
-    /// Its place on the slots' lists.
+    /// Its position on the slots' lists.
     at: AtomicU64,
-    /// A walk pins the inode, or takes its lock: one atomic operation, and another to release it.
+    /// Pins of the inode: a walk pins it, or takes its lock, with one atomic operation, and releases it with another.
     pins: AtomicU32,
-    /// Pages it has: what a walk looks for.
+    /// Number of pages, which a walk looks for.
     pages: AtomicU32,
 }
 
-/// All inodes that there may be; a number is a handle.
+/// All possible inodes; a number is a handle.
 struct Inodes(Vec<Inode>);
 
 impl Inodes {
@@ -70,7 +70,7 @@ impl Inodes {
         self.0.get(n as usize)
     }
 
-    /// Returns whether a walk has something to do for it.
+    /// Returns whether the inode has work for a walk.
     fn look(&self, n: u32) -> bool {
         self.get(n).is_some_and(|inode| {
             inode.pins.fetch_add(1, Relaxed);
@@ -84,13 +84,13 @@ impl Inodes {
 /// A list of inodes in core.
 trait InodeList: Send + Sync + 'static {
     fn add(&self, inodes: &Inodes, n: u32);
-    /// False if it is not on the list.
+    /// Removes an inode; returns false if the inode is not on the list.
     fn remove(&self, inodes: &Inodes, n: u32) -> bool;
-    /// Inodes met.
+    /// Walks over all inodes; returns their number.
     fn walk(&self, inodes: &Inodes) -> u64;
 }
 
-/// The first of all.
+/// The first inode of the single list.
 struct OneList(SpinLock<u32, List>);
 
 impl InodeList for OneList {
@@ -133,7 +133,7 @@ impl InodeList for OneList {
     }
 }
 
-// Elements as large as the engine's handles.
+// Elements have the size of the engine's handles.
 impl InodeList for SlotList<u64> {
     fn add(&self, inodes: &Inodes, n: u32) {
         if let Some(inode) = inodes.get(n) {
@@ -156,7 +156,7 @@ impl InodeList for SlotList<u64> {
     }
 }
 
-/// The meeting point of all tasks. A task whose time is over leaves, and the others do not wait for it.
+/// The meeting point of all tasks. A task whose time is over leaves, so that the others do not wait for it.
 struct Meeting {
     away: Mutex<usize, Waiting>,
     all: Condvar,
@@ -242,7 +242,7 @@ fn prepare<L: InodeList>(shape: &Shape, walks: bool, list: L) -> Result<Tasks> {
         all: Condvar::new(),
     });
     tasks(shape, |task| {
-        // Below `all`, which fits.
+        // Smaller than `all`, which fits.
         let first = (task as u64 * shape.files) as u32;
         let batch = first..first + shape.files as u32;
         InCore {

@@ -1,9 +1,10 @@
 //! Taking a free inode bit [I1]. Groups of 8192 inodes, filled one after the other by all tasks.
 //!
-//! Two pairs, each with one difference. In `inode-search` both variants take the first free bit of the first group that
-//! has one, found without a lock; *before* locks the group, tests the bit again, and starts over if another task was
-//! faster; *after* sets it by one atomic test-and-set. In `inode-stretches` both take bits by test-and-set; *before* all
-//! look from the start of the group, *after* each looks in a stretch of its own.
+//! Two pairs, each with one difference. In `inode-search` both variants take the first free bit of the first group
+//! that has a free one, found without a lock. *Before* locks the group, tests the bit again, and starts over if
+//! another task was faster; *after* sets the bit with one atomic test-and-set. In `inode-stretches` both take bits by
+//! test-and-set. *Before* all tasks search from the start of the group; *after* each task searches in a separate
+//! stretch.
 
 use super::tasks;
 use crate::runner::{Shape, Task, Tasks};
@@ -13,25 +14,25 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 lock_class!(
-    /// A group, as it was before.
+    /// Lock of a group in the variant before.
     GroupLock = "before: inode group"
 );
 
 const BITS: u32 = 8192;
 
-/// A group of inodes. Both variants count its free ones.
+/// A group of inodes. Both variants count its free inodes.
 struct Group {
     words: Vec<AtomicU64>,
     free: AtomicU32,
     lock: SpinLock<(), GroupLock>,
 }
 
-/// How a bit that was found is taken.
+/// Method of taking a bit that was found.
 #[derive(Clone, Copy)]
 enum Take {
-    /// With the group locked, after it was tested again.
+    /// With the group locked, after a second test.
     Locked,
-    /// By one atomic operation.
+    /// With one atomic operation.
     TestAndSet,
 }
 
@@ -44,7 +45,7 @@ impl Group {
         }
     }
 
-    /// Returns a free bit of some words.
+    /// Returns a free bit in a range of words.
     fn find(&self, words: std::ops::Range<u32>) -> Option<u32> {
         words.into_iter().find_map(|i| {
             let bit = self.words[i as usize]
@@ -54,7 +55,7 @@ impl Group {
         })
     }
 
-    /// Returns whether the bit was free, and is taken now.
+    /// Takes a bit; returns whether it was free.
     fn take_bit(&self, bit: u32, take: Take) -> bool {
         let (word, mask) = (&self.words[(bit / 64) as usize], 1 << (bit % 64));
         match take {
@@ -70,7 +71,7 @@ impl Group {
         }
     }
 
-    /// Finds and takes a bit, starting over when another task was faster.
+    /// Finds and takes a bit; starts over if another task was faster.
     fn take(&self, words: std::ops::Range<u32>, take: Take) -> Option<u32> {
         loop {
             let bit = self.find(words.clone())?;
@@ -96,7 +97,7 @@ impl Groups {
         Arc::new(Self((0..count).map(|_| Group::new()).collect()))
     }
 
-    /// Returns the bits, as they are now.
+    /// Returns the present bits.
     #[cfg(test)]
     pub fn image(&self) -> Vec<u64> {
         let words = self.0.iter().flat_map(|g| &g.words);
@@ -104,7 +105,7 @@ impl Groups {
     }
 }
 
-/// Takes the first free bit of all.
+/// Takes the first free bit of all groups.
 struct First {
     groups: Arc<Groups>,
     take: Take,
@@ -142,14 +143,14 @@ pub fn after(shape: &Shape) -> Result<Tasks> {
     Ok(first(shape, Take::TestAndSet)?.0)
 }
 
-/// Bits that a task draws its own from before it looks for others.
+/// Size of the stretch in which a task searches first.
 pub const STRETCH: u32 = 256;
 const STRETCHES: u32 = BITS / STRETCH;
 
-/// Takes bits of a stretch of its own.
+/// Takes bits in a task's own stretch.
 struct Stretches {
     groups: Arc<Groups>,
-    /// The next stretch that no task has, over all groups.
+    /// The next stretch that no task owns, over all groups.
     next: Arc<AtomicU32>,
     stretch: u32,
     left: u64,
@@ -170,7 +171,7 @@ impl Stretches {
             }
             self.stretch = self.next.fetch_add(1, Ordering::Relaxed);
             if self.stretch >= stretches {
-                // Numbers that other tasks left in their stretches.
+                // Use bits that other tasks left in their stretches.
                 return (0..stretches).find_map(|s| self.take_in(s));
             }
         }
@@ -209,7 +210,7 @@ mod tests {
     use super::*;
     use crate::before::tests::run_all;
 
-    /// The images that the variants leave: the same bits of one search, as many bits of the other.
+    /// Both variants leave equal images: the same bits for one search, the same number of bits for the other.
     #[test]
     fn both_searches_leave_the_same_bits() {
         let shape = Shape {

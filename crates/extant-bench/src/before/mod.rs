@@ -1,20 +1,20 @@
 //! The algorithms that the mechanisms of this engine replace, each built from the same crates as its replacement, and
-//! run beside it. They live here only.
+//! compared in the same run. They exist only here.
 //!
-//! Locks of the "before" side are spin locks, as those in the kernel were; they yield to other threads after some
-//! turns, since user threads may be preempted while they hold one.
+//! Locks of the "before" side are spin locks, like those in the kernel. They yield to other threads after some
+//! attempts, because user threads may be preempted while they hold a lock.
 //!
 //! | name | before | after | images |
 //! |---|---|---|---|
-//! | `inode-search` (I1) | a free bit that was found is locked, and tested again | it is set by one atomic test-and-set | the same bits |
-//! | `inode-stretches` (I1) | all take the first free bit of all | each takes bits of a stretch of its own | as many bits |
-//! | `group-lock` (B1) | all wait for the lock of the group at one shared goal | groups whose lock is busy are passed over in all passes but the last | as many blocks |
-//! | `group-goals` (B4) | busy groups are passed over, one goal for all | busy groups are passed over, goals are spread | as many blocks |
+//! | `inode-search` (I1) | a free bit is found, its group locked, and the bit tested again | the bit is set by one atomic test-and-set | the same bits |
+//! | `inode-stretches` (I1) | all take the first free bit | each takes bits of a separate stretch | equal number of bits |
+//! | `group-lock` (B1) | all wait for the lock of the group at one shared goal | groups with a busy lock are skipped in all passes but the last | equal number of blocks |
+//! | `group-goals` (B4) | busy groups are skipped, one goal for all | busy groups are skipped, goals are spread | equal number of blocks |
 //! | `inode-list` (P1) | one list, one lock | a list and a lock per slot | none |
-//! | `inode-list-walks` (P2) | and walks that hold it throughout | and walks that hold one for 32 elements | none |
-//! | `commit-list` (C1, C3) | one list under one lock, the counters of used space summed at each commit | a list per slot, items counted in batches | the same items, sorted |
+//! | `inode-list-walks` (P2) | with walks that hold the lock throughout | with walks that hold a lock for 32 elements | none |
+//! | `commit-list` (C1, C3) | one list under one lock, used space summed at each commit | a list per slot, items counted in batches | the same items, sorted |
 //!
-//! Each pair differs in what its row says and in nothing else; tests assert that both leave the images of the last column.
+//! Each pair differs only as its row says; tests assert that both leave the images of the last column.
 
 mod commit_list;
 mod group_lock;
@@ -25,7 +25,7 @@ use crate::runner::{Contender, Shape, Task, Tasks};
 use anyhow::Result;
 use serde::Serialize;
 
-/// Makes the tasks of a round.
+/// Function that makes the tasks of a round.
 type Make = fn(&Shape) -> Result<Tasks>;
 
 /// A pair of algorithms.
@@ -37,7 +37,7 @@ pub struct Pair {
     pub about: &'static str,
     /// The algorithm before, in a few words.
     pub before_is: &'static str,
-    /// Tasks, and operations of a round, if they are part of the definition.
+    /// Number of tasks, and operations per round, if the definition fixes them.
     pub size: Option<(usize, u64)>,
     after: Make,
     before: Make,
@@ -45,17 +45,18 @@ pub struct Pair {
     before_shares: Sharing,
 }
 
-/// The state that cores share in an algorithm, beside the words of its locks: a lock meter does not see it.
+/// The state that cores share in an algorithm, except the words of its locks, because a lock meter does not see this
+/// state.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Sharing {
-    /// How many locks there are: cores are spread over them, and one more core than locks is the first that shares one.
-    /// `None` if each core has its own.
+    /// Number of locks. Cores are spread over them, so that sharing starts at one more core than locks. `None` if each
+    /// core has a separate lock.
     pub instances: Option<f64>,
-    /// Lines written by another core that are fetched while the lock is held.
+    /// Lines written by other cores that are fetched while the lock is held.
     pub lines: f64,
-    /// And for each further core.
+    /// Additional lines for each further core.
     pub lines_each_core: f64,
-    /// A line that all write without a lock, and how often an operation does.
+    /// A line that all cores write without a lock, and the number of writes per operation.
     pub line: Option<(&'static str, f64)>,
 }
 
@@ -67,7 +68,7 @@ impl Sharing {
         line: None,
     };
 
-    /// One lock for all cores.
+    /// Returns the sharing of one lock for all cores.
     const fn one(lines: f64) -> Self {
         Self {
             instances: Some(1.0),
@@ -77,10 +78,10 @@ impl Sharing {
     }
 }
 
-/// A core fetches that many lines at once.
+/// Number of lines that a core fetches at once.
 const AT_ONCE: f64 = 8.0;
 
-/// A thousand threads, each with so many inodes that it is not their start that is measured.
+/// A thousand threads, each with enough inodes that the start of threads does not dominate the result.
 const MANY: Option<(usize, u64)> = Some((1000, 4_000_000));
 
 /// All pairs.
@@ -92,12 +93,12 @@ pub const PAIRS: [Pair; 7] = [
         size: None,
         after: inode_search::after,
         before: inode_search::before,
-        // The count is on the line of another word; both are taken in turn.
+        // The count is on the line of another word; each operation writes both.
         after_shares: Sharing {
             line: Some(("word of the bitmap, and count", 2.0)),
             ..Sharing::NOTHING
         },
-        // The word of the bitmap, and the count.
+        // Lines of the bitmap word and of the count.
         before_shares: Sharing::one(2.0),
     },
     Pair {
@@ -107,7 +108,7 @@ pub const PAIRS: [Pair; 7] = [
         size: None,
         after: inode_search::in_stretches,
         before: inode_search::after,
-        // The count of the group, and seldom the next stretch.
+        // The count of the group, and rarely the next stretch.
         after_shares: Sharing {
             line: Some(("count of the group", 1.0)),
             ..Sharing::NOTHING
@@ -128,7 +129,7 @@ pub const PAIRS: [Pair; 7] = [
             instances: Some(group_lock::GROUPS as f64),
             ..Sharing::one(2.0)
         },
-        // The goal, and the word of the bitmap.
+        // Lines of the goal and of the bitmap word.
         before_shares: Sharing::one(2.0),
     },
     Pair {
@@ -155,7 +156,7 @@ pub const PAIRS: [Pair; 7] = [
         after: inode_list::after,
         before: inode_list::before,
         after_shares: Sharing::NOTHING,
-        // A neighbour of an inode that comes, both of one that goes.
+        // An added inode touches one neighbour, a removed one touches both.
         before_shares: Sharing::one(1.5),
     },
     Pair {
@@ -184,11 +185,11 @@ pub const PAIRS: [Pair; 7] = [
     },
 ];
 
-/// One algorithm of a pair.
+/// An algorithm of a pair.
 pub struct Algorithm {
     name: &'static str,
     make: Make,
-    /// What its cores share.
+    /// State that its cores share.
     pub shares: Sharing,
 }
 
@@ -202,7 +203,7 @@ impl Pair {
         PAIRS.into_iter().find(|pair| pair.name == name)
     }
 
-    /// Returns the engine's algorithm, and the one that it replaces.
+    /// Returns the engine's algorithm, and the algorithm that it replaces.
     pub fn algorithms(&self) -> [Algorithm; 2] {
         let algorithm = |name, make, shares| Algorithm { name, make, shares };
         [
@@ -231,7 +232,7 @@ mod tests {
     use super::*;
     use crate::runner;
 
-    /// Runs all tasks to their ends, at once.
+    /// Runs all tasks to their ends, concurrently.
     pub fn run_all(tasks: Tasks) {
         std::thread::scope(|s| {
             for mut task in tasks {

@@ -1,8 +1,8 @@
-//! The caches of many cores, line by line: the states of MESI without limits of size.
+//! The caches of many cores, line by line: the MESI states with unlimited capacity.
 
 use std::collections::HashMap;
 
-/// Most cores of the model.
+/// Largest number of cores in the model.
 pub const MOST: usize = 256;
 
 /// A set of cores.
@@ -35,15 +35,15 @@ impl Cores {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Holders {
-    /// Cores that have the line: one if it is modified.
+    /// Cores that have the line; a single core if the line is modified.
     by: Cores,
-    /// It is modified in the cache of the core that has it.
+    /// Whether the line is modified in the cache of its core.
     modified: bool,
-    /// Cores that had it, and lost it to another one's write.
+    /// Cores that lost the line to another core's write.
     lost: Cores,
 }
 
-/// Why a core had to go to others for a line.
+/// The reason why a core had to fetch a line from another core.
 ///
 /// ```
 /// use extant_bench::coherence::caches::{Caches, Miss};
@@ -54,20 +54,20 @@ struct Holders {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Miss {
-    /// It reads what another core has written.
+    /// A read of a line that another core has written.
     Read,
-    /// It writes what others have.
+    /// A write to a line that other cores have.
     Write,
 }
 
-/// The lines of memory, and who has them.
+/// The lines of memory with their holders.
 #[derive(Debug, Default)]
 pub struct Caches {
     lines: HashMap<u64, Holders>,
 }
 
 impl Caches {
-    /// Returns a core, below [`MOST`], reads or writes a line.
+    /// Records that a core, below [`MOST`], reads or writes a line.
     pub fn access(&mut self, core: usize, line: u64, writes: bool) -> Option<Miss> {
         let holders = self.lines.entry(line).or_default();
         let has = holders.by.has(core);
@@ -99,7 +99,7 @@ mod tests {
     fn what_is_read_by_all_is_fetched_once() {
         let mut caches = Caches::default();
         assert!((0..MOST).all(|core| caches.access(core, 1, false).is_none()));
-        // A write by one takes it away from all.
+        // A write by one core invalidates the line in all others.
         assert_eq!(caches.access(3, 1, true), Some(Miss::Write));
         assert_eq!(caches.access(3, 1, true), None);
         assert_eq!(caches.access(3, 1, false), None);

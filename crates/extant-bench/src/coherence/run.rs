@@ -1,4 +1,4 @@
-//! Starts the traced process, takes its accesses through the model, and says which lines were missed, where.
+//! Starts the traced process, passes its accesses through the model, and reports the missed lines and their code.
 
 use super::WARM;
 use super::caches::{Caches, Miss};
@@ -10,17 +10,17 @@ use serde::Serialize;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 
-/// Lines whose names are asked for: those that are missed most.
+/// Number of lines whose names are requested: those with the most misses.
 const NAMED: usize = 24;
 
-/// Misses of one kind of object by one place in the code, for each operation.
+/// Misses of one kind of object by one place in the code, per operation.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Missed {
-    /// The object that holds the line; numbers in its name are left out.
+    /// The object that contains the line; numbers in its name are removed.
     pub object: String,
     /// The code.
     pub code: String,
-    /// It is code of the memory allocator.
+    /// Whether the code belongs to the memory allocator.
     pub allocator: bool,
     /// Misses of reads.
     pub reads: f64,
@@ -37,23 +37,23 @@ pub struct Traffic {
     pub cores: usize,
     /// The number of slots.
     pub slots: usize,
-    /// Operations that were counted, of all cores.
+    /// Counted operations of all cores.
     pub ops: u64,
-    /// Accesses to memory of an operation, line by line.
+    /// Memory accesses per operation, line by line.
     pub accesses: f64,
     /// Misses by object and code, most first.
     pub missed: Vec<Missed>,
-    /// Misses of an operation at the one line that is missed most.
+    /// Misses per operation of the line with the most misses.
     pub hottest: f64,
 }
 
 impl Traffic {
-    /// Misses of an operation.
+    /// Returns the misses per operation.
     pub fn misses(&self) -> f64 {
         self.count(|_| true)
     }
 
-    /// Those outside of the memory allocator.
+    /// Returns the misses outside of the memory allocator.
     pub fn of_engine(&self) -> f64 {
         self.count(|m| !m.allocator)
     }
@@ -64,7 +64,7 @@ impl Traffic {
     }
 }
 
-/// Misses of a line by one piece of code: of reads, of writes.
+/// Misses of a line by one place in the code: of reads, of writes.
 type Counts = HashMap<(u64, Access), [u64; 2]>;
 
 struct Reader {
@@ -74,7 +74,7 @@ struct Reader {
     /// Operations that each core has begun.
     begun: HashMap<usize, usize>,
     inside: Option<(usize, bool)>,
-    /// Lines that the operation has missed.
+    /// Lines that the current operation has missed.
     here: HashSet<u64>,
     total: Total,
 }
@@ -143,7 +143,7 @@ impl TraceReader for Reader {
                 continue;
             }
             self.total.accesses += 1;
-            // A line that is read and then written is missed once if nobody comes between.
+            // A line that is read and then written is missed once if no other core accesses it in between.
             if let Some(miss) = miss
                 && self.here.insert(line)
             {
@@ -158,7 +158,7 @@ impl TraceReader for Reader {
     }
 }
 
-/// Traces a job. `program` with `args` shall call [`traced::main`](super::traced::main).
+/// Traces a job. `program` with `args` must call [`traced::main`](super::traced::main).
 pub fn run(program: &Path, args: &[&str], job: Job) -> Result<Traffic> {
     let mut traced = Process::start(program, args, &job, Reader::new)?;
     let total = traced.result()?;
@@ -230,7 +230,7 @@ mod tests {
         for _ in 0..WARM + 2 {
             for core in 0..2 {
                 text += &begin(core);
-                // A counter of both, read and written; a line of its own; what nobody writes.
+                // A counter that both read and write; a separate line for each; a line that no core writes.
                 text += "I  00000100,3\n L 00002000,8\n S 00002000,8\n";
                 text += &format!(" M {:08x},8\n L 00004000,8\n", 0x3000 + core * 64);
                 text += &end;

@@ -1,4 +1,4 @@
-//! The traced process: a thread for each core, which take turns, with marks in the trace around each operation.
+//! The traced process: a thread per core, one running at a time, with marks in the trace around each operation.
 
 use super::WARM;
 use super::caches::MOST;
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 /// Words between marks: a cache line.
 const STRIDE: usize = 8;
-/// A mark for each core, one for the end of an operation and one for that of all.
+/// A mark for each core, one for the end of an operation and one for the end of all.
 static MARKS: [AtomicU64; (MOST + 2) * STRIDE] = [const { AtomicU64::new(0) }; (MOST + 2) * STRIDE];
 
 /// The meaning of a store to a mark.
@@ -23,14 +23,14 @@ static MARKS: [AtomicU64; (MOST + 2) * STRIDE] = [const { AtomicU64::new(0) }; (
 pub enum Mark {
     /// An operation of this core begins.
     Begin(usize),
-    /// It has ended.
+    /// The operation has ended.
     End,
-    /// All have.
+    /// All operations have ended.
     Done,
 }
 
 impl Mark {
-    /// Returns the mark at so many bytes from the first.
+    /// Returns the mark at this number of bytes from the first mark.
     pub fn at(offset: u64) -> Option<Self> {
         let line = (STRIDE * 8) as u64;
         match (usize::try_from(offset / line).ok()?, offset % line) {
@@ -52,7 +52,7 @@ impl Mark {
     }
 }
 
-/// What is traced; the first line of the process's input.
+/// The traced job; the first line of the process's input.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Job {
     /// The operation.
@@ -61,11 +61,11 @@ pub struct Job {
     pub cores: usize,
     /// The number of slots.
     pub slots: usize,
-    /// Operations of each core that count.
+    /// Counted operations per core.
     pub ops: usize,
 }
 
-/// One core's thread: a message starts its next operation.
+/// The thread of a core: a message starts its next operation.
 struct Core {
     next: mpsc::SyncSender<usize>,
     done: mpsc::Receiver<Result<()>>,
@@ -78,7 +78,7 @@ impl Core {
         job: Job,
         number: usize,
     ) -> Self {
-        // The channels have a fixed size: their memory is not allocated message by message, and does not move.
+        // Channels of fixed size do not allocate memory per message, and their memory does not move.
         let (next, inbox) = mpsc::sync_channel(1);
         let (outbox, done) = mpsc::sync_channel(1);
         scope.spawn(move || {
@@ -89,7 +89,8 @@ impl Core {
             };
             let _ = outbox.send(Ok(()));
             for n in inbox {
-                // Meanwhile the other threads come to rest at their waits: the trace does not tell the thread of an access.
+                // Let the other threads block in their waits first, because the trace does not show the thread of an
+                // access.
                 std::thread::sleep(Duration::from_millis(1));
                 Mark::Begin(number).set();
                 let result = work(n);
@@ -112,7 +113,8 @@ impl Core {
     }
 }
 
-/// Runs the job on the first line of standard input on the volume of an image, and says what is at the addresses on the last.
+/// Runs the job on the first line of standard input on the volume of an image, and names the addresses on the last
+/// line.
 pub fn main(image: &Path) -> Result<()> {
     let mut lines = std::io::stdin().lock().lines();
     let mut next = || {
@@ -149,7 +151,7 @@ pub fn main(image: &Path) -> Result<()> {
         let asked: Vec<u64> = serde_json::from_str(&next()?)?;
         say(&names_of(&volume, &asked))
     })?;
-    // The volume's contents are not needed, and closing it would be traced.
+    // The volume's contents are not needed, and closing the volume would be traced.
     std::process::exit(0)
 }
 

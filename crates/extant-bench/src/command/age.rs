@@ -9,29 +9,29 @@ use extant_bench::age::{self, AgeParams};
 use extant_terminal::numbers::size;
 use std::io::Write;
 
-/// See how whole files stay as a volume grows old
+/// Measure the fragmentation of files on an aging volume
 ///
-/// Tasks fill the volume with files of 4 KiB to 8 MiB, four at a time each, a piece at a time, then remove a third
-/// of them and write others in their place, again and again. At the end the extents of all files are counted (by
-/// filefrag, where the target is a path).
+/// Tasks fill the volume with files of 4 KiB to 8 MiB, each four files at a time, piece by piece. Then they repeatedly
+/// remove a third of the files and write others. At the end the extents of all files are counted (with filefrag, if
+/// the target is a path).
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n  extant-bench age --size 1G --bytes 800M --against kernel")]
 pub struct AgeArgs {
     #[command(flatten)]
     targets: TargetArgs,
-    /// Tasks, a directory and a thread each
+    /// Number of tasks, each with a directory and a thread
     #[arg(long, default_value_t = 4)]
     tasks: usize,
-    /// Bytes of all files when the volume is as full as it gets
+    /// Total bytes of all files when the volume is fullest
     #[arg(long, default_value = "1600M", value_parser = size)]
     bytes: u64,
-    /// How often a third of the files is replaced
+    /// Number of times that a third of the files is replaced
     #[arg(long, default_value_t = 6)]
     turns: usize,
-    /// Chooses sizes, pieces and what is removed
+    /// Seed for sizes, pieces and removals
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// As JSON
+    /// Print the result as JSON
     #[arg(long)]
     json: bool,
 }

@@ -6,16 +6,16 @@ use anyhow::Result;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use extant_bench::before::{PAIRS, Pair};
 
-/// The algorithms that this engine's mechanisms replace, beside those that replace them
+/// Compare the algorithms that this engine's mechanisms replace with their replacements
 ///
-/// Each is built from the same crates, and run in the same rounds. A volume behind one lock is a target of its
-/// own of the other benchmarks: before:one-lock.
+/// Each is built from the same crates, and run in the same rounds. The other benchmarks also accept a volume behind
+/// one lock as a target: before:one-lock.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  extant-bench before --tasks 1,2,48\n  \
     extant-bench before inode-list-walks --tasks 1000 --files 4000000 --seconds 60\n  \
     extant-bench unlink2 --against before:one-lock")]
 pub struct BeforeArgs {
-    /// Which of them; without any all, those of inode lists with 1000 tasks and 4,000,000 inodes
+    /// Pairs to run [default: all, with 1000 tasks and 4,000,000 inodes for the inode lists]
     #[arg(value_name = "NAME", value_parser = pairs())]
     names: Vec<Pair>,
     #[command(flatten)]
@@ -24,7 +24,7 @@ pub struct BeforeArgs {
 
 fn pairs() -> impl TypedValueParser<Value = Pair> {
     let values = PAIRS.map(|pair| PossibleValue::new(pair.name).help(pair.about));
-    // Only names of pairs come this far.
+    // The parser accepts only names of pairs.
     PossibleValuesParser::new(values).map(|name| Pair::named(&name).unwrap_or(PAIRS[0]))
 }
 

@@ -19,47 +19,47 @@ use std::process::Command;
 
 /// Move a whole tree into an image and out of it
 ///
-/// The tree goes into a new image (mkfs --from), into one that exists (import), out to a directory and out to a tar
-/// archive (export). Each run is a process of its own; making its result durable is timed apart. Peers take turns
-/// with it, round by round: mke2fs -d, and tar c and tar x. Medians of all rounds but a first one are shown. mke2fs
-/// makes its image durable itself, which its run then includes.
+/// The tree is moved into a new image (mkfs --from), into an existing image (import), out to a directory and out to a
+/// tar archive (export). Each run is a separate process; the time to make its result durable is reported separately.
+/// Peers alternate with it, round by round: mke2fs -d, and tar c and tar x. Results are medians of all rounds but the
+/// first. mke2fs makes its image durable itself, so its run includes that time.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Examples:\n  extant-bench bulk --from /usr --dir /var/tmp --against mke2fs --against tar\n  \
     extant-bench bulk --files 50000 --dirs 2 --size 6 --against mke2fs --rounds-peer 1"
 )]
 pub struct BulkArgs {
-    /// The tree; without it one is made
+    /// Tree to move [default: a generated tree]
     #[arg(long, value_name = "DIR", conflicts_with_all = ["files", "dirs", "size"])]
     from: Option<PathBuf>,
-    /// Files in each directory of the tree that is made
+    /// Number of files in each directory of the generated tree
     #[arg(long, default_value_t = 50_000)]
     files: usize,
-    /// Directories of the tree that is made
+    /// Number of directories of the generated tree
     #[arg(long, default_value_t = 2)]
     dirs: usize,
-    /// Bytes of each file of the tree that is made
+    /// Size in bytes of each file of the generated tree
     #[arg(long, default_value = "100", value_parser = size)]
     size: u64,
-    /// Programs to compare with; several by repeating the option
+    /// Programs to compare with; may be repeated
     #[arg(long, value_enum, value_name = "PEER")]
     against: Vec<Peer>,
-    /// Rounds
+    /// Number of rounds
     #[arg(long, default_value_t = 5)]
     iterations: usize,
-    /// Rounds that peers take part in; without it all
+    /// Number of rounds in which peers take part [default: all]
     #[arg(long, value_name = "N")]
     rounds_peer: Option<usize>,
-    /// Directory for images, archives and trees, which are removed again; in memory if left out
+    /// Directory for temporary images, archives and trees [default: in memory]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Size of the images; without it three halves of what the tree takes, and room to spare
+    /// Size of the images [default: one and a half times the size of the tree, and some spare space]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     image_size: Option<u64>,
-    /// Threads of each of our runs; 0: one for each CPU
+    /// Threads per run of extant [0: the number of CPUs]
     #[arg(long, default_value_t = 0)]
     threads: usize,
-    /// As JSON, with every round
+    /// Print as JSON, with every round
     #[arg(long)]
     json: bool,
 }
@@ -68,7 +68,7 @@ pub struct BulkArgs {
 enum Peer {
     /// mke2fs -d, of e2fsprogs
     Mke2fs,
-    /// tar c, and tar x of what it made
+    /// tar c, and tar x of its archive
     Tar,
 }
 
@@ -86,7 +86,7 @@ struct Facts<'a> {
     reports: &'a [Report],
 }
 
-/// Returns a peer's first line about itself; an error if it is not there.
+/// Returns the first line that a peer prints about itself; an error if the peer is not installed.
 fn version(program: &str, flag: &str, peer: &str) -> Result<String> {
     let said = Command::new(program).arg(flag).output();
     let said = said.with_context(|| format!("--against {peer}: {program} cannot be run"))?;
@@ -95,7 +95,7 @@ fn version(program: &str, flag: &str, peer: &str) -> Result<String> {
     Ok(text.lines().next().unwrap_or_default().trim().to_string())
 }
 
-/// Everything that is made, in one directory.
+/// Paths of all temporary files, in one directory.
 struct Places {
     tree: PathBuf,
     made: PathBuf,
@@ -127,7 +127,7 @@ fn args<const N: usize>(list: [&dyn AsRef<OsStr>; N]) -> Vec<OsString> {
     list.iter().map(|a| a.as_ref().to_os_string()).collect()
 }
 
-/// Removes a file or a tree, if it is there, and waits until the file system has nothing left to write.
+/// Removes a file or a tree, if it exists, and waits until the file system has written everything.
 fn clear(path: &Path) -> Result<()> {
     let gone = match path.symlink_metadata() {
         Ok(m) if m.is_dir() => std::fs::remove_dir_all(path),
@@ -142,7 +142,7 @@ fn clear(path: &Path) -> Result<()> {
     Ok(rustix::fs::syncfs(&fd)?)
 }
 
-/// Returns a number that one of our commands says in its JSON.
+/// Returns a number from the JSON of an extant command.
 fn number(said: &[u8], key: &str) -> Option<f64> {
     let value: serde_json::Value = serde_json::from_slice(said).ok()?;
     value.get(key)?.as_f64()
@@ -152,7 +152,7 @@ fn own_sync(said: &[u8]) -> f64 {
     number(said, "sync_seconds").unwrap_or(0.0)
 }
 
-/// The size of the tree as an image, measured by making one and importing it into another.
+/// Size of the tree as an image, measured by making an image and importing it into another.
 struct Measured {
     moved: Moved,
     image_size: u64,
@@ -168,7 +168,7 @@ fn measure(a: &BulkArgs, exe: &Path, p: &Places) -> Result<Measured> {
     };
     let used = of("blocks")?.saturating_sub(of("free_blocks")?) * of("block_size")?;
     let inodes = of("inodes")?.saturating_sub(of("free_inodes")?);
-    // An import reserves blocks for every directory it changes: room for that, in a sparse file.
+    // An import reserves blocks for every directory that it changes, so leave room for that, in a sparse file.
     let room = used / 2 + inodes * 8192 + (512 << 20);
     let names = ["directories", "files", "symlinks", "specials", "hard_links"];
     let names = names.into_iter().map(of).sum::<Result<u64>>()?;
@@ -186,7 +186,7 @@ fn measure(a: &BulkArgs, exe: &Path, p: &Places) -> Result<Measured> {
     })
 }
 
-/// All ways to move the tree of one run.
+/// All methods of moving the tree of a run.
 struct Ways<'a> {
     args: &'a BulkArgs,
     exe: &'a Path,
@@ -196,7 +196,7 @@ struct Ways<'a> {
 }
 
 impl<'a> Ways<'a> {
-    /// One of this engine's commands.
+    /// Returns a method that uses an extant command.
     fn ours(
         &self,
         name: &str,
@@ -262,7 +262,7 @@ impl<'a> Ways<'a> {
         }
     }
 
-    /// Returns a peer that takes the tree in.
+    /// Returns a peer that packs the tree.
     fn peer_in(&self, (which, version): &(Peer, String)) -> Mover<'a> {
         let (p, kib) = (self.places, format!("{}k", self.image_size >> 10));
         let (name, command, file) = match which {
@@ -292,7 +292,7 @@ impl<'a> Ways<'a> {
         self.peer(name, Direction::In, command, Output::File(file.clone()))
     }
 
-    /// All ways, in first, then out.
+    /// Returns all methods, first into an image, then out of it.
     fn all(&self, peers: &[(Peer, String)]) -> Vec<Mover<'a>> {
         let (p, size) = (self.places, self.image_size.to_string());
         let file = |path: &PathBuf| Output::File(path.clone());
@@ -328,7 +328,7 @@ impl<'a> Ways<'a> {
     }
 }
 
-/// Returns the peers asked for, each once, with their versions.
+/// Returns the requested peers, each once, with their versions.
 fn peers(a: &BulkArgs) -> Result<Vec<(Peer, String)>> {
     let mut peers = Vec::new();
     for peer in &a.against {
@@ -346,7 +346,7 @@ fn peers(a: &BulkArgs) -> Result<Vec<(Peer, String)>> {
     Ok(peers)
 }
 
-/// A tree that is there, and does not hold the place where images are made.
+/// Fails if the tree does not exist, or contains the directory for images.
 fn check_tree(from: &Path, work: &Path) -> Result<()> {
     let real = from.canonicalize();
     let real = real.with_context(|| from.display().to_string())?;
@@ -406,7 +406,7 @@ pub fn run(a: &BulkArgs) -> Result<()> {
     };
     let measured = measure_all();
     progress.done();
-    // A child that was interrupted with us says so in its own words.
+    // A child that was interrupted together with this process reports that in its own words.
     let (m, reports) = match measured {
         Err(e) => {
             interrupt::check()?;
@@ -441,7 +441,7 @@ pub fn run(a: &BulkArgs) -> Result<()> {
     }
 }
 
-/// The compared pairs: programs that do the same work.
+/// The compared pairs: programs that do equal work.
 const PAIRS: [(&str, &str); 6] = [
     ("extant mkfs --from", "mke2fs -d"),
     ("extant import", "mke2fs -d"),
@@ -451,7 +451,7 @@ const PAIRS: [(&str, &str); 6] = [
     ("extant export DIR", "tar x"),
 ];
 
-/// The number in what a program says of its version: `mke2fs 1.47.2 (1-Jan-2025)` is 1.47.2.
+/// Extracts the number from a version text: `mke2fs 1.47.2 (1-Jan-2025)` is 1.47.2.
 fn short(version: &str) -> String {
     let number = |w: &&str| w.starts_with(|c: char| c.is_ascii_digit());
     let found = version.split_whitespace().find(number);

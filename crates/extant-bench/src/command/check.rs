@@ -19,62 +19,63 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Check an image of empty files, with as many threads as CPUs and with one, and with e2fsck
+/// Measure the check of an image of empty files, with all CPUs, with one thread, and with e2fsck
 ///
-/// The image lies in memory. Programs take turns, round by round; medians of all rounds but a first one are shown. With --cold
-/// the system forgets the image before each run, and a last row reads the image's metadata once in order, and does nothing with it.
+/// The image is in memory. Programs alternate, round by round; results are medians of all rounds but the first. With
+/// --cold the system's cache of the image is dropped before each run, and a last row only reads the image's metadata
+/// once, in order.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Examples:\n  extant-bench check --dirs 1000 --files 1000 --size 16G\n  \
                   extant-bench check --dirs 1 --files 1000000 --cold --dir /var/tmp"
 )]
 pub struct CheckArgs {
-    /// Directories
+    /// Number of directories
     #[arg(long, default_value_t = 1000)]
     dirs: usize,
-    /// Files in each of them
+    /// Number of files in each directory
     #[arg(long, default_value_t = 1000)]
     files: usize,
-    /// Bytes of each file, which are set aside and not written
+    /// Bytes of each file, which are preallocated but not written
     #[arg(long, value_name = "SIZE", default_value = "0", value_parser = extant_terminal::numbers::size)]
     file_size: u64,
-    /// The image's size
+    /// Size of the image
     #[arg(long, default_value = "16G")]
     size: String,
-    /// The directory that the image is made in
+    /// Directory for the image
     #[arg(long)]
     dir: Option<PathBuf>,
-    /// Nothing of the image is in memory when a run begins
+    /// Drop the image from memory before each run
     #[arg(long, requires = "dir")]
     cold: bool,
-    /// Rounds
+    /// Number of rounds
     #[arg(long, default_value_t = 5)]
     iterations: usize,
-    /// As JSON
+    /// Print the result as JSON
     #[arg(long)]
     json: bool,
-    /// Only make the image of large files, here
+    /// Only make the image of large files, at this path
     #[arg(long, hide = true, value_name = "IMAGE")]
     make: Option<PathBuf>,
-    /// Only read these runs of an image, which are written as JSON
+    /// Only read these byte ranges of an image, given as JSON
     #[arg(long, hide = true, num_args = 2, value_names = ["RUNS", "IMAGE"])]
     read: Vec<PathBuf>,
 }
 
-/// One program, beside the others of so many threads.
+/// Results of a program with a number of threads.
 #[derive(Serialize)]
 struct Report {
     target: String,
     tasks: usize,
     seconds: f64,
     cpu_seconds: f64,
-    /// The most memory held, in bytes.
+    /// Peak memory in bytes.
     peak: u64,
 }
 
-/// A way to look at the image, and its rounds.
+/// A method of checking the image, and its rounds.
 struct Checker {
-    /// The command line, which the image's name ends.
+    /// The command line, to which the image's name is appended.
     line: Vec<String>,
     rounds: Vec<(Elapsed, u64)>,
 }
@@ -139,7 +140,7 @@ pub fn run(args: &CheckArgs) -> Result<()> {
     if args.cold {
         let runs = work.path().join("runs");
         std::fs::write(&runs, serde_json::to_vec(&metadata::runs(&image)?)?)?;
-        // A process, as the others are.
+        // A separate process, like the others.
         let own = std::env::current_exe()?;
         let (own, runs) = (own.to_string_lossy(), runs.to_string_lossy());
         all.push(Checker::of(&[&own, "check", "--read", &runs]));
@@ -174,7 +175,7 @@ fn reports(all: &[Checker]) -> Vec<Report> {
         many.report("extant check", cpus),
         e2fsck.report("e2fsck", cpus),
     ];
-    // With one processor both are the same.
+    // With one CPU both rows are the same.
     if cpus > 1 {
         reports.push(one.report("extant check", 1));
         reports.push(e2fsck.report("e2fsck", 1));
@@ -189,7 +190,7 @@ fn reports(all: &[Checker]) -> Vec<Report> {
     reports
 }
 
-/// Has another process make the image: the memory that this one once held would count as the programs'.
+/// Makes the image in another process, because memory once held by this process would count as the programs' memory.
 fn have_made(args: &CheckArgs, image: &Path) -> Result<()> {
     let shape = [args.dirs, args.files].map(|n| n.to_string());
     let (size, file_size) = (&args.size, args.file_size.to_string());
@@ -200,7 +201,7 @@ fn have_made(args: &CheckArgs, image: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Files whose blocks are set aside and never written: for a check they are as large as others.
+/// Makes files whose blocks are preallocated but never written: a check treats them like other large files.
 fn make_large(args: &CheckArgs, image: &Path) -> Result<()> {
     let size = extant_terminal::numbers::size(&args.size)?;
     let device = FileDevice::create(image, size)?;
@@ -223,7 +224,7 @@ fn make_large(args: &CheckArgs, image: &Path) -> Result<()> {
     Ok(volume.close()?)
 }
 
-/// The image, of a tree that is gone afterwards.
+/// Makes the image from a temporary tree.
 fn make(args: &CheckArgs, extant: &str, work: &Path, image: &Path) -> Result<()> {
     let tree = work.join("tree");
     std::fs::create_dir(&tree)?;

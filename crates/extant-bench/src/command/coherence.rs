@@ -18,33 +18,33 @@ use std::path::PathBuf;
 
 /// Count the cache lines that many cores take from each other
 ///
-/// Runs operations on as many threads as a machine has cores, under valgrind's lackey, and takes their accesses to memory through a
-/// model of the cores' caches. Shows how often an operation misses a line because of other cores, by object and line of
-/// code.
+/// Runs operations on one thread per core of a modelled machine, under valgrind's lackey, and feeds their memory
+/// accesses to a model of the cores' caches. Shows the misses per operation that other cores cause, by object and line
+/// of code.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Example:\n  extant-bench coherence --cores 64 --slots 64,4 --report docs/bench/coherence.md"
 )]
 pub struct CoherenceArgs {
-    /// Cores of the machine that is modelled
+    /// Number of cores of the modelled machine
     #[arg(long, value_name = "N", default_value_t = 64)]
     cores: u16,
-    /// Slots of the engine, as many as cores if not given; several numbers one after the other
+    /// Number of slots of the engine; several numbers are run in order [default: the number of cores]
     #[arg(long, value_name = "N", value_delimiter = ',')]
     slots: Vec<u16>,
-    /// Operations of each core that count
+    /// Number of counted operations per core
     #[arg(long, default_value_t = 32)]
     ops: usize,
-    /// Only workloads whose name holds this
+    /// Run only workloads whose name contains this text
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
     /// Write the whole report to this file
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
-    /// As JSON
+    /// Print the result as JSON
     #[arg(long)]
     json: bool,
-    /// Be the process that is traced, over this image
+    /// Run as the traced process, on this image
     #[arg(long, value_name = "IMAGE", hide = true)]
     traced: Option<PathBuf>,
 }
@@ -101,7 +101,7 @@ fn trace(job: Job) -> Result<Traffic> {
     let scratch = scratch()?;
     let image = scratch.path().join("image");
     let options = MkfsOptions {
-        // Groups enough for directories to keep out of each other's way: two for each core.
+        // Enough groups that directories do not share them: two per core.
         size: Some((job.cores as u64) << 28),
         journal_size: Some(64 << 20),
         ..MkfsOptions::default()

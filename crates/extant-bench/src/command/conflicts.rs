@@ -19,34 +19,34 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Find the cache lines that operations which commute share
+/// Find the cache lines that commuting operations share
 ///
-/// Runs pairs of operations that commute on two threads under valgrind's lackey, and shows which lines of memory
-/// one writes and the other touches, with the lines of code that do. With the report goes how each case came out.
+/// Runs pairs of commuting operations on two threads under valgrind's lackey, and shows which lines of memory one of
+/// them writes and the other touches, with the lines of code. The report includes the outcome of each case.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Example:\n  extant-bench conflicts --cpus 16,64,256 --turned --report docs/bench/conflicts.md"
 )]
 pub struct ConflictsArgs {
-    /// A few dozen cases instead of all
+    /// Run a few dozen cases instead of all
     #[arg(long)]
     short: bool,
-    /// Only cases whose name holds this
+    /// Run only cases whose name contains this text
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
-    /// The processors of the machine that the traced process takes itself to be on; several numbers one after the other
+    /// Number of processors that the traced process assumes; several numbers are run in order
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "16")]
     cpus: Vec<u16>,
-    /// And each case once more after both sides have read what either works on, with locks biased towards readers
+    /// Also run each case after both sides have read the data of either side, with locks biased towards readers
     #[arg(long)]
     turned: bool,
     /// Write the whole report to this file
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
-    /// As JSON, with every case
+    /// Print as JSON, with every case
     #[arg(long)]
     json: bool,
-    /// Be the process that is traced, over this image
+    /// Run as the traced process, on this image
     #[arg(long, value_name = "IMAGE", hide = true)]
     traced: Option<PathBuf>,
 }
@@ -61,7 +61,7 @@ struct Facts<'a> {
 
 fn setting(cpus: u16, turned: bool) -> Setting {
     Setting {
-        // As slots are counted by themselves: a power of two, and no fewer than the traced threads.
+        // Slots as the engine counts them: a power of two, and at least the number of traced threads.
         slots: usize::from(cpus).clamp(4, 256).next_power_of_two(),
         turned,
     }
@@ -77,7 +77,7 @@ fn settings(args: &ConflictsArgs) -> Vec<Setting> {
     args.cpus.iter().flat_map(of).collect()
 }
 
-/// Runs all cases in each setting, in a process and on a volume of its own; as many at once as there are processors.
+/// Runs all cases in each setting, each in a separate process and on a separate volume; one process per CPU at a time.
 fn trace_all(settings: &[Setting], cases: &[Case]) -> Result<Vec<CaseResult>> {
     let progress = Progress::up_to("cases", (cases.len() * settings.len()) as u64);
     let next = AtomicUsize::new(0);
@@ -104,7 +104,7 @@ fn trace(setting: Setting, cases: &[Case], progress: &Progress) -> Result<Vec<Ca
     let scratch = scratch()?;
     let image = scratch.path().join("image");
     let options = MkfsOptions {
-        // Groups enough for directories to keep out of each other's way.
+        // Enough groups that directories do not share them.
         size: Some(4 << 30),
         journal_size: Some(64 << 20),
         ..MkfsOptions::default()

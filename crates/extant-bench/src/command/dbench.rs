@@ -15,32 +15,32 @@ use std::path::PathBuf;
 
 /// Replay a loadfile of dbench from many clients
 ///
-/// Each client does what the file says, in a directory of its own, as fast as it can: files are made, written,
-/// read, synced, renamed, listed and removed. What failed when it was recorded must fail, the rest must not.
-/// Debian's package dbench has a loadfile: /usr/share/dbench/client.txt, of about 25 MB a client.
+/// Each client executes the file, in a separate directory, as fast as it can: it creates, writes, reads, syncs,
+/// renames, lists and removes files. Operations that failed in the recording must fail, the others must succeed.
+/// Debian's package dbench contains a loadfile: /usr/share/dbench/client.txt, of about 25 MB per client.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Examples:\n  extant-bench dbench /usr/share/dbench/client.txt --clients 4 --against kernel\n  \
     extant-bench dbench client.txt --clients 4 --cache 8M --dir /var/tmp"
 )]
 pub struct DbenchArgs {
-    /// What is replayed
+    /// Loadfile to replay
     #[arg(value_name = "LOADFILE")]
     load: PathBuf,
     #[command(flatten)]
     targets: TargetArgs,
-    /// Clients, a pinned thread each
+    /// Number of clients, each with a pinned thread
     #[arg(long, default_value_t = 2)]
     clients: usize,
-    /// Rounds
+    /// Number of rounds
     #[arg(long, default_value_t = 5)]
     iterations: usize,
-    /// As JSON, with every round
+    /// Print as JSON, with every round
     #[arg(long)]
     json: bool,
 }
 
-/// Files that all clients have at once: the loadfile of the package has about 300 a client.
+/// Number of files of all clients at once: the loadfile of the package has about 300 per client.
 const FILES: u64 = 10_000;
 
 pub fn run(args: &DbenchArgs) -> Result<()> {

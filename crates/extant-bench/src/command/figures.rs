@@ -5,24 +5,24 @@ use anyhow::{Context, Result, ensure};
 use extant_bench::report::quoted::{self, Figures};
 use std::path::{Path, PathBuf};
 
-/// Bring the figures that documents quote up to date with the report's
+/// Update the figures that documents quote from the report
 ///
-/// A document quotes a figure as `<!--=KEY-->figure<!--/-->`, where the key says which row of report.json it is.
+/// A document quotes a figure as `<!--=KEY-->figure<!--/-->`; the key selects the row of report.json.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n  extant-bench figures README.md docs")]
 pub struct FiguresArgs {
-    /// Documents, and directories of them
+    /// Documents, and directories with documents
     #[arg(required = true, value_name = "FILE|DIR")]
     documents: Vec<PathBuf>,
-    /// The figures; the tables of pages beside it count too
+    /// Report with the figures; the tables of pages next to it count, too
     #[arg(long, value_name = "FILE", default_value = "docs/bench/report.json")]
     report: PathBuf,
-    /// Change nothing, and fail if a figure is another
+    /// Change nothing, and fail if a figure differs
     #[arg(long)]
     check: bool,
 }
 
-/// The Markdown files at and below a path.
+/// Finds the Markdown files at and below a path.
 fn documents(path: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
     if !path.is_dir() {
         found.push(path.into());

@@ -1,5 +1,5 @@
-//! The floor under a mount: files in memory, served as `extant mount` serves an image, so that kernel and transport
-//! are what a figure of it measures. Started by `extant-bench` as a process of its own.
+//! The floor of a mount: files in memory, served as `extant mount` serves an image, so that the result measures only
+//! kernel and transport. `extant-bench` starts the floor as a separate process.
 
 use crate::interrupt;
 use crate::output;
@@ -15,16 +15,16 @@ use std::io::BufRead;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Serve files in memory on a directory; again for every line on standard input, until that ends
+/// Serve files in memory on a directory; again for every line on standard input, until its end
 #[derive(clap::Args, Debug)]
 #[command(
     hide = true,
     after_help = "Example:\n  extant-bench floor /mnt --transport classic"
 )]
 pub struct FloorArgs {
-    /// Directory to mount it on
+    /// Directory to mount the files on
     dir: PathBuf,
-    /// How requests come from the kernel
+    /// Transport of the kernel's requests
     #[arg(long, value_enum, default_value_t)]
     transport: Transport,
 }
@@ -55,7 +55,7 @@ pub fn run(args: &FloorArgs) -> Result<()> {
     }
 }
 
-/// Until it is unmounted. The files stay.
+/// Serves until the directory is unmounted. The files are kept.
 fn serve(floor: &Arc<Floor>, dir: &Path, transport: Transport) -> Result<()> {
     let options = fuse_server::MountOptions {
         subtype: Some("floor".into()),
@@ -67,14 +67,14 @@ fn serve(floor: &Arc<Floor>, dir: &Path, transport: Transport) -> Result<()> {
     Ok(())
 }
 
-/// Files in memory that are asked for the same things as an image's: files are opened, and may have attributes,
-/// if none ever has.
+/// Files in memory that receive the same requests as those of an image: they are opened, and they might have extended
+/// attributes.
 struct Floor {
     memory: MemoryFs,
     wants: Wants,
 }
 
-/// As the mount answers.
+/// The reply of a mount.
 const OPENED: Opened = Opened {
     handle: 0,
     flags: OpenedFlags::KEEP_CACHE.union(OpenedFlags::PARALLEL_DIRECT_WRITES),

@@ -6,15 +6,15 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use extant_bench::workload::Workload;
 use extant_bench::workload::fxmark::{ROWS, Row};
 
-/// The microbenchmarks of FxMark: names and data, not shared, shared, and shared by all
+/// The microbenchmarks of FxMark: names and data, unshared, shared, and shared by all
 ///
-/// The first letter says D for data or M for metadata, the second R or W for reading or writing, the last L, M
-/// or H for low, medium or high sharing.
+/// The first letter is D for data or M for metadata, the second R or W for reading or writing, the last L, M or H for
+/// low, medium or high sharing.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  extant-bench fxmark --against kernel\n  \
     extant-bench fxmark MWCL MWCM --tasks 1,2,4 --against /mnt/ext4")]
 pub struct FxmarkArgs {
-    /// Which of them; without any all
+    /// Rows to run [default: all]
     #[arg(value_name = "ROW", value_parser = rows(), ignore_case = true)]
     rows: Vec<Row>,
     #[command(flatten)]
@@ -23,7 +23,7 @@ pub struct FxmarkArgs {
 
 fn rows() -> impl TypedValueParser<Value = Row> {
     let values = ROWS.map(|row| PossibleValue::new(row.name()).help(row.about()));
-    // Only names of rows come this far.
+    // The parser accepts only names of rows.
     PossibleValuesParser::new(values).map(|name| Row::named(&name).unwrap_or(ROWS[0]))
 }
 

@@ -10,10 +10,10 @@ use extant_bench::target::Target;
 use extant_terminal::numbers::rate;
 use std::io::Write;
 
-/// Create names in steps and see whether the rate falls as there are more
+/// Create names in steps, and see whether the rate falls as their number grows
 ///
-/// Each step is made durable, and shown alone and with that; of several rounds it is their median. The first step is compared with
-/// all later ones.
+/// Each step is made durable. Its time is shown with and without that, as the median of several rounds. The first step
+/// is compared with all later steps.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Examples:\n  extant-bench grow --names 1000000 --size 8G --journal 1024\n  \
@@ -22,22 +22,22 @@ use std::io::Write;
 pub struct GrowArgs {
     #[command(flatten)]
     targets: TargetArgs,
-    /// Names to create
+    /// Number of names to create
     #[arg(long, default_value_t = 1_000_000)]
     names: usize,
-    /// Names of one step
+    /// Number of names per step
     #[arg(long, default_value_t = 100_000)]
     step: usize,
-    /// Directories, filled one after the other
+    /// Number of directories, filled one after the other
     #[arg(long, default_value_t = 1)]
     dirs: usize,
-    /// Tasks, a thread each, that share a step
+    /// Number of tasks, each with a thread, that share a step
     #[arg(long, default_value_t = 1)]
     tasks: usize,
-    /// Rounds, each on a volume of its own
+    /// Number of rounds, each on a separate volume
     #[arg(long, default_value_t = 1)]
     iterations: usize,
-    /// As JSON, with every step
+    /// Print as JSON, with every step
     #[arg(long)]
     json: bool,
 }
@@ -50,7 +50,7 @@ pub fn run(args: &GrowArgs) -> Result<()> {
         dirs: args.dirs,
         tasks: args.tasks,
     };
-    // By target; all rounds have the same.
+    // By target; all rounds have the same targets.
     let mut runs: Vec<(String, Vec<Vec<Step>>)> = Vec::new();
     for _ in 0..args.iterations {
         for (nth, (name, steps)) in one_round(args, params)?.into_iter().enumerate() {
@@ -72,7 +72,7 @@ pub fn run(args: &GrowArgs) -> Result<()> {
     }
 }
 
-/// One run of each target, with its name.
+/// Runs each target once; returns the steps with its name.
 fn one_round(args: &GrowArgs, params: Params) -> Result<Vec<(String, Vec<Step>)>> {
     let opened = args.targets.open((args.names + args.dirs) as u64)?;
     let progress = Progress::up_to("names", (args.names * opened.targets.len()) as u64);

@@ -12,8 +12,8 @@ use std::io::Write;
 
 /// Bring inodes in core from a thousand tasks, then drop all at once
 ///
-/// Each task stats every file of a directory of its own, which is not in memory. Then everything is dropped from
-/// memory, which is timed apart; the kernel does that for all file systems of the machine, and for root only.
+/// Each task stats every file of a separate directory, none of which is in memory. Then everything is dropped from
+/// memory, with a separate time. The kernel drops the caches of all file systems of the machine, and only for root.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Example:\n  extant-bench inode-list --tasks 1000 --files 200000 --against kernel"
@@ -21,21 +21,21 @@ use std::io::Write;
 pub struct InodeListArgs {
     #[command(flatten)]
     targets: TargetArgs,
-    /// Tasks, a pinned thread each
+    /// Number of tasks, each with a pinned thread
     #[arg(long, default_value_t = 1000)]
     tasks: usize,
-    /// Files of all tasks
+    /// Number of files of all tasks
     #[arg(long, default_value_t = 100_000)]
     files: u64,
-    /// Rounds
+    /// Number of rounds
     #[arg(long, default_value_t = 5)]
     iterations: usize,
-    /// As JSON, with every round
+    /// Print as JSON, with every round
     #[arg(long)]
     json: bool,
 }
 
-/// What ends a round is that every inode was brought in, never the clock.
+/// A round ends when every inode was brought in, never by the clock.
 const LONG_ENOUGH: f64 = 3600.0;
 
 pub fn run(args: &InodeListArgs) -> Result<()> {

@@ -34,14 +34,14 @@ use repeat::RepeatArgs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Inodes and names come and go by the hundred thousand, from many threads: the system's allocator
-/// takes a fifth of the time of a create, this one a twentieth.
+/// Inodes and names are allocated and freed by the hundred thousand, from many threads. The system's allocator takes a
+/// fifth of the time of a create, this one a twentieth.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Measure this engine, and its peers beside it
+/// Measure this engine and its peers
 ///
-/// `mount` and `bulk` run the command extant: the one beside this program, else the one in PATH.
+/// `mount` and `bulk` run the command extant next to this program, or else the one in PATH.
 #[derive(Parser, Debug)]
 #[command(
     name = "extant-bench",
@@ -52,14 +52,14 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 struct Cli {
     #[command(subcommand)]
     workload: Workload,
-    /// Slots into which threads spread what they would share, rounded up to a power of two; without it one with one
-    /// processor, else as many as processors, and at least four
+    /// Number of slots over which threads spread shared data, rounded up to a power of two. Default: the number of
+    /// CPUs, at least 4; 1 on a single CPU
     #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096), help_heading = "Measuring")]
     slots: Option<u16>,
-    /// Print at the end, to standard error, which locks were waited for and how long they were held
+    /// Print to standard error at the end which locks threads waited for and how long the locks were held
     #[arg(long, global = true, help_heading = "Measuring")]
     lockmeter: bool,
-    /// Print at the end, to standard error, the time spent in the engine's operations
+    /// Print to standard error at the end the time spent in the engine's operations
     #[arg(long, global = true, help_heading = "Measuring")]
     profile: bool,
 }
@@ -71,26 +71,26 @@ enum Workload {
     Age(age::AgeArgs),
     Bulk(bulk::BulkArgs),
     Check(check::CheckArgs),
-    /// Preallocate files of one's own, 8 KiB at a time, from many tasks
+    /// Preallocate separate files, 8 KiB at a time, from many tasks
     ///
-    /// Each task has a file without a name. At 1 MiB it is cut to nothing. One operation is one fallocate. Then the same
-    /// over two files in turn, where the log can strike nothing out; and from the end to the start, where each operation
-    /// searches a group.
+    /// Each task has an unnamed file, which is truncated at 1 MiB. One operation is one fallocate. Two variants
+    /// follow: one alternates between two files, so that the log cannot cancel items; the other runs from the end to
+    /// the start, so that each operation searches a group.
     #[command(
         after_help = "Example:\n  extant-bench fallocate2 --tasks 1,2,64 --against kernel fuse2fs"
     )]
     Fallocate2(RepeatArgs),
-    /// Open and close files of one's own from many tasks
+    /// Open and close separate files from many tasks
     #[command(after_help = "Example:\n  extant-bench open1 --tasks 1,2 --against kernel")]
     Open1(RepeatArgs),
-    /// Create, close and remove a file in a directory of one's own from many tasks
+    /// Create, close and remove a file in separate directories from many tasks
     #[command(after_help = "Example:\n  extant-bench unlink2 --tasks 1,2 --against kernel")]
     Unlink2(RepeatArgs),
     Fxmark(fxmark::FxmarkArgs),
     /// Commit small transactions from many tasks: create, change the mode, unlink
     ///
-    /// Each of the three is one operation. Below the figures stands what the log of a volume in process did in a
-    /// round: transactions, pushes, bytes written to the log, time spent on bringing items into order.
+    /// Each of the three is one operation. Below the results are the counts of a round in the log of a volume in this
+    /// process: transactions, pushes, bytes written to the log, time spent on sorting items.
     #[command(after_help = "Example:\n  extant-bench commits --tasks 1,2,16 --against kernel")]
     Commits(RepeatArgs),
     /// Create files, write 4 KiB into each and make each durable, from many tasks
@@ -114,7 +114,7 @@ fn main() -> ExitCode {
     let found = arranged(Cli::command()).get_matches();
     let args = Cli::from_arg_matches(&found).unwrap_or_else(|error| error.exit());
     if let Some(slots) = args.slots {
-        // Nothing has used a slot yet, so the number is taken.
+        // The number is still unset, because no slot has been used yet.
         let _ = percpu::slot::configure(slots.into());
     }
     lockmeter::set_on(args.lockmeter);
@@ -166,13 +166,12 @@ fn run(workload: &Workload) -> Result<()> {
     }
 }
 
-/// This program.
+/// Returns the path of this program.
 fn this_program() -> Result<PathBuf> {
     std::env::current_exe().context("this program's own path")
 }
 
-/// The command whose mounts and images are measured: the one beside this program, where a build leaves both, else the
-/// one in `PATH`.
+/// Returns the measured command: the one next to this program, where a build leaves both, or else the one in `PATH`.
 fn extant() -> Result<PathBuf> {
     let beside = this_program()?.with_file_name("extant");
     Ok(if beside.exists() {
@@ -182,12 +181,12 @@ fn extant() -> Result<PathBuf> {
     })
 }
 
-/// Returns a directory for images that are gone afterwards: in memory if the machine has such a place.
+/// Returns a temporary directory for images: in memory if possible.
 fn scratch() -> Result<tempfile::TempDir> {
     scratch_in(None)
 }
 
-/// Such a directory below another one, if one is named.
+/// Returns a temporary directory for images below another directory, if one is given.
 fn scratch_in(parent: Option<&Path>) -> Result<tempfile::TempDir> {
     let mut builder = tempfile::Builder::new();
     builder.prefix("extant.");

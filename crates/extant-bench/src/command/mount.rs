@@ -19,69 +19,68 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// What programs do with a mounted file system: names, data, whole trees
+/// Measure the use of a mounted file system by programs: names, data, whole trees
 ///
-/// Each client is a thread of its own in a directory of its own. All that is mounted is mounted on images in memory that
-/// mke2fs makes. Targets take turns, round by round; medians of all rounds but a first one are shown, and how many times
-/// as fast a target is as the floor of its transport (files in memory that are served in the same way: kernel and
-/// transport alone), the kernel's ext4, and fuse2fs. Before a cold row a target is mounted anew; of a PATH, whatever
-/// the kernel has in memory is dropped.
+/// Each client is a thread in a separate directory. All mounts use images in memory made by mke2fs. Targets alternate,
+/// round by round; results are medians of all rounds but the first. They are compared with the floor of the transport
+/// (files in memory that are served in the same way: only kernel and transport), the kernel's ext4, and fuse2fs.
+/// Before a cold row, a target is remounted; for a PATH, the kernel's caches are dropped.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:
   extant-bench mount --against floor:uring floor:classic kernel fuse2fs
   extant-bench mount create unlink fsync --target mount:uring --against floor:uring --clients 2
   extant-bench mount untar git-status --tree ~/src/linux --against kernel")]
 pub struct MountArgs {
-    /// Which rows; without any all
+    /// Rows to run [default: all]
     #[arg(value_name = "ROW", value_parser = rows())]
     rows: Vec<Row>,
-    /// What is measured: mount:uring, mount:classic, unconfined:uring and unconfined:classic (without their
-    /// sandbox), floor:uring, floor:classic, kernel, fuse2fs (all as root), else a
-    /// directory of a mounted file system [default: mount over each transport that the kernel has]
+    /// Targets to measure: mount:uring, mount:classic, unconfined:uring and unconfined:classic (without their
+    /// sandbox), floor:uring, floor:classic, kernel, fuse2fs (all as root), or a directory of a mounted file system
+    /// [default: mount over each transport that the kernel has]
     #[arg(long = "target", value_name = "TARGET")]
     targets: Vec<PathBuf>,
-    /// Targets to compare with it: a further TARGET, or several
+    /// Targets to compare with: a further TARGET, or several
     #[arg(long, value_name = "TARGET", num_args = 1..)]
     against: Vec<PathBuf>,
-    /// Clients, a pinned thread each; several numbers one after the other
+    /// Number of clients, each with a pinned thread; several numbers are run in order
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,2")]
     clients: Vec<usize>,
-    /// Files of a round, of all clients, in rows on names; files of the tree that is made
+    /// Files per round of all clients, in rows on names; also files of the generated tree
     #[arg(long, default_value_t = 10_000)]
     files: u64,
     /// Size of each client's file, in rows on data
     #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = size)]
     file_size: u64,
-    /// Seconds of a round, at most; a whole file or tree is never left half done
+    /// Longest time of a round in seconds; files and trees are always completed
     #[arg(long, default_value_t = 1.0)]
     seconds: f64,
-    /// Rounds, at most
+    /// Largest number of rounds
     #[arg(long, default_value_t = 5)]
     iterations: usize,
-    /// Seconds after which a row begins no further round; every target has one that counts
+    /// Seconds after which a row starts no further round; every target has at least one counted round
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0)]
     within: f64,
-    /// Tree of untar and git-status; without it one of at most 3,000 small files is made
+    /// Tree for untar and git-status [default: a generated tree of at most 3,000 small files]
     #[arg(long, value_name = "DIR")]
     tree: Option<PathBuf>,
-    /// Size of the images that are made
+    /// Size of the generated images
     #[arg(long, default_value = "2G", value_parser = size)]
     size: u64,
-    /// As JSON, with every round
+    /// Print as JSON, with every round
     #[arg(long)]
     json: bool,
 }
 
 fn rows() -> impl TypedValueParser<Value = Row> {
     let values = Row::ALL.map(|row| PossibleValue::new(row.name()).help(row.about()));
-    // Only names of rows come this far.
+    // The parser accepts only names of rows.
     PossibleValuesParser::new(values).map(|name| Row::named(&name).unwrap_or(Row::Create))
 }
 
-/// Files of a tree that is made.
+/// Number of files of a generated tree.
 const TREE_FILES: u64 = 3000;
 
-/// A mounted peer as a place.
+/// A mounted peer, as a target.
 struct Peered {
     target: PathTarget,
     mounted: Mutex<Mounted>,
@@ -131,18 +130,18 @@ impl MountTarget for Peered {
     }
 }
 
-/// What is measured, as it was named.
+/// A target, as named on the command line.
 enum Named {
     Peer(Peer),
     Path(PathBuf),
 }
 
-/// Places ready to be worked in.
+/// Mounted targets.
 #[derive(Default)]
 struct Places {
     peers: Vec<Peered>,
     paths: Vec<PathTarget>,
-    /// Which of them is which, in the order in which they were named.
+    /// Kinds and indexes of the targets, in the order of the command line.
     order: Vec<(bool, usize)>,
 }
 
@@ -194,7 +193,7 @@ impl MountArgs {
 
     fn open(&self, named: Vec<Named>, scratch: &Path) -> Result<Places> {
         let clients = self.clients.iter().max().copied().unwrap_or(1) as u64;
-        // Those of the trees too, and some to spare.
+        // Includes the files of the trees, and spare inodes.
         let inodes = self.files + clients * 4 * self.files.max(TREE_FILES) + 10_000;
         let inodes = u32::try_from(inodes).context("too many files for one image")?;
         let mut places = Places::default();
@@ -284,7 +283,7 @@ impl MountArgs {
         let rounds = rows.len() * self.clients.len() * places.len() * (self.iterations + 1);
         let progress = Progress::up_to("rounds", rounds as u64);
         let mut all = Vec::new();
-        // Each row is shown when it is known: all of them take long.
+        // Print each row as soon as it is known, because all rows take long.
         let table = (!self.json).then(|| Table::of(rows, places));
         if let Some(table) = &table {
             progress.around(|| table.head(self, with))?;
@@ -323,7 +322,7 @@ fn figure(m: &Measured) -> String {
     }
 }
 
-/// Widths of the columns that names stand in.
+/// Widths of the columns of names.
 struct Table {
     row: usize,
     target: usize,
@@ -436,7 +435,7 @@ mod tests {
         let none = parsed(&["--target", "/no/such/place"]).unwrap();
         assert!(none.named().is_err());
 
-        // Without any target it is the mount itself, over the transports there are.
+        // Without targets, the mount itself is measured over the available transports.
         let own = parsed(&[]).unwrap().named().unwrap();
         let is_mount = |n: &Named| matches!(n, Named::Peer(Peer::Mount(_)));
         assert!(!own.is_empty() && own.iter().all(is_mount));

@@ -1,10 +1,10 @@
-//! Peers that are mounted for a run, and gone after it however it ends: the kernel's ext4, fuse2fs, this engine's own
-//! mount, and the floor under that.
+//! Peers that are mounted for a run, and unmounted after it in every case: the kernel's ext4, fuse2fs, this engine's
+//! own mount, and the floor of that mount.
 //!
-//! They are mounted in a mount namespace of this process alone. When it ends, by whatever, the namespace
-//! goes, with it the mounts, and with them the loop devices. Servers are asked to end then, and unmount: one that serves
-//! over io_uring must never be killed while it is the last process of the namespace, as the kernel would wait for it
-//! for ever.
+//! Peers are mounted in a separate mount namespace of this process. When the process ends for any reason, the
+//! namespace ends, and with it the mounts and the loop devices. Servers are then asked to unmount and end. A server
+//! over io_uring must never be killed while it is the last process of the namespace, because the kernel would wait for
+//! it for ever.
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use extant_bench::child;
@@ -21,7 +21,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Set in a process that has mounts of its own.
+/// Set in a process with a separate mount namespace.
 const OWN_MOUNTS: &str = "EXTANT_BENCH_OWN_MOUNTS";
 
 /// A file system that can be mounted.
@@ -29,7 +29,7 @@ const OWN_MOUNTS: &str = "EXTANT_BENCH_OWN_MOUNTS";
 pub enum Peer {
     /// The kernel's ext4 on a loop device.
     Kernel,
-    /// The same with fast commits.
+    /// The kernel's ext4 with fast commits.
     KernelFast,
     /// fuse2fs of e2fsprogs.
     Fuse2fs,
@@ -59,7 +59,7 @@ impl Peer {
         all.into_iter().find(|peer| OsStr::new(peer.name()) == name)
     }
 
-    /// Its name on the command line.
+    /// Returns its name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Kernel => "kernel",
@@ -135,7 +135,7 @@ pub fn has_uring() -> bool {
 
 const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
 
-/// Runs `f` with FUSE over io_uring switched on. The switch is the machine's: who uses it so takes turns.
+/// Runs `f` with FUSE over io_uring enabled. The setting is global, so its users must alternate.
 fn with_uring<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
     let told = || format!("{SWITCH}: FUSE over io_uring (Linux 6.14) cannot be switched on");
     let switch = File::open(SWITCH).with_context(told)?;
@@ -150,24 +150,24 @@ fn with_uring<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
     done
 }
 
-/// The image that a peer is given.
+/// The image of a peer.
 pub struct Image {
-    /// Where it is made.
+    /// Path of the image.
     pub path: PathBuf,
     /// Its size in bytes.
     pub size: u64,
-    /// Its journal in MiB, if not what mke2fs takes.
+    /// Journal size in MiB, if not the default of mke2fs.
     pub journal: Option<u64>,
-    /// Inodes.
+    /// Number of inodes.
     pub inodes: u32,
 }
 
-/// Returns whether anything can be mounted.
+/// Returns whether this process may mount.
 pub fn can_mount() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Runs this program anew in a mount namespace of its own, unless it has one.
+/// Runs this program again in a separate mount namespace, unless it already has one.
 pub fn own_mounts() -> Result<()> {
     if std::env::var_os(OWN_MOUNTS).is_some() {
         return Ok(());
@@ -177,7 +177,7 @@ pub fn own_mounts() -> Result<()> {
         "kernel, fuse2fs, mount and floor are mounted, which takes root: \
          run it as root, or mount a file system and name its directory"
     );
-    // Mounts of the system go on to be seen; ours are seen by nobody else.
+    // Mounts of the system stay visible; ours are invisible outside of the namespace.
     let error = Command::new("unshare")
         .args(["--mount", "--propagation", "slave", "--"])
         .arg(crate::this_program()?)
@@ -206,7 +206,7 @@ fn format(peer: Peer, image: &Image) -> Result<()> {
     child::run(command.arg(&image.path).arg(blocks)).map(drop)
 }
 
-/// A peer that is mounted; unmounted when it is dropped.
+/// A mounted peer; dropping it unmounts the peer.
 pub struct Mounted {
     peer: Peer,
     image: PathBuf,
@@ -218,11 +218,11 @@ pub struct Mounted {
 /// A server of a peer.
 struct Server {
     process: Child,
-    /// What it says.
+    /// Standard error of the server.
     said: File,
 }
 
-/// How long a server may take to mount, or to end when it is unmounted.
+/// Time limit for a server to mount, or to end after an unmount.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 impl Server {
@@ -234,26 +234,26 @@ impl Server {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(said.try_clone().context("a temporary file")?)
-            // Not interrupted together with this process, which unmounts first.
+            // A separate process group, so that a signal does not interrupt the server before this process unmounts.
             .process_group(0)
             .spawn()
             .context("setpriv (of util-linux) cannot be run")?;
         Ok(Self { process, said })
     }
 
-    /// Returns the last line it wrote on standard error.
+    /// Returns the last line that the server wrote on standard error.
     fn last_words(&mut self) -> String {
         let mut text = String::new();
-        // What cannot be read is nothing.
+        // Read errors count as an empty text.
         let _ = self.said.rewind();
         let _ = self.said.read_to_string(&mut text);
         let last = text.lines().rfind(|line| !line.trim().is_empty());
         last.unwrap_or("is it installed?").into()
     }
 
-    /// Returns whether it ends by itself.
+    /// Returns whether the server ends without a kill.
     fn ends(&mut self) -> Result<bool> {
-        // The floor waits for the word to mount again.
+        // End of input makes the floor exit instead of mounting again.
         drop(self.process.stdin.take());
         let start = Instant::now();
         while start.elapsed() < PATIENCE {
@@ -300,8 +300,8 @@ impl Mounted {
         }
     }
 
-    /// Starts the server, which ends with this process, and waits until it serves. A floor that has served is asked
-    /// to do so again: its files are in its memory.
+    /// Starts the server, which ends with this process, and waits until it serves. A floor that has served before is
+    /// asked to serve again, because its files are in its memory.
     fn serve(&mut self) -> Result<()> {
         let before = self.at.metadata()?.dev();
         let server = match &mut self.server {
@@ -344,13 +344,13 @@ impl Mounted {
         }
     }
 
-    /// CPU that its server has spent, in seconds.
+    /// Returns the CPU time of its server in seconds.
     pub fn cpu(&self) -> f64 {
         let server = self.server.as_ref();
         server.map_or(0.0, |server| cpu_of(server.process.id()))
     }
 
-    /// Mounts it if it is not mounted, as something failed before.
+    /// Mounts the peer if it is not mounted, for example after a failure.
     pub fn ready(&mut self) -> Result<()> {
         match self.mounted {
             true => Ok(()),
@@ -358,7 +358,7 @@ impl Mounted {
         }
     }
 
-    /// Unmounts and mounts again: then nobody has anything of it in memory.
+    /// Unmounts and mounts again, so that no cache holds any of its data.
     pub fn remount(&mut self) -> Result<()> {
         let peer = self.peer.name();
         let told = || format!("{peer} is to be mounted again");
@@ -381,7 +381,7 @@ impl Mounted {
         let at = self.at.as_os_str();
         match self.peer {
             _ if lazily => run("umount", [OsStr::new("-l"), at]),
-            // It returns when all is in the image.
+            // umount returns when everything is in the image.
             Peer::Mount(_) => {
                 let program = crate::extant()?;
                 child::run(Command::new(program).arg("umount").arg(at)).map(drop)
@@ -396,18 +396,18 @@ impl Mounted {
             false => Ok(()),
         };
         if unmounted.is_err() {
-            // It goes when nobody has anything of it open. The first error is the one to tell.
+            // The lazy unmount completes when no process uses the mount. The first error is the one to report.
             let _ = self.detach(true);
         }
         let Some(mut server) = self.server.take() else {
             return unmounted;
         };
         if self.peer == Peer::Fuse2fs && unmounted.is_err() {
-            // It would be waited for without end.
+            // Waiting for the server would not end.
             server.process.kill()?;
         }
         if !server.ends()? {
-            // It is asked to end when this process does, and is not killed: see above.
+            // The server is asked to end when this process does, and is not killed: see above.
             let left = || anyhow!("{}: its server does not end", self.peer.name());
             unmounted = unmounted.and_then(|()| Err(left()));
         }

@@ -16,33 +16,33 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Predict what more cores would bring
+/// Predict the effect of more cores
 ///
-/// Measures on one core what operations cost and how long they hold which locks, and computes with a queueing model
-/// what 1 to 256 cores make of it; beside it what two cores make here. Each workload is also run with
-/// one lock for the whole volume; and the pairs of `extant-bench before` are run, after and before.
+/// Measures on one core the costs of operations and the times that they hold locks. A queueing model then computes the
+/// rates on 1 to 256 cores, which are shown with the measured rate of two cores. Each workload is also run with one
+/// lock for the whole volume; and the pairs of `extant-bench before` are run, after and before.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Example:\n  extant-bench conflicts --json > conflicts.json\n  \
     extant-bench predict --conflicts conflicts.json --report docs/bench/prediction.md"
 )]
 pub struct PredictArgs {
-    /// Operations of each task in a round
+    /// Operations per task and round
     #[arg(long, default_value_t = 100_000)]
     ops: usize,
-    /// Rounds, of which the median is taken
+    /// Number of rounds, of which the median is used
     #[arg(long, default_value_t = 5)]
     rounds: usize,
     /// Nanoseconds to fetch a cache line that another core wrote
     #[arg(long, default_value_t = 100.0)]
     line_ns: f64,
-    /// What `extant-bench conflicts --json` printed; without it no line counts as shared
+    /// Output of `extant-bench conflicts --json`; without it, no line counts as shared
     #[arg(long, value_name = "FILE")]
     conflicts: Option<PathBuf>,
-    /// Write the report to this file, and plots beside it
+    /// Write the report to this file, with plots next to it
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
-    /// As JSON
+    /// Print the result as JSON
     #[arg(long)]
     json: bool,
 }
@@ -54,7 +54,7 @@ struct Facts<'a> {
     workloads: &'a [Prediction],
 }
 
-/// Bytes of the volumes, by the operations of a round.
+/// Returns the size of the volumes in bytes, by the operations of a round.
 fn bytes(ops: usize) -> u64 {
     (ops as u64)
         .saturating_mul(64 << 10)
@@ -122,7 +122,7 @@ pub fn run(args: &PredictArgs) -> Result<()> {
     Ok(out.flush()?)
 }
 
-/// Returns a new volume whose log holds a whole round, so that operations meet no push.
+/// Returns a new volume whose log holds a whole round, so that no push interrupts the operations.
 fn roomy(path: &Path, bytes: u64) -> Result<Volume> {
     let options = MkfsOptions {
         size: Some(bytes),
@@ -132,7 +132,7 @@ fn roomy(path: &Path, bytes: u64) -> Result<Volume> {
     fresh(path, &options, &VolumeOptions::new().background(false))
 }
 
-/// Lines outside of the allocator that operations met at, by case.
+/// Returns the lines outside of the allocator that operations share, by case.
 fn shared_lines(path: &Path) -> Result<BTreeMap<String, Vec<SharedLine>>> {
     let context = || path.display().to_string();
     let text = std::fs::read(path).with_context(context)?;
@@ -143,7 +143,7 @@ fn shared_lines(path: &Path) -> Result<BTreeMap<String, Vec<SharedLine>>> {
     let rounds = extant_bench::conflicts::ROUNDS as f64;
     let mut all = BTreeMap::new();
     for case in cases {
-        // One station for each line, however many places in the code touch it.
+        // One station per line, even if several places in the code touch the line.
         let mut lines: BTreeMap<u64, SharedLine> = BTreeMap::new();
         for f in case["findings"].as_array().into_iter().flatten() {
             let share = f["rounds"].as_f64().unwrap_or(0.0) / rounds;

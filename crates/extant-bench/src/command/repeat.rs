@@ -1,4 +1,4 @@
-//! Benchmarks that repeat one operation, from several numbers of tasks in turn.
+//! Benchmarks that repeat one operation, with several numbers of tasks.
 
 use crate::interrupt;
 use crate::output;
@@ -10,38 +10,38 @@ use extant_bench::table;
 use extant_bench::workload::{OnTarget, Workload};
 use std::io::Write;
 
-/// How often and how long.
+/// Size and duration of a run.
 #[derive(clap::Args, Clone, Debug)]
 pub struct ShapeArgs {
-    /// Tasks, a pinned thread each; several numbers one after the other
+    /// Number of tasks, each with a pinned thread; several numbers are run in order
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,2")]
     tasks: Vec<usize>,
-    /// Seconds of a round
+    /// Seconds per round
     #[arg(long, default_value_t = 1.0)]
     seconds: f64,
-    /// Operations of a round, of all tasks, where they use up files: it then may end before its time
+    /// Operations per round of all tasks, if they use up files; the round may then end early
     #[arg(long, default_value_t = 100_000)]
     files: u64,
-    /// Rounds
+    /// Number of rounds
     #[arg(long, default_value_t = 5)]
     iterations: usize,
-    /// As JSON, with every round
+    /// Print as JSON, with every round
     #[arg(long)]
     json: bool,
 }
 
-/// Files that some workloads have beside: MRPM's tree.
+/// Additional files of some workloads: MRPM's tree.
 const OTHER_FILES: u64 = 5000;
 
 impl ShapeArgs {
-    /// Files that are there at once, at most.
+    /// Returns the largest number of files that exist at once.
     pub fn most_files(&self) -> u64 {
         let tasks = self.tasks.iter().max().copied().unwrap_or(1) as u64;
         self.files
             .saturating_add(tasks.saturating_mul(64) + OTHER_FILES)
     }
 
-    /// Returns the same with this number of tasks only, and operations to the last.
+    /// Returns a copy with only this number of tasks, which run until all operations are done.
     pub fn with_size(&self, tasks: usize, ops: u64) -> Self {
         Self {
             tasks: vec![tasks],
@@ -75,12 +75,12 @@ impl ShapeArgs {
         Ok(reports)
     }
 
-    /// Rounds of so many contenders.
+    /// Returns the number of rounds of `contenders` contenders.
     pub fn all_rounds(&self, contenders: usize) -> u64 {
         (self.tasks.len() * (self.iterations + 1) * contenders) as u64
     }
 
-    /// Prints them.
+    /// Prints reports.
     pub fn show(&self, reports: &[Report]) -> Result<()> {
         if self.json {
             return output::json(&reports);
@@ -100,7 +100,7 @@ pub struct RepeatArgs {
     pub shape: ShapeArgs,
 }
 
-/// Runs workloads over all targets and prints what was found.
+/// Runs workloads over all targets and prints the results.
 pub fn run(args: &RepeatArgs, workloads: &[&dyn Workload]) -> Result<()> {
     let opened = args.targets.open(args.shape.most_files())?;
     let all = args

@@ -8,14 +8,14 @@ use anyhow::{Result, ensure};
 use extant_bench::report::{self, Params};
 use std::path::{Path, PathBuf};
 
-/// Run all benchmarks and write a report of them, with tables and plots
+/// Run all benchmarks and write a report with tables and plots
 ///
-/// Every benchmark is run as a command of its own, which the report shows. As root the kernel's ext4 and fuse2fs take
-/// part. In full it takes about half an hour, with --quick about eight minutes.
+/// Every benchmark is run as a separate command, which the report shows. As root, the kernel's ext4 and fuse2fs take
+/// part. The full report takes about half an hour, --quick about eight minutes.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n  extant-bench report --quick --out /tmp/report")]
 pub struct ReportArgs {
-    /// Where REPORT.md and its plots go
+    /// Directory for REPORT.md and its plots
     #[arg(
         long,
         value_name = "DIR",
@@ -23,16 +23,16 @@ pub struct ReportArgs {
         default_value_if("long", "true", "docs/bench/long")
     )]
     out: PathBuf,
-    /// Few and short rounds
+    /// Run few and short rounds
     #[arg(long)]
     quick: bool,
-    /// Benchmarks of larger trees, which take longer, in place of the others
+    /// Run the benchmarks of larger trees instead, which take longer
     #[arg(long)]
     long: bool,
-    /// dbench's loadfile; without it the one of Debian's package, if that is installed
+    /// Loadfile of dbench [default: that of Debian's package, if installed]
     #[arg(long, value_name = "LOADFILE")]
     dbench: Option<PathBuf>,
-    /// The program that runs library peers
+    /// Program that runs library peers
     #[arg(long, value_name = "PROGRAM")]
     peers: Option<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! What a benchmark runs against, as the command line names it.
+//! The targets of a benchmark, as named on the command line.
 
 use crate::peers::{self, Mounted};
 use crate::progress::Progress;
@@ -11,40 +11,39 @@ use extant_terminal::numbers::size;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
-/// Targets, and the image of the one in this process.
+/// Targets, and the image of the target in this process.
 #[derive(clap::Args, Debug)]
 pub struct TargetArgs {
-    /// What is measured: lib, a volume in this process; kernel, Linux' ext4 on an image it mounts (as root);
-    /// lib:fast and kernel:fast, the same with fast commits;
-    /// fuse2fs, that of e2fsprogs, and mount:uring or mount:classic, an `extant mount` (as root); before:one-lock, such
-    /// a volume under one lock; lib:apart, a volume for each processor, so that tasks share nothing but the machine;
-    /// else a directory of a mounted file system
+    /// Targets to measure: lib, a volume in this process; kernel, Linux' ext4 on an image that it mounts (as root);
+    /// lib:fast and kernel:fast, the same with fast commits; fuse2fs of e2fsprogs, and mount:uring or mount:classic,
+    /// an `extant mount` (as root); before:one-lock, a volume in this process under one lock; lib:apart, a volume per
+    /// processor, so that tasks share only the machine; or a directory of a mounted file system
     #[arg(long = "target", value_name = "TARGET", default_value = "lib")]
     targets: Vec<PathBuf>,
-    /// Targets to compare with it: a further TARGET, or several
+    /// Targets to compare with: a further TARGET, or several
     #[arg(long, value_name = "TARGET", num_args = 1..)]
     against: Vec<PathBuf>,
-    /// Image for lib; without it one is made in memory
+    /// Image for lib [default: a new one in memory]
     #[arg(long)]
     image: Option<PathBuf>,
-    /// Size of the images that are made
+    /// Size of the generated images
     #[arg(long, default_value = "2G", value_parser = size)]
     size: u64,
-    /// Journal of the images that are made, in MiB; without it by the size, as mkfs has it
+    /// Journal size of the generated images in MiB [default: by the size, as in mkfs]
     #[arg(long, value_name = "MIB")]
     journal: Option<u64>,
-    /// Memory for data pages of the volumes in this process; without it a quarter of the machine's
+    /// Memory for data pages of the volumes in this process [default: a quarter of the machine's memory]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     cache: Option<u64>,
-    /// How the volumes in this process find groups with free blocks: 0, one after the other, or 1, by lists
+    /// Search of the volumes in this process for groups with free blocks: 0, in order, or 1, with lists
     #[arg(short = 'o', value_name = "mb_optimize_scan=0|1", value_parser = scan)]
     scan: Option<BlockScan>,
-    /// Where images are made; in memory if left out
+    /// Directory for images [default: in memory]
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
 }
 
-/// Returns the scan of an option of ext4's.
+/// Parses the scan of an ext4 option.
 fn scan(option: &str) -> Result<BlockScan, &'static str> {
     let value = option.strip_prefix("mb_optimize_scan=");
     value
@@ -52,18 +51,19 @@ fn scan(option: &str) -> Result<BlockScan, &'static str> {
         .ok_or("mb_optimize_scan=0 or mb_optimize_scan=1")
 }
 
-/// Targets ready to be worked on.
+/// Opened targets.
 pub struct Targets {
-    /// In the order in which they were named.
+    /// The targets, in the order of the command line.
     pub targets: Vec<Box<dyn Target>>,
     volumes: Vec<Volume>,
     mounted: Vec<Mounted>,
-    /// Holds the images that were made; removed with this.
+    /// Directory of the generated images; dropping it removes them.
     _scratch: tempfile::TempDir,
 }
 
 impl Targets {
-    /// Ends the work on the targets, whatever came of it: of two errors its own is the one to tell.
+    /// Ends the work on the targets in every case. If both the work and the closing fail, returns the error of the
+    /// work.
     pub fn finish<T>(self, progress: &Progress, reports: Result<T>) -> Result<T> {
         progress.done();
         let closed = self.close();
@@ -72,7 +72,7 @@ impl Targets {
         Ok(reports)
     }
 
-    /// Closes the volume and unmounts, as far as there is anything.
+    /// Closes the volume and unmounts the peers, if there are any.
     fn close(self) -> Result<()> {
         drop(self.targets);
         let closed = self.volumes.into_iter().try_for_each(Volume::close);
@@ -81,7 +81,7 @@ impl Targets {
     }
 }
 
-/// Images as they are made for targets.
+/// Generated images for targets.
 struct Images<'a> {
     scratch: &'a Path,
     size: u64,
@@ -115,8 +115,8 @@ impl Images<'_> {
 }
 
 impl TargetArgs {
-    /// Opens them all; images that are made have inodes for so many files. Nothing that must be undone may
-    /// be done before: peers that are mounted may start this process anew.
+    /// Opens all targets; generated images have inodes for `files` files. Call this before anything that must be
+    /// undone, because mounting peers may start this process again.
     pub fn open(&self, files: u64) -> Result<Targets> {
         let named = || self.targets.iter().chain(&self.against);
         let peer = |name: &PathBuf| peers::Peer::of(name.as_os_str());
@@ -131,7 +131,7 @@ impl TargetArgs {
         if let Some(bytes) = self.cache {
             open = open.cache_bytes(bytes);
         }
-        // A fifth to spare for directories.
+        // A fifth more, for directories.
         let inodes = u32::try_from(files + files / 5 + 1000);
         let images = Images {
             scratch: scratch.path(),
@@ -167,7 +167,7 @@ impl TargetArgs {
         })
     }
 
-    /// Returns a target that is no peer: volumes in this process, which are added to `volumes`, or a directory.
+    /// Returns a target other than a peer: volumes in this process, which are added to `volumes`, or a directory.
     fn target(
         &self,
         name: &Path,

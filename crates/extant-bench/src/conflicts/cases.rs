@@ -4,7 +4,7 @@ use super::run::Finding;
 use super::traced::Setting;
 use serde::{Deserialize, Serialize};
 
-/// One operation, as one side of a case runs it.
+/// An operation, as one side of a case runs it.
 ///
 /// ```
 /// use extant_bench::conflicts::cases::Op;
@@ -77,7 +77,7 @@ pub const FILES: [Op; 15] = [
 ];
 
 impl Op {
-    /// Its name in tables.
+    /// Returns its name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Op::Create => "create",
@@ -109,7 +109,7 @@ impl Op {
         }
     }
 
-    /// Returns whether it adds or removes a name.
+    /// Returns whether the operation adds or removes a name.
     fn changes_names(self) -> bool {
         use Op::*;
         matches!(
@@ -118,12 +118,12 @@ impl Op {
         )
     }
 
-    /// Returns whether it changes nothing but the page that it overwrites.
+    /// Returns whether the operation changes at most the page that it overwrites.
     fn reads_or_overwrites(self) -> bool {
         self.reads() || self == Op::Write
     }
 
-    /// Returns whether it changes nothing.
+    /// Returns whether the operation changes nothing.
     fn reads(self) -> bool {
         use Op::*;
         matches!(
@@ -142,17 +142,17 @@ impl Op {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Relation {
-    /// Each in a directory of its own, through a handle of it.
+    /// Each in its own directory, through separate handles.
     OwnDirectories,
-    /// Both in one directory of many names, other names, other files, through handles of it.
+    /// Both in one directory of many names, with different names and files, through handles of the directory.
     OneDirectory,
-    /// As the first, by paths from the root that differ in the last two parts.
+    /// Like `OwnDirectories`, by paths from the root that differ in the last two parts.
     OwnDirectoriesByPath,
-    /// As the second, by paths from the root that differ in the last part.
+    /// Like `OneDirectory`, by paths from the root that differ in the last part.
     OneDirectoryByPath,
-    /// One file, pages far apart, a handle each.
+    /// One file, distant pages, separate handles.
     FarPages,
-    /// One file, two pages side by side.
+    /// One file, two adjacent pages.
     NeighbouringPages,
     /// The same name, file or page, which both read.
     SameThing,
@@ -170,7 +170,7 @@ pub const RELATIONS: [Relation; 7] = [
 ];
 
 impl Relation {
-    /// Its name in tables.
+    /// Returns its name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Relation::OwnDirectories => "other directories",
@@ -198,14 +198,14 @@ impl Relation {
         }
     }
 
-    /// Why two operations do not commute in this relation, if they do not.
+    /// Returns why two operations do not commute in this relation, if they do not.
     pub fn order_matters(self, a: Op, b: Op) -> Option<&'static str> {
         let lists_and_changes = |x: Op, y: Op| x == Op::Readdir && y.changes_names();
         let one_directory = matches!(self, Relation::OneDirectory | Relation::OneDirectoryByPath);
         if one_directory && (lists_and_changes(a, b) || lists_and_changes(b, a)) {
             return Some("the listing shows whether the name was added or removed before it");
         }
-        // An fsync that commits makes all changes before it durable; an fdatasync of an overwritten page only its own.
+        // An fsync that commits makes all earlier changes durable; an fdatasync of an overwritten page only its own.
         let commits =
             |x: Op, y: Op| x == Op::Fsync && !(y.reads() || matches!(y, Op::Fsync | Op::Datasync));
         if commits(a, b) || commits(b, a) {
@@ -215,7 +215,7 @@ impl Relation {
     }
 }
 
-/// Pairs that are not in the table because their order shows, whatever they work on in common.
+/// Pairs that are missing from the table because their order is visible, whatever they share.
 pub const NOT_COMMUTING: [(&str, &str); 9] = [
     (
         "create, mkdir, symlink, link or rename to one and the same name",
@@ -278,7 +278,7 @@ impl std::fmt::Display for Case {
     }
 }
 
-/// All cases.
+/// Returns all cases.
 pub fn all() -> Vec<Case> {
     let mut cases = Vec::new();
     for relation in RELATIONS {
@@ -339,7 +339,8 @@ pub fn reason(case: &Case, setting: Setting, findings: &[Finding]) -> Option<&'s
     None
 }
 
-/// Returns a few dozen of them, of all operations and relations: those of an operation with itself, and some more.
+/// Returns a few dozen cases that cover all operations and relations: those of an operation with itself, and some
+/// more.
 pub fn short() -> Vec<Case> {
     let all = all();
     let twin = |c: &Case| c.a == c.b && c.relation == Relation::OwnDirectories;
@@ -360,7 +361,7 @@ mod tests {
         let cases = all();
         assert_eq!(cases.iter().collect::<HashSet<_>>().len(), cases.len());
         let own = |c: &&Case| c.relation == Relation::OwnDirectories;
-        // An fsync meets itself, an fdatasync and what reads.
+        // An fsync is paired with itself, an fdatasync and the reading operations.
         assert_eq!(cases.iter().filter(own).count(), 25 * 26 / 2 + 11);
         let wrong = Case {
             a: Op::Create,

@@ -1,17 +1,18 @@
-//! Which cache lines two operations that commute both touch, one of them writing: the conflict test.
+//! The conflict test: finds cache lines that two commuting operations both touch and one of them writes.
 //!
-//! Operations that commute can be made to run without a shared cache line that one of them writes, and then they
-//! scale with cores (Clements, Kaashoek, Zeldovich, Morris, Kohler: The Scalable Commutativity Rule, SOSP 2013). The
-//! test takes every pair of operations, in every relation in which they commute, runs them on two threads that
-//! take turns under a tool that prints every access to memory (valgrind's lackey), and looks for lines of 64 bytes that one
-//! wrote and the other touched. Two cores say little about two hundred; lines that are not shared say it for any number.
+//! Commuting operations can be implemented without a shared cache line that one of them writes, and then they scale
+//! with cores (Clements, Kaashoek, Zeldovich, Morris, Kohler: The Scalable Commutativity Rule, SOSP 2013). The test
+//! takes every pair of operations, in every relation in which they commute. It runs them on two threads, one at a
+//! time, under a tool that prints every memory access (valgrind's lackey), and looks for lines of 64 bytes that one
+//! operation wrote and the other touched. A measurement on two cores says little about two hundred; the absence of
+//! shared lines holds for any number of cores.
 //!
 //! - [`cases`]: the table of operations, which pairs commute, and why the others do not;
-//! - [`work`]: what each operation does, and what has to be there before;
-//! - [`traced`]: the process that is traced: marks around each operation;
-//! - [`trace`]: from the stream of accesses to conflicts;
-//! - [`run`]: the process that starts the traced one, reads and reports;
-//! - [`report`] has tables.
+//! - [`work`]: the work of each operation, and its preparation;
+//! - [`traced`]: the traced process: marks around each operation;
+//! - [`trace`]: finds conflicts in the stream of accesses;
+//! - [`run`]: the process that starts the traced one, reads its trace and reports;
+//! - [`report`]: tables.
 
 pub mod cases;
 pub mod report;
@@ -20,8 +21,8 @@ pub mod trace;
 pub mod traced;
 pub mod work;
 
-/// Rounds before those that are measured: lists, stocks and stretches of both slots are filled, memory has been
-/// touched once.
+/// Warm-up rounds before the measured ones: they fill lists, stocks and stretches of both slots, and touch memory for
+/// the first time.
 pub const WARM: usize = 3;
-/// Rounds that are measured.
+/// Number of measured rounds.
 pub const ROUNDS: usize = 4;

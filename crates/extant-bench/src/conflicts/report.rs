@@ -1,4 +1,4 @@
-//! Tables of what the conflict test found.
+//! Tables of the results of the conflict test.
 
 use super::cases::{NOT_COMMUTING, RELATIONS};
 use super::run::{CaseResult, Outcome};
@@ -7,22 +7,22 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// How many cases came out how.
+/// Number of cases by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
     /// The number of cases.
     pub cases: usize,
     /// No operation of one side shares a written line with any of the other.
     pub free: usize,
-    /// Only the allocator's lines are shared.
+    /// Only the lines of the allocator are shared.
     pub allocator: usize,
-    /// Only operations of different rounds share one.
+    /// Only operations of different rounds share a line.
     pub free_per_operation: usize,
-    /// Only where the bias of a lock is taken away.
+    /// Lines are shared only where a lock's bias is revoked.
     pub takes_bias: usize,
-    /// Some rounds.
+    /// Lines are shared in some rounds.
     pub at_times: usize,
-    /// Every round.
+    /// Lines are shared in every round.
     pub conflict: usize,
     /// Not run.
     pub failed: usize,
@@ -47,29 +47,29 @@ impl Counts {
         counts
     }
 
-    /// Share of the cases in which no operation meets the next one of the other side on a written line.
+    /// Returns the share of cases in which no operation shares a written line with the next one of the other side.
     pub fn share_free(&self) -> f64 {
         let free = self.free + self.allocator + self.free_per_operation;
         free as f64 / self.cases.max(1) as f64
     }
 }
 
-/// A pair of places in the code that meet on a line, over all cases.
+/// A pair of places in the code that share a line, over all cases.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Meeting {
     /// The two places, in alphabetical order.
     pub places: [String; 2],
     /// The object that holds the line.
     pub object: String,
-    /// Cases in which they meet in every round.
+    /// Cases in which they share it in every round.
     pub always: usize,
-    /// Cases in which they do in fewer, or only operations of different rounds do.
+    /// Cases in which they share it in fewer rounds, or only between operations of different rounds.
     pub at_times: usize,
-    /// A case in which they meet.
+    /// A case in which they share it.
     pub example: String,
 }
 
-/// All meetings outside of the allocator, the most frequent first.
+/// Returns all shared lines outside of the allocator, the most frequent first.
 pub fn meetings(results: &[CaseResult]) -> Vec<Meeting> {
     let mut all: BTreeMap<[String; 2], Meeting> = BTreeMap::new();
     for result in results {
@@ -100,7 +100,7 @@ pub fn meetings(results: &[CaseResult]) -> Vec<Meeting> {
     all
 }
 
-/// Counts as a table, for each setting, each relation, and all.
+/// Returns the counts as a table, for each setting, each relation, and in total.
 pub fn summary(results: &[CaseResult]) -> String {
     let mut text = String::from(
         "| | cases | free | allocator only | free per operation | take bias away | at times | conflict | free of all | with those that take bias away |\n\
@@ -138,7 +138,7 @@ pub fn summary(results: &[CaseResult]) -> String {
     text
 }
 
-/// Cases of an outcome, each with the settings in which it came out so, by their reasons.
+/// Lists the cases with an outcome, each with its settings, by reason.
 fn by_reason(results: &[CaseResult], outcome: Outcome) -> String {
     let mut reasons: BTreeMap<&str, BTreeMap<&str, Vec<String>>> = BTreeMap::new();
     for r in results.iter().filter(|r| r.outcome == outcome) {

@@ -1,4 +1,4 @@
-//! Starts the traced process, reads its trace, and says which cases have conflicts, where.
+//! Starts the traced process, reads its trace, and reports the cases with conflicts and their code.
 
 use super::ROUNDS;
 use super::cases::{self, Case};
@@ -24,59 +24,59 @@ pub struct Finding {
     pub object: String,
     /// Address of one of the lines.
     pub line: u64,
-    /// In how many rounds an operation of A and the next one of B met there. In none: only operations of
+    /// Number of rounds in which an operation of A and the next one of B shared the line. Zero if only operations of
     /// different rounds did.
     pub rounds: usize,
-    /// Both accesses are in the memory allocator.
+    /// Whether both accesses are in the memory allocator.
     pub allocator: bool,
-    /// A writer looked at what a slot reads, to take the bias of a lock away.
+    /// Whether a writer read the mark of a slot, to revoke the bias of a lock.
     pub bias: bool,
 }
 
-/// How a case came out.
+/// Outcome of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// No operation of one side shares a written line with any of the other.
     Free,
-    /// Only the memory allocator's own lines are shared.
+    /// Only lines of the memory allocator are shared.
     Allocator,
-    /// An operation and the next one of the other side share none; ones of different rounds do.
+    /// No operation shares a line with the next one of the other side; only operations of different rounds do.
     FreePerOperation,
-    /// They met only where a writer takes the bias of a lock away, and looks at the readers of all slots: once for each time
-    /// that contention has biased a lock.
+    /// Lines are shared only where a writer revokes the bias of a lock, and reads the marks of all slots: once for
+    /// each time that contention has biased a lock.
     TakesBias,
-    /// Some rounds have conflicts: stocks are filled, a table grows, two names fall into one bucket.
+    /// Some rounds have conflicts: stocks are filled, a table grows, two names hash to one bucket.
     AtTimes,
-    /// Every round has.
+    /// Every round has conflicts.
     Conflict,
     /// The case could not be run.
     Failed,
 }
 
-/// One case and its result.
+/// A case with its result.
 #[derive(Clone, Debug, Serialize)]
 pub struct CaseResult {
     /// Its name.
     pub name: String,
     /// The case.
     pub case: Case,
-    /// The machine and the past of its locks.
+    /// The machine and the history of its locks.
     pub setting: Setting,
-    /// How it came out.
+    /// Outcome.
     pub outcome: Outcome,
     /// Rounds with a conflict outside of the allocator.
     pub rounds: usize,
-    /// The lines shared.
+    /// The shared lines.
     pub findings: Vec<Finding>,
-    /// The reason, if it is meant to have a conflict.
+    /// The reason, if the conflict is known.
     pub reason: Option<&'static str>,
-    /// Why it failed.
+    /// Why the case failed.
     pub error: Option<String>,
 }
 
-/// Runs cases in one traced process. `program` with `args` shall call [`traced::main`](super::traced::main) with
-/// the setting, and the cases it reads from the first line of its input.
+/// Runs cases in one traced process. `program` with `args` must call [`traced::main`](super::traced::main) with the
+/// setting and the cases from the first line of its input.
 pub fn run(
     program: &Path,
     args: &[&str],
@@ -90,7 +90,7 @@ pub fn run(
     for case in cases {
         let rounds = traced.result()?;
         let (found, clean) = traced.with_symbols(|symbols| places(symbols, &rounds))?;
-        // Only for lines that are met in every round: looking up names is traced, too, and takes time.
+        // Only for lines shared in every round, because looking up names is traced, too, and takes time.
         let unknown: Vec<_> = found
             .iter()
             .filter(|(key, (_, rounds, _))| *rounds == ROUNDS && !objects.contains_key(*key))
@@ -115,7 +115,7 @@ pub fn run(
 
 type Found = BTreeMap<(String, String), (Conflict, usize, bool)>;
 
-/// Conflicts by the places in the code that meet, and in how many rounds; and the number of rounds without any.
+/// Returns conflicts by the places in the code and their number of rounds; and the number of rounds without conflicts.
 fn places(symbols: &mut Symbols, rounds: &Rounds) -> (Found, usize) {
     let mut found = Found::new();
     let mut clean = 0;
@@ -170,7 +170,7 @@ fn judge(
             bias: readers.contains(&conflict.a.data) || readers.contains(&conflict.b.data),
         })
         .collect();
-    // Findings of no round are of operations of different rounds.
+    // Findings with zero rounds are between operations of different rounds.
     let met = |f: &&Finding| !f.allocator && f.rounds > 0;
     let outcome = if error.is_some() {
         Outcome::Failed

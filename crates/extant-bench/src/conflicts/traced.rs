@@ -1,8 +1,8 @@
-//! The traced process: two threads that take turns, with marks in the trace around each operation.
+//! The traced process: two threads, one running at a time, with marks in the trace around each operation.
 //!
-//! Marks are stores to words of a static, whose address is printed on standard output before the first of them. After
-//! each case the process waits for a line on standard input: addresses whose names the reader wants, which are looked
-//! up in the volume while it is still as the case left it.
+//! Marks are stores to words of a static, whose address is printed on standard output before the first mark. After
+//! each case the process waits for a line on standard input: addresses that the reader wants to name, which are looked
+//! up in the volume in the state after the case.
 
 use super::cases::Case;
 use super::work::{Side, Work};
@@ -44,7 +44,7 @@ impl Mark {
     /// Bytes from the first mark to the end of the last.
     pub const SPAN: u64 = (4 * STRIDE * 8) as u64;
 
-    /// Returns the mark at so many bytes from the first.
+    /// Returns the mark at this number of bytes from the first mark.
     pub fn at(offset: u64) -> Option<Self> {
         let line = (STRIDE * 8) as u64;
         match (offset / line, offset % line) {
@@ -73,7 +73,7 @@ impl Mark {
 pub struct Answer {
     /// Why the case could not be run.
     pub error: Option<String>,
-    /// Names of the addresses that were asked for.
+    /// Names of the requested addresses.
     pub names: Vec<String>,
 }
 
@@ -84,7 +84,7 @@ enum Job {
     Clear,
 }
 
-/// One side's thread.
+/// The thread of a side.
 struct Worker {
     jobs: mpsc::SyncSender<Job>,
     done: mpsc::Receiver<Result<()>>,
@@ -92,7 +92,7 @@ struct Worker {
 
 impl Worker {
     fn start<'s>(scope: &'s std::thread::Scope<'s, '_>, volume: &'s Volume, second: bool) -> Self {
-        // The channels have a fixed size: their memory is not allocated message by message, and does not move.
+        // Channels of fixed size do not allocate memory per message, and their memory does not move.
         let (jobs, inbox) = mpsc::sync_channel(1);
         let (outbox, done) = mpsc::sync_channel(1);
         scope.spawn(move || {
@@ -138,7 +138,7 @@ fn run(work: Option<&mut Work>, round: usize, second: bool) -> Result<()> {
     if round < WARM {
         return (work.run)(round);
     }
-    // Meanwhile the other threads come to rest at their waits: the trace does not tell the thread of an access.
+    // Let the other threads block in their waits first, because the trace does not show the thread of an access.
     std::thread::sleep(Duration::from_millis(2));
     let begin = if second { Mark::BeginB } else { Mark::BeginA };
     begin.set();
@@ -147,13 +147,13 @@ fn run(work: Option<&mut Work>, round: usize, second: bool) -> Result<()> {
     done
 }
 
-/// The machine that the traced process takes itself to be on, and the past of its locks.
+/// The machine that the traced process assumes, and the history of its locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Setting {
     /// The number of slots. The two sides have slots that are equal modulo half of it.
     pub slots: usize,
-    /// Before the first round both sides read what either works on, and locks become biased towards readers as soon as two
-    /// slots read, where it otherwise takes half as many readers as there are slots.
+    /// Whether both sides read the data of either side before the first round, and locks become biased towards readers
+    /// as soon as two slots read. By default, biasing takes half as many readers as there are slots.
     pub turned: bool,
 }
 
@@ -165,7 +165,7 @@ impl std::fmt::Display for Setting {
 }
 
 impl Setting {
-    /// Takes the slots between those of the two sides, by threads that wait until the end of the scope.
+    /// Takes the slots between those of the two sides, with threads that wait until the end of the scope.
     fn fill<'s>(&self, scope: &'s std::thread::Scope<'s, '_>) -> Result<Vec<mpsc::Sender<()>>> {
         let fill = |_| {
             let (hold, held) = mpsc::channel::<()>();
@@ -181,8 +181,7 @@ impl Setting {
     }
 }
 
-/// Runs the cases named on the first line of standard input on the volume of an image, and
-/// answers what it is asked.
+/// Runs the cases on the first line of standard input on the volume of an image, and answers the requests for names.
 pub fn main(image: &Path, setting: Setting) -> Result<()> {
     let of_slots = percpu::slot::configure(setting.slots);
     ensure!(
@@ -236,6 +235,6 @@ pub fn main(image: &Path, setting: Setting) -> Result<()> {
         }
         Ok(())
     })?;
-    // The volume's contents are not needed, and closing it would be traced.
+    // The volume's contents are not needed, and closing the volume would be traced.
     std::process::exit(0)
 }

@@ -7,14 +7,14 @@ use extant::unstable::Node;
 use extant::{Dir, Fallocate, File, OpenOptions, SetAttributes, SetXattr, Timestamp, Volume};
 use std::rc::Rc;
 
-/// Names that the directory of both has from the start.
+/// Number of names in the shared directory from the start.
 pub const SHARED_NAMES: usize = 4096;
 const PAGE: u64 = 4096;
-/// Pages far apart: in other chunks of the page cache.
+/// Distance of distant pages: in different chunks of the page cache.
 const FAR: u64 = 64;
 const BOTH: OpenOptions = OpenOptions::new().read(true).write(true);
 
-/// Makes what all cases find on the volume.
+/// Makes the files that all cases need.
 pub fn furnish(volume: &Volume) -> Result<()> {
     volume.create_dir("/top")?;
     for side in ["a", "b"] {
@@ -33,7 +33,7 @@ pub fn furnish(volume: &Volume) -> Result<()> {
     Ok(())
 }
 
-/// One side of all cases.
+/// A side of all cases.
 pub struct Side {
     letter: &'static str,
     volume: Volume,
@@ -43,13 +43,13 @@ pub struct Side {
 
 /// An operation that is ready to run round after round.
 pub struct Work {
-    /// What it needs done before each round, which is no part of the operation.
+    /// Preparation before each round, which is not part of the operation.
     pub before: Option<Step>,
     /// The operation.
     pub run: Step,
 }
 
-/// What is done in a round.
+/// The work of a round.
 pub type Step = Box<dyn FnMut(usize) -> Result<()>>;
 
 impl From<Step> for Work {
@@ -69,7 +69,7 @@ struct CasePlace {
 }
 
 impl Side {
-    /// Side A or B, with handles of its own. Run it on the side's thread.
+    /// Makes side A or B, with separate handles. Call this on the side's thread.
     pub fn new(volume: &Volume, second: bool) -> Result<Self> {
         let letter = if second { "b" } else { "a" };
         let volume = volume.clone();
@@ -103,7 +103,7 @@ impl Side {
         }
     }
 
-    /// Makes what an operation needs; `tag` keeps the names of cases apart.
+    /// Prepares an operation; `tag` separates the names of cases.
     pub fn ready(&self, op: Op, relation: Relation, tag: usize) -> Result<Work> {
         let place = self.place(relation);
         let path = |what: &str| format!("{}{what}-{tag}-{}", place.prefix, self.letter);
@@ -139,8 +139,8 @@ impl Side {
         }
     }
 
-    /// Reads what both sides of a case work on, and the names of the rounds before those that are measured: when both
-    /// sides have done so, every lock on the way was read by two slots.
+    /// Reads the data of both sides of a case, and the names of the warm-up rounds. When both sides have done this,
+    /// two slots have read every lock on the way.
     pub fn contend(&self, case: Case, tag: usize) -> Result<()> {
         for (op, letter) in [(case.a, "a"), (case.b, "b")] {
             let dir = match case.relation {
@@ -176,7 +176,7 @@ impl Side {
     }
 }
 
-/// What an operation found, which may be nothing.
+/// Returns the result of an operation; a missing file is not an error.
 fn found<T>(outcome: extant::Result<T>) -> Result<Option<T>> {
     match outcome {
         Ok(some) => Ok(Some(some)),
@@ -185,7 +185,7 @@ fn found<T>(outcome: extant::Result<T>) -> Result<Option<T>> {
     }
 }
 
-/// A volume is its root directory.
+/// Dereferences a volume to its root directory.
 trait DerefDir {
     fn deref_dir(&self) -> &Dir;
 }
@@ -247,7 +247,7 @@ impl CasePlace {
             return Ok((self.dir.open_file_with("common", &BOTH)?, page));
         }
         if op == Op::SyncClean {
-            // A file with nothing to make durable.
+            // A file without dirty data.
             let clean = ["/top/own-a/clean", "/top/own-b/clean"][self.side as usize];
             return Ok((self.dir.open_file_with(clean, &BOTH)?, 0));
         }
@@ -287,12 +287,12 @@ impl CasePlace {
     }
 }
 
-/// An operation's outcome, without what it found.
+/// Returns the outcome of an operation, without its result.
 fn done<T>(found: extant::Result<T>) -> Result<()> {
     found.map(drop).map_err(Into::into)
 }
 
-/// Making durable what was written before the round: a page that had its block, or one that had none.
+/// Syncs data written before the round: a page with or without an allocated block.
 fn sync_of(op: Op, file: File) -> Work {
     let file = Rc::new(file);
     let written = Rc::clone(&file);
@@ -334,7 +334,7 @@ fn on_file(op: Op, file: File, page: u64) -> Step {
                 ..Default::default()
             },
         ),
-        // The smallest transaction: one item.
+        // The smallest transaction, with one item.
         Op::Commit => set(
             file,
             SetAttributes {
@@ -348,7 +348,7 @@ fn on_file(op: Op, file: File, page: u64) -> Step {
         Op::Append => Box::new(move |_| done(file.append(&buffer))),
         Op::Truncate => Box::new(move |r| Ok(file.set_len((WARM + ROUNDS - r) as u64 * PAGE)?)),
         Op::Fallocate => {
-            // Behind what the file holds; the sides as far apart as their pages.
+            // Beyond the data of the file; the sides are as distant as their pages.
             let first = 256 + page * 16;
             let keep = Fallocate::Allocate { keep_size: true };
             Box::new(move |r| Ok(file.fallocate(keep, (first + 2 * r as u64) * PAGE, 2 * PAGE)?))

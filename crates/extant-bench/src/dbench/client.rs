@@ -1,4 +1,4 @@
-//! One client: it has a name of its own in all paths, and handles by the numbers of the loadfile.
+//! A client: puts its own name in all paths, and has handles by the numbers of the loadfile.
 
 use super::Done;
 use super::load::{Load, Op, Step};
@@ -7,9 +7,9 @@ use anyhow::{Context, Result, bail, ensure};
 use std::collections::HashMap;
 use std::time::Instant;
 
-/// The name of the client that was recorded.
+/// The name of the recorded client.
 const RECORDED: &str = "client1";
-/// Operations between two questions whether to go on.
+/// Number of operations between two checks whether to continue.
 const LOOK: usize = 1024;
 
 enum Handle {
@@ -34,7 +34,7 @@ impl Client {
         }
     }
 
-    /// Does all of it, each operation timed.
+    /// Replays the whole file, with each operation timed.
     pub fn replay(
         &mut self,
         load: &Load,
@@ -70,7 +70,7 @@ impl Client {
         }
     }
 
-    /// Opens or makes; what is a directory is known only by trying.
+    /// Opens or creates a file; only trying shows whether the path is a directory.
     fn create(&self, path: &str, directory: bool, make: bool) -> Result<Handle> {
         let path = self.own(path);
         if directory {
@@ -83,7 +83,7 @@ impl Client {
         match self.base.open(&path, how) {
             Ok(file) => Ok(Handle::File(file)),
             Err(e) if is_missing(&e) => Err(e),
-            // Directories are not open for writing.
+            // Directories are not opened for writing.
             Err(e) => match self.base.open_dir(&path) {
                 Ok(_) => Ok(Handle::Directory),
                 Err(_) => Err(e),
@@ -91,7 +91,7 @@ impl Client {
         }
     }
 
-    /// Does one operation; returns the bytes read or written.
+    /// Runs an operation; returns the bytes read or written.
     fn step(&mut self, op: &Op) -> Result<u64> {
         match op {
             Op::Create {
@@ -138,7 +138,7 @@ impl Client {
                     file.size()?;
                 }
             }
-            // Times are set, which the server did when the file was closed.
+            // Set the times, as the server did when the file was closed.
             Op::SetHandle(handle) => {
                 self.file(*handle)?;
             }
@@ -177,7 +177,7 @@ impl Client {
     }
 }
 
-/// Whether it went as it did when it was recorded. Finding no file that fits a pattern is no error of a listing.
+/// Checks that the operation ended as in the recording. A listing without matching files is not an error.
 fn as_recorded(step: &Step, result: Result<u64>) -> Result<u64> {
     match result {
         Ok(_) if !step.succeeds && !matches!(step.op, Op::Find(_)) => {

@@ -1,39 +1,39 @@
-//! The loadfile: a line for each operation, `[time] OP "\path" arguments STATUS`.
+//! The loadfile: one line per operation, `[time] OP "\path" arguments STATUS`.
 
 use anyhow::{Context, Result, bail, ensure};
 use std::io::BufRead;
 
-/// An operation, as its name in the file and its arguments say. Paths have '/' between names, begin below the
-/// root, and hold `client1` where each client puts its own name.
+/// An operation, with its name in the file and its arguments. Paths have '/' between names, start below the root, and
+/// contain `client1` where each client puts its own name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
     /// Opens or makes a file or directory.
     Create {
         /// The path.
         path: String,
-        /// The create options say that it is a directory.
+        /// Whether the create options say that it is a directory.
         directory: bool,
-        /// Make the file if it is missing.
+        /// Whether to create a missing file.
         make: bool,
-        /// How later lines call it.
+        /// Number of the handle in later lines.
         handle: u32,
     },
-    /// Ends a handle.
+    /// Closes a handle.
     Close(u32),
     /// Writes.
     Write {
-        /// To what.
+        /// Handle of the file.
         handle: u32,
-        /// First byte.
+        /// Offset of the first byte.
         offset: u64,
         /// Bytes.
         len: u32,
     },
     /// Reads.
     Read {
-        /// The source.
+        /// Handle of the file.
         handle: u32,
-        /// First byte.
+        /// Offset of the first byte.
         offset: u64,
         /// Bytes.
         len: u32,
@@ -50,21 +50,21 @@ pub enum Op {
     Rmdir(String),
     /// Removes a directory and all below it.
     Deltree(String),
-    /// Attributes by path.
+    /// Reads attributes by path.
     Stat(String),
-    /// Attributes by handle.
+    /// Reads attributes by handle.
     StatHandle(u32),
     /// Sets attributes by handle.
     SetHandle(u32),
-    /// Free space.
+    /// Reads the free space.
     StatFs,
-    /// Lists a directory; the pattern of the last name is not looked at.
+    /// Lists a directory; the pattern of the last name is ignored.
     Find(String),
-    /// Byte ranges are locked by a server in its own memory, not by a file system.
+    /// Locks a byte range; servers do that in their own memory, not in a file system.
     Lock,
 }
 
-/// A line.
+/// A line of the loadfile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
     /// Its line in the file.
@@ -73,7 +73,7 @@ pub struct Step {
     pub op: Op,
     /// Its name in the file.
     pub name: &'static str,
-    /// Whether it succeeded when it was recorded.
+    /// Whether the operation succeeded in the recording.
     pub succeeds: bool,
 }
 
@@ -88,13 +88,13 @@ pub struct Load {
 
 /// Options of NTCreateX: it is a directory.
 const DIRECTORY: u32 = 0x1;
-/// Dispositions of NTCreateX that make a file that is not there: all but to open (1) and to overwrite (4).
+/// Dispositions of NTCreateX that create a missing file: all but open (1) and overwrite (4).
 const OPEN: u32 = 1;
 const OVERWRITE: u32 = 4;
-/// More than any loadfile reads or writes at once.
+/// More bytes than any loadfile reads or writes at once.
 const MOST: u32 = 64 << 20;
 
-/// Words of a line; those in double quotes may hold spaces.
+/// Returns the words of a line; words in double quotes may contain spaces.
 fn words(line: &str) -> Result<Vec<&str>> {
     let mut words = Vec::new();
     let mut rest = line.trim();
@@ -120,7 +120,7 @@ fn number(text: &str) -> Result<u64> {
 fn path(text: &str) -> Result<String> {
     let path = text.replace('\\', "/");
     let path = path.trim_matches('/');
-    // A volume's names are told apart by case, those of the recorded server were not.
+    // Names on a volume are case-sensitive, those of the recorded server were not.
     let path = path.to_ascii_lowercase();
     ensure!(
         path.split('/').all(|name| !name.is_empty() && name != ".."),
@@ -129,7 +129,7 @@ fn path(text: &str) -> Result<String> {
     Ok(path)
 }
 
-/// Arguments of an operation, one after the other.
+/// Arguments of an operation, in order.
 struct Args<'a>(std::slice::Iter<'a, &'a str>);
 
 impl<'a> Args<'a> {
@@ -209,7 +209,7 @@ fn operation(name: &str, args: &mut Args<'_>) -> Result<(&'static str, Op)> {
 fn step(line: usize, text: &str) -> Result<Option<Step>> {
     let words = words(text)?;
     let mut rest = words.as_slice();
-    // The time at which it was recorded, in newer files, is not kept to.
+    // Ignore the recorded time in newer files.
     if let [first, after @ ..] = rest
         && first.parse::<f64>().is_ok()
     {

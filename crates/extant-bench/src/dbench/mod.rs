@@ -1,5 +1,5 @@
-//! dbench: clients replay a loadfile, each in a directory of its own. Operations that failed when the file was
-//! recorded must fail here too, and the others must not.
+//! dbench: clients replay a loadfile, each in a separate directory. Operations that failed in the recording must fail
+//! here too, and the others must succeed.
 
 mod client;
 mod load;
@@ -15,21 +15,21 @@ use client::Client;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// The shape of a run.
+/// Parameters of a run.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Params {
-    /// Clients, a thread each.
+    /// Number of clients, each with a thread.
     pub clients: usize,
-    /// Rounds that count.
+    /// Number of counted rounds.
     pub rounds: usize,
 }
 
-/// One round.
+/// Results of a round.
 #[derive(Clone, Debug, Serialize)]
 pub struct Round {
-    /// The whole load.
+    /// Time of the whole load.
     pub run: Elapsed,
-    /// Making durable what it left.
+    /// Time of the sync after the load.
     pub sync: Elapsed,
     /// Bytes read and written.
     pub bytes: u64,
@@ -46,15 +46,15 @@ pub struct Report {
     pub params: Params,
     /// Bytes read and written per second.
     pub bytes: f64,
-    /// The same with what makes it durable.
+    /// Bytes read and written per second, sync included.
     pub bytes_synced: f64,
     /// Operations per second.
     pub ops: f64,
-    /// CPU of one operation in nanoseconds.
+    /// CPU time per operation in nanoseconds.
     pub cpu_ns: f64,
     /// Latencies of all rounds, by operation.
     pub latencies: BTreeMap<&'static str, Summary>,
-    /// Why there are no figures, if so: a peer could not do it.
+    /// The reason why a peer failed, if it did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failed: Option<String>,
     /// Every round.
@@ -99,7 +99,7 @@ struct Done {
     latencies: BTreeMap<&'static str, Latencies>,
 }
 
-/// The directory in which the loadfile has its clients.
+/// The directory of the clients in the loadfile.
 const CLIENTS: &str = "clients";
 
 fn clear(target: &dyn Target, place: &str) -> Result<()> {
@@ -159,9 +159,9 @@ fn round(
     Ok(played)
 }
 
-/// Runs all targets, a round of each in turn, after one round that does not count. `between` is called now and
-/// then and ends everything by failing. So does the first target; another one that fails is left out from then
-/// on, and its report says why.
+/// Runs all targets alternately, after a warm-up round. `between` is called regularly; if it fails, the benchmark
+/// ends. If the first target fails, the benchmark ends, too. Another target that fails is skipped from then on, with
+/// the reason in its report.
 pub fn run(
     targets: &[&dyn Target],
     load: &Load,

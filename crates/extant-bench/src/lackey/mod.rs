@@ -1,8 +1,8 @@
 //! Programs that run under valgrind's lackey, which prints every access to memory.
 //!
-//! The traced program is this one, with arguments that make it the traced process: it says where it is loaded and where its marks
-//! are ([`Hello`]), and sets marks, stores to words of a static, around the operations of interest. What it prints is read beside
-//! it (`Process`).
+//! The traced program is this one, with arguments that make it the traced process. The process reports its load
+//! address and the addresses of its marks ([`Hello`]). It sets marks, which are stores to words of a static, around
+//! the operations of interest. `Process` reads its output in parallel.
 //!
 //! Lackey prints a line for each instruction (`I  04001000,3`) and after it one for each of its loads (` L`), stores
 //! (` S`) and both at once (` M`).
@@ -21,12 +21,12 @@ use symbols::Symbols;
 /// Bytes of a cache line.
 pub(crate) const LINE: u64 = 64;
 
-/// What a line of the trace says.
+/// A line of the trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Said {
     /// An instruction at this address.
     Instruction(u64),
-    /// It loads or stores so many bytes.
+    /// A load or store of `size` bytes.
     Access {
         address: u64,
         size: u64,
@@ -35,8 +35,8 @@ pub(crate) enum Said {
 }
 
 impl Said {
-    /// Parses a line. Of instructions and loads only if `all`: outside of operations only stores are of interest, which may be
-    /// marks.
+    /// Parses a line. Parses instructions and loads only if `all`, because outside of operations only stores matter,
+    /// which may be marks.
     pub fn parse(line: &[u8], all: bool) -> Option<Self> {
         let (kind, rest) = match line {
             [b'I', b' ', b' ', rest @ ..] => (b'I', rest),
@@ -75,10 +75,10 @@ pub(crate) fn lines_of(address: u64, size: u64) -> std::ops::RangeInclusive<u64>
     address / LINE..=address.saturating_add(size.max(1) - 1) / LINE
 }
 
-/// Tells whether an instruction belongs to the engine's code.
+/// Returns whether an instruction belongs to the engine's code.
 pub(crate) type Ours = Box<dyn FnMut(u64) -> bool + Send>;
 
-/// The instruction at work, and the last one of the engine's code.
+/// The current instruction, and the last one of the engine's code.
 pub(crate) struct Code {
     ours: Ours,
     known: std::collections::HashMap<u64, bool>,
@@ -120,12 +120,12 @@ pub struct Access {
     pub data: u64,
     /// Address of the instruction.
     pub at: u64,
-    /// The last instruction before it that belongs to code of the engine, or itself.
+    /// The last instruction of the engine's code before it, or itself.
     pub from: u64,
 }
 
 impl Access {
-    /// Its code, and whether that belongs to the allocator.
+    /// Returns its code, and whether the code belongs to the allocator.
     pub(crate) fn describe(self, symbols: &mut Symbols) -> (String, bool) {
         let at = symbols.place(self.at).clone();
         if at.ours {
@@ -141,22 +141,22 @@ impl Access {
     }
 }
 
-/// Reads the lines of a trace, and has something to say now and then.
+/// A reader of the lines of a trace, which produces results.
 pub(crate) trait TraceReader {
-    /// What it says.
+    /// A result.
     type Result: Send + 'static;
-    /// What a store to a marked address says.
+    /// The meaning of a store to a mark.
     type Mark;
 
-    /// Accesses count now.
+    /// Returns whether accesses count at present.
     fn is_inside(&self) -> bool;
-    /// Where in the code the accesses are.
+    /// Returns the place in the code of the current accesses.
     fn code(&mut self) -> &mut Code;
     /// Returns the mark at an address.
     fn mark_at(&self, address: u64) -> Option<Self::Mark>;
-    /// Comes to a mark; the last of a job has the result.
+    /// Handles a mark; the last mark of a job returns the result.
     fn mark(&mut self, mark: Self::Mark) -> Option<Self::Result>;
-    /// An access to bytes.
+    /// Handles a memory access.
     fn access(&mut self, address: u64, size: u64, writes: bool);
 
     /// Reads a line.
@@ -178,7 +178,7 @@ pub(crate) trait TraceReader {
     }
 }
 
-/// The first line that a traced process says.
+/// The first line that a traced process prints.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Hello {
     /// Address of the first mark.
@@ -187,12 +187,12 @@ pub struct Hello {
     pub bias: u64,
     /// The end of the program's addresses.
     pub end: u64,
-    /// Addresses of the lines in which slots note the biased locks that they read.
+    /// Addresses of the lines in which slots mark the biased locks that they read.
     pub readers: std::ops::Range<u64>,
 }
 
 impl Hello {
-    /// That of this process, whose marks begin here.
+    /// Describes this process, whose marks begin at `marks`.
     pub(crate) fn of_this(marks: usize) -> Result<Self> {
         let (bias, end) = loaded_at()?;
         let readers = percpu::readers_at();
@@ -221,7 +221,7 @@ fn loaded_at() -> Result<(u64, u64)> {
     Ok((number(first.0)?, number(last.1)?))
 }
 
-/// Says something to the process that reads the trace.
+/// Prints a value for the process that reads the trace.
 pub(crate) fn say(what: &impl Serialize) -> Result<()> {
     let mut out = std::io::stdout().lock();
     serde_json::to_writer(&mut out, what)?;
@@ -229,7 +229,7 @@ pub(crate) fn say(what: &impl Serialize) -> Result<()> {
     Ok(out.flush()?)
 }
 
-/// What is at these addresses: what the volume knows, else the kind of memory.
+/// Names these addresses: from the volume's knowledge, or else by the kind of memory.
 pub(crate) fn names_of(volume: &extant::Volume, addresses: &[u64]) -> Vec<String> {
     if addresses.is_empty() {
         return Vec::new();
@@ -258,7 +258,7 @@ pub(crate) fn names_of(volume: &extant::Volume, addresses: &[u64]) -> Vec<String
         .collect()
 }
 
-/// Returns whether the tool is there.
+/// Returns whether valgrind is installed.
 pub fn tool_is_there() -> bool {
     Command::new("valgrind")
         .arg("--version")
@@ -268,7 +268,7 @@ pub fn tool_is_there() -> bool {
         .is_ok_and(|s| s.success())
 }
 
-/// A traced process, and what its trace's reader says.
+/// A traced process with the results of its trace's reader.
 pub(crate) struct Process<D> {
     child: Child,
     stdin: ChildStdin,
@@ -276,7 +276,7 @@ pub(crate) struct Process<D> {
     results: mpsc::Receiver<D>,
     symbols: Arc<Mutex<Option<Symbols>>>,
     said: Arc<Mutex<Vec<String>>>,
-    /// Lines in which slots note what they read.
+    /// Addresses of the lines in which slots mark the locks that they read.
     pub readers: std::ops::Range<u64>,
 }
 
@@ -288,8 +288,8 @@ impl<D> Drop for Process<D> {
 }
 
 impl<D: Send + 'static> Process<D> {
-    /// Starts a program, which gets `first` as the first line of its input and shall say [`Hello`]. `reader` gets the address of
-    /// its marks.
+    /// Starts a program, which gets `first` as the first line of its input and must print [`Hello`]. `reader` receives
+    /// the address of the program's marks.
     pub fn start<R: TraceReader<Result = D>>(
         program: &Path,
         args: &[&str],
@@ -341,7 +341,7 @@ impl<D: Send + 'static> Process<D> {
         let first: Hello = serde_json::from_str(&first).with_context(|| first.clone())?;
         *lock(&process.symbols) = Some(Symbols::new(program, first.bias..first.end)?);
         process.readers = first.readers;
-        // In this order: the marks are known before the first is set.
+        // Send the marks before the first one is set.
         let _ = hello.send(first.marks);
         writeln!(process.stdin)?;
         Ok(process)
@@ -360,12 +360,12 @@ impl<D: Send + 'static> Process<D> {
     }
 
     fn ended(&self) -> anyhow::Error {
-        // Until what it said last has been read.
+        // Wait until the last messages have been read.
         while self.results.recv_timeout(Duration::from_secs(5)).is_ok() {}
         anyhow!("the traced process ended: {}", lock(&self.said).join("; "))
     }
 
-    /// Asks the process something, and waits for its answer.
+    /// Sends the process a question, and waits for its answer.
     pub fn ask<A: for<'d> Deserialize<'d>>(&mut self, question: &impl Serialize) -> Result<A> {
         serde_json::to_writer(&mut self.stdin, question)?;
         writeln!(self.stdin)?;
@@ -374,14 +374,14 @@ impl<D: Send + 'static> Process<D> {
         serde_json::from_str(&line).with_context(|| line.clone())
     }
 
-    /// Does something with the program's symbols.
+    /// Calls `work` with the program's symbols.
     pub fn with_symbols<T>(&self, work: impl FnOnce(&mut Symbols) -> T) -> Result<T> {
         let mut symbols = lock(&self.symbols);
         Ok(work(symbols.as_mut().context("no debug information")?))
     }
 }
 
-/// Reads the trace. Until the marks are known it is only taken off the pipe.
+/// Reads the trace. Lines before the marks are known are discarded.
 fn read<R: TraceReader>(
     mut from: impl Read,
     told: &mpsc::Receiver<u64>,
@@ -420,7 +420,7 @@ fn read<R: TraceReader>(
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // The data behind these locks are consistent at any moment.
+    // The data behind these locks are always consistent.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -1,5 +1,5 @@
-//! mount: the use of a mounted file system by programs, over several targets in turn: names and data, in the kernel's
-//! cache and not, whole trees. Each client works in a directory of its own.
+//! mount: use of a mounted file system by programs, over several alternating targets: names and data, cached by the
+//! kernel and not, whole trees. Each client works in a separate directory.
 
 mod data;
 mod names;
@@ -25,15 +25,15 @@ use std::time::Duration;
 pub trait MountTarget: Target {
     /// Returns the directory.
     fn dir(&self) -> &Path;
-    /// Makes sure that it is mounted: it may have failed before.
+    /// Ensures that the target is mounted, because it may have failed before.
     fn ready(&self) -> Result<()> {
         Ok(())
     }
-    /// Afterwards neither the kernel nor a server has anything of it in memory.
+    /// Drops everything that the kernel and a server have cached of it.
     fn make_cold(&self) -> Result<()>;
-    /// Makes the kernel forget every name in it that no process uses.
+    /// Makes the kernel drop every unused name in it from its cache.
     fn forget_names(&self) -> Result<()> {
-        // Linux drops the names of a file system whose options change. Helpers of mount(8) are left out.
+        // Linux drops the names of a file system on a remount with options. `-i` skips helpers of mount(8).
         let mut mount = Command::new("mount");
         mount.args(["-i", "-o", "remount"]).arg(self.dir());
         child::run(&mut mount).map(drop)
@@ -61,17 +61,17 @@ pub struct Material {
     pub source: Option<Source>,
 }
 
-/// CPU of programs that were run, in nanoseconds.
+/// CPU time of the programs that were run, in nanoseconds.
 type Spent = Arc<AtomicU64>;
 
-/// A row over a place.
+/// A row over a target.
 struct OnPlace<'a> {
     place: &'a dyn MountTarget,
     row: Row,
     with: &'a Material,
     /// The directory of the work.
     name: String,
-    /// The files that rounds work on exist, and rounds leave them as they are.
+    /// Whether the files for the rounds exist, and rounds leave them unchanged.
     kept: Cell<bool>,
     spent: Spent,
 }
@@ -188,28 +188,28 @@ impl Contender for OnPlace<'_> {
     }
 }
 
-/// One target in one row.
+/// Results of a target in a row.
 #[derive(Clone, Debug, Serialize)]
 pub struct Measured {
-    /// In operations, with every round.
+    /// Report in operations, with every round.
     #[serde(flatten)]
     pub report: Report,
     /// The unit of the figure.
     pub unit: Unit,
-    /// Median of the rounds, in its unit.
+    /// Median of the rounds, in this unit.
     pub figure: f64,
-    /// How many times as fast it is as these.
+    /// Ratios to these targets.
     pub times: Times,
 }
 
-/// How many times as fast something is as others, where both were measured.
+/// Speed relative to others, where both were measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Times {
-    /// Times as fast as the floor of its transport.
+    /// Relative to the floor of its transport.
     pub floor: Option<f64>,
-    /// Times as fast as the kernel's ext4.
+    /// Relative to the kernel's ext4.
     pub kernel: Option<f64>,
-    /// Times as fast as fuse2fs.
+    /// Relative to fuse2fs.
     pub fuse2fs: Option<f64>,
 }
 
@@ -229,8 +229,8 @@ impl Times {
     }
 }
 
-/// Runs a row over all targets, which take turns. A target that cannot do it is left out, with the reason. After the
-/// time `within` no further round begins, but for the first that counts.
+/// Runs a row over all targets, which alternate. A target that fails is skipped, with the reason. After the time
+/// `within` no further round begins, except for the first counted one.
 pub fn run(
     row: Row,
     places: &[&dyn MountTarget],
@@ -249,7 +249,7 @@ pub fn run(
     let remove = |c: &OnPlace<'_>| c.kept.get().then(|| c.remove()).transpose();
     let removed: Vec<_> = on.iter().map(remove).collect();
     let reports = reports?;
-    // For a failed target its report has the reason.
+    // The report of a failed target contains the reason.
     for (report, removed) in reports.iter().zip(removed) {
         if report.failed.is_none() {
             removed?;
@@ -281,12 +281,12 @@ mod tests {
     };
 
     fn place() -> tempfile::TempDir {
-        // In memory if the machine has such a place: every round syncs.
+        // In memory if possible, because every round syncs.
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
         dir.unwrap()
     }
 
-    /// A directory that cannot be made cold any better than it is.
+    /// A directory whose caches cannot be dropped.
     struct Warm(PathTarget);
 
     impl Target for Warm {
@@ -339,7 +339,7 @@ mod tests {
             }
             let all = run(row, &[&warm, &peer], &with, SHAPE, Duration::MAX, || Ok(())).unwrap();
             for m in &all {
-                // A file system in memory may know no direct access.
+                // A file system in memory may not support direct I/O.
                 let may_fail = matches!(row, Row::ReadDirect | Row::WriteDirect);
                 assert!(may_fail || m.report.failed.is_none(), "{m:?}");
                 assert!(may_fail || m.figure > 0.0, "{m:?}");
@@ -371,7 +371,7 @@ mod tests {
         assert_eq!(found[0].times.floor, Some(ratio));
         assert!(found[0].times.fuse2fs.is_some() && found[0].times.kernel.is_none());
         assert!(found[1].times.floor.is_none());
-        // Without a tree the rows that need one say so.
+        // Without a tree, the rows that need one report that.
         let none = run(Row::Untar, &places, &with, SHAPE, Duration::MAX, || Ok(())).unwrap();
         let why = none[0].report.failed.as_deref();
         assert_eq!(why, Some("no tree was made"));

@@ -12,7 +12,7 @@ use std::path::Path;
 
 type Op = fn(&dyn TaskDir, &str) -> Result<()>;
 
-/// Made or removed, one after the other.
+/// Creates or removes files in order.
 struct InTurn {
     dir: Box<dyn TaskDir>,
     names: Names,
@@ -31,7 +31,7 @@ impl Task for InTurn {
     }
 }
 
-/// In random order: for ever, or each once.
+/// Works on files in random order: endlessly, or on each once.
 struct AtRandom {
     dir: Box<dyn TaskDir>,
     names: Vec<String>,
@@ -56,7 +56,7 @@ impl Task for AtRandom {
     }
 }
 
-/// Whose attributes are asked for anew.
+/// Reads attributes again.
 struct Anew {
     dir: OwnedFd,
     names: Vec<String>,
@@ -82,7 +82,7 @@ fn getattr(dir: &Path, files: u64) -> Result<Box<dyn Task>> {
     }))
 }
 
-/// Listed and looked at.
+/// Lists a directory and stats its files.
 struct Listed(Box<dyn TaskDir>);
 
 impl Task for Listed {
@@ -94,7 +94,7 @@ impl Task for Listed {
     }
 }
 
-/// Returns the directory as tasks work in it.
+/// Opens the directory as tasks use it.
 pub(super) fn open(dir: &Path) -> Result<Box<dyn TaskDir>> {
     PathTarget::new(dir).open_dir("")
 }

@@ -1,4 +1,4 @@
-//! The rows by name, and what their figures are.
+//! The rows by name, and the units of their figures.
 
 use crate::runner::Report;
 use serde::Serialize;
@@ -6,65 +6,65 @@ use serde::Serialize;
 /// The rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Row {
-    /// Empty files are made.
+    /// Create empty files.
     Create,
-    /// Files are removed.
+    /// Remove files.
     Unlink,
-    /// Files are looked at, which the kernel knows.
+    /// Stat files that the kernel has cached.
     Stat,
-    /// Files' attributes are asked for anew, which the kernel knows.
+    /// Read attributes again of files that the kernel has cached.
     Getattr,
-    /// Files are looked at, which the kernel has forgotten, and a server has not.
+    /// Stat files that a server has cached, but not the kernel.
     Lookup,
-    /// Attributes of files that no cache holds.
+    /// Stat files that no cache holds.
     StatCold,
-    /// Files are opened and closed.
+    /// Open and close files.
     Open,
-    /// A directory is listed, and all in it looked at.
+    /// List a directory, and stat all files in it.
     Readdir,
-    /// Pages that no cache holds are read.
+    /// Read pages that no cache holds.
     ReadCold,
-    /// Pages are read, which the kernel has in memory.
+    /// Read pages that the kernel has cached.
     Read,
-    /// Pages are read past the kernel's memory.
+    /// Read pages with direct I/O.
     ReadDirect,
-    /// Pages are written into the kernel's memory.
+    /// Write pages into the kernel's cache.
     Write,
-    /// Pages are written past it.
+    /// Write pages with direct I/O.
     WriteDirect,
-    /// A file that no cache holds is read.
+    /// Read a file that no cache holds.
     StreamRead,
-    /// A file is written and made durable.
+    /// Write a file and make it durable.
     StreamWrite,
-    /// Pages are written and made durable.
+    /// Write pages and make them durable.
     Fsync,
-    /// A tree is unpacked.
+    /// Unpack a tree.
     Untar,
-    /// A tree is compared with its repository.
+    /// Compare a tree with its repository.
     GitStatus,
-    /// The same with empty caches.
+    /// Compare a tree with its repository, with empty caches.
     GitStatusCold,
 }
 
 /// The units of figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Unit {
-    /// Operations a second; more is better.
+    /// Operations per second; more is better.
     #[serde(rename = "/s")]
     PerSecond,
-    /// Names a second; more is better.
+    /// Names per second; more is better.
     #[serde(rename = "names/s")]
     NamesPerSecond,
-    /// Megabytes a second; more is better.
+    /// Megabytes per second; more is better.
     #[serde(rename = "MB/s")]
     MegabytesPerSecond,
-    /// Seconds of one run; less is better.
+    /// Seconds per run; less is better.
     #[serde(rename = "s")]
     Seconds,
 }
 
 impl Row {
-    /// All of them.
+    /// All rows.
     pub const ALL: [Self; 19] = [
         Self::Create,
         Self::Unlink,
@@ -87,7 +87,7 @@ impl Row {
         Self::GitStatusCold,
     ];
 
-    /// Its name.
+    /// Returns its name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Create => "create",
@@ -152,7 +152,7 @@ impl Row {
         Self::ALL.into_iter().find(|row| row.name() == name)
     }
 
-    /// Returns whether all caches must be empty before.
+    /// Returns whether all caches must be empty before the row.
     pub fn is_cold(self) -> bool {
         matches!(
             self,
@@ -160,7 +160,7 @@ impl Row {
         )
     }
 
-    /// Returns whether it leaves what it works on as it was, so that the next round finds it there.
+    /// Returns whether a round leaves its files unchanged, so that the next round can use them.
     pub fn keeps(self) -> bool {
         !matches!(
             self,
@@ -168,7 +168,7 @@ impl Row {
         )
     }
 
-    /// Returns whether it needs a [`Source`](super::Source), and in it a repository.
+    /// Returns whether the row needs a [`Source`](super::Source), and whether the source needs a repository.
     pub fn needs_source(self) -> (bool, bool) {
         let repository = matches!(self, Self::GitStatus | Self::GitStatusCold);
         (repository || self == Self::Untar, repository)
@@ -186,13 +186,13 @@ impl Row {
 }
 
 impl Unit {
-    /// Returns the figure of a report; a stream's operation is a file of so many bytes.
+    /// Returns the figure of a report; one operation of a stream is a file of `file_size` bytes.
     pub(super) fn figure(self, report: &Report, file_size: u64) -> f64 {
         match self {
             Self::PerSecond => report.ops,
             Self::NamesPerSecond => report.ops * report.shape.files as f64,
             Self::MegabytesPerSecond => report.ops * file_size as f64 / 1e6,
-            // Clients run side by side.
+            // Clients run in parallel.
             Self::Seconds if report.ops > 0.0 => report.shape.tasks as f64 / report.ops,
             Self::Seconds => 0.0,
         }

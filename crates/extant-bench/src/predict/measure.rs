@@ -11,11 +11,11 @@ use std::sync::Barrier;
 use std::time::Instant;
 
 lockmeter::lock_class!(
-    /// The lock of the variant from before.
+    /// The lock of the variant before.
     OneLock = "one lock per volume"
 );
 lockmeter::lock_class!(
-    /// Held for nothing, to know what the meter adds.
+    /// Held around nothing, to measure the cost of the meter.
     Empty = "(empty)"
 );
 
@@ -29,20 +29,20 @@ lockmeter::lock_class!(
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Workload {
-    /// mdtest's creates: empty files in a directory of each task's own.
+    /// mdtest's creates: empty files in each task's own directory.
     Create,
     /// mdtest's removals.
     Unlink,
-    /// stat of a thousand names of an own directory.
+    /// stat of a thousand names of the task's own directory.
     Stat,
-    /// Preallocation of 8 KiB at a time, cut to nothing at 1 MiB, own files.
+    /// Preallocation of 8 KiB at a time, truncated at 1 MiB, in the task's own file.
     Fallocate2,
-    /// Transactions of one item: the owner of an own file is set.
+    /// Transactions of one item: sets the owner of the task's own file.
     Commits,
 }
 
 impl Workload {
-    /// All.
+    /// All workloads.
     pub const ALL: [Self; 5] = [
         Self::Create,
         Self::Unlink,
@@ -51,7 +51,7 @@ impl Workload {
         Self::Commits,
     ];
 
-    /// Its name.
+    /// Returns its name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Create => "mdtest-create",
@@ -62,7 +62,7 @@ impl Workload {
         }
     }
 
-    /// Returns the case of the conflict test that runs it on two sides.
+    /// Returns the case of the conflict test that runs the workload on two sides.
     pub fn case(self) -> &'static str {
         match self {
             Self::Create => "create × create, other directories",
@@ -74,12 +74,12 @@ impl Workload {
     }
 }
 
-/// How many operations are timed.
+/// Number of timed operations.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Size {
-    /// Operations of each task in a round.
+    /// Operations per task and round.
     pub ops: usize,
-    /// Rounds; medians of them are taken.
+    /// Number of rounds; the results are medians.
     pub rounds: usize,
 }
 
@@ -88,9 +88,9 @@ pub struct Size {
 pub struct LockUse {
     /// The class.
     pub class: String,
-    /// Acquisitions of one operation.
+    /// Acquisitions per operation.
     pub per_op: f64,
-    /// Mean hold in nanoseconds, every one measured, less what measuring adds.
+    /// Mean hold in nanoseconds over all holds, less the cost of the meter.
     pub hold_ns: f64,
     /// The sharing of the lock, if the model does not know it by its class.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -102,22 +102,22 @@ pub struct LockUse {
 pub struct Measured {
     /// The workload.
     pub name: String,
-    /// It runs the algorithm before.
+    /// Whether it runs the algorithm before.
     pub before: bool,
     /// CPU time of an operation, one task.
     pub cpu_ns: f64,
-    /// Operations a second of one task.
+    /// Operations per second of one task.
     pub one: f64,
-    /// Of two tasks together.
+    /// Operations per second of two tasks together.
     pub two: f64,
-    /// What pushes add; pairs of algorithms push nothing.
+    /// Costs of pushes; pairs of algorithms have no pushes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lasting: Option<Lasting>,
     /// Locks by class.
     pub locks: Vec<LockUse>,
 }
 
-/// What becomes of a rate when its pushes count, too.
+/// Rates that include the pushes.
 ///
 /// ```
 /// use extant_bench::predict::measure::Lasting;
@@ -126,18 +126,18 @@ pub struct Measured {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Lasting {
-    /// Nanoseconds for each operation that the sync of two tasks' work takes on one processor.
+    /// Nanoseconds per operation for the sync of two tasks' work on one processor.
     pub sync_one_ns: f64,
-    /// The same on two processors.
+    /// Nanoseconds per operation for the sync of two tasks' work on two processors.
     pub sync_two_ns: f64,
-    /// Operations a second of two tasks on two processors, with their sync.
+    /// Operations per second of two tasks on two processors, with their sync.
     pub two: f64,
-    /// Operations a second of two tasks on one processor, without.
+    /// Operations per second of two tasks on one processor, without sync.
     pub two_tasks_on_one: f64,
 }
 
 impl Lasting {
-    /// The part of a sync that only one thread can do, by Amdahl's law from the times on one processor and on two.
+    /// Returns the serial part of a sync, by Amdahl's law from the times on one processor and on two.
     pub fn serial_ns(&self) -> f64 {
         (2.0 * self.sync_two_ns - self.sync_one_ns).clamp(0.0, self.sync_one_ns.max(0.0))
     }
@@ -145,13 +145,13 @@ impl Lasting {
 
 pub(crate) type Task = Box<dyn FnMut(usize) -> Result<()> + Send>;
 
-/// Names that a task looks at in turn.
+/// Number of names that a task stats in order.
 const LOOKED_AT: usize = 1000;
 const STEP: u64 = 8 << 10;
 const WHOLE: u64 = 1 << 20;
 
 impl Workload {
-    /// Returns the operations of a task on files of its own, at most `ops`.
+    /// Returns the operations of a task on its own files, at most `ops`.
     pub(crate) fn task(self, volume: &Volume, number: usize, ops: usize) -> Result<Task> {
         let volume = volume.clone();
         let dir: Dir = volume.create_dir(format!("/task-{number}"))?;
@@ -203,7 +203,7 @@ impl Workload {
     }
 }
 
-/// One round: wall seconds, and CPU seconds of all tasks.
+/// Runs a round; returns wall seconds, and CPU seconds of all tasks.
 fn round(
     volume: &Volume,
     workload: Workload,
@@ -215,7 +215,7 @@ fn round(
     let work: Vec<Task> = (0..tasks)
         .map(|t| workload.task(volume, t, ops))
         .collect::<Result<_>>()?;
-    // What the tasks prepared is no part of their sync.
+    // The tasks' preparations are not part of their sync.
     volume.sync()?;
     let start = Barrier::new(tasks + 1);
     std::thread::scope(|scope| {
@@ -235,7 +235,7 @@ fn round(
             })
             .collect();
         start.wait();
-        // The times are of the tasks' own clocks: this thread may wake when they are done.
+        // Use the tasks' own clocks, because this thread may wake only when they are done.
         let (mut first, mut last, mut cpu) = (None, None, 0.0);
         for task in running {
             let (begin, end, used) = task.join().map_err(|_| anyhow!("a task panicked"))??;
@@ -244,7 +244,7 @@ fn round(
             cpu += used;
         }
         let (first, last) = first.zip(last).context("no task ran")?;
-        // Never nothing, so that rates are numbers.
+        // Never zero, so that rates are finite.
         let wall = last.duration_since(first).as_secs_f64().max(1e-9);
         Ok((wall, cpu))
     })
@@ -260,8 +260,8 @@ fn median(mut values: Vec<f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(0.0)
 }
 
-/// Measures a workload on new volumes, which `fresh` makes, without a background thread: nothing is pushed
-/// while operations are timed. The meter is switched, so measure nothing else meanwhile.
+/// Measures a workload on new volumes, which `fresh` makes, without a background thread, so that nothing is pushed
+/// while operations are timed. Switches the global meter, so no other measurement may run meanwhile.
 pub fn measure(
     workload: Workload,
     before: bool,
@@ -314,14 +314,14 @@ pub fn measure(
     })
 }
 
-/// A hold contains the metering of locks taken inside it; it cannot be longer than the operation.
+/// Bounds the holds: a hold includes the metering of locks taken inside it, but cannot be longer than the operation.
 fn bound_holds(locks: &mut [LockUse], one: f64) {
     for lock in locks {
         lock.hold_ns = lock.hold_ns.min(1e9 / one / lock.per_op);
     }
 }
 
-/// Acquisitions and holds, every one measured, of one task.
+/// Measures all acquisitions and holds of one task.
 fn locks(
     workload: Workload,
     before: bool,
@@ -329,7 +329,7 @@ fn locks(
     fresh: &(dyn Fn() -> Result<Volume> + Sync),
 ) -> Result<Vec<LockUse>> {
     let volume = fresh()?;
-    // The task's files are made with the meter off.
+    // Make the task's files with the meter off.
     let mut task = workload.task(&volume, 0, ops)?;
     let one_lock: lockmeter::Mutex<(), OneLock> = lockmeter::Mutex::new(());
     let locks = metered(|| {
@@ -374,20 +374,19 @@ fn metered(run: impl FnOnce() -> Result<u64>) -> Result<Vec<LockUse>> {
         .collect())
 }
 
-/// Measures a pair of algorithms, after and before, in rounds that take turns. The meter is switched, as by
-/// [`measure`].
+/// Measures a pair of algorithms, after and before, in alternating rounds. Switches the meter, like [`measure`].
 pub fn measure_pair(
     pair: &Pair,
     size: Size,
     mut between: impl FnMut() -> Result<()>,
 ) -> Result<[Measured; 2]> {
     let [after, before] = pair.algorithms();
-    // Algorithms alone are quick: more of them, so that it is not threads that are measured.
+    // Algorithms alone are fast, so use more operations, or the start of threads would dominate.
     let few = size.ops as u64;
     let ops = pair.size.map_or(4 * few, |(_, ops)| ops.min(40 * few));
     let shape = |tasks: usize| Shape {
         tasks,
-        // Until all is done.
+        // Until all operations are done.
         seconds: 3600.0,
         files: ops.div_ceil(tasks as u64),
         rounds: size.rounds.max(1),
@@ -429,7 +428,7 @@ mod tests {
     use super::*;
     use std::sync::{Mutex, PoisonError};
 
-    /// The meter belongs to the process, so its users take turns.
+    /// The meter is global, so its users alternate.
     static METER: Mutex<()> = Mutex::new(());
 
     #[test]
@@ -449,7 +448,7 @@ mod tests {
                     lasting.two < m.two && lasting.two_tasks_on_one > 0.0,
                     "{m:?}"
                 );
-                // The volume's own thread commits now and then, too.
+                // The volume's own thread also commits now and then.
                 let commits = m.locks.iter().find(|l| l.class == "commit list of a slot");
                 let lists = commits.is_some_and(|l| l.per_op > 0.9);
                 assert_eq!(lists, workload != Workload::Stat, "{m:?}");

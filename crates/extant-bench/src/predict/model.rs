@@ -1,18 +1,18 @@
 //! A closed queueing network from measured figures.
 //!
 //! A core is a customer that runs one operation after another. The part of an operation that needs no other core is a
-//! delay; every part that only one core can do at a time is a station:
-//! - each class of locks that several cores share, with the demand acquisitions × hold; classes that belong to a slot, or to
-//!   an object that only one task works on, are no stations;
-//! - each cache line that the conflict test found shared, with the demand of a transfer for each time it is touched.
+//! delay; every part that only one core can run at a time is a station:
+//! - each class of locks that several cores share, with the demand acquisitions × hold; a class that belongs to a slot,
+//!   or to an object that only one task uses, is not a station;
+//! - each cache line that the conflict test found shared, with the demand of one transfer per touch.
 //!
-//! Assumed:
+//! Assumptions:
 //! - the instances of a class (block groups, shards) are chosen with equal chance;
 //! - taking a lock that another core had last moves its line, [`Costs::line_ns`], while the lock is held;
-//! - service times are exponential, as exact Mean Value Analysis has it. Holds vary less, so waits come out
-//!   longer than they are;
+//! - service times are exponential, as in exact Mean Value Analysis. Holds vary less, so real waits are shorter than
+//!   the computed ones;
 //! - memory bandwidth, shared caches and clock rates do not change with the number of cores that work;
-//! - every task has a core and a directory or file of its own.
+//! - every task has its own core, and its own directory or file.
 
 use super::measure::{Lasting, Measured};
 use super::mva::{Point, Station, solve};
@@ -23,7 +23,7 @@ use serde::Serialize;
 pub struct Costs {
     /// Nanoseconds to fetch a line that another core wrote.
     pub line_ns: f64,
-    /// Block groups among which the tasks' files are spread.
+    /// Number of block groups over which the tasks' files are spread.
     pub groups: f64,
 }
 
@@ -32,11 +32,11 @@ pub struct Costs {
 pub struct SharedLine {
     /// The place in the code.
     pub place: String,
-    /// In how many of an operation's runs, 0 to 1.
+    /// Share of an operation's runs in which the line is touched, 0 to 1.
     pub share: f64,
 }
 
-/// How many instances of a class tasks in directories of their own share; `None` if each has its own.
+/// Returns the number of instances of a class that tasks in separate directories share; `None` if each has its own.
 fn shared(class: &str, costs: Costs) -> Option<f64> {
     match class {
         "directory bucket"
@@ -56,22 +56,22 @@ fn shared(class: &str, costs: Costs) -> Option<f64> {
         | "inode stretches of a slot"
         | "walk cache of a slot" => None,
         "block group" => Some(costs.groups),
-        // Everything else counts as one for all: the worst case.
+        // Every other class counts as one shared instance: the worst case.
         _ => Some(1.0),
     }
 }
 
-/// With so many instances no core meets another at one.
+/// Number of instances at which cores never meet.
 const APART: f64 = 1e9;
 
-/// Stations for so many cores.
+/// Returns the stations for `cores` cores.
 pub fn stations(
     measured: &Measured,
     lines: &[SharedLine],
     costs: Costs,
     cores: u32,
 ) -> Vec<Station> {
-    // The chance that another core had it last.
+    // The probability that another core had the line last.
     let moved = 1.0 - 1.0 / f64::from(cores.max(1));
     let locks = measured.locks.iter().filter_map(|lock| {
         let (instances, moved, lines) = match lock.shares {
@@ -79,16 +79,16 @@ pub fn stations(
                 let (instances, cores) = (shares.instances?, f64::from(cores.max(1)));
                 let lines = shares.lines + shares.lines_each_core * (cores - 1.0);
                 if cores <= instances {
-                    // Each core has an instance to itself, and waits for none.
+                    // Each core has a separate instance, and does not wait.
                     (APART, 0.0, lines)
                 } else {
-                    // Of the cores that share an instance, another one had it last.
+                    // The probability that another core of those that share an instance had it last.
                     (instances, 1.0 - instances / cores, lines)
                 }
             }
             None => (shared(&lock.class, costs)?, moved, 0.0),
         };
-        // Its own line, and those that are touched with it held.
+        // The lock's own line, and the lines that are touched while it is held.
         let each = lock.hold_ns + moved * costs.line_ns * (1.0 + lines);
         Some(Station::new(&lock.class, lock.per_op * each, instances))
     });
@@ -101,7 +101,7 @@ pub fn stations(
 /// Returns the throughput of a workload on this many cores.
 pub fn predict(measured: &Measured, lines: &[SharedLine], costs: Costs, cores: u32) -> Point {
     let stations = stations(measured, lines, costs, cores);
-    // Time with locks held is part of the operation's time; that of one core contains no transfers.
+    // Time with locks held is part of the operation's time; on one core it contains no transfers.
     let held: f64 = self::stations(measured, &[], costs, 1)
         .iter()
         .map(|s| s.demand_ns)
@@ -110,8 +110,9 @@ pub fn predict(measured: &Measured, lines: &[SharedLine], costs: Costs, cores: u
     solve(alone, &stations, cores)
 }
 
-/// What is left of a predicted rate when its pushes count, operations a second: between times in which all cores work, all
-/// cores push, and one of them does what only one can. A push that goes on beside operations takes the same work.
+/// Returns a predicted rate with the costs of pushes, in operations per second. Times in which all cores work
+/// alternate with pushes, in which all cores take part and one of them does the serial part. A push concurrent with
+/// operations costs the same.
 pub fn lasting(pushes: &Lasting, point: &Point) -> f64 {
     let serial = pushes.serial_ns();
     let side_by_side = (pushes.sync_one_ns - serial) / f64::from(point.cores.max(1));
@@ -171,7 +172,7 @@ mod tests {
             two_tasks_on_one: 0.0,
         };
         let at = |sync, cores| lasting(&pushes(sync), &predict(&measured(&[]), &[], COSTS, cores));
-        // Half a microsecond to work, half to push: half the rate.
+        // Half a microsecond of work and half of pushing: half the rate.
         assert!((at(250.0, 1) / 1e6 - 1.0).abs() < 1e-9);
         assert!((at(250.0, 256) / 256e6 - 1.0).abs() < 1e-9);
         // A fifth of a push is serial.
@@ -202,7 +203,7 @@ mod tests {
             predict(&m, &[], COSTS, 65).per_second
         };
         assert!((with(after.shares) / (65.0 * 2e6) - 1.0).abs() < 1e-9);
-        // Its own line, the list's end, and the counts of 64 others, eight at a time.
+        // The lock's own line, the list's end, and the counts of 64 other slots, eight at a time.
         let hold = 20.0 + 64.0 / 65.0 * 50.0 * (1.0 + 1.0 + 8.0);
         assert!((with(before.shares) * hold / 1e9 - 1.0).abs() < 1e-3);
     }

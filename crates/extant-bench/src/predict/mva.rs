@@ -1,5 +1,6 @@
-//! Exact Mean Value Analysis of a closed network (Reiser and Lavenberg, JACM 27, 1980): how many operations a second
-//! so many cores make, when each operation needs time of its own and time at stations that serve one at a time.
+//! Exact Mean Value Analysis of a closed network (Reiser and Lavenberg, JACM 27, 1980): computes the operations per
+//! second of a number of cores, if each operation needs a delay and time at stations that serve one operation at a
+//! time.
 
 use serde::Serialize;
 
@@ -14,14 +15,14 @@ use serde::Serialize;
 pub struct Station {
     /// Its name.
     pub name: String,
-    /// Nanoseconds that an operation needs of all instances together.
+    /// Nanoseconds that an operation needs at all instances together.
     pub demand_ns: f64,
-    /// How many there are; each is as likely as any other.
+    /// Number of instances, which are equally likely.
     pub instances: f64,
 }
 
 impl Station {
-    /// Returns a station of so many instances.
+    /// Makes a station with `instances` instances.
     pub fn new(name: impl Into<String>, demand_ns: f64, instances: f64) -> Self {
         Self {
             name: name.into(),
@@ -35,22 +36,22 @@ impl Station {
     }
 }
 
-/// The network with so many customers.
+/// The network with a number of customers.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Point {
     /// Cores, one customer each.
     pub cores: u32,
-    /// Operations a second, of all together.
+    /// Operations per second of all cores together.
     pub per_second: f64,
-    /// Nanoseconds of one operation that go into waiting.
+    /// Nanoseconds per operation spent waiting.
     pub waiting_ns: f64,
     /// Share of the time in which an instance of the busiest station is in use, 0 to 1.
     pub busiest: f64,
-    /// That station, if there is one.
+    /// The busiest station, if there is one.
     pub bottleneck: Option<String>,
 }
 
-/// Solves the network for `cores` customers: each operation takes `own_ns` that no other can hinder, and its demand of
+/// Solves the network for `cores` customers: each operation takes `own_ns` without interference, and its demand at
 /// every station.
 ///
 /// ```

@@ -10,23 +10,23 @@ use serde::Serialize;
 use std::fmt::Write;
 use std::path::Path;
 
-/// Cores that are shown.
+/// Numbers of cores in the report.
 pub const CORES: [u32; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
 
-/// A workload as it is and as it was before, measured and predicted.
+/// A workload now and before, measured and predicted.
 #[derive(Clone, Debug, Serialize)]
 pub struct Prediction {
     /// The measurements.
     pub now: Measured,
-    /// The same as it was before.
+    /// The measurements of the variant before.
     pub before: Measured,
     /// The algorithm before, in a few words.
     pub before_is: &'static str,
-    /// Lines that are shared now: by the conflict test, or as the algorithm has them.
+    /// Lines that are shared now: from the conflict test, or from the definition of the algorithm.
     pub lines: Vec<SharedLine>,
     /// Points for [`CORES`].
     pub predicted: Vec<Point>,
-    /// The same for the variant from before.
+    /// Points for [`CORES`] of the variant before.
     pub predicted_before: Vec<Point>,
 }
 
@@ -35,7 +35,7 @@ fn points(measured: &Measured, lines: &[SharedLine], costs: Costs) -> Vec<Point>
 }
 
 impl Prediction {
-    /// Solves both networks of a workload, which before was done under one lock.
+    /// Solves both networks of a workload, whose variant before runs under one lock.
     pub fn new(now: Measured, before: Measured, lines: Vec<SharedLine>, costs: Costs) -> Self {
         Self {
             predicted: points(&now, &lines, costs),
@@ -47,7 +47,7 @@ impl Prediction {
         }
     }
 
-    /// Now and before, with their points.
+    /// Returns the variants now and before, with their points.
     fn variants(&self) -> [(&'static str, &Measured, &[Point]); 2] {
         [
             ("now", &self.now, &self.predicted),
@@ -101,7 +101,7 @@ pub fn markdown(all: &[Prediction], costs: Costs, machine: &str) -> String {
     text
 }
 
-/// Operations a second with their pushes.
+/// Writes the operations per second, with pushes.
 fn rates_that_last(text: &mut String, all: &[Prediction]) {
     let some: Vec<_> = CORES.iter().map(u32::to_string).collect();
     let _ = writeln!(
@@ -130,7 +130,7 @@ fn rates_that_last(text: &mut String, all: &[Prediction]) {
     }
 }
 
-/// How far what was measured is from what the costs of one task predict.
+/// Writes the differences between the measurements and the predictions from one task.
 fn errors(text: &mut String, all: &[Prediction]) {
     let _ = writeln!(
         text,
@@ -156,7 +156,7 @@ fn errors(text: &mut String, all: &[Prediction]) {
     }
 }
 
-/// Operations a second over cores, measured and predicted, now and before.
+/// Writes the operations per second over cores, measured and predicted, now and before.
 fn rates(text: &mut String, all: &[Prediction]) {
     let _ = writeln!(
         text,
@@ -187,7 +187,7 @@ fn rates(text: &mut String, all: &[Prediction]) {
     }
 }
 
-/// What bounds the most cores.
+/// Writes the bottleneck at the largest number of cores.
 fn bounds(text: &mut String, all: &[Prediction]) {
     let _ = writeln!(
         text,
@@ -207,7 +207,7 @@ fn bounds(text: &mut String, all: &[Prediction]) {
     }
 }
 
-/// The locks and shared lines of one workload.
+/// Writes the locks and shared lines of a workload.
 fn workload(text: &mut String, p: &Prediction) {
     let name = &p.now.name;
     let _ = writeln!(
@@ -234,7 +234,7 @@ fn workload(text: &mut String, p: &Prediction) {
     }
 }
 
-/// Plots one workload: lines are predicted, points measured; both axes are logarithmic.
+/// Plots a workload: lines are predictions, points are measurements; both axes are logarithmic.
 pub fn plot(p: &Prediction, path: &Path) -> Result<()> {
     let failed = |e: &dyn std::fmt::Display| anyhow!("{}: {e}", path.display());
     let curve = |points: &[Point]| -> Vec<(f64, f64)> {
@@ -252,7 +252,7 @@ pub fn plot(p: &Prediction, path: &Path) -> Result<()> {
             .chain(&points)
             .chain(&old)
             .map(|x| x.1)
-            // A scale without an end would have no end of marks.
+            // An infinite scale would have infinitely many marks.
             .filter(|rate| rate.is_finite())
     };
     if !all().all(f64::is_finite) {

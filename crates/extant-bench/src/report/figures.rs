@@ -1,4 +1,4 @@
-//! Figures as the benchmarks' JSON has them: what a report shows of it.
+//! Figures from the benchmarks' JSON: the part that a report shows.
 
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ pub struct Latency {
     pub buckets: Vec<(f64, f64)>,
 }
 
-/// One target under a workload that repeats an operation.
+/// Results of a target for a workload that repeats an operation.
 #[derive(Debug, Deserialize)]
 pub struct Repeated {
     pub workload: String,
@@ -31,7 +31,7 @@ pub struct Repeated {
     pub failed: Option<String>,
 }
 
-/// How many times as fast a mount is as others.
+/// Speed of a mount relative to others.
 #[derive(Debug, Deserialize)]
 pub struct MountTimes {
     pub floor: Option<f64>,
@@ -39,7 +39,7 @@ pub struct MountTimes {
     pub fuse2fs: Option<f64>,
 }
 
-/// One target under a row of the benchmark of mounts.
+/// Results of a target in a row of the benchmark of mounts.
 #[derive(Debug, Deserialize)]
 pub struct Mounted {
     #[serde(flatten)]
@@ -55,7 +55,7 @@ pub struct MdtestShape {
     pub shared: bool,
 }
 
-/// One target under mdtest.
+/// Results of a target for mdtest.
 #[derive(Debug, Deserialize)]
 pub struct Mdtest {
     pub target: String,
@@ -68,7 +68,7 @@ pub struct Mdtest {
     pub unlink_cpu_ns: f64,
 }
 
-/// One way to move a tree.
+/// Results of a method of moving a tree.
 #[derive(Debug, Deserialize)]
 pub struct Moved {
     pub name: String,
@@ -81,7 +81,7 @@ pub struct Moved {
     pub peak: f64,
 }
 
-/// Names a second in the steps of a growing directory.
+/// Names per second in the steps of a growing directory.
 #[derive(Debug, Deserialize)]
 pub struct GrowRates {
     pub first: f64,
@@ -89,7 +89,7 @@ pub struct GrowRates {
     pub last: f64,
 }
 
-/// One target whose directory grows.
+/// Results of a target with a growing directory.
 #[derive(Debug, Deserialize)]
 pub struct Grown {
     pub target: String,
@@ -97,7 +97,7 @@ pub struct Grown {
     pub synced: GrowRates,
 }
 
-/// The files of one aged target.
+/// Results of an aged target.
 #[derive(Debug, Deserialize)]
 pub struct Aged {
     pub target: String,
@@ -106,7 +106,7 @@ pub struct Aged {
     pub in_pieces: u64,
 }
 
-/// One program that checked an image.
+/// Results of a program that checks an image.
 #[derive(Debug, Deserialize)]
 pub struct Checked {
     pub target: String,
@@ -116,7 +116,7 @@ pub struct Checked {
     pub peak: f64,
 }
 
-/// All ways to move a tree.
+/// Results of all methods of moving a tree.
 #[derive(Debug, Deserialize)]
 pub struct Bulk {
     pub reports: Vec<Moved>,
@@ -132,7 +132,7 @@ pub struct Operation {
     pub max: f64,
 }
 
-/// One target under dbench.
+/// Results of a target for dbench.
 #[derive(Debug, Deserialize)]
 pub struct Dbench {
     pub target: String,

@@ -4,12 +4,12 @@ use super::figures::{Aged, Bulk, Checked, Dbench, Grown, Mdtest, Mounted, Repeat
 use crate::table::{duration, in_process_note, times};
 use extant_terminal::numbers::rate;
 
-/// What a comparison leaves out, as a paragraph.
+/// Returns a paragraph about the limits of a comparison.
 fn noted<'a>(targets: impl Iterator<Item = &'a str> + Clone) -> String {
     in_process_note(targets).map_or(String::new(), |note| format!("\n{note}\n"))
 }
 
-/// Rows of cells below a head.
+/// Formats rows of cells below a head.
 fn table(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
     let head: Vec<String> = head.iter().map(ToString::to_string).collect();
@@ -18,7 +18,7 @@ fn table(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     line(&head) + &rule + &rows
 }
 
-/// Returns the first of the same kind, if it is not this one.
+/// Returns the first result of the same kind, if it is not this one.
 fn ours<'a, T>(all: &'a [T], one: &T, same: impl Fn(&T) -> bool) -> Option<&'a T> {
     let first = all.iter().find(|other| same(other))?;
     (!std::ptr::eq(first, one)).then_some(first)

@@ -1,5 +1,5 @@
-//! The report: every benchmark is run as a command of its own, whose JSON becomes tables and plots. Only figures
-//! of that run are in it, beside the commands that made them.
+//! The report: every benchmark is run as a separate command, whose JSON becomes tables and plots. The report contains
+//! only figures of that run, with the commands that produced them.
 
 mod figures;
 mod machine;
@@ -24,13 +24,13 @@ pub struct Params {
     pub program: PathBuf,
     /// The directory of the report and its plots.
     pub dir: PathBuf,
-    /// Few and short rounds.
+    /// Whether to run few and short rounds.
     pub quick: bool,
-    /// Benchmarks of larger trees, in place of the others.
+    /// Whether to run the benchmarks of larger trees instead.
     pub long: bool,
-    /// The kernel's ext4 and fuse2fs take part, as far as they are there.
+    /// Whether the kernel's ext4 and fuse2fs take part, if they are available.
     pub mounts: bool,
-    /// So does FUSE over io_uring.
+    /// Whether FUSE over io_uring takes part.
     pub uring: bool,
     /// dbench's loadfile, if there is one.
     pub loadfile: Option<PathBuf>,
@@ -38,8 +38,8 @@ pub struct Params {
     pub peers: Option<PathBuf>,
 }
 
-/// Runs all sections and writes the report. `between` is called before each with its title, and ends everything
-/// by failing. A section that fails says so in the report; their titles are returned.
+/// Runs all sections and writes the report. `between` is called before each section with its title; if it fails, the
+/// report ends. A failed section is marked in the report; returns the titles of failed sections.
 pub fn write(params: &Params, mut between: impl FnMut(&str) -> Result<()>) -> Result<Vec<String>> {
     let told = || params.dir.display().to_string();
     std::fs::create_dir_all(&params.dir).with_context(told)?;
@@ -60,7 +60,7 @@ pub fn write(params: &Params, mut between: impl FnMut(&str) -> Result<()>) -> Re
                 failed.push(section.title.to_string());
             }
         }
-        // Writes what exists so far, in case the rest is given up.
+        // Write the report so far, in case the run is aborted.
         let path = params.dir.join("REPORT.md");
         std::fs::write(&path, &text).with_context(|| path.display().to_string())?;
     }
@@ -70,7 +70,7 @@ pub fn write(params: &Params, mut between: impl FnMut(&str) -> Result<()>) -> Re
     Ok(failed)
 }
 
-/// Returns the member of `report.json` for a section: a row a line.
+/// Returns the member of `report.json` for a section, one row per line.
 fn json_rows(section: &Section, rows: &Value) -> String {
     let rows: Vec<_> = rows.as_array().into_iter().flatten().collect();
     let lines: Vec<String> = rows.iter().map(ToString::to_string).collect();
@@ -78,7 +78,7 @@ fn json_rows(section: &Section, rows: &Value) -> String {
     format!("\"{anchor}\": [\n{}\n],\n", lines.join(",\n"))
 }
 
-/// What the report shows of a section, and its rows.
+/// Runs a section; returns its part of the report, and its rows.
 fn run(params: &Params, section: &Section) -> Result<(String, Value)> {
     let ran = child::run(
         Command::new(&section.program)
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
-    /// A command that answers every benchmark with the same figures.
+    /// A command that answers every benchmark with the same results.
     const STAND_IN: &str = r#"#!/bin/sh
 case "$*" in
 *mdtest*) echo '[{"target":"ours","params":{"tasks":2,"shared":false},"creates":2e6,"creates_synced":1e6,"create_cpu_ns":500,"unlinks":4e6,"unlinks_synced":2e6,"unlink_cpu_ns":300}]' ;;
@@ -164,7 +164,7 @@ esac
         assert_eq!(figures.get(key).unwrap(), "10.0×");
         let key = "mount times.kernel workload=create";
         assert_eq!(figures.get(key).unwrap(), "0.50×");
-        // Every picture that the report shows is there.
+        // Every picture in the report exists.
         let shown: Vec<_> = text
             .split("](")
             .skip(1)

@@ -21,7 +21,7 @@ fn colour(i: usize) -> RGBColor {
 /// A line of points for each target.
 type Lines = BTreeMap<usize, (String, Vec<(f64, f64)>)>;
 
-/// Targets in the order in which they come first.
+/// Returns the lines of points, with targets in the order of their first occurrence.
 fn lines<'a>(
     all: impl Iterator<Item = &'a Repeated>,
     points: impl Fn(&Repeated) -> Vec<(f64, f64)>,
@@ -40,7 +40,7 @@ struct Axes<'a> {
     title: &'a str,
     x: &'a str,
     y: &'a str,
-    /// Points on the x axis are tasks, or nanoseconds.
+    /// Formats an x value: tasks, or nanoseconds.
     label: fn(&f64) -> String,
 }
 
@@ -92,7 +92,7 @@ fn draw(path: &Path, axes: &Axes<'_>, lines: &Lines) -> Result<()> {
     root.present().map_err(|e| fail(&e))
 }
 
-/// Operations per second over tasks.
+/// Plots the operations per second over tasks.
 pub fn throughput(path: &Path, workload: &str, all: &[Repeated]) -> Result<()> {
     let of = all.iter().filter(|r| r.workload == workload);
     let lines = lines(of, |r| vec![(r.shape.tasks as f64, r.ops)]);
@@ -106,10 +106,10 @@ pub fn throughput(path: &Path, workload: &str, all: &[Repeated]) -> Result<()> {
     draw(path, &axes, &lines)
 }
 
-/// Four bins to a doubling.
+/// Number of bins per doubling.
 const BINS: f64 = 4.0;
 
-/// How many of the operations took how long, with so many tasks.
+/// Plots the distribution of latencies with `tasks` tasks.
 pub fn latencies(path: &Path, workload: &str, tasks: u64, all: &[Repeated]) -> Result<()> {
     let of = all
         .iter()
@@ -133,7 +133,7 @@ pub fn latencies(path: &Path, workload: &str, tasks: u64, all: &[Repeated]) -> R
     draw(path, &axes, &lines)
 }
 
-/// CPU of an operation, a group of bars for each workload, with so many tasks.
+/// Plots the CPU time per operation with `tasks` tasks, as a group of bars for each workload.
 pub fn costs(path: &Path, tasks: u64, all: &[Repeated]) -> Result<()> {
     let rows: Vec<&Repeated> = all
         .iter()

@@ -1,17 +1,18 @@
-//! Figures of a report that documents quote. A document has `<!--=KEY-->figure<!--/-->`, of which a reader sees the figure;
-//! the key says where in the report's JSON it comes from:
+//! Figures of a report that documents quote. A document contains `<!--=KEY-->figure<!--/-->`, of which a reader sees
+//! only the figure. The key selects the figure in the report's JSON:
 //!
 //! ```text
 //! [least|most] SECTION FIELD [NAME=VALUE]... [over target=TARGET]
 //! ```
 //!
-//! A section is the anchor of its heading, a field or name a member of its rows, `_` in a value a space, `*` at its end the
-//! rest. `over`: how many times as good the section's first target is as this one, row by row. Several rows give several
-//! figures, or the least or the most.
+//! A section is the anchor of its heading; a field or name is a member of its rows. `_` in a value stands for a space,
+//! and `*` at its end for any rest. `over` yields the ratio of the section's first target to this one, row by row, so
+//! that more is better. Several rows yield several figures, or the least or the most.
 //!
-//! The tables of the pages that scripts write beside the report are sections too, under the names of their files: a field is a
-//! column's heading with `_` for spaces, `row` the one without a heading, `row2` a second one. Their cells are quoted as
-//! they stand. The report in the directory `long` beside it counts too, its tables as the section `long`.
+//! The tables of pages that scripts write next to the report are also sections, named after their files. A field is a
+//! column's heading with `_` for spaces, `row` the column without a heading, `row2` a second such column. Their cells
+//! are quoted unchanged. The report in the directory `long` next to it counts too, with its tables as the section
+//! `long`.
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
@@ -19,10 +20,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-/// Members of one row, those of objects in it by their path.
+/// Members of a row; members of nested objects are named by their path.
 type Row = BTreeMap<String, Value>;
 
-/// What tells the rows of one target apart.
+/// Members that distinguish the rows of a target.
 const IDENTITY: [&str; 4] = ["workload", "tasks", "shared", "clients"];
 
 /// The rows of all sections of a report.
@@ -41,7 +42,7 @@ fn flatten(path: &str, value: &Value, row: &mut Row) {
         Value::Object(members) => {
             for (name, value) in members {
                 match path {
-                    // What a row was measured with is named without a path.
+                    // Parameters of the measurement are named without a path.
                     "" | "params" | "shape" => flatten(name, value, row),
                     _ => flatten(&format!("{path}.{name}"), value, row),
                 }
@@ -54,7 +55,7 @@ fn flatten(path: &str, value: &Value, row: &mut Row) {
     }
 }
 
-/// Returns the rows that a benchmark printed, of single values only.
+/// Parses the rows that a benchmark printed, reduced to single values.
 pub fn rows(json: &[u8]) -> Result<Value> {
     let printed: Value = serde_json::from_slice(json).context("the figures of a benchmark")?;
     let list = match &printed {
@@ -72,7 +73,7 @@ pub fn rows(json: &[u8]) -> Result<Value> {
     Ok(flat.collect())
 }
 
-/// How many times as good one figure is as another; less is better of times and memory.
+/// Returns how many times as good a figure is as another; for times and memory, less is better.
 fn times(field: &str, ours: f64, other: f64) -> f64 {
     let costs = ["_ns", "seconds", "p50", "p99", "peak"];
     match costs.iter().any(|end| field.ends_with(end)) {
@@ -133,7 +134,7 @@ fn tables(page: &str) -> Vec<Row> {
     rows
 }
 
-/// What columns are called in a key.
+/// Returns the names of columns in a key.
 fn headings(cells: Vec<String>) -> Vec<String> {
     let mut unnamed = 0;
     let name = |cell: String| {
@@ -150,12 +151,12 @@ fn headings(cells: Vec<String>) -> Vec<String> {
 }
 
 impl Figures {
-    /// From `report.json`.
+    /// Parses `report.json`.
     pub fn parse(json: &str) -> Result<Self> {
         Ok(Self(serde_json::from_str(json).context("report.json")?))
     }
 
-    /// Returns the figures of a report, and those of the pages beside it.
+    /// Reads the figures of a report, and those of the pages next to it.
     pub fn read(report: &Path) -> Result<Self> {
         let told = |path: &Path| path.display().to_string();
         let text = |path: &Path| fs::read_to_string(path).with_context(|| told(path));
@@ -178,7 +179,7 @@ impl Figures {
         Ok(figures)
     }
 
-    /// Takes the tables of a page as a section, unless the report has one of that name.
+    /// Adds the tables of a page as a section, unless the report has a section with that name.
     pub fn add_page(&mut self, name: &str, page: &str) {
         self.0.entry(name.into()).or_insert_with(|| tables(page));
     }
@@ -228,7 +229,7 @@ impl Figures {
         })
     }
 
-    /// Returns the figure of the first target under what a row measured.
+    /// Returns the figure of the first target in the row with the same parameters.
     fn first_like(rows: &[Row], row: &Row, field: &str) -> Result<f64> {
         let same = |other: &&Row| {
             IDENTITY
@@ -242,7 +243,7 @@ impl Figures {
     }
 }
 
-/// Returns a document with its figures as they are now, and their number.
+/// Returns a document with its present figures, and their number.
 pub fn fill(text: &str, figures: &Figures) -> Result<(String, usize)> {
     let (mut filled, mut count, mut rest) = (String::new(), 0, text);
     while let Some((before, after)) = rest.split_once("<!--=") {

@@ -1,4 +1,4 @@
-//! The sections of a report: their commands, and their form.
+//! The sections of a report: their commands, and the form of their results.
 
 use super::figures::{Aged, Bulk, Checked, Dbench, Grown, Mdtest, Mounted, Repeated};
 use super::{Params, markdown, plots, shown};
@@ -51,7 +51,7 @@ impl Section {
         format!("{} {}", self.called, args.collect::<Vec<_>>().join(" "))
     }
 
-    /// Tables and plots of what it printed.
+    /// Renders the output as tables and plots.
     pub(super) fn render(&self, json: &[u8], dir: &Path) -> Result<String> {
         match self.kind {
             SectionKind::Mdtest => Ok(markdown::mdtest(&parse::<Vec<Mdtest>>(json)?)),
@@ -83,7 +83,7 @@ impl Section {
         names.dedup();
         let mut text = String::new();
         for name in names {
-            // Titles tell sections apart that plot the same workload.
+            // Titles distinguish sections that plot the same workload.
             let file = format!("{}-{name}", self.title.split(' ').next().unwrap_or("plot"));
             let (path, line) = shown(dir, &file, &format!("{name} over tasks"));
             plots::throughput(&path, name, all)?;
@@ -100,12 +100,12 @@ impl Section {
     }
 }
 
-/// How long and how often, short or in full.
+/// Sizes and durations of runs, short or in full.
 #[derive(Clone, Copy)]
 struct Lengths {
     seconds: &'static str,
     iterations: &'static str,
-    /// Tasks of curves.
+    /// Numbers of tasks in curves.
     curve: &'static str,
     files: &'static str,
 }
@@ -116,7 +116,7 @@ const QUICK: Lengths = Lengths {
     curve: "1,2,8,64",
     files: "20000",
 };
-/// All of it takes less than half an hour.
+/// The full report takes less than half an hour.
 const FULL: Lengths = Lengths {
     seconds: "0.5",
     iterations: "5",
@@ -124,7 +124,7 @@ const FULL: Lengths = Lengths {
     files: "100000",
 };
 
-/// Sections as they are gathered.
+/// The sections gathered so far.
 struct Gather<'a> {
     params: &'a Params,
     lengths: Lengths,
@@ -176,12 +176,12 @@ impl Gather<'_> {
     }
 }
 
-/// A row of the benchmark of mounts, short or in full: rounds at most, seconds of one, and of all of them.
+/// Options of the benchmark of mounts, short or in full: maximum rounds, seconds per round, and seconds in total.
 const MOUNTS_QUICK: &str = "--files 2000 --file-size 8M --seconds 0.1 --iterations 3 --within 5";
 const MOUNTS: &str = "--files 10000 --file-size 64M --seconds 0.5 --iterations 5 --within 40";
 
 impl Gather<'_> {
-    /// All rows, over all available transports, each beside its floor.
+    /// Adds all rows, over all available transports, each with its floor.
     fn mounts(&mut self, uring: bool) {
         let (targets, floors) = if uring {
             (
@@ -218,7 +218,7 @@ const COSTS: SectionKind = SectionKind::Repeated {
 };
 
 impl Gather<'_> {
-    /// Files made and removed.
+    /// Adds creations and removals of files.
     fn mdtest(&mut self) {
         let Lengths {
             files, iterations, ..
@@ -249,7 +249,7 @@ impl Gather<'_> {
         );
     }
 
-    /// Workloads of one repeated operation.
+    /// Adds workloads of one repeated operation.
     fn small(&mut self) {
         let Lengths { curve, .. } = self.lengths;
         for (title, about) in [
@@ -271,7 +271,7 @@ impl Gather<'_> {
         }
     }
 
-    /// FxMark's rows.
+    /// Adds FxMark's rows.
     fn fxmark(&mut self) {
         let Lengths { curve, .. } = self.lengths;
         self.repeat(
@@ -289,7 +289,7 @@ impl Gather<'_> {
         );
     }
 
-    /// The log, and inodes in core.
+    /// Adds the log, and inodes in core.
     fn log(&mut self) {
         let Lengths {
             files, iterations, ..
@@ -315,7 +315,7 @@ impl Gather<'_> {
         );
     }
 
-    /// dbench, if its loadfile is there.
+    /// Adds dbench, if its loadfile exists.
     fn dbench(&mut self) {
         let Lengths { iterations, .. } = self.lengths;
         if let Some(loadfile) = &self.params.loadfile {
@@ -334,7 +334,7 @@ impl Gather<'_> {
         }
     }
 
-    /// The algorithms that the engine replaces.
+    /// Adds the algorithms that the engine replaces.
     fn before(&mut self) {
         let about = "The algorithms that the engine's replace, beside them.";
         self.repeat("before", about, PLAIN, "before --tasks 1,2,16");
@@ -343,7 +343,7 @@ impl Gather<'_> {
         self.repeat("one lock", about, PLAIN, command);
     }
 
-    /// Whole trees.
+    /// Adds whole trees.
     fn bulk(&mut self) {
         let (files, rounds) = if self.params.quick {
             ("2000", "2")
@@ -360,7 +360,7 @@ impl Gather<'_> {
         );
     }
 
-    /// Other libraries, if their program is there.
+    /// Adds other libraries, if their program exists.
     fn peers(&mut self) {
         if let Some(peers) = &self.params.peers {
             let Lengths {
@@ -382,7 +382,7 @@ impl Gather<'_> {
 }
 
 impl Gather<'_> {
-    /// What takes longer: larger trees, and programs that need minutes for them.
+    /// Adds longer benchmarks: larger trees, and programs that need minutes for them.
     fn long(&mut self) {
         self.large();
         self.trees();
@@ -399,7 +399,7 @@ impl Gather<'_> {
         if self.params.quick { quick } else { full }
     }
 
-    /// A large directory, and an old volume.
+    /// Adds a large directory, and an aged volume.
     fn large(&mut self) {
         let names = self.sized(
             "--names 1000000 --step 100000 --size 8G --iterations 5",
@@ -413,7 +413,7 @@ impl Gather<'_> {
         self.add("an aged volume", about, SectionKind::Age, age);
     }
 
-    /// Trees into images, and their check.
+    /// Adds trees moved into images, and their check.
     fn trees(&mut self) {
         let small = format!(
             "bulk --dirs 2 --size 6 --against mke2fs --against tar --rounds-peer 1 {}",
@@ -439,7 +439,7 @@ impl Gather<'_> {
         self.checks();
     }
 
-    /// Checks of images, beside e2fsck.
+    /// Adds checks of images, compared with e2fsck.
     fn checks(&mut self) {
         for (title, about, full, quick) in [
             (
@@ -472,7 +472,7 @@ impl Gather<'_> {
     }
 }
 
-/// All sections.
+/// Returns all sections.
 pub fn sections(params: &Params) -> Vec<Section> {
     let mut g = Gather {
         params,

@@ -6,19 +6,18 @@ use anyhow::{Context, Result, anyhow};
 use extant::Volume;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Volumes in this process. Directories made one after the other lie in one volume after the other, so that tasks with
-/// directories of their own have nothing in common but the machine: what they gain from a second processor here, no
-/// engine can exceed.
+/// Volumes in this process. Successive directories are in successive volumes, so that tasks with separate directories
+/// share only the machine. No engine can gain more from a second processor than these tasks do.
 pub struct Apart {
     volumes: Vec<LibTarget>,
     turn: AtomicUsize,
 }
 
 impl Apart {
-    /// Over these volumes, of which there is at least one.
+    /// Combines these volumes, of which there must be at least one.
     ///
     /// # Errors
-    /// There is none.
+    /// `volumes` is empty.
     pub fn new(volumes: Vec<Volume>) -> Result<Self> {
         anyhow::ensure!(!volumes.is_empty(), "no volume");
         Ok(Self {
@@ -60,7 +59,7 @@ impl Target for Apart {
     fn sync(&self) -> Result<()> {
         std::thread::scope(|s| {
             let all: Vec<_> = self.volumes.iter().map(|v| s.spawn(|| v.sync())).collect();
-            // All threads are joined, even after an error of one.
+            // Join all threads, even if one fails.
             let all: Vec<_> = all.into_iter().map(|t| t.join()).collect();
             all.into_iter()
                 .try_for_each(|synced| synced.map_err(|_| anyhow!("sync panicked"))?)

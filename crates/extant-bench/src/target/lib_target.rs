@@ -17,10 +17,10 @@ struct LibDir {
 
 struct LibFile(File);
 
-/// Names that are asked for at once: about what fits the 32 KiB that libc's readdir asks for.
+/// Number of names read at once: about the number that fits the 32 KiB of libc's readdir.
 const BATCH: usize = 1024;
 
-/// The names of the counts of a push's stages; sorting has one of its own.
+/// Names of the counts of a push's stages; sorting has a separate count.
 const STAGES: [(PushStage, &str); 6] = [
     (PushStage::Home, "home ns"),
     (PushStage::Gather, "gather ns"),
@@ -37,12 +37,12 @@ struct LibLister {
 }
 
 impl LibTarget {
-    /// Returns the volume, as tables name it.
+    /// Makes a target from a volume, with the default name.
     pub fn new(volume: Volume) -> Self {
         Self::named(volume, "extant (in process)")
     }
 
-    /// Returns the volume under another name.
+    /// Makes a target from a volume, with another name.
     pub fn named(volume: Volume, name: &'static str) -> Self {
         Self(volume, name)
     }

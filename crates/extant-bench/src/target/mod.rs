@@ -28,7 +28,7 @@ pub trait Target: Sync {
     fn sync(&self) -> Result<()>;
     /// Drops clean inodes and pages from memory.
     fn drop_caches(&self) -> Result<()>;
-    /// Seconds of CPU that others than this process spent on it so far: a server's.
+    /// Returns the CPU seconds that other processes have spent for it until now, such as a server.
     fn other_cpu(&self) -> f64 {
         0.0
     }
@@ -36,7 +36,7 @@ pub trait Target: Sync {
     fn extents(&self, _paths: &[String]) -> Result<Vec<u64>> {
         anyhow::bail!("{}: extents cannot be counted", self.name())
     }
-    /// Counts of its log so far, if it tells them.
+    /// Returns the present counts of its log, if it has any.
     fn counts(&self) -> Counts {
         Counts::new()
     }
@@ -49,35 +49,35 @@ pub enum Open {
     Existing,
     /// The file is made if it does not exist.
     Create,
-    /// The file is made, or cut to nothing.
+    /// The file is created or truncated.
     Truncate,
 }
 
 /// A directory that a task works in. Names may be paths below it.
 pub trait TaskDir: Send + Sync {
-    /// open(O_CREAT) + close.
+    /// Opens with O_CREAT and closes.
     fn create(&self, name: &str) -> Result<()>;
-    /// open + close of a file that is there.
+    /// Opens and closes an existing file.
     fn open_close(&self, name: &str) -> Result<()>;
     /// Returns a file open for reading and writing.
     fn open(&self, name: &str, how: Open) -> Result<Box<dyn TaskFile>>;
-    /// unlink.
+    /// Calls unlink.
     fn unlink(&self, name: &str) -> Result<()>;
-    /// rename.
+    /// Calls rename.
     fn rename(&self, old: &str, new: &str) -> Result<()>;
-    /// stat; returns the size.
+    /// Calls stat; returns the size.
     fn stat(&self, name: &str) -> Result<u64>;
-    /// chmod.
+    /// Calls chmod.
     fn set_mode(&self, name: &str, mode: u16) -> Result<()>;
-    /// statfs; returns the free blocks.
+    /// Calls statfs; returns the free blocks.
     fn free_blocks(&self) -> Result<u64>;
-    /// mkdir, and a handle on it.
+    /// Calls mkdir, and opens the directory.
     fn make_dir(&self, name: &str) -> Result<Box<dyn TaskDir>>;
-    /// Returns a directory that is there.
+    /// Opens an existing directory.
     fn open_dir(&self, name: &str) -> Result<Box<dyn TaskDir>>;
-    /// rmdir.
+    /// Calls rmdir.
     fn remove_dir(&self, name: &str) -> Result<()>;
-    /// A walk through the names of this directory.
+    /// Starts a walk through the names of this directory.
     fn lister(&self) -> Result<Box<dyn Lister>>;
     /// Returns the same directory for another task.
     fn again(&self) -> Result<Box<dyn TaskDir>>;
@@ -96,29 +96,29 @@ pub struct Name {
 pub trait Lister: Send {
     /// Advances by one name; false at the end. "." and ".." may be among the names.
     fn advance(&mut self) -> Result<bool>;
-    /// Back to the start.
+    /// Returns to the start.
     fn rewind(&mut self) -> Result<()>;
-    /// All names from here on but "." and "..".
+    /// Returns all further names except "." and "..".
     fn rest(&mut self) -> Result<Vec<Name>>;
 }
 
 /// An open file.
 pub trait TaskFile: Send + Sync {
-    /// pread.
+    /// Calls pread.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize>;
-    /// pwrite of all of it.
+    /// Calls pwrite until all data are written.
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<()>;
-    /// ftruncate.
+    /// Calls ftruncate.
     fn truncate(&self, size: u64) -> Result<()>;
-    /// fallocate(mode 0).
+    /// Calls fallocate with mode 0.
     fn fallocate(&self, offset: u64, len: u64) -> Result<()>;
-    /// fsync.
+    /// Calls fsync.
     fn fsync(&self) -> Result<()>;
-    /// fstat; returns the size.
+    /// Calls fstat; returns the size.
     fn size(&self) -> Result<u64>;
 }
 
-/// Returns whether an operation failed because there is no such name.
+/// Returns whether an operation failed because the name does not exist.
 pub fn is_missing(error: &anyhow::Error) -> bool {
     matches!(
         error.downcast_ref::<extant::Error>(),
@@ -139,7 +139,7 @@ pub fn empty(dir: &dyn TaskDir) -> Result<()> {
     for Name { name, is_dir } in dir.lister()?.rest()? {
         if !is_dir {
             match dir.unlink(&name) {
-                // Some file systems, fuse2fs among them, do not say so when they are listed.
+                // Some file systems, such as fuse2fs, do not report the type in a listing.
                 Err(e) if e.downcast_ref() == Some(&Errno::ISDIR) => {}
                 removed => {
                     removed?;
@@ -159,7 +159,7 @@ mod tests {
     use blockdev::MemDevice;
     use std::sync::Arc;
 
-    /// The same calls do the same over a volume and over a path.
+    /// Runs calls that must have the same effect on a volume and on a path.
     fn exercise(target: &dyn Target) {
         let root = target.make_dir("t").unwrap();
         let sub = root.make_dir("sub").unwrap();

@@ -1,4 +1,4 @@
-//! A volume as it would be under one lock: every operation takes it, and nothing else is different.
+//! A volume behind one lock: every operation takes the lock, and nothing else differs.
 
 use super::{Lister, Name, Open, Target, TaskDir, TaskFile};
 use anyhow::Result;
@@ -210,7 +210,7 @@ mod tests {
         VolumeOptions::new().open_device(device).unwrap()
     }
 
-    /// Two tasks work in directories of their own: names, sizes and modes, and what is free.
+    /// Runs two tasks in separate directories; returns names, sizes and modes, and the free inodes and blocks.
     fn left_by(target: &dyn Target, volume: &Volume) -> (Vec<(String, u64, u32)>, u64, u64) {
         std::thread::scope(|s| {
             for task in 0..2 {
@@ -245,8 +245,9 @@ mod tests {
         (found, space.free_blocks, space.free_inodes)
     }
 
-    /// One lock changes when operations run, and not what they leave: the same names and attributes, as many free inodes;
-    /// free blocks may differ by those of the two directories, whose leaves depend on the order of the pushes.
+    /// One lock changes the order of operations, but not their results: the same names and attributes, and the same
+    /// number of free inodes. Free blocks may differ by those of the two directories, whose leaves depend on the order
+    /// of the pushes.
     #[test]
     fn a_volume_under_one_lock_leaves_the_same() {
         let (plain, locked) = (volume(), volume());

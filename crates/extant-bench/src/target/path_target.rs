@@ -25,13 +25,13 @@ const DIR: OFlags = OFlags::DIRECTORY
 const FILE: OFlags = OFlags::RDWR.union(OFlags::CLOEXEC);
 
 impl PathTarget {
-    /// Returns the directory, under its own name.
+    /// Makes a target from the directory, with the default name.
     pub fn new(root: &Path) -> Self {
         let name = format!("path {}", root.display());
         Self::named(root, name)
     }
 
-    /// Returns the directory, under another name in the report.
+    /// Makes a target from the directory, with another name in the report.
     pub fn named(root: &Path, name: String) -> Self {
         let root = root.into();
         Self {
@@ -46,7 +46,7 @@ impl PathTarget {
         &self.root
     }
 
-    /// Returns a process that does its work: its CPU counts too.
+    /// Adds the process that serves the directory, because its CPU time counts, too.
     #[must_use]
     pub fn served_by(mut self, process: u32) -> Self {
         self.server = Some(process);
@@ -55,11 +55,11 @@ impl PathTarget {
 }
 
 const SWITCH: &str = "/proc/sys/vm/drop_caches";
-/// How long the kernel may take to drop what it holds.
+/// Time limit for the kernel to drop its caches.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Makes the kernel drop its caches of all file systems. It waits for every one of them, for ever if the server of
-/// one is gone or stuck: so a process that can be left behind makes the request.
+/// Makes the kernel drop its caches of all file systems. The kernel waits for every one of them, for ever if a server
+/// is gone or stuck. So a separate process makes the request, which can be abandoned.
 fn drop_caches() -> Result<()> {
     let mut child = Command::new("sh")
         .args(["-c", &format!("echo 3 > {SWITCH}")])
@@ -76,7 +76,7 @@ fn drop_caches() -> Result<()> {
             return Ok(());
         }
         if start.elapsed() > PATIENCE {
-            // The kill has no effect before the kernel is done, and is not waited for.
+            // The kill takes effect only when the kernel is done, so do not wait for it.
             let _ = child.kill();
             bail!("not done after {} s", PATIENCE.as_secs());
         }
@@ -85,10 +85,10 @@ fn drop_caches() -> Result<()> {
     }
 }
 
-/// User and system time of a process and its threads, from /proc; 0 when it is gone.
+/// Returns the user and system time of a process and its threads, from /proc; 0 if the process is gone.
 pub fn cpu_of(process: u32) -> f64 {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    // The name in parentheses may hold anything; utime and stime are the 12th and 13th field behind it.
+    // The name in parentheses may contain anything; utime and stime are the 12th and 13th field after it.
     let behind = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
     let ticks: u64 = behind
         .split_whitespace()
@@ -151,14 +151,14 @@ impl Target for PathTarget {
 
     fn extents(&self, paths: &[String]) -> Result<Vec<u64>> {
         let mut all = Vec::with_capacity(paths.len());
-        // A command line holds so many.
+        // Limit the length of the command line.
         for some in paths.chunks(1000) {
             all.append(&mut filefrag(&self.root, some)?);
         }
         Ok(all)
     }
 
-    /// The kernel drops those of all file systems, and lets root only ask for it.
+    /// Drops the caches of all file systems, which the kernel allows only root.
     fn drop_caches(&self) -> Result<()> {
         drop_caches().with_context(|| format!("{SWITCH}: dropping what the kernel holds in memory"))
     }

@@ -6,12 +6,11 @@ use crate::runner::{Shape, Task, Tasks};
 use crate::target::{Open, TaskDir};
 use anyhow::Result;
 
-/// Each task makes a file in a directory of its own, changes its mode and removes it: three transactions, each
-/// of which is one operation.
+/// Each task creates a file in its own directory, changes its mode and removes it: three transactions, each of which
+/// is one operation.
 pub struct Commits;
 
-/// Each task makes files in a directory of its own, writes 4 KiB into each and makes it durable, which is one
-/// operation.
+/// Each task creates files in its own directory, writes 4 KiB into each and makes it durable, which is one operation.
 pub struct Fsync;
 
 struct Small {
@@ -120,7 +119,7 @@ mod tests {
         };
         let commits = both(&Commits, shape);
         let round = &commits[0].rounds[0];
-        // Each operation is a transaction; the set-up of the round is committed before.
+        // Each operation is a transaction; the set-up of the round is committed earlier.
         assert!(round.counts["commits"] >= round.ops as f64, "{round:?}");
         assert!(commits[1].counts.is_empty());
         let fsync = both(&Fsync, shape);

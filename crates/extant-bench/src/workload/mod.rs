@@ -1,4 +1,4 @@
-//! Workloads that repeat one operation, a file for each family, and how one of them meets a target.
+//! Workloads that repeat one operation, one file per family, and their adapter to targets.
 
 pub mod fxmark;
 pub mod inode_list;
@@ -10,13 +10,13 @@ use crate::target::{Target, TaskDir, empty};
 use anyhow::Result;
 use std::cell::Cell;
 
-/// A workload: what its tasks find, and what they repeat.
+/// A workload: the preparation of its files, and the repeated operation.
 pub trait Workload {
-    /// Its name, as other suites of benchmarks know it.
+    /// Returns its name in other benchmark suites.
     fn name(&self) -> &'static str;
-    /// Makes what the tasks work on, below an empty directory, and the tasks.
+    /// Makes the files of the tasks, below an empty directory, and the tasks.
     fn prepare(&self, base: &dyn TaskDir, shape: &Shape) -> Result<Tasks>;
-    /// Returns whether what the log does is of interest.
+    /// Returns whether the counts of the log matter.
     fn counts(&self) -> bool {
         false
     }
@@ -65,7 +65,7 @@ impl Contender for OnTarget<'_> {
         if !self.made.replace(false) {
             return Ok(());
         }
-        // Made anew rather than kept: a round that failed may have left no handle.
+        // Remove the directory instead of keeping it, because a failed round may have left no handle.
         let base = self.target.open_dir(&self.place)?;
         empty(&*base)?;
         drop(base);
@@ -85,7 +85,7 @@ impl Contender for OnTarget<'_> {
     }
 }
 
-/// Returns a task for each of them, by number.
+/// Makes a task for each number.
 pub(crate) fn tasks<T: Task + 'static>(
     shape: &Shape,
     make: impl Fn(usize) -> Result<T>,
@@ -118,7 +118,7 @@ pub(crate) mod tests {
 
     /// Runs a workload over a volume and over a path, which are empty afterwards.
     pub(crate) fn both(workload: &dyn Workload, shape: Shape) -> Vec<Report> {
-        // In memory if the machine has such a place: every round syncs.
+        // In memory if possible, because every round syncs.
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
         let dir = dir.unwrap();
         let (lib, path) = (LibTarget::new(volume(64)), PathTarget::new(dir.path()));

@@ -5,23 +5,23 @@ use crate::runner::{Shape, Task, Tasks};
 use crate::target::{Open, TaskDir, TaskFile};
 use anyhow::Result;
 
-/// Each task preallocates a file of its own, which has no name, in steps of 8 KiB; at 1 MiB it is cut to
-/// nothing. One operation is one fallocate.
+/// Each task preallocates its own unnamed file in steps of 8 KiB; at 1 MiB the file is truncated. One operation is one
+/// fallocate.
 pub struct Fallocate2;
 
-/// The same over two files in turn. The log strikes out what was allocated and is freed only if both are the last change of
-/// their slot, and here they never are: the difference from [`Fallocate2`] is what striking out gains.
+/// Like [`Fallocate2`], alternating between two files. The log cancels an allocation and its free only if both are the
+/// last change of their slot, and here they never are: the difference from [`Fallocate2`] is the gain from canceling.
 pub struct Fallocate2InTurn;
 
-/// The same from the end of the file to its start, so that nothing set aside for a file that grows is of use: each
-/// operation searches a group for its blocks and takes the group's lock, as each did in the kernel that the author of
-/// B1 measured.
+/// Like [`Fallocate2`], from the end of the file to its start, so that blocks reserved for growing files do not help.
+/// Each operation searches a group for its blocks and takes the group's lock, as each operation did in the kernel that
+/// the author of B1 measured.
 pub struct Fallocate2Search;
 
-/// Each task opens and closes a file of its own.
+/// Each task opens and closes its own file.
 pub struct Open1;
 
-/// Each task makes, closes and removes a file, in a directory of its own.
+/// Each task creates, closes and removes a file in its own directory.
 pub struct Unlink2;
 
 const STEP: u64 = 8 << 10;
@@ -104,7 +104,7 @@ impl Task for Backwards {
             self.0.file.truncate(0)?;
             self.0.at = WHOLE;
         }
-        // Every other 8 KiB, so that no run continues the one behind it.
+        // Every other 8 KiB, so that no run continues the one before it.
         self.0.at -= 2 * STEP;
         self.0.file.fallocate(self.0.at, STEP)?;
         Ok(true)

@@ -1,4 +1,4 @@
-//! The command `extant-bench`, with little work; what it has mounted and moved is the command `extant`.
+//! The command `extant-bench`, with little work; the mounts and moves use the command `extant`.
 
 mod support;
 
@@ -50,9 +50,9 @@ fn grow_compares_steps() {
     assert_eq!(run(&["grow", "--names", "5", "--step", "2"]).code, Some(1));
 }
 
-/// A workload that repeats one operation, over a volume and a directory.
+/// Runs a workload that repeats one operation, over a volume and a directory.
 fn repeats(command: &[&str], workloads: &[&str]) {
-    // In memory if the machine has such a place: every round syncs.
+    // In memory if possible, because every round syncs.
     let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
     let dir = dir.unwrap();
     let path = dir.path().to_str().unwrap();
@@ -149,7 +149,7 @@ fn before_stands_beside_after() {
     let before = [&["before", "--json"][..], &few].concat();
     let json = run(&before).json();
     let reports = json.as_array().unwrap();
-    // Five pairs from one and two tasks, two from a thousand.
+    // Five pairs with one and two tasks, two with a thousand.
     assert_eq!(reports.len(), 2 * (5 * 2 + 2));
     for pair in reports.chunks(2) {
         assert_eq!(
@@ -238,7 +238,7 @@ fn locks_and_operations_are_measured_when_asked() {
             .unwrap_or_else(|| panic!("{name} in {}", ran.stderr))
             .to_string()
     };
-    // Two rounds of a hundred files, one of which is not shown.
+    // Two rounds of a hundred files, and a round that is not shown.
     assert_eq!(line("unlink").split_whitespace().nth(2), Some("200"));
     assert!(ran.stderr.contains("directory bucket"), "{}", ran.stderr);
     assert!(ran.stderr.contains("name_table.rs:"), "{}", ran.stderr);
@@ -281,7 +281,7 @@ fn bulk_moves_a_tree_every_way_beside_its_peers() {
             assert!(report[key].as_f64().unwrap() > 0.0, "{name} {key}");
         }
     }
-    // What an import makes durable itself is not work but sync.
+    // The time that an import spends on durability counts as sync, not as work.
     assert!(of("extant import")["sync_seconds"].as_f64().unwrap() > 0.0);
     assert_eq!(s.dir.path().read_dir().unwrap().count(), 0);
     std::fs::create_dir(s.host("tree")).unwrap();
@@ -313,7 +313,7 @@ fn is_torture() -> bool {
     std::env::var_os("EXTANT_TORTURE").is_some()
 }
 
-/// Operations that commute meet on no line but where it is known: two creates, and in the long form pairs of every operation.
+/// Commuting operations share only known lines: two creates, and in the long form pairs of every operation.
 #[test]
 fn operations_that_commute_share_no_line() {
     needs::tools!("valgrind");
@@ -330,16 +330,16 @@ fn operations_that_commute_share_no_line() {
         .iter()
         .filter(|case| case["outcome"] == "conflict" && !case["reason"].is_string())
         .collect();
-    // Where threads take their slots, and which groups these lead to, differs from run to run.
+    // The tasks' slots, and the groups that these select, differ from run to run.
     assert!(unknown.len() <= 2, "{unknown:#?}");
     let takes_bias = found["counts"]["takes_bias"].as_f64().unwrap();
     let free = found["share_free"].as_f64().unwrap() + takes_bias / cases.len() as f64;
-    // Of a single pair the share says nothing.
+    // The share of a single pair is meaningless.
     assert!(!is_torture() || free >= 0.85, "{found:#}");
 }
 
-/// What many cores share shows here as misses of each operation. The memory allocator takes and gives pages meanwhile, and two
-/// tasks may have blocks of one group; the counts of free blocks are of no concern to others.
+/// Data that many cores share appear here as misses of each operation. The memory allocator moves pages meanwhile, and
+/// two tasks may have blocks of one group; the counts of free blocks do not affect other cores.
 #[test]
 fn cores_take_few_lines_from_each_other() {
     needs::tools!("valgrind");
@@ -414,7 +414,7 @@ fn predict_prints_tables_and_writes_plots() {
     assert_eq!(run(&["predict", "--line-ns", "NaN"]).code, Some(1));
 }
 
-/// Returns whether mounts can be made here; in CI they must be.
+/// Returns whether mounts can be made here; in CI they must be possible.
 fn can_mount() -> bool {
     let fuse = std::path::Path::new("/dev/fuse").exists();
     if !fuse {

@@ -1,4 +1,4 @@
-//! The figures that documents quote are those of the report beside them.
+//! The figures that documents quote are those of the report.
 
 use extant_bench::report::quoted::{Figures, fill};
 use std::path::Path;

@@ -5,7 +5,7 @@ use crate::target::{Open, TaskDir, TaskFile};
 use crate::workload::tasks;
 use anyhow::Result;
 
-/// Which of them.
+/// A row on data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataRow {
     Append,
@@ -15,7 +15,7 @@ pub enum DataRow {
     Read(Block),
 }
 
-/// Which block is read.
+/// The block that is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Block {
     Private,
@@ -24,16 +24,16 @@ pub enum Block {
 }
 
 const BLOCK: u64 = 4096;
-/// A file that is appended to is cut to nothing at this size.
+/// Size at which an appended file is truncated.
 const MOST: u64 = 32 << 20;
-/// Blocks of all tasks' files that are cut at most.
+/// Largest number of blocks of all tasks' truncated files.
 const MOST_CUT: u64 = 100_000;
 
 fn block() -> Box<[u8; BLOCK as usize]> {
     Box::new([b'x'; BLOCK as usize])
 }
 
-/// Returns a task's own file, or another handle on the one that all share.
+/// Returns a task's own file, or a new handle of the shared file.
 fn file_of(base: &dyn TaskDir, task: usize, shared: bool) -> Result<Box<dyn TaskFile>> {
     let name = match shared {
         true => "shared".to_string(),
@@ -44,7 +44,7 @@ fn file_of(base: &dyn TaskDir, task: usize, shared: bool) -> Result<Box<dyn Task
 
 impl DataRow {
     pub fn prepare(self, base: &dyn TaskDir, shape: &Shape) -> Result<Tasks> {
-        // The block of a task that has one of its own in a shared file.
+        // Offset of the block of a task that has its own block in a shared file.
         let at = |task: usize, own: bool| if own { task as u64 * BLOCK } else { 0 };
         match self {
             Self::Append => tasks(shape, |task| {

@@ -6,7 +6,7 @@ use crate::target::{Lister, TaskDir};
 use crate::workload::tasks;
 use anyhow::Result;
 
-/// Which of them.
+/// A row on names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NamesRow {
     Create { shared: bool },
@@ -16,7 +16,7 @@ pub enum NamesRow {
     List { shared: bool },
 }
 
-/// Whose path is looked up.
+/// Path to be looked up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Path {
     Own,
@@ -24,16 +24,16 @@ pub enum Path {
     Same,
 }
 
-/// Files of the tree in which random ones are looked up, per directory and of a directory that is read.
+/// Number of files per directory of the tree for random lookups, and of a directory that is read.
 const FILES: usize = 64;
-/// Directories above a file that is looked up.
+/// Number of directories above a looked-up file.
 const DEPTH: usize = 5;
 
 fn own(task: usize) -> String {
     format!("task.{task}")
 }
 
-/// Returns the directory of a task: its own, or the one that all share.
+/// Opens the directory of a task: its own, or the shared one.
 fn dir_of(base: &dyn TaskDir, task: usize, shared: bool) -> Result<Box<dyn TaskDir>> {
     if shared {
         base.again()
@@ -219,7 +219,7 @@ impl Task for Move {
     }
 }
 
-/// Random numbers that cost next to nothing: Marsaglia's xorshift, never fed with 0.
+/// Cheap random numbers: Marsaglia's xorshift, never seeded with 0.
 struct Random(u64);
 
 impl Random {

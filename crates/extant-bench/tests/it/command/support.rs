@@ -6,14 +6,14 @@ use std::process::{Command, Output};
 
 const BENCH: &str = env!("CARGO_BIN_EXE_extant-bench");
 
-/// Returns the command, whose times are of no interest.
+/// Returns the command, without memory preparation, because its times do not matter.
 pub fn bench() -> Command {
     let mut command = Command::new(BENCH);
     command.env("EXTANT_BENCH_TOUCH", "0");
     command
 }
 
-/// What a run said.
+/// Output of a run.
 pub struct Ran {
     pub code: Option<i32>,
     stdout: Vec<u8>,
@@ -40,7 +40,7 @@ impl Ran {
     }
 }
 
-/// Runs the command, beside which the command `extant` stands.
+/// Runs the command; the command `extant` is next to it.
 pub fn run<S: AsRef<OsStr>>(args: &[S]) -> Ran {
     needs::program("extant-cli", "extant");
     let out = bench().args(args).output();
@@ -75,7 +75,7 @@ impl Scratch {
         run(&args.iter().map(place).collect::<Vec<_>>())
     }
 
-    /// Runs the command, which must succeed without a word on standard error.
+    /// Runs the command, which must succeed without output on standard error.
     #[track_caller]
     pub fn ok(&self, args: &[&str]) -> String {
         let ran = self.run(args);
