@@ -1,4 +1,4 @@
-//! The same work by others on the same machine: mke2fs, and as root the kernel's ext4.
+//! The same work by other programs on the same machine: mke2fs, and as root the kernel's ext4.
 
 use super::demo::{WRITTEN, all, content, name};
 use anyhow::{Context, Result};
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-/// One kind of work, in seconds.
+/// A kind of work, with times in seconds.
 #[derive(Debug, Serialize)]
 pub struct Beside {
     what: &'static str,
@@ -19,7 +19,7 @@ pub struct Beside {
 }
 
 impl Beside {
-    /// One line.
+    /// Formats the times in one line.
     pub fn line(&self) -> String {
         let Self {
             what,
@@ -34,7 +34,7 @@ impl Beside {
     }
 }
 
-/// The seconds of our own steps.
+/// The seconds of our steps.
 pub struct Ours {
     pub make: f64,
     pub create: f64,
@@ -46,12 +46,12 @@ struct Mount(PathBuf);
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        // What is left mounted is told by the removal of its directory.
+        // The removal of its directory reports a failed unmount.
         let _ = quiet(Command::new("umount").arg(&self.0));
     }
 }
 
-/// Runs a program without its output; whether it succeeded.
+/// Runs a program without its output; returns whether it succeeded.
 fn quiet(command: &mut Command) -> bool {
     let command = command.stdout(Stdio::null()).stderr(Stdio::null());
     command.status().is_ok_and(|status| status.success())
@@ -63,8 +63,8 @@ fn timed(work: impl FnOnce() -> Result<()>) -> Result<f64> {
     Ok(start.elapsed().as_secs_f64())
 }
 
-/// Does the work of the demo by mke2fs and the kernel in an image of `size` bytes. What is not installed or not allowed is left
-/// out.
+/// Does the work of the demo with mke2fs and the kernel in an image of `size` bytes. Skips programs that are not
+/// installed or not allowed.
 pub fn measure(
     dir: &Path,
     (size, inodes): (u64, u32),

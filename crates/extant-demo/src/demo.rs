@@ -23,16 +23,16 @@ use std::time::Instant;
     after_help = "Example:\n  extant-demo --files 50000"
 )]
 pub struct Args {
-    /// Keep the image here; without it one is made in memory and removed
+    /// Keep the image at this path [default: a temporary image in memory]
     #[arg(long)]
     image: Option<PathBuf>,
-    /// Threads; 0: two for each CPU
+    /// Number of threads [0: two per CPU]
     #[arg(long, default_value_t = 0)]
     threads: usize,
-    /// Files of each thread
+    /// Number of files per thread
     #[arg(long, default_value_t = 20_000)]
     files: usize,
-    /// As JSON
+    /// Print the result as JSON
     #[arg(long)]
     json: bool,
 }
@@ -55,7 +55,7 @@ struct Demo {
     locks: Option<lockmeter::Snapshot>,
 }
 
-/// Lock classes shown.
+/// Number of lock classes shown.
 const CLASSES: usize = 8;
 
 /// Explanation of the columns of the lock table.
@@ -65,7 +65,7 @@ TOTAL is how often it was taken. FAILED is how often it was tried and found take
 holder that wanted something else.
 ";
 
-/// Every so many files one gets content, and its neighbour goes again.
+/// One file of this many gets content, and its neighbour is removed.
 pub const WRITTEN: usize = 8;
 
 pub fn content(task: usize, n: usize) -> Vec<u8> {
@@ -87,7 +87,7 @@ pub fn run(args: &Args) -> Result<()> {
     };
     ensure!(args.files > 0, "--files begins at 1");
     let total = threads.checked_mul(args.files).context("too many files")?;
-    // In memory, if the machine has such a place.
+    // In memory if possible.
     let mut builder = tempfile::Builder::new();
     let dir = builder.prefix("extant.").tempdir_in("/dev/shm");
     let dir = dir
@@ -134,7 +134,7 @@ pub fn run(args: &Args) -> Result<()> {
     })?;
     let volume = made.context("the image was made above")?;
     let worked = work(&volume, threads, args.files, &mut step);
-    // The image is left clean after an error, too.
+    // Leave the image clean even after an error.
     let closed = step("close", 1, &mut || Ok(volume.clone().close()?));
     drop(volume);
     worked.and(closed)?;
@@ -149,7 +149,7 @@ pub fn run(args: &Args) -> Result<()> {
     table(&demo, args.files, path.metadata()?.len())
 }
 
-/// Has others do the same work.
+/// Measures the same work with other programs.
 fn beside(demo: &Demo, dir: &Path, size: u64, total: usize, files: usize) -> Result<Vec<Beside>> {
     let seconds = |what: &str| {
         let found = demo.steps.iter().find(|step| step.what == what);
@@ -181,8 +181,8 @@ fn fresh(path: &Path, options: &MkfsOptions) -> Result<Volume> {
 /// Returns the options of an image with room for `total` files.
 fn image_for(total: usize) -> Result<MkfsOptions> {
     Ok(MkfsOptions {
-        // Sparse. Every create reserves two blocks for its directory until the next push: room for all
-        // of them, and a journal for all of them, or pushes would come in between.
+        // The file is sparse. Every create reserves two blocks for its directory until the next push. The image and
+        // its journal have room for all reservations, so that no push runs in between.
         size: Some((total as u64 * 16384 + (512 << 20)).next_multiple_of(1 << 20)),
         journal_size: Some(256 << 20),
         block_size: Some(4096),
@@ -193,7 +193,7 @@ fn image_for(total: usize) -> Result<MkfsOptions> {
     })
 }
 
-/// The demo for people.
+/// Prints the results for people.
 fn table(demo: &Demo, files: usize, size: u64) -> Result<()> {
     let mut out = output::stdout();
     let (threads, size) = (demo.threads, human(size));
@@ -301,12 +301,12 @@ fn work(volume: &Volume, threads: usize, files: usize, step: &mut RunStep<'_>) -
     step("make it durable", 1, &mut || Ok(volume.sync()?))
 }
 
-/// How many numbers below `files` leave this rest.
+/// Returns the number of numbers below `files` with this remainder.
 fn count(files: usize, rest: usize) -> usize {
     files.saturating_sub(rest).div_ceil(WRITTEN)
 }
 
-/// e2fsck's word on the image; without e2fsck everything is read again and compared.
+/// Checks the image with e2fsck; without e2fsck, reads and compares all files.
 fn check(path: &Path, threads: usize, files: usize) -> Result<String> {
     match Command::new("e2fsck").args(["-f", "-n"]).arg(path).output() {
         Ok(out) if out.status.success() => return Ok("e2fsck -fn: clean".into()),

@@ -1,4 +1,4 @@
-//! `make demo`: a program of its own, so that the first minute of a newcomer builds the engine and nothing else.
+//! `make demo`: a separate program, so that a newcomer builds the engine and nothing else.
 #![forbid(unsafe_code)]
 
 mod beside;

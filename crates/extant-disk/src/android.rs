@@ -1,4 +1,4 @@
-//! Android's sparse images: a header, and chunks that are raw, filled with four bytes, or of no matter. All numbers are
+//! Android's sparse images: a header, and chunks that are raw, filled with four bytes, or skipped. All numbers are
 //! little endian.
 //!
 //! | header | bytes | chunk | bytes |
@@ -16,30 +16,30 @@ use crate::scratch::{PIECE, Scratch};
 use blockdev::{BlockDevice, FileDevice};
 use std::io::{self, Write};
 
-/// The first bytes.
+/// Magic number.
 pub const MAGIC: [u8; 4] = 0xed26_ff3a_u32.to_le_bytes();
 const HEADER: u16 = 28;
 const CHUNK_HEADER: u16 = 12;
 const RAW: u16 = 0xcac1;
 const FILL: u16 = 0xcac2;
 const NO_MATTER: u16 = 0xcac3;
-/// Four bytes with a checksum, which may be 0 for none, so it is not looked at.
+/// Chunk type of a checksum, which is ignored, because it may be 0 for none.
 const CHECKSUM: u16 = 0xcac4;
-/// Chunks of the largest image, which take 96 MiB of memory.
+/// Largest number of chunks, which take 96 MiB of memory.
 const MOST_CHUNKS: u32 = 4 << 20;
-/// Raw bytes in a chunk that is written: readers may hold a whole chunk in memory.
+/// Largest number of raw bytes in a written chunk, because readers may hold a whole chunk in memory.
 const LONGEST: u64 = 64 << 20;
 
-/// What a chunk holds.
+/// Content of a chunk.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Content {
     Raw(u64),
     Fill([u8; 4]),
 }
 
-/// Where the chunks are.
+/// Table of the chunks.
 pub struct Chunks {
-    /// The first byte of each on the disk.
+    /// Position of each chunk on the disk, and its content.
     chunks: Vec<(u64, Content)>,
     len: u64,
 }
@@ -107,7 +107,7 @@ impl Chunks {
         Ok(chunks)
     }
 
-    /// Reads a chunk's header. Returns where the next one is.
+    /// Reads a chunk's header. Returns the position of the next chunk.
     fn chunk(
         &mut self,
         file: &dyn BlockDevice,
@@ -143,7 +143,7 @@ impl Chunks {
         }
         if let Some(content) = content.filter(|_| len > 0) {
             self.chunks.push((self.len, content));
-            // The sum of at most 2^22 products of 32 bits and 32 bits that must be that of one such product.
+            // The sum of at most 2^22 products of two 32-bit numbers, which must equal one such product.
             let sum = self.len.checked_add(len);
             self.len = sum.ok_or_else(|| wrong("is beyond all disks"))?;
         }
@@ -172,8 +172,8 @@ impl Map for Chunks {
     }
 }
 
-/// Writes a device as such an image. Zeros are filled in, not left out: what was on a device before must not show
-/// where a file system counts on zeros.
+/// Writes a device as a sparse image. Zeros become fill chunks and are not skipped, because old data of the target
+/// device must not appear where a file system relies on zeros.
 pub fn pack(scratch: &Scratch, out: &mut impl Write, packing: &Packing<'_>) -> io::Result<()> {
     let len = scratch.len();
     let block = [4096, 1024, 512]
@@ -238,7 +238,7 @@ fn copy(
     Ok(())
 }
 
-/// Returns the runs of blocks that become chunks: their bytes, and what they hold.
+/// Returns the runs of blocks that become chunks: their length in bytes, and their content.
 fn runs(scratch: &Scratch, block: u64) -> io::Result<Vec<(u64, Content)>> {
     let mut runs: Vec<(u64, Content)> = Vec::new();
     let mut add = |len: u64, content: Content| match runs.last_mut() {

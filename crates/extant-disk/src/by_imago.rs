@@ -11,20 +11,20 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Images behind images behind images that are opened.
+/// Largest depth of nested images.
 const DEEPEST: u32 = 16;
 
-/// The disk in such an image. Its file stays locked as [`FileDevice`] locks it.
+/// The disk in an image. Its file stays locked, like that of a [`FileDevice`].
 pub struct ImagoDevice {
     access: FormatAccess<File>,
     file: FileDevice,
     len: u64,
-    /// A panic of the crate is damage of the image; what it left is not used any more.
+    /// Set after a panic of the crate, which means damage of the image; the crate's state is not used any more.
     broken: AtomicBool,
 }
 
-/// Lets an image lead to files of its own directory only: an image from elsewhere could name any file of its user
-/// as the one behind it, and show what is in it.
+/// Lets an image refer only to files in its own directory. Otherwise an image from elsewhere could name any file of
+/// its user as its backing file, and expose the contents.
 struct OwnDirectory {
     dir: PathBuf,
     depth: u32,
@@ -65,7 +65,7 @@ impl ImplicitOpenGate<File> for OwnDirectory {
     }
 }
 
-/// Runs the crate's code, which may panic where a damaged image breaks its rules.
+/// Runs the crate's code, which may panic on a damaged image.
 fn guarded<T>(work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
         let text = "the image is damaged";
@@ -74,7 +74,7 @@ fn guarded<T>(work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
 }
 
 impl ImagoDevice {
-    /// Opens the qcow2 image in a file that is open already.
+    /// Opens the qcow2 image in an already open file.
     pub fn qcow2(file: FileDevice, access: Access) -> io::Result<Self> {
         let write = access == Access::ReadWrite;
         Self::open(file, |path, gate| {
@@ -83,7 +83,7 @@ impl ImagoDevice {
         })
     }
 
-    /// Opens the image that the file describes, only to read.
+    /// Opens the image that the file describes, read-only.
     pub fn vmdk(file: FileDevice) -> io::Result<Self> {
         Self::open(file, |path, gate| {
             let builder = Vmdk::<File>::builder_path(path);
@@ -160,7 +160,7 @@ impl BlockDevice for ImagoDevice {
         if self.read_only() {
             return Ok(());
         }
-        // What the crate holds, then what the file's cache holds.
+        // First the crate's cache, then the file's.
         self.run(|access| access.flush().and_then(|()| access.sync()))
     }
 

@@ -1,4 +1,4 @@
-//! A file as the disk in it: raw, or in a format that the file begins with.
+//! A file as a disk: raw, or in a format that its first bytes identify.
 
 use crate::android::{self, Chunks};
 use crate::by_imago::ImagoDevice;
@@ -14,7 +14,7 @@ use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
 
-/// How a disk lies in a file. Its first bytes tell, whatever its name.
+/// Format of a disk in a file. The first bytes identify it, regardless of the name.
 ///
 /// ```
 /// use extant_disk::{Format, blockdev::MemDevice};
@@ -26,13 +26,13 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Format {
-    /// Byte by byte, as far as is known.
+    /// Raw, or unknown.
     Raw,
     /// QEMU's own format.
     Qcow2,
     /// Compressed with gzip.
     Gzip,
-    /// Compressed with zstd; with a seek table only what is read is decompressed.
+    /// Compressed with zstd; with a seek table, only the frames that are read are decompressed.
     Zstd,
     /// Compressed with xz.
     Xz,
@@ -40,11 +40,11 @@ pub enum Format {
     Bzip2,
     /// Android's sparse image.
     AndroidSparse,
-    /// VHD whose blocks a table leads to.
+    /// VHD with blocks in a table.
     Vhd,
     /// VHD that is a raw disk with a footer.
     VhdFixed,
-    /// VHDX, which is only recognised.
+    /// VHDX, which is only recognized.
     Vhdx,
     /// VMDK in one file, or a description of several.
     Vmdk,
@@ -62,7 +62,7 @@ impl Format {
         match head {
             [b'Q', b'F', b'I', 0xfb, ..] if len == 512 => Self::Qcow2,
             [0x1f, 0x8b, 8, ..] => Self::Gzip,
-            // A frame that is skipped may come first.
+            // A skippable frame may come first.
             [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Self::Zstd,
             [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Self::Xz,
             [b'B', b'Z', b'h', b'1'..=b'9', b'1', b'A', b'Y', ..] => Self::Bzip2,
@@ -77,17 +77,17 @@ impl Format {
         }
     }
 
-    /// Returns whether disks in this format are written, too.
+    /// Returns whether disks in this format can be written.
     pub const fn is_written(self) -> bool {
         matches!(self, Self::Raw | Self::Qcow2 | Self::VhdFixed)
     }
 
-    /// Returns whether the whole file is compressed, so that it may as well hold an archive.
+    /// Returns whether the whole file is compressed, so that it may also contain an archive.
     pub const fn is_compressed(self) -> bool {
         matches!(self, Self::Gzip | Self::Zstd | Self::Xz | Self::Bzip2)
     }
 
-    /// Why a disk in this format is not written, and what helps.
+    /// Returns why a disk in this format cannot be written, and the remedy.
     ///
     /// ```
     /// let why = extant_disk::Format::Xz.why_read_only();
@@ -134,14 +134,14 @@ impl Format {
 /// ```
 ///
 /// # Errors
-/// The file does not open, or is damaged; it is to be written, and its format is only read; a qcow2 image leads to a
-/// file outside of its own directory.
+/// The file cannot be opened, or is damaged; it is opened for writing, but its format is read-only; a qcow2 image
+/// refers to a file outside of its own directory.
 pub fn open(path: impl AsRef<Path>, access: Access) -> io::Result<Arc<dyn BlockDevice>> {
     open_with(path, access, Unpacking::default())
 }
 
-/// As [`open`], with a place and a bound for what must be decompressed as a whole. That is done at the first call of the
-/// device.
+/// Like [`open`], with a directory and a size limit for files that must be decompressed as a whole. They are
+/// decompressed at the first call of the device.
 ///
 /// ```no_run
 /// use extant_disk::{Unpacking, blockdev::Access};
@@ -150,7 +150,7 @@ pub fn open(path: impl AsRef<Path>, access: Access) -> io::Result<Arc<dyn BlockD
 /// ```
 ///
 /// # Errors
-/// As of [`open`]; there is no room for what is decompressed.
+/// Like [`open`]; also, the space for the decompressed data is insufficient.
 pub fn open_with(
     path: impl AsRef<Path>,
     access: Access,
@@ -158,7 +158,7 @@ pub fn open_with(
 ) -> io::Result<Arc<dyn BlockDevice>> {
     let path = path.as_ref();
     let named = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));
-    // A file that is only read need not be writable for the reason to be told.
+    // Report the format's reason even if the file is not writable.
     let file = FileDevice::open(path, access);
     let file = match access {
         Access::ReadOnly => file?,
@@ -215,7 +215,7 @@ fn vhd(file: FileDevice) -> io::Result<Arc<dyn BlockDevice>> {
     })
 }
 
-/// The first bytes of what a file holds, compressed or not; at most so many.
+/// Returns the first bytes of a file's content, compressed or not; at most `most`.
 ///
 /// ```
 /// use extant_disk::blockdev::MemDevice;

@@ -1,4 +1,4 @@
-//! GPT, by the crate `gpt`. It trusts the counts of a header, so they are checked before.
+//! GPT, by the crate `gpt`. The crate trusts the counts of a header, so this module checks them first.
 
 use crate::cursor::Cursor;
 use crate::kinds;
@@ -9,11 +9,11 @@ use gpt::disk::LogicalBlockSize;
 use gpt::header::Header;
 use std::collections::BTreeMap;
 
-/// The size of an entry that everybody writes, and the largest count of entries that is read: UEFI asks for room for 128.
+/// Size of an entry in practice, and the largest number of entries that is read: UEFI requires room for 128.
 const ENTRY: u32 = 128;
 const MOST: u32 = 4096;
 
-/// Reads the table, from the end of the disk if it is damaged at the beginning; `None` if there is none at both.
+/// Reads the table, from the end of the disk if it is damaged at the beginning; `None` if both are missing.
 pub fn read(device: &dyn BlockDevice) -> Result<Option<Table>, Error> {
     let mut damage = None;
     for sector in [LogicalBlockSize::Lb512, LogicalBlockSize::Lb4096] {
@@ -21,7 +21,8 @@ pub fn read(device: &dyn BlockDevice) -> Result<Option<Table>, Error> {
         let Some(last) = device.len().checked_sub(2 * size) else {
             continue;
         };
-        // The crate reads the header in the second sector of what it is given. At the end, the second of the last two is that.
+        // The crate reads the header in the second sector of its device. At the end of the disk, that is the last
+        // sector.
         for (backup, from) in [(false, 0), (true, last / size * size)] {
             let end = PartDevice::new(device, from..from + 2 * size)?;
             let header =
@@ -40,7 +41,7 @@ pub fn read(device: &dyn BlockDevice) -> Result<Option<Table>, Error> {
                         }
                         (false, _) => None,
                     };
-                    // The end of a disk that was made over may still have an older table.
+                    // The end of a reformatted disk may still have an older table.
                     if backup && note.is_some() && !is_protected(device)? {
                         return Ok(None);
                     }
@@ -54,7 +55,7 @@ pub fn read(device: &dyn BlockDevice) -> Result<Option<Table>, Error> {
     damage.map_or(Ok(None), Err)
 }
 
-/// Returns whether the first sector says that there is a GPT, or nothing at all.
+/// Returns whether the first sector announces a GPT, or is empty.
 fn is_protected(device: &dyn BlockDevice) -> Result<bool, Error> {
     let mut first = [0; 512];
     device.read_at(0, &mut first)?;
@@ -63,7 +64,7 @@ fn is_protected(device: &dyn BlockDevice) -> Result<bool, Error> {
 
 type Entries = BTreeMap<u32, gpt::partition::Partition>;
 
-/// Returns the entries that a header leads to.
+/// Returns the entries of a header.
 fn entries(
     device: &dyn BlockDevice,
     header: &Header,
@@ -101,7 +102,7 @@ fn table(header: &Header, found: Entries, sector: u64, note: Option<String>) -> 
             type_id: guid,
             label: Some(p.name).filter(|name| !name.is_empty()),
             uuid: Some(p.part_guid.hyphenated().to_string()),
-            // The protective MBR, the header and one sector of entries at least.
+            // At least the protective MBR, the header and one sector of entries.
             first_free: 3 * sector,
         }
     };

@@ -1,10 +1,10 @@
-//! Pieces of a disk that were made, kept for the next read.
+//! A cache of computed pieces of a disk.
 
 use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Bytes of pieces that are kept.
+/// Size limit of the cache in bytes.
 const MOST: usize = 64 << 20;
 
 /// Pieces by their numbers.
@@ -13,15 +13,15 @@ pub struct Kept(Mutex<Pieces>);
 
 #[derive(Default)]
 struct Pieces {
-    /// With the time of the last use.
+    /// Pieces with the time of their last use.
     pieces: HashMap<u64, (u64, Arc<Vec<u8>>)>,
     bytes: usize,
-    /// Counts uses.
+    /// Number of uses, as a clock.
     clock: u64,
 }
 
 impl Kept {
-    /// Returns a piece, made if it is not kept. Others read meanwhile; two that need the same piece make it twice.
+    /// Returns a piece from the cache, or makes it. Two concurrent calls for the same piece may both make it.
     pub fn get(
         &self,
         number: u64,
@@ -37,7 +37,7 @@ impl Kept {
     }
 
     fn lock(&self) -> MutexGuard<'_, Pieces> {
-        // No holder of the lock leaves anything half done.
+        // Every holder of the lock leaves the state consistent.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

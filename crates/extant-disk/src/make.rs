@@ -12,14 +12,14 @@ use std::ops::Range;
 use uuid::Uuid;
 
 const SECTOR: u64 = 512;
-/// Partitions begin at multiples of this, for the sake of disks with large blocks; tables have as much at both ends.
+/// Alignment of partitions, for the sake of disks with large blocks; tables have this much space at both ends.
 const ALIGN: u64 = 1 << 20;
-/// A table has room for so many.
+/// Largest number of partitions.
 const MOST: usize = 128;
-/// UTF-16 units of a label.
+/// Length of a label in UTF-16 units.
 const LABEL: usize = 36;
 
-/// What a new partition is for.
+/// Purpose of a new partition.
 ///
 /// ```
 /// assert_ne!(extant_disk::Purpose::EfiSystem, extant_disk::Purpose::Linux);
@@ -32,7 +32,7 @@ pub enum Purpose {
     Linux,
 }
 
-/// One partition of a new disk.
+/// A partition of a new disk.
 ///
 /// ```
 /// use extant_disk::{NewPartition, Purpose};
@@ -41,7 +41,7 @@ pub enum Purpose {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewPartition {
-    /// What it is for.
+    /// Purpose.
     pub purpose: Purpose,
     /// Its label, at most 36 units of UTF-16.
     pub label: String,
@@ -49,7 +49,7 @@ pub struct NewPartition {
     pub size: u64,
 }
 
-/// The plan of a new disk: one partition after the other, in MiB.
+/// The plan of a new disk: consecutive partitions, in MiB.
 ///
 /// ```
 /// use extant_disk::{NewDisk, NewPartition, Part, Purpose, blockdev::MemDevice, part};
@@ -69,10 +69,10 @@ pub struct NewDisk {
 }
 
 impl NewDisk {
-    /// Places the partitions. GUIDs follow from that of the disk.
+    /// Places the partitions. Derives their GUIDs from that of the disk.
     ///
     /// # Errors
-    /// There are too many, or one is empty or has too long a label.
+    /// There are too many partitions, or one is empty or has too long a label.
     pub fn new(id: Uuid, partitions: Vec<NewPartition>) -> Result<Self, Error> {
         let refused = |what: String| Err(Error::Outside(what));
         if partitions.len() > MOST {
@@ -89,7 +89,7 @@ impl NewDisk {
             }
             let size = partition.size.checked_next_multiple_of(ALIGN);
             let end = size.and_then(|size| at.checked_add(size));
-            // As large as a file can be.
+            // Within the largest size of a file.
             let Some(end) = end.filter(|end| *end > at && *end < i64::MAX as u64 - ALIGN) else {
                 return refused(format!(
                     "partition {label} has no size that a disk can hold"
@@ -105,22 +105,22 @@ impl NewDisk {
         })
     }
 
-    /// Returns the GUID of the disk's partition of this number.
+    /// Returns the GUID of the disk's partition with this number.
     fn partition_id(&self, number: usize) -> Uuid {
         Uuid::new_v5(&self.id, format!("partition {number}").as_bytes())
     }
 
-    /// Bytes of the disk.
+    /// Returns the size of the disk in bytes.
     pub fn size(&self) -> u64 {
         self.ranges.last().map_or(ALIGN, |last| last.end) + ALIGN
     }
 
-    /// Returns the bytes of each partition.
+    /// Returns the byte range of each partition.
     pub fn ranges(&self) -> &[Range<u64>] {
         &self.ranges
     }
 
-    /// Writes the tables at both ends of the disk, and the protective MBR. What is in the partitions stays.
+    /// Writes the tables at both ends of the disk, and the protective MBR. Partitions keep their contents.
     ///
     /// # Errors
     /// The device is too small, or fails.

@@ -1,29 +1,29 @@
-//! Disks that lie in a file in pieces, as a table says, and are only read.
+//! Read-only disks that a table maps to pieces of a file.
 
 use crate::kept::Kept;
 use blockdev::{BlockDevice, FileDevice};
 use std::io;
 
-/// What a stretch of the disk holds.
+/// Content of a stretch of the disk.
 pub enum Stretch {
     Zeros,
-    /// Four bytes again and again, beginning at a multiple of four.
+    /// Four bytes repeated, beginning at a multiple of four.
     Fill([u8; 4]),
-    /// The bytes of the file from here on.
+    /// The bytes of the file from this offset on.
     File(u64),
-    /// The bytes from the second number on of a piece that the map makes.
+    /// The bytes of a piece that the map makes, from the second number on.
     Made(u64, usize),
 }
 
-/// How a disk lies in a file.
+/// Mapping of a disk to a file.
 pub trait Map: Send + Sync {
-    /// Bytes of the disk.
+    /// Returns the size of the disk in bytes.
     fn len(&self) -> u64;
 
-    /// What is at an offset below [`len`](Self::len), and how many bytes of it.
+    /// Returns the content at an offset below [`len`](Self::len), and its length in bytes.
     fn at(&self, file: &FileDevice, offset: u64) -> io::Result<(Stretch, u64)>;
 
-    /// Returns the bytes of a piece that is not in the file as it is.
+    /// Makes a piece that the file does not contain in plain form.
     fn make(&self, file: &FileDevice, piece: u64) -> io::Result<Vec<u8>> {
         let (_, _) = (file, piece);
         Err(io::ErrorKind::Unsupported.into())
@@ -37,7 +37,7 @@ pub struct Mapped<M> {
     kept: Kept,
 }
 
-/// Damage of the file, by the name of its format.
+/// Returns an error for a damaged file, with the name of its format.
 pub fn damaged(format: &str, what: impl std::fmt::Display) -> io::Error {
     let text = format!("the {format} is damaged: {what}");
     io::Error::new(io::ErrorKind::InvalidData, text)
@@ -103,7 +103,7 @@ impl<M: Map> BlockDevice for Mapped<M> {
     blockdev::only_read!();
 }
 
-/// Returns a read behind the end.
+/// Returns the error of a read beyond the end.
 pub fn beyond() -> io::Error {
     io::Error::new(io::ErrorKind::UnexpectedEof, "beyond the end of the disk")
 }

@@ -5,15 +5,15 @@ use crate::kinds;
 use crate::table::{Partition, Scheme, Table};
 use blockdev::BlockDevice;
 
-/// Bytes of a sector. MBR has no field for it, and nobody makes others.
+/// Sector size in bytes. MBR has no field for it, and other sizes do not occur.
 const SECTOR: u64 = 512;
-/// Most logical partitions that are read; Linux reads as many.
+/// Largest number of logical partitions that is read, as in Linux.
 const MOST_LOGICAL: u32 = 251;
-/// The type of what protects a GPT from tools that do not know it.
+/// The type of the partition that protects a GPT from tools that do not know GPT.
 const PROTECTIVE: u8 = 0xee;
-/// Types of a partition that holds logical ones.
+/// Types of a partition that contains logical ones.
 const EXTENDED: [u8; 3] = [0x05, 0x0f, 0x85];
-/// Marks of file systems whose first sectors end as an MBR does: offset and bytes.
+/// Signatures of file systems whose first sector ends like an MBR: offset and bytes.
 const OTHERS: [(usize, &[u8]); 5] = [
     (3, b"NTFS    "),
     (3, b"EXFAT   "),
@@ -22,7 +22,7 @@ const OTHERS: [(usize, &[u8]); 5] = [
     (3, b"-FVE-FS-"),
 ];
 
-/// One of the four entries of a sector.
+/// An entry of a sector.
 #[derive(Clone, Copy)]
 struct Entry {
     active: u8,
@@ -31,13 +31,13 @@ struct Entry {
     sectors: u64,
 }
 
-/// The four entries of a sector that ends as one with entries does.
+/// Returns the four entries of a sector with the signature of an MBR.
 fn entries(sector: &[u8; 512]) -> Option<[Entry; 4]> {
     if sector[510..] != [0x55, 0xaa] {
         return None;
     }
     Some([446, 462, 478, 494].map(|at| {
-        // All within the sector.
+        // All offsets are within the sector.
         let number = |at: usize| {
             let bytes = [sector[at], sector[at + 1], sector[at + 2], sector[at + 3]];
             u64::from(u32::from_le_bytes(bytes))
@@ -51,12 +51,12 @@ fn entries(sector: &[u8; 512]) -> Option<[Entry; 4]> {
     }))
 }
 
-/// Whether this first sector protects a GPT.
+/// Returns whether this first sector protects a GPT.
 pub fn is_protective(sector: &[u8; 512]) -> bool {
     entries(sector).is_some_and(|all| all.iter().any(|e| e.kind == PROTECTIVE))
 }
 
-/// Reads the table; `None` if the first sector is none.
+/// Reads the table; `None` if the first sector is not an MBR.
 pub fn read(device: &dyn BlockDevice) -> Result<Option<Table>, Error> {
     if device.len() < SECTOR {
         return Ok(None);
@@ -85,7 +85,7 @@ pub fn read(device: &dyn BlockDevice) -> Result<Option<Table>, Error> {
     let mut chained = false;
     for (number, entry) in (1..).zip(&found).filter(|(_, e)| used(e)) {
         if EXTENDED.contains(&entry.kind) {
-            // Of several Linux takes the first, too.
+            // Of several extended partitions Linux also uses the first.
             if !std::mem::replace(&mut chained, true) {
                 note = logical(device, entry, &id, &mut partitions)?;
             }
@@ -116,7 +116,7 @@ fn partition(number: u32, base: u64, entry: &Entry, id: &str) -> Partition {
     }
 }
 
-/// Follows the chain of logical partitions, each of which has a sector of its own; returns what is wrong with it.
+/// Follows the chain of logical partitions, each of which has a separate sector; returns an error of the chain.
 fn logical(
     device: &dyn BlockDevice,
     extended: &Entry,

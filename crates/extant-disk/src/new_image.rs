@@ -1,4 +1,4 @@
-//! New images in files that are not written in place: built on a sparse file without a name, packed when they are whole.
+//! New images in packed formats: built on an unnamed sparse file, and packed when they are complete.
 
 use crate::android;
 use crate::pack;
@@ -9,7 +9,7 @@ use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// How a new image is packed.
+/// Packed format of a new image.
 ///
 /// ```
 /// use extant_disk::NewFormat;
@@ -26,7 +26,7 @@ pub enum NewFormat {
 }
 
 impl NewFormat {
-    /// Returns the format that a file's name asks for by its ending.
+    /// Returns the format that the suffix of a file's name selects.
     pub fn of_name(path: impl AsRef<Path>) -> Option<Self> {
         let ending = path.as_ref().extension()?;
         match ending.to_str()? {
@@ -37,7 +37,7 @@ impl NewFormat {
     }
 }
 
-/// How [`NewImage::finish`] works.
+/// Parameters of [`NewImage::finish`].
 ///
 /// ```
 /// let packing = extant_disk::Packing { threads: 2, step: &|_| Ok(()) };
@@ -45,13 +45,13 @@ impl NewFormat {
 /// ```
 #[derive(Clone, Copy)]
 pub struct Packing<'s> {
-    /// Threads that compress. The bytes of the file do not depend on their number.
+    /// Number of threads that compress. The bytes of the file do not depend on it.
     pub threads: usize,
-    /// Called with the bytes of the image that are packed since the call before; an error ends the work.
+    /// Called with the number of image bytes packed since the last call; an error ends the work.
     pub step: &'s (dyn Fn(u64) -> io::Result<()> + Sync),
 }
 
-/// An image to be, in a file that appears when it is whole.
+/// An image in the making, whose file appears when the image is complete.
 ///
 /// ```
 /// use extant_disk::blockdev::BlockDevice;
@@ -70,7 +70,7 @@ pub struct NewImage {
     path: PathBuf,
     format: NewFormat,
     scratch: Scratch,
-    /// The file that is replaced: nobody else is to use it meanwhile.
+    /// The file to be replaced, which stays locked meanwhile.
     replaced: Option<FileDevice>,
 }
 
@@ -81,11 +81,11 @@ pub fn directory(path: &Path) -> &Path {
 }
 
 impl NewImage {
-    /// Begins an image of so many zero bytes. What it is made of is beside the file until it is whole, and takes the
-    /// space of what is written to it.
+    /// Starts an image of `size` zero bytes. Its data are in an unnamed file in the same directory until the image is
+    /// complete, and take only the space of the written data.
     ///
     /// # Errors
-    /// There is a file already that is in use, or is none of the user's; the directory takes no files.
+    /// An existing file is in use or belongs to another user; the directory is not writable.
     pub fn create(path: impl AsRef<Path>, format: NewFormat, size: u64) -> io::Result<Self> {
         let path = path.as_ref();
         let (path, replaced) = match path.canonicalize() {
@@ -110,10 +110,10 @@ impl NewImage {
         &self.scratch
     }
 
-    /// Packs the image, and gives the file its name once all of it is durable. Returns the size of the file.
+    /// Packs the image, and gives the file its name once it is durable. Returns the size of the file.
     ///
     /// # Errors
-    /// The file cannot be written, or a step says no. Nothing is left of it, and a file that was there stays.
+    /// The file cannot be written, or a step fails. The new file is removed, and an existing file stays.
     pub fn finish(self, packing: &Packing<'_>) -> io::Result<u64> {
         let new = tempfile::Builder::new()
             .prefix(".extant-")
@@ -133,7 +133,7 @@ impl NewImage {
         }
         new.as_file().sync_all()?;
         new.persist(&self.path).map_err(|e| e.error)?;
-        // The name, too.
+        // Also make the name durable.
         File::open(directory(&self.path))?.sync_all()?;
         Ok(size)
     }

@@ -1,5 +1,5 @@
-//! A device as a seekable zstd file, compressed by many threads: frames are independent, and come in their order, so
-//! the bytes do not depend on the number of threads.
+//! Packs a device into a seekable zstd file, compressed by many threads. Frames are independent and in order, so the
+//! bytes do not depend on the number of threads.
 
 use crate::new_image::Packing;
 use crate::scratch::{PIECE, Scratch};
@@ -11,10 +11,10 @@ use std::thread;
 use zstd::bulk::Compressor;
 use zstd::zstd_safe::{CLEVEL_DEFAULT, CParameter};
 
-/// Frames that a thread is ahead of the writer.
+/// Number of frames that a thread may be ahead of the writer.
 const AHEAD: usize = 4;
 
-/// A frame, and how long its content is.
+/// A frame, and the length of its content.
 type Packed = (Vec<u8>, u32);
 
 /// Writes the frames and the seek table.
@@ -45,7 +45,7 @@ pub fn pack(scratch: &Scratch, out: &mut impl Write, packing: &Packing<'_>) -> i
             workers.push(take);
         }
         for frame in 0..frames {
-            // Threads take turns.
+            // Threads alternate.
             let packed = workers[(frame % threads as u64) as usize].recv();
             let (bytes, len) = packed.map_err(|_| io::Error::other("a thread ended early"))??;
             out.write_all(&bytes)?;
@@ -57,7 +57,7 @@ pub fn pack(scratch: &Scratch, out: &mut impl Write, packing: &Packing<'_>) -> i
     out.write_all(&seek_table::bytes(&table))
 }
 
-/// One thread's compressor.
+/// Compressor of a thread.
 struct Packer<'s> {
     scratch: &'s Scratch,
     compressor: Compressor<'static>,

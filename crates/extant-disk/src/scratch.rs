@@ -1,22 +1,22 @@
-//! What a new image is built on before it is packed: a sparse file without a name that knows where it was written to.
+//! The base of a new image before it is packed: an unnamed sparse file that records which parts were written.
 
 use blockdev::{BlockDevice, FileDevice};
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes of a piece, of which is known whether anything was written to it.
+/// Size of a piece, the unit of recorded writes.
 pub const PIECE: u64 = 1 << 20;
 
-/// The device. It is not flushed: a crash leaves nothing of it.
+/// The device. It is not flushed, because the file is lost in a crash anyway.
 pub struct Scratch {
     file: FileDevice,
-    /// A bit for each piece. Who reads them has joined the writers' threads.
+    /// A bit for each piece. The reader joins the writers' threads first.
     touched: Vec<AtomicU64>,
 }
 
 impl Scratch {
-    /// Returns a device of so many zero bytes, in a directory with room for what is written to it.
+    /// Makes a device of `len` zero bytes, in a directory with room for the written data.
     pub fn new(dir: &Path, len: u64) -> io::Result<Self> {
         let words = usize::try_from(len.div_ceil(PIECE).div_ceil(64));
         let words = words.map_err(|_| io::ErrorKind::FileTooLarge)?;
@@ -41,7 +41,7 @@ impl Scratch {
         };
         for piece in offset / PIECE..=last / PIECE {
             let word = usize::try_from(piece / 64).ok();
-            // What is beyond the end is refused below.
+            // Writes beyond the end are refused below.
             let Some(word) = word.and_then(|word| self.touched.get(word)) else {
                 return;
             };
@@ -78,7 +78,7 @@ impl BlockDevice for Scratch {
     }
 
     fn trim(&self, offset: u64, len: u64) -> io::Result<()> {
-        // Unlike another device's, these bytes are read once more.
+        // These bytes are read again later, unlike those of other devices.
         self.file.discard(offset, len)
     }
 

@@ -1,40 +1,40 @@
-//! The seek table of the seekable format of zstd: a file of independent frames, and behind them, in a frame that
-//! every other reader skips, how long each of them is, compressed and not.
+//! The seek table of the seekable format of zstd: a file of independent frames, followed by a frame that other readers
+//! skip, which contains the compressed and uncompressed length of each frame.
 //!
-//! The table is `magic, length, entries, count of entries, descriptor, magic`, with all numbers little endian. An entry
-//! has the two lengths, and a checksum if the descriptor says so.
+//! The table is `magic, length, entries, count of entries, descriptor, magic`, with all numbers little endian. An
+//! entry has the two lengths, and a checksum if the descriptor says so.
 
 use blockdev::BlockDevice;
 use std::io;
 use std::ops::Range;
 
-/// What a frame that is skipped begins with.
+/// Magic number of a skippable frame.
 const SKIPPED: u32 = 0x184d_2a5e;
 const MAGIC: u32 = 0x8f92_eab1;
-/// The magic number and the length of a frame that is skipped.
+/// The magic number and the length of a skippable frame.
 const HEAD: u64 = 8;
 /// The count of entries, the descriptor and the magic number.
 const FOOT: u64 = 9;
 /// Bits of the descriptor: entries have checksums; reserved ones, which are 0.
 const CHECKSUMS: u8 = 0x80;
 const RESERVED: u8 = 0x7c;
-/// Frames in the largest table: with frames of 1 MiB it leads to 16 TiB, and takes 256 MiB of memory.
+/// Largest number of frames: with frames of 1 MiB they cover 16 TiB, and the table takes 256 MiB of memory.
 pub const MOST_FRAMES: u64 = 1 << 24;
-/// The longest frame, compressed or not, that is read at once.
+/// Longest frame, compressed or not, that is read at once.
 pub const LONGEST: u64 = 16 << 20;
 
-/// Where the frames are.
+/// Table of the frames.
 pub struct SeekTable {
-    /// Where each begins, compressed and not; the last one is the end of all.
+    /// Start of each frame, compressed and uncompressed; the last element is the end.
     starts: Vec<(u64, u64)>,
 }
 
-/// One frame.
+/// A frame.
 pub struct Frame {
     pub index: usize,
-    /// The bytes of the file.
+    /// Its bytes in the file.
     pub packed: Range<u64>,
-    /// The bytes of the content.
+    /// Its bytes in the content.
     pub data: Range<u64>,
 }
 
@@ -52,7 +52,7 @@ fn number(bytes: &[u8], at: usize) -> u32 {
 }
 
 impl SeekTable {
-    /// Returns the table at the end of a file; `None` if there is none.
+    /// Reads the table at the end of a file; `None` if the file has no table.
     pub fn read(file: &dyn BlockDevice) -> io::Result<Option<Self>> {
         let Some(foot_at) = file.len().checked_sub(FOOT).filter(|at| *at >= HEAD) else {
             return Ok(None);
@@ -87,7 +87,7 @@ impl SeekTable {
     }
 
     fn entries(file: &dyn BlockDevice, start: u64, count: u64, entry: usize) -> io::Result<Self> {
-        /// Entries that are read at once.
+        /// Number of entries read at once.
         const AT_ONCE: usize = 8192;
         let mut starts = Vec::with_capacity(count as usize + 1); // bounded by the caller
         let (mut packed, mut data) = (0_u64, 0_u64);
@@ -100,7 +100,7 @@ impl SeekTable {
                 if made > 0 {
                     starts.push((packed, data));
                 }
-                // At most 2^24 numbers of 32 bits.
+                // Sums of at most 2^24 numbers of 32 bits.
                 packed += u64::from(taken);
                 data += u64::from(made);
             }
@@ -116,7 +116,7 @@ impl SeekTable {
         Ok(Self { starts })
     }
 
-    /// Bytes of the content.
+    /// Returns the length of the content in bytes.
     pub fn len(&self) -> u64 {
         self.starts.last().map_or(0, |(_, data)| *data)
     }
@@ -125,12 +125,12 @@ impl SeekTable {
     pub fn has_short_frames(&self) -> bool {
         let mut pairs = self.starts.windows(2);
         pairs.all(|pair| {
-            // Their order is that of the sums.
+            // The sums are ascending.
             pair[1].0 - pair[0].0 <= LONGEST && pair[1].1 - pair[0].1 <= LONGEST
         })
     }
 
-    /// Returns the frame with a byte of the content.
+    /// Returns the frame that contains a byte of the content.
     pub fn find(&self, offset: u64) -> Option<Frame> {
         let after = self.starts.partition_point(|(_, data)| *data <= offset);
         let index = after.checked_sub(1)?;
@@ -143,7 +143,7 @@ impl SeekTable {
     }
 }
 
-/// Returns the table of frames of these lengths, compressed and not; at most [`MOST_FRAMES`].
+/// Encodes the table of frames with these lengths, compressed and uncompressed; at most [`MOST_FRAMES`].
 pub fn bytes(frames: &[(u32, u32)]) -> Vec<u8> {
     let entries = frames.len() * 8;
     let mut bytes = Vec::with_capacity(entries + (HEAD + FOOT) as usize);
@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn a_frame_without_content_belongs_to_none() {
-        // The first frame with content begins behind it.
+        // The first frame with content starts after the empty one.
         let file = [vec![1; 30], bytes(&[(10, 0), (20, 7)])].concat();
         let frame = read(&file).unwrap().unwrap().find(0).unwrap();
         assert_eq!((frame.packed, frame.data), (10..30, 0..7));

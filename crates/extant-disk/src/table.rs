@@ -1,4 +1,4 @@
-//! A partition table of either kind, and how one of its partitions is found.
+//! A partition table of either kind, and the search for one of its partitions.
 
 use crate::{Error, gpt_table, mbr};
 use blockdev::BlockDevice;
@@ -27,7 +27,7 @@ impl fmt::Display for Scheme {
     }
 }
 
-/// One partition, as the table has it: it need not lie on the disk.
+/// A partition, as described by the table: it may extend beyond the disk.
 ///
 /// ```no_run
 /// # let disk = extant_disk::blockdev::MemDevice::new(1 << 20);
@@ -39,29 +39,29 @@ impl fmt::Display for Scheme {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Partition {
-    /// The number, as Linux counts: the place in a GPT; 1 to 4 in an MBR, logical ones from 5 on.
+    /// Number of the partition in Linux: its position in a GPT; 1 to 4 in an MBR, logical ones from 5 on.
     pub number: u32,
     /// Offset of the first byte.
     pub start: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u64,
-    /// The type by name, or by GUID or number if it has none here.
+    /// Name of the type, or its GUID or number if the name is unknown.
     pub type_name: String,
     /// The type's GUID, or its number in an MBR.
     pub type_id: String,
-    /// The name that a GPT gives it.
+    /// Name of the partition in a GPT.
     pub label: Option<String>,
-    /// What Linux calls its `PARTUUID`: the GUID, or in an MBR the disk's number and its own.
+    /// The `PARTUUID` of Linux: the GUID, or in an MBR the numbers of the disk and the partition.
     pub uuid: Option<String>,
-    /// No partition begins before: the table is there.
+    /// Offset below which no partition may begin, because of the table.
     pub(crate) first_free: u64,
 }
 
 impl Partition {
-    /// Its bytes, on a disk of so many.
+    /// Returns its byte range, on a disk of `disk` bytes.
     ///
     /// # Errors
-    /// It is beyond the end, empty, or covers the table.
+    /// The partition extends beyond the end, is empty, or covers the table.
     pub fn range(&self, disk: u64) -> Result<Range<u64>, Error> {
         let Self {
             number, start, len, ..
@@ -92,19 +92,19 @@ impl Partition {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Table {
-    /// Its kind.
+    /// Kind of the table.
     pub scheme: Scheme,
-    /// Bytes of a sector.
+    /// Sector size in bytes.
     pub sector: u64,
     /// The disk's GUID, or its number in an MBR.
     pub id: String,
     /// The partitions in use, by number.
     pub partitions: Vec<Partition>,
-    /// Damage that could be read around.
+    /// Damage that did not prevent reading.
     pub note: Option<String>,
 }
 
-/// How a part of a disk is named.
+/// Name of a part of a disk.
 ///
 /// ```
 /// use extant_disk::Part;
@@ -117,13 +117,13 @@ pub enum Part {
     Number(u32),
     /// A partition by its name in a GPT.
     Label(String),
-    /// A partition by its UUID, in capitals or not.
+    /// A partition by its UUID, in either case.
     Uuid(String),
-    /// Bytes, whatever a table says.
+    /// A byte range, independent of any table.
     Bytes {
-        /// The first.
+        /// Offset of the first byte.
         offset: u64,
-        /// How many; `None`: to the end.
+        /// Length in bytes; `None` for the rest of the disk.
         size: Option<u64>,
     },
 }
@@ -140,10 +140,10 @@ impl fmt::Display for Part {
 }
 
 impl Table {
-    /// Reads the table of a disk; `None` if it has none.
+    /// Reads the table of a disk; `None` if the disk has no table.
     ///
     /// # Errors
-    /// The device fails, or there is a table that is damaged beyond use.
+    /// The device fails, or the table is damaged beyond use.
     pub fn read(device: &dyn BlockDevice) -> Result<Option<Self>, Error> {
         match gpt_table::read(device)? {
             Some(table) => Ok(Some(table)),
@@ -151,10 +151,10 @@ impl Table {
         }
     }
 
-    /// Returns the one partition of a name.
+    /// Returns the single partition with a name.
     ///
     /// # Errors
-    /// There is none, or there are several.
+    /// The table has no such partition, or several.
     pub fn find(&self, part: &Part) -> Result<&Partition, Error> {
         let is = |p: &&Partition| match part {
             Part::Number(number) => p.number == *number,
@@ -174,7 +174,7 @@ impl Table {
     }
 }
 
-/// Finds a part of a disk: the range of its bytes, which lies on the disk.
+/// Finds a part of a disk: its byte range, which is within the disk.
 ///
 /// ```
 /// use extant_disk::{Error, Part, blockdev::MemDevice, part};
@@ -186,7 +186,7 @@ impl Table {
 /// ```
 ///
 /// # Errors
-/// There is no such part, or it is not on the disk.
+/// The part does not exist, or extends beyond the disk.
 pub fn part(device: &dyn BlockDevice, part: &Part) -> Result<Range<u64>, Error> {
     let len = device.len();
     if let Part::Bytes { offset, size } = part {

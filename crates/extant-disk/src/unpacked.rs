@@ -1,4 +1,4 @@
-//! A compressed file without an index as a device: decompressed once, into a sparse file without a name.
+//! A compressed file without an index as a device: decompressed once, into an unnamed sparse file.
 
 use crate::cursor::Cursor;
 use crate::mapped::beyond;
@@ -10,11 +10,11 @@ use std::io::{self, Read};
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
-/// Bytes that are decompressed at once, and the grain of holes in what comes out.
+/// Number of bytes decompressed at once, and the granularity of holes in the output.
 const CHUNK: usize = 1 << 20;
 const GRAIN: usize = 64 << 10;
 
-/// How images in compressed files are read that are compressed as a whole.
+/// Parameters for files that must be decompressed as a whole.
 ///
 /// ```no_run
 /// use extant_disk::{Unpacking, blockdev::Access};
@@ -24,17 +24,17 @@ const GRAIN: usize = 64 << 10;
 /// ```
 #[derive(Clone)]
 pub struct Unpacking {
-    /// Where the content lies while the device is open, in a file without a name; if it cannot be made there, beside the
-    /// compressed one.
+    /// Directory of the unnamed file with the content while the device is open. If the file cannot be made there, the
+    /// directory of the compressed file is used.
     pub dir: PathBuf,
-    /// Bytes that the content may have.
+    /// Size limit of the content in bytes.
     pub most: u64,
-    /// Called for each piece that is decompressed; an error ends the work.
+    /// Called for each decompressed piece; an error ends the work.
     pub step: Arc<dyn Fn() -> io::Result<()> + Send + Sync>,
 }
 
 impl Default for Unpacking {
-    /// Returns the directory for temporary files, and 64 GiB.
+    /// Returns the default: the directory for temporary files, and 64 GiB.
     fn default() -> Self {
         Self {
             dir: std::env::temp_dir(),
@@ -55,7 +55,7 @@ impl fmt::Debug for Unpacking {
     }
 }
 
-/// The device. Its content is decompressed when it is first asked for: a program may confine itself before.
+/// The device. Its content is decompressed at the first access, so that a program may confine itself before.
 pub struct Unpacked {
     file: Arc<FileDevice>,
     content: FileDevice,
@@ -64,7 +64,7 @@ pub struct Unpacked {
 }
 
 impl Unpacked {
-    /// Makes room for the content of a file.
+    /// Makes the file for the content of a compressed file.
     pub fn new(file: FileDevice, unpacking: Unpacking) -> io::Result<Self> {
         let content = FileDevice::temporary(&unpacking.dir, 0)
             .or_else(|_| FileDevice::temporary(directory(file.path()), 0))?;
@@ -79,7 +79,7 @@ impl Unpacked {
     fn content(&self) -> io::Result<&FileDevice> {
         let done = self.done.get_or_init(|| {
             self.unpack().map_err(|e| {
-                // What came out is of no use to anybody.
+                // The partial output is useless.
                 let _ = self.content.set_len(0);
                 let text = match e.kind() {
                     io::ErrorKind::StorageFull => format!(
@@ -137,7 +137,7 @@ impl Unpacked {
 }
 
 impl BlockDevice for Unpacked {
-    /// 0 if it cannot be decompressed; a read says why.
+    /// Returns 0 if the content cannot be decompressed; a read reports the reason.
     fn len(&self) -> u64 {
         self.content().map_or(0, BlockDevice::len)
     }

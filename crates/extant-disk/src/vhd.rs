@@ -1,37 +1,37 @@
-//! VHD, the format of Virtual PC and Azure: a footer behind a raw disk, or blocks that a table leads to. All numbers are
-//! big endian.
+//! VHD, the format of Virtual PC and Azure: a raw disk followed by a footer, or blocks in a table. All numbers are big
+//! endian.
 
 use crate::mapped::{Map, Stretch, damaged};
 use blockdev::{BlockDevice, FileDevice};
 use std::io;
 
 const SECTOR: u64 = 512;
-/// What the footer, and its copy at the beginning of a file with a table, begin with.
+/// Magic number of the footer, and of its copy at the beginning of a file with a table.
 pub const MAGIC: &[u8; 8] = b"conectix";
 const TABLE_MAGIC: &[u8; 8] = b"cxsparse";
-/// Bytes of the header that leads to the table.
+/// Size of the header that refers to the table.
 const HEADER: usize = 1024;
-/// A block without a place.
+/// Table entry of an unallocated block.
 const NOWHERE: u32 = u32::MAX;
-/// Blocks of the largest disk that is read, which take 64 MiB of memory.
+/// Largest number of blocks, which take 64 MiB of memory.
 const MOST_BLOCKS: u64 = 16 << 20;
 
-/// How the bytes of a disk lie in its file.
+/// Kind of a VHD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VhdKind {
     Fixed,
     Dynamic,
-    /// Over another file.
+    /// A difference to another file.
     Difference,
 }
 
-/// What a footer says.
+/// Contents of a footer.
 #[derive(Clone, Copy, Debug)]
 pub struct Footer {
     pub kind: VhdKind,
     /// Bytes of the disk.
     pub size: u64,
-    /// Where the header of the table is.
+    /// Offset of the table's header.
     header: u64,
 }
 
@@ -49,7 +49,7 @@ fn long(bytes: &[u8], at: usize) -> u64 {
     eight.map_or(0, |eight| u64::from_be_bytes(*eight))
 }
 
-/// Returns whether the checksum at a place is that of the other bytes.
+/// Returns whether the checksum at an offset is that of the other bytes.
 fn is_sound(bytes: &[u8], at: usize) -> bool {
     let sum = |bytes: &[u8]| {
         bytes
@@ -78,7 +78,7 @@ impl Footer {
         })
     }
 
-    /// Returns the footer of a file; of one with a table also its copy at the beginning.
+    /// Reads the footer of a file; for a file with a table, also its copy at the beginning.
     pub fn read(file: &dyn BlockDevice) -> Option<Self> {
         let end = file.len().checked_sub(SECTOR)?;
         let at = |place| {
@@ -94,12 +94,12 @@ impl Footer {
     }
 }
 
-/// Where the blocks are.
+/// Table of the blocks.
 pub struct Blocks {
-    /// The sector of each.
+    /// The sector of each block.
     table: Vec<u32>,
     block: u64,
-    /// Bytes before a block's data: a bit for each sector, whether it was written to. Sectors that were not are zeros in the file, too.
+    /// Bytes before a block's data: a bitmap of the written sectors. Unwritten sectors are zeros in the file, too.
     bitmap: u64,
     len: u64,
 }
@@ -165,7 +165,7 @@ impl Map for Blocks {
         if sector == NOWHERE {
             return Ok((Stretch::Zeros, left));
         }
-        // Numbers of 32 bits times 512, and blocks below 2^32.
+        // A 32-bit number times 512, and blocks below 2^32.
         let place = u64::from(sector) * SECTOR + self.bitmap;
         let used = self.block.min(self.len - number * self.block);
         if place + used > file.len() {

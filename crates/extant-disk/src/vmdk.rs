@@ -1,31 +1,31 @@
-//! VMDK, the format of VMware, where the disk is in one file: grains that tables lead to, compressed or not. All
-//! numbers are little endian.
+//! VMDK, the format of VMware, with the disk in one file: grains in tables, compressed or not. All numbers are little
+//! endian.
 
 use crate::mapped::{Map, Stretch, damaged};
 use blockdev::{BlockDevice, FileDevice};
 use flate2::{Decompress, FlushDecompress, Status};
 use std::io;
 
-/// What a file with grains begins with.
+/// Magic number of a file with grains.
 pub const MAGIC: &[u8; 4] = b"KDMV";
-/// What a description of files that hold the disk begins with.
+/// First bytes of a description of files that contain the disk.
 pub const DESCRIPTION: &[u8] = b"# Disk DescriptorFile";
 const SECTOR: u64 = 512;
-/// Flags: entries of 1 stand for zeros; grains are compressed.
+/// Flags: entries of 1 mean zeros; grains are compressed.
 const ZERO_GRAINS: u32 = 1 << 2;
 const COMPRESSED: u32 = 1 << 16;
-/// The directory comes last, as does another header, before the mark of the end.
+/// The directory is at the end, after which come another header and the end marker.
 const AT_END: u64 = u64::MAX;
 const FROM_END: u64 = 2 * SECTOR;
-/// Sectors of the longest grain: 16 MiB.
+/// Sectors of the largest grain: 16 MiB.
 const LONGEST: u64 = 1 << 15;
-/// Entries of the longest table, and tables of the largest disk.
+/// Entries of the largest table, and tables of the largest disk.
 const MOST_ENTRIES: u32 = 1 << 16;
 const MOST_TABLES: u64 = 1 << 20;
-/// Bytes of a description that are looked at.
+/// Size limit of a description in bytes.
 const MOST_TEXT: u64 = 64 << 10;
 
-/// Where the grains are.
+/// Table of the grains.
 pub struct Grains {
     /// The sector of each table.
     directory: Vec<u32>,
@@ -54,7 +54,7 @@ fn long(bytes: &[u8], at: usize) -> u64 {
     eight.map_or(0, |eight| u64::from_le_bytes(*eight))
 }
 
-/// Bytes of the file that a number of sectors leads to.
+/// Reads bytes of the file at a sector number.
 fn read(file: &dyn BlockDevice, sector: u64, len: u64) -> io::Result<Vec<u8>> {
     let start = sector.checked_mul(SECTOR);
     let end = start.and_then(|start| start.checked_add(len));
@@ -112,7 +112,7 @@ impl Grains {
     }
 }
 
-/// Fails for a file that holds a part of a disk, or changes to another one.
+/// Fails for a file that contains only a part of a disk, or the changes to another file.
 fn is_whole(file: &dyn BlockDevice, header: &[u8]) -> io::Result<()> {
     let (start, sectors) = (long(header, 28), long(header, 36));
     let len = sectors.saturating_mul(SECTOR).min(MOST_TEXT);
@@ -148,7 +148,7 @@ impl Map for Grains {
         if table == 0 {
             return Ok((Stretch::Zeros, left));
         }
-        // A number of 32 bits times 512, and a small one.
+        // A 32-bit number times 512, and a small number.
         let place = table * SECTOR + entry * 4;
         if place + 4 > file.len() {
             return Err(broken(format_args!(
@@ -172,7 +172,7 @@ impl Map for Grains {
         Ok((Stretch::File(place + within), left))
     }
 
-    /// Returns a compressed grain: its place on the disk in 8 bytes, its length in 4, and a stream of zlib.
+    /// Decompresses a grain: its position on the disk in 8 bytes, its length in 4, and a stream of zlib.
     fn make(&self, file: &FileDevice, sector: u64) -> io::Result<Vec<u8>> {
         const HEAD: u64 = 12;
         let head = read(file, sector, HEAD)?;

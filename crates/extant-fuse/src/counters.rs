@@ -1,8 +1,8 @@
-//! Counts of a mount's requests: by kind, with their times and failures. Each thread counts in its slot; readers
-//! add the slots up.
+//! Counts of a mount's requests: by kind, with their times and failures. Each thread counts in its slot; readers add
+//! up the slots.
 //!
-//! Two looks at the clock are a third of the work of a short request. So for kinds that are short and frequent a
-//! slot times the first few, then one in some, which stands for the others.
+//! Two reads of the clock take a third of the time of a short request. So for kinds that are short and frequent, a
+//! slot times the first few requests, then one in [`TIMED_ONE_IN`], which stands for the others.
 
 use fuse_server::Operation;
 use percpu::PerSlot;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 macro_rules! kinds {
     ($($kind:ident = $name:literal),* $(,)?) => {
-        /// Kinds of requests that are counted apart.
+        /// Kinds of requests with separate counts.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum RequestKind {
             $($kind),*
@@ -66,9 +66,9 @@ kinds! {
     Other = "other",
 }
 
-/// Requests of a short kind that are timed in each slot before it begins to leave some out.
+/// Number of requests of a short kind that each slot times before it begins to skip some.
 const TIMED_FIRST: u64 = 64;
-/// Then one in so many. A prime: what programs do in turn seldom has this period.
+/// Period of timed requests after that. A prime, because programs rarely repeat their calls with this period.
 const TIMED_ONE_IN: u64 = 17;
 
 impl RequestKind {
@@ -128,8 +128,8 @@ impl RequestKind {
         )
     }
 
-    /// How many requests the time of this one stands for, after `before` others of its kind in the slot; 0: it is not
-    /// timed.
+    /// Returns the number of requests that the time of this one stands for, after `before` others of its kind in the
+    /// slot; 0 if it is not timed.
     fn stands_for(self, before: u64) -> u64 {
         match before.checked_sub(TIMED_FIRST) {
             Some(later) if self.is_short() => match (later + 1) % TIMED_ONE_IN {
@@ -140,7 +140,7 @@ impl RequestKind {
         }
     }
 
-    /// Names or attributes are other ones afterwards.
+    /// Returns whether requests of this kind change names or attributes.
     pub fn changes_metadata(self) -> bool {
         matches!(
             self,
@@ -180,18 +180,18 @@ pub(crate) struct Counters(PerSlot<[Cell; RequestKind::ALL.len()]>);
 pub struct RequestCount {
     /// Kind of request, by the name of its system call or FUSE operation.
     pub kind: String,
-    /// How many.
+    /// Number of requests.
     pub requests: u64,
-    /// How many of them were answered with an error. A name that is not there is one for "lookup".
+    /// Number of requests that failed. A missing name counts as a failure of "lookup".
     pub failures: u64,
-    /// Time spent on them, in microseconds. Of short and frequent kinds it is estimated from one request in some.
+    /// Time spent on them, in microseconds. For short and frequent kinds, an estimate from a sample of requests.
     pub total_us: f64,
     /// Bytes of file data read or written.
     pub bytes: u64,
 }
 
 impl RequestCount {
-    /// Mean time of a request in microseconds.
+    /// Returns the mean time of a request in microseconds.
     pub fn average_us(&self) -> f64 {
         self.total_us / self.requests.max(1) as f64
     }
@@ -202,8 +202,8 @@ impl Counters {
         Self(PerSlot::new(|_| std::array::from_fn(|_| Cell::default())))
     }
 
-    /// A request of this kind begins. Only the slot's own thread adds: a plain load and store would do, but a slot may be
-    /// shared when there are more threads than slots.
+    /// Begins a request of this kind. Usually only the slot's own thread adds, but more threads than slots may share a
+    /// slot, so the addition is atomic.
     pub fn begin(&self, kind: RequestKind) -> Counted<'_> {
         let cell = &self.0.local()[kind as usize];
         let stands_for = kind.stands_for(cell.requests.fetch_add(1, Relaxed));
@@ -214,7 +214,7 @@ impl Counters {
         }
     }
 
-    /// Requests of all kinds that each slot has begun, in the order of slots.
+    /// Returns the requests of all kinds that each slot has begun, in the order of slots.
     pub fn by_slot(&self) -> impl Iterator<Item = u64> + '_ {
         let sum = |cells: &[Cell; RequestKind::ALL.len()]| {
             cells.iter().map(|cell| cell.requests.load(Relaxed)).sum()
@@ -222,7 +222,7 @@ impl Counters {
         self.0.iter().map(sum)
     }
 
-    /// Counts of the kinds that have occurred.
+    /// Returns counts of the kinds that have occurred.
     pub fn read(&self) -> Vec<RequestCount> {
         let sum = |kind: RequestKind, of: fn(&Cell) -> &AtomicU64| {
             let cells = self.0.iter().map(|cells| &cells[kind as usize]);
@@ -240,7 +240,7 @@ impl Counters {
     }
 }
 
-/// A request that is counted, and perhaps timed.
+/// A counted request, which may be timed.
 pub(crate) struct Counted<'a> {
     cell: &'a Cell,
     stands_for: u64,
@@ -248,7 +248,7 @@ pub(crate) struct Counted<'a> {
 }
 
 impl Counted<'_> {
-    /// Counts the request, which is done.
+    /// Counts the request as completed.
     pub fn done(self, failed: bool, bytes: u64) {
         let took = self.since.map(|since| since.elapsed());
         self.note(took, failed, bytes);
@@ -274,7 +274,7 @@ mod tests {
     use super::*;
 
     impl Counters {
-        /// A request that takes so long, if anybody looks.
+        /// Counts a request of this duration, if it is timed.
         fn count(&self, kind: RequestKind, took: Duration, failed: bool, bytes: u64) {
             let counted = self.begin(kind);
             let took = counted.since.map(|_| took);
@@ -282,7 +282,7 @@ mod tests {
         }
     }
 
-    /// Timed requests stand for those that are not.
+    /// Timed requests stand for the untimed ones.
     #[test]
     fn all_requests_have_a_time() {
         let counters = Counters::new();

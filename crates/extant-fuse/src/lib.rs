@@ -1,8 +1,8 @@
 //! An ext4 image behind FUSE: [`Filesystem`] answers the kernel's requests from an [`extant::Volume`].
 //!
-//! `fuse-server` carries requests and answers, over /dev/fuse or io_uring; here is what they mean for ext4.
-//! [`MountOptions`] are the options of `-o`; [`control`] is the socket over which a running mount is watched, synced,
-//! frozen and waited for.
+//! `fuse-server` carries requests and answers, over /dev/fuse or io_uring; this crate implements them for ext4.
+//! [`MountOptions`] are the options of `-o`; [`control`] is the socket for the status, sync, freeze and end of a
+//! running mount.
 //!
 //! ```no_run
 //! use extant_fuse::{Filesystem, MountOptions};

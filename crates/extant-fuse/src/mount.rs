@@ -12,11 +12,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 lock_class!(
-    /// The last trouble of a mount.
+    /// The last error of a mount.
     pub(crate) Trouble = "last trouble"
 );
 lock_class!(
-    /// The volume held still while it is mounted read-only.
+    /// The freeze of the volume while it is mounted read-only.
     pub(crate) Still = "remounted read-only"
 );
 
@@ -25,15 +25,15 @@ pub(crate) struct Shared {
     pub volume: Volume,
     pub nodes: Nodes,
     pub counters: Counters,
-    /// The image, as reports name it.
+    /// Name of the image in reports.
     pub image: String,
-    /// How requests come, once that is known.
+    /// Transport of requests, once it is known.
     pub transport: OnceLock<&'static str>,
     since: Instant,
     freezes: AtomicU32,
     troubles: AtomicU64,
     last_trouble: Mutex<Option<String>, Trouble>,
-    /// Held still since it was remounted read-only.
+    /// The freeze since the mount was remounted read-only.
     still: Mutex<Option<Frozen>, Still>,
 }
 
@@ -53,7 +53,7 @@ impl Shared {
         })
     }
 
-    /// Live counters.
+    /// Returns live counters.
     pub fn status(&self) -> extant::Result<Status> {
         let mut status = Status::of(&self.volume)?;
         for (slot, requests) in status.slots.iter_mut().zip(self.counters.by_slot()) {
@@ -76,15 +76,15 @@ impl Shared {
         })
     }
 
-    /// Notes that the image is broken or its device failed. The log of a server in the background is seldom read,
-    /// so the last such error is kept for the status.
+    /// Records that the image is broken or its device failed. The log of a server in the background is seldom read, so
+    /// the status keeps the last such error.
     pub fn trouble(&self, error: &extant::Error) {
         tracing::error!(image = self.image, %error, "request failed");
         self.troubles.fetch_add(1, Relaxed);
         *self.last_trouble.lock() = Some(error.to_string());
     }
 
-    /// The mount is read-only from now on: the image becomes one that was closed cleanly, until [`Shared::end_read_only`].
+    /// Makes the mount read-only: the image is in the state of a cleanly closed one, until [`Shared::end_read_only`].
     pub fn begin_read_only(&self) -> extant::Result<()> {
         let mut still = self.still.lock();
         if still.is_none() && self.volume.read_only().is_none() {
@@ -93,19 +93,18 @@ impl Shared {
         Ok(())
     }
 
-    /// Returns whether it was remounted read-only.
+    /// Returns whether the mount was remounted read-only.
     pub fn is_still(&self) -> bool {
         self.still.lock().is_some()
     }
 
-    /// The mount may be written again.
+    /// Makes the mount writable again.
     pub fn end_read_only(&self) {
         let still = self.still.lock().take();
         drop(still);
     }
 
-    /// Closes the volume before its device is released. A later close finds that done; an error is noted as a
-    /// trouble.
+    /// Closes the volume before its device is released. A later close finds the volume closed; an error is recorded.
     pub fn close_early(&self) {
         self.end_read_only();
         if let Err(e) = self.volume.clone().close() {
@@ -113,16 +112,16 @@ impl Shared {
         }
     }
 
-    /// Keeps this moment of the image.
+    /// Takes a snapshot of the image.
     pub fn snapshot(&self) -> extant::Result<Snapshot> {
-        // Held still already where the mount is read-only.
+        // A read-only mount is frozen already.
         match &*self.still.lock() {
             Some(still) => still.snapshot(),
             None => self.volume.snapshot(),
         }
     }
 
-    /// Holds up all changes until the guard goes.
+    /// Blocks all changes until the guard is dropped.
     pub fn freeze(self: &Arc<Self>) -> extant::Result<Freeze> {
         let frozen = self.volume.freeze()?;
         self.freezes.fetch_add(1, Relaxed);
@@ -133,7 +132,7 @@ impl Shared {
     }
 }
 
-/// Changes wait while this lives.
+/// A guard that blocks changes while it lives.
 pub(crate) struct Freeze {
     shared: Arc<Shared>,
     _frozen: Frozen,

@@ -1,8 +1,8 @@
-//! The inodes that the kernel knows: node number, how often it was told of, and the inode itself, which stays
-//! usable until the kernel forgets it. Sharded, so that two clients seldom meet.
+//! The inodes that the kernel knows: node number, number of lookups, and the inode itself, which stays usable until
+//! the kernel forgets it. Sharded, so that two clients rarely contend.
 //!
-//! A node number is the inode number, but the root is 1 for FUSE and 2 for ext4: these two change places. Inode 1 of
-//! ext4 is no file that anybody can see.
+//! A node number is the inode number, except that the root is 1 in FUSE and 2 in ext4: these two are swapped. Inode 1
+//! of ext4 is not a visible file.
 
 use extant::unstable::Node;
 use fuse_server::Errno;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 lock_class!(
-    /// Inodes that the kernel knows.
+    /// Table of inodes that the kernel knows.
     pub(crate) Known = "nodes known to the kernel"
 );
 
@@ -30,7 +30,7 @@ pub(crate) fn node_of(ino: u32) -> u64 {
     }
 }
 
-/// Returns the reverse.
+/// Returns the inode number of a node.
 pub(crate) fn ino_of(node: u64) -> Option<u32> {
     match u32::try_from(node).ok()? {
         1 => Some(ROOT_INO),
@@ -42,23 +42,23 @@ pub(crate) fn ino_of(node: u64) -> Option<u32> {
 /// An inode that the kernel knows.
 pub(crate) struct Held {
     pub node: Node,
-    /// How often it was told of and not forgotten since. Changed under the lock of the shard for writing when it
-    /// may come to nothing, for reading when it grows.
+    /// Number of lookups that the kernel has not forgotten. Changed under the shard's lock: for writing if the count
+    /// may become zero, for reading if it grows.
     lookups: AtomicU64,
-    /// Handles of the kernel's that are open for writing: there may be data here that it has not written back.
+    /// Number of the kernel's handles that are open for writing: the kernel may have dirty data.
     pub writers: AtomicU32,
-    /// Data that the kernel had kept back could not be stored: the next write is told.
+    /// Whether data that the kernel wrote back could not be stored: the next write reports that.
     pub failed: AtomicBool,
-    /// The kernel takes the file for longer than it is, because data at its end could not be stored.
+    /// Whether the kernel's size of the file is too large, because data at its end could not be stored.
     pub cut_short: AtomicBool,
-    /// Sectors that the kernel was told the file holds, when it is open for writing.
+    /// Number of sectors last reported to the kernel, while the file is open for writing.
     pub told: AtomicU64,
-    /// The kernel may have pages of the file that it read.
+    /// Whether the kernel may have cached pages of the file from reads.
     pub pages_read: AtomicBool,
 }
 
 impl Held {
-    /// Returns an inode of which the kernel has not been told.
+    /// Makes an inode without lookups.
     pub fn new(node: Node) -> Arc<Self> {
         Arc::new(Self {
             node,
@@ -72,7 +72,7 @@ impl Held {
     }
 }
 
-/// Inode numbers of one group are consecutive: the number itself is as good a hash as any.
+/// Inode numbers of a group are consecutive, so the number itself is a good hash.
 #[derive(Default)]
 struct Number(u64);
 
@@ -82,7 +82,7 @@ impl Hasher for Number {
     }
 
     fn write(&mut self, bytes: &[u8]) {
-        // Only numbers are hashed; what else might be is spread, not well.
+        // Only numbers are hashed; other types would be spread, but not well.
         for &b in bytes {
             self.0 = self.0.rotate_left(8) ^ u64::from(b);
         }
@@ -95,7 +95,7 @@ impl Hasher for Number {
 
 type Shard = RwLock<HashMap<u32, Arc<Held>, BuildHasherDefault<Number>>, Known>;
 
-/// A shard has cache lines of its own.
+/// A shard on separate cache lines.
 #[repr(align(128))]
 struct Padded(Shard);
 
@@ -116,7 +116,8 @@ impl Nodes {
         }
     }
 
-    /// Sixteen neighbours share a shard: those of one directory's inodes a task makes in turn.
+    /// Returns the shard of an inode. Sixteen neighbours share a shard, because a task usually makes the inodes of a
+    /// directory in order.
     fn shard(&self, ino: u32) -> &Shard {
         &self.shards[(ino / 16) as usize % SHARDS].0
     }
@@ -131,9 +132,9 @@ impl Nodes {
         shard.get(&ino).cloned().ok_or(Errno::STALE)
     }
 
-    /// Counts one more lookup of this inode by the kernel. If the table holds another inode under the number, that inode was
-    /// removed and the number used again. The new inode replaces it and keeps the count of both, because the kernel forgets
-    /// inodes by number.
+    /// Counts one more lookup of this inode by the kernel. If the table holds another inode under the number, that
+    /// inode was removed and its number reused. The new inode replaces it and keeps the count of both, because the
+    /// kernel forgets inodes by number.
     pub fn tell(&self, node: Node) -> Arc<Held> {
         let ino = node.ino();
         if ino == ROOT_INO {
@@ -161,8 +162,8 @@ impl Nodes {
         held
     }
 
-    /// Drops this many of the kernel's lookups of a node. A node without lookups leaves the table; a removed file's
-    /// space is freed by that, outside any lock of this table.
+    /// Drops this many of the kernel's lookups of a node. A node without lookups leaves the table; that frees the
+    /// space of a removed file, outside of any lock of this table.
     pub fn forget(&self, node: u64, lookups: u64) {
         let Some(ino) = ino_of(node).filter(|&ino| ino != ROOT_INO) else {
             return;
@@ -178,12 +179,12 @@ impl Nodes {
         drop(gone);
     }
 
-    /// How many inodes the kernel knows beside the root.
+    /// Returns the number of inodes that the kernel knows besides the root.
     pub fn count(&self) -> usize {
         self.shards.iter().map(|s| s.0.read().len()).sum()
     }
 
-    /// The kernel knows nothing any more.
+    /// Forgets all lookups of the kernel.
     pub fn clear(&self) {
         for shard in &self.shards {
             let gone = std::mem::take(&mut *shard.0.write());
@@ -220,14 +221,14 @@ mod tests {
         assert_eq!(nodes.count(), 1);
         nodes.forget(node_of(ino), 1);
         assert_eq!(nodes.get(node_of(ino)).unwrap().node.ino(), ino);
-        // More than it was told, as only a broken kernel would say.
+        // More lookups than counted, as only a broken kernel would send.
         nodes.forget(node_of(ino), 7);
         assert_eq!(nodes.get(node_of(ino)).err(), Some(Errno::STALE));
         nodes.forget(ROOT, 100);
         assert_eq!(nodes.get(ROOT).unwrap().node.ino(), 2);
     }
 
-    /// Two volumes stand for two lives of one number.
+    /// Two volumes stand for two uses of one number.
     #[test]
     fn another_inode_of_a_number_is_not_taken_for_the_first() {
         let volumes = [extant::doc_volume(), extant::doc_volume()];
@@ -244,7 +245,7 @@ mod tests {
         let new = nodes.tell(second);
         assert!(!Arc::ptr_eq(&old, &new));
         assert!(Arc::ptr_eq(&new, &nodes.get(node_of(ino)).unwrap()));
-        // The kernel forgets both.
+        // The kernel forgets both inodes.
         nodes.forget(node_of(ino), 1);
         assert!(Arc::ptr_eq(&new, &nodes.get(node_of(ino)).unwrap()));
         nodes.forget(node_of(ino), 1);

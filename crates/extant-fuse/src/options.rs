@@ -16,32 +16,32 @@ use std::time::Duration;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountOptions {
-    /// The image is not changed.
+    /// Whether the image must not be changed.
     pub read_only: bool,
-    /// Writing was asked for: an image that cannot be changed is refused.
+    /// Whether writing was requested: an image that cannot be changed is refused.
     pub read_write: bool,
-    /// An existing mount changes between read-only and read-write.
+    /// Whether to change an existing mount between read-only and read-write.
     pub remount: bool,
-    /// Users other than the one who mounts may use it.
+    /// Whether users other than the mounting one may use the mount.
     pub allow_other: bool,
-    /// Set-user-id bits count; only root may ask for it.
+    /// Whether set-user-id bits are honoured; only root may set this.
     pub suid: bool,
-    /// Device nodes can be opened; only root may ask for it.
+    /// Whether device nodes can be opened; only root may set this.
     pub dev: bool,
-    /// Programs can be run.
+    /// Whether programs can be executed.
     pub exec: bool,
-    /// Every write waits until it is durable.
+    /// Whether every write waits until it is durable.
     pub sync: bool,
-    /// So does every change of a name.
+    /// Whether every change of a name waits until it is durable.
     pub sync_names: bool,
-    /// What the volume is told.
+    /// Settings of the volume.
     pub settings: Settings,
-    /// The rule for access times was asked for.
+    /// Whether a rule for access times was given.
     pub access_times_asked: bool,
-    /// Data goes to the server at once and is not kept back by the kernel: a full volume then fails the write and not
-    /// the close.
+    /// Whether data are sent to the server at once, without the kernel's write-back: a full volume then fails the
+    /// write instead of the close.
     pub write_through: bool,
-    /// The journal is left alone, and the mount is read-only.
+    /// Whether to ignore the journal, with a read-only mount.
     pub noload: bool,
     /// Bytes of memory for data in the server.
     pub cache_bytes: Option<u64>,
@@ -79,7 +79,7 @@ impl Default for MountOptions {
     }
 }
 
-/// An option that has no meaning here.
+/// An invalid option.
 ///
 /// ```
 /// let error = extant_fuse::MountOptions::default().parse("rw,quux").unwrap_err();
@@ -93,7 +93,7 @@ pub struct OptionError {
 }
 
 impl MountOptions {
-    /// How the image is opened for a mount with these options.
+    /// Returns the options to open the image for a mount with these options.
     pub fn open_options(&self) -> VolumeOptions {
         let options = VolumeOptions::new()
             .read_only(self.read_only)
@@ -105,14 +105,14 @@ impl MountOptions {
         }
     }
 
-    /// How the kernel is told to mount it.
+    /// Returns the options for the kernel's mount.
     pub fn for_kernel(&self, image: &str) -> fuse_server::MountOptions {
         fuse_server::MountOptions {
             source: self.source.as_deref().unwrap_or(image).into(),
             subtype: Some("extant".into()),
             read_only: self.read_only,
             allow_other: self.allow_other,
-            // The engine leaves permissions to the kernel.
+            // The engine relies on the kernel for permissions.
             default_permissions: true,
             nosuid: !self.suid,
             nodev: !self.dev,
@@ -127,12 +127,12 @@ impl MountOptions {
         }
     }
 
-    /// Takes over a list of options separated by commas; a later one wins.
+    /// Parses a list of options separated by commas; later options override earlier ones.
     ///
     /// # Errors
-    /// An unknown option, one that cannot be had, with the reason, or one whose value has no meaning. Words by
-    /// which `mount`, systemd and their tables say when and by whom something is mounted are ignored, and so are
-    /// options of ext4 and FUSE that ask for the default, or for things that do not exist here.
+    /// An unknown option, a refused option, with the reason, or an invalid value. Words that tell `mount`, systemd and
+    /// their tools when and by whom to mount are ignored, and so are options of ext4 and FUSE that select the default,
+    /// or features that do not exist here.
     pub fn parse(&mut self, list: &str) -> Result<(), OptionError> {
         for option in list.split(',').filter(|o| !o.is_empty()) {
             self.take(option).map_err(|why| OptionError {
@@ -162,7 +162,7 @@ impl MountOptions {
             "errors" => {
                 self.settings.errors = match wanted()? {
                     "continue" => ErrorPolicy::Continue,
-                    // A program must not panic because an image is damaged.
+                    // A damaged image must not make a program panic.
                     "remount-ro" | "panic" => ErrorPolicy::ReadOnly,
                     "shutdown" => ErrorPolicy::Shutdown,
                     _ => return Err("remount-ro, shutdown, panic or continue"),
@@ -226,7 +226,7 @@ impl MountOptions {
     }
 }
 
-/// Bytes, with K, M, G or T behind them or not.
+/// Parses a number of bytes, with or without K, M, G or T.
 fn bytes(text: &str) -> Result<u64, &'static str> {
     const WHY: &str = "a size like 64M or 2G";
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());

@@ -1,5 +1,5 @@
-//! How fast a mounted directory is: `rates DIRECTORY [CLIENTS [SECONDS]]`. Each client has a directory of its own
-//! and makes files, writes them durably, and removes them; the example prints the operations per second of all
+//! Measures the speed of a mounted directory: `rates DIRECTORY [CLIENTS [SECONDS]]`. Each client creates files in a
+//! separate directory, writes them durably, and removes them; the example prints the operations per second of all
 //! clients.
 
 use std::fs::{self, File};

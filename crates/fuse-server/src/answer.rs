@@ -11,9 +11,9 @@ use crate::wire::{self, bits};
 
 /// The answer to one request, in the making.
 ///
-/// A handler calls the one method that fits the operation, or none if success is all there is to answer. If the
-/// handler fails after that, its error is the answer. Nothing is allocated: the answer is built in the buffer that
-/// is handed to the kernel.
+/// A handler calls the one method that fits the operation, or none if success has no data. If the handler fails after
+/// that call, its error is the answer. Nothing is allocated: the answer is built in the buffer that is passed to the
+/// kernel.
 ///
 /// ```
 /// use fuse_server::{Answer, Errno};
@@ -31,17 +31,17 @@ use crate::wire::{self, bits};
 pub struct Answer<'a> {
     buffer: &'a mut [u8],
     length: usize,
-    /// The handler said more than there is room for.
+    /// Whether the handler's data exceed the room.
     overflow: bool,
-    /// `copied` is told in 64 bits.
+    /// Whether [`copied`](Self::copied) answers with 64 bits.
     wide: bool,
 }
 
 impl<'a> Answer<'a> {
-    /// No transport hands out less room than this: the longest of the fixed answers has space in it.
+    /// Smallest buffer of any transport: the longest of the fixed answers fits.
     pub const SMALL: usize = 512;
 
-    /// Returns an answer in `buffer`, as a transport makes it; for tests of handlers too.
+    /// Makes an answer in `buffer`, as a transport does; also for tests of handlers.
     pub fn new(buffer: &'a mut [u8]) -> Self {
         Self {
             buffer,
@@ -58,12 +58,12 @@ impl<'a> Answer<'a> {
         }
     }
 
-    /// Returns the answer so far, without the header.
+    /// Returns the data of the answer, without the header.
     pub fn payload(&self) -> &[u8] {
         &self.buffer[..self.length]
     }
 
-    /// How long the answer is, or `EIO` if it did not fit.
+    /// Returns the length of the answer, or `EIO` if it did not fit.
     pub(crate) fn finish(self) -> Result<usize, Errno> {
         if self.overflow {
             Err(Errno::IO)
@@ -90,12 +90,12 @@ impl<'a> Answer<'a> {
         self.put(&[value.as_bytes()]);
     }
 
-    /// A name was found or made.
+    /// Answers with a name that was found or made.
     pub fn entry(&mut self, entry: &Entry) {
         self.put_one(&entry.to_wire());
     }
 
-    /// Attributes, which may be remembered for `ttl`.
+    /// Answers with attributes, which may be cached for `ttl`.
     pub fn attr(&mut self, attr: &Attr, ttl: Duration) {
         let (attr_valid, attr_valid_nsec) = valid(ttl);
         self.put_one(&wire::AttrOut {
@@ -106,7 +106,7 @@ impl<'a> Answer<'a> {
         });
     }
 
-    /// Attributes with the time of birth; `attributes` are those `STATX_ATTR_*` that are set, of `known`.
+    /// Answers with attributes and the time of birth; `attributes` are the `STATX_ATTR_*` that are set, of `known`.
     pub fn statx(&mut self, attr: &Attr, ttl: Duration, attributes: u64, known: u64) {
         let (attr_valid, attr_valid_nsec) = valid(ttl);
         let time = |time: crate::Time| wire::StatxTime {
@@ -121,7 +121,7 @@ impl<'a> Answer<'a> {
             nlink: attr.nlink,
             uid: attr.uid,
             gid: attr.gid,
-            // Type and permissions: the low sixteen bits are all there is.
+            // Only the low sixteen bits, type and permissions, are used.
             mode: attr.mode as u16,
             spare0: 0,
             ino: attr.ino,
@@ -147,37 +147,37 @@ impl<'a> Answer<'a> {
         });
     }
 
-    /// A file or directory is open.
+    /// Answers that a file or directory is open.
     pub fn opened(&mut self, opened: Opened) {
         self.put_one(&opened.to_wire());
     }
 
-    /// A file was made and is open.
+    /// Answers that a file was made and is open.
     pub fn created(&mut self, entry: &Entry, opened: Opened) {
         self.put(&[entry.to_wire().as_bytes(), opened.to_wire().as_bytes()]);
     }
 
-    /// The number of bytes written.
+    /// Answers with the number of bytes written.
     pub fn written(&mut self, size: u32) {
         self.put_one(&wire::WriteOut { size, padding: 0 });
     }
 
-    /// The number of bytes copied between files.
+    /// Answers with the number of bytes copied between files.
     pub fn copied(&mut self, size: u64) {
         if self.wide {
             self.put_one(&wire::CopyFileRangeOut { bytes_copied: size });
         } else {
-            // The decoder asked for no more than fits.
+            // The decoder limits requests to this size.
             self.written(u32::try_from(size).unwrap_or(u32::MAX));
         }
     }
 
-    /// Raw bytes: data, a link's target, the value of an attribute.
+    /// Answers with raw bytes: data, a link's target, the value of an attribute.
     pub fn bytes(&mut self, bytes: &[u8]) {
         self.put(&[bytes]);
     }
 
-    /// At most `max` bytes, written in place by `f`, which says how many they are.
+    /// Answers with at most `max` bytes, which `f` writes to the buffer; `f` returns their number.
     pub fn fill(
         &mut self,
         max: usize,
@@ -188,7 +188,7 @@ impl<'a> Answer<'a> {
         Ok(())
     }
 
-    /// The sizes of the file system.
+    /// Answers with the sizes of the file system.
     pub fn statfs(&mut self, stat: &StatFs) {
         self.put_one(&wire::StatFsOut {
             blocks: stat.blocks,
@@ -204,22 +204,22 @@ impl<'a> Answer<'a> {
         });
     }
 
-    /// The value of an attribute, or the list of their names, is so long.
+    /// Answers with the length of an attribute's value, or of the list of names.
     pub fn xattr_size(&mut self, size: u32) {
         self.put_one(&wire::GetXattrOut { size, padding: 0 });
     }
 
-    /// Where data or a hole begins.
+    /// Answers with the start of data or of a hole.
     pub fn offset(&mut self, offset: u64) {
         self.put_one(&wire::LseekOut { offset });
     }
 
-    /// Which block it is, 0 for none.
+    /// Answers with the number of a block, 0 for a hole.
     pub fn block(&mut self, block: u64) {
         self.put_one(&wire::BmapOut { block });
     }
 
-    /// Returns a listing of at most `size` bytes.
+    /// Starts a listing of at most `size` bytes.
     pub fn directory(&mut self, size: u32) -> Listing<'_> {
         let room =
             usize::try_from(size).map_or(self.buffer.len(), |size| size.min(self.buffer.len()));
@@ -227,7 +227,7 @@ impl<'a> Answer<'a> {
         Listing::new(&mut self.buffer[..room], &mut self.length)
     }
 
-    /// The result of an ioctl, and the bytes it writes to its argument.
+    /// Answers with the result of an ioctl, and the bytes for its argument.
     pub fn ioctl(&mut self, result: i32, output: &[u8]) {
         let out = wire::IoctlOut {
             result,
@@ -238,7 +238,7 @@ impl<'a> Answer<'a> {
         self.put(&[out.as_bytes(), output]);
     }
 
-    /// Which events there are.
+    /// Answers with the pending events.
     pub fn poll(&mut self, events: u32) {
         self.put_one(&wire::PollOut {
             revents: events,
@@ -246,7 +246,7 @@ impl<'a> Answer<'a> {
         });
     }
 
-    /// The lock that is in the way, or one of kind `F_UNLCK`.
+    /// Answers with the conflicting lock, or with one of kind `F_UNLCK`.
     pub fn lock(&mut self, lock: &FileLock) {
         self.put_one(&wire::FileLockWire {
             start: lock.start,

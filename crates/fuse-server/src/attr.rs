@@ -62,23 +62,23 @@ impl From<SystemTime> for Time {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Attr {
-    /// Inode number as callers see it.
+    /// Inode number shown to callers.
     pub ino: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// Units of 512 bytes.
+    /// Space used, in units of 512 bytes.
     pub blocks: u64,
-    /// Last read.
+    /// Time of the last read.
     pub atime: Time,
-    /// Last change of the content.
+    /// Time of the last change of the content.
     pub mtime: Time,
-    /// Last change of anything.
+    /// Time of the last change of content or attributes.
     pub ctime: Time,
-    /// Creation; only `statx` shows it.
+    /// Time of creation; only `statx` shows it.
     pub btime: Time,
     /// Type and permissions.
     pub mode: u32,
-    /// Names.
+    /// Number of names.
     pub nlink: u32,
     /// Owner.
     pub uid: u32,
@@ -88,7 +88,7 @@ pub struct Attr {
     pub rdev: u32,
     /// Preferred I/O size.
     pub blksize: u32,
-    /// Flags of `fuse_attr` (submount, DAX); 0 as a rule.
+    /// Flags of `fuse_attr` (submount, DAX); usually 0.
     pub flags: u32,
 }
 
@@ -115,27 +115,27 @@ impl Attr {
     }
 }
 
-/// The node that a name leads to. With `node` 0 it is a negative entry: no such name, and the kernel may remember
-/// that.
+/// The node that a name leads to. With `node` 0 it is a negative entry: the name does not exist, and the kernel may
+/// cache that.
 ///
-/// Every answered entry, unless it is negative, counts as one lookup of its node; the kernel returns the lookups
-/// with [`Forget`](crate::Operation::Forget).
+/// Every answered entry, unless it is negative, counts as one lookup of its node; the kernel returns the lookups with
+/// [`Forget`](crate::Operation::Forget).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
     /// The node's id in later requests; 1 is the root.
     pub node: u64,
-    /// Which use of the id this is: (node, generation) is unique for the life of the file system.
+    /// Generation of the id: (node, generation) is unique for the life of the file system.
     pub generation: u64,
     /// Attributes of the node.
     pub attr: Attr,
-    /// How long the name may be remembered.
+    /// How long the name may be cached.
     pub entry_ttl: Duration,
-    /// How long the attributes may be remembered.
+    /// How long the attributes may be cached.
     pub attr_ttl: Duration,
 }
 
 impl Entry {
-    /// No such name, to be remembered for `ttl`.
+    /// Makes an entry for a missing name, to be cached for `ttl`.
     pub fn negative(ttl: Duration) -> Self {
         Self {
             entry_ttl: ttl,
@@ -158,18 +158,18 @@ impl Entry {
     }
 }
 
-/// Returns a time to live as the kernel takes it, at most 68 years.
+/// Returns a time to live for the kernel, at most 68 years.
 pub(crate) fn valid(ttl: Duration) -> (u64, u32) {
     (ttl.as_secs().min(i32::MAX as u64), ttl.subsec_nanos())
 }
 
 bitflags! {
-    /// How the kernel treats an open file.
+    /// Treatment of an open file by the kernel.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct OpenedFlags: u32 {
-        /// Reads and writes go past the page cache.
+        /// Reads and writes bypass the page cache.
         const DIRECT_IO = 1 << 0;
-        /// Cached data stays as it is when the file is opened.
+        /// Cached data are kept when the file is opened.
         const KEEP_CACHE = 1 << 1;
         /// The file cannot seek.
         const NONSEEKABLE = 1 << 2;
@@ -177,19 +177,19 @@ bitflags! {
         const CACHE_DIR = 1 << 3;
         /// The file has no position.
         const STREAM = 1 << 4;
-        /// No `FLUSH` when a descriptor is closed (not with the write-back cache).
+        /// The kernel sends no `FLUSH` when a descriptor is closed (not with the write-back cache).
         const NOFLUSH = 1 << 5;
-        /// Direct writes to one file may run beside each other.
+        /// Direct writes to a file may run in parallel.
         const PARALLEL_DIRECT_WRITES = 1 << 6;
     }
 }
 
-/// An open file or directory: what its later requests are marked with, and how the kernel treats it.
+/// An open file or directory: the handle of its later requests, and its treatment by the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Opened {
-    /// Comes back as `handle` in requests on this open file.
+    /// Value of `handle` in requests on this open file.
     pub handle: u64,
-    /// How the kernel treats it.
+    /// Treatment by the kernel.
     pub flags: OpenedFlags,
 }
 
@@ -210,7 +210,7 @@ pub struct StatFs {
     pub blocks: u64,
     /// Free blocks.
     pub free: u64,
-    /// Blocks free to everyone.
+    /// Blocks available to unprivileged users.
     pub available: u64,
     /// Inodes.
     pub files: u64,

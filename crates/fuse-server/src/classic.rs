@@ -1,8 +1,8 @@
 //! The classic transport: threads that read requests from `/dev/fuse` and write answers to it.
 //!
-//! Each thread has a channel of its own (a descriptor cloned from the connection's), so that the kernel keeps the
-//! requests in progress in a list of its own. The kernel hands requests out from one queue under one lock, so the
-//! crew's counter is of no weight beside that.
+//! Each thread has a separate channel (a descriptor cloned from the connection's), so that the kernel keeps the
+//! requests in progress in a separate list. The kernel distributes requests from one queue under one lock, so the
+//! crew's counter costs little in comparison.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, OwnedFd};
@@ -21,21 +21,20 @@ use crate::ioctl::clone_channel;
 use crate::shared::{Shared, error_code};
 use crate::wire::{OutHeader, opcode};
 
-/// However many requests block, there are no more threads than this.
+/// Largest number of threads, even if more requests block.
 const LIMIT: usize = 512;
-/// Threads that may wait for requests beyond the number started at first; further ones leave.
+/// Number of threads that may wait for requests beyond the initial number; further threads exit.
 const SPARE: usize = 8;
-/// Beside rings the device brings only messages that need no answer: forgotten files. After such a message no
-/// thread reads the device for this long, so that later ones come in one batch instead of waking a thread for every
-/// file.
+/// With rings, the device only brings messages without answers: forgotten files. After such a message no thread reads
+/// the device for this time, so that later messages come in one batch instead of waking a thread for every file.
 const GATHER: Duration = Duration::from_millis(1);
-/// A batch of so many bytes, a thousand files, is more than one thread should be left alone with.
+/// Size of a batch (a thousand files) that needs a second thread.
 const MANY: usize = 16 << 10;
 
 pub(crate) struct Classic {
     shared: Arc<Shared>,
     device: Arc<OwnedFd>,
-    /// Channels without a thread: for threads that come when the device cannot be opened any more.
+    /// Channels without a thread: for threads that start after the device can no longer be opened.
     channels: Mutex<Vec<Arc<OwnedFd>>>,
     crew: Crew,
     enough: usize,
@@ -86,7 +85,7 @@ impl Classic {
         let started = self.shared.spawn("fuse".to_owned(), move || {
             let spare = classic.work();
             if classic.crew.leave() && spare {
-                // Without another thread requests wait until one is done.
+                // Without another thread, requests wait until one is done.
                 let _ = classic.grow();
             }
         });
@@ -96,8 +95,8 @@ impl Classic {
         started
     }
 
-    /// Opens a further channel. `None` where the device cannot be opened: for a user whose descriptor comes from
-    /// `fusermount3`, or once the server has confined itself.
+    /// Opens a further channel. `None` if the device cannot be opened: by a user whose descriptor comes from
+    /// `fusermount3`, or by a confined server.
     fn new_channel(&self) -> Option<Arc<OwnedFd>> {
         let fresh = rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
         let fresh = fresh.ok()?;
@@ -105,7 +104,7 @@ impl Classic {
         Some(Arc::new(fresh))
     }
 
-    /// Returns a channel of a thread's own, or else the connection's.
+    /// Returns a separate channel for a thread, or else the connection's.
     fn channel(&self) -> Arc<OwnedFd> {
         let spare = self.channels.lock().pop();
         spare
@@ -113,14 +112,14 @@ impl Classic {
             .unwrap_or_else(|| Arc::clone(&self.device))
     }
 
-    /// A thread ends: the next one takes its channel.
+    /// Returns a thread's channel when it exits, for the next thread.
     fn put_back(&self, channel: Arc<OwnedFd>) {
         if !Arc::ptr_eq(&channel, &self.device) {
             self.channels.lock().push(channel);
         }
     }
 
-    /// Returns whether it ended because there are enough others.
+    /// Serves requests; returns true if the thread exits because enough others wait.
     fn work(self: &Arc<Self>) -> bool {
         let channel = self.channel();
         let mut input = vec![0; self.buffer_size];
@@ -128,7 +127,7 @@ impl Classic {
         loop {
             let length = match rustix::io::read(&*channel, &mut input) {
                 Ok(length) => length,
-                // A signal; or the request was given up while it was being read.
+                // A signal, or the request was aborted while it was being read.
                 Err(Errno::INTR | Errno::NOENT | Errno::AGAIN) => continue,
                 // Unmounted, or aborted.
                 Err(Errno::NODEV | Errno::CONNABORTED | Errno::NOTCONN) => return false,
@@ -138,7 +137,7 @@ impl Classic {
                 }
             };
             if self.crew.take() && (!self.beside_rings || length >= MANY) {
-                // Without another thread this one does what it can.
+                // Without another thread, this one continues alone.
                 let _ = self.grow();
             }
             let gather = self.serve(&channel, &input[..length], &mut output);
@@ -152,7 +151,7 @@ impl Classic {
         }
     }
 
-    /// Serves a message; true if no caller waits for its answer.
+    /// Serves a message; returns true if no caller waits for its answer.
     fn serve(&self, channel: &OwnedFd, message: &[u8], output: &mut [u8]) -> bool {
         let Ok((header, body)) = decode::header(message) else {
             self.shared
@@ -170,15 +169,15 @@ impl Classic {
     }
 }
 
-/// Writes an answer. If the kernel does not take it, the request is over: given up, or ended with an error by the
-/// kernel because the answer is not what it allows.
+/// Writes an answer. If the kernel refuses it, the request is over: it was aborted, or the kernel ended it with an
+/// error because the answer is invalid.
 pub(crate) fn answer(channel: &OwnedFd, unique: u64, result: Result<&[u8], Errno>) {
     let (error, payload) = match result {
         Ok(payload) => (0, payload),
         Err(error) => (error_code(error), &[][..]),
     };
     let length = size_of::<OutHeader>() + payload.len();
-    // No payload is longer than the buffers, which are some megabytes at most.
+    // Payloads are no longer than the buffers, which have at most some megabytes.
     let header = OutHeader {
         len: length as u32,
         error,

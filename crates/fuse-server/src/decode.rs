@@ -1,7 +1,7 @@
-//! The one decoder of requests, for both transports.
+//! The decoder of requests, shared by both transports.
 //!
-//! A message is a header, the structure of the operation, and what follows it: names, data. `/dev/fuse` delivers
-//! them in one piece, a ring in three. Every length is checked here; what does not fit is [`Malformed`] and is
+//! A message is a header, the structure of the operation, and variable data: names or file data. `/dev/fuse` delivers
+//! them in one piece, a ring in three. Every length is checked here. A malformed message is [`Malformed`] and is
 //! answered with an error, never a panic.
 
 mod attributes;
@@ -14,7 +14,7 @@ use zerocopy::{FromBytes, Immutable, KnownLayout};
 use crate::request::{Operation, Request};
 use crate::wire::{self, InHeader, opcode};
 
-/// A request that is shorter than its operation needs, or a name without an end.
+/// A request that is shorter than its operation needs, or that has an unterminated name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Malformed;
 
@@ -27,9 +27,9 @@ impl From<Malformed> for Errno {
 /// The bytes after the header.
 #[derive(Clone, Copy)]
 pub(crate) enum Body<'a> {
-    /// Structure and rest in one piece, as `/dev/fuse` delivers them.
+    /// Structure and rest in one piece, from `/dev/fuse`.
     Joined(&'a [u8]),
-    /// Structure and rest apart, as a ring delivers them.
+    /// Structure and rest separately, from a ring.
     Split { fixed: &'a [u8], rest: &'a [u8] },
 }
 
@@ -66,7 +66,7 @@ pub(crate) fn header(message: &[u8]) -> Result<(InHeader, &[u8]), Malformed> {
     Ok((header, body))
 }
 
-/// Returns a name and what follows its NUL.
+/// Returns a name and the bytes after its NUL.
 fn name(bytes: &[u8]) -> Result<(&[u8], &[u8]), Malformed> {
     let end = bytes.iter().position(|&byte| byte == 0).ok_or(Malformed)?;
     Ok((&bytes[..end], &bytes[end + 1..]))
@@ -98,7 +98,7 @@ pub(crate) fn request<'a>(
     })
 }
 
-/// The operation of a code: which message it has. Messages of more than one value are read in the modules below.
+/// Decodes the message of an operation code. Messages of more than one value are decoded in the submodules.
 fn operation<'a>(code: u32, body: Body<'a>, dialect: Dialect) -> Result<Operation<'a>, Malformed> {
     Ok(match code {
         opcode::LOOKUP => Operation::Lookup {
@@ -178,8 +178,8 @@ pub(crate) fn is_answered(code: u32) -> bool {
     )
 }
 
-/// Whether an answer may be longer than [`Answer`](crate::Answer)'s small structures. Such requests carry few bytes
-/// (a name, or an ioctl's argument), so a transport with one buffer for both copies the request aside.
+/// Returns whether an answer may be longer than the small structures of [`Answer`](crate::Answer). Such requests have
+/// few bytes (a name, or an ioctl's argument), so a transport with one buffer for both first copies the request.
 pub(crate) fn answer_is_long(code: u32) -> bool {
     matches!(
         code,

@@ -11,63 +11,63 @@ bitflags! {
     /// Capabilities that kernel and server agree on at INIT (`FUSE_*` of `linux/fuse.h`).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct InitFlags: u64 {
-        /// Several reads of a file at once.
+        /// Several concurrent reads of a file.
         const ASYNC_READ = 1 << 0;
-        /// POSIX locks are the server's.
+        /// The server implements POSIX locks.
         const POSIX_LOCKS = 1 << 1;
         /// `O_TRUNC` reaches `Open`.
         const ATOMIC_O_TRUNC = 1 << 3;
         /// `.` and `..` can be looked up, for NFS.
         const EXPORT_SUPPORT = 1 << 4;
-        /// Writes of more than a page.
+        /// Writes longer than a page.
         const BIG_WRITES = 1 << 5;
-        /// The umask is the server's to apply.
+        /// The server applies the umask.
         const DONT_MASK = 1 << 6;
-        /// `flock` is the server's.
+        /// The server implements `flock`.
         const FLOCK_LOCKS = 1 << 10;
         /// Ioctls on directories.
         const HAS_IOCTL_DIR = 1 << 11;
-        /// Cached data is dropped when size or mtime have changed.
+        /// Cached data are dropped when size or mtime have changed.
         const AUTO_INVAL_DATA = 1 << 12;
         /// `ReadDirPlus` instead of `ReadDir`.
         const DO_READDIRPLUS = 1 << 13;
-        /// ... only when the caller seems to look at the entries.
+        /// ... only if the caller is likely to read the attributes.
         const READDIRPLUS_AUTO = 1 << 14;
-        /// Direct I/O in several requests at once.
+        /// Several concurrent requests of direct I/O.
         const ASYNC_DIO = 1 << 15;
-        /// The page cache writes back later; size and mtime are the kernel's until then.
+        /// The page cache writes back later; until then the kernel owns size and mtime.
         const WRITEBACK_CACHE = 1 << 16;
-        /// `Open` may answer `ENOSYS`: it is not asked again.
+        /// `Open` may return `ENOSYS`; then the kernel stops sending it.
         const NO_OPEN_SUPPORT = 1 << 17;
-        /// Lookups and listings of one directory at once.
+        /// Concurrent lookups and listings of a directory.
         const PARALLEL_DIROPS = 1 << 18;
         /// The older form of `HANDLE_KILLPRIV_V2`.
         const HANDLE_KILLPRIV = 1 << 19;
-        /// POSIX ACLs are checked and cached by the kernel.
+        /// The kernel checks and caches POSIX ACLs.
         const POSIX_ACL = 1 << 20;
-        /// Reads of the device tell an abort from an unmount.
+        /// Reads of the device distinguish an abort from an unmount.
         const ABORT_ERROR = 1 << 21;
-        /// Requests of more than 32 pages.
+        /// Requests longer than 32 pages.
         const MAX_PAGES = 1 << 22;
-        /// Targets of symbolic links are cached.
+        /// The kernel caches targets of symbolic links.
         const CACHE_SYMLINKS = 1 << 23;
-        /// `OpenDir` may answer `ENOSYS`: it is not asked again.
+        /// `OpenDir` may return `ENOSYS`; then the kernel stops sending it.
         const NO_OPENDIR_SUPPORT = 1 << 24;
-        /// Cached data is dropped only when the server says so.
+        /// Cached data are dropped only on the server's notification.
         const EXPLICIT_INVAL_DATA = 1 << 25;
         /// Automatic submounts.
         const SUBMOUNTS = 1 << 27;
-        /// The server takes set-id bits away, when it is told to.
+        /// The server removes set-id bits when a request says so.
         const HANDLE_KILLPRIV_V2 = 1 << 28;
-        /// `SetXattr` has flags of its own.
+        /// `SetXattr` has additional flags.
         const SETXATTR_EXT = 1 << 29;
-        /// There are more than 32 flags.
+        /// The flags have more than 32 bits.
         const INIT_EXT = 1 << 30;
-        /// Security contexts come with what is created.
+        /// Requests that create files contain a security context.
         const SECURITY_CTX = 1 << 32;
         /// DAX by inode.
         const HAS_INODE_DAX = 1 << 33;
-        /// The caller's group comes with what is created.
+        /// Requests that create files contain the caller's group.
         const CREATE_SUPP_GROUP = 1 << 34;
         /// Names can be expired instead of dropped.
         const HAS_EXPIRE_ONLY = 1 << 35;
@@ -75,9 +75,9 @@ bitflags! {
         const DIRECT_IO_ALLOW_MMAP = 1 << 36;
         /// Open files can be passed through to others.
         const PASSTHROUGH = 1 << 37;
-        /// Lookups of `.` and `..` are not supported, so the kernel hands out no file handles.
+        /// Lookups of `.` and `..` are not supported, so the kernel refuses file handles.
         const NO_EXPORT_SUPPORT = 1 << 38;
-        /// Requests can be asked for again.
+        /// Requests can be resent.
         const HAS_RESEND = 1 << 39;
         /// Id-mapped mounts.
         const ALLOW_IDMAP = 1 << 40;
@@ -99,7 +99,7 @@ pub struct KernelOffer {
     pub flags: InitFlags,
 }
 
-/// The handler's wishes. The session leaves out flags that the kernel does not offer, and adds those that it needs
+/// The handler's wishes. The session removes flags that the kernel does not offer, and adds those that it needs
 /// itself.
 ///
 /// ```
@@ -113,13 +113,13 @@ pub struct Wants {
     pub flags: InitFlags,
     /// Largest write in one request, and with it the largest read: 4 KiB to 1 MiB, whole pages.
     pub max_write: u32,
-    /// Largest read-ahead, at most what the kernel offers.
+    /// Largest read-ahead, limited by the kernel's offer.
     pub max_readahead: u32,
-    /// How many background requests (read-ahead, write-back) may be in progress.
+    /// Largest number of background requests (read-ahead, write-back) in progress.
     pub max_background: u16,
-    /// Background requests from which on the kernel holds writers back.
+    /// Number of background requests at which the kernel throttles writers.
     pub congestion_threshold: u16,
-    /// Nanoseconds between times the file system can tell apart; a power of ten.
+    /// Granularity of times in nanoseconds; a power of ten.
     pub time_granularity: u32,
 }
 
@@ -136,7 +136,7 @@ impl Default for Wants {
     }
 }
 
-/// A file system. Many threads call it at once, and it may block: a session adds threads when all are blocked.
+/// A file system. Many threads call it concurrently, and it may block: a session adds threads when all are blocked.
 ///
 /// ```
 /// use std::time::Duration;
@@ -164,22 +164,22 @@ impl Default for Wants {
 /// }
 /// ```
 pub trait Handler: Send + Sync + 'static {
-    /// The first call: what the kernel can do, and a way to tell it things unasked. Returns what is wanted of it.
+    /// The first call: passes the kernel's features, and a way to notify it. Returns the wishes of the handler.
     fn init(&self, kernel: &KernelOffer, notifier: Notifier) -> Wants;
 
-    /// Carries out a request. An error is the whole answer; for many operations `ENOSYS` tells the kernel not to
-    /// ask again. The answer to a request without answer ([`Forget`](crate::Operation::Forget)) is dropped.
+    /// Runs a request. An error is the whole answer; for many operations `ENOSYS` makes the kernel stop sending them.
+    /// The answer to a request without answer ([`Forget`](crate::Operation::Forget)) is dropped.
     ///
-    /// A panic ends the session: the request is answered with `EIO` and the connection is aborted, because the
-    /// state that the panic left behind is unknown.
+    /// A panic ends the session: the request is answered with `EIO` and the connection is aborted, because the state
+    /// after the panic is unknown.
     fn handle(&self, request: &Request<'_>, answer: &mut Answer<'_>) -> Result<(), Errno>;
 
-    /// Called when the file system is being unmounted; umount(2) waits until it returns. The kernel sends this
-    /// request only where it holds a block device for the mount
-    /// ([`MountOptions::block_device`](crate::MountOptions::block_device)), which it releases afterwards. Only
-    /// forgets follow.
+    /// Called when the file system is being unmounted; umount(2) waits until it returns. The kernel sends this request
+    /// only if it holds a block device for the mount
+    /// ([`MountOptions::block_device`](crate::MountOptions::block_device)), which it releases afterwards. Only forgets
+    /// follow.
     fn unmounting(&self) {}
 
-    /// The last call, when the file system is unmounted and all threads are done.
+    /// The last call, when the file system is unmounted and all threads have ended.
     fn destroy(&self) {}
 }

@@ -1,4 +1,4 @@
-//! The first request: what kernel and server agree on.
+//! The first request: the negotiation between kernel and server.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -28,9 +28,9 @@ pub(crate) struct Agreement {
 const MIN_WRITE: u32 = 4096;
 const MAX_WRITE: u32 = 1 << 20;
 
-/// Reads INIT. A kernel of a later major version is told which one is spoken here, and asks again.
+/// Reads INIT. Answers a kernel of a later major version with the supported one, so that it asks again.
 pub(crate) fn receive(device: &OwnedFd) -> io::Result<Pending> {
-    // The least the kernel accepts.
+    // The smallest buffer that the kernel accepts.
     let mut buffer = vec![0; 64 << 10];
     loop {
         let length = match rustix::io::read(device, &mut buffer) {
@@ -95,7 +95,7 @@ fn parse(message: &[u8]) -> io::Result<(u64, InitIn, KernelOffer)> {
 }
 
 impl Pending {
-    /// Returns the agreement that follows from the kernel's offer and the handler's wishes.
+    /// Computes the agreement from the kernel's offer and the handler's wishes.
     pub(crate) fn agree(&self, wants: &Wants, uring: bool) -> Agreement {
         let page = u32::try_from(rustix::param::page_size()).unwrap_or(MIN_WRITE);
         let max_write = wants
@@ -130,7 +130,7 @@ impl Pending {
         let dialect = Dialect {
             setxattr_ext: flags.contains(InitFlags::SETXATTR_EXT),
         };
-        // The kernel wants room for 8 KiB however short writes are; without MAX_PAGES reads take up to 32 pages.
+        // The kernel requires room for 8 KiB even for short writes; without MAX_PAGES reads have up to 32 pages.
         let payload = (max_write as usize).max(32 * page as usize);
         Agreement {
             dialect,

@@ -1,4 +1,4 @@
-//! The one ioctl of `/dev/fuse` that is needed here.
+//! The only ioctl of `/dev/fuse` used here.
 #![allow(unsafe_code)] // An ioctl's number and argument type have to be vouched for.
 
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};

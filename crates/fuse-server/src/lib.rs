@@ -1,11 +1,11 @@
 //! A FUSE server for many cores.
 //!
-//! A file system implements [`Handler`]; this crate mounts it, speaks the kernel's protocol with it, and calls the
-//! handler from as many threads as it needs. Requests come over `/dev/fuse`, or over io_uring where the kernel has
-//! that, through one decoder. The crate knows nothing of any particular file system.
+//! A file system implements [`Handler`]. This crate mounts it, implements the kernel's protocol, and calls the handler
+//! from as many threads as necessary. Requests arrive over `/dev/fuse`, or over io_uring if the kernel supports that,
+//! through one decoder. The crate is independent of any particular file system.
 //!
-//! Over io_uring no lock and no line that all threads share is written per request, and over both transports
-//! nothing is allocated: a request borrows from the transport's buffer, and its answer is written into one.
+//! Over io_uring, a request takes no lock and writes no cache line that all threads share. Neither transport allocates
+//! memory per request: a request borrows from the transport's buffer, and its answer is written into one.
 //!
 //! ```no_run
 //! use std::sync::Arc;
@@ -18,7 +18,7 @@
 //! ```
 #![warn(missing_docs)]
 
-// The tests over the public interface are part of the program of the unit tests: one program less to link.
+// The tests of the public interface are part of the unit tests' program, which saves linking another program.
 #[cfg(test)]
 extern crate self as fuse_server;
 #[cfg(test)]

@@ -5,8 +5,8 @@ use zerocopy::IntoBytes;
 use crate::attr::Entry;
 use crate::wire::{self, RECORD_ALIGN};
 
-/// A directory listing in the making. Each name has the position of the next one (`next_offset`, never 0), from
-/// which the kernel continues.
+/// A directory listing in the making. Each name has the position of the next name (`next_offset`, never 0), from which
+/// the kernel continues.
 ///
 /// ```
 /// use fuse_server::Answer;
@@ -30,15 +30,15 @@ impl<'a> Listing<'a> {
         Self { room, length }
     }
 
-    /// Adds a name; `type_bits` are the type as `d_type` shows it (4 directory, 8 file: the mode's upper bits
-    /// shifted by 12). False: the answer is full, the name is not in it.
+    /// Adds a name; `type_bits` is the type for `d_type` (4 directory, 8 file: the upper bits of the mode, shifted by
+    /// 12). Returns false if the answer is full and does not contain the name.
     pub fn push(&mut self, ino: u64, next_offset: u64, type_bits: u32, name: &[u8]) -> bool {
         self.add(None, ino, next_offset, type_bits, name)
     }
 
-    /// Adds a name with what it stands for, for `ReadDirPlus`. The kernel counts a lookup of `entry.node`, unless
-    /// that is 0 (then only the name is told, with the inode number of `entry.attr`). `.` and `..` are to be told
-    /// with node 0. False: the answer is full, the name is not in it and no lookup is counted.
+    /// Adds a name with its entry, for `ReadDirPlus`. The kernel counts a lookup of `entry.node`, unless that is 0:
+    /// then the kernel gets only the name, with the inode number of `entry.attr`. Add `.` and `..` with node 0.
+    /// Returns false if the answer is full; then it does not contain the name, and no lookup is counted.
     pub fn push_plus(
         &mut self,
         entry: &Entry,
@@ -80,7 +80,7 @@ impl<'a> Listing<'a> {
         true
     }
 
-    /// How many bytes are left.
+    /// Returns the number of bytes left.
     pub fn room(&self) -> usize {
         self.room.len() - *self.length
     }

@@ -1,4 +1,4 @@
-//! Telling the kernel things it did not ask for.
+//! Notifications of the kernel without a request.
 
 use std::io::IoSlice;
 use std::os::fd::OwnedFd;
@@ -9,7 +9,7 @@ use zerocopy::IntoBytes;
 
 use crate::wire::{self, OutHeader, notice};
 
-/// Invalidates what the kernel has cached. Cheap to clone; does nothing once the session is over.
+/// Invalidates the kernel's caches. Cheap to clone; does nothing once the session is over.
 ///
 /// These calls may wait for requests in progress on the same file, because the kernel locks the inode or the
 /// directory. Do not call them while handling a request on that file, nor with locks held that a handler takes.
@@ -33,8 +33,8 @@ impl Notifier {
         }
     }
 
-    /// Drops cached attributes of a node, and its data from `offset` on: `length` bytes, 0 for all to the end. With
-    /// a negative offset the data stay.
+    /// Drops cached attributes of a node, and its data from `offset` on: `length` bytes, 0 for all to the end. With a
+    /// negative offset the data are kept.
     pub fn inval_inode(&self, node: u64, offset: i64, length: i64) -> Result<(), Errno> {
         let notice = wire::NotifyInvalInode {
             ino: node,
@@ -54,7 +54,7 @@ impl Notifier {
         self.tell(notice::INVAL_ENTRY, notice.as_bytes(), name)
     }
 
-    /// Drops a removed name if it leads to `child`, and tells the watchers of the directory.
+    /// Drops a removed name if it leads to `child`, and notifies the watchers of the directory.
     pub fn delete(&self, parent: u64, child: u64, name: &[u8]) -> Result<(), Errno> {
         let notice = wire::NotifyDelete {
             parent,
@@ -76,7 +76,7 @@ impl Notifier {
         self.tell(notice::PRUNE, &notice, &[])
     }
 
-    /// Something has happened on a file that is polled.
+    /// Notifies pollers of an event on a file.
     pub fn poll(&self, kernel_handle: u64) -> Result<(), Errno> {
         self.tell(
             notice::POLL,
@@ -99,7 +99,7 @@ impl Notifier {
         };
         let parts = [header.as_bytes(), notice, name, end].map(IoSlice::new);
         match rustix::io::writev(&*device, &parts) {
-            // The kernel does not know the node or the name: there is nothing to drop.
+            // The kernel does not know the node or the name, so there is nothing to drop.
             Ok(_) | Err(Errno::NOENT) => Ok(()),
             Err(error) => Err(error),
         }

@@ -4,12 +4,12 @@ use crate::attr::{FileLock, Time};
 use crate::wire;
 use zerocopy::FromBytes;
 
-/// One request: the caller, the node, the operation.
+/// A request: the caller, the node, the operation.
 #[derive(Clone, Debug)]
 pub struct Request<'a> {
-    /// Identifies the request while it is under way.
+    /// Identifies the request while it is in progress.
     pub unique: u64,
-    /// The node it is about; 1 is the root, 0 none.
+    /// Node of the request; 1 is the root, 0 none.
     pub node: u64,
     /// User of the caller. Requests of the page cache (write-back) have no caller.
     pub uid: u32,
@@ -34,10 +34,10 @@ pub enum Operation<'a> {
     },
     /// The kernel forgets lookups of the node. No answer.
     Forget {
-        /// How many.
+        /// Number of lookups.
         lookups: u64,
     },
-    /// The same for several nodes. No answer.
+    /// The kernel forgets lookups of several nodes. No answer.
     BatchForget(Forgets<'a>),
     /// Attributes. Answer: [`attr`](crate::Answer::attr).
     GetAttr {
@@ -50,7 +50,7 @@ pub enum Operation<'a> {
         handle: Option<u64>,
         /// `AT_STATX_*`.
         flags: u32,
-        /// `STATX_*`: what the caller wants to know.
+        /// `STATX_*`: the requested fields.
         mask: u32,
     },
     /// Change attributes. Answer: [`attr`](crate::Answer::attr).
@@ -81,10 +81,10 @@ pub enum Operation<'a> {
         name: &'a [u8],
         /// Permissions.
         mode: u32,
-        /// As for `Mknod`.
+        /// The caller's umask; already applied to `mode` unless `DONT_MASK` was agreed on.
         umask: u32,
     },
-    /// Remove a name that is no directory.
+    /// Remove a name of a file that is not a directory.
     Unlink {
         /// The name.
         name: &'a [u8],
@@ -125,46 +125,47 @@ pub enum Operation<'a> {
         name: &'a [u8],
         /// Permissions and type.
         mode: u32,
-        /// As for `Mknod`.
+        /// The caller's umask; already applied to `mode` unless `DONT_MASK` was agreed on.
         umask: u32,
         /// `O_*`.
         flags: u32,
-        /// As for `Open`.
+        /// With `O_TRUNC`: remove set-id bits and file capabilities.
         kill_suidgid: bool,
     },
     /// Make and open a file without a name. Answer: [`created`](crate::Answer::created).
     Tmpfile {
-        /// The name the kernel uses for it; it means nothing.
+        /// The name that the kernel uses for it, which has no meaning.
         name: &'a [u8],
         /// Permissions and type.
         mode: u32,
-        /// As for `Mknod`.
+        /// The caller's umask; already applied to `mode` unless `DONT_MASK` was agreed on.
         umask: u32,
         /// `O_*`.
         flags: u32,
     },
-    /// Read. Answer: [`fill`](crate::Answer::fill) or [`bytes`](crate::Answer::bytes); less than asked is the end.
+    /// Read. Answer: [`fill`](crate::Answer::fill) or [`bytes`](crate::Answer::bytes); fewer bytes mean the end of the
+    /// file.
     Read {
         /// The open file.
         handle: u64,
         /// First byte.
         offset: u64,
-        /// How much.
+        /// Number of bytes.
         size: u32,
         /// `O_*` of the open file.
         flags: u32,
     },
     /// Write. Answer: [`written`](crate::Answer::written).
     Write {
-        /// The open file; any open one if `cached`.
+        /// The open file; an arbitrary one if `cached`.
         handle: u64,
         /// First byte.
         offset: u64,
         /// The bytes.
         data: &'a [u8],
-        /// The page cache writes back: `uid`, `gid` and `pid` name no caller.
+        /// Whether the page cache writes back: then `uid`, `gid` and `pid` name no caller.
         cached: bool,
-        /// Take set-id bits and file capabilities away.
+        /// Whether to remove set-id bits and file capabilities.
         kill_suidgid: bool,
         /// `O_*` of the open file.
         flags: u32,
@@ -173,7 +174,7 @@ pub enum Operation<'a> {
     Flush {
         /// The open file.
         handle: u64,
-        /// Whose POSIX locks end.
+        /// The owner whose POSIX locks end.
         lock_owner: u64,
     },
     /// The last descriptor of an open file was closed. The answer is dropped.
@@ -182,11 +183,11 @@ pub enum Operation<'a> {
         handle: u64,
         /// `O_*` it was opened with.
         flags: u32,
-        /// Whose locks end.
+        /// The owner whose locks end.
         lock_owner: u64,
-        /// The operations of `Flush` are to be done, too.
+        /// Whether to run the operations of `Flush`, too.
         flush: bool,
-        /// The lock of the whole file (`flock`) ends.
+        /// Whether the lock of the whole file (`flock`) ends.
         unlock: bool,
     },
     /// Make a file durable.
@@ -205,7 +206,7 @@ pub enum Operation<'a> {
     ReadDir {
         /// The open directory.
         handle: u64,
-        /// The `next_offset` of the last name that was taken; 0 at the start.
+        /// The `next_offset` of the last name received; 0 at the start.
         offset: u64,
         /// Room for the answer.
         size: u32,
@@ -214,7 +215,7 @@ pub enum Operation<'a> {
     ReadDirPlus {
         /// The open directory.
         handle: u64,
-        /// As for `ReadDir`.
+        /// The `next_offset` of the last name received; 0 at the start.
         offset: u64,
         /// Room for the answer.
         size: u32,
@@ -243,7 +244,7 @@ pub enum Operation<'a> {
         value: &'a [u8],
         /// `XATTR_CREATE`, `XATTR_REPLACE`.
         flags: u32,
-        /// The caller who sets the access ACL may not keep the set-group-id bit.
+        /// Whether a caller that sets the access ACL loses the set-group-id bit.
         acl_kill_sgid: bool,
     },
     /// An extended attribute. Answer: [`xattr_size`](crate::Answer::xattr_size) if `size` is 0, else
@@ -264,12 +265,12 @@ pub enum Operation<'a> {
         /// Its name with the prefix.
         name: &'a [u8],
     },
-    /// May the caller do this? Only without `default_permissions`.
+    /// Check whether the caller may do this. Only without `default_permissions`.
     Access {
         /// `R_OK`, `W_OK`, `X_OK`.
         mask: u32,
     },
-    /// Asks for the lock that would block this one. Answer: [`lock`](crate::Answer::lock).
+    /// Return the lock that would block this one. Answer: [`lock`](crate::Answer::lock).
     GetLock {
         /// The open file.
         handle: u64,
@@ -284,7 +285,7 @@ pub enum Operation<'a> {
         handle: u64,
         /// The lock's owner.
         owner: u64,
-        /// Which lock.
+        /// The lock.
         lock: FileLock,
         /// Wait until it is free.
         wait: bool,
@@ -299,9 +300,9 @@ pub enum Operation<'a> {
         flags: u32,
         /// The request's number.
         command: u32,
-        /// Its argument, as a rule an address in the caller.
+        /// Its argument, usually an address in the caller.
         argument: u64,
-        /// The argument's bytes, as many as the number says.
+        /// The argument's bytes, with the length that the number specifies.
         input: &'a [u8],
         /// Room for the answer.
         output: u32,
@@ -315,18 +316,18 @@ pub enum Operation<'a> {
         /// `SEEK_DATA` (3) or `SEEK_HOLE` (4).
         whence: u32,
     },
-    /// Set space aside, punch holes, and so on.
+    /// Allocate space, punch holes, and so on.
     Fallocate {
         /// The open file.
         handle: u64,
         /// First byte.
         offset: u64,
-        /// How long.
+        /// Number of bytes.
         length: u64,
         /// `FALLOC_FL_*`.
         mode: u32,
     },
-    /// Copy between files without the caller. Answer: [`copied`](crate::Answer::copied).
+    /// Copy between files inside the server. Answer: [`copied`](crate::Answer::copied).
     CopyFileRange {
         /// The open source, which is [`Request::node`].
         handle: u64,
@@ -336,43 +337,43 @@ pub enum Operation<'a> {
         to_node: u64,
         /// Its open file.
         to_handle: u64,
-        /// First byte in the target.
+        /// First byte in the destination.
         to_offset: u64,
-        /// How much.
+        /// Number of bytes.
         length: u64,
-        /// None are defined.
+        /// Reserved; no flags are defined.
         flags: u64,
     },
-    /// Which events are there? Answer: [`poll`](crate::Answer::poll).
+    /// Return the pending events. Answer: [`poll`](crate::Answer::poll).
     Poll {
         /// The open file.
         handle: u64,
-        /// The handle for calling the kernel back ([`Notifier::poll`](crate::Notifier::poll)).
+        /// The handle for notifying the kernel ([`Notifier::poll`](crate::Notifier::poll)).
         kernel_handle: u64,
-        /// Bit 0: it is to be called back.
+        /// Bit 0: the kernel wants a notification.
         flags: u32,
-        /// Events asked for.
+        /// Requested events.
         events: u32,
     },
-    /// Which block of the device holds this block of the file? Answer: [`block`](crate::Answer::block).
+    /// Return the block of the device that holds this block of the file. Answer: [`block`](crate::Answer::block).
     Bmap {
         /// The file's block.
         block: u64,
-        /// In units of this.
+        /// Size of a block.
         block_size: u32,
     },
     /// Make everything durable.
     SyncFs,
-    /// The caller of that request has stopped waiting. A session takes this itself: the request is answered in its
-    /// own time.
+    /// The caller of that request has stopped waiting. A session handles this itself: the request continues and is
+    /// answered as usual.
     Interrupt {
         /// The request's `unique`.
         unique: u64,
     },
-    /// The file system is unmounted. A session takes this itself and calls
+    /// The file system is unmounted. A session handles this itself and calls
     /// [`Handler::destroy`](crate::Handler::destroy).
     Destroy,
-    /// An operation that is newer than this crate, with its number. A session answers `ENOSYS` itself.
+    /// An operation that is newer than this crate, with its number. A session answers with `ENOSYS`.
     Unknown(u32),
 }
 
@@ -399,14 +400,14 @@ impl Iterator for Forgets<'_> {
 
 impl ExactSizeIterator for Forgets<'_> {}
 
-/// Which attributes are to change; `None` stays.
+/// Attributes to change; `None` leaves an attribute unchanged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SetAttr {
-    /// The open file `ftruncate` and the like were called on.
+    /// The open file of the call, for example of `ftruncate`.
     pub handle: Option<u64>,
     /// New size.
     pub size: Option<u64>,
-    /// New type and permissions; the type is the old one.
+    /// New type and permissions; the type never changes.
     pub mode: Option<u32>,
     /// New owner.
     pub uid: Option<u32>,
@@ -416,9 +417,9 @@ pub struct SetAttr {
     pub atime: Option<SetTime>,
     /// New time of the last change of the content.
     pub mtime: Option<SetTime>,
-    /// New time of the last change: only the write-back cache sets it, of what it changed itself.
+    /// New change time: only the write-back cache sets it, for its own changes.
     pub ctime: Option<Time>,
-    /// Take set-id bits and file capabilities away.
+    /// Whether to remove set-id bits and file capabilities.
     pub kill_suidgid: bool,
 }
 

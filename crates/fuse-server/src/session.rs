@@ -12,14 +12,14 @@ use crate::notify::Notifier;
 use crate::shared::Shared;
 use crate::uring::Rings;
 
-/// How requests come from the kernel.
+/// Transport of the kernel's requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 pub enum Transport {
     /// io_uring where the kernel allows it, else /dev/fuse
     #[default]
     Auto,
-    /// FUSE over io_uring, a queue for each processor (Linux 6.14, module parameter fuse.enable_uring)
+    /// FUSE over io_uring, one queue per CPU (Linux 6.14, module parameter fuse.enable_uring)
     Uring,
     /// /dev/fuse
     Classic,
@@ -27,8 +27,8 @@ pub enum Transport {
 
 /// A file system that is being served; its threads run from [`new`](Session::new) on.
 ///
-/// The session ends when the file system is unmounted, and [`run`](Session::run) waits for that. Dropped before,
-/// its connection is aborted: every program that uses the file system gets an error.
+/// The session ends when the file system is unmounted, and [`run`](Session::run) waits for that. Dropping the session
+/// before that aborts its connection: every program that uses the file system gets an error.
 ///
 /// ```no_run
 /// use std::sync::Arc;
@@ -49,9 +49,9 @@ pub struct Session {
 impl Session {
     /// Negotiates with the kernel and starts to serve.
     ///
-    /// `threads` is how many threads read the device at first, 0 for as many as there are CPUs; over io_uring each
-    /// CPU has its own. More are started when all of them are inside the handler. A process that forks must do so
-    /// before.
+    /// `threads` is the initial number of threads that read the device, 0 for the number of CPUs; over io_uring each
+    /// CPU has its own thread. More threads are started when all of them are inside the handler. A process that forks
+    /// must fork before this call.
     pub fn new(
         connection: Connection,
         handler: Arc<dyn Handler>,
@@ -70,7 +70,7 @@ impl Session {
         let mut agreement = pending.agree(&wants, offered && transport != Transport::Classic);
         let shared = Shared::new(handler, agreement.dialect, &connection);
 
-        // Once the kernel hears of rings it waits for them, so they have to be there before it does.
+        // Once the kernel knows of rings it waits for them, so the rings must exist before that.
         let rings = match transport {
             Transport::Classic => None,
             Transport::Auto | Transport::Uring if offered => {
@@ -123,13 +123,13 @@ impl Session {
         self.transport
     }
 
-    /// Where it is mounted.
+    /// Returns the mount point.
     pub fn target(&self) -> &Path {
         self.connection.target()
     }
 
-    /// Waits until the file system is unmounted. An error if the session ended for another reason, such as a panic
-    /// of the handler.
+    /// Waits until the file system is unmounted. Returns an error if the session ended for another reason, such as a
+    /// panic of the handler.
     pub fn run(mut self) -> io::Result<()> {
         self.shared.wait();
         self.ended = true;
@@ -142,13 +142,13 @@ impl Drop for Session {
         if !self.ended {
             self.connection.place().abort();
             self.shared.wait();
-            // The session was given up, so no handler hears of its end.
+            // The session was aborted, and no handler is notified of its end.
             let _ = self.shared.destroy();
         }
     }
 }
 
-/// As many as there are CPUs, but no more than a single queue in the kernel can feed.
+/// Returns the number of CPUs, but no more than a single queue in the kernel can keep busy.
 fn default_threads() -> usize {
     std::thread::available_parallelism()
         .map_or(2, usize::from)

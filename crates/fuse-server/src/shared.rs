@@ -15,7 +15,7 @@ use crate::mount::{Connection, MountPoint};
 use crate::request::Operation;
 use crate::wire::InHeader;
 
-/// Read by all threads, written by none while the session runs, but when it fails.
+/// State that all threads read, and none writes while the session runs, except on failure.
 pub(crate) struct Shared {
     handler: Arc<dyn Handler>,
     dialect: Dialect,
@@ -25,7 +25,7 @@ pub(crate) struct Shared {
     threads: Arc<Threads>,
 }
 
-/// The threads of a session, counted apart from what they share: when none is left none holds the handler.
+/// Counter of the session's threads, separate from their shared state: when it is zero, no thread holds the handler.
 #[derive(Default)]
 struct Threads {
     alive: Mutex<usize>,
@@ -48,8 +48,8 @@ impl Shared {
         })
     }
 
-    /// Carries a request out: `None` if no caller waits for an answer, else the length of the answer in `buffer`,
-    /// or the error that is the answer.
+    /// Runs a request: returns `None` if no caller waits for an answer, else the length of the answer in `buffer`, or
+    /// the error that is the answer.
     pub(crate) fn serve(
         &self,
         header: &InHeader,
@@ -68,7 +68,7 @@ impl Shared {
     ) -> Result<usize, Errno> {
         let request = decode::request(header, body, self.dialect)?;
         match request.operation {
-            // An interrupted request is answered in its own time: the kernel waits for it, as it does for a disk.
+            // An interrupted request runs to its end: the kernel waits for it, as it does for a disk.
             Operation::Interrupt { .. } => return Ok(0),
             Operation::Destroy => {
                 self.handler.unmounting();
@@ -133,7 +133,7 @@ impl Shared {
     }
 }
 
-/// A thread that is counted until it ends, however it ends.
+/// A thread that is counted until it ends, even by a panic.
 struct Alive {
     shared: Option<Arc<Shared>>,
     threads: Arc<Threads>,
@@ -164,7 +164,7 @@ impl Drop for Alive {
     }
 }
 
-/// Returns an error as answers carry it: the kernel takes -511 to -1.
+/// Returns an error as encoded in answers: the kernel accepts -511 to -1.
 pub(crate) fn error_code(error: Errno) -> i32 {
     match error.raw_os_error() {
         code @ 1..=511 => -code,

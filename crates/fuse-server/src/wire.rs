@@ -1,14 +1,14 @@
 //! The structures of the protocol as the kernel lays them out (`linux/fuse.h`, 7.31 to 7.45).
 //!
-//! Native byte order, every structure a multiple of eight bytes. Sizes are pinned at the end of the file: a
-//! structure that is a field short would shift everything behind it.
+//! Native byte order; the size of every structure is a multiple of eight bytes. Sizes are checked at the end of the
+//! file, because a missing field would shift all later ones.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 pub const MAJOR: u32 = 7;
 /// The newest minor version whose messages the decoder knows.
 pub const MINOR: u32 = 45;
-/// The oldest kernel that is served (Linux 5.4): what came before has other structure sizes.
+/// The oldest supported kernel protocol (Linux 5.4): earlier versions have other structure sizes.
 pub const OLDEST_MINOR: u32 = 31;
 
 pub mod opcode {
@@ -92,7 +92,7 @@ pub mod bits {
     pub const LK_FLOCK: u32 = 1 << 0;
     pub const SETXATTR_ACL_KILL_SGID: u32 = 1 << 0;
 
-    /// The fields of `struct statx` that this server always fills: the basic part and the time of birth.
+    /// The fields of `struct statx` that this server always fills: the basic fields and the time of birth.
     pub const STATX_BASIC_STATS: u32 = 0x7ff;
     pub const STATX_BTIME: u32 = 0x800;
 }
@@ -204,7 +204,7 @@ wire! {
     /// Before `count` node numbers.
     NotifyPrune = 16 { count: u32, padding: u32, spare: u64 }
 
-    /// The middle of a ring entry's header: which request this is and how long its payload is.
+    /// The middle of a ring entry's header: the identity of the request and the length of its payload.
     UringEntry = 32 { flags: u64, commit_id: u64, payload_sz: u32, padding: u32, reserved: u64 }
     /// The header that the kernel writes to and reads from the first buffer of a ring entry.
     UringHeader = 288 { in_out: [u8; 128], op_in: [u8; 128], entry: UringEntry }
@@ -214,7 +214,7 @@ wire! {
 
 /// Records of a directory listing are aligned to this.
 pub const RECORD_ALIGN: usize = 8;
-/// `UringHeader::op_in` has this much room; no operation's structure is longer.
+/// Size of `UringHeader::op_in`; no operation's structure is longer.
 pub const URING_OPERATION_SIZE: usize = 128;
 /// Commands of the ring: the first registers an entry, the second answers its request and waits for the next.
 pub const URING_REGISTER: u32 = 1;

@@ -1,4 +1,4 @@
-//! Disks in compressed files: what comes out, what is damaged, and what is too much.
+//! Disks in compressed files: contents, damage, and size limits.
 
 use extant_disk::blockdev::{Access, BlockDevice, MemDevice};
 use extant_disk::{Format, NewFormat, NewImage, Packing, Unpacking};
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 const LEN: usize = 5_000_000;
 
-/// Bytes that compress somewhat, with a hole.
+/// Makes bytes that compress somewhat, with a hole.
 fn content() -> Vec<u8> {
     let mut bytes: Vec<u8> = (0..LEN as u32)
         .map(|n| (n.wrapping_mul(2_654_435_761) >> 27) as u8)
@@ -18,7 +18,7 @@ fn content() -> Vec<u8> {
     bytes
 }
 
-/// Returns the output of a tool that is given bytes.
+/// Returns the output of a tool with these bytes as input.
 fn filter(tool: &str, args: &[&str], bytes: &[u8]) -> Vec<u8> {
     let mut child = Command::new(tool)
         .args(args)
@@ -79,7 +79,7 @@ fn disks_are_read_whatever_compressed_them() {
         assert_eq!(end.kind(), io::ErrorKind::UnexpectedEof);
         let write = disk.write_at(0, b"x").unwrap_err();
         assert_eq!(write.kind(), io::ErrorKind::ReadOnlyFilesystem);
-        // Who wants to write is told why not.
+        // Opening for writing reports the reason why it fails.
         drop(disk);
         let e = extant_disk::open(&path, Access::ReadWrite).err().unwrap();
         assert_eq!(e.kind(), io::ErrorKind::ReadOnlyFilesystem);
@@ -111,7 +111,7 @@ fn a_seekable_file_is_decompressed_where_it_is_read() {
         }
     });
     drop(disk);
-    // Damage in one frame is an error there, and nowhere else.
+    // Damage in a frame is an error of reads there, and nowhere else.
     bytes[1000] ^= 1;
     let disk = extant_disk::open(file(dir.path(), &bytes), Access::ReadOnly).unwrap();
     let mut buf = [0; 16];
@@ -125,7 +125,8 @@ fn a_seekable_file_is_decompressed_where_it_is_read() {
 fn frames_that_differ_from_the_table_are_errors() {
     let dir = tempfile::tempdir().unwrap();
     let bytes = seekable(dir.path(), &content());
-    // Entries begin behind the eight bytes of the last frame but the foot of nine; there are five of them.
+    // The entries start after the eight bytes of the last frame's header, before the foot of nine bytes; there are
+    // five.
     let first = bytes.len() - 9 - 5 * 8;
     let with = |at: usize, value: u32| {
         let mut bytes = bytes.clone();
@@ -135,7 +136,7 @@ fn frames_that_differ_from_the_table_are_errors() {
         disk.read_at(0, &mut buf)
     };
     let said = |e: io::Result<()>| e.unwrap_err().to_string();
-    // The first frame has a MiB.
+    // The first frame contains a MiB.
     let e = said(with(first + 4, (1 << 20) + 1));
     assert!(
         e.contains("it has 1048576 bytes, and the seek table says 1048577"),
@@ -148,7 +149,8 @@ fn frames_that_differ_from_the_table_are_errors() {
         e.contains("the seek table of the zstd file is damaged"),
         "{e}"
     );
-    // One frame that claims to be longer than what is read at once: the file is decompressed as a whole, and fine.
+    // A frame claims to be longer than the limit for a single read: the file is decompressed as a whole, and is
+    // intact.
     with(first + 4, 3 << 30).unwrap();
 }
 
@@ -156,7 +158,7 @@ fn frames_that_differ_from_the_table_are_errors() {
 fn what_is_too_large_is_refused_by_the_limit() {
     needs::tools!("zstd");
     let dir = tempfile::tempdir().unwrap();
-    // 64 MiB of zeros in two thousand bytes or so.
+    // 64 MiB of zeros, compressed to about two thousand bytes.
     let bomb = filter("zstd", &["-c"], &vec![0; 64 << 20]);
     assert!(bomb.len() < 10_000);
     let path = file(dir.path(), &bomb);
@@ -192,7 +194,7 @@ fn the_work_ends_when_a_step_says_so() {
     assert!(e.to_string().ends_with(": enough"), "{e}");
 }
 
-/// Returns a zstd file without a table: the frames of one with a table.
+/// Returns a zstd file without a table: the frames of a file with a table.
 fn zstd_of(content: &[u8]) -> Vec<u8> {
     let dir = tempfile::tempdir().unwrap();
     let mut bytes = seekable(dir.path(), content);
@@ -215,7 +217,7 @@ fn damage_is_an_error_or_goes_unseen() {
     let (mut opened, mut failed) = (0, 0);
     for n in 0..300 {
         let mut bytes = good.clone();
-        // The table, or anything.
+        // Change the table, or anything.
         let from = [0, bytes.len() - 60][n % 2];
         for _ in 0..=next(3) {
             let at = from + next(bytes.len() - from);

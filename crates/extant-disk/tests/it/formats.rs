@@ -1,4 +1,4 @@
-//! Disks in the formats of others: qemu-img, img2simg and simg2img judge.
+//! Disks in foreign formats: qemu-img, img2simg and simg2img judge.
 
 use extant_disk::blockdev::{Access, BlockDevice};
 use extant_disk::{Format, NewFormat, NewImage, Packing};
@@ -8,7 +8,7 @@ use std::process::Command;
 
 const LEN: usize = 9 << 20;
 
-/// Pieces of all kinds: one that does not compress, one that repeats, holes.
+/// Makes pieces of all kinds: an incompressible one, a repetitive one, holes.
 fn content() -> Vec<u8> {
     let mut bytes = vec![0; LEN];
     let mut state = 88_172_645_463_325_252_u64;
@@ -25,7 +25,7 @@ fn content() -> Vec<u8> {
     bytes
 }
 
-/// Runs a tool in a directory; it succeeds.
+/// Runs a tool in a directory, which must succeed.
 fn tool(dir: &Path, program: &str, args: &[&str]) {
     let out = Command::new(program).current_dir(dir).args(args).output();
     let out = out.unwrap();
@@ -39,7 +39,7 @@ fn whole(disk: &dyn BlockDevice) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The disk in a file is as long as the content, or ends in zeros, and has it at all places.
+/// Checks that the disk in a file has the content at all positions, and either its length or trailing zeros.
 fn holds(path: &Path, content: &[u8]) {
     let disk = extant_disk::open(path, Access::ReadOnly).unwrap();
     let bytes = whole(&disk).unwrap();
@@ -54,7 +54,7 @@ fn holds(path: &Path, content: &[u8]) {
     assert_eq!(end.kind(), io::ErrorKind::UnexpectedEof);
 }
 
-/// Changes bytes of a file, most of them in its first or last KiB, and reads whatever opens.
+/// Changes bytes of a file, most of them in its first or last KiB, and reads the disk if it opens.
 fn damage(path: &Path, rounds: usize) {
     let good = std::fs::read(path).unwrap();
     let mut state = 88_172_645_463_325_252_u64;
@@ -121,7 +121,7 @@ fn vhd_and_vmdk_are_read() {
         assert_eq!(Format::of(&file.unwrap()), format, "{options}");
         holds(&path, &content);
         if format == Format::VhdFixed {
-            // A raw disk but for its footer, so it is written, too.
+            // A raw disk except for its footer, so it can also be written.
             let disk = extant_disk::open(&path, Access::ReadWrite).unwrap();
             disk.write_at(0, b"new").unwrap();
             drop(disk);
@@ -164,7 +164,7 @@ fn what_is_not_read_is_said_by_name() {
 fn android(dir: &Path, content: &[u8]) -> std::path::PathBuf {
     let path = dir.join("own.simg");
     let new = NewImage::create(&path, NewFormat::AndroidSparse, content.len() as u64).unwrap();
-    // In pieces, and not where there are zeros only.
+    // Write in pieces, and skip those with only zeros.
     for (n, piece) in content.chunks(100_000).enumerate() {
         if piece.iter().any(|byte| *byte != 0) {
             new.device().write_at(n as u64 * 100_000, piece).unwrap();
@@ -187,14 +187,14 @@ fn android_sparse_images_are_written_and_read() {
     let path = android(dir, &content);
     tool(dir, "simg2img", &["own.simg", "back"]);
     assert!(std::fs::read(dir.join("back")).unwrap() == content);
-    // What repeats and what is zero takes no room.
+    // Repetitions and zeros take no space.
     assert!(path.metadata().unwrap().len() < 1_520_000);
     holds(&path, &content);
     refused(&path, "an Android sparse image, and only read: simg2img");
     damage(&path, 200);
     tool(dir, "img2simg", &["back", "other"]);
     holds(&dir.join("other"), &content);
-    // Blocks of 1 KiB where the size asks for them.
+    // Blocks of 1 KiB if the size requires them.
     android(dir, &content[..LEN - 1024]);
     tool(dir, "simg2img", &["own.simg", "back"]);
     assert!(std::fs::read(dir.join("back")).unwrap() == content[..LEN - 1024]);

@@ -1,4 +1,4 @@
-//! Tables as sfdisk writes them, damaged ones, and any bytes at all.
+//! Tables written by sfdisk, damaged tables, and arbitrary bytes.
 
 use extant_disk::blockdev::{BlockDevice, MemDevice};
 use extant_disk::{Error, Part, Scheme, Table, part};
@@ -69,7 +69,7 @@ fn a_gpt_is_read() {
 fn the_backup_stands_in() {
     let Some(good) = sfdisk(GPT) else { return };
     let sound = table(&good).unwrap().unwrap();
-    // The header, or an entry, or both copies' headers.
+    // Damage in the header, in an entry, or in the headers of both copies.
     for at in [512 + 60, 1024 + 40] {
         let mut bytes = good.clone();
         bytes[at] ^= 1;
@@ -86,7 +86,7 @@ fn the_backup_stands_in() {
     let end = bytes.len() - 512;
     bytes[end..].fill(0);
     assert!(matches!(table(&bytes), Err(Error::Damaged { .. })));
-    // Another file system in place of the whole disk, which left the end alone.
+    // Another file system over the whole disk, which left the end unchanged.
     let mut bytes = good;
     bytes[..4096].fill(7);
     assert!(table(&bytes).unwrap().is_none());
@@ -105,7 +105,7 @@ fn an_mbr_is_read_with_its_logical_partitions() {
     assert_eq!(found[2..], [(4, 3 << 20), (5, 4 << 20), (6, 2 << 20)]);
     let six = part(&disk, &Part::Uuid("DEADBEEF-06".into())).unwrap();
     assert_eq!(six.end - six.start, 2 << 20);
-    // A chain that leads back does not go on for ever.
+    // A chain with a loop ends.
     let mut bytes = bytes;
     let second = (1..SIZE as usize / 512)
         .map(|n| n * 512)
@@ -171,7 +171,7 @@ fn partitions_that_are_not_on_the_disk_are_not_opened() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Whatever the sectors of tables hold, reading them ends, and what is found lies on the disk.
+    /// Reading tables from arbitrary sectors ends, and all partitions found are on the disk.
     #[test]
     fn any_table_is_survived(
         seed in any::<u64>(),
@@ -194,7 +194,7 @@ proptest! {
             head[at] = byte;
         }
         disk.write_at(0, &head).unwrap();
-        // Every sector may be one of a chain.
+        // Every sector may be part of a chain.
         for at in (2048..1 << 16).step_by(512) {
             disk.write_at(at, &head[..512]).unwrap();
         }

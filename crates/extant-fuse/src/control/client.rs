@@ -1,4 +1,4 @@
-//! The other side of the socket.
+//! The client's side of the socket.
 
 use super::{Command, Fragments, LONGEST, MOST_BYTES, Reply, Status, bad};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -30,7 +30,7 @@ impl Client {
         })
     }
 
-    /// Asks for something without waiting for the answer.
+    /// Sends a command without waiting for the answer.
     pub fn send(&mut self, command: Command) -> io::Result<()> {
         let mut line = serde_json::to_vec(&command).map_err(|e| bad(e.to_string()))?;
         line.push(b'\n');
@@ -53,16 +53,16 @@ impl Client {
         }
     }
 
-    /// Asks and waits for the answer.
+    /// Sends a command and waits for the answer.
     pub fn ask(&mut self, command: Command) -> io::Result<Reply> {
         self.send(command)?;
         self.receive()
     }
 
-    /// Takes a snapshot, or joins that of another connection; returns the bytes of the image.
+    /// Takes a snapshot, or joins that of another connection; returns the size of the image in bytes.
     ///
     /// # Errors
-    /// The server's.
+    /// The server fails.
     pub fn snapshot(&mut self, join: bool) -> io::Result<u64> {
         let command = match join {
             true => Command::JoinSnapshot,
@@ -77,7 +77,7 @@ impl Client {
     /// Fills a buffer from the snapshot of this connection.
     ///
     /// # Errors
-    /// The server's.
+    /// The server fails.
     pub fn read_snapshot(&mut self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         let mut at = offset;
         for piece in buf.chunks_mut(MOST_BYTES as usize) {
@@ -91,18 +91,18 @@ impl Client {
         Ok(())
     }
 
-    /// Blocks of the volume, and bytes of each.
+    /// Returns the number of blocks of the volume, and the block size in bytes.
     ///
     /// # Errors
-    /// The server's.
+    /// The server fails.
     pub fn size(&mut self) -> io::Result<(u64, u32)> {
         self.ask_size(Command::Size)
     }
 
-    /// Makes the volume larger, to so many bytes or to all that there are; returns its blocks, and bytes of each.
+    /// Grows the volume to `bytes` bytes, or to all available space; returns its blocks, and the block size in bytes.
     ///
     /// # Errors
-    /// The server's.
+    /// The server fails.
     pub fn grow(&mut self, bytes: Option<u64>) -> io::Result<(u64, u32)> {
         self.ask_size(Command::Grow { bytes })
     }
@@ -114,10 +114,10 @@ impl Client {
         }
     }
 
-    /// In how many extents a regular file lies.
+    /// Returns the extents of a regular file.
     ///
     /// # Errors
-    /// The server's.
+    /// The server fails.
     pub fn fragments(&mut self, ino: u32) -> io::Result<Fragments> {
         match self.ask(Command::Fragments { ino })? {
             Reply::Fragments(found) => Ok(found),
@@ -125,11 +125,11 @@ impl Client {
         }
     }
 
-    /// Moves a regular file into fewer extents; returns how many blocks were moved. The generation is that of
+    /// Moves a regular file into fewer extents; returns the number of blocks moved. The generation is that of
     /// [`Fragments`].
     ///
     /// # Errors
-    /// The server's; also if the file was removed, and another one has its number.
+    /// The server fails, or the file was removed and its number reused.
     pub fn defragment(&mut self, ino: u32, generation: u32) -> io::Result<u64> {
         let (mut at, mut sum) = (Some(0), 0);
         while let Some(from) = at {
@@ -146,7 +146,7 @@ impl Client {
         Ok(sum)
     }
 
-    /// Live counters.
+    /// Returns live counters.
     pub fn status(&mut self) -> io::Result<Status> {
         match self.ask(Command::Status)? {
             Reply::Status(status) => Ok(*status),
@@ -154,7 +154,7 @@ impl Client {
         }
     }
 
-    /// One of the reports as text.
+    /// Returns a report as text.
     pub fn text(&mut self, command: Command) -> io::Result<String> {
         match self.ask(command)? {
             Reply::Text(text) => Ok(text),

@@ -1,10 +1,10 @@
-//! Talking to a running mount over a local socket that only its owner can open: status, metrics, the meters
-//! switched on and off, sync, freeze, and waiting for its end.
+//! Control of a running mount over a local socket that only its owner can open: status, metrics, the meters switched
+//! on and off, sync, freeze, and waiting for its end.
 //!
-//! A client writes one [`Command`] as a line of JSON and reads one [`Reply`], a line of JSON too. A connection that
-//! froze the mount holds it frozen until it ends, so a client that dies leaves nothing frozen. A connection that
-//! waits for the end is answered when the last byte is in the image. One that took a snapshot, or joined that of another,
-//! reads the image as it was then; the bytes follow the line of the answer.
+//! A client writes one [`Command`] as a line of JSON and reads one [`Reply`], also a line of JSON. A connection that
+//! froze the mount keeps it frozen until the connection ends, so a client that dies leaves nothing frozen. A
+//! connection that waits for the end is answered when the last byte is in the image. A connection that took or joined
+//! a snapshot reads the image as of that moment; the bytes follow the line of the answer.
 
 mod client;
 mod server;
@@ -35,7 +35,7 @@ use std::path::{Path, PathBuf};
 pub enum Command {
     /// Live counters.
     Status,
-    /// The same as Prometheus text, the lock meter included.
+    /// Live counters as Prometheus text, including the lock meter.
     Metrics,
     /// The lock meter's report as text.
     Locks,
@@ -47,22 +47,22 @@ pub enum Command {
     MeterProfile(bool),
     /// Makes everything durable.
     Sync,
-    /// Everything durable, and no change until this connection ends or asks for [`Command::Thaw`].
+    /// Makes everything durable, and blocks changes until this connection ends or sends [`Command::Thaw`].
     Freeze,
-    /// Changes go on.
+    /// Ends a freeze.
     Thaw,
-    /// Keeps this moment of the image, until this connection and those that joined it end.
+    /// Takes a snapshot of the image, which lasts until this connection and those that joined it end.
     Snapshot,
-    /// Reads the snapshot that another connection has taken, too.
+    /// Joins the snapshot that another connection has taken.
     JoinSnapshot,
-    /// Bytes of the snapshot, at most [`MOST_BYTES`].
+    /// Reads bytes of the snapshot, at most [`MOST_BYTES`].
     Read {
-        /// The first byte.
+        /// Offset of the first byte.
         offset: u64,
-        /// How many.
+        /// Number of bytes.
         len: u32,
     },
-    /// In how many extents a regular file lies.
+    /// Counts the extents of a regular file.
     Fragments {
         /// Its inode number.
         ino: u32,
@@ -71,31 +71,31 @@ pub enum Command {
     Defragment {
         /// Its inode number.
         ino: u32,
-        /// The generation of that number, as [`Fragments`] has it: another file may have the number by now.
+        /// The generation of that number from [`Fragments`], because another file may have the number by now.
         generation: u32,
-        /// The byte from which on.
+        /// Offset of the first byte.
         from: u64,
     },
     /// The size of the volume.
     Size,
-    /// Makes the volume larger, and its file longer if it must be, while others use it.
+    /// Grows the volume, and its file if necessary, while programs use it.
     Grow {
-        /// To so many bytes; without it to all that its device or file has.
+        /// New size in bytes; `None` for all that its device or file has.
         bytes: Option<u64>,
     },
-    /// The mount becomes read-only: the image is as if it had been closed, until [`Command::ReadWrite`].
+    /// Makes the mount read-only: the image is in the state of a closed one, until [`Command::ReadWrite`].
     ReadOnly,
-    /// The mount may be written again.
+    /// Makes the mount writable again.
     ReadWrite,
     /// Answers when the mount has ended and the image is closed.
     WaitForEnd,
-    /// Tries the calls that a confined server must not be able to make, and answers with a line for each, for
-    /// tests. Only in builds with debug assertions.
+    /// Tries the calls that a confined server must not be able to make, and returns a line for each, for tests. Only
+    /// in builds with debug assertions.
     #[cfg(debug_assertions)]
     Trespass,
 }
 
-/// How a file lies.
+/// Fragmentation of a file.
 ///
 /// ```
 /// let fragments = extant_fuse::control::Fragments { extents: 3, least: 1, blocks: 20, generation: 7 };
@@ -103,11 +103,11 @@ pub enum Command {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fragments {
-    /// Its extents.
+    /// Number of its extents.
     pub extents: u64,
-    /// The extents that it needs at least.
+    /// Smallest possible number of its extents.
     pub least: u64,
-    /// Its blocks.
+    /// Number of its blocks.
     pub blocks: u64,
     /// The generation of its inode number.
     pub generation: u32,
@@ -122,26 +122,26 @@ pub struct Fragments {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reply {
-    /// To [`Command::Status`].
+    /// Answer to [`Command::Status`].
     Status(Box<Status>),
     /// A report.
     Text(String),
-    /// To [`Command::Snapshot`] and [`Command::JoinSnapshot`]: the bytes of the image.
+    /// Answer to [`Command::Snapshot`] and [`Command::JoinSnapshot`]: the size of the image in bytes.
     Snapshot(u64),
-    /// So many bytes follow the line.
+    /// Number of bytes that follow the line.
     Bytes(u32),
-    /// To [`Command::Size`] and [`Command::Grow`].
+    /// Answer to [`Command::Size`] and [`Command::Grow`].
     Size {
         /// Blocks of the volume.
         blocks: u64,
         /// Bytes of a block.
         block_size: u32,
     },
-    /// To [`Command::Fragments`].
+    /// Answer to [`Command::Fragments`].
     Fragments(Fragments),
-    /// To [`Command::Defragment`].
+    /// Answer to [`Command::Defragment`].
     Defragmented {
-        /// The byte to go on from; none at the end of the file.
+        /// The offset to continue from; `None` at the end of the file.
         next: Option<u64>,
         /// Blocks that were moved.
         moved: u64,
@@ -152,11 +152,11 @@ pub enum Reply {
     Failed(String),
 }
 
-/// The directory of the sockets of this user's mounts: below /run for root, below XDG_RUNTIME_DIR or the directory
-/// for temporary files for others.
+/// Returns the directory of the sockets of this user's mounts: below /run for root; for other users below
+/// XDG_RUNTIME_DIR or the directory for temporary files.
 pub fn directory() -> PathBuf {
     let user = rustix::process::geteuid();
-    // Root of a user name space of its own has /run, but may not write there.
+    // Root of a separate user name space has /run, but may not write there.
     if user.is_root() && is_own(Path::new("/run")) {
         return "/run/extant".into();
     }
@@ -166,8 +166,8 @@ pub fn directory() -> PathBuf {
     }
 }
 
-/// This user's directory below one in which all users make files. Whoever takes its first name, on purpose or not,
-/// does not keep the user from another.
+/// Returns this user's directory below a directory in which all users make files. If another user takes the first
+/// name, on purpose or not, a further name is used.
 fn below(shared: &Path) -> PathBuf {
     let name = format!("extant-{}", user_outside());
     let first = shared.join(&name);
@@ -180,12 +180,12 @@ fn below(shared: &Path) -> PathBuf {
         .filter(|entry| entry.file_name().as_bytes().starts_with(further.as_bytes()))
         .map(|entry| entry.path())
         .find(|path| is_own(path));
-    // A name that nobody guesses.
+    // An unpredictable name.
     mine.unwrap_or_else(|| shared.join(format!("{further}{:016x}", RandomState::new().hash_one(0))))
 }
 
-/// The number of this user outside of the user name space: root of a name space of its own is an ordinary user to
-/// others, who make files in the same directories.
+/// Returns the number of this user outside of the user name space. Root of a separate name space is an ordinary user
+/// to other users, which make files in the same directories.
 fn user_outside() -> u32 {
     let user = rustix::process::geteuid().as_raw();
     let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
@@ -200,10 +200,10 @@ fn user_outside() -> u32 {
     outside.unwrap_or(user)
 }
 
-/// [`directory`], made if it is missing: a server makes it before it confines itself.
+/// Returns [`directory`], and makes it if necessary, because a server needs it before it confines itself.
 pub fn make_directory() -> PathBuf {
     let dir = directory();
-    // The server that listens there reports what is wrong with the directory.
+    // The server that listens there reports errors of the directory.
     let _ = DirBuilder::new().mode(0o700).create(&dir);
     dir
 }
@@ -214,15 +214,16 @@ fn is_own(dir: &Path) -> bool {
     std::fs::symlink_metadata(dir).is_ok_and(|meta| meta.is_dir() && meta.uid() == user)
 }
 
-/// The socket of the mount with this device number (major and minor of `st_dev`), which no two mounts share at a time.
+/// Returns the socket of the mount with this device number (major and minor of `st_dev`), which is unique among
+/// present mounts.
 pub fn socket_of((major, minor): (u32, u32)) -> PathBuf {
     directory().join(format!("{major}:{minor}.sock"))
 }
 
-/// The most bytes of one [`Command::Read`].
+/// Largest number of bytes of a [`Command::Read`].
 pub const MOST_BYTES: u32 = 1 << 20;
 
-/// Longest line that is taken.
+/// Longest accepted line.
 const LONGEST: u64 = 64 << 20;
 
 fn bad(text: impl Into<String>) -> io::Error {
@@ -233,7 +234,7 @@ fn bad(text: impl Into<String>) -> io::Error {
 mod tests {
     use super::*;
 
-    /// A link of somebody else's stands for a directory of somebody else's, which takes root to make.
+    /// A link of another user stands for a directory of another user, which only root can make.
     #[test]
     fn a_taken_name_is_replaced_by_another_that_is_found_again() {
         let shared = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The mount's side of the socket: a thread for each client, of which there are few.
+//! The server's side of the socket: one thread per client, because clients are few.
 
 use super::{Command, Fragments, LONGEST, MOST_BYTES, Reply, bad, directory};
 use crate::mount::{Freeze, Shared};
@@ -25,15 +25,15 @@ lock_class!(
     pub(crate) Clients = "control clients"
 );
 
-/// How long a client may take to read its answer.
+/// Time limit for a client to read its answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The socket of a running mount. [`Server::end`] ends it and answers the clients that wait for the end.
 pub struct Server {
-    /// The directory of the socket, open: a confined process opens none.
+    /// The open directory of the socket, because a confined process cannot open it.
     dir: OwnedFd,
     name: OsString,
-    /// Inode of the socket of that name, while that is this server's.
+    /// Inode of the socket with that name, while this server owns it.
     inode: u64,
     inner: Arc<Inner>,
     accepting: Option<JoinHandle<()>>,
@@ -47,22 +47,22 @@ struct Inner {
 struct ServerState {
     /// The mount, until it has ended.
     shared: Option<Arc<Shared>>,
-    /// How the mount ended, once it has.
+    /// Result of the mount, once it has ended.
     end: Option<Result<(), String>>,
     clients: Vec<(UnixStream, JoinHandle<()>)>,
-    /// What some connection keeps.
+    /// The snapshot that connections hold.
     snapshot: Weak<Snapshot>,
 }
 
-/// What a connection holds; it ends with it, so that a client that is gone leaves nothing behind.
+/// Resources of a connection. They are released with the connection, so a client that is gone leaves nothing behind.
 #[derive(Default)]
 struct Held {
     frozen: Option<Freeze>,
     snapshot: Option<Arc<Snapshot>>,
 }
 
-/// The directory of a socket: made if missing, writable by its owner alone, and locked, so that of two servers only
-/// one at a time looks up a path's owner and changes it.
+/// Opens the directory of a socket: made if missing, writable only by its owner, and locked, so that only one server
+/// at a time checks the owner of a path and changes the path.
 fn own_directory(socket: &Path) -> io::Result<OwnedFd> {
     let fallback = directory();
     let dir = socket.parent().unwrap_or(&fallback);
@@ -82,8 +82,8 @@ fn own_directory(socket: &Path) -> io::Result<OwnedFd> {
 }
 
 impl Server {
-    /// Listens at a path in [`directory`], which is made if it is not there; what an ended server left there is
-    /// replaced.
+    /// Listens at a path in [`directory`], which is made if it is missing; replaces the socket of a server that has
+    /// ended.
     pub(crate) fn start(path: &Path, shared: Arc<Shared>) -> io::Result<Self> {
         let dir = own_directory(path)?;
         let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
@@ -117,7 +117,7 @@ impl Server {
         })
     }
 
-    /// Ends the socket with the mount: every waiting client is answered, and the path is removed.
+    /// Ends the socket with the mount: answers every waiting client, and removes the path.
     pub fn end(mut self, how: Result<(), String>) {
         self.finish(how);
     }
@@ -127,8 +127,8 @@ impl Server {
         self.dir.as_fd()
     }
 
-    /// Takes the path away, if it is still this server's: the device number of a mount that has ended may be another's
-    /// already, and the path with it.
+    /// Removes the path if it still belongs to this server. A new mount may already have reused the device number of
+    /// the ended mount, and with it the path.
     fn remove_path(&self) {
         if rustix::fs::flock(&self.dir, FlockOperation::LockExclusive).is_err() {
             return;
@@ -146,7 +146,7 @@ impl Server {
         };
         // The path is removed first, so that a late client finds no socket rather than one without a server.
         self.remove_path();
-        // Dropping it closes the image, which other programs can open from then on.
+        // Dropping the state closes the image, which other programs can open from then on.
         let shared = self.inner.state.lock().shared.take();
         drop(shared);
         let clients = {
@@ -156,11 +156,11 @@ impl Server {
         };
         self.inner.ended.notify_all();
         for (stream, thread) in clients {
-            // Waiting clients have been answered by then; connections without a command are read to their end.
+            // Waiting clients have been answered by then; other connections are read to their end.
             let _ = stream.shutdown(Shutdown::Read);
             let _ = thread.join();
         }
-        // The listening thread ends at the next client, or with the process: nothing depends on it.
+        // The listening thread ends at the next client or with the process, and nothing depends on it.
         drop(accepting);
     }
 }
@@ -176,11 +176,11 @@ fn accept(listener: &UnixListener, inner: &Arc<Inner>) {
         let Ok(stream) = stream else {
             return;
         };
-        // A client that stops reading its answer must not hold up the end of the mount.
+        // A client that stops reading its answer must not delay the end of the mount.
         if stream.set_write_timeout(Some(PATIENCE)).is_err() {
             continue;
         }
-        // The directory keeps other users out already; this check holds if its permissions are opened.
+        // The directory already keeps other users out; this check also works if its permissions are opened.
         let me = rustix::process::geteuid();
         let peer = rustix::net::sockopt::socket_peercred(&stream);
         if !peer.is_ok_and(|peer| peer.uid == me || peer.uid.is_root()) {
@@ -202,7 +202,7 @@ fn accept(listener: &UnixListener, inner: &Arc<Inner>) {
     }
 }
 
-/// Answers one client until it goes.
+/// Serves a client until it disconnects.
 fn serve(stream: UnixStream, inner: &Inner) {
     let Ok(mut answers) = stream.try_clone() else {
         return;
@@ -237,7 +237,7 @@ fn send(stream: &mut UnixStream, reply: &Reply) -> io::Result<()> {
 }
 
 impl Held {
-    /// Bytes of the snapshot, behind the line of the answer.
+    /// Reads bytes of the snapshot, which follow the line of the answer.
     fn read(&self, offset: u64, len: u32, bytes: &mut Vec<u8>) -> Reply {
         let Some(snapshot) = &self.snapshot else {
             return Reply::Failed("this connection has no snapshot".into());
@@ -257,15 +257,15 @@ impl Held {
 }
 
 impl Inner {
-    /// Takes a snapshot, or joins the one there is.
+    /// Takes a snapshot, or joins the existing one.
     fn snapshot(&self, shared: &Shared, join: bool, held: &mut Held) -> Reply {
-        // Given up first: it may be the one that is in the way.
+        // Drop the old snapshot first, because it may prevent the new one.
         held.snapshot = None;
         let there = self.state.lock().snapshot.upgrade();
         let taken = match (join, there) {
             (true, Some(there)) => there,
             (true, None) => return Reply::Failed("there is no snapshot".into()),
-            // Not while the state is locked: it may take as long as a sync.
+            // Without the lock of the state, because a snapshot may take as long as a sync.
             (false, _) => match shared.snapshot() {
                 Ok(taken) => Arc::new(taken),
                 Err(e) => return Reply::Failed(e.to_string()),
@@ -403,7 +403,7 @@ fn defragment(shared: &Shared, (ino, generation): (u32, u32), from: u64) -> exta
     Ok(Reply::Defragmented { next, moved })
 }
 
-/// Returns the outcome of each call that a server has no use for, if an attacker made it try.
+/// Tries the calls that a server does not need, like an attacker would; returns the outcome of each.
 #[cfg(debug_assertions)]
 fn trespass() -> String {
     let victim = std::env::temp_dir().join(format!("extant-trespass-{}", std::process::id()));
@@ -450,7 +450,8 @@ mod tests {
         Arc::new(Shared::new(extant::doc_volume(), image.into()).unwrap())
     }
 
-    /// The kernel gives a device number anew as soon as a mount has gone, while its server still closes the image.
+    /// The kernel reuses a device number as soon as its mount is gone, even while the mount's server still closes the
+    /// image.
     #[test]
     fn a_server_that_ends_leaves_the_next_ones_socket() {
         let dir = tempfile::tempdir().unwrap();
@@ -462,7 +463,7 @@ mod tests {
         let mut waits = Client::connect(&path).unwrap();
         waits.send(Command::WaitForEnd).unwrap();
         let new = Server::start(&path, shared("new")).unwrap();
-        // Until the old one has taken its client on.
+        // Until the old server has accepted its client.
         while old.inner.state.lock().clients.is_empty() {
             thread::sleep(Duration::from_millis(1));
         }
@@ -488,7 +489,7 @@ mod tests {
         let len = first.snapshot(false).unwrap();
         assert_eq!(second.snapshot(true).unwrap(), len);
         assert!(connect().snapshot(false).is_err(), "one at a time");
-        // The superblock and the descriptors; of a block that was free the snapshot may show what it becomes.
+        // The superblock and the descriptors. A snapshot may show new contents of a block that was free.
         let mut before = vec![0; 4096];
         first.read_snapshot(0, &mut before).unwrap();
         volume.create_dir("/new").unwrap();
@@ -508,7 +509,7 @@ mod tests {
                 .is_err()
         );
         drop((first, second));
-        // The server finds them gone soon.
+        // The server soon notices that they are gone.
         let mut third = connect();
         let began = std::time::Instant::now();
         while third.snapshot(false).is_err() {
@@ -519,7 +520,7 @@ mod tests {
         }
         third.read_snapshot(0, &mut again).unwrap();
         assert!(before != again);
-        // Neither the volume nor the end waits for who has a snapshot.
+        // Neither the volume nor the end waits for a client with a snapshot.
         drop(volume);
         server.end(Ok(()));
         assert!(third.read_snapshot(0, &mut again).is_err());
@@ -532,7 +533,7 @@ mod tests {
         let path = dir.path().join("socket");
         let server = Server::start(&path, shared("disk.img")).unwrap();
         let mut client = Client::connect(&path).unwrap();
-        // Frozen by this connection, until it asks for something else or goes.
+        // Frozen by this connection, until it sends another command or ends.
         client.ask(Command::Freeze).unwrap();
         assert!(Client::connect(&path).unwrap().status().unwrap().frozen);
         client.ask(Command::Thaw).unwrap();

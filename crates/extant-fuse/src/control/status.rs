@@ -17,17 +17,17 @@ pub struct Status {
     pub image: String,
     /// Process of the server.
     pub process: u32,
-    /// How requests come: "uring" or "classic".
+    /// Transport of requests: "uring" or "classic".
     pub transport: String,
-    /// Why it cannot be written, if so.
+    /// Why the mount cannot be written, if so.
     pub read_only: Option<String>,
-    /// Whether changes wait for a thaw.
+    /// Whether changes are frozen.
     pub frozen: bool,
     /// Requests that failed because the image is broken or its device failed.
     pub troubles: u64,
     /// The message of the last such error.
     pub last_trouble: Option<String>,
-    /// Seconds since it was mounted.
+    /// Seconds since the mount.
     pub uptime_seconds: f64,
     /// Inodes that the kernel knows.
     pub nodes_known: u64,
@@ -61,9 +61,9 @@ pub struct Status {
 pub struct MemoryStatus {
     /// Bytes of file data.
     pub data_bytes: u64,
-    /// The most bytes that are kept.
+    /// Largest size of the cache in bytes.
     pub data_limit: u64,
-    /// Bytes of them that are not written back.
+    /// Dirty bytes in the cache.
     pub dirty_bytes: u64,
     /// Bytes of metadata blocks.
     pub metadata_bytes: u64,
@@ -99,17 +99,17 @@ pub struct StageStatus {
     pub total_ns: u64,
 }
 
-/// Work of a slot of the server: a processor's worth of threads.
+/// Work of a slot of the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SlotStatus {
-    /// Threads that use it.
+    /// Number of threads that use the slot.
     pub threads: u64,
-    /// Requests it has begun.
+    /// Number of requests begun in the slot.
     pub requests: u64,
     /// Transactions in its lists of the log.
     pub transactions: u64,
-    /// Log items in them.
+    /// Log items in these transactions.
     pub items: u64,
 }
 
@@ -119,9 +119,9 @@ pub struct SlotStatus {
 pub struct LockStatus {
     /// Its name.
     pub name: String,
-    /// Times a lock of it was taken.
+    /// Number of acquisitions.
     pub acquisitions: u64,
-    /// Acquisitions that had to wait.
+    /// Number of acquisitions that had to wait.
     pub contentions: u64,
     /// Nanoseconds waited.
     pub wait_ns: u64,
@@ -131,11 +131,11 @@ pub struct LockStatus {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SearchStatus {
-    /// Groups that were considered.
+    /// Number of groups considered.
     pub considered: u64,
-    /// Groups whose lock was busy: they were passed over, or waited for if nothing else was left.
+    /// Number of groups whose lock was busy: they were skipped, or waited for if no other group was left.
     pub busy: u64,
-    /// Groups that were locked and had no run that would do.
+    /// Number of groups that were locked and had no suitable run.
     pub failed: u64,
 }
 
@@ -143,17 +143,17 @@ pub struct SearchStatus {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SpaceStatus {
-    /// Bytes in all.
+    /// Total bytes.
     pub bytes: u64,
     /// Free bytes.
     pub free_bytes: u64,
-    /// Inodes in all.
+    /// Total inodes.
     pub inodes: u64,
     /// Free inodes.
     pub free_inodes: u64,
 }
 
-/// The lock meter's counts of this process, by class; empty while the meter is off.
+/// Returns the lock meter's counts of this process, by class; empty while the meter is off.
 fn locks() -> Vec<LockStatus> {
     if !lockmeter::is_on() {
         return Vec::new();
@@ -243,7 +243,7 @@ impl Status {
         out.text
     }
 
-    /// Values that go up and down.
+    /// Adds values that go up and down.
     fn gauges(&self, out: &mut Exposition) {
         let m = &self.memory;
         let s = &self.space;
@@ -294,7 +294,7 @@ impl Status {
         }
     }
 
-    /// Counters of the whole mount.
+    /// Adds counters of the whole mount.
     fn counters(&self, out: &mut Exposition) {
         let counters = [
             ("commits_total", "Transactions pushed", self.log.commits),
@@ -336,7 +336,7 @@ impl Status {
         }
     }
 
-    /// Counters by kind of request.
+    /// Adds counters by kind of request.
     fn request_counters(&self, out: &mut Exposition) {
         type Of = fn(&RequestCount) -> f64;
         let by_kind: [(&str, &str, Of); 4] = [

@@ -1,4 +1,4 @@
-//! Metadata as the kernel shows and changes them.
+//! Metadata, as shown and changed by the kernel.
 
 use super::names::READS;
 use super::{BRIEFLY, FOREVER, Filesystem, LITTLE_SPACE};
@@ -30,7 +30,7 @@ fn set_time(t: fuse_server::SetTime) -> SetTime {
 }
 
 impl Filesystem {
-    /// Metadata as the kernel keeps them.
+    /// Converts metadata for the kernel.
     pub(super) fn attr(&self, a: &Metadata) -> Attr {
         Attr {
             ino: a.ino().into(),
@@ -50,8 +50,8 @@ impl Filesystem {
         }
     }
 
-    /// How long the kernel may keep attributes. Only the kernel changes anything, so it may keep them until it
-    /// forgets the inode; but it does not know how much space a file holds that is open for writing.
+    /// Returns how long the kernel may cache attributes. Only the kernel makes changes, so it may cache them until it
+    /// forgets the inode; but it does not know the space used by a file that is open for writing.
     pub(super) fn lifetime(held: &Held, a: &Metadata) -> Duration {
         if held.writers.load(Relaxed) == 0 {
             return FOREVER;
@@ -60,8 +60,8 @@ impl Filesystem {
         BRIEFLY
     }
 
-    /// How long the kernel may keep what a name of a directory leads to, or that there is no such name. Only the kernel changes
-    /// anything; but it does not know which names are the same where case is folded.
+    /// Returns how long the kernel may cache a name of a directory, or the absence of a name. Only the kernel makes
+    /// changes; but it does not know which names are equal if case is folded.
     pub(super) fn name_lifetime(dir: &Node) -> Duration {
         match dir.folds_case() {
             true => Duration::ZERO,
@@ -69,8 +69,8 @@ impl Filesystem {
         }
     }
 
-    /// The entry of an inode in a directory, for the kernel. Metadata may be kept as long as [`Filesystem::lifetime`] says, once the
-    /// kernel has been told of the inode.
+    /// Returns the entry of an inode in a directory for the kernel. Metadata may be cached for
+    /// [`Filesystem::lifetime`], once the kernel knows the inode.
     pub(super) fn entry(&self, dir: &Node, node: &Node) -> Result<Entry, Errno> {
         let a = self.tried(node.metadata())?;
         Ok(Entry {
@@ -88,8 +88,8 @@ impl Filesystem {
         Ok(())
     }
 
-    /// The kernel asks for attributes: in the name of stat, or with a handle for itself, before it writes or at the end of
-    /// the file.
+    /// Handles a request for attributes: for stat, or with a handle for the kernel itself, before it writes or at the
+    /// end of the file.
     pub(super) fn asked_for_attr(
         &self,
         (number, held): (u64, &Held),
@@ -106,12 +106,12 @@ impl Filesystem {
         };
         let short = self.is_short_of_space();
         if short || held.failed.load(Relaxed) {
-            // Data that do not fit must be found before more space is taken, and before the loss of others is told: what is
-            // stored afterwards would lie behind a hole.
+            // Data that do not fit must be found before more space is allocated, and before the loss of other data is
+            // reported, because data stored afterwards would lie behind a hole.
             self.have_written_back(number);
         }
-        // The kernel asks before a write, at the end of the file before a read, and for `SEEK_END`: which one it is cannot be
-        // told apart, and a writer that never learns of the lost data would be worse.
+        // The kernel asks before a write, at the end of the file before a read, and for `SEEK_END`. These cases look
+        // the same, and a writer that never learns of the lost data would be worse.
         if handle != READS && held.failed.swap(false, Relaxed) {
             return Err(Errno::NOSPC);
         }
@@ -124,8 +124,8 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Metadata of a file that is open for writing. If all of its data may still be with the kernel, it is asked to write
-    /// them back: programs that find a file without a block take it for a hole.
+    /// Returns metadata of a file that is open for writing. If all of its data may still be in the kernel, asks the
+    /// kernel to write them back, because programs take a file without a block for a hole.
     fn attributes_for_stat(&self, number: u64, held: &Held) -> Result<Metadata, Errno> {
         let a = self.tried(held.node.metadata())?;
         if a.blocks() > 0 || !self.writes_back() {
@@ -135,8 +135,8 @@ impl Filesystem {
         self.tried(held.node.metadata())
     }
 
-    /// Makes the kernel ask for a file's attributes again if the sync may have changed its space by more than half:
-    /// that is rare for one file, and does not happen with every sync.
+    /// Makes the kernel ask for a file's attributes again if the sync may have changed its space by more than half.
+    /// That is rare for one file, and does not happen with every sync.
     pub(super) fn note_synced(&self, number: u64, held: &Held) {
         if held.writers.load(Relaxed) == 0 {
             return;
@@ -151,7 +151,7 @@ impl Filesystem {
         }
     }
 
-    /// So little is free that what the kernel keeps back may not fit.
+    /// Returns whether free space is so low that dirty data of the kernel may not fit.
     pub(super) fn is_short_of_space(&self) -> bool {
         let volume = &self.shared.volume;
         let geometry = volume.geometry();
@@ -182,8 +182,8 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Removes set-id bits and file capabilities. The kernel, which knows the mode and uses it when the file is
-    /// executed, is told to ask again.
+    /// Removes set-id bits and file capabilities. Invalidates the kernel's attributes, because the kernel uses its
+    /// cached mode when the file is executed.
     pub(super) fn strip_privileges(&self, node: &Node, who: &Credentials) -> Result<(), Errno> {
         if self.tried(node.strip_privileges(who))? {
             self.have_it_ask(node_of(node.ino()));
@@ -199,9 +199,8 @@ impl Filesystem {
         answer: &mut Answer<'_>,
     ) -> Result<(), Errno> {
         let meaning = Meaning::of(set);
-        // The kernel goes on to show its own time of change, where it keeps one, so that time is stored. The engine
-        // does not refuse times that are written back because of the inode's flags; those rules are for calls made
-        // now.
+        // The kernel continues to show its own change time, if it keeps one, so store that time. The engine does not
+        // refuse times that are written back because of the inode's flags; those rules apply to present calls.
         let bound = flags::IMMUTABLE | flags::APPEND;
         let mut mtime = set.mtime.map(set_time);
         let ctime = match set.ctime {
@@ -218,8 +217,8 @@ impl Filesystem {
             }
             None => None,
         };
-        // A change of owner that changes neither user nor group comes as a time alone, and as a change of owner it
-        // takes set-id bits away.
+        // A change of owner to the same user and group arrives as a change time alone, and like a change of owner it
+        // removes set-id bits.
         if set.kill_suidgid || meaning == Meaning::TimeOfChangeAlone {
             self.strip_privileges(&held.node, who)?;
         }
@@ -232,13 +231,13 @@ impl Filesystem {
             atime: set.atime.map(set_time),
             mtime,
             ctime,
-            // The kernel asks for a handle's file only what the handle may.
+            // The kernel sends only requests that the handle permits.
             by_handle: set.handle.is_some(),
             ..Default::default()
         };
         self.tried(held.node.set_attributes(who, &change))?;
         let a = self.tried(held.node.metadata())?;
-        // The answer to times written back the kernel does not look at: it has not been told.
+        // The kernel ignores the answer to written-back times, so it does not know these attributes.
         let written = held.writers.load(Relaxed) > 0;
         answer.attr(&self.attr(&a), if written { BRIEFLY } else { FOREVER });
         Ok(())
@@ -248,14 +247,13 @@ impl Filesystem {
 /// Meanings of a request that Linux does not name.
 #[derive(PartialEq, Eq)]
 enum Meaning {
-    /// Only the time of change is set.
+    /// Only the change time is set.
     TimeOfChangeAlone,
-    /// Both times become the present one: the kernel has looked up the time of modification already, as it keeps
-    /// it.
+    /// Both times become the present: the kernel has already chosen the modification time, because it keeps that time.
     Touch,
-    /// The kernel writes back the times that it kept for a file it wrote to. Time of change and time of
-    /// modification are equal then, which no call that sets times produces. These may be stored even where the
-    /// caller, who may be any user by now, could set no times.
+    /// The kernel writes back the times that it kept for a file it wrote to. Change time and modification time are
+    /// equal then, which no call that sets times produces. These times may be stored even if the caller, which may be
+    /// any user by now, could not set times.
     WriteBack,
     /// The request's literal meaning.
     Plain,

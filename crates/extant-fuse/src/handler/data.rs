@@ -14,17 +14,16 @@ use std::time::Duration;
 const SEEK_DATA: u32 = 3;
 const SEEK_HOLE: u32 = 4;
 
-/// Requests that may wait at one moment for the kernel's write-back, at most: serving that needs a thread too, and
-/// a queue has twice as many threads at most.
+/// Largest number of requests that wait at the same time for the kernel's write-back. Serving the write-back needs
+/// threads, too, and a queue has at most twice as many threads.
 const MOST_WAITING: u32 = 64;
 static WAITING: AtomicU32 = AtomicU32::new(0);
 
-/// Bytes of a file copied for one request at most. The kernel asks for the rest, unless the copying program has
-/// ended.
+/// Largest number of bytes copied for one request. The kernel asks for the rest, unless the copying program has ended.
 const MOST_COPIED: u64 = 256 << 20;
 
 impl Filesystem {
-    /// Returns the caller with the rights of a writer of data: where the kernel writes back it notes the times itself.
+    /// Returns the caller with the rights of a writer of data: with write-back, the kernel records the times itself.
     pub(super) fn changing_data(&self, who: &Credentials) -> Credentials {
         if self.writes_back() {
             who.clone().keeping_times()
@@ -39,7 +38,7 @@ impl Filesystem {
         (offset, size, flags): (u64, u32, u32),
         answer: &mut Answer<'_>,
     ) -> Result<u64, Errno> {
-        // Only what the kernel reads past its own memory is worth keeping here.
+        // Cache here only the data that the kernel reads without its page cache.
         let direct = OFlags::from_bits_retain(flags).contains(OFlags::DIRECT);
         if !direct && !held.pages_read.load(Relaxed) {
             held.pages_read.store(true, Relaxed);
@@ -66,11 +65,11 @@ impl Filesystem {
         let who = self.changing_data(who);
         let write = |at: u64, data: &[u8]| held.node.write_at(&who, data, at);
         let direct = OFlags::from_bits_retain(flags).contains(OFlags::DIRECT);
-        // For a direct write that was stored in part Linux answers EIO.
+        // Linux returns EIO for a partly stored direct write.
         let written = self.write_by(write, data, !direct, answer)?;
         if direct && held.pages_read.load(Relaxed) && held.pages_read.swap(false, Relaxed) {
-            // Linux drops pages before a direct write, and after one that the caller waits for, but not after one of
-            // asynchronous I/O: what was read in between would stay, and be old.
+            // Linux drops pages before a direct write, and after a synchronous one, but not after an asynchronous one.
+            // Pages read in between would stay and be stale.
             self.drop_pages(number, data.0, written);
         }
         Ok(written)
@@ -84,23 +83,23 @@ impl Filesystem {
         // The call also waits for requests that need a thread.
         let others = WAITING.fetch_add(1, Relaxed);
         if let Some(notifier) = self.notifier.get().filter(|_| others < MOST_WAITING) {
-            // Without a listener it is of no use.
+            // Without a listener it has no effect.
             let _ = notifier.inval_inode(number, offset, len);
         }
         WAITING.fetch_sub(1, Relaxed);
     }
 
-    /// Has the kernel ask for a file's attributes before it writes to it again, or shows them.
+    /// Makes the kernel ask for a file's attributes before it writes to the file again, or shows them.
     pub(super) fn have_it_ask(&self, number: u64) {
         if let Some(notifier) = self.notifier.get() {
-            // With a negative offset no data are dropped, so the call waits for nothing. Without a listener it has
-            // no effect.
+            // With a negative offset no data are dropped, so the call waits for nothing. Without a listener it has no
+            // effect.
             let _ = notifier.inval_inode(number, -1, 0);
         }
     }
 
-    /// Has the kernel write back what it holds of a file, which it does when it is told that the file changed. If that
-    /// cannot be told, what is here is what counts.
+    /// Makes the kernel write back its dirty data of a file, which it does when the file is invalidated. If the
+    /// notification fails, the data stored here count.
     pub(super) fn have_written_back(&self, number: u64) {
         self.drop_pages(number, 0, 0);
     }
@@ -114,7 +113,7 @@ impl Filesystem {
     ) -> Result<u64, Errno> {
         let mut done = 0;
         while done < data.len() {
-            // No sum of these is beyond the largest size, which the first write is checked against.
+            // The sums do not exceed the largest size, because the first write is checked against it.
             match write(offset.saturating_add(done as u64), &data[done..]) {
                 Ok(n) => done += n,
                 // The stored part counts; the next write will fail.
@@ -127,7 +126,7 @@ impl Filesystem {
         Ok(done as u64)
     }
 
-    /// Stores data that the kernel held back: the writing program has been told that they are written.
+    /// Stores data that the kernel wrote back: the writing program has already seen the write succeed.
     pub(super) fn write_cached(
         &self,
         (number, held): (u64, &Held),
@@ -135,7 +134,7 @@ impl Filesystem {
         answer: &mut Answer<'_>,
     ) -> Result<u64, Errno> {
         let write = |at: u64, data: &[u8]| held.node.write_cached(data, at);
-        // Linux does not look how much was stored, and takes all for written.
+        // Linux ignores the stored length, and considers all data written.
         let written = if self.leaves_lost_data_before(held, offset)? {
             Err(Errno::NOSPC)
         } else {
@@ -149,8 +148,8 @@ impl Filesystem {
         written
     }
 
-    /// Whether data stored at `offset` would make the file longer than what was stored of it: data before `offset` were lost,
-    /// and no write was told yet.
+    /// Returns whether a write at `offset` would extend the file beyond its stored data: data before `offset` were
+    /// lost, and no write has reported that yet.
     fn leaves_lost_data_before(&self, held: &Held, offset: u64) -> Result<bool, Errno> {
         Ok(held.failed.load(Relaxed) && offset > self.tried(held.node.metadata())?.len())
     }
@@ -159,7 +158,7 @@ impl Filesystem {
         if !open_flags(flags).contains(OpenFlags::WRITE) {
             return Ok(());
         }
-        // Never below nothing, whatever the kernel says.
+        // Never below zero, whatever the kernel sends.
         let less = |n: u32| n.checked_sub(1);
         let before = held.writers.fetch_update(Relaxed, Relaxed, less);
         if before == Ok(1) && held.cut_short.swap(false, Relaxed) {
@@ -168,19 +167,19 @@ impl Filesystem {
         self.tried(held.node.finish_writing())
     }
 
-    /// Makes the kernel forget an inode that no program has open, because a size that the kernel has made longer is the
-    /// kernel's until then. Before Linux 6.18 the kernel shows that size until it forgets the inode by itself.
+    /// Makes the kernel forget an inode that no program has open, because the kernel uses its own larger size until
+    /// then. Before Linux 6.18 the kernel shows that size until it evicts the inode itself.
     fn have_size_read_again(&self, number: u64) {
-        // The kernel releases the name a moment after it has sent the request, and a name in use is not dropped.
+        // The kernel releases the name shortly after it has sent the request, and a name in use is not dropped.
         std::thread::sleep(Duration::from_millis(1));
         if let Some(notifier) = self.notifier.get() {
-            // An error says that the kernel does not know the notification.
+            // An error means that the kernel does not support the notification.
             let _ = notifier.prune(number);
         }
     }
 
-    /// Where a block of a file is on the device, for FIBMAP and swap files. The kernel asks of its own accord only
-    /// where it has the block device (`fuseblk`).
+    /// Returns the position of a file's block on the device, for FIBMAP and swap files. The kernel sends this request
+    /// only if it has the block device (`fuseblk`).
     pub(super) fn block_of(
         &self,
         held: &Held,
@@ -189,7 +188,7 @@ impl Filesystem {
     ) -> Result<(), Errno> {
         let size = u64::from(block_size.max(1));
         let at = block.checked_mul(size).ok_or(Errno::INVAL)?;
-        // Delayed data have no place yet.
+        // Delayed data have no blocks yet.
         self.tried(held.node.fsync(true))?;
         let extents = self.tried(held.node.extents())?;
         let after = extents.partition_point(|e| e.offset <= at);
@@ -214,13 +213,13 @@ impl Filesystem {
             m if m.is_empty() => Fallocate::Allocate { keep_size },
             F::PUNCH_HOLE if keep_size => Fallocate::PunchHole,
             F::ZERO_RANGE => Fallocate::ZeroRange { keep_size },
-            // Linux refuses both before it asks; another kernel may not.
+            // Linux refuses both itself; another kernel may not.
             F::COLLAPSE_RANGE if !keep_size => Fallocate::CollapseRange,
             F::INSERT_RANGE if !keep_size => Fallocate::InsertRange,
             _ => return Err(Errno::OPNOTSUPP),
         };
         if !who.is_privileged() {
-            // For this operation the kernel does not say that set-id bits must go.
+            // For this operation the kernel does not request the removal of set-id bits.
             self.strip_privileges(&held.node, who)?;
         }
         let who = self.changing_data(who);
@@ -240,7 +239,7 @@ impl Filesystem {
             _ => return Err(Errno::INVAL),
         };
         if held.writers.load(Relaxed) > 0 {
-            // The kernel may hold data here that it has not written back.
+            // The kernel may have dirty data that it has not written back.
             self.have_written_back(node);
         }
         let found = self.tried(held.node.seek(offset, what))?;

@@ -18,7 +18,7 @@ const GETFSLABEL: u32 = 0x8100_9431;
 const SETFSLABEL: u32 = 0x4100_9432;
 const SHUTDOWN: u32 = 0x8004_587d;
 
-/// `FUSE_IOCTL_COMPAT`: a 32-bit program on a 64-bit kernel asks.
+/// `FUSE_IOCTL_COMPAT`: the caller is a 32-bit program on a 64-bit kernel.
 const COMPAT: u32 = 1;
 
 /// Bytes of `struct fsxattr`: flags, extent size, extents, project, CoW extent size, padding.
@@ -51,19 +51,19 @@ fn long(input: &[u8], at: usize) -> Result<u64, Errno> {
     ))
 }
 
-/// One call.
+/// A call.
 pub(super) struct Call<'a> {
     pub command: u32,
     /// `FUSE_IOCTL_*`.
     pub flags: u32,
     pub input: &'a [u8],
-    /// Bytes that the answer may have.
+    /// Largest number of bytes in the answer.
     pub output: u32,
 }
 
 impl Filesystem {
-    /// Answers an ioctl of `who`, whose rights nobody has checked: Linux passes the call to the server as it is, but
-    /// for `FS_IOC_SETFLAGS` and `FS_IOC_FSSETXATTR` since 5.13.
+    /// Answers an ioctl of `who`, whose rights are unchecked: Linux passes the call on unchanged, except for
+    /// `FS_IOC_SETFLAGS` and `FS_IOC_FSSETXATTR` since 5.13.
     pub(super) fn ioctl(
         &self,
         held: &Held,
@@ -72,8 +72,8 @@ impl Filesystem {
         answer: &mut Answer<'_>,
     ) -> Result<(), Errno> {
         let input = call.input;
-        // Linux answers the flags of 32-bit programs only to these. From other programs the numbers would bypass what
-        // the kernel checks of a change of flags, a mount that is only read among it.
+        // Linux sends these numbers only for 32-bit programs. From other programs they would bypass the kernel's
+        // checks of flag changes, such as the check for a read-only mount.
         let narrow = matches!(call.command, GETFLAGS_32 | SETFLAGS_32);
         if narrow && call.flags & COMPAT == 0 && cfg!(target_pointer_width = "64") {
             return Err(Errno::NOTTY);
@@ -99,7 +99,7 @@ impl Filesystem {
             }
             FSSETXATTR => {
                 let (xflags, project) = (word(input, 0)?, word(input, 12)?);
-                // Other flags, of other file systems, ext4 passes over.
+                // Flags of other file systems are ignored, as in ext4.
                 let mut flags = self.flags_of(held)? & inode_flags::USER_VISIBLE;
                 for (xflag, flag) in XFLAGS {
                     flags = flags & !flag | if xflags & xflag != 0 { flag } else { 0 };
@@ -130,8 +130,8 @@ impl Filesystem {
             }
             SHUTDOWN => {
                 privileged(who)?;
-                // The call's number says that it takes nothing, so that Linux hands its argument to no server: all
-                // of them lose least.
+                // The call's number specifies no argument, so Linux passes no argument to the server. Without one, use
+                // the mode that loses least.
                 let how = match word(input, 0).unwrap_or(0) {
                     0 => Shutdown::Sync,
                     1 => Shutdown::LogFlush,
@@ -156,8 +156,8 @@ impl Filesystem {
         flags: u32,
         project: Option<u32>,
     ) -> Result<(), Errno> {
-        // Flags that lsattr never shows are an error; flags that it shows and chattr cannot change are accepted
-        // unchanged.
+        // Flags that lsattr never shows are an error; flags that it shows but chattr cannot change are accepted and
+        // keep their values.
         if flags & !inode_flags::USER_VISIBLE != 0 {
             return Err(Errno::OPNOTSUPP);
         }
@@ -171,7 +171,7 @@ impl Filesystem {
             ..Default::default()
         };
         self.tried(held.node.set_attributes(who, &set))?;
-        // The time of the change, which the kernel does not know of.
+        // The kernel does not know the new change time.
         self.have_it_ask(node_of(held.node.ino()));
         Ok(())
     }
@@ -186,7 +186,7 @@ fn privileged(who: &Credentials) -> Result<(), Errno> {
 }
 
 fn give(call: &Call<'_>, out: &[u8], answer: &mut Answer<'_>) -> Result<(), Errno> {
-    // A caller that has room for less gets less, as with a 32-bit flags word in a 64-bit call.
+    // A caller with less room gets less, as with a 32-bit flags word in a 64-bit call.
     let len = out.len().min(call.output as usize);
     answer.ioctl(0, &out[..len]);
     Ok(())
@@ -287,7 +287,7 @@ mod tests {
         assert_eq!(flags_of(&volume), inode_flags::IMMUTABLE);
     }
 
-    /// Only a 32-bit program reaches the server by these numbers after the kernel's checks.
+    /// Only a 32-bit program reaches the server with these numbers after the kernel's checks.
     #[test]
     #[cfg(target_pointer_width = "64")]
     fn numbers_of_32_bit_programs_are_unknown_to_others() {

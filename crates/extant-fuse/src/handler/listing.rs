@@ -1,5 +1,5 @@
-//! Directories listed, with offsets that stay good while names come and go: the position in the order of the
-//! directory's hash.
+//! Directory listings, with offsets that stay valid while names change: the position in the order of the directory's
+//! hash.
 
 use super::Filesystem;
 use super::data::type_bits;
@@ -10,10 +10,10 @@ use fuse_server::{Answer, Entry, Errno, Listing};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-/// Names asked of the engine at a time: about as many as fit a buffer of 4 KiB or a good part of a larger one.
+/// Number of names read at a time: about as many as fit a buffer of 4 KiB, or a good part of a larger one.
 const AT_A_TIME: usize = 128;
 
-/// Offsets behind "." and ".."; all cookies of names are larger.
+/// Offsets after "." and ".."; all cookies of names are larger.
 const AFTER_DOT: u64 = 1;
 const AFTER_DOTS: u64 = 2;
 
@@ -39,8 +39,8 @@ impl Filesystem {
         let mut cookie = offset.max(AFTER_DOTS);
         loop {
             let names = match held.node.list(cookie, AT_A_TIME) {
-                // The kernel has been told of the names in the answer, so they must be sent. The error follows when
-                // the kernel asks for more.
+                // The kernel has lookups of the names in the answer, so the answer must be sent. The error follows
+                // when the kernel asks for more.
                 Err(_) if !out.listing.is_empty() => break,
                 done => self.tried(done)?,
             };
@@ -67,7 +67,7 @@ struct Out<'a, 'b> {
 }
 
 impl Out<'_, '_> {
-    /// False once the buffer is full.
+    /// Adds "." and ".."; returns false once the buffer is full.
     fn dots(&mut self, offset: u64) -> Result<bool, Errno> {
         let own = self.dir.node.ino();
         let bits = type_bits(extant::FileType::Directory);
@@ -78,7 +78,7 @@ impl Out<'_, '_> {
         Ok(self.plain(parent, AFTER_DOTS, bits, b".."))
     }
 
-    /// Returns a name of which the kernel learns no more than its type.
+    /// Adds a name, with only its type for the kernel.
     fn plain(&mut self, ino: u32, next: u64, bits: u32, name: &[u8]) -> bool {
         if self.plus {
             let mut entry = Entry::negative(Duration::ZERO);
@@ -89,13 +89,13 @@ impl Out<'_, '_> {
         }
     }
 
-    /// Names that come together, after `before`. Names with equal cookies are given as a whole, and repeated if
-    /// interrupted: only the last of them has its own cookie as the position to continue from.
+    /// Adds the names after `before`. Names with equal cookies are added as a whole, and repeated after an
+    /// interruption: only the last of them has its own cookie as the position to continue from.
     fn names(&mut self, names: &[NodeEntry], before: u64) -> Result<bool, Errno> {
         let mut earlier = before;
         for (at, entry) in names.iter().enumerate() {
             let more_of_it = names.get(at + 1).is_some_and(|n| n.cookie == entry.cookie);
-            // Going on from before them has to lead further: not if they are the first of this answer.
+            // The position before them must lead to progress, which it does not if they are the first of this answer.
             let next = if more_of_it && earlier > self.start {
                 earlier
             } else {
@@ -116,8 +116,8 @@ impl Out<'_, '_> {
         if !self.plus {
             return Ok(self.plain(entry.ino, next, bits, &entry.name));
         }
-        // Looked up by name, because the number may be another file's by now. A name that is gone, or broken, is
-        // listed without attributes; its own lookup reports the error.
+        // Look the name up, because the number may belong to another file by now. A missing or broken name is listed
+        // without attributes; its own lookup reports the error.
         let found = self.dir.node.lookup(self.who, &entry.name);
         let Ok(Ok((node, mut full))) =
             found.map(|node| self.fs.entry(&self.dir.node, &node).map(|e| (node, e)))
@@ -125,7 +125,7 @@ impl Out<'_, '_> {
             return Ok(self.plain(entry.ino, next, bits, &entry.name));
         };
         let kind = type_bits(node.file_type());
-        // Told first: the kernel may forget it as soon as it has the answer.
+        // Count the lookup first, because the kernel may forget the inode as soon as it has the answer.
         let number = full.node;
         let held = self.fs.shared.nodes.tell(node);
         if held.writers.load(Relaxed) > 0 {

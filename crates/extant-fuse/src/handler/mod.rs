@@ -1,11 +1,12 @@
 //! A volume as a handler of FUSE requests.
 //!
-//! The kernel checks permissions by mode bits and ACLs, resolves paths, keeps names, attributes and pages; it may
-//! keep all of them until it forgets the inode, because only the kernel makes changes. It does not know immutable
-//! and append-only files: the engine guards those. Locks are the kernel's own, too: a volume has one kernel.
+//! The kernel checks permissions by mode bits and ACLs, resolves paths, and caches names, attributes and pages. The
+//! kernel may cache all of them until it forgets the inode, because only the kernel makes changes. The kernel does not
+//! know immutable and append-only files: the engine guards those. The kernel also implements locks, because a volume
+//! has one kernel.
 //!
-//! Open files have no handles of their own here: a node number identifies the file, and the kernel forgets no inode
-//! that is open.
+//! Open files have no separate handles here: a node number identifies the file, and the kernel does not forget an
+//! inode that is open.
 
 mod attributes;
 mod data;
@@ -31,14 +32,14 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// How long the kernel may keep what it was told: until it forgets it.
+/// Lifetime of cached data without expiry: until the kernel forgets the inode.
 const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
-/// The same for attributes of files that are open for writing: the kernel asks before a write, too, so not less.
+/// Lifetime of attributes of files open for writing. Not shorter, because the kernel also asks before each write.
 const BRIEFLY: Duration = Duration::from_millis(10);
-/// Bytes: with less free than these, or a thirty-second of the volume, nothing is kept back for long.
+/// Bytes of free space below which, or below a thirty-second of the volume, no data are kept back for long.
 const LITTLE_SPACE: u64 = 16 << 20;
 
-/// A volume as a handler of FUSE requests. It keeps the volume open as long as it lives.
+/// A volume as a handler of FUSE requests. The handler keeps the volume open as long as it lives.
 ///
 /// ```
 /// let options = extant_fuse::MountOptions::default();
@@ -50,13 +51,13 @@ pub struct Filesystem {
     shared: Arc<Shared>,
     notifier: OnceLock<Notifier>,
     read_only: bool,
-    /// Files are opened for reading without a question to the server.
+    /// Whether files are opened for reading without a request to the server.
     opens_unasked: bool,
     write_through: bool,
-    /// Owner and group that all files are shown with.
+    /// Owner and group that are shown for all files.
     shown: (Option<u32>, Option<u32>),
-    /// Changes of names and attributes are durable before they are answered. The kernel makes data durable itself:
-    /// it writes them through, and asks for fsync.
+    /// Whether changes of names and attributes are durable before they are answered. The kernel makes data durable
+    /// itself: it writes them through, and asks for fsync.
     sync: bool,
     block_size: u32,
 }
@@ -92,14 +93,14 @@ impl Filesystem {
         })
     }
 
-    /// Live counters.
+    /// Returns live counters.
     pub fn status(&self) -> extant::Result<control::Status> {
         self.shared.status()
     }
 
     /// Names the transport in reports.
     pub fn set_transport(&self, name: &'static str) {
-        // Said once; a second time would say the same.
+        // The transport never changes, so a second call would set the same name.
         let _ = self.shared.transport.set(name);
     }
 
@@ -143,7 +144,7 @@ impl Filesystem {
         f(&who)
     }
 
-    /// Does what is asked; says how many bytes of data it moved.
+    /// Runs the operation; returns the number of bytes of data moved.
     fn act(&self, request: &Request<'_>, answer: &mut Answer<'_>) -> Result<u64, Errno> {
         type Op<'a> = Operation<'a>;
         let nodes = &self.shared.nodes;
@@ -190,7 +191,8 @@ impl Filesystem {
         Ok(0)
     }
 
-    /// Requests that make, remove and move names. Inlined, so that it is one match with those above and below.
+    /// Runs operations that make, remove and move names. Inlined, so that there is one match with the functions above
+    /// and below.
     #[inline(always)]
     fn act_on_names(&self, request: &Request<'_>, answer: &mut Answer<'_>) -> Result<u64, Errno> {
         type Op<'a> = Operation<'a>;
@@ -264,7 +266,7 @@ impl Filesystem {
         Ok(0)
     }
 
-    /// Requests that read and write files and directories.
+    /// Runs operations that read and write files and directories.
     #[inline(always)]
     fn act_on_data(&self, request: &Request<'_>, answer: &mut Answer<'_>) -> Result<u64, Errno> {
         type Op<'a> = Operation<'a>;
@@ -345,7 +347,7 @@ impl Filesystem {
         Ok(0)
     }
 
-    /// Extended attributes, and what concerns the whole volume.
+    /// Runs operations on extended attributes and on the whole volume.
     #[inline(always)]
     fn act_on_the_rest(
         &self,
@@ -410,9 +412,9 @@ impl Filesystem {
             Op::SyncFs => {
                 self.tried(self.shared.volume.sync())?;
             }
-            // Requests that the kernel makes in another way, or handles itself once it knows that the server does
-            // not: flush after the pages it wrote, opening directories, access (it checks permissions), poll,
-            // locks.
+            // Requests that the kernel handles itself once it knows that the server does not support them, or
+            // replaces: flush after the pages it wrote, opening directories, access (the kernel checks permissions),
+            // poll, locks.
             _ => return Err(Errno::NOSYS),
         }
         Ok(0)

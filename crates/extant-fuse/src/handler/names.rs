@@ -1,4 +1,4 @@
-//! Names: looked up, made, moved, removed.
+//! Lookup, creation, renaming and removal of names.
 
 use super::{BRIEFLY, Filesystem};
 use crate::nodes::{Held, ino_of};
@@ -31,7 +31,7 @@ pub(super) fn open_flags(flags: u32) -> OpenFlags {
     open
 }
 
-/// The type of what mknod is to make, and its device number where it has one.
+/// Returns the type of the file that mknod makes, and its device number if it has one.
 fn special(mode: u32, rdev: u32) -> Result<MakeNode<'static>, Errno> {
     Ok(match rustix::fs::FileType::from_raw_mode(mode) {
         rustix::fs::FileType::RegularFile => MakeNode::File,
@@ -43,13 +43,13 @@ fn special(mode: u32, rdev: u32) -> Result<MakeNode<'static>, Errno> {
     })
 }
 
-/// Handle of a file that was opened for reading only. A handle tells nothing else that the node number does not.
+/// Handle of a file opened only for reading. A handle contains no other information beyond the node number.
 pub(super) const READS: u64 = 0;
-/// Handle of a file that was opened for writing.
+/// Handle of a file opened for writing.
 pub(super) const WRITES: u64 = 1;
 
-/// The kernel's rights over an open file: it keeps the pages, because only the kernel changes the file, and direct
-/// writes need not wait for each other.
+/// Returns the kernel's rights over an open file: it keeps cached pages, because only the kernel changes the file, and
+/// direct writes need not wait for each other.
 fn opened(flags: u32) -> Opened {
     let writes = open_flags(flags).contains(OpenFlags::WRITE);
     Opened {
@@ -59,7 +59,7 @@ fn opened(flags: u32) -> Opened {
 }
 
 impl Filesystem {
-    /// Answers with an inode by a name of `dir`, of which the kernel is told once more.
+    /// Answers with an inode for a name in `dir`, and counts one more lookup by the kernel.
     fn tell(&self, dir: &Node, node: Node, answer: &mut Answer<'_>) -> Result<(), Errno> {
         let mut entry = self.entry(dir, &node)?;
         let held = self.shared.nodes.tell(node);
@@ -76,7 +76,7 @@ impl Filesystem {
         match self.shared.nodes.get(node) {
             Err(Errno::STALE) if matches!(name, b"." | b"..") => {
                 let ino = ino_of(node).ok_or(Errno::STALE)?;
-                // Stale, if the file was removed. The kernel compares the generation of the answer.
+                // The error is ESTALE if the file was removed. The kernel compares the generation of the answer.
                 self.tried(Node::of_number(&self.shared.volume, ino))
                     .map(Held::new)
             }
@@ -92,8 +92,8 @@ impl Filesystem {
         answer: &mut Answer<'_>,
     ) -> Result<(), Errno> {
         if name == b"." {
-            // An inode of any type: a program that has its handle needs no name. The kernel asks for inodes that it does
-            // not hold, so a removed one is on its way to be forgotten.
+            // An inode of any type, because a program with a file handle needs no name. The kernel asks for inodes
+            // that it does not hold, so a removed inode is about to be forgotten.
             if self.tried(dir.node.metadata())?.nlink() == 0 {
                 return Err(Errno::STALE);
             }
@@ -101,7 +101,7 @@ impl Filesystem {
         }
         match dir.node.lookup(who, name) {
             Ok(node) => self.tell(&dir.node, node, answer),
-            // The kernel may also keep the fact that there is no such name.
+            // The kernel may also cache the absence of the name.
             Err(extant::Error::NotFound) => {
                 answer.entry(&Entry::negative(Self::name_lifetime(&dir.node)));
                 Ok(())
@@ -131,7 +131,7 @@ impl Filesystem {
         self.make(dir, who, (name, special(mode, rdev)?, mode), answer)
     }
 
-    /// An open file from here on: told of once more, and counted if it is open for writing.
+    /// Answers with an open file: counts a lookup, and a writer if the file is open for writing.
     fn tell_open(
         &self,
         dir: &Node,
@@ -177,7 +177,7 @@ impl Filesystem {
         self.tell_open(&dir.node, node, flags, answer)
     }
 
-    /// Checks that a file may be opened so, and cuts it if asked.
+    /// Checks that a file may be opened with these flags, and truncates it if requested.
     fn prepare_open(
         &self,
         node: &Node,
@@ -205,7 +205,8 @@ impl Filesystem {
     ) -> Result<(), Errno> {
         if self.opens_unasked && flags & (OFlags::WRONLY | OFlags::RDWR | OFlags::TRUNC).bits() == 0
         {
-            // Reading a directory that only the kernel changes needs no handle: the kernel does not ask again.
+            // The kernel needs no handle to read a directory that only the kernel changes, and does not send the
+            // request again.
             return Err(Errno::NOSYS);
         }
         self.prepare_open(&held.node, who, flags, kill_suidgid)?;
@@ -213,7 +214,7 @@ impl Filesystem {
             held.writers.fetch_add(1, Relaxed);
             held.told.store(0, Relaxed);
             if self.is_short_of_space() {
-                // Data that do not fit are reported at the first write that can know of it.
+                // Data that do not fit are reported at the first write that can know of them.
                 self.have_it_ask(number);
             }
         }

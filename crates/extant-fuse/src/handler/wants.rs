@@ -1,14 +1,14 @@
-//! The agreement with the kernel.
+//! Negotiation with the kernel.
 
 use super::Filesystem;
 use crate::options::MountOptions;
 use fuse_server::{InitFlags, Wants};
 
-/// Bytes of an inode that has no room for more than seconds.
+/// Size of an inode without room for fractions of seconds, in bytes.
 const SHORT_INODE: u16 = 128;
 
 impl Filesystem {
-    /// Returns the kernel writes data back in its own time, and keeps the times of files itself.
+    /// Returns whether the kernel delays writes of data, and keeps the times of files itself.
     pub(super) fn writes_back(&self) -> bool {
         !self.read_only && !self.write_through
     }
@@ -36,7 +36,7 @@ impl MountOptions {
         wanted(self.read_only, !self.read_only && !self.writes_through())
     }
 
-    /// Data is the server's at once.
+    /// Returns whether data are sent to the server at once.
     pub(super) fn writes_through(&self) -> bool {
         self.write_through || self.sync
     }
@@ -44,15 +44,15 @@ impl MountOptions {
 
 fn wanted(read_only: bool, writes_back: bool) -> Wants {
     type F = InitFlags;
-    // Data in few large requests, several at a time.
+    // Data: few large requests, several at a time.
     let mut flags = F::ASYNC_READ | F::ASYNC_DIO | F::BIG_WRITES | F::MAX_PAGES;
-    // Names: several threads in one directory, attributes with the listing when they will be asked for.
+    // Names: several threads in one directory, attributes in listings if the caller is likely to need them.
     flags |= F::PARALLEL_DIROPS | F::DO_READDIRPLUS | F::READDIRPLUS_AUTO;
-    // Only this kernel makes changes, so its knowledge stays valid until it changes something itself.
+    // Only this kernel makes changes, so its cache stays valid until it changes something itself.
     flags |= F::CACHE_SYMLINKS | F::EXPLICIT_INVAL_DATA;
-    // A node number says all: directories need not be opened, nor, where nothing changes, files.
+    // A node number is sufficient: directories need not be opened, nor, on read-only mounts, files.
     flags |= F::NO_OPENDIR_SUPPORT | F::EXPORT_SUPPORT;
-    // Permissions: the kernel checks them, ACLs too; masks of new files depend on the directory's ACL.
+    // Permissions: the kernel checks them and ACLs; the mask of a new file depends on the directory's ACL.
     flags |= F::POSIX_ACL | F::DONT_MASK | F::HANDLE_KILLPRIV_V2 | F::SETXATTR_EXT;
     flags |= F::ATOMIC_O_TRUNC | F::HAS_IOCTL_DIR;
     if read_only {

@@ -48,7 +48,7 @@ impl Filesystem {
             (false, false) => SetXattr::Any,
             (true, false) => SetXattr::Create,
             (false, true) => SetXattr::Replace,
-            // No attribute is both there and missing.
+            // No attribute both exists and is missing.
             (true, true) => {
                 self.tried(held.node.get_xattr(who, name))?;
                 return Err(Errno::EXIST);
@@ -71,7 +71,7 @@ impl Filesystem {
     }
 }
 
-/// A value, or its size where only that is asked.
+/// Answers with a value, or only with its size if the caller asks for that.
 fn give(value: &[u8], size: u32, answer: &mut Answer<'_>) -> Result<(), Errno> {
     let len = u32::try_from(value.len()).map_err(|_| Errno::TOOBIG)?;
     if size == 0 {

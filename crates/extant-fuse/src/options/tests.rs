@@ -3,7 +3,7 @@ use super::*;
 /// The table of the options, which users read.
 const PAGE: &str = include_str!("../../../../docs/mount.md");
 
-/// Returns the rows of the page's table of options: the options, what becomes of them, and what it says.
+/// Returns the rows of the page's table of options: the options, their effect, and their description.
 fn rows() -> Vec<(Vec<&'static str>, &'static str, &'static str)> {
     let table = PAGE
         .split("## All options")
@@ -63,7 +63,7 @@ fn every_option_of_the_page_does_what_it_says() {
     }
 }
 
-/// The page has every word that is taken or refused.
+/// The page has every word that is accepted or refused.
 #[test]
 fn the_page_has_every_option() {
     let listed: Vec<&str> = rows()

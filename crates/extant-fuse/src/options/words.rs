@@ -1,7 +1,7 @@
-//! Options that mean nothing here, and those that are refused: the tables behind the one in docs/mount.md.
+//! Options without effect, and refused options: the tables behind the one in docs/mount.md.
 
-/// Options that ask for the default, that are about things which do not exist here, or that concern the mounting
-/// program. With `=` behind it an option has a value, any or the given one.
+/// Options that select the default, that concern features which do not exist here, or that concern the mounting
+/// program. With a trailing `=` an option has a value, any or the given one.
 const NOTHING: &[&str] = &[
     // Options of every mount.
     "defaults",
@@ -82,7 +82,7 @@ const OWNERS: &str = "owners and modes are those of the image";
 const LABELS: &str = "security contexts are those of the image's attributes";
 const FLUSHES: &str = "no flush is left out";
 
-/// Options that are refused, and why. With `=` behind it an option has a value, any or the one given.
+/// Refused options, with the reason. With a trailing `=` an option has a value, any or the given one.
 const REFUSED: &[(&str, &str)] = &[
     ("mand", "Linux has no mandatory locks any more"),
     ("nosymfollow", "symbolic links are followed"),
@@ -154,7 +154,7 @@ const REFUSED: &[(&str, &str)] = &[
     ("umask=", OWNERS),
 ];
 
-/// Returns whether a word of the tables is meant.
+/// Returns whether an option matches a word of the tables.
 fn is(option: &str, word: &str) -> bool {
     match word.strip_suffix('=') {
         Some(name) => option.split_once('=').is_some_and(|(n, _)| n == name),
@@ -162,19 +162,19 @@ fn is(option: &str, word: &str) -> bool {
     }
 }
 
-/// The option is accepted, and nothing follows from it.
+/// Returns whether the option is accepted without effect.
 pub(super) fn mean_nothing(option: &str) -> bool {
     let private = ["x-", "X-"].iter().any(|begin| option.starts_with(begin));
     private || NOTHING.iter().any(|word| is(option, word))
 }
 
-/// Why the option is refused, if it is one of those.
+/// Returns why the option is refused, if it is.
 pub(super) fn refusal(option: &str) -> Option<&'static str> {
     let found = REFUSED.iter().find(|(word, _)| is(option, word));
     found.map(|(_, why)| *why)
 }
 
-/// All words of the tables.
+/// Returns all words of the tables.
 #[cfg(test)]
 pub(super) fn all() -> impl Iterator<Item = &'static str> {
     NOTHING

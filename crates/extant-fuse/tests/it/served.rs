@@ -1,5 +1,5 @@
-//! The judge of crash states over the mount's handler, called as a transport calls it: files are created, opened,
-//! written (by callers and by the kernel's cache), cut, allocated, copied, renamed, removed while they are open, synced.
+//! Crash states of the mount's handler, called like a transport calls it: files are created, opened, written (by
+//! callers and by the kernel's write-back), truncated, allocated, copied, renamed, removed while open, and synced.
 
 use crate::common;
 use crate::judge;
@@ -20,13 +20,13 @@ const SEEK_DATA: u32 = 3;
 const SEEK_HOLE: u32 = 4;
 const O_RDWR: u32 = 2;
 
-/// The handler, with requests made up here.
+/// The handler, with requests made here.
 struct Served {
     fs: Arc<Filesystem>,
     writes: AtomicU32,
 }
 
-/// A node that the kernel knows; forgotten when it goes.
+/// A node with one lookup; dropping it forgets the lookup.
 struct Known {
     fs: Arc<Filesystem>,
     node: u64,
@@ -128,7 +128,7 @@ impl Target for Served {
             flags: O_RDWR,
             kill_suidgid: false,
         };
-        // The handler may tell the kernel that opening needs no request.
+        // The handler may report that opening needs no request.
         match ask(&self.fs, file.node, open) {
             Ok(_) => file.open = true,
             Err(Errno::NOSYS) => {}
@@ -155,7 +155,7 @@ impl Target for Served {
         assert_eq!(n as usize, data.len());
     }
 
-    /// Holes are sought first: what is no data reads as zeros.
+    /// Seeks holes first: ranges without data read as zeros.
     fn read(&self, file: &Known, offset: u64, len: usize) -> Vec<u8> {
         let read = |offset: u64, size: usize| {
             let operation = Operation::Read {

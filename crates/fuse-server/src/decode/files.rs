@@ -147,7 +147,7 @@ pub(super) fn bmap(body: Body<'_>) -> Result<Operation<'_>, Malformed> {
 #[inline]
 pub(super) fn copy_file_range(code: u32, body: Body<'_>) -> Result<Operation<'_>, Malformed> {
     let (copy, _) = body.fixed::<wire::CopyFileRangeIn>()?;
-    // The older form counts what was copied in 32 bits. Its last whole block is the most it can tell of.
+    // The older form answers with 32 bits. Limit the copy to the last whole block that 32 bits can express.
     let most = if code == opcode::COPY_FILE_RANGE {
         u64::from(!4095u32)
     } else {

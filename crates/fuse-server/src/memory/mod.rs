@@ -1,5 +1,5 @@
-//! An empty file system in memory: as little work per request as a file system can do, so that what is left of a
-//! measurement is the kernel's and the transport's part.
+//! An empty file system in memory. It does as little work per request as a file system can, so that a measurement
+//! shows only the cost of kernel and transport.
 
 mod node;
 mod pages;
@@ -17,7 +17,7 @@ use crate::request::{Operation, Request, SetAttr, SetTime};
 use node::{Content, Directory, Named, Node, NodeState, Nodes, lock_all};
 use pages::Pages;
 
-/// Only the kernel changes anything, so it may remember everything.
+/// Lifetime of cached data. Only the kernel makes changes, so it may cache everything.
 const TTL: Duration = Duration::from_secs(1 << 20);
 
 const TYPE: u32 = 0o170_000;
@@ -148,7 +148,7 @@ impl MemoryFs {
         Ok(())
     }
 
-    /// A node has `names` fewer; without any, and not known to the kernel, it is gone.
+    /// Removes `names` names of a node; without names, and unknown to the kernel, the node is freed.
     fn drop_name(&self, node: &Arc<Node>, names: u32) {
         let mut state = node.state.lock();
         state.attr.nlink = state.attr.nlink.saturating_sub(names);
@@ -203,7 +203,7 @@ impl MemoryFs {
             return Err(Errno::INVAL);
         }
         let (from, to) = (self.nodes.get(from)?, self.nodes.get(to)?);
-        // The kernel holds both directories: what is found here stays.
+        // The kernel locks both directories, so their names do not change meanwhile.
         let find = |dir: &Node, name: &[u8]| -> Result<Option<Named>, Errno> {
             Ok(dir.state.lock().directory()?.find(name).cloned())
         };
@@ -397,7 +397,7 @@ impl MemoryFs {
     }
 }
 
-/// Answers an entry: the kernel has one more lookup of the node.
+/// Returns an entry, and counts a lookup of the node by the kernel.
 fn looked_up(node: &Node) -> Entry {
     let mut state = node.state.lock();
     state.lookups += 1;
@@ -441,7 +441,7 @@ fn set_attr(state: &mut NodeState, set: &SetAttr) -> Result<(), Errno> {
     Ok(())
 }
 
-/// The reported space: more than enough.
+/// The reported space, which is always enough.
 const SPACE: StatFs = StatFs {
     blocks: 1 << 30,
     free: 1 << 30,
@@ -537,7 +537,7 @@ impl Handler for MemoryFs {
             | Operation::Release { .. }
             | Operation::ReleaseDir { .. } => {}
             Operation::StatFs => answer.statfs(&SPACE),
-            // Open and OpenDir among them: the kernel opens without asking from then on.
+            // Includes Open and OpenDir: the kernel opens without requests from then on.
             _ => return Err(Errno::NOSYS),
         }
         Ok(())

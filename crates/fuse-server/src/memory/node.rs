@@ -1,4 +1,4 @@
-//! Files and directories in memory, and where they are found.
+//! Files and directories in memory, and their table.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
@@ -22,7 +22,7 @@ pub(super) struct Node {
 pub(super) struct NodeState {
     pub(super) attr: Attr,
     pub(super) content: Content,
-    /// How often the kernel has been told of the node and not forgotten it.
+    /// Number of the kernel's lookups of the node that it has not forgotten.
     pub(super) lookups: u64,
 }
 
@@ -55,7 +55,7 @@ pub(super) struct Named {
     pub(super) kind: u32,
 }
 
-/// Names by name, and by the order in which they came: their places in a listing never change.
+/// Names by name, and by the order of their creation: their positions in a listing never change.
 #[derive(Debug)]
 pub(super) struct Directory {
     pub(super) parent: u64,
@@ -66,7 +66,7 @@ pub(super) struct Directory {
 
 impl Directory {
     pub(super) fn new(parent: u64) -> Self {
-        // The first two places are those of `.` and `..`.
+        // The first two positions are those of `.` and `..`.
         Self {
             parent,
             places: HashMap::new(),
@@ -112,8 +112,8 @@ impl Directory {
     }
 }
 
-/// Locks two nodes, or one if they are the same. No thread waits for a node while it holds another, so the order
-/// does not matter.
+/// Locks two nodes, or one if they are the same. No thread waits for a node while it holds another, so the order does
+/// not matter.
 pub(super) fn lock_all<'a>(
     [first, second]: [&'a Arc<Node>; 2],
 ) -> [Option<MutexGuard<'a, NodeState>>; 2] {
@@ -131,7 +131,8 @@ pub(super) fn lock_all<'a>(
 }
 
 const SHARDS: usize = 256;
-/// Threads take numbers in blocks of so many. A block is in one shard, so threads that make files meet seldom.
+/// Number of node numbers that a thread takes at once. A block is in one shard, so threads that make files rarely
+/// contend.
 const BLOCK: u64 = 64;
 
 type Shard = RwLock<HashMap<u64, Arc<Node>>>;
@@ -180,7 +181,7 @@ impl Nodes {
         self.shard(id).read().get(&id).cloned().ok_or(Errno::STALE)
     }
 
-    /// Makes a node with a number of its own, which no name leads to yet.
+    /// Makes a node with a new number, without a name yet.
     pub(super) fn make(&self, attr: Attr, content: Content) -> Arc<Node> {
         let id = next_number();
         let state = NodeState {
@@ -208,7 +209,7 @@ impl Nodes {
     }
 }
 
-/// Returns a number no node of this process had before; 0 and 1 are in the block that is left out.
+/// Returns a number that no node of this process had before; 0 and 1 are in the unused first block.
 fn next_number() -> u64 {
     static BLOCKS: AtomicU64 = AtomicU64::new(1);
     thread_local!(static NEXT: Cell<u64> = const { Cell::new(0) });

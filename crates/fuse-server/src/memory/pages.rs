@@ -1,4 +1,4 @@
-//! The data of a file in memory: pages by number, holes where there is none.
+//! The data of a file in memory: pages by number; missing pages are holes.
 
 use std::collections::BTreeMap;
 
@@ -43,7 +43,7 @@ impl Pages {
         }
     }
 
-    /// Drops what is behind the new size.
+    /// Drops the data after the new size.
     pub(super) fn cut(&mut self, size: u64) {
         let (last, within) = (size / PAGE as u64, (size % PAGE as u64) as usize);
         if within > 0
@@ -54,7 +54,7 @@ impl Pages {
         drop(self.pages.split_off(&size.div_ceil(PAGE as u64)));
     }
 
-    /// In units of 512 bytes.
+    /// Returns the space in units of 512 bytes.
     pub(super) fn blocks(&self) -> u64 {
         (self.pages.len() * (PAGE / 512)) as u64
     }

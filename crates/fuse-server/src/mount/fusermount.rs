@@ -1,5 +1,5 @@
-//! Mounting through `fusermount3`, which is set-user-id root: it opens the device, mounts, and passes the device
-//! on through a socket whose number it finds in `_FUSE_COMMFD`.
+//! Mounting through `fusermount3`, which is set-user-id root: it opens the device, mounts, and passes the device on
+//! through the socket whose number is in `_FUSE_COMMFD`.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, IoSliceMut, Read};
@@ -15,7 +15,7 @@ use rustix::net::{
 
 use super::MountOptions;
 
-/// The name of version 3, and of version 2, which does the same for us.
+/// The names of version 3 and version 2, which are equivalent here.
 const HELPERS: [&str; 2] = ["fusermount3", "fusermount"];
 
 pub(super) fn mount(target: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
@@ -25,7 +25,7 @@ pub(super) fn mount(target: &Path, options: &MountOptions) -> io::Result<OwnedFd
         SocketFlags::CLOEXEC,
         None,
     )?;
-    // The socket is the helper's standard input: that is passed on without further ado.
+    // The socket is the helper's standard input, which needs no clearing of close-on-exec.
     let mut child = start(
         &["-o".as_ref(), joined(options)?.as_os_str()],
         target,
@@ -83,11 +83,11 @@ fn start(
     })
 }
 
-/// Waits for the helper; what it said if it failed.
+/// Waits for the helper; returns its error message if it failed.
 fn complaint(child: &mut Child) -> io::Result<Option<io::Error>> {
     let mut said = String::new();
     if let Some(mut stderr) = child.stderr.take() {
-        // Output that is not text is no message to show.
+        // Ignore output that is not text.
         let _ = stderr.read_to_string(&mut said);
     }
     let status = child.wait()?;
@@ -123,14 +123,14 @@ fn receive(socket: &OwnedFd) -> io::Result<Option<OwnedFd>> {
     }))
 }
 
-/// All options in one argument; a comma or backslash inside one is escaped.
+/// Joins all options into one argument; escapes commas and backslashes.
 fn joined(options: &MountOptions) -> io::Result<OsString> {
     let source = options.source.to_str().ok_or(Errno::INVAL)?;
     let mut words = vec![format!("fsname={}", escaped(source))];
     if let Some(subtype) = &options.subtype {
         words.push(format!("subtype={}", escaped(subtype)));
     }
-    // nosuid and nodev are not asked: the helper always sets them for a user.
+    // nosuid and nodev are omitted, because the helper always sets them for a user.
     let flags = [
         (options.read_only, "ro"),
         (options.noexec, "noexec"),

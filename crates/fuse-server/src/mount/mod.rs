@@ -1,4 +1,4 @@
-//! Mounting: by mount(2) where that is allowed, else through `fusermount3`.
+//! Mounting: by mount(2) if permitted, else through `fusermount3`.
 
 mod direct;
 mod fusermount;
@@ -17,7 +17,7 @@ use rustix::mount::UnmountFlags;
 
 pub use mountinfo::{Mounted, mounted_at, mounts};
 
-/// How to mount.
+/// Options of a mount.
 ///
 /// ```no_run
 /// let options = fuse_server::MountOptions {
@@ -33,25 +33,25 @@ pub use mountinfo::{Mounted, mounted_at, mounts};
 pub struct MountOptions {
     /// The mount's source, as `mount` lists it.
     pub source: OsString,
-    /// The type is listed as `fuse.` and this.
+    /// Subtype, listed after `fuse.`.
     pub subtype: Option<String>,
-    /// Read only.
+    /// Mount read-only.
     pub read_only: bool,
     /// Other users may use the mount, too. Without root this needs `user_allow_other` in `/etc/fuse.conf`.
     pub allow_other: bool,
-    /// The kernel checks permissions by mode, owner and ACL.
+    /// Whether the kernel checks permissions by mode, owner and ACL.
     pub default_permissions: bool,
-    /// Set-id bits mean nothing. Always so if root does not mount it.
+    /// Ignore set-id bits. Always set unless root mounts.
     pub nosuid: bool,
-    /// Device files cannot be opened. Always so if root does not mount it.
+    /// Refuse to open device files. Always set unless root mounts.
     pub nodev: bool,
-    /// No file can be executed.
+    /// Refuse to execute files.
     pub noexec: bool,
-    /// Reads change no time.
+    /// Reads do not change times.
     pub noatime: bool,
-    /// Reads change no time of directories.
+    /// Reads do not change times of directories.
     pub nodiratime: bool,
-    /// Reads change times always, not only when they are old (`strictatime`).
+    /// Reads always change times, not only old times (`strictatime`).
     pub strictatime: bool,
     /// Times are written late (`lazytime`).
     pub lazytime: bool,
@@ -59,10 +59,10 @@ pub struct MountOptions {
     pub sync: bool,
     /// Every change of a directory is synchronous.
     pub dirsync: bool,
-    /// Largest read in one request; 0 is the kernel's choice.
+    /// Largest read in one request; 0 for the kernel's default.
     pub max_read: u32,
-    /// [`source`](Self::source) is a block device, which the kernel is to hold for this mount, with blocks of so many
-    /// bytes (`fuseblk`). Root alone may ask for it. Then sync(2) reaches the server, and what asks for block numbers.
+    /// Block size, if [`source`](Self::source) is a block device that the kernel is to hold for this mount
+    /// (`fuseblk`). Only root may set this. The server then receives sync(2) and requests for block numbers.
     pub block_device: Option<u32>,
     /// Further options for the kernel's FUSE, each `name` or `name=value`.
     pub extra: Vec<String>,
@@ -93,7 +93,7 @@ impl Default for MountOptions {
 }
 
 impl MountOptions {
-    /// Options that both ways of mounting give to the kernel's FUSE.
+    /// Returns the options that both methods of mounting pass to the kernel's FUSE.
     fn for_fuse(&self) -> Vec<String> {
         let mut options = Vec::new();
         if self.allow_other {
@@ -110,37 +110,37 @@ impl MountOptions {
     }
 }
 
-/// How a mount is taken away.
+/// Method of unmounting.
 ///
 /// ```
 /// assert_ne!(fuse_server::Unmounting::Detached, fuse_server::Unmounting::Aborted);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unmounting {
-    /// Not while it is in use: that is an error with the kind `ResourceBusy`.
+    /// Fails with the kind `ResourceBusy` while the mount is in use.
     Unused,
-    /// At once; programs that use it keep it until they are done.
+    /// At once; programs that use the mount keep it until they are done.
     Detached,
-    /// Programs that use it, or wait for an answer, get an error.
+    /// Programs that use the mount, or wait for an answer, get an error.
     Aborted,
 }
 
-/// Takes a mount away for a server that has confined itself and may not do so any more.
+/// Unmounts for a server that has confined itself and may not unmount any more.
 pub trait Unmount: std::fmt::Debug + Send + Sync {
-    /// Takes the mount away, if it is still there.
+    /// Unmounts if the mount still exists.
     fn unmount(&self, how: Unmounting) -> io::Result<()>;
 }
 
-/// A mounted file system that waits to be served. Dropped, it is unmounted.
+/// A mounted file system that is not yet served. Dropping it unmounts the file system.
 #[derive(Debug)]
 pub struct Connection {
     device: Arc<OwnedFd>,
     mount: MountPoint,
-    /// The mount belongs to another process now.
+    /// Whether the mount belongs to another process now.
     left: bool,
 }
 
-/// Where a connection is mounted, and which file system that is: another one may have been mounted over it since.
+/// The target of a connection, and the identity of its mount, because another mount may have been made over it since.
 ///
 /// ```no_run
 /// let connection = fuse_server::mount("/mnt", &fuse_server::MountOptions::default())?;
@@ -152,11 +152,11 @@ pub struct Connection {
 pub struct MountPoint {
     target: PathBuf,
     id: MountId,
-    /// The helper that takes the mount away, if this process may not.
+    /// The helper that unmounts, if this process may not.
     by: Option<Arc<dyn Unmount>>,
 }
 
-/// Identity of a mount: its device number, and the mount's own number, which Linux 6.8 and later never give to another.
+/// Identity of a mount: its device number, and the mount's own number, which Linux 6.8 and later never reuse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct MountId {
     device: (u32, u32),
@@ -164,12 +164,12 @@ struct MountId {
 }
 
 impl MountId {
-    /// `STATX_MNT_ID_UNIQUE`; older kernels ignore it and return the number that they reuse.
+    /// `STATX_MNT_ID_UNIQUE`; older kernels ignore it and return a number that they reuse.
     const UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
 
     /// Returns the mount at a path, or that of the open `dir` itself if the path is empty.
     fn of(dir: impl AsFd, path: impl AsRef<Path>) -> io::Result<Self> {
-        // The kernel knows the root without asking the server, which may not answer yet, or any more.
+        // The kernel knows the root without asking the server, which may not answer yet, or not any more.
         let flags = AtFlags::STATX_DONT_SYNC | AtFlags::EMPTY_PATH | AtFlags::SYMLINK_NOFOLLOW;
         let wanted = StatxFlags::TYPE | StatxFlags::MNT_ID | Self::UNIQUE;
         let stat = rustix::fs::statx(dir, path.as_ref(), flags, wanted)?;
@@ -181,15 +181,15 @@ impl MountId {
 }
 
 impl Connection {
-    /// A connection that another process made by [`mount`] and passed to this one, with the helper that takes the
-    /// mount away.
+    /// Wraps a connection that another process made by [`mount`] and passed to this one, with the helper that unmounts
+    /// it.
     pub fn received(device: OwnedFd, target: &Path, by: Arc<dyn Unmount>) -> io::Result<Self> {
         let mut connection = Self::new(device, target.to_path_buf())?;
         connection.mount.by = Some(by);
         Ok(connection)
     }
 
-    /// Drops the connection without unmounting: a process with another descriptor of it serves it.
+    /// Drops the connection without unmounting, because a process with another descriptor of it serves it.
     pub fn leave(mut self) -> MountPoint {
         self.left = true;
         self.mount.clone()
@@ -208,12 +208,12 @@ impl Connection {
         })
     }
 
-    /// Where it is mounted: absolute, without symbolic links.
+    /// Returns the target: absolute, without symbolic links.
     pub fn target(&self) -> &Path {
         &self.mount.target
     }
 
-    /// Returns the number under which the kernel lists it in `/sys/fs/fuse/connections`.
+    /// Returns the number of the connection in `/sys/fs/fuse/connections`.
     pub fn number(&self) -> u32 {
         self.mount.number()
     }
@@ -236,14 +236,14 @@ impl AsFd for Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         if !self.left {
-            // A failure can be neither mended nor reported here.
+            // A failure can be neither handled nor reported here.
             let _ = self.mount.unmount(Unmounting::Detached);
         }
     }
 }
 
 impl MountPoint {
-    /// Opens the root of the mount; `None` if another mount, or none, is at its place.
+    /// Opens the root of the mount; `None` if another mount, or no mount, is at its path.
     fn root(&self) -> Option<OwnedFd> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let root = rustix::fs::open(&self.target, flags, Mode::empty()).ok()?;
@@ -256,7 +256,7 @@ impl MountPoint {
         major << 20 | minor
     }
 
-    /// Major and minor number.
+    /// Returns the major and minor number.
     pub(crate) fn device(&self) -> (u32, u32) {
         self.id.device
     }
@@ -271,7 +271,7 @@ impl MountPoint {
         );
     }
 
-    /// Takes the mount away if it is still there.
+    /// Unmounts if the mount still exists.
     pub fn unmount(&self, how: Unmounting) -> io::Result<()> {
         if let Some(by) = &self.by {
             return by.unmount(how);
@@ -305,7 +305,7 @@ impl MountPoint {
 
     fn abort_here(&self) {
         let root = self.root();
-        // The kernel gives the number of a connection to another one as soon as nothing uses the first.
+        // The kernel reuses the number of a connection as soon as the connection is unused.
         let number_is_ours = root.is_some() || !self.number_is_reused();
         let control = format!("/sys/fs/fuse/connections/{}/abort", self.number());
         if number_is_ours && std::fs::write(control, "1").is_ok() {
@@ -329,7 +329,7 @@ impl MountPoint {
     }
 }
 
-/// Mounts at `target`: directly if the process may (root, or root of an own user namespace), else through
+/// Mounts at `target`: directly if the process may (root, or root of its own user namespace), else through
 /// `fusermount3`.
 pub fn mount(target: impl AsRef<Path>, options: &MountOptions) -> io::Result<Connection> {
     let target = target.as_ref().canonicalize()?;
@@ -360,7 +360,7 @@ fn explain(direct: &io::Error, helper: &io::Error) -> io::Error {
     )
 }
 
-/// Unmounts what is mounted at `target`; fails with `EBUSY` while it is in use.
+/// Unmounts the file system at `target`; fails with `EBUSY` while it is in use.
 pub fn unmount(target: impl AsRef<Path>) -> io::Result<()> {
     unmount_with(target.as_ref(), UnmountFlags::NOFOLLOW, &[])
 }

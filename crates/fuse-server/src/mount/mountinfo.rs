@@ -5,14 +5,14 @@ use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-/// One mount, as the kernel lists it.
+/// A mount, as listed by the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mounted {
     /// Device number of the file system, as `stat` shows it: (major, minor).
     pub device: (u32, u32),
-    /// Where it is mounted.
+    /// Mount point.
     pub target: PathBuf,
-    /// Type, with the subtype behind a dot.
+    /// Type, with the subtype after a dot.
     pub kind: String,
     /// The mount's source: a device, an image, a name.
     pub source: OsString,
@@ -22,7 +22,7 @@ pub struct Mounted {
     pub options: String,
 }
 
-/// All mounts of this process's mount namespace, the last mounted last.
+/// Returns all mounts of this process's mount namespace, the latest last.
 ///
 /// ```
 /// assert!(fuse_server::mounts()?.iter().any(|mounted| mounted.target.as_os_str() == "/"));
@@ -44,7 +44,7 @@ pub fn mounted_at(target: &Path) -> io::Result<Option<Mounted>> {
         .find(|mounted| mounted.target == target))
 }
 
-/// Returns a line: id, parent, major:minor, root, target, options, optional fields, "-", type, source, super options.
+/// Parses a line: id, parent, major:minor, root, target, options, optional fields, "-", type, source, super options.
 fn parse(line: &[u8]) -> Option<Mounted> {
     let mut fields = line.split(|&byte| byte == b' ');
     let device = std::str::from_utf8(fields.nth(2)?).ok()?;
@@ -66,7 +66,7 @@ fn parse(line: &[u8]) -> Option<Mounted> {
     })
 }
 
-/// Blanks, newlines, backslashes and `#` are written as a backslash and three octal digits.
+/// Decodes blanks, newlines, backslashes and `#`, which are written as a backslash and three octal digits.
 fn unescape(field: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;

@@ -1,16 +1,16 @@
 //! The io_uring transport: a queue per CPU, each served by threads that stay on that CPU.
 //!
-//! A request is put on the queue of its caller's CPU and is carried out there: no other CPU is woken, no memory
-//! changes its CPU. Each thread has a ring of its own with a single entry: it hands in an answer and waits for the
-//! next request in one system call. When a thread takes a request and no other thread of its queue waits, it starts
-//! a new one, which registers one more entry: then a handler that blocks (an fsync) delays only its own caller.
-//! Entries cannot be withdrawn, so these threads stay until the end.
+//! A request is put on the queue of its caller's CPU and runs there: no other CPU is woken, and no memory moves to
+//! another CPU. Each thread has a separate ring with a single entry: it submits an answer and waits for the next
+//! request in one system call. When a thread takes a request and no other thread of its queue waits, it starts a new
+//! thread, which registers one more entry. So a handler that blocks (an fsync) delays only its own caller. Entries
+//! cannot be withdrawn, so these threads stay until the end.
 //!
-//! A request that finds no entry free waits in the kernel until some entry of its queue is handed back; a newly
-//! registered entry does not help it. So a new thread has another thread ask for the root's attributes from the
-//! same CPU: when that is answered, the waiting request is fetched.
+//! A request that finds no free entry waits in the kernel until some entry of its queue is returned; a newly
+//! registered entry does not help it. So a new thread lets another thread ask for the root's attributes from the same
+//! CPU: when that is answered, the waiting request is fetched.
 //!
-//! Forgotten files and interrupts still come through `/dev/fuse`; a thread of the classic transport takes them.
+//! Forgotten files and interrupts still arrive through `/dev/fuse`; a thread of the classic transport reads them.
 
 mod ring;
 mod self_request;
@@ -33,12 +33,12 @@ use crate::shared::{Shared, error_code};
 use crate::wire::{InHeader, OutHeader};
 use ring::{ActiveRing, Parts, Ring};
 
-/// However many requests of one queue block, it has no more threads than this.
+/// Largest number of threads of a queue, even if more requests block.
 const LIMIT: usize = 128;
-/// Longer than handlers that do not block.
+/// Delay that is longer than handlers that do not block.
 const SOON: Duration = Duration::from_micros(500);
 
-/// The rings of a session that wait to be registered. Dropped before that, their threads end.
+/// The rings of a session before their registration. Dropping them ends their threads.
 pub(crate) struct Rings {
     gate: Arc<Gate>,
     queues: usize,
@@ -57,7 +57,7 @@ enum GateState {
     #[default]
     Closed,
     Open,
-    /// There will be no rings.
+    /// The rings were abandoned.
     GivenUp,
 }
 
@@ -67,7 +67,7 @@ impl Gate {
         self.changed.notify_all();
     }
 
-    /// Returns whether it was opened.
+    /// Waits at the gate; returns whether it was opened.
     fn pass(&self) -> bool {
         let mut state = self.state.lock();
         while *state == GateState::Closed {
@@ -78,7 +78,7 @@ impl Gate {
 }
 
 impl Rings {
-    /// Starts a thread with a ring for every possible CPU. When it returns, all threads have their rings.
+    /// Starts a thread with a ring for every possible CPU. When this returns, all threads have their rings.
     pub(crate) fn prepare(
         shared: &Arc<Shared>,
         device: &Arc<OwnedFd>,
@@ -116,7 +116,7 @@ impl Rings {
         self.hear()
     }
 
-    /// Every queue's report.
+    /// Waits for the report of every queue.
     fn hear(&self) -> io::Result<()> {
         (0..self.queues).try_for_each(|_| {
             self.reports
@@ -136,14 +136,14 @@ impl Drop for Rings {
     }
 }
 
-/// How many queues the kernel wants to see: one for every CPU that could ever be plugged in.
+/// Returns the number of queues that the kernel expects: one for every CPU that could ever be plugged in.
 fn possible_cpus() -> io::Result<u16> {
     let list = std::fs::read_to_string("/sys/devices/system/cpu/possible")?;
     count(list.trim())
         .ok_or_else(|| io::Error::other("the list of possible CPUs is not understood"))
 }
 
-/// How many numbers a list such as `0-3,8` has.
+/// Returns the count of numbers in a list such as `0-3,8`.
 fn count(list: &str) -> Option<u16> {
     list.split(',').try_fold(0u16, |sum, range| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
@@ -162,7 +162,7 @@ struct Queue {
 }
 
 impl Queue {
-    /// The first thread of a queue. It reports twice: when it has a ring, and when the ring is registered.
+    /// Runs the first thread of a queue. It reports twice: when it has a ring, and when the ring is registered.
     fn first(self: &Arc<Self>, gate: &Gate, report: &mpsc::Sender<io::Result<()>>) {
         self.stay();
         let mut ring = match Ring::new(&self.device, self.payload) {
@@ -185,7 +185,7 @@ impl Queue {
         }
     }
 
-    /// Starts one more thread. If that fails requests wait, which is no error.
+    /// Starts one more thread. If that fails, requests wait, which is not an error.
     fn grow(self: &Arc<Self>) {
         if !self.crew.join() {
             return;
@@ -212,10 +212,10 @@ impl Queue {
         Ok(())
     }
 
-    /// Soon sends a request through the queue, if a handler is still busy then: if none is, all of the queue's
-    /// entries have been handed back since, and nothing waits. A thread of no other use does it, for it waits for the
-    /// answer; it stays on the CPU of this thread, which starts it. A request that would have needed it and does not
-    /// get it goes on when another is answered.
+    /// Sends a request through the queue after a delay, if a handler is still busy then. If no handler is busy, all of
+    /// the queue's entries have been returned since, and no request waits. A separate thread sends the request,
+    /// because it waits for the answer; the thread stays on the CPU of its parent. If this fails, a waiting request
+    /// continues when another request is answered.
     fn send_self_request(self: &Arc<Self>) {
         let queue = Arc::clone(self);
         let _ = self.shared.spawn("fuse-self-req".to_owned(), move || {
@@ -226,14 +226,14 @@ impl Queue {
         });
     }
 
-    /// Keeps this thread on the queue's CPU, if the process may use that.
+    /// Keeps this thread on the queue's CPU, if the process may use it.
     fn stay(&self) {
         let cpu = usize::from(self.id);
         if cpu < CpuSet::MAX_CPU && sched_getaffinity(None).is_ok_and(|allowed| allowed.is_set(cpu))
         {
             let mut set = CpuSet::new();
             set.set(cpu);
-            // A thread elsewhere serves the queue as well, if not as fast.
+            // A thread on another CPU can also serve the queue, but more slowly.
             let _ = sched_setaffinity(None, &set);
         }
     }
@@ -251,7 +251,7 @@ impl Queue {
                     active.again();
                     continue;
                 }
-                // Unmounted, or aborted; or the request was given up by the abort that comes next.
+                // Unmounted or aborted, or the request was cancelled by the abort that follows.
                 Err(
                     Errno::NOTCONN
                     | Errno::CONNABORTED
@@ -271,8 +271,8 @@ impl Queue {
     }
 }
 
-/// The memory of a thread besides its ring's buffers. Request and answer share the payload buffer, so one of them
-/// is elsewhere while the handler runs: the answer, unless it may be long; then the request is short.
+/// The memory of a thread besides its ring's buffers. Request and answer share the payload buffer, so one of them is
+/// elsewhere while the handler runs: the answer, unless it may be long; then the request, which is short.
 struct Desk {
     small: [u8; Answer::SMALL],
     aside: Vec<u8>,
@@ -311,7 +311,7 @@ impl Desk {
             Ok(length) => (length, 0),
             Err(error) => (0, error_code(error)),
         };
-        // No payload is longer than the buffer.
+        // The payload is not longer than the buffer.
         let out = OutHeader {
             len: (size_of::<OutHeader>() + length) as u32,
             error,

@@ -1,4 +1,4 @@
-//! One ring with one entry, and the buffers through which the kernel passes requests.
+//! A ring with one entry, and the buffers through which the kernel passes requests.
 #![allow(unsafe_code)] // The kernel reads and writes the entry's buffers while it has the entry.
 
 use std::io;
@@ -18,7 +18,7 @@ type Uring = IoUring<squeue::Entry128, cqueue::Entry>;
 /// The device is the only registered file.
 const DEVICE: Fixed = Fixed(0);
 
-/// A ring and its buffers. Has to be used by the thread that made it.
+/// A ring and its buffers. Only the thread that made it may use it.
 pub(super) struct Ring {
     uring: Uring,
     buffers: Buffers,
@@ -27,20 +27,20 @@ pub(super) struct Ring {
 impl Ring {
     pub(super) fn new(device: &OwnedFd, payload: usize) -> io::Result<Self> {
         let buffers = Buffers::new(payload)?;
-        // One thread submits and waits. The kernel does its part in this thread's context when it waits, without
-        // interrupting it.
+        // One thread submits and waits. The kernel works in this thread's context when it waits, without interrupting
+        // it.
         let uring = Uring::builder()
             .setup_single_issuer()
             .setup_defer_taskrun()
             .build(2)?;
-        // A registered file is not looked up, nor its count of users written to, for every request.
+        // For a registered file, the kernel skips the lookup and the reference count of every request.
         uring.submitter().register_files(&[device.as_raw_fd()])?;
         Ok(Self { uring, buffers })
     }
 
     pub(super) fn activate(&mut self) -> io::Result<ActiveRing<'_>> {
         let (mut submitter, submissions, completions) = self.uring.split();
-        // Registers the ring's own descriptor. Where the kernel refuses, the ring is slower.
+        // Registers the ring's own descriptor. If the kernel refuses, the ring is slower.
         let _ = submitter.register_ring_fd();
         Ok(ActiveRing {
             submitter,
@@ -52,8 +52,9 @@ impl Ring {
     }
 }
 
-/// A ring in use. Either the kernel has the entry, from [`register`](ActiveRing::register) or [`commit`](ActiveRing::commit) to
-/// the end of [`wait`](ActiveRing::wait), or this thread has it and may touch the buffers.
+/// A ring in use. Either the kernel owns the entry, from [`register`](ActiveRing::register) or
+/// [`commit`](ActiveRing::commit) to the end of [`wait`](ActiveRing::wait), or this thread owns it and may touch the
+/// buffers.
 pub(super) struct ActiveRing<'r> {
     submitter: Submitter<'r>,
     submissions: SubmissionQueue<'r, squeue::Entry128>,
@@ -63,14 +64,14 @@ pub(super) struct ActiveRing<'r> {
     last: Option<squeue::Entry128>,
 }
 
-/// A request as the kernel delivers it, and where its answer goes.
+/// A request as delivered by the kernel, and the buffer for its answer.
 pub(super) struct Parts<'a> {
     pub(super) header: &'a mut UringHeader,
     pub(super) payload: &'a mut [u8],
 }
 
 impl ActiveRing<'_> {
-    /// Registers the entry with a queue; after that it is to be waited for. An error is the kernel's refusal.
+    /// Registers the entry with a queue; wait for a request after that. An error is the kernel's refusal.
     pub(super) fn register(&mut self, queue: u16) -> Result<(), Errno> {
         let vector = self.buffers.vector();
         let entry = command(URING_REGISTER, queue, 0, Some(&vector));
@@ -82,7 +83,7 @@ impl ActiveRing<'_> {
                 Err(error) => return Err(errno(&error)),
             }
         }
-        // The vector has been read. A refusal is there at once.
+        // The kernel has read the vector. A refusal is immediate.
         self.completions.sync();
         match self.completions.next() {
             Some(completion) => {
@@ -114,13 +115,13 @@ impl ActiveRing<'_> {
         self.buffers.parts()
     }
 
-    /// Hands the answer in, with the next [`wait`](ActiveRing::wait).
+    /// Submits the answer with the next [`wait`](ActiveRing::wait).
     pub(super) fn commit(&mut self, queue: u16) {
         let id = self.buffers.parts().header.entry.commit_id;
         self.push(command(URING_COMMIT_AND_FETCH, queue, id, None));
     }
 
-    /// Submits what the kernel did not take for the moment once more.
+    /// Submits again the entries that the kernel temporarily refused.
     pub(super) fn again(&mut self) {
         if let Some(entry) = self.last.take() {
             self.push(entry);
@@ -130,9 +131,9 @@ impl ActiveRing<'_> {
     fn push(&mut self, entry: squeue::Entry128) {
         self.buffers.lent = true;
         self.last = Some(entry.clone());
-        // SAFETY: the buffers the entry names are this ring's. They stay mapped while they are lent, and `parts`
-        // gives out no reference to them until the kernel has completed the entry. There is room: the queue takes
-        // two, and every entry is submitted before the next one is made.
+        // SAFETY: the buffers named by the entry are this ring's. They stay mapped while they are lent, and `parts`
+        // returns no reference to them until the kernel has completed the entry. There is room: the queue holds two,
+        // and every entry is submitted before the next one is made.
         let _ = unsafe { self.submissions.push(&entry) };
         self.submissions.sync();
     }
@@ -177,7 +178,7 @@ fn command(
     }
 }
 
-/// Sets the field `len` of a submission, which the crate has no way to set for this operation.
+/// Sets the field `len` of a submission, which the crate cannot set for this operation.
 fn with_length(entry: squeue::Entry128, length: u32) -> squeue::Entry128 {
     const LENGTH_AT: usize = 24;
     // SAFETY: a submission is a structure of 128 bytes without padding or invalid values, laid out as the kernel
@@ -189,11 +190,11 @@ fn with_length(entry: squeue::Entry128, length: u32) -> squeue::Entry128 {
     }
 }
 
-/// An entry's buffers: a page with the header, then the payload. Only what is used of them becomes memory.
+/// An entry's buffers: a page with the header, then the payload. Only the used pages take memory.
 struct Buffers {
     base: NonNull<u8>,
     payload: usize,
-    /// The kernel has them.
+    /// Whether the kernel owns the buffers.
     lent: bool,
 }
 
@@ -205,7 +206,7 @@ unsafe impl Send for Buffers {}
 
 impl Buffers {
     fn new(payload: usize) -> io::Result<Self> {
-        // SAFETY: a new mapping where the kernel sees fit touches nothing that is there.
+        // SAFETY: a new mapping at an address that the kernel chooses does not touch existing mappings.
         let base = unsafe {
             mmap_anonymous(
                 ptr::null_mut(),
@@ -232,8 +233,8 @@ impl Buffers {
 
     fn parts(&mut self) -> Parts<'_> {
         assert!(!self.lent, "the kernel has these buffers");
-        // SAFETY: the mapping is as long as both parts, which do not overlap, lies on a page, and is initialised
-        // (with zeroes at first). It is ours: not lent, and borrowed mutably. Any bytes are a valid header.
+        // SAFETY: the mapping covers both parts, which do not overlap, is page-aligned, and is initialized (with
+        // zeroes at first). It is ours: not lent, and borrowed mutably. Any bytes are a valid header.
         unsafe {
             let header = self.base.cast::<UringHeader>().as_mut();
             let payload = self.base.add(HEADER_ROOM);
@@ -247,7 +248,7 @@ impl Buffers {
 
 impl Drop for Buffers {
     fn drop(&mut self) {
-        // Memory that the kernel might still write to stays mapped for good.
+        // Memory that the kernel might still write to is never unmapped.
         if !self.lent {
             // SAFETY: it was mapped with this length, and no reference to it outlives `self`.
             let _ = unsafe { munmap(self.base.as_ptr().cast(), HEADER_ROOM + self.payload) };

@@ -1,4 +1,4 @@
-//! Both transports under a mounted file system: many callers, handlers that block, panic or are interrupted, the end.
+//! Both transports with a mounted file system: many callers, handlers that block, panic or are interrupted, the end.
 
 mod support;
 
@@ -27,7 +27,7 @@ fn wait_until(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
-/// `MemoryFs` with some requests watched, held up, or answered with a panic.
+/// `MemoryFs` that can watch, delay or panic on some requests.
 #[derive(Default)]
 struct Watched {
     fs: MemoryFs,
@@ -127,7 +127,7 @@ fn files_from_several_threads() {
 fn long_data_and_links() {
     over_each(|transport| {
         let mount = Mount::new(Arc::new(MemoryFs::new()), transport);
-        // Longer than a request, at odd places.
+        // Longer than a request, at odd offsets.
         let data: Vec<u8> = (0..5_000_000u32)
             .map(|number| (number.wrapping_mul(2_654_435_761) >> 24) as u8)
             .collect();
@@ -138,7 +138,7 @@ fn long_data_and_links() {
             .open(mount.join("data"))
             .unwrap();
         file.sync_all().unwrap();
-        // The cache forgets what it can, so that the server has to read.
+        // Drop cached pages, so that the server has to read.
         rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
         let mut back = Vec::new();
         (&file).read_to_end(&mut back).unwrap();
@@ -287,8 +287,7 @@ fn a_mount_in_use_stays() {
         let error = fuse_server::unmount(&mount.path).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::ResourceBusy);
         drop(file);
-        // The kernel tells the server of the file's end, and no caller waits for that; until then the mount counts as
-        // in use.
+        // The kernel notifies the server of the file's end asynchronously; until then the mount counts as in use.
         wait_until("that it can be unmounted", || {
             fuse_server::unmount(&mount.path).is_ok()
         });
@@ -337,7 +336,7 @@ fn auto_takes_what_there_is() {
         if transport == Transport::Uring {
             assert_eq!(with_uring(serve).transport(), Transport::Uring);
         } else {
-            // The result depends on the machine's switch.
+            // The result depends on the machine's setting.
             assert_ne!(serve().transport(), Transport::Auto);
         }
     });

@@ -1,4 +1,4 @@
-//! A mount served by this process, in a name space of its own.
+//! A mount served by this process, in a separate name space.
 
 use blockdev::BlockDevice;
 use extant::{Volume, VolumeOptions};
@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 
 const INSIDE: &str = "EXTANT_TEST_OWN_MOUNTS";
 
-/// Runs a test in a process and mount name space of its own: its mounts go with it.
+/// Runs a test in a separate process and mount name space, so that its mounts end with the process.
 pub fn isolated(test: impl FnOnce()) {
     if std::env::var_os(INSIDE).is_some() {
         return test();

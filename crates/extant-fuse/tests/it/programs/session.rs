@@ -1,4 +1,5 @@
-//! A session: an image is mounted, programs work in it for a while, and then the power has been cut at many moments.
+//! A session: mounts an image, lets programs work in it for a while, and then simulates a power failure at many
+//! moments.
 
 use crate::common::{self, Rng, mem_image};
 use crate::judge::model::Task;
@@ -26,13 +27,13 @@ const WORKS: [Work; 7] = [
     Work::Replace,
 ];
 
-/// How long programs work before the recording ends: it is kept in memory.
+/// Duration of the recorded work, which is limited because the record is kept in memory.
 const RECORDED: Duration = Duration::from_millis(900);
 
-/// In long runs they go on, and only their fsyncs are judged.
+/// Duration of further work in long runs, in which only the fsyncs are judged.
 const UNRECORDED: Duration = Duration::from_secs(8);
 
-/// Counts of what was judged.
+/// Counts of the judgements.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
     pub sessions: u64,
@@ -73,14 +74,14 @@ pub struct Session {
     commits: Vec<Commits>,
     run: Run,
     marks: Vec<(u64, Mark)>,
-    /// The recording is whole up to here.
+    /// The tick up to which the record is complete.
     whole: u64,
 }
 
 const JOURNALS: [Journal; 2] = [Journal::Delete, Journal::Wal];
 
 impl Session {
-    /// Runs one and judges it.
+    /// Runs a session and judges it.
     pub fn run(seed: u64) -> Counts {
         let (session, witness) = Self::work(seed);
         let mut counts = Counts {
@@ -106,7 +107,7 @@ impl Session {
         static BASE: OnceLock<MemDevice> = OnceLock::new();
         let made = || mem_image("96M", &["-t", "ext4", "-J", "size=8"]).snapshot();
         let base = BASE.get_or_init(made).snapshot();
-        // Some sessions with flushes that take long, some without.
+        // Flushes take long in some sessions.
         let flush = Duration::from_micros([0, 60, 200, 1000][seed as usize % 4]);
         let witness = Arc::new(Witness::new(base.snapshot(), flush));
         let dir = tempfile::tempdir().unwrap();
@@ -162,7 +163,7 @@ impl Session {
         (session, witness)
     }
 
-    /// Cuts the power at random moments, in several ways at each.
+    /// Simulates power failures at random moments, in several ways at each.
     fn cut(&self, witness: &Witness, counts: &mut Counts) {
         let mut rng = Rng::new(self.seed);
         let mut places: Vec<u64> = (0..if common::torture() { 24 } else { 8 })
@@ -268,6 +269,6 @@ fn random_program(
         let tick = witness.device.tick();
         marks.push((tick, mark));
     };
-    // Stamps of program 0: its files are several, so their fsyncs are judged by what is there after a cut.
+    // Stamps of program 0, which has several files: its fsyncs are judged by the contents after a power failure.
     program::run(&target, &plan, tasks, &AtomicU32::new(1), &mark)
 }

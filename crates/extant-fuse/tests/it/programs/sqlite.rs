@@ -1,4 +1,4 @@
-//! SQLite: a shell that inserts, and says when a transaction is committed.
+//! SQLite: a shell that inserts rows, and reports each committed transaction.
 
 use crate::programs::witness::Witness;
 use extant::Volume;
@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// How SQLite keeps its transactions.
+/// Journal mode of SQLite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Journal {
     Delete,
@@ -26,7 +26,7 @@ impl Journal {
 /// The time of each transaction's acknowledgement, in order.
 pub type Commits = Vec<u64>;
 
-/// Inserts rows 1, 2, … one after the other, each a transaction, until it is told to stop.
+/// Inserts rows 1, 2, … in order, each in a transaction, until `stop` is set.
 pub fn insert(witness: &Witness, dir: &Path, journal: Journal, stop: &AtomicBool) -> Commits {
     let mut shell = Command::new("sqlite3")
         .arg("-batch")
@@ -38,7 +38,7 @@ pub fn insert(witness: &Witness, dir: &Path, journal: Journal, stop: &AtomicBool
     let mut input = shell.stdin.take().unwrap();
     let mut output = BufReader::new(shell.stdout.take().unwrap());
     let mut say = |text: String, answer: &str| {
-        // A shell that has ended is told by what it does not answer.
+        // A missing answer reveals a shell that has ended.
         let _ = writeln!(input, "{text} SELECT 'done';");
         let _ = input.flush();
         let mut line = String::new();
@@ -67,7 +67,7 @@ pub fn insert(witness: &Witness, dir: &Path, journal: Journal, stop: &AtomicBool
     commits
 }
 
-/// The database in a recovered volume is whole, and has every transaction that was said to be committed by a tick, and
+/// Checks that the database in a recovered volume is intact, and has every transaction acknowledged by the tick, and
 /// at most one more.
 pub fn judge(volume: &Volume, journal: Journal, commits: &Commits, at: u64) -> Result<(), String> {
     let told = commits.partition_point(|&tick| tick < at);

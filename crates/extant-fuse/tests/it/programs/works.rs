@@ -1,5 +1,5 @@
-//! The usual work of programs: append, overwrite, replace by rename; each syncs, and notes the acknowledgement and
-//! its time.
+//! Typical programs: append, overwrite, replace by rename. Each program syncs, and notes the acknowledgement and its
+//! time.
 
 use crate::common::Rng;
 use crate::judge::stamp::{self, CELL};
@@ -10,20 +10,20 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// An event of a program: a change that it begins, or one that was acknowledged to it, with its time.
+/// An event of a program: the begin or the acknowledgement of a change, with its time.
 #[derive(Clone, Copy, Debug)]
 pub struct Note {
     /// A time before the first call, or after the last.
     pub tick: u64,
-    /// The change was acknowledged; else it begins.
+    /// Whether the change was acknowledged, and not only begun.
     pub told: bool,
-    /// Which generation, block or version; what that means is the program's.
+    /// Generation, block or version, depending on the program.
     pub what: u32,
-    /// The number of the write, or how many cells.
+    /// The number of the write, or the number of cells.
     pub number: u32,
 }
 
-/// A program's notes, and what was wrong with its fsyncs.
+/// A program's notes, and the errors of its fsyncs.
 #[derive(Debug, Default)]
 pub struct Story {
     pub notes: Vec<Note>,
@@ -39,22 +39,22 @@ pub enum Work {
     Replace,
 }
 
-/// A program at work in the directory of a mount.
+/// A program that works in the directory of a mount.
 pub struct Worker<'a> {
     pub witness: &'a Witness,
     pub dir: &'a Path,
     pub stop: &'a AtomicBool,
-    /// Which it is, from 1.
+    /// Number of the program, from 1.
     pub program: u32,
     pub seed: u64,
 }
 
-/// Blocks that an overwriter writes over.
+/// Number of blocks that an overwriter uses.
 const BLOCKS: u64 = 48;
 const BLOCK: u64 = 4096;
 
 impl Worker<'_> {
-    /// Works until it is told to stop.
+    /// Works until `stop` is set.
     pub fn run(&self, work: Work) -> Story {
         let mut story = Story::default();
         let mut rng = Rng::new(self.seed << 8 | u64::from(self.program));
@@ -97,7 +97,7 @@ impl Worker<'_> {
         .unwrap();
     }
 
-    /// Returns an fsync of the file that has the program's last write has returned.
+    /// Records the fsync of the program's last write, and returns its tick.
     fn synced(&self, story: &mut Story, last: u32) -> u64 {
         let (tick, result) = self.witness.returned(self.program, last);
         story.fsyncs += 1;
@@ -119,7 +119,7 @@ impl Worker<'_> {
         });
     }
 
-    /// `what` is the generation of the file, `number` how many cells it has.
+    /// Appends to files; `what` is the generation of the file, `number` its number of cells.
     fn append(&self, story: &mut Story, rng: &mut Rng, next: &mut dyn FnMut() -> u32) {
         for generation in 1.. {
             let path = self.dir.join(format!("{}.{generation}", self.name("log")));
@@ -144,7 +144,7 @@ impl Worker<'_> {
         }
     }
 
-    /// `what` is the block, `number` that of the write.
+    /// Overwrites blocks; `what` is the block, `number` that of the write.
     fn overwrite(&self, story: &mut Story, rng: &mut Rng, next: &mut dyn FnMut() -> u32) {
         let path = self.dir.join(self.name("table"));
         let mut options = OpenOptions::new();
@@ -173,7 +173,7 @@ impl Worker<'_> {
         }
     }
 
-    /// `number` is that of the write.
+    /// Replaces a file; `number` is that of the write.
     fn replace(&self, story: &mut Story, rng: &mut Rng, next: &mut dyn FnMut() -> u32) {
         let (new, path) = (self.name("new"), self.dir.join(self.name("config")));
         let new = self.dir.join(new);
@@ -198,7 +198,7 @@ impl Worker<'_> {
     }
 }
 
-/// The recovered volume must have every change acknowledged by the tick, and none that had not begun.
+/// Checks that the recovered volume has every change acknowledged by the tick, and no change that had not begun.
 pub fn judge(
     volume: &Volume,
     work: Work,
@@ -229,7 +229,7 @@ fn judge_log(volume: &Volume, program: u32, notes: &[Note]) -> Result<(), String
     let Some(last) = notes.iter().rfind(|n| n.told) else {
         return Ok(());
     };
-    // The program may have gone on to the next generation, and removed this one.
+    // The program may have continued with the next generation, and removed this one.
     let begun = notes.last().map_or(0, |n| n.what);
     let longest = (192 << 10) / CELL;
     let may_be_gone = begun > last.what || u64::from(last.number) >= longest;

@@ -1,4 +1,4 @@
-//! Mounting for tests: nothing stays behind, however a test ends.
+//! Mounting for tests: all mounts are removed, even if a test fails.
 
 use std::fs::{self, File};
 use std::io;
@@ -13,11 +13,11 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::mount::UnmountFlags;
 use tempfile::TempDir;
 
-/// No test takes nearly as long.
+/// Time limit, which is much longer than any test.
 const TIMEOUT: Duration = Duration::from_secs(90);
 const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
 
-/// A mounted handler. Dropped, it is unmounted, by force if need be.
+/// A mounted handler. Dropping it unmounts, by force if necessary.
 pub struct Mount {
     pub path: PathBuf,
     server: Option<JoinHandle<io::Result<()>>>,
@@ -25,7 +25,7 @@ pub struct Mount {
     _dir: TempDir,
 }
 
-/// Runs a test over each transport that can be had here.
+/// Runs a test over each available transport.
 pub fn over_each(test: impl Fn(Transport)) {
     for transport in [Transport::Classic, Transport::Uring] {
         if available(transport) {
@@ -73,12 +73,12 @@ impl Mount {
         self.path.join(name)
     }
 
-    /// The result of a session that another process ended.
+    /// Returns the result of a session that another process ended.
     pub fn ended(mut self) -> io::Result<()> {
         self.server.take().unwrap().join().unwrap()
     }
 
-    /// Unmounts, which must work, since the mount is not in use.
+    /// Unmounts, which must succeed because the mount is not in use.
     pub fn unmount(self) -> io::Result<()> {
         fuse_server::unmount(&self.path)?;
         self.ended()
@@ -103,7 +103,7 @@ pub fn connect(dir: &Path) -> Connection {
     fuse_server::mount(dir, &options).unwrap()
 }
 
-/// Turns io_uring on while `f` mounts. The switch is the machine's, so tests take turns.
+/// Enables io_uring while `f` mounts. The setting is global, so tests alternate.
 pub fn with_uring<T>(f: impl FnOnce() -> T) -> T {
     let Ok(switch) = File::open(SWITCH) else {
         return f();
@@ -120,7 +120,7 @@ pub fn with_uring<T>(f: impl FnOnce() -> T) -> T {
     f()
 }
 
-/// Ends the connection and the process if the test does not end by itself. Dropping the sender calls it off.
+/// Aborts the connection and the process if the test does not end in time. Dropping the sender cancels the watchdog.
 fn watchdog(path: &Path) -> mpsc::Sender<()> {
     static NAME: OnceLock<String> = OnceLock::new();
     let path = path.to_path_buf();
@@ -129,7 +129,7 @@ fn watchdog(path: &Path) -> mpsc::Sender<()> {
     std::thread::spawn(move || {
         if receiver.recv_timeout(TIMEOUT) == Err(RecvTimeoutError::Timeout) {
             eprintln!("{name}: a test with a mount hangs; it is aborted");
-            // The test's own threads wait for answers: without an end of the connection the process has none.
+            // The test's own threads wait for answers, so the process can end only after the connection.
             let force = UnmountFlags::FORCE | UnmountFlags::DETACH;
             let _ = rustix::mount::unmount(&path, force);
             std::process::exit(101);
