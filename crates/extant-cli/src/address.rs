@@ -100,7 +100,7 @@ impl Address {
         [self.image.as_os_str().as_bytes(), b":", &self.path].concat()
     }
 
-    /// Another path of the same image, for messages.
+    /// Returns another path of the same image, for messages.
     pub fn at(&self, path: &[u8]) -> Self {
         Self {
             image: self.image.clone(),
@@ -210,7 +210,7 @@ pub fn base_name(path: &[u8]) -> &[u8] {
     &path[start..end]
 }
 
-/// Bytes as a path of the host.
+/// Converts bytes to a path of the host.
 pub fn host_path(bytes: &[u8]) -> PathBuf {
     OsString::from_vec(bytes.to_vec()).into()
 }

@@ -85,7 +85,7 @@ pub fn about(place: &ImagePlace, error: anyhow::Error) -> anyhow::Error {
     }
 }
 
-/// Advice about a path that leads nowhere; `name` turns a path from the same directory into an address.
+/// Returns advice about a path that does not exist; `name` turns a path from the same directory into an address.
 pub fn missing(dir: &Dir, path: &[u8], name: impl Fn(&[u8]) -> String) -> Option<String> {
     if let Ok(target) = dir.read_link(os(path)) {
         return Some(format!(
@@ -253,7 +253,7 @@ fn inside(path: &Path) -> Option<String> {
     Some(format!("write {}:/{}", image.display(), rest.display()))
 }
 
-/// Advice by the kind of an error, for all commands.
+/// Returns advice by the kind of an error, for all commands.
 pub fn in_general(error: &anyhow::Error) -> Option<&'static str> {
     error
         .chain()

@@ -96,7 +96,7 @@ pub fn number(text: &str) -> Result<u32, String> {
     parsed.map_err(|_| format!("{text}: no number of 32 bits"))
 }
 
-/// [`number`] of 64 bits.
+/// Parses a 64-bit number, like [`number`].
 pub fn long_number(text: &str) -> Result<u64, String> {
     let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
     let parsed = match (digits, text.strip_prefix('0')) {

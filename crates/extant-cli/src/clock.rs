@@ -21,12 +21,12 @@ fn said(name: &str) -> Result<Option<i64>> {
         .with_context(|| format!("{name} is no number of seconds"))
 }
 
-/// `SOURCE_DATE_EPOCH`.
+/// Reads `SOURCE_DATE_EPOCH`.
 pub fn source_date_epoch() -> Result<Option<i64>> {
     said(EPOCH)
 }
 
-/// `E2FSPROGS_FAKE_TIME`.
+/// Reads `E2FSPROGS_FAKE_TIME`.
 pub fn fake() -> Result<Option<i64>> {
     said(FAKE)
 }

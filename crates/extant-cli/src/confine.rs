@@ -256,7 +256,8 @@ fn filter(needs: &Needs<'_>) -> Result<SeccompFilter> {
     )?)
 }
 
-/// The C library starts threads by clone3, whose flags no filter can see, and by clone where clone3 is missing.
+/// Builds the filter that makes clone3 fail, because a filter cannot see its flags. The C library then starts threads
+/// with clone.
 fn without_clone3() -> Result<SeccompFilter> {
     let rules = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
     let unknown = SeccompAction::Errno(libc::ENOSYS as u32);
@@ -327,7 +328,7 @@ mod tests {
         }
     }
 
-    /// `AUDIT_ARCH_*` of this processor.
+    /// Returns `AUDIT_ARCH_*` of this processor.
     fn architecture() -> u32 {
         if cfg!(target_arch = "x86_64") {
             0xc000_003e

@@ -12,7 +12,7 @@ enum Answer {
     Command(&'static str, &'static str),
     /// A line of text.
     Line(&'static str),
-    /// The same words for `extant-bench`, because benchmarks are a separate program.
+    /// Points to `extant-bench` with the same words, because benchmarks are a separate program.
     Measure,
 }
 

@@ -66,7 +66,7 @@ pub fn command() -> Command {
         .help_template(StyledStr::from(template))
 }
 
-/// Returns the subcommands under their headings.
+/// Formats the subcommands under their headings.
 fn groups(all: &Command) -> String {
     let shown: Vec<&Command> = all.get_subcommands().filter(|c| !c.is_hide_set()).collect();
     let width = shown.iter().map(|c| c.get_name().len()).max().unwrap_or(0);

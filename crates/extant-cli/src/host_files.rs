@@ -1,4 +1,4 @@
-//! Files on volumes that Linux' own ext4 has mounted, moved into fewer extents by it.
+//! Defragmentation of files on mounts of Linux' own ext4, by the kernel.
 
 use crate::online_files::{Met, below};
 use anyhow::{Context, Result, bail, ensure};
@@ -104,7 +104,7 @@ impl HostPath {
             fallocate(&donor, FallocateFlags::empty(), at, len)?;
         }
         if host::extents(&donor)?.count >= found.extents {
-            // The free blocks lie no better.
+            // The free blocks are not less fragmented.
             return Ok(());
         }
         for mut range in ranges {

@@ -1,4 +1,4 @@
-//! A file that is there as long as an image is mounted, as fuse2fs makes it.
+//! A file that exists as long as an image is mounted, like that of fuse2fs.
 
 use anyhow::{Context, Result};
 use rustix::fs::{AtFlags, unlinkat};
@@ -7,7 +7,7 @@ use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
-/// The file; it is removed by way of its directory, which a confined server may do.
+/// The file. It is removed through its directory, which a confined server may do.
 pub struct LockFile {
     dir: File,
     name: OsString,
@@ -32,7 +32,7 @@ impl LockFile {
 
 impl Drop for LockFile {
     fn drop(&mut self) {
-        // That it is gone already is as good.
+        // Ignore the error that the file is already gone.
         let _ = unlinkat(&self.dir, &self.name, AtFlags::empty());
     }
 }

@@ -24,7 +24,7 @@ enum What {
 }
 
 impl ModeChange {
-    /// Permission bits after the change.
+    /// Returns the permission bits after the change.
     pub fn apply(&self, mode: u16, is_dir: bool) -> u16 {
         self.0.iter().fold(mode & 0o7777, |mode, step| match *step {
             Step::Set(bits) => bits,

@@ -119,7 +119,7 @@ struct Accounts {
 }
 
 impl Accounts {
-    /// Fields of the lines.
+    /// Returns the fields of the lines.
     fn lines(&self) -> impl Iterator<Item = Vec<&[u8]>> {
         let content = self.content.as_deref().unwrap_or_default();
         let lines = content.split(|&b| b == b'\n');

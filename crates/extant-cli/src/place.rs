@@ -9,11 +9,11 @@ use extant::{
 
 /// A place in an image.
 pub struct ImagePlace {
-    /// The image.
+    /// Image of the place.
     pub volume: Volume,
     /// The directory that the path starts at: the root, or the one that a number names.
     pub dir: Dir,
-    /// The path from there; "." for the inode of a number.
+    /// The path from there; "." for an inode number.
     pub path: Vec<u8>,
     /// The inode, if the address is its number alone.
     node: Option<Node>,
@@ -21,7 +21,7 @@ pub struct ImagePlace {
     pub address: Address,
 }
 
-/// Returns the inode of a number that a user has given.
+/// Returns the inode of a number in an address.
 fn numbered(volume: &Volume, ino: u32) -> Result<Node> {
     let geometry = volume.geometry();
     let root = volume.root().ino();
@@ -109,7 +109,8 @@ impl ImagePlace {
         Ok((Node::of_number(&self.volume, above.ino())?, name))
     }
 
-    /// Metadata; `follow`: of what a last symbolic link leads to. A link's number stands for the link.
+    /// Returns metadata; if `follow`, of the target of a symbolic link in the last component. The number of a link
+    /// means the link.
     pub fn attributes(&self, follow: bool) -> extant::Result<Metadata> {
         match &self.node {
             Some(node) => node.metadata(),
@@ -118,7 +119,7 @@ impl ImagePlace {
         }
     }
 
-    /// Target of a symbolic link.
+    /// Returns the target of a symbolic link.
     pub fn read_link(&self) -> extant::Result<Vec<u8>> {
         match &self.node {
             Some(node) => node.read_link().map(Vec::from),
@@ -142,7 +143,7 @@ impl ImagePlace {
         }
     }
 
-    /// Changes attributes; `follow`: of what a last symbolic link leads to.
+    /// Changes attributes; if `follow`, of the target of a symbolic link in the last component.
     pub fn set_attributes(&self, set: &SetAttributes, follow: bool) -> extant::Result<()> {
         match &self.node {
             Some(node) => node.set_attributes(&Credentials::root(), set).map(drop),
@@ -151,7 +152,7 @@ impl ImagePlace {
         }
     }
 
-    /// Names of the extended attributes; of a link itself.
+    /// Lists the names of the extended attributes, without following links.
     pub fn list_xattrs(&self) -> extant::Result<Vec<Vec<u8>>> {
         match &self.node {
             Some(node) => node.list_xattrs(&Credentials::root()),
@@ -162,7 +163,7 @@ impl ImagePlace {
         }
     }
 
-    /// Value of an extended attribute.
+    /// Returns the value of an extended attribute.
     pub fn xattr(&self, name: &[u8]) -> extant::Result<Vec<u8>> {
         match &self.node {
             Some(node) => node.get_xattr(&Credentials::root(), name),

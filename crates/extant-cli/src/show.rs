@@ -24,8 +24,8 @@ pub fn show(path: &[u8]) -> String {
     out
 }
 
-/// A name or path in a list: as it is, or, if it has bytes that are escaped, as bash and zsh write it, `$'caf\xe9'`. So no
-/// two names look the same, and each can be typed as it is shown.
+/// Formats a name or path in a list: unchanged, or quoted as in bash and zsh, `$'caf\xe9'`, if bytes must be escaped.
+/// So no two names look the same, and each name can be typed as shown.
 pub fn name(path: &[u8]) -> String {
     let plain = std::str::from_utf8(path).ok();
     let plain = plain.filter(|text| !text.contains(char::is_control) && !text.contains("$'"));
@@ -55,8 +55,8 @@ fn escape(out: &mut String, bytes: &[u8]) {
     }
 }
 
-/// The text of a name or path in JSON: exact if it is UTF-8. Otherwise a byte that is not stands as U+FFFD and two
-/// hexadecimal digits, and [`base64_if_odd`] has the bytes.
+/// Returns the text of a name or path in JSON: exact if it is UTF-8. Otherwise each invalid byte becomes U+FFFD and
+/// two hexadecimal digits, and [`base64_if_odd`] returns the bytes.
 pub fn exact(path: &[u8]) -> String {
     let mut out = String::with_capacity(path.len());
     for chunk in path.utf8_chunks() {
@@ -117,7 +117,7 @@ pub fn type_name(kind: FileType) -> &'static str {
     }
 }
 
-/// `drwxr-xr-x`.
+/// Formats a mode like `drwxr-xr-x`.
 pub fn mode(kind: FileType, mode: u32) -> String {
     let mut out = String::from(type_letter(kind));
     for (shift, special, set, unset) in [

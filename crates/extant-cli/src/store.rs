@@ -258,8 +258,8 @@ pub fn open(image: &Path, access: Access) -> Result<Arc<dyn BlockDevice>> {
     Ok(device)
 }
 
-/// Like [`open`], for callers that confine themselves first: a disk that must be decompressed as a whole is
-/// decompressed at the first read.
+/// Opens the device like [`open`], for callers that confine themselves first: a disk that must be decompressed as a
+/// whole is decompressed at the first read.
 pub fn open_unread(image: &Path, access: Access) -> Result<Arc<dyn BlockDevice>> {
     if is_plain(image) {
         let file = open_when_free(image, || FileDevice::open(image, access))

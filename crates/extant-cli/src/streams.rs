@@ -1,4 +1,4 @@
-//! Standard input and output where a file can stand: `-`. A file of that name is written `./-`.
+//! Standard input and output, which `-` names instead of a file. A file of that name is written `./-`.
 
 use crate::address::os;
 use crate::interrupt;
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 /// Bytes moved at once.
 const CHUNK: usize = 1 << 20;
-/// How long a signal may wait while nothing comes.
+/// Longest delay of a signal while no data arrive.
 const PATIENCE: Duration = Duration::from_millis(50);
 
 /// Returns whether a path stands for a standard stream.
@@ -30,7 +30,7 @@ pub fn no_image(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Fails if an archive is to come from a terminal.
+/// Fails if an archive is to be read from a terminal.
 pub fn archive_from_stdin() -> Result<()> {
     ensure!(
         !io::stdin().is_terminal(),
@@ -48,14 +48,14 @@ pub fn archive_to_stdout() -> Result<()> {
     Ok(())
 }
 
-/// Standard input, read by a thread, so that a signal ends the work even if the other side never writes.
+/// Standard input, read by a thread, so that a signal ends the work even if the writer never writes.
 pub struct Stdin {
     pieces: Receiver<io::Result<Vec<u8>>>,
     piece: Vec<u8>,
     used: usize,
 }
 
-/// Begins to read standard input.
+/// Starts reading standard input.
 pub fn stdin() -> Result<Stdin> {
     let (sender, pieces) = sync_channel::<io::Result<Vec<u8>>>(2);
     std::thread::Builder::new()
@@ -89,7 +89,7 @@ pub fn stdin() -> Result<Stdin> {
 }
 
 impl Stdin {
-    /// Returns the next bytes; waits until there are any. An empty slice is the end.
+    /// Returns the next bytes, after waiting for them. An empty slice is the end.
     fn next(&mut self) -> io::Result<&[u8]> {
         while self.used == self.piece.len() {
             interrupt::check().map_err(io::Error::other)?;
@@ -128,7 +128,7 @@ pub fn read_stdin(mut take: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
     }
 }
 
-/// Writes standard input to a file of an image, new or emptied.
+/// Writes standard input to a file of an image, which is made or truncated.
 pub fn into_image(place: &ImagePlace) -> Result<()> {
     let options = OpenOptions::new().write(true).truncate(true);
     let file = match place.node() {

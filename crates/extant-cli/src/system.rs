@@ -1,5 +1,5 @@
-//! The parts of the machine that this command depends on: tools, package manager, users' numbers. Files of the system
-//! are looked up below a root directory, so that tests can plant them.
+//! The parts of the machine that this command depends on: tools, package manager, subordinate numbers of users. Paths
+//! of the system start at a configurable root directory, so that tests can provide the files.
 
 use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt;
@@ -7,17 +7,17 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::path::PathBuf;
 
-/// Something that is missing.
+/// A missing feature.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lack {
-    /// The missing thing, in words.
+    /// The missing feature, in words.
     pub what: String,
-    /// The line to type that brings it, if there is one.
+    /// The command that fixes it, if there is one.
     pub remedy: Option<String>,
 }
 
 impl Lack {
-    /// Something that this line brings.
+    /// Makes a lack that this command fixes.
     pub fn mended_by(what: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self {
             what: what.into(),
@@ -25,7 +25,7 @@ impl Lack {
         }
     }
 
-    /// Something that no line brings.
+    /// Makes a lack that no command fixes.
     pub fn for_good(what: impl Into<String>) -> Self {
         Self {
             what: what.into(),
@@ -38,12 +38,12 @@ impl Lack {
 pub struct System {
     root: PathBuf,
     path: OsString,
-    /// Number of the user.
+    /// User ID.
     pub user: u32,
 }
 
 impl System {
-    /// This machine.
+    /// Returns this machine.
     pub fn here() -> Self {
         Self {
             root: "/".into(),
@@ -73,7 +73,7 @@ impl System {
         self.root.join(absolute.trim_start_matches('/'))
     }
 
-    /// Returns a file of the system as text without the last line's end; `None` if it cannot be read.
+    /// Returns a file of the system as text without the last newline; `None` if the file cannot be read.
     pub fn text(&self, absolute: &str) -> Option<String> {
         let text = std::fs::read(self.file(absolute)).ok()?;
         Some(String::from_utf8_lossy(&text).trim_end().to_string())
@@ -90,7 +90,7 @@ impl System {
             .find(executable)
     }
 
-    /// Returns a line that has to be typed as root.
+    /// Returns a command line that runs as root.
     pub fn as_root(&self, line: &str) -> String {
         match self.is_root() {
             true => line.to_string(),
@@ -146,7 +146,7 @@ impl System {
             .unwrap_or(number)
     }
 
-    /// Whether /etc/subuid and /etc/subgid give the user numbers, and there are the tools to map them.
+    /// Checks that /etc/subuid and /etc/subgid give the user numbers, and that the tools to map them exist.
     pub fn subordinate_ids(&self) -> Result<(), Lack> {
         let (name, number) = (self.user_name(), self.user.to_string());
         for file in ["/etc/subuid", "/etc/subgid"] {
@@ -200,7 +200,7 @@ mod tests {
         );
         plant(dir.path(), "etc/subuid", "annabel:1:2\nann:100000:65536\n");
         assert_eq!(lacks().what, "/etc/subgid has no line for ann");
-        // A line with the number is as good.
+        // A line with the user's number also works.
         plant(dir.path(), "etc/subgid", "1000:100000:65536\n");
         plant(dir.path(), "usr/bin/newuidmap", "");
         let lack = Lack::mended_by("newgidmap is missing", "sudo apt install uidmap");

@@ -1,5 +1,5 @@
-//! Times as people write and read them: in the zone that TZ names, else in that of the system, as in coreutils. Times
-//! for machines are in UTC.
+//! Times as people write and read them: in the zone of TZ, or else that of the system, as in coreutils. Times for
+//! programs are in UTC.
 
 use anyhow::{Result, bail};
 use extant::Timestamp;
@@ -18,7 +18,7 @@ fn zoned(t: Timestamp, zone: &TimeZone) -> Zoned {
     known.to_zoned(zone.clone())
 }
 
-/// `2026-01-31 12:34:56`.
+/// Formats like `2026-01-31 12:34:56`.
 pub fn local(t: Timestamp) -> String {
     local_in(t, &ZONE)
 }
@@ -27,17 +27,17 @@ fn local_in(t: Timestamp, zone: &TimeZone) -> String {
     zoned(t, zone).strftime("%F %T").to_string()
 }
 
-/// `Sat Jan 31 12:34:56 2026`, as ctime(3) writes it.
+/// Formats like `Sat Jan 31 12:34:56 2026`, as in ctime(3).
 pub fn as_ctime(t: Timestamp) -> String {
     zoned(t, &ZONE).strftime("%a %b %e %H:%M:%S %Y").to_string()
 }
 
-/// `31-Jan-2026 12:34`, as the listings of debugfs have it.
+/// Formats like `31-Jan-2026 12:34`, as in listings of debugfs.
 pub fn day_and_minute(t: Timestamp) -> String {
     zoned(t, &ZONE).strftime("%e-%b-%Y %H:%M").to_string()
 }
 
-/// `2026-01-31 12:34:56.000000789 +0100`.
+/// Formats like `2026-01-31 12:34:56.000000789 +0100`.
 pub fn local_ns(t: Timestamp) -> String {
     local_ns_in(t, &ZONE)
 }
@@ -46,13 +46,13 @@ fn local_ns_in(t: Timestamp, zone: &TimeZone) -> String {
     zoned(t, zone).strftime("%F %T.%9f %z").to_string()
 }
 
-/// `2026-01-31T11:34:56.000000789Z`, for machines.
+/// Formats like `2026-01-31T11:34:56.000000789Z`, for programs.
 pub fn utc(t: Timestamp) -> String {
     let text = zoned(t, &TimeZone::fixed(Offset::UTC)).strftime("%FT%T.%9fZ");
     text.to_string()
 }
 
-/// A moment that may not have come: to people in their zone, to machines in UTC, or null.
+/// An optional moment: for people in their zone, for programs in UTC, or null.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment(pub Option<Timestamp>);
 
@@ -68,7 +68,7 @@ impl Serialize for Moment {
     }
 }
 
-/// Seconds since 1970, with `@` before them or not; or a date, with a time and a zone or without.
+/// Parses seconds since 1970, with or without a leading `@`; or a date, with or without a time and a zone.
 pub fn parse(text: &str) -> Result<Timestamp> {
     parse_in(text, &ZONE)
 }

@@ -15,7 +15,7 @@ pub fn is_asked_for(error: &clap::Error) -> bool {
     )
 }
 
-/// Returns the exit code for an error of the command line: 2, and of a check that of fsck.
+/// Returns the exit code for an error of the command line: 2, or for a check that of fsck.
 pub fn exit_code(words: &[OsString]) -> i32 {
     match command(words).as_ref() {
         "check" | "repair" => 16,
@@ -23,7 +23,7 @@ pub fn exit_code(words: &[OsString]) -> i32 {
     }
 }
 
-/// Returns an error of the command line in one line.
+/// Formats an error of the command line in one line.
 pub fn line(error: &clap::Error, words: &[OsString]) -> String {
     let command = command(words);
     let of = |kind| error.get(kind).map(text);
@@ -46,7 +46,7 @@ pub fn line(error: &clap::Error, words: &[OsString]) -> String {
             let name = of(ContextKind::InvalidSubcommand).unwrap_or_default();
             let similar = of(ContextKind::SuggestedSubcommand);
             let instead = match similar.filter(|s| !s.is_empty()) {
-                // The user left the command out.
+                // The user omitted the command.
                 _ if names_image(&name) => format!("write extant ls {name}"),
                 Some(similar) => format!("is {similar} meant?"),
                 None => format!("extant {command} --help lists those there are").replace("  ", " "),

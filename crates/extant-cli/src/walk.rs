@@ -63,7 +63,7 @@ pub fn walk(
     walk_or(top, path, order, meet, Err)
 }
 
-/// Like [`walk`], but reports an entry that cannot be read and continues; the walk fails at its end.
+/// Walks like [`walk`], but reports an entry that cannot be read and continues; the walk fails at its end.
 pub fn walk_past_errors(
     top: &Dir,
     path: &[u8],

@@ -12,7 +12,7 @@ use std::io::Write;
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n  extant cat disk.img:/etc/passwd")]
 pub struct Args {
-    /// Files
+    /// Files to write
     #[arg(value_name = "IMAGE:/PATH", required = true)]
     paths: Vec<Address>,
 }

@@ -39,7 +39,7 @@ pub struct Args {
     /// Set the generation of the inode numbers
     #[arg(short = 'v', long, value_name = "NUMBER", value_parser = number)]
     generation: Option<u32>,
-    /// Also change the contents of directories
+    /// Change directories recursively
     #[arg(short = 'R', long)]
     recursive: bool,
 }

@@ -16,13 +16,13 @@ use extant::{FileType, Metadata, SetAttributes};
     after_help = "Examples:\n  extant chmod 4755 disk.img:/bin/su\n  extant chmod -R u=rwX,go= disk.img:/root"
 )]
 pub struct Args {
-    /// Octal, or changes as u+x,go-w
+    /// Octal mode, or changes such as u+x,go-w
     #[arg(allow_hyphen_values = true)]
     mode: ModeChange,
-    /// Files
+    /// Files to change
     #[arg(value_name = "IMAGE:/PATH", required = true)]
     paths: Vec<Address>,
-    /// The contents of directories too
+    /// Change directories recursively
     #[arg(short = 'R', long)]
     recursive: bool,
 }

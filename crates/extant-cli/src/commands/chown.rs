@@ -24,7 +24,7 @@ pub struct Args {
     /// Files to change
     #[arg(value_name = "IMAGE:/PATH", required = true)]
     paths: Vec<Address>,
-    /// Also change the contents of directories
+    /// Change directories recursively
     #[arg(short = 'R', long)]
     recursive: bool,
     /// Change symbolic links themselves, not their targets

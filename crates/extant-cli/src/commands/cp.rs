@@ -30,7 +30,7 @@ pub struct Args {
     /// Sources, and the destination: a name or a directory. - is standard input or standard output
     #[arg(value_name = "PATH", required = true, num_args = 2..)]
     paths: Vec<OsString>,
-    /// Also copy directories and their contents
+    /// Copy directories recursively
     #[arg(short, long, visible_short_alias = 'R')]
     recursive: bool,
     /// Keep owner, permissions and times

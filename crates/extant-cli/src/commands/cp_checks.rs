@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use extant::FileType;
 use std::collections::HashSet;
 
-/// Fails if the directory of a path is missing or no directory.
+/// Fails if the directory of a path is missing or not a directory.
 pub fn has_place(side: &dyn Side, path: &[u8]) -> Result<()> {
     let parent = above(path);
     if parent.is_empty() {
@@ -51,18 +51,18 @@ pub fn new_name<'p>(src: &dyn Side, from: &'p [u8]) -> Result<&'p [u8]> {
     }
 }
 
-/// Fails if a directory, by its name and identity, is, or is above, the place where its copy would be.
+/// Fails if the destination is inside the copied directory, given by its name and identity.
 pub fn not_into_itself(from: &str, id: (u64, u64), (side, to): (&dyn Side, &[u8])) -> Result<()> {
     let there = side.meta(to, true).with_context(|| side.show(to))?;
     let start = match there {
         Some(_) => to,
-        // The copy does not exist yet: its directory counts.
+        // The copy does not exist yet, so check its directory.
         None => above(to),
     };
     let start = if start.is_empty() { b"." } else { start };
     let mut at = match side.directory(start, true) {
         Ok(directory) => directory,
-        // A file is in the way, which the copy itself reports.
+        // An existing file is in the way, which the copy itself reports.
         Err(_) => return Ok(()),
     };
     let mut seen = HashSet::new();
@@ -71,7 +71,7 @@ pub fn not_into_itself(from: &str, id: (u64, u64), (side, to): (&dyn Side, &[u8]
         if here == Some(id) {
             bail!("{from}: cannot be copied into itself, {}", side.show(to));
         }
-        // The root is its own parent; in a damaged image others may be.
+        // The root is its own parent; a damaged image may contain other loops.
         if !seen.insert(here) {
             return Ok(());
         }

@@ -51,7 +51,7 @@ pub struct Args {
     /// Process directories instead of files: sort names by hash and remove gaps, as e2fsck -D does
     #[arg(short = 'D', long)]
     dirs: bool,
-    /// Only count the extents
+    /// Count the extents without writing
     #[arg(short = 'n', long, visible_alias = "check", visible_short_alias = 'c')]
     dry_run: bool,
     /// With --dirs: save the old bytes in a new file, for extant undo

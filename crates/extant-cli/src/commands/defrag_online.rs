@@ -9,7 +9,7 @@ use extant_fuse::control::Fragments;
 use serde::Serialize;
 use std::io::Write;
 
-/// Files in most extents that are listed.
+/// Number of files listed, those with the most extents first.
 const LISTED: usize = 10;
 
 /// Sums over files.
@@ -51,7 +51,7 @@ pub fn run(mut place: MountedPath, dry_run: bool, json: bool) -> Result<()> {
     let mut worst: Vec<(Fragments, &Met)> = Vec::new();
     let progress = Progress::wait(&format!("{}: moving files", place.path.display()));
     for file in &all {
-        // A file may be gone by now, or have no extents.
+        // The file may have been removed, or may have no extents.
         let Ok(found) = place.fragments(file) else {
             failed += 1;
             continue;

@@ -8,23 +8,23 @@ use anyhow::Result;
 use serde::Serialize;
 use std::io::Write;
 
-/// Show how full images are
+/// Show the used and free space of images
 #[derive(clap::Args, Debug)]
 #[command(
     disable_help_flag = true,
     after_help = "Example:\n  extant df -h disk.img"
 )]
 pub struct Args {
-    /// Images
+    /// Images to show
     #[arg(value_name = "IMAGE", required = true)]
     images: Vec<Rooted>,
-    /// In powers of 1024: 1.5G
+    /// Show sizes in powers of 1024: 1.5G
     #[arg(short = 'h', long = "human-readable")]
     human: bool,
-    /// Inodes, not bytes
+    /// Show inodes instead of bytes
     #[arg(short)]
     inodes: bool,
-    /// As JSON, in bytes
+    /// Print the result as JSON, in bytes
     #[arg(long)]
     json: bool,
     /// Print help
@@ -102,7 +102,7 @@ pub fn run(args: &Args) -> Result<()> {
         } else {
             (row.size, row.used, row.available)
         };
-        // As df counts: of the blocks that users other than root may use, rounded up.
+        // As in df: the share of the blocks available to users other than root, rounded up.
         let percent = match used.saturating_add(available) {
             0 => "-".into(),
             all => format!("{}%", (u128::from(used) * 100).div_ceil(all.into())),

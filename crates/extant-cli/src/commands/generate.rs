@@ -1,4 +1,4 @@
-//! `extant completions`: made from the same definition as the parser.
+//! `extant completions`: generated from the definition of the parser.
 
 use crate::args::Cli;
 use anyhow::Result;
@@ -10,12 +10,12 @@ use std::io::Write;
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n  extant completions bash > /etc/bash_completion.d/extant")]
 pub struct CompletionsArgs {
-    /// The shell
+    /// Shell to generate for
     shell: Shell,
 }
 
 pub fn completions(args: &CompletionsArgs) -> Result<()> {
-    // Into memory first: the generator panics when it cannot write.
+    // Generate in memory first, because the generator panics when it cannot write.
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "extant", &mut script);
     let mut out = crate::output::stdout();

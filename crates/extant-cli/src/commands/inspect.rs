@@ -115,7 +115,7 @@ impl Answers {
     }
 }
 
-/// Why a request has no answer.
+/// Returns the error of a request without an answer.
 fn failed(image: &Path, request: &Request, error: InspectError) -> anyhow::Error {
     match error {
         InspectError::Output(e) => e.into(),

@@ -31,13 +31,13 @@ pub struct Args {
     /// Show mode, links, owner, size and time
     #[arg(short)]
     long: bool,
-    /// Also list names that begin with a dot
+    /// Include names that begin with a dot
     #[arg(short, long, visible_short_alias = 'A')]
     all: bool,
     /// With -l, show sizes in powers of 1024: 1.5G
     #[arg(short = 'h', long = "human-readable")]
     human: bool,
-    /// Also list subdirectories
+    /// List subdirectories recursively
     #[arg(short = 'R', long)]
     recursive: bool,
     /// Show inode numbers

@@ -27,10 +27,10 @@ pub struct Args {
     /// List directories themselves
     #[arg(short, long)]
     directory: bool,
-    /// Also list the contents of directories
+    /// List directories recursively
     #[arg(short = 'R', long, conflicts_with = "directory")]
     recursive: bool,
-    /// Also list names that begin with a dot
+    /// Include names that begin with a dot
     #[arg(short, long)]
     all: bool,
     /// Show the project number

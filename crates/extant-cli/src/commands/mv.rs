@@ -16,16 +16,16 @@ use std::ffi::OsString;
     after_help = "Examples:\n  extant mv disk.img:/a disk.img:/b\n  extant mv disk.img:/a disk.img:/b disk.img:/dir"
 )]
 pub struct Args {
-    /// Sources, and where to move them: a new name, or a directory
+    /// Sources, and the destination: a new name, or a directory
     #[arg(value_name = "IMAGE:/PATH", required = true, num_args = 2..)]
     paths: Vec<OsString>,
-    /// Replace nothing
+    /// Do not replace existing files
     #[arg(short, long)]
     no_clobber: bool,
-    /// Swap the two names
+    /// Exchange the two names
     #[arg(long, conflicts_with = "no_clobber")]
     exchange: bool,
-    /// The last path is a new name, even if it is a directory
+    /// Treat the last path as a new name, even if it is a directory
     #[arg(short = 'T', long)]
     no_target_directory: bool,
 }

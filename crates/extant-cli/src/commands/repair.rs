@@ -17,7 +17,7 @@ use serde::Serialize;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Advice if there is no terminal for questions.
+/// Advice without a terminal for questions.
 const NO_TERMINAL: &str =
     "no terminal to ask on: -p makes the mends by which nothing is lost, -y makes all";
 

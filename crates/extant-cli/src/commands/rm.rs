@@ -15,13 +15,13 @@ pub struct Args {
     /// Files to remove
     #[arg(value_name = "IMAGE:/PATH", required = true)]
     paths: Vec<Address>,
-    /// Also remove directories and their contents
+    /// Remove directories and their contents recursively
     #[arg(short, long, visible_short_alias = 'R')]
     recursive: bool,
     /// Ignore names that do not exist
     #[arg(short, long)]
     force: bool,
-    /// Also remove empty directories
+    /// Remove empty directories
     #[arg(short, long)]
     dir: bool,
 }

@@ -10,17 +10,17 @@ use crate::times;
 use anyhow::Result;
 use std::io::Write;
 
-/// Show what an image knows about files
+/// Show the attributes of files in an image
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n  extant stat disk.img:/etc/passwd")]
 pub struct Args {
-    /// Files; a bare IMAGE is its root
+    /// Files to show; a bare IMAGE is its root
     #[arg(value_name = "IMAGE:/PATH", required = true)]
     paths: Vec<Rooted>,
-    /// The target of a symbolic link, not the link
+    /// Follow symbolic links
     #[arg(short = 'L', long = "dereference")]
     follow: bool,
-    /// As JSON
+    /// Print the result as JSON
     #[arg(long)]
     json: bool,
 }

@@ -10,7 +10,7 @@ use extant_fuse::control::{Client, Command, Status};
 use std::io::Write;
 use std::path::PathBuf;
 
-/// Show what a running mount does: requests, memory, log, locks
+/// Show the state of a running mount: requests, memory, log, locks
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Examples:\n  extant status /mnt\n  extant status /mnt --meter on\n  extant status /mnt --locks\n  \
@@ -20,22 +20,22 @@ pub struct Args {
     /// Directory that an image is mounted on
     #[arg(value_name = "DIR")]
     dir: PathBuf,
-    /// As JSON
+    /// Print the result as JSON
     #[arg(long, group = "form")]
     json: bool,
-    /// As Prometheus text, with the counts of the lock meter
+    /// Print as Prometheus text, with the counts of the lock meter
     #[arg(long, group = "form")]
     prometheus: bool,
-    /// The lock meter's report
+    /// Print the lock meter's report
     #[arg(long, group = "form")]
     locks: bool,
-    /// The time spent in the engine's operations
+    /// Print the time spent in the engine's operations
     #[arg(long, group = "form")]
     operations: bool,
     /// Switch the lock meter of the mount on or off
     #[arg(long, value_name = "on|off")]
     meter: Option<Switch>,
-    /// Switch counting the time in the engine's operations on or off
+    /// Switch the timing of the engine's operations on or off
     #[arg(long, value_name = "on|off")]
     profiler: Option<Switch>,
 }
@@ -101,7 +101,7 @@ fn readable(s: &Status) -> String {
     out
 }
 
-/// Returns the time of pushes: of half of them, of 99 of 100, and of all.
+/// Formats the time of pushes: median, 99th percentile and maximum.
 fn spread(counts: &[u64]) -> String {
     let times = PushTimes::new(counts.to_vec());
     let [half, most, all] = [0.5, 0.99, 1.0].map(|share| times.quantile(share));
@@ -111,7 +111,7 @@ fn spread(counts: &[u64]) -> String {
     }
 }
 
-/// Returns the stages of pushes in which any time was spent.
+/// Formats the stages of pushes in which time was spent.
 fn stages(s: &Status) -> String {
     let spent: Vec<_> = s.push_stages.iter().filter(|g| g.total_ns > 0).collect();
     if spent.is_empty() {

@@ -18,19 +18,19 @@ use std::io::Write;
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n  extant tree -L 2 disk.img:/etc")]
 pub struct Args {
-    /// Directories; a bare IMAGE is its root
+    /// Directories to show; a bare IMAGE is its root
     #[arg(value_name = "IMAGE:/PATH", required = true)]
     paths: Vec<Rooted>,
-    /// Go no deeper than this
+    /// Descend at most this many levels
     #[arg(short = 'L', value_name = "DEPTH", value_parser = clap::value_parser!(u32).range(1..))]
     levels: Option<u32>,
-    /// Names that begin with a dot too
+    /// Include names that begin with a dot
     #[arg(short)]
     all: bool,
-    /// Directories only
+    /// List only directories
     #[arg(short)]
     directories: bool,
-    /// As JSON, a flat list
+    /// Print as JSON, in a flat list
     #[arg(long)]
     json: bool,
 }
@@ -126,14 +126,14 @@ fn tree(
 }
 
 fn draw(out: &mut impl Write, rows: &[(usize, String)]) -> Result<()> {
-    // Computed from the end: whether a name of the same directory comes later, by depth.
+    // Computed from the end: whether the same directory has a later name, by depth.
     let mut later: Vec<bool> = Vec::new();
     let mut last = vec![false; rows.len()];
     for (is_last, (depth, _)) in last.iter_mut().zip(rows).rev() {
         later.resize(depth + 1, false);
         *is_last = !std::mem::replace(&mut later[*depth], true);
     }
-    // The pieces to the left of a name, one for each directory on the way.
+    // The pieces to the left of a name, one per parent directory.
     let mut rails: Vec<&str> = Vec::new();
     for ((depth, line), last) in rows.iter().zip(last) {
         rails.truncate(depth.saturating_sub(1));

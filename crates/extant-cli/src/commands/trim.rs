@@ -27,7 +27,7 @@ pub struct Args {
     /// Write zeros to free blocks that hold other data
     #[arg(short = 'z', long)]
     zero: bool,
-    /// Only print the planned changes
+    /// Print the planned changes without writing
     #[arg(short = 'n', long)]
     dry_run: bool,
     /// Print the result as JSON

@@ -28,7 +28,7 @@ pub fn errors(text: &str) -> Result<u16> {
     })
 }
 
-/// Seconds; a number alone counts days.
+/// Parses an interval as seconds; a plain number counts days.
 pub fn interval(text: &str) -> Result<u32> {
     let (number, unit) = match text.as_bytes().last() {
         Some(b's') => (text.strip_suffix('s'), 1),
@@ -42,7 +42,7 @@ pub fn interval(text: &str) -> Result<u32> {
     seconds.ok_or_else(|| anyhow!("{text}: no time as 10d, 2w or 6m"))
 }
 
-/// Seconds since 1970, from a time of the zone here.
+/// Parses a local time as seconds since 1970.
 pub fn time(text: &str) -> Result<i64> {
     if text == "now" {
         return crate::clock::stamp();
@@ -64,7 +64,7 @@ pub fn time(text: &str) -> Result<i64> {
     Ok(zoned.timestamp().as_second())
 }
 
-/// Returns the number of a name in a file like /etc/passwd, or a number.
+/// Returns the number for a name in a file like /etc/passwd, or parses a number.
 fn id(text: &str, file: &str) -> Result<u16> {
     let by_name = || {
         let known = std::fs::read_to_string(file).ok()?;

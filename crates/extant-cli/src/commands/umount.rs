@@ -18,7 +18,7 @@ pub struct Args {
     /// Directory that an image is mounted on, or the image
     #[arg(value_name = "DIR|IMAGE")]
     dir: PathBuf,
-    /// Detach the mount now even if it is in use, and wait until it is no longer used
+    /// Detach the mount now even if it is in use, and wait until its last use ends
     #[arg(short, long)]
     lazy: bool,
 }

@@ -1,5 +1,5 @@
-//! `lsattr` and `chattr`: of files that Linux shows, by its own calls, and of `IMAGE:/PATH`, by `extant lsattr` and `extant chattr`. A
-//! path that exists is the host's.
+//! `lsattr` and `chattr`: for files of the host with system calls, and for `IMAGE:/PATH` with `extant lsattr` and
+//! `extant chattr`. A path that exists is a path of the host.
 
 use super::getopt;
 use super::{Answer, Answered, Refusal, release};
@@ -20,7 +20,7 @@ fn refuse(line: impl Into<String>) -> Refusal {
     Refusal(line.into(), 1)
 }
 
-/// Operand of an operand.
+/// Target of an operand.
 enum Operand<'a> {
     Host(&'a Path),
     Image,
@@ -39,7 +39,7 @@ fn in_image(words: Vec<OsString>) -> bool {
     match super::run(words) {
         Ok(()) => true,
         Err(error) => {
-            // The exit code is that of all operands.
+            // The exit code covers all operands.
             let _ = extant_terminal::output::report(&error);
             false
         }
@@ -83,7 +83,7 @@ fn flags_of(file: &File, path: &Path) -> Result<u32, String> {
     found.map_err(|e| format!("{} while reading flags on {}", plain(&e), path.display()))
 }
 
-/// The names in a directory, in their order on disk.
+/// Returns the names in a directory, in their order on disk.
 fn names(dir: &Path) -> Result<Vec<PathBuf>, String> {
     let read = || {
         std::fs::read_dir(dir)?
@@ -94,7 +94,7 @@ fn names(dir: &Path) -> Result<Vec<PathBuf>, String> {
     found.map_err(|e| format!("{}: {}", dir.display(), plain(&e)))
 }
 
-/// How `lsattr` lists.
+/// Options of a listing of `lsattr`.
 struct Listing {
     all: bool,
     directories: bool,
@@ -237,19 +237,19 @@ fn write(parts: &[&[u8]]) -> Result<(), String> {
     written.map_err(|e| format!("standard output: {e}"))
 }
 
-/// Change that `chattr` makes.
+/// Change made by `chattr`.
 #[derive(Default)]
 struct Change {
     add: u32,
     remove: u32,
-    /// All flags that stay, for `=`.
+    /// All remaining flags, for `=`.
     set: Option<u32>,
     project: Option<u32>,
     generation: Option<u32>,
     recursive: bool,
     verbose: bool,
     silent: bool,
-    /// The words that name flags, for images.
+    /// The words that name flags, used for images.
     words: Vec<OsString>,
     failed: bool,
 }
@@ -258,7 +258,7 @@ const USAGE: &str =
     "usage: chattr [-RVf] [-+=aAcCdDeijPsStTuFx] [-p project] [-v version] files...";
 
 impl Change {
-    /// Takes the words in front of the files, and returns the files.
+    /// Parses the words before the files, and returns the files.
     fn take(args: Vec<OsString>, name: &str) -> Result<(Self, Vec<OsString>), String> {
         let mut change = Self::default();
         let mut args = args.into_iter().peekable();
@@ -370,7 +370,7 @@ impl Change {
         if !self.words.is_empty() {
             let old = flags_of(&file, path)?;
             let mut new = match self.set {
-                // How the file is mapped stays.
+                // Keep the mapping flag.
                 Some(set) => (old & !(USER_MODIFIABLE & !EXTENTS)) | set,
                 None => (old & !self.remove) | self.add,
             };
@@ -399,7 +399,7 @@ impl Change {
         Ok(meta)
     }
 
-    /// Changes a path in an image, by one command for each word of flags.
+    /// Changes a path in an image, with one command per word of flags.
     fn image(&mut self, operand: &OsStr) {
         let numbers = [("-p", self.project), ("-v", self.generation)];
         let numbers: Vec<OsString> = numbers

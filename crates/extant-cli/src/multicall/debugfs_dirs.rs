@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 /// Columns of a line.
 const WIDTH: usize = 80;
 
-/// Bytes of the root of an index in front of its entries.
+/// Offset of the entries in the root of an index.
 const ROOT_ENTRIES: u64 = 0x20;
 
 /// Returns the numbers of the types in directories, by their names in a record.
@@ -28,7 +28,7 @@ fn type_number(name: &[u8]) -> u32 {
     }
 }
 
-/// Returns the entries of a directory that hold a name, removed ones among them only if they are wanted.
+/// Returns the entries of a directory that hold a name; removed ones only if `removed`.
 fn entries(asked: &Asked<'_>, word: &[u8], removed: bool) -> Result<Vec<Record>> {
     if !asked.inode(word)?.is_directory() {
         bail!("{}: not a directory", show(word));
@@ -41,7 +41,7 @@ fn entries(asked: &Asked<'_>, word: &[u8], removed: bool) -> Result<Vec<Record>>
     Ok(rows)
 }
 
-/// `ls [-l] [-p] [-d] [-c] [-r] [DIR]`.
+/// Answers `ls [-l] [-p] [-d] [-c] [-r] [DIR]`.
 pub(super) fn list(asked: &Asked<'_>, words: &[&[u8]]) -> Result<String> {
     let letters: Vec<u8> = words
         .iter()
@@ -135,7 +135,7 @@ fn parsed(asked: &Asked<'_>, row: &Record, text: &mut String) -> Result<()> {
     Ok(())
 }
 
-/// `dirsearch DIR NAME`.
+/// Answers `dirsearch DIR NAME`.
 pub(super) fn search(asked: &Asked<'_>, dir: &[u8], name: &[u8]) -> Result<String> {
     let all = entries(asked, dir, false)?;
     let found = all.iter().find(|row| bytes(row, "name") == name);
@@ -149,7 +149,7 @@ pub(super) fn search(asked: &Asked<'_>, dir: &[u8], name: &[u8]) -> Result<Strin
     }))
 }
 
-/// `htree_dump DIR`: the index, and the names in each leaf with their hashes.
+/// Answers `htree_dump DIR`: the index, and the names in each leaf with their hashes.
 pub(super) fn index(asked: &Asked<'_>, word: &[u8]) -> Result<String> {
     let path = asked.path(word);
     let inode = asked.inode(word)?;
@@ -174,7 +174,7 @@ pub(super) fn index(asked: &Asked<'_>, word: &[u8]) -> Result<String> {
     let limit = u64::from(word(entries)? & 0xffff);
     let _ = writeln!(text, "Number of entries (limit): {limit}");
     if asked.sums() {
-        // Behind the last place for an entry, and a word that is reserved.
+        // After the last entry and a reserved word.
         let sum = word(entries + limit * 8 + 4)?;
         let _ = writeln!(text, "Checksum: 0x{sum:08x}");
     }

@@ -1,4 +1,4 @@
-//! Fields of inodes and values of the superblock that `debugfs -w` sets, by their names there.
+//! Fields of inodes and values of the superblock that `debugfs -w` sets, by their names in debugfs.
 
 use crate::attr_flags::number;
 use crate::commands::tune_values as values;
@@ -9,12 +9,12 @@ use ext4_format::superblock::{ERRORS_CONTINUE, ERRORS_PANIC};
 use extant::SetAttributes;
 use extant_tune::TuneOptions;
 
-/// Returns a word that is to be text.
+/// Returns a word as UTF-8 text.
 pub(super) fn text(word: &[u8]) -> Result<&str> {
     std::str::from_utf8(word).map_err(|_| anyhow!("{}: not text", crate::show::show(word)))
 }
 
-/// Seconds since 1970, as debugfs takes them: a date, `now`, `@SECONDS`, or seconds alone, in hexadecimal digits too.
+/// Parses seconds since 1970 like debugfs: a date, `now`, `@SECONDS`, or plain seconds, also hexadecimal.
 pub(super) fn time(value: &str) -> Result<i64> {
     if value.starts_with("0x") || value.starts_with("0X") {
         let seconds = crate::attr_flags::long_number(value).map_err(|e| anyhow!(e))?;
@@ -23,12 +23,12 @@ pub(super) fn time(value: &str) -> Result<i64> {
     values::time(value).or_else(|error| value.parse().map_err(|_| error))
 }
 
-/// Returns whether [`set_field`] sets a field; others are set as they stand in the inode.
+/// Returns whether [`set_field`] sets a field; other fields are edited directly in the inode.
 pub(super) fn is_attribute(field: &str) -> bool {
     matches!(field, "flags" | "projid" | "project" | "generation")
 }
 
-/// Sets a field of an inode from which more follows. The time of its last change stays.
+/// Sets a field of an inode that has side effects. The change time stays.
 pub(super) fn set_field(place: &ImagePlace, field: &str, value: &str) -> Result<()> {
     let old = place.attributes(false)?;
     let word = number(value).map_err(|e| anyhow!(e))?;
@@ -52,7 +52,7 @@ pub(super) fn set_field(place: &ImagePlace, field: &str, value: &str) -> Result<
     Ok(place.set_attributes(&set, false)?)
 }
 
-/// A value of the superblock as a change that `extant tune` makes; `None` for others, which are set as they stand there.
+/// Returns a change of the superblock for `extant tune`; `None` for values that are edited directly.
 pub(super) fn super_options(field: &str, value: &[u8]) -> Result<Option<TuneOptions>> {
     let mut options = TuneOptions::default();
     let said = text(value)?;

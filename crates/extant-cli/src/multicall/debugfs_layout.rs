@@ -1,4 +1,4 @@
-//! The requests of debugfs that ask, in its layout where scripts read it.
+//! The read-only requests of debugfs, in its layout where scripts parse it.
 
 use super::debugfs_dirs as dirs;
 use super::debugfs_mapping::{deepest, shown};
@@ -15,7 +15,7 @@ use extant_check::inspect::{InspectError, Inspector, Record, Request, Value};
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// Requests by all their names, the fewest words behind them, and the most. Options are words.
+/// Requests by all their names, with the least and the largest number of arguments. Options count as arguments.
 pub(super) const REQUESTS: &[(&[&str], usize, usize)] = &[
     (&["show_inode_info", "stat"], 1, 1),
     (&["list_directory", "ls"], 0, 6),
@@ -42,13 +42,13 @@ pub(super) const REQUESTS: &[(&[&str], usize, usize)] = &[
     (&["show_super_stats", "stats"], 0, 1),
 ];
 
-/// An image that is asked.
+/// An image to be queried.
 pub(super) struct Asked<'a> {
     inspector: Inspector<'a>,
     pub device: &'a dyn BlockDevice,
     image: &'a Path,
     pub sb: RawSuperblock,
-    /// The directory that paths begin at.
+    /// The current directory.
     at: &'a [u8],
 }
 
@@ -73,7 +73,7 @@ pub(super) fn value<'r>(record: &'r Record, name: &str) -> Option<&'r Value> {
     field.map(|field| &field.1)
 }
 
-/// Returns a field of a record that is a number; 0 for one that is not there.
+/// Returns a field of a record that is a number; 0 if the field is missing.
 pub(super) fn number(record: &Record, name: &str) -> u64 {
     match value(record, name) {
         Some(Value::Number(n) | Value::Hex(n) | Value::Octal(n)) => *n,
@@ -133,7 +133,7 @@ impl Inode {
     }
 }
 
-/// Returns the types of debugfs, by the upper bits of the mode.
+/// Returns the type name of debugfs, by the upper bits of the mode.
 const fn type_name(mode: u64) -> &'static str {
     match mode >> 12 {
         0o1 => "FIFO",
@@ -184,7 +184,7 @@ impl Asked<'_> {
         }
     }
 
-    /// All records of the answer to a request of `extant inspect`.
+    /// Returns all records of the answer to a request of `extant inspect`.
     pub fn records(&self, words: &[&[u8]]) -> Result<Vec<Record>> {
         let request = Request::new(words.iter().map(|word| word.to_vec()).collect())?;
         let mut records = Vec::new();
@@ -307,7 +307,7 @@ impl Asked<'_> {
         Ok(text)
     }
 
-    /// Bytes of a block.
+    /// Returns the block size in bytes.
     pub fn block_size(&self) -> u64 {
         1024 << self.sb.log_block_size.get().min(6)
     }
@@ -489,7 +489,7 @@ impl Asked<'_> {
         let mut text = String::from("Inode\tPathname\n");
         for row in self.rows("path", &all)? {
             if let Some(Value::Name(path)) = value(&row, "path") {
-                // Of names in the root debugfs writes its slash, too.
+                // For names in the root, debugfs also writes the slash.
                 let slash = if path.iter().filter(|&&b| b == b'/').count() == 1 {
                     "/"
                 } else {
@@ -501,7 +501,7 @@ impl Asked<'_> {
         Ok(text)
     }
 
-    /// Returns the lines of the extended attributes of an inode.
+    /// Formats the extended attributes of an inode as lines.
     fn attributes(&self, word: &[u8]) -> Result<String> {
         let mut text = String::new();
         for (name, value) in self.all_attributes(word)? {
@@ -510,7 +510,7 @@ impl Asked<'_> {
         Ok(text)
     }
 
-    /// Names and values of the extended attributes of an inode, as they are stored.
+    /// Returns names and stored values of the extended attributes of an inode.
     fn all_attributes(&self, word: &[u8]) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
         self.inode(word)?;
         let path = self.path(word);
@@ -519,7 +519,7 @@ impl Asked<'_> {
         Ok(rows.iter().map(both).collect())
     }
 
-    /// `ea_get [-f FILE] [-x] PATH NAME`.
+    /// Answers `ea_get [-f FILE] [-x] PATH NAME`.
     fn attribute(&self, words: &[&[u8]]) -> Result<String> {
         let (file, rest) = match words {
             [b"-f", file, rest @ ..] => (Some(*file), rest),

@@ -96,7 +96,7 @@ impl Asked<'_> {
     }
 }
 
-/// Levels of nodes below the inode.
+/// Returns the number of node levels below the inode.
 pub(super) fn deepest(steps: &[Step]) -> u64 {
     let heights = steps.iter().filter_map(|step| step.height);
     heights.max().unwrap_or(0)
@@ -113,7 +113,7 @@ pub(super) struct Step {
 }
 
 impl Step {
-    /// Returns the step as a part of a list; `deepest` is the depth of a tree of extents.
+    /// Formats the step as part of a list; `deepest` is the depth of a tree of extents.
     fn shown(&self, deepest: Option<u64>) -> String {
         let (first, at) = (self.logical, self.physical);
         match (self.height, deepest) {
@@ -141,9 +141,9 @@ impl Step {
 /// Position of a step in the tree.
 #[derive(Clone, Copy, Default)]
 struct Standing {
-    /// Levels above it.
+    /// Number of levels above it.
     level: usize,
-    /// Its number among those in the same node, and their count.
+    /// Its position among the steps in the same node, and their count.
     nth: u64,
     count: u64,
     /// First logical block after its range.
@@ -154,7 +154,7 @@ struct Standing {
 fn standings(steps: &[Step], deepest: u64, blocks: u64) -> Vec<Standing> {
     let level_of = |step: &Step| deepest.saturating_sub(step.height.unwrap_or(0)) as usize;
     let levels = deepest as usize + 1;
-    // The node whose entries come now on each level, and how many entries each node has.
+    // The current node on each level, and the number of entries of each node.
     let (mut open, mut counts) = (vec![None; levels], Vec::new());
     let mut found: Vec<(Standing, usize)> = Vec::new();
     for step in steps {
@@ -189,7 +189,7 @@ fn standings(steps: &[Step], deepest: u64, blocks: u64) -> Vec<Standing> {
     found.into_iter().map(|(standing, _)| standing).collect()
 }
 
-/// Returns a mapping as one line; `deepest` is the depth of a tree of extents.
+/// Formats a mapping as one line; `deepest` is the depth of a tree of extents.
 pub(super) fn shown(steps: &[Step], deepest: Option<u64>) -> String {
     let parts: Vec<String> = steps.iter().map(|step| step.shown(deepest)).collect();
     parts.join(", ")

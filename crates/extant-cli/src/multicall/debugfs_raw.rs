@@ -1,6 +1,6 @@
-//! Requests of debugfs that change structures as they stand: fields of inodes, descriptors and the superblock, bits of bitmaps, bytes of
-//! blocks. Checksums follow; nothing else does, so that e2fsck may have something to mend. A request is one change in place, which a cut
-//! leaves whole or undone.
+//! Requests of debugfs that edit structures directly: fields of inodes, descriptors and the superblock, bits of
+//! bitmaps, bytes of blocks. Only checksums are updated, so e2fsck may find errors afterwards. A request is one change
+//! in place, which a crash leaves complete or undone.
 
 use super::debugfs_fields::{self as fields, text};
 use crate::address::host_path;
@@ -18,7 +18,7 @@ use extant_check::inspect::{FieldPlace, Inspector, Request, Structure, Value, fi
 use extant_repair::MemOverlay;
 use std::path::Path;
 
-/// Requests by all their names, the fewest words behind them, and the most.
+/// Requests by all their names, with the least and the largest number of arguments.
 pub(super) const REQUESTS: &[(&[&str], usize, usize)] = &[
     (&["clri"], 1, 1),
     (&["freei"], 1, 2),
@@ -31,10 +31,10 @@ pub(super) const REQUESTS: &[(&[&str], usize, usize)] = &[
     (&["dirty_filesys", "dirty"], 0, 1),
 ];
 
-/// Bytes of an inode of the first ext2.
+/// Size of an inode in the first version of ext2.
 const FIRST_PART: usize = 128;
 
-/// An image whose bytes are read or changed.
+/// An image to be read or edited.
 struct Bytes<'d> {
     dev: &'d dyn BlockDevice,
     sb: RawSuperblock,
@@ -55,7 +55,7 @@ fn change(image: &Path, work: impl FnOnce(&mut Bytes<'_>) -> Result<()>) -> Resu
     done.map_err(|e| in_place::after_failure(image, device, e))
 }
 
-/// Does a request by the first of its names; paths begin at a directory.
+/// Runs a request by the first of its names; paths begin at a directory.
 pub(super) fn run(image: &Path, at: &[u8], name: &str, words: &[&[u8]]) -> Result<()> {
     change(image, |bytes| match (name, words) {
         ("clri", [word]) => {
@@ -105,7 +105,7 @@ pub(super) fn run(image: &Path, at: &[u8], name: &str, words: &[&[u8]]) -> Resul
     })
 }
 
-/// Sets a field of an inode as it stands.
+/// Edits a field of an inode directly.
 pub(super) fn set_inode_field(
     image: &Path,
     at: &[u8],
@@ -144,7 +144,7 @@ pub(super) fn set_inode_field(
         if field == "mode" {
             same_type(&raw, value)?;
         }
-        // Attributes follow the extra fields.
+        // Attributes come after the extra fields.
         let room = room(&raw);
         let fields = raw.get_mut(..room).unwrap_or_default();
         put(fields, &parts, value)?;
@@ -156,14 +156,14 @@ pub(super) fn set_inode_field(
     })
 }
 
-/// Bytes of an inode that are fields.
+/// Returns the number of bytes of an inode that are fields.
 fn room(raw: &[u8]) -> usize {
     let extra = raw.get(128..).and_then(<[u8]>::first_chunk);
     let extra = extra.map_or(0, |extra| usize::from(u16::from_le_bytes(*extra)));
     raw.len().min(128 + extra)
 }
 
-/// Fails for a mode of another type of file.
+/// Fails for a mode that changes the type of the file.
 fn same_type(raw: &[u8], value: &str) -> Result<()> {
     let old = raw
         .first_chunk()
@@ -176,7 +176,7 @@ fn same_type(raw: &[u8], value: &str) -> Result<()> {
     Ok(())
 }
 
-/// Sets the bits beyond the 32 of a time, where the inode has room for them.
+/// Sets the bits of a time beyond 32, if the inode has room for them.
 fn put_epoch(raw: &mut [u8], place: Option<FieldPlace>, seconds: i64) {
     // Two bits count the spans of 2^32 seconds since 1901.
     let epoch = ((seconds - i64::from(seconds as i32)) >> 32) as u8 & 3;
@@ -190,7 +190,7 @@ fn inode_place(name: &str) -> Option<FieldPlace> {
     field_place(Structure::Inode, name)
 }
 
-/// The names of a field of an inode in the structure: of its lower and its upper part.
+/// Returns the names of a field in the structure of an inode: of its lower and its upper part.
 fn inode_names(field: &str) -> (String, Option<String>) {
     let (low, high) = match field {
         "size" => ("i_size_lo", Some("i_size_high")),
@@ -207,7 +207,7 @@ fn inode_names(field: &str) -> (String, Option<String>) {
     (low.to_owned(), high.map(str::to_owned))
 }
 
-/// Sets a value of the superblock as it stands.
+/// Edits a value of the superblock directly.
 pub(super) fn set_super_value(image: &Path, field: &str, value: &str) -> Result<()> {
     change(image, |bytes| {
         let name = format!("s_{field}");
@@ -228,7 +228,7 @@ pub(super) fn set_super_value(image: &Path, field: &str, value: &str) -> Result<
     })
 }
 
-/// Returns a superblock whose checksum follows its bytes.
+/// Parses a superblock after recomputing its checksum.
 fn parsed_again(mut raw: Vec<u8>, has_sum: bool) -> Result<RawSuperblock> {
     if has_sum && let Some((body, sum)) = raw.split_last_chunk_mut::<4>() {
         *sum = ext4_format::checksum::crc32c(!0, body).to_le_bytes();
@@ -325,7 +325,7 @@ impl<'d> Bytes<'d> {
         Ok(self.dev.write_at(at, &raw)?)
     }
 
-    /// Place and bytes of an inode.
+    /// Returns the offset and the bytes of an inode.
     fn record(&self, ino: InodeNr) -> Result<(u64, Vec<u8>)> {
         let place = self.geo.group_of_inode(ino);
         let (group, index) = place.with_context(|| format!("there is no inode {ino}"))?;
@@ -411,7 +411,7 @@ impl<'d> Bytes<'d> {
         self.mark(group, bit, false, used)
     }
 
-    /// `set_bg GROUP FIELD VALUE`.
+    /// Runs `set_bg GROUP FIELD VALUE`.
     fn set_group(&self, group: &[u8], field: &[u8], value: &[u8]) -> Result<()> {
         let group = GroupNr(u32::try_from(number(group)?)?);
         let (at, mut raw, _) = self.descriptor(group)?;
@@ -433,7 +433,7 @@ impl<'d> Bytes<'d> {
         Ok(self.dev.write_at(at, &raw)?)
     }
 
-    /// `zap_block [-f FILE] [-o OFFSET] [-l LENGTH] [-p PATTERN] BLOCK`.
+    /// Runs `zap_block [-f FILE] [-o OFFSET] [-l LENGTH] [-p PATTERN] BLOCK`.
     fn zap(&self, at: &[u8], words: &[&[u8]]) -> Result<()> {
         let (mut file, mut offset, mut len, mut pattern, mut block) = (None, 0, None, 0, None);
         let mut words = words.iter();
@@ -487,7 +487,7 @@ pub(super) fn inode_in_use(image: &Path, ino: u32) -> Result<bool> {
     Ok(bitmap::test(&bytes.map(&desc, group, true)?, bit))
 }
 
-/// Free blocks from a goal on, and then from the front.
+/// Returns free blocks from a goal on, and then from the start of the volume.
 pub(super) fn free_blocks(image: &Path, goal: u64, count: u64) -> Result<Vec<u64>> {
     let device = open(image)?;
     let bytes = Bytes::of(&device)?;

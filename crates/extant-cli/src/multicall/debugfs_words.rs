@@ -27,7 +27,7 @@ pub(super) fn attribute(name: &[u8], value: &[u8], hex: bool) -> String {
     format!("{} ({}) = {shown}", show(name), value.len())
 }
 
-/// Bytes in hexadecimal, behind their octal offsets; lines like the one before are a star.
+/// Formats bytes in hexadecimal after octal offsets; repeated lines become a star.
 pub(super) fn hex_dump(bytes: &[u8]) -> String {
     let mut text = String::new();
     let mut before: Option<&[u8]> = None;
@@ -55,7 +55,7 @@ pub(super) fn hex_dump(bytes: &[u8]) -> String {
     text
 }
 
-/// All features that have names.
+/// Returns all features with names.
 pub(super) fn supported() -> String {
     use ext4_format::features::{Compat, Features, Incompat, RoCompat};
     let all = Features {
@@ -84,7 +84,7 @@ pub(super) fn supported() -> String {
     )
 }
 
-/// `dx_hash [-h VERSION] [-s SEED] NAME`.
+/// Answers `dx_hash [-h VERSION] [-s SEED] NAME`.
 pub(super) fn hash(words: &[&[u8]]) -> Result<String> {
     let (mut version, mut seed, mut name) = (HashVersion::Legacy, [0; 4], None);
     let mut words = words.iter();

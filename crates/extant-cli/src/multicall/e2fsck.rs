@@ -237,7 +237,7 @@ fn backup(device: &OsStr, block: u64, size: Option<u64>) -> Result<(), Refusal> 
     Err(Refusal(line, FAILED))
 }
 
-/// Only replays the journal.
+/// Replays the journal without a check.
 fn journal_only(device: &OsStr, mode: Mode) -> Answered {
     if mode == Mode::No {
         return Err(refuse("-E journal_only goes not with -n"));

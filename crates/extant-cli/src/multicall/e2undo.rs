@@ -1,4 +1,4 @@
-//! `e2undo UNDO IMAGE`: by `extant undo`. Undo files are those of this program.
+//! `e2undo UNDO IMAGE`: runs `extant undo`. Its undo files are those of this program.
 
 use super::getopt;
 use super::{Answer, Answered, Refusal};
@@ -8,7 +8,7 @@ use extant_terminal::output::one_line;
 use std::ffi::OsString;
 use std::path::Path;
 
-/// Letters that nothing here corresponds to, and why.
+/// Options without an equivalent here, and the reason.
 pub(super) const WITHOUT: &[(char, &str)] = &[(
     'z',
     "what the undo file holds is written back as it is: make a copy of the image before",

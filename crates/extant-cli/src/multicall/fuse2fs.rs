@@ -1,4 +1,4 @@
-//! `fuse2fs IMAGE DIR`: by `extant mount`.
+//! `fuse2fs IMAGE DIR`: runs `extant mount`.
 
 use super::getopt;
 use super::{Answer, Answered, Refusal, version};
@@ -31,7 +31,7 @@ struct Call {
     words: Vec<OsString>,
     /// Options of `extant mount`.
     options: Vec<String>,
-    /// Bytes in front of the volume.
+    /// Offset of the volume in bytes.
     offset: Option<u64>,
     lock_file: Option<PathBuf>,
 }
@@ -61,7 +61,7 @@ fn call(taken: &getopt::Taken) -> Result<Call, String> {
     let mut call = Call::default();
     for (letter, value) in &taken.options {
         match letter {
-            // fuse2fs stays in the foreground for its debug messages, too.
+            // fuse2fs also stays in the foreground for its debug messages.
             'f' | 'd' if call.words.is_empty() => call.words.push("--foreground".into()),
             'o' => {
                 let said = getopt::text('o', value)?.split(',');

@@ -9,7 +9,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 pub(super) struct Taken {
     /// Letters in their order, with the values of those that take a value.
     pub options: Vec<(char, OsString)>,
-    /// The other words.
+    /// Words that are neither letters nor values.
     pub operands: Vec<OsString>,
 }
 

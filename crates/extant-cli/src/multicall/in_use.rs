@@ -1,5 +1,5 @@
-//! Volumes that Linux' ext4 has mounted. The kernel changes label, UUID and size. Other fields of the superblock are written to the device,
-//! whose page cache the kernel shares.
+//! Volumes mounted by Linux' ext4. The kernel changes label, UUID and size. Other fields of the superblock are written
+//! to the device, whose page cache the kernel shares.
 
 use super::listing;
 use crate::commands::tune;
@@ -47,14 +47,14 @@ impl InUse {
         opened.with_context(|| self.name())
     }
 
-    /// Returns the superblock as it is now, and the length of the device.
+    /// Returns the present superblock, and the length of the device.
     pub fn look(&self) -> Result<(RawSuperblock, u64)> {
         let device = self.open()?;
         let sb = listing::superblock(&device).with_context(|| self.name())?;
         Ok((sb, device.len()))
     }
 
-    /// Makes the changes that the words of `extant tune` say.
+    /// Makes the changes of a command line of `extant tune`.
     pub fn tune(&self, words: &[OsString]) -> Result<()> {
         #[derive(Parser)]
         struct Line {
@@ -77,7 +77,7 @@ impl InUse {
         let uuid = options.uuid.take();
         let label = options.label.clone();
         let device = self.open()?;
-        // All refusals come before the first change.
+        // Refuse before the first change.
         extant_tune::superblock_in_use(&device, options)?;
         let dir = File::open(&self.dir)?;
         if let Some(uuid) = uuid {
@@ -86,7 +86,7 @@ impl InUse {
         if let Some(label) = &label {
             match host::set_label(&dir, label) {
                 Ok(()) => options.label = None,
-                // A kernel before 5.17; its superblock is written as tune2fs did then.
+                // A kernel before 5.17: write its superblock as tune2fs did then.
                 Err(e) if is_unknown(&e) => {}
                 Err(e) => return Err(refused("label", e)),
             }
@@ -99,7 +99,7 @@ impl InUse {
         Ok(())
     }
 
-    /// Grows the volume to `blocks` blocks, by the kernel.
+    /// Grows the volume to `blocks` blocks, with the kernel.
     pub fn grow(&self, blocks: u64) -> Result<()> {
         let dir = File::open(&self.dir).with_context(|| self.name())?;
         host::grow(&dir, blocks).map_err(|e| match Errno::from_io_error(&e) {
@@ -111,7 +111,7 @@ impl InUse {
     }
 }
 
-/// Returns whether a kernel does not know a call.
+/// Returns whether the kernel does not support a call.
 fn is_unknown(error: &io::Error) -> bool {
     matches!(
         Errno::from_io_error(error),

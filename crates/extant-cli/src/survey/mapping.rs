@@ -6,26 +6,28 @@ use ext4_format::{BlockNr, FormatError, InodeNr, Where, checksum, indirect};
 use extant::Volume;
 use std::collections::HashSet;
 
-/// Whose mapping, and of which kind.
+/// A mapping and its kind.
 pub struct Mapping {
     pub ino: InodeNr,
     pub generation: u32,
-    /// A tree of extents, else a block map.
+    /// Whether the mapping is a tree of extents; otherwise a block map.
     pub extents: bool,
 }
 
-/// Walks over mappings. Every node belongs to one of them: one that is met again is an error, which bounds the work.
+/// Walks over mappings. Every node belongs to one mapping; a node that is visited again is an error, which bounds the
+/// work.
 pub struct Walker<'a> {
     volume: &'a Volume,
     geometry: &'a Geometry,
     seen: HashSet<u64>,
 }
 
-/// Told of each run: where it begins in the file and on the device, and how many blocks it has; false ends the walk.
+/// Function called for each run, with its start in the file and on the device, and its number of blocks; false ends
+/// the walk.
 type Visit<'v> = dyn FnMut(u64, BlockNr, u64) -> bool + 'v;
 
 impl<'a> Walker<'a> {
-    /// No node was looked at.
+    /// Makes a walker that has visited no node.
     pub fn new(volume: &'a Volume) -> Self {
         Self {
             volume,
@@ -34,10 +36,10 @@ impl<'a> Walker<'a> {
         }
     }
 
-    /// Notes a block of metadata.
+    /// Records a block of metadata as visited.
     ///
     /// # Errors
-    /// The block was noted before.
+    /// The block was visited before.
     pub fn first_visit(&mut self, block: BlockNr, what: &'static str) -> Result<(), FormatError> {
         match self.seen.insert(block.0) {
             true => Ok(()),

@@ -12,7 +12,7 @@ use std::os::unix::fs::FileExt;
 /// An open file of the host.
 pub(super) struct HostFile {
     pub file: File,
-    /// Whether root asks.
+    /// Whether the process runs as root.
     pub root: bool,
 }
 
@@ -44,7 +44,7 @@ impl Source for HostFile {
         let start = match rustix::fs::seek(&self.file, SeekFrom::Data(offset)) {
             Ok(start) => start,
             Err(Errno::NXIO) => return Ok(None),
-            // A file system that does not say: all of it is data.
+            // The file system does not report holes: treat everything as data.
             Err(Errno::INVAL) => return Ok(Some((offset, size))),
             Err(e) => return Err(e.into()),
         };
@@ -77,7 +77,7 @@ impl Sink for HostFile {
             rustix::fs::fchown(&self.file, Some(uid), Some(gid))?;
         }
         if rules.keep_mode {
-            // A set-id bit without the owner it was meant for would give the wrong user's rights.
+            // Without its intended owner, a set-id bit would grant the wrong user's rights.
             let bits = if rules.keep_owner || self.root {
                 meta.mode
             } else {

@@ -31,9 +31,9 @@ const FAILED: u8 = 2;
 pub struct Args {
     /// Image, directory or file in it, or directory of the host
     a: Rooted,
-    /// The other image or directory
+    /// Image or directory to compare with
     b: Rooted,
-    /// Also compare modification times
+    /// Compare modification times, too
     #[arg(long)]
     times: bool,
     /// Compare superblocks and group descriptors field by field instead of trees

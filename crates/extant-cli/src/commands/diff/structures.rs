@@ -1,4 +1,4 @@
-//! Superblocks and group descriptors, field by field, as `extant inspect` shows them.
+//! Comparison of superblocks and group descriptors, field by field, like `extant inspect` shows them.
 
 use super::{Change, Difference, Sink, note};
 use crate::commands::inspect::{open, text};
@@ -6,7 +6,7 @@ use anyhow::{Result, anyhow};
 use extant_check::inspect::{Inspector, Record, Request};
 use std::path::Path;
 
-/// Requests, and what a record of theirs is called.
+/// Requests, and the name of a record of each.
 const REQUESTS: [(&str, &str); 2] = [("superblock", "superblock"), ("groups", "group")];
 
 pub(super) fn compare(a: &Path, b: &Path, sink: &mut Sink) -> Result<()> {
@@ -30,7 +30,7 @@ pub(super) fn compare(a: &Path, b: &Path, sink: &mut Sink) -> Result<()> {
     Ok(())
 }
 
-/// Compares the records of one request, one by one. A superblock is many records, each a field.
+/// Compares the records of one request, one by one. Each field of a superblock is a record.
 fn compare_records(what: &str, a: &[Record], b: &[Record], sink: &mut Sink) -> Result<()> {
     for i in 0..a.len().max(b.len()) {
         let place = |record: &Record| {

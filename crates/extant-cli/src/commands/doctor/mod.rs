@@ -28,11 +28,11 @@ pub struct Args {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum FindingState {
-    /// It works.
+    /// The feature works.
     Works,
-    /// It does not work, and users without root lack a feature.
+    /// The feature fails, so that users without root lack it.
     Missing,
-    /// It does not work, but its dependants have a fallback, or need root anyway.
+    /// The feature fails, but its dependants have a fallback, or need root anyway.
     Optional,
 }
 

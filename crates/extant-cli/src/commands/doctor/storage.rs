@@ -35,7 +35,7 @@ pub fn findings(system: &System) -> Vec<Finding> {
     ]
 }
 
-/// A sparse file is made, written and punched.
+/// Tests a directory: makes, writes and punches a sparse file.
 fn directory(dir: &Path, elsewhere: &str) -> Result<String, Lack> {
     let shown = match dir.canonicalize() {
         Ok(full) => full.display().to_string(),
@@ -61,9 +61,9 @@ fn cause(error: &io::Error) -> String {
     }
 }
 
-/// Size of the file that is tried out, almost all of which is a hole.
+/// Size of the test file, which is nearly all a hole.
 const SIZE: u64 = 64 << 20;
-/// How much of it is written, and then punched.
+/// Number of bytes written and then punched.
 const WRITTEN: usize = 64 << 10;
 
 fn sparse(mut file: File) -> Result<(), String> {

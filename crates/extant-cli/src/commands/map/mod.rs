@@ -66,7 +66,7 @@ struct Shown<'a> {
     largest: Option<Vec<LargeFile>>,
 }
 
-/// One of the largest files.
+/// Entry of one of the largest files.
 #[derive(serde::Serialize)]
 struct LargeFile {
     path: String,

@@ -1,4 +1,4 @@
-//! The picture as PNG, drawn as the SVG is, with letters of eight by eight pixels.
+//! The picture as PNG, drawn like the SVG, with letters of eight by eight pixels.
 
 use super::Shown;
 use super::palette::CellLook;
@@ -28,7 +28,7 @@ impl Canvas {
         }
     }
 
-    /// Fills a rectangle, as far as it is on the canvas.
+    /// Fills a rectangle, clipped to the canvas.
     fn fill(&mut self, (x, y): (usize, usize), (width, height): (usize, usize), colour: [u8; 3]) {
         let end = (x + width).min(self.width);
         for row in y..(y + height).min(self.height) {
@@ -68,7 +68,7 @@ impl Canvas {
     }
 }
 
-/// Returns a colour on white, as far as a cell is in use.
+/// Blends a colour with white, by the share of the cell in use.
 fn faded(shown: &Shown<'_>, cell: &CellLook) -> [u8; 3] {
     let rgb = shown
         .palette
@@ -76,11 +76,11 @@ fn faded(shown: &Shown<'_>, cell: &CellLook) -> [u8; 3] {
         .get(cell.look)
         .map_or(WHITE, |look| look.rgb);
     let opacity = f64::from(steps(cell)) / STEPS;
-    // Between two bytes, so a byte.
+    // A weighted mean of bytes is a byte.
     rgb.map(|part| (opacity * f64::from(part) + (1.0 - opacity) * 255.0).round() as u8)
 }
 
-/// Returns the drawing: what the title and the legend say comes as wide as its letters are.
+/// Draws the picture. The text of title and legend determines its width.
 pub fn draw(shown: &Shown<'_>) -> Result<Vec<u8>> {
     let layout = shown.survey.picture.layout;
     let block = u64::from(shown.volume.geometry().block_size);

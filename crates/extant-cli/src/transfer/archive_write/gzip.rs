@@ -116,7 +116,7 @@ mod tests {
     use super::*;
     use std::io::Read;
 
-    /// Compressible text, then incompressible bytes.
+    /// Makes compressible text, then incompressible bytes.
     fn content(len: usize) -> Vec<u8> {
         let mut word = 0x9e37_79b9_u32;
         (0..len)
