@@ -8,20 +8,20 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 use wait4::Wait4;
 
-/// The costs of a child process, and its standard output.
+/// Costs of a child process, and its standard output.
 #[derive(Debug)]
 pub struct Ran {
-    /// From its start to its end; CPU of it and of the children it waited for.
+    /// Time from its start to its end; CPU time of it and of the children that it waited for.
     pub elapsed: Elapsed,
-    /// The most memory it held, in bytes. The system counts what the parent held when it started
-    /// the child too, so that nothing below a few MiB can be seen.
+    /// Peak memory in bytes. The system includes the memory of the parent at the start of the child, so values below a
+    /// few MiB are not visible.
     pub peak: u64,
     /// Standard output.
     pub stdout: Vec<u8>,
 }
 
-/// Runs a command to its end, with nothing on standard input. One that fails is an error with the
-/// last line it wrote on standard error.
+/// Runs a command to its end, with empty standard input. A failed command is an error with the last line of its
+/// standard error.
 ///
 /// ```
 /// let ran = extant_bench::child::run(std::process::Command::new("echo").arg("hello"))?;
@@ -32,7 +32,7 @@ pub struct Ran {
 pub fn run(command: &mut Command) -> Result<Ran> {
     let name = command.get_program().to_string_lossy().into_owned();
     let context = || name.clone();
-    // Files, not pipes: they need no reader while the child runs.
+    // Files instead of pipes, because they need no reader while the child runs.
     let (mut stdout, mut stderr) = (tempfile::tempfile()?, tempfile::tempfile()?);
     command
         .stdin(Stdio::null())

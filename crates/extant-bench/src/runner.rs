@@ -41,7 +41,7 @@ pub type Counts = BTreeMap<&'static str, f64>;
 
 /// A method of doing the work: a target under a workload, or an algorithm.
 pub trait Contender {
-    /// Name in the report.
+    /// Returns the name in the report.
     fn name(&self) -> String;
     /// Prepares a round, untimed.
     fn prepare(&self, shape: &Shape) -> Result<Tasks>;
@@ -321,8 +321,8 @@ pub fn run(
     take_turns(workload, contenders, shape, (true, None), between)
 }
 
-/// Like [`run`], but any contender that fails is skipped from then on, with the reason in its report. After the time
-/// `within` no further round begins, except for the first counted one.
+/// Runs all contenders like [`run`], but any contender that fails is skipped from then on, with the reason in its
+/// report. After the time `within` no further round begins, except for the first counted one.
 pub fn run_equals(
     workload: &str,
     contenders: &[&dyn Contender],

@@ -6,9 +6,9 @@ use std::time::Instant;
 /// Wall and CPU time of a phase.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Elapsed {
-    /// Seconds on the clock.
+    /// Wall time in seconds.
     pub wall: f64,
-    /// Seconds of CPU of this process, user and system.
+    /// CPU seconds of this process, user and system.
     pub cpu: f64,
 }
 
@@ -32,7 +32,7 @@ impl Stopwatch {
         }
     }
 
-    /// Time since the start.
+    /// Returns the time since the start.
     pub fn elapsed(&self) -> Elapsed {
         Elapsed {
             wall: self.start.elapsed().as_secs_f64(),
@@ -41,7 +41,7 @@ impl Stopwatch {
     }
 }
 
-/// Returns the middle of some figures; of an even number, the mean of the two in the middle. 0 of none.
+/// Returns the median; of an even number of figures, the mean of the middle two. Returns 0 without figures.
 ///
 /// ```
 /// assert_eq!(extant_bench::stats::median(&mut [3.0, 1.0, 2.0]), 2.0);

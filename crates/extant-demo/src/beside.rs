@@ -1,4 +1,4 @@
-//! The same work by other programs on the same machine: mke2fs, and as root the kernel's ext4.
+//! Comparison with other programs on the same machine: mke2fs, and as root the kernel's ext4.
 
 use super::demo::{WRITTEN, all, content, name};
 use anyhow::{Context, Result};

@@ -65,7 +65,7 @@ TOTAL is how often it was taken. FAILED is how often it was tried and found take
 holder that wanted something else.
 ";
 
-/// One file of this many gets content, and its neighbour is removed.
+/// Distance between files with content, whose neighbours are removed.
 pub const WRITTEN: usize = 8;
 
 pub fn content(task: usize, n: usize) -> Vec<u8> {
@@ -87,7 +87,7 @@ pub fn run(args: &Args) -> Result<()> {
     };
     ensure!(args.files > 0, "--files begins at 1");
     let total = threads.checked_mul(args.files).context("too many files")?;
-    // In memory if possible.
+    // Prefer a directory in memory.
     let mut builder = tempfile::Builder::new();
     let dir = builder.prefix("extant.").tempdir_in("/dev/shm");
     let dir = dir

@@ -1,4 +1,4 @@
-//! A device as a stream with a position, as the crate `gpt` wants it.
+//! A device as a stream with a position, which the crate `gpt` needs.
 
 use blockdev::BlockDevice;
 use std::fmt;
@@ -15,7 +15,7 @@ impl<D: BlockDevice> Cursor<D> {
         Self { device, at: 0 }
     }
 
-    /// How many bytes of a buffer lie on the device.
+    /// Returns the number of bytes of a buffer that fit on the device.
     fn fits(&self, len: usize) -> usize {
         let left = self.device.len().saturating_sub(self.at);
         usize::try_from(left).map_or(len, |left| left.min(len))

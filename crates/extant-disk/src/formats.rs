@@ -140,8 +140,8 @@ pub fn open(path: impl AsRef<Path>, access: Access) -> io::Result<Arc<dyn BlockD
     open_with(path, access, Unpacking::default())
 }
 
-/// Like [`open`], with a directory and a size limit for files that must be decompressed as a whole. They are
-/// decompressed at the first call of the device.
+/// Opens the disk like [`open`], with a directory and a size limit for files that must be decompressed as a whole.
+/// They are decompressed at the first call of the device.
 ///
 /// ```no_run
 /// use extant_disk::{Unpacking, blockdev::Access};

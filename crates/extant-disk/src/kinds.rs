@@ -1,6 +1,6 @@
 //! Types of partitions by name.
 
-/// GPT's types, of the specification of discoverable partitions and of UEFI.
+/// GPT's types, from the specification of discoverable partitions and from UEFI.
 const GPT: &[(&str, &str)] = &[
     ("c12a7328-f81f-11d2-ba4b-00a0c93ec93b", "EFI system"),
     ("21686148-6449-6e6f-744e-656564454649", "BIOS boot"),

@@ -1,7 +1,7 @@
 #![forbid(unsafe_code)]
 #![doc = include_str!("../README.md")]
 
-// The tests over the public interface are part of the program of the unit tests: one program less to link.
+// The tests of the public interface are part of the unit tests' program, which saves linking another program.
 #[cfg(test)]
 extern crate self as extant_disk;
 #[cfg(test)]
@@ -37,14 +37,14 @@ pub use unpacked::Unpacking;
 
 use std::io;
 
-/// Why a partition is not found, or not opened.
+/// Error of finding or opening a partition.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The device failed.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// The disk begins with no table.
+    /// The disk does not begin with a partition table.
     #[error("there is no partition table")]
     NoTable,
     /// A table that breaks the rules of its kind.
@@ -55,13 +55,13 @@ pub enum Error {
         /// The rule that it breaks.
         what: String,
     },
-    /// No partition is the one asked for.
+    /// No partition matches the request.
     #[error("no partition {0}")]
     NotFound(String),
-    /// Several partitions are.
+    /// Several partitions match the request.
     #[error("several partitions {0}")]
     Several(String),
-    /// The partition, or the range, is not on the disk, or covers the table.
+    /// The partition or range extends beyond the disk, or covers the table.
     #[error("{0}")]
     Outside(String),
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Size of a piece, the unit of recorded writes.
 pub const PIECE: u64 = 1 << 20;
 
-/// The device. It is not flushed, because the file is lost in a crash anyway.
+/// The device. A flush does nothing, because the file is lost in a crash anyway.
 pub struct Scratch {
     file: FileDevice,
     /// A bit for each piece. The reader joins the writers' threads first.
@@ -78,7 +78,7 @@ impl BlockDevice for Scratch {
     }
 
     fn trim(&self, offset: u64, len: u64) -> io::Result<()> {
-        // These bytes are read again later, unlike those of other devices.
+        // Packing reads trimmed bytes again, unlike the users of other devices.
         self.file.discard(offset, len)
     }
 

@@ -1,4 +1,4 @@
-//! A zstd file with a seek table as a device: frames are decompressed when they are read, and the last ones kept.
+//! A zstd file with a seek table as a device: decompresses the frames that are read, and caches the latest ones.
 
 use crate::kept::Kept;
 use crate::mapped::beyond;
@@ -13,12 +13,12 @@ pub struct Seekable {
     file: FileDevice,
     table: SeekTable,
     frames: Kept,
-    /// Decompressors that no thread uses just now.
+    /// Idle decompressors.
     idle: Mutex<Vec<Decompressor<'static>>>,
 }
 
 impl Seekable {
-    /// Over a file with this table, whose frames are short.
+    /// Makes a device from a file with this table, whose frames are short.
     pub fn new(file: FileDevice, table: SeekTable) -> Self {
         Self {
             file,
@@ -34,7 +34,7 @@ impl Seekable {
     }
 
     fn decompress(&self, frame: &Frame) -> io::Result<Vec<u8>> {
-        // Both lengths were found to be short.
+        // Both lengths were checked to be short.
         let mut packed = vec![0; (frame.packed.end - frame.packed.start) as usize];
         self.file.read_at(frame.packed.start, &mut packed)?;
         let len = (frame.data.end - frame.data.start) as usize;
@@ -62,7 +62,7 @@ impl Seekable {
     }
 
     fn idle(&self) -> MutexGuard<'_, Vec<Decompressor<'static>>> {
-        // No holder of the lock leaves anything half done.
+        // Every holder of the lock leaves the state consistent.
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

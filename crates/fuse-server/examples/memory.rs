@@ -1,4 +1,4 @@
-//! Mounts an empty file system in memory: `memory DIRECTORY [auto|uring|classic]`. It ends when it is unmounted.
+//! Mounts an empty file system in memory: `memory DIRECTORY [auto|uring|classic]`. The program ends with an unmount.
 
 use std::sync::Arc;
 

@@ -22,7 +22,7 @@ impl Crew {
         }
     }
 
-    /// Counts a thread that is about to start as waiting, so that no other thread starts one in its place. False if
+    /// Counts a thread that is about to start as waiting, so that no other thread starts another one. Returns false if
     /// there are enough threads.
     pub(crate) fn join(&self) -> bool {
         let joined = self
@@ -37,14 +37,14 @@ impl Crew {
         joined
     }
 
-    /// Counts a waiting thread that leaves, or did not start. True if it was the last one that waited: threads that
-    /// took requests since it decided to leave have counted on it.
+    /// Counts a waiting thread that leaves, or did not start. Returns true if it was the last waiting thread: threads
+    /// that took requests since it decided to leave have relied on it.
     pub(crate) fn leave(&self) -> bool {
         self.members.fetch_sub(1, Ordering::Relaxed);
         self.waiting.fetch_sub(1, Ordering::Relaxed) == 1
     }
 
-    /// Counts a waiting thread that has taken a request. True if no thread waits any more.
+    /// Counts a waiting thread that has taken a request. Returns true if no thread waits any more.
     pub(crate) fn take(&self) -> bool {
         self.waiting.fetch_sub(1, Ordering::Relaxed) == 1
     }
@@ -54,7 +54,7 @@ impl Crew {
         self.waiting.load(Ordering::Relaxed) < self.members.load(Ordering::Relaxed)
     }
 
-    /// The thread waits again. True: it may leave, because `enough` others wait already.
+    /// Counts a thread that waits again. Returns true if the thread may leave, because `enough` others already wait.
     pub(crate) fn done(&self, enough: usize) -> bool {
         self.waiting.fetch_add(1, Ordering::Relaxed) >= enough
     }

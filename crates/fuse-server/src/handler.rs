@@ -164,7 +164,8 @@ impl Default for Wants {
 /// }
 /// ```
 pub trait Handler: Send + Sync + 'static {
-    /// The first call: passes the kernel's features, and a way to notify it. Returns the wishes of the handler.
+    /// Negotiates in the first call, with the kernel's features and a way to notify the kernel. Returns the handler's
+    /// wishes.
     fn init(&self, kernel: &KernelOffer, notifier: Notifier) -> Wants;
 
     /// Runs a request. An error is the whole answer; for many operations `ENOSYS` makes the kernel stop sending them.
@@ -174,12 +175,12 @@ pub trait Handler: Send + Sync + 'static {
     /// after the panic is unknown.
     fn handle(&self, request: &Request<'_>, answer: &mut Answer<'_>) -> Result<(), Errno>;
 
-    /// Called when the file system is being unmounted; umount(2) waits until it returns. The kernel sends this request
-    /// only if it holds a block device for the mount
+    /// Releases the device when the file system is being unmounted; umount(2) waits until this call returns. The
+    /// kernel sends this request only if it holds a block device for the mount
     /// ([`MountOptions::block_device`](crate::MountOptions::block_device)), which it releases afterwards. Only forgets
     /// follow.
     fn unmounting(&self) {}
 
-    /// The last call, when the file system is unmounted and all threads have ended.
+    /// Ends the handler in the last call, when the file system is unmounted and all threads have ended.
     fn destroy(&self) {}
 }

@@ -1,7 +1,7 @@
 //! A FUSE server for many cores.
 //!
 //! A file system implements [`Handler`]. This crate mounts it, implements the kernel's protocol, and calls the handler
-//! from as many threads as necessary. Requests arrive over `/dev/fuse`, or over io_uring if the kernel supports that,
+//! from a growing number of threads. Requests arrive over `/dev/fuse`, or over io_uring if the kernel supports that,
 //! through one decoder. The crate is independent of any particular file system.
 //!
 //! Over io_uring, a request takes no lock and writes no cache line that all threads share. Neither transport allocates

@@ -4,7 +4,7 @@ use super::WARM;
 use super::run::Traffic;
 use std::fmt::Write;
 
-/// Rows of a workload's table.
+/// Number of rows of a workload's table.
 const ROWS: usize = 12;
 
 /// Returns the report as Markdown.
@@ -23,7 +23,7 @@ pub fn markdown(all: &[Traffic], machine: &str) -> String {
     text
 }
 
-/// A line for each workload.
+/// Writes one line per workload.
 pub fn summary(text: &mut String, all: &[Traffic]) {
     let _ = writeln!(
         text,

@@ -17,8 +17,9 @@ use std::time::Duration;
 
 /// Time fsyncs of 4 KiB while other tasks create files
 ///
-/// The burst alone, the fsyncs alone and both together take turns. Latencies are shown with their histograms; the first
-/// row is the bare device: 4 KiB of a file where the images are, overwritten and flushed.
+/// Rounds alternate between the burst alone, the fsyncs alone, and both together. Latencies are shown with their
+/// histograms. The first row is the bare device: 4 KiB of a file in the directory of the images, overwritten and
+/// flushed.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Examples:\n  extant-bench burst --against kernel\n  extant-bench burst --dir /var/tmp --journal 256 --pause 5"
@@ -26,19 +27,19 @@ use std::time::Duration;
 pub struct BurstArgs {
     #[command(flatten)]
     targets: TargetArgs,
-    /// Tasks that create
+    /// Number of tasks that create files
     #[arg(long, default_value_t = 1)]
     tasks: usize,
-    /// Files of each of them in a round
+    /// Number of files per task and round
     #[arg(long, default_value_t = 100_000)]
     files: usize,
-    /// Milliseconds of rest between two fsyncs
+    /// Pause between two fsyncs, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 0)]
     pause: u64,
-    /// Rounds
+    /// Number of rounds
     #[arg(long, default_value_t = 5)]
     iterations: usize,
-    /// As JSON
+    /// Print the result as JSON
     #[arg(long)]
     json: bool,
 }

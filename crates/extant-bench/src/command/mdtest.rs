@@ -12,8 +12,8 @@ use std::io::Write;
 
 /// Create and remove empty files from many tasks
 ///
-/// Each task makes its files, all meet, each removes its files again; what makes the result durable is
-/// timed apart. Targets take turns, round by round; medians of all rounds but a first one are shown.
+/// Each task makes its files, all tasks meet, and each removes its files again. The time to make the result durable is
+/// reported separately. Targets alternate, round by round; results are medians of all rounds but the first.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Example:\n  extant-bench mdtest --target lib --target /mnt/ext4 --tasks 2 --files 100000"
@@ -21,19 +21,19 @@ use std::io::Write;
 pub struct MdtestArgs {
     #[command(flatten)]
     targets: TargetArgs,
-    /// Tasks, a thread each
+    /// Number of tasks, each with a thread
     #[arg(long, default_value_t = 2)]
     tasks: usize,
-    /// Files of each task
+    /// Number of files per task
     #[arg(long, default_value_t = 100_000)]
     files: usize,
-    /// Rounds
+    /// Number of rounds
     #[arg(long, default_value_t = 5)]
     iterations: usize,
-    /// All tasks in one directory
+    /// Run all tasks in one directory
     #[arg(long)]
     shared: bool,
-    /// As JSON, with every round
+    /// Print as JSON, with every round
     #[arg(long)]
     json: bool,
 }

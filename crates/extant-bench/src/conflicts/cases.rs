@@ -150,11 +150,11 @@ pub enum Relation {
     OwnDirectoriesByPath,
     /// Like `OneDirectory`, by paths from the root that differ in the last part.
     OneDirectoryByPath,
-    /// One file, distant pages, separate handles.
+    /// Distant pages of one file, with separate handles.
     FarPages,
-    /// One file, two adjacent pages.
+    /// Two adjacent pages of one file.
     NeighbouringPages,
-    /// The same name, file or page, which both read.
+    /// A name, file or page that both read.
     SameThing,
 }
 
@@ -215,7 +215,7 @@ impl Relation {
     }
 }
 
-/// Pairs that are missing from the table because their order is visible, whatever they share.
+/// Pairs that are missing from the table because their order is always visible.
 pub const NOT_COMMUTING: [(&str, &str); 9] = [
     (
         "create, mkdir, symlink, link or rename to one and the same name",

@@ -14,9 +14,9 @@ pub struct Counts {
     pub cases: usize,
     /// No operation of one side shares a written line with any of the other.
     pub free: usize,
-    /// Only the lines of the allocator are shared.
+    /// All shared lines belong to the allocator.
     pub allocator: usize,
-    /// Only operations of different rounds share a line.
+    /// Lines are shared only by operations of different rounds.
     pub free_per_operation: usize,
     /// Lines are shared only where a lock's bias is revoked.
     pub takes_bias: usize,

@@ -39,7 +39,7 @@ pub struct Finding {
 pub enum Outcome {
     /// No operation of one side shares a written line with any of the other.
     Free,
-    /// Only lines of the memory allocator are shared.
+    /// All shared lines belong to the memory allocator.
     Allocator,
     /// No operation shares a line with the next one of the other side; only operations of different rounds do.
     FreePerOperation,

@@ -1,6 +1,6 @@
 //! Conflicts in lackey's stream of accesses.
 //!
-//! Only lines between the marks of an operation are examined; the others cost one glance each.
+//! Only lines between the marks of an operation are examined; other lines are only scanned for marks.
 
 use super::traced::Mark;
 use crate::lackey::{Access, Code, LINE, Ours, TraceReader, lines_of};
@@ -30,12 +30,12 @@ pub struct Conflict {
     pub b_writes: bool,
 }
 
-/// The result of one case's rounds.
+/// Results of the rounds of a case.
 #[derive(Debug, Default)]
 pub struct Rounds {
-    /// The conflicts of the two operations, for each round.
+    /// The conflicts of the two operations, by round.
     pub rounds: Vec<Vec<Conflict>>,
-    /// Conflicts of all operations of one side with all of the other.
+    /// Conflicts between all operations of the two sides.
     pub together: Vec<Conflict>,
 }
 

@@ -229,7 +229,7 @@ pub(crate) fn say(what: &impl Serialize) -> Result<()> {
     Ok(out.flush()?)
 }
 
-/// Names these addresses: from the volume's knowledge, or else by the kind of memory.
+/// Returns the names of these addresses: from the volume's knowledge, or else by the kind of memory.
 pub(crate) fn names_of(volume: &extant::Volume, addresses: &[u64]) -> Vec<String> {
     if addresses.is_empty() {
         return Vec::new();

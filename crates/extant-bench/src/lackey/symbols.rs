@@ -5,15 +5,14 @@ use anyhow::{Result, anyhow};
 use std::collections::HashMap;
 use std::path::Path;
 
-/// The code that an instruction belongs to.
+/// The code of an instruction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CodePlace {
-    /// `file:line function`, innermost function first among those of the engine, if it is the engine's; else the
-    /// innermost of all.
+    /// `file:line function`: the innermost function of the engine for its code, or else the innermost function.
     pub text: String,
-    /// Code of the engine, whole or inlined.
+    /// Whether the code belongs to the engine, or is inlined into it.
     pub ours: bool,
-    /// Code of the memory allocator.
+    /// Whether the code belongs to the memory allocator.
     pub allocator: bool,
 }
 
@@ -28,7 +27,7 @@ pub struct Symbols {
 const ENGINE: &str = "crates/extant/src/";
 
 impl Symbols {
-    /// Symbols of a program loaded at these addresses.
+    /// Reads the symbols of a program loaded at these addresses.
     pub fn new(program: &Path, at: std::ops::Range<u64>) -> Result<Self> {
         let loader = Loader::new(program)
             .map_err(|e| anyhow!("debug information of {}: {e}", program.display()))?;
@@ -39,14 +38,14 @@ impl Symbols {
         })
     }
 
-    /// Returns the place of an instruction.
+    /// Returns the code of an instruction.
     pub fn place(&mut self, at: u64) -> &CodePlace {
         let (loader, program) = (&self.loader, &self.program);
         self.known.entry(at).or_insert_with(|| {
             if program.contains(&at) {
                 place(loader, at - program.start)
             } else {
-                // The C library: copying and comparing.
+                // Copying and comparing in the C library.
                 CodePlace {
                     text: "the C library".into(),
                     ours: false,
@@ -88,7 +87,7 @@ fn place(loader: &Loader, address: u64) -> CodePlace {
     }
 }
 
-/// Returns a path from `crates/` on, or from the directory of a package on.
+/// Returns a path from `crates/` on, or from the directory of its package on.
 fn short(file: &str) -> String {
     for (mark, keep) in [
         ("crates/", true),
@@ -108,7 +107,7 @@ fn short(file: &str) -> String {
     file.into()
 }
 
-/// Returns a function's name without type arguments and the hash at its end: the last two parts of its path.
+/// Returns a function's name without type arguments and hash: the last two parts of its path.
 fn plain(name: &str) -> String {
     let mut depth = 0;
     let mut flat = String::new();

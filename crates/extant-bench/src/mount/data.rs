@@ -15,7 +15,7 @@ const FILE: &str = "data";
 const PAGE: usize = 4096;
 const CHUNK: usize = 1 << 20;
 
-/// Places of pages: at random for ever, or each once.
+/// Positions of pages: endless random ones, or each once.
 struct Places {
     noise: Noise,
     pages: usize,
@@ -75,7 +75,7 @@ impl Task for Write {
     }
 }
 
-/// Past the kernel's memory, which takes a page that begins where one can begin.
+/// Direct I/O, which needs page-aligned memory.
 struct Direct {
     file: File,
     writes: bool,
@@ -97,7 +97,7 @@ impl Task for Direct {
     }
 }
 
-/// A whole file once.
+/// Reads or writes a whole file once.
 struct Stream {
     file: Box<dyn TaskFile>,
     size: u64,
@@ -130,7 +130,7 @@ impl Task for Stream {
     }
 }
 
-/// A page more, made durable.
+/// Appends a page and makes it durable.
 struct Append {
     file: Box<dyn TaskFile>,
     end: u64,
@@ -146,7 +146,7 @@ impl Task for Append {
     }
 }
 
-/// A file of this size, which is in memory afterwards.
+/// Makes a file of this size, which is cached afterwards.
 pub(super) fn fill(dir: &Path, size: u64) -> Result<()> {
     let file = open(dir)?.open(FILE, Open::Create)?;
     let mut noise = Noise::new(1);

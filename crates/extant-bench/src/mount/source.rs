@@ -1,4 +1,4 @@
-//! Rows on trees: an archive that is unpacked, and a repository that git looks at, by the system's own programs.
+//! Rows on trees: an archive to unpack, and a repository for git, with the system's own programs.
 
 use super::{Row, Spent};
 use crate::child;
@@ -19,8 +19,8 @@ pub struct Source {
 }
 
 impl Source {
-    /// Packs a tree into a scratch directory: the given one, or one with this many files that is made for it. It gets
-    /// a repository if git is installed.
+    /// Packs a tree into a scratch directory: the given one, or a generated one with this many files. Adds a
+    /// repository if git is installed.
     pub fn make(scratch: &Path, from: Option<&Path>, files: usize) -> Result<Self> {
         let tree = scratch.join("tree");
         std::fs::create_dir(&tree).with_context(|| tree.display().to_string())?;
@@ -62,17 +62,17 @@ impl Source {
         })
     }
 
-    /// Returns whether git is there, and made a repository of it.
+    /// Returns whether git is installed and made a repository.
     pub fn has_repository(&self) -> bool {
         self.repository.is_some()
     }
 
-    /// Names in the tree.
+    /// Returns the number of names in the tree.
     pub fn names(&self) -> usize {
         self.names
     }
 
-    /// Unpacks the repository, and has git learn the files' times.
+    /// Unpacks the repository, and lets git record the files' times.
     pub(super) fn fill(&self, dir: &Path) -> Result<()> {
         let packed = self.repository.as_ref().context("git is not installed")?;
         child::run(&mut unpack(packed, dir))?;
@@ -100,7 +100,7 @@ impl Source {
 
 const STATUS: [&str; 2] = ["status", "--porcelain"];
 
-/// A program that is run, once or again and again.
+/// A program that is run once or repeatedly.
 struct Program {
     command: Box<dyn FnMut() -> Command + Send>,
     once: bool,
@@ -132,7 +132,7 @@ fn unpack(archive: &Path, dir: &Path) -> Command {
     command
 }
 
-/// git as it is without anybody's settings.
+/// Returns git without any user's settings.
 fn git(dir: &Path) -> Command {
     let mut command = Command::new("git");
     command.arg("-C").arg(dir);
@@ -153,7 +153,7 @@ fn git(dir: &Path) -> Command {
     command
 }
 
-/// A tree like a program's source: directories in directories, files of some hundred bytes to some ten thousand.
+/// Makes a tree like a program's source: nested directories, files of some hundred to some ten thousand bytes.
 fn write_tree(top: &Path, files: usize) -> Result<()> {
     const IN_ONE: usize = 20;
     let mut noise = Noise::new(7);
@@ -168,7 +168,7 @@ fn write_tree(top: &Path, files: usize) -> Result<()> {
         let least = 256 << noise.below(7);
         let size = least + noise.below(least);
         noise.fill(&mut content[..size]);
-        // Letters and ends of lines.
+        // Letters and line ends.
         for byte in &mut content[..size] {
             *byte = match *byte & 31 {
                 0 => b'\n',

@@ -225,7 +225,7 @@ mod tests {
             share: 1.0,
         }];
         let point = predict(&measured(&[]), &lines, COSTS, 256);
-        // At most one transfer at a time.
+        // The line moves at most once at a time.
         assert!(point.per_second <= 1e9 / (50.0 * 255.0 / 256.0) + 1.0);
         assert_eq!(point.bottleneck.as_deref(), Some("counts"));
     }

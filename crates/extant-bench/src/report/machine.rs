@@ -5,7 +5,7 @@ use std::fs::read_to_string;
 use std::path::Path;
 use std::process::Command;
 
-/// Returns the value behind a key in one of /proc's files.
+/// Returns the value of a key in one of /proc's files.
 fn value(file: &str, key: &str) -> String {
     let text = read_to_string(file).unwrap_or_default();
     let line = text.lines().find(|l| l.starts_with(key));
@@ -13,7 +13,7 @@ fn value(file: &str, key: &str) -> String {
     value.unwrap_or("unknown").to_string()
 }
 
-/// Returns the first line that a program says of itself.
+/// Returns the first line of a program's version text.
 fn version(program: &Path, flag: &str) -> Option<String> {
     let said = Command::new(program).arg(flag).output().ok()?;
     let text = [said.stdout, said.stderr].concat();

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 
 /// A file system under test.
 pub trait Target: Sync {
-    /// Name in the report.
+    /// Returns the name in the report.
     fn name(&self) -> String;
     /// Makes a directory (below the target's own root) and returns a handle to work in it.
     fn make_dir(&self, path: &str) -> Result<Box<dyn TaskDir>>;

@@ -245,9 +245,9 @@ mod tests {
         (found, space.free_blocks, space.free_inodes)
     }
 
-    /// One lock changes the order of operations, but not their results: the same names and attributes, and the same
-    /// number of free inodes. Free blocks may differ by those of the two directories, whose leaves depend on the order
-    /// of the pushes.
+    /// A single lock changes the order of operations, but not their results: the same names and attributes, and the
+    /// same number of free inodes. Free blocks may differ by those of the two directories, whose leaves depend on the
+    /// order of the pushes.
     #[test]
     fn a_volume_under_one_lock_leaves_the_same() {
         let (plain, locked) = (volume(), volume());

@@ -1,6 +1,6 @@
 //! The microbenchmarks of FxMark ("Understanding Manycore Scalability of File Systems", USENIX ATC 2016), with their
-//! original names: D or M for data or metadata; R or W for reading or writing, and the operation; L, M or H for low,
-//! medium or high sharing.
+//! original names. The letters are D or M for data or metadata; R or W for reading or writing, and the operation; L, M
+//! or H for low, medium or high sharing.
 
 mod data;
 mod names;

@@ -6,7 +6,7 @@ use crate::runner::{Contender, Counts, Shape, Task, Tasks};
 use crate::target::{Target, TaskDir};
 use anyhow::Result;
 
-/// Files in a directory for each task, of which it stats every one: that is one operation.
+/// Files in a directory for each task; one operation stats all of them.
 struct Files;
 
 struct Stat {
@@ -45,7 +45,7 @@ impl Workload for Files {
     }
 }
 
-/// Its name.
+/// Name of the workload.
 pub const NAME: &str = "inode-list";
 
 /// The workload over a target. Dropping the inodes is timed separately.

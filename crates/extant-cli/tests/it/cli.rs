@@ -1,4 +1,4 @@
-//! The command run as users run it, on images of mke2fs and its own; e2fsck, debugfs and the kernel judge.
+//! The command as users run it, on images of mke2fs and its own; e2fsck, debugfs and the kernel judge.
 
 mod support;
 

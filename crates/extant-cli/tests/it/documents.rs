@@ -1,10 +1,11 @@
 //! Tests of the documents: every command in them runs and prints the output shown, and every link has a target.
 //!
 //! Commands are in `console` blocks, after `$ `. The lines after a command are its output; `...` is any number of
-//! lines. The blocks of one document run in their order, in one directory that is also the home directory, as root and
-//! as an ordinary user. trycmd and snapbox start single programs without a shell: no pipes, no `~`, no variables, and
-//! no second user. Therefore this test has its own runner. pulldown-cmark, which rustdoc and mdBook use, reads the
-//! Markdown.
+//! lines. The blocks of one document run in order, in one directory that is also the home directory, as root and as an
+//! ordinary user.
+//!
+//! This test has its own runner, because trycmd and snapbox start single programs without a shell: no pipes, no `~`,
+//! no variables, and no second user. pulldown-cmark, which rustdoc and mdBook use, reads the Markdown.
 
 use crate::mount::support;
 mod given;

@@ -1,4 +1,4 @@
-//! New images that are packed: `zstd` judges.
+//! New images in packed formats: `zstd` judges.
 
 use extant_disk::blockdev::BlockDevice;
 use extant_disk::{NewFormat, NewImage, Packing};
@@ -8,7 +8,7 @@ use std::process::Command;
 
 const LEN: u64 = (37 << 20) + 4096;
 
-/// Writes pieces of all kinds: random, repeated, zero, and across pieces.
+/// Writes pieces of all kinds: random, repeated, zero, and across boundaries.
 fn fill(device: &dyn BlockDevice) {
     let mut state = 88_172_645_463_325_252_u64;
     let random: Vec<u8> = std::iter::repeat_with(|| {
@@ -46,7 +46,7 @@ fn zstd_reads_what_is_written_by_any_number_of_threads() {
     let size = make(&path, 1);
     let bytes = std::fs::read(&path).unwrap();
     assert_eq!(bytes.len() as u64, size);
-    // Three MiB of random bytes, and next to nothing for the rest.
+    // Three MiB of random bytes, and almost nothing for the rest.
     assert!(size < (3 << 20) + (64 << 10), "{size}");
     for threads in [2, 3, 8, 64] {
         assert_eq!(make(&path, threads), size);
@@ -66,7 +66,7 @@ fn a_failure_leaves_what_was_there() {
     let path = dir.path().join("a.zst");
     std::fs::write(&path, "old").unwrap();
     let new = NewImage::create(&path, NewFormat::Zstd, LEN).unwrap();
-    // Nobody else takes the file meanwhile.
+    // The file is locked meanwhile.
     let second = NewImage::create(&path, NewFormat::Zstd, LEN).err().unwrap();
     assert_eq!(second.kind(), io::ErrorKind::ResourceBusy);
     let failed = new.finish(&Packing {

@@ -1,4 +1,4 @@
-//! Damaged qcow2 images: nothing panics through, and nothing takes memory beyond bounds.
+//! Damaged qcow2 images: no panic escapes, and memory use is bounded.
 
 use extant_disk::blockdev::Access;
 use std::process::Command;
@@ -27,7 +27,7 @@ fn damaged_images_are_errors_or_data() {
     for _ in 0..400 {
         let mut bytes = good.clone();
         for _ in 0..=next(4) {
-            // The header, or any table: each begins a cluster.
+            // The header, or any table: each starts at a cluster.
             let at = match next(2) {
                 0 => 4 + next(108),
                 _ => next(good.len() >> 16) * (1 << 16) + next(64),

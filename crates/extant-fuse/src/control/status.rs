@@ -13,9 +13,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Status {
-    /// The image.
+    /// Name of the image.
     pub image: String,
-    /// Process of the server.
+    /// Process ID of the server.
     pub process: u32,
     /// Transport of requests: "uring" or "classic".
     pub transport: String,
@@ -55,7 +55,7 @@ pub struct Status {
     pub profiled: bool,
 }
 
-/// Memory that a mount holds.
+/// Memory use of a mount.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MemoryStatus {
@@ -83,7 +83,7 @@ pub struct LogStatus {
     pub bytes: u64,
     /// Blocks of the log.
     pub blocks: u64,
-    /// Blocks of the log with images that have not been written home.
+    /// Blocks of the log that still contain images not written home.
     pub used_blocks: u64,
 }
 

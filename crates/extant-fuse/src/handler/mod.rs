@@ -98,7 +98,7 @@ impl Filesystem {
         self.shared.status()
     }
 
-    /// Names the transport in reports.
+    /// Sets the name of the transport in reports.
     pub fn set_transport(&self, name: &'static str) {
         // The transport never changes, so a second call would set the same name.
         let _ = self.shared.transport.set(name);

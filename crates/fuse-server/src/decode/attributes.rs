@@ -1,4 +1,4 @@
-//! Messages about attributes, extended ones too.
+//! Messages about attributes, including extended ones.
 
 use super::{Body, Dialect, Malformed, name, only_name, prefix};
 use crate::attr::Time;

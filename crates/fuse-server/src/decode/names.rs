@@ -1,4 +1,4 @@
-//! Messages about names, and about what directories hold.
+//! Messages about names, and about the contents of directories.
 
 use super::{Body, Malformed, name, only_name};
 use crate::request::{Forgets, Operation};
@@ -93,7 +93,7 @@ pub(super) fn create(body: Body<'_>) -> Result<Operation<'_>, Malformed> {
 #[inline]
 pub(super) fn tmpfile(body: Body<'_>) -> Result<Operation<'_>, Malformed> {
     let (create, rest) = body.fixed::<wire::CreateIn>()?;
-    // The name is the kernel's own affair; that it is there at all is not promised.
+    // The kernel alone uses the name, which may be missing.
     let name = name(rest).map_or(&[][..], |(name, _)| name);
     Ok(Operation::Tmpfile {
         name,

@@ -20,7 +20,7 @@ fn message(code: u32, body: &[u8]) -> Vec<u8> {
     [header.as_bytes(), body].concat()
 }
 
-/// Decodes as both transports deliver it: in one piece, and split behind `fixed` bytes.
+/// Decodes a message in both forms of delivery: in one piece, and split after `fixed` bytes.
 fn both(code: u32, fixed: &[u8], rest: &[u8], check: impl Fn(Operation<'_>)) {
     let message = message(code, &[fixed, rest].concat());
     let (head, body) = header(&message).unwrap();

@@ -147,7 +147,7 @@ fn listings_go_on_where_they_stopped() {
         if part.is_empty() {
             break;
         }
-        // Every record is 32 bytes: a short name behind 24.
+        // Every record has 32 bytes: a short name after 24 bytes.
         names += part.len() / 32;
         offset = u64::from_ne_bytes(part[part.len() - 24..part.len() - 16].try_into().unwrap());
         ask(&fs, 1, Operation::Unlink { name: b"file9" }).ok();

@@ -28,7 +28,7 @@ pub(super) fn open_device() -> io::Result<OwnedFd> {
 
 pub(super) fn mount(target: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
     let device = open_device()?;
-    // The kernel wants to know what kind of file the root is, in octal.
+    // The kernel requires the file type of the root, in octal.
     let root_mode = target.metadata()?.mode() & 0o170_000;
     let mut data = vec![
         format!("fd={}", device.as_raw_fd()),

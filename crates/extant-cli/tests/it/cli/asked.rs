@@ -58,7 +58,7 @@ fn what_is_sound_is_shown_beside_what_is_damaged() {
     assert_eq!(listed.code, Some(0), "{}", listed.stderr);
     assert!(listed.text().contains(":/d:\nb\n"), "{}", listed.text());
     assert!(listed.stderr.contains("group 3"), "{}", listed.stderr);
-    // In this case the command writes nothing.
+    // The command then writes nothing.
     assert_ne!(s.run(&["touch", ":/x"]).code, Some(0));
     // One inode.
     fs::write(&s.image, &sound).unwrap();

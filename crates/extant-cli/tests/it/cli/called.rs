@@ -52,7 +52,7 @@ pub(crate) struct ScriptDir {
 }
 
 impl ScriptDir {
-    /// A directory with the names, and a tree to make images from.
+    /// Makes a directory with the names, and a tree to make images from.
     pub(crate) fn new() -> Option<Self> {
         if !needs::have(&["mke2fs", "e2fsck", "debugfs", "dumpe2fs"]) {
             return None;
@@ -304,7 +304,8 @@ fn debugfs_gives_files_and_structures() {
     both("debugfs -w -R 'cat /etc/motd' d.img 2>/dev/null");
 }
 
-/// The requests of a script that makes an image step by step, with a file whose name has a blank, in the manner of Buildroot and Yocto.
+/// The requests of a script that makes an image step by step, with a file whose name has a blank, in the manner of
+/// Buildroot and Yocto.
 const REQUESTS: &str = r#"
 # devices and configuration
 mkdir /etc

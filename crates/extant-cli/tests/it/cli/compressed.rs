@@ -29,7 +29,7 @@ fn output(tool: &str, args: &[&str], file: &Path) -> Vec<u8> {
     out.stdout
 }
 
-/// A tree with a file that compresses, one that does not, and a small one.
+/// Makes a tree with a compressible file, an incompressible one, and a small one.
 fn tree(dir: &Path) {
     let tree = dir.join("tree");
     std::fs::create_dir_all(tree.join("sub")).unwrap();
@@ -41,7 +41,7 @@ fn tree(dir: &Path) {
     std::fs::write(tree.join("sub/hello"), "hello\n").unwrap();
 }
 
-/// A raw image of the tree, 16 MiB.
+/// Makes a raw image of the tree, 16 MiB.
 fn raw(dir: &Path) {
     tree(dir);
     ok(

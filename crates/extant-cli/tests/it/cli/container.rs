@@ -21,7 +21,7 @@ fn archive(files: &[(&str, &[u8])]) -> Vec<u8> {
     archive.into_inner().unwrap()
 }
 
-/// Two layers: the second removes a file of the first and adds another.
+/// Returns two layers: the second removes a file of the first and adds another.
 fn two_layers() -> [Vec<u8>; 2] {
     [
         archive(&[("etc/", b""), ("etc/gone", b"1"), ("etc/kept", b"2")]),

@@ -83,8 +83,8 @@ fn as_nobody(s: &Scratch, args: &[&str]) -> std::process::Output {
 
 const NOBODY: u32 = 65_534;
 
-/// The line of a snapshot for a file that an ordinary user copied out: it belongs to this user and has no set-id
-/// bits.
+/// Returns the line of a snapshot for a file that an ordinary user copied out: this user owns the file, which has no
+/// set-id bits.
 fn own(line: &str) -> String {
     let mut words = line.splitn(3, ' ');
     let (mode, rest) = (words.next().unwrap(), words.nth(1).unwrap());

@@ -1,4 +1,4 @@
-//! Requests of debugfs: in its layout where they ask, and the fields that builds of images set.
+//! Requests of debugfs: read-only ones in its layout, and the fields that image builds set.
 
 use crate::cli::called::{ScriptDir, told};
 use std::process::Output;
@@ -7,7 +7,7 @@ fn text(out: &Output) -> String {
     String::from_utf8_lossy(&out.stdout).into_owned()
 }
 
-/// Requests whose answer is that of debugfs to the letter.
+/// Requests whose answer equals that of debugfs exactly.
 const SAME: &[&str] = &[
     "stat /etc/motd",
     "stat <12>",
@@ -121,7 +121,7 @@ fn the_index_of_a_directory_is_shown_with_its_names() {
     assert!(text(&ours).lines().count() > 900);
 }
 
-/// The requests that OpenEmbedded's wic and its like give after mke2fs -d.
+/// The requests that OpenEmbedded's wic and similar tools run after mke2fs -d.
 const BUILD: &[&str] = &[
     "ea_get -f got /etc/fstab security.selinux",
     "sif /etc/fstab mtime 0x6553f100\nsif /etc/fstab mtime_extra 0",
@@ -222,7 +222,7 @@ fn a_new_file_gets_the_time_and_label_that_are_said() {
     assert_eq!(text.matches("\nnew\n").count(), 2, "{text}");
 }
 
-/// Lines that both programs write alike: without checksums, times of changes and counts of mounts.
+/// Returns the lines that both programs must share: without checksums, change times and mount counts.
 fn kept(text: &str) -> Vec<String> {
     let left_out = [
         "hecksum",

@@ -51,7 +51,7 @@ fn trees_differ_in_what_was_changed() {
             "~ /etc/skel: mode 0755 -> 0700",
         ]
     );
-    // Below a path, a single file, nothing said, and as JSON.
+    // Below a path, a single file, without output, and as JSON.
     let ran = s.run(&["diff", ":/etc/skel", &other("/etc/skel")]);
     assert_eq!(ran.text().lines().count(), 1, "{}", ran.text());
     let ran = s.run(&["diff", ":/etc/large", &other("/etc/large")]);

@@ -1,4 +1,4 @@
-//! Options of e2fsck that scripts give.
+//! Options of e2fsck in scripts.
 
 use crate::cli::called::{ScriptDir, clean, told};
 
@@ -65,7 +65,7 @@ fn blocks_that_files_share_become_their_own() {
     let Some(place) = ScriptDir::new() else {
         return;
     };
-    // Two files of the same blocks, as Android's tools make them.
+    // Two files with the same blocks, as made by Android's tools.
     let made = "head -c 200000 /dev/urandom >tree/one; cp tree/one tree/two; mke2fs -q -t ext4 -b 4096 -O ^metadata_csum -d tree i.img 32M; \
                 debugfs -R 'dump_extents /one' i.img 2>/dev/null | tail -n 1";
     let made = place.theirs(made);

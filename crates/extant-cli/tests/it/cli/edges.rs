@@ -353,7 +353,7 @@ fn the_first_signal_ends_what_only_reads() {
     }
     s.ok(&["mkfs", "%", "-q", "--size", "64M", "--from", "@t"]);
     let before = s.bytes();
-    // At this rate the check takes a minute.
+    // The check takes a minute at this rate.
     let child = Command::new(env!("CARGO_BIN_EXE_extant"))
         .args(["check", "--scrub=64K"])
         .arg(&s.image)

@@ -1,5 +1,5 @@
-//! Changes in place that end at any write, and the next opening of the image, under each of its names: the change is taken back or the
-//! image is refused, and no file is lost.
+//! Changes in place that are interrupted at any write, and the next opening of the image, under each of its names: the
+//! change is rolled back or the image is refused, and no file is lost.
 
 use crate::cli::support::{Scratch, root, run};
 use blockdev::{Access, BlockDevice, FaultDevice, FileDevice, Op};
@@ -13,7 +13,7 @@ use std::process::Command;
 
 const NOW: u32 = 1_700_000_000;
 
-/// A change that is interrupted.
+/// A change to be interrupted.
 #[derive(Clone, Copy, Debug)]
 enum Change {
     LargerInodes,
@@ -65,7 +65,7 @@ impl Change {
     }
 }
 
-/// The next opening of the image.
+/// The method of the next opening of the image.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Opening {
     OwnName,
@@ -140,7 +140,7 @@ fn files(image: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     found
 }
 
-/// Makes a change that ends at this write, as if the process were killed there; returns whether the change is incomplete.
+/// Interrupts a change at this write, as if the process were killed there; returns whether the change is incomplete.
 fn interrupt(image: &Path, change: Change, at: u64) -> bool {
     let file = ImageFile::of(image, None).unwrap();
     let device = FaultDevice::new(FileDevice::open(image, Access::ReadWrite).unwrap());
@@ -263,7 +263,7 @@ impl Opening {
     }
 }
 
-/// Runs the command, which takes the change back first.
+/// Runs the command, which must first roll back the change.
 fn took(args: &[&str]) {
     let ran = run(args);
     assert!(matches!(ran.code, Some(0 | 1)), "{args:?}: {}", ran.stderr);
@@ -271,14 +271,15 @@ fn took(args: &[&str]) {
     assert!(ran.stderr.contains(says), "{args:?}: {}", ran.stderr);
 }
 
-/// Ends a change at a write, opens the image, and takes the change back; returns whether the change was incomplete.
+/// Interrupts a change at a write, opens the image, and rolls back the change; returns whether the change was
+/// incomplete.
 fn case(s: &Scratch, base: &[u8], change: Change, at: u64, opening: Opening) -> bool {
     let what = format!("{change:?} ended at write {at}, then {opening:?}");
     std::fs::write(&s.image, base).unwrap();
     if !interrupt(&s.image, change, at) {
         return false;
     }
-    // Blocks that were free may hold copies, and a file may be longer than its volume.
+    // Free blocks may hold copies, and a file may be longer than its volume.
     let copies = matches!(change, Change::LargerInodes | Change::Smaller);
     if !is_marked(&s.image) {
         assert!(copies || s.bytes().starts_with(base), "{what}");
@@ -294,7 +295,7 @@ fn case(s: &Scratch, base: &[u8], change: Change, at: u64, opening: Opening) -> 
     true
 }
 
-/// Returns the files of the image after a case, which e2fsck calls clean.
+/// Returns the files of the image after a case, which must be clean for e2fsck.
 fn judged(s: &Scratch, what: &str) -> BTreeMap<PathBuf, Vec<u8>> {
     let image = s.image.display().to_string();
     assert!(
@@ -336,7 +337,7 @@ fn no_file_is_lost_whoever_opens_an_interrupted_change() {
                 continue;
             }
             if !case(&s, base, change, *at, opening) {
-                // The change came to its end: from the first write on, with other openings.
+                // The change completed: start again from the first write, with the other openings.
                 *at = 0;
                 continue;
             }

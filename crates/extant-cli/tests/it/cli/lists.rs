@@ -4,7 +4,7 @@ use crate::cli::support::Scratch;
 use std::fs;
 use std::process::Command;
 
-/// Returns the command in the scratch directory, where paths of manifests start.
+/// Runs the command in the scratch directory, to which paths of manifests are relative.
 fn run_there(s: &Scratch, args: &[&str]) -> (Option<i32>, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_extant"));
     let out = command
@@ -34,7 +34,7 @@ fn lists_are_known_by_their_first_line() {
         "# devices\n/dev/null c 666 0 0 1 3\n/su f 4755 0 0\n",
     )
     .unwrap();
-    // No mark in front, and so only as --manifest.
+    // Without a signature at the start, so it works only with --manifest.
     fs::write(s.host("plain"), "added type=dir mode=700\n").unwrap();
     let ok = (Some(0), String::new());
     for args in [
@@ -79,7 +79,7 @@ fn lists_are_known_by_their_first_line() {
         run_there(&s, &["mkfs", "alone.img", "--manifest", "list", "-q"]),
         ok
     );
-    // Into an image that is there.
+    // Import into an existing image.
     let (code, said) = run_there(&s, &["import", "disk.img", "list", "--to", "/in"]);
     assert_eq!(code, Some(0), "{said}");
     s.clean();

@@ -710,7 +710,7 @@ const TABLE: &[Row] = &[
     ),
 ];
 
-/// Command lines that a user types who is not root and owns none of the files.
+/// Command lines of an ordinary user that owns none of the files.
 const OF_NOBODY: &[Row] = &[
     (
         "mkdir disk.img:/x",

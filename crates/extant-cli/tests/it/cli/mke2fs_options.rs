@@ -1,10 +1,10 @@
-//! Options of mke2fs that builds of images give: taken, and with the same result.
+//! Options of mke2fs in image builds: accepted, with equal results.
 
 use crate::cli::called::{ScriptDir, clean, told};
 use std::path::Path;
 use std::process::Command;
 
-/// Options, and the lines of dumpe2fs in which their result is.
+/// Options, and the lines of dumpe2fs that show their result.
 const OPTIONS: &[(&str, &str)] = &[
     ("-t ext4 -M /vendor", "Last mounted"),
     ("-t ext4 -E stride=16,stripe_width=64", "RAID"),
@@ -73,7 +73,7 @@ fn options_come_to_the_same() {
     for (options, wanted) in OPTIONS {
         let script = format!("rm -f i.img; truncate -s 64M i.img; mke2fs -q {options} i.img");
         let theirs = place.theirs(&script);
-        // mke2fs has the revision among its extended options since 1.47.1.
+        // mke2fs supports the extended option revision since 1.47.1.
         let is_newer = options.contains("revision");
         assert!(
             theirs.status.success() || is_newer,
@@ -138,7 +138,7 @@ fn the_root_is_whose_it_is_said_to_be() {
         let (theirs, ours) = (place.theirs(&script), place.ours(&script));
         assert!(ours.status.success(), "{options}: {}", told(&ours));
         assert!(told(&ours).contains(what), "{}", told(&ours));
-        // mke2fs has the label since 1.47.1.
+        // mke2fs supports the label since 1.47.1.
         if theirs.status.code() != Some(77) {
             let line = |text: String| text.lines().find(|l| l.contains(what)).map(str::to_owned);
             assert_eq!(

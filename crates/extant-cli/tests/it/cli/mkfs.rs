@@ -1,4 +1,4 @@
-//! mkfs: empty and filled, the same bytes every time, and refusals.
+//! mkfs: empty and filled images, reproducible bytes, and refusals.
 
 use crate::cli::support::{Scratch, printed, run};
 use std::fs;
@@ -85,7 +85,7 @@ fn fills_from_trees_and_archives_with_the_same_bytes() {
         run(&["cat", &format!("{image}:/d/f12")]).text(),
         "12".repeat(12)
     );
-    // An archive of it holds the same tree.
+    // An archive of the image holds the same tree.
     let archive = s.host("tree.tar.zst").display().to_string();
     assert_eq!(run(&["export", &image, &archive]).code, Some(0));
     let layered = make("layers.img", &["tree.tar.zst", "tree.tar.zst"], "2");
@@ -223,7 +223,7 @@ fn what_is_overwritten_is_named() {
     s.ok(&["mkfs", "%", "--size", "8M", "-F"]);
 }
 
-/// Root makes volumes of root's; anybody else one that they can write to.
+/// Volumes made by root belong to root; those of another user are writable by that user.
 #[test]
 fn an_empty_volume_belongs_to_who_makes_it() {
     use std::os::unix::process::CommandExt;

@@ -1,4 +1,4 @@
-//! `fuse2fs` with the options that callers give, and `e2undo`.
+//! `fuse2fs` with the options in common use, and `e2undo`.
 
 use crate::cli::called::{ScriptDir, clean, told};
 

@@ -1,4 +1,4 @@
-//! The names of e2fsprogs on block devices, and on those that Linux has mounted: what e2fsprogs does there is done.
+//! The names of e2fsprogs on block devices, and on devices that Linux has mounted: the same results as e2fsprogs.
 
 use crate::cli::called::{ScriptDir, clean, told};
 use crate::cli::interrupted::Loop;
@@ -49,7 +49,7 @@ fn a_device_is_changed_as_e2fsprogs_changes_it() {
         device.0
     ));
     assert!(grown.status.success(), "{}", told(&grown));
-    // The undo record was on the device, and no file is left.
+    // The undo record was on the device, and no file remains.
     let name = device.0.trim_start_matches('/').replace('/', "-");
     let left = std::path::Path::new("/var/lib/extant").join(format!("{name}.extant-undo"));
     assert!(!left.exists());
@@ -95,7 +95,7 @@ fn a_volume_that_linux_has_mounted_is_changed() {
     let asked = place.ours(&format!("tune2fs -U {uuid} {dev}"));
     let may = place.theirs(&format!("tune2fs -U {uuid} {dev}"));
     assert_eq!(code(&asked), code(&may), "{}", told(&asked));
-    // A change of more than the superblock is refused before anything is touched.
+    // A change beyond the superblock is refused before anything is written.
     let refused = place.ours(&format!("tune2fs -O ^has_journal -L no {dev}"));
     assert_eq!(code(&refused), Some(1));
     assert!(
@@ -104,7 +104,7 @@ fn a_volume_that_linux_has_mounted_is_changed() {
         told(&refused)
     );
     assert_eq!(told(&place.ours(&format!("e2label {dev}"))), "data\n");
-    // Growing is the kernel's; a shrink is refused.
+    // The kernel grows the volume; a shrink is refused.
     let asked = place.ours(&format!("resize2fs -P {dev}"));
     assert!(
         told(&asked).starts_with("Estimated minimum size"),
@@ -114,7 +114,7 @@ fn a_volume_that_linux_has_mounted_is_changed() {
     let grow = format!("truncate -s 128M i.img; losetup -c {dev}; resize2fs {dev}");
     let grown = place.ours(&grow);
     let told_all = told(&grown);
-    // Without CAP_SYS_RESOURCE the kernel refuses it to both.
+    // Without CAP_SYS_RESOURCE the kernel refuses both programs.
     let is_refused = told_all.contains("permission denied to resize");
     assert!(grown.status.success() || is_refused, "{told_all}");
     assert!(told_all.contains("is mounted on"), "{told_all}");

@@ -1,17 +1,17 @@
-//! Generations and project numbers: shown, changed, and taken over by a new image. The kernel's lsattr judges, and debugfs.
+//! Generations and project numbers: shown, changed, and copied to a new image. The kernel's lsattr and debugfs judge.
 
 use crate::cli::support::{Mounted, Scratch};
 use std::fs;
 use std::process::Command;
 
-/// Lines of lsattr, without the place that its paths begin with, in order.
+/// Returns the lines of lsattr in order, without the prefix of their paths.
 fn lines(text: &str, top: &str) -> Vec<String> {
     let mut lines: Vec<_> = text.lines().map(|l| l.replace(top, "")).collect();
     lines.sort();
     lines
 }
 
-/// The options of lsattr give the same lines as of the kernel's mount.
+/// Checks that lsattr prints the same lines with all options as on the kernel's mount.
 fn lists_as_the_kernel(s: &Scratch, dir: &str) {
     let Some(mounted) = Mounted::new(s) else {
         return;
@@ -79,7 +79,8 @@ fn projects_and_generations_are_changed_and_shown() {
     }
 }
 
-/// A new volume with the feature has the projects of an old one; without it they are left out, as are other things it has no room for.
+/// A new volume with the feature keeps the projects of the old one; without it they are omitted, like all unsupported
+/// attributes.
 #[test]
 fn a_new_image_has_the_projects_of_an_old_one() {
     let Some(s) = Scratch::mke2fs("16M", &["-t", "ext4", "-O", "project"]) else {

@@ -4,7 +4,7 @@ use crate::cli::support::run;
 use std::path::Path;
 use std::process::Command;
 
-/// Runs a tool in a directory; it succeeds.
+/// Runs a tool in a directory, which must succeed.
 fn tool(dir: &Path, program: &str, args: &[&str]) {
     let out = Command::new(program)
         .current_dir(dir)
@@ -18,7 +18,7 @@ fn tool(dir: &Path, program: &str, args: &[&str]) {
     assert!(out.status.success(), "{program} {args:?}: {told}{said}");
 }
 
-/// Runs the command with paths in a directory, `%` standing for it; its output.
+/// Runs the command with paths in a directory, which `%` stands for; returns its output.
 fn ok(dir: &Path, args: &[&str]) -> String {
     let args: Vec<_> = args
         .iter()
@@ -29,7 +29,7 @@ fn ok(dir: &Path, args: &[&str]) -> String {
     ran.text()
 }
 
-/// qemu-img finds no fault, and e2fsck none in what qemu-img reads.
+/// Checks the image with qemu-img, and with e2fsck as converted by qemu-img.
 fn judged(dir: &Path, image: &str) {
     tool(dir, "qemu-img", &["check", "-q", image]);
     tool(dir, "qemu-img", &["convert", "-O", "raw", image, "raw"]);
@@ -57,7 +57,7 @@ fn a_qcow2_image_is_made_filled_and_read() {
     assert!(std::fs::read(dir.join("back")).unwrap() == data);
     judged(dir, "a.qcow2");
     assert!(std::fs::metadata(dir.join("a.qcow2")).unwrap().len() < 32 << 20);
-    // Changes over a backing image leave that as it is.
+    // Changes in an overlay leave its backing image unchanged.
     let before = std::fs::read(dir.join("a.qcow2")).unwrap();
     tool(
         dir,
@@ -70,7 +70,7 @@ fn a_qcow2_image_is_made_filled_and_read() {
     assert_eq!(ok(dir, &["ls", "%b.qcow2:"]), "big\nlost+found\nnew\n");
     judged(dir, "b.qcow2");
     assert!(std::fs::read(dir.join("a.qcow2")).unwrap() == before);
-    // Compressed clusters are read.
+    // Compressed clusters are readable.
     tool(
         dir,
         "qemu-img",

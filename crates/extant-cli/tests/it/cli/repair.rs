@@ -54,7 +54,7 @@ fn a_repair_is_listed_made_and_taken_back() {
     assert_eq!(s.run(&["undo", "@undo", "%"]).code, Some(0));
     assert!(s.bytes() == before, "byte for byte");
 
-    // These repairs lose nothing.
+    // Repairs with -p lose nothing.
     assert_eq!(s.run(&["repair", "-p", "%"]).code, Some(1));
     assert!(is_clean(&s));
 }

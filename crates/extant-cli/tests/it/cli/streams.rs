@@ -1,4 +1,4 @@
-//! `-`: standard input and output where a file can stand, and where none can.
+//! `-`: standard input and output instead of files, and where they are refused.
 
 use crate::cli::support::{Scratch, run_with};
 use std::process::{Command, Stdio};
@@ -10,7 +10,7 @@ fn files_come_from_standard_input_and_go_to_standard_output() {
     let ran = s.run_with(&["cp", "-", ":/new"], &data);
     assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""));
     assert!(s.run(&["cp", ":/new", "-"]).stdout == data);
-    // An existing file is emptied first, and keeps its name, mode and inode number.
+    // An existing file is truncated first, and keeps its name, mode and inode number.
     s.ok(&["chmod", "600", ":/new"]);
     let ino = s.run(&["stat", "--json", ":/new"]).json()[0]["ino"].clone();
     assert_eq!(
@@ -67,7 +67,7 @@ fn copies_of_streams_that_make_no_sense_are_refused() {
     }
 }
 
-/// An overlay is read at many places; from a pipe it is read once.
+/// An overlay is read at many offsets; from a pipe it is read once.
 #[test]
 fn changes_come_from_standard_input() {
     let Some(s) = Scratch::ext4() else { return };

@@ -1,4 +1,4 @@
-//! `extant top` on its own load, in terminals of two sizes.
+//! `extant top` with its own load, in terminals of two sizes.
 
 use crate::cli::support::Scratch;
 use crate::tmux::{Terminal, misfit};
@@ -52,7 +52,7 @@ fn watched_at(columns: u16, rows: u16) {
     ] {
         assert!(text.contains(word), "{word}:\n{text}");
     }
-    // Keys: help, order, halt, and the lock meter.
+    // Keys: help, order, pause, and the lock meter.
     terminal.presses("h");
     terminal.until_seen("halt the picture, and let it go on");
     terminal.presses("h");
@@ -63,7 +63,7 @@ fn watched_at(columns: u16, rows: u16) {
     assert!(!screen.join("\n").contains('…'), "{screen:?}");
     terminal.presses("Space");
     terminal.until_fits("HALTED", columns);
-    // The rest of that picture may be on its way.
+    // The rest of that picture may still be in transit.
     std::thread::sleep(Duration::from_millis(300));
     let halted = terminal.screen();
     std::thread::sleep(Duration::from_millis(700));
@@ -71,7 +71,7 @@ fn watched_at(columns: u16, rows: u16) {
     terminal.presses("q");
     terminal.until(|screen| screen.iter().any(|line| line == "ended 0"));
     terminal.is_as_before(&settings);
-    // The former screen is there again.
+    // The previous screen is restored.
     assert!(terminal.screen().iter().any(|line| line == "noted"));
 }
 
@@ -87,7 +87,7 @@ fn it_fits_a_large_terminal() {
     watched_at(200, 50);
 }
 
-/// However it is ended the terminal is as it was.
+/// The terminal is restored however `top` ends.
 #[test]
 fn it_leaves_the_terminal_as_it_was() {
     needs::tools!("tmux");
@@ -96,7 +96,7 @@ fn it_leaves_the_terminal_as_it_was() {
     let terminal = Terminal::new(80, 24);
     terminal.note_settings(&settings);
     let start = |n: u32| {
-        // The process notes its own number, so that only it is ended.
+        // The process writes its own number, so that the test ends only this process.
         let pid = s.host("pid").display().to_string();
         terminal.types(&format!(
             "sh -c 'echo $$ >{pid}; exec {EXTANT} top --demo --interval 0.3'; echo ended {n} $?"
@@ -132,7 +132,7 @@ fn it_leaves_the_terminal_as_it_was() {
         assert!(Instant::now() < end, "it outlives its terminal");
         std::thread::sleep(Duration::from_millis(50));
     }
-    // On a terminal that is too small `top` prints that it is.
+    // On a terminal that is too small, `top` prints a message.
     let tiny = Terminal::new(60, 12);
     tiny.types(&format!("{EXTANT} top --demo"));
     tiny.until_seen("The terminal is too small:");

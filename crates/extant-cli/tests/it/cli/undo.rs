@@ -1,4 +1,4 @@
-//! `extant undo`: its arguments, which undo files it trusts, and full hosts.
+//! `extant undo`: its arguments, its trust in undo files, and full hosts.
 
 use crate::cli::interrupted::{Loop, code, filled, interrupted};
 use crate::cli::support::{Scratch, root, run};
@@ -147,7 +147,7 @@ fn a_full_host_below_a_loop_device_leaves_the_old_volume() {
         return;
     }
     let s = Scratch::in_memory().made("16M", &["-t", "ext4", "-b", "1024"]);
-    // The volume is smaller than its device, and the rest of that is a hole.
+    // The volume is smaller than its device, whose rest is a hole.
     let file = std::fs::OpenOptions::new().write(true).open(&s.image);
     file.unwrap().set_len(128 << 20).unwrap();
     let place = s.host("small");
@@ -174,7 +174,7 @@ fn a_full_host_below_a_loop_device_leaves_the_old_volume() {
     let after = std::fs::read(&image).unwrap();
     let unmounted = code("umount", &[&dir]);
     assert_eq!((ran.code, unmounted), (Some(1), Some(0)), "{}", ran.stderr);
-    // A loop device reports a full host when it is flushed.
+    // A loop device reports a full host at a flush.
     assert!(
         ran.stderr.contains("the change was taken back"),
         "{}",

@@ -1,4 +1,4 @@
-//! The files that readers of the documents begin with, and the commands that a test cannot run as they are typed.
+//! The initial files of readers of the documents, and the commands that a test cannot run as typed.
 
 /// Replacements in a command before it runs, each with its reason.
 pub const REPLACED: &[(&str, &str, &str)] = &[(
@@ -18,7 +18,7 @@ pub const NOT_RUN: &[(&str, &str, &str)] = &[
     ("README.md", "make test", "is what runs this test"),
 ];
 
-/// Returns a script that makes what readers of a document have, in their home directory, before its first command.
+/// Returns a script that makes a reader's files in the home directory, before the first command of a document.
 pub fn script(document: &str) -> &'static str {
     match document {
         "README.md" | "docs/tutorials/tour.md" => TOUR,
@@ -35,7 +35,7 @@ pub fn script(document: &str) -> &'static str {
     }
 }
 
-/// Directories, and an initramfs as distributions make it.
+/// Directories, and an initramfs like those of distributions.
 const FORMATS: &str = r#"
 mkdir -p rootfs/etc more
 echo hello >rootfs/etc/motd
@@ -83,7 +83,7 @@ git clone -q --bare . ../project.git
 const FOUND: &str =
     "mkdir -p tree/etc; echo hello >tree/etc/motd; extant mkfs found.img --from tree";
 
-/// Layers as archives, and in what `docker save` writes.
+/// Layers as archives, and in an archive of `docker save`.
 const LAYERS: &str = r#"
 mkdir -p one/etc two/etc three/etc
 echo 1 >one/etc/version; echo old >one/etc/old

@@ -2,7 +2,7 @@
 
 use crate::documents::markdown::{Document, documents, root};
 
-/// Every relative link names a file that is there, and a heading that it has.
+/// Checks that every relative link names an existing file, and one of its headings.
 pub fn check_all() {
     let documents = documents();
     let broken: Vec<String> = documents
@@ -20,7 +20,7 @@ pub fn check_all() {
     assert!(count > 20, "only {count} links were found");
 }
 
-/// Every page is in the summary of the book.
+/// Checks that every page is in the summary of the book.
 pub fn check_summary() {
     let documents = documents();
     let summary = documents.iter().find(|d| d.name == "docs/SUMMARY.md");

@@ -21,11 +21,11 @@ pub struct Document {
     pub spans: Vec<String>,
     /// The targets of links and images.
     pub links: Vec<String>,
-    /// The names of its headings, as GitHub and mdBook make them.
+    /// The anchors of its headings, as made by GitHub and mdBook.
     pub anchors: BTreeSet<String>,
 }
 
-/// All Markdown files of the repository.
+/// Returns all Markdown files of the repository.
 pub fn documents() -> Vec<Document> {
     let root = root();
     let mut files = Vec::new();
@@ -102,7 +102,8 @@ impl Document {
         document
     }
 
-    /// Names a heading: small letters, hyphens for spaces, no other signs, and a number if the name is there already.
+    /// Adds the anchor of a heading: small letters, hyphens for spaces, no other signs, and a number if the anchor
+    /// exists.
     fn add_anchor(&mut self, heading: &str) {
         let kept = heading.trim().chars().filter_map(|c| match c {
             ' ' => Some('-'),

@@ -235,8 +235,8 @@ impl Session {
         }
     }
 
-    /// A line without the parts that change from run to run: dates, times, identifiers, the width of columns, the
-    /// caller's name and home directory.
+    /// Returns a line without the parts that change from run to run: dates, times, identifiers, the width of columns,
+    /// the caller's name and home directory.
     fn stable(&self, line: &str) -> String {
         let line = line.replace(&*self.home.path().to_string_lossy(), "/home/you");
         let words = line.split_whitespace().map(stable_word);

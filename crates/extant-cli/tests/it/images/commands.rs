@@ -5,10 +5,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// No command takes longer.
+/// Time limit of a command.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Runs commands that read and that write; one that panics, is killed or does not end is a finding.
+/// Runs commands that read or write; a command that panics, is killed or does not end is a finding.
 pub fn run(image: &Path, rng: &mut Rng) -> Result<(), String> {
     let at = |path: &str| format!("{}:{path}", image.display());
     let plain = image.display().to_string();

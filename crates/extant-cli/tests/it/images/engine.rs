@@ -1,4 +1,4 @@
-//! Everything that the library can do, as the commands use it. Any error is fine.
+//! All operations of the library, as the commands use them. Any error is accepted.
 
 use crate::common::Rng;
 use crate::operations;
@@ -21,7 +21,7 @@ pub fn read(volume: &Volume) -> Vec<String> {
     files
 }
 
-/// Reads, and changes things in every way.
+/// Reads, and runs all kinds of changes.
 pub fn change(volume: &Volume, rng: &mut Rng) {
     let mut files = match rng.below(2) {
         0 => read(volume),
@@ -81,7 +81,7 @@ fn more(volume: &Volume, some: &str, other: &str, rng: &mut Rng) -> extant::Resu
         }
         8 => {
             let file = open(some)?;
-            // Through all levels of a mapping.
+            // Cover all levels of a mapping.
             for n in 0..30 {
                 file.write_at(&[6; 700], (n * 3) << 13)?;
             }

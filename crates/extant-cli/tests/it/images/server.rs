@@ -1,4 +1,4 @@
-//! The entry points of the mount's server, called as a kernel would call them, and as none would.
+//! The entry points of the mount's server, called as a kernel would call them, and also in invalid ways.
 
 use crate::common::Rng;
 use extant::{FileType, Volume};
@@ -13,7 +13,7 @@ struct Client<'a> {
     known: Vec<(u64, u64, Vec<u8>)>,
 }
 
-/// Looks at what there is, then asks for everything there is to ask.
+/// Looks up existing files, then sends every kind of request.
 pub fn serve(volume: &Volume, rng: &mut Rng) {
     let Ok(fs) = Filesystem::new(volume.clone(), "image", &MountOptions::default()) else {
         return;
@@ -36,7 +36,7 @@ pub fn serve(volume: &Volume, rng: &mut Rng) {
 }
 
 impl Client<'_> {
-    /// Returns the beginning of the answer: the node, where it is one.
+    /// Sends a request; returns the start of the answer: the node, if the answer has one.
     fn ask(&mut self, node: u64, operation: Operation<'_>) -> Option<u64> {
         let request = Request {
             unique: 1,

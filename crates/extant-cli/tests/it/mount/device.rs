@@ -7,14 +7,14 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The place on the device of a block of a file, counted from 0.
+/// The ioctl that returns the position of a file's block on the device, counted from 0.
 const FIBMAP: u32 = 1;
 
-/// A loop device, gone with this.
+/// A loop device; dropping it removes the device.
 pub(super) struct Loop(pub(super) PathBuf);
 
 impl Loop {
-    /// Returns a loop device, with the options of losetup.
+    /// Makes a loop device, with the options of losetup.
     pub(super) fn new(image: &Path, options: &[&str]) -> Self {
         let mut command = Command::new("losetup");
         let name = run(command.args(options).args(["-f", "--show"]).arg(image));
@@ -72,7 +72,7 @@ fn sync_and_block_numbers_reach_the_server() {
                 assert!(found.contains(name), "{sync}: {found}");
             }
 
-            // The place of a file: the device has its bytes there.
+            // The position of a file: the device has its bytes there.
             let text = "head -c 20000 /dev/urandom >placed; fallocate -l 40960 unwritten
                  filefrag placed unwritten";
             let found = script(&dir, text);
@@ -110,7 +110,7 @@ fn sync_and_block_numbers_reach_the_server() {
     });
 }
 
-/// Freed blocks whose last contents the device has not written yet are trimmed, or left for the next time.
+/// Freed blocks with contents that the device has not written yet are trimmed, or left for the next time.
 #[test]
 fn trimming_while_the_device_has_dirty_pages() {
     isolated(|| {

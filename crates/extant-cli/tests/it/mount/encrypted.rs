@@ -1,9 +1,9 @@
-//! Images with encrypted directories, made by the kernel, are shown as the kernel shows them without the key.
+//! Images with encrypted directories, made by the kernel, look the same as in the kernel without the key.
 
 use super::support::{EXTANT, Kernel, Mounted, image, over_each, place, run, script};
 use std::process::Command;
 
-/// Everything but times of reading: names, attributes, targets.
+/// All attributes except access times: names, attributes, targets.
 const LISTING: &str = "set -o pipefail; find . -name lost+found -prune -o -print0 | sort -z | xargs -0 stat -c '%N|%f|%u|%g|%h|%s|%Y'";
 
 #[test]
@@ -12,7 +12,7 @@ fn encrypted_names_are_those_that_the_kernel_shows() {
         let place = place();
         let image = image(place.path(), "32M", &["-O", "encrypt", "-b", "4096"]);
         {
-            // A key of the kernel's own, for tests: everything that is made is encrypted.
+            // A test key of the kernel: everything that is made is encrypted.
             let kernel = Kernel::new(&image, "test_dummy_encryption");
             script(
                 kernel.dir(),

@@ -1,4 +1,4 @@
-//! Files opened by handle, as NFS servers and backup programs do, after the kernel has forgotten them.
+//! Files opened by handle, as in NFS servers and backup programs, after the kernel has forgotten them.
 #![allow(unsafe_code)] // Calls of libc with pointers to what lives longer than the call.
 
 use super::support::{Mounted, image, over_each, place, script};
@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// `struct file_handle` with room for any.
+/// `struct file_handle` with room for the largest handle.
 #[repr(C)]
 #[derive(Clone)]
 struct Handle {
@@ -26,7 +26,7 @@ fn handle_of(path: &Path) -> Handle {
         data: [0; 128],
     };
     let mut mount = 0i32;
-    // SAFETY: name, handle and mount are there, and the handle has the room that it says.
+    // SAFETY: name, handle and mount are valid, and the handle has the room that it specifies.
     let done = unsafe {
         libc::syscall(
             libc::SYS_name_to_handle_at,
@@ -49,7 +49,7 @@ fn handle_of(path: &Path) -> Handle {
 
 fn open(dir: &File, handle: &Handle) -> std::io::Result<OwnedFd> {
     let mut handle = handle.clone();
-    // SAFETY: the handle is there; the opened descriptor is new, and owned here alone.
+    // SAFETY: the handle is valid; the opened descriptor is new, and has no other owner.
     unsafe {
         let fd = libc::syscall(
             libc::SYS_open_by_handle_at,
@@ -100,7 +100,7 @@ fn files_of_every_type_are_found_by_handle() {
                 forget_all();
             }
         }
-        // A number that is another file's by now is not the one that was meant.
+        // A reused number does not stand for the removed file.
         let (_, old, number) = &known[0];
         script(mounted.dir(), "rm d/file");
         let mut others = 0;
@@ -124,7 +124,7 @@ fn files_of_every_type_are_found_by_handle() {
     });
 }
 
-/// The record of a removed file is on the device until the next commit: its handle must not open it.
+/// Until the next commit, the record of a removed file is on the device: its handle must not open it.
 #[test]
 fn a_removed_file_is_stale_at_once() {
     over_each(|transport| {
@@ -145,8 +145,8 @@ fn a_removed_file_is_stale_at_once() {
                 "file" => std::fs::remove_file(&path).unwrap(),
                 _ => std::fs::remove_dir(&path).unwrap(),
             }
-            // Linux holds the inode until the server has answered the release of the last handle, and asks the server
-            // for nothing meanwhile.
+            // Linux holds the inode until the server has answered the release of the last handle, and sends the server
+            // no requests meanwhile.
             let start = Instant::now();
             while open(&dir, &handle).is_ok() {
                 assert!(start.elapsed() < Duration::from_secs(10), "{name}");

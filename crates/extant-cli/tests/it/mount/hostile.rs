@@ -1,4 +1,4 @@
-//! Images with broken bytes, mounted and walked: errors, no crash, no end.
+//! Images with broken bytes, mounted and walked: errors are allowed, crashes and hangs are not.
 
 use super::random::Random;
 use super::support::{
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// Returns a small image with something of everything.
+/// Returns a small image with every kind of file.
 fn model(place: &Path) -> PathBuf {
     let tree = place.join("tree");
     std::fs::create_dir(&tree).unwrap();
@@ -34,7 +34,7 @@ fn model(place: &Path) -> PathBuf {
     )
 }
 
-/// Breaks some bytes where metadata are.
+/// Breaks some bytes of the metadata.
 fn mutate(image: &Path, seed: u64) {
     let mut random = Random::new(seed);
     let file = OpenOptions::new()
@@ -44,7 +44,7 @@ fn mutate(image: &Path, seed: u64) {
         .unwrap();
     let reach = 1500 * 1024;
     for _ in 0..1 + random.below(40) {
-        // The superblock seldom: mostly it is only refused then.
+        // Rarely the superblock, because a broken superblock is usually refused at once.
         let at = 4096 + random.below(reach);
         let mut bytes = [0; 4];
         file.read_exact_at(&mut bytes, at).unwrap();
@@ -58,8 +58,8 @@ fn mutate(image: &Path, seed: u64) {
     }
 }
 
-/// Mounts, walks, changes and unmounts; neither may crash or last.
-// A server that does not end is the failure this looks for: it is asked to end when the test does.
+/// Mounts, walks, changes and unmounts; nothing may crash or hang.
+// A hanging server is the failure that this test looks for; the server is asked to end when the test does.
 #[allow(clippy::zombie_processes)]
 fn walk(image: &Path, transport: Transport, seed: u64) {
     let dir = image.with_extension("mnt");

@@ -1,4 +1,4 @@
-//! The mount, judged by programs and by the kernel's ext4.
+//! The mount, with programs and the kernel's ext4 as judges.
 
 mod basics;
 mod confined;

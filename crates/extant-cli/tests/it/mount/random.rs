@@ -1,4 +1,4 @@
-//! Numbers that look random and are the same every time.
+//! Reproducible pseudorandom numbers.
 
 /// xorshift64*.
 pub struct Random(u64);

@@ -1,4 +1,4 @@
-//! Mounts that leave the image as it is.
+//! Mounts that leave the image unchanged.
 
 use super::support::{EXTANT, Mounted, assert_clean, extant, image, over_each, place, script};
 use std::path::Path;
@@ -46,7 +46,7 @@ fn changes_are_kept_and_applied() {
             extant(["cat", &format!("{}:/d/b", image.display())]),
             "two\n"
         );
-        // Read-only and changes do not go together.
+        // Read-only mounts exclude changes.
         let out = Command::new(EXTANT)
             .args(["mount", "--scratch", "-o", "ro"])
             .args([&image, &place.path().to_path_buf()])

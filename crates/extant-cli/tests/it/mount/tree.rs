@@ -1,10 +1,10 @@
-//! The content of a directory, as text to compare.
+//! The contents of a directory, as text to compare.
 
 use super::support::{Kernel, Mounted, script};
 use std::path::Path;
 
-/// Every file with all that stat shows, its extended attributes, and a sum of its contents. The size of a directory
-/// depends on when its blocks were last formatted, and is left out.
+/// Describes every file with all attributes in stat, its extended attributes, and a checksum of its contents. Omits
+/// the size of directories, which depends on when their blocks were last formatted.
 pub fn describe(dir: &Path) -> String {
     script(
         dir,
@@ -15,7 +15,7 @@ pub fn describe(dir: &Path) -> String {
     )
 }
 
-/// Unmounts, and finds the same through the kernel's ext4.
+/// Unmounts, and compares with the tree that the kernel's ext4 shows.
 pub fn unmount_and_compare(mounted: Mounted) {
     let image = mounted.image().to_path_buf();
     let ours = describe(mounted.dir());

@@ -1,7 +1,7 @@
-//! Programs over a mount whose device is recorded: each notes what the kernel acknowledged to it, and when. For every
+//! Programs over a mount whose device is recorded: each notes the kernel's acknowledgements and their times. For every
 //! fsync and fdatasync that returned, the device must have had a flush that began after the last write of the file's
-//! data and ended before the return. Then the power is cut at random moments, and everything acknowledged must be
-//! there.
+//! data and ended before the return. Then power failures are simulated at random moments, and everything acknowledged
+//! must be present.
 //!
 //! `make torture-programs` runs until 1,000,000 fsyncs have been acknowledged; EXTANT_FSYNCS sets another number.
 
@@ -16,13 +16,13 @@ mod works;
 use session::{Counts, Session};
 use std::time::{Duration, Instant};
 
-/// How long the short form runs.
+/// Duration of the short form.
 const SHORT: Duration = Duration::from_secs(10);
 
 #[test]
 fn what_programs_were_told_is_so() {
     mount::isolated(|| {
-        // Files are known again by their permission bits.
+        // Files are recognized by their permission bits.
         rustix::process::umask(rustix::fs::Mode::empty());
         needs::tools!("mke2fs", "e2fsck", "sqlite3");
         let number = |name: &str| std::env::var(name).ok().and_then(|n| n.parse::<u64>().ok());

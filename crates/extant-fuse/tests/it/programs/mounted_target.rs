@@ -1,4 +1,4 @@
-//! A mounted directory as what random programs run over.
+//! A mounted directory as a target of random programs.
 
 use crate::judge::target::Target;
 use crate::programs::mount::Mounted;
@@ -88,8 +88,8 @@ impl Target for ByCalls<'_> {
         .unwrap();
     }
 
-    /// Makes durable what the server has. Data still in the kernel are not covered: in syncfs Linux does not wait for
-    /// its write-back to a FUSE server.
+    /// Makes the server's data durable. Data still in the kernel are not covered, because Linux does not wait in
+    /// syncfs for its write-back to a FUSE server.
     fn sync(&self) {
         self.0.volume().sync().unwrap();
     }

@@ -1,5 +1,5 @@
-//! The device below the mount: it knows, by the stamps in the data, when a program's data were written last, and which
-//! flushes there were.
+//! The device below the mount. It uses the stamps in the data to record the last write of each program's data, and
+//! records the flushes.
 
 use blockdev::{BlockDevice, MemDevice, TimedDevice};
 use std::collections::{HashMap, VecDeque};
@@ -7,27 +7,27 @@ use std::io;
 use std::sync::Mutex;
 use std::time::Duration;
 
-/// Numbers of writes begin with the number of their program.
+/// Numbers of writes start with the number of their program.
 pub const PROGRAM_SHIFT: u32 = 26;
 
-/// Flushes that are kept: far more than can be going on at a time.
+/// Number of flushes that are kept: far more than can be in progress at a time.
 const KEPT: usize = 4096;
 
 #[derive(Default)]
 struct Seen {
     /// For each program, the end of its last write of data and the number of that write.
     data: HashMap<u32, (u64, u32)>,
-    /// Beginning and end of the last flushes.
+    /// Start and end of the last flushes.
     flushes: VecDeque<(u64, u64)>,
 }
 
-/// A recorded device that looks at stamps.
+/// A recorded device that reads stamps.
 pub struct Witness {
     pub device: TimedDevice<MemDevice>,
     seen: Mutex<Seen>,
 }
 
-/// Why an fsync kept no promise.
+/// Violation of the guarantee of an fsync.
 pub enum Broken {
     /// The data of the last write had not reached the device.
     NotWritten { last: u32, expected: u32 },
@@ -66,8 +66,8 @@ impl Witness {
         self.seen.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// An fsync of the only file of a program has returned: all of its data are durable. `expected` is the number of its
-    /// last write. The time of the return.
+    /// Checks an fsync of the only file of a program, after its return: all data must be durable. `expected` is the
+    /// number of the last write. Returns the time of the return.
     pub fn returned(&self, program: u32, expected: u32) -> (u64, Result<(), Broken>) {
         let returned = self.device.tick();
         let seen = self.seen();

@@ -9,7 +9,7 @@ use rustix::fs::XattrFlags;
 const VERSION: u32 = 2;
 const NOBODY: u32 = u32::MAX;
 
-/// Tags of those named, and of those not.
+/// Tags of entries with and without a name.
 const TAGS: &[(&str, u16, u16)] = &[
     ("u", 0x02, 0x01),
     ("g", 0x08, 0x04),

@@ -94,7 +94,7 @@ fn open(world: &mut World, args: &Args<'_>) -> Result<String> {
     Ok(String::new())
 }
 
-/// Returns a file with contents, made or cut.
+/// Makes or truncates a file with contents.
 fn creat(world: &mut World, args: &Args<'_>) -> Result<String> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
     let file = rustix::fs::openat(CWD, args.bytes(0), flags, mode(args.octal_or(1, 0o644)))?;
@@ -155,7 +155,7 @@ pub fn letter(kind: FileType) -> char {
     }
 }
 
-/// All names with their types, in order.
+/// Lists all names with their types, in order.
 fn list(world: &World, args: &Args<'_>) -> Result<String> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let dir = rustix::fs::openat(CWD, args.path(world, 0)?, flags, mode(0))?;
