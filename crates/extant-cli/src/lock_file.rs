@@ -7,7 +7,7 @@ use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
-/// The file. It is removed through its directory, which a confined server may do.
+/// The lock file, with its directory, through which a confined server may remove it.
 pub struct LockFile {
     dir: File,
     name: OsString,
@@ -32,7 +32,7 @@ impl LockFile {
 
 impl Drop for LockFile {
     fn drop(&mut self) {
-        // Ignore the error that the file is already gone.
+        // A file that is already gone is no failure.
         let _ = unlinkat(&self.dir, &self.name, AtFlags::empty());
     }
 }

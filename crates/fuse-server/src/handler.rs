@@ -164,8 +164,7 @@ impl Default for Wants {
 /// }
 /// ```
 pub trait Handler: Send + Sync + 'static {
-    /// Negotiates in the first call, with the kernel's features and a way to notify the kernel. Returns the handler's
-    /// wishes.
+    /// Negotiates in the first call: receives the kernel's features and a notifier. Returns the handler's wishes.
     fn init(&self, kernel: &KernelOffer, notifier: Notifier) -> Wants;
 
     /// Runs a request. An error is the whole answer; for many operations `ENOSYS` makes the kernel stop sending them.
@@ -175,8 +174,8 @@ pub trait Handler: Send + Sync + 'static {
     /// after the panic is unknown.
     fn handle(&self, request: &Request<'_>, answer: &mut Answer<'_>) -> Result<(), Errno>;
 
-    /// Releases the device when the file system is being unmounted; umount(2) waits until this call returns. The
-    /// kernel sends this request only if it holds a block device for the mount
+    /// Called when the file system is being unmounted; umount(2) waits until this call returns. The kernel sends this
+    /// request only if it holds a block device for the mount
     /// ([`MountOptions::block_device`](crate::MountOptions::block_device)), which it releases afterwards. Only forgets
     /// follow.
     fn unmounting(&self) {}

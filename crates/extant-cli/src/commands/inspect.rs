@@ -32,7 +32,7 @@ use std::sync::Arc;
 ///   xattrs INODE            extended attributes
 ///   icheck BLOCK...         the owners of blocks
 ///   ncheck NUMBER...        the paths of inodes
-///   testb BLOCK [COUNT]     whether blocks are in use; COUNT is 1 by default
+///   testb BLOCK COUNT       whether blocks are in use; COUNT may be omitted
 ///   freefrag                the free runs, by length
 ///   journal, journal all    the transactions to replay; all transactions in the journal
 ///   dump-block BLOCK        a block, decoded by its type

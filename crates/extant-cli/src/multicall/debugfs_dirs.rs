@@ -28,7 +28,7 @@ fn type_number(name: &[u8]) -> u32 {
     }
 }
 
-/// Returns the entries of a directory that hold a name; removed ones only if `removed`.
+/// Returns the entries of a directory that hold a name; with `removed`, deleted ones too.
 fn entries(asked: &Asked<'_>, word: &[u8], removed: bool) -> Result<Vec<Record>> {
     if !asked.inode(word)?.is_directory() {
         bail!("{}: not a directory", show(word));
@@ -174,7 +174,7 @@ pub(super) fn index(asked: &Asked<'_>, word: &[u8]) -> Result<String> {
     let limit = u64::from(word(entries)? & 0xffff);
     let _ = writeln!(text, "Number of entries (limit): {limit}");
     if asked.sums() {
-        // After the last entry and a reserved word.
+        // The checksum comes after the last entry and a reserved word.
         let sum = word(entries + limit * 8 + 4)?;
         let _ = writeln!(text, "Checksum: 0x{sum:08x}");
     }
