@@ -87,9 +87,10 @@ impl Worker {
                 let alone = creating.load(Ordering::Relaxed) == 0;
                 let block = [b'x'; BLOCK];
                 for number in 0u64.. {
-                    let over = match alone {
-                        true => number >= ALONE,
-                        false => creating.load(Ordering::Relaxed) == 0,
+                    let over = if alone {
+                        number >= ALONE
+                    } else {
+                        creating.load(Ordering::Relaxed) == 0
                     };
                     if over {
                         break;

@@ -146,9 +146,12 @@ impl Address {
                 let meant = slash_forgotten(&path);
                 let is_image = path.is_file() && !path.as_os_str().is_empty();
                 let path = path.display();
-                let meant = meant.unwrap_or_else(|| match is_image {
-                    true => format!("{path}:/path"),
-                    false => "IMAGE:/path".into(),
+                let meant = meant.unwrap_or_else(|| {
+                    if is_image {
+                        format!("{path}:/path")
+                    } else {
+                        "IMAGE:/path".into()
+                    }
                 });
                 Err(format!("{path} is not a path in an image: write {meant}"))
             }

@@ -170,9 +170,10 @@ pub fn about_disk(image: &Path, error: anyhow::Error) -> anyhow::Error {
     let interrupted = error
         .chain()
         .any(|e| e.is::<crate::interrupt::Interrupted>());
-    match interrupted {
-        true => error,
-        false => no_disk(image).err().unwrap_or(error),
+    if interrupted {
+        error
+    } else {
+        no_disk(image).err().unwrap_or(error)
     }
 }
 

@@ -330,9 +330,12 @@ fn image_in(archive: impl Read) -> Result<Option<PathBuf>> {
             continue; // the top itself
         };
         // A layout may have been packed with the directory that it is in.
-        let top = top.get_or_insert_with(|| match is_part_of_image(&name) {
-            true => PathBuf::new(),
-            false => first,
+        let top = top.get_or_insert_with(|| {
+            if is_part_of_image(&name) {
+                PathBuf::new()
+            } else {
+                first
+            }
         });
         match name.strip_prefix(&*top) {
             Ok(name) if is_part_of_image(name) => {
@@ -357,9 +360,10 @@ fn unpack(archive: impl Read, dir: &Path) -> Result<()> {
         let kind = entry.header().entry_type();
         if kind.is_symlink() || kind.is_hard_link() {
             if let Some(target) = entry.link_name()? {
-                let base = match kind.is_symlink() {
-                    true => name.parent().unwrap_or(Path::new("")).to_path_buf(),
-                    false => PathBuf::new(),
+                let base = if kind.is_symlink() {
+                    name.parent().unwrap_or(Path::new("")).to_path_buf()
+                } else {
+                    PathBuf::new()
                 };
                 links.push((name, base.join(target)));
             }

@@ -76,9 +76,10 @@ fn open(image: &Path, writing: bool) -> Result<Volume> {
         .noload(noload)
         .cache_bytes(CACHE);
     let opened = if !store::is_plain(image) {
-        let access = match writing {
-            true => Access::ReadWrite,
-            false => Access::ReadOnly,
+        let access = if writing {
+            Access::ReadWrite
+        } else {
+            Access::ReadOnly
         };
         options.open_device(store::open(image, access)?)
     } else {

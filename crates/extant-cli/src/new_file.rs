@@ -70,9 +70,10 @@ fn check_ending(path: &Path) -> Result<()> {
         None => raw.with_extension("img"),
     };
     let (shown, raw) = (path.display(), raw.display());
-    let then = match tool.starts_with("qemu-img") {
-        true => format!("{tool} {raw} {shown}"),
-        false => format!("{tool} {raw}"),
+    let then = if tool.starts_with("qemu-img") {
+        format!("{tool} {raw} {shown}")
+    } else {
+        format!("{tool} {raw}")
     };
     bail!(
         "{shown}: .{ending} is not written: make {raw}, then {then} (--format raw writes a raw image of this name)"

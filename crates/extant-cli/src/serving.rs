@@ -126,9 +126,10 @@ impl Serving<'_> {
             context: format!("open {}", self.image.display()),
             source,
         };
-        let access = match allowed.read_only {
-            true => Access::ReadOnly,
-            false => Access::ReadWrite,
+        let access = if allowed.read_only {
+            Access::ReadOnly
+        } else {
+            Access::ReadWrite
         };
         if !store::is_plain(&self.image) {
             return Ok(match self.scratch {

@@ -92,9 +92,10 @@ impl System {
 
     /// Returns a command line that runs as root.
     pub fn as_root(&self, line: &str) -> String {
-        match self.is_root() {
-            true => line.to_string(),
-            false => format!("sudo {line}"),
+        if self.is_root() {
+            line.to_string()
+        } else {
+            format!("sudo {line}")
         }
     }
 

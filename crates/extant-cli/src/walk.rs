@@ -79,10 +79,7 @@ pub fn walk_past_errors(
         failed = true;
         Ok(())
     })?;
-    match failed {
-        true => Err(output::told()),
-        false => Ok(()),
-    }
+    if failed { Err(output::told()) } else { Ok(()) }
 }
 
 fn walk_or(

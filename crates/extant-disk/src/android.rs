@@ -117,9 +117,12 @@ impl Chunks {
         number: u32,
     ) -> io::Result<u64> {
         let wrong = |what: &str| broken(format_args!("chunk {number} at {at} {what}"));
-        let fits = |end: u64| match end <= file.len() {
-            true => Ok(end),
-            false => Err(wrong("is cut off")),
+        let fits = |end: u64| {
+            if end <= file.len() {
+                Ok(end)
+            } else {
+                Err(wrong("is cut off"))
+            }
         };
         let mut bytes = [0; CHUNK_HEADER as usize];
         let data = fits(at + header)?; // at is in the file

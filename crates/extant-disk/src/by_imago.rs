@@ -37,9 +37,10 @@ impl OwnDirectory {
         if near && self.depth < DEEPEST {
             return Ok(());
         }
-        let why = match near {
-            true => "too many images are behind one another",
-            false => "the image leads to a file outside of its own directory, which is not opened",
+        let why = if near {
+            "too many images are behind one another"
+        } else {
+            "the image leads to a file outside of its own directory, which is not opened"
         };
         let text = format!("{}: {why}", path.display());
         Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
@@ -133,9 +134,10 @@ impl ImagoDevice {
     }
 
     fn may_write(&self) -> io::Result<()> {
-        match self.read_only() {
-            true => Err(io::ErrorKind::ReadOnlyFilesystem.into()),
-            false => Ok(()),
+        if self.read_only() {
+            Err(io::ErrorKind::ReadOnlyFilesystem.into())
+        } else {
+            Ok(())
         }
     }
 }

@@ -126,9 +126,10 @@ fn is_whole(file: &dyn BlockDevice, header: &[u8]) -> io::Result<()> {
         return Err(unsupported("is a part of a VMDK, which is not read"));
     }
     let parent = value("parentCID").map(str::trim);
-    match parent.is_none_or(|cid| cid.eq_ignore_ascii_case("ffffffff")) {
-        true => Ok(()),
-        false => Err(unsupported("is a VMDK over another one, which is not read")),
+    if parent.is_none_or(|cid| cid.eq_ignore_ascii_case("ffffffff")) {
+        Ok(())
+    } else {
+        Err(unsupported("is a VMDK over another one, which is not read"))
     }
 }
 

@@ -70,10 +70,7 @@ impl Groups {
         (0..self.len()).find_map(|step| {
             let group = (goal + step) % self.len();
             let lock = &self.groups[group as usize];
-            let mut map = match skip {
-                true => lock.try_lock()?,
-                false => lock.lock(),
-            };
+            let mut map = if skip { lock.try_lock()? } else { lock.lock() };
             take(&mut map).map(|bit| GroupBit { group, bit })
         })
     }

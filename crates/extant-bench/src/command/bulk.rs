@@ -505,9 +505,12 @@ fn table(facts: &Facts<'_>) -> Result<()> {
         let (Some(own), Some(peer)) = (find(own), find(peer)) else {
             continue;
         };
-        let times = |a: f64, b: f64| match b > 0.0 {
-            true => format!("{:.1}×", a / b),
-            false => "-".into(),
+        let times = |a: f64, b: f64| {
+            if b > 0.0 {
+                format!("{:.1}×", a / b)
+            } else {
+                "-".into()
+            }
         };
         writeln!(
             out,

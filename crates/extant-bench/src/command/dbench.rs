@@ -84,12 +84,13 @@ fn table(reports: &[Report]) -> Result<()> {
             writeln!(out, " cannot: {why}")?;
             continue;
         }
-        let (ours, cpu) = match std::ptr::eq(report, first) {
-            true => ("-".into(), "-".into()),
-            false => (
+        let (ours, cpu) = if std::ptr::eq(report, first) {
+            ("-".into(), "-".into())
+        } else {
+            (
                 times(first.bytes, report.bytes),
                 times(report.cpu_ns, first.cpu_ns),
-            ),
+            )
         };
         let cells = [
             format!("{:.1}", report.bytes / 1e6),

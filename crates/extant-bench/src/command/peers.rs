@@ -352,9 +352,10 @@ impl Mounted {
 
     /// Mounts the peer if it is not mounted, for example after a failure.
     pub fn ready(&mut self) -> Result<()> {
-        match self.mounted {
-            true => Ok(()),
-            false => self.mount().with_context(|| self.peer.name()),
+        if self.mounted {
+            Ok(())
+        } else {
+            self.mount().with_context(|| self.peer.name())
         }
     }
 
@@ -391,9 +392,10 @@ impl Mounted {
     }
 
     fn end(&mut self) -> Result<()> {
-        let mut unmounted = match std::mem::take(&mut self.mounted) {
-            true => self.detach(false),
-            false => Ok(()),
+        let mut unmounted = if std::mem::take(&mut self.mounted) {
+            self.detach(false)
+        } else {
+            Ok(())
         };
         if unmounted.is_err() {
             // The lazy unmount completes when no process uses the mount. The first error is the one to report.

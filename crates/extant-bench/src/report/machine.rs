@@ -48,22 +48,25 @@ pub fn head(params: &Params) -> String {
         let said = version(program, flag).unwrap_or_else(|| "not installed".into());
         rows.push((name, said));
     }
-    let mode = match params.quick {
-        true => "quick: few and short rounds, whose figures vary",
-        false => "full",
+    let mode = if params.quick {
+        "quick: few and short rounds, whose figures vary"
+    } else {
+        "full"
     };
     rows.push(("rounds", mode.into()));
     let rows: String = rows
         .iter()
         .map(|(k, v)| format!("| {k} | {v} |\n"))
         .collect();
-    let peers = match params.mounts {
-        true => "",
-        false => "Without root nothing is mounted, so the kernel and fuse2fs take no part.\n",
+    let peers = if params.mounts {
+        ""
+    } else {
+        "Without root nothing is mounted, so the kernel and fuse2fs take no part.\n"
     };
-    let (made_by, workloads) = match params.long {
-        true => ("make bench-long", "../workloads.md"),
-        false => ("make bench", "workloads.md"),
+    let (made_by, workloads) = if params.long {
+        ("make bench-long", "../workloads.md")
+    } else {
+        ("make bench", "workloads.md")
     };
     format!(
         "# Benchmark report\n\nMade by `{made_by}`; what each benchmark does is in \

@@ -76,9 +76,10 @@ pub fn rows(json: &[u8]) -> Result<Value> {
 /// Returns how many times as good a figure is as another; for times and memory, less is better.
 fn times(field: &str, ours: f64, other: f64) -> f64 {
     let costs = ["_ns", "seconds", "p50", "p99", "peak"];
-    match costs.iter().any(|end| field.ends_with(end)) {
-        true => other / ours,
-        false => ours / other,
+    if costs.iter().any(|end| field.ends_with(end)) {
+        other / ours
+    } else {
+        ours / other
     }
 }
 

@@ -78,9 +78,10 @@ impl Contender for OnTarget<'_> {
     }
 
     fn counts(&self) -> Counts {
-        match self.workload.counts() {
-            true => self.target.counts(),
-            false => Counts::new(),
+        if self.workload.counts() {
+            self.target.counts()
+        } else {
+            Counts::new()
         }
     }
 }

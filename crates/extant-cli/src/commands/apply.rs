@@ -34,12 +34,11 @@ pub fn run(args: &Args) -> Result<()> {
     let overlay = spooled.as_ref().map_or(&*args.overlay, |file| file.path());
     super::in_place::take_back(&args.image)?;
     let progress = Progress::wait("apply");
-    let applied = match crate::store::is_plain(&args.image) {
-        false => {
-            let base = crate::store::open(&args.image, blockdev::Access::ReadWrite)?;
-            extant::scratch::apply_to(&base, overlay)
-        }
-        true => extant::scratch::apply(&args.image, overlay),
+    let applied = if crate::store::is_plain(&args.image) {
+        extant::scratch::apply(&args.image, overlay)
+    } else {
+        let base = crate::store::open(&args.image, blockdev::Access::ReadWrite)?;
+        extant::scratch::apply_to(&base, overlay)
     };
     progress.done();
     let bytes = applied

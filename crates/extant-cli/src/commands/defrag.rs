@@ -130,9 +130,10 @@ pub fn run(args: &Args) -> Result<()> {
     if args.dry_run {
         return tell(args, name, &before, None, 0);
     }
-    let only = match args.paths.is_empty() {
-        true => None,
-        false => Some(numbers(&device, &args.paths)?),
+    let only = if args.paths.is_empty() {
+        None
+    } else {
+        Some(numbers(&device, &args.paths)?)
     };
     let progress = Progress::wait(&format!("{name}: moving files"));
     let moved =

@@ -61,9 +61,10 @@ pub fn run(mut place: MountedPath, dry_run: bool, json: bool) -> Result<()> {
             worst.push((found, file));
         }
         if !dry_run {
-            let moved = match found.extents > found.least {
-                true => place.defragment(file, &found),
-                false => Ok(0),
+            let moved = if found.extents > found.least {
+                place.defragment(file, &found)
+            } else {
+                Ok(0)
             };
             match moved {
                 Ok(0) => {}
@@ -87,9 +88,10 @@ pub fn run(mut place: MountedPath, dry_run: bool, json: bool) -> Result<()> {
         moved_blocks,
         failed,
     };
-    match json {
-        true => output::json(&done)?,
-        false => tell(&done, &worst)?,
+    if json {
+        output::json(&done)?
+    } else {
+        tell(&done, &worst)?
     }
     match failed {
         0 => Ok(()),

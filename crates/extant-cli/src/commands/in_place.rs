@@ -42,9 +42,10 @@ pub fn ready_if(
     dry_run: bool,
     claims: bool,
 ) -> Result<(Arc<dyn BlockDevice>, Option<PathBuf>)> {
-    let access = match dry_run {
-        true => Access::ReadOnly,
-        false => Access::ReadWrite,
+    let access = if dry_run {
+        Access::ReadOnly
+    } else {
+        Access::ReadWrite
     };
     images::identity(image)?;
     no_disk(image)?;

@@ -346,10 +346,7 @@ pub fn run(args: &Args) -> Result<()> {
         }
         out.flush()?;
     }
-    match sound {
-        true => Ok(()),
-        false => Err(output::told()),
-    }
+    if sound { Ok(()) } else { Err(output::told()) }
 }
 
 /// Prints a name and its value.

@@ -81,9 +81,10 @@ pub fn run(args: &Args) -> Result<()> {
     }
     let answers = Answers { json: args.json };
     if requests.is_empty() {
-        return match prompt::Session::new(&inspector, image, answers).run()? {
-            true => Ok(()),
-            false => bail!("no request; there are {}", Request::names()),
+        return if prompt::Session::new(&inspector, image, answers).run()? {
+            Ok(())
+        } else {
+            bail!("no request; there are {}", Request::names())
         };
     }
     let mut out = output::stdout();
@@ -108,9 +109,10 @@ impl Answers {
         request: &Request,
         out: &mut impl Write,
     ) -> Result<(), InspectError> {
-        match self.json {
-            true => answer_json(inspector, request, out),
-            false => answer(inspector, request, out),
+        if self.json {
+            answer_json(inspector, request, out)
+        } else {
+            answer(inspector, request, out)
         }
     }
 }
@@ -244,9 +246,10 @@ fn row(record: &Record, is_new: bool, out: &mut dyn Write) -> io::Result<()> {
                 "field" => FIELD,
                 name => name.len().max(COLUMN),
             };
-            match i == last {
-                true => writeln!(out, "{}", cell(field))?,
-                false => write!(out, "{:width$} ", cell(field))?,
+            if i == last {
+                writeln!(out, "{}", cell(field))?
+            } else {
+                write!(out, "{:width$} ", cell(field))?
             }
         }
         Ok(())

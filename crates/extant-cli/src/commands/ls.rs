@@ -204,9 +204,10 @@ impl List {
                 _ => writeln!(out)?,
             }
         }
-        match self.failed {
-            true => Err(output::told()),
-            false => Ok(()),
+        if self.failed {
+            Err(output::told())
+        } else {
+            Ok(())
         }
     }
 }

@@ -80,9 +80,10 @@ fn write(command: &clap::Command, dir: &Path) -> io::Result<()> {
     section(&mut out, "EXIT STATUS", [exit.map_or(EXIT, String::as_str)])?;
     let name = command.get_name();
     let other = ELSEWHERE.iter().find(|(names, _)| names.contains(&name));
-    let own = match command.has_subcommands() {
-        true => "extant COMMAND --help says more about each command.",
-        false => "extant(1)",
+    let own = if command.has_subcommands() {
+        "extant COMMAND --help says more about each command."
+    } else {
+        "extant(1)"
     };
     let more = other.map(|(_, pages)| format!("{own}, {pages}"));
     section(&mut out, "SEE ALSO", [more.as_deref().unwrap_or(own)])?;

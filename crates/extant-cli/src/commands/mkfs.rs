@@ -283,9 +283,10 @@ pub fn common(
 /// systems in memory may be too small.
 pub fn spool_dir(image: &Path) -> Option<PathBuf> {
     let dir = store::file(image).parent()?;
-    Some(match dir.as_os_str().is_empty() {
-        true => ".".into(),
-        false => dir.into(),
+    Some(if dir.as_os_str().is_empty() {
+        ".".into()
+    } else {
+        dir.into()
     })
 }
 
@@ -382,9 +383,10 @@ pub fn planned(args: &Args) -> Result<Prepared> {
 }
 
 fn prepared(options: &MkfsOptions, sources: Vec<Source>) -> Result<Prepared> {
-    let prepared = match sources.is_empty() {
-        false => mkfs::prepare_from(options, sources),
-        true => mkfs::prepare(options),
+    let prepared = if sources.is_empty() {
+        mkfs::prepare(options)
+    } else {
+        mkfs::prepare_from(options, sources)
     };
     prepared.map_err(failed)
 }
@@ -426,9 +428,10 @@ pub fn run(args: Args) -> Result<()> {
     }
     let there = store::file(image).metadata().ok();
     let is_file = !part && there.as_ref().is_none_or(|m| m.is_file());
-    let format = match is_file || args.format.is_some() {
-        true => Format::of(args.format, image)?,
-        false => None,
+    let format = if is_file || args.format.is_some() {
+        Format::of(args.format, image)?
+    } else {
+        None
     };
     let context = || image.display().to_string();
     if there.as_ref().is_some_and(|m| m.is_dir()) {
@@ -494,9 +497,10 @@ fn size_there(args: &Args, part: bool, empty: bool, there: bool) -> Result<Optio
     if !empty && (by_content || !part) {
         return Ok(None);
     }
-    let len = match there {
-        true => store::open(image, Access::ReadOnly)?.len(),
-        false => 0,
+    let len = if there {
+        store::open(image, Access::ReadOnly)?.len()
+    } else {
+        0
     };
     ensure!(
         len > 0,
@@ -528,16 +532,16 @@ fn make(
     let image = target.image;
     let context = || image.display().to_string();
     let (mut file, mut place) = (None, None);
-    let device: &dyn BlockDevice = match target.is_file {
-        true => {
-            let size = prepared.size();
-            let made = match target.longer > size && target.format.is_none() {
-                true => NewFile::beginning_of(image, size),
-                false => NewFile::create(image, target.format, size),
-            };
-            file.insert(made.with_context(context)?).device()
-        }
-        false => place.insert(store::open(image, Access::ReadWrite)?),
+    let device: &dyn BlockDevice = if target.is_file {
+        let size = prepared.size();
+        let made = if target.longer > size && target.format.is_none() {
+            NewFile::beginning_of(image, size)
+        } else {
+            NewFile::create(image, target.format, size)
+        };
+        file.insert(made.with_context(context)?).device()
+    } else {
+        place.insert(store::open(image, Access::ReadWrite)?)
     };
     let written = prepared.write(device);
     let sync_seconds = lock(&bar.flush).map_or(0.0, |at| at.elapsed().as_secs_f64());

@@ -81,9 +81,10 @@ pub fn list(image: &Path, json: bool) -> Result<()> {
         bail!("{}: there is no partition table", image.display());
     };
     let disk = disk(image, size, &table);
-    match json {
-        true => output::json(&disk),
-        false => print(&disk),
+    if json {
+        output::json(&disk)
+    } else {
+        print(&disk)
     }
 }
 

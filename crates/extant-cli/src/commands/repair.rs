@@ -202,9 +202,10 @@ fn planned(
                 }
             }
         };
-        let plan = match args.unshare {
-            true => extant_repair::plan_unshared,
-            false => extant_repair::plan_telling,
+        let plan = if args.unshare {
+            extant_repair::plan_unshared
+        } else {
+            extant_repair::plan_telling
         };
         plan(device, now, &mut decide, &|step| steps.tell(step))
     };

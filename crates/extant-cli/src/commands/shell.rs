@@ -182,9 +182,10 @@ fn command(args: &Args, dir: &Path) -> Result<ExitStatus> {
         [] => vec![shell()],
         words => words.to_vec(),
     };
-    let shown = match args.chroot {
-        true => show_system(dir),
-        false => Vec::new(),
+    let shown = if args.chroot {
+        show_system(dir)
+    } else {
+        Vec::new()
     };
     let program = std::env::current_exe().context("this program's own path")?;
     let status = Command::new(program)

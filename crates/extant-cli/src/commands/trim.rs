@@ -95,10 +95,7 @@ pub fn run(args: &Args) -> Result<()> {
     }
     let (bytes, runs) = (human(freed.bytes), count(freed.runs, "run", "runs"));
     let would = if args.dry_run { "would be " } else { "" };
-    let what = match args.zero {
-        true => "made zeros",
-        false => "trimmed",
-    };
+    let what = if args.zero { "made zeros" } else { "trimmed" };
     let mut out = output::stdout();
     write!(out, "{name}: {bytes} in {runs} {would}{what}")?;
     match returned {

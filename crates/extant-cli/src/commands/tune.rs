@@ -152,9 +152,10 @@ fn tune(args: &Args) -> Result<()> {
         return inode_size(args, bytes, options.now);
     }
     if changes_nothing {
-        return match args.list {
-            true => inspect::superblock(&args.image, args.json),
-            false => bail!("nothing to change; extant tune --help lists what can be"),
+        return if args.list {
+            inspect::superblock(&args.image, args.json)
+        } else {
+            bail!("nothing to change; extant tune --help lists what can be")
         };
     }
     let write = Writing {

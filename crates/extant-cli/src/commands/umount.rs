@@ -61,9 +61,10 @@ pub fn run(args: &Args) -> Result<()> {
             .and_then(|_| server.send(Command::WaitForEnd))
             .with_context(|| mounted.name())?;
     }
-    let unmounted = match args.lazy {
-        true => fuse_server::detach(mounted.dir()),
-        false => fuse_server::unmount(mounted.dir()),
+    let unmounted = if args.lazy {
+        fuse_server::detach(mounted.dir())
+    } else {
+        fuse_server::unmount(mounted.dir())
     };
     if let Err(error) = unmounted {
         return Err(told(&mounted, error));

@@ -80,11 +80,12 @@ fn named(file: &Path, image: &Path, force: bool) -> Result<()> {
     let shown = || file.display().to_string();
     images::identity(image)?;
     let device = store::open(image, Access::ReadWrite)?;
-    let undo = match force {
-        true => Undo::read(file),
-        false => in_place::image_file(image)
+    let undo = if force {
+        Undo::read(file)
+    } else {
+        in_place::image_file(image)
             .with_context(|| image.display().to_string())?
-            .read(file),
+            .read(file)
     };
     let undo = undo.map_err(|error| match error {
         // The messages of these two errors already name the file.
@@ -103,11 +104,11 @@ fn named(file: &Path, image: &Path, force: bool) -> Result<()> {
         );
     };
     let len = device.len();
-    let bytes = match force {
-        true => undo.force_back(&device, file).map_err(anyhow::Error::from),
-        false => undo
-            .take_back_by(&device, file)
-            .map_err(anyhow::Error::from),
+    let bytes = if force {
+        undo.force_back(&device, file).map_err(anyhow::Error::from)
+    } else {
+        undo.take_back_by(&device, file)
+            .map_err(anyhow::Error::from)
     };
     let bytes = bytes.with_context(shown)?;
     let parts = count(undo.len() as u64, "part", "parts");

@@ -74,9 +74,10 @@ fn lines(options: &[(char, OsString)]) -> Result<Option<Vec<Vec<u8>>>, Refusal> 
     let mut lines: Vec<Vec<u8>> = of('R').map(|(_, line)| line.as_bytes().to_vec()).collect();
     let mut add = |text: &[u8]| lines.extend(text.split(|&b| b == b'\n').map(<[u8]>::to_vec));
     for (_, file) in of('f') {
-        let text = match file == "-" {
-            true => std::io::stdin().lock().bytes().collect(),
-            false => std::fs::read(file),
+        let text = if file == "-" {
+            std::io::stdin().lock().bytes().collect()
+        } else {
+            std::fs::read(file)
         };
         add(&text.map_err(|error| refuse(format!("{}: {error}", file.display())))?);
     }

@@ -120,9 +120,10 @@ fn long(asked: &Asked<'_>, row: &Record, text: &mut String) -> Result<()> {
 fn parsed(asked: &Asked<'_>, row: &Record, text: &mut String) -> Result<()> {
     let ino = number(row, "inode");
     let inode = asked.numbered(u32::try_from(ino)?)?;
-    let size = match inode.is_directory() {
-        true => String::new(),
-        false => inode.size().to_string(),
+    let size = if inode.is_directory() {
+        String::new()
+    } else {
+        inode.size().to_string()
     };
     let _ = writeln!(
         text,

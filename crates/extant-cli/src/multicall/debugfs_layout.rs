@@ -248,9 +248,10 @@ impl Asked<'_> {
             mode & 0o7777,
             inode.number("i_flags")
         );
-        let version = match inode.has("i_version_hi") {
-            true => format!("0x{:08x}:", inode.number("i_version_hi")),
-            false => "0x".to_owned(),
+        let version = if inode.has("i_version_hi") {
+            format!("0x{:08x}:", inode.number("i_version_hi"))
+        } else {
+            "0x".to_owned()
         };
         let _ = writeln!(
             text,

@@ -362,9 +362,10 @@ impl<'d> Bytes<'d> {
 
     fn map(&self, desc: &GroupDesc, group: GroupNr, inodes: bool) -> Result<Vec<u8>> {
         let mut map = vec![0; self.geo.block_size as usize];
-        let (block, uninit) = match inodes {
-            true => (desc.inode_bitmap, INODE_UNINIT),
-            false => (desc.block_bitmap, BLOCK_UNINIT),
+        let (block, uninit) = if inodes {
+            (desc.inode_bitmap, INODE_UNINIT)
+        } else {
+            (desc.block_bitmap, BLOCK_UNINIT)
         };
         if !(self.geo.features.has_group_csum() && desc.flags & uninit != 0) {
             self.dev
@@ -381,9 +382,10 @@ impl<'d> Bytes<'d> {
     fn mark(&self, group: GroupNr, bit: u32, inodes: bool, used: bool) -> Result<()> {
         let (_, _, mut desc) = self.descriptor(group)?;
         let mut map = self.map(&desc, group, inodes)?;
-        match used {
-            true => bitmap::set(&mut map, bit),
-            false => bitmap::clear(&mut map, bit),
+        if used {
+            bitmap::set(&mut map, bit)
+        } else {
+            bitmap::clear(&mut map, bit)
         };
         let block = if inodes {
             desc.flags &= !INODE_UNINIT;

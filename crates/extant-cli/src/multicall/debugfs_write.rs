@@ -315,9 +315,10 @@ impl Session<'_> {
             }
             Ok(())
         };
-        match all().any(|one| one.on_volume() == Some(true)) {
-            true => images::change(image, work),
-            false => Images::with(false, |images| work(&images.get(image)?)),
+        if all().any(|one| one.on_volume() == Some(true)) {
+            images::change(image, work)
+        } else {
+            Images::with(false, |images| work(&images.get(image)?))
         }
     }
 

@@ -352,9 +352,10 @@ fn called_clean(device: &OsStr, replayed: bool) -> Option<String> {
         return None;
     }
     let label = sb.label();
-    let name = match label.is_empty() {
-        true => device.display().to_string(),
-        false => crate::show::show(label),
+    let name = if label.is_empty() {
+        device.display().to_string()
+    } else {
+        crate::show::show(label)
     };
     let (inodes, free) = (sb.inodes_count.get(), sb.free_inodes_count.get());
     let blocks = sb.blocks_count();

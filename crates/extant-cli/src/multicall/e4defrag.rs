@@ -88,9 +88,10 @@ impl Sums {
             0 => 0.0,
             blocks => self.now.saturating_sub(self.best) as f64 * 100.0 / blocks as f64,
         };
-        let score = match ratio > 10.0 {
-            true => 80.0 + 20.0 * ratio / 100.0,
-            false => 8.0 * ratio,
+        let score = if ratio > 10.0 {
+            80.0 + 20.0 * ratio / 100.0
+        } else {
+            8.0 * ratio
         };
         score.round() as u64
     }
@@ -174,9 +175,10 @@ fn count(operand: &OsString, mut place: Mover, verbose: bool) -> anyhow::Result<
             }
             continue;
         }
-        let name = match is_file {
-            true => operand.display().to_string(),
-            false => file.path.display().to_string(),
+        let name = if is_file {
+            operand.display().to_string()
+        } else {
+            file.path.display().to_string()
         };
         let seen = seen(&mut place, file, name)?;
         sums.add(&seen);
@@ -199,9 +201,10 @@ fn count(operand: &OsString, mut place: Mover, verbose: bool) -> anyhow::Result<
         }
     }
     let kind = if is_file { "file" } else { "directory" };
-    let needs = match sums.score() >= NEEDS {
-        true => "needs",
-        false => "does not need",
+    let needs = if sums.score() >= NEEDS {
+        "needs"
+    } else {
+        "does not need"
     };
     let _ = write!(
         text,
@@ -221,20 +224,22 @@ fn defragment(operand: &OsString, mut place: Mover, verbose: bool) -> anyhow::Re
     let all = place.all()?;
     let is_file = place.path().is_file();
     let mut out = std::io::stdout();
-    match is_file {
-        true => writeln!(out, "ext4 defragmentation for {}", operand.display())?,
-        false => writeln!(
+    if is_file {
+        writeln!(out, "ext4 defragmentation for {}", operand.display())?
+    } else {
+        writeln!(
             out,
             "ext4 defragmentation for directory({})",
             operand.display()
-        )?,
+        )?
     }
     let (mut before, mut after, mut good) = (Sums::default(), Sums::default(), 0);
     for (n, file) in all.iter().enumerate() {
         let at = format!("[{}/{}]", n + 1, all.len());
-        let name = match is_file {
-            true => operand.display().to_string(),
-            false => file.path.display().to_string(),
+        let name = if is_file {
+            operand.display().to_string()
+        } else {
+            file.path.display().to_string()
         };
         if let Some(why) = unfit(file) {
             if is_file || verbose {
@@ -252,9 +257,10 @@ fn defragment(operand: &OsString, mut place: Mover, verbose: bool) -> anyhow::Re
                 before.add(&old);
                 after.add(&new);
                 good += 1;
-                let extents = match verbose {
-                    true => format!("  extents: {} -> {}", old.found.extents, new.found.extents),
-                    false => String::new(),
+                let extents = if verbose {
+                    format!("  extents: {} -> {}", old.found.extents, new.found.extents)
+                } else {
+                    String::new()
                 };
                 writeln!(out, "{at}{name}:\t100%{extents}\t[ OK ]")?;
             }

@@ -120,10 +120,11 @@ fn is_unknown(error: &io::Error) -> bool {
 }
 
 fn refused(what: &str, error: io::Error) -> anyhow::Error {
-    match is_unknown(&error) {
-        true => anyhow::anyhow!(
+    if is_unknown(&error) {
+        anyhow::anyhow!(
             "the kernel does not change the {what} of a mounted volume: unmount it first"
-        ),
-        false => anyhow::Error::new(error).context(format!("changing the {what}")),
+        )
+    } else {
+        anyhow::Error::new(error).context(format!("changing the {what}"))
     }
 }

@@ -324,9 +324,10 @@ fn interval_text(secs: u32) -> String {
             parts.push(format!("{count} {name}{plural}"));
         }
     }
-    match parts.is_empty() {
-        true => "<none>".into(),
-        false => parts.join(", "),
+    if parts.is_empty() {
+        "<none>".into()
+    } else {
+        parts.join(", ")
     }
 }
 

@@ -73,9 +73,10 @@ pub(super) fn add(
                 hex: manner.hex,
                 checksum: stored.map_or(0, |bytes| u16::from_le_bytes(*bytes)),
             };
-            match manner.colons {
-                true => group.colons(out)?,
-                false => group.tell(out)?,
+            if manner.colons {
+                group.colons(out)?
+            } else {
+                group.tell(out)?
             }
         }
     }
@@ -115,9 +116,12 @@ impl ListedGroup<'_> {
         }
         out.push('\n');
         self.descriptors(out)?;
-        let csum = |csum: u32| match geo.features.has_metadata_csum() {
-            true => format!(", csum 0x{csum:08x}"),
-            false => String::new(),
+        let csum = |csum: u32| {
+            if geo.features.has_metadata_csum() {
+                format!(", csum 0x{csum:08x}")
+            } else {
+                String::new()
+            }
         };
         let table = desc.inode_table;
         let table_end = table.0 + u64::from(geo.itable_blocks()).saturating_sub(1);
@@ -189,9 +193,10 @@ impl ListedGroup<'_> {
 
     /// Returns the number of descriptor blocks after each copy of the superblock.
     fn old_descriptors(&self) -> u64 {
-        match self.geo.features.has_meta_bg() {
-            true => self.geo.first_meta_bg.into(),
-            false => self.geo.gdt_block_count().into(),
+        if self.geo.features.has_meta_bg() {
+            self.geo.first_meta_bg.into()
+        } else {
+            self.geo.gdt_block_count().into()
         }
     }
 

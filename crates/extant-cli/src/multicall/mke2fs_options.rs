@@ -148,12 +148,13 @@ pub(super) fn extended(call: &mut Call, list: &str) -> Result<(), String> {
 /// Reads the list of `-l`, which must be empty.
 pub(super) fn no_bad_blocks(file: &OsStr) -> Result<(), String> {
     let text = std::fs::read(file).map_err(|e| format!("{}: {e}", file.display()))?;
-    match text.trim_ascii().is_empty() {
-        true => Ok(()),
-        false => Err(format!(
+    if text.trim_ascii().is_empty() {
+        Ok(())
+    } else {
+        Err(format!(
             "-l {}: bad blocks are not recorded: replace the disk",
             file.display()
-        )),
+        ))
     }
 }
 

@@ -46,9 +46,10 @@ pub(super) fn dumpe2fs(name: &'static str, args: Vec<OsString>) -> Answered {
         // No image has bad blocks, because no list of them is kept.
         return Ok(Answer::Done(0));
     }
-    let what = match has('h') {
-        true => Listed::Journal,
-        false => Listed::Groups,
+    let what = if has('h') {
+        Listed::Journal
+    } else {
+        Listed::Groups
     };
     let manner = Manner {
         hex: has('x'),

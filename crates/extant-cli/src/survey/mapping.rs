@@ -41,9 +41,10 @@ impl<'a> Walker<'a> {
     /// # Errors
     /// The block was visited before.
     pub fn first_visit(&mut self, block: BlockNr, what: &'static str) -> Result<(), FormatError> {
-        match self.seen.insert(block.0) {
-            true => Ok(()),
-            false => Err(FormatError::corrupt(what, Where::Block(block, 0))),
+        if self.seen.insert(block.0) {
+            Ok(())
+        } else {
+            Err(FormatError::corrupt(what, Where::Block(block, 0)))
         }
     }
 
@@ -81,9 +82,10 @@ impl<'a> Walker<'a> {
         if !self.geometry.is_valid_data_range(start, len) {
             return Err(Self::bad(mapping, "mapping outside the data area"));
         }
-        match visit(logical, start, len) {
-            true => Ok(()),
-            false => Err(Self::bad(mapping, "more blocks mapped than the volume has")),
+        if visit(logical, start, len) {
+            Ok(())
+        } else {
+            Err(Self::bad(mapping, "more blocks mapped than the volume has"))
         }
     }
 

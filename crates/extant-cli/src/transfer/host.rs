@@ -374,9 +374,10 @@ pub(super) fn attributes(
     read: impl FnMut(&[u8], &mut [u8]) -> rustix::io::Result<usize>,
 ) -> Result<Vec<Xattr>> {
     extant::unstable::xattrs_by(list, read).map_err(|(name, errno)| {
-        let what = match name.is_empty() {
-            true => "list extended attributes".into(),
-            false => crate::show::show(&name),
+        let what = if name.is_empty() {
+            "list extended attributes".into()
+        } else {
+            crate::show::show(&name)
         };
         anyhow::Error::new(errno).context(what)
     })

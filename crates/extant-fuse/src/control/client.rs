@@ -64,9 +64,10 @@ impl Client {
     /// # Errors
     /// The server fails.
     pub fn snapshot(&mut self, join: bool) -> io::Result<u64> {
-        let command = match join {
-            true => Command::JoinSnapshot,
-            false => Command::Snapshot,
+        let command = if join {
+            Command::JoinSnapshot
+        } else {
+            Command::Snapshot
         };
         match self.ask(command)? {
             Reply::Snapshot(len) => Ok(len),

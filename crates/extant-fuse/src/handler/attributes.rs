@@ -63,9 +63,10 @@ impl Filesystem {
     /// Returns how long the kernel may cache a name of a directory, or the absence of a name. Only the kernel makes
     /// changes; but it does not know which names are equal if case is folded.
     pub(super) fn name_lifetime(dir: &Node) -> Duration {
-        match dir.folds_case() {
-            true => Duration::ZERO,
-            false => FOREVER,
+        if dir.folds_case() {
+            Duration::ZERO
+        } else {
+            FOREVER
         }
     }
 
@@ -283,9 +284,10 @@ impl Meaning {
             Some(At(t)) => set.ctime == Some(t),
             None => false,
         };
-        match modified && set.atime == Some(Now) {
-            true => Self::Touch,
-            false => Self::Plain,
+        if modified && set.atime == Some(Now) {
+            Self::Touch
+        } else {
+            Self::Plain
         }
     }
 }

@@ -37,12 +37,15 @@ pub(super) fn get_xattr(body: Body<'_>) -> Result<Operation<'_>, Malformed> {
 pub(super) fn set_attr(set: &wire::SetAttrIn) -> SetAttr {
     let has = |bit: u32| set.valid & bit != 0;
     let time = |wanted: u32, now: u32, seconds: u64, nanoseconds: u32| {
-        has(wanted | now).then(|| match has(now) {
-            true => SetTime::Now,
-            false => SetTime::At(Time {
-                seconds: seconds.cast_signed(),
-                nanoseconds,
-            }),
+        has(wanted | now).then(|| {
+            if has(now) {
+                SetTime::Now
+            } else {
+                SetTime::At(Time {
+                    seconds: seconds.cast_signed(),
+                    nanoseconds,
+                })
+            }
         })
     };
     SetAttr {

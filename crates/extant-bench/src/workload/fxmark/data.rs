@@ -35,9 +35,10 @@ fn block() -> Box<[u8; BLOCK as usize]> {
 
 /// Returns a task's own file, or a new handle of the shared file.
 fn file_of(base: &dyn TaskDir, task: usize, shared: bool) -> Result<Box<dyn TaskFile>> {
-    let name = match shared {
-        true => "shared".to_string(),
-        false => format!("file.{task}"),
+    let name = if shared {
+        "shared".to_string()
+    } else {
+        format!("file.{task}")
     };
     base.open(&name, Open::Create)
 }

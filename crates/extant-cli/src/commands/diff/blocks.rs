@@ -57,9 +57,10 @@ pub(super) fn compare(a: &Path, b: &Path, sink: &mut Sink) -> Result<()> {
         }) {
             last = next;
         }
-        let place = match last == first {
-            true => format!("block {first}"),
-            false => format!("blocks {first}-{last}"),
+        let place = if last == first {
+            format!("block {first}")
+        } else {
+            format!("blocks {first}-{last}")
         };
         let same = of_a == of_b;
         sink.add(Difference {

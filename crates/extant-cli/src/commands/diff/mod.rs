@@ -147,13 +147,13 @@ impl Sink {
             Change::Added => '+',
             Change::Changed => '~',
         };
-        let fields = difference
-            .fields
-            .iter()
-            .map(|field| match field.a.is_empty() {
-                true => format!("{} {}", field.name, field.b),
-                false => format!("{} {} -> {}", field.name, field.a, field.b),
-            });
+        let fields = difference.fields.iter().map(|field| {
+            if field.a.is_empty() {
+                format!("{} {}", field.name, field.b)
+            } else {
+                format!("{} {} -> {}", field.name, field.a, field.b)
+            }
+        });
         let fields = fields.collect::<Vec<_>>().join(", ");
         let colon = if fields.is_empty() { "" } else { ": " };
         writeln!(self.out, "{sign} {}{colon}{fields}", difference.place)?;

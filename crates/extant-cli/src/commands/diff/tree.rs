@@ -98,9 +98,10 @@ fn top(images: &mut Images, Rooted(address): &Rooted) -> Result<(Top, bool)> {
     let place = ImagePlace::of(&volume, &address).with_context(|| address.to_string())?;
     let top = Top {
         side: Box::new(ImageSide::at(&place)),
-        path: match place.path.is_empty() {
-            true => b".".to_vec(),
-            false => place.path.clone(),
+        path: if place.path.is_empty() {
+            b".".to_vec()
+        } else {
+            place.path.clone()
         },
         shown: address.path,
     };

@@ -112,12 +112,13 @@ fn helper(system: &System) -> Result<String, Lack> {
 
 fn allow_other(system: &System) -> Result<String, Lack> {
     let conf = system.text("/etc/fuse.conf").unwrap_or_default();
-    match conf.lines().any(|line| line.trim() == "user_allow_other") {
-        true => Ok("in /etc/fuse.conf".into()),
-        false => Err(Lack::mended_by(
+    if conf.lines().any(|line| line.trim() == "user_allow_other") {
+        Ok("in /etc/fuse.conf".into())
+    } else {
+        Err(Lack::mended_by(
             "not in /etc/fuse.conf",
             system.write_line("user_allow_other", "/etc/fuse.conf", true),
-        )),
+        ))
     }
 }
 

@@ -125,9 +125,10 @@ fn print(findings: &[Finding]) -> Result<()> {
             FindingState::Missing => ("missing", 31),
             FindingState::Optional => ("optional", 33),
         };
-        let word = match colour {
-            true => format!("\x1b[{code}m{word:8}\x1b[0m"),
-            false => format!("{word:8}"),
+        let word = if colour {
+            format!("\x1b[{code}m{word:8}\x1b[0m")
+        } else {
+            format!("{word:8}")
         };
         writeln!(out, "{word}  {:20}  {}", f.name, f.found)?;
         if f.state != FindingState::Works {

@@ -42,12 +42,13 @@ fn memory(system: &System) -> Result<String, Lack> {
         Some(bytes) => found += &format!(", limited to {} by its control group", human(bytes)),
         None => found += ", without a limit",
     }
-    match least >= ENOUGH {
-        true => Ok(found),
-        false => Err(Lack::mended_by(
+    if least >= ENOUGH {
+        Ok(found)
+    } else {
+        Err(Lack::mended_by(
             found,
             "extant mount -o cache=64M IMAGE DIR",
-        )),
+        ))
     }
 }
 
@@ -118,13 +119,14 @@ fn locked(system: &System) -> Result<String, Lack> {
         return Ok(found);
     }
     let allowed = limit.maximum.is_none_or(|most| most >= LOCKED);
-    let remedy = match allowed {
-        true => format!("ulimit -l {}", LOCKED / 1024),
-        false => system.write_line(
+    let remedy = if allowed {
+        format!("ulimit -l {}", LOCKED / 1024)
+    } else {
+        system.write_line(
             &format!("'* - memlock {}'", LOCKED / 1024),
             "/etc/security/limits.d/extant.conf",
             false,
-        ),
+        )
     };
     Err(Lack::mended_by(found, remedy))
 }

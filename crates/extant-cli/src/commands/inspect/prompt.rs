@@ -66,9 +66,10 @@ impl<'a, 'd> Session<'a, 'd> {
 
     /// Answers requests from the prompt or standard input. Returns whether there was any request.
     pub(super) fn run(&self) -> Result<bool> {
-        match std::io::stdin().is_terminal() && std::io::stdout().is_terminal() {
-            true => self.prompt().map(|()| true),
-            false => self.lines(),
+        if std::io::stdin().is_terminal() && std::io::stdout().is_terminal() {
+            self.prompt().map(|()| true)
+        } else {
+            self.lines()
         }
     }
 
@@ -91,9 +92,10 @@ impl<'a, 'd> Session<'a, 'd> {
                 }
             }
         }
-        match all_answered {
-            true => Ok(any),
-            false => Err(output::told()),
+        if all_answered {
+            Ok(any)
+        } else {
+            Err(output::told())
         }
     }
 
@@ -176,9 +178,10 @@ impl<'a, 'd> Session<'a, 'd> {
                 name => names.push(name.to_vec()),
             }
         }
-        let path = match whole.starts_with(b"<") {
-            true => whole,
-            false => [b"/".to_vec(), names.join(&b'/')].concat(),
+        let path = if whole.starts_with(b"<") {
+            whole
+        } else {
+            [b"/".to_vec(), names.join(&b'/')].concat()
         };
         let request = Request::new(vec![b"dirents".to_vec(), path.clone()])?;
         let listed = self.inspector.answer(&request, &mut |_| Ok(()));

@@ -94,12 +94,11 @@ pub fn run(args: &Args) -> Result<()> {
     let volume = images::read(image)?;
     let geometry = volume.geometry();
     let drawn = args.svg.is_some() || args.png.is_some();
-    let layout = match drawn {
-        true => Layout::picture(geometry, args.width.unwrap_or(svg::COLUMNS), svg::ROWS),
-        false => {
-            let columns = args.width.unwrap_or_else(terminal::columns);
-            Layout::picture(geometry, columns, terminal::ROWS)
-        }
+    let layout = if drawn {
+        Layout::picture(geometry, args.width.unwrap_or(svg::COLUMNS), svg::ROWS)
+    } else {
+        let columns = args.width.unwrap_or_else(terminal::columns);
+        Layout::picture(geometry, columns, terminal::ROWS)
     };
     let progress = Progress::up_to("groups", geometry.groups.into());
     let survey = Survey::of(&volume, layout, || {

@@ -185,9 +185,10 @@ impl Copier<'_> {
 
 fn time(secs: i64, nanos: u32) -> Option<SystemTime> {
     let whole = Duration::from_secs(secs.unsigned_abs());
-    let at = match secs < 0 {
-        true => UNIX_EPOCH.checked_sub(whole),
-        false => UNIX_EPOCH.checked_add(whole),
+    let at = if secs < 0 {
+        UNIX_EPOCH.checked_sub(whole)
+    } else {
+        UNIX_EPOCH.checked_add(whole)
     };
     at?.checked_add(Duration::from_nanos(nanos.into()))
 }

@@ -65,15 +65,14 @@ pub fn run(args: &Args) -> Result<()> {
         source.meter(true)?;
     }
     let samples = Samples::start(source, args.interval)?;
-    let shown = match args.once {
-        true => once(args, &samples),
-        false => {
-            let metered = first.locks_metered || switched;
-            let mut here = false;
-            let shown = screen::run(&samples, metered, &mut here);
-            switched |= here;
-            shown
-        }
+    let shown = if args.once {
+        once(args, &samples)
+    } else {
+        let metered = first.locks_metered || switched;
+        let mut here = false;
+        let shown = screen::run(&samples, metered, &mut here);
+        switched |= here;
+        shown
     };
     // Restore the meter's state; a server that is gone has no meter.
     if switched {

@@ -228,9 +228,10 @@ fn pages_and_help_have_what_readers_look_for() {
     ] {
         let text = fs::read_to_string(s.host("man").join(page)).unwrap();
         for heading in ["SYNOPSIS", "EXAMPLES", "EXIT STATUS", "SEE ALSO"] {
-            let line = match heading.contains(' ') {
-                true => format!(".SH \"{heading}\""),
-                false => format!(".SH {heading}"),
+            let line = if heading.contains(' ') {
+                format!(".SH \"{heading}\"")
+            } else {
+                format!(".SH {heading}")
             };
             assert!(text.contains(&line), "{page}: {line}\n{text}");
         }

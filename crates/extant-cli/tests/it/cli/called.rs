@@ -196,9 +196,10 @@ fn scripts_come_to_the_same() {
         let mut made = Vec::new();
         for ours in [false, true] {
             let _ = std::fs::remove_file(&image);
-            let out = match ours {
-                true => place.ours(script),
-                false => place.theirs(script),
+            let out = if ours {
+                place.ours(script)
+            } else {
+                place.theirs(script)
             };
             assert!(out.status.success(), "{who}, ours: {ours}: {}", told(&out));
             clean(&image);

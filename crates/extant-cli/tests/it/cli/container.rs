@@ -10,9 +10,10 @@ fn archive(files: &[(&str, &[u8])]) -> Vec<u8> {
     for (name, content) in files {
         let mut header = tar::Header::new_gnu();
         let directory = name.ends_with('/');
-        header.set_entry_type(match directory {
-            true => tar::EntryType::Directory,
-            false => tar::EntryType::Regular,
+        header.set_entry_type(if directory {
+            tar::EntryType::Directory
+        } else {
+            tar::EntryType::Regular
         });
         header.set_mode(if directory { 0o755 } else { 0o644 });
         header.set_size(content.len() as u64);

@@ -117,9 +117,10 @@ fn listing(s: &Scratch) -> Vec<String> {
     let mut lines = Vec::new();
     for f in found.as_array().unwrap() {
         let path = f["path"].as_str().unwrap();
-        let content = match f["type"] == "regular file" {
-            true => s.ok(&["cat", &format!(":{path}")]),
-            false => String::new(),
+        let content = if f["type"] == "regular file" {
+            s.ok(&["cat", &format!(":{path}")])
+        } else {
+            String::new()
         };
         lines.push(format!(
             "{path} {} {} {} {} {content:?}",

@@ -137,9 +137,10 @@ fn check(size: &str, args: &[&str]) {
             );
         }
     }
-    let journal = match info["journal"].is_null() {
-        true => 0,
-        false => data_blocks(&s, "<8>").len() as u64,
+    let journal = if info["journal"].is_null() {
+        0
+    } else {
+        data_blocks(&s, "<8>").len() as u64
     };
     assert_eq!(total(&map, "journal"), journal, "{args:?}");
     // Superblocks and descriptors, by dumpe2fs' lines.

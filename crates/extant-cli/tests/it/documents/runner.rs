@@ -165,9 +165,10 @@ impl Session {
         };
         let home = self.home.path();
         // Exported variables are kept for later commands.
-        let keep = match caller == self.caller {
-            true => "export -p >~/.exported",
-            false => "",
+        let keep = if caller == self.caller {
+            "export -p >~/.exported"
+        } else {
+            ""
         };
         let text = format!("if [ -e ~/.exported ]; then . ~/.exported; fi\n{text}");
         command
@@ -226,12 +227,13 @@ impl Session {
             .lines()
             .map(|line| self.stable(line))
             .collect();
-        match shown.is_empty() || matches(&stable, &lines) {
-            true => Ok(()),
-            false => Err(format!(
+        if shown.is_empty() || matches(&stable, &lines) {
+            Ok(())
+        } else {
+            Err(format!(
                 "    shown:\n{}\n    printed:\n{printed}",
                 shown.join("\n")
-            )),
+            ))
         }
     }
 

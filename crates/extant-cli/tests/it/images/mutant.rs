@@ -317,13 +317,14 @@ impl<'a> Mutant<'a> {
         let at = block.offset(geo.block_size) + u64::from(offset);
         self.device.read_at(at, &mut bytes).ok()?;
         let desc = GroupDesc::decode(&bytes, geo, group).ok()?;
-        let (place, bits, count) = match blocks {
-            true => (
+        let (place, bits, count) = if blocks {
+            (
                 desc.block_bitmap,
                 geo.blocks_in_group(group),
                 desc.free_blocks,
-            ),
-            false => (desc.inode_bitmap, geo.inodes_per_group, desc.free_inodes),
+            )
+        } else {
+            (desc.inode_bitmap, geo.inodes_per_group, desc.free_inodes)
         };
         let mut map = vec![0; self.base.block];
         let read = self.device.read_at(place.offset(geo.block_size), &mut map);
@@ -357,9 +358,10 @@ fn named_anew<'n>(was: &'n [u8], is: &'n [u8]) -> Box<dyn Iterator<Item = u64> +
             len @ 0..=0x8000 => len,
             len => len - 0x8000,
         };
-        match leaf {
-            true => word(entry, 8)..word(entry, 8) + len,
-            false => word(entry, 4)..word(entry, 4) + 1,
+        if leaf {
+            word(entry, 8)..word(entry, 8) + len
+        } else {
+            word(entry, 4)..word(entry, 4) + 1
         }
     }))
 }

@@ -58,17 +58,18 @@ impl Client<'_> {
             self.ask(node, Operation::OpenDir { flags: 0 });
             for plus in [false, true] {
                 let (handle, offset, size) = (0, 0, 64 << 10);
-                let list = match plus {
-                    true => Operation::ReadDirPlus {
+                let list = if plus {
+                    Operation::ReadDirPlus {
                         handle,
                         offset,
                         size,
-                    },
-                    false => Operation::ReadDir {
+                    }
+                } else {
+                    Operation::ReadDir {
                         handle,
                         offset,
                         size,
-                    },
+                    }
                 };
                 self.ask(node, list);
             }

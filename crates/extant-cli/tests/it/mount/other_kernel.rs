@@ -91,9 +91,10 @@ fn debians_kernel_and_this_read_each_others_images() {
 /// Returns a name in another case, by Unicode's rules, applied to the whole name.
 fn in_another_case(name: &str) -> String {
     let upper = name.to_uppercase();
-    match upper == name {
-        true => name.to_lowercase(),
-        false => upper,
+    if upper == name {
+        name.to_lowercase()
+    } else {
+        upper
     }
 }
 

@@ -58,9 +58,12 @@ impl Target for ByCalls<'_> {
     }
 
     fn fallocate(&self, file: &File, how: Fallocate, offset: u64, len: u64) {
-        let keep = |keep| match keep {
-            true => FallocateFlags::KEEP_SIZE,
-            false => FallocateFlags::empty(),
+        let keep = |keep| {
+            if keep {
+                FallocateFlags::KEEP_SIZE
+            } else {
+                FallocateFlags::empty()
+            }
         };
         let flags = match how {
             Fallocate::Allocate { keep_size } => keep(keep_size),
@@ -81,9 +84,10 @@ impl Target for ByCalls<'_> {
     }
 
     fn fsync(&self, file: &File, datasync: bool) {
-        match datasync {
-            true => file.sync_data(),
-            false => file.sync_all(),
+        if datasync {
+            file.sync_data()
+        } else {
+            file.sync_all()
         }
         .unwrap();
     }

@@ -76,9 +76,10 @@ impl Witness {
             return (returned, Err(Broken::NotWritten { last, expected }));
         }
         let covers = |&(start, end): &(u64, u64)| start > written && end < returned;
-        let result = match seen.flushes.iter().any(covers) {
-            true => Ok(()),
-            false => Err(Broken::NotFlushed { written, returned }),
+        let result = if seen.flushes.iter().any(covers) {
+            Ok(())
+        } else {
+            Err(Broken::NotFlushed { written, returned })
         };
         (returned, result)
     }

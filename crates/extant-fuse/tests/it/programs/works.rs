@@ -90,9 +90,10 @@ impl Worker<'_> {
     }
 
     fn sync(&self, file: &File, datasync: bool) {
-        match datasync {
-            true => file.sync_data(),
-            false => file.sync_all(),
+        if datasync {
+            file.sync_data()
+        } else {
+            file.sync_all()
         }
         .unwrap();
     }
