@@ -90,8 +90,8 @@ pub struct Args {
     /// Make a journal if the volume has no journal
     #[arg(short = 'j', long)]
     journal: bool,
-    /// Make a journal of size=MIB; replaces a journal of another size
-    #[arg(short = 'J', long, value_name = "size=MIB")]
+    /// Make a journal of size=MIB, with an area of fast_commit_size=KIB for fast commits; replaces the old journal
+    #[arg(short = 'J', long, value_name = "size=MIB,...")]
     journal_options: Option<String>,
     /// stride=, stripe_width=, hash_alg=, hash_seed=, mount_opts=, mmp_update_interval=, clear_mmp, orphan_file_size=,
     /// encoding=utf8, encoding_flags=[no-]strict, force_fsck, [^]test_fs

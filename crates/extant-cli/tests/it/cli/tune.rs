@@ -416,3 +416,48 @@ fn a_kill_at_any_moment_leaves_the_old_or_the_new() {
         }
     }
 }
+
+/// The area for fast commits gets the size that it is told, and the journal keeps its own.
+#[test]
+fn the_area_of_fast_commits_changes_its_size() {
+    let Some(s) = made(&["-t", "ext4", "-O", "fast_commit"]) else {
+        return;
+    };
+    let journal = || -> Vec<String> {
+        let lines = dumped(&s.image).into_iter();
+        let wanted = ["Total journal blocks", "Fast commit length"];
+        lines
+            .filter(|line| wanted.iter().any(|name| line.starts_with(name)))
+            .map(|line| line.split_whitespace().last().unwrap().to_owned())
+            .collect()
+    };
+    let [before, _] = &journal()[..] else {
+        panic!("{:?}", journal());
+    };
+    s.ok(&["tune", "%", "-J", "fast_commit_size=1024"]);
+    s.clean();
+    let block = s.ok(&["info", "%", "--json"]);
+    let block: serde_json::Value = serde_json::from_str(&block).unwrap();
+    let block = block["block_size"].as_u64().unwrap();
+    assert_eq!(
+        journal(),
+        [before.clone(), (1024 * 1024 / block).to_string()]
+    );
+    s.ok(&["tune", "%", "-J", "size=16,fast_commit_size=512"]);
+    s.clean();
+    let expected = [(16 << 20) / block, 512 * 1024 / block].map(|n| n.to_string());
+    assert_eq!(journal(), expected);
+    for wrong in [
+        "fast_commit_size=16384",
+        "fast_commit_size=0",
+        "fast_commit_size=x",
+        "place=1",
+    ] {
+        s.fails(&["tune", "%", "-J", wrong]);
+    }
+    s.ok(&["tune", "%", "-O", "^fast_commit"]);
+    assert!(
+        s.fails(&["tune", "%", "-J", "fast_commit_size=512"])
+            .contains("fast_commit")
+    );
+}
