@@ -1,4 +1,4 @@
-//! A test of what [`BlockDevice`](crate::BlockDevice) promises, for devices of any kind.
+//! A test of what [`BlockDevice`] promises, for devices of any kind.
 
 use crate::BlockDevice;
 use std::io::{Error, ErrorKind};
@@ -6,7 +6,7 @@ use std::io::{Error, ErrorKind};
 /// Least size of a device under test: 8 MiB.
 pub const MIN_LEN: u64 = 8 << 20;
 
-/// Checks that a device keeps the promises of [`BlockDevice`](crate::BlockDevice). Overwrites the device, which must be at least
+/// Checks that a device keeps the promises of [`BlockDevice`]. Overwrites the device, which must be at least
 /// [`MIN_LEN`] bytes long and writable. `align` is the least multiple of offsets and lengths that the device accepts, at most 4096.
 ///
 /// # Errors
@@ -146,10 +146,9 @@ impl Conformance<'_> {
             let tasks: Vec<_> = (0..TASKS)
                 .map(|task| scope.spawn(move || one(task)))
                 .collect();
-            let ended = tasks.into_iter().map(|task| task.join());
-            ended
-                .map(|end| end.unwrap_or_else(|_| Err("a request panics".into())))
-                .collect()
+            let ended: Vec<_> = tasks.into_iter().map(|task| task.join()).collect();
+            let mut ended = ended.into_iter();
+            ended.try_for_each(|end| end.unwrap_or_else(|_| Err("a request panics".into())))
         })
     }
 

@@ -7,12 +7,12 @@
 //! operation wrote and the other touched. A measurement on two cores says little about two hundred; the absence of
 //! shared lines holds for any number of cores.
 //!
-//! - [`cases`]: the table of operations, which pairs commute, and why the others do not;
-//! - [`work`]: the work of each operation, and its preparation;
-//! - [`traced`]: the traced process: marks around each operation;
-//! - [`trace`]: finds conflicts in the stream of accesses;
-//! - [`run`]: the process that starts the traced one, reads its trace and reports;
-//! - [`report`]: tables.
+//! - [`cases`] has the table of operations, which pairs commute, and why the others do not;
+//! - [`work`] has the work of each operation, and its preparation;
+//! - [`traced`] is the traced process: marks around each operation;
+//! - [`trace`] finds conflicts in the stream of accesses;
+//! - [`run`] is the process that starts the traced one, reads its trace and reports;
+//! - [`report`] makes the tables.
 
 pub mod cases;
 pub mod report;

@@ -1,9 +1,9 @@
 //! Throughput for any number of cores, predicted from the costs and the holds of one core.
 //!
-//! - [`mva`]: the queueing model;
-//! - [`measure`]: the costs of an operation, its locks and their hold times, on one core;
-//! - [`model`]: conversion of these figures to stations;
-//! - [`report`]: tables and plots.
+//! - [`mva`] is the queueing model;
+//! - [`measure`] finds the costs of an operation, its locks and their hold times, on one core;
+//! - [`model`] converts these figures to stations;
+//! - [`report`] makes tables and plots.
 //!
 //! The assumptions are listed in [`model`], and in the report.
 
