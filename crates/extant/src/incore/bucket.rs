@@ -31,34 +31,34 @@ fn zero_bytes(word: u64) -> u64 {
     !(((word & LOW) + LOW) | word | LOW)
 }
 
-/// Stamp of a bucket whose names are still in the bucket below, which holds the names of both halves.
-const TO_COME: Stamp = Stamp::MAX;
-/// Stamp of a bucket whose names were moved to its two halves.
-const GONE: Stamp = Stamp::MAX - 1;
+/// Stamp of a pending bucket: its names are still in the bucket below, which holds the names of both halves.
+const PENDING: Stamp = Stamp::MAX;
+/// Stamp of a split bucket: its names were moved to its two halves.
+const SPLIT: Stamp = Stamp::MAX - 1;
 
 impl Bucket {
-    /// Makes a bucket whose names are still in the bucket below.
-    pub(super) fn to_come() -> Self {
+    /// Makes a pending bucket, whose names are still in the bucket below.
+    pub(super) fn pending() -> Self {
         Self {
-            stamp: TO_COME,
+            stamp: PENDING,
             ..Self::default()
         }
     }
 
     /// Returns true if the names are still in the bucket below.
-    pub(super) fn is_to_come(&self) -> bool {
-        self.stamp == TO_COME
+    pub(super) fn is_pending(&self) -> bool {
+        self.stamp == PENDING
     }
 
     /// Returns true if the names of the bucket's interval are here.
     #[inline(always)]
-    pub(super) fn has_names(&self) -> bool {
-        self.stamp < GONE
+    pub(super) fn is_active(&self) -> bool {
+        self.stamp < SPLIT
     }
 
     /// Returns true if the names were moved to the two halves.
-    pub(super) fn is_gone(&self) -> bool {
-        self.stamp == GONE
+    pub(super) fn is_split(&self) -> bool {
+        self.stamp == SPLIT
     }
 
     #[inline]
@@ -206,9 +206,9 @@ impl Bucket {
 
     /// Splits the names by their hash. The lower half of the interval keeps its memory. The upper half gets as much:
     /// about the size that both halves will have at the next split. The bucket itself is left without names.
-    pub(super) fn part(&mut self, is_high: impl Fn(NameHash) -> bool) -> [Self; 2] {
+    pub(super) fn split(&mut self, is_high: impl Fn(NameHash) -> bool) -> [Self; 2] {
         let gone = Self {
-            stamp: GONE,
+            stamp: SPLIT,
             compared: self.compared,
             ..Self::default()
         };
@@ -266,8 +266,8 @@ mod tests {
                 name: Name::new(name.as_bytes()).unwrap(),
             });
         }
-        let [low, high] = whole.part(is_high);
-        assert!(whole.is_gone() && whole.entries.is_empty());
+        let [low, high] = whole.split(is_high);
+        assert!(whole.is_split() && whole.entries.is_empty());
         assert!(whole.is_free(hash(1)));
         assert_eq!(high.stamp, 7);
         assert_eq!(low.entries.len() + high.entries.len(), names.len());

@@ -7,6 +7,30 @@
 //! it locked a bucket starts again. A large table is doubled without a wait: a bucket of the table below serves both of
 //! its halves until it is long, and the operation that finds it long splits it.
 //!
+//! # States of a bucket
+//!
+//! ```text
+//! made at once       made for a large table
+//! (below LARGE)      (from LARGE on): pending
+//!      |                    |
+//!      |                    | split_below: the bucket below is split; its lock, then this one's
+//!      v                    v
+//!      +----> active <------+
+//!               |
+//!               | split_below of a half, or grow; this bucket's lock, then the halves'
+//!               v
+//!             split
+//! ```
+//!
+//! | state | names of its interval | an operation that comes here |
+//! |---|---|---|
+//! | pending | in the bucket below, or further below | uses the bucket below while it is short, else splits it |
+//! | active | here | uses this bucket |
+//! | split | in its two halves | finds the level changed, and starts again |
+//!
+//! A bucket is read and changes its state only under its lock. A table also has a bit for each pair of halves, which is set once
+//! the bucket below is split: without a lock, the bit says where to look first.
+//!
 //! Lock order: the lower bucket first, and a bucket before its halves.
 
 use crate::base::address::within;
@@ -57,48 +81,48 @@ impl Line {
 /// A table of one size.
 struct Table {
     lines: Box<[Line]>,
-    /// A bit for each two buckets that one bucket of the table below was parted into; none if all were at once.
-    parted: Box<[AtomicU64]>,
+    /// A bit for each two buckets that one bucket of the table below was split into; none if all were at once.
+    split: Box<[AtomicU64]>,
 }
 
 impl Table {
     fn of(lines: Box<[Line]>) -> Self {
-        let parted = Box::default();
-        Self { lines, parted }
+        let split = Box::default();
+        Self { lines, split }
     }
 
     /// Makes the table above a table of `below` buckets, none of which is split yet.
-    fn to_come(below: usize) -> Self {
-        let to_come = || Line::of(Bucket::to_come());
+    fn pending(below: usize) -> Self {
+        let pending = || Line::of(Bucket::pending());
         Self {
-            lines: (0..2 * below).map(|_| to_come()).collect(),
-            parted: (0..below.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
+            lines: (0..2 * below).map(|_| pending()).collect(),
+            split: (0..below.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
         }
     }
 
     /// Returns true if the bucket below had the names of this bucket a moment ago.
     #[inline(always)]
     fn is_below(&self, index: usize) -> bool {
-        let word = self.parted.get(index >> 7);
+        let word = self.split.get(index >> 7);
         word.is_some_and(|word| word.load(Ordering::Acquire) >> (index >> 1 & 63) & 1 == 0)
     }
 
-    fn note_parted(&self, pair: usize) {
-        if let Some(word) = self.parted.get(pair >> 6) {
+    fn note_split(&self, pair: usize) {
+        if let Some(word) = self.split.get(pair >> 6) {
             // A thread that sees the bit also sees the moved names.
             word.fetch_or(1 << (pair & 63), Ordering::Release);
         }
     }
 }
 
-/// The position of a hash's bucket a moment ago.
-pub struct Near<'a> {
+/// Bucket that a hash fell into when it was prefetched, without its lock.
+pub struct BucketRef<'a> {
     level: u32,
     hash: NameHash,
     line: Option<&'a Line>,
 }
 
-impl Near<'_> {
+impl BucketRef<'_> {
     /// Returns the hash of the position.
     #[inline]
     pub fn hash(&self) -> NameHash {
@@ -156,7 +180,7 @@ impl NameTable {
 
     /// Returns the bucket that a hash falls into, as seen without its lock, and prefetches it.
     #[inline(always)]
-    pub fn near(&self, hash: NameHash) -> Near<'_> {
+    pub fn prefetch(&self, hash: NameHash) -> BucketRef<'_> {
         let level = self.level.load(Ordering::Acquire);
         let index = Self::index(level, hash.major);
         let table = self.table(level);
@@ -164,12 +188,12 @@ impl NameTable {
         // The names may still be in the bucket below, where few are.
         let line = line.filter(|_| level <= LARGE || !table.is_below(index));
         line.inspect(|line| percpu::prefetch(*line));
-        Near { level, hash, line }
+        BucketRef { level, hash, line }
     }
 
-    /// Locks a bucket that was [`near`](Self::near), or the one that its hash falls into by now.
+    /// Locks a [prefetched](Self::prefetch) bucket, or the one that its hash falls into by now.
     #[inline(always)]
-    pub fn lock_near<'a>(&'a self, near: &Near<'a>) -> BucketGuard<'a> {
+    pub fn lock_prefetched<'a>(&'a self, near: &BucketRef<'a>) -> BucketGuard<'a> {
         crate::base::jitter::point();
         if let Some(line) = near.line {
             let guard = lockmeter::wanting(
@@ -182,12 +206,12 @@ impl NameTable {
                 return guard;
             }
         }
-        self.lock_far(near.hash)
+        self.lock_again(near.hash)
     }
 
     #[cold]
     #[inline(never)]
-    fn lock_far(&self, hash: NameHash) -> BucketGuard<'_> {
+    fn lock_again(&self, hash: NameHash) -> BucketGuard<'_> {
         self.lock(hash)
     }
 
@@ -251,12 +275,12 @@ impl NameTable {
     ) -> Option<(u32, G)> {
         let below = level - 1;
         let guard = lock(&self.table(below).lines[index >> 1]);
-        if self.is_current(level) && guard.has_names() && guard.entries.len() < LONG_BUCKET {
+        if self.is_current(level) && guard.is_active() && guard.entries.len() < LONG_BUCKET {
             crate::base::jitter::point();
             return Some((below, guard));
         }
         drop(guard);
-        self.fetch(level, index);
+        self.split_below(level, index);
         None
     }
 
@@ -271,24 +295,24 @@ impl NameTable {
     /// was seen to be a doubling of the one below, with no bucket locked.
     #[cold]
     #[inline(never)]
-    fn fetch(&self, level: u32, index: usize) {
+    fn split_below(&self, level: u32, index: usize) {
         let (below, pair) = (level - 1, index >> 1);
         let table = self.table(level);
         loop {
             let mut old = self.table(below).lines[pair].0.lock();
-            if old.is_gone() {
+            if old.is_split() {
                 return;
             }
-            if !old.is_to_come() {
-                let halves = old.part(|hash| Self::is_high(level, hash));
+            if !old.is_pending() {
+                let halves = old.split(|hash| Self::is_high(level, hash));
                 for (half, line) in halves.into_iter().zip(&table.lines[2 * pair..]) {
                     *line.0.lock() = half;
                 }
-                table.note_parted(pair);
+                table.note_split(pair);
                 return;
             }
             drop(old);
-            self.fetch(below, pair);
+            self.split_below(below, pair);
         }
     }
 
@@ -322,16 +346,16 @@ impl NameTable {
                 continue;
             }
             let second = guards.1.as_deref();
-            let to_come = if guards.0.is_to_come() {
+            let pending = if guards.0.is_pending() {
                 ia
-            } else if second.is_some_and(Bucket::is_to_come) {
+            } else if second.is_some_and(Bucket::is_pending) {
                 ib
             } else {
                 crate::base::jitter::point();
                 return guards;
             };
             drop(guards);
-            self.fetch(level, to_come);
+            self.split_below(level, pending);
         }
     }
 
@@ -346,9 +370,9 @@ impl NameTable {
                 if !self.is_current(level) {
                     continue 'again;
                 }
-                if guard.is_to_come() {
+                if guard.is_pending() {
                     drop(guard);
-                    self.fetch(level, guards.len());
+                    self.split_below(level, guards.len());
                 } else {
                     guards.push(guard);
                 }
@@ -367,7 +391,7 @@ impl NameTable {
         }
         let above = &self.levels[level as usize + 1];
         if level >= LARGE {
-            above.get_or_init(|| Table::to_come(1 << level));
+            above.get_or_init(|| Table::pending(1 << level));
             // A holder of a bucket of this level may use it; operations on its halves wait for the holder.
             let (grown, order) = (level + 1, Ordering::AcqRel);
             let _ = self
@@ -381,7 +405,7 @@ impl NameTable {
             return;
         }
         let is_high = |hash: NameHash| Self::is_high(level + 1, hash);
-        let halves = old.iter_mut().flat_map(|b| b.part(is_high).map(Line::of));
+        let halves = old.iter_mut().flat_map(|b| b.split(is_high).map(Line::of));
         // No other thread is here while all old buckets are locked.
         above.get_or_init(|| Table::of(halves.collect()));
         // Every old bucket is still locked: a thread that waits for one finds the level changed.
@@ -532,15 +556,15 @@ pub(super) mod tests {
         let mut near = Vec::new();
         for n in 0..60_000 {
             if n % 97 == 0 {
-                near.push((n, names.table.near(entry(n).hash)));
+                near.push((n, names.table.prefetch(entry(n).hash)));
             }
             names.add(n);
         }
         assert!(names.table.level.load(Ordering::Relaxed) > LARGE);
         for (n, near) in near {
-            let (e, now) = (entry(n), names.table.near(entry(n).hash));
+            let (e, now) = (entry(n), names.table.prefetch(entry(n).hash));
             for near in [near, now] {
-                let bucket = names.table.lock_near(&near);
+                let bucket = names.table.lock_prefetched(&near);
                 assert!(bucket.find(e.hash, e.name.as_bytes()).is_some(), "{n}");
                 assert!(!bucket.is_free(e.hash));
             }
@@ -642,11 +666,11 @@ pub(super) mod tests {
 
     /// Otherwise names added after a doubling would pay for the others.
     #[test]
-    fn the_buckets_of_a_large_table_are_parted_as_they_grow_long() {
+    fn the_buckets_of_a_large_table_are_split_as_they_grow_long() {
         let names = Names::default();
-        let parted = |level: u32| {
+        let split = |level: u32| {
             let table = names.table.table(level).lines.iter();
-            table.filter(|line| line.0.lock().is_gone()).count()
+            table.filter(|line| line.0.lock().is_split()).count()
         };
         let doubled = (FULL as u32) << LARGE;
         // Buckets of different lengths, as with real names.
@@ -659,10 +683,10 @@ pub(super) mod tests {
             let bucket = names.table.read(e.hash);
             assert!(bucket.find(e.hash, e.name.as_bytes()).is_some());
         });
-        let early = parted(LARGE);
+        let early = split(LARGE);
         assert!(early < 1 << (LARGE - 3), "{early} buckets");
         (doubled + 512..2 * doubled).for_each(add);
-        assert!(parted(LARGE) > 1 << (LARGE - 1));
+        assert!(split(LARGE) > 1 << (LARGE - 1));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::base::schedule::{self, Point};
 use crate::incore::directory::{Change, Directory};
 use crate::incore::inode::FAST_SYMLINK_MAX;
 use crate::incore::inode::{Birth, Content, Inode, InodeState, StateGuard, Symlink};
-use crate::incore::name_table::{BucketGuard, Near};
+use crate::incore::name_table::{BucketGuard, BucketRef};
 use crate::inodes::new::New;
 use crate::log::transaction::Transaction;
 use crate::log::{Commit, Cost};
@@ -46,7 +46,7 @@ struct NamePlace<'a> {
     name: NameRef<'a>,
     hash: NameHash,
     /// The hash's bucket when the hash was made.
-    near: Near<'a>,
+    near: BucketRef<'a>,
     /// Comparison of names in the directory at that time.
     compared: Comparison,
 }
@@ -311,7 +311,7 @@ impl Names {
             names,
             name,
             hash,
-            near: names.table.near(hash),
+            near: names.table.prefetch(hash),
             compared,
         })
     }

@@ -16,7 +16,7 @@ use crate::base::locks::{self, MutexGuard};
 use crate::incore::directory::Directory;
 use crate::incore::index_room::IndexRoom;
 use crate::incore::inode::Inode;
-use crate::incore::name_table::{BucketGuard, Near};
+use crate::incore::name_table::{BucketGuard, BucketRef};
 use crate::log::Cost;
 use crate::log::transaction::Transaction;
 use crate::names::Names;
@@ -110,13 +110,13 @@ impl Names {
         &self,
         dir: &Inode,
         names: &'a Directory,
-        near: &Near<'a>,
+        near: &BucketRef<'a>,
         name: &[u8],
     ) -> Result<(BucketGuard<'a>, Room<'a>)> {
         let hash = near.hash();
         loop {
             let room = self.room_to_add(dir, names, hash, name)?;
-            let bucket = names.table.lock_near(near);
+            let bucket = names.table.lock_prefetched(near);
             let exists = || bucket.find(hash, name).is_some();
             if !room.is_missing(names) || exists() {
                 return Ok((bucket, room));

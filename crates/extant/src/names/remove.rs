@@ -68,10 +68,10 @@ impl Names {
         check_removable(name)?;
         self.permit_taking(who, parent, name)?;
         let hash = self.hash_in(parent, name);
-        let near = names.table.near(hash);
+        let near = names.table.prefetch(hash);
         // A removal allocates nothing, because it must work on a full volume.
         let tx = self.commit.begin_core()?;
-        let mut bucket = names.table.lock_near(&near);
+        let mut bucket = names.table.lock_prefetched(&near);
         bucket.prefetch_last();
         let Some((place, ino)) = bucket.locate(hash, name) else {
             return Err(Error::NotFound);
