@@ -4,7 +4,7 @@ use crate::{MmpBlock, MmpError, node};
 use blockdev::BlockDevice;
 use ext4_format::geometry::Geometry;
 use ext4_format::mmp::{self, Mark, MmpState};
-use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
+use ext4_format::superblock::RawSuperblock;
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -61,9 +61,8 @@ struct Claim {
     settle: Duration,
     /// Name of this machine.
     node: Vec<u8>,
-    /// Milliseconds since `start` until which the claim holds without a renewal; 0 once it is lost.
+    /// Time in [`milliseconds`] until which the claim holds without a renewal; 0 once it is lost.
     valid_until: AtomicU64,
-    start: Instant,
     number: Mutex<Number>,
     ended: Condvar,
     /// The block as readers see it.
@@ -74,6 +73,8 @@ struct Claim {
 struct Number {
     /// `None` once the claim is lost.
     mine: Option<u32>,
+    /// The number that was written last, also if the write failed.
+    next: Option<u32>,
     /// The device is being dropped.
     ends: bool,
 }
@@ -150,9 +151,9 @@ impl MmpDevice {
             settle: options.settle,
             node: rustix::system::uname().nodename().to_bytes().to_vec(),
             valid_until: AtomicU64::new(0),
-            start: Instant::now(),
             number: Mutex::new(Number {
                 mine: Some(number),
+                next: None,
                 ends: false,
             }),
             ended: Condvar::new(),
@@ -191,19 +192,13 @@ impl Claim {
                 return Ok(());
             }
         }
-        let text = format!("reading and writing takes over {:?}", self.settle / 2);
-        Err(MmpError::Io(io::Error::new(io::ErrorKind::TimedOut, text)))
-    }
-
-    /// Whether the block has this number.
-    fn holds(&self, number: u32) -> Result<bool, MmpError> {
-        Ok(mmp::number(&self.block.read(&*self.device)?) == number)
+        Err(self.too_slow())
     }
 
     /// Writes a number, waits, and looks again; returns false if the write was too slow to count. `looked` is when the block was found
     /// free.
     fn try_number(&self, number: u32, looked: Instant) -> Result<bool, MmpError> {
-        self.write(number)?;
+        let until = self.write(number)?;
         if looked.elapsed() > self.settle / 2 {
             return Ok(false);
         }
@@ -213,12 +208,13 @@ impl Claim {
             let holder = format!("somebody on {}, who came at the same time", node(&block));
             return Err(MmpError::InUse { holder });
         }
+        self.valid_until.store(until, Ordering::Release);
         Ok(true)
     }
 
-    /// Writes a number, and extends the lease from the time before the write.
-    fn write(&self, number: u32) -> Result<(), MmpError> {
-        let began = Instant::now();
+    /// Writes a number; returns the time until which it holds, counted from before the write.
+    fn write(&self, number: u32) -> Result<u64, MmpError> {
+        let until = milliseconds() + 1000 * u64::from(self.interval());
         let mark = Mark {
             number,
             time: now(),
@@ -232,10 +228,7 @@ impl Claim {
             mmp::set_checksum(&mut block, seed);
         }
         self.device.write_at(self.block.offset, &block)?;
-        let until = began + Duration::from_secs(self.interval().into());
-        let until = until.duration_since(self.start).as_millis() as u64;
-        self.valid_until.store(until, Ordering::Release);
-        Ok(())
+        Ok(until)
     }
 
     /// Seconds that others wait at least before they take the volume over.
@@ -263,33 +256,53 @@ impl Claim {
             self.valid_until.store(0, Ordering::Release);
             MmpError::Io(taken_over(&format!("somebody on {}", node(block))))
         };
-        loop {
+        for _ in 0..ATTEMPTS {
             let Some(mine) = number.mine else {
                 return Err(MmpError::Io(taken_over("somebody else")));
             };
             let looked = Instant::now();
-            let had_ended = !self.is_valid();
             let block = self.block.read(&*self.device)?;
-            if mmp::number(&block) != mine {
+            if !self.is_mine(number, &block) {
                 return Err(lost(number, &block));
             }
             let next = mine % mmp::MAX_NUMBER + 1;
-            number.mine = Some(next);
-            if !had_ended {
-                return self.write(next);
-            }
-            match self.try_number(next, looked) {
-                Ok(true) => return Ok(()),
+            // If the write fails, the block has either number.
+            number.next = Some(next);
+            // The read may have taken longer than the lease.
+            let done = if self.is_valid() {
+                self.write(next).map(|until| {
+                    self.valid_until.store(until, Ordering::Release);
+                    true
+                })
+            } else {
+                self.try_number(next, looked)
+            };
+            match done {
+                Ok(true) => {
+                    number.mine = Some(next);
+                    return Ok(());
+                }
                 Ok(false) => {}
                 Err(MmpError::InUse { .. }) => return Err(lost(number, &block)),
                 Err(e) => return Err(e),
             }
         }
+        Err(self.too_slow())
+    }
+
+    /// Returns true if the block has the number of this claim, or the one that a failed write may have left.
+    fn is_mine(&self, number: &Number, block: &[u8]) -> bool {
+        let found = Some(mmp::number(block));
+        number.mine.is_some() && (found == number.mine || found == number.next)
+    }
+
+    fn too_slow(&self) -> MmpError {
+        let text = format!("reading and writing takes over {:?}", self.settle / 2);
+        MmpError::Io(io::Error::new(io::ErrorKind::TimedOut, text))
     }
 
     fn is_valid(&self) -> bool {
-        let now = self.start.elapsed().as_millis() as u64;
-        now < self.valid_until.load(Ordering::Acquire)
+        milliseconds() < self.valid_until.load(Ordering::Acquire)
     }
 
     /// Fails if the claim is lost. Renews a lease that has ended.
@@ -307,21 +320,20 @@ impl Claim {
         })
     }
 
-    /// Writes what readers see, if the block is still this claim's and the volume's.
+    /// Writes the block as readers see it, if nobody else has taken the volume over. The block may be a file's by now: its bytes are
+    /// those that were written to it meanwhile.
     fn release(&self) -> Result<(), MmpError> {
-        let mine = lock(&self.number).mine.take();
-        let Some(mine) = mine else {
+        let mut number = lock(&self.number);
+        if number.mine.is_none() {
             return Ok(());
-        };
-        let mut sb = [0; SUPERBLOCK_SIZE];
-        self.device.read_at(SUPERBLOCK_OFFSET, &mut sb)?;
-        let sb = RawSuperblock::parse(&sb)?;
-        let block = Geometry::new(&sb).and_then(|geometry| MmpBlock::of(&sb, &geometry))?;
-        if block.is_some_and(|block| block.offset == self.block.offset) && self.holds(mine)? {
+        }
+        let block = self.block.read(&*self.device)?;
+        if self.is_mine(&number, &block) {
             self.device
                 .write_at(self.block.offset, &lock(&self.shown))?;
             self.device.flush()?;
         }
+        number.mine = None;
         Ok(())
     }
 
@@ -438,6 +450,18 @@ impl BlockDevice for MmpDevice {
     fn read_only(&self) -> bool {
         self.claim.device.read_only()
     }
+}
+
+/// Returns milliseconds of a clock that goes on while the machine sleeps, where there is one.
+fn milliseconds() -> u64 {
+    use rustix::time::{ClockId, clock_gettime};
+    #[cfg(target_os = "linux")]
+    let clock = ClockId::Boottime;
+    #[cfg(not(target_os = "linux"))]
+    let clock = ClockId::Monotonic;
+    let time = clock_gettime(clock);
+    let milliseconds = time.tv_sec as i64 * 1000 + time.tv_nsec as i64 / 1_000_000;
+    u64::try_from(milliseconds).unwrap_or(0)
 }
 
 fn now() -> i64 {

@@ -9,9 +9,10 @@
 //! that time lay between its first read and the end of its write. So, of two claims that both found the volume free, the one that writes
 //! last does so before the other one reads again, and the other one finds a foreign number.
 //!
-//! Linux and e2fsprogs wait at least 11 s between their write and their second read, and write nothing else meanwhile. A claim
-//! of this crate that was faster renews its number every few seconds, so theirs fails, or this one finds their number at its next
-//! renewal and stops writing before they begin.
+//! e2fsprogs waits 11 s between its write and its second read. Linux reads again at once if the block said that nobody has
+//! the volume. So, if Linux mounts within the half second between the first read and the write of a claim here, both may
+//! believe that they have the volume until the next renewal, which finds the number of Linux and stops the writes of this claim: at
+//! most [`MmpOptions::update`] later.
 //!
 //! # After a pause
 //! A process that was stopped for a minute does not know that another one has taken the volume over. Therefore a claim is a lease:

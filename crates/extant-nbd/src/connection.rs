@@ -268,23 +268,28 @@ fn receive(reader: &mut Stream, pending: &Mutex<Pending>) -> io::Result<()> {
             "a reply to request {cookie}, which nobody sent"
         ))
     })?;
-    let answer = if code == 0 {
-        let mut data = vec![0; waiter.length];
-        reader
-            .read_exact(&mut data)
-            .map(|()| data)
-            .inspect_err(|e| {
-                // As below.
-                let _ = waiter.answer.try_send(Err(gone(&e.to_string())));
-            })
-            .map(Ok)?
-    } else {
-        Err(remote_error(code))
+    // The connection must be known to be lost before a caller hears of it: callers then try the next connection.
+    let lost = |e: io::Error| {
+        lose(pending, &e.to_string());
+        let _ = waiter.answer.try_send(Err(gone(&e.to_string())));
+        e
+    };
+    let answer = match code {
+        0 => {
+            let mut data = vec![0; waiter.length];
+            reader.read_exact(&mut data).map_err(lost)?;
+            Ok(data)
+        }
+        SHUTDOWN => return Err(lost(remote_error(code))),
+        _ => Err(remote_error(code)),
     };
     // A caller whose time is over does not listen any more.
     let _ = waiter.answer.try_send(answer);
     Ok(())
 }
+
+/// The server ends, and another one may take its place.
+const SHUTDOWN: u32 = 108;
 
 fn remote_error(code: u32) -> io::Error {
     let (kind, name) = match code {
@@ -294,7 +299,7 @@ fn remote_error(code: u32) -> io::Error {
         22 => (io::ErrorKind::InvalidInput, "invalid request"),
         28 => (io::ErrorKind::StorageFull, "no space"),
         95 => (io::ErrorKind::Unsupported, "not supported"),
-        108 => (io::ErrorKind::ConnectionAborted, "the server shuts down"),
+        SHUTDOWN => (io::ErrorKind::ConnectionAborted, "the server shuts down"),
         _ => (io::ErrorKind::Other, "unknown error"),
     };
     io::Error::new(kind, format!("NBD server: {name} ({code})"))

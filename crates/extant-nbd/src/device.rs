@@ -12,7 +12,7 @@ use crate::link::{Link, Piece, send_all, writes};
 use crate::url::NbdUrl;
 
 pub(crate) const FLAG_READ_ONLY: u16 = 1 << 1;
-const FLAG_FLUSH: u16 = 1 << 2;
+pub(crate) const FLAG_FLUSH: u16 = 1 << 2;
 const FLAG_TRIM: u16 = 1 << 5;
 const FLAG_ZEROES: u16 = 1 << 6;
 /// Bytes of one request.
@@ -157,10 +157,6 @@ impl BlockDevice for NbdDevice {
     /// Flushes the server, except one without flush: by the protocol it keeps acknowledged writes.
     fn flush(&self) -> io::Result<()> {
         if self.read_only {
-            return Ok(());
-        }
-        if self.link.export.flags & FLAG_FLUSH == 0 {
-            self.link.forget();
             return Ok(());
         }
         self.link.flush()

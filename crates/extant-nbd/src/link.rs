@@ -8,11 +8,12 @@
 //! end the requests of a lost connection before it accepts overlapping ones, as the servers here do.
 
 use crate::connection::{Connection, FLUSH, Stream, Ticket, WRITE};
-use crate::device::{FLAG_READ_ONLY, Options};
+use crate::device::{FLAG_FLUSH, FLAG_READ_ONLY, Options};
 use crate::handshake::{Export, negotiate};
 use crate::url::NbdUrl;
 use std::collections::VecDeque;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -20,6 +21,10 @@ use std::time::{Duration, Instant};
 const DEPTH: usize = 16;
 /// Bytes of unflushed writes that are kept; then the link flushes.
 const MOST_UNFLUSHED: usize = 64 << 20;
+/// Bytes that a request counts besides its data.
+const SIZE_OF_REQUEST: usize = 64;
+/// Connections that one call may lose: a server that ends the connection at a request would do so for ever.
+const MOST_LOSSES: u32 = 10;
 /// First wait before another attempt to connect, and the longest one.
 const WAITS: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 
@@ -57,6 +62,8 @@ struct Requests {
     bytes: usize,
     /// Number of requests that were ever removed from the front.
     removed: u64,
+    /// Number of the connection over which all of these were sent.
+    connection: u64,
 }
 
 impl Requests {
@@ -69,7 +76,7 @@ impl Requests {
         while self.removed < end
             && let Some(first) = self.list.pop_front()
         {
-            self.bytes -= first.data.len();
+            self.bytes -= first.data.len() + SIZE_OF_REQUEST;
             self.removed += 1;
         }
     }
@@ -80,6 +87,10 @@ struct Current {
     connection: Arc<Connection>,
     /// Number of connections before it.
     number: u64,
+    /// Beginning of the first call that failed for lack of a connection.
+    lost_since: Option<Instant>,
+    /// No connection was had in time: there will be none, because somebody else may have the export by now.
+    ended: bool,
 }
 
 pub(crate) struct Link {
@@ -88,15 +99,18 @@ pub(crate) struct Link {
     pub(crate) export: Export,
     current: Mutex<Current>,
     unflushed: Mutex<Requests>,
+    /// A flush has failed: the server's next one may succeed although writes were lost.
+    flush_failed: AtomicBool,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn connect(url: &NbdUrl, options: &Options) -> io::Result<(Connection, Export)> {
-    let mut stream = Stream::connect(&url.place, options.timeout)?;
-    stream.set_timeouts(Some(options.timeout), Some(options.timeout))?;
+/// Connects; `limit` is the time for the connection and for each step of the handshake.
+fn connect(url: &NbdUrl, options: &Options, limit: Duration) -> io::Result<(Connection, Export)> {
+    let mut stream = Stream::connect(&url.place, limit)?;
+    stream.set_timeouts(Some(limit), Some(limit))?;
     let export = negotiate(&mut stream, &url.export)?;
     Ok((Connection::start(stream, options.timeout)?, export))
 }
@@ -139,7 +153,7 @@ pub(crate) fn send_all<'p>(
 
 impl Link {
     pub(crate) fn new(url: &NbdUrl, options: &Options) -> io::Result<Self> {
-        let (connection, export) = connect(url, options)?;
+        let (connection, export) = connect(url, options, options.timeout)?;
         Ok(Self {
             url: url.clone(),
             options: options.clone(),
@@ -147,39 +161,55 @@ impl Link {
             current: Mutex::new(Current {
                 connection: Arc::new(connection),
                 number: 0,
+                lost_since: None,
+                ended: false,
             }),
+            flush_failed: AtomicBool::new(false),
             unflushed: Mutex::default(),
         })
     }
 
     /// Runs a call, again over the next connection each time that the connection is lost.
-    pub(crate) fn run<T>(
+    pub(crate) fn run<T>(&self, call: impl FnMut(&Connection) -> io::Result<T>) -> io::Result<T> {
+        self.run_over(call).map(|(_, done)| done)
+    }
+
+    /// Like [`run`](Self::run); also returns the number of the connection over which the call succeeded.
+    fn run_over<T>(
         &self,
         mut call: impl FnMut(&Connection) -> io::Result<T>,
-    ) -> io::Result<T> {
+    ) -> io::Result<(u64, T)> {
+        let mut losses = 0;
         loop {
+            let began = Instant::now();
             let (connection, number) = {
                 let current = lock(&self.current);
                 (Arc::clone(&current.connection), current.number)
             };
             match call(&connection) {
-                Err(lost) if connection.is_lost() => self.next(number, lost)?,
-                done => return done,
+                Err(lost) if connection.is_lost() && losses < MOST_LOSSES => {
+                    losses += 1;
+                    self.next(number, began, lost)?;
+                }
+                done => return done.map(|done| (number, done)),
             }
         }
     }
 
-    /// Replaces the connection of this number; returns `lost` if no other is had in time.
-    fn next(&self, number: u64, lost: io::Error) -> io::Result<()> {
+    /// Replaces the connection of this number; returns `lost` if no other is had in time, which counts from the beginning of the
+    /// first call that failed. From then on every call fails.
+    fn next(&self, number: u64, began: Instant, lost: io::Error) -> io::Result<()> {
         let mut current = lock(&self.current);
         if current.number != number {
             return Ok(());
         }
-        let until = Instant::now() + self.options.reconnect;
+        let since = *current.lost_since.get_or_insert(began);
         let mut wait = WAITS.0;
         loop {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            let left = self.options.reconnect.saturating_sub(since.elapsed());
+            if left.is_zero() || current.ended {
+                current.ended = true;
+                *lock(&self.unflushed) = Requests::default();
                 return Err(lost);
             }
             std::thread::sleep(wait.min(left));
@@ -187,16 +217,22 @@ impl Link {
             if let Some(keep_waiting) = &self.options.keep_waiting {
                 keep_waiting()?;
             }
-            let Ok((connection, export)) = connect(&self.url, &self.options) else {
+            let limit = self.options.timeout.min(left);
+            let Ok((connection, export)) = connect(&self.url, &self.options, limit) else {
                 continue;
             };
             self.check_same(&export)?;
-            let requests = lock(&self.unflushed);
+            if since.elapsed() >= self.options.reconnect {
+                continue;
+            }
+            let mut requests = lock(&self.unflushed);
             let pieces = requests.list.iter().map(Unflushed::piece);
             match send_all(&connection, pieces, |_| {}) {
                 Ok(()) => {
                     current.connection = Arc::new(connection);
                     current.number += 1;
+                    current.lost_since = None;
+                    requests.connection = current.number;
                     return Ok(());
                 }
                 Err(_) if connection.is_lost() => {}
@@ -219,11 +255,16 @@ impl Link {
 
     /// Sends requests that change the export, and keeps them until a flush.
     pub(crate) fn change<'p>(&self, pieces: impl Fn() -> Vec<Piece<'p>>) -> io::Result<()> {
-        self.run(|connection| send_all(connection, pieces(), |_| {}))?;
-        let is_full = {
+        let is_full = loop {
+            let (number, ()) =
+                self.run_over(|connection| send_all(connection, pieces(), |_| {}))?;
             let mut requests = lock(&self.unflushed);
+            if requests.connection != number {
+                // The connection was replaced meanwhile, and these were not among the requests that were sent again.
+                continue;
+            }
             for piece in pieces() {
-                requests.bytes += piece.data.len();
+                requests.bytes += piece.data.len() + SIZE_OF_REQUEST;
                 requests.list.push_back(Unflushed {
                     command: piece.command,
                     offset: piece.offset,
@@ -231,25 +272,34 @@ impl Link {
                     data: piece.data.to_vec(),
                 });
             }
-            requests.bytes > MOST_UNFLUSHED
+            break requests.bytes > MOST_UNFLUSHED;
         };
         if is_full { self.flush() } else { Ok(()) }
     }
 
-    /// Flushes; the requests that were acknowledged before are durable then.
+    /// Flushes; the requests that were acknowledged before are durable then. A server without flush keeps what it has
+    /// acknowledged, by the protocol. After a flush that failed every flush fails.
     pub(crate) fn flush(&self) -> io::Result<()> {
-        self.run(|connection| {
+        if self.export.flags & FLAG_FLUSH == 0 {
+            self.forget();
+            return Ok(());
+        }
+        if self.flush_failed.load(Ordering::Relaxed) {
+            return Err(io::Error::other("an earlier flush of the export failed"));
+        }
+        let flushed = self.run(|connection| {
             // Over a later connection these requests were sent again before.
             let end = lock(&self.unflushed).end();
             let ticket = connection.send(FLUSH, 0, 0, &[])?;
             connection.wait(ticket)?;
             lock(&self.unflushed).remove_to(end);
             Ok(())
-        })
+        });
+        flushed.inspect_err(|_| self.flush_failed.store(true, Ordering::Relaxed))
     }
 
     /// Forgets the requests so far, for a server without flush: what such a server acknowledges is durable, by the protocol.
-    pub(crate) fn forget(&self) {
+    fn forget(&self) {
         let mut requests = lock(&self.unflushed);
         let end = requests.end();
         requests.remove_to(end);

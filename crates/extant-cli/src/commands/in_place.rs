@@ -60,14 +60,15 @@ pub fn ready_if(
 /// Claims a volume that has multiple mount protection. One whose superblock or block of protection is damaged is not claimed.
 pub fn claimed(image: &Path, device: Arc<dyn BlockDevice>) -> Result<Arc<dyn BlockDevice>> {
     let mut superblock = [0; SUPERBLOCK_SIZE];
-    let read = device.read_at(SUPERBLOCK_OFFSET, &mut superblock);
-    let sb = read
-        .ok()
-        .and_then(|()| RawSuperblock::parse(&superblock).ok());
+    if device.len() >= SUPERBLOCK_OFFSET + superblock.len() as u64 {
+        let read = device.read_at(SUPERBLOCK_OFFSET, &mut superblock);
+        read.with_context(|| image.display().to_string())?;
+    }
+    let sb = RawSuperblock::parse(&superblock).ok();
     let Some((sb, geometry)) = sb.and_then(|sb| Some((sb, Geometry::new(&sb).ok()?))) else {
         return Ok(device);
     };
-    match MmpDevice::check(Arc::clone(&device), &sb, &geometry, &MmpOptions::default()) {
+    match MmpDevice::mount(Arc::clone(&device), &sb, &geometry, &MmpOptions::default()) {
         Ok(Some(claimed)) => Ok(Arc::new(claimed)),
         Ok(None) | Err(MmpError::Format(_)) => Ok(device),
         Err(e) => Err(about_image(image, e.into()).context(image.display().to_string())),

@@ -132,7 +132,8 @@ impl<'a> Opening<'a> {
             let device = protect(options, device, &found, read_only.is_none())?;
             // Whoever had the volume before may have changed it.
             let found = superblock::find(&*device)?;
-            let read_only = why_read_only(options, &*device, &found);
+            // A volume that is not claimed is not written, whatever the superblock says by now.
+            let read_only = read_only.or_else(|| why_read_only(options, &*device, &found));
             (device, found, read_only)
         } else {
             (device, found, read_only)

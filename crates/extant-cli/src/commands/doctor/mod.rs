@@ -11,7 +11,7 @@ use anyhow::Result;
 use serde::Serialize;
 use std::io::{IsTerminal, Write};
 
-/// Report which features work on this machine, and how to fix the others
+/// Report which features work here, and how to fix the others
 ///
 /// Checks what mounting, `extant shell` and images need of the system. The only change is a file of a few KiB, which
 /// is made and removed in the current directory and in TMPDIR. The exit code is 0 if every feature works that needs no

@@ -431,6 +431,7 @@ fn the_area_of_fast_commits_changes_its_size() {
             .map(|line| line.split_whitespace().last().unwrap().to_owned())
             .collect()
     };
+    s.ok(&["tune", "%", "-J", "size=8"]);
     let [before, _] = &journal()[..] else {
         panic!("{:?}", journal());
     };
@@ -443,9 +444,9 @@ fn the_area_of_fast_commits_changes_its_size() {
         journal(),
         [before.clone(), (1024 * 1024 / block).to_string()]
     );
-    s.ok(&["tune", "%", "-J", "size=16,fast_commit_size=512"]);
+    s.ok(&["tune", "%", "-J", "size=4,fast_commit_size=512"]);
     s.clean();
-    let expected = [(16 << 20) / block, 512 * 1024 / block].map(|n| n.to_string());
+    let expected = [(4 << 20) / block, 512 * 1024 / block].map(|n| n.to_string());
     assert_eq!(journal(), expected);
     for wrong in [
         "fast_commit_size=16384",
