@@ -47,7 +47,7 @@ pub(crate) enum Fault {
     /// A fast commit is written before the data of its mappings and sizes are on the medium.
     FastCommitBeforeData,
     /// A fast commit without a mapping is written before the data that a larger size covers are on the medium.
-    FastCommitBeforeAppended,
+    FastCommitBeforeSize,
 }
 
 #[cfg(debug_assertions)]
@@ -72,10 +72,7 @@ impl Fault {
         ("fast-commits-forgotten", Self::FastCommitsForgotten),
         ("fast-commit-ahead", Self::FastCommitAhead),
         ("fast-commit-before-data", Self::FastCommitBeforeData),
-        (
-            "fast-commit-before-appended",
-            Self::FastCommitBeforeAppended,
-        ),
+        ("fast-commit-before-size", Self::FastCommitBeforeSize),
     ];
 }
 

@@ -174,7 +174,7 @@ impl Committer {
                 .inspect_err(|e| self.store.stop(e))?;
         }
         let skips_flush = planted::is(Fault::FastCommitBeforeData)
-            || items.maps.is_empty() && planted::is(Fault::FastCommitBeforeAppended);
+            || items.maps.is_empty() && planted::is(Fault::FastCommitBeforeSize);
         let mut unformatted = fast.unformatted.lock();
         unformatted.len += items.len();
         unformatted.items.append(&mut items);
