@@ -140,8 +140,7 @@ impl BlockDevice for NbdDevice {
         let pieces = self.ranges(READ, offset, buf.len() as u64);
         self.link.run(|connection| {
             let mut parts = buf.chunks_mut(chunk);
-            let again = pieces.iter().map(|piece| Piece { ..*piece });
-            send_all(connection, again, |data| {
+            send_all(connection, &pieces, |data| {
                 if let Some(part) = parts.next() {
                     part.copy_from_slice(&data);
                 }
@@ -151,7 +150,7 @@ impl BlockDevice for NbdDevice {
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
         self.check(offset, buf.len() as u64, "write")?;
-        self.link.change(|| writes(offset, buf, self.chunk()))
+        self.link.change(&writes(offset, buf, self.chunk()))
     }
 
     /// Flushes the server, except one without flush: by the protocol it keeps acknowledged writes.
@@ -165,7 +164,7 @@ impl BlockDevice for NbdDevice {
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
         self.check(offset, len, "discard")?;
         if self.link.export.flags & FLAG_ZEROES != 0 {
-            return self.link.change(|| self.ranges(WRITE_ZEROES, offset, len));
+            return self.link.change(&self.ranges(WRITE_ZEROES, offset, len));
         }
         let zeros = vec![0; self.chunk()];
         let mut at = 0;
@@ -186,10 +185,8 @@ impl BlockDevice for NbdDevice {
             ));
         }
         let pieces = self.ranges(TRIM, offset, len);
-        self.link.run(|connection| {
-            let again = pieces.iter().map(|piece| Piece { ..*piece });
-            send_all(connection, again, |_| {})
-        })
+        self.link
+            .run(|connection| send_all(connection, &pieces, |_| {}))
     }
 
     fn read_only(&self) -> bool {

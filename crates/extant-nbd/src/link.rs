@@ -11,6 +11,7 @@ use crate::connection::{Connection, FLUSH, Stream, Ticket, WRITE};
 use crate::device::{FLAG_FLUSH, FLAG_READ_ONLY, Options};
 use crate::handshake::{Export, negotiate};
 use crate::url::NbdUrl;
+use std::borrow::Borrow;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,6 +30,7 @@ const MOST_LOSSES: u32 = 10;
 const WAITS: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 
 /// One request of a call.
+#[derive(Clone, Copy)]
 pub(crate) struct Piece<'p> {
     pub(crate) command: u16,
     pub(crate) offset: u64,
@@ -51,6 +53,17 @@ impl Unflushed {
             offset: self.offset,
             len: self.len,
             data: &self.data,
+        }
+    }
+}
+
+impl From<Piece<'_>> for Unflushed {
+    fn from(piece: Piece<'_>) -> Self {
+        Self {
+            command: piece.command,
+            offset: piece.offset,
+            len: piece.len,
+            data: piece.data.to_vec(),
         }
     }
 }
@@ -117,9 +130,9 @@ fn connect(url: &NbdUrl, options: &Options, limit: Duration) -> io::Result<(Conn
 
 /// Sends requests, [`DEPTH`] of them at once, and passes each reply on. Waits for every request that was sent, so that no write lands
 /// after this call has failed.
-pub(crate) fn send_all<'p>(
+pub(crate) fn send_all<'p, P: Borrow<Piece<'p>>>(
     connection: &Connection,
-    pieces: impl IntoIterator<Item = Piece<'p>>,
+    pieces: impl IntoIterator<Item = P>,
     mut replied: impl FnMut(Vec<u8>),
 ) -> io::Result<()> {
     let mut flight: VecDeque<Ticket> = VecDeque::new();
@@ -132,6 +145,7 @@ pub(crate) fn send_all<'p>(
         Err(e) => result.and(Err(e)),
     };
     for piece in pieces {
+        let piece = piece.borrow();
         if flight.len() == DEPTH
             && let Some(first) = flight.pop_front()
         {
@@ -254,24 +268,18 @@ impl Link {
     }
 
     /// Sends requests that change the export, and keeps them until a flush.
-    pub(crate) fn change<'p>(&self, pieces: impl Fn() -> Vec<Piece<'p>>) -> io::Result<()> {
+    pub(crate) fn change(&self, pieces: &[Piece<'_>]) -> io::Result<()> {
+        let mut kept: VecDeque<Unflushed> = pieces.iter().copied().map(Unflushed::from).collect();
+        let bytes = |request: &Unflushed| request.data.len() + SIZE_OF_REQUEST;
         let is_full = loop {
-            let (number, ()) =
-                self.run_over(|connection| send_all(connection, pieces(), |_| {}))?;
+            let (number, ()) = self.run_over(|connection| send_all(connection, pieces, |_| {}))?;
             let mut requests = lock(&self.unflushed);
             if requests.connection != number {
                 // The connection was replaced meanwhile, and these were not among the requests that were sent again.
                 continue;
             }
-            for piece in pieces() {
-                requests.bytes += piece.data.len() + SIZE_OF_REQUEST;
-                requests.list.push_back(Unflushed {
-                    command: piece.command,
-                    offset: piece.offset,
-                    len: piece.len,
-                    data: piece.data.to_vec(),
-                });
-            }
+            requests.bytes += kept.iter().map(bytes).sum::<usize>();
+            requests.list.append(&mut kept);
             break requests.bytes > MOST_UNFLUSHED;
         };
         if is_full { self.flush() } else { Ok(()) }
@@ -281,7 +289,9 @@ impl Link {
     /// acknowledged, by the protocol. After a flush that failed every flush fails.
     pub(crate) fn flush(&self) -> io::Result<()> {
         if self.export.flags & FLAG_FLUSH == 0 {
-            self.forget();
+            let mut requests = lock(&self.unflushed);
+            let end = requests.end();
+            requests.remove_to(end);
             return Ok(());
         }
         if self.flush_failed.load(Ordering::Relaxed) {
@@ -296,13 +306,6 @@ impl Link {
             Ok(())
         });
         flushed.inspect_err(|_| self.flush_failed.store(true, Ordering::Relaxed))
-    }
-
-    /// Forgets the requests so far, for a server without flush: what such a server acknowledges is durable, by the protocol.
-    fn forget(&self) {
-        let mut requests = lock(&self.unflushed);
-        let end = requests.end();
-        requests.remove_to(end);
     }
 }
 
