@@ -123,8 +123,8 @@ impl QuotaSums {
 
     /// Adds an inode in use. `values` is the number of its attributes whose values are in inodes (`ea_inode`): each
     /// counts as an inode of the owner, and its blocks are part of the owner's count, however many inodes share it.
-    /// Inodes of values are not counted, and neither are those of the volume itself: the reserved ones, the quota
-    /// file of projects and the orphan file.
+    /// Inodes of values are not counted. Inodes of the volume itself are not counted either: the reserved ones, the
+    /// quota file of projects and the orphan file.
     pub fn add(
         &mut self,
         sb: &RawSuperblock,

@@ -108,7 +108,7 @@ impl MmpDevice {
         Ok(Some(claimed))
     }
 
-    /// Claims a volume as a checker does, if it has the feature: the number does not change, and nobody waits for a change.
+    /// Claims a volume as a checker does, if it has the feature. Others refuse the number at once, because it never changes.
     ///
     /// # Errors
     /// As of [`mount`](Self::mount).
@@ -166,7 +166,7 @@ impl MmpDevice {
         }))
     }
 
-    /// Whether the volume was taken over by somebody else; every write fails then.
+    /// Returns true if another holder has taken the volume over; every write fails then.
     pub fn is_lost(&self) -> bool {
         lock(&self.claim.number).mine.is_none()
     }
@@ -320,8 +320,8 @@ impl Claim {
         })
     }
 
-    /// Writes the block as readers see it, if nobody else has taken the volume over. The block may be a file's by now: its bytes are
-    /// those that were written to it meanwhile.
+    /// Writes the block as readers see it, if nobody else has taken the volume over. If a file has got
+    /// the block meanwhile, these are the bytes of the file.
     fn release(&self) -> Result<(), MmpError> {
         let mut number = lock(&self.number);
         if number.mine.is_none() {
@@ -337,7 +337,7 @@ impl Claim {
         Ok(())
     }
 
-    /// The part of a range that lies in the block, relative to the range and to the block.
+    /// Returns the part of a range that lies in the block: relative to the range, and its offset in the block.
     fn part(&self, offset: u64, len: usize) -> Option<(Range<usize>, usize)> {
         let end = offset.checked_add(len as u64)?;
         let (first, last) = (
@@ -452,7 +452,7 @@ impl BlockDevice for MmpDevice {
     }
 }
 
-/// Returns milliseconds of a clock that goes on while the machine sleeps, where there is one.
+/// Returns milliseconds of a clock that includes the time during which the machine sleeps, if the system has such a clock.
 fn milliseconds() -> u64 {
     use rustix::time::{ClockId, clock_gettime};
     #[cfg(target_os = "linux")]

@@ -1,7 +1,7 @@
 //! Multiple mount protection (`mmp`): keeps two writers of one volume apart where no lock does.
 //!
-//! A volume with the feature has a block that says who writes to it. A mount writes a new number there every few seconds; anyone else who
-//! finds a number waits and looks whether it changes. A checker writes a fixed number, which nobody waits for. Source: `fs/ext4/mmp.c` of
+//! A volume with the feature has a block that says who writes to it. A mount writes a new number there every few seconds. A
+//! process that finds a number waits, and checks whether the number changes. A checker writes a fixed number, which others refuse at once. Source: `fs/ext4/mmp.c` of
 //! Linux and `ext2fs_mmp_start` of e2fsprogs define the block and the times; the code here is its own.
 //!
 //! # Why two claims never succeed together
@@ -10,9 +10,8 @@
 //! last does so before the other one reads again, and the other one finds a foreign number.
 //!
 //! e2fsprogs waits 11 s between its write and its second read. Linux reads again at once if the block said that nobody has
-//! the volume. So, if Linux mounts within the half second between the first read and the write of a claim here, both may
-//! believe that they have the volume until the next renewal, which finds the number of Linux and stops the writes of this claim: at
-//! most [`MmpOptions::update`] later.
+//! the volume. So both may claim the volume if Linux mounts within the half second between the first read and the write of a
+//! claim here. The next renewal, at most [`MmpOptions::update`] later, finds the number of Linux and stops the writes of this claim.
 //!
 //! # After a pause
 //! A process that was stopped for a minute does not know that another one has taken the volume over. Therefore a claim is a lease:

@@ -1,4 +1,4 @@
-//! Claims of one volume: one holder at a time, whoever comes, and e2fsck among them.
+//! Claims of one volume have one holder at a time; e2fsck and Linux take part.
 
 use blockdev::{Access, BlockDevice, FileDevice, MemDevice, UnlockedFile};
 use ext4_format::geometry::Geometry;
@@ -129,7 +129,7 @@ fn a_checker_keeps_everybody_off() {
     assert_eq!(made.state(), MmpState::Clean);
 }
 
-/// Of claims that begin at the same time one succeeds.
+/// Exactly one of several simultaneous claims succeeds.
 #[test]
 fn one_of_those_that_come_at_once_gets_it() {
     needs::tools!("mke2fs");
@@ -178,7 +178,7 @@ fn what_was_taken_over_is_not_written() {
     assert!(claimed.discard(0, 4096).is_err());
     assert!(claimed.write_vectored_at(0, &[&[2; 512]]).is_err());
     drop(claimed);
-    // The other one keeps it.
+    // The other holder keeps the volume.
     assert_eq!(made.state(), MmpState::Mounted(77));
     let mut first = [0; 512];
     made.device.read_at(0, &mut first).unwrap();

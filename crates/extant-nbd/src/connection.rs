@@ -288,7 +288,7 @@ fn receive(reader: &mut Stream, pending: &Mutex<Pending>) -> io::Result<()> {
     Ok(())
 }
 
-/// The server ends, and another one may take its place.
+/// Error of a server that shuts down; it may be restarted.
 const SHUTDOWN: u32 = 108;
 
 fn remote_error(code: u32) -> io::Error {

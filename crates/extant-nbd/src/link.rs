@@ -29,7 +29,7 @@ const MOST_LOSSES: u32 = 10;
 /// First wait before another attempt to connect, and the longest one.
 const WAITS: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 
-/// One request of a call.
+/// Request of a call.
 #[derive(Clone, Copy)]
 pub(crate) struct Piece<'p> {
     pub(crate) command: u16,
@@ -285,8 +285,8 @@ impl Link {
         if is_full { self.flush() } else { Ok(()) }
     }
 
-    /// Flushes; the requests that were acknowledged before are durable then. A server without flush keeps what it has
-    /// acknowledged, by the protocol. After a flush that failed every flush fails.
+    /// Flushes; the requests that were acknowledged before are durable then. By the protocol, a server
+    /// without flush keeps acknowledged writes. After one failed flush every flush fails.
     pub(crate) fn flush(&self) -> io::Result<()> {
         if self.export.flags & FLAG_FLUSH == 0 {
             let mut requests = lock(&self.unflushed);

@@ -110,7 +110,7 @@ fn nbdkit_and_its_filters() {
         command.arg(dir.join("disk"));
         command
     });
-    // A server that flushes every write by itself, one that is slow, one with a layer above its disk, and one that writes no zeros by itself.
+    // Servers that flush every write, that are slow, that have a layer above the disk, and that lack write-zeroes.
     let filters: [&[&str]; 4] = [
         &["--filter=fua", "memory", "16M", "fuamode=force"],
         &[
@@ -126,7 +126,7 @@ fn nbdkit_and_its_filters() {
     for (nr, filter) in filters.into_iter().enumerate() {
         conforms(&format!("filter-{nr}"), "", 1, |dir| nbdkit(dir, filter));
     }
-    // Only whole blocks.
+    // A server that accepts only whole blocks.
     let blocks = [
         "--filter=blocksize-policy",
         "memory",
@@ -154,7 +154,7 @@ fn nbd_server() {
     });
 }
 
-/// An error of the server is an error of the request, and the connection goes on.
+/// An error of the server fails the request and not the connection.
 #[test]
 fn errors_of_a_server_are_errors_of_requests() {
     needs::tools!("nbdkit");

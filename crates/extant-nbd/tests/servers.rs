@@ -137,7 +137,7 @@ fn a_server_that_dies_fails_what_waits() {
     assert_eq!(interrupted.kind(), ErrorKind::Interrupted);
 }
 
-/// A server that was killed and comes back without its unflushed writes gets them again, in their order.
+/// A restarted server that has lost its unflushed writes receives them again, in their order.
 #[test]
 fn unflushed_writes_are_sent_again() {
     needs::tools!("qemu-nbd");

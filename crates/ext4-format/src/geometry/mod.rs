@@ -546,8 +546,8 @@ impl Geometry {
         blocks * bs
     }
 
-    /// Returns the largest size in bytes to which a file may grow: the limit of its mapping, and without `huge_file`
-    /// the limit of 32 bits for its sectors, including its mapping and an attribute block, for a file without holes.
+    /// Returns the largest size in bytes to which a file without holes may grow. The limit is that of its mapping. Without
+    /// `huge_file` the sectors of the file, of its mapping and of an attribute block must also fit 32 bits.
     pub fn max_file_size(&self, extents: bool) -> u64 {
         let addressed = self.max_addressed_size(extents);
         if self.features.has_huge_file() {

@@ -123,7 +123,7 @@ fn mixed_names_are_folded_as_e2fsprogs_does() {
             names.push(name.into_bytes());
         }
     }
-    // Names that become three times as long when folded, or empty.
+    // Names whose folded form has three times their length, or is empty.
     names.push("\u{390}".repeat(127).into_bytes());
     names.push("\u{1d160}".repeat(63).into_bytes());
     names.push("\u{200b}".repeat(85).into_bytes());

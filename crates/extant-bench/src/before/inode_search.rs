@@ -32,7 +32,7 @@ struct Group {
 enum Take {
     /// With the group locked, after a second test.
     Locked,
-    /// With one atomic operation.
+    /// One atomic test-and-set.
     TestAndSet,
 }
 

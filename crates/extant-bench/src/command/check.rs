@@ -175,7 +175,7 @@ fn reports(all: &[Checker]) -> Vec<Report> {
         many.report("extant check", cpus),
         e2fsck.report("e2fsck", cpus),
     ];
-    // With one CPU both rows are the same.
+    // On a machine with one CPU both rows are the same.
     if cpus > 1 {
         reports.push(one.report("extant check", 1));
         reports.push(e2fsck.report("e2fsck", 1));

@@ -143,7 +143,7 @@ fn shared_lines(path: &Path) -> Result<BTreeMap<String, Vec<SharedLine>>> {
     let rounds = extant_bench::conflicts::ROUNDS as f64;
     let mut all = BTreeMap::new();
     for case in cases {
-        // One station per line, even if several places in the code touch the line.
+        // Each line is one station, even if several places in the code touch it.
         let mut lines: BTreeMap<u64, SharedLine> = BTreeMap::new();
         for f in case["findings"].as_array().into_iter().flatten() {
             let share = f["rounds"].as_f64().unwrap_or(0.0) / rounds;

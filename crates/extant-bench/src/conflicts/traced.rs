@@ -153,7 +153,7 @@ pub struct Setting {
     /// The number of slots. The two sides have slots that are equal modulo half of it.
     pub slots: usize,
     /// Whether both sides read the data of either side before the first round, and locks become biased towards readers
-    /// as soon as two slots read. By default, biasing takes half as many readers as there are slots.
+    /// as soon as two slots read. By default, locks become biased when half of the slots read.
     pub turned: bool,
 }
 

@@ -11,7 +11,7 @@ pub enum Op {
     Create {
         /// The path.
         path: String,
-        /// Whether the create options say that it is a directory.
+        /// Whether the create options ask for a directory.
         directory: bool,
         /// Whether to create a missing file.
         make: bool,

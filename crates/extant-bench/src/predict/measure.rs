@@ -386,7 +386,7 @@ pub fn measure_pair(
     let ops = pair.size.map_or(4 * few, |(_, ops)| ops.min(40 * few));
     let shape = |tasks: usize| Shape {
         tasks,
-        // Until all operations are done.
+        // The run ends when all operations are done.
         seconds: 3600.0,
         files: ops.div_ceil(tasks as u64),
         rounds: size.rounds.max(1),
