@@ -4,12 +4,12 @@
 use crate::Error;
 use crate::fast_commits;
 use crate::mapping::{self, MapRead};
-use crate::planted::{self, Fault};
 use crate::session::Session;
 use ext4_format::features::{Compat, Incompat};
 use ext4_format::inode::{self, InodeCore, flags};
 use ext4_format::jbd2::{self, LogEnd, Salvage};
 use ext4_format::{BlockNr, FileType, FormatError, InodeNr, Where};
+use ext4_image::planted::{self, Fault};
 
 /// Mends the journal. Returns whether the volume was changed under the session, so that the round must restart.
 pub(crate) fn mend(session: &mut Session<'_, '_>) -> Result<bool, Error> {

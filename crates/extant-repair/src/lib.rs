@@ -1,18 +1,13 @@
 #![forbid(unsafe_code)]
 #![doc = include_str!("../README.md")]
 
-mod area;
 mod attributes;
-mod changes;
 mod connect;
 mod directory_mode;
 mod dirs;
 mod encryption;
 mod fast_commits;
-mod file_id;
 mod groups;
-mod image_file;
-mod in_place;
 mod inline_data;
 mod inline_dirs;
 mod inode_map;
@@ -22,29 +17,22 @@ mod mapping;
 mod mmp;
 mod names;
 mod orphans;
-mod overlay;
-mod pieces;
-mod planted;
 mod quota;
 mod resize;
 mod salvage;
 mod session;
 mod superblock;
-mod undo;
 
 pub use blockdev;
-pub use changes::Changes;
+pub use ext4_image::{Changes, Undo};
 pub use extant_check::{CheckStep, Report};
-pub use file_id::file_beside;
-pub use image_file::{ImageFile, mark, take_back_interrupted};
-pub use overlay::MemOverlay;
 pub use session::Mend;
-pub use undo::Undo;
 
 use blockdev::BlockDevice;
 use ext4_format::FormatError;
 use ext4_format::features::RoCompat;
 use ext4_format::superblock::{RawSuperblock, STATE_VALID, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
+use ext4_image::MemOverlay;
 use extant_check::CheckOptions;
 use session::{Decisions, Session};
 use std::collections::BTreeSet;
@@ -84,52 +72,18 @@ pub enum Error {
         "{0} has the volume, by what its block of mmp says: wait for its end, or clear the block with tune2fs -f -E clear_mmp"
     )]
     InUse(&'static str),
-    /// An undo file does not fit.
-    #[error("undo file: {0}")]
-    Undo(String),
-    /// An undo file that another user may have written.
-    #[error("{undo}: the undo file is not trusted: {why}")]
-    Untrusted {
-        /// The file.
-        undo: String,
-        /// The reason.
-        why: String,
-    },
-    /// The image carries the mark of a change, and the undo file cannot be used.
-    #[error(
-        "a change in place was interrupted, and its undo file {undo} cannot be used: {why}: \
-         run `extant undo FILE IMAGE` with the undo file"
-    )]
-    NoUndo {
-        /// The file, by the mark.
-        undo: String,
-        /// The reason.
-        why: String,
-    },
-    /// A block device has too few free blocks in one run for the old bytes.
-    #[error(
-        "no free run of {0} bytes on the device for what takes the change back: name an undo file on another file system, \
-         by --undo FILE, or -z FILE under the names of e2fsprogs"
-    )]
-    NoRoomForUndo(u64),
-    /// A write failed. The old image is restored.
-    #[error("{0}: the change was taken back, and the image is as before")]
-    TakenBack(#[source] io::Error),
-    /// A write failed, and the old image could not be restored.
-    #[error("{why}: the image is half changed: `{}` restores it", undo_line(.undo.as_deref()))]
-    Interrupted {
-        /// The failure.
-        why: String,
-        /// The undo file; `None` if the record is in the image itself.
-        undo: Option<String>,
-    },
+    /// The plan could not be written, or the image not restored.
+    #[error("{0}")]
+    Image(#[source] ext4_image::Error),
 }
 
-/// Returns the command that reverts a change.
-fn undo_line(undo: Option<&str>) -> String {
-    match undo {
-        Some(file) => format!("extant undo {file} IMAGE"),
-        None => "extant undo IMAGE".to_owned(),
+impl From<ext4_image::Error> for Error {
+    fn from(error: ext4_image::Error) -> Self {
+        match error {
+            ext4_image::Error::Io(e) => Self::Io(e),
+            ext4_image::Error::Format(e) => Self::Format(e),
+            other => Self::Image(other),
+        }
     }
 }
 
@@ -184,7 +138,7 @@ impl Plan {
         device: &dyn BlockDevice,
         keep: Option<&Path>,
         beside: Option<&Path>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), ext4_image::Error> {
         self.changes.write(device, keep, beside)
     }
 }

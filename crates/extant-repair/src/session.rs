@@ -2,13 +2,13 @@
 //! mends.
 
 use crate::Error;
-use crate::overlay::MemOverlay;
 use blockdev::BlockDevice;
 use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::{GroupDesc, INODE_UNINIT};
 use ext4_format::inode;
 use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET};
 use ext4_format::{BlockNr, FileType, GroupNr, InodeNr, checksum};
+use ext4_image::MemOverlay;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 

@@ -18,8 +18,8 @@ pub use blockdev;
 
 use blockdev::BlockDevice;
 use ext4_format::FormatError;
+use ext4_image::{Changes, MemOverlay};
 use extant_check::CheckOptions;
-use extant_repair::{Changes, MemOverlay};
 use old::Old;
 use session::Session;
 use std::io;
@@ -81,7 +81,7 @@ pub enum Error {
     Check(#[from] extant_check::Error),
     /// The undo file.
     #[error("{0}")]
-    Undo(#[from] extant_repair::Error),
+    Undo(#[from] ext4_image::Error),
 }
 
 /// The new size of an image.

@@ -11,7 +11,7 @@ use blockdev::BlockDevice;
 use ext4_format::geometry::Geometry;
 use ext4_format::inode::GOOD_OLD_SIZE;
 use ext4_format::{BlockNr, GroupNr, InodeNr, bitmap, checksum, inode};
-use extant_repair::MemOverlay;
+use ext4_image::MemOverlay;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Places of all blocks.

@@ -7,7 +7,7 @@ use ext4_format::group_desc::{GroupDesc, INODE_UNINIT};
 use ext4_format::inode;
 use ext4_format::superblock::{RawSuperblock, STATE_VALID, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use ext4_format::{BlockNr, GroupNr, InodeNr, bitmap, checksum};
-use extant_repair::MemOverlay;
+use ext4_image::MemOverlay;
 use std::collections::BTreeMap;
 use std::fmt::Display;
 

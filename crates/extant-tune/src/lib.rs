@@ -20,15 +20,15 @@ mod trim;
 pub use blockdev;
 pub use defrag::{FileFragments, Fragments, defragment, fragments, map_by_extents};
 pub use ext4_format::features::Features;
+pub use ext4_image::{Changes, Undo};
 pub use extant_check::Report;
-pub use extant_repair::{Changes, Undo};
 pub use options::TuneOptions;
 pub use trim::{FreeSpace, Freed};
 
 use blockdev::BlockDevice;
 use ext4_format::FormatError;
+use ext4_image::MemOverlay;
 use extant_check::CheckOptions;
-use extant_repair::MemOverlay;
 use image::Image;
 use std::fmt;
 use std::io;

@@ -3,7 +3,7 @@
 use crate::image::Image;
 use crate::{Error, require_clean};
 use blockdev::BlockDevice;
-use extant_repair::MemOverlay;
+use ext4_image::MemOverlay;
 
 /// Bytes that are read at once.
 const PIECE: u64 = 1 << 20;

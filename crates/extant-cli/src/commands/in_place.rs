@@ -10,8 +10,8 @@ use ext4_format::FormatError;
 use ext4_format::change_mark::{ChangeMark, MARK_SIZE};
 use ext4_format::geometry::Geometry;
 use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
+use ext4_image::ImageFile;
 use extant_mmp::{MmpDevice, MmpError, MmpOptions};
-use extant_repair::ImageFile;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -83,12 +83,12 @@ pub fn taken_back(
 ) -> Result<Option<PathBuf>> {
     let name = || image.display().to_string();
     if dry_run {
-        return match extant_repair::mark(device).with_context(name)? {
+        return match ext4_image::mark(device).with_context(name)? {
             Some(mark) => Err(FormatError::Interrupted(mark.to_string())).with_context(name),
             None => Ok(None),
         };
     }
-    if extant_repair::mark(device).ok().flatten().is_some() {
+    if ext4_image::mark(device).ok().flatten().is_some() {
         not_of_others(image)?;
     }
     let file = image_file(image).with_context(name)?;
@@ -125,7 +125,7 @@ pub fn take_back(image: &Path) -> Result<()> {
 /// Rolls back an interrupted change and reports it on standard error; returns whether the image had the mark of such a
 /// change.
 pub fn take_back_from(image: &Path, file: &ImageFile, device: &dyn BlockDevice) -> Result<bool> {
-    let mark = extant_repair::mark(device).ok().flatten();
+    let mark = ext4_image::mark(device).ok().flatten();
     let taken = file.take_back(device);
     let Some(undo) = taken.with_context(|| image.display().to_string())? else {
         return Ok(false);
@@ -147,7 +147,7 @@ pub fn after_failure<D>(image: &Path, device: D, error: impl Into<anyhow::Error>
     drop(device);
     let error = error.into();
     let why = error.chain().find_map(|cause| match cause.downcast_ref() {
-        Some(extant_repair::Error::Interrupted { why, .. }) => Some(why.clone()),
+        Some(ext4_image::Error::Interrupted { why, .. }) => Some(why.clone()),
         _ => None,
     });
     let Some(why) = why else {

@@ -9,7 +9,7 @@ use crate::store;
 use anyhow::{Context, Result, bail};
 use blockdev::{Access, BlockDevice};
 use ext4_format::superblock;
-use extant_repair::{Error, Undo};
+use ext4_image::{Error, Undo};
 use extant_terminal::numbers::human;
 use std::ffi::OsString;
 use std::fs::File;

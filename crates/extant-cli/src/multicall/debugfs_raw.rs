@@ -14,8 +14,8 @@ use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::{BLOCK_UNINIT, GroupDesc, INODE_UNINIT};
 use ext4_format::superblock::{RawSuperblock, STATE_VALID, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use ext4_format::{BlockNr, GroupNr, InodeNr, bitmap, inode};
+use ext4_image::MemOverlay;
 use extant_check::inspect::{FieldPlace, Inspector, Request, Structure, Value, field_place};
-use extant_repair::MemOverlay;
 use std::path::Path;
 
 /// Requests by all their names, with the least and the largest number of arguments.

@@ -3,7 +3,7 @@
 use super::getopt;
 use super::{Answer, Answered, Refusal};
 use crate::commands::undo;
-use extant_repair::Undo;
+use ext4_image::Undo;
 use extant_terminal::output::one_line;
 use std::ffi::OsString;
 use std::path::Path;

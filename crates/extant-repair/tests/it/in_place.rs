@@ -2,7 +2,8 @@
 //! mounted.
 
 use blockdev::{BlockDevice, Crash, FaultDevice, FileDevice, MemDevice, Op, RecordingDevice};
-use extant_repair::{Changes, Error, ImageFile, MemOverlay, Plan, Undo, mark};
+use ext4_image::{Changes, Error, ImageFile, MemOverlay, Undo, mark};
+use extant_repair::Plan;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;

@@ -3,7 +3,7 @@
 
 use crate::image;
 use blockdev::{BlockDevice, FaultDevice, MemDevice, Op};
-use extant_repair::{Error, Undo};
+use ext4_image::{Error, Undo};
 use extant_resize::{NewSize, Plan, ResizeOptions};
 use std::io;
 use std::sync::Mutex;

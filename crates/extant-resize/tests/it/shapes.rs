@@ -217,7 +217,7 @@ fn cut_everywhere(device: &MemDevice, plan: &Plan, least: u64) {
         let image = cut.inner();
         if beside.exists() {
             taken_back += 1;
-            assert!(extant_repair::take_back_interrupted(image, &beside).unwrap());
+            assert!(ext4_image::take_back_interrupted(image, &beside).unwrap());
         }
         let (clean, text) = judge::judge(image);
         assert!(clean, "cut at write {cut_at}: {text}");
@@ -474,7 +474,7 @@ fn changes_by_chance_keep_every_file() {
             let whole = plan.write(&cut, None, Some(&beside)).is_ok();
             cut.heal();
             if !whole {
-                extant_repair::take_back_interrupted(&cut, &beside).unwrap();
+                ext4_image::take_back_interrupted(&cut, &beside).unwrap();
                 assert!(files(cut.inner()) == before, "{what}: cut");
                 plan.write(&cut, None, Some(&beside)).unwrap();
             }

@@ -3,8 +3,8 @@
 
 use crate::cli::support::{Scratch, root, run};
 use blockdev::{Access, BlockDevice, FaultDevice, FileDevice, Op};
+use ext4_image::ImageFile;
 use extant::{Dir, FileType, Volume, VolumeOptions};
-use extant_repair::ImageFile;
 use extant_resize::{NewSize, ResizeOptions};
 use extant_tune::TuneOptions;
 use std::collections::BTreeMap;
@@ -151,7 +151,7 @@ fn interrupt(image: &Path, change: Change, at: u64) -> bool {
 
 pub fn is_marked(image: &Path) -> bool {
     let device = FileDevice::open(image, Access::ReadOnly).unwrap();
-    extant_repair::mark(&device).unwrap().is_some()
+    ext4_image::mark(&device).unwrap().is_some()
 }
 
 /// Runs a program; returns its exit code.

@@ -3,7 +3,7 @@
 use crate::cli::interrupted::{Loop, code, filled, interrupted};
 use crate::cli::support::{Scratch, root, run};
 use blockdev::{Access, BlockDevice, FileDevice};
-use extant_repair::ImageFile;
+use ext4_image::ImageFile;
 use std::path::Path;
 
 #[test]

@@ -12,7 +12,7 @@ const SUFFIX: &[u8] = b".extant-undo";
 /// Returns the name of the undo file that accompanies an image while it is changed.
 ///
 /// ```
-/// let path = extant_repair::file_beside("dir/disk.img".as_ref());
+/// let path = ext4_image::file_beside("dir/disk.img".as_ref());
 /// assert_eq!(path, std::path::Path::new("dir/disk.img.extant-undo"));
 /// ```
 pub fn file_beside(image: &Path) -> PathBuf {

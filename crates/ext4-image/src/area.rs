@@ -3,7 +3,7 @@
 //! and not written by it, or behind the volume's end. The mark has the place. After the change the record is of no
 //! use, and the blocks are as free as before.
 
-use crate::Error;
+use crate::error::Error;
 use blockdev::BlockDevice;
 use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::{BLOCK_UNINIT, GroupDesc};

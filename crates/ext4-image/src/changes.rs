@@ -1,8 +1,9 @@
 //! Changes of an image that were made in memory first.
 
+use crate::error::Error;
 use crate::file_id::FileId;
 use crate::pieces::Pieces;
-use crate::{Error, Undo};
+use crate::undo::Undo;
 use crate::{area, in_place};
 use blockdev::BlockDevice;
 use ext4_format::change_mark::ChangeMark;
@@ -15,7 +16,7 @@ use std::path::Path;
 /// New contents of parts of an image, by their offset in bytes.
 ///
 /// ```
-/// use extant_repair::{MemOverlay, blockdev::{BlockDevice, MemDevice}};
+/// use ext4_image::{MemOverlay, blockdev::{BlockDevice, MemDevice}};
 /// let image = MemDevice::from_bytes(&[1; 4096]);
 /// let overlay = MemOverlay::new(&image);
 /// overlay.write_at(0, &[2; 4096])?;

@@ -18,7 +18,7 @@
 //! | 56 | 4 | low half of the time of birth of that file, in nanoseconds |
 //! | 60 | 4 | CRC-32C of the head before it |
 
-use crate::Error;
+use crate::error::Error;
 use crate::file_id::FileId;
 use crate::in_place::{self, HOLE};
 use crate::pieces::Pieces;
@@ -65,7 +65,7 @@ impl UndoRecord {
 /// The old bytes of the parts of an image that a change writes.
 ///
 /// ```
-/// use extant_repair::{Undo, blockdev::{BlockDevice, MemDevice}};
+/// use ext4_image::{Undo, blockdev::{BlockDevice, MemDevice}};
 /// let image = MemDevice::from_bytes(&[1; 8192]);
 /// let undo = Undo::before(&image, &[(4096, vec![2; 512])].into())?;
 /// image.write_at(4096, &[2; 512])?;

@@ -1,6 +1,6 @@
 //! The image as a repair sees it: a device that is only read, under grains in memory that take all writes.
 
-use crate::Changes;
+use crate::changes::Changes;
 use blockdev::BlockDevice;
 use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use parking_lot::RwLock;
@@ -10,7 +10,7 @@ use std::io;
 /// A device under changes in memory, which can be listed afterwards; `blockdev::Overlay` keeps its changes in a store instead.
 ///
 /// ```
-/// use extant_repair::{MemOverlay, blockdev::{BlockDevice, MemDevice}};
+/// use ext4_image::{MemOverlay, blockdev::{BlockDevice, MemDevice}};
 /// let image = MemDevice::from_bytes(&[1; 8192]);
 /// let overlay = MemOverlay::new(&image);
 /// overlay.write_at(512, &[2; 512])?;
@@ -64,7 +64,7 @@ impl<'d> MemOverlay<'d> {
     }
 
     /// Returns whether any grain differs from that of the base.
-    pub(crate) fn differs(&self) -> io::Result<bool> {
+    pub fn differs(&self) -> io::Result<bool> {
         let mut old = Vec::new();
         for (grain, bytes) in self.grains.read().iter() {
             old.resize(bytes.len(), 0);

@@ -4,8 +4,10 @@
 //! the user of this process, and if no other user may write to it. Symbolic links are not followed. The open file is checked,
 //! not its name.
 
+use crate::error::Error;
 use crate::file_id::{FileId, file_beside};
-use crate::{Error, Undo, in_place};
+use crate::in_place;
+use crate::undo::Undo;
 use blockdev::BlockDevice;
 use ext4_format::change_mark::{ChangeMark, MARK_SIZE};
 use ext4_format::superblock::SUPERBLOCK_OFFSET;
@@ -23,7 +25,7 @@ const MOST_BESIDE: u32 = 9;
 /// The file or block device that holds an image.
 ///
 /// ```
-/// use extant_repair::{ImageFile, blockdev::MemDevice};
+/// use ext4_image::{ImageFile, blockdev::MemDevice};
 /// # let dir = tempfile::tempdir()?;
 /// # let path = dir.path().join("disk.img");
 /// # std::fs::write(&path, [1; 8192])?;
@@ -268,8 +270,8 @@ pub fn take_back_interrupted(device: &dyn BlockDevice, file: &Path) -> Result<bo
 /// Reads the mark of an interrupted change from an image.
 ///
 /// ```
-/// let image = extant_repair::blockdev::MemDevice::new(8192);
-/// assert_eq!(extant_repair::mark(&image)?, None);
+/// let image = ext4_image::blockdev::MemDevice::new(8192);
+/// assert_eq!(ext4_image::mark(&image)?, None);
 /// # Ok::<(), std::io::Error>(())
 /// ```
 ///

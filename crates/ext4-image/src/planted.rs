@@ -6,7 +6,7 @@
 /// A fault that can be planted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(dead_code)] // A release build names no fault.
-pub(crate) enum Fault {
+pub enum Fault {
     /// The superblock of a changed image is written first, and no mark before it.
     SuperblockFirst,
     /// A journal with transactions is replaced by an empty one.
@@ -23,7 +23,7 @@ impl Fault {
 
 /// Returns whether this fault is planted.
 #[cfg(debug_assertions)]
-pub(crate) fn is(fault: Fault) -> bool {
+pub fn is(fault: Fault) -> bool {
     let planted = std::env::var("EXTANT_PLANTED").ok();
     let known = Fault::ALL
         .iter()
@@ -34,6 +34,6 @@ pub(crate) fn is(fault: Fault) -> bool {
 /// Returns false, because this build does not plant faults.
 #[cfg(not(debug_assertions))]
 #[inline(always)]
-pub(crate) const fn is(_fault: Fault) -> bool {
+pub const fn is(_fault: Fault) -> bool {
     false
 }

@@ -1,0 +1,22 @@
+#![forbid(unsafe_code)]
+#![doc = include_str!("../README.md")]
+
+mod area;
+mod changes;
+mod error;
+mod file_id;
+mod image_file;
+mod in_place;
+mod overlay;
+mod pieces;
+#[doc(hidden)]
+pub mod planted;
+mod undo;
+
+pub use blockdev;
+pub use changes::Changes;
+pub use error::Error;
+pub use file_id::file_beside;
+pub use image_file::{ImageFile, mark, take_back_interrupted};
+pub use overlay::MemOverlay;
+pub use undo::Undo;
