@@ -3,6 +3,7 @@
 
 mod area;
 mod changes;
+mod cluster_set;
 mod error;
 mod file_id;
 mod image_file;
@@ -15,6 +16,7 @@ mod undo;
 
 pub use blockdev;
 pub use changes::Changes;
+pub use cluster_set::{ClusterSet, GroupPart};
 pub use error::Error;
 pub use file_id::file_beside;
 pub use image_file::{ImageFile, mark, take_back_interrupted};

@@ -2,7 +2,6 @@
 #![doc = include_str!("../README.md")]
 
 mod ahead;
-mod bits;
 mod claim;
 mod connect;
 mod directory;

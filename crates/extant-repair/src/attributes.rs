@@ -47,7 +47,7 @@ pub(crate) fn mend(
             ..Features::default()
         };
         superblock::need(session, needed, "ext_attr is set, as there are attributes")?;
-        session.claims.insert(geo.cluster_of(block));
+        session.claims.insert(geo.clusters_of(block, 1));
         *session.attribute_blocks.entry(block).or_default() += 1;
         return Ok((accounted + in_block + 1, inline));
     }
@@ -240,7 +240,7 @@ fn usable(
     block: BlockNr,
 ) -> Result<Option<u64>, Error> {
     let known = session.attribute_blocks.contains_key(&block);
-    let claimed = session.claims.has(session.geo.cluster_of(block));
+    let claimed = session.claims.contains(session.geo.cluster_of(block));
     if !known && (!session.geo.is_valid_data_range(block, 1) || claimed) {
         return Ok(None);
     }

@@ -8,7 +8,7 @@ use crate::groups;
 use crate::inline_dirs;
 use crate::inode_map;
 use crate::mapping;
-use crate::session::{ClusterSet, Session};
+use crate::session::Session;
 use ext4_format::bitmap;
 use ext4_format::dir_entry;
 use ext4_format::extent::{self, Extent};
@@ -16,6 +16,7 @@ use ext4_format::group_desc::{BLOCK_UNINIT, INODE_UNINIT};
 use ext4_format::inode::{self, flags};
 use ext4_format::jbd2::{FastChange, FastName};
 use ext4_format::{BlockNr, FileType, GroupNr, InodeNr};
+use ext4_image::ClusterSet;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
@@ -58,29 +59,21 @@ pub(crate) fn replay(session: &mut Session<'_, '_>, changes: Vec<FastChange>) ->
 /// Claims the blocks in use by the bitmaps and the blocks that the changes map, so that new blocks are elsewhere.
 fn claim_in_use(session: &mut Session<'_, '_>, changes: &[FastChange]) -> Result<(), Error> {
     let geo = session.geo.clone();
-    let per_group = u64::from(geo.blocks_per_group / geo.cluster_ratio);
     for (group, desc) in session.descs.clone().into_iter().enumerate() {
         if desc.flags & BLOCK_UNINIT != 0 && geo.features.has_group_csum() {
             continue;
         }
-        let map = session.read(desc.block_bitmap)?;
-        let bits = geo.bits_in_group(GroupNr(group as u32));
-        for bit in (0..bits).filter(|&bit| bitmap::test(&map, bit)) {
-            session
-                .claims
-                .insert(group as u64 * per_group + u64::from(bit));
-        }
+        let mut map = session.read(desc.block_bitmap)?;
+        bitmap::clear_range(&mut map, geo.bits_in_group(GroupNr(group as u32)), u32::MAX);
+        session.claims.insert_map(group as u32, &map);
     }
     for change in changes {
         let FastChange::AddRange(_, extent) = change else {
             continue;
         };
         if geo.is_valid_data_range(extent.physical, extent.len.into()) {
-            let last = extent.physical.0 + u64::from(extent.len) - 1;
-            let clusters = geo.cluster_of(extent.physical)..=geo.cluster_of(BlockNr(last));
-            for cluster in clusters {
-                session.claims.insert(cluster);
-            }
+            let clusters = geo.clusters_of(extent.physical, extent.len.into());
+            session.claims.insert(clusters);
         }
     }
     Ok(())

@@ -316,7 +316,7 @@ fn place_bitmaps(session: &mut Session<'_, '_>) -> Result<(), Error> {
             ) {
                 return Err(Error::Declined);
             }
-            session.metadata.insert(session.geo.cluster_of(block));
+            session.metadata.insert(session.geo.clusters_of(block, 1));
             *bitmap = block;
         }
         if let Some(kept) = session.descs.get_mut(group) {
@@ -343,10 +343,9 @@ fn new_table(session: &mut Session<'_, '_>, group: u32) -> Result<BlockNr, Error
         return Err(Error::Descriptors(group));
     };
     let zeros = vec![0; session.block_size()];
+    session.claims.insert(geo.clusters_of(first, len));
+    session.metadata.insert(geo.clusters_of(first, len));
     for block in first.0..first.0 + len {
-        let cluster = geo.cluster_of(BlockNr(block));
-        session.claims.insert(cluster);
-        session.metadata.insert(cluster);
         session.write(BlockNr(block), &zeros)?;
     }
     session.whole_tables.insert(group);
@@ -377,16 +376,13 @@ fn backup(session: &Session<'_, '_>, group: GroupNr) -> Result<Option<GroupDesc>
 
 fn claim_metadata(session: &mut Session<'_, '_>) {
     let geo = session.geo.clone();
-    let mut mark = |first: BlockNr, len: u64| {
-        let mut free = first.0 >= geo.first_data_block;
-        for block in
-            first.0.max(geo.first_data_block)..first.0.saturating_add(len).min(geo.blocks_count)
-        {
-            let cluster = geo.cluster_of(BlockNr(block));
-            free &= session.claims.insert(cluster) || geo.cluster_ratio > 1;
-            session.metadata.insert(cluster);
-        }
-        free
+    let mark = |first: BlockNr, len: u64| {
+        let start = first.max(BlockNr(geo.first_data_block));
+        let end = first.0.saturating_add(len).min(geo.blocks_count);
+        let clusters = geo.clusters_of(start, end.saturating_sub(start.0));
+        session.metadata.insert(clusters.clone());
+        let free = session.claims.insert(clusters) || geo.cluster_ratio > 1;
+        free && first == start
     };
     for group in (0..geo.groups).map(GroupNr) {
         mark(

@@ -113,12 +113,9 @@ fn cut(session: &mut Session<'_, '_>, map: &mut MapRead, end: u64) -> bool {
         let keep = end
             .saturating_sub(extent.logical.into())
             .min(extent.len.into()) as u32;
-        for i in keep..extent.len {
-            let cluster = session
-                .geo
-                .cluster_of(BlockNr(extent.physical.0 + u64::from(i)));
-            session.claims.remove(cluster);
-        }
+        let first = BlockNr(extent.physical.0 + u64::from(keep));
+        let gone = u64::from(extent.len - keep);
+        session.claims.remove(session.geo.clusters_of(first, gone));
         extent.len = keep;
     }
     map.extents.retain(|e| e.len > 0);
@@ -130,7 +127,7 @@ fn claim(session: &mut Session<'_, '_>, map: &MapRead) -> (Vec<(u32, BlockNr)>, 
     let mut shared = Vec::new();
     let mut pool = Vec::new();
     for &block in &map.nodes {
-        if session.claims.insert(session.geo.cluster_of(block)) {
+        if session.claims.insert(session.geo.clusters_of(block, 1)) {
             pool.push(block);
         }
     }
@@ -147,7 +144,7 @@ fn claim(session: &mut Session<'_, '_>, map: &MapRead) -> (Vec<(u32, BlockNr)>, 
             let own = geo.is_aligned(logical, block)
                 && match last {
                     Some((same, of, own)) if same == within => own && of == cluster,
-                    _ => session.claims.insert(cluster),
+                    _ => session.claims.insert(cluster..cluster + 1),
                 };
             if !own {
                 shared.push((logical, block));

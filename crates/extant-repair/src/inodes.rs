@@ -185,7 +185,7 @@ fn reserved(
         let slot = ext4_format::indirect::DIRECT + 1;
         if let Ok(Some(block)) = ext4_format::indirect::get(root, slot, session.geo.blocks_count) {
             let own = session.geo.is_valid_data_range(block, 1)
-                && session.claims.insert(session.geo.cluster_of(block));
+                && session.claims.insert(session.geo.clusters_of(block, 1));
             session.resize_map = own.then_some(block);
         }
         large(session, record)?;
@@ -287,7 +287,7 @@ fn bad_blocks(session: &mut Session<'_, '_>, record: &Record) -> Result<bool, Er
         .iter()
         .flat_map(|e| (0..e.len).filter_map(|i| e.map(e.logical + i)));
     let all: Vec<BlockNr> = blocks.chain(map.nodes.iter().copied()).collect();
-    let taken = |block: &BlockNr| session.claims.has(session.geo.cluster_of(*block));
+    let taken = |block: &BlockNr| session.claims.contains(session.geo.cluster_of(*block));
     if (map.problem.is_some() || all.iter().any(taken))
         && clear(
             session,
@@ -299,7 +299,7 @@ fn bad_blocks(session: &mut Session<'_, '_>, record: &Record) -> Result<bool, Er
         return Ok(false);
     }
     for block in all {
-        session.claims.insert(session.geo.cluster_of(block));
+        session.claims.insert(session.geo.clusters_of(block, 1));
     }
     Ok(true)
 }

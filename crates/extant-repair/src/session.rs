@@ -8,7 +8,7 @@ use ext4_format::group_desc::{GroupDesc, INODE_UNINIT};
 use ext4_format::inode;
 use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET};
 use ext4_format::{BlockNr, FileType, GroupNr, InodeNr, checksum};
-use ext4_image::MemOverlay;
+use ext4_image::{ClusterSet, MemOverlay};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 
@@ -113,67 +113,6 @@ pub(crate) struct DirState {
     pub(crate) dotdot: u32,
     /// Directories in it.
     pub(crate) children: u32,
-}
-
-/// Clusters, by group; a group's bits take memory when the first one is set.
-#[derive(Debug, Default)]
-pub(crate) struct ClusterSet {
-    per_group: u64,
-    groups: BTreeMap<u64, Vec<u64>>,
-}
-
-impl ClusterSet {
-    pub(crate) fn new(geo: &Geometry) -> Self {
-        Self {
-            per_group: u64::from(geo.blocks_per_group / geo.cluster_ratio).max(1),
-            groups: BTreeMap::new(),
-        }
-    }
-
-    fn place(&self, cluster: u64) -> (u64, usize, u64) {
-        let (group, bit) = (cluster / self.per_group, cluster % self.per_group);
-        (group, (bit / 64) as usize, 1 << (bit % 64))
-    }
-
-    pub(crate) fn has(&self, cluster: u64) -> bool {
-        let (group, word, mask) = self.place(cluster);
-        let words = self.groups.get(&group);
-        words
-            .and_then(|w| w.get(word))
-            .is_some_and(|w| w & mask != 0)
-    }
-
-    /// Sets a bit; returns whether it was clear.
-    pub(crate) fn insert(&mut self, cluster: u64) -> bool {
-        let (group, word, mask) = self.place(cluster);
-        let len = self.per_group.div_ceil(64) as usize;
-        let words = self.groups.entry(group).or_insert_with(|| vec![0; len]);
-        match words.get_mut(word) {
-            Some(w) if *w & mask == 0 => {
-                *w |= mask;
-                true
-            }
-            _ => false,
-        }
-    }
-
-    pub(crate) fn remove(&mut self, cluster: u64) {
-        let (group, word, mask) = self.place(cluster);
-        if let Some(w) = self.groups.get_mut(&group).and_then(|w| w.get_mut(word)) {
-            *w &= !mask;
-        }
-    }
-
-    /// Writes the bitmap of a group, without padding.
-    pub(crate) fn write(&self, group: u32, map: &mut [u8]) {
-        map.fill(0);
-        let words = self.groups.get(&u64::from(group));
-        for (bytes, word) in map.chunks_mut(8).zip(words.into_iter().flatten()) {
-            for (to, from) in bytes.iter_mut().zip(word.to_le_bytes()) {
-                *to = from;
-            }
-        }
-    }
 }
 
 /// A round of a repair.
@@ -336,8 +275,8 @@ impl<'a, 'd> Session<'a, 'd> {
         let per = u64::from(self.geo.blocks_per_group / self.geo.cluster_ratio);
         let first = u64::from(group) * per;
         let bits = u64::from(self.geo.bits_in_group(GroupNr(group)));
-        let cluster = (first..first + bits).find(|&cluster| !self.claims.has(cluster))?;
-        self.claims.insert(cluster);
+        let cluster = (first..first + bits).find(|&cluster| !self.claims.contains(cluster))?;
+        self.claims.insert(cluster..cluster + 1);
         let block = cluster * u64::from(self.geo.cluster_ratio);
         Some(BlockNr(self.geo.first_data_block + block))
     }
@@ -350,7 +289,7 @@ impl<'a, 'd> Session<'a, 'd> {
         let end = first + u64::from(self.geo.bits_in_group(GroupNr(group)));
         let (mut start, wanted) = (first, len.div_ceil(ratio));
         for cluster in first..end {
-            if self.claims.has(cluster) {
+            if self.claims.contains(cluster) {
                 start = cluster + 1;
             } else if cluster + 1 - start == wanted {
                 return Some(BlockNr(self.geo.first_data_block + start * ratio));
@@ -361,7 +300,6 @@ impl<'a, 'd> Session<'a, 'd> {
 
     /// Frees a block.
     pub(crate) fn free(&mut self, block: BlockNr) {
-        let cluster = self.geo.cluster_of(block);
-        self.claims.remove(cluster);
+        self.claims.remove(self.geo.clusters_of(block, 1));
     }
 }

@@ -1,7 +1,6 @@
 #![forbid(unsafe_code)]
 #![doc = include_str!("../README.md")]
 
-mod blocks;
 mod inodes;
 mod journal;
 mod mapping;

@@ -203,7 +203,8 @@ pub(crate) fn write(
     }
     let (left, used) = (std::mem::take(&mut sink.pool), sink.used);
     for block in left {
-        session.layout.files.remove(block.0, 1);
+        let clusters = session.geo.clusters_of(block, 1);
+        session.layout.files.remove(clusters);
     }
     Ok(used)
 }

@@ -1,7 +1,6 @@
 //! The old volume: the contents of its groups, and the owners of blocks.
 
 use crate::Error;
-use crate::blocks::BlockSet;
 use crate::target::Shape;
 use blockdev::BlockDevice;
 use ext4_format::features::{Features, Incompat};
@@ -9,15 +8,16 @@ use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::{BLOCK_UNINIT, GroupDesc, INODE_UNINIT};
 use ext4_format::superblock::{RawSuperblock, STATE_ERROR, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use ext4_format::{GroupNr, bitmap};
+use ext4_image::ClusterSet;
 
 /// A sound volume.
 pub(crate) struct Old {
     pub(crate) shape: Shape,
     pub(crate) descs: Vec<GroupDesc>,
     /// Blocks in use.
-    pub(crate) used: BlockSet,
+    pub(crate) used: ClusterSet,
     /// Blocks of the groups' own structures.
-    pub(crate) fixed: BlockSet,
+    pub(crate) fixed: ClusterSet,
     /// Bitmaps of inodes; `None` for groups in which no inode was ever in use.
     pub(crate) inodes: Vec<Option<Vec<u8>>>,
 }
@@ -70,17 +70,18 @@ impl Old {
                 descs.push(GroupDesc::decode(raw, geo, group)?);
             }
         }
-        let mut fixed = BlockSet::new(geo);
+        let fixed = ClusterSet::new(geo);
         for (nr, desc) in (0..).map(GroupNr).zip(&descs) {
-            fixed.insert(
-                geo.group_first_block(nr).0,
-                geo.group_base_meta_blocks(nr).into(),
-            );
-            fixed.insert(desc.block_bitmap.0, 1);
-            fixed.insert(desc.inode_bitmap.0, 1);
-            fixed.insert(desc.inode_table.0, geo.itable_blocks().into());
+            for (start, len) in [
+                (geo.group_first_block(nr), geo.group_base_meta_blocks(nr)),
+                (desc.block_bitmap, 1),
+                (desc.inode_bitmap, 1),
+                (desc.inode_table, geo.itable_blocks()),
+            ] {
+                fixed.insert(geo.clusters_of(start, len.into()));
+            }
         }
-        let mut used = fixed.clone();
+        let used = fixed.clone();
         let mut inodes = Vec::new();
         let summed = geo.features.has_group_csum();
         for (nr, desc) in (0..).map(GroupNr).zip(&descs) {
@@ -88,10 +89,7 @@ impl Old {
                 device.read_at(desc.block_bitmap.offset(geo.block_size), &mut block)?;
                 // The bitmap behind a group's end is padding.
                 bitmap::clear_range(&mut block, geo.blocks_in_group(nr), u32::MAX);
-                let map = used.map_mut(nr.0 as usize);
-                map.iter_mut()
-                    .zip(&block)
-                    .for_each(|(to, from)| *to |= from);
+                used.insert_map(nr.0, &block);
             }
             if summed && desc.flags & INODE_UNINIT != 0 {
                 inodes.push(None);
@@ -110,8 +108,8 @@ impl Old {
     }
 
     /// Returns the set of blocks of files.
-    pub(crate) fn files(&self) -> BlockSet {
-        let mut files = self.used.clone();
+    pub(crate) fn files(&self) -> ClusterSet {
+        let files = self.used.clone();
         files.subtract(&self.fixed);
         files
     }

@@ -1,37 +1,36 @@
 //! Where the groups of the new shape have their bitmaps and inode tables.
 
 use crate::Error;
-use crate::blocks::BlockSet;
 use crate::old::Old;
 use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::GroupDesc;
 use ext4_format::{BlockNr, GroupNr, bitmap};
+use ext4_image::ClusterSet;
 
 /// The groups' own structures in the new shape.
 pub(crate) struct Places {
     /// Descriptors; those of new groups have places only.
     pub(crate) descs: Vec<GroupDesc>,
-    pub(crate) fixed: BlockSet,
+    pub(crate) fixed: ClusterSet,
     /// Groups whose inode table moves, or has records of another size.
     pub(crate) moved_tables: Vec<u32>,
 }
 
 impl Places {
-    pub(crate) fn new(old: &Old, geo: &Geometry, files: &BlockSet) -> Result<Self, Error> {
+    pub(crate) fn new(old: &Old, geo: &Geometry, files: &ClusterSet) -> Result<Self, Error> {
         let mut places = Self {
             descs: Vec::new(),
-            fixed: BlockSet::new(geo),
+            fixed: ClusterSet::new(geo),
             moved_tables: Vec::new(),
         };
         for nr in (0..geo.groups).map(GroupNr) {
             let base = geo.group_base_meta_blocks(nr);
-            places
-                .fixed
-                .insert(geo.group_first_block(nr).0, base.into());
+            let clusters = geo.clusters_of(geo.group_first_block(nr), base.into());
+            places.fixed.insert(clusters);
         }
         let table = u64::from(geo.itable_blocks());
-        let stays = |fixed: &BlockSet, start: BlockNr, len: u64| {
-            start.0 + len <= geo.blocks_count && !fixed.touches(start.0, len)
+        let stays = |fixed: &ClusterSet, start: BlockNr, len: u64| {
+            start.0 + len <= geo.blocks_count && !fixed.intersects(geo.clusters_of(start, len))
         };
         // Structures that stay are placed before those that need a new place.
         let base = places.fixed.clone();
@@ -49,7 +48,7 @@ impl Places {
             ];
             for (start, len) in parts {
                 if known && start.0 != 0 && stays(&base, *start, len) {
-                    places.fixed.insert(start.0, len);
+                    places.fixed.insert(geo.clusters_of(*start, len));
                 } else {
                     *start = BlockNr(0);
                 }
@@ -70,7 +69,7 @@ impl Places {
             ] {
                 if start.0 == 0 {
                     *start = BlockNr(places.find(geo, files, nr, len)?);
-                    places.fixed.insert(start.0, len.into());
+                    places.fixed.insert(geo.clusters_of(*start, len.into()));
                 }
             }
             if let Some(kept) = places.descs.get_mut(nr as usize) {
@@ -82,7 +81,7 @@ impl Places {
 
     /// Finds a place for `len` blocks of a group: in its flex group, else in itself, else anywhere. If nothing is
     /// free, blocks of files are displaced.
-    fn find(&self, geo: &Geometry, files: &BlockSet, group: u32, len: u32) -> Result<u64, Error> {
+    fn find(&self, geo: &Geometry, files: &ClusterSet, group: u32, len: u32) -> Result<u64, Error> {
         let per_flex = 1u64 << geo.log_groups_per_flex.min(31);
         let first = (u64::from(group) / per_flex * per_flex) as u32;
         let flex = geo.features.has_flex_bg();
@@ -95,11 +94,17 @@ impl Places {
             .ok_or(Error::NoRoom)
     }
 
-    fn room(&self, geo: &Geometry, files: Option<&BlockSet>, group: u32, len: u32) -> Option<u64> {
+    fn room(
+        &self,
+        geo: &Geometry,
+        files: Option<&ClusterSet>,
+        group: u32,
+        len: u32,
+    ) -> Option<u64> {
         let mut busy = vec![0; geo.blocks_per_group.div_ceil(8) as usize];
-        self.fixed.or_into(group as usize, &mut busy);
+        self.fixed.add_to(group, &mut busy);
         if let Some(files) = files {
-            files.or_into(group as usize, &mut busy);
+            files.add_to(group, &mut busy);
         }
         let bits = geo.blocks_in_group(GroupNr(group));
         let bit = bitmap::find_zero_run(&busy, 0, bits, len)?;

@@ -1,8 +1,8 @@
 //! Free blocks for moving data, allocated once and in order.
 
-use crate::blocks::BlockSet;
 use ext4_format::geometry::Geometry;
 use ext4_format::{GroupNr, bitmap};
+use ext4_image::ClusterSet;
 
 /// Blocks of one volume that are free in the new shape: first those that the old one has free too, then those that only its groups
 /// had for themselves.
@@ -12,13 +12,18 @@ pub(crate) struct Room {
     at: u32,
     early: bool,
     busy: Option<Vec<u8>>,
-    used: BlockSet,
-    files: BlockSet,
-    fixed: BlockSet,
+    used: ClusterSet,
+    files: ClusterSet,
+    fixed: ClusterSet,
 }
 
 impl Room {
-    pub(crate) fn new(geo: &Geometry, used: &BlockSet, files: &BlockSet, fixed: &BlockSet) -> Self {
+    pub(crate) fn new(
+        geo: &Geometry,
+        used: &ClusterSet,
+        files: &ClusterSet,
+        fixed: &ClusterSet,
+    ) -> Self {
         Self {
             geo: geo.clone(),
             group: 0,
@@ -32,17 +37,17 @@ impl Room {
     }
 
     fn busy(&self) -> Vec<u8> {
-        let group = self.group as usize;
+        let group = self.group;
         let mut map = vec![0; self.geo.blocks_per_group.div_ceil(8) as usize];
-        self.fixed.or_into(group, &mut map);
+        self.fixed.add_to(group, &mut map);
         if self.early {
-            self.used.or_into(group, &mut map);
+            self.used.add_to(group, &mut map);
             return map;
         }
         // Blocks that were free before are allocated already, and blocks of a file are not free.
-        self.files.or_into(group, &mut map);
+        self.files.add_to(group, &mut map);
         let mut given_up = vec![0; map.len()];
-        self.used.or_into(group, &mut given_up);
+        self.used.add_to(group, &mut given_up);
         for (to, old) in map.iter_mut().zip(given_up) {
             *to |= !old;
         }

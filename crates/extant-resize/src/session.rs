@@ -1,6 +1,5 @@
 //! An attempt at a new shape: the places of all blocks, and the order of the steps.
 
-use crate::blocks::BlockSet;
 use crate::old::Old;
 use crate::places::Places;
 use crate::room::Room;
@@ -11,7 +10,7 @@ use blockdev::BlockDevice;
 use ext4_format::geometry::Geometry;
 use ext4_format::inode::GOOD_OLD_SIZE;
 use ext4_format::{BlockNr, GroupNr, InodeNr, bitmap, checksum, inode};
-use ext4_image::MemOverlay;
+use ext4_image::{ClusterSet, MemOverlay};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Places of all blocks.
@@ -19,7 +18,7 @@ pub(crate) struct Layout {
     pub(crate) places: Places,
     pub(crate) moves: Moves,
     /// Blocks of files in the new volume.
-    pub(crate) files: BlockSet,
+    pub(crate) files: ClusterSet,
     room: Room,
 }
 
@@ -28,11 +27,14 @@ impl Layout {
     pub(crate) fn new(old: &Old, geo: &Geometry, blank: &[(u64, u64)]) -> Result<Self, Error> {
         let mut files = old.files();
         let places = Places::new(old, geo, &files)?;
-        let displaced = files.runs_in(&places.fixed, geo.blocks_count);
+        files.grow(geo.groups);
+        let end = geo.cluster_of(BlockNr(geo.blocks_count));
+        let displaced = files.runs_in(&places.fixed, end);
         let mut room = Room::new(geo, &old.used, &files, &places.fixed);
         let mut moves = Moves::default();
         for (start, len) in displaced {
-            files.remove(start, len);
+            files.remove(start..start + len);
+            let start = geo.first_data_block + start;
             let mut done = 0;
             while done < len {
                 let from = start + done;
@@ -45,7 +47,7 @@ impl Layout {
                     early,
                     blank,
                 });
-                files.insert(to, n);
+                files.insert(geo.clusters_of(BlockNr(to), n));
                 done += n;
             }
         }
@@ -288,7 +290,8 @@ impl<'s, 'd> Session<'s, 'd> {
     /// Allocates a free block for a file.
     pub(crate) fn allocate(&mut self) -> Option<BlockNr> {
         let (block, ..) = self.layout.room.take(1)?;
-        self.layout.files.insert(block, 1);
-        Some(BlockNr(block))
+        let block = BlockNr(block);
+        self.layout.files.insert(self.geo.clusters_of(block, 1));
+        Some(block)
     }
 }

@@ -60,8 +60,8 @@ fn group(session: &mut Session<'_, '_>, nr: GroupNr) -> Result<GroupDesc, Error>
     }
     let bits = geo.blocks_in_group(nr);
     let mut map = vec![0; geo.block_size as usize];
-    session.layout.files.or_into(index, &mut map);
-    session.layout.places.fixed.or_into(index, &mut map);
+    session.layout.files.add_to(nr.0, &mut map);
+    session.layout.places.fixed.add_to(nr.0, &mut map);
     bitmap::pad(&mut map, bits);
     desc.free_blocks = bitmap::count_zeros(&map, bits);
     // A reader makes the bitmap that is not there of the group's own structures, and knows of no others.
@@ -185,7 +185,7 @@ fn reserved_descriptors(session: &mut Session<'_, '_>) -> Result<(), Error> {
     let place = place.map(|place| BlockNr(session.view.moves.place(place.0)));
     if !geo.features.has_resize_inode() {
         if let Some(map) = place {
-            session.layout.files.remove(map.0, 1);
+            session.layout.files.remove(geo.clusters_of(map, 1));
         }
         raw.fill(0);
         return session.write_record(InodeNr::RESIZE, &raw);

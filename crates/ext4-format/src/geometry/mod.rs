@@ -330,6 +330,16 @@ impl Geometry {
         block.0.saturating_sub(self.first_data_block) / u64::from(self.cluster_ratio)
     }
 
+    /// Returns the clusters of `len` blocks from `start` on, counted as [`cluster_of`](Self::cluster_of) does.
+    #[inline]
+    pub fn clusters_of(&self, start: BlockNr, len: u64) -> core::ops::Range<u64> {
+        let first = self.cluster_of(start);
+        match len.checked_sub(1) {
+            Some(rest) => first..self.cluster_of(BlockNr(start.0.saturating_add(rest))) + 1,
+            None => first..first,
+        }
+    }
+
     /// Returns the first block of a group.
     #[inline]
     pub fn group_first_block(&self, group: GroupNr) -> BlockNr {
