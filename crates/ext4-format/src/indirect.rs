@@ -136,6 +136,12 @@ pub fn get(block: &[u8], i: u32, blocks_count: u64) -> Result<Option<BlockNr>> {
     }
 }
 
+/// Returns the error for an `i`th number that stands for a block beyond the largest file.
+pub(crate) fn beyond(i: u32) -> FormatError {
+    let place = Where::Buffer(i.saturating_mul(4));
+    FormatError::corrupt("mapped block beyond the largest file", place)
+}
+
 /// Sets the `i`th number of an address block (or of `i_block`); `None` makes a hole.
 ///
 /// # Errors

@@ -29,6 +29,7 @@ pub mod hash;
 pub mod htree;
 pub mod indirect;
 pub mod jbd2;
+pub mod map_walk;
 pub mod mapping;
 pub mod mmp;
 pub mod orphan_file;

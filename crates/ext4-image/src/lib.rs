@@ -8,6 +8,7 @@ mod error;
 mod file_id;
 mod image_file;
 mod in_place;
+mod mapping;
 mod overlay;
 mod pieces;
 #[doc(hidden)]
@@ -20,5 +21,6 @@ pub use cluster_set::{ClusterSet, GroupPart};
 pub use error::Error;
 pub use file_id::file_beside;
 pub use image_file::{ImageFile, mark, take_back_interrupted};
+pub use mapping::Mapping;
 pub use overlay::MemOverlay;
 pub use undo::Undo;

@@ -10,6 +10,7 @@ use crate::work;
 use crate::xattrs;
 use ext4_format::inode::inline::Inline;
 use ext4_format::inode::{self, InodeCore, encryption, flags, reserved};
+use ext4_format::map_walk;
 use ext4_format::{BlockNr, FileType, FormatError, GroupNr, InodeNr};
 
 /// Bytes of inode tables read at once.
@@ -485,7 +486,11 @@ fn check_symlink(check: &Check<'_>, subject: &Subject<'_>, mapped: &Mapped, inli
             findings.add(Rule::Symlink, place, || format!("{} blocks", mapped.data));
             return;
         }
-        let Some(at) = first_block(check, subject) else {
+        let root = inode::i_block(subject.raw).ok();
+        let first = |root: &[u8; inode::I_BLOCK_SIZE]| {
+            map_walk::first_block(&check.volume.geo, subject.core.flags, root)
+        };
+        let Some(at) = root.and_then(first) else {
             return;
         };
         block.resize(volume.block_size(), 0);
@@ -519,20 +524,6 @@ fn check_inline_target(check: &Check<'_>, subject: &Subject<'_>) {
         check.findings.add(Rule::Symlink, subject.place(), || {
             format!("{size} bytes, and {} in its inode", bytes.len())
         });
-    }
-}
-
-/// Returns the first block of a file that is known to have one.
-fn first_block(check: &Check<'_>, subject: &Subject<'_>) -> Option<BlockNr> {
-    use ext4_format::extent::{Node, NodeRules};
-    let blocks_count = check.volume.geo.blocks_count;
-    let root = inode::i_block(subject.raw).ok()?;
-    if !subject.has(flags::EXTENTS) {
-        return ext4_format::indirect::get(root, 0, blocks_count).ok()?;
-    }
-    match Node::parse(root, &NodeRules::root(blocks_count)).ok()? {
-        Node::Leaf(leaf) => leaf.find(0)?.map(0),
-        Node::Index(_) => None,
     }
 }
 

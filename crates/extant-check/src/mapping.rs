@@ -4,9 +4,10 @@ use crate::ahead::{self, Piece};
 use crate::claim::Claims;
 use crate::report::{FindingPlace, Findings, Rule};
 use crate::volume::Volume;
-use ext4_format::extent::{self, Extent, ExtentHeader, IndexNode, Node, NodeRules};
+use ext4_format::extent::{self, Extent, ExtentHeader};
 use ext4_format::indirect;
 use ext4_format::inode::flags;
+use ext4_format::map_walk::{self, MapNode, MapVisitor, OnDamage};
 use ext4_format::{BlockNr, FormatError, InodeNr};
 
 /// A run of blocks of a directory.
@@ -41,13 +42,8 @@ pub(crate) struct Mapped {
 /// A step of a mapping walk.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Step {
-    /// A node of the tree or block of the map: its place, its height above the data, the first logical block below
-    /// it.
-    Node {
-        block: BlockNr,
-        height: u32,
-        logical: u64,
-    },
+    /// A node of the tree or block of the map.
+    Node(MapNode),
     /// Data.
     Run(Extent),
 }
@@ -66,8 +62,8 @@ pub(crate) struct Walker<'c, 'd> {
     seed: Option<u32>,
     with_runs: bool,
     watch: Option<Watch<'c>>,
-    /// Whether the watch wants no more.
-    ended: bool,
+    /// The rule that a damaged mapping of this kind breaks.
+    rule: Rule,
     /// The last claimed cluster, because two extents of one file may share it.
     last_cluster: Option<u64>,
     /// The last logical cluster that is mapped.
@@ -91,7 +87,7 @@ impl<'c, 'd> Walker<'c, 'd> {
             seed,
             with_runs: false,
             watch: None,
-            ended: false,
+            rule: Rule::Extents,
             last_cluster: None,
             last_logical: None,
             mapped: Mapped::default(),
@@ -110,30 +106,40 @@ impl<'c, 'd> Walker<'c, 'd> {
         self
     }
 
-    fn step(&mut self, step: Step) {
-        if let Some(watch) = &mut self.watch
-            && !self.ended
+    fn step(&mut self, step: Step) -> Result<(), Ended> {
+        let go_on = self.watch.as_mut().is_none_or(|watch| watch(step));
+        if go_on { Ok(()) } else { Err(Ended) }
+    }
+
+    /// Checks that the blocks of a logical cluster are in one cluster, each at its offset there.
+    fn check_alignment(&mut self, extent: &Extent, cluster: u64) {
+        let geo = &self.volume.geo;
+        let continued = self.last_logical == Some(u64::from(extent.logical / geo.cluster_ratio));
+        if geo.is_aligned(extent.logical, extent.physical)
+            && (!continued || self.last_cluster == Some(cluster))
         {
-            self.ended = !watch(step);
+            return;
         }
+        let place = self.place.logical(extent.logical.into());
+        self.findings
+            .add(Rule::Extents, place.block(extent.physical), || {
+                "not in the place of its cluster".into()
+            });
     }
 
-    fn tell(&mut self, rule: Rule, place: FindingPlace, error: &FormatError) {
-        self.mapped.damaged = true;
-        self.findings.add_error(rule, place, error);
+    /// Walks the mapping that an inode with `flags` has, from its root, which is in the inode.
+    pub(crate) fn walk(mut self, flags: u32, root: &[u8]) -> Mapped {
+        if flags & flags::EXTENTS == 0 {
+            self.rule = Rule::BlockMap;
+        }
+        let geo = &self.volume.geo;
+        // The watch has seen all that it wants if it ends the walk.
+        let _ = map_walk::walk(&mut self, geo, flags, root);
+        self.mapped
     }
 
-    /// Claims a block of the mapping itself.
-    fn claim_node(&mut self, block: BlockNr, height: u32, logical: u64) -> bool {
-        self.mapped.nodes += 1;
-        self.step(Step::Node {
-            block,
-            height,
-            logical,
-        });
-        if self.ended {
-            return false;
-        }
+    /// Claims a block of the mapping itself; returns whether it was unclaimed.
+    fn claim_node(&self, block: BlockNr) -> bool {
         let Some(claims) = self.claims else {
             // Not more nodes than blocks: a loop ends.
             return self.mapped.nodes <= self.volume.geo.blocks_count;
@@ -141,17 +147,66 @@ impl<'c, 'd> Walker<'c, 'd> {
         let cluster = self.volume.geo.cluster_of(block);
         claims.claim(cluster, cluster + 1, self.place, self.findings)
     }
+}
 
-    fn claim_data(&mut self, extent: &Extent) {
-        self.step(Step::Run(*extent));
+/// The watch wants no more steps.
+pub(crate) struct Ended;
+
+impl MapVisitor for Walker<'_, '_> {
+    type Error = Ended;
+    type Block = Vec<u8>;
+
+    fn node(&mut self, node: &MapNode) -> Result<Option<Vec<u8>>, Ended> {
+        self.mapped.nodes += 1;
+        self.step(Step::Node(*node))?;
+        let volume = self.volume;
+        // A node that is claimed twice is not walked twice.
+        if !self.claim_node(node.block) {
+            self.mapped.damaged = true;
+            return Ok(None);
+        }
+        let mut bytes = vec![0; volume.block_size()];
+        if !volume.read_or_tell(node.block, &mut bytes, self.place, self.findings) {
+            self.mapped.damaged = true;
+            return Ok(None);
+        }
+        if node.rules.is_none() && node.height > 1 && volume.is_slow() {
+            let children = indirect::mapped(&bytes, volume.geo.blocks_count).flatten();
+            let pieces = children.map(|(_, first)| Piece { first, blocks: 1 });
+            ahead::tell_all(volume, pieces);
+        }
+        Ok(Some(bytes))
+    }
+
+    fn parsed(&mut self, node: &MapNode, bytes: &[u8]) -> Result<bool, Ended> {
+        let place = self.place.block(node.block);
+        let problem = match ExtentHeader::parse(bytes) {
+            Ok(header) if header.fills(bytes.len()) && header.entries > 0 => {
+                if let Some(seed) = self.seed
+                    && let Err(e) = extent::verify_tail(bytes, seed)
+                {
+                    self.findings.add_error(Rule::ExtentChecksum, place, &e);
+                }
+                return Ok(true);
+            }
+            Ok(header) if header.fills(bytes.len()) => "no entries",
+            _ => "room for fewer entries than there is",
+        };
+        self.mapped.damaged = true;
+        self.findings.add(Rule::Extents, place, || problem.into());
+        Ok(false)
+    }
+
+    fn extent(&mut self, extent: Extent, _end: u64) -> Result<(), Ended> {
+        self.step(Step::Run(extent))?;
         let geo = &self.volume.geo;
         let len = u64::from(extent.len);
-        let mut first = geo.cluster_of(extent.physical);
-        let end = geo.cluster_of(BlockNr(extent.physical.0 + len - 1)) + 1;
+        let clusters = geo.clusters_of(extent.physical, len);
+        let (mut first, end) = (clusters.start, clusters.end);
         if geo.cluster_ratio > 1 && self.last_cluster == Some(first) {
             first += 1;
         }
-        self.check_alignment(extent, geo.cluster_of(extent.physical));
+        self.check_alignment(&extent, clusters.start);
         self.last_cluster = Some(end - 1);
         self.last_logical = Some((extent.end() - 1) / u64::from(geo.cluster_ratio));
         self.mapped.data += len;
@@ -173,181 +228,13 @@ impl<'c, 'd> Walker<'c, 'd> {
                 physical: extent.physical,
             });
         }
+        Ok(())
     }
 
-    /// Checks that the blocks of a logical cluster are in one cluster, each at its offset there.
-    fn check_alignment(&mut self, extent: &Extent, cluster: u64) {
-        let geo = &self.volume.geo;
-        let continued = self.last_logical == Some(u64::from(extent.logical / geo.cluster_ratio));
-        if geo.is_aligned(extent.logical, extent.physical)
-            && (!continued || self.last_cluster == Some(cluster))
-        {
-            return;
-        }
-        let place = self.place.logical(extent.logical.into());
-        self.findings
-            .add(Rule::Extents, place.block(extent.physical), || {
-                "not in the place of its cluster".into()
-            });
+    fn damage(&mut self, node: Option<&MapNode>, error: FormatError) -> Result<OnDamage, Ended> {
+        self.mapped.damaged = true;
+        let place = node.map_or(self.place, |node| self.place.block(node.block));
+        self.findings.add_error(self.rule, place, &error);
+        Ok(OnDamage::Skip)
     }
-
-    /// Walks the mapping that an inode with `flags` has, from its root, which is in the inode.
-    pub(crate) fn walk(self, flags: u32, root: &[u8]) -> Mapped {
-        if flags & flags::EXTENTS != 0 {
-            self.extents(root)
-        } else {
-            self.block_map(root)
-        }
-    }
-
-    /// Walks an extent tree from its root.
-    fn extents(mut self, root: &[u8]) -> Mapped {
-        let rules = NodeRules::root(self.volume.geo.blocks_count);
-        match Node::parse(root, &rules) {
-            Ok(Node::Leaf(leaf)) => leaf.iter().for_each(|e| self.claim_data(&e)),
-            Ok(Node::Index(index)) => self.children(index, &rules),
-            Err(e) => self.tell(Rule::Extents, self.place, &e),
-        }
-        self.mapped
-    }
-
-    fn children(&mut self, index: IndexNode<'_>, rules: &NodeRules) {
-        let volume = self.volume;
-        let mut bytes = vec![0; volume.block_size()];
-        for (i, child) in index.iter().enumerate() {
-            let place = self.place.block(child.child);
-            // A node that is claimed twice is not walked twice.
-            if !self.claim_node(child.child, index.depth().into(), child.logical.into()) {
-                self.mapped.damaged = true;
-                continue;
-            }
-            if !volume.read_or_tell(child.child, &mut bytes, self.place, self.findings) {
-                self.mapped.damaged = true;
-                continue;
-            }
-            let Some(rules) = index.child_rules(i, rules) else {
-                continue;
-            };
-            match Node::parse(&bytes, &rules) {
-                Ok(_) if !has_room(&bytes) => {
-                    self.mapped.damaged = true;
-                    self.findings.add(Rule::Extents, place, || {
-                        "room for fewer entries than there is".into()
-                    });
-                }
-                Ok(_) if ExtentHeader::parse(&bytes).is_ok_and(|header| header.entries == 0) => {
-                    self.mapped.damaged = true;
-                    self.findings
-                        .add(Rule::Extents, place, || "no entries".into());
-                }
-                Ok(node) => {
-                    if let Some(seed) = self.seed
-                        && let Err(e) = extent::verify_tail(&bytes, seed)
-                    {
-                        self.findings.add_error(Rule::ExtentChecksum, place, &e);
-                    }
-                    match node {
-                        Node::Leaf(leaf) => leaf.iter().for_each(|e| self.claim_data(&e)),
-                        Node::Index(index) => self.children(index, &rules),
-                    }
-                }
-                Err(e) => self.tell(Rule::Extents, place, &e),
-            }
-        }
-    }
-
-    /// Walks a block map from its root.
-    fn block_map(mut self, root: &[u8]) -> Mapped {
-        let per = u64::from(indirect::per_block(self.volume.geo.block_size));
-        self.direct(root, indirect::DIRECT, 0, self.place);
-        let mut logical = u64::from(indirect::DIRECT);
-        for depth in 1..=3 {
-            let slot = indirect::DIRECT + depth - 1;
-            match indirect::get(root, slot, self.volume.geo.blocks_count) {
-                Ok(Some(block)) => self.address_block(block, depth, logical),
-                Ok(None) => {}
-                Err(e) => self.tell(Rule::BlockMap, self.place, &e),
-            }
-            logical += per.pow(depth);
-        }
-        self.mapped
-    }
-
-    /// Walks the numbers of data blocks: the first `count` of `bytes`, from a logical block on.
-    fn direct(&mut self, bytes: &[u8], count: u32, first: u64, place: FindingPlace) {
-        let blocks_count = self.volume.geo.blocks_count;
-        let mut run: Option<Extent> = None;
-        for i in 0..count {
-            let nr = match indirect::get(bytes, i, blocks_count) {
-                Ok(Some(nr)) => nr,
-                Ok(None) => continue,
-                Err(e) => {
-                    self.tell(Rule::BlockMap, place, &e);
-                    continue;
-                }
-            };
-            // The last number of three levels of 64 KiB is beyond 32 bits; no such file can be.
-            let Ok(logical) = u32::try_from(first + u64::from(i)) else {
-                break;
-            };
-            let here = Extent {
-                logical,
-                len: 1,
-                physical: nr,
-                unwritten: false,
-            };
-            run = Some(match run.map(|r| (r, r.merge(&here))) {
-                Some((_, Some(longer))) => longer,
-                Some((done, None)) => {
-                    self.claim_data(&done);
-                    here
-                }
-                None => here,
-            });
-        }
-        if let Some(run) = run {
-            self.claim_data(&run);
-        }
-    }
-
-    fn address_block(&mut self, block: BlockNr, depth: u32, first: u64) {
-        let volume = self.volume;
-        if !self.claim_node(block, depth, first) {
-            self.mapped.damaged = true;
-            return;
-        }
-        let mut bytes = vec![0; volume.block_size()];
-        let place = self.place.block(block);
-        if !volume.read_or_tell(block, &mut bytes, self.place, self.findings) {
-            self.mapped.damaged = true;
-            return;
-        }
-        let per = indirect::per_block(volume.geo.block_size);
-        if depth == 1 {
-            self.direct(&bytes, per, first, place);
-            return;
-        }
-        if volume.is_slow() {
-            let children = (0..per).map(|i| indirect::get(&bytes, i, volume.geo.blocks_count));
-            let children = children.filter_map(|child| child.ok().flatten());
-            ahead::tell_all(volume, children.map(|first| Piece { first, blocks: 1 }));
-        }
-        let covered = u64::from(per).pow(depth - 1);
-        for i in 0..per {
-            match indirect::get(&bytes, i, volume.geo.blocks_count) {
-                Ok(Some(child)) => {
-                    self.address_block(child, depth - 1, first + u64::from(i) * covered);
-                }
-                Ok(None) => {}
-                Err(e) => self.tell(Rule::BlockMap, place, &e),
-            }
-        }
-    }
-}
-
-/// Returns whether a node's declared maximum of entries fills its block, or nearly so.
-fn has_room(bytes: &[u8]) -> bool {
-    let room = extent::capacity(bytes.len());
-    let header = ExtentHeader::parse(bytes);
-    header.is_ok_and(|header| usize::from(header.max) + 2 >= room)
 }

@@ -5,8 +5,9 @@ use crate::session::Session;
 use ext4_format::extent::{self, Extent, ExtentHeader, Node, NodeRules};
 use ext4_format::indirect;
 use ext4_format::inode::flags;
+use ext4_format::map_walk::{self, MapNode, MapVisitor, OnDamage};
 use ext4_format::remapping::MapSink;
-use ext4_format::{BlockNr, InodeNr};
+use ext4_format::{BlockNr, FormatError, InodeNr};
 use std::collections::BTreeSet;
 
 /// Count of invalid numbers up to which a block of addresses is accepted even if they outnumber the valid ones, as in
@@ -24,7 +25,6 @@ pub(crate) struct MapRead {
     pub(crate) unsealed: Vec<BlockNr>,
     /// The first other damage: the mapping must be rewritten.
     pub(crate) problem: Option<String>,
-    pub(crate) seen: BTreeSet<BlockNr>,
 }
 
 impl MapRead {
@@ -41,20 +41,6 @@ impl MapRead {
     pub(crate) fn blocks(&self) -> u64 {
         self.extents.iter().map(|e| u64::from(e.len)).sum()
     }
-
-    fn keep(&mut self, extent: Extent, session: &Session<'_, '_>, end: u64) {
-        let valid = extent.len > 0
-            && u64::from(extent.logical) >= self.end()
-            && extent.end() <= end
-            && session
-                .geo
-                .is_valid_data_range(extent.physical, extent.len.into());
-        if valid {
-            self.extents.push(extent);
-        } else {
-            self.tell("an extent out of order or beyond the volume");
-        }
-    }
 }
 
 /// Reads the mapping of an inode.
@@ -64,164 +50,129 @@ pub(crate) fn read(
     root: &[u8],
     seed: Option<u32>,
 ) -> Result<MapRead, Error> {
-    let mut map = MapRead::default();
-    if inode_flags & flags::EXTENTS != 0 {
-        let rules = NodeRules::root(session.geo.blocks_count);
-        node(session, &mut map, root, &rules, seed, false)?;
-    } else {
-        block_map(session, &mut map, root)?;
-    }
-    Ok(map)
-}
-
-fn node(
-    session: &Session<'_, '_>,
-    map: &mut MapRead,
-    bytes: &[u8],
-    rules: &NodeRules,
-    seed: Option<u32>,
-    whole: bool,
-) -> Result<(), Error> {
-    if let Err(error) = Node::parse(bytes, rules) {
-        map.tell(error.to_string());
-    }
-    let node = match Node::salvage(bytes) {
-        Ok(node) if rules.depth.is_none_or(|depth| depth == node.depth()) => node,
-        Ok(_) => {
-            map.tell("a node of another depth");
-            return Ok(());
-        }
-        Err(error) => {
-            map.tell(error.to_string());
-            return Ok(());
-        }
+    let mut reader = Reader {
+        session,
+        seed,
+        tree: inode_flags & flags::EXTENTS != 0,
+        seen: BTreeSet::new(),
+        map: MapRead::default(),
     };
-    if whole {
-        let room = ExtentHeader::parse(bytes).map_or(0, |h| usize::from(h.max) + 2);
-        if room < extent::capacity(bytes.len()) {
-            map.tell("a node with room for fewer entries than there is");
-        }
-        if ExtentHeader::parse(bytes).is_ok_and(|h| h.entries == 0) {
-            map.tell("a node without entries");
+    map_walk::walk(&mut reader, &session.geo, inode_flags, root)?;
+    Ok(reader.map)
+}
+
+struct Reader<'s, 'a, 'd> {
+    session: &'s Session<'a, 'd>,
+    /// Seed of the checksums of the nodes; `None` without checksums.
+    seed: Option<u32>,
+    /// Whether the mapping is an extent tree.
+    tree: bool,
+    seen: BTreeSet<BlockNr>,
+    map: MapRead,
+}
+
+impl Reader<'_, '_, '_> {
+    fn keep(&mut self, extent: Extent, end: u64) {
+        let geo = &self.session.geo;
+        let valid = extent.len > 0
+            && u64::from(extent.logical) >= self.map.end()
+            && extent.end() <= end
+            && geo.is_valid_data_range(extent.physical, extent.len.into());
+        if valid {
+            self.map.extents.push(extent);
+        } else {
+            self.map.tell("an extent out of order or beyond the volume");
         }
     }
-    match node {
-        Node::Leaf(leaf) => leaf.iter().for_each(|e| map.keep(e, session, rules.end)),
-        Node::Index(index) => {
-            for (i, child) in index.iter().enumerate() {
-                let Some(below) = index.child_rules(i, rules) else {
-                    continue;
-                };
-                if !session.geo.is_valid_data_range(child.child, 1) || !map.seen.insert(child.child)
+
+    /// Returns whether a node is one: a node of a tree with a right checksum, or one that obeys the rules.
+    fn is_tree_node(&mut self, block: BlockNr, bytes: &[u8], rules: &NodeRules) -> bool {
+        let sealed = |seed| extent::verify_tail(bytes, seed).is_ok();
+        if self.seed.is_none_or(sealed) {
+            return true;
+        }
+        let known = Node::parse(bytes, rules).is_ok();
+        if known {
+            self.map.unsealed.push(block);
+        } else {
+            self.map.tell("a node that cannot be read");
+        }
+        known
+    }
+
+    /// Returns whether an address block is one: a block of wild numbers was something else.
+    fn is_address_block(&mut self, bytes: &[u8]) -> bool {
+        let (mut good, mut wild) = (0, 0);
+        for number in indirect::mapped(bytes, self.session.geo.blocks_count) {
+            *if number.is_ok() { &mut good } else { &mut wild } += 1;
+        }
+        let known = wild <= good || wild <= MOST_WILD;
+        if !known {
+            self.map.tell("an address block that is none");
+        }
+        known
+    }
+}
+
+impl MapVisitor for Reader<'_, '_, '_> {
+    type Error = Error;
+    type Block = Vec<u8>;
+
+    fn node(&mut self, node: &MapNode) -> Result<Option<Vec<u8>>, Error> {
+        let block = node.block;
+        if !self.session.geo.is_valid_data_range(block, 1) || !self.seen.insert(block) {
+            self.map.tell(match node.rules {
+                Some(_) => "an extent index that leads astray",
+                None => "an address block that leads astray",
+            });
+            return Ok(None);
+        }
+        let bytes = self.session.read(block)?;
+        let known = match &node.rules {
+            Some(rules) => self.is_tree_node(block, &bytes, rules),
+            None => self.is_address_block(&bytes),
+        };
+        if known {
+            self.map.nodes.push(block);
+        }
+        Ok(known.then_some(bytes))
+    }
+
+    fn parsed(&mut self, _: &MapNode, bytes: &[u8]) -> Result<bool, Error> {
+        let header = ExtentHeader::parse(bytes)?;
+        if !header.fills(bytes.len()) {
+            self.map
+                .tell("a node with room for fewer entries than there is");
+        }
+        if header.entries == 0 {
+            self.map.tell("a node without entries");
+        }
+        Ok(true)
+    }
+
+    fn extent(&mut self, extent: Extent, end: u64) -> Result<(), Error> {
+        if self.tree {
+            self.keep(extent, end);
+            return Ok(());
+        }
+        for here in extent.blocks() {
+            let longer = self.map.extents.last().and_then(|last| last.merge(&here));
+            match (longer, self.map.extents.last_mut()) {
+                (Some(longer), Some(last))
+                    if self.session.geo.is_valid_data_range(here.physical, 1) =>
                 {
-                    map.tell("an extent index that leads astray");
-                    continue;
+                    *last = longer
                 }
-                let bytes = session.read(child.child)?;
-                let sealed = seed.is_none_or(|seed| extent::verify_tail(&bytes, seed).is_ok());
-                if !sealed {
-                    if Node::parse(&bytes, &below).is_err() {
-                        map.tell("a node that cannot be read");
-                        continue;
-                    }
-                    map.unsealed.push(child.child);
-                }
-                map.nodes.push(child.child);
-                self::node(session, map, &bytes, &below, seed, true)?;
+                _ => self.keep(here, end),
             }
         }
+        Ok(())
     }
-    Ok(())
-}
 
-fn block_map(session: &Session<'_, '_>, map: &mut MapRead, root: &[u8]) -> Result<(), Error> {
-    let per = u64::from(indirect::per_block(session.geo.block_size));
-    numbers(session, map, root, indirect::DIRECT, 0);
-    let mut logical = u64::from(indirect::DIRECT);
-    for depth in 1..=3 {
-        let slot = indirect::DIRECT + depth - 1;
-        match indirect::get(root, slot, session.geo.blocks_count) {
-            Ok(Some(block)) => addresses(session, map, block, depth, logical)?,
-            Ok(None) => {}
-            Err(error) => map.tell(error.to_string()),
-        }
-        logical += per.pow(depth);
+    fn damage(&mut self, _: Option<&MapNode>, error: FormatError) -> Result<OnDamage, Error> {
+        self.map.tell(error.to_string());
+        Ok(OnDamage::Salvage)
     }
-    Ok(())
-}
-
-fn numbers(session: &Session<'_, '_>, map: &mut MapRead, bytes: &[u8], count: u32, first: u64) {
-    for i in 0..count {
-        match indirect::get(bytes, i, session.geo.blocks_count) {
-            Ok(Some(physical)) => {
-                let Ok(logical) = u32::try_from(first + u64::from(i)) else {
-                    return;
-                };
-                let here = Extent {
-                    logical,
-                    len: 1,
-                    physical,
-                    unwritten: false,
-                };
-                let longer = map.extents.last().and_then(|last| last.merge(&here));
-                match (longer, map.extents.last_mut()) {
-                    (Some(longer), Some(last)) if session.geo.is_valid_data_range(physical, 1) => {
-                        *last = longer
-                    }
-                    _ => map.keep(here, session, extent::LOGICAL_END),
-                }
-            }
-            Ok(None) => {}
-            Err(error) => map.tell(error.to_string()),
-        }
-    }
-}
-
-fn addresses(
-    session: &Session<'_, '_>,
-    map: &mut MapRead,
-    block: BlockNr,
-    depth: u32,
-    first: u64,
-) -> Result<(), Error> {
-    if !session.geo.is_valid_data_range(block, 1) || !map.seen.insert(block) {
-        map.tell("an address block that leads astray");
-        return Ok(());
-    }
-    let bytes = session.read(block)?;
-    let per = indirect::per_block(session.geo.block_size);
-    // An address block of wild numbers was something else.
-    let used = (0..per).map(|i| indirect::get(&bytes, i, session.geo.blocks_count));
-    let (mut good, mut wild) = (0, 0);
-    used.for_each(|nr| match nr {
-        Ok(Some(_)) => good += 1,
-        Err(_) => wild += 1,
-        Ok(None) => {}
-    });
-    if wild > good && wild > MOST_WILD {
-        map.tell("an address block that is none");
-        return Ok(());
-    }
-    map.nodes.push(block);
-    if depth == 1 {
-        numbers(session, map, &bytes, per, first);
-        return Ok(());
-    }
-    let covered = u64::from(per).pow(depth - 1);
-    for i in 0..per {
-        match indirect::get(&bytes, i, session.geo.blocks_count) {
-            Ok(Some(child)) => addresses(
-                session,
-                map,
-                child,
-                depth - 1,
-                first + u64::from(i) * covered,
-            )?,
-            Ok(None) => {}
-            Err(error) => map.tell(error.to_string()),
-        }
-    }
-    Ok(())
 }
 
 /// Blocks for the nodes of a rewritten mapping: those of the old one first.

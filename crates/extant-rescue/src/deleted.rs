@@ -112,7 +112,7 @@ impl Rescue<'_> {
     /// Lists all images that the journal still has, also those that were already written home.
     fn old_blocks(&self) -> Option<OldBlocks> {
         let (raw, core) = self.record(InodeNr(self.geo.journal_ino))?;
-        let map = self.map(&raw, &core);
+        let map = self.map(&raw, &core, false);
         let place = |logical: u32| {
             let after = map.extents.partition_point(|e| e.logical <= logical);
             map.extents.get(after.checked_sub(1)?)?.map(logical)
@@ -253,7 +253,7 @@ impl Rescue<'_> {
 
     /// Returns whether a block of a deleted inode is in use.
     fn is_used_again(&self, old: &OldInode) -> bool {
-        let map = self.old_map(&old.raw, &old.core);
+        let map = self.map(&old.raw, &old.core, true);
         let mut cached: Option<(GroupNr, Option<Vec<u8>>)> = None;
         let mut used = |block: BlockNr| {
             let Some((group, index)) = self.geo.group_of_block(block) else {

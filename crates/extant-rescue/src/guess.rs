@@ -7,6 +7,7 @@ use ext4_format::features::{Compat, Incompat, RoCompat};
 use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::{GroupDesc, INODE_UNINIT};
 use ext4_format::inode;
+use ext4_format::map_walk;
 use ext4_format::superblock::RawSuperblock;
 use ext4_format::{FileType, InodeNr};
 
@@ -90,7 +91,7 @@ impl Guess {
         if core.file_type() != Some(FileType::Directory) || core.links < 2 {
             return None;
         }
-        let block = crate::map::first_block(&raw, &core, &geo)?;
+        let block = map_walk::first_block(&geo, core.flags, inode::i_block(&raw).ok()?)?;
         let mut dots = [0; 22];
         let place = block.0.checked_mul(self.block_size())?;
         dev.read_at(place, &mut dots).ok()?;

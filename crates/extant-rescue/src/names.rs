@@ -58,7 +58,7 @@ impl Rescue<'_> {
                 }
                 continue;
             }
-            let map = self.map(&raw, &core);
+            let map = self.map(&raw, &core, false);
             let end = core.size.div_ceil(self.geo.block_size.into());
             let mut lost = u64::from(map.damaged || map.extents.is_empty());
             for extent in &map.extents {

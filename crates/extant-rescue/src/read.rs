@@ -57,11 +57,7 @@ impl Rescue<'_> {
             sink(0, root.get(..core.size as usize).unwrap_or(&[]))?;
             return Ok(lost);
         }
-        let map = if found.deleted {
-            self.old_map(&raw, &core)
-        } else {
-            self.map(&raw, &core)
-        };
+        let map = self.map(&raw, &core, found.deleted);
         if map.damaged {
             lost.push("a part of its mapping is damaged".into());
         }

@@ -4,7 +4,6 @@
 //! nothing, and one in the changes is taken back by the undo file: the old blocks are as they were.
 
 use crate::image::Image;
-use crate::map::{self, Map};
 use crate::{Error, refused, require_clean};
 use blockdev::BlockDevice;
 use ext4_format::extent::Extent;
@@ -12,6 +11,7 @@ use ext4_format::inode::{self, InodeCore, flags};
 use ext4_format::mapping::{self, Run};
 use ext4_format::remapping::{self, MapSink};
 use ext4_format::{BlockNr, FileType, InodeNr};
+use ext4_image::Mapping;
 use ext4_image::{Changes, MemOverlay};
 
 /// Files of one step.
@@ -46,17 +46,20 @@ pub struct Fragments {
 }
 
 /// Returns the number of pieces of a mapping.
-fn pieces(map: &Map) -> u64 {
+fn pieces(map: &Mapping) -> u64 {
     let follows = |pair: &[Extent]| match pair {
         [a, b] => a.physical.0 + u64::from(a.len) == b.physical.0,
         _ => false,
     };
-    let joined = map.runs.windows(2).filter(|pair| follows(pair)).count();
-    (map.runs.len() - joined.min(map.runs.len())) as u64
+    let joined = map.extents.windows(2).filter(|pair| follows(pair)).count();
+    (map.extents.len() - joined.min(map.extents.len())) as u64
 }
 
 /// Returns a regular file with data, its record and its mapping.
-fn file(image: &Image<'_, '_>, ino: InodeNr) -> Result<Option<(Vec<u8>, InodeCore, Map)>, Error> {
+fn file(
+    image: &Image<'_, '_>,
+    ino: InodeNr,
+) -> Result<Option<(Vec<u8>, InodeCore, Mapping)>, Error> {
     if ino.0 < image.geo.first_ino || ino.0 == image.geo.orphan_file_ino {
         return Ok(None);
     }
@@ -66,8 +69,8 @@ fn file(image: &Image<'_, '_>, ino: InodeNr) -> Result<Option<(Vec<u8>, InodeCor
     if core.file_type() != Some(FileType::Regular) || core.links == 0 || other {
         return Ok(None);
     }
-    let map = map::read(image, core.flags, inode::i_block(&raw)?)?;
-    Ok((!map.runs.is_empty()).then_some((raw, core, map)))
+    let map = image.mapping(core.flags, &raw)?;
+    Ok((!map.extents.is_empty()).then_some((raw, core, map)))
 }
 
 /// Counts pieces of files and of free space.
@@ -187,7 +190,7 @@ pub fn map_by_extents(
             let copied = planned(&image, ino, (raw, core, map), None, &mut free)?;
             let copied = copied.ok_or(Error::NoSpace("the mapping of a file"))?;
             // The data stay: only nodes of the old map are left over.
-            let runs = copied.map.runs.len();
+            let runs = copied.map.extents.len();
             for (block, len) in remap(&mut image, copied)?.into_iter().skip(runs) {
                 image.free(block, len)?;
             }
@@ -214,7 +217,7 @@ struct Copied {
     ino: InodeNr,
     raw: Vec<u8>,
     core: InodeCore,
-    map: Map,
+    map: Mapping,
     /// Its extents at the new place.
     extents: Vec<Extent>,
     /// Blocks for the nodes of the new map: those of the old one first.
@@ -238,7 +241,7 @@ fn copy_file(
         return Ok(None);
     };
     let (mut extents, mut physical): (Vec<Extent>, u64) = (Vec::new(), start);
-    for run in &map.runs {
+    for run in &map.extents {
         // Unwritten extents have no data to copy.
         if !run.unwritten {
             copy(device, image, run.physical.0, physical, run.len.into())?;
@@ -263,11 +266,11 @@ fn copy_file(
 fn planned(
     image: &Image<'_, '_>,
     ino: InodeNr,
-    (raw, core, map): (Vec<u8>, InodeCore, Map),
+    (raw, core, map): (Vec<u8>, InodeCore, Mapping),
     extents: Option<Vec<Extent>>,
     free: &mut [(u64, u64)],
 ) -> Result<Option<Copied>, Error> {
-    let extents = extents.unwrap_or_else(|| map.runs.clone());
+    let extents = extents.unwrap_or_else(|| map.extents.clone());
     let count = if image.geo.features.has_extents() {
         mapping::nodes_for(extents.len() as u64, image.geo.block_size)
     } else {
@@ -329,7 +332,7 @@ fn remap(image: &mut Image<'_, '_>, file: Copied) -> Result<Vec<(BlockNr, u64)>,
         image.mark(BlockNr(*node), 1, true)?;
     }
     let place = |run: &Extent| (run.physical, u64::from(run.len));
-    let mut old: Vec<_> = map.runs.iter().map(place).collect();
+    let mut old: Vec<_> = map.extents.iter().map(place).collect();
     old.extend(nodes.drain(file.count..).map(|node| (BlockNr(node), 1)));
     let mut root = [0; inode::I_BLOCK_SIZE];
     let seed = image.seed(file.ino, core.generation);

@@ -2,7 +2,6 @@
 //! gaps.
 
 use crate::image::Image;
-use crate::map::{self, Map};
 use crate::options::TuneOptions;
 use crate::{Error, refused};
 use ext4_format::directory::{Builder, Named, Shape};
@@ -10,6 +9,7 @@ use ext4_format::hash::DirHasher;
 use ext4_format::inode::{self, InodeCore, flags};
 use ext4_format::mapping::{self, Run};
 use ext4_format::{BlockNr, FileType, InodeNr, dir_entry};
+use ext4_image::Mapping;
 
 /// A name of a directory.
 struct Name {
@@ -72,7 +72,7 @@ pub(crate) fn follow(image: &mut Image<'_, '_>, options: &TuneOptions) -> Result
         if core.file_type() != Some(FileType::Directory) || core.links == 0 || inline {
             continue;
         }
-        let map = map::read(image, core.flags, inode::i_block(&raw)?)?;
+        let map = image.mapping(core.flags, &raw)?;
         let is_lost_found = lost_found == Some(ino);
         if !reasons.concern(&core, map.blocks()) || (is_lost_found && !reasons.all) {
             continue;
@@ -96,7 +96,7 @@ pub(crate) fn follow(image: &mut Image<'_, '_>, options: &TuneOptions) -> Result
 fn lost_found(image: &Image<'_, '_>) -> Result<Option<InodeNr>, Error> {
     let raw = image.read_record(InodeNr::ROOT)?;
     let core = inode::decode_verified(&raw, &image.geo, InodeNr::ROOT)?;
-    let map = map::read(image, core.flags, inode::i_block(&raw)?)?;
+    let map = image.mapping(core.flags, &raw)?;
     for (_, block) in map.places() {
         if let Some(found) = dir_entry::find(&image.read(block)?, b"lost+found")? {
             return Ok(Some(found.inode));
@@ -110,7 +110,7 @@ fn names(
     image: &Image<'_, '_>,
     ino: InodeNr,
     core: &InodeCore,
-    map: &Map,
+    map: &Mapping,
 ) -> Result<(Vec<Name>, InodeNr), Error> {
     let geo = &image.geo;
     let seed = geo.hash_seed;
@@ -161,7 +161,7 @@ fn rebuild(
     ino: InodeNr,
     mut raw: Vec<u8>,
     core: &InodeCore,
-    map: Map,
+    map: Mapping,
     is_lost_found: bool,
     compact: bool,
 ) -> Result<Option<u64>, Error> {
@@ -225,7 +225,7 @@ fn resize(
     ino: InodeNr,
     raw: &mut [u8],
     core: &InodeCore,
-    map: &Map,
+    map: &Mapping,
     blocks: u32,
 ) -> Result<Vec<BlockNr>, Error> {
     let mut places: Vec<BlockNr> = map.places().map(|(_, block)| block).collect();

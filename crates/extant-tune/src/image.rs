@@ -7,7 +7,7 @@ use ext4_format::group_desc::{GroupDesc, INODE_UNINIT};
 use ext4_format::inode;
 use ext4_format::superblock::{RawSuperblock, STATE_VALID, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use ext4_format::{BlockNr, GroupNr, InodeNr, bitmap, checksum};
-use ext4_image::MemOverlay;
+use ext4_image::{Mapping, MemOverlay};
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
@@ -101,6 +101,12 @@ impl<'a, 'd> Image<'a, 'd> {
         self.dev
             .read_at(block.offset(self.geo.block_size), &mut bytes)?;
         Ok(bytes)
+    }
+
+    /// Reads the mapping of an inode from its flags and its record.
+    pub(crate) fn mapping(&self, inode_flags: u32, raw: &[u8]) -> Result<Mapping, Error> {
+        let root = inode::i_block(raw)?;
+        Mapping::read(&self.geo, inode_flags, root, |block| self.read(block))
     }
 
     pub(crate) fn write(&self, block: BlockNr, bytes: &[u8]) -> Result<(), Error> {

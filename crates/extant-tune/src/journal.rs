@@ -3,7 +3,7 @@
 use crate::image::Image;
 use crate::layout::{add_overhead, subtract_overhead};
 use crate::options::TuneOptions;
-use crate::{Error, map, refused};
+use crate::{Error, refused};
 use ext4_format::inode::{self, InodeCore};
 use ext4_format::jbd2;
 use ext4_format::layout::default_journal_blocks;
@@ -69,8 +69,8 @@ pub(crate) fn write_file(
 pub(crate) fn free_blocks(image: &mut Image<'_, '_>, ino: InodeNr) -> Result<u64, Error> {
     let raw = image.read_record(ino)?;
     let core = inode::decode_verified(&raw, &image.geo, ino)?;
-    let map = map::read(image, core.flags, inode::i_block(&raw)?)?;
-    for run in &map.runs {
+    let map = image.mapping(core.flags, &raw)?;
+    for run in &map.extents {
         image.free(run.physical, run.len.into())?;
     }
     for node in &map.nodes {

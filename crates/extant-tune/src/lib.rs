@@ -8,7 +8,6 @@ mod fields;
 mod image;
 mod journal;
 mod layout;
-mod map;
 mod mmp;
 mod options;
 mod orphans;

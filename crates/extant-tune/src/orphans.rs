@@ -3,7 +3,7 @@
 use crate::image::Image;
 use crate::journal::{free_blocks, own_inode, take_blocks, write_file};
 use crate::options::TuneOptions;
-use crate::{Error, map, refused};
+use crate::{Error, refused};
 use ext4_format::features::RoCompat;
 use ext4_format::{BlockNr, InodeNr, inode, orphan_file};
 
@@ -70,7 +70,7 @@ pub(crate) fn unseal(image: &Image<'_, '_>) -> Result<(), Error> {
     let ino = InodeNr(image.geo.orphan_file_ino);
     let raw = image.read_record(ino)?;
     let core = inode::decode_verified(&raw, &image.geo, ino)?;
-    let map = map::read(image, core.flags, inode::i_block(&raw)?)?;
+    let map = image.mapping(core.flags, &raw)?;
     for (_, block) in map.places() {
         let mut bytes = image.read(block)?;
         if orphan_file::orphans(&bytes).next().is_none() {

@@ -3,7 +3,7 @@
 use crate::image::Image;
 use crate::journal::{free_blocks, own_inode, take_blocks, write_file};
 use crate::options::TuneOptions;
-use crate::{Error, map, refused};
+use crate::{Error, refused};
 use ext4_format::features::{Features, RoCompat};
 use ext4_format::inode::{self, flags};
 use ext4_format::quota::{QuotaFile, QuotaKind, QuotaSums};
@@ -200,7 +200,7 @@ fn update(image: &mut Image<'_, '_>, kind: QuotaKind, sums: &QuotaSums) -> Resul
     let ino = InodeNr(kind.inode(&image.sb));
     let raw = image.read_record(ino)?;
     let core = inode::decode_verified(&raw, &image.geo, ino)?;
-    let map = map::read(image, core.flags, inode::i_block(&raw)?)?;
+    let map = image.mapping(core.flags, &raw)?;
     let places: Vec<(u32, BlockNr)> = map.places().collect();
     let hole = || FormatError::corrupt("a hole in a quota file", Where::Inode(ino));
     let find = |logical: u32| {

@@ -2,8 +2,8 @@
 
 use crate::image::Image;
 use crate::options::TuneOptions;
+use crate::orphans;
 use crate::{Error, refused};
-use crate::{map, orphans};
 use blockdev::BlockDevice;
 use ext4_format::htree::IndexBlockKind;
 use ext4_format::inode::{self, InodeCore, flags};
@@ -76,7 +76,7 @@ fn seal_blocks(
     if core.flags & flags::INLINE_DATA != 0 || !(maps || orphans) {
         return Ok(());
     }
-    let map = map::read(image, core.flags, inode::i_block(raw)?)?;
+    let map = image.mapping(core.flags, raw)?;
     if core.flags & flags::EXTENTS != 0 {
         for node in &map.nodes {
             let mut bytes = image.read(*node)?;
@@ -138,7 +138,7 @@ fn follow_journal(image: &Image<'_, '_>) -> Result<(), Error> {
     }
     let raw = image.read_record(ino)?;
     let core = inode::decode_verified(&raw, &image.geo, ino)?;
-    let map = map::read(image, core.flags, inode::i_block(&raw)?)?;
+    let map = image.mapping(core.flags, &raw)?;
     let Some((_, first)) = map.places().next() else {
         return refused("the journal has no blocks");
     };

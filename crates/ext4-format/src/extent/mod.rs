@@ -138,6 +138,16 @@ impl Extent {
         (adjacent && len <= self.max_len()).then_some(Self { len, ..*self })
     }
 
+    /// Returns each block of the extent as an extent of its own.
+    pub fn blocks(self) -> impl Iterator<Item = Self> {
+        (0..self.len).map(move |i| Self {
+            logical: self.logical.saturating_add(i),
+            len: 1,
+            physical: BlockNr(self.physical.0.saturating_add(i.into())),
+            ..self
+        })
+    }
+
     /// Returns the maximum length of an extent of this state.
     pub const fn max_len(&self) -> u32 {
         if self.unwritten {
@@ -250,6 +260,11 @@ impl ExtentHeader {
     /// `Corrupt` for a bad magic, depth or count.
     pub fn parse(bytes: &[u8]) -> Result<Self> {
         Self::parse_within(bytes, MAX_DEPTH)
+    }
+
+    /// Returns whether the declared maximum of entries fills a node of this length, or nearly so.
+    pub const fn fills(&self, bytes_len: usize) -> bool {
+        self.max as usize + 2 >= capacity(bytes_len)
     }
 
     fn parse_within(bytes: &[u8], deepest: u16) -> Result<Self> {

@@ -326,7 +326,7 @@ impl Inspector<'_> {
         let mut sent = Ok(());
         self.walk(inode, &findings, None, &mut |step| {
             let (first, len, logical, of) = match step {
-                Step::Node { block, logical, .. } => (block, 1, logical, "node"),
+                Step::Node(node) => (node.block, 1, node.logical, "node"),
                 Step::Run(run) => (run.physical, run.len, run.logical.into(), state(&run)),
             };
             for i in 0..u64::from(len) {
@@ -383,11 +383,7 @@ impl Inspector<'_> {
 
 fn run_fields(step: &Step) -> Vec<(&'static str, Value)> {
     let (height, logical, block, len, state) = match step {
-        Step::Node {
-            block,
-            height,
-            logical,
-        } => (*height, *logical, *block, None, "node"),
+        Step::Node(node) => (node.height, node.logical, node.block, None, "node"),
         Step::Run(run) => (
             0,
             run.logical.into(),

@@ -167,10 +167,10 @@ impl Inspector<'_> {
             }
             self.walk(inode, &findings, Some(&claims), &mut |step| {
                 match step {
-                    Step::Node { block, .. } if wanted.contains(&block.0) => {
-                        go_on &= found(block, Role::Node(ino));
+                    Step::Node(node) if wanted.contains(&node.block.0) => {
+                        go_on &= found(node.block, Role::Node(ino));
                     }
-                    Step::Node { .. } => {}
+                    Step::Node(_) => {}
                     Step::Run(run) => {
                         let first = run.physical.0;
                         let end = first.saturating_add(run.len.into());
