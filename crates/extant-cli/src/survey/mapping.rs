@@ -1,17 +1,18 @@
 //! Mappings of inodes, run by run. Only the numbers of visited nodes are kept.
 
-use ext4_format::extent::{self, Node, NodeRules};
+use ext4_format::extent::{self, Extent};
 use ext4_format::geometry::Geometry;
-use ext4_format::{BlockNr, FormatError, InodeNr, Where, checksum, indirect};
+use ext4_format::map_walk::{self, MapNode, MapVisitor, OnDamage};
+use ext4_format::{BlockNr, FormatError, InodeNr, Where, checksum};
 use extant::Volume;
 use std::collections::HashSet;
 
-/// A mapping and its kind.
+/// A mapping of an inode.
 pub struct Mapping {
     pub ino: InodeNr,
     pub generation: u32,
-    /// Whether the mapping is a tree of extents; otherwise a block map.
-    pub extents: bool,
+    /// Flags of the inode, which say of what kind the mapping is.
+    pub flags: u32,
 }
 
 /// Walks over mappings. Every node belongs to one mapping; a node that is visited again is an error, which bounds the
@@ -21,10 +22,6 @@ pub struct Walker<'a> {
     geometry: &'a Geometry,
     seen: HashSet<u64>,
 }
-
-/// Function called for each run, with its start in the file and on the device, and its number of blocks; false ends
-/// the walk.
-type Visit<'v> = dyn FnMut(u64, BlockNr, u64) -> bool + 'v;
 
 impl<'a> Walker<'a> {
     /// Makes a walker that has visited no node.
@@ -48,121 +45,70 @@ impl<'a> Walker<'a> {
         }
     }
 
-    /// Returns the runs of a mapping, in its order.
+    /// Visits the runs of a mapping, in its order.
     pub fn walk(
         &mut self,
         mapping: &Mapping,
         i_block: &[u8],
-        mut visit: impl FnMut(u64, BlockNr, u64) -> bool,
+        visit: impl FnMut(u64, BlockNr, u64) -> bool,
     ) -> extant::Result<()> {
-        let at = Where::Inode(mapping.ino);
-        let walked = if mapping.extents {
-            let rules = NodeRules::root(self.geometry.blocks_count);
-            self.extents(mapping, i_block, &rules, &mut visit)
-        } else {
-            self.block_map(mapping, i_block, &mut visit)
+        let (geometry, inode_flags) = (self.geometry, mapping.flags);
+        let mut walk = Walk {
+            walker: self,
+            mapping,
+            visit,
         };
-        walked.map_err(|e| match e {
-            extant::Error::Format(e) => e.at(at).into(),
-            other => other,
-        })
+        map_walk::walk(&mut walk, geometry, inode_flags, i_block)
     }
+}
 
-    fn bad(mapping: &Mapping, what: &'static str) -> extant::Error {
-        FormatError::corrupt(what, Where::Inode(mapping.ino)).into()
-    }
+/// A walk over one mapping.
+struct Walk<'w, 'a, V> {
+    walker: &'w mut Walker<'a>,
+    mapping: &'w Mapping,
+    /// Called for each run, with its start in the file and on the device, and its number of blocks; false ends the walk.
+    visit: V,
+}
 
-    fn tell(
-        &self,
-        mapping: &Mapping,
-        visit: &mut Visit<'_>,
-        run: (u64, BlockNr, u64),
-    ) -> extant::Result<()> {
-        let (logical, start, len) = run;
-        if !self.geometry.is_valid_data_range(start, len) {
-            return Err(Self::bad(mapping, "mapping outside the data area"));
-        }
-        if visit(logical, start, len) {
-            Ok(())
-        } else {
-            Err(Self::bad(mapping, "more blocks mapped than the volume has"))
-        }
-    }
+impl<V: FnMut(u64, BlockNr, u64) -> bool> MapVisitor for Walk<'_, '_, V> {
+    type Error = extant::Error;
+    type Block = Vec<u8>;
 
-    fn extents(
-        &mut self,
-        mapping: &Mapping,
-        bytes: &[u8],
-        rules: &NodeRules,
-        visit: &mut Visit<'_>,
-    ) -> extant::Result<()> {
-        let index = match Node::parse(bytes, rules)? {
-            Node::Leaf(leaf) => {
-                return leaf.iter().try_for_each(|e| {
-                    self.tell(mapping, visit, (e.logical.into(), e.physical, e.len.into()))
-                });
-            }
-            Node::Index(index) => index,
+    fn node(&mut self, node: &MapNode) -> extant::Result<Option<Vec<u8>>> {
+        let block = node.block;
+        let two_parents = match node.rules {
+            Some(_) => "extent node that has two parents",
+            None => "address block that has two parents",
         };
-        let seed = checksum::inode_seed(self.geometry.csum_seed, mapping.ino, mapping.generation);
-        for (i, child) in index.iter().enumerate() {
-            let rules = index
-                .child_rules(i, rules)
-                .ok_or_else(|| Self::bad(mapping, "extent index entry"))?;
-            self.first_visit(child.child, "extent node that has two parents")?;
-            let node = self.volume.metadata_block(child.child)?;
-            if self.geometry.features.has_metadata_csum() {
-                extent::verify_tail(&node, seed).map_err(|e| e.at(Where::Block(child.child, 0)))?;
-            }
-            self.extents(mapping, &node, &rules, visit)?;
+        self.walker.first_visit(block, two_parents)?;
+        let bytes = self.walker.volume.metadata_block(block)?;
+        let geometry = self.walker.geometry;
+        if node.rules.is_some() && geometry.features.has_metadata_csum() {
+            let Mapping {
+                ino, generation, ..
+            } = *self.mapping;
+            let seed = checksum::inode_seed(geometry.csum_seed, ino, generation);
+            extent::verify_tail(&bytes, seed).map_err(|e| e.at(Where::Block(block, 0)))?;
         }
-        Ok(())
+        Ok(Some(bytes))
     }
 
-    fn block_map(
-        &mut self,
-        mapping: &Mapping,
-        i_block: &[u8],
-        visit: &mut Visit<'_>,
-    ) -> extant::Result<()> {
-        let per = u64::from(self.geometry.block_size / 4);
-        for entry in indirect::mapped(i_block, self.geometry.blocks_count) {
-            let (i, block) = entry?;
-            let (depth, first) = match i {
-                0..=11 => (0, u64::from(i)),
-                12 => (1, 12),
-                13 => (2, 12 + per),
-                _ => (3, 12 + per + per * per),
-            };
-            self.indirect(mapping, block, depth, first, visit)?;
-        }
-        Ok(())
+    fn extent(&mut self, extent: Extent, _end: u64) -> extant::Result<()> {
+        let Extent {
+            logical, physical, ..
+        } = extent;
+        let len = extent.len.into();
+        let broken = if !self.walker.geometry.is_valid_data_range(physical, len) {
+            "mapping outside the data area"
+        } else if !(self.visit)(logical.into(), physical, len) {
+            "more blocks mapped than the volume has"
+        } else {
+            return Ok(());
+        };
+        Err(FormatError::corrupt(broken, Where::Inode(self.mapping.ino)).into())
     }
 
-    fn indirect(
-        &mut self,
-        mapping: &Mapping,
-        block: BlockNr,
-        depth: u32,
-        first: u64,
-        visit: &mut Visit<'_>,
-    ) -> extant::Result<()> {
-        if depth == 0 {
-            return self.tell(mapping, visit, (first, block, 1));
-        }
-        self.first_visit(block, "address block that has two parents")?;
-        let addresses = self.volume.metadata_block(block)?;
-        let each = u64::from(self.geometry.block_size / 4).pow(depth - 1);
-        for entry in indirect::mapped(&addresses, self.geometry.blocks_count) {
-            let (i, child) = entry?;
-            self.indirect(
-                mapping,
-                child,
-                depth - 1,
-                first + u64::from(i) * each,
-                visit,
-            )?;
-        }
-        Ok(())
+    fn damage(&mut self, _: Option<&MapNode>, error: FormatError) -> extant::Result<OnDamage> {
+        Err(error.at(Where::Inode(self.mapping.ino)).into())
     }
 }

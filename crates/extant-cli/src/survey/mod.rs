@@ -366,7 +366,7 @@ impl<'a> Surveyor<'a> {
         let mapping = Mapping {
             ino,
             generation: core.generation,
-            extents: core.flags & flags::EXTENTS != 0,
+            flags: core.flags,
         };
         let (found, owned) = (&mut self.found, &mut self.owned);
         let mut left = geometry.blocks_count.saturating_sub(self.claimed);
