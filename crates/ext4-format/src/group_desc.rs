@@ -232,6 +232,17 @@ impl GroupDesc {
         Ok(())
     }
 
+    /// Returns the number of records at the start of the group's inode table that may be in use.
+    pub const fn used_records(&self, geo: &Geometry) -> u32 {
+        if !geo.features.has_group_csum() {
+            geo.inodes_per_group
+        } else if self.flags & INODE_UNINIT != 0 {
+            0
+        } else {
+            geo.inodes_per_group.saturating_sub(self.itable_unused)
+        }
+    }
+
     /// Writes the descriptor over `bytes` (a whole descriptor) with its checksum. Bytes unknown to this library stay
     /// unchanged.
     ///

@@ -196,6 +196,16 @@ impl RawSuperblock {
         <Self as FromZeros>::new_zeroed()
     }
 
+    /// Returns the superblock with its checksum set, if nothing but the checksum is wrong.
+    pub fn resealed(bytes: &[u8; SUPERBLOCK_SIZE]) -> Option<Self> {
+        let mut bytes = *bytes;
+        let Err(FormatError::Checksum { computed, .. }) = Self::parse(&bytes) else {
+            return None;
+        };
+        *bytes.last_chunk_mut::<4>()? = computed.to_le_bytes();
+        Self::parse(&bytes).ok()
+    }
+
     /// Reads a superblock from its 1024 bytes and checks the parts that need no geometry: the magic, the checksum,
     /// the block size, the counts that must not be zero.
     ///

@@ -4,10 +4,10 @@
 //! use, and the blocks are as free as before.
 
 use crate::error::Error;
+use crate::image::superblock;
 use blockdev::BlockDevice;
 use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::{BLOCK_UNINIT, GroupDesc};
-use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use ext4_format::{BlockNr, GroupNr, bitmap};
 use std::collections::BTreeMap;
 use std::io;
@@ -46,9 +46,7 @@ impl BlockDevice for After<'_> {
 }
 
 fn geometry(device: &dyn BlockDevice) -> Option<Geometry> {
-    let mut bytes = [0; SUPERBLOCK_SIZE];
-    device.read_at(SUPERBLOCK_OFFSET, &mut bytes).ok()?;
-    Geometry::new(&RawSuperblock::parse(&bytes).ok()?).ok()
+    Geometry::new(&superblock(device).ok()?).ok()
 }
 
 /// Returns the block bitmap of a group. `None` if it cannot be read; then nothing in the group counts as free.

@@ -10,6 +10,9 @@ pub enum Error {
     /// The device or a file failed.
     #[error("{0}")]
     Io(#[from] io::Error),
+    /// A usable superblock is missing.
+    #[error("no usable superblock: {0}")]
+    Superblock(#[source] FormatError),
     /// A structure that cannot be read or written.
     #[error("{0}")]
     Format(#[from] FormatError),

@@ -29,15 +29,10 @@ impl Group {
 
     /// Returns the number of inodes of the table that may be in use.
     pub(crate) fn inodes(&self, volume: &Volume<'_>) -> u32 {
-        let geo = &volume.geo;
-        if !self.usable {
-            0
-        } else if !geo.features.has_group_csum() {
-            geo.inodes_per_group
-        } else if self.desc.flags & INODE_UNINIT != 0 {
-            0
+        if self.usable {
+            self.desc.used_records(&volume.geo)
         } else {
-            geo.inodes_per_group.saturating_sub(self.desc.itable_unused)
+            0
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::report::{FindingPlace, Findings, Rule};
 use blockdev::BlockDevice;
 use ext4_format::geometry::Geometry;
 use ext4_format::jbd2;
-use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
+use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET};
 use ext4_format::{BlockNr, FormatError, InodeNr, checksum};
 use std::collections::BTreeMap;
 use std::io;
@@ -39,15 +39,13 @@ const SHORT: Duration = Duration::from_micros(64);
 impl<'d> Volume<'d> {
     /// Reads the superblock. A damaged superblock is a finding if the volume can still be read.
     pub(crate) fn open(device: &'d dyn BlockDevice, findings: &Findings) -> Result<Self, Error> {
-        let mut bytes = [0; SUPERBLOCK_SIZE];
-        device
-            .read_at(SUPERBLOCK_OFFSET, &mut bytes)
-            .map_err(Error::Io)?;
+        let bytes = ext4_image::superblock_bytes(device).map_err(Error::Io)?;
         let sb = match RawSuperblock::parse(&bytes) {
             Ok(sb) => sb,
             Err(error @ FormatError::Interrupted(_)) => return Err(Error::NoSuperblock(error)),
             Err(error) => {
-                let sb = backup(device).ok_or(Error::NoSuperblock(error.clone()))?;
+                let backup = ext4_image::usual_backups(device).next();
+                let (_, sb) = backup.ok_or(Error::NoSuperblock(error.clone()))?;
                 findings.add_error(Rule::Superblock, FindingPlace::default(), &error);
                 sb
             }
@@ -161,22 +159,4 @@ impl<'d> Volume<'d> {
         buf.fill(0);
         false
     }
-}
-
-/// Returns the first good backup of the superblock at a place where mke2fs puts one.
-fn backup(device: &dyn BlockDevice) -> Option<RawSuperblock> {
-    // Groups have the size that a bitmap block counts, unless another size was chosen.
-    let places = [
-        (1024, 8193),
-        (2048, 16_384),
-        (4096, 32_768),
-        (65_536, 524_288),
-    ];
-    places.into_iter().find_map(|(size, block)| {
-        let mut bytes = [0; SUPERBLOCK_SIZE];
-        device.read_at(size * block, &mut bytes).ok()?;
-        let sb = RawSuperblock::parse(&bytes).ok()?;
-        let right = u64::from(1024u32.checked_shl(sb.log_block_size.get())?) == size;
-        (right && Geometry::new(&sb).is_ok()).then_some(sb)
-    })
 }

@@ -329,14 +329,7 @@ pub fn reserved_inodes(geometry: &Geometry, group: GroupNr) -> u32 {
 /// Returns the first index of a group's inode table that was never used.
 #[inline]
 pub fn first_unused(geometry: &Geometry, desc: &GroupDesc, group: GroupNr) -> u32 {
-    if !geometry.features.has_group_csum() {
-        return geometry.inodes_per_group;
-    }
-    let used = if desc.flags & INODE_UNINIT != 0 {
-        0
-    } else {
-        geometry.inodes_per_group.saturating_sub(desc.itable_unused)
-    };
+    let used = desc.used_records(geometry);
     used.max(reserved_inodes(geometry, group))
         .min(geometry.inodes_per_group)
 }

@@ -103,7 +103,7 @@ fn parts(session: &Session<'_, '_>, ino: InodeNr) -> Result<Vec<Vec<u8>>, Error>
         Some(dir) => dir
             .places
             .iter()
-            .map(|&block| session.read(block))
+            .map(|&block| Ok(session.read(block)?))
             .collect(),
         None => inline_dirs::parts(session, ino),
     }

@@ -226,7 +226,7 @@ fn set_record(
             rest.fill(0);
         }
     }
-    session.write_record(ino, &mut raw)
+    Ok(session.write_record(ino, &mut raw)?)
 }
 
 /// Extends the used part of a group's inode table to the record of an inode.
@@ -256,7 +256,7 @@ fn mark_used(session: &mut Session<'_, '_>, ino: InodeNr) -> Result<(), Error> {
         &geo,
         group,
     )?;
-    session.write(block, &bytes)
+    Ok(session.write(block, &bytes)?)
 }
 
 fn create(

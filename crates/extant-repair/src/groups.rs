@@ -398,7 +398,7 @@ fn claim_metadata(session: &mut Session<'_, '_>) {
         mark(desc.inode_table, geo.itable_blocks().into());
     }
     // A bitmap that overlaps another structure gets a new place.
-    for desc in &mut session.descs {
+    for desc in &mut session.image.descs {
         for bitmap in [&mut desc.block_bitmap, &mut desc.inode_bitmap] {
             if !mark(*bitmap, 1) {
                 *bitmap = BlockNr(0);

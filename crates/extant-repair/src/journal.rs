@@ -42,7 +42,7 @@ pub(crate) fn mend(session: &mut Session<'_, '_>) -> Result<bool, Error> {
     let hole = |block| FormatError::corrupt("hole in the journal", Where::Journal(block));
     let read = |block| {
         let home = at(block).ok_or_else(|| Error::Format(hole(block)))?;
-        session.read(home)
+        Ok(session.read(home)?)
     };
     if planted::is(Fault::JournalThrownAway) {
         return empty(session, ino, first, len);
@@ -102,7 +102,7 @@ fn reread(session: &mut Session<'_, '_>) -> Result<(), Error> {
 fn clear_recover(session: &mut Session<'_, '_>) -> Result<(), Error> {
     let has = session.sb.feature_incompat.get() & !Incompat::NEEDS_RECOVERY.bits();
     session.sb.feature_incompat.set(has);
-    session.write_superblock()
+    Ok(session.write_superblock()?)
 }
 
 /// Returns the journal's superblock, if it is one of this volume.
@@ -186,7 +186,7 @@ fn name(session: &mut Session<'_, '_>, usual: bool) -> Result<(), Error> {
         .set(if usual { InodeNr::JOURNAL.0 } else { 0 });
     sb.journal_dev.set(0);
     sb.journal_uuid = [0; 16];
-    session.write_superblock()
+    Ok(session.write_superblock()?)
 }
 
 /// Returns whether an inode holds a journal of this volume.

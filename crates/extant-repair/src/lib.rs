@@ -31,7 +31,7 @@ pub use session::Mend;
 use blockdev::BlockDevice;
 use ext4_format::FormatError;
 use ext4_format::features::RoCompat;
-use ext4_format::superblock::{RawSuperblock, STATE_VALID, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
+use ext4_format::superblock::{RawSuperblock, STATE_VALID, SUPERBLOCK_OFFSET};
 use ext4_image::MemOverlay;
 use extant_check::CheckOptions;
 use session::{Decisions, Session};
@@ -81,6 +81,7 @@ impl From<ext4_image::Error> for Error {
     fn from(error: ext4_image::Error) -> Self {
         match error {
             ext4_image::Error::Io(e) => Self::Io(e),
+            ext4_image::Error::Superblock(e) => Self::Superblock(e),
             ext4_image::Error::Format(e) => Self::Format(e),
             other => Self::Image(other),
         }
@@ -211,9 +212,7 @@ pub fn plan_unshared<'d>(
     tell: &(dyn Fn(CheckStep) + Sync),
 ) -> Result<Plan, Error> {
     let overlay = MemOverlay::new(device);
-    let mut bytes = [0; SUPERBLOCK_SIZE];
-    overlay.read_at(SUPERBLOCK_OFFSET, &mut bytes)?;
-    let mut sb = RawSuperblock::parse(&bytes).map_err(Error::Superblock)?;
+    let mut sb = ext4_image::superblock(&overlay)?;
     let kept = sb.feature_ro_compat.get() & !RoCompat::SHARED_BLOCKS.bits();
     sb.feature_ro_compat.set(kept);
     sb.set_checksum();
@@ -279,8 +278,7 @@ fn plan_over<'d>(
 
 /// Marks an image as clean that was found to be so, and whose superblock says otherwise: it was not unmounted, and had no journal.
 fn mark_clean(overlay: &MemOverlay<'_>, decisions: &mut Decisions<'_>) -> Result<(), Error> {
-    let mut bytes = [0; SUPERBLOCK_SIZE];
-    overlay.read_at(SUPERBLOCK_OFFSET, &mut bytes)?;
+    let bytes = ext4_image::superblock_bytes(overlay)?;
     let Ok(mut sb) = RawSuperblock::parse(&bytes) else {
         return Ok(());
     };
@@ -296,11 +294,9 @@ fn mark_clean(overlay: &MemOverlay<'_>, decisions: &mut Decisions<'_>) -> Result
 
 /// Notes the time of the write in the superblock of an image that changes, as e2fsck does.
 fn stamp(overlay: &MemOverlay<'_>, now: u32) -> Result<(), Error> {
-    let mut bytes = [0; SUPERBLOCK_SIZE];
-    if !overlay.differs()? || overlay.read_at(SUPERBLOCK_OFFSET, &mut bytes).is_err() {
-        return Ok(());
-    }
-    if let Ok(mut sb) = RawSuperblock::parse(&bytes) {
+    if overlay.differs()?
+        && let Ok(mut sb) = ext4_image::superblock(overlay)
+    {
         sb.set_write_time(now.into());
         sb.set_checksum();
         overlay.write_at(SUPERBLOCK_OFFSET, sb.bytes())?;

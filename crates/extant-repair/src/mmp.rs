@@ -67,5 +67,5 @@ pub(crate) fn mend(session: &mut Session<'_, '_>) -> Result<(), Error> {
     if let Some(seed) = seed {
         mmp::set_checksum(&mut bytes, seed);
     }
-    session.write(block, &bytes)
+    Ok(session.write(block, &bytes)?)
 }

@@ -218,7 +218,7 @@ fn set_size(session: &Session<'_, '_>, ino: InodeNr, len: u64) -> Result<(), Err
     let mut core = inode::decode_verified(&raw, &session.geo, ino).map_err(Error::Format)?;
     core.size = core.size.max(len);
     inode::encode_core(&core, &mut raw, &session.geo);
-    session.write_record(ino, &mut raw)
+    Ok(session.write_record(ino, &mut raw)?)
 }
 
 /// Makes the record of a file, before its mapping.

@@ -109,7 +109,7 @@ fn write_record(
     session
         .inodes
         .insert(InodeNr::RESIZE.0, Used { kind, names: 0 });
-    session.write_record(InodeNr::RESIZE, &mut raw)
+    Ok(session.write_record(InodeNr::RESIZE, &mut raw)?)
 }
 
 /// Returns the place of the map, if it is the only mapped block and no other structure has the block.

@@ -2,15 +2,12 @@
 //! mends.
 
 use crate::Error;
-use blockdev::BlockDevice;
-use ext4_format::geometry::Geometry;
-use ext4_format::group_desc::{GroupDesc, INODE_UNINIT};
-use ext4_format::inode;
-use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET};
-use ext4_format::{BlockNr, FileType, GroupNr, InodeNr, checksum};
-use ext4_image::{ClusterSet, MemOverlay};
+use ext4_format::superblock::RawSuperblock;
+use ext4_format::{BlockNr, FileType, GroupNr};
+use ext4_image::{ClusterSet, Image, MemOverlay};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
+use std::ops::{Deref, DerefMut};
 
 /// A change by a repair.
 ///
@@ -117,11 +114,8 @@ pub(crate) struct DirState {
 
 /// A round of a repair.
 pub(crate) struct Session<'a, 'd> {
-    pub(crate) dev: &'a MemOverlay<'d>,
+    pub(crate) image: Image<&'a MemOverlay<'d>>,
     pub(crate) decisions: &'a mut Decisions<'d>,
-    pub(crate) sb: RawSuperblock,
-    pub(crate) geo: Geometry,
-    pub(crate) descs: Vec<GroupDesc>,
     /// Groups whose tables are read whole, whatever their descriptors say of the part that was never used.
     pub(crate) whole_tables: BTreeSet<u32>,
     pub(crate) now: u32,
@@ -141,6 +135,20 @@ pub(crate) struct Session<'a, 'd> {
     pub(crate) policies: BTreeMap<u32, Vec<u8>>,
 }
 
+impl<'a, 'd> Deref for Session<'a, 'd> {
+    type Target = Image<&'a MemOverlay<'d>>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.image
+    }
+}
+
+impl DerefMut for Session<'_, '_> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.image
+    }
+}
+
 impl<'a, 'd> Session<'a, 'd> {
     pub(crate) fn new(
         dev: &'a MemOverlay<'d>,
@@ -149,16 +157,13 @@ impl<'a, 'd> Session<'a, 'd> {
         whole_tables: BTreeSet<u32>,
         now: u32,
     ) -> Result<Self, Error> {
-        let geo = Geometry::new(&sb).map_err(Error::Superblock)?;
+        let image = Image::new(dev, sb)?;
         Ok(Self {
-            dev,
             decisions,
-            sb,
-            descs: Vec::new(),
             whole_tables,
             now,
-            claims: ClusterSet::new(&geo),
-            metadata: ClusterSet::new(&geo),
+            claims: ClusterSet::new(&image.geo),
+            metadata: ClusterSet::new(&image.geo),
             inodes: BTreeMap::new(),
             dirs: BTreeMap::new(),
             orphans: BTreeSet::new(),
@@ -166,7 +171,7 @@ impl<'a, 'd> Session<'a, 'd> {
             attribute_blocks: BTreeMap::new(),
             value_inodes: BTreeMap::new(),
             policies: BTreeMap::new(),
-            geo,
+            image,
         })
     }
 
@@ -180,39 +185,8 @@ impl<'a, 'd> Session<'a, 'd> {
         self.decisions.ask(place, text, loses)
     }
 
-    pub(crate) const fn block_size(&self) -> usize {
-        self.geo.block_size as usize
-    }
-
     pub(crate) fn has_csum(&self) -> bool {
         self.geo.features.has_metadata_csum()
-    }
-
-    /// Returns the seed of the checksums of an inode's blocks.
-    pub(crate) fn seed(&self, ino: InodeNr, generation: u32) -> Option<u32> {
-        let seed = || checksum::inode_seed(self.geo.csum_seed, ino, generation);
-        self.has_csum().then(seed)
-    }
-
-    pub(crate) fn read(&self, block: BlockNr) -> Result<Vec<u8>, Error> {
-        let mut bytes = vec![0; self.block_size()];
-        self.dev
-            .read_at(block.offset(self.geo.block_size), &mut bytes)?;
-        Ok(bytes)
-    }
-
-    pub(crate) fn write(&self, block: BlockNr, bytes: &[u8]) -> Result<(), Error> {
-        Ok(self
-            .dev
-            .write_at(block.offset(self.geo.block_size), bytes)?)
-    }
-
-    /// Writes the superblock from memory.
-    pub(crate) fn write_superblock(&mut self) -> Result<(), Error> {
-        self.sb.set_checksum();
-        self.dev.write_at(SUPERBLOCK_OFFSET, self.sb.bytes())?;
-        self.geo = Geometry::new(&self.sb).map_err(Error::Superblock)?;
-        Ok(())
     }
 
     /// Returns the number of records of a group's table that may be in use.
@@ -224,45 +198,11 @@ impl<'a, 'd> Session<'a, 'd> {
         if desc.inode_table.0 == 0 {
             return 0;
         }
-        let all = self.geo.inodes_per_group;
-        if !self.geo.features.has_group_csum() || self.whole_tables.contains(&group) {
-            all
-        } else if desc.flags & INODE_UNINIT != 0 {
-            0
+        if self.whole_tables.contains(&group) {
+            self.geo.inodes_per_group
         } else {
-            all.saturating_sub(desc.itable_unused)
+            desc.used_records(&self.geo)
         }
-    }
-
-    /// Returns the place of an inode's record: its block and the offset in it.
-    pub(crate) fn record_place(&self, ino: InodeNr) -> Option<(BlockNr, usize)> {
-        let (group, index) = self.geo.group_of_inode(ino)?;
-        let desc = self.descs.get(group.0 as usize)?;
-        if desc.inode_table.0 == 0 {
-            return None;
-        }
-        Some(self.geo.inode_place(desc.inode_table, index))
-    }
-
-    pub(crate) fn read_record(&self, ino: InodeNr) -> Result<Option<Vec<u8>>, Error> {
-        let Some((block, at)) = self.record_place(ino) else {
-            return Ok(None);
-        };
-        let bytes = self.read(block)?;
-        let record = bytes.get(at..at + usize::from(self.geo.inode_size));
-        Ok(record.map(<[u8]>::to_vec))
-    }
-
-    /// Writes a record, with its checksum unless it is all zeros.
-    pub(crate) fn write_record(&self, ino: InodeNr, raw: &mut [u8]) -> Result<(), Error> {
-        let Some((block, at)) = self.record_place(ino) else {
-            return Ok(());
-        };
-        if raw.iter().any(|&b| b != 0) {
-            inode::set_checksum(raw, &self.geo, ino);
-        }
-        let offset = block.offset(self.geo.block_size) + at as u64;
-        Ok(self.dev.write_at(offset, raw)?)
     }
 
     /// Takes a free block, which then is claimed.

@@ -16,8 +16,7 @@ pub(crate) fn read(
     dev: &dyn BlockDevice,
     decisions: &mut Decisions<'_>,
 ) -> Result<RawSuperblock, Error> {
-    let mut bytes = [0; SUPERBLOCK_SIZE];
-    dev.read_at(SUPERBLOCK_OFFSET, &mut bytes)?;
+    let bytes = ext4_image::superblock_bytes(dev)?;
     let error = match usable(&bytes, dev.len()) {
         Ok(sb) => return Ok(sb),
         Err(error) => error,
@@ -31,7 +30,9 @@ pub(crate) fn read(
     let uncertain = Some("certainty of what it says");
     let (mut sb, text, loses) = if let Some(sb) = backup(dev) {
         (sb, "it is taken from a backup", None)
-    } else if let Some(sb) = resealed(&bytes, dev.len()) {
+    } else if let Some(sb) =
+        RawSuperblock::resealed(&bytes).filter(|sb| usable(sb.bytes(), dev.len()).is_ok())
+    {
         let text = "its checksum is set, as there is no backup";
         (sb, text, uncertain)
     } else if let Some(sb) = recounted(&bytes, dev.len()) {
@@ -66,16 +67,6 @@ fn usable(bytes: &[u8], len: u64) -> Result<RawSuperblock, FormatError> {
         ));
     }
     Ok(sb)
-}
-
-/// Returns the superblock itself, if only its checksum is wrong.
-fn resealed(bytes: &[u8; SUPERBLOCK_SIZE], len: u64) -> Option<RawSuperblock> {
-    let mut bytes = *bytes;
-    let Err(FormatError::Checksum { computed, .. }) = RawSuperblock::parse(&bytes) else {
-        return None;
-    };
-    *bytes.last_chunk_mut::<4>()? = computed.to_le_bytes();
-    usable(&bytes, len).ok()
 }
 
 /// Returns the superblock with the count of inodes of its groups and no surplus meta groups, if only the counts are
@@ -126,25 +117,17 @@ fn begun(bytes: &[u8; SUPERBLOCK_SIZE], len: u64) -> Option<RawSuperblock> {
 /// Returns the first good backup: at the start of groups of the usual sizes, then at the start of a second group of
 /// any size.
 fn backup(dev: &dyn BlockDevice) -> Option<RawSuperblock> {
-    let at = |log: u32, block: u64| {
-        let size = 1024u64 << log;
-        let mut bytes = [0; SUPERBLOCK_SIZE];
-        dev.read_at(block * size, &mut bytes).ok()?;
-        let sb = usable(&bytes, dev.len()).ok()?;
-        (sb.log_block_size.get() == log).then_some(sb)
-    };
-    let first = |log| u64::from(log == 0);
-    let usual = (0..7).find_map(|log| {
-        let per_group = 8192u64 << log;
-        let groups = [1, 3, 5, 7, 9, 25, 27].into_iter();
-        groups
-            .map(|group| group * per_group + first(log))
-            .find_map(|block| at(log, block))
-    });
+    let fits = |sb: &RawSuperblock| usable(sb.bytes(), dev.len()).is_ok();
+    let mut usual = ext4_image::usual_backups(dev).map(|(_, sb)| sb);
     // Groups have a multiple of eight blocks.
-    usual.or_else(|| {
-        (0..7)
-            .find_map(|log| (1..1024u64 << log).find_map(|eighth| at(log, eighth * 8 + first(log))))
+    usual.find(fits).or_else(|| {
+        (0..7).find_map(|log| {
+            let (size, first) = (1024u64 << log, u64::from(log == 0));
+            let blocks = (1..size).map(|eighth| eighth * 8 + first);
+            let mut backups =
+                blocks.filter_map(|block| ext4_image::backup_at(dev, block * size, log));
+            backups.find(fits)
+        })
     })
 }
 
@@ -258,7 +241,7 @@ pub(crate) fn need(
         .set((has.incompat | needed.incompat).bits());
     sb.feature_ro_compat
         .set((has.ro_compat | needed.ro_compat).bits());
-    session.write_superblock()
+    Ok(session.write_superblock()?)
 }
 
 /// Like [`need`], for an incompatible feature.

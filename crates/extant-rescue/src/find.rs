@@ -4,9 +4,9 @@ use crate::guess;
 use crate::scan;
 use crate::{Error, Notes, Progress};
 use blockdev::BlockDevice;
+use ext4_format::GroupNr;
 use ext4_format::geometry::Geometry;
-use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
-use ext4_format::{FormatError, GroupNr};
+use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_SIZE};
 
 /// Where the magic number is in a superblock, and its value.
 const MAGIC_AT: usize = 56;
@@ -33,9 +33,9 @@ fn whichever(
     notes: &mut Notes,
     progress: Progress<'_>,
 ) -> Result<Geometry, Error> {
-    let mut bytes = [0; SUPERBLOCK_SIZE];
-    let read = dev.read_at(SUPERBLOCK_OFFSET, &mut bytes);
-    let error = match read.map_err(Error::Io).and_then(|()| usable(&bytes)) {
+    let read = ext4_image::superblock_bytes(dev);
+    let bytes = read.as_ref().ok().copied();
+    let error = match read.map_err(Error::Io).and_then(|bytes| usable(&bytes)) {
         Ok(geo) => return Ok(geo),
         Err(error) => error,
     };
@@ -46,7 +46,7 @@ fn whichever(
         ));
         return Ok(geo);
     }
-    match resealed(&bytes) {
+    match resealed(bytes) {
         Some(geo) => {
             notes.add(
                 "the superblock's checksum is wrong, and there is no backup: it is used as it is"
@@ -87,19 +87,8 @@ fn backup(bytes: &[u8], at: u64) -> Option<Geometry> {
 
 /// Returns the first good backup at the start of groups of the usual sizes.
 fn usual(dev: &dyn BlockDevice) -> Option<(u64, Geometry)> {
-    let mut bytes = [0; SUPERBLOCK_SIZE];
-    for log in 0..7 {
-        let (size, first) = (1024_u64 << log, u64::from(log == 0));
-        for group in [1, 3, 5, 7, 9, 25, 27] {
-            let at = (group * (8192 << log) + first) * size;
-            if dev.read_at(at, &mut bytes).is_ok()
-                && let Some(geo) = backup(&bytes, at)
-            {
-                return Some((at, geo));
-            }
-        }
-    }
-    None
+    let mut backups = ext4_image::usual_backups(dev);
+    backups.find_map(|(at, sb)| Some((at, backup(sb.bytes(), at)?)))
 }
 
 /// Returns the first good backup on the device.
@@ -115,12 +104,7 @@ fn anywhere(dev: &dyn BlockDevice, progress: Progress<'_>) -> Option<(u64, Geome
     found
 }
 
-/// Returns the superblock itself, if only its checksum is wrong.
-fn resealed(bytes: &[u8; SUPERBLOCK_SIZE]) -> Option<Geometry> {
-    let mut bytes = *bytes;
-    let Err(FormatError::Checksum { computed, .. }) = RawSuperblock::parse(&bytes) else {
-        return None;
-    };
-    *bytes.last_chunk_mut::<4>()? = computed.to_le_bytes();
-    usable(&bytes).ok()
+/// Returns the geometry of the superblock itself, if only its checksum is wrong.
+fn resealed(bytes: Option<[u8; SUPERBLOCK_SIZE]>) -> Option<Geometry> {
+    Geometry::new(&RawSuperblock::resealed(&bytes?)?).ok()
 }

@@ -3,7 +3,7 @@
 use crate::{Notes, read_block};
 use blockdev::BlockDevice;
 use ext4_format::geometry::Geometry;
-use ext4_format::group_desc::{BLOCK_UNINIT, GroupDesc, INODE_UNINIT};
+use ext4_format::group_desc::{BLOCK_UNINIT, GroupDesc};
 use ext4_format::inode;
 use ext4_format::{BlockNr, FileType, GroupNr, InodeNr};
 
@@ -51,13 +51,7 @@ fn by_descriptor(dev: &dyn BlockDevice, geo: &Geometry, group: GroupNr) -> (Tabl
     let (block, offset) = geo.desc_location(group);
     let whole = geo.inodes_per_group;
     if let Some(desc) = descriptor(dev, geo, group, block, offset) {
-        let records = if !geo.features.has_group_csum() {
-            whole
-        } else if desc.flags & INODE_UNINIT != 0 {
-            0
-        } else {
-            whole.saturating_sub(desc.itable_unused)
-        };
+        let records = desc.used_records(geo);
         let first = Some(desc.inode_table);
         let block_bitmap = (desc.flags & BLOCK_UNINIT == 0).then_some(desc.block_bitmap);
         let table = Table {

@@ -3,7 +3,6 @@
 use crate::Error;
 use crate::mapping;
 use crate::session::Session;
-use blockdev::BlockDevice;
 use ext4_format::extent::Extent;
 use ext4_format::features::Compat;
 use ext4_format::inode::{self, InodeCore, flags};
@@ -134,8 +133,7 @@ fn one(
         });
     }
     if changed || renumbered {
-        inode::set_checksum(&mut raw, &geo, new);
-        session.write_record(new, &raw)?;
+        session.write_record(new, &mut raw)?;
     }
     Ok(())
 }
@@ -150,16 +148,16 @@ fn note_special(
 ) -> Result<(), Error> {
     let geo = &session.old.shape.geo;
     if ino.0 == geo.orphan_file_ino && geo.features.has_orphan_file() {
-        session.shape.sb.orphan_file_inum.set(new.0);
+        session.sb.orphan_file_inum.set(new.0);
         session.geo.orphan_file_ino = new.0;
         seal_orphans(session, new, core, extents)?;
     }
     if ino.0 == geo.journal_ino
-        && session.shape.sb.jnl_backup_type == 1
+        && session.sb.jnl_backup_type == 1
         && let Some(raw) = changed
     {
         let words = inode::i_block(raw)?.as_chunks::<4>().0;
-        for (to, from) in session.shape.sb.jnl_blocks.iter_mut().zip(words) {
+        for (to, from) in session.sb.jnl_blocks.iter_mut().zip(words) {
             to.set(u32::from_le_bytes(*from));
         }
     }
@@ -225,10 +223,7 @@ fn seal_orphans(
     for extent in extents {
         for i in 0..u64::from(extent.len) {
             let block = BlockNr(extent.physical.0 + i);
-            let mut bytes = vec![0; session.geo.block_size as usize];
-            session
-                .overlay
-                .read_at(block.offset(session.geo.block_size), &mut bytes)?;
+            let mut bytes = session.read(block)?;
             orphan_file::set_checksum(&mut bytes, seed, block);
             session.write(block, &bytes)?;
         }

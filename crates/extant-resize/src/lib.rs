@@ -80,7 +80,18 @@ pub enum Error {
     Check(#[from] extant_check::Error),
     /// The undo file.
     #[error("{0}")]
-    Undo(#[from] ext4_image::Error),
+    Undo(#[source] ext4_image::Error),
+}
+
+impl From<ext4_image::Error> for Error {
+    fn from(error: ext4_image::Error) -> Self {
+        match error {
+            ext4_image::Error::Io(e) => Self::Io(e),
+            ext4_image::Error::Superblock(e) => Self::Superblock(e),
+            ext4_image::Error::Format(e) => Self::Format(e),
+            other => Self::Undo(other),
+        }
+    }
 }
 
 /// The new size of an image.

@@ -57,7 +57,7 @@ impl MapSink for Sink<'_, '_, '_> {
     }
 
     fn write(&mut self, block: BlockNr, bytes: &[u8]) -> Result<(), Error> {
-        self.session.write(block, bytes)
+        Ok(self.session.write(block, bytes)?)
     }
 }
 

@@ -48,7 +48,7 @@ fn one(
             None => dir_entry::set_tail(&mut bytes, seed),
         }
     }
-    session.write(block, &bytes)
+    Ok(session.write(block, &bytes)?)
 }
 
 /// Returns the kind of an index block: a node is one unused record over the whole block, which a leaf with a checksum

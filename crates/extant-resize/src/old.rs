@@ -4,11 +4,10 @@ use crate::Error;
 use crate::target::Shape;
 use blockdev::BlockDevice;
 use ext4_format::features::{Features, Incompat};
-use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::{BLOCK_UNINIT, GroupDesc, INODE_UNINIT};
-use ext4_format::superblock::{RawSuperblock, STATE_ERROR, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
+use ext4_format::superblock::STATE_ERROR;
 use ext4_format::{GroupNr, bitmap};
-use ext4_image::ClusterSet;
+use ext4_image::{ClusterSet, Image};
 
 /// A sound volume.
 pub(crate) struct Old {
@@ -24,10 +23,7 @@ pub(crate) struct Old {
 
 /// Reads the superblock, and refuses volumes that cannot be resized.
 pub(crate) fn shape(device: &dyn BlockDevice) -> Result<Shape, Error> {
-    let mut bytes = [0; SUPERBLOCK_SIZE];
-    device.read_at(SUPERBLOCK_OFFSET, &mut bytes)?;
-    let sb = RawSuperblock::parse(&bytes).map_err(Error::Superblock)?;
-    let geo = Geometry::new(&sb).map_err(Error::Superblock)?;
+    let Image { sb, geo, .. } = Image::open(device)?;
     let features = Features::of(&sb);
     if features.has_needs_recovery() {
         return Err(Error::Journal);
@@ -59,17 +55,10 @@ pub(crate) fn shape(device: &dyn BlockDevice) -> Result<Shape, Error> {
 impl Old {
     pub(crate) fn read(device: &dyn BlockDevice, shape: Shape) -> Result<Self, Error> {
         let geo = &shape.geo;
-        let mut descs = Vec::new();
+        let mut image = Image::new(device, shape.sb)?;
+        image.read_descriptors()?;
+        let descs = image.descs;
         let mut block = vec![0; geo.block_size as usize];
-        for index in 0..geo.gdt_block_count() {
-            device.read_at(geo.gdt_block(index).offset(geo.block_size), &mut block)?;
-            let first = index * geo.descs_per_block();
-            let end = first.saturating_add(geo.descs_per_block()).min(geo.groups);
-            let records = block.chunks_exact(geo.desc_size.into());
-            for (raw, group) in records.zip((first..end).map(GroupNr)) {
-                descs.push(GroupDesc::decode(raw, geo, group)?);
-            }
-        }
         let fixed = ClusterSet::new(geo);
         for (nr, desc) in (0..).map(GroupNr).zip(&descs) {
             for (start, len) in [
@@ -116,17 +105,8 @@ impl Old {
 
     /// Returns the number of records of a group's table that may be in use.
     pub(crate) fn records(&self, group: usize) -> u32 {
-        let geo = &self.shape.geo;
-        let Some(desc) = self.descs.get(group) else {
-            return 0;
-        };
-        if !geo.features.has_group_csum() {
-            geo.inodes_per_group
-        } else if desc.flags & INODE_UNINIT != 0 {
-            0
-        } else {
-            geo.inodes_per_group.saturating_sub(desc.itable_unused)
-        }
+        let desc = self.descs.get(group);
+        desc.map_or(0, |desc| desc.used_records(&self.shape.geo))
     }
 
     /// Returns the number of inodes in use, including reserved ones.

@@ -9,9 +9,10 @@ use crate::{Error, inodes, journal, names, write};
 use blockdev::BlockDevice;
 use ext4_format::geometry::Geometry;
 use ext4_format::inode::GOOD_OLD_SIZE;
-use ext4_format::{BlockNr, GroupNr, InodeNr, bitmap, checksum, inode};
-use ext4_image::{ClusterSet, MemOverlay};
+use ext4_format::{BlockNr, GroupNr, InodeNr, bitmap, inode};
+use ext4_image::{ClusterSet, Image, MemOverlay};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::{Deref, DerefMut};
 
 /// Places of all blocks.
 pub(crate) struct Layout {
@@ -62,11 +63,9 @@ impl Layout {
 
 /// The new volume while it is made.
 pub(crate) struct Session<'s, 'd> {
+    pub(crate) image: Image<&'s MemOverlay<'s>>,
     pub(crate) old: &'s Old,
-    pub(crate) shape: Shape,
-    pub(crate) geo: Geometry,
     pub(crate) view: &'s View<'d>,
-    pub(crate) overlay: &'s MemOverlay<'s>,
     pub(crate) layout: Layout,
     /// New numbers of inodes.
     pub(crate) numbers: BTreeMap<u32, u32>,
@@ -80,21 +79,38 @@ pub(crate) struct Session<'s, 'd> {
     pub(crate) attributes: BTreeSet<u64>,
 }
 
+impl<'s> Deref for Session<'s, '_> {
+    type Target = Image<&'s MemOverlay<'s>>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.image
+    }
+}
+
+impl DerefMut for Session<'_, '_> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.image
+    }
+}
+
 impl<'s, 'd> Session<'s, 'd> {
     pub(crate) fn new(
         old: &'s Old,
         shape: Shape,
         view: &'s View<'d>,
         overlay: &'s MemOverlay<'s>,
-        layout: Layout,
+        mut layout: Layout,
     ) -> Self {
         Self {
-            geo: shape.geo.clone(),
+            image: Image {
+                dev: overlay,
+                sb: shape.sb,
+                geo: shape.geo,
+                descs: std::mem::take(&mut layout.places.descs),
+            },
             inodes: old.inodes.clone(),
             old,
-            shape,
             view,
-            overlay,
             layout,
             numbers: BTreeMap::new(),
             new_dirs: BTreeMap::new(),
@@ -125,7 +141,7 @@ impl<'s, 'd> Session<'s, 'd> {
                 if !run.blank {
                     self.view.read_old((run.from + i) * size, &mut bytes)?;
                 }
-                self.overlay.write_at((run.to + i) * size, &bytes)?;
+                self.dev.write_at((run.to + i) * size, &bytes)?;
             }
         }
         Ok(())
@@ -134,7 +150,7 @@ impl<'s, 'd> Session<'s, 'd> {
     fn move_tables(&self) -> Result<(), Error> {
         for &group in &self.layout.places.moved_tables {
             let from = self.old.descs.get(group as usize);
-            let to = self.layout.places.descs.get(group as usize);
+            let to = self.descs.get(group as usize);
             let (Some(from), Some(to)) = (from, to) else {
                 continue;
             };
@@ -212,7 +228,7 @@ impl<'s, 'd> Session<'s, 'd> {
                         return Err(Error::NoRoom);
                     }
                     let slot = self.inodes.get_mut(group);
-                    let block = self.geo.block_size;
+                    let block = self.image.geo.block_size;
                     let map = slot.map(|slot| {
                         slot.get_or_insert_with(|| {
                             let mut map = vec![0; block as usize];
@@ -248,7 +264,7 @@ impl<'s, 'd> Session<'s, 'd> {
         for (&group, &end) in &self.ends {
             for index in self.old.records(group as usize)..end {
                 let ino = self.geo.inode_nr(GroupNr(group), index);
-                self.write_record(ino, &vec![0; size])?;
+                self.write_record(ino, &mut vec![0; size])?;
             }
         }
         Ok(())
@@ -256,35 +272,6 @@ impl<'s, 'd> Session<'s, 'd> {
 
     pub(crate) fn number_of(&self, ino: InodeNr) -> InodeNr {
         InodeNr(self.numbers.get(&ino.0).copied().unwrap_or(ino.0))
-    }
-
-    pub(crate) fn seed(&self, ino: InodeNr, generation: u32) -> Option<u32> {
-        let seed = || checksum::inode_seed(self.geo.csum_seed, ino, generation);
-        self.geo.features.has_metadata_csum().then(seed)
-    }
-
-    pub(crate) fn read(&self, block: BlockNr) -> Result<Vec<u8>, Error> {
-        let mut bytes = vec![0; self.geo.block_size as usize];
-        self.overlay
-            .read_at(block.offset(self.geo.block_size), &mut bytes)?;
-        Ok(bytes)
-    }
-
-    pub(crate) fn write(&self, block: BlockNr, bytes: &[u8]) -> Result<(), Error> {
-        Ok(self
-            .overlay
-            .write_at(block.offset(self.geo.block_size), bytes)?)
-    }
-
-    /// Writes a record of the new volume.
-    pub(crate) fn write_record(&self, ino: InodeNr, raw: &[u8]) -> Result<(), Error> {
-        let place = self.geo.group_of_inode(ino).and_then(|(group, index)| {
-            let desc = self.layout.places.descs.get(group.0 as usize)?;
-            Some(self.geo.inode_place(desc.inode_table, index))
-        });
-        let (block, at) = place.ok_or(Error::NoRoom)?;
-        let offset = block.offset(self.geo.block_size) + at as u64;
-        Ok(self.overlay.write_at(offset, raw)?)
     }
 
     /// Allocates a free block for a file.

@@ -2,10 +2,8 @@
 
 use crate::Error;
 use crate::session::Session;
-use blockdev::BlockDevice;
 use ext4_format::group_desc::{BLOCK_UNINIT, GroupDesc, INODE_UNINIT, INODE_ZEROED};
 use ext4_format::resize_inode::{self, DOUBLE, ReservedMap};
-use ext4_format::superblock::SUPERBLOCK_OFFSET;
 use ext4_format::{BlockNr, GroupNr, InodeNr, bitmap, indirect, inode};
 
 pub(crate) fn make(session: &mut Session<'_, '_>, now: i64) -> Result<(), Error> {
@@ -26,7 +24,7 @@ pub(crate) fn make(session: &mut Session<'_, '_>, now: i64) -> Result<(), Error>
     }
     descriptors(session, &table)?;
     let old = &session.old.shape;
-    let sb = &mut session.shape.sb;
+    let sb = &mut session.image.sb;
     sb.set_free_blocks(free_blocks);
     sb.free_inodes_count.set(free_inodes);
     if now != 0 {
@@ -46,13 +44,7 @@ fn group(session: &mut Session<'_, '_>, nr: GroupNr) -> Result<GroupDesc, Error>
     let index = nr.0 as usize;
     let summed = geo.features.has_group_csum();
     let is_new = nr.0 >= session.old.shape.geo.groups;
-    let mut desc = session
-        .layout
-        .places
-        .descs
-        .get(index)
-        .copied()
-        .unwrap_or_default();
+    let mut desc = session.descs.get(index).copied().unwrap_or_default();
     if is_new {
         start_group(session, &mut desc)?;
     } else if session.layout.places.moved_tables.contains(&nr.0) {
@@ -140,15 +132,12 @@ fn descriptors(session: &Session<'_, '_>, table: &[Vec<u8>]) -> Result<(), Error
 fn superblocks(session: &mut Session<'_, '_>) -> Result<(), Error> {
     let geo = session.geo.clone();
     if session.geo.features.has_mmp() {
-        let block = &mut session.shape.sb.mmp_block;
-        block.set(session.layout.moves.place(block.get()));
+        let block = session.layout.moves.place(session.sb.mmp_block.get());
+        session.sb.mmp_block.set(block);
     }
-    session.shape.sb.set_checksum();
-    session
-        .overlay
-        .write_at(SUPERBLOCK_OFFSET, session.shape.sb.bytes())?;
+    session.write_superblock()?;
     for nr in (1..geo.groups).map(GroupNr).filter(|&nr| geo.has_super(nr)) {
-        let mut copy = session.shape.sb;
+        let mut copy = session.sb;
         copy.block_group_nr.set(nr.0 as u16);
         copy.set_checksum();
         let mut bytes = vec![0; geo.block_size as usize];
@@ -188,7 +177,7 @@ fn reserved_descriptors(session: &mut Session<'_, '_>) -> Result<(), Error> {
             session.layout.files.remove(geo.clusters_of(map, 1));
         }
         raw.fill(0);
-        return session.write_record(InodeNr::RESIZE, &raw);
+        return Ok(session.write_record(InodeNr::RESIZE, &mut raw)?);
     }
     let place = match place {
         Some(place) => place,
@@ -201,5 +190,5 @@ fn reserved_descriptors(session: &mut Session<'_, '_>) -> Result<(), Error> {
     }
     resize_inode::write_record(&mut raw, &geo, core, place, reserved.sectors)?;
     inode::set_checksum(&mut raw, &geo, InodeNr::RESIZE);
-    session.write_record(InodeNr::RESIZE, &raw)
+    Ok(session.write_record(InodeNr::RESIZE, &mut raw)?)
 }

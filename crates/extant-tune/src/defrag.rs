@@ -318,7 +318,7 @@ impl MapSink for Sink<'_, '_, '_> {
     }
 
     fn write(&mut self, block: BlockNr, bytes: &[u8]) -> Result<(), Error> {
-        self.image.write(block, bytes)
+        Ok(self.image.write(block, bytes)?)
     }
 }
 

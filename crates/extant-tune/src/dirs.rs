@@ -205,7 +205,7 @@ fn rebuild(
     };
     let mut places = places.into_iter();
     builder.build(&shape, &mut |bytes: &[u8]| match places.next() {
-        Some(block) => image.write(block, bytes),
+        Some(block) => Ok(image.write(block, bytes)?),
         None => refused("a directory of more blocks than were counted"),
     })?;
     let mut core = inode::decode_verified(&raw, &image.geo, ino)?;

@@ -32,7 +32,7 @@ pub(crate) fn change(image: &mut Image<'_, '_>, options: &TuneOptions) -> Result
     reserved(image, options)?;
     checks(image, options)?;
     mount_options(image, &options.mount_options)?;
-    let sb = &mut image.sb;
+    let ext4_image::Image { sb, geo, .. } = &mut **image;
     let mut told = Vec::new();
     if let Some(errors) = options.errors {
         let name = match errors {
@@ -71,7 +71,7 @@ pub(crate) fn change(image: &mut Image<'_, '_>, options: &TuneOptions) -> Result
         told.push(format!("it is {not}marked for experimental drivers"));
     }
     if let Some(strict) = options.strict_names {
-        if !image.geo.features.has_casefold() && !options.features.contains("casefold") {
+        if !geo.features.has_casefold() && !options.features.contains("casefold") {
             return refused("encoding_flags needs casefold");
         }
         let flags = sb.encoding_flags.get() & !fold::STRICT;
@@ -158,7 +158,8 @@ fn checks(image: &mut Image<'_, '_>, options: &TuneOptions) -> Result<(), Error>
         image.tell("superblock", format!("it was checked last at {time}"));
     }
     if options.force_check {
-        image.sb.state.set(image.sb.state.get() | STATE_ERROR);
+        let state = image.sb.state.get();
+        image.sb.state.set(state | STATE_ERROR);
         image.tell("superblock", "the next check is not passed over");
     }
     Ok(())

@@ -3,26 +3,37 @@
 use crate::{Change, Error, refused};
 use blockdev::BlockDevice;
 use ext4_format::geometry::Geometry;
-use ext4_format::group_desc::{GroupDesc, INODE_UNINIT};
-use ext4_format::inode;
-use ext4_format::superblock::{RawSuperblock, STATE_VALID, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
-use ext4_format::{BlockNr, GroupNr, InodeNr, bitmap, checksum};
-use ext4_image::{Mapping, MemOverlay};
+use ext4_format::group_desc::GroupDesc;
+use ext4_format::superblock::{RawSuperblock, STATE_VALID, SUPERBLOCK_SIZE};
+use ext4_format::{GroupNr, InodeNr, bitmap, checksum};
+use ext4_image::MemOverlay;
 use std::collections::BTreeMap;
 use std::fmt::Display;
+use std::ops::{Deref, DerefMut};
 
+/// The image with its new geometry.
 pub(crate) struct Image<'a, 'd> {
-    pub(crate) dev: &'a MemOverlay<'d>,
-    pub(crate) sb: RawSuperblock,
+    pub(crate) image: ext4_image::Image<&'a MemOverlay<'d>>,
     /// The old geometry.
     pub(crate) old: Geometry,
-    /// The new geometry.
-    pub(crate) geo: Geometry,
-    pub(crate) descs: Vec<GroupDesc>,
     /// Bitmaps that were read, by group; with those of blocks the groups in which a block was taken or freed.
     pub(crate) block_maps: BTreeMap<u32, Vec<u8>>,
     pub(crate) inode_maps: BTreeMap<u32, Vec<u8>>,
     pub(crate) changes: Vec<Change>,
+}
+
+impl<'a, 'd> Deref for Image<'a, 'd> {
+    type Target = ext4_image::Image<&'a MemOverlay<'d>>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.image
+    }
+}
+
+impl DerefMut for Image<'_, '_> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.image
+    }
 }
 
 impl<'a, 'd> Image<'a, 'd> {
@@ -47,31 +58,14 @@ impl<'a, 'd> Image<'a, 'd> {
 
     /// Reads the superblock alone, whatever else is there.
     pub(crate) fn read_superblock(dev: &'a MemOverlay<'d>) -> Result<Self, Error> {
-        let mut bytes = [0; SUPERBLOCK_SIZE];
-        dev.read_at(SUPERBLOCK_OFFSET, &mut bytes)?;
-        let sb = RawSuperblock::parse(&bytes).map_err(Error::Superblock)?;
-        let geo = Geometry::new(&sb).map_err(Error::Superblock)?;
+        let image = ext4_image::Image::open(dev)?;
         Ok(Self {
-            dev,
-            sb,
-            old: geo.clone(),
-            geo,
-            descs: Vec::new(),
+            old: image.geo.clone(),
+            image,
             block_maps: BTreeMap::new(),
             inode_maps: BTreeMap::new(),
             changes: Vec::new(),
         })
-    }
-
-    fn read_descriptors(&mut self) -> Result<(), Error> {
-        for group in (0..self.geo.groups).map(GroupNr) {
-            let (block, offset) = self.geo.desc_location(group);
-            let mut raw = vec![0; self.geo.desc_size.into()];
-            let at = block.offset(self.geo.block_size) + u64::from(offset);
-            self.dev.read_at(at, &mut raw)?;
-            self.descs.push(GroupDesc::decode(&raw, &self.geo, group)?);
-        }
-        Ok(())
     }
 
     pub(crate) fn tell(&mut self, place: impl Display, text: impl Into<String>) {
@@ -87,31 +81,9 @@ impl<'a, 'd> Image<'a, 'd> {
         Ok(())
     }
 
-    pub(crate) const fn block_size(&self) -> usize {
-        self.geo.block_size as usize
-    }
-
     pub(crate) fn desc(&self, group: GroupNr) -> Result<GroupDesc, Error> {
         let desc = self.descs.get(group.0 as usize).copied();
         desc.ok_or_else(|| Error::Refused(format!("there is no group {group}")))
-    }
-
-    pub(crate) fn read(&self, block: BlockNr) -> Result<Vec<u8>, Error> {
-        let mut bytes = vec![0; self.block_size()];
-        self.dev
-            .read_at(block.offset(self.geo.block_size), &mut bytes)?;
-        Ok(bytes)
-    }
-
-    /// Reads the mapping of an inode from its flags and its record.
-    pub(crate) fn mapping(&self, inode_flags: u32, raw: &[u8]) -> Result<Mapping, Error> {
-        let root = inode::i_block(raw)?;
-        Mapping::read(&self.geo, inode_flags, root, |block| self.read(block))
-    }
-
-    pub(crate) fn write(&self, block: BlockNr, bytes: &[u8]) -> Result<(), Error> {
-        let at = block.offset(self.geo.block_size);
-        Ok(self.dev.write_at(at, bytes)?)
     }
 
     /// Returns the new seed of the checksums of an inode's blocks.
@@ -119,38 +91,14 @@ impl<'a, 'd> Image<'a, 'd> {
         checksum::inode_seed(self.geo.csum_seed, ino, generation)
     }
 
-    fn record_place(&self, ino: InodeNr) -> Result<u64, Error> {
-        let Some((group, index)) = self.geo.group_of_inode(ino) else {
-            return refused(format!("there is no inode {ino}"));
-        };
-        let (block, at) = self.geo.inode_place(self.desc(group)?.inode_table, index);
-        Ok(block.offset(self.geo.block_size) + at as u64)
-    }
-
     pub(crate) fn read_record(&self, ino: InodeNr) -> Result<Vec<u8>, Error> {
-        let mut raw = vec![0; self.geo.inode_size.into()];
-        self.dev.read_at(self.record_place(ino)?, &mut raw)?;
-        Ok(raw)
-    }
-
-    /// Writes a record, with its checksum unless it is all zeros.
-    pub(crate) fn write_record(&self, ino: InodeNr, raw: &mut [u8]) -> Result<(), Error> {
-        if raw.iter().any(|&b| b != 0) {
-            inode::set_checksum(raw, &self.geo, ino);
-        }
-        Ok(self.dev.write_at(self.record_place(ino)?, raw)?)
+        let raw = self.image.read_record(ino)?;
+        raw.ok_or_else(|| Error::Refused(format!("there is no inode {ino}")))
     }
 
     /// Returns the number of records of a group's table that may have been used, by the old geometry.
     pub(crate) fn records_in(&self, group: GroupNr) -> Result<u32, Error> {
-        let (desc, all) = (self.desc(group)?, self.geo.inodes_per_group);
-        Ok(if !self.old.features.has_group_csum() {
-            all
-        } else if desc.flags & INODE_UNINIT != 0 {
-            0
-        } else {
-            all.saturating_sub(desc.itable_unused)
-        })
+        Ok(self.desc(group)?.used_records(&self.old))
     }
 
     /// Returns the inodes in use.
@@ -167,8 +115,7 @@ impl<'a, 'd> Image<'a, 'd> {
 
     /// Writes the superblock and its backups.
     pub(crate) fn write_superblocks(&mut self) -> Result<(), Error> {
-        self.sb.set_checksum();
-        self.dev.write_at(SUPERBLOCK_OFFSET, self.sb.bytes())?;
+        self.write_superblock()?;
         for group in (1..self.geo.groups).map(GroupNr) {
             if self.geo.has_super(group) {
                 let mut copy = self.sb;

@@ -62,6 +62,17 @@ pub enum Error {
     NoSpace(&'static str),
 }
 
+impl From<ext4_image::Error> for Error {
+    fn from(error: ext4_image::Error) -> Self {
+        match error {
+            ext4_image::Error::Io(e) => Self::Io(e),
+            ext4_image::Error::Superblock(e) => Self::Superblock(e),
+            ext4_image::Error::Format(e) => Self::Format(e),
+            other => Self::Refused(other.to_string()),
+        }
+    }
+}
+
 pub(crate) fn refused<T>(why: impl Into<String>) -> Result<T, Error> {
     Err(Error::Refused(why.into()))
 }
@@ -139,7 +150,7 @@ pub fn plan(device: &dyn BlockDevice, options: &TuneOptions) -> Result<Plan, Err
         image.sb.set_write_time(options.now);
         image.write_superblocks()?;
     }
-    let (changes, after) = (image.changes, image.geo.features);
+    let (changes, after) = (image.changes, image.image.geo.features);
     let report = if structural && !changes.is_empty() {
         Some(extant_check::check(&overlay, &as_it_stands())?)
     } else {

@@ -127,7 +127,7 @@ fn seal_mmp(image: &Image<'_, '_>) -> Result<(), Error> {
     }
     let mut bytes = image.read(block)?;
     mmp::set_checksum(&mut bytes, image.geo.csum_seed);
-    image.write(block, &bytes)
+    Ok(image.write(block, &bytes)?)
 }
 
 /// Sets the journal's UUID to that of its volume, and removes its checksums if the volume has none.
@@ -152,7 +152,7 @@ fn follow_journal(image: &Image<'_, '_>) -> Result<(), Error> {
             .remove(Incompat::CSUM_V2 | Incompat::CSUM_V3);
     }
     sb.write(&mut bytes)?;
-    image.write(first, &bytes)
+    Ok(image.write(first, &bytes)?)
 }
 
 /// Writes bitmaps that were read, and all descriptors with their backups.

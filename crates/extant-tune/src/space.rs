@@ -236,6 +236,6 @@ impl Image<'_, '_> {
             self.sb.free_inodes_count.set(free.saturating_add(1));
         }
         let mut zeros = vec![0; self.geo.inode_size.into()];
-        self.write_record(ino, &mut zeros)
+        Ok(self.write_record(ino, &mut zeros)?)
     }
 }

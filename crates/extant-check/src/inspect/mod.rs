@@ -35,8 +35,8 @@ use crate::report::{FindingPlace, Findings, Rule};
 use crate::volume::Volume;
 use crate::{CheckOptions, Error, Finding};
 use blockdev::BlockDevice;
-use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
-use ext4_format::{BlockNr, FormatError, checksum};
+use ext4_format::superblock::RawSuperblock;
+use ext4_format::{BlockNr, FormatError};
 use std::io;
 
 /// Why a request has no answer, or no whole one.
@@ -147,14 +147,9 @@ fn open_volume<'d>(device: &'d dyn BlockDevice, findings: &Findings) -> Result<V
         Err(Error::NoSuperblock(error @ FormatError::Checksum { .. })) => error,
         done => return done,
     };
-    let mut bytes = [0; SUPERBLOCK_SIZE];
-    device
-        .read_at(SUPERBLOCK_OFFSET, &mut bytes)
-        .map_err(Error::Io)?;
-    if let Some((body, sum)) = bytes.split_last_chunk_mut::<4>() {
-        *sum = checksum::crc32c(!0, body).to_le_bytes();
-    }
-    let sb = RawSuperblock::parse(&bytes).map_err(Error::NoSuperblock)?;
+    let bytes = ext4_image::superblock_bytes(device).map_err(Error::Io)?;
+    let sb = RawSuperblock::resealed(&bytes);
+    let sb = sb.ok_or_else(|| Error::NoSuperblock(error.clone()))?;
     findings.add_error(Rule::Superblock, FindingPlace::default(), &error);
     Volume::of(device, sb)
 }

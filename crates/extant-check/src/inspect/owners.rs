@@ -6,7 +6,6 @@ use super::{Done, Inspector, Sink};
 use crate::claim::Claims;
 use crate::mapping::Step;
 use crate::report::Findings;
-use ext4_format::group_desc::INODE_UNINIT;
 use ext4_format::superblock::SUPERBLOCK_OFFSET;
 use ext4_format::{BlockNr, GroupNr, InodeNr, bitmap, inode};
 use std::collections::BTreeSet;
@@ -75,12 +74,10 @@ impl Inspector<'_> {
             let Ok((desc, kept)) = self.descriptor(group) else {
                 continue;
             };
-            let mut inodes = geo.inodes_per_group;
-            if kept.is_ok() && self.is_uninit(&desc, INODE_UNINIT) {
-                inodes = 0;
-            } else if kept.is_ok() && geo.features.has_group_csum() {
-                inodes -= desc.itable_unused.min(inodes);
-            }
+            let inodes = match kept {
+                Ok(()) => desc.used_records(geo),
+                Err(_) => geo.inodes_per_group,
+            };
             for i in 0..inodes.div_ceil(geo.inodes_per_block()) {
                 let at = BlockNr(desc.inode_table.0.saturating_add(i.into()));
                 if at.0 >= geo.blocks_count || self.volume.read(at, &mut bytes).is_err() {
