@@ -1,8 +1,7 @@
 //! Extended attributes: in inode records, in blocks that inodes share, and in value inodes (`ea_inode`).
 
-use crate::Error;
-use crate::connect;
-use crate::inodes::Record;
+use crate::error::Error;
+use crate::record::{self, Record};
 use crate::session::{InodeUse, Session, Used};
 use crate::superblock;
 use ext4_format::features::{Compat, Features};
@@ -309,7 +308,7 @@ fn references(session: &mut Session<'_, '_>) -> Result<(), Error> {
         if found == 0 {
             let text = "it is a file, as no attribute has it as its value";
             if session.ask(format!("inode {ino}"), text, None) {
-                connect::edit(session, ino, |core| core.flags &= !flags::EA_INODE)?;
+                record::edit(session, ino, |core| core.flags &= !flags::EA_INODE)?;
                 let kind = InodeUse::File(FileType::Regular);
                 session.inodes.insert(ino.0, Used { kind, names: 0 });
             }

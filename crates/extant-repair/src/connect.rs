@@ -1,10 +1,12 @@
 //! Every inode has a name, every directory a parent, and links are as many as names.
 
-use crate::Error;
-use crate::dirs;
+use crate::dir_blocks;
+use crate::dir_names;
 use crate::encryption;
+use crate::error::Error;
 use crate::inline_dirs;
 use crate::inode_map;
+use crate::record;
 use crate::session::{DirState, InodeUse, Session, Used};
 use crate::superblock;
 use ext4_format::dir_entry;
@@ -87,7 +89,7 @@ fn lost_and_found(session: &mut Session<'_, '_>) -> Result<Option<InodeNr>, Erro
     if !inline_dirs::expand(session, InodeNr::ROOT)? {
         return Ok(None);
     }
-    let Some(root) = dirs::blocks(session, InodeNr::ROOT)? else {
+    let Some(root) = dir_blocks::blocks(session, InodeNr::ROOT)? else {
         return Ok(None);
     };
     for &block in &root.places {
@@ -260,7 +262,7 @@ fn add_name(
     };
     let added = insert_name(session, dir, name, (ino, file_type))?;
     if added {
-        dirs::count(session, dir, ino);
+        dir_names::count(session, dir, ino);
     }
     Ok(added)
 }
@@ -276,14 +278,16 @@ pub(crate) fn insert_name(
     if !inline_dirs::expand(session, dir)? {
         return Ok(false);
     }
-    let Some(blocks) = dirs::blocks(session, dir)? else {
+    let Some(blocks) = dir_blocks::blocks(session, dir)? else {
         return Ok(false);
     };
     let file_type = file_type.filter(|_| session.geo.features.has_filetype());
     let mut places = blocks.places.clone();
     let indexed = blocks.flags & flags::INDEX != 0;
     if indexed {
-        places = dirs::leaf_of(session, &blocks, name)?.into_iter().collect();
+        places = dir_blocks::leaf_of(session, &blocks, name)?
+            .into_iter()
+            .collect();
     }
     for block in places {
         let mut bytes = session.read(block)?;
@@ -296,7 +300,7 @@ pub(crate) fn insert_name(
         }
     }
     if indexed {
-        dirs::give_up_index(session, dir, &blocks)?;
+        dir_blocks::give_up_index(session, dir, &blocks)?;
     }
     let Some(physical) = session.allocate() else {
         return Ok(false);
@@ -318,24 +322,8 @@ pub(crate) fn insert_name(
     };
     extents.push(here);
     let size = u64::from(logical + 1) * u64::from(session.geo.block_size);
-    edit(session, dir, |core| core.size = size)?;
+    record::edit(session, dir, |core| core.size = size)?;
     inode_map::remap(session, dir, extents, blocks.nodes)
-}
-
-pub(crate) fn edit(
-    session: &mut Session<'_, '_>,
-    ino: InodeNr,
-    change: impl FnOnce(&mut InodeCore),
-) -> Result<(), Error> {
-    let Some(mut raw) = session.read_record(ino)? else {
-        return Ok(());
-    };
-    if let Ok(mut core) = inode::decode_verified(&raw, &session.geo, ino) {
-        change(&mut core);
-        inode::encode_core(&core, &mut raw, &session.geo);
-        session.write_record(ino, &mut raw)?;
-    }
-    Ok(())
 }
 
 fn parents(session: &mut Session<'_, '_>) -> Result<(), Error> {
@@ -358,7 +346,7 @@ fn parents(session: &mut Session<'_, '_>) -> Result<(), Error> {
         if inline_dirs::set_parent(session, InodeNr(ino), parent)? {
             continue;
         }
-        let Some(dir) = dirs::blocks(session, InodeNr(ino))? else {
+        let Some(dir) = dir_blocks::blocks(session, InodeNr(ino))? else {
             continue;
         };
         let Some(&first) = dir.places.first() else {
@@ -419,7 +407,7 @@ fn links(session: &mut Session<'_, '_>) -> Result<(), Error> {
                 None,
             )
         {
-            edit(session, InodeNr(ino), |core| core.links = counted)?;
+            record::edit(session, InodeNr(ino), |core| core.links = counted)?;
         }
     }
     Ok(())

@@ -1,8 +1,8 @@
 //! Directories with the mode of another type: their first block, or the data inside the inode, identifies them.
 
-use crate::Error;
-use crate::inodes::Record;
+use crate::error::Error;
 use crate::mapping;
+use crate::record::Record;
 use crate::session::Session;
 use ext4_format::dir_entry;
 use ext4_format::inode::inline::Inline;

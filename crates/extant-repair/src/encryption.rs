@@ -1,7 +1,7 @@
 //! Encrypted inodes: the flag without a context is cleared, names in encrypted directories lead to files of the same policy.
 
-use crate::Error;
-use crate::inodes::Record;
+use crate::error::Error;
+use crate::record::Record;
 use crate::session::Session;
 use ext4_format::inode::{self, encryption, flags};
 use ext4_format::xattr::{self, Stored};

@@ -1,13 +1,14 @@
 //! Replay of fast commits: their changes are made in inode records, mappings and directories. Counts and bitmaps are left to the
 //! passes that follow.
 
-use crate::Error;
 use crate::connect;
-use crate::dirs;
+use crate::dir_blocks;
+use crate::error::Error;
 use crate::groups;
 use crate::inline_dirs;
 use crate::inode_map;
 use crate::mapping;
+use crate::record;
 use crate::session::Session;
 use ext4_format::bitmap;
 use ext4_format::dir_entry;
@@ -276,7 +277,7 @@ fn create(
         connect::first_block(session, name.ino, name.parent, core.generation)?;
     }
     let links = if directory { 2 } else { 1 };
-    connect::edit(session, name.ino, |core| core.links = links)?;
+    record::edit(session, name.ino, |core| core.links = links)?;
     link(session, name, 0)
 }
 
@@ -290,7 +291,7 @@ fn link(session: &mut Session<'_, '_>, name: &FastName, links: u32) -> Result<()
     };
     let target = (name.ino, core.file_type());
     connect::insert_name(session, name.parent, &name.name, target)?;
-    connect::edit(session, name.ino, |core| core.links += links)
+    record::edit(session, name.ino, |core| core.links += links)
 }
 
 /// Removes a name. The inode without a link ends with it.
@@ -302,7 +303,7 @@ fn unlink(
     remove_name(session, name)?;
     let now = session.now;
     let mut ended = false;
-    connect::edit(session, name.ino, |core| {
+    record::edit(session, name.ino, |core| {
         core.links = match core.file_type() {
             Some(FileType::Directory) => 0,
             _ => core.links.saturating_sub(1),
@@ -322,7 +323,7 @@ fn remove_name(session: &mut Session<'_, '_>, name: &FastName) -> Result<(), Err
     if !inline_dirs::expand(session, name.parent)? {
         return Ok(());
     }
-    let Some(dir) = dirs::blocks(session, name.parent)? else {
+    let Some(dir) = dir_blocks::blocks(session, name.parent)? else {
         return Ok(());
     };
     for block in dir.places {

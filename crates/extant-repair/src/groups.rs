@@ -1,6 +1,6 @@
 //! Group descriptors at the beginning; bitmaps, counts and checksums at the end.
 
-use crate::Error;
+use crate::error::Error;
 use crate::resize;
 use crate::session::{InodeUse, Session};
 use ext4_format::bitmap;

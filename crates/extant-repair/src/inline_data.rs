@@ -1,8 +1,8 @@
 //! Data inside records (`inline_data`), of files, links and directories.
 
-use crate::Error;
 use crate::attributes;
-use crate::inodes::{self, Record};
+use crate::error::Error;
+use crate::record::{self, Record};
 use crate::session::Session;
 use ext4_format::FileType;
 use ext4_format::inode::inline::{ATTRIBUTE_NAME, Inline};
@@ -17,7 +17,7 @@ pub(crate) fn mend(
     inline: Option<usize>,
     file_type: FileType,
 ) -> Result<(bool, bool), Error> {
-    if inline.is_none() && inodes::has_tree(session, &record.raw) {
+    if inline.is_none() && record::has_tree(session, &record.raw) {
         let text = "its data are not inside it: it has the root of an extent tree";
         if session.geo.features.has_extents() && session.ask(record.place(), text, None) {
             record.core.flags &= !flags::INLINE_DATA;
@@ -40,7 +40,7 @@ pub(crate) fn mend(
         let text = "the attribute for its data is made anew, empty";
         if session.ask(record.place(), text, loses) && !add_attribute(session, record)? {
             return Ok((
-                !inodes::clear(session, record.ino, "data inside it, without room")?,
+                !record::clear(session, record.ino, "data inside it, without room")?,
                 true,
             ));
         }
@@ -110,7 +110,7 @@ fn target(session: &mut Session<'_, '_>, record: &mut Record) -> Result<bool, Er
         record.core.size = room;
         return Ok(true);
     }
-    Ok(!inodes::clear(
+    Ok(!record::clear(
         session,
         record.ino,
         "a symbolic link without a target",

@@ -1,8 +1,8 @@
 //! Directories with names in their inodes (`inline_data`): read and mended there, and moved to blocks where a name
 //! needs more room.
 
-use crate::Error;
-use crate::dirs::{self, Name};
+use crate::dir_names::{self, Name};
+use crate::error::Error;
 use crate::inode_map;
 use crate::session::Session;
 use ext4_format::dir_entry::{self, LeafBuilder};
@@ -84,7 +84,7 @@ pub(crate) fn mend(session: &mut Session<'_, '_>, ino: InodeNr) -> Result<(), Er
     let mut changed = false;
     for range in dir.runs.clone() {
         let run = dir.run(&range).to_vec();
-        let read = dirs::read_leaf(session, ino, dir.core.flags, false, &run);
+        let read = dir_names::read_leaf(session, ino, dir.core.flags, false, &run);
         let Some(why) = read.bad else {
             continue;
         };
@@ -147,7 +147,7 @@ pub(crate) fn expand(session: &mut Session<'_, '_>, ino: InodeNr) -> Result<bool
     let Some(physical) = session.allocate() else {
         return Ok(false);
     };
-    let file_type = dirs::dir_entry_type(session, FileType::Directory);
+    let file_type = dir_names::dir_entry_type(session, FileType::Directory);
     let mut bytes = vec![0; session.block_size()];
     let mut leaf = LeafBuilder::new(&mut bytes, session.has_csum());
     for (name, ino) in [(&b"."[..], ino), (b"..", dir.parent)] {

@@ -1,10 +1,10 @@
 //! The mapping of an inode in use: claims its blocks, compares it with size and count of blocks, and rewrites it if
 //! needed.
 
-use crate::Error;
 use crate::attributes;
-use crate::inodes::Record;
+use crate::error::Error;
 use crate::mapping::{self, MapRead, NodePool};
+use crate::record::Record;
 use crate::session::Session;
 use ext4_format::extent::Extent;
 use ext4_format::inode::{self, flags};

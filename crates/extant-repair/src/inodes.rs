@@ -1,36 +1,19 @@
 //! The records of inodes, their attributes and their mappings.
 
-use crate::Error;
 use crate::attributes;
 use crate::directory_mode;
 use crate::encryption;
+use crate::error::Error;
 use crate::inline_data;
 use crate::inode_map::{Rewrite, map, sectors};
 use crate::mapping::{self, MapRead};
+use crate::record::{self, Record};
 use crate::session::{DirState, InodeUse, Session, Used};
 use crate::superblock;
-use ext4_format::extent::{Node, NodeRules};
 use ext4_format::features::{Features, Incompat, RoCompat};
-use ext4_format::inode::{self, InodeCore, encryption as encrypted, flags, inline, reserved};
+use ext4_format::inode::{self, encryption as encrypted, flags, inline, reserved};
 use ext4_format::xattr;
 use ext4_format::{BlockNr, FileType, FormatError, GroupNr, InodeNr};
-
-/// A record that is being mended.
-pub(crate) struct Record {
-    pub(crate) ino: InodeNr,
-    pub(crate) raw: Vec<u8>,
-    pub(crate) core: InodeCore,
-}
-
-impl Record {
-    pub(crate) fn has(&self, flag: u32) -> bool {
-        self.core.flags & flag != 0
-    }
-
-    pub(crate) fn place(&self) -> String {
-        format!("inode {}", self.ino)
-    }
-}
 
 /// Offsets of fields that only a repair sets.
 const SIZE_HI: usize = 0x6c;
@@ -60,19 +43,6 @@ pub(crate) fn mend(session: &mut Session<'_, '_>) -> Result<(), Error> {
         crate::inode_map::rewrite(session, rewrite)?;
     }
     attributes::counts(session)
-}
-
-pub(crate) fn clear(session: &mut Session<'_, '_>, ino: InodeNr, why: &str) -> Result<bool, Error> {
-    let cleared = session.ask(
-        format!("inode {ino}"),
-        format!("it is cleared: {why}"),
-        Some("the inode, and its data"),
-    );
-    if cleared {
-        let mut raw = vec![0; session.geo.inode_size.into()];
-        session.write_record(ino, &mut raw)?;
-    }
-    Ok(cleared)
 }
 
 fn record(
@@ -107,7 +77,7 @@ fn record(
         }
     }
     let Ok(core) = inode::decode_verified(&raw, &geo, ino) else {
-        clear(session, ino, "its record cannot be read")?;
+        record::clear(session, ino, "its record cannot be read")?;
         return Ok(());
     };
     let mut record = Record { ino, raw, core };
@@ -166,7 +136,7 @@ fn reserved(
             FormatError::Corrupt { what, .. } => what,
             _ => "a reserved inode in use",
         };
-        if clear(session, record.ino, what)? {
+        if record::clear(session, record.ino, what)? {
             return Ok(false);
         }
     } else if reserved::is_unused(&record.raw, &core, record.ino) {
@@ -243,12 +213,6 @@ fn large(session: &mut Session<'_, '_>, record: &Record) -> Result<(), Error> {
     }
 }
 
-/// Returns whether the record holds the root of an extent tree.
-pub(crate) fn has_tree(session: &Session<'_, '_>, raw: &[u8]) -> bool {
-    let rules = NodeRules::root(session.geo.blocks_count);
-    inode::i_block(raw).is_ok_and(|root| Node::parse(root, &rules).is_ok())
-}
-
 /// Sets the features for extents and inline data, if an inode really has them and not only the flag.
 fn mapping_features(
     session: &mut Session<'_, '_>,
@@ -261,7 +225,7 @@ fn mapping_features(
         FileType::Regular | FileType::Directory | FileType::Symlink
     );
     let inline = record.has(flags::INLINE_DATA);
-    if mapped && record.has(flags::EXTENTS) && !inline && has_tree(session, &record.raw) {
+    if mapped && record.has(flags::EXTENTS) && !inline && record::has_tree(session, &record.raw) {
         let text = "extents is set, as there are extent trees";
         superblock::need_to_read(session, Incompat::EXTENT, text)?;
     }
@@ -289,7 +253,7 @@ fn bad_blocks(session: &mut Session<'_, '_>, record: &Record) -> Result<bool, Er
     let all: Vec<BlockNr> = blocks.chain(map.nodes.iter().copied()).collect();
     let taken = |block: &BlockNr| session.claims.contains(session.geo.cluster_of(*block));
     if (map.problem.is_some() || all.iter().any(taken))
-        && clear(
+        && record::clear(
             session,
             record.ino,
             "a list of bad blocks that cannot be bad",
@@ -313,11 +277,15 @@ fn in_use(
     let ino = record.ino;
     directory_mode::mend(session, record)?;
     let Some(file_type) = record.core.file_type() else {
-        return Ok(!clear(session, ino, "its mode is none that exists")?);
+        return Ok(!record::clear(
+            session,
+            ino,
+            "its mode is none that exists",
+        )?);
     };
     if ino == InodeNr::ROOT
         && file_type != FileType::Directory
-        && clear(session, ino, "the root is no directory")?
+        && record::clear(session, ino, "the root is no directory")?
     {
         return Ok(false);
     }
@@ -427,7 +395,7 @@ fn flags_of(session: &mut Session<'_, '_>, record: &mut Record, file_type: FileT
     }
     // A tree without the flag still counts as a tree.
     if mapped
-        && has_tree(session, &record.raw)
+        && record::has_tree(session, &record.raw)
         && features.has_extents()
         && !record.has(flags::EXTENTS | flags::INLINE_DATA)
         && session.ask(record.place(), "the flag of its extents is set", None)
@@ -482,7 +450,7 @@ fn symlink(
     // A short target is in the inode.
     let misplaced = slow && size < inode::I_BLOCK_SIZE;
     if size == 0 || size == target.len() || misplaced {
-        let cleared = clear(session, record.ino, "a symbolic link without a target")?;
+        let cleared = record::clear(session, record.ino, "a symbolic link without a target")?;
         if cleared {
             for extent in &map.extents {
                 for i in 0..extent.len {

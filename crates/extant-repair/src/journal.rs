@@ -1,7 +1,7 @@
 //! The journal: replayed if it holds transactions, as far as they are sound; emptied if it cannot be read, removed if
 //! its inode is lost.
 
-use crate::Error;
+use crate::error::Error;
 use crate::fast_commits;
 use crate::mapping::{self, MapRead};
 use crate::session::Session;

@@ -1,6 +1,6 @@
 //! The mapping of an inode: read as far as possible, and rewritten if it is damaged.
 
-use crate::Error;
+use crate::error::Error;
 use crate::session::Session;
 use ext4_format::extent::{self, Extent, ExtentHeader, Node, NodeRules};
 use ext4_format::indirect;

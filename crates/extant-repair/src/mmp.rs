@@ -1,7 +1,7 @@
 //! The block of multiple mount protection (`mmp`): a repair refuses a volume that is in use, and writes the block if it is damaged
 //! or stale.
 
-use crate::Error;
+use crate::error::Error;
 use crate::session::Session;
 use blockdev::BlockDevice;
 use ext4_format::BlockNr;

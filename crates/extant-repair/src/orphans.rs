@@ -1,6 +1,6 @@
 //! Inodes that waited for their end: the list in the superblock, and the orphan file.
 
-use crate::Error;
+use crate::error::Error;
 use crate::mapping;
 use crate::session::Session;
 use ext4_format::features::{Compat, RoCompat};

@@ -1,7 +1,7 @@
 //! Sets the use in quota files. Limits stay if they can be read.
 
-use crate::Error;
 use crate::attributes;
+use crate::error::Error;
 use crate::inode_map;
 use crate::mapping::{self, MapRead};
 use crate::session::{InodeUse, Session, Used};

@@ -1,6 +1,6 @@
 //! The inode of reserved descriptors: its map follows from the geometry alone, so it is rewritten if it differs.
 
-use crate::Error;
+use crate::error::Error;
 use crate::session::{InodeUse, Session, Used};
 use ext4_format::group_desc::GroupDesc;
 use ext4_format::inode::{self, InodeCore};

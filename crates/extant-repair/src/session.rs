@@ -1,7 +1,7 @@
 //! Shared state of the passes of a round: the image on its overlay, the blocks and inodes in use, and the list of
 //! mends.
 
-use crate::Error;
+use crate::error::Error;
 use ext4_format::superblock::RawSuperblock;
 use ext4_format::{BlockNr, FileType, GroupNr};
 use ext4_image::{ClusterSet, Image, MemOverlay};

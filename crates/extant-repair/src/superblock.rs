@@ -1,6 +1,6 @@
 //! The superblock: taken from a backup where it is damaged, and values in it that cannot be.
 
-use crate::Error;
+use crate::error::Error;
 use crate::session::{Decisions, Mend, Session};
 use blockdev::BlockDevice;
 use ext4_format::features::{Compat, Features, Incompat, RoCompat};

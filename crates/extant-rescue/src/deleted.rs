@@ -1,41 +1,13 @@
 //! Deleted files whose inodes are still in the journal, as they were before.
 
-use crate::{DeletedSearch, Found, Rescue};
+use crate::state::{DeletedSearch, Found, OldBlocks, OldImage, OldInode, Rescue};
 use ext4_format::dir_entry;
 use ext4_format::extent::Node;
-use ext4_format::inode::{self, InodeCore};
+use ext4_format::inode::{self};
 use ext4_format::jbd2::descriptor::TagFlags;
-use ext4_format::jbd2::{self, BlockType, Checksums, Format, Superblock, Tid};
+use ext4_format::jbd2::{self, BlockType, Checksums, Superblock, Tid};
 use ext4_format::{BlockNr, FileType, GroupNr, InodeNr, bitmap};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// An image in the journal.
-#[derive(Clone, Copy, Debug)]
-struct Image {
-    tid: Tid,
-    /// Place of the image on the device.
-    place: BlockNr,
-    escaped: bool,
-    checksum: u32,
-}
-
-/// Old block images in the journal.
-#[derive(Debug)]
-pub(crate) struct OldBlocks {
-    format: Format,
-    /// The images of each block, by its home.
-    images: BTreeMap<BlockNr, Vec<Image>>,
-}
-
-/// A deleted inode, as it was.
-#[derive(Debug)]
-pub(crate) struct OldInode {
-    tid: Tid,
-    pub(crate) raw: Vec<u8>,
-    pub(crate) core: InodeCore,
-    /// The directory, if it is known, and the name.
-    name: Option<(Tid, u32, Vec<u8>)>,
-}
 
 impl Rescue<'_> {
     /// Searches the journal for inodes that are deleted now, and adds them below `#deleted`. If their directory or
@@ -122,7 +94,7 @@ impl Rescue<'_> {
             return None;
         }
         let format = sb.format();
-        let mut images: BTreeMap<BlockNr, Vec<Image>> = BTreeMap::new();
+        let mut images: BTreeMap<BlockNr, Vec<OldImage>> = BTreeMap::new();
         // Each image has a block of the log, and an old descriptor may list what newer ones list again.
         let mut room = sb.log_range().len().saturating_mul(2);
         for at in sb.log_range() {
@@ -142,7 +114,7 @@ impl Rescue<'_> {
                     && let Some(less) = room.checked_sub(1)
                 {
                     room = less;
-                    images.entry(tag.home).or_default().push(Image {
+                    images.entry(tag.home).or_default().push(OldImage {
                         tid,
                         place,
                         escaped: tag.flags.contains(TagFlags::ESCAPE),
@@ -155,7 +127,7 @@ impl Rescue<'_> {
     }
 
     /// Reads an image; `None` if another one has overwritten it.
-    fn image(&self, old: &OldBlocks, image: &Image) -> Option<Vec<u8>> {
+    fn image(&self, old: &OldBlocks, image: &OldImage) -> Option<Vec<u8>> {
         let mut bytes = self.block(image.place)?;
         // A checksum is one of the block as it was logged.
         let computed = old.format.image_checksum(image.tid, &bytes);

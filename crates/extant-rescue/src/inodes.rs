@@ -1,17 +1,8 @@
 //! The records of the inode tables.
 
-use crate::Rescue;
+use crate::state::{Inode, Rescue};
 use ext4_format::inode::{self, InodeCore};
-use ext4_format::{FileType, GroupNr, InodeNr};
-
-/// An inode in use.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Inode {
-    pub(crate) file_type: FileType,
-    pub(crate) size: u64,
-    /// Whether its checksum is right, or the volume lacks checksums.
-    pub(crate) sealed: bool,
-}
+use ext4_format::{GroupNr, InodeNr};
 
 impl Rescue<'_> {
     /// Collects the inodes in use.

@@ -1,6 +1,6 @@
 //! The blocks of an inode, as far as its mapping obeys the rules.
 
-use crate::Rescue;
+use crate::state::Rescue;
 use ext4_format::extent::Extent;
 use ext4_format::inode::{self, InodeCore, flags};
 use ext4_format::map_walk::{self, MapNode, MapVisitor, OnDamage};

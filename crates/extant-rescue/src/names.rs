@@ -1,6 +1,8 @@
 //! Names: of directories that can be read, then of blocks that look like those of a directory.
 
-use crate::{Progress, Rescue, scan};
+use crate::notes::Progress;
+use crate::scan;
+use crate::state::Rescue;
 use ext4_format::dir_entry::{self, RawRecord};
 use ext4_format::inode::flags;
 use ext4_format::inode::inline::Inline;

@@ -1,7 +1,7 @@
 //! The way to every inode: from the root, or from the number of the first directory that has no name.
 
 use crate::names::{NOWHERE, Names};
-use crate::{Found, Rescue};
+use crate::state::{Found, Rescue};
 use ext4_format::{FileType, InodeNr};
 use std::collections::BTreeSet;
 

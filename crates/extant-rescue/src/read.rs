@@ -1,6 +1,6 @@
 //! The data of a file.
 
-use crate::{Found, Rescue};
+use crate::state::{Found, Rescue};
 use ext4_format::FileType;
 use ext4_format::inode::inline::Inline;
 use ext4_format::inode::{self, InodeCore, flags};

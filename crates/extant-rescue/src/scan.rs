@@ -1,6 +1,6 @@
 //! Searches through the whole device.
 
-use crate::Progress;
+use crate::notes::Progress;
 use blockdev::BlockDevice;
 
 /// Bytes that are read at once: a multiple of every block size.

@@ -1,21 +1,12 @@
 //! Where the inode tables are: by descriptors, their backups, neighbours, the layout of new volumes, or the inodes themselves.
 
-use crate::{Notes, read_block};
+use crate::notes::Notes;
+use crate::state::{Table, read_block};
 use blockdev::BlockDevice;
 use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::{BLOCK_UNINIT, GroupDesc};
 use ext4_format::inode;
 use ext4_format::{BlockNr, FileType, GroupNr, InodeNr};
-
-/// The inode table of a group.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Table {
-    pub(crate) first: Option<BlockNr>,
-    /// The block bitmap; `None` if it was never written, or is not known.
-    pub(crate) block_bitmap: Option<BlockNr>,
-    /// Records at its beginning that may be in use.
-    pub(crate) records: u32,
-}
 
 /// Finds the tables of the groups that the device has.
 pub(crate) fn find(dev: &dyn BlockDevice, geo: &Geometry, notes: &mut Notes) -> Vec<Table> {

@@ -1,6 +1,6 @@
 //! Inodes of the new volume: mappings that lead to other blocks, records with other numbers.
 
-use crate::Error;
+use crate::error::Error;
 use crate::mapping;
 use crate::session::Session;
 use ext4_format::extent::Extent;

@@ -1,11 +1,13 @@
 #![forbid(unsafe_code)]
 #![doc = include_str!("../README.md")]
 
+mod error;
 mod inodes;
 mod journal;
 mod mapping;
 mod names;
 mod old;
+mod options;
 mod places;
 mod room;
 mod session;
@@ -14,9 +16,10 @@ mod view;
 mod write;
 
 pub use blockdev;
+pub use error::Error;
+pub use options::{NewSize, ResizeOptions};
 
 use blockdev::BlockDevice;
-use ext4_format::FormatError;
 use ext4_image::{Changes, MemOverlay};
 use extant_check::CheckOptions;
 use old::Old;
@@ -25,121 +28,6 @@ use std::io;
 use std::path::Path;
 use target::{Conversion, Shape};
 use view::{Moves, View};
-
-/// Why an image could not be resized.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum Error {
-    /// The device or a file failed.
-    #[error("{0}")]
-    Io(#[from] io::Error),
-    /// A usable superblock is missing.
-    #[error("no usable superblock: {0}")]
-    Superblock(#[source] FormatError),
-    /// The journal holds transactions.
-    #[error("its journal is to be replayed first: mount it once, or see extant repair -p")]
-    Journal,
-    /// The image is damaged.
-    #[error("it is damaged ({0}): see extant repair -n")]
-    Damaged(String),
-    /// A volume that this crate does not resize.
-    #[error("{0} cannot be resized")]
-    Refused(String),
-    /// The size is too small for any file system.
-    #[error("{0} bytes are too few for its structures")]
-    TooSmall(u64),
-    /// The size is too small for the content.
-    #[error("there is no room for what is in it")]
-    NoRoom,
-    /// The new size has fewer inodes than are in use.
-    #[error("{used} inodes are in use, and there would be {there}")]
-    NoInodes {
-        /// Inodes in use.
-        used: u32,
-        /// Inodes of the new size.
-        there: u32,
-    },
-    /// Inodes cannot be of that size.
-    #[error("inodes of {old} bytes cannot have {size}: a power of two from {old} to {most}")]
-    InodeSize {
-        /// Bytes that were asked for.
-        size: u16,
-        /// Bytes they have.
-        old: u16,
-        /// Bytes of a block.
-        most: u32,
-    },
-    /// The result was not sound; nothing was written.
-    #[error("the result would not be sound ({0}); nothing was written")]
-    Unsound(String),
-    /// A structure that cannot be written or read.
-    #[error("{0}")]
-    Format(#[from] FormatError),
-    /// The image cannot be checked.
-    #[error("{0}")]
-    Check(#[from] extant_check::Error),
-    /// The undo file.
-    #[error("{0}")]
-    Undo(#[source] ext4_image::Error),
-}
-
-impl From<ext4_image::Error> for Error {
-    fn from(error: ext4_image::Error) -> Self {
-        match error {
-            ext4_image::Error::Io(e) => Self::Io(e),
-            ext4_image::Error::Superblock(e) => Self::Superblock(e),
-            ext4_image::Error::Format(e) => Self::Format(e),
-            other => Self::Undo(other),
-        }
-    }
-}
-
-/// The new size of an image.
-///
-/// ```
-/// use extant_resize::NewSize;
-/// assert_ne!(NewSize::Bytes(1 << 30), NewSize::Least);
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NewSize {
-    /// This number of bytes, rounded down to a block, and without a last group that is too short.
-    Bytes(u64),
-    /// The present size.
-    Same,
-    /// The least size for its files.
-    Least,
-}
-
-/// How an image is resized.
-///
-/// ```
-/// use extant_resize::{NewSize, ResizeOptions};
-/// let options = ResizeOptions { wide: Some(true), ..ResizeOptions::new(NewSize::Same) };
-/// assert_eq!(options.now, 0);
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ResizeOptions {
-    /// The new size.
-    pub size: NewSize,
-    /// Whether the new volume has the feature `64bit`; `None` keeps it.
-    pub wide: Option<bool>,
-    /// Bytes of an inode, no fewer than before; `None` keeps the size.
-    pub inode_size: Option<u16>,
-    /// The time of the change, in seconds; 0 leaves the old one.
-    pub now: i64,
-}
-
-impl ResizeOptions {
-    /// Options for a size.
-    pub const fn new(size: NewSize) -> Self {
-        Self {
-            size,
-            wide: None,
-            inode_size: None,
-            now: 0,
-        }
-    }
-}
 
 /// Plan of a change of size.
 #[derive(Debug)]
@@ -317,7 +205,12 @@ fn attempt(
     };
     let overlay = MemOverlay::with_grain(&view, geo.block_size);
     let mut session = Session::new(old, shape, &view, &overlay, layout);
-    session.make(options.now)?;
+    session.copy_late()?;
+    session.move_tables()?;
+    session.number()?;
+    let directories = inodes::make(&mut session)?;
+    names::make(&session, &directories)?;
+    write::make(&mut session, options.now)?;
     plan.renumbered = session.renumbered();
     let as_it_is = CheckOptions {
         replay: false,

@@ -1,6 +1,6 @@
 //! The mapping of an inode: read in the old volume, and written for the new one.
 
-use crate::Error;
+use crate::error::Error;
 use crate::session::Session;
 use ext4_format::extent::Extent;
 use ext4_format::inode::flags;

@@ -1,6 +1,6 @@
 //! Names of inodes that have another number, and the checksums of directories that have one.
 
-use crate::Error;
+use crate::error::Error;
 use crate::inodes::Directory;
 use crate::session::Session;
 use ext4_format::htree::{self, IndexBlockKind};

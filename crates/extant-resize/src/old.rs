@@ -1,6 +1,6 @@
 //! The old volume: the contents of its groups, and the owners of blocks.
 
-use crate::Error;
+use crate::error::Error;
 use crate::target::Shape;
 use blockdev::BlockDevice;
 use ext4_format::features::{Features, Incompat};

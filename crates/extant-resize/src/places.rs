@@ -1,6 +1,6 @@
 //! Where the groups of the new shape have their bitmaps and inode tables.
 
-use crate::Error;
+use crate::error::Error;
 use crate::old::Old;
 use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::GroupDesc;

@@ -1,11 +1,12 @@
 //! An attempt at a new shape: the places of all blocks, and the order of the steps.
 
+use crate::error::Error;
+use crate::journal;
 use crate::old::Old;
 use crate::places::Places;
 use crate::room::Room;
 use crate::target::Shape;
 use crate::view::{Move, Moves, View};
-use crate::{Error, inodes, journal, names, write};
 use blockdev::BlockDevice;
 use ext4_format::geometry::Geometry;
 use ext4_format::inode::GOOD_OLD_SIZE;
@@ -123,17 +124,8 @@ impl<'s, 'd> Session<'s, 'd> {
         self.numbers.len() as u64
     }
 
-    pub(crate) fn make(&mut self, now: i64) -> Result<(), Error> {
-        self.copy_late()?;
-        self.move_tables()?;
-        self.number()?;
-        let directories = inodes::make(self)?;
-        names::make(self, &directories)?;
-        write::make(self, now)
-    }
-
     /// Copies to places that old groups released.
-    fn copy_late(&self) -> Result<(), Error> {
+    pub(crate) fn copy_late(&self) -> Result<(), Error> {
         let size = u64::from(self.geo.block_size);
         for run in self.view.moves.late() {
             let mut bytes = vec![0; size as usize];
@@ -147,7 +139,7 @@ impl<'s, 'd> Session<'s, 'd> {
         Ok(())
     }
 
-    fn move_tables(&self) -> Result<(), Error> {
+    pub(crate) fn move_tables(&self) -> Result<(), Error> {
         for &group in &self.layout.places.moved_tables {
             let from = self.old.descs.get(group as usize);
             let to = self.descs.get(group as usize);
@@ -215,7 +207,7 @@ impl<'s, 'd> Session<'s, 'd> {
     }
 
     /// Gives the inodes of groups that go away numbers in those that stay.
-    fn number(&mut self) -> Result<(), Error> {
+    pub(crate) fn number(&mut self) -> Result<(), Error> {
         let (per, groups) = (self.geo.inodes_per_group, self.geo.groups as usize);
         let (mut group, mut at) = (0, 0);
         for (gone, map) in self.old.inodes.iter().enumerate().skip(groups) {

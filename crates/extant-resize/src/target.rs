@@ -1,6 +1,7 @@
 //! The new shape of the volume.
 
-use crate::{Error, ResizeOptions};
+use crate::error::Error;
+use crate::options::ResizeOptions;
 use ext4_format::GroupNr;
 use ext4_format::features::{Compat, Features, Incompat};
 use ext4_format::geometry::Geometry;

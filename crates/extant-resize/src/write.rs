@@ -1,6 +1,6 @@
 //! Writes the metadata of the new volume: bitmaps, descriptors, reserved descriptors, superblocks.
 
-use crate::Error;
+use crate::error::Error;
 use crate::session::Session;
 use ext4_format::group_desc::{BLOCK_UNINIT, GroupDesc, INODE_UNINIT, INODE_ZEROED};
 use ext4_format::resize_inode::{self, DOUBLE, ReservedMap};

@@ -3,8 +3,9 @@
 //! A step copies only into blocks that were free before it, and frees the old ones at its end. So a cut in the copies changes
 //! nothing, and one in the changes is taken back by the undo file: the old blocks are as they were.
 
+use crate::clean::require_clean;
+use crate::error::{Error, refused};
 use crate::image::Image;
-use crate::{Error, refused, require_clean};
 use blockdev::BlockDevice;
 use ext4_format::extent::Extent;
 use ext4_format::inode::{self, InodeCore, flags};

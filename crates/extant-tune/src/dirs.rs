@@ -1,9 +1,9 @@
 //! Rebuilding directories: with or without room for checksums, an index, types of files; in hash order and without
 //! gaps.
 
+use crate::error::{Error, refused};
 use crate::image::Image;
 use crate::options::TuneOptions;
-use crate::{Error, refused};
 use ext4_format::directory::{Builder, Named, Shape};
 use ext4_format::hash::DirHasher;
 use ext4_format::inode::{self, InodeCore, flags};

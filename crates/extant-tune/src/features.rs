@@ -1,13 +1,18 @@
 //! Sets and clears features, after a check of their requirements, and applies the consequences.
 
+use crate::dirs;
+use crate::error::{Error, refused};
 use crate::image::Image;
+use crate::journal;
+use crate::layout;
+use crate::mmp;
 use crate::options::{CAN_CLEAR, CAN_SET, TuneOptions};
+use crate::orphans;
 use crate::quota::{self, Kinds};
-use crate::{Error, dirs, journal, layout, mmp, orphans, refused};
 use ext4_format::features::{Compat, Features, Incompat, RoCompat};
 use ext4_format::fold;
 use ext4_format::inode::{self, flags};
-use ext4_format::{FileType, GroupNr, InodeNr};
+use ext4_format::{FileType, InodeNr};
 
 /// First size that needs `large_file`.
 const LARGE: u64 = 1 << 31;
@@ -244,16 +249,4 @@ fn set(image: &mut Image<'_, '_>, now: Features, wanted: Features) {
     for name in had.iter().filter(|name| !has.contains(name)) {
         image.tell("feature", format!("{name} is cleared"));
     }
-}
-
-/// Checks that the tables of every group are inside it.
-pub(crate) fn check_places(image: &Image<'_, '_>) -> Result<(), Error> {
-    for (group, desc) in (0..).map(GroupNr).zip(&image.descs) {
-        if desc.check_places(&image.geo, group).is_err() {
-            return refused(format!(
-                "flex_bg is needed by group {group}, whose tables are in another"
-            ));
-        }
-    }
-    Ok(())
 }

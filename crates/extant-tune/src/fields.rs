@@ -1,8 +1,8 @@
 //! Fields of the superblock that nothing follows from.
 
+use crate::error::{Error, refused};
 use crate::image::Image;
 use crate::options::TuneOptions;
-use crate::{Error, refused};
 use ext4_format::superblock::{
     ERRORS_CONTINUE, ERRORS_PANIC, ERRORS_READ_ONLY, FLAG_TEST_VOLUME, STATE_ERROR,
 };

@@ -1,6 +1,7 @@
 //! The image to change: on its overlay, with its new geometry.
 
-use crate::{Change, Error, refused};
+use crate::change::Change;
+use crate::error::{Error, refused};
 use blockdev::BlockDevice;
 use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::GroupDesc;

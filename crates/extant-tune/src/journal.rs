@@ -1,9 +1,9 @@
 //! The journal made, and taken away.
 
+use crate::error::{Error, refused};
 use crate::image::Image;
 use crate::layout::{add_overhead, subtract_overhead};
 use crate::options::TuneOptions;
-use crate::{Error, refused};
 use ext4_format::inode::{self, InodeCore};
 use ext4_format::jbd2;
 use ext4_format::layout::default_journal_blocks;

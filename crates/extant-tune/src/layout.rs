@@ -1,7 +1,7 @@
 //! Effects of features on the places of metadata: backups, reserved descriptors, tables that were never written.
 
+use crate::error::{Error, refused};
 use crate::image::Image;
-use crate::{Error, features};
 use blockdev::BlockDevice;
 use ext4_format::group_desc::{BLOCK_UNINIT, INODE_UNINIT, INODE_ZEROED};
 use ext4_format::inode;
@@ -69,7 +69,7 @@ pub(crate) fn add_overhead(image: &mut Image<'_, '_>, blocks: u64) {
 pub(crate) fn follow(image: &mut Image<'_, '_>) -> Result<(), Error> {
     let (had, has) = (image.old.features, image.geo.features);
     if had.has_flex_bg() && !has.has_flex_bg() {
-        features::check_places(image)?;
+        check_places(image)?;
     }
     if !had.has_sparse_super() && has.has_sparse_super() {
         free_backups(image)?;
@@ -124,5 +124,17 @@ fn write_unused(image: &mut Image<'_, '_>) -> Result<(), Error> {
         }
     }
     image.tell("groups", "tables that were never used are written");
+    Ok(())
+}
+
+/// Checks that the tables of every group are inside it.
+pub(crate) fn check_places(image: &Image<'_, '_>) -> Result<(), Error> {
+    for (group, desc) in (0..).map(GroupNr).zip(&image.descs) {
+        if desc.check_places(&image.geo, group).is_err() {
+            return refused(format!(
+                "flex_bg is needed by group {group}, whose tables are in another"
+            ));
+        }
+    }
     Ok(())
 }

@@ -1,8 +1,11 @@
 #![forbid(unsafe_code)]
 #![doc = include_str!("../README.md")]
 
+mod change;
+mod clean;
 mod defrag;
 mod dirs;
+mod error;
 mod features;
 mod fields;
 mod image;
@@ -17,7 +20,9 @@ mod space;
 mod trim;
 
 pub use blockdev;
+pub use change::Change;
 pub use defrag::{FileFragments, Fragments, defragment, fragments, map_by_extents};
+pub use error::Error;
 pub use ext4_format::features::Features;
 pub use ext4_image::{Changes, Undo};
 pub use extant_check::Report;
@@ -25,77 +30,10 @@ pub use options::TuneOptions;
 pub use trim::{FreeSpace, Freed};
 
 use blockdev::BlockDevice;
-use ext4_format::FormatError;
+use clean::{as_it_stands, fault, require_clean};
+use error::refused;
 use ext4_image::MemOverlay;
-use extant_check::CheckOptions;
 use image::Image;
-use std::fmt;
-use std::io;
-
-/// Why an image is not changed.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum Error {
-    /// The device failed.
-    #[error("{0}")]
-    Io(#[from] io::Error),
-    /// A usable superblock is missing.
-    #[error("no usable superblock: {0}")]
-    Superblock(#[source] FormatError),
-    /// A structure that cannot be read or written.
-    #[error("{0}")]
-    Format(#[from] FormatError),
-    /// The image cannot be checked.
-    #[error("{0}")]
-    Check(#[from] extant_check::Error),
-    /// The change cannot be made, and why.
-    #[error("{0}")]
-    Refused(String),
-    /// The image has faults, which come first.
-    #[error("the image is not clean ({0}); extant repair mends it")]
-    NotClean(String),
-    /// The check after the change found a fault; nothing was written.
-    #[error("nothing was changed, as the result would not be clean: {0}")]
-    Broken(String),
-    /// Too few blocks or inodes are free.
-    #[error("no room for {0}")]
-    NoSpace(&'static str),
-}
-
-impl From<ext4_image::Error> for Error {
-    fn from(error: ext4_image::Error) -> Self {
-        match error {
-            ext4_image::Error::Io(e) => Self::Io(e),
-            ext4_image::Error::Superblock(e) => Self::Superblock(e),
-            ext4_image::Error::Format(e) => Self::Format(e),
-            other => Self::Refused(other.to_string()),
-        }
-    }
-}
-
-pub(crate) fn refused<T>(why: impl Into<String>) -> Result<T, Error> {
-    Err(Error::Refused(why.into()))
-}
-
-/// One change.
-///
-/// ```
-/// let change = extant_tune::Change { place: "superblock".into(), text: "the label is data".into() };
-/// assert_eq!(change.to_string(), "superblock: the label is data");
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
-    /// The changed structure.
-    pub place: String,
-    /// The change.
-    pub text: String,
-}
-
-impl fmt::Display for Change {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.place, self.text)
-    }
-}
 
 /// Plan of a change.
 #[derive(Debug)]
@@ -201,25 +139,4 @@ pub fn superblock_in_use(
     image.sb.set_write_time(options.now);
     image.sb.set_checksum();
     Ok(Some(image.sb.bytes().to_vec()))
-}
-
-fn as_it_stands() -> CheckOptions {
-    CheckOptions {
-        replay: false,
-        ..CheckOptions::default()
-    }
-}
-
-/// Fails for an image with faults.
-pub(crate) fn require_clean(device: &dyn BlockDevice) -> Result<(), Error> {
-    match fault(&extant_check::check(device, &as_it_stands())?) {
-        Some(finding) => Err(Error::NotClean(finding)),
-        None => Ok(()),
-    }
-}
-
-fn fault(report: &Report) -> Option<String> {
-    let is_fault = |f: &&extant_check::Finding| f.rule.severity() == extant_check::Severity::Fault;
-    let finding = report.findings.iter().find(is_fault)?;
-    Some(finding.to_string())
 }

@@ -1,8 +1,8 @@
 //! Protection against a second mount, on and off.
 
+use crate::error::{Error, refused};
 use crate::image::Image;
 use crate::options::TuneOptions;
-use crate::{Error, refused};
 use ext4_format::BlockNr;
 use ext4_format::features::Features;
 use ext4_format::mmp::{self, DEFAULT_INTERVAL, MAX_INTERVAL};

@@ -1,9 +1,9 @@
 //! The orphan file made, and taken away.
 
+use crate::error::{Error, refused};
 use crate::image::Image;
 use crate::journal::{free_blocks, own_inode, take_blocks, write_file};
 use crate::options::TuneOptions;
-use crate::{Error, refused};
 use ext4_format::features::RoCompat;
 use ext4_format::{BlockNr, InodeNr, inode, orphan_file};
 

@@ -1,9 +1,9 @@
 //! Quota files made, brought up to date and taken away.
 
+use crate::error::{Error, refused};
 use crate::image::Image;
 use crate::journal::{free_blocks, own_inode, take_blocks, write_file};
 use crate::options::TuneOptions;
-use crate::{Error, refused};
 use ext4_format::features::{Features, RoCompat};
 use ext4_format::inode::{self, flags};
 use ext4_format::quota::{QuotaFile, QuotaKind, QuotaSums};

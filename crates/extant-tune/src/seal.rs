@@ -1,9 +1,9 @@
 //! Checksums of everything, as the volume is going to have them; bitmaps and descriptors.
 
+use crate::error::{Error, refused};
 use crate::image::Image;
 use crate::options::TuneOptions;
 use crate::orphans;
-use crate::{Error, refused};
 use blockdev::BlockDevice;
 use ext4_format::htree::IndexBlockKind;
 use ext4_format::inode::{self, InodeCore, flags};

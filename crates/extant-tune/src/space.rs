@@ -1,7 +1,7 @@
 //! Blocks and inode numbers taken and freed, with bitmaps and counts.
 
+use crate::error::{Error, refused};
 use crate::image::Image;
-use crate::{Error, refused};
 use blockdev::BlockDevice;
 use ext4_format::group_desc::{BLOCK_UNINIT, INODE_UNINIT};
 use ext4_format::mapping::Run;

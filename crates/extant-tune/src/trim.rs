@@ -1,7 +1,8 @@
 //! Returns free blocks to the file system or device below the image, or zeroes them.
 
+use crate::clean::require_clean;
+use crate::error::Error;
 use crate::image::Image;
-use crate::{Error, require_clean};
 use blockdev::BlockDevice;
 use ext4_image::MemOverlay;
 
