@@ -1,23 +1,8 @@
 //! Prefetching: announces the next reads to a slow device, so that it reads while the threads check.
 
+use crate::volume::Piece;
 use crate::volume::Volume;
-use ext4_format::BlockNr;
 use std::sync::atomic::{AtomicUsize, Ordering};
-
-/// Blocks that are read by one request.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Piece {
-    pub(crate) first: BlockNr,
-    pub(crate) blocks: u32,
-}
-
-impl Piece {
-    /// Returns whether `other` begins at the end of this piece, and the sum of their lengths does not overflow.
-    fn is_before(&self, other: &Self) -> bool {
-        self.first.0.checked_add(self.blocks.into()) == Some(other.first.0)
-            && self.blocks.checked_add(other.blocks).is_some()
-    }
-}
 
 /// Pieces by number, read approximately in their order.
 pub(crate) struct Ahead<F> {

@@ -1,9 +1,9 @@
 //! Every inode has a name, every directory one parent, and links are as many as names.
 
-use crate::Check;
-use crate::directory::Directories;
+use crate::directories::Directories;
 use crate::inode_table::{InodeKind, Known};
 use crate::report::{FindingPlace, Rule};
+use crate::state::Check;
 use crate::work;
 use ext4_format::inode::LINK_MAX;
 use ext4_format::{FileType, GroupNr, InodeNr};

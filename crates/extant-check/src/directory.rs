@@ -1,106 +1,24 @@
 //! Directories: their blocks, read in the order of the device, and their indexes.
 
-use crate::Check;
-use crate::ahead::{self, Ahead};
-use crate::early::{Early, Kept};
+use crate::ahead::Ahead;
+use crate::dir::{Directory, DirectoryRun};
+use crate::directories::{AHEAD, Builder, Directories, ahead_of};
 use crate::groups;
-use crate::index::{self, Index};
-use crate::inode::Subject;
+use crate::index;
 use crate::links::{Block, Follower};
 use crate::mapping::{Mapped, Run};
 use crate::names::NameReader;
-use crate::report::{FindingPlace, Rule};
+use crate::report::Rule;
+use crate::state::Check;
+use crate::state::read_record;
+use crate::subject::Subject;
 use crate::work;
 use ext4_format::inode::inline::Inline;
 use ext4_format::inode::{self, flags};
-use ext4_format::{BlockNr, InodeNr};
-use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU32;
 
 /// Blocks of a directory that are read at once.
 const PIECE: u32 = 64;
-/// Number of runs of blocks to announce to a slow device.
-const AHEAD: usize = 64;
-
-/// A directory.
-#[derive(Debug)]
-pub(crate) struct Directory {
-    pub(crate) ino: InodeNr,
-    generation: u32,
-    pub(crate) flags: u32,
-    /// Blocks that are mapped.
-    pub(crate) blocks: u32,
-    /// The directory with its name; 0 if no name was found.
-    pub(crate) parent: AtomicU32,
-    /// Inode number in its ".."; 0 if ".." is missing.
-    pub(crate) dotdot: AtomicU32,
-}
-
-impl Directory {
-    pub(crate) const fn has(&self, flag: u32) -> bool {
-        self.flags & flag != 0
-    }
-
-    /// Its blocks begin with an index.
-    pub(crate) const fn is_indexed(&self) -> bool {
-        self.has(flags::INDEX) && !self.has(flags::INLINE_DATA)
-    }
-
-    /// Returns the seed of its blocks' checksums, if blocks have checksums.
-    pub(crate) fn seed(&self, check: &Check<'_>) -> Option<u32> {
-        check.volume.inode_seed(self.ino, self.generation)
-    }
-}
-
-/// A run of a directory's blocks, no longer than one read.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct DirectoryRun {
-    /// The directory's inode.
-    pub(crate) directory: u32,
-    pub(crate) run: Run,
-    /// Its names were checked before all inodes were known.
-    pub(crate) early: bool,
-}
-
-impl DirectoryRun {
-    pub(crate) const fn piece(&self) -> ahead::Piece {
-        ahead::Piece {
-            first: self.run.physical,
-            blocks: self.run.len,
-        }
-    }
-
-    /// Reads the run into `buf` and calls `work` with each of its blocks that can be read.
-    pub(crate) fn read(
-        &self,
-        check: &Check<'_>,
-        buf: &mut Vec<u8>,
-        mut work: impl FnMut(u32, BlockNr, &[u8]),
-    ) {
-        let (volume, run) = (&check.volume, &self.run);
-        buf.resize(run.len as usize * volume.block_size(), 0);
-        let whole = volume.read(run.physical, buf).is_ok();
-        let blocks = buf.chunks_exact_mut(volume.block_size());
-        for (n, bytes) in (0u32..).zip(blocks) {
-            let at = BlockNr(run.physical.0 + u64::from(n));
-            let place = FindingPlace::inode(InodeNr(self.directory));
-            if whole || volume.read_or_tell(at, bytes, place, &check.findings) {
-                work(run.logical.saturating_add(n), at, bytes);
-            }
-        }
-    }
-}
-
-/// Indexes, by directory.
-pub(crate) type Indexes = BTreeMap<InodeNr, Index>;
-
-/// The directories that one thread found.
-#[derive(Debug, Default)]
-pub(crate) struct Builder {
-    pub(crate) list: Vec<Directory>,
-    pub(crate) runs: Vec<DirectoryRun>,
-    pub(crate) early: Early,
-}
 
 impl Builder {
     /// Adds a directory, whose size must be that of its blocks.
@@ -164,126 +82,6 @@ impl Builder {
     }
 }
 
-/// All directories, by number.
-#[derive(Debug)]
-pub(crate) struct Directories {
-    list: Vec<Directory>,
-    /// The runs of all directories, sorted by directory and logical block. Once the indexes are read, they are sorted
-    /// by place, with the runs that were checked early at the end.
-    runs: Vec<DirectoryRun>,
-    indexes: Indexes,
-    /// Links of the names that were checked early.
-    kept: Vec<Kept>,
-}
-
-impl Directories {
-    pub(crate) fn of(builders: impl Iterator<Item = Builder>) -> Self {
-        let mut all = Self {
-            list: Vec::new(),
-            runs: Vec::new(),
-            indexes: Indexes::new(),
-            kept: Vec::new(),
-        };
-        for mut builder in builders {
-            all.list.append(&mut builder.list);
-            all.runs.append(&mut builder.runs);
-            all.indexes.extend(builder.early.indexes);
-            all.kept.push(builder.early.kept);
-        }
-        all.list.sort_unstable_by_key(|d: &Directory| d.ino);
-        all.runs
-            .sort_unstable_by_key(|r: &DirectoryRun| (r.directory, r.run.logical));
-        all
-    }
-
-    pub(crate) const fn len(&self) -> usize {
-        self.list.len()
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Directory> {
-        self.list.iter()
-    }
-
-    pub(crate) fn inodes(&self) -> impl Iterator<Item = InodeNr> + '_ {
-        self.list.iter().map(|d| d.ino)
-    }
-
-    /// Returns the index of the directory with an inode number.
-    pub(crate) fn position(&self, ino: InodeNr) -> Option<usize> {
-        self.list.binary_search_by_key(&ino, |d| d.ino).ok()
-    }
-
-    pub(crate) fn get(&self, ino: InodeNr) -> Option<&Directory> {
-        self.list.get(self.position(ino)?)
-    }
-
-    pub(crate) fn at(&self, position: usize) -> Option<&Directory> {
-        self.list.get(position)
-    }
-
-    /// Returns the runs of a directory. The runs must still be sorted by directory.
-    fn runs_of(&self, directory: &Directory) -> &[DirectoryRun] {
-        let start = self.runs.partition_point(|r| r.directory < directory.ino.0);
-        let rest = self.runs.get(start..).unwrap_or(&[]);
-        let len = rest.partition_point(|r| r.directory == directory.ino.0);
-        rest.get(..len).unwrap_or(&[])
-    }
-
-    fn order_by_place(&mut self) {
-        self.runs
-            .sort_unstable_by_key(|r| (r.early, r.run.physical));
-    }
-
-    /// Returns the runs that were not checked early, in the order of the device.
-    fn later(&self) -> &[DirectoryRun] {
-        let len = self.runs.partition_point(|r| !r.early);
-        self.runs.get(..len).unwrap_or(&[])
-    }
-
-    /// Calls `work` with each block of each directory, in the order of the device, from all threads; returns their states.
-    pub(crate) fn each_block<S: Send>(
-        &self,
-        check: &Check<'_>,
-        state: impl Fn() -> S + Sync,
-        work: impl Fn(&mut S, &Directory, u32, BlockNr, &[u8]) + Sync,
-    ) -> Vec<S> {
-        self.each_block_of(&self.runs, &ahead_of(&self.runs), check, state, work)
-    }
-
-    fn each_block_of<S: Send>(
-        &self,
-        runs: &[DirectoryRun],
-        ahead: &Ahead<impl Fn(usize) -> Option<ahead::Piece> + Sync>,
-        check: &Check<'_>,
-        state: impl Fn() -> S + Sync,
-        work: impl Fn(&mut S, &Directory, u32, BlockNr, &[u8]) + Sync,
-    ) -> Vec<S> {
-        let states = work::each(
-            check.threads,
-            runs.len(),
-            || (Vec::new(), state()),
-            |(buf, state), i| {
-                let Some(run) = runs.get(i) else {
-                    return;
-                };
-                let Some(directory) = self.get(InodeNr(run.directory)) else {
-                    return;
-                };
-                ahead.tell(&check.volume, i);
-                run.read(check, buf, |logical, at, bytes| {
-                    work(state, directory, logical, at, bytes);
-                });
-            },
-        );
-        states.into_iter().map(|(_, state)| state).collect()
-    }
-}
-
-/// Returns the announcer of these runs for a slow device.
-fn ahead_of(runs: &[DirectoryRun]) -> Ahead<impl Fn(usize) -> Option<ahead::Piece> + Sync> {
-    Ahead::new(AHEAD, |i| runs.get(i).map(DirectoryRun::piece))
-}
-
 /// Checks all directories; returns the number of their names.
 pub(crate) fn check(check: &Check<'_>, directories: &mut Directories) -> u64 {
     read_indexes(check, directories);
@@ -307,7 +105,7 @@ pub(crate) fn check(check: &Check<'_>, directories: &mut Directories) -> u64 {
 fn follow_blocks(
     follower: &Follower<'_>,
     runs: &[DirectoryRun],
-    ahead: &Ahead<impl Fn(usize) -> Option<ahead::Piece> + Sync>,
+    ahead: &Ahead<impl Fn(usize) -> Option<crate::volume::Piece> + Sync>,
 ) -> u64 {
     let Follower { check, directories } = *follower;
     let states = directories.each_block_of(
@@ -376,17 +174,4 @@ fn read_indexes(check: &Check<'_>, directories: &mut Directories) {
         }
     });
     directories.indexes.extend(found.into_iter().flatten());
-}
-
-/// Returns the record of an inode.
-pub(crate) fn read_record(check: &Check<'_>, ino: InodeNr) -> Option<Vec<u8>> {
-    let volume = &check.volume;
-    let geo = &volume.geo;
-    let (group, index) = geo.group_of_inode(ino)?;
-    let group = check.groups.get(group.0 as usize).filter(|g| g.usable)?;
-    let mut block = vec![0; volume.block_size()];
-    let (at, from) = geo.inode_place(group.desc.inode_table, index);
-    volume.read(at, &mut block).ok()?;
-    let record = block.get(from..from + usize::from(geo.inode_size));
-    record.map(<[u8]>::to_vec)
 }

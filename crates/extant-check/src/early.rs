@@ -1,16 +1,15 @@
 //! Directories that are read together with inode tables: their names are checked while a slow device reads on. The
 //! links of the names are kept until all inodes are known.
 
-use crate::Check;
 use crate::ahead;
-use crate::directory::{Builder, DirectoryRun, Indexes};
+use crate::dir::DirectoryRun;
+use crate::directories::{Builder, Early, EarlyRun, Found, Kept, KeptBlock, Told};
 use crate::index;
-use crate::links::{Block, Follower, Link};
+use crate::links::{Block, Follower};
 use crate::names::NameReader;
+use crate::state::Check;
 use crate::work;
-use ext4_format::{BlockNr, InodeNr};
 use std::collections::VecDeque;
-use std::ops::Range;
 
 /// Bytes of directories that are read together, so that a disk does not seek for each.
 const BATCH: usize = 2 << 20;
@@ -19,25 +18,6 @@ const MOST_LINKS: usize = 4 << 20;
 const BLOCK_LINKS: usize = 6;
 /// Runs that wait at a thread. If directories are larger than the inode tables, most of them are read later.
 const MOST_WAITING: usize = 4096;
-
-/// A block whose names were looked at, and where they lead.
-#[derive(Debug)]
-struct KeptBlock {
-    directory: InodeNr,
-    logical: u32,
-    at: BlockNr,
-    links: Box<[Link]>,
-}
-
-/// Links of the names of some blocks.
-#[derive(Debug, Default)]
-pub(crate) struct Kept {
-    blocks: Vec<KeptBlock>,
-    /// Number of links.
-    links: usize,
-    /// Number of names, without "." and "..".
-    names: u64,
-}
 
 impl Kept {
     /// Follows the links, once all inodes are known; returns the number of names.
@@ -61,50 +41,10 @@ impl Kept {
     }
 }
 
-/// A range that was announced to the device, with the step of the announcement.
-#[derive(Debug)]
-struct Told<T> {
-    step: usize,
-    what: T,
-}
-
 /// Removes the first entry if it was announced before a step.
 fn take_before<T>(queue: &mut VecDeque<Told<T>>, step: usize) -> Option<T> {
     queue.front().filter(|told| told.step < step)?;
     queue.pop_front().map(|told| told.what)
-}
-
-/// A directory among those of its thread, and its runs there.
-#[derive(Debug)]
-struct Found {
-    directory: usize,
-    runs: Range<usize>,
-}
-
-/// A run among those of its thread, and its directory there.
-#[derive(Clone, Copy, Debug)]
-struct EarlyRun {
-    directory: usize,
-    run: usize,
-}
-
-/// The directories of one thread that are read early. Each block is announced to the device before it is read: the
-/// first blocks of a directory for its index, and all blocks of a batch. The blocks are read some steps later, when
-/// the inode tables that were announced before them have been read.
-#[derive(Debug, Default)]
-pub(crate) struct Early {
-    /// Number of directories of the thread that were seen, and of their runs.
-    seen: (usize, usize),
-    /// Pieces of inode tables that the thread has read.
-    step: usize,
-    /// Directories whose first blocks were announced, and their runs.
-    found: VecDeque<Told<Found>>,
-    /// Runs of directories whose index is known.
-    waiting: Vec<EarlyRun>,
-    /// Announced batches.
-    batches: VecDeque<Told<Vec<EarlyRun>>>,
-    pub(crate) kept: Kept,
-    pub(crate) indexes: Indexes,
 }
 
 impl Early {

@@ -1,41 +1,18 @@
 //! Group descriptors and bitmaps: checks their places, and finally compares them with the blocks and inodes in use.
 
-use crate::Check;
-use crate::ahead::{self, Piece};
-use crate::directory::Directories;
+use crate::ahead;
+use crate::directories::Directories;
+use crate::group::Group;
 use crate::inode_table::InodeKind;
 use crate::report::{FindingPlace, Findings, Rule};
+use crate::state::Check;
+use crate::volume::Piece;
 use crate::volume::Volume;
 use crate::work;
 use ext4_format::bitmap;
-use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::{BLOCK_UNINIT, GroupDesc, INODE_UNINIT};
-use ext4_format::{BlockNr, FileType, FormatError, GroupNr};
+use ext4_format::{BlockNr, FormatError, GroupNr};
 use std::ops::Range;
-
-/// A group.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Group {
-    pub(crate) desc: GroupDesc,
-    /// Its bitmaps and its inode table are inside the volume and do not overlap those of other groups.
-    pub(crate) usable: bool,
-}
-
-impl Group {
-    /// Returns whether this flag marks a bitmap as not yet written.
-    fn is_uninit(&self, geo: &Geometry, flag: u16) -> bool {
-        geo.features.has_group_csum() && self.desc.flags & flag != 0
-    }
-
-    /// Returns the number of inodes of the table that may be in use.
-    pub(crate) fn inodes(&self, volume: &Volume<'_>) -> u32 {
-        if self.usable {
-            self.desc.used_records(&volume.geo)
-        } else {
-            0
-        }
-    }
-}
 
 /// Number of groups whose bitmaps are announced to a slow device at once.
 pub(crate) const TOLD: usize = 512;
@@ -344,9 +321,4 @@ impl GroupCounts<'_> {
             });
         }
     }
-}
-
-/// Returns whether an inode of this kind is counted as a directory of its group.
-pub(crate) fn is_directory(kind: InodeKind) -> bool {
-    kind == InodeKind::File(FileType::Directory)
 }

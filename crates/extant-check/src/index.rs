@@ -1,8 +1,8 @@
 //! The index of a directory: read whole before its leaves, which must hold the hashes that it says.
 
-use crate::Check;
-use crate::directory::{Directory, DirectoryRun};
+use crate::dir::{Directory, DirectoryRun};
 use crate::report::{FindingPlace, Rule};
+use crate::state::Check;
 use ext4_format::BlockNr;
 use ext4_format::hash::DirHasher;
 use ext4_format::htree::{self, IndexBlockKind};

@@ -1,17 +1,19 @@
 //! Inode tables, read in the order of the device, and the inodes in them.
 
-use crate::Check;
-use crate::ahead::{self, Ahead};
-use crate::directory::{Builder, Directories};
+use crate::ahead::Ahead;
+use crate::directories::{Builder, Directories};
 use crate::inode_table::InodeKind;
-use crate::mapping::{Mapped, Walker};
+use crate::mapping::Mapped;
 use crate::report::{FindingPlace, Rule};
+use crate::space;
+use crate::state::Check;
+use crate::subject::Subject;
 use crate::work;
 use crate::xattrs;
 use ext4_format::inode::inline::Inline;
-use ext4_format::inode::{self, InodeCore, encryption, flags, reserved};
+use ext4_format::inode::{self, encryption, flags, reserved};
 use ext4_format::map_walk;
-use ext4_format::{BlockNr, FileType, FormatError, GroupNr, InodeNr};
+use ext4_format::{BlockNr, FileType, GroupNr, InodeNr};
 
 /// Bytes of inode tables read at once.
 const PIECE: usize = 512 << 10;
@@ -33,7 +35,7 @@ pub(crate) fn check_tables(check: &Check<'_>) -> Directories {
     check.steps.begin(1, inodes.sum());
     let per_block = check.volume.geo.inodes_per_block();
     let ahead = Ahead::new(AHEAD, |i| {
-        pieces.get(i).map(|piece: &Piece| ahead::Piece {
+        pieces.get(i).map(|piece: &Piece| crate::volume::Piece {
             first: piece.start,
             blocks: piece.inodes.div_ceil(per_block),
         })
@@ -100,28 +102,6 @@ fn check_piece(check: &Check<'_>, piece: &Piece, buf: &mut Vec<u8>, builder: &mu
         if ino.0 < geo.first_ino || raw.iter().any(|&b| b != 0) {
             check_record(check, ino, raw, builder);
         }
-    }
-}
-
-/// The inode to check.
-pub(crate) struct Subject<'r> {
-    pub(crate) ino: InodeNr,
-    pub(crate) raw: &'r [u8],
-    pub(crate) core: InodeCore,
-}
-
-impl Subject<'_> {
-    pub(crate) fn place(&self) -> FindingPlace {
-        FindingPlace::inode(self.ino)
-    }
-
-    pub(crate) const fn has(&self, flag: u32) -> bool {
-        self.core.flags & flag != 0
-    }
-
-    /// Returns the seed of the checksums of its blocks, if blocks have checksums.
-    pub(crate) fn seed(&self, check: &Check<'_>) -> Option<u32> {
-        check.volume.inode_seed(self.ino, self.core.generation)
     }
 }
 
@@ -209,15 +189,17 @@ fn check_reserved(check: &Check<'_>, subject: &Subject<'_>) {
     }
     match core.file_type() {
         // A mapping and no mode.
-        None if *ino == reserved::BAD_BLOCKS => drop(map(check, subject, false)),
-        None => check_space(check, subject, &Mapped::default(), 0),
+        None if *ino == reserved::BAD_BLOCKS => drop(space::map(check, subject, false)),
+        None => space::check_space(check, subject, &Mapped::default(), 0),
         // A reserved inode that the superblock could name as a file, and does not, has no blocks.
         Some(_) if reserved::can_be_named(*ino) && !reserved::is_named(sb, *ino) => {}
         Some(file_type) => {
             check_flags(check, subject, file_type);
             let attributes = xattrs::check_inode(check, subject);
             let mapped = match file_type {
-                FileType::Regular if !subject.has(flags::INLINE_DATA) => map(check, subject, false),
+                FileType::Regular if !subject.has(flags::INLINE_DATA) => {
+                    space::map(check, subject, false)
+                }
                 _ => Mapped::default(),
             };
             check_accounted(check, subject, &mapped, &attributes);
@@ -271,10 +253,10 @@ fn check_used(check: &Check<'_>, subject: &Subject<'_>, builder: &mut Builder) {
     let mapped = match file_type {
         _ if subject.has(flags::INLINE_DATA) => Mapped::default(),
         FileType::Directory | FileType::Regular => {
-            map(check, subject, file_type == FileType::Directory)
+            space::map(check, subject, file_type == FileType::Directory)
         }
         FileType::Symlink if is_slow(subject, check, attributes.blocks) => {
-            map(check, subject, false)
+            space::map(check, subject, false)
         }
         _ => Mapped::default(),
     };
@@ -291,24 +273,8 @@ fn check_used(check: &Check<'_>, subject: &Subject<'_>, builder: &mut Builder) {
 /// Returns whether the target of a symbolic link is in a block, not in the inode.
 fn is_slow(subject: &Subject<'_>, check: &Check<'_>, attribute_blocks: u64) -> bool {
     let geo = &check.volume.geo;
-    let own = attribute_blocks * sectors_per_cluster(check);
+    let own = attribute_blocks * space::sectors_per_cluster(check);
     inode::sectors(subject.raw, geo) > own || subject.has(flags::EXTENTS)
-}
-
-fn sectors_per_cluster(check: &Check<'_>) -> u64 {
-    let geo = &check.volume.geo;
-    u64::from(geo.sectors_per_block()) * u64::from(geo.cluster_ratio)
-}
-
-/// Walks the mapping of an inode and claims its blocks.
-pub(crate) fn map(check: &Check<'_>, subject: &Subject<'_>, with_runs: bool) -> Mapped {
-    let Ok(root) = inode::i_block(subject.raw) else {
-        return Mapped::default();
-    };
-    let seed = subject.seed(check);
-    let claims = Some(&check.claims);
-    let walker = Walker::new(&check.volume, &check.findings, claims, subject.ino, seed);
-    walker.with_runs(with_runs).walk(subject.core.flags, root)
 }
 
 fn check_flags(check: &Check<'_>, subject: &Subject<'_>, file_type: FileType) {
@@ -384,28 +350,7 @@ fn check_accounted(
     attributes: &xattrs::Attributes,
 ) {
     if !attributes.damaged {
-        check_space(check, subject, mapped, attributes.blocks);
-    }
-}
-
-/// Compares the count of blocks with the blocks found.
-pub(crate) fn check_space(
-    check: &Check<'_>,
-    subject: &Subject<'_>,
-    mapped: &Mapped,
-    attribute_blocks: u64,
-) {
-    if mapped.damaged {
-        return;
-    }
-    let geo = &check.volume.geo;
-    let clusters = mapped.clusters + mapped.nodes + attribute_blocks;
-    let counted = clusters.saturating_mul(sectors_per_cluster(check));
-    let stored = inode::sectors(subject.raw, geo);
-    if stored != counted {
-        check.findings.add(Rule::InodeBlocks, subject.place(), || {
-            format!("stored {stored}, counted {counted}, in units of 512 bytes")
-        });
+        space::check_space(check, subject, mapped, attributes.blocks);
     }
 }
 
@@ -531,13 +476,5 @@ fn check_inline_target(check: &Check<'_>, subject: &Subject<'_>) {
 fn check_special_file(check: &Check<'_>, subject: &Subject<'_>) {
     if subject.core.size != 0 {
         tell_size(check, subject, || "it can have none".into());
-    }
-}
-
-/// Returns the rule that an error of a parser of this inode's blocks breaks: a checksum, or something else.
-pub(crate) fn rule_of(error: &FormatError, checksum: Rule, other: Rule) -> Rule {
-    match error {
-        FormatError::Checksum { .. } => checksum,
-        _ => other,
     }
 }

@@ -115,3 +115,8 @@ fn known(word: u64) -> Option<Known> {
         names: word & ((1 << LINKS_SHIFT) - 1),
     })
 }
+
+/// Returns whether an inode of this kind is counted as a directory of its group.
+pub(crate) fn is_directory(kind: InodeKind) -> bool {
+    kind == InodeKind::File(FileType::Directory)
+}

@@ -1,9 +1,10 @@
 //! The journal: its inode, its superblock, and the blocks that a replay would write.
 
+use crate::error::Error;
 use crate::mapping::{Run, Walker};
+use crate::options::CheckOptions;
 use crate::report::{FindingPlace, Findings, Rule};
 use crate::volume::{Logged, Volume};
-use crate::{CheckOptions, Error};
 use ext4_format::group_desc::GroupDesc;
 use ext4_format::inode;
 use ext4_format::jbd2::{self, Salvage};

@@ -4,86 +4,51 @@
 mod ahead;
 mod claim;
 mod connect;
+mod dir;
+mod directories;
 mod directory;
 mod early;
+mod error;
+mod group;
 mod groups;
 mod index;
 mod inode;
 mod inode_table;
 pub mod inspect;
 mod journal;
+mod link;
 mod links;
 mod mapping;
 mod names;
+mod options;
 mod paths;
 mod progress;
 mod quota;
 mod report;
+mod space;
 mod special;
+mod state;
+mod subject;
 mod superblock;
 mod volume;
 mod work;
 mod xattrs;
 
 pub use blockdev;
+pub use error::Error;
+pub use options::CheckOptions;
 pub use progress::CheckStep;
 pub use report::{Finding, FindingPlace, Report, Rule, Severity};
 
 use blockdev::BlockDevice;
 use claim::Claims;
-use directory::Directories;
-use ext4_format::{BlockNr, FormatError, InodeNr};
-use groups::Group;
+use directories::Directories;
 use inode_table::InodeTable;
 use parking_lot::Mutex;
 use progress::Steps;
 use report::Findings;
-use std::collections::HashMap;
-use std::io;
+use state::{Check, Counted};
 use volume::Volume;
-
-/// How an image is checked.
-///
-/// ```
-/// use extant_check::CheckOptions;
-/// let options = CheckOptions { threads: 1, ..CheckOptions::default() };
-/// assert!(options.replay);
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CheckOptions {
-    /// Threads that work on the image; 0 is as many as the machine has processors.
-    pub threads: usize,
-    /// Findings of each severity that are kept with their text; the others are only counted.
-    pub max_findings: usize,
-    /// Whether an image whose journal was not replayed is seen as it will be after that. Nothing is written.
-    /// Otherwise the image is checked without a replay.
-    pub replay: bool,
-}
-
-impl Default for CheckOptions {
-    fn default() -> Self {
-        Self {
-            threads: 0,
-            max_findings: 1000,
-            replay: true,
-        }
-    }
-}
-
-/// Why an image could not be checked.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum Error {
-    /// The device failed.
-    #[error("reading the superblock: {0}")]
-    Io(#[source] io::Error),
-    /// No superblock can be used, nor a backup at a usual place.
-    #[error("no usable superblock: {0}")]
-    NoSuperblock(#[source] FormatError),
-    /// Features that this crate does not know how to check.
-    #[error("features that cannot be checked: {0}")]
-    Features(String),
-}
 
 /// Checks an image, read only.
 ///
@@ -144,7 +109,7 @@ fn check_device(
         attribute_blocks: Mutex::default(),
         value_inodes: Mutex::default(),
         policies: Mutex::default(),
-        quota: quota::Counted::of(&volume),
+        quota: Counted::of(&volume),
         volume,
         groups,
         findings,
@@ -162,27 +127,6 @@ fn check_device(
     check.steps.add(directories.len() as u64);
     let (inodes, blocks) = groups::check_counts(&check, &directories);
     Ok(finish(check, &directories, [inodes, blocks, names]))
-}
-
-/// The state of a check that its parts share.
-struct Check<'d> {
-    volume: Volume<'d>,
-    groups: Vec<Group>,
-    findings: Findings,
-    threads: usize,
-    steps: Steps<'d>,
-    /// Blocks in use, by owner.
-    claims: Claims,
-    /// Inodes in use.
-    inodes: InodeTable,
-    /// Blocks of extended attributes, with the stored and the counted number of inodes.
-    attribute_blocks: Mutex<HashMap<BlockNr, xattrs::SharedBlock>>,
-    /// Use by each user, group and project.
-    quota: quota::Counted,
-    /// Inodes that hold values of attributes, with the attributes found that name them.
-    value_inodes: Mutex<HashMap<InodeNr, u32>>,
-    /// Policies of encrypted inodes.
-    policies: Mutex<HashMap<InodeNr, Box<[u8]>>>,
 }
 
 fn finish(

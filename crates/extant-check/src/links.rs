@@ -1,54 +1,18 @@
 //! Where names lead: to inodes in use, of the type that the name says. They are followed when all inodes are known.
 
-use crate::Check;
-use crate::directory::{Directories, Directory};
-use crate::groups::is_directory;
+use crate::dir::Directory;
+use crate::directories::Directories;
 use crate::inode_table::InodeKind;
+use crate::inode_table::is_directory;
+use crate::link::Link;
+use crate::link::Role;
+use crate::link::shown;
 use crate::names::name_at;
 use crate::report::{FindingPlace, Rule};
-use ext4_format::dir_entry::Entry;
+use crate::state::Check;
 use ext4_format::inode::flags;
 use ext4_format::{BlockNr, FileType, InodeNr};
 use std::sync::atomic::Ordering;
-
-/// Role of a name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
-    /// ".": it leads to its own directory.
-    Own,
-    /// "..": it leads to the directory above.
-    Parent,
-    Name,
-}
-
-/// A name, as far as it leads to an inode.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Link {
-    ino: InodeNr,
-    /// Offset of its entry in units of four bytes, because the lengths of records are multiples of four.
-    offset: u16,
-    /// The entry's byte for the type.
-    type_byte: u8,
-    role: Role,
-}
-
-const _: () = assert!(size_of::<Link>() == 8);
-
-impl Link {
-    pub(crate) fn of(entry: &Entry<'_>, bytes: &[u8], role: Role) -> Self {
-        let type_byte = bytes.get(entry.offset as usize + 7).copied().unwrap_or(0);
-        Self {
-            ino: entry.inode,
-            offset: (entry.offset / 4) as u16, // a block has 64 KiB at most
-            type_byte,
-            role,
-        }
-    }
-
-    const fn offset(self) -> u32 {
-        self.offset as u32 * 4
-    }
-}
 
 /// A block with names.
 #[derive(Clone, Copy, Debug)]
@@ -102,11 +66,6 @@ impl<'b> Block<'b> {
             _ => shown(b""),
         }
     }
-}
-
-/// Formats a name for messages.
-pub(crate) fn shown(name: &[u8]) -> String {
-    format!("\"{}\"", name.escape_ascii())
 }
 
 /// Follows names to their inodes.

@@ -1,8 +1,9 @@
 //! The blocks of an inode: extent trees and block maps, walked whole, each block claimed once.
 
-use crate::ahead::{self, Piece};
+use crate::ahead;
 use crate::claim::Claims;
 use crate::report::{FindingPlace, Findings, Rule};
+use crate::volume::Piece;
 use crate::volume::Volume;
 use ext4_format::extent::{self, Extent, ExtentHeader};
 use ext4_format::indirect;

@@ -1,11 +1,11 @@
 //! Checks the names of a directory's block as far as possible without their inodes.
 
-use crate::Check;
-use crate::directory::Directory;
+use crate::dir::Directory;
 use crate::index::{BlockUse, Index};
-use crate::inode::rule_of;
-use crate::links::{Link, Role, shown};
+use crate::link::{Link, Role, shown};
 use crate::report::{FindingPlace, Rule};
+use crate::state::Check;
+use crate::subject::rule_of;
 use ext4_format::dir_entry::{self, Entry};
 use ext4_format::fold::Comparison;
 use ext4_format::inode::{encryption, flags};

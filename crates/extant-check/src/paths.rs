@@ -1,7 +1,7 @@
 //! The paths of inodes that findings name: searched for afterwards, as most images have no finding.
 
-use crate::Check;
-use crate::directory::Directories;
+use crate::directories::Directories;
+use crate::state::Check;
 use ext4_format::InodeNr;
 use ext4_format::dir_entry;
 use ext4_format::inode::flags;

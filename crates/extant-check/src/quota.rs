@@ -1,39 +1,12 @@
 //! Quota files: compares their records with the actual use by users, groups and projects.
 
-use crate::Check;
-use crate::inode::Subject;
 use crate::mapping::{Run, Walker};
 use crate::report::{FindingPlace, Findings, Rule};
-use crate::volume::Volume;
+use crate::state::Check;
 use ext4_format::inode::{self, flags};
-use ext4_format::quota::{QuotaFile, QuotaKind, QuotaSums, QuotaUse};
+use ext4_format::quota::{QuotaFile, QuotaKind, QuotaUse};
 use ext4_format::{BlockNr, FileType, FormatError, InodeNr, Where};
-use parking_lot::Mutex;
 use std::collections::BTreeMap;
-
-/// Counted use.
-pub(crate) struct Counted {
-    /// `None` if use is not counted on this volume.
-    all: Option<Mutex<QuotaSums>>,
-}
-
-impl Counted {
-    pub(crate) fn of(volume: &Volume<'_>) -> Self {
-        let features = &volume.geo.features;
-        Self {
-            all: features.has_quota().then(Mutex::default),
-        }
-    }
-
-    /// Adds an inode in use that a name should lead to, and the number of its attributes whose values are in inodes.
-    pub(crate) fn add(&self, subject: &Subject<'_>, volume: &Volume<'_>, values: u64) {
-        if let Some(all) = &self.all {
-            let Subject { ino, raw, core } = subject;
-            all.lock()
-                .add(&volume.sb, &volume.geo, *ino, raw, core, values);
-        }
-    }
-}
 
 /// Compares the files with the counted use.
 pub(crate) fn check(check: &Check<'_>) {
@@ -77,7 +50,7 @@ fn read(check: &Check<'_>, kind: QuotaKind, ino: InodeNr) -> Result<QuotaFile, F
     let volume = &check.volume;
     let geo = &volume.geo;
     let corrupt = |what| FormatError::corrupt(what, Where::Inode(ino));
-    let raw = crate::directory::read_record(check, ino).ok_or_else(|| corrupt("its inode"))?;
+    let raw = crate::state::read_record(check, ino).ok_or_else(|| corrupt("its inode"))?;
     let core = inode::decode_verified(&raw, geo, ino)?;
     if core.file_type() != Some(FileType::Regular) || core.links == 0 {
         return Err(corrupt("a quota file that is no regular file"));

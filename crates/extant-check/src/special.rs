@@ -1,9 +1,10 @@
 //! Special inodes: reserved descriptors, orphans.
 
-use crate::Check;
-use crate::inode::{self as inodes, Subject};
 use crate::mapping::{Mapped, Run, Walker};
 use crate::report::{FindingPlace, Rule};
+use crate::space;
+use crate::state::Check;
+use crate::subject::Subject;
 use ext4_format::inode::{self, flags};
 use ext4_format::{BlockNr, FileType, FormatError, GroupNr, InodeNr, indirect, orphan_file};
 
@@ -38,7 +39,7 @@ fn check_mmp(check: &Check<'_>) {
 /// Checks that each file named in the superblock belongs to a feature of the volume.
 fn check_named(check: &Check<'_>) {
     for (name, ino) in ext4_format::inode::reserved::named_in_vain(&check.volume.sb) {
-        let raw = crate::directory::read_record(check, ino);
+        let raw = crate::state::read_record(check, ino);
         if raw.is_some_and(|raw| inode::reserved::is_filled(&raw, &check.volume.sb)) {
             check
                 .findings
@@ -117,7 +118,7 @@ pub(crate) fn check_resize(check: &Check<'_>, subject: &Subject<'_>) {
         nodes: 1 + reserved,
         ..Mapped::default()
     };
-    inodes::check_space(check, subject, &mapped, 0);
+    space::check_space(check, subject, &mapped, 0);
 }
 
 /// Returns the doubly-indirect block, the only block that the inode may map; or the damage.
@@ -176,7 +177,7 @@ fn check_orphan_file(check: &Check<'_>) {
     let ino = InodeNr(geo.orphan_file_ino);
     let place = FindingPlace::inode(ino);
     let tell = |what: String| check.findings.add(Rule::OrphanFile, place, || what);
-    let Some(raw) = crate::directory::read_record(check, ino) else {
+    let Some(raw) = crate::state::read_record(check, ino) else {
         return tell("its inode cannot be".into());
     };
     let Ok(core) = inode::decode_verified(&raw, geo, ino) else {

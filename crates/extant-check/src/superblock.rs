@@ -1,6 +1,6 @@
 //! The superblock: features, sizes, backups.
 
-use crate::Error;
+use crate::error::Error;
 use crate::report::{FindingPlace, Findings, Rule};
 use crate::volume::Volume;
 use ext4_format::features::{Compat, Features, Incompat, RoCompat};

@@ -1,7 +1,6 @@
 //! The volume to check: its device, overlaid by the blocks that its journal would write home.
 
-use crate::Error;
-use crate::ahead::Piece;
+use crate::error::Error;
 use crate::report::{FindingPlace, Findings, Rule};
 use blockdev::BlockDevice;
 use ext4_format::geometry::Geometry;
@@ -158,5 +157,20 @@ impl<'d> Volume<'d> {
         findings.add(Rule::Unreadable, place.block(first), || error.to_string());
         buf.fill(0);
         false
+    }
+}
+
+/// Blocks that are read by one request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Piece {
+    pub(crate) first: BlockNr,
+    pub(crate) blocks: u32,
+}
+
+impl Piece {
+    /// Returns whether `other` begins at the end of this piece, and the sum of their lengths does not overflow.
+    pub(crate) fn is_before(&self, other: &Self) -> bool {
+        self.first.0.checked_add(self.blocks.into()) == Some(other.first.0)
+            && self.blocks.checked_add(other.blocks).is_some()
     }
 }

@@ -1,22 +1,14 @@
 //! Extended attributes: in inodes, in blocks that inodes share, in separate inodes.
 
-use crate::Check;
-use crate::inode::{Subject, rule_of};
 use crate::inode_table::InodeKind;
 use crate::report::{FindingPlace, Rule};
+use crate::state::Check;
+use crate::state::SharedBlock;
+use crate::subject::{Subject, rule_of};
 use ext4_format::inode::{self, encryption, flags, inline, value};
 use ext4_format::xattr::{self, Stored, ValueInode};
 use ext4_format::{BlockNr, FileType, InodeNr};
 use std::collections::hash_map::Entry;
-
-/// A block of attributes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct SharedBlock {
-    /// Inodes that share it, as it says.
-    stored: u32,
-    /// Inodes that were found to share it.
-    found: u32,
-}
 
 /// Effects of an inode's attributes on its other checks.
 #[derive(Clone, Copy, Debug, Default)]
@@ -99,7 +91,7 @@ fn account(
     attributes.values += 1;
     let possible = stored.ino.0 >= geo.first_ino && stored.ino != subject.ino;
     let record = possible
-        .then(|| crate::directory::read_record(check, stored.ino))
+        .then(|| crate::state::read_record(check, stored.ino))
         .flatten();
     let Some(raw) = record.filter(|raw| value::is_value(raw)) else {
         // `check_references` reports an inode that holds no value.
@@ -256,7 +248,7 @@ pub(crate) fn check_references(check: &Check<'_>) {
             check.findings.add(Rule::AttributeInode, place, String::new);
             continue;
         }
-        let record = crate::directory::read_record(check, ino);
+        let record = crate::state::read_record(check, ino);
         let stored = record.map_or(0, |raw| value::references(&raw));
         // Values that Lustre made count no references.
         if stored != u64::from(found) && stored != 0 {

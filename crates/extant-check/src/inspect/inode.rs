@@ -198,7 +198,7 @@ impl Inspector<'_> {
             let Step::Run(run) = step else { return true };
             (0..run.len).all(|i| {
                 let at = BlockNr(run.physical.0.saturating_add(i.into()));
-                let place = crate::FindingPlace::inode(directory.ino);
+                let place = crate::report::FindingPlace::inode(directory.ino);
                 let read = self.volume.read_or_tell(at, &mut bytes, place, findings);
                 !read || each(run.logical.saturating_add(i), at, 0, &bytes)
             })

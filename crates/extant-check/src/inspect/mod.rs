@@ -31,9 +31,11 @@ pub use fields::{FieldPlace, Structure, field_place};
 pub use record::{Layout, Record, Value};
 pub use request::Request;
 
+use crate::error::Error;
+use crate::options::CheckOptions;
+use crate::report::Finding;
 use crate::report::{FindingPlace, Findings, Rule};
 use crate::volume::Volume;
-use crate::{CheckOptions, Error, Finding};
 use blockdev::BlockDevice;
 use ext4_format::superblock::RawSuperblock;
 use ext4_format::{BlockNr, FormatError};
