@@ -5,9 +5,8 @@ use crate::mapping::Mapping;
 use blockdev::BlockDevice;
 use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::GroupDesc;
-use ext4_format::inode;
 use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
-use ext4_format::{BlockNr, GroupNr, InodeNr, checksum};
+use ext4_format::{BlockNr, GroupNr, InodeNr, checksum, inode};
 use std::io;
 
 /// Reads the bytes of the superblock.

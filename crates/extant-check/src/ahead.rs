@@ -1,7 +1,6 @@
 //! Prefetching: announces the next reads to a slow device, so that it reads while the threads check.
 
-use crate::volume::Piece;
-use crate::volume::Volume;
+use crate::volume::{Piece, Volume};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Pieces by number, read approximately in their order.

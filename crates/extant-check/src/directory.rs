@@ -3,16 +3,13 @@
 use crate::ahead::Ahead;
 use crate::dir::{Directory, DirectoryRun};
 use crate::directories::{AHEAD, Builder, Directories, ahead_of};
-use crate::groups;
-use crate::index;
 use crate::links::{Block, Follower};
 use crate::mapping::{Mapped, Run};
 use crate::names::NameReader;
 use crate::report::Rule;
-use crate::state::Check;
-use crate::state::read_record;
+use crate::state::{Check, read_record};
 use crate::subject::Subject;
-use crate::work;
+use crate::{groups, index, work};
 use ext4_format::inode::inline::Inline;
 use ext4_format::inode::{self, flags};
 use std::sync::atomic::AtomicU32;

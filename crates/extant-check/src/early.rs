@@ -1,14 +1,12 @@
 //! Directories that are read together with inode tables: their names are checked while a slow device reads on. The
 //! links of the names are kept until all inodes are known.
 
-use crate::ahead;
 use crate::dir::DirectoryRun;
 use crate::directories::{Builder, Early, EarlyRun, Found, Kept, KeptBlock, Told};
-use crate::index;
 use crate::links::{Block, Follower};
 use crate::names::NameReader;
 use crate::state::Check;
-use crate::work;
+use crate::{ahead, index, work};
 use std::collections::VecDeque;
 
 /// Bytes of directories that are read together, so that a disk does not seek for each.

@@ -1,17 +1,14 @@
 //! Group descriptors and bitmaps: checks their places, and finally compares them with the blocks and inodes in use.
 
-use crate::ahead;
 use crate::directories::Directories;
 use crate::group::Group;
 use crate::inode_table::InodeKind;
 use crate::report::{FindingPlace, Findings, Rule};
 use crate::state::Check;
-use crate::volume::Piece;
-use crate::volume::Volume;
-use crate::work;
-use ext4_format::bitmap;
+use crate::volume::{Piece, Volume};
+use crate::{ahead, work};
 use ext4_format::group_desc::{BLOCK_UNINIT, GroupDesc, INODE_UNINIT};
-use ext4_format::{BlockNr, FormatError, GroupNr};
+use ext4_format::{BlockNr, FormatError, GroupNr, bitmap};
 use std::ops::Range;
 
 /// Number of groups whose bitmaps are announced to a slow device at once.

@@ -5,15 +5,12 @@ use crate::directories::{Builder, Directories};
 use crate::inode_table::InodeKind;
 use crate::mapping::Mapped;
 use crate::report::{FindingPlace, Rule};
-use crate::space;
 use crate::state::Check;
 use crate::subject::Subject;
-use crate::work;
-use crate::xattrs;
+use crate::{space, work, xattrs};
 use ext4_format::inode::inline::Inline;
 use ext4_format::inode::{self, encryption, flags, reserved};
-use ext4_format::map_walk;
-use ext4_format::{BlockNr, FileType, GroupNr, InodeNr};
+use ext4_format::{BlockNr, FileType, GroupNr, InodeNr, map_walk};
 
 /// Bytes of inode tables read at once.
 const PIECE: usize = 512 << 10;

@@ -6,9 +6,8 @@ use crate::options::CheckOptions;
 use crate::report::{FindingPlace, Findings, Rule};
 use crate::volume::{Logged, Volume};
 use ext4_format::group_desc::GroupDesc;
-use ext4_format::inode;
 use ext4_format::jbd2::{self, Salvage};
-use ext4_format::{BlockNr, FileType, FormatError, InodeNr, Where};
+use ext4_format::{BlockNr, FileType, FormatError, InodeNr, Where, inode};
 use std::collections::BTreeMap;
 
 /// Checks the journal. If it was not replayed, the volume is seen as it will be after that, unless the options say

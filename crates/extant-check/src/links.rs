@@ -2,11 +2,8 @@
 
 use crate::dir::Directory;
 use crate::directories::Directories;
-use crate::inode_table::InodeKind;
-use crate::inode_table::is_directory;
-use crate::link::Link;
-use crate::link::Role;
-use crate::link::shown;
+use crate::inode_table::{InodeKind, is_directory};
+use crate::link::{Link, Role, shown};
 use crate::names::name_at;
 use crate::report::{FindingPlace, Rule};
 use crate::state::Check;

@@ -3,13 +3,11 @@
 use crate::ahead;
 use crate::claim::Claims;
 use crate::report::{FindingPlace, Findings, Rule};
-use crate::volume::Piece;
-use crate::volume::Volume;
+use crate::volume::{Piece, Volume};
 use ext4_format::extent::{self, Extent, ExtentHeader};
-use ext4_format::indirect;
 use ext4_format::inode::flags;
 use ext4_format::map_walk::{self, MapNode, MapVisitor, OnDamage};
-use ext4_format::{BlockNr, FormatError, InodeNr};
+use ext4_format::{BlockNr, FormatError, InodeNr, indirect};
 
 /// A run of blocks of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

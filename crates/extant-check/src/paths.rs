@@ -2,9 +2,8 @@
 
 use crate::directories::Directories;
 use crate::state::Check;
-use ext4_format::InodeNr;
-use ext4_format::dir_entry;
 use ext4_format::inode::flags;
+use ext4_format::{InodeNr, dir_entry};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::Ordering;
 

@@ -2,8 +2,7 @@
 
 use crate::inode_table::InodeKind;
 use crate::report::{FindingPlace, Rule};
-use crate::state::Check;
-use crate::state::SharedBlock;
+use crate::state::{Check, SharedBlock};
 use crate::subject::{Subject, rule_of};
 use ext4_format::inode::{self, encryption, flags, inline, value};
 use ext4_format::xattr::{self, Stored, ValueInode};

@@ -1,19 +1,12 @@
 //! Every inode has a name, every directory a parent, and links are as many as names.
 
-use crate::dir_blocks;
-use crate::dir_names;
-use crate::encryption;
 use crate::error::Error;
-use crate::inline_dirs;
-use crate::inode_map;
-use crate::record;
 use crate::session::{DirState, InodeUse, Session, Used};
-use crate::superblock;
-use ext4_format::dir_entry;
+use crate::{dir_blocks, dir_names, encryption, inline_dirs, inode_map, record, superblock};
 use ext4_format::extent::Extent;
 use ext4_format::features::{Features, RoCompat};
 use ext4_format::inode::{self, InodeCore, flags};
-use ext4_format::{BlockNr, FileType, InodeNr};
+use ext4_format::{BlockNr, FileType, InodeNr, dir_entry};
 use std::collections::BTreeSet;
 
 const LOST_AND_FOUND: &[u8] = b"lost+found";

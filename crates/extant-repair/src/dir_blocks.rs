@@ -1,15 +1,13 @@
 //! The blocks of a directory, and its index.
 
 use crate::error::Error;
-use crate::mapping;
-use crate::record;
 use crate::session::Session;
-use ext4_format::dir_entry;
+use crate::{mapping, record};
 use ext4_format::extent::Extent;
 use ext4_format::hash::DirHasher;
 use ext4_format::htree::{self, IndexBlockKind};
 use ext4_format::inode::{self, flags};
-use ext4_format::{BlockNr, InodeNr};
+use ext4_format::{BlockNr, InodeNr, dir_entry};
 use std::collections::BTreeMap;
 
 /// State of a directory while its blocks are read.

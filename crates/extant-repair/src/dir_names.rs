@@ -1,13 +1,10 @@
 //! The names of a directory, in blocks or inside its inode: which of them stay, and what is wrong with the others.
 
-use crate::encryption;
-use crate::names;
-use crate::salvage;
 use crate::session::{InodeUse, Session};
-use ext4_format::dir_entry;
+use crate::{encryption, names, salvage};
 use ext4_format::fold::Comparison;
 use ext4_format::inode::flags;
-use ext4_format::{FileType, InodeNr};
+use ext4_format::{FileType, InodeNr, dir_entry};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 

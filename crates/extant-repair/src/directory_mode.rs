@@ -4,10 +4,9 @@ use crate::error::Error;
 use crate::mapping;
 use crate::record::Record;
 use crate::session::Session;
-use ext4_format::dir_entry;
 use ext4_format::inode::inline::Inline;
 use ext4_format::inode::{self, flags};
-use ext4_format::{FileType, InodeNr};
+use ext4_format::{FileType, InodeNr, dir_entry};
 
 /// Permission bits of a mode.
 const PERMISSIONS: u16 = 0o7777;

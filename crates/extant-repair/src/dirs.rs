@@ -1,11 +1,10 @@
 //! The blocks of directories: names that lead nowhere, wrong types, records that cannot be read, indexes.
 
-use crate::connect;
 use crate::dir_blocks::{self, Blocks, IndexUse};
 use crate::dir_names::{self, Name};
 use crate::error::Error;
-use crate::inline_dirs;
 use crate::session::Session;
+use crate::{connect, inline_dirs};
 use ext4_format::dir_entry::{self, LeafBuilder};
 use ext4_format::htree::{self};
 use ext4_format::inode::{self, flags};

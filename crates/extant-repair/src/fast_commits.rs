@@ -1,22 +1,14 @@
 //! Replay of fast commits: their changes are made in inode records, mappings and directories. Counts and bitmaps are left to the
 //! passes that follow.
 
-use crate::connect;
-use crate::dir_blocks;
 use crate::error::Error;
-use crate::groups;
-use crate::inline_dirs;
-use crate::inode_map;
-use crate::mapping;
-use crate::record;
 use crate::session::Session;
-use ext4_format::bitmap;
-use ext4_format::dir_entry;
+use crate::{connect, dir_blocks, groups, inline_dirs, inode_map, mapping, record};
 use ext4_format::extent::{self, Extent};
 use ext4_format::group_desc::{BLOCK_UNINIT, INODE_UNINIT};
 use ext4_format::inode::{self, flags};
 use ext4_format::jbd2::{FastChange, FastName};
-use ext4_format::{BlockNr, FileType, GroupNr, InodeNr};
+use ext4_format::{BlockNr, FileType, GroupNr, InodeNr, bitmap, dir_entry};
 use ext4_image::ClusterSet;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;

@@ -3,10 +3,9 @@
 use crate::error::Error;
 use crate::resize;
 use crate::session::{InodeUse, Session};
-use ext4_format::bitmap;
 use ext4_format::features::Incompat;
 use ext4_format::group_desc::{BLOCK_UNINIT, GroupDesc, INODE_UNINIT};
-use ext4_format::{BlockNr, FileType, GroupNr, InodeNr, inode};
+use ext4_format::{BlockNr, FileType, GroupNr, InodeNr, bitmap, inode};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Reads the descriptors; damaged ones are taken from a backup, if its places are possible.

@@ -1,19 +1,14 @@
 //! The records of inodes, their attributes and their mappings.
 
-use crate::attributes;
-use crate::directory_mode;
-use crate::encryption;
 use crate::error::Error;
-use crate::inline_data;
 use crate::inode_map::{Rewrite, map, sectors};
 use crate::mapping::{self, MapRead};
 use crate::record::{self, Record};
 use crate::session::{DirState, InodeUse, Session, Used};
-use crate::superblock;
+use crate::{attributes, directory_mode, encryption, inline_data, superblock};
 use ext4_format::features::{Features, Incompat, RoCompat};
 use ext4_format::inode::{self, encryption as encrypted, flags, inline, reserved};
-use ext4_format::xattr;
-use ext4_format::{BlockNr, FileType, FormatError, GroupNr, InodeNr};
+use ext4_format::{BlockNr, FileType, FormatError, GroupNr, InodeNr, xattr};
 
 /// Offsets of fields that only a repair sets.
 const SIZE_HI: usize = 0x6c;

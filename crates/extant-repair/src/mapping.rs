@@ -3,11 +3,10 @@
 use crate::error::Error;
 use crate::session::Session;
 use ext4_format::extent::{self, Extent, ExtentHeader, Node, NodeRules};
-use ext4_format::indirect;
 use ext4_format::inode::flags;
 use ext4_format::map_walk::{self, MapNode, MapVisitor, OnDamage};
 use ext4_format::remapping::MapSink;
-use ext4_format::{BlockNr, FormatError, InodeNr};
+use ext4_format::{BlockNr, FormatError, InodeNr, indirect};
 use std::collections::BTreeSet;
 
 /// Count of invalid numbers up to which a block of addresses is accepted even if they outnumber the valid ones, as in

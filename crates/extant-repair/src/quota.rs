@@ -1,10 +1,9 @@
 //! Sets the use in quota files. Limits stay if they can be read.
 
-use crate::attributes;
 use crate::error::Error;
-use crate::inode_map;
 use crate::mapping::{self, MapRead};
 use crate::session::{InodeUse, Session, Used};
+use crate::{attributes, inode_map};
 use ext4_format::extent::Extent;
 use ext4_format::inode::{self, InodeCore, flags};
 use ext4_format::quota::{QuotaFile, QuotaKind, QuotaSums, QuotaUse};

@@ -1,12 +1,11 @@
 //! Deleted files whose inodes are still in the journal, as they were before.
 
 use crate::state::{DeletedSearch, Found, OldBlocks, OldImage, OldInode, Rescue};
-use ext4_format::dir_entry;
 use ext4_format::extent::Node;
 use ext4_format::inode::{self};
 use ext4_format::jbd2::descriptor::TagFlags;
 use ext4_format::jbd2::{self, BlockType, Checksums, Superblock, Tid};
-use ext4_format::{BlockNr, FileType, GroupNr, InodeNr, bitmap};
+use ext4_format::{BlockNr, FileType, GroupNr, InodeNr, bitmap, dir_entry};
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Rescue<'_> {

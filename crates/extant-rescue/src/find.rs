@@ -1,9 +1,8 @@
 //! The superblock: the primary one, a backup at a usual place, a backup anywhere, or the primary one with a wrong checksum.
 
 use crate::error::Error;
-use crate::guess;
 use crate::notes::{Notes, Progress};
-use crate::scan;
+use crate::{guess, scan};
 use blockdev::BlockDevice;
 use ext4_format::GroupNr;
 use ext4_format::geometry::Geometry;

@@ -6,10 +6,8 @@ use blockdev::BlockDevice;
 use ext4_format::features::{Compat, Incompat, RoCompat};
 use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::{GroupDesc, INODE_UNINIT};
-use ext4_format::inode;
-use ext4_format::map_walk;
 use ext4_format::superblock::RawSuperblock;
-use ext4_format::{FileType, InodeNr};
+use ext4_format::{FileType, InodeNr, inode, map_walk};
 
 /// Descriptors that are looked at for inodes per group.
 const GROUPS: u64 = 256;

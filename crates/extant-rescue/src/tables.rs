@@ -5,8 +5,7 @@ use crate::state::{Table, read_block};
 use blockdev::BlockDevice;
 use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::{BLOCK_UNINIT, GroupDesc};
-use ext4_format::inode;
-use ext4_format::{BlockNr, FileType, GroupNr, InodeNr};
+use ext4_format::{BlockNr, FileType, GroupNr, InodeNr, inode};
 
 /// Finds the tables of the groups that the device has.
 pub(crate) fn find(dev: &dyn BlockDevice, geo: &Geometry, notes: &mut Notes) -> Vec<Table> {

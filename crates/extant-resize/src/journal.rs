@@ -3,10 +3,9 @@
 use crate::old::Old;
 use crate::target::Shape;
 use blockdev::BlockDevice;
-use ext4_format::InodeNr;
 use ext4_format::extent::{Node, NodeRules};
 use ext4_format::inode::{self, flags};
-use ext4_format::jbd2;
+use ext4_format::{InodeNr, jbd2};
 
 /// Returns the runs of blocks of the journal's log whose content is unused, by their start; none if the log is not
 /// empty, or if the journal's mapping does not fit its inode.

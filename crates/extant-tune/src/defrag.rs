@@ -12,8 +12,7 @@ use ext4_format::inode::{self, InodeCore, flags};
 use ext4_format::mapping::{self, Run};
 use ext4_format::remapping::{self, MapSink};
 use ext4_format::{BlockNr, FileType, InodeNr};
-use ext4_image::Mapping;
-use ext4_image::{Changes, MemOverlay};
+use ext4_image::{Changes, Mapping, MemOverlay};
 
 /// Files of one step.
 const STEP: usize = 256;

@@ -1,18 +1,13 @@
 //! Sets and clears features, after a check of their requirements, and applies the consequences.
 
-use crate::dirs;
 use crate::error::{Error, refused};
 use crate::image::Image;
-use crate::journal;
-use crate::layout;
-use crate::mmp;
 use crate::options::{CAN_CLEAR, CAN_SET, TuneOptions};
-use crate::orphans;
 use crate::quota::{self, Kinds};
+use crate::{dirs, journal, layout, mmp, orphans};
 use ext4_format::features::{Compat, Features, Incompat, RoCompat};
-use ext4_format::fold;
 use ext4_format::inode::{self, flags};
-use ext4_format::{FileType, InodeNr};
+use ext4_format::{FileType, InodeNr, fold};
 
 /// First size that needs `large_file`.
 const LARGE: u64 = 1 << 31;

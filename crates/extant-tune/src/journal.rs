@@ -5,11 +5,10 @@ use crate::image::Image;
 use crate::layout::{add_overhead, subtract_overhead};
 use crate::options::TuneOptions;
 use ext4_format::inode::{self, InodeCore};
-use ext4_format::jbd2;
 use ext4_format::layout::default_journal_blocks;
 use ext4_format::mapping::{self, Run};
 use ext4_format::timestamp::Timestamp;
-use ext4_format::{BlockNr, GroupNr, InodeNr};
+use ext4_format::{BlockNr, GroupNr, InodeNr, jbd2};
 
 /// Most blocks of a journal.
 const MOST: u64 = 10_240_000;

@@ -4,8 +4,7 @@ use crate::error::{Error, refused};
 use crate::image::Image;
 use blockdev::BlockDevice;
 use ext4_format::group_desc::{BLOCK_UNINIT, INODE_UNINIT, INODE_ZEROED};
-use ext4_format::inode;
-use ext4_format::{BlockNr, GroupNr, InodeNr, indirect};
+use ext4_format::{BlockNr, GroupNr, InodeNr, indirect, inode};
 
 /// Formats a UUID.
 pub(crate) fn shown_uuid(uuid: &[u8; 16]) -> String {

@@ -7,8 +7,10 @@ use crate::orphans;
 use blockdev::BlockDevice;
 use ext4_format::htree::IndexBlockKind;
 use ext4_format::inode::{self, InodeCore, flags};
-use ext4_format::{BlockNr, FileType, GroupNr, InodeNr};
-use ext4_format::{bitmap, dir_entry, extent, htree, jbd2, mmp, orphan_file, xattr};
+use ext4_format::{
+    BlockNr, FileType, GroupNr, InodeNr, bitmap, dir_entry, extent, htree, jbd2, mmp, orphan_file,
+    xattr,
+};
 use std::collections::BTreeSet;
 
 /// Writes the changed checksums, then bitmaps, descriptors and the journal's copy of the volume's properties.

@@ -2,8 +2,7 @@
 
 use super::record::{Record, Value};
 use super::{Done, InspectError, Inspector, Sink};
-use ext4_format::GroupNr;
-use ext4_format::bitmap;
+use ext4_format::{GroupNr, bitmap};
 
 /// Free runs, counted by length: those of 2^n to below 2^(n+1) blocks in the nth place.
 struct Runs {

@@ -33,8 +33,7 @@ pub use request::Request;
 
 use crate::error::Error;
 use crate::options::CheckOptions;
-use crate::report::Finding;
-use crate::report::{FindingPlace, Findings, Rule};
+use crate::report::{Finding, FindingPlace, Findings, Rule};
 use crate::volume::Volume;
 use blockdev::BlockDevice;
 use ext4_format::superblock::RawSuperblock;

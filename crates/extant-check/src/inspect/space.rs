@@ -4,10 +4,9 @@ use super::fields::{self, Part};
 use super::record::{Record, Value};
 use super::request::note;
 use super::{Done, InspectError, Inspector, Sink};
-use ext4_format::bitmap;
 use ext4_format::group_desc::{BLOCK_UNINIT, GroupDesc, INODE_UNINIT};
 use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET};
-use ext4_format::{BlockNr, FormatError, GroupNr, Where};
+use ext4_format::{BlockNr, FormatError, GroupNr, Where, bitmap};
 
 impl Inspector<'_> {
     pub(super) fn superblock(&self, sink: &mut Sink<'_>) -> Done {

@@ -37,6 +37,7 @@ mod map;
 #[path = "common/medium.rs"]
 mod medium;
 mod model;
+mod modules;
 #[path = "hostile/mutate.rs"]
 mod mutate;
 mod node;

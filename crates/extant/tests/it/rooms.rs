@@ -33,7 +33,7 @@ fn rank(room: &str) -> Option<usize> {
     ROOMS.iter().position(|r| *r == room)
 }
 
-fn sources(dir: &Path, out: &mut Vec<PathBuf>) {
+pub fn sources(dir: &Path, out: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
@@ -45,7 +45,7 @@ fn sources(dir: &Path, out: &mut Vec<PathBuf>) {
 }
 
 /// Returns the numbered lines without comments, and without unit tests, which may use all of a volume.
-fn code(text: &str) -> Vec<(usize, &str)> {
+pub fn code(text: &str) -> Vec<(usize, &str)> {
     let mut lines = Vec::new();
     let mut in_tests = false;
     let mut after_cfg = false;
@@ -66,7 +66,7 @@ fn code(text: &str) -> Vec<(usize, &str)> {
 
 /// The paths that a line of code names from the root of the crate: those that begin with `crate`, and those that climb
 /// there by `super` from a module this deep.
-fn paths(line: &str, module: &[String]) -> Vec<Vec<String>> {
+pub fn paths(line: &str, module: &[String]) -> Vec<Vec<String>> {
     let mut found = Vec::new();
     let is_name = |c: char| c.is_alphanumeric() || c == '_';
     for (start, _) in line.match_indices(['c', 's']) {
@@ -111,7 +111,7 @@ fn room_of(path: &[String]) -> Option<&str> {
     }
 }
 
-fn module_of(file: &Path) -> Vec<String> {
+pub fn module_of(file: &Path) -> Vec<String> {
     let mut module: Vec<String> = file
         .with_extension("")
         .iter()
@@ -123,7 +123,7 @@ fn module_of(file: &Path) -> Vec<String> {
     module
 }
 
-fn is_test(file: &Path) -> bool {
+pub fn is_test(file: &Path) -> bool {
     let name = file.to_string_lossy();
     name.contains("/tests/") || name.ends_with("tests.rs")
 }

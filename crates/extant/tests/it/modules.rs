@@ -1,0 +1,131 @@
+//! The modules of the crates for images off line: none names an item of its crate's root, and none is in a circle with another.
+
+use crate::rooms::{code, is_test, module_of, paths, sources};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+/// The crates that are looked at.
+const CRATES: [&str; 6] = [
+    "ext4-image",
+    "extant-check",
+    "extant-repair",
+    "extant-tune",
+    "extant-resize",
+    "extant-rescue",
+];
+
+/// A module, as the segments of its path.
+type Module = Vec<String>;
+
+/// Returns the lines of code, each `use crate::{a::x, b}` as a line for each part.
+fn lines(text: &str) -> Vec<(usize, String)> {
+    let mut lines: Vec<(usize, String)> = Vec::new();
+    // The first line and the text of a `use` that is not complete yet.
+    let mut open: Option<(usize, String)> = None;
+    for (number, line) in code(text) {
+        let (first, mut whole) = open.take().unwrap_or((number, String::new()));
+        whole += line.trim();
+        let is_use = whole.starts_with("use ") || whole.starts_with("pub use ");
+        if is_use && !whole.ends_with(';') {
+            open = Some((first, whole));
+            continue;
+        }
+        match whole.split_once("crate::{").filter(|_| is_use) {
+            Some((_, parts)) => {
+                let parts = parts.trim_end_matches(['}', ';']).split(',');
+                lines.extend(parts.map(|part| (first, format!("crate::{}", part.trim()))));
+            }
+            None => lines.push((first, whole)),
+        }
+    }
+    lines
+}
+
+/// Returns the module that a path leads to; `None` for an item of the root.
+fn target(path: &[String], modules: &BTreeSet<Module>) -> Option<Module> {
+    let lengths = (1..=path.len()).rev();
+    let mut prefixes = lengths.map(|len| path[..len].to_vec());
+    prefixes.find(|prefix| modules.contains(prefix))
+}
+
+/// Returns the arrows to the root, and those between modules that are in a circle, or lead to one, with file and line.
+fn wrong(files: &BTreeMap<String, String>) -> String {
+    let modules = files.keys().map(|file| module_of(Path::new(file)));
+    let modules: BTreeSet<Module> = modules.collect();
+    let mut wrong = String::new();
+    let mut arrows: BTreeMap<Module, BTreeMap<Module, String>> = BTreeMap::new();
+    for (file, text) in files {
+        let module = module_of(Path::new(file));
+        for (number, line) in lines(text) {
+            for path in paths(&line, &module) {
+                let place = format!("{file}:{number}: {}", path.join("::"));
+                match target(&path, &modules) {
+                    None => writeln!(wrong, "{place} is an item of the root").unwrap(),
+                    Some(to) if to == module => {}
+                    Some(to) => {
+                        arrows.entry(module.clone()).or_default().insert(to, place);
+                    }
+                }
+            }
+        }
+    }
+    // A module whose arrows all lead to modules that are gone is in no circle.
+    loop {
+        let left: BTreeSet<Module> = arrows.keys().cloned().collect();
+        arrows.retain(|_, to| to.keys().any(|to| left.contains(to)));
+        if arrows.len() == left.len() {
+            for to in arrows.values() {
+                let circle = to.iter().filter(|(to, _)| left.contains(*to));
+                circle.for_each(|(_, place)| writeln!(wrong, "{place} is in a circle").unwrap());
+            }
+            return wrong;
+        }
+    }
+}
+
+#[test]
+fn no_module_of_an_off_line_crate_is_in_a_circle_or_names_the_root() {
+    for name in CRATES {
+        let src = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../{name}/src"));
+        let mut found = Vec::new();
+        sources(&src, &mut found);
+        let files = found.iter().map(|path| {
+            let file = path.strip_prefix(&src).unwrap().display().to_string();
+            (file, fs::read_to_string(path).unwrap())
+        });
+        let files: BTreeMap<String, String> = files
+            .filter(|(file, _)| file != "lib.rs" && !is_test(Path::new(file)))
+            .collect();
+        assert!(files.len() > 8, "{name}: {} files", files.len());
+        let wrong = wrong(&files);
+        assert!(wrong.is_empty(), "{name}:\n{wrong}");
+    }
+}
+
+#[test]
+fn circles_and_items_of_the_root_are_found() {
+    let of = |files: &[(&str, &str)]| {
+        let files = files
+            .iter()
+            .map(|(file, text)| (file.to_string(), text.to_string()));
+        wrong(&files.collect())
+    };
+    let down = [
+        (
+            "a.rs",
+            "use crate::b::{B, C};\nuse crate::{\n    b,\n    c::C,\n};",
+        ),
+        ("b.rs", "fn f() -> crate::c::C {"),
+        ("c.rs", "pub(crate) struct C;"),
+    ];
+    assert_eq!(of(&down), "");
+    let root = of(&[("a.rs", "use crate::{Error, b};"), ("b.rs", "")]);
+    assert_eq!(root, "a.rs:1: Error is an item of the root\n");
+    let circle = of(&[("a.rs", "use crate::b::B;"), ("b.rs", "\nuse super::a::A;")]);
+    assert_eq!(
+        circle,
+        "a.rs:1: b::B is in a circle\nb.rs:2: a::A is in a circle\n"
+    );
+}
