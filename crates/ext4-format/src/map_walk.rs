@@ -1,5 +1,5 @@
-//! Walks the mapping of an inode, an extent tree or a block map, in logical order. The visitor reads the blocks of the mapping, and
-//! decides what happens at damage: it ends the walk, skips the damaged part, or salvages what can be read of it.
+//! Walks the mapping of an inode, an extent tree or a block map, in logical order. The visitor reads the blocks of the mapping. At damage it
+//! ends the walk, skips the damaged part, or salvages the readable entries.
 
 use crate::error::FormatError;
 use crate::extent::{Extent, LOGICAL_END, Node, NodeRules};
@@ -22,7 +22,7 @@ pub struct MapNode {
     pub rules: Option<NodeRules>,
 }
 
-/// What a walk does with a node whose bytes break a rule.
+/// The action of a walk at a node whose bytes break a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnDamage {
     /// Skip the node with everything below it. Of a block map only the damaged number is skipped.
@@ -73,7 +73,7 @@ pub trait MapVisitor {
     /// Any that end the walk.
     fn node(&mut self, node: &MapNode) -> Result<Option<Self::Block>, Self::Error>;
 
-    /// Receives a node of an extent tree whose bytes obey the rules; returns whether the walk goes on below it. The root is not
+    /// Receives a node of an extent tree whose bytes obey the rules; returns whether to visit its entries. The root is not
     /// passed.
     ///
     /// # Errors
@@ -417,5 +417,41 @@ mod tests {
             "node 602 of 1 for 65548",
         ];
         assert_eq!(steps, expected);
+    }
+
+    #[test]
+    fn a_block_map_beyond_the_largest_file_is_damage() {
+        let mut geo = Layout::new(&LayoutParams::for_size(64 << 20))
+            .unwrap()
+            .geometry;
+        geo.block_size = 65536;
+        let (mut root, zeros) = ([0; 60], vec![0; 65536]);
+        let (mut triple, mut double, mut single) = (zeros.clone(), zeros.clone(), zeros);
+        let set = |bytes: &mut [u8], i, to| indirect::set(bytes, i, Some(BlockNr(to))).unwrap();
+        set(&mut root, 14, 600);
+        // Each number here leads to 2^28 blocks.
+        set(&mut triple, 14, 601);
+        set(&mut double, 0, 602);
+        set(&mut double, 16383, 603);
+        set(&mut single, 16383, 500);
+        let blocks = [
+            (600, triple),
+            (601, double),
+            (602, single.clone()),
+            (603, single),
+        ]
+        .into();
+        let on_damage = Some(OnDamage::Skip);
+        let mut told = Told {
+            blocks,
+            on_damage,
+            steps: Vec::new(),
+        };
+        walk(&mut told, &geo, 0, &root).unwrap();
+        let data = told.steps.iter().filter(|step| !step.starts_with("node"));
+        assert_eq!(
+            data.collect::<Vec<_>>(),
+            ["4026564619+1 at 500", "damage below 603"]
+        );
     }
 }

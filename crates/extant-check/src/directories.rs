@@ -1,4 +1,4 @@
-//! All directories, and what was read of them early.
+//! The directories of a volume, with the names that were read early.
 
 use crate::ahead::Ahead;
 use crate::dir::{Directory, DirectoryRun};

@@ -132,7 +132,7 @@ impl<'c, 'd> Walker<'c, 'd> {
             self.rule = Rule::BlockMap;
         }
         let geo = &self.volume.geo;
-        // The watch has seen all that it wants if it ends the walk.
+        // The watch ends the walk when it has found enough.
         let _ = map_walk::walk(&mut self, geo, flags, root);
         self.mapped
     }

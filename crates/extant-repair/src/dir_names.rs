@@ -1,4 +1,4 @@
-//! The names of a directory, in blocks or inside its inode: which of them stay, and what is wrong with the others.
+//! Reads the names of a directory, in blocks or inside its inode, and finds the damaged ones.
 
 use crate::session::{InodeUse, Session};
 use crate::{encryption, names, salvage};

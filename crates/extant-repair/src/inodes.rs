@@ -263,6 +263,21 @@ fn bad_blocks(session: &mut Session<'_, '_>, record: &Record) -> Result<bool, Er
     Ok(true)
 }
 
+/// Clears the fields of a record that nothing uses.
+fn clear_unused(session: &mut Session<'_, '_>, record: &mut Record) {
+    let geo = session.geo.clone();
+    if inode::unused_size_half(&record.raw, &geo) != 0
+        && session.ask(record.place(), "the high half of its size is cleared", None)
+    {
+        inode::clear_unused_size_half(&mut record.raw, &geo);
+    }
+    if (inode::fragment(&record.raw) != 0 || inode::unused_halves(&record.raw, &geo) != 0)
+        && session.ask(record.place(), "fields that nothing uses are cleared", None)
+    {
+        inode::clear_unused(&mut record.raw, &geo);
+    }
+}
+
 /// Returns whether the record stays.
 fn in_use(
     session: &mut Session<'_, '_>,
@@ -292,16 +307,7 @@ fn in_use(
         || session.sb.prj_quota_inum.get() == ino.0 && geo.features.has_project();
     mapping_features(session, record, file_type)?;
     self::flags_of(session, record, file_type);
-    if inode::unused_size_half(&record.raw, &geo) != 0
-        && session.ask(record.place(), "the high half of its size is cleared", None)
-    {
-        inode::clear_unused_size_half(&mut record.raw, &geo);
-    }
-    if (inode::fragment(&record.raw) != 0 || inode::unused_halves(&record.raw, &geo) != 0)
-        && session.ask(record.place(), "fields that nothing uses are cleared", None)
-    {
-        inode::clear_unused(&mut record.raw, &geo);
-    }
+    clear_unused(session, record);
     let (attribute_blocks, inline) = attributes::mend(session, record)?;
     encryption::mend(session, record, file_type)?;
     if record.has(flags::INLINE_DATA) {

@@ -1,4 +1,4 @@
-//! What a search tells: notes, and its progress.
+//! Notes and progress of a search.
 
 /// Notes that are kept; the others are counted.
 const NOTES: usize = 1000;

@@ -1,4 +1,4 @@
-//! What is known of an image: its geometry, tables and files, and the old blocks in its journal.
+//! The geometry, tables and files of an image, and the old blocks in its journal.
 
 use crate::notes::Notes;
 use blockdev::BlockDevice;

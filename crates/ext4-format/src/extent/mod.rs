@@ -138,7 +138,7 @@ impl Extent {
         (adjacent && len <= self.max_len()).then_some(Self { len, ..*self })
     }
 
-    /// Returns each block of the extent as an extent of its own.
+    /// Splits the extent into extents of one block each.
     pub fn blocks(self) -> impl Iterator<Item = Self> {
         (0..self.len).map(move |i| Self {
             logical: self.logical.saturating_add(i),
