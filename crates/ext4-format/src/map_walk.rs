@@ -104,6 +104,7 @@ pub trait MapVisitor {
 ///
 /// # Errors
 /// Those of the visitor.
+#[inline]
 pub fn walk<V: MapVisitor>(
     visitor: &mut V,
     geo: &Geometry,
@@ -246,17 +247,14 @@ impl<V: MapVisitor> Walk<'_, V> {
                     continue;
                 }
             };
-            // Three levels of blocks of 64 KiB lead to more blocks than a file can have.
             let logical = first + u64::from(i);
-            let Some(logical) = u32::try_from(logical)
-                .ok()
-                .filter(|_| logical < LOGICAL_END)
-            else {
+            if logical >= LOGICAL_END {
+                // Three levels of blocks of 64 KiB lead to more blocks than a file can have.
                 self.visitor.damage(at, indirect::beyond(i))?;
                 break;
-            };
+            }
             let here = Extent {
-                logical,
+                logical: logical as u32, // below the end, which fits 32 bits
                 len: 1,
                 physical,
                 unwritten: false,

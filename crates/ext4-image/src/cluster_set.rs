@@ -55,11 +55,15 @@ impl ClusterSet {
     }
 
     /// Splits a range of clusters at the ends of groups.
+    #[inline]
     pub fn parts(&self, clusters: Range<u64>) -> impl Iterator<Item = GroupPart> + use<> {
         let (per, mut at) = (u64::from(self.per_group), clusters.start);
         std::iter::from_fn(move || {
+            if at >= clusters.end {
+                return None;
+            }
             let bit = at % per;
-            let len = (per - bit).min(clusters.end.checked_sub(at).filter(|&left| left > 0)?);
+            let len = (per - bit).min(clusters.end - at);
             // Numbers of groups, and of clusters in a group, fit 32 bits.
             let part = GroupPart {
                 group: (at / per) as u32,
@@ -77,6 +81,7 @@ impl ClusterSet {
     }
 
     /// Inserts the clusters of a part; returns the first bit that was already set, and the number of such bits.
+    #[inline]
     pub fn insert_part(&self, part: GroupPart) -> (Option<u32>, u32) {
         let Some(words) = self.groups.get(part.group as usize) else {
             return (None, 0);
@@ -84,13 +89,13 @@ impl ClusterSet {
         let len = self.per_group.div_ceil(64);
         let words = words.get_or_init(|| (0..len).map(|_| AtomicU64::new(0)).collect());
         let (mut first, mut twice) = (None, 0);
-        for (word, at, mask) in masks(words, part) {
+        each_word(words, part, |word, at, mask| {
             let before = word.fetch_or(mask, Ordering::Relaxed) & mask;
             if before != 0 {
                 first.get_or_insert(at + before.trailing_zeros());
                 twice += before.count_ones();
             }
-        }
+        });
         (first, twice)
     }
 
@@ -103,17 +108,20 @@ impl ClusterSet {
     /// Removes clusters.
     pub fn remove(&self, clusters: Range<u64>) {
         for part in self.parts(clusters) {
-            for (word, _, mask) in masks(self.words(part.group), part) {
+            each_word(self.words(part.group), part, |word, _, mask| {
                 word.fetch_and(!mask, Ordering::Relaxed);
-            }
+            });
         }
     }
 
     /// Returns whether any of these clusters is in the set.
     pub fn intersects(&self, clusters: Range<u64>) -> bool {
         self.parts(clusters).any(|part| {
-            let mut masks = masks(self.words(part.group), part);
-            masks.any(|(word, _, mask)| word.load(Ordering::Relaxed) & mask != 0)
+            let mut found = 0;
+            each_word(self.words(part.group), part, |word, _, mask| {
+                found |= word.load(Ordering::Relaxed) & mask;
+            });
+            found != 0
         })
     }
 
@@ -207,23 +215,19 @@ impl Clone for ClusterSet {
     }
 }
 
-/// Returns the words of a part, each with the number of its first bit and the mask of its bits in the part.
+/// Calls `f` with each word of a part, the number of its first bit, and the mask of its bits in the part.
 #[inline]
-fn masks(
-    words: &[AtomicU64],
-    part: GroupPart,
-) -> impl Iterator<Item = (&AtomicU64, u32, u64)> + use<'_> {
-    let (start, end) = (part.bit, part.bit.saturating_add(part.len));
-    let first = start / 64;
-    let words = words.get(first as usize..end.div_ceil(64) as usize);
-    let words = words.unwrap_or_default().iter();
-    words
-        .zip((first * 64..).step_by(64))
-        .map(move |(word, at)| {
-            let low = start.saturating_sub(at);
-            let high = 64 - (at + 64).saturating_sub(end);
-            (word, at, u64::MAX << low & u64::MAX >> (64 - high))
-        })
+fn each_word(words: &[AtomicU64], part: GroupPart, mut f: impl FnMut(&AtomicU64, u32, u64)) {
+    let (mut at, end) = (part.bit, part.bit.saturating_add(part.len));
+    while at < end {
+        let bit = at % 64;
+        let len = (64 - bit).min(end - at); // 1..=64
+        let Some(word) = words.get((at / 64) as usize) else {
+            break;
+        };
+        f(word, at - bit, (u64::MAX >> (64 - len)) << bit);
+        at += len;
+    }
 }
 
 #[cfg(test)]
