@@ -136,6 +136,8 @@ impl BlockDevice for NbdDevice {
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         self.check(offset, buf.len() as u64, "read")?;
+        self.link
+            .settle_range(&(offset..offset + buf.len() as u64))?;
         let chunk = self.chunk();
         let pieces = self.ranges(READ, offset, buf.len() as u64);
         self.link.run(|connection| {
@@ -151,6 +153,10 @@ impl BlockDevice for NbdDevice {
     fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
         self.check(offset, buf.len() as u64, "write")?;
         self.link.change(&writes(offset, buf, self.chunk()))
+    }
+
+    fn write_vectored_at(&self, offset: u64, bufs: &[&[u8]]) -> io::Result<()> {
+        self.write_at(offset, &bufs.concat())
     }
 
     /// Flushes the server, except one without flush: by the protocol it keeps acknowledged writes.
@@ -184,6 +190,7 @@ impl BlockDevice for NbdDevice {
                 "the server cannot trim",
             ));
         }
+        self.link.settle_range(&(offset..offset + len))?;
         let pieces = self.ranges(TRIM, offset, len);
         self.link
             .run(|connection| send_all(connection, &pieces, |_| {}))

@@ -18,6 +18,7 @@ mod device;
 mod handshake;
 mod link;
 mod url;
+mod window;
 
 pub use device::{KeepWaiting, NbdDevice, Options};
 pub use url::NbdUrl;

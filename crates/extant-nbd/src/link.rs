@@ -1,29 +1,31 @@
 //! The link to an export: one connection, and the next one when that is lost.
 //!
+//! A write returns as soon as it is sent (write-behind), because a caller that waited for each reply would pay a round trip for each
+//! write. At most `MOST_BEHIND` writes and `MOST_BYTES_BEHIND` bytes are without a reply. A read, and a write to the same bytes, wait for
+//! the replies of the writes that they overlap, because a server may reorder requests. A flush waits for all of them. An error
+//! of a write is reported by the next call that waits for it, and fails every later write and flush.
+//!
 //! A server acknowledges a write before the write is durable. If the server crashes, such writes are lost although they were
 //! acknowledged. Therefore the link keeps every write since the last flush, and sends them again over the next connection, in
-//! the order in which they were acknowledged, before any other request.
+//! the order in which they were issued, before any other request.
 //!
 //! A request that was in flight when the connection was lost is sent again as well. The server may still be at work on the first one: it must
 //! end the requests of a lost connection before it accepts overlapping ones, as the servers here do.
 
-use crate::connection::{Connection, FLUSH, Stream, Ticket, WRITE};
+use crate::connection::{Connection, FLUSH, READ, Stream, Ticket, WRITE};
 use crate::device::{FLAG_FLUSH, FLAG_READ_ONLY, Options};
 use crate::handshake::{Export, negotiate};
 use crate::url::NbdUrl;
+use crate::window::{Posted, Window};
 use std::borrow::Borrow;
 use std::collections::VecDeque;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Requests of one call that are in flight at once.
 const DEPTH: usize = 16;
-/// Bytes of unflushed writes that are kept; then the link flushes.
-const MOST_UNFLUSHED: usize = 64 << 20;
-/// Bytes that a request counts besides its data.
-const SIZE_OF_REQUEST: usize = 64;
 /// Connections that one call may lose: a server that ends the connection at a request would do so for ever.
 const MOST_LOSSES: u32 = 10;
 /// First wait before another attempt to connect, and the longest one.
@@ -38,61 +40,14 @@ pub(crate) struct Piece<'p> {
     pub(crate) data: &'p [u8],
 }
 
-/// Request that a flush makes durable.
-struct Unflushed {
-    command: u16,
-    offset: u64,
-    len: u32,
-    data: Vec<u8>,
-}
-
-impl Unflushed {
-    fn piece(&self) -> Piece<'_> {
-        Piece {
-            command: self.command,
-            offset: self.offset,
-            len: self.len,
-            data: &self.data,
-        }
+impl Piece<'_> {
+    pub(crate) fn range(&self) -> Range<u64> {
+        self.offset..self.offset.saturating_add(u64::from(self.len))
     }
 }
 
-impl From<Piece<'_>> for Unflushed {
-    fn from(piece: Piece<'_>) -> Self {
-        Self {
-            command: piece.command,
-            offset: piece.offset,
-            len: piece.len,
-            data: piece.data.to_vec(),
-        }
-    }
-}
-
-/// The requests since the last flush.
-#[derive(Default)]
-struct Requests {
-    list: VecDeque<Unflushed>,
-    bytes: usize,
-    /// Number of requests that were ever removed from the front.
-    removed: u64,
-    /// Number of the connection over which all of these were sent.
-    connection: u64,
-}
-
-impl Requests {
-    fn end(&self) -> u64 {
-        self.removed + self.list.len() as u64
-    }
-
-    /// Removes the requests up to a number that [`end`](Self::end) returned.
-    fn remove_to(&mut self, end: u64) {
-        while self.removed < end
-            && let Some(first) = self.list.pop_front()
-        {
-            self.bytes -= first.data.len() + SIZE_OF_REQUEST;
-            self.removed += 1;
-        }
-    }
+pub(crate) fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
+    a.start < b.end && b.start < a.end
 }
 
 /// The connection in use.
@@ -111,9 +66,7 @@ pub(crate) struct Link {
     options: Options,
     pub(crate) export: Export,
     current: Mutex<Current>,
-    unflushed: Mutex<Requests>,
-    /// A flush has failed: the server's next one may succeed although writes were lost.
-    flush_failed: AtomicBool,
+    window: Mutex<Window>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -128,14 +81,14 @@ fn connect(url: &NbdUrl, options: &Options, limit: Duration) -> io::Result<(Conn
     Ok((Connection::start(stream, options.timeout)?, export))
 }
 
-/// Sends requests, [`DEPTH`] of them at once, and passes each reply on. Waits for every request that was sent, so that no write lands
-/// after this call has failed.
+/// Sends requests, [`DEPTH`] of them at once, and passes each reply on. A change waits for the replies of earlier ones that it overlaps.
+/// Waits for every request that was sent, so that no write lands after this call has failed.
 pub(crate) fn send_all<'p, P: Borrow<Piece<'p>>>(
     connection: &Connection,
     pieces: impl IntoIterator<Item = P>,
     mut replied: impl FnMut(Vec<u8>),
 ) -> io::Result<()> {
-    let mut flight: VecDeque<Ticket> = VecDeque::new();
+    let mut flight: VecDeque<(Ticket, Range<u64>)> = VecDeque::new();
     let mut result = Ok(());
     let mut finish = |ticket, result: io::Result<()>| match connection.wait(ticket) {
         Ok(data) => {
@@ -146,20 +99,24 @@ pub(crate) fn send_all<'p, P: Borrow<Piece<'p>>>(
     };
     for piece in pieces {
         let piece = piece.borrow();
-        if flight.len() == DEPTH
-            && let Some(first) = flight.pop_front()
+        let range = piece.range();
+        while flight.len() == DEPTH
+            || (piece.command != READ && flight.iter().any(|(_, other)| overlap(other, &range)))
         {
+            let Some((first, _)) = flight.pop_front() else {
+                break;
+            };
             result = finish(first, result);
         }
         match connection.send(piece.command, piece.offset, piece.len, piece.data) {
-            Ok(ticket) => flight.push_back(ticket),
+            Ok(ticket) => flight.push_back((ticket, range)),
             Err(error) => result = result.and(Err(error)),
         }
         if result.is_err() {
             break;
         }
     }
-    for ticket in flight {
+    for (ticket, _) in flight {
         result = finish(ticket, result);
     }
     result
@@ -178,34 +135,31 @@ impl Link {
                 lost_since: None,
                 ended: false,
             }),
-            flush_failed: AtomicBool::new(false),
-            unflushed: Mutex::default(),
+            window: Mutex::default(),
         })
     }
 
-    /// Runs a call, again over the next connection each time that the connection is lost.
-    pub(crate) fn run<T>(&self, call: impl FnMut(&Connection) -> io::Result<T>) -> io::Result<T> {
-        self.run_over(call).map(|(_, done)| done)
+    /// Returns the connection in use and its number.
+    pub(crate) fn current(&self) -> (Arc<Connection>, u64) {
+        let current = lock(&self.current);
+        (Arc::clone(&current.connection), current.number)
     }
 
-    /// Like [`run`](Self::run); also returns the number of the connection over which the call succeeded.
-    fn run_over<T>(
+    /// Runs a call, again over the next connection each time that the connection is lost.
+    pub(crate) fn run<T>(
         &self,
         mut call: impl FnMut(&Connection) -> io::Result<T>,
-    ) -> io::Result<(u64, T)> {
+    ) -> io::Result<T> {
         let mut losses = 0;
         loop {
             let began = Instant::now();
-            let (connection, number) = {
-                let current = lock(&self.current);
-                (Arc::clone(&current.connection), current.number)
-            };
+            let (connection, number) = self.current();
             match call(&connection) {
                 Err(lost) if connection.is_lost() && losses < MOST_LOSSES => {
                     losses += 1;
                     self.next(number, began, lost)?;
                 }
-                done => return done.map(|done| (number, done)),
+                done => return done,
             }
         }
     }
@@ -223,7 +177,7 @@ impl Link {
             let left = self.options.reconnect.saturating_sub(since.elapsed());
             if left.is_zero() || current.ended {
                 current.ended = true;
-                *lock(&self.unflushed) = Requests::default();
+                lock(&self.window).clear();
                 return Err(lost);
             }
             std::thread::sleep(wait.min(left));
@@ -239,14 +193,13 @@ impl Link {
             if since.elapsed() >= self.options.reconnect {
                 continue;
             }
-            let mut requests = lock(&self.unflushed);
-            let pieces = requests.list.iter().map(Unflushed::piece);
-            match send_all(&connection, pieces, |_| {}) {
+            let mut window = lock(&self.window);
+            match send_all(&connection, window.pieces(), |_| {}) {
                 Ok(()) => {
                     current.connection = Arc::new(connection);
                     current.number += 1;
                     current.lost_since = None;
-                    requests.connection = current.number;
+                    window.connection = current.number;
                     return Ok(());
                 }
                 Err(_) if connection.is_lost() => {}
@@ -267,45 +220,111 @@ impl Link {
         )))
     }
 
-    /// Sends requests that change the export, and keeps them until a flush.
+    /// Sends requests that change the export, and keeps them until a flush. Does not wait for the replies.
     pub(crate) fn change(&self, pieces: &[Piece<'_>]) -> io::Result<()> {
-        let mut kept: VecDeque<Unflushed> = pieces.iter().copied().map(Unflushed::from).collect();
-        let bytes = |request: &Unflushed| request.data.len() + SIZE_OF_REQUEST;
-        let is_full = loop {
-            let (number, ()) = self.run_over(|connection| send_all(connection, pieces, |_| {}))?;
-            let mut requests = lock(&self.unflushed);
-            if requests.connection != number {
-                // The connection was replaced meanwhile, and these were not among the requests that were sent again.
-                continue;
-            }
-            requests.bytes += kept.iter().map(bytes).sum::<usize>();
-            requests.list.append(&mut kept);
-            break requests.bytes > MOST_UNFLUSHED;
-        };
+        for piece in pieces {
+            self.post(piece)?;
+        }
+        let is_full = lock(&self.window).is_full();
         if is_full { self.flush() } else { Ok(()) }
     }
 
-    /// Flushes; the requests that were acknowledged before are durable then. By the protocol, a server
-    /// without flush keeps acknowledged writes. After one failed flush every flush fails.
+    fn post(&self, piece: &Piece<'_>) -> io::Result<()> {
+        loop {
+            let began = Instant::now();
+            let (connection, number) = self.current();
+            let mut window = lock(&self.window);
+            window.check()?;
+            if window.connection != number {
+                // The connection has just been replaced: what is in the window was sent again, this request was not.
+                continue;
+            }
+            if let Some(earlier) = window.before(&piece.range()) {
+                drop(window);
+                self.settle(&earlier)?;
+                continue;
+            }
+            window.keep(piece);
+            match connection.send(piece.command, piece.offset, piece.len, piece.data) {
+                Ok(ticket) => {
+                    window.posted(piece, ticket, connection, number);
+                    return Ok(());
+                }
+                Err(lost) => {
+                    drop(window);
+                    // The request is kept, so it is sent again over the next connection.
+                    return self.next(number, began, lost);
+                }
+            }
+        }
+    }
+
+    /// Waits for the reply to a change.
+    fn settle(&self, posted: &Posted) -> io::Result<()> {
+        let began = Instant::now();
+        let mut ticket = lock(&posted.ticket);
+        let Some(reply) = ticket.take() else {
+            return lock(&self.window).check();
+        };
+        let replied = posted.connection.wait(reply);
+        let mut window = lock(&self.window);
+        window.settled(posted);
+        match replied {
+            Err(lost) if posted.connection.is_lost() => {
+                drop(window);
+                self.next(posted.number, began, lost)
+            }
+            Err(refused) => Err(window.fail(refused)),
+            Ok(_) => Ok(()),
+        }
+    }
+
+    /// Waits for the replies to all changes of a range.
+    pub(crate) fn settle_range(&self, range: &Range<u64>) -> io::Result<()> {
+        loop {
+            let Some(posted) = lock(&self.window).overlapping(range) else {
+                return Ok(());
+            };
+            self.settle(&posted)?;
+        }
+    }
+
+    /// Flushes; the changes that returned before are durable then. By the protocol, a server
+    /// without flush keeps acknowledged writes. After one failed flush every flush fails, because the server's next one may succeed
+    /// although writes were lost.
     pub(crate) fn flush(&self) -> io::Result<()> {
-        if self.export.flags & FLAG_FLUSH == 0 {
-            let mut requests = lock(&self.unflushed);
-            let end = requests.end();
-            requests.remove_to(end);
-            return Ok(());
-        }
-        if self.flush_failed.load(Ordering::Relaxed) {
-            return Err(io::Error::other("an earlier flush of the export failed"));
-        }
+        lock(&self.window).check()?;
         let flushed = self.run(|connection| {
             // Over a later connection these requests were sent again before.
-            let end = lock(&self.unflushed).end();
-            let ticket = connection.send(FLUSH, 0, 0, &[])?;
-            connection.wait(ticket)?;
-            lock(&self.unflushed).remove_to(end);
+            let end = lock(&self.window).end();
+            loop {
+                let Some(posted) = lock(&self.window).first_before(end) else {
+                    break;
+                };
+                self.settle(&posted)?;
+            }
+            lock(&self.window).check()?;
+            if self.export.flags & FLAG_FLUSH != 0 {
+                let ticket = connection.send(FLUSH, 0, 0, &[])?;
+                connection.wait(ticket)?;
+            }
+            lock(&self.window).remove_to(end);
             Ok(())
         });
-        flushed.inspect_err(|_| self.flush_failed.store(true, Ordering::Relaxed))
+        flushed.map_err(|error| lock(&self.window).fail(error))
+    }
+}
+
+impl Drop for Link {
+    /// Waits for the replies to changes, so that a server that ends a connection at once has seen them.
+    fn drop(&mut self) {
+        let behind = lock(&self.window).take_behind();
+        for posted in behind {
+            if let Some(ticket) = lock(&posted.ticket).take() {
+                // Nobody is left to hear of an error: what was not flushed is not promised.
+                let _ = posted.connection.wait(ticket);
+            }
+        }
     }
 }
 

@@ -154,23 +154,22 @@ fn nbd_server() {
     });
 }
 
-/// An error of the server fails the request and not the connection.
+/// An error of the server fails what depends on the request, and not the connection.
 #[test]
 fn errors_of_a_server_are_errors_of_requests() {
     needs::tools!("nbdkit");
-    let server = Server::start("errors", |dir| {
-        let error = [
-            "--filter=error",
-            "memory",
-            "16M",
-            "error=ENOSPC",
-            "error-pwrite-rate=100%",
-        ];
-        nbdkit(dir, &error)
-    });
+    let error = [
+        "--filter=error",
+        "memory",
+        "16M",
+        "error=ENOSPC",
+        "error-pwrite-rate=100%",
+    ];
+    let server = Server::start("errors", |dir| nbdkit(dir, &error));
     let device = server.connect("");
+    device.write_at(0, &[1; 4096]).unwrap();
     for _ in 0..3 {
-        let error = device.write_at(0, &[1; 4096]).unwrap_err();
+        let error = device.flush().unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::StorageFull, "{error}");
         device.read_at(0, &mut [0; 4096]).unwrap();
     }

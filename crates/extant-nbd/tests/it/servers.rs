@@ -1,12 +1,12 @@
 //! Real servers, and servers that violate the protocol.
 
 use std::io::{ErrorKind, Read, Write};
-use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::fake;
 use blockdev::BlockDevice;
 use extant_nbd::{NbdDevice, NbdUrl, Options};
 
@@ -87,6 +87,7 @@ fn many_threads_read_what_they_wrote() {
     });
     device.flush().unwrap();
     device.discard(512, 4096).unwrap();
+    device.flush().unwrap();
     let bytes = std::fs::read(server.1.join("disk")).unwrap();
     assert!(bytes[512..4608].iter().all(|b| *b == 0) && bytes[4608] == 1);
     assert_eq!(
@@ -203,41 +204,13 @@ fn work_goes_on_over_many_connections() {
 
 /// Runs a server that sends these bytes behind a right handshake, or at once if `raw`.
 fn liar(name: &str, size: u64, raw: bool, bytes: Vec<u8>) -> std::io::Result<NbdDevice> {
-    let dir = dir(name);
-    let socket = dir.join("s");
-    let listener = UnixListener::bind(&socket).unwrap();
-    std::thread::spawn(move || {
-        let (mut stream, _) = listener.accept().unwrap();
+    fake::connect(name, move |mut stream| {
         if !raw {
-            let mut hello = b"NBDMAGICIHAVEOPT\0\x03".to_vec();
-            let reply = |kind: u32, data: &[u8]| {
-                let mut r = 0x0003_e889_0455_65a9u64.to_be_bytes().to_vec();
-                r.extend(
-                    [7, kind, data.len() as u32]
-                        .iter()
-                        .flat_map(|n| n.to_be_bytes()),
-                );
-                r.extend(data);
-                r
-            };
-            let mut info = vec![0, 0];
-            info.extend(size.to_be_bytes());
-            info.extend([0, 5]);
-            hello.extend(reply(3, &info));
-            hello.extend(reply(1, &[]));
-            stream.write_all(&hello).unwrap();
+            fake::greet(&mut stream, size);
         }
         let _ = stream.write_all(&bytes);
         let _ = stream.read_to_end(&mut Vec::new());
-    });
-    let options = Options {
-        timeout: Duration::from_millis(500),
-        reconnect: Duration::ZERO,
-        ..Options::default()
-    };
-    let device = NbdDevice::connect(&url("disk", &socket), &options);
-    let _ = std::fs::remove_dir_all(dir);
-    device
+    })
 }
 
 #[test]
