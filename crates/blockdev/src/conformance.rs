@@ -28,6 +28,7 @@ pub fn check(device: &dyn BlockDevice, align: u64) -> Result<(), String> {
     test.large_requests_are_complete()?;
     test.discarded_ranges_are_zeros()?;
     test.trim_keeps_the_neighbours()?;
+    test.what_is_not_data_is_zeros()?;
     test.the_length_follows_its_rules()?;
     device.flush().map_err(|e| format!("flush: {e}"))
 }
@@ -188,6 +189,33 @@ impl Conformance<'_> {
         }
         self.expect(0, &bytes[..16 << 10], "trim keeps the neighbours")?;
         self.expect(32 << 10, &bytes[32 << 10..], "trim keeps the neighbours")
+    }
+
+    fn what_is_not_data_is_zeros(&self) -> Result<(), String> {
+        let what = "a range that is not data";
+        let (place, bytes) = (3 << 20, pattern(70, 4096));
+        self.write(place, &bytes)?;
+        self.device
+            .discard(1 << 20, 1 << 20)
+            .map_err(|e| format!("discard: {e}"))?;
+        let (mut at, len) = (0, self.device.len());
+        let mut is_found = false;
+        while at < len {
+            let data = self.device.next_data(at);
+            let data = data.map_err(|e| format!("next_data({at}): {e}"))?;
+            let data = data.unwrap_or(len..len);
+            if data.start < at || data.end > len || (data.is_empty() && data.start < len) {
+                return Err(format!("next_data({at}) answers {data:?}"));
+            }
+            self.expect(at, &vec![0; (data.start - at) as usize], what)?;
+            is_found |= data.contains(&place);
+            at = data.end;
+        }
+        match self.device.next_data(len) {
+            Ok(None) if is_found => Ok(()),
+            Ok(None) => Err("next_data leaves out bytes that were written".into()),
+            other => Err(format!("next_data of the end answers {other:?}")),
+        }
     }
 
     fn the_length_follows_its_rules(&self) -> Result<(), String> {

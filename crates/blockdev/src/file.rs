@@ -9,12 +9,14 @@
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, IoSlice, Seek, SeekFrom};
 use std::num::NonZeroU64;
+use std::ops::Range;
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use rustix::fs::{Advice, OFlags};
+use rustix::fs::{self, Advice, OFlags};
+
 use rustix::io::Errno;
 
 use crate::kernel::Cached;
@@ -409,6 +411,21 @@ impl BlockDevice for FileDevice {
             return Ok(());
         }
         self.set_len(len)
+    }
+
+    fn next_data(&self, offset: u64) -> io::Result<Option<Range<u64>>> {
+        if offset >= self.len() {
+            return Ok(None);
+        }
+        let len = self.len();
+        let start = match fs::seek(&self.file, fs::SeekFrom::Data(offset)) {
+            Ok(start) => start,
+            Err(Errno::NXIO) => return Ok(None),
+            // Block devices and some file systems do not know.
+            Err(_) => return Ok(Some(offset..len)),
+        };
+        let end = fs::seek(&self.file, fs::SeekFrom::Hole(start)).unwrap_or(len);
+        Ok((start < len).then(|| start..end.min(len)))
     }
 
     fn read_only(&self) -> bool {

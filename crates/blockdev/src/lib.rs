@@ -67,6 +67,7 @@ pub use snapshot::{Snapshot, SnapshotDevice, SnapshotOptions};
 pub use timed::{TimedDevice, TimedEvent, TimedReplay};
 
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// A grain of 512 bytes: the unit a disk writes atomically, and the unit at which [`Replayer`]
@@ -192,6 +193,21 @@ pub trait BlockDevice: Send + Sync {
         ))
     }
 
+    /// Returns the next range at or behind `offset` that may hold other bytes than zeros; `None` if there is none. A device that does
+    /// not know answers with the rest of its bytes.
+    ///
+    /// ```
+    /// use extant_blockdev::{BlockDevice, MemDevice};
+    /// let dev = MemDevice::new(1 << 30);
+    /// dev.write_at(1 << 20, b"x").unwrap();
+    /// let data = dev.next_data(0).unwrap().unwrap();
+    /// assert!(data.contains(&(1 << 20)) && data.end < 1 << 29);
+    /// assert_eq!(dev.next_data(data.end).unwrap(), None);
+    /// ```
+    fn next_data(&self, offset: u64) -> io::Result<Option<Range<u64>>> {
+        Ok((offset < self.len()).then(|| offset..self.len()))
+    }
+
     /// Returns true if writes are refused.
     fn read_only(&self) -> bool;
 }
@@ -259,6 +275,9 @@ macro_rules! forward {
             }
             fn extend(&self, len: u64) -> io::Result<()> { (**self).extend(len) }
             fn shorten(&self, len: u64) -> io::Result<()> { (**self).shorten(len) }
+            fn next_data(&self, offset: u64) -> io::Result<Option<Range<u64>>> {
+                (**self).next_data(offset)
+            }
             fn read_only(&self) -> bool { (**self).read_only() }
         }
     )*};

@@ -7,6 +7,7 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -225,6 +226,20 @@ impl BlockDevice for MemDevice {
             self.set_len(len);
         }
         Ok(())
+    }
+
+    fn next_data(&self, offset: u64) -> io::Result<Option<Range<u64>>> {
+        let from = offset / CHUNK;
+        let of_shard = |shard: &Shard| shard.0.read().keys().copied().filter(|n| *n >= from).min();
+        let Some(first) = self.shards.iter().filter_map(of_shard).min() else {
+            return Ok(None);
+        };
+        let mut end = first + 1;
+        while self.shard(end).read().contains_key(&end) {
+            end += 1;
+        }
+        let data = (first * CHUNK).max(offset)..(end * CHUNK).min(self.len());
+        Ok((!data.is_empty()).then_some(data))
     }
 
     fn read_only(&self) -> bool {

@@ -98,6 +98,16 @@ impl<D: BlockDevice> BlockDevice for PartDevice<D> {
         self.inner.trim(at, len)
     }
 
+    fn next_data(&self, offset: u64) -> io::Result<Option<Range<u64>>> {
+        if offset >= self.len() {
+            return Ok(None);
+        }
+        let at = self.place(offset, 0, "look for data")?;
+        let (start, end) = (at - offset, at - offset + self.len());
+        let data = self.inner.next_data(at)?.filter(|data| data.start < end);
+        Ok(data.map(|data| data.start - start..data.end.min(end) - start))
+    }
+
     fn read_only(&self) -> bool {
         self.inner.read_only()
     }

@@ -31,6 +31,9 @@ lock_class!(
 /// The schemes of addresses of NBD servers.
 pub const REMOTE: [&[u8]; 2] = [b"nbd://", b"nbd+unix://"];
 
+/// Threads that copy from and to servers.
+const REMOTE_THREADS: usize = 16;
+
 /// An export, by its address.
 type Export = (PathBuf, Weak<dyn BlockDevice>);
 
@@ -41,6 +44,20 @@ static EXPORTS: Mutex<Vec<Export>, Disks> = Mutex::new(Vec::new());
 pub fn is_remote(image: &Path) -> bool {
     let bytes = image.as_os_str().as_bytes();
     REMOTE.iter().any(|scheme| bytes.starts_with(scheme))
+}
+
+/// Returns the number of threads that copy. Zero stands for the number of CPUs, or for more where an image is on a server: each thread
+/// then waits for a reply most of the time.
+pub fn threads<'p>(threads: usize, images: impl IntoIterator<Item = &'p Path>) -> usize {
+    if threads > 0 {
+        return threads;
+    }
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    if images.into_iter().any(is_remote) {
+        cpus.max(REMOTE_THREADS)
+    } else {
+        cpus
+    }
 }
 
 /// Returns a substitute for device and inode of an export: two different addresses count as two images.

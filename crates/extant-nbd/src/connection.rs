@@ -10,10 +10,11 @@ use std::time::Duration;
 
 use crate::handshake::array;
 use crate::protocol;
+use crate::reply::{Expected, LAST_CHUNK, STRUCTURED_REPLY};
 use crate::url::ServerPlace;
 
 const REQUEST_MAGIC: u32 = 0x2560_9513;
-const REPLY_MAGIC: u32 = 0x6744_6698;
+const SIMPLE_REPLY: u32 = 0x6744_6698;
 
 pub(crate) const READ: u16 = 0;
 pub(crate) const WRITE: u16 = 1;
@@ -21,6 +22,7 @@ pub(crate) const DISCONNECT: u16 = 2;
 pub(crate) const FLUSH: u16 = 3;
 pub(crate) const TRIM: u16 = 4;
 pub(crate) const WRITE_ZEROES: u16 = 6;
+pub(crate) const BLOCK_STATUS: u16 = 7;
 
 /// A stream of either kind.
 pub(crate) enum Stream {
@@ -100,15 +102,22 @@ impl Write for Stream {
     }
 }
 
-struct Waiter {
-    /// Bytes that the reply carries if it is not an error.
-    length: usize,
+pub(crate) struct Waiter {
+    /// What the reply carries.
+    pub(crate) expected: Expected,
     answer: SyncSender<io::Result<Vec<u8>>>,
+}
+
+impl Waiter {
+    fn tell(self, answer: io::Result<Vec<u8>>) {
+        // A caller whose time is over does not listen any more.
+        let _ = self.answer.try_send(answer);
+    }
 }
 
 /// Requests without a reply; `lost` says why there will be no more replies.
 #[derive(Default)]
-struct Pending {
+pub(crate) struct Pending {
     waiters: HashMap<u64, Waiter>,
     next: u64,
     lost: Option<String>,
@@ -140,8 +149,7 @@ fn lose(pending: &Mutex<Pending>, why: &str) {
     let mut pending = lock(pending);
     let why = pending.lost.get_or_insert_with(|| why.to_owned()).clone();
     for (_, waiter) in pending.waiters.drain() {
-        // A caller whose time is over does not listen any more.
-        let _ = waiter.answer.try_send(Err(gone(&why)));
+        waiter.tell(Err(gone(&why)));
     }
 }
 
@@ -160,8 +168,9 @@ impl Connection {
                         break error;
                     }
                 };
-                reader.shutdown();
+                // The reason first: else a caller hears of the closed stream.
                 lose(&shared, &error.to_string());
+                reader.shutdown();
             })?;
         Ok(Connection {
             pending,
@@ -187,8 +196,8 @@ impl Connection {
             }
             pending.next = pending.next.wrapping_add(1);
             let cookie = pending.next;
-            let length = if command == READ { length as usize } else { 0 };
-            pending.waiters.insert(cookie, Waiter { length, answer });
+            let expected = Expected::of(command, offset, length);
+            pending.waiters.insert(cookie, Waiter { expected, answer });
             cookie
         };
         let sent = self.write(command, cookie, offset, length, data);
@@ -255,43 +264,77 @@ impl Drop for Connection {
     }
 }
 
-/// Receives one reply.
+/// Receives one reply, or one chunk of a structured one.
 fn receive(reader: &mut Stream, pending: &Mutex<Pending>) -> io::Result<()> {
-    if u32::from_be_bytes(array(reader)?) != REPLY_MAGIC {
-        return Err(protocol("a reply has a wrong magic number"));
+    match u32::from_be_bytes(array(reader)?) {
+        SIMPLE_REPLY => receive_simple(reader, pending),
+        STRUCTURED_REPLY => receive_chunk(reader, pending),
+        _ => Err(protocol("a reply has a wrong magic number")),
     }
-    let code = u32::from_be_bytes(array(reader)?);
-    let cookie = u64::from_be_bytes(array(reader)?);
+}
+
+fn take(pending: &Mutex<Pending>, cookie: u64) -> io::Result<Waiter> {
     let waiter = lock(pending).waiters.remove(&cookie);
-    let waiter = waiter.ok_or_else(|| {
+    waiter.ok_or_else(|| {
         protocol(format_args!(
             "a reply to request {cookie}, which nobody sent"
         ))
-    })?;
-    // The connection must be known to be lost before a caller hears of it: callers then try the next connection.
-    let lost = |e: io::Error| {
-        lose(pending, &e.to_string());
-        let _ = waiter.answer.try_send(Err(gone(&e.to_string())));
-        e
-    };
+    })
+}
+
+/// Ends a request by an error after which the connection is of no use. The connection must be known to be lost before a caller hears of
+/// the error: callers then try the next connection.
+fn lost(pending: &Mutex<Pending>, waiter: Waiter, error: io::Error) -> io::Error {
+    lose(pending, &error.to_string());
+    waiter.tell(Err(gone(&error.to_string())));
+    error
+}
+
+fn receive_simple(reader: &mut Stream, pending: &Mutex<Pending>) -> io::Result<()> {
+    let code = u32::from_be_bytes(array(reader)?);
+    let mut waiter = take(pending, u64::from_be_bytes(array(reader)?))?;
     let answer = match code {
-        0 => {
-            let mut data = vec![0; waiter.length];
-            reader.read_exact(&mut data).map_err(lost)?;
-            Ok(data)
-        }
-        SHUTDOWN => return Err(lost(remote_error(code))),
-        _ => Err(remote_error(code)),
+        0 => match waiter.expected.simple(reader) {
+            Ok(data) => Ok(data),
+            Err(error) => return Err(lost(pending, waiter, error)),
+        },
+        SHUTDOWN => return Err(lost(pending, waiter, remote_error(code, ""))),
+        _ => Err(remote_error(code, "")),
     };
-    // A caller whose time is over does not listen any more.
-    let _ = waiter.answer.try_send(answer);
+    waiter.tell(answer);
+    Ok(())
+}
+
+fn receive_chunk(reader: &mut Stream, pending: &Mutex<Pending>) -> io::Result<()> {
+    let flags = u16::from_be_bytes(array(reader)?);
+    let kind = u16::from_be_bytes(array(reader)?);
+    let cookie = u64::from_be_bytes(array(reader)?);
+    let length = u32::from_be_bytes(array(reader)?);
+    // Taken out, so that nobody waits for this thread while it reads.
+    let mut waiter = take(pending, cookie)?;
+    if let Err(error) = waiter.expected.chunk(reader, kind, length) {
+        return Err(lost(pending, waiter, error));
+    }
+    if flags & LAST_CHUNK != 0 {
+        match waiter.expected.done() {
+            Ok(answer) => waiter.tell(answer),
+            Err(error) => return Err(lost(pending, waiter, error)),
+        }
+        return Ok(());
+    }
+    let mut pending = lock(pending);
+    match pending.lost.clone() {
+        Some(why) => waiter.tell(Err(gone(&why))),
+        None => drop(pending.waiters.insert(cookie, waiter)),
+    }
     Ok(())
 }
 
 /// Error of a server that shuts down; it may be restarted.
-const SHUTDOWN: u32 = 108;
+pub(crate) const SHUTDOWN: u32 = 108;
 
-fn remote_error(code: u32) -> io::Error {
+/// Returns the error for a code of the protocol; `message` is the server's own.
+pub(crate) fn remote_error(code: u32, message: &str) -> io::Error {
     let (kind, name) = match code {
         1 => (io::ErrorKind::PermissionDenied, "not permitted"),
         5 => (io::ErrorKind::Other, "I/O error"),
@@ -302,5 +345,6 @@ fn remote_error(code: u32) -> io::Error {
         SHUTDOWN => (io::ErrorKind::ConnectionAborted, "the server shuts down"),
         _ => (io::ErrorKind::Other, "unknown error"),
     };
-    io::Error::new(kind, format!("NBD server: {name} ({code})"))
+    let colon = if message.is_empty() { "" } else { ": " };
+    io::Error::new(kind, format!("NBD server: {name} ({code}){colon}{message}"))
 }

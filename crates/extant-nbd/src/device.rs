@@ -2,19 +2,26 @@
 
 use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use blockdev::BlockDevice;
 
-use crate::connection::{READ, TRIM, WRITE_ZEROES};
+use crate::connection::{BLOCK_STATUS, READ, TRIM, WRITE_ZEROES};
+use crate::handshake::number;
 use crate::link::{Link, Piece, send_all, writes};
+use crate::protocol;
 use crate::url::NbdUrl;
 
 pub(crate) const FLAG_READ_ONLY: u16 = 1 << 1;
 pub(crate) const FLAG_FLUSH: u16 = 1 << 2;
 const FLAG_TRIM: u16 = 1 << 5;
 const FLAG_ZEROES: u16 = 1 << 6;
+/// Flag of a range that reads as zeros.
+const STATE_ZERO: u32 = 1 << 1;
+/// Most bytes whose status one request asks for: a multiple of every block size.
+const MOST_STATUS: u64 = 1 << 30;
 /// Bytes of one request.
 const CHUNK: u32 = 1 << 20;
 
@@ -194,6 +201,44 @@ impl BlockDevice for NbdDevice {
         let pieces = self.ranges(TRIM, offset, len);
         self.link
             .run(|connection| send_all(connection, &pieces, |_| {}))
+    }
+
+    /// Asks the server. A server that does not tell has data everywhere.
+    fn next_data(&self, offset: u64) -> io::Result<Option<Range<u64>>> {
+        let size = self.link.export.size;
+        let min = u64::from(self.link.export.min_block);
+        let mut found: Option<Range<u64>> = None;
+        let mut at = offset - offset % min;
+        self.link.settle_range(&(at..size))?;
+        while self.link.export.has_status && at < size {
+            let len = (size - at).min(MOST_STATUS) as u32;
+            let status = self.link.run(|connection| {
+                let ticket = connection.send(BLOCK_STATUS, at, len, &[])?;
+                connection.wait(ticket)
+            })?;
+            for descriptor in status.chunks_exact(8) {
+                let field = |at| number(descriptor, at).map(u32::from_be_bytes);
+                let (len, flags) = (u64::from(field(0)?), field(4)?);
+                let end = at.saturating_add(len).min(size);
+                match (&mut found, flags & STATE_ZERO == 0) {
+                    (None, true) => found = Some(at.max(offset)..end),
+                    (Some(data), true) => data.end = end,
+                    (Some(_), false) => return Ok(found),
+                    (None, false) => {}
+                }
+                if len == 0 {
+                    return Err(protocol("a range without a length in a block status"));
+                }
+                at = end;
+            }
+            if status.is_empty() {
+                return Err(protocol("a block status without a range"));
+            }
+        }
+        if self.link.export.has_status {
+            return Ok(found);
+        }
+        Ok((offset < size).then_some(offset..size))
     }
 
     fn read_only(&self) -> bool {

@@ -3,6 +3,7 @@
 use std::io::{self, Read, Write};
 
 use crate::protocol;
+use crate::reply::shown;
 
 const OPT_MAGIC: u64 = 0x4948_4156_454F_5054;
 const REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
@@ -11,6 +12,9 @@ const OPT_GO: u32 = 7;
 const REP_ACK: u32 = 1;
 const REP_SERVER: u32 = 2;
 const REP_INFO: u32 = 3;
+const OPT_STRUCTURED_REPLY: u32 = 8;
+const OPT_SET_META_CONTEXT: u32 = 10;
+const REP_META_CONTEXT: u32 = 4;
 const REP_ERROR: u32 = 1 << 31;
 const REP_ERR_UNKNOWN: u32 = REP_ERROR | 6;
 /// A longer reply to an option than this is refused.
@@ -26,7 +30,12 @@ pub(crate) struct Export {
     pub flags: u16,
     pub min_block: u32,
     pub max_payload: u32,
+    /// Whether the server tells which ranges are zeros.
+    pub has_status: bool,
 }
+
+/// Name of the context that tells which ranges are allocated, and which are zeros.
+const ALLOCATION: &[u8] = b"base:allocation";
 
 pub(crate) fn array<const N: usize>(from: &mut impl Read) -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
@@ -34,7 +43,7 @@ pub(crate) fn array<const N: usize>(from: &mut impl Read) -> io::Result<[u8; N]>
     Ok(bytes)
 }
 
-fn number<const N: usize>(bytes: &[u8], at: usize) -> io::Result<[u8; N]> {
+pub(crate) fn number<const N: usize>(bytes: &[u8], at: usize) -> io::Result<[u8; N]> {
     let field = at.checked_add(N).and_then(|end| bytes.get(at..end));
     let field = field.and_then(|f| f.try_into().ok());
     field.ok_or_else(|| protocol("a reply of the handshake is too short"))
@@ -52,10 +61,8 @@ pub(crate) fn negotiate(stream: &mut (impl Read + Write), name: &str) -> io::Res
         return Err(protocol("the server lacks the fixed newstyle handshake"));
     }
     stream.write_all(&u32::from(flags & 3).to_be_bytes())?;
-    let mut data = Vec::new();
-    let length = u32::try_from(name.len()).map_err(|_| protocol("the export name is too long"))?;
-    data.extend(length.to_be_bytes());
-    data.extend(name.as_bytes());
+    let has_status = ask_for_status(stream, name)?;
+    let mut data = counted(name.as_bytes())?;
     data.extend(1u16.to_be_bytes()); // one request for information:
     data.extend(3u16.to_be_bytes()); // the limits of block sizes
     option(stream, OPT_GO, &data)?;
@@ -64,6 +71,7 @@ pub(crate) fn negotiate(stream: &mut (impl Read + Write), name: &str) -> io::Res
         flags: 0,
         min_block: 1,
         max_payload: 32 << 20,
+        has_status,
     };
     let mut described = false;
     for _ in 0..MAX_REPLIES {
@@ -90,6 +98,38 @@ pub(crate) fn negotiate(stream: &mut (impl Read + Write), name: &str) -> io::Res
     Err(protocol("too many replies to the choice of the export"))
 }
 
+/// Asks for structured replies, and over them for the context of allocation; returns whether the server has both.
+fn ask_for_status(stream: &mut (impl Read + Write), name: &str) -> io::Result<bool> {
+    option(stream, OPT_STRUCTURED_REPLY, &[])?;
+    if reply(stream, OPT_STRUCTURED_REPLY)?.0 != REP_ACK {
+        return Ok(false);
+    }
+    let mut data = counted(name.as_bytes())?;
+    data.extend(1u32.to_be_bytes()); // one query
+    data.extend(counted(ALLOCATION)?);
+    option(stream, OPT_SET_META_CONTEXT, &data)?;
+    let mut has_status = false;
+    for _ in 0..MAX_REPLIES {
+        let (kind, data) = reply(stream, OPT_SET_META_CONTEXT)?;
+        match kind {
+            REP_META_CONTEXT => has_status |= data.get(4..) == Some(ALLOCATION),
+            REP_ACK => return Ok(has_status),
+            // An export that does not exist is told of by the next option.
+            kind if kind & REP_ERROR != 0 => return Ok(false),
+            _ => break,
+        }
+    }
+    Err(protocol("an unexpected reply to the choice of a context"))
+}
+
+/// Returns bytes behind their number.
+fn counted(bytes: &[u8]) -> io::Result<Vec<u8>> {
+    let length = u32::try_from(bytes.len()).map_err(|_| protocol("a name is too long"))?;
+    let mut counted = length.to_be_bytes().to_vec();
+    counted.extend(bytes);
+    Ok(counted)
+}
+
 fn checked(export: Export) -> io::Result<Export> {
     let min = export.min_block;
     if export.size > i64::MAX as u64 {
@@ -105,12 +145,7 @@ fn checked(export: Export) -> io::Result<Export> {
 }
 
 fn refused(name: &str, kind: u32, data: &[u8]) -> io::Error {
-    let why = String::from_utf8_lossy(data);
-    let why = why
-        .chars()
-        .filter(|c| !c.is_control())
-        .take(200)
-        .collect::<String>();
+    let why = shown(data);
     io::Error::other(format!(
         "export '{name}': the server refuses it (error {}): {why}",
         kind & !REP_ERROR

@@ -17,6 +17,7 @@ mod connection;
 mod device;
 mod handshake;
 mod link;
+mod reply;
 mod url;
 mod window;
 

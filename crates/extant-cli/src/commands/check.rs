@@ -140,7 +140,7 @@ pub fn run(args: &Args) -> Result<()> {
 fn check(args: &Args, image: &Path) -> Result<Report> {
     let name = image.display().to_string();
     let _harmless = interrupt::harmless()?;
-    let threads = args.threads.map_or(0, usize::from);
+    let threads = store::threads(args.threads.map_or(0, usize::from), [image]);
     let mut device = open(image, threads)?;
     if let Some(rate) = args.scrub {
         device = Arc::new(PacedDevice::new(device, rate));
@@ -185,10 +185,6 @@ fn open(image: &Path, threads: usize) -> Result<Arc<dyn BlockDevice>> {
 }
 
 fn mounted(mounted: &Mounted, threads: usize) -> Result<Arc<dyn BlockDevice>> {
-    let threads = match threads {
-        0 => std::thread::available_parallelism().map_or(1, usize::from),
-        n => n,
-    };
     online::image(mounted, threads)
 }
 

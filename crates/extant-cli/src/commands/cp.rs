@@ -7,6 +7,7 @@ use crate::images::{self, Images};
 use crate::output;
 use crate::patterns::{NoMatch, expand};
 use crate::place::ImagePlace;
+use crate::store;
 use crate::streams;
 use crate::transfer::{self, Existing, HostSide, ImageSide, Monitor, Route, Rules, Side};
 use anyhow::{Context, Result, bail, ensure};
@@ -62,11 +63,16 @@ fn side(images: &mut Images, location: &Location) -> Result<(Box<dyn Side>, Vec<
     })
 }
 
-fn rules(args: &Args, to_host: bool, epoch: Option<i64>) -> Rules {
+fn rules(args: &Args, locations: &[Location], epoch: Option<i64>) -> Rules {
+    let to_host = matches!(locations.last(), Some(Location::Host(_)));
+    let images = locations.iter().filter_map(|location| match location {
+        Location::Image(address) => Some(address.image.as_path()),
+        Location::Host(_) => None,
+    });
     // Several threads would allocate numbers and blocks in an order that differs from run to run.
     let threads = match (args.threads, epoch) {
         (0, Some(_)) if !to_host => 1,
-        (threads, _) => threads,
+        (threads, _) => store::threads(threads, images),
     };
     let mut rules = Rules::none(threads);
     rules.latest = epoch.filter(|_| !to_host);
@@ -100,7 +106,7 @@ pub fn run(args: &Args) -> Result<()> {
         args,
         from,
         to,
-        rules: rules(args, !in_image(to), clock::source_date_epoch()?),
+        rules: rules(args, &locations, clock::source_date_epoch()?),
         monitor: Monitor::new("copy"),
     };
     let done = job.run();

@@ -6,6 +6,7 @@ use crate::images;
 use crate::output;
 use crate::patterns::{NoMatch, expand};
 use crate::place::ImagePlace;
+use crate::store;
 use crate::streams;
 use crate::transfer::{self, HostSide, ImageSide, Monitor, OwnerArgs, Packing, Route, Rules, Side};
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -77,7 +78,8 @@ pub fn run(args: &Args) -> Result<()> {
     };
     let place = ImagePlace::of(&volume, address).with_context(|| address.to_string())?;
     let (image, from) = (ImageSide::at(&place), &place.path[..]);
-    let mut rules = Rules::all(args.threads).with(&args.owner, &volume)?;
+    let threads = store::threads(args.threads, [address.image.as_path()]);
+    let mut rules = Rules::all(threads).with(&args.owner, &volume)?;
     let monitor = Monitor::new("export");
     let packing = args.packing(stdout)?;
     check_name(args, &place, packing)?;

@@ -9,6 +9,7 @@ use crate::container::{self, ContainerSource, ImageChoice};
 use crate::images;
 use crate::known;
 use crate::output;
+use crate::store;
 use crate::transfer::{
     self, Counts, Feed, HostSide, ImageSide, Monitor, OwnerArgs, Route, Rules, Side,
 };
@@ -87,7 +88,7 @@ pub fn run(args: &Args) -> Result<()> {
         // Several threads would allocate numbers and blocks in an order that differs from run to run.
         let threads = match (args.threads, epoch) {
             (0, Some(_)) => 1,
-            (threads, _) => threads,
+            (threads, _) => store::threads(threads, [args.image.as_path()]),
         };
         let mut rules = Rules::all(threads).with(&args.owner, volume)?;
         rules.latest = epoch;

@@ -69,11 +69,6 @@ impl Rules {
 
     /// Keeps content and types only; permissions of new files are those of the source, subject to the umask.
     pub fn none(threads: usize) -> Self {
-        let threads = if threads == 0 {
-            std::thread::available_parallelism().map_or(1, usize::from)
-        } else {
-            threads
-        };
         Self {
             keep_owner: false,
             keep_mode: false,

@@ -48,6 +48,7 @@ mod repair;
 mod rescue;
 mod resize;
 mod resized;
+mod round_trips;
 mod squashfs;
 mod streams;
 mod top;

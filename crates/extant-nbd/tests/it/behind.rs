@@ -15,8 +15,7 @@ fn serve(
     serve: impl FnOnce(&mut UnixStream) + Send + 'static,
 ) -> extant_nbd::NbdDevice {
     let device = fake::connect(name, |mut stream| {
-        fake::greet(&mut stream, SIZE);
-        fake::hear_greeting(&mut stream);
+        fake::greet(&mut stream, SIZE, false);
         serve(&mut stream);
         // The connection stays until the client closes it.
         while fake::request(&mut stream).is_ok_and(|r| r.command != 2) {}

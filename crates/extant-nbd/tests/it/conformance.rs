@@ -2,6 +2,7 @@
 
 use blockdev::{BlockDevice, conformance};
 use extant_nbd::{NbdDevice, NbdUrl, Options};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::Duration;
@@ -44,7 +45,13 @@ impl Server {
         let socket = self.dir.join("s");
         let url = format!("nbd+unix:///{export}?socket={}", socket.display());
         let url = NbdUrl::parse(&url).unwrap();
-        NbdDevice::connect(&url, &Options::default()).unwrap()
+        // A socket exists before its server listens, and nbd-server ends after one connection.
+        loop {
+            match NbdDevice::connect(&url, &Options::default()) {
+                Err(e) if e.kind() == ErrorKind::ConnectionRefused => std::thread::yield_now(),
+                done => return done.unwrap(),
+            }
+        }
     }
 }
 
@@ -170,7 +177,7 @@ fn errors_of_a_server_are_errors_of_requests() {
     device.write_at(0, &[1; 4096]).unwrap();
     for _ in 0..3 {
         let error = device.flush().unwrap_err();
-        assert_eq!(error.kind(), std::io::ErrorKind::StorageFull, "{error}");
+        assert_eq!(error.kind(), ErrorKind::StorageFull, "{error}");
         device.read_at(0, &mut [0; 4096]).unwrap();
     }
 }

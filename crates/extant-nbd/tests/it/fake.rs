@@ -26,27 +26,41 @@ pub fn connect(
     device
 }
 
-/// Sends the handshake of an export of `size` bytes that can be written and flushed; does not look at what the client sends.
-pub fn greet(stream: &mut UnixStream, size: u64) {
-    let mut hello = b"NBDMAGICIHAVEOPT\0\x03".to_vec();
-    let mut reply = |kind: u32, data: &[u8]| {
-        hello.extend(0x0003_e889_0455_65a9u64.to_be_bytes());
-        for number in [7, kind, data.len() as u32] {
-            hello.extend(number.to_be_bytes());
+/// Shakes hands for an export of `size` bytes that can be written and flushed, with structured replies or without.
+pub fn greet(stream: &mut UnixStream, size: u64, structured: bool) {
+    stream.write_all(b"NBDMAGICIHAVEOPT\0\x03").unwrap();
+    stream.read_exact(&mut [0; 4]).unwrap();
+    loop {
+        let mut head = [0; 16];
+        stream.read_exact(&mut head).unwrap();
+        let option = u32::from_be_bytes(head[8..12].try_into().unwrap());
+        let length = u32::from_be_bytes(head[12..].try_into().unwrap());
+        stream.read_exact(&mut vec![0; length as usize]).unwrap();
+        let mut answer = |kind: u32, data: &[u8]| {
+            let mut reply = 0x0003_e889_0455_65a9u64.to_be_bytes().to_vec();
+            for number in [option, kind, data.len() as u32] {
+                reply.extend(number.to_be_bytes());
+            }
+            reply.extend(data);
+            stream.write_all(&reply).unwrap();
+        };
+        match option {
+            7 => {
+                let mut info = vec![0, 0];
+                info.extend(size.to_be_bytes());
+                info.extend([0, 5]);
+                answer(3, &info);
+                answer(1, &[]);
+                return;
+            }
+            8 if structured => answer(1, &[]),
+            10 if structured => {
+                answer(4, b"\0\0\0\x01base:allocation");
+                answer(1, &[]);
+            }
+            _ => answer(1 << 31 | 1, b"not supported"),
         }
-        hello.extend(data);
-    };
-    let mut info = vec![0, 0];
-    info.extend(size.to_be_bytes());
-    info.extend([0, 5]);
-    reply(3, &info);
-    reply(1, &[]);
-    stream.write_all(&hello).unwrap();
-}
-
-/// Reads what the client sends in a handshake for the export `disk`.
-pub fn hear_greeting(stream: &mut UnixStream) {
-    stream.read_exact(&mut [0; 4 + 16 + 12]).unwrap();
+    }
 }
 
 /// Request without its data.
@@ -82,5 +96,16 @@ pub fn reply(stream: &mut UnixStream, to: &Request, error: u32) {
     if to.command == 0 && error == 0 {
         reply.resize(reply.len() + to.len as usize, 0);
     }
+    stream.write_all(&reply).unwrap();
+}
+
+/// Sends a chunk of a structured reply.
+pub fn chunk(stream: &mut UnixStream, to: &Request, last: bool, kind: u16, payload: &[u8]) {
+    let mut reply = 0x668e_33efu32.to_be_bytes().to_vec();
+    reply.extend(u16::from(last).to_be_bytes());
+    reply.extend(kind.to_be_bytes());
+    reply.extend(to.cookie);
+    reply.extend((payload.len() as u32).to_be_bytes());
+    reply.extend(payload);
     stream.write_all(&reply).unwrap();
 }

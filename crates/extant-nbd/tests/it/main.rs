@@ -4,3 +4,4 @@ mod behind;
 mod conformance;
 mod fake;
 mod servers;
+mod structured;

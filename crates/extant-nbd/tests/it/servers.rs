@@ -1,6 +1,7 @@
 //! Real servers, and servers that violate the protocol.
 
 use std::io::{ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::Arc;
@@ -48,7 +49,7 @@ fn start(dir: &Path, more: &[&str]) -> Child {
         .spawn()
         .unwrap();
     for _ in 0..500 {
-        if socket.exists() {
+        if UnixStream::connect(&socket).is_ok() {
             break;
         }
         std::thread::sleep(Duration::from_millis(20));
@@ -206,7 +207,7 @@ fn work_goes_on_over_many_connections() {
 fn liar(name: &str, size: u64, raw: bool, bytes: Vec<u8>) -> std::io::Result<NbdDevice> {
     fake::connect(name, move |mut stream| {
         if !raw {
-            fake::greet(&mut stream, size);
+            fake::greet(&mut stream, size, false);
         }
         let _ = stream.write_all(&bytes);
         let _ = stream.read_to_end(&mut Vec::new());

@@ -29,7 +29,7 @@ fn serve(s: &Scratch, file: &str, more: &[&str]) -> (Server, String) {
         .unwrap();
     let server = Server(child);
     for _ in 0..500 {
-        if socket.exists() {
+        if std::os::unix::net::UnixStream::connect(&socket).is_ok() {
             break;
         }
         std::thread::sleep(Duration::from_millis(20));
