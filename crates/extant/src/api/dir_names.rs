@@ -6,8 +6,8 @@ use super::open_options::OpenFlags;
 use super::{DIR_MODE, bytes, mode_bits};
 use crate::base::error::{Error, Result};
 use crate::incore::inode::Inode;
-use crate::inodes::new::New;
-use crate::names::create::{How, new_name};
+use crate::inodes::new_inode::NewInode;
+use crate::names::create::{CreateOptions, new_name};
 use crate::names::rename::RenameMode;
 use ext4_format::FileType;
 use extant_formatter::name::NameRef;
@@ -15,12 +15,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 impl Dir {
-    fn make(&self, path: &[u8], what: &New<'_>, mode: u16) -> Result<Arc<Inode>> {
+    fn make(&self, path: &[u8], what: &NewInode<'_>, mode: u16) -> Result<Arc<Inode>> {
         self.at_parent(path, |dir, name| {
-            if path.ends_with(b"/") && !matches!(what, New::Directory) {
+            if path.ends_with(b"/") && !matches!(what, NewInode::Directory) {
                 return Err(Error::NotFound);
             }
-            let how = How {
+            let how = CreateOptions {
                 mode,
                 exclusive: true,
                 open: false,
@@ -55,7 +55,7 @@ impl Dir {
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn create_dir_with_mode(&self, path: impl AsRef<Path>, mode: u32) -> Result<Self> {
-        let inode = self.make(bytes(&path), &New::Directory, mode_bits(mode))?;
+        let inode = self.make(bytes(&path), &NewInode::Directory, mode_bits(mode))?;
         Ok(self.to(inode))
     }
 
@@ -69,7 +69,7 @@ impl Dir {
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn symlink(&self, target: impl AsRef<Path>, path: impl AsRef<Path>) -> Result<()> {
-        self.make(bytes(&path), &New::Symlink(bytes(&target)), 0o777)
+        self.make(bytes(&path), &NewInode::Symlink(bytes(&target)), 0o777)
             .map(|_| ())
     }
 
@@ -90,7 +90,7 @@ impl Dir {
         mode: u32,
         rdev: u32,
     ) -> Result<()> {
-        let what = New::special(file_type, rdev)?;
+        let what = NewInode::special(file_type, rdev)?;
         self.make(bytes(&path), &what, mode_bits(mode)).map(|_| ())
     }
 

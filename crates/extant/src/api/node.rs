@@ -5,9 +5,9 @@ use super::volume::Volume;
 use crate::base::error::{Error, Result};
 use crate::incore::inode::Inode;
 use crate::inodes::attributes::{Metadata, SetAttributes};
-use crate::inodes::new::New;
+use crate::inodes::new_inode::NewInode;
 use crate::inodes::xattrs::SetXattr;
-use crate::names::create::{How, new_name};
+use crate::names::create::{CreateOptions, new_name};
 use crate::names::rename::RenameMode;
 use crate::types::credentials::Credentials;
 use crate::types::dentry::Dentry;
@@ -266,12 +266,12 @@ impl Node {
         mode: u16,
     ) -> Result<Self> {
         let what = match what {
-            MakeNode::File => New::File,
-            MakeNode::Directory => New::Directory,
-            MakeNode::Symlink(target) => New::Symlink(target),
-            MakeNode::Special(file_type, rdev) => New::special(file_type, rdev)?,
+            MakeNode::File => NewInode::File,
+            MakeNode::Directory => NewInode::Directory,
+            MakeNode::Symlink(target) => NewInode::Symlink(target),
+            MakeNode::Special(file_type, rdev) => NewInode::special(file_type, rdev)?,
         };
-        let how = How {
+        let how = CreateOptions {
             mode,
             exclusive: true,
             open: true,
@@ -303,7 +303,7 @@ impl Node {
         mode: u16,
         exclusive: bool,
     ) -> Result<(Self, bool)> {
-        let how = How {
+        let how = CreateOptions {
             mode,
             exclusive,
             open: true,
@@ -312,7 +312,7 @@ impl Node {
         let (inode, made) =
             engine
                 .names
-                .create(who, &self.inode, new_name(name)?, &New::File, how)?;
+                .create(who, &self.inode, new_name(name)?, &NewInode::File, how)?;
         Ok((Self::of(engine, inode), made))
     }
 

@@ -6,9 +6,9 @@ use super::open_options::{OpenFlags, OpenOptions, check_open};
 use super::{FILE_MODE, bytes};
 use crate::base::error::{Error, Result};
 use crate::incore::inode::Inode;
-use crate::inodes::new::New;
+use crate::inodes::new_inode::NewInode;
 use crate::inodes::open_files::Opened;
-use crate::names::create::{How, new_name};
+use crate::names::create::{CreateOptions, new_name};
 use ext4_format::{FileType, InodeNr};
 use extant_formatter::name::NameRef;
 use std::path::Path;
@@ -109,7 +109,7 @@ impl Dir {
         if path.ends_with(b"/") {
             return Err(Error::IsDirectory);
         }
-        let how = How {
+        let how = CreateOptions {
             mode,
             exclusive: flags.contains(OpenFlags::EXCLUSIVE),
             open: true,
@@ -118,7 +118,8 @@ impl Dir {
         // The common case needs no walk. It checks that the caller may search the directory.
         if let Ok(name) = NameRef::new(path) {
             let names = &self.engine()?.names;
-            let (inode, made) = names.create(self.who(), &self.inode, name, &New::File, how)?;
+            let (inode, made) =
+                names.create(self.who(), &self.inode, name, &NewInode::File, how)?;
             if made {
                 return Ok(self.handle(inode, flags));
             }
@@ -136,12 +137,12 @@ impl Dir {
         &self,
         path: &[u8],
         flags: OpenFlags,
-        how: How,
+        how: CreateOptions,
         follow: bool,
     ) -> Result<File> {
         let names = &self.engine()?.names;
         let create = |dir: &Arc<Inode>, name: &[u8]| {
-            names.create(self.who(), dir, new_name(name)?, &New::File, how)
+            names.create(self.who(), dir, new_name(name)?, &NewInode::File, how)
         };
         let (inode, made) = self
             .at_parent(path, |dir, name| {

@@ -160,7 +160,7 @@ lock_class!(
 );
 lock_class!(
     /// Requests to the background thread.
-    pub(crate) Kick = "background kick"
+    pub(crate) Wakeup = "background wakeup"
 );
 lock_class!(
     /// A free run that is out of use while the device discards it.

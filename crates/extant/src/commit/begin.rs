@@ -5,7 +5,7 @@ use crate::base::schedule::{self, Point};
 use crate::commit::Committer;
 use crate::log::transaction::{Cost, Transaction};
 use crate::space::guards::NewNumber;
-use crate::space::orlov::Wanted;
+use crate::space::orlov::InodePurpose;
 use crate::types::credentials::Credentials;
 use ext4_format::InodeNr;
 
@@ -189,7 +189,11 @@ impl Committer {
 impl Committer {
     /// Takes a number for a new inode. Numbers freed by contexts that are not yet durable are released by a push,
     /// during which the caller must hold no lock.
-    pub(crate) fn take_number(&self, parent: InodeNr, wanted: Wanted) -> Result<NewNumber<'_>> {
+    pub(crate) fn take_number(
+        &self,
+        parent: InodeNr,
+        wanted: InodePurpose,
+    ) -> Result<NewNumber<'_>> {
         match self.space.take_number(parent, wanted) {
             Err(Error::NoSpace(_)) => {
                 self.push_and_release()?;

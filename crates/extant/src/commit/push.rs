@@ -97,7 +97,7 @@ impl Committer {
         };
         let fullness = bitmaps.max(fullness);
         if fullness == Fullness::Soft {
-            self.log.kick.wake();
+            self.log.wakeup.wake();
         }
         fullness == Fullness::Hard
     }

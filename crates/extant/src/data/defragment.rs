@@ -67,12 +67,12 @@ pub struct Defragmented {
 }
 
 /// A part of a file without holes.
-struct Stretch {
+struct DataRun {
     first: u32,
     len: u32,
 }
 
-impl Stretch {
+impl DataRun {
     /// Returns one past the last block. A file's blocks have numbers of 32 bits.
     fn end(&self) -> u32 {
         self.first.saturating_add(self.len)
@@ -187,7 +187,7 @@ impl Data {
     }
 
     /// Finds the next part of the file without holes, no longer than one extent or a group.
-    fn next_stretch(&self, inode: &Inode, file: &FileData, at: u32) -> Result<Option<Stretch>> {
+    fn next_stretch(&self, inode: &Inode, file: &FileData, at: u32) -> Result<Option<DataRun>> {
         let map = self.loaded_map(inode, file)?;
         let mut first = at;
         if let Found::Hole(n) = map.extents.at(at) {
@@ -204,7 +204,7 @@ impl Data {
             }
             len += run.len;
         }
-        Ok((len > 0).then_some(Stretch { first, len }))
+        Ok((len > 0).then_some(DataRun { first, len }))
     }
 
     /// Extents saved if the blocks `[first, first + len)` move to a contiguous run at `place`.
@@ -244,7 +244,7 @@ impl Data {
         who: &Credentials,
         inode: &Arc<Inode>,
         file: &FileData,
-        stretch: &Stretch,
+        stretch: &DataRun,
     ) -> Result<(u32, u64)> {
         let first = stretch.first;
         let goal = {

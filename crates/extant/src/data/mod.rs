@@ -6,14 +6,14 @@ pub mod defragment;
 pub mod extents;
 pub mod fallocate;
 mod page_bound;
-mod pass_on;
 mod placement;
 pub mod read_write;
 pub mod shift;
-pub mod steps;
+pub mod step_limits;
 pub mod truncate;
 pub mod write_back;
 pub mod write_lists;
+mod write_through;
 
 use crate::base::error::Result;
 use crate::base::locks::{self, Mutex};

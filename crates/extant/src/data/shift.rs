@@ -1,7 +1,7 @@
 //! Removing a range from a file, and inserting one. The data behind the range move by a change of the mapping alone.
 //!
 //! The data are written back first and their pages dropped, so that the mapping is complete. If the change fits into
-//! one step (see [`crate::data::steps`]), it is one operation, which a crash leaves undone or done. A file of very many
+//! one step (see [`crate::data::step_limits`]), it is one operation, which a crash leaves undone or done. A file of very many
 //! extents moves some of them at a time, as on Linux, and each step is an operation. After a crash between two steps
 //! the file is sound, but part of its data has moved and part has not.
 

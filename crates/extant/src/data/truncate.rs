@@ -1,6 +1,6 @@
 //! Changing a file's size, and removing blocks.
 //!
-//! A removal that is too large for one operation is done in steps (see [`crate::data::steps`]), from the end. Meanwhile
+//! A removal that is too large for one operation is done in steps (see [`crate::data::step_limits`]), from the end. Meanwhile
 //! the inode is on the orphan list, so that the removal is finished at open after a crash.
 
 use crate::base::error::{Error, Result};

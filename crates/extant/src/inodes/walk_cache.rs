@@ -12,7 +12,7 @@
 
 use crate::base::locks::{self, Mutex};
 use crate::incore::inode::Inode;
-use crate::inodes::passages::{LONGEST, Passage, Passages, hash, names_of};
+use crate::inodes::path_cache::{CachedPath, LONGEST, PathCache, hash, names_of};
 use percpu::PerSlot;
 use std::iter::Peekable;
 use std::ops::Deref;
@@ -70,7 +70,7 @@ pub(crate) struct Memory {
     steps: Vec<Option<Step>>,
     /// Steps that were displaced by others since the last growth.
     displaced: usize,
-    passages: Passages,
+    paths: PathCache,
 }
 
 impl Memory {
@@ -98,20 +98,20 @@ impl Memory {
         }
     }
 
-    /// Makes the passage through the directories of a path, all of which are remembered as steps.
-    fn passage(&self, from: Option<&Arc<Inode>>, path: &[u8]) -> Option<Passage> {
+    /// Makes the cached path through the directories of a path, all of which are remembered as steps.
+    fn cached(&self, from: Option<&Arc<Inode>>, path: &[u8]) -> Option<CachedPath> {
         let start = self.start(from)?;
         let (mut at, mut leads_to) = (start, None);
         let mut parents = Vec::new();
         for name in names_of(path) {
-            // The moves are counted before the step is found valid, so that a move between the two makes the passage
+            // The moves are counted before the step is found valid, so that a move between the two makes the cached path
             // invalid.
             let moves = at.directory()?.moves();
             parents.push((moves.clone(), moves.count()));
             let child = self.find(at, name)?;
             (at, leads_to) = (&child.0, Some(child));
         }
-        Some(Passage {
+        Some(CachedPath {
             start: Arc::clone(start),
             path: path.into(),
             parents: parents.into(),
@@ -175,22 +175,22 @@ impl WalkCache {
     pub(crate) fn passed(&self, from: Option<&Arc<Inode>>, path: &[u8]) -> Option<Arc<SlotsOwn>> {
         let memory = self.slots.local().lock();
         let start = memory.start(from)?;
-        memory.passages.find(start, path).map(Arc::clone)
+        memory.paths.find(start, path).map(Arc::clone)
     }
 
     /// Notes that a walk along a path of directories reached its end by steps that the slot remembers.
-    pub(crate) fn note_passage(&self, from: Option<&Arc<Inode>>, path: &[u8]) {
+    pub(crate) fn note_path(&self, from: Option<&Arc<Inode>>, path: &[u8]) {
         if path.len() > LONGEST {
             return;
         }
         let mut memory = self.slots.local().lock();
         let asked = memory.start(from).map(|start| hash(start, path));
-        let Some(place) = asked.and_then(|hash| memory.passages.place_for(hash)) else {
+        let Some(place) = asked.and_then(|hash| memory.paths.place_for(hash)) else {
             return;
         };
-        let passage = memory.passage(from, path);
+        let cached = memory.cached(from, path);
         // Dropped after the lock is released.
-        let old = passage.and_then(|passage| memory.passages.put(place, passage));
+        let old = cached.and_then(|cached| memory.paths.put(place, cached));
         drop(memory);
         drop(old);
     }
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn passages_lead_where_steps_lead() {
+    fn cached_paths_lead_where_steps_lead() {
         let volume = crate::doc_volume();
         let names = ["a", "b"];
         let paths: Vec<Vec<&str>> = (0..14)
@@ -337,10 +337,10 @@ mod tests {
             }
         }
         let slots = volume.guard_engine().inodes.walks.slots.iter();
-        let passages: usize = slots.map(|slot| slot.lock().passages.count()).sum();
+        let paths: usize = slots.map(|slot| slot.lock().paths.count()).sum();
         assert!(
-            passages >= 6 && there > 9000 && moved > 100,
-            "{passages} {there} {moved}"
+            paths >= 6 && there > 9000 && moved > 100,
+            "{paths} {there} {moved}"
         );
     }
 

@@ -10,15 +10,15 @@
 //! the journal. The formatter measures the real space: a context that turns out larger than a transaction of the
 //! journal is formatted in parts.
 
-pub mod kick;
 mod relog;
 pub mod transaction;
+pub mod wakeup;
 
 use crate::base::error::Result;
 use crate::base::in_flight::InFlight;
 use crate::base::invariants::insist;
 use crate::base::locks::{self, Condvar, Mutex};
-use crate::log::kick::Kick;
+use crate::log::wakeup::Wakeup;
 use crate::space::Space;
 use crate::store::Store;
 use crate::store::health::Waiters;
@@ -183,7 +183,7 @@ impl Budget {
 pub struct Log {
     pub(crate) store: Arc<Store>,
     pub(crate) space: Arc<Space>,
-    pub(crate) kick: Kick,
+    pub(crate) wakeup: Wakeup,
     pub(crate) lists: CommitLists<ItemList>,
     pub(crate) budget: Budget,
     /// Last context that the formatter has applied: readers see its images.
@@ -223,7 +223,7 @@ impl Log {
         Self {
             store: Arc::clone(&space.store),
             space,
-            kick: Kick::default(),
+            wakeup: Wakeup::default(),
             lists: CommitLists::new(),
             budget: Budget::new(capacity, percpu::slot::count() as u64),
             formatted: AtomicU64::new(0),

@@ -109,7 +109,7 @@ impl Transaction<'_> {
                     list.reserved_blocks += u64::from(reserved);
                     list.added += 1;
                     if list.added % PUSH_AFTER == 0 {
-                        log.kick.wake();
+                        log.wakeup.wake();
                     }
                 }
                 if list.credits < need {

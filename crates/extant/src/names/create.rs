@@ -8,13 +8,13 @@ use crate::incore::directory::{Change, Directory};
 use crate::incore::inode::FAST_SYMLINK_MAX;
 use crate::incore::inode::{Birth, Content, Inode, InodeState, StateGuard, Symlink};
 use crate::incore::name_table::{BucketGuard, BucketRef};
-use crate::inodes::new::New;
+use crate::inodes::new_inode::NewInode;
 use crate::log::transaction::Transaction;
 use crate::log::{Commit, Cost};
 use crate::names::Names;
 use crate::names::index_room::Room;
 use crate::space::guards::{NewNumber, PlacedRuns};
-use crate::space::orlov::Wanted;
+use crate::space::orlov::InodePurpose;
 use crate::types::credentials::{Credentials, EXECUTE, WRITE};
 use crate::types::dentry::{Dentry, NameHash};
 use ext4_format::InodeNr;
@@ -30,7 +30,7 @@ use std::sync::{Arc, OnceLock};
 
 /// Options for creating a name.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct How {
+pub(crate) struct CreateOptions {
     /// Permission bits.
     pub mode: u16,
     /// If true, return [`Error::Exists`] if the name exists. Otherwise the existing inode is found.
@@ -75,9 +75,9 @@ impl Newborn<'_> {
     }
 
     #[inline(always)]
-    fn cost(&self, what: &New<'_>) -> Cost {
+    fn cost(&self, what: &NewInode<'_>) -> Cost {
         let cost = match what {
-            New::Directory => Cost::DIRECTORY,
+            NewInode::Directory => Cost::DIRECTORY,
             _ => Cost::NAME,
         };
         match self.xattrs {
@@ -89,23 +89,23 @@ impl Newborn<'_> {
     #[inline(always)]
     fn content(
         &self,
-        what: &New<'_>,
+        what: &NewInode<'_>,
         parent: InodeNr,
         block_size: u32,
         compared: Comparison,
     ) -> Content {
         match what {
-            New::File => Content::File(OnceLock::new()),
-            New::Directory => {
+            NewInode::File => Content::File(OnceLock::new()),
+            NewInode::Directory => {
                 let dir = Directory::new(parent, None, compared);
                 dir.size.store(u64::from(block_size), Ordering::Relaxed);
                 Content::Directory(Box::new(dir))
             }
-            New::Symlink(target) => Content::Symlink(Box::new(Symlink {
+            NewInode::Symlink(target) => Content::Symlink(Box::new(Symlink {
                 target: OnceLock::from(Box::from(*target)),
                 block: self.target().first().copied(),
             })),
-            New::Special(..) => Content::Special,
+            NewInode::Special(..) => Content::Special,
         }
     }
 
@@ -113,7 +113,7 @@ impl Newborn<'_> {
     #[inline(always)]
     fn log(
         &self,
-        what: &New<'_>,
+        what: &NewInode<'_>,
         ino: InodeNr,
         parent: InodeNr,
         core: InodeCore,
@@ -121,11 +121,11 @@ impl Newborn<'_> {
     ) {
         c.inode(ino, InodeEvent::Init, core);
         match what {
-            New::Directory => c.misc(ino, MiscEvent::DirInit { parent }),
-            New::Symlink(target) if self.target().is_empty() => {
+            NewInode::Directory => c.misc(ino, MiscEvent::DirInit { parent }),
+            NewInode::Symlink(target) if self.target().is_empty() => {
                 c.misc(ino, MiscEvent::SymlinkTarget(Box::from(*target)));
             }
-            New::Symlink(_) => {
+            NewInode::Symlink(_) => {
                 for run in self.target() {
                     c.map_run(ino, *run, true);
                 }
@@ -186,14 +186,14 @@ impl Names {
         who: &Credentials,
         parent: &Arc<Inode>,
         name: NameRef<'_>,
-        what: &New<'_>,
-        how: How,
+        what: &NewInode<'_>,
+        how: CreateOptions,
     ) -> Result<(Arc<Inode>, bool)> {
         match (what, self.store.comparison(parent.flags())) {
             // A separate copy of the code, without the parts that a new file does not need in a directory that does not
             // fold case.
-            (New::File, Comparison::Exact) => {
-                self.create_this(who, parent, name, &New::File, how, Comparison::Exact)
+            (NewInode::File, Comparison::Exact) => {
+                self.create_this(who, parent, name, &NewInode::File, how, Comparison::Exact)
             }
             (_, compared) => self.create_other(who, parent, name, what, how, compared),
         }
@@ -205,11 +205,11 @@ impl Names {
         who: &Credentials,
         parent: &Arc<Inode>,
         name: NameRef<'_>,
-        what: &New<'_>,
-        how: How,
+        what: &NewInode<'_>,
+        how: CreateOptions,
         compared: Comparison,
     ) -> Result<(Arc<Inode>, bool)> {
-        if let New::Symlink(target) = what {
+        if let NewInode::Symlink(target) = what {
             check_target(target)?;
         }
         self.create_this(who, parent, name, what, how, compared)
@@ -221,8 +221,8 @@ impl Names {
         who: &Credentials,
         parent: &Arc<Inode>,
         name: NameRef<'_>,
-        what: &New<'_>,
-        how: How,
+        what: &NewInode<'_>,
+        how: CreateOptions,
         compared: Comparison,
     ) -> Result<(Arc<Inode>, bool)> {
         let _span = lockmeter::span!("create");
@@ -254,8 +254,8 @@ impl Names {
         &'a self,
         who: &Credentials,
         place: &NamePlace<'_>,
-        what: &New<'_>,
-        how: How,
+        what: &NewInode<'_>,
+        how: CreateOptions,
     ) -> Result<(Newborn<'a>, Transaction<'a>)> {
         let parent = place.parent;
         let (mode, xattrs) = self
@@ -267,7 +267,7 @@ impl Names {
             target: self.place_target(who, parent, what)?,
         };
         let cost = newborn.cost(what);
-        let tx = if matches!(what, New::Directory) || newborn.xattrs.is_some() {
+        let tx = if matches!(what, NewInode::Directory) || newborn.xattrs.is_some() {
             self.commit.begin(who, cost)?
         } else {
             let name = (place.name.as_bytes(), place.hash);
@@ -284,7 +284,7 @@ impl Names {
         &self,
         who: &Credentials,
         place: &NamePlace<'_>,
-        how: How,
+        how: CreateOptions,
         refused: Error,
     ) -> Result<(Arc<Inode>, bool)> {
         self.inodes.permit(who, place.parent, EXECUTE)?;
@@ -331,8 +331,8 @@ impl Names {
         &'a self,
         who: &Credentials,
         place: &NamePlace<'a>,
-        what: &New<'_>,
-        how: How,
+        what: &NewInode<'_>,
+        how: CreateOptions,
     ) -> Result<Locked<'a>> {
         let (names, name) = (place.names, place.name.as_bytes());
         let mut pushed = false;
@@ -354,10 +354,10 @@ impl Names {
                 return Err(Error::NotPermitted);
             }
             let wanted = match what {
-                New::Directory => {
-                    Wanted::directory_below(place.parent.flags.load(Ordering::Relaxed))
+                NewInode::Directory => {
+                    InodePurpose::directory_below(place.parent.flags.load(Ordering::Relaxed))
                 }
-                _ => Wanted::File,
+                _ => InodePurpose::File,
             };
             match self.space.take_number(place.parent.ino, wanted) {
                 Ok(number) => return Ok(Locked::Free(bucket, room, number)),
@@ -382,9 +382,9 @@ impl Names {
         &self,
         who: &Credentials,
         place: &NamePlace<'_>,
-        what: &New<'_>,
+        what: &NewInode<'_>,
         newborn: Newborn<'_>,
-        how: How,
+        how: CreateOptions,
         (tx, mut bucket, _room, number): (
             Transaction<'_>,
             BucketGuard<'_>,
@@ -399,7 +399,7 @@ impl Names {
         let block_size = self.store.geometry.first().block_size;
         let content = newborn.content(what, parent.ino, block_size, place.compared);
         let ftype = what.ftype();
-        let is_dir = matches!(what, New::Directory);
+        let is_dir = matches!(what, NewInode::Directory);
         let opens = u32::from(how.open);
         let entry = Dentry {
             hash: place.hash,
@@ -445,7 +445,7 @@ impl Names {
                 if is_dir && let Some(dir) = inode.directory() {
                     dir.core_stamp.store(born.stamp, Ordering::Relaxed);
                 }
-                self.inodes.adopt(&inode);
+                self.inodes.insert(&inode);
             },
         );
         drop(right);
@@ -478,7 +478,7 @@ impl Names {
 
     /// Returns the inode of a name whose bucket is locked, so that the inode cannot leave before it is opened.
     #[inline(never)]
-    fn found(&self, ino: InodeNr, how: How) -> Result<Arc<Inode>> {
+    fn found(&self, ino: InodeNr, how: CreateOptions) -> Result<Arc<Inode>> {
         if how.exclusive {
             return Err(Error::Exists);
         }
@@ -577,10 +577,10 @@ impl Names {
         &self,
         who: &Credentials,
         parent: &Inode,
-        what: &New<'_>,
+        what: &NewInode<'_>,
     ) -> Result<Option<PlacedRuns<'_>>> {
         match what {
-            New::Symlink(target) => self.place_target_of(who, parent, target).map(Some),
+            NewInode::Symlink(target) => self.place_target_of(who, parent, target).map(Some),
             _ => Ok(None),
         }
     }

@@ -7,7 +7,7 @@ use crate::incore::directory::Directory;
 use crate::incore::inode::{Content, Inode};
 use crate::inodes::attributes::Metadata;
 use crate::inodes::load::Origin;
-use crate::inodes::passages::names_of;
+use crate::inodes::path_cache::names_of;
 use crate::inodes::walk_cache::At;
 use crate::names::Names;
 use crate::types::credentials::{Credentials, EXECUTE};
@@ -273,7 +273,7 @@ impl Names {
             None
         };
         if must_be_dir && path.len() > 1 && ahead.is_some() && parts.peek().is_none() {
-            self.inodes.walks.note_passage(from, path);
+            self.inodes.walks.note_path(from, path);
         }
         let mut at = match ahead {
             Some(own) => At::Remembered(own),

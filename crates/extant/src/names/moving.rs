@@ -37,13 +37,13 @@ pub(super) struct Side<'a> {
 
 /// The buckets a rename holds: of the two names (one guard if they share a bucket), and all of a
 /// directory that is replaced.
-pub(super) struct Held<'a> {
+pub(super) struct HeldBuckets<'a> {
     pub old: BucketGuard<'a>,
     new: Option<BucketGuard<'a>>,
     replaced: Vec<BucketGuard<'a>>,
 }
 
-impl<'a> Held<'a> {
+impl<'a> HeldBuckets<'a> {
     pub fn new_bucket(&mut self) -> &mut Bucket {
         match &mut self.new {
             Some(bucket) => bucket,
@@ -223,7 +223,7 @@ struct Moving<'a, 'm> {
     // The fields are unlocked in this order.
     states: States<'m>,
     map: Option<&'a mut FileMap>,
-    held: Held<'m>,
+    held: HeldBuckets<'m>,
     whiteout: Option<Whiteout<'a>>,
     victim: Victim,
     /// Whether each of the two directories stops counting its subdirectories.
@@ -248,7 +248,7 @@ impl Names {
             None => self.room_to_add(m.new.dir, m.new.names, m.new.hash, m.new.name)?,
             Some(_) => Room::PLENTY,
         };
-        let mut held = Held::lock(m.old, m.new, replaced_dir);
+        let mut held = HeldBuckets::lock(m.old, m.new, replaced_dir);
         if m.new.names.is_dead() {
             return Err(Error::NotFound);
         }
@@ -522,7 +522,7 @@ fn log_parent(moved: &Inode, parent: &Inode, c: &mut Commit<'_>) {
 
 /// Returns true if both names, now locked, still lead to the inodes that were looked up unlocked.
 pub(super) fn lead(
-    held: &mut Held<'_>,
+    held: &mut HeldBuckets<'_>,
     old: &Side<'_>,
     new: &Side<'_>,
     (source, target): (&Arc<Inode>, Option<&Arc<Inode>>),

@@ -3,7 +3,7 @@
 use crate::base::error::{Error, Result};
 use crate::incore::inode::Inode;
 use crate::names::Names;
-use crate::names::moving::{Held, Move, Outcome, Side, is_dir, lead};
+use crate::names::moving::{HeldBuckets, Move, Outcome, Side, is_dir, lead};
 use crate::types::credentials::{Credentials, EXECUTE, WRITE};
 use ext4_format::InodeNr;
 use extant_formatter::name::Name;
@@ -75,7 +75,7 @@ impl Names {
             let same = target.as_ref().is_some_and(|t| t.ino == source.ino);
             if checked_now.is_err() || same {
                 // The two names were looked up one after the other, but the answer must hold at one moment.
-                if lead(&mut Held::lock(&old, &new, None), &old, &new, inodes) {
+                if lead(&mut HeldBuckets::lock(&old, &new, None), &old, &new, inodes) {
                     return checked_now;
                 }
                 continue;

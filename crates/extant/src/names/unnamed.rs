@@ -4,10 +4,10 @@
 use crate::base::error::{Error, Result};
 use crate::base::now;
 use crate::incore::inode::{Birth, Content, Inode};
-use crate::inodes::new::New;
+use crate::inodes::new_inode::NewInode;
 use crate::log::Cost;
 use crate::names::Names;
-use crate::space::orlov::Wanted;
+use crate::space::orlov::InodePurpose;
 use crate::types::credentials::{Credentials, EXECUTE, WRITE};
 use extant_formatter::item::{InodeEvent, MiscEvent};
 use std::sync::{Arc, OnceLock};
@@ -27,7 +27,7 @@ impl Names {
         if names.is_dead() {
             return Err(Error::NotFound);
         }
-        let what = New::File;
+        let what = NewInode::File;
         let (mode, xattrs) = self
             .inodes
             .inherited_acls(who, parent, what.ftype(), mode)?;
@@ -36,7 +36,7 @@ impl Names {
             None => Cost { meta_blocks: 0 },
         };
         let tx = self.commit.begin(who, cost)?;
-        let number = self.commit.take_number(parent.ino, Wanted::File)?;
+        let number = self.commit.take_number(parent.ino, InodePurpose::File)?;
         let ino = number.ino();
         let mut core = self.inodes.new_core(who, parent, &what, mode, now());
         core.links = 0;
@@ -55,7 +55,7 @@ impl Names {
             state.orphan = true;
             state.unnamed = true;
             let inode = Arc::new(inode);
-            self.inodes.adopt(&inode);
+            self.inodes.insert(&inode);
             inode
         });
         number.keep();

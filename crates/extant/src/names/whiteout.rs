@@ -3,11 +3,11 @@
 
 use crate::base::error::Result;
 use crate::incore::inode::{Birth, Content, Inode};
-use crate::inodes::new::New;
+use crate::inodes::new_inode::NewInode;
 use crate::log::Commit;
 use crate::names::Names;
 use crate::space::guards::NewNumber;
-use crate::space::orlov::Wanted;
+use crate::space::orlov::InodePurpose;
 use crate::types::credentials::Credentials;
 use crate::types::dentry::Dentry;
 use ext4_format::FileType;
@@ -32,7 +32,7 @@ impl Names {
             .inherited_acls(who, dir, FileType::CharDevice, 0)?;
         Ok(Whiteout {
             names: self,
-            number: self.commit.take_number(dir.ino, Wanted::File)?,
+            number: self.commit.take_number(dir.ino, InodePurpose::File)?,
             mode,
             xattrs,
         })
@@ -60,7 +60,7 @@ impl Whiteout<'_> {
         c: &mut Commit<'_>,
     ) -> (Arc<Inode>, Dentry) {
         let ino = self.number.ino();
-        let what = New::Special(FileType::CharDevice, 0);
+        let what = NewInode::Special(FileType::CharDevice, 0);
         let core = self.names.inodes.new_core(who, dir, &what, self.mode, time);
         let mut inode = Inode::new(ino, FileType::CharDevice, core, Content::Special);
         inode.set_newborn(0, self.xattrs.clone());
@@ -70,7 +70,7 @@ impl Whiteout<'_> {
             c.misc(ino, MiscEvent::Xattrs(Arc::clone(set)));
         }
         let inode = Arc::new(inode);
-        self.names.inodes.adopt(&inode);
+        self.names.inodes.insert(&inode);
         let entry = Dentry {
             ino,
             ftype: FileType::CharDevice,

@@ -63,7 +63,7 @@ impl BlockGroup {
 }
 
 /// The wanted run of free blocks of [`BlockAlloc::take_free`].
-pub(crate) struct Wanted {
+pub(crate) struct RunRequest {
     /// Fewest blocks of the run.
     pub least: u32,
     /// Most blocks taken of the run.
@@ -365,7 +365,7 @@ impl BlockAlloc {
         &self,
         group: GroupNr,
         range: std::ops::Range<u32>,
-        wanted: &Wanted,
+        wanted: &RunRequest,
         source: &dyn GroupSource,
     ) -> Result<Option<(BlockNr, u32)>> {
         self.take_from(group.0, true, source, |buddy| {

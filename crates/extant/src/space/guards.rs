@@ -3,7 +3,7 @@
 
 use crate::space::Space;
 use crate::space::inode::Allocated;
-use crate::space::orlov::Wanted;
+use crate::space::orlov::InodePurpose;
 use ext4_format::InodeNr;
 use extant_formatter::extent_map::Run;
 
@@ -156,7 +156,7 @@ impl Space {
     pub fn take_number(
         &self,
         parent: InodeNr,
-        wanted: Wanted,
+        wanted: InodePurpose,
     ) -> crate::base::error::Result<NewNumber<'_>> {
         let allocated = self.inodes.allocate(parent, wanted, self)?;
         Ok(NewNumber {

@@ -22,7 +22,7 @@ use crate::base::failing::{self, Call};
 use crate::base::locks::{self, Mutex};
 use crate::space::bound::{Bound, Looked};
 use crate::space::inode_source::InodeSource;
-use crate::space::orlov::{Directories, Turns, Wanted};
+use crate::space::orlov::{Directories, InodePurpose, Turns};
 use crossbeam_utils::CachePadded;
 use ext4_format::geometry::Geometry;
 use ext4_format::{FormatError, GroupNr, InodeNr, Where};
@@ -329,7 +329,7 @@ impl InodeAlloc {
     pub fn allocate(
         &self,
         parent: InodeNr,
-        wanted: Wanted,
+        wanted: InodePurpose,
         source: &dyn InodeSource,
     ) -> Result<Allocated> {
         if failing::now(Call::Number) {
@@ -372,7 +372,7 @@ impl InodeAlloc {
     fn search(
         &self,
         parent: InodeNr,
-        wanted: Wanted,
+        wanted: InodePurpose,
         source: &dyn InodeSource,
     ) -> Result<Allocated> {
         if !wanted.is_dir() {

@@ -109,11 +109,11 @@ fn bitmaps_leave_that_are_as_in_the_image() {
     }
     // Another stretch replaces that of the one bitmap that differs from its image.
     let taken = alloc
-        .allocate(fake.of(50), Wanted::File, &fake)
+        .allocate(fake.of(50), InodePurpose::File, &fake)
         .unwrap()
         .ino;
     let other = alloc
-        .allocate(fake.of(50 + 16), Wanted::File, &fake)
+        .allocate(fake.of(50 + 16), InodePurpose::File, &fake)
         .unwrap()
         .ino;
     fake.publish(other, true);
@@ -130,14 +130,14 @@ fn bitmaps_leave_that_are_as_in_the_image() {
     // The slot continues in its stretch, and in the group it has changed, without reading anything.
     assert_eq!(
         alloc
-            .allocate(fake.of(66), Wanted::File, &fake)
+            .allocate(fake.of(66), InodePurpose::File, &fake)
             .unwrap()
             .ino
             .0,
         other.0 + 1
     );
     let second = alloc
-        .allocate(fake.of(50), Wanted::File, &fake)
+        .allocate(fake.of(50), InodePurpose::File, &fake)
         .unwrap()
         .ino;
     assert_ne!(second, taken);
@@ -157,7 +157,7 @@ fn bitmaps_leave_that_are_as_in_the_image() {
     fake.image(away, |words| words.fill(u64::MAX));
     fake.image(away, |words| words[3] = !(1 << 7));
     let found = alloc
-        .allocate(fake.of(away), Wanted::File, &fake)
+        .allocate(fake.of(away), InodePurpose::File, &fake)
         .unwrap()
         .ino;
     assert_eq!(found.0, away * 1024 + 3 * 64 + 7 + 1);
@@ -177,7 +177,9 @@ fn what_a_slot_keeps_for_its_next_file_holds_no_bitmap() {
     let other = (percpu::slot::current().index() + 1) % percpu::slot::count();
     let other = alloc.slots.iter().nth(other).unwrap();
     for g in 0..100 {
-        let made = alloc.allocate(fake.of(g), Wanted::File, &fake).unwrap();
+        let made = alloc
+            .allocate(fake.of(g), InodePurpose::File, &fake)
+            .unwrap();
         assert_eq!((made.ino.0 - 1) / 1024, g);
         // The numbers belong to a slot that makes no more files.
         other.lock().born_free.push(Allocated {
@@ -205,11 +207,14 @@ fn a_full_volume_is_not_read() {
     }
     fake.image(2000, |words| words[0] = !1);
     let alloc = fake.alloc(4);
-    let found = alloc.allocate(fake.of(7), Wanted::File, &fake).unwrap().ino;
+    let found = alloc
+        .allocate(fake.of(7), InodePurpose::File, &fake)
+        .unwrap()
+        .ino;
     assert_eq!(found.0, 2000 * 1024 + 1);
     for _ in 0..2 {
         assert!(matches!(
-            alloc.allocate(fake.of(7), Wanted::File, &fake),
+            alloc.allocate(fake.of(7), InodePurpose::File, &fake),
             Err(Error::NoSpace(_))
         ));
     }
@@ -236,7 +241,10 @@ fn no_number_is_lost_or_given_twice() {
                     for _ in 0..8 {
                         x = x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
                         let parent = fake.of((x >> 16) % GROUPS);
-                        let ino = alloc.allocate(parent, Wanted::File, fake).unwrap().ino;
+                        let ino = alloc
+                            .allocate(parent, InodePurpose::File, fake)
+                            .unwrap()
+                            .ino;
                         assert!(in_use.lock().unwrap().insert(ino), "{ino:?} given twice");
                         mine.push(ino);
                     }
@@ -267,7 +275,7 @@ fn spread(
     alloc: &InodeAlloc,
     fake: &Fake,
     parent: InodeNr,
-    wanted: Wanted,
+    wanted: InodePurpose,
     count: u32,
 ) -> Vec<u32> {
     let mut groups = vec![0; fake.geometry.groups as usize];
@@ -287,7 +295,7 @@ fn a_thousand_top_directories_are_spread() {
         fake.image(20 + g, |words| words[..15].fill(u64::MAX));
     }
     let alloc = fake.alloc(1000);
-    let groups = spread(&alloc, &fake, InodeNr::ROOT, Wanted::Directory, 1000);
+    let groups = spread(&alloc, &fake, InodeNr::ROOT, InodePurpose::Directory, 1000);
     for (g, &n) in groups.iter().enumerate() {
         match g {
             10..14 | 20..24 => assert_eq!(n, 0, "group {g}: {groups:?}"),
@@ -299,7 +307,7 @@ fn a_thousand_top_directories_are_spread() {
     // The directories of a directory with the flag are spread, too, wherever it is.
     let fake = Fake::new(40);
     let alloc = fake.alloc(1000);
-    let groups = spread(&alloc, &fake, fake.of(3), Wanted::TopDirectory, 1000);
+    let groups = spread(&alloc, &fake, fake.of(3), InodePurpose::TopDirectory, 1000);
     assert!(
         groups[1..].iter().all(|n| (15..=40).contains(n)),
         "{groups:?}"
@@ -313,13 +321,13 @@ fn directories_stay_near_their_parent_until_there_are_too_many() {
     fake.geometry.log_groups_per_flex = 3;
     let alloc = fake.alloc(1000);
     // The debt of a group is 1024/16 directories above the average.
-    let near = spread(&alloc, &fake, fake.of(17), Wanted::Directory, 400);
+    let near = spread(&alloc, &fake, fake.of(17), InodePurpose::Directory, 400);
     assert_eq!(near[16..24].iter().sum::<u32>(), 400, "{near:?}");
     assert!(
         near[16..24].iter().all(|n| (40..=60).contains(n)),
         "{near:?}"
     );
-    let then = spread(&alloc, &fake, fake.of(17), Wanted::Directory, 1600);
+    let then = spread(&alloc, &fake, fake.of(17), InodePurpose::Directory, 1600);
     let there: u32 = near
         .iter()
         .zip(&then)
@@ -341,14 +349,14 @@ fn directories_stay_near_their_parent_until_there_are_too_many() {
             .insert(g, if g == 20 { 150 } else { 10 });
     }
     let alloc = fake.alloc(1000);
-    let near = spread(&alloc, &fake, fake.of(17), Wanted::Directory, 70);
+    let near = spread(&alloc, &fake, fake.of(17), InodePurpose::Directory, 70);
     assert_eq!(
         (near[20], near[16..24].iter().sum::<u32>()),
         (0, 70),
         "{near:?}"
     );
     (0..150).for_each(|_| alloc.count_directory(fake.of(20), -1));
-    let near = spread(&alloc, &fake, fake.of(17), Wanted::Directory, 80);
+    let near = spread(&alloc, &fake, fake.of(17), InodePurpose::Directory, 80);
     assert!(near[20] >= 8, "{near:?}");
 }
 
@@ -356,7 +364,7 @@ fn directories_stay_near_their_parent_until_there_are_too_many() {
 /// is free.
 #[test]
 fn a_freed_number_rests_for_five_seconds() {
-    for wanted in [Wanted::File, Wanted::Directory] {
+    for wanted in [InodePurpose::File, InodePurpose::Directory] {
         let fake = Fake::new(1);
         // Twenty free numbers.
         fake.image(0, |words| {
@@ -365,8 +373,8 @@ fn a_freed_number_rests_for_five_seconds() {
         });
         let alloc = InodeAlloc::new(&fake.geometry, 20, 1 << 20);
         let take = |wanted| alloc.allocate(fake.of(0), wanted, &fake);
-        let file = take(Wanted::File).unwrap().ino;
-        let dir = take(Wanted::Directory).unwrap().ino;
+        let file = take(InodePurpose::File).unwrap().ino;
+        let dir = take(InodePurpose::Directory).unwrap().ino;
         alloc.count_directory(dir, -1);
         let since = Instant::now();
         alloc.release_at(vec![file, dir], true, since);

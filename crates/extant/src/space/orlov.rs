@@ -56,7 +56,7 @@ impl Directories {
 
 /// Purpose of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wanted {
+pub enum InodePurpose {
     /// Anything but a directory: near its parent.
     File,
     /// A directory.
@@ -65,7 +65,7 @@ pub enum Wanted {
     TopDirectory,
 }
 
-impl Wanted {
+impl InodePurpose {
     /// Returns the request for a directory whose parent has these flags. It is outside of the code of create, most of
     /// whose calls make files.
     #[cold]
@@ -157,12 +157,12 @@ impl InodeAlloc {
     pub(super) fn directory_group(
         &self,
         parent: InodeNr,
-        wanted: Wanted,
+        wanted: InodePurpose,
         source: &dyn InodeSource,
     ) -> Result<u32> {
         let count = self.group_count();
         let turns = self.turns.local();
-        let top = wanted == Wanted::TopDirectory || parent == InodeNr::ROOT;
+        let top = wanted == InodePurpose::TopDirectory || parent == InodeNr::ROOT;
         let own = if top { &turns.top } else { &turns.others };
         let turn = own.fetch_add(1, Ordering::Relaxed);
         let (start, span) = if top {

@@ -228,10 +228,10 @@ impl BlockAlloc {
     }
 }
 
-type Found = Option<(BlockNr, u32)>;
+type FoundRun = Option<(BlockNr, u32)>;
 
 impl Search<'_> {
-    fn run(&self) -> Result<Found> {
+    fn run(&self) -> Result<FoundRun> {
         match (self.criterion, self.blocks.scan()) {
             (Criterion::AnyFree, _) => self.exhaustive(),
             (_, BlockScan::Linear) => self.walk(0..self.blocks.count()),
@@ -240,7 +240,7 @@ impl Search<'_> {
     }
 
     /// Searches a group with its lock held.
-    fn look(&self, group: u32, wait: bool) -> Result<Found> {
+    fn look(&self, group: u32, wait: bool) -> Result<FoundRun> {
         let bit = if group == self.from.group {
             self.from.bit
         } else {
@@ -264,7 +264,7 @@ impl Search<'_> {
     }
 
     /// Walks `steps` groups from the goal's on, wrapping round.
-    fn walk(&self, steps: std::ops::Range<u32>) -> Result<Found> {
+    fn walk(&self, steps: std::ops::Range<u32>) -> Result<FoundRun> {
         let count = self.blocks.count();
         for step in steps {
             let index = (self.from.group + step) % count;
@@ -277,7 +277,7 @@ impl Search<'_> {
         Ok(None)
     }
 
-    fn by_lists(&self) -> Result<Found> {
+    fn by_lists(&self) -> Result<FoundRun> {
         let near = self.walk(0..NEAR.min(self.blocks.count()))?;
         if near.is_some() {
             return Ok(near);
@@ -310,7 +310,7 @@ impl Search<'_> {
     }
 
     /// Searches a few groups that were never read.
-    fn unread(&self) -> Result<Found> {
+    fn unread(&self) -> Result<FoundRun> {
         let mut read = 0;
         let unread = &self.blocks.ranks.unread;
         let (from, count) = (self.from.group, self.blocks.count());
@@ -333,7 +333,7 @@ impl Search<'_> {
     /// Waits for every lock. The caller has taken a number of free blocks from the count, so at least one block is
     /// free. But blocks may have been freed behind the search and others taken before it. So the search is repeated as
     /// long as any blocks are freed.
-    fn exhaustive(&self) -> Result<Found> {
+    fn exhaustive(&self) -> Result<FoundRun> {
         loop {
             let before = self.blocks.times_freed();
             if self.blocks.scan() == BlockScan::Lists {

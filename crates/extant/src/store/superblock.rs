@@ -35,7 +35,7 @@ const RO_COMPAT: RoCompat = RoCompat::SPARSE_SUPER
     .union(RoCompat::ORPHAN_PRESENT);
 
 /// A superblock that was found, and the reason why the volume may only be read, if there is one.
-pub(crate) struct Found {
+pub(crate) struct FoundSuperblock {
     pub raw: RawSuperblock,
     pub geometry: Geometry,
     pub read_only: Option<String>,
@@ -44,7 +44,7 @@ pub(crate) struct Found {
 }
 
 /// Finds the superblock: the primary, or a backup for reading.
-pub(crate) fn find(device: &dyn BlockDevice) -> Result<Found> {
+pub(crate) fn find(device: &dyn BlockDevice) -> Result<FoundSuperblock> {
     let primary = read_at(device, SUPERBLOCK_OFFSET);
     let primary_error = match primary {
         Ok(raw) => match check(device, raw) {
@@ -120,7 +120,7 @@ fn check_encoding(raw: &RawSuperblock, geometry: &Geometry) -> Result<()> {
     Ok(())
 }
 
-fn check(device: &dyn BlockDevice, raw: RawSuperblock) -> Result<Found> {
+fn check(device: &dyn BlockDevice, raw: RawSuperblock) -> Result<FoundSuperblock> {
     let geometry = Geometry::new(&raw)?;
     geometry.features.require_incompat_within(INCOMPAT)?;
     if geometry.features.has_casefold() {
@@ -155,7 +155,7 @@ fn check(device: &dyn BlockDevice, raw: RawSuperblock) -> Result<Found> {
     if geometry.features.ro_compat.contains(RoCompat::BIGALLOC) {
         return Err(FormatError::Incompatible("bigalloc".into()).into());
     }
-    Ok(Found {
+    Ok(FoundSuperblock {
         raw,
         geometry,
         read_only,

@@ -28,7 +28,7 @@ fn background(engine: &Weak<Engine>, interval: Duration) {
         let Some(engine) = engine.upgrade() else {
             return;
         };
-        let Some(asked) = engine.log.kick.wait(interval.min(Duration::from_secs(1))) else {
+        let Some(asked) = engine.log.wakeup.wait(interval.min(Duration::from_secs(1))) else {
             return;
         };
         let timed = last.elapsed() >= interval;

@@ -26,7 +26,7 @@ impl Guard {
             return Ok(());
         }
         self.engine.thaw();
-        self.engine.log.kick.end();
+        self.engine.log.wakeup.end();
         if let Some(thread) = self.background.lock().take() {
             // The thread only ends. Closing reports its failures.
             let _ = thread.join();
@@ -43,7 +43,7 @@ impl Guard {
         }
         self.engine
             .cut_off(ended::GONE, "the volume was closed by force");
-        self.engine.log.kick.end();
+        self.engine.log.wakeup.end();
         if let Some(thread) = self.background.lock().take() {
             let _ = thread.join();
         }

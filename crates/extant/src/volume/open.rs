@@ -84,7 +84,7 @@ impl FoundLog {
 fn why_read_only(
     options: &VolumeOptions,
     device: &dyn BlockDevice,
-    found: &superblock::Found,
+    found: &superblock::FoundSuperblock,
 ) -> Option<String> {
     if options.noload {
         return Some("opened without its journal (noload)".into());
@@ -109,7 +109,7 @@ fn why_read_only(
 fn protect(
     options: &VolumeOptions,
     device: Arc<dyn BlockDevice>,
-    found: &superblock::Found,
+    found: &superblock::FoundSuperblock,
     writes: bool,
 ) -> Result<Arc<dyn BlockDevice>> {
     let (sb, geometry) = (&found.raw, &found.geometry);

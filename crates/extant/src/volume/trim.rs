@@ -6,7 +6,7 @@
 //! than a part of the free blocks, and a caller that finds too few waits until it is free again.
 
 use crate::base::error::{Error, Result};
-use crate::space::block::Wanted;
+use crate::space::block::RunRequest;
 use crate::types::credentials::Credentials;
 use crate::volume::engine::Engine;
 use ext4_format::{BlockNr, GroupNr};
@@ -70,7 +70,7 @@ impl Engine {
                 break;
             }
             let most = counted as u32;
-            let wanted = Wanted {
+            let wanted = RunRequest {
                 least,
                 most,
                 any_at_start: rest_of_run,

@@ -43,7 +43,7 @@ impl Engine {
     pub(crate) fn what_is_at(&self, address: usize) -> Option<String> {
         let layer = layer!(self, address, store: Store { geometry, device, buffers, groups, hasher, gate, flushes, health, limits, settings })
             .or_else(|| layer!(self, address, space: Space { store, counts, blocks, inodes, trimming }))
-            .or_else(|| layer!(self, address, log: Log { store, space, kick, lists, budget, formatted, durable, spare }))
+            .or_else(|| layer!(self, address, log: Log { store, space, wakeup, lists, budget, formatted, durable, spare }))
             .or_else(|| layer!(self, address, commit: Committer { store, formatter, journal, commit_stage, releases, totals, marked_open }))
             .or_else(|| layer!(self, address, inodes: Inodes { store, index, in_core, dirty_inodes, lazy_times, open_files, walks }))
             .or_else(|| layer!(self, address, data: Data { store, slot_preallocations, short_at, dirty_bytes, cached_bytes, writing_back }))

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Pieces of at least this length are passed on.
-const PASSED_ON: usize = 128 * 1024;
+const WRITE_THROUGH: usize = 128 * 1024;
 
 impl Data {
     /// Writes what a cache above has kept back; returns how much of it.
@@ -23,13 +23,13 @@ impl Data {
         offset: u64,
         data: &[u8],
     ) -> Result<usize> {
-        if data.len() >= PASSED_ON && self.write_whole(inode, offset, data)? {
+        if data.len() >= WRITE_THROUGH && self.write_whole(inode, offset, data)? {
             return Ok(data.len());
         }
         let who = Credentials::writing_back();
         let written = self.write(&who, inode, Some(offset), data)?;
-        if data.len() >= PASSED_ON {
-            self.pass_on(inode, &written);
+        if data.len() >= WRITE_THROUGH {
+            self.write_through(inode, &written);
         }
         Ok((written.end - written.start) as usize)
     }
@@ -142,7 +142,7 @@ impl Data {
 
     /// Writes the pages of a finished piece back at once, and drops them, so that the next piece gets the same memory,
     /// still warm. If that fails, the pages stay dirty, and fsync reports the error.
-    fn pass_on(&self, inode: &Arc<Inode>, written: &Range<u64>) {
+    fn write_through(&self, inode: &Arc<Inode>, written: &Range<u64>) {
         let Some(file) = inode.touched_file() else {
             return;
         };

@@ -2,7 +2,7 @@
 //! checks for each directory on the way only whether a directory was moved out of it since. It reads neither names nor
 //! inodes.
 //!
-//! A passage is valid as long as no name of a directory was moved out of its parents or replaced, and the directory
+//! A cached path is valid as long as no name of a directory was moved out of its parents or replaced, and the directory
 //! that it leads to was not removed. While that directory exists, its parents exist too.
 
 use crate::incore::directory::Moves;
@@ -15,8 +15,8 @@ const PLACES: usize = 512;
 /// Longer paths are walked step by step.
 pub(super) const LONGEST: usize = 256;
 
-/// A path that was passed.
-pub(super) struct Passage {
+/// A cached path.
+pub(super) struct CachedPath {
     /// The directory that it begins at.
     pub(super) start: Arc<Inode>,
     /// The path as it was given.
@@ -27,25 +27,25 @@ pub(super) struct Passage {
     pub(super) child: Arc<SlotsOwn>,
 }
 
-impl Passage {
+impl CachedPath {
     fn is_valid(&self) -> bool {
         let unmoved = |(moves, before): &(Moves, u64)| moves.count() == *before;
         self.parents.iter().all(unmoved) && self.child.0.directory().is_some_and(|d| !d.is_dead())
     }
 }
 
-/// A place for a passage, and the hash of the path that asked for it last. A path gets the place when it asks twice, so
+/// A place for a cached path, and the hash of the path that asked for it last. A path gets the place when it asks twice, so
 /// that walks done only once displace nothing.
 #[derive(Default)]
-struct PassageSlot {
+struct PathPlace {
     asked: u32,
-    passage: Option<Passage>,
+    cached: Option<CachedPath>,
 }
 
-/// The passages of a slot.
+/// The cached paths of a slot.
 #[derive(Default)]
-pub(super) struct Passages {
-    places: Box<[PassageSlot]>,
+pub(super) struct PathCache {
+    places: Box<[PathPlace]>,
 }
 
 /// Returns the names on a path.
@@ -71,21 +71,20 @@ fn place(hash: u64) -> usize {
     (hash >> 32) as usize % PLACES
 }
 
-impl Passages {
-    /// Returns the directory that a path leads to, if the passage is remembered and still holds.
+impl PathCache {
+    /// Returns the directory that a path leads to, if the cached path is remembered and still holds.
     #[inline]
     pub(super) fn find(&self, start: &Arc<Inode>, path: &[u8]) -> Option<&Arc<SlotsOwn>> {
         let there = self.places.get(place(hash(start, path)))?;
-        let passage = there.passage.as_ref()?;
-        let found =
-            Arc::ptr_eq(&passage.start, start) && *passage.path == *path && passage.is_valid();
-        found.then_some(&passage.child)
+        let cached = there.cached.as_ref()?;
+        let found = Arc::ptr_eq(&cached.start, start) && *cached.path == *path && cached.is_valid();
+        found.then_some(&cached.child)
     }
 
     /// Returns the place for a path with this hash, if the path was also the last one that asked for it.
     pub(super) fn place_for(&mut self, hash: u64) -> Option<usize> {
         if self.places.is_empty() {
-            self.places = (0..PLACES).map(|_| PassageSlot::default()).collect();
+            self.places = (0..PLACES).map(|_| PathPlace::default()).collect();
         }
         let there = &mut self.places[place(hash)];
         let twice = there.asked == hash as u32;
@@ -93,18 +92,15 @@ impl Passages {
         twice.then_some(place(hash))
     }
 
-    /// Passages that are remembered, whether they hold or not.
+    /// Cached paths that are remembered, whether they hold or not.
     #[cfg(test)]
     pub(super) fn count(&self) -> usize {
-        let passages = self
-            .places
-            .iter()
-            .filter_map(|place| place.passage.as_ref());
-        passages.count()
+        let paths = self.places.iter().filter_map(|place| place.cached.as_ref());
+        paths.count()
     }
 
-    /// Puts a passage into its place; returns the previous one.
-    pub(super) fn put(&mut self, place: usize, passage: Passage) -> Option<Passage> {
-        self.places[place].passage.replace(passage)
+    /// Puts a cached path into its place; returns the previous one.
+    pub(super) fn put(&mut self, place: usize, cached: CachedPath) -> Option<CachedPath> {
+        self.places[place].cached.replace(cached)
     }
 }

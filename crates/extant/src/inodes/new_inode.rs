@@ -18,7 +18,7 @@ impl Inodes {
     /// Puts a newborn inode where it is found: index and per-slot list. Call it in the commit that makes the inode, see
     /// [`InodeIndex::insert`](crate::incore::inode_index::InodeIndex::insert).
     #[inline(always)]
-    pub(crate) fn adopt(&self, inode: &Arc<Inode>) {
+    pub(crate) fn insert(&self, inode: &Arc<Inode>) {
         self.enlist(inode);
         self.index.insert(Arc::clone(inode));
     }
@@ -28,7 +28,7 @@ impl Inodes {
         &self,
         who: &Credentials,
         parent: &Inode,
-        what: &New<'_>,
+        what: &NewInode<'_>,
         mode: u16,
         time: ext4_format::timestamp::Timestamp,
     ) -> InodeCore {
@@ -48,15 +48,15 @@ impl Inodes {
         }
         let inherited = parent.flags.load(Ordering::Relaxed) & flags::INHERITED;
         let by_extents = self.store.geometry.first().features.has_extents();
-        let mapped = matches!(what, New::File | New::Directory)
-            || matches!(what, New::Symlink(target) if target.len() > FAST_SYMLINK_MAX);
+        let mapped = matches!(what, NewInode::File | NewInode::Directory)
+            || matches!(what, NewInode::Symlink(target) if target.len() > FAST_SYMLINK_MAX);
         InodeCore {
             mode: ftype.mode_bits() | mode,
             links: if ftype == FileType::Directory { 2 } else { 1 },
             uid: who.uid,
             gid: if set_gid { parent_gid } else { who.gid },
             size: match what {
-                New::Symlink(target) => target.len() as u64,
+                NewInode::Symlink(target) => target.len() as u64,
                 _ => 0,
             },
             flags: flags::of_type(ftype, inherited)
@@ -72,7 +72,7 @@ impl Inodes {
             crtime: time,
             dtime: 0,
             rdev: match what {
-                New::Special(FileType::CharDevice | FileType::BlockDevice, rdev) => *rdev,
+                NewInode::Special(FileType::CharDevice | FileType::BlockDevice, rdev) => *rdev,
                 _ => 0,
             },
             project: self.inherited_project(parent),
@@ -151,7 +151,7 @@ fn generation() -> u32 {
 }
 
 /// The kinds of new inodes.
-pub(crate) enum New<'a> {
+pub(crate) enum NewInode<'a> {
     /// An empty regular file.
     File,
     /// An empty directory.
@@ -162,7 +162,7 @@ pub(crate) enum New<'a> {
     Special(FileType, u32),
 }
 
-impl New<'_> {
+impl NewInode<'_> {
     /// Returns the kind of inode that mknod makes of a type.
     pub(crate) fn special(ftype: FileType, rdev: u32) -> Result<Self> {
         match ftype {
