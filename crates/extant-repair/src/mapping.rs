@@ -8,10 +8,14 @@ use ext4_format::map_walk::{self, MapNode, MapVisitor, OnDamage};
 use ext4_format::remapping::MapSink;
 use ext4_format::{BlockNr, FormatError, InodeNr, indirect};
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 /// Count of invalid numbers up to which a block of addresses is accepted even if they outnumber the valid ones, as in
 /// e2fsck for an inode.
 const MOST_WILD: u32 = 11;
+
+/// Place of the depth in a node's header.
+const DEPTH: Range<usize> = 6..8;
 
 /// Result of reading a mapping.
 #[derive(Debug, Default)]
@@ -84,6 +88,23 @@ impl Reader<'_, '_, '_> {
         }
     }
 
+    /// Sets the depth of a node whose other bytes obey the rules of its place: e2fsck reads such a node, and Linux refuses it.
+    fn mend_depth(&mut self, bytes: &mut [u8], rules: &NodeRules) {
+        let Some(depth) = rules.depth else {
+            return;
+        };
+        let (had, right) = (bytes.get(DEPTH).map(<[u8]>::to_vec), depth.to_le_bytes());
+        if had.as_deref().is_none_or(|had| had == right) {
+            return;
+        }
+        let mut mended = bytes.to_vec();
+        mended[DEPTH].copy_from_slice(&right);
+        if Node::parse(&mended, rules).is_ok() {
+            bytes.copy_from_slice(&mended);
+            self.map.tell("a node of another depth");
+        }
+    }
+
     /// Returns whether a node is one: a node of a tree with a right checksum, or one that obeys the rules.
     fn is_tree_node(&mut self, block: BlockNr, bytes: &[u8], rules: &NodeRules) -> bool {
         let sealed = |seed| extent::verify_tail(bytes, seed).is_ok();
@@ -126,7 +147,10 @@ impl MapVisitor for Reader<'_, '_, '_> {
             });
             return Ok(None);
         }
-        let bytes = self.session.read(block)?;
+        let mut bytes = self.session.read(block)?;
+        if let Some(rules) = &node.rules {
+            self.mend_depth(&mut bytes, rules);
+        }
         let known = match &node.rules {
             Some(rules) => self.is_tree_node(block, &bytes, rules),
             None => self.is_address_block(&bytes),

@@ -93,6 +93,26 @@ fn headers_with_a_wrong_depth_are_mended() {
     }
 }
 
+/// A node below the root whose depth is wrong, with a right checksum. e2fsck reads it and says nothing; Linux does not read it.
+#[test]
+fn a_node_of_a_wrong_depth_keeps_its_extents() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    for wrong in [1, 5, 9, 40_000] {
+        let image = image();
+        let leaf = child(&image, image.record("spread") + MAPPING);
+        image.edit(leaf + 6, 2, |depth| {
+            depth.copy_from_slice(&u16::to_le_bytes(wrong))
+        });
+        let before = image.files();
+        image.repair(&format!("a leaf of depth {wrong}"));
+        assert_eq!(
+            half(&image, child(&image, image.record("spread") + MAPPING) + 6),
+            0
+        );
+        assert_eq!(image.files(), before, "a leaf of depth {wrong}");
+    }
+}
+
 /// Returns a node of a tree: a header, and one entry.
 fn node(max: u16, depth: u16, entry: &[u8]) -> Vec<u8> {
     let mut bytes: Vec<u8> = [MAGIC, 1, max, depth, 0, 0]

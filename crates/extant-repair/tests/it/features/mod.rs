@@ -112,9 +112,12 @@ fn judge_one(base: &Base, seed: u64) -> Option<Outcome> {
     let dir = dir.unwrap();
     let [ours, theirs] = ["ours", "theirs"].map(|name| dir.path().join(name));
     write_image(&device, &theirs);
-    e2fsck(&theirs, "-fy");
-    e2fsck(&theirs, "-fy");
-    if !e2fsck(&theirs, "-fn").0 {
+    // The second run mends what the first one has left.
+    let clean = (0..2).any(|_| {
+        e2fsck(&theirs, "-fy");
+        e2fsck(&theirs, "-fn").0
+    });
+    if !clean {
         return None;
     }
     let mut outcome = Outcome {
@@ -145,12 +148,13 @@ fn judge_one(base: &Base, seed: u64) -> Option<Outcome> {
     Some(outcome)
 }
 
-/// Returns the files of a base that one image has still and the other has not: by path, or by content in lost+found.
+/// Returns the files of a base that one image has still and the other has not: by path, or by content in lost+found or under another
+/// name of the same directory, because the two mend damaged names in different ways.
 fn only_in(base: &Files, one: &Files, other: &Files) -> Vec<PathBuf> {
     let has = |files: &Files, path: &Path, content: &Vec<u8>| {
-        let mut lost = files
-            .iter()
-            .filter(|(path, _)| path.starts_with("lost+found"));
+        let beside =
+            |found: &Path| found.starts_with("lost+found") || found.parent() == path.parent();
+        let mut lost = files.iter().filter(|(found, _)| beside(found));
         files.get(path) == Some(content) || lost.any(|(_, found)| found == content)
     };
     let kept = |files: &Files, path: &PathBuf| has(files, path, &base[path]);
