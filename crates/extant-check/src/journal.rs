@@ -62,6 +62,7 @@ pub(crate) fn check(
                 findings.add_error(Rule::Journal, place, damage);
             }
             if options.replay {
+                volume.pending_fast_commits = found.plan.fast_commits.is_some();
                 volume.replay(logged)?;
             }
         }

@@ -136,6 +136,7 @@ fn finish(
 ) -> Report {
     let found = paths::find(&check, directories, &check.findings.inodes());
     let bytes_read = check.volume.bytes_read();
+    let pending_fast_commits = check.volume.pending_fast_commits;
     let (mut findings, faults, notes) = check.findings.finish();
     for finding in &mut findings {
         finding.path = finding.place.inode.and_then(|ino| found.get(&ino).cloned());
@@ -149,5 +150,6 @@ fn finish(
         names,
         blocks,
         bytes_read,
+        pending_fast_commits,
     }
 }

@@ -234,6 +234,8 @@ pub struct Report {
     pub blocks: u64,
     /// Bytes read from the device.
     pub bytes_read: u64,
+    /// Whether fast commits are pending. The volume was checked without their changes, which only the engine replays.
+    pub pending_fast_commits: bool,
 }
 
 impl Report {

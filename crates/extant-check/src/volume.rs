@@ -26,6 +26,8 @@ pub(crate) struct Volume<'d> {
     pub(crate) geo: Geometry,
     /// The newest block of the journal for each block of the volume.
     logged: BTreeMap<BlockNr, Logged>,
+    /// The log goes on in fast commits.
+    pub(crate) pending_fast_commits: bool,
     bytes_read: AtomicU64,
     /// A read took long.
     slow: AtomicBool,
@@ -59,6 +61,7 @@ impl<'d> Volume<'d> {
             sb,
             geo,
             logged: BTreeMap::new(),
+            pending_fast_commits: false,
             bytes_read: AtomicU64::new(0),
             slow: AtomicBool::new(false),
         })

@@ -13,7 +13,9 @@ use crate::steps::ShownSteps;
 use crate::store;
 use anyhow::{Context, Result};
 use blockdev::{Access, BlockDevice};
-use extant_check::{CheckOptions, Finding, Report, Severity};
+use extant::VolumeOptions;
+use extant::scratch::{self, Changes};
+use extant_check::{CheckOptions, Finding, Report, Rule, Severity};
 use extant_terminal::numbers::size;
 use serde::Serialize;
 use std::io::Write;
@@ -151,9 +153,16 @@ fn check(args: &Args, image: &Path) -> Result<Report> {
         replay: !images::journals_are_left(),
     };
     let shown = ShownSteps::new(&name, args.progress_fd)?;
-    let report = extant_check::check_telling(&device, &options, &|step| shown.tell(step));
+    let tell = |step| shown.tell(step);
+    let report = extant_check::check_telling(&device, &options, &tell);
+    let mut report = report.with_context(|| name.clone())?;
+    if report.pending_fast_commits
+        && let Some(replayed) = replayed(&device, image)
+    {
+        let after = extant_check::check_telling(&replayed, &options, &tell);
+        report = after_replay(report, after.with_context(|| name.clone())?);
+    }
     drop(shown);
-    let report = report.with_context(|| name.clone())?;
     if args.json {
         output::json(&Checked {
             image: name,
@@ -170,6 +179,25 @@ fn check(args: &Args, image: &Path) -> Result<Report> {
         print(args, &name, &report)?;
     }
     Ok(report)
+}
+
+/// Returns the image as it is when the engine has replayed its journal and its fast commits, in scratch space. `None` if the engine
+/// cannot open it: then the check without the changes is what there is.
+fn replayed(device: &Arc<dyn BlockDevice>, image: &Path) -> Option<Arc<dyn BlockDevice>> {
+    let file = store::file(image);
+    let scratch = scratch::device_over(device.clone(), file, Changes::ThrownAway).ok()?;
+    let volume = VolumeOptions::new().open_device(scratch.clone()).ok()?;
+    volume.close().ok()?;
+    Some(scratch)
+}
+
+/// Returns the report about the replayed image, with the note that the journal is not replayed.
+fn after_replay(before: Report, mut after: Report) -> Report {
+    let unreplayed = |f: &Finding| f.rule == Rule::NeedsRecovery;
+    let notes = before.findings.into_iter().filter(unreplayed);
+    after.findings.splice(..0, notes);
+    after.notes += 1;
+    after
 }
 
 /// Opens the image file, or a snapshot if the image is mounted.

@@ -45,3 +45,30 @@ fn exit_codes_are_those_of_fsck() {
         ran.stderr
     );
 }
+
+/// Fast commits are replayed in scratch space, so the report is about the volume as the next mount sees it.
+#[test]
+fn pending_fast_commits_are_seen_and_nothing_is_written() {
+    let s = Scratch::empty();
+    s.ok(&["mkfs", "%", "--size", "32M", "-O", "fast_commit", "-q"]);
+    let names = |s: &Scratch| {
+        let ran = s.run(&["check", "--json", "%"]);
+        assert_eq!(ran.code, Some(0), "{}", ran.text());
+        ran.json()["names"].as_u64().unwrap()
+    };
+    let before = names(&s);
+    let volume = extant::Volume::open(&s.image).unwrap();
+    for file in ["/one", "/two", "/three"] {
+        let file = volume.create_new_file(file).unwrap();
+        file.write_all_at(b"synced", 0).unwrap();
+        file.sync_all().unwrap();
+    }
+    assert_eq!(volume.statistics().fast_commits, 3);
+    let cut = std::fs::read(&s.image).unwrap();
+    volume.close().unwrap();
+    std::fs::write(&s.image, &cut).unwrap();
+    assert_eq!(names(&s), before + 3);
+    let text = s.ok(&["check", "%"]);
+    assert!(text.contains("the journal was not replayed"), "{text}");
+    assert!(std::fs::read(&s.image).unwrap() == cut);
+}
