@@ -140,6 +140,23 @@ pub fn open(path: impl AsRef<Path>, access: Access) -> io::Result<Arc<dyn BlockD
     open_with(path, access, Unpacking::default())
 }
 
+/// Opens the disk in a zstd file with a seek table that lies on a device; `None` if there is no such table, or its frames are long.
+///
+/// ```
+/// use extant_disk::blockdev::MemDevice;
+/// let device = std::sync::Arc::new(MemDevice::new(4096));
+/// assert!(extant_disk::seekable(device)?.is_none());
+/// # Ok::<(), std::io::Error>(())
+/// ```
+///
+/// # Errors
+/// The device cannot be read, or the table is damaged.
+pub fn seekable(file: Arc<dyn BlockDevice>) -> io::Result<Option<Arc<dyn BlockDevice>>> {
+    let table = SeekTable::read(&file)?.filter(SeekTable::has_short_frames);
+    let disk = table.map(|table| Arc::new(Seekable::new(file, "the file".into(), table)));
+    Ok(disk.map(|disk| disk as _))
+}
+
 /// Opens the disk like [`open`], with a directory and a size limit for files that must be decompressed as a whole.
 /// They are decompressed at the first call of the device.
 ///
@@ -193,7 +210,10 @@ pub fn open_with(
             Arc::new(Mapped::new(file, grains))
         }
         Format::Zstd => match SeekTable::read(&file).map_err(named)? {
-            Some(table) if table.has_short_frames() => Arc::new(Seekable::new(file, table)),
+            Some(table) if table.has_short_frames() => {
+                let name = path.display().to_string();
+                Arc::new(Seekable::new(Arc::new(file), name, table))
+            }
             _ => Arc::new(Unpacked::new(file, unpacking)?),
         },
         Format::Gzip | Format::Xz | Format::Bzip2 => Arc::new(Unpacked::new(file, unpacking)?),

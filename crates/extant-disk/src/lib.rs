@@ -29,7 +29,7 @@ mod vhd;
 mod vmdk;
 
 pub use blockdev;
-pub use formats::{Format, decompressed_head, open, open_with};
+pub use formats::{Format, decompressed_head, open, open_with, seekable};
 pub use make::{NewDisk, NewPartition, Purpose};
 pub use new_image::{NewFormat, NewImage, Packing};
 pub use table::{Part, Partition, Scheme, Table, part};

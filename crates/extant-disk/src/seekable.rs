@@ -3,14 +3,16 @@
 use crate::kept::Kept;
 use crate::mapped::beyond;
 use crate::seek_table::{Frame, SeekTable};
-use blockdev::{BlockDevice, FileDevice};
+use blockdev::BlockDevice;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use zstd::bulk::Decompressor;
 
 /// The device.
 pub struct Seekable {
-    file: FileDevice,
+    file: Arc<dyn BlockDevice>,
+    /// What the file is called in errors.
+    name: String,
     table: SeekTable,
     frames: Kept,
     /// Idle decompressors.
@@ -19,9 +21,10 @@ pub struct Seekable {
 
 impl Seekable {
     /// Makes a device from a file with this table, whose frames are short.
-    pub fn new(file: FileDevice, table: SeekTable) -> Self {
+    pub fn new(file: Arc<dyn BlockDevice>, name: String, table: SeekTable) -> Self {
         Self {
             file,
+            name,
             table,
             frames: Kept::default(),
             idle: Mutex::default(),
@@ -54,7 +57,7 @@ impl Seekable {
             Err(e) => Some(e.to_string()),
         };
         if let Some(what) = what {
-            let (name, start) = (self.file.path().display(), frame.packed.start);
+            let (name, start) = (&self.name, frame.packed.start);
             let text = format!("{name}: the zstd frame at {start} is damaged: {what}");
             return Err(io::Error::new(io::ErrorKind::InvalidData, text));
         }
