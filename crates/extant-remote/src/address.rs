@@ -1,0 +1,301 @@
+//! Addresses of images on web servers and object stores.
+
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::azure::MicrosoftAzureBuilder;
+use object_store::gcp::GoogleCloudStorageBuilder;
+use object_store::http::HttpBuilder;
+use object_store::local::LocalFileSystem;
+use object_store::path::Path;
+use object_store::{BackoffConfig, ClientOptions, ObjectStore, RetryConfig};
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use url::Url;
+
+/// Default size of the cache of blocks, in bytes.
+const CACHE: u64 = 64 << 20;
+/// Time that a store has to answer a request.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// An image, by its address.
+pub struct Address {
+    /// The address as it was written.
+    pub text: String,
+    /// The store of its objects.
+    pub store: Arc<dyn ObjectStore>,
+    /// The object of an image that is one file, or the prefix of its objects.
+    pub path: Path,
+    /// Whether the image is one file, which is only read.
+    pub is_file: bool,
+    /// Snapshot to open.
+    pub snapshot: Option<String>,
+    /// Directory of the store's files, if the store is one.
+    pub directory: Option<PathBuf>,
+    /// Bytes of the cache.
+    pub cache: u64,
+    /// Size of an image to make if there is none.
+    pub size: Option<u64>,
+    /// Takes the image over from another writer.
+    pub takeover: bool,
+}
+
+/// Returns an error of an address.
+pub fn wrong(text: &str, why: impl std::fmt::Display) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, format!("{text}: {why}"))
+}
+
+/// Returns what an error of a store means, in one line.
+pub fn failed(text: &str, error: object_store::Error) -> io::Error {
+    use io::ErrorKind;
+    use object_store::Error;
+    let (kind, why) = match &error {
+        Error::NotFound { .. } => (ErrorKind::NotFound, "no such object".to_owned()),
+        Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => (
+            ErrorKind::PermissionDenied,
+            "access denied: check the credentials in the environment".to_owned(),
+        ),
+        Error::NotSupported { .. } => (
+            ErrorKind::Unsupported,
+            "the server does not send ranges of a file".to_owned(),
+        ),
+        other => {
+            let mut last: &dyn std::error::Error = other;
+            while let Some(source) = last.source() {
+                last = source;
+            }
+            let mut why = last.to_string();
+            if why.is_empty() {
+                why = other.to_string();
+            }
+            let line = why.split_whitespace().collect::<Vec<_>>().join(" ");
+            (ErrorKind::Other, line.chars().take(300).collect())
+        }
+    };
+    io::Error::new(kind, format!("{text}: {why}"))
+}
+
+impl Address {
+    /// Parses an address, and makes a client of its store. Sends no request.
+    pub fn parse(text: &str) -> io::Result<Self> {
+        let (place, query) = text.split_once('?').unwrap_or((text, ""));
+        let mut address = Self {
+            text: text.to_owned(),
+            store: Arc::new(object_store::memory::InMemory::new()),
+            path: Path::default(),
+            is_file: false,
+            snapshot: None,
+            directory: None,
+            cache: CACHE,
+            size: None,
+            takeover: false,
+        };
+        for field in query.split('&').filter(|field| !field.is_empty()) {
+            match field.split_once('=').unwrap_or((field, "")) {
+                ("cache", value) => address.cache = size(text, value)?,
+                ("size", value) => address.size = Some(size(text, value)?),
+                ("takeover", "" | "1") => address.takeover = true,
+                _ => {
+                    return Err(wrong(
+                        text,
+                        format_args!("unknown field '{field}' after '?' (try cache=256M)"),
+                    ));
+                }
+            }
+        }
+        if let Some(dir) = place.strip_prefix("file+objects://") {
+            let (dir, snapshot) = snapshot(dir);
+            if !dir.starts_with('/') {
+                return Err(wrong(text, "not a directory (try file+objects:///DIR)"));
+            }
+            std::fs::create_dir_all(dir).map_err(|e| wrong(text, e))?;
+            let store = LocalFileSystem::new_with_prefix(dir).map_err(|e| failed(text, e))?;
+            address.store = Arc::new(store);
+            address.snapshot = snapshot;
+            address.directory = Some(dir.into());
+            return Ok(address);
+        }
+        address.is_file = place.starts_with("http://") || place.starts_with("https://");
+        let (place, snapshot) = if address.is_file {
+            (place, None)
+        } else {
+            snapshot(place)
+        };
+        address.snapshot = snapshot;
+        let url = Url::parse(place).map_err(|e| wrong(text, e))?;
+        let host = url.host_str().filter(|host| !host.is_empty());
+        let host = host.ok_or_else(|| wrong(text, "no host or bucket"))?;
+        let path = url.path().trim_start_matches('/');
+        address.path = Path::from_url_path(path).map_err(|e| wrong(text, e))?;
+        address.store = store(text, &url, host)?;
+        if address.path.as_ref().is_empty() {
+            return Err(wrong(text, "names no file: add its path"));
+        }
+        Ok(address)
+    }
+}
+
+/// Splits the name of a snapshot off.
+fn snapshot(place: &str) -> (&str, Option<String>) {
+    match place.rsplit_once('@') {
+        Some((place, name)) if !name.contains('/') => (place, Some(name.to_owned())),
+        _ => (place, None),
+    }
+}
+
+fn size(text: &str, value: &str) -> io::Result<u64> {
+    let (digits, shift) = match value.strip_suffix(['K', 'M', 'G', 'T']) {
+        Some(digits) => (
+            digits,
+            10 * (1 + "KMGT".find(&value[digits.len()..]).unwrap_or(0)),
+        ),
+        None => (value, 0),
+    };
+    let number = digits.parse::<u64>().ok();
+    let bytes = number.and_then(|n| n.checked_mul(1 << shift));
+    bytes.ok_or_else(|| {
+        wrong(
+            text,
+            format_args!("'{value}' is not a size (try 64M or 2G)"),
+        )
+    })
+}
+
+/// Returns how often a request is tried again.
+fn retries() -> RetryConfig {
+    RetryConfig {
+        backoff: BackoffConfig {
+            init_backoff: Duration::from_millis(100),
+            max_backoff: Duration::from_secs(5),
+            base: 2.0,
+        },
+        max_retries: 6,
+        retry_timeout: Duration::from_secs(60),
+    }
+}
+
+fn store(text: &str, url: &Url, host: &str) -> io::Result<Arc<dyn ObjectStore>> {
+    let client = ClientOptions::new()
+        .with_timeout(TIMEOUT)
+        .with_connect_timeout(Duration::from_secs(10));
+    let made: object_store::Result<Arc<dyn ObjectStore>> = match url.scheme() {
+        "http" | "https" => {
+            let mut base = url.clone();
+            base.set_path("");
+            HttpBuilder::new()
+                .with_url(base)
+                .with_client_options(client.with_allow_http(true))
+                .with_retry(retries())
+                .build()
+                .map(|store| Arc::new(store) as _)
+        }
+        "s3" => {
+            let mut builder = AmazonS3Builder::from_env().with_bucket_name(host);
+            for (key, value) in profile() {
+                if builder.get_config_value(&key).is_none() {
+                    builder = builder.with_config(key, value);
+                }
+            }
+            // An endpoint of this machine, such as a test server, has no certificate.
+            let plain = builder
+                .get_config_value(&AmazonS3ConfigKey::Endpoint)
+                .is_some_and(|endpoint| endpoint.starts_with("http://"));
+            builder
+                .with_client_options(client.with_allow_http(plain))
+                .with_retry(retries())
+                .build()
+                .map(|store| Arc::new(store) as _)
+        }
+        "gs" => GoogleCloudStorageBuilder::from_env()
+            .with_bucket_name(host)
+            .with_client_options(client)
+            .with_retry(retries())
+            .build()
+            .map(|store| Arc::new(store) as _),
+        "az" => MicrosoftAzureBuilder::from_env()
+            .with_container_name(host)
+            .with_client_options(client)
+            .with_retry(retries())
+            .build()
+            .map(|store| Arc::new(store) as _),
+        scheme => {
+            return Err(wrong(
+                text,
+                format_args!(
+                    "'{scheme}' is not a known scheme (try https, s3, gs, az or file+objects)"
+                ),
+            ));
+        }
+    };
+    made.map_err(|e| failed(text, e))
+}
+
+/// Reads the credentials and the region of the chosen profile from the files of the AWS command line, if they exist.
+fn profile() -> Vec<(AmazonS3ConfigKey, String)> {
+    let name = std::env::var("AWS_PROFILE").unwrap_or_else(|_| "default".into());
+    let home = std::env::var_os("HOME")
+        .map(PathBuf::from)
+        .unwrap_or_default();
+    let mut found = Vec::new();
+    for (variable, file) in [
+        ("AWS_SHARED_CREDENTIALS_FILE", ".aws/credentials"),
+        ("AWS_CONFIG_FILE", ".aws/config"),
+    ] {
+        let file = std::env::var_os(variable).map_or_else(|| home.join(file), PathBuf::from);
+        let text = std::fs::read_to_string(file).unwrap_or_default();
+        found.extend(section(&text, &name));
+    }
+    found
+}
+
+/// Returns the settings of a profile in the text of such a file.
+fn section(text: &str, name: &str) -> Vec<(AmazonS3ConfigKey, String)> {
+    let mut found = Vec::new();
+    let mut inside = false;
+    for line in text.lines().map(str::trim) {
+        if let Some(title) = line.strip_prefix('[').and_then(|l| l.strip_suffix(']')) {
+            inside = title.trim_start_matches("profile ").trim() == name;
+        } else if inside && let Some((key, value)) = line.split_once('=') {
+            let key = match key.trim() {
+                "aws_access_key_id" => AmazonS3ConfigKey::AccessKeyId,
+                "aws_secret_access_key" => AmazonS3ConfigKey::SecretAccessKey,
+                "aws_session_token" => AmazonS3ConfigKey::Token,
+                "region" => AmazonS3ConfigKey::Region,
+                "endpoint_url" => AmazonS3ConfigKey::Endpoint,
+                _ => continue,
+            };
+            found.push((key, value.trim().to_owned()));
+        }
+    }
+    found
+}
+
+#[test]
+fn profiles_are_read() {
+    let text = "[default]\naws_access_key_id = a\n[profile x]\n# c\nregion=eu-west-1\naws_access_key_id=b\n";
+    let values = |name| {
+        section(text, name)
+            .into_iter()
+            .map(|(_, v)| v)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(values("default"), ["a"]);
+    assert_eq!(values("x"), ["eu-west-1", "b"]);
+    assert!(values("y").is_empty());
+}
+
+#[test]
+fn wrong_addresses_are_refused() {
+    for (text, why) in [
+        ("https://", "empty host"),
+        ("https://h", "names no file"),
+        ("ftp://h/x", "not a known scheme"),
+        ("https://h/x?cache=y", "'y' is not a size"),
+        ("https://h/x?size=99999999999T", "is not a size"),
+        ("https://h/x?z=1", "unknown field 'z=1'"),
+        ("file+objects://x", "not a directory"),
+    ] {
+        let said = Address::parse(text).err().expect(text).to_string();
+        assert!(said.contains(why), "{said}");
+    }
+}

@@ -1,0 +1,97 @@
+//! The program `extant-remote`: one image as an NBD export, for one client.
+#![forbid(unsafe_code)]
+
+use extant_remote::{Address, Image, runtime, serve, snapshot};
+use std::io::{self, Write};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+const USAGE: &str = "usage: extant-remote serve [--read-only] SOCKET ADDRESS
+       extant-remote snapshot ADDRESS NAME
+
+serve waits for one client at the socket, and ends when the client does. It writes the line 'ready' to
+standard output when clients may connect, and errors after that as lines of their own.
+snapshot keeps the present state of an image: ADDRESS@NAME opens it.
+
+Credentials come from the environment and the files of the store's own tools.";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    let done = match words.as_slice() {
+        ["serve", "--read-only", socket, address] => export(socket, address, true),
+        ["serve", socket, address] => export(socket, address, false),
+        ["snapshot", address, name] => {
+            Address::parse(address).and_then(|address| snapshot(address, runtime()?, name))
+        }
+        ["--help" | "-h"] => {
+            println!("{USAGE}");
+            Ok(())
+        }
+        ["--version" | "-V"] => {
+            println!("extant-remote {}", env!("CARGO_PKG_VERSION"));
+            Ok(())
+        }
+        _ => {
+            eprintln!("{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            say(&format!("error: {error}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Writes a line for the program that started this one, or for the user.
+fn say(line: &str) {
+    // A reader that is gone needs no line.
+    let _ = writeln!(io::stdout(), "{line}").and_then(|()| io::stdout().flush());
+}
+
+/// Socket of a listener; dropping it removes the name.
+struct Name(PathBuf);
+
+impl Drop for Name {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn export(socket: &str, address: &str, read_only: bool) -> io::Result<()> {
+    // The caller may be gone before it connects; then its end of standard input closes.
+    let image = Image::open(address, read_only)?;
+    let served = client(Path::new(socket), &image);
+    // Another client may write from now on, even if this one broke the protocol.
+    let released = image.release();
+    served.and(released)
+}
+
+fn client(socket: &Path, image: &Image) -> io::Result<()> {
+    let listener = UnixListener::bind(socket)
+        .map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", socket.display())))?;
+    let name = Name(socket.to_owned());
+    say("ready");
+    let (ended, first) = std::sync::mpsc::channel();
+    let gone = ended.clone();
+    std::thread::spawn(move || {
+        let mut byte = [0];
+        while io::Read::read(&mut io::stdin(), &mut byte).is_ok_and(|n| n > 0) {}
+        let _ = gone.send(None);
+    });
+    std::thread::spawn(move || {
+        let _ = ended.send(Some(listener.accept()));
+    });
+    let stream = match first.recv() {
+        Ok(Some(accepted)) => accepted?.0,
+        _ => return Ok(()),
+    };
+    drop(name);
+    serve(stream, image.device(), &|error| {
+        say(&format!("error: {error}"))
+    })
+}

@@ -1,0 +1,476 @@
+//! The image as a device.
+
+use super::BLOCK;
+use super::holder::{self, Life};
+use super::log::{Append, Log};
+use super::map::{Map, Place};
+use super::segment::{self, Head, Kind, RECORD, Run};
+use crate::address::Address;
+use crate::cache::Cache;
+use blockdev::BlockDevice;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::runtime::Runtime;
+
+/// Blocks of a segment that is written before a flush asks for it: 16 MiB.
+const BATCH: usize = 4096;
+/// Segments after which the map is written.
+const SEGMENTS_OF_MAP: u64 = 64;
+/// The same when the image is released.
+const SEGMENTS_AT_END: u64 = 16;
+/// Time to wait for another process of this machine to release the image.
+const WAIT: Duration = Duration::from_secs(10);
+/// Longest image: 16 TiB.
+const MOST: u64 = 16 << 40;
+
+/// Written blocks; `None` is zeros.
+type Batch = BTreeMap<u64, Option<Box<[u8]>>>;
+
+#[derive(Default)]
+struct State {
+    map: Map,
+    /// Blocks that are in no segment.
+    dirty: Batch,
+    /// Blocks of the segment that is being written.
+    flight: Arc<Batch>,
+    /// Why nothing is written any more.
+    failed: Option<String>,
+}
+
+impl State {
+    /// Returns a block that is in memory; the inner `None` is zeros.
+    fn in_memory(&self, block: u64) -> Option<Option<&[u8]>> {
+        let found = self.dirty.get(&block).or_else(|| self.flight.get(&block));
+        found.map(|data| data.as_deref())
+    }
+}
+
+/// The device.
+pub struct ObjectsDevice {
+    log: Log,
+    cache: Cache,
+    size: u64,
+    writer: [u8; 16],
+    read_only: bool,
+    state: Mutex<State>,
+    /// Held while a segment is written, with the number of the last map.
+    upload: Mutex<u64>,
+    /// Held while a part of a block is changed.
+    partial: Mutex<()>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Claims the image for this process. Makes the image if there is none and the address has a size.
+fn claim(log: &Log, writer: [u8; 16]) -> io::Result<Map> {
+    let began = Instant::now();
+    loop {
+        let mut map = log.load()?;
+        let size = match (map.number, log.address.size) {
+            (0, None) => {
+                return Err(log.wrong("no image here: extant mkfs --size 1G makes one"));
+            }
+            (0, Some(size)) if size == 0 || size > MOST || !size.is_multiple_of(BLOCK) => {
+                return Err(log.wrong("the size must be a multiple of 4096, at most 16T"));
+            }
+            (0, Some(size)) => {
+                log.check_conditions()?;
+                size
+            }
+            (_, Some(size)) if size != map.size => {
+                return Err(log.wrong(format_args!(
+                    "the image has {} bytes already, not {size}",
+                    map.size
+                )));
+            }
+            _ => map.size,
+        };
+        if let Some(text) = map.holder.as_deref().filter(|_| !log.address.takeover) {
+            let wait = match holder::life(text) {
+                Life::Ended => None,
+                Life::Runs => Some(WAIT),
+                Life::Elsewhere => Some(Duration::ZERO),
+            };
+            if let Some(wait) = wait {
+                if began.elapsed() < wait {
+                    std::thread::sleep(Duration::from_millis(100));
+                    continue;
+                }
+                return Err(log.wrong(format_args!(
+                    "in use by {}: if it has ended, add '?takeover' to the address",
+                    holder::shown(text)
+                )));
+            }
+        }
+        let number = map.number + 1;
+        let bytes = log.mark(Kind::Claim, number, writer, size);
+        let head = Head::decode(&bytes)?;
+        if log.append(number, bytes)? == Append::Done {
+            map.apply(&head);
+            return Ok(map);
+        }
+    }
+}
+
+impl ObjectsDevice {
+    /// Opens an image. Unless `read_only`, the image is claimed, or made if the address has a size.
+    pub fn open(address: Address, runtime: Runtime, read_only: bool) -> io::Result<Self> {
+        let read_only = read_only || address.snapshot.is_some();
+        let log = Log { address, runtime };
+        let writer = *uuid::Uuid::new_v4().as_bytes();
+        let map = match &log.address.snapshot {
+            Some(name) => log.snapshot(name)?,
+            None if read_only => log.load()?,
+            None => claim(&log, writer)?,
+        };
+        if map.number == 0 {
+            return Err(log.wrong("no image here: extant mkfs --size 1G makes one"));
+        }
+        let last_map = log.numbers("map")?.last().copied().unwrap_or(0);
+        Ok(Self {
+            cache: Cache::new(log.address.cache),
+            log,
+            size: map.size,
+            writer,
+            read_only,
+            state: Mutex::new(State {
+                map,
+                ..State::default()
+            }),
+            upload: Mutex::new(last_map),
+            partial: Mutex::default(),
+        })
+    }
+
+    /// Writes what is in memory and releases the image.
+    pub fn release(&self) -> io::Result<()> {
+        if self.read_only || lock(&self.state).failed.is_some() {
+            return Ok(());
+        }
+        self.upload(Kind::Release)
+    }
+
+    fn check(&self, offset: u64, len: u64, what: &str) -> io::Result<()> {
+        if offset.checked_add(len).is_some_and(|end| end <= self.size) {
+            return Ok(());
+        }
+        Err(io::Error::new(
+            io::ErrorKind::UnexpectedEof,
+            format!("{what} of {len} bytes at {offset}: past the end of the image"),
+        ))
+    }
+
+    fn check_writable(&self) -> io::Result<()> {
+        if self.read_only {
+            return Err(blockdev::refuse_read_only("write"));
+        }
+        match &lock(&self.state).failed {
+            Some(why) => Err(io::Error::other(why.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// Fills `buf` with whole blocks. Fails with `NotFound` if a segment was deleted meanwhile, because its blocks moved.
+    fn read_blocks(&self, first: u64, buf: &mut [u8]) -> io::Result<()> {
+        let mut places: Vec<(usize, Place)> = Vec::new();
+        {
+            let state = lock(&self.state);
+            let count = buf.len() as u64 / BLOCK;
+            let mut at = 0;
+            while at < count {
+                let from = (at * BLOCK) as usize;
+                if let Some(data) = state.in_memory(first + at) {
+                    let target = &mut buf[from..from + BLOCK as usize];
+                    match data {
+                        Some(data) => target.copy_from_slice(data),
+                        None => target.fill(0),
+                    }
+                    at += 1;
+                    continue;
+                }
+                let (place, blocks) = state.map.find(first + at);
+                let most = blocks.min(count - at);
+                let is_free = |n: &u64| state.in_memory(first + at + n).is_none();
+                let blocks = (1..most).take_while(is_free).count() as u64 + 1;
+                match place {
+                    Some(place) => places.push((from, Place { blocks, ..place })),
+                    None => buf[from..from + (blocks * BLOCK) as usize].fill(0),
+                }
+                at += blocks;
+            }
+        }
+        for (from, place) in places {
+            let target = &mut buf[from..from + (place.blocks * BLOCK) as usize];
+            self.fetch(place, target)?;
+        }
+        Ok(())
+    }
+
+    fn fetch(&self, place: Place, target: &mut [u8]) -> io::Result<()> {
+        let mut records = vec![0; (place.blocks * RECORD) as usize];
+        let path = self.log.segment(place.segment);
+        let get = |range| self.log.get_range(&path, range);
+        // The length of the segment is not known.
+        self.cache
+            .read(place.segment, u64::MAX, place.offset, &mut records, get)?;
+        let records = records.chunks_exact(RECORD as usize);
+        for (record, block) in records.zip(target.chunks_exact_mut(BLOCK as usize)) {
+            let data = segment::block_of(record);
+            block.copy_from_slice(data.map_err(|e| self.log.wrong(format_args!("{path}: {e}")))?);
+        }
+        Ok(())
+    }
+
+    /// Changes one block, or a part of it.
+    fn write_block(&self, block: u64, skip: usize, data: &[u8]) -> io::Result<()> {
+        if data.len() as u64 == BLOCK {
+            lock(&self.state).dirty.insert(block, Some(data.into()));
+            return Ok(());
+        }
+        let _held = lock(&self.partial);
+        let mut whole = vec![0; BLOCK as usize].into_boxed_slice();
+        self.read_again(block, &mut whole)?;
+        whole[skip..skip + data.len()].copy_from_slice(data);
+        lock(&self.state).dirty.insert(block, Some(whole));
+        Ok(())
+    }
+
+    /// Like [`read_blocks`](Self::read_blocks), again if blocks moved.
+    fn read_again(&self, first: u64, buf: &mut [u8]) -> io::Result<()> {
+        let mut attempts = 0;
+        loop {
+            match self.read_blocks(first, buf) {
+                Err(e) if e.kind() == io::ErrorKind::NotFound && attempts < 3 => attempts += 1,
+                done => return done,
+            }
+        }
+    }
+
+    fn upload_if_full(&self) -> io::Result<()> {
+        if lock(&self.state).dirty.len() < BATCH {
+            return Ok(());
+        }
+        self.upload(Kind::Data)
+    }
+
+    /// Writes the blocks in memory as the next segment. Segments are written one after the other, so that those that exist are always
+    /// all writes up to some moment.
+    fn upload(&self, kind: Kind) -> io::Result<()> {
+        let mut last_map = lock(&self.upload);
+        let (batch, number) = {
+            let mut state = lock(&self.state);
+            if let Some(why) = &state.failed {
+                return Err(io::Error::other(why.clone()));
+            }
+            if kind == Kind::Data && state.dirty.is_empty() {
+                return Ok(());
+            }
+            let batch = Arc::new(std::mem::take(&mut state.dirty));
+            state.flight = Arc::clone(&batch);
+            (batch, state.map.number + 1)
+        };
+        let (head, bytes) = self.encode(kind, number, &batch);
+        let appended = match self.log.append(number, bytes.into()) {
+            Ok(Append::Done) => Ok(()),
+            Ok(Append::Taken) => Err(self.log.wrong(
+                "another writer took the image over: writes since the last flush are not in it",
+            )),
+            Err(error) => Err(error),
+        };
+        let mut state = lock(&self.state);
+        if let Err(error) = appended {
+            // The blocks stay readable; nothing is written any more.
+            state.failed = Some(error.to_string());
+            return Err(error);
+        }
+        state.map.apply(&head);
+        state.flight = Arc::default();
+        drop(state);
+        let most = match kind {
+            Kind::Release => SEGMENTS_AT_END,
+            _ => SEGMENTS_OF_MAP,
+        };
+        // The map only saves time, so a failure waits for the next attempt.
+        if number - *last_map >= most && self.write_map(kind).is_ok() {
+            *last_map = number;
+        }
+        Ok(())
+    }
+
+    fn encode(&self, kind: Kind, number: u64, batch: &Batch) -> (Head, Vec<u8>) {
+        let mut runs: Vec<Run> = Vec::new();
+        for (&block, data) in batch {
+            let has_data = data.is_some();
+            match runs.last_mut() {
+                Some(run)
+                    if run.has_data == has_data && run.block + u64::from(run.blocks) == block =>
+                {
+                    run.blocks += 1;
+                }
+                _ => runs.push(Run {
+                    block,
+                    blocks: 1,
+                    has_data,
+                }),
+            }
+        }
+        let mut head = Head {
+            kind,
+            number,
+            writer: self.writer,
+            size: self.size,
+            runs,
+            holder: String::new(),
+            len: 0,
+        };
+        let mut bytes = head.encode();
+        head.len = bytes.len() as u64;
+        for data in batch.values().flatten() {
+            segment::push_record(&mut bytes, data);
+        }
+        (head, bytes)
+    }
+
+    /// Writes the map, deletes segments without blocks, and moves the blocks of segments that have few.
+    fn write_map(&self, kind: Kind) -> io::Result<()> {
+        let map = lock(&self.state).map.clone();
+        let path = |number| self.log.path("map", format_args!("{number:020}"));
+        self.log.put(&path(map.number), map.encode())?;
+        for number in self.log.numbers("map")? {
+            if number < map.number {
+                self.log.delete(&path(number))?;
+            }
+        }
+        let pinned = self.log.pinned()?;
+        let live = map.live();
+        let mut sparse = BTreeSet::new();
+        let mut moved = 0;
+        for (number, len) in self.log.segments()? {
+            // Claims are shorter than a record, and stay.
+            if number > map.number || len < RECORD || pinned.contains(&number) {
+                continue;
+            }
+            let blocks = live.get(&number).copied().unwrap_or(0);
+            if blocks == 0 {
+                self.log.delete(&self.log.segment(number))?;
+            } else if blocks * 4 < len / RECORD && moved + blocks < BATCH as u64 {
+                moved += blocks;
+                sparse.insert(number);
+            }
+        }
+        if kind == Kind::Release {
+            return Ok(());
+        }
+        for (block, place) in map.places_in(&sparse) {
+            self.dirty_again(block, place)?;
+        }
+        Ok(())
+    }
+
+    /// Reads blocks, and makes those that did not change meanwhile dirty, so that the next segment has them.
+    fn dirty_again(&self, first: u64, place: Place) -> io::Result<()> {
+        let mut data = vec![0; (place.blocks * BLOCK) as usize];
+        self.fetch(place, &mut data)?;
+        let mut state = lock(&self.state);
+        for (n, data) in (0..).zip(data.chunks_exact(BLOCK as usize)) {
+            let at = first + n;
+            let same = state.map.find(at).0;
+            let same = same.is_some_and(|p| {
+                p.segment == place.segment && p.offset == place.offset + n * RECORD
+            });
+            if same && state.in_memory(at).is_none() {
+                state.dirty.insert(at, Some(data.into()));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl BlockDevice for ObjectsDevice {
+    fn len(&self) -> u64 {
+        self.size
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.check(offset, buf.len() as u64, "read")?;
+        if buf.is_empty() {
+            return Ok(());
+        }
+        let (skip, len) = ((offset % BLOCK) as usize, buf.len());
+        if skip == 0 && (len as u64).is_multiple_of(BLOCK) {
+            return self.read_again(offset / BLOCK, buf);
+        }
+        let mut blocks = vec![0; (skip + len).next_multiple_of(BLOCK as usize)];
+        self.read_again(offset / BLOCK, &mut blocks)?;
+        buf.copy_from_slice(&blocks[skip..skip + len]);
+        Ok(())
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
+        self.check(offset, buf.len() as u64, "write")?;
+        self.check_writable()?;
+        let (mut at, mut rest) = (offset, buf);
+        while !rest.is_empty() {
+            let skip = (at % BLOCK) as usize;
+            let n = rest.len().min(BLOCK as usize - skip);
+            let (now, later) = rest.split_at(n);
+            self.write_block(at / BLOCK, skip, now)?;
+            at += n as u64;
+            rest = later;
+        }
+        self.upload_if_full()
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        if self.read_only {
+            return Ok(());
+        }
+        self.check_writable()?;
+        self.upload(Kind::Data)
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.check(offset, len, "discard")?;
+        self.check_writable()?;
+        let end = offset + len;
+        let (first, last) = (offset.div_ceil(BLOCK), end / BLOCK);
+        if first >= last {
+            let zeros = vec![0; len as usize]; // less than two blocks
+            return self.write_at(offset, &zeros);
+        }
+        let zeros = vec![0; BLOCK as usize];
+        self.write_at(offset, &zeros[..(first * BLOCK - offset) as usize])?;
+        self.write_at(last * BLOCK, &zeros[..(end - last * BLOCK) as usize])?;
+        {
+            let mut state = lock(&self.state);
+            let known = state.dirty.range(first..last).map(|(&at, _)| at);
+            let mut blocks: BTreeSet<u64> = known.collect();
+            blocks.extend(state.flight.range(first..last).map(|(&at, _)| at));
+            let mut at = first;
+            while at < last {
+                let (place, count) = state.map.find(at);
+                let next = at.saturating_add(count).min(last);
+                if place.is_some() {
+                    blocks.extend(at..next);
+                }
+                at = next;
+            }
+            for block in blocks {
+                state.dirty.insert(block, None);
+            }
+        }
+        self.upload_if_full()
+    }
+
+    fn trim(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.discard(offset, len)
+    }
+
+    fn read_only(&self) -> bool {
+        self.read_only
+    }
+}

@@ -1,0 +1,298 @@
+//! The objects of an image: read, and appended to under a condition.
+
+use super::holder;
+use super::map::Map;
+use super::segment::{Head, Kind};
+use crate::address::{Address, failed, wrong};
+use bytes::Bytes;
+use futures_util::TryStreamExt;
+use object_store::path::Path;
+use object_store::{Error, ObjectMeta, PutMode, PutOptions, PutPayload};
+use std::collections::BTreeSet;
+use std::io;
+use std::ops::Range;
+use std::time::Duration;
+use tokio::runtime::Runtime;
+
+/// First bytes of a segment that are read for its head.
+const FIRST: u64 = 64 << 10;
+/// Attempts of a request that ends without an answer, besides those that the store's client makes.
+const ATTEMPTS: u32 = 4;
+
+/// Result of an attempt to append.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Append {
+    Done,
+    /// Another writer has made the segment of this number.
+    Taken,
+}
+
+/// The objects.
+pub struct Log {
+    pub address: Address,
+    pub runtime: Runtime,
+}
+
+impl Log {
+    pub fn path(&self, kind: &str, name: impl std::fmt::Display) -> Path {
+        // Names of snapshots are checked, the others are numbers.
+        self.address.path.child(kind).child(name.to_string())
+    }
+
+    pub fn segment(&self, number: u64) -> Path {
+        self.path("log", format_args!("{number:020}"))
+    }
+
+    pub fn failed(&self, error: Error) -> io::Error {
+        failed(&self.address.text, error)
+    }
+
+    pub fn wrong(&self, why: impl std::fmt::Display) -> io::Error {
+        io::Error::other(wrong(&self.address.text, why).to_string())
+    }
+
+    pub fn get(&self, path: &Path) -> object_store::Result<Bytes> {
+        self.runtime
+            .block_on(async { self.address.store.get(path).await?.bytes().await })
+    }
+
+    pub fn get_range(&self, path: &Path, range: Range<u64>) -> io::Result<Bytes> {
+        let got = self
+            .runtime
+            .block_on(self.address.store.get_range(path, range));
+        got.map_err(|e| self.failed(e))
+    }
+
+    /// Lists the objects of a kind, those after `after` in order, with their numbers.
+    fn list(&self, kind: &str, after: Option<u64>) -> io::Result<Vec<(u64, ObjectMeta)>> {
+        let prefix = self.address.path.child(kind);
+        let store = &self.address.store;
+        let listed: Result<Vec<ObjectMeta>, Error> = self.runtime.block_on(async {
+            match after {
+                Some(after) => {
+                    let offset = self.path(kind, format_args!("{after:020}"));
+                    store
+                        .list_with_offset(Some(&prefix), &offset)
+                        .try_collect()
+                        .await
+                }
+                None => store.list(Some(&prefix)).try_collect().await,
+            }
+        });
+        let number = |meta: ObjectMeta| Some((meta.location.filename()?.parse().ok()?, meta));
+        let listed = listed.map_err(|e| self.failed(e))?;
+        let mut numbered: Vec<_> = listed.into_iter().filter_map(number).collect();
+        numbered.sort_by_key(|(number, _)| *number);
+        Ok(numbered)
+    }
+
+    /// Returns the numbers of the segments and of the maps.
+    pub fn numbers(&self, kind: &str) -> io::Result<Vec<u64>> {
+        Ok(self.list(kind, None)?.into_iter().map(|(n, _)| n).collect())
+    }
+
+    /// Returns the numbers of the segments, with their lengths.
+    pub fn segments(&self) -> io::Result<Vec<(u64, u64)>> {
+        let all = self.list("log", None)?.into_iter();
+        Ok(all.map(|(number, meta)| (number, meta.size)).collect())
+    }
+
+    /// Reads the head of a segment.
+    pub fn head(&self, number: u64, len: u64) -> io::Result<Head> {
+        let path = self.segment(number);
+        let named = |e: io::Error| self.wrong(format_args!("{path}: {e}"));
+        let mut bytes = self.get_range(&path, 0..FIRST.min(len))?;
+        let head = Head::len_of(&bytes).map_err(named)?;
+        if head > len {
+            return Err(named(io::Error::other("it is cut short")));
+        }
+        if head > bytes.len() as u64 {
+            bytes = self.get_range(&path, 0..head)?;
+        }
+        let head = Head::decode(&bytes).map_err(named)?;
+        if head.number != number || head.segment_len() != len {
+            return Err(named(io::Error::other("its length or number is wrong")));
+        }
+        Ok(head)
+    }
+
+    /// Returns the state of the image; the number is 0 if there is none.
+    pub fn load(&self) -> io::Result<Map> {
+        let mut map = match self.list("map", None)?.last() {
+            Some((_, meta)) => self.map(&meta.location)?,
+            None => Map::default(),
+        };
+        let after = self.list("log", Some(map.number))?;
+        let last = after.last().map(|(number, _)| *number);
+        for (number, meta) in after {
+            if number != map.number + 1 {
+                return Err(self.wrong(format_args!(
+                    "damaged: segment {} is missing",
+                    map.number + 1
+                )));
+            }
+            match self.head(number, meta.size) {
+                Ok(head) => map.apply(&head),
+                // A crash of the machine while the file was made; no flush had returned for it.
+                Err(_) if Some(number) == last && self.address.directory.is_some() => {
+                    self.delete(&meta.location)?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(map)
+    }
+
+    pub fn map(&self, path: &Path) -> io::Result<Map> {
+        let bytes = self.get(path).map_err(|e| self.failed(e))?;
+        Map::decode(&bytes).map_err(|e| self.wrong(format_args!("{path}: {e}")))
+    }
+
+    /// Returns the state as of a snapshot.
+    pub fn snapshot(&self, name: &str) -> io::Result<Map> {
+        let bytes = self.get(&self.path("snap", name)).map_err(|e| match e {
+            Error::NotFound { .. } => self.wrong(format_args!("no snapshot '{name}'")),
+            e => self.failed(e),
+        })?;
+        Map::decode(&bytes).map_err(|e| self.wrong(e))
+    }
+
+    /// Returns the segments that snapshots need.
+    pub fn pinned(&self) -> io::Result<BTreeSet<u64>> {
+        let prefix = self.address.path.child("snap");
+        let listed: Result<Vec<ObjectMeta>, Error> = self
+            .runtime
+            .block_on(self.address.store.list(Some(&prefix)).try_collect());
+        let mut pinned = BTreeSet::new();
+        for meta in listed.map_err(|e| self.failed(e))? {
+            pinned.extend(self.map(&meta.location)?.segments());
+        }
+        Ok(pinned)
+    }
+
+    /// Makes an object, durably, under the condition that it does not exist.
+    fn create(&self, path: &Path, bytes: &Bytes) -> object_store::Result<()> {
+        let options = PutOptions::from(PutMode::Create);
+        let payload = PutPayload::from(bytes.clone());
+        self.runtime
+            .block_on(self.address.store.put_opts(path, payload, options))?;
+        self.sync()
+    }
+
+    /// Checks that the store refuses to make an object that exists. Some stores ignore the condition, and two writers would overwrite
+    /// each other's segments.
+    pub fn check_conditions(&self) -> io::Result<()> {
+        let path = self.path("probe", uuid::Uuid::new_v4());
+        let bytes = Bytes::from_static(b"made under a condition");
+        let first = self.create(&path, &bytes);
+        let second = self.create(&path, &bytes);
+        self.delete(&path)?;
+        match (first, second) {
+            (Err(e), _) => Err(self.failed(e)),
+            (Ok(()), Err(Error::AlreadyExists { .. } | Error::Precondition { .. })) => Ok(()),
+            (Ok(()), Err(e)) => Err(self.failed(e)),
+            (Ok(()), Ok(())) => Err(self.wrong(
+                "the store ignores the conditions of writes (If-None-Match), which keep two writers apart",
+            )),
+        }
+    }
+
+    /// Makes files of a directory durable; a no-op for other stores.
+    fn sync(&self) -> object_store::Result<()> {
+        let Some(dir) = &self.address.directory else {
+            return Ok(());
+        };
+        let synced = std::fs::File::open(dir).and_then(|dir| Ok(rustix::fs::syncfs(dir)?));
+        synced.map_err(|source| Error::Generic {
+            store: "directory",
+            source: Box::new(source),
+        })
+    }
+
+    /// Makes or replaces an object, durably.
+    pub fn put(&self, path: &Path, bytes: Vec<u8>) -> io::Result<()> {
+        let put = self
+            .runtime
+            .block_on(self.address.store.put(path, bytes.into()));
+        put.and_then(|_| self.sync()).map_err(|e| self.failed(e))
+    }
+
+    /// Appends a segment. After a request without an answer the segment may exist, so it is compared.
+    pub fn append(&self, number: u64, bytes: Bytes) -> io::Result<Append> {
+        let path = self.segment(number);
+        let mut attempt = 0;
+        loop {
+            match self.create(&path, &bytes) {
+                Ok(()) => return Ok(Append::Done),
+                Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => {
+                    let there = self.get(&path).map_err(|e| self.failed(e))?;
+                    if there != bytes {
+                        return Ok(Append::Taken);
+                    }
+                    return self
+                        .sync()
+                        .map(|()| Append::Done)
+                        .map_err(|e| self.failed(e));
+                }
+                Err(Error::Generic { .. }) if attempt < ATTEMPTS => {
+                    attempt += 1;
+                    std::thread::sleep(Duration::from_secs(attempt.into()));
+                }
+                Err(error) => return Err(self.failed(error)),
+            }
+        }
+    }
+
+    /// Deletes an object; one that does not exist is no error.
+    pub fn delete(&self, path: &Path) -> io::Result<()> {
+        match self.runtime.block_on(self.address.store.delete(path)) {
+            Ok(()) | Err(Error::NotFound { .. }) => Ok(()),
+            Err(e) => Err(self.failed(e)),
+        }
+    }
+
+    /// Returns a segment without blocks.
+    pub fn mark(&self, kind: Kind, number: u64, writer: [u8; 16], size: u64) -> Bytes {
+        let head = Head {
+            kind,
+            number,
+            writer,
+            size,
+            runs: Vec::new(),
+            holder: holder::this(),
+            len: 0,
+        };
+        head.encode().into()
+    }
+}
+
+/// Makes a snapshot of what has been flushed. Fails if the name is taken.
+pub fn snapshot(address: Address, runtime: Runtime, name: &str) -> io::Result<()> {
+    let log = Log { address, runtime };
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    if name.is_empty() || name.starts_with('.') || !name.chars().all(is_plain) {
+        return Err(log.wrong(format_args!(
+            "'{name}' is not a name of a snapshot (letters, digits, - _ .)"
+        )));
+    }
+    let path = log.path("snap", name);
+    loop {
+        let map = log.load()?;
+        if map.number == 0 {
+            return Err(log.wrong("no image here"));
+        }
+        match log.create(&path, &map.encode().into()) {
+            Ok(()) => {}
+            Err(Error::AlreadyExists { .. }) => {
+                return Err(log.wrong(format_args!("the snapshot '{name}' exists")));
+            }
+            Err(e) => return Err(log.failed(e)),
+        }
+        // A writer that had listed the snapshots before may have deleted segments.
+        let there: BTreeSet<u64> = log.numbers("log")?.into_iter().collect();
+        if map.segments().is_subset(&there) {
+            return Ok(());
+        }
+        log.delete(&path)?;
+    }
+}

@@ -1,0 +1,25 @@
+//! An image as numbered objects: a log of segments, and a map of where each block is.
+//!
+//! | object | contents |
+//! |---|---|
+//! | `log/NUMBER` | a segment: the blocks of one flush, or of a part of the writes between two flushes |
+//! | `map/NUMBER` | the map as of the segment of this number, so that opening does not read the whole log |
+//! | `snap/NAME` | the map as of a snapshot |
+//!
+//! Segments are made with a condition: the object must not exist. A flush is one such request, and all the writes of a segment land
+//! or none. The condition is also the fence: a writer begins with a segment that claims the image, and a former writer that returns
+//! finds the number of its next segment taken.
+//!
+//! Claims are never deleted, because the number of a claim is the one that the former writer would use next.
+
+mod device;
+mod holder;
+mod log;
+mod map;
+mod segment;
+
+pub use device::ObjectsDevice;
+pub use log::snapshot;
+
+/// Bytes of a block.
+pub const BLOCK: u64 = 4096;

@@ -1,0 +1,271 @@
+//! A device as the export of an NBD server, over one connection.
+//!
+//! The handshake is fixed newstyle with any export name, and replies are simple. Requests of the connection run on several threads,
+//! and replies come in the order in which requests end.
+
+use blockdev::BlockDevice;
+use std::collections::HashSet;
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Mutex, PoisonError};
+
+const OPT_MAGIC: u64 = 0x4948_4156_454F_5054;
+const OPT_REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
+const OPT_EXPORT_NAME: u32 = 1;
+const OPT_ABORT: u32 = 2;
+const OPT_INFO: u32 = 6;
+const OPT_GO: u32 = 7;
+const REP_ACK: u32 = 1;
+const REP_INFO: u32 = 3;
+const REP_ERR_UNSUP: u32 = 1 << 31 | 1;
+const REP_ERR_INVALID: u32 = 1 << 31 | 3;
+/// Longest data of an option.
+const MAX_OPTION: u32 = 64 << 10;
+
+const REQUEST_MAGIC: u32 = 0x2560_9513;
+const REPLY_MAGIC: u32 = 0x6744_6698;
+const READ: u16 = 0;
+const WRITE: u16 = 1;
+const DISCONNECT: u16 = 2;
+const FLUSH: u16 = 3;
+const TRIM: u16 = 4;
+const WRITE_ZEROES: u16 = 6;
+/// The write is durable when the reply is sent.
+const FUA: u16 = 1;
+/// Longest request.
+const MAX_REQUEST: u32 = 32 << 20;
+/// Threads that serve requests.
+const THREADS: usize = 16;
+
+const FLAG_HAS_FLAGS: u16 = 1;
+const FLAG_READ_ONLY: u16 = 1 << 1;
+const FLAG_FLUSH: u16 = 1 << 2;
+const FLAG_FUA: u16 = 1 << 3;
+const FLAG_TRIM: u16 = 1 << 5;
+const FLAG_ZEROES: u16 = 1 << 6;
+
+const EPERM: u32 = 1;
+const EIO: u32 = 5;
+const EINVAL: u32 = 22;
+
+/// Request of a client.
+struct Request {
+    flags: u16,
+    command: u16,
+    cookie: [u8; 8],
+    offset: u64,
+    len: u32,
+    data: Vec<u8>,
+}
+
+fn array<const N: usize>(from: &mut impl Read) -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    from.read_exact(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn protocol(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("NBD client: {what}"))
+}
+
+fn flags(device: &dyn BlockDevice) -> u16 {
+    let common = FLAG_HAS_FLAGS | FLAG_FLUSH;
+    if device.read_only() {
+        common | FLAG_READ_ONLY
+    } else {
+        common | FLAG_FUA | FLAG_TRIM | FLAG_ZEROES
+    }
+}
+
+fn reply(stream: &mut impl Write, option: u32, kind: u32, data: &[u8]) -> io::Result<()> {
+    let mut bytes = OPT_REPLY_MAGIC.to_be_bytes().to_vec();
+    bytes.extend(option.to_be_bytes());
+    bytes.extend(kind.to_be_bytes());
+    // Replies here have at most 14 bytes.
+    bytes.extend((data.len() as u32).to_be_bytes());
+    bytes.extend(data);
+    stream.write_all(&bytes)
+}
+
+/// Negotiates; returns false if the client ends the connection.
+fn negotiate(stream: &mut (impl Read + Write), device: &dyn BlockDevice) -> io::Result<bool> {
+    stream.write_all(b"NBDMAGICIHAVEOPT\0\x03")?;
+    let no_zeroes = u32::from_be_bytes(array(stream)?) & 2 != 0;
+    loop {
+        if u64::from_be_bytes(array(stream)?) != OPT_MAGIC {
+            return Err(protocol("an option is not valid"));
+        }
+        let option = u32::from_be_bytes(array(stream)?);
+        let len = u32::from_be_bytes(array(stream)?);
+        if len > MAX_OPTION {
+            return Err(protocol("an option is too long"));
+        }
+        let mut data = vec![0; len as usize];
+        stream.read_exact(&mut data)?;
+        match option {
+            OPT_EXPORT_NAME => {
+                let mut bytes = device.len().to_be_bytes().to_vec();
+                bytes.extend(flags(device).to_be_bytes());
+                bytes.resize(bytes.len() + if no_zeroes { 0 } else { 124 }, 0);
+                stream.write_all(&bytes)?;
+                return Ok(true);
+            }
+            OPT_ABORT => {
+                reply(stream, option, REP_ACK, &[])?;
+                return Ok(false);
+            }
+            OPT_INFO | OPT_GO if data.len() < 6 => {
+                reply(stream, option, REP_ERR_INVALID, &[])?;
+            }
+            OPT_INFO | OPT_GO => {
+                let mut export = vec![0, 0];
+                export.extend(device.len().to_be_bytes());
+                export.extend(flags(device).to_be_bytes());
+                reply(stream, option, REP_INFO, &export)?;
+                let mut limits = vec![0, 3];
+                for limit in [1, 4096, MAX_REQUEST] {
+                    limits.extend(limit.to_be_bytes());
+                }
+                reply(stream, option, REP_INFO, &limits)?;
+                reply(stream, option, REP_ACK, &[])?;
+                if option == OPT_GO {
+                    return Ok(true);
+                }
+            }
+            _ => reply(stream, option, REP_ERR_UNSUP, &[])?,
+        }
+    }
+}
+
+/// Reads a request; `None` when the client disconnects.
+fn request(stream: &mut impl Read) -> io::Result<Option<Request>> {
+    let magic = match array(stream) {
+        Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+        magic => u32::from_be_bytes(magic?),
+    };
+    if magic != REQUEST_MAGIC {
+        return Err(protocol("a request is not valid"));
+    }
+    let flags = u16::from_be_bytes(array(stream)?);
+    let command = u16::from_be_bytes(array(stream)?);
+    let cookie = array(stream)?;
+    let offset = u64::from_be_bytes(array(stream)?);
+    let len = u32::from_be_bytes(array(stream)?);
+    if command == DISCONNECT {
+        return Ok(None);
+    }
+    if matches!(command, READ | WRITE) && len > MAX_REQUEST {
+        return Err(protocol("a request is longer than the limit"));
+    }
+    let mut data = Vec::new();
+    if command == WRITE {
+        data = vec![0; len as usize];
+        stream.read_exact(&mut data)?;
+    }
+    Ok(Some(Request {
+        flags,
+        command,
+        cookie,
+        offset,
+        len,
+        data,
+    }))
+}
+
+/// Serves a device to the client of a connection, until the client ends it. Each different error of the device is passed to `report`
+/// once, because the protocol carries only a number.
+pub fn serve(
+    mut stream: UnixStream,
+    device: &dyn BlockDevice,
+    report: &(dyn Fn(&io::Error) + Sync),
+) -> io::Result<()> {
+    if !negotiate(&mut stream, device)? {
+        return Ok(());
+    }
+    let replies = Mutex::new(stream.try_clone()?);
+    let reported = Mutex::new(HashSet::new());
+    let (sender, receiver) = sync_channel(THREADS);
+    let receiver = Mutex::new(receiver);
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                while let Some(request) = next(&receiver) {
+                    let done = run(device, &request);
+                    if let Err(error) = &done
+                        && reported
+                            .lock()
+                            .unwrap_or_else(PoisonError::into_inner)
+                            .insert(error.to_string())
+                    {
+                        report(error);
+                    }
+                    let mut stream = replies.lock().unwrap_or_else(PoisonError::into_inner);
+                    if send(&mut *stream, request.cookie, done).is_err() {
+                        // The reader of requests notices the loss as well.
+                        return;
+                    }
+                }
+            });
+        }
+        let ended = loop {
+            match request(&mut stream) {
+                Ok(Some(request)) => {
+                    if sender.send(request).is_err() {
+                        break Ok(());
+                    }
+                }
+                Ok(None) => break Ok(()),
+                Err(error) => break Err(error),
+            }
+        };
+        drop(sender);
+        ended
+    })
+}
+
+fn next(receiver: &Mutex<Receiver<Request>>) -> Option<Request> {
+    let receiver = receiver.lock().unwrap_or_else(PoisonError::into_inner);
+    receiver.recv().ok()
+}
+
+fn run(device: &dyn BlockDevice, request: &Request) -> io::Result<Vec<u8>> {
+    let (offset, len) = (request.offset, u64::from(request.len));
+    match request.command {
+        READ => {
+            let mut data = vec![0; request.len as usize];
+            device.read_at(offset, &mut data)?;
+            return Ok(data);
+        }
+        WRITE => device.write_at(offset, &request.data)?,
+        FLUSH => device.flush()?,
+        TRIM => device.trim(offset, len)?,
+        WRITE_ZEROES => device.discard(offset, len)?,
+        _ => return Err(io::ErrorKind::InvalidInput.into()),
+    }
+    if request.flags & FUA != 0 {
+        device.flush()?;
+    }
+    Ok(Vec::new())
+}
+
+fn send(stream: &mut impl Write, cookie: [u8; 8], done: io::Result<Vec<u8>>) -> io::Result<()> {
+    let (error, data) = match done {
+        Ok(data) => (0, data),
+        Err(e) => (number(&e), Vec::new()),
+    };
+    let mut bytes = REPLY_MAGIC.to_be_bytes().to_vec();
+    bytes.extend(error.to_be_bytes());
+    bytes.extend(cookie);
+    bytes.extend(data);
+    stream.write_all(&bytes)
+}
+
+/// Returns the number of an error in the protocol.
+fn number(error: &io::Error) -> u32 {
+    match error.kind() {
+        io::ErrorKind::InvalidInput | io::ErrorKind::UnexpectedEof => EINVAL,
+        io::ErrorKind::ReadOnlyFilesystem => EPERM,
+        _ => EIO,
+    }
+}

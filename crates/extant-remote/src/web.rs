@@ -1,0 +1,75 @@
+//! A file of a web server as a device that is only read.
+
+use crate::address::{Address, failed};
+use crate::cache::Cache;
+use blockdev::BlockDevice;
+use bytes::Bytes;
+use object_store::{GetOptions, GetRange, ObjectMeta};
+use std::io;
+use std::ops::Range;
+use tokio::runtime::Runtime;
+
+/// The device. The file must not change: its size, its entity tag and its time are compared at every request.
+pub struct WebDevice {
+    address: Address,
+    runtime: Runtime,
+    meta: ObjectMeta,
+    cache: Cache,
+}
+
+fn get(runtime: &Runtime, address: &Address, range: Range<u64>) -> io::Result<(ObjectMeta, Bytes)> {
+    let options = GetOptions {
+        range: Some(GetRange::Bounded(range)),
+        ..GetOptions::default()
+    };
+    let got = runtime.block_on(async {
+        let result = address.store.get_opts(&address.path, options).await?;
+        let meta = result.meta.clone();
+        Ok((meta, result.bytes().await?))
+    });
+    got.map_err(|e| failed(&address.text, e))
+}
+
+impl WebDevice {
+    /// Opens the file. Fails if the server does not send ranges.
+    pub fn open(address: Address, runtime: Runtime) -> io::Result<Self> {
+        let (meta, first) = get(&runtime, &address, 0..1)?;
+        if first.len() != 1 {
+            let why = "the server does not send ranges of a file";
+            return Err(io::Error::other(format!("{}: {why}", address.text)));
+        }
+        let cache = Cache::new(address.cache);
+        Ok(Self {
+            address,
+            runtime,
+            meta,
+            cache,
+        })
+    }
+
+    fn fetch(&self, range: Range<u64>) -> io::Result<Bytes> {
+        let (meta, bytes) = get(&self.runtime, &self.address, range)?;
+        // A server without entity tags has only the time.
+        let is_same = meta.size == self.meta.size
+            && meta.e_tag == self.meta.e_tag
+            && (meta.e_tag.is_some() || meta.last_modified == self.meta.last_modified);
+        if is_same {
+            return Ok(bytes);
+        }
+        let why = "the file changed on the server while it was read: open it again";
+        Err(io::Error::other(format!("{}: {why}", self.address.text)))
+    }
+}
+
+impl BlockDevice for WebDevice {
+    fn len(&self) -> u64 {
+        self.meta.size
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        let fetch = |range| self.fetch(range);
+        self.cache.read(0, self.meta.size, offset, buf, fetch)
+    }
+
+    blockdev::only_read!();
+}

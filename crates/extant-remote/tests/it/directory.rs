@@ -1,0 +1,155 @@
+//! Images of objects in a directory.
+
+use crate::support::Served;
+use blockdev::{BlockDevice, conformance};
+use extant_remote::Image;
+use std::path::Path;
+
+fn address(dir: &Path) -> String {
+    format!("file+objects://{}/store", dir.display())
+}
+
+#[test]
+fn a_device_over_objects_conforms() {
+    let dir = tempfile::tempdir().unwrap();
+    let address = address(dir.path());
+    let served = Served::start(dir.path(), &format!("{address}?size=16M"), &[]).unwrap();
+    conformance::check(served.device(), 1).unwrap();
+    served.end();
+    // What a conforming device wrote is there when it is opened again.
+    let before = all(&address);
+    let served = Served::start(dir.path(), &address, &[]).unwrap();
+    served.end();
+    assert!(all(&address) == before);
+}
+
+/// Returns all bytes of an image.
+fn all(address: &str) -> Vec<u8> {
+    let image = Image::open(address, true).unwrap();
+    let mut bytes = vec![0; image.device().len() as usize];
+    image.device().read_at(0, &mut bytes).unwrap();
+    bytes
+}
+
+#[test]
+fn a_snapshot_keeps_a_moment() {
+    let dir = tempfile::tempdir().unwrap();
+    let address = address(dir.path());
+    let write = |byte: u8, rounds: u64| {
+        let image = Image::open(&format!("{address}?size=8M"), false).unwrap();
+        for round in 0..rounds {
+            let bytes = vec![byte; 64 << 10];
+            image.device().write_at(round % 100 * 4096, &bytes).unwrap();
+            image.device().flush().unwrap();
+        }
+        image.release().unwrap();
+    };
+    let snapshot = |name: &str| {
+        let address = extant_remote::Address::parse(&address).unwrap();
+        extant_remote::snapshot(address, extant_remote::runtime().unwrap(), name)
+    };
+    write(1, 10);
+    let first = all(&address);
+    snapshot("first").unwrap();
+    assert!(
+        snapshot("first")
+            .unwrap_err()
+            .to_string()
+            .contains("exists")
+    );
+    assert!(
+        snapshot("../x")
+            .unwrap_err()
+            .to_string()
+            .contains("not a name")
+    );
+    // So many segments that those without blocks are deleted.
+    write(2, 300);
+    let segments = std::fs::read_dir(dir.path().join("store/log"))
+        .unwrap()
+        .count();
+    assert!(segments < 150, "{segments} segments");
+    assert!(all(&format!("{address}@first")) == first);
+    assert!(all(&address) != first);
+    let missing = Image::open(&format!("{address}@second"), true)
+        .err()
+        .unwrap();
+    assert!(
+        missing.to_string().contains("no snapshot 'second'"),
+        "{missing}"
+    );
+    let refused = Image::open(&format!("{address}@first"), false).unwrap();
+    assert!(refused.device().write_at(0, &[1]).is_err());
+}
+
+#[test]
+fn a_writer_that_returns_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let address = address(dir.path());
+    let old = Image::open(&format!("{address}?size=8M"), false).unwrap();
+    old.device().write_at(0, b"flushed").unwrap();
+    old.device().flush().unwrap();
+    old.device().write_at(4096, b"not flushed").unwrap();
+    let new = Image::open(&format!("{address}?takeover"), false).unwrap();
+    let mut bytes = [0; 7];
+    new.device().read_at(0, &mut bytes).unwrap();
+    assert_eq!(&bytes, b"flushed");
+    new.device().write_at(8192, b"new").unwrap();
+    new.device().flush().unwrap();
+    for _ in 0..2 {
+        let said = old.device().flush().unwrap_err().to_string();
+        assert!(
+            said.contains("another writer took the image over"),
+            "{said}"
+        );
+    }
+    assert!(old.device().write_at(0, b"x").is_err());
+    old.release().unwrap();
+    new.release().unwrap();
+    let all = all(&address);
+    assert!(all[..7] == *b"flushed" && all[8192..8195] == *b"new");
+    assert!(
+        all[4096..8192].iter().all(|b| *b == 0),
+        "a block of the old writer"
+    );
+}
+
+#[test]
+fn a_killed_program_loses_only_what_was_not_flushed() {
+    let dir = tempfile::tempdir().unwrap();
+    let address = address(dir.path());
+    for round in 1..6_u8 {
+        let served = Served::start(dir.path(), &format!("{address}?size=8M"), &[]).unwrap();
+        let mut found = [0; 3];
+        let at = u64::from(round) * 4096;
+        served.device().read_at(at - 4096, &mut found).unwrap();
+        assert_eq!(found, [round - 1; 3]);
+        served.device().write_at(at, &[round; 3]).unwrap();
+        served.device().flush().unwrap();
+        served.device().write_at(0, &[round]).unwrap();
+        served.kill();
+    }
+    assert_eq!(all(&address)[0], 0);
+}
+
+#[test]
+fn what_is_wrong_is_said_in_one_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let address = address(dir.path());
+    let says = |address: &str, why: &str| {
+        let said = Served::start(dir.path(), address, &[]).err().expect(why);
+        assert!(said.contains(why) && said.lines().count() == 1, "{said}");
+    };
+    says(&address, "no image here");
+    says(&format!("{address}?size=1000"), "multiple of 4096");
+    Served::start(dir.path(), &format!("{address}?size=8M"), &[])
+        .unwrap()
+        .end();
+    says(&format!("{address}?size=16M"), "has 8388608 bytes already");
+    let log = dir.path().join("store/log");
+    std::fs::write(log.join(format!("{:020}", 9)), "garbage").unwrap();
+    says(&address, "segment 3 is missing");
+    std::fs::remove_file(log.join(format!("{:020}", 9))).unwrap();
+    std::fs::write(log.join(format!("{:020}", 1)), vec![7; 5000]).unwrap();
+    says(&address, "not a valid segment");
+}

@@ -1,0 +1,7 @@
+//! Images on stores of every kind, one module for each.
+
+mod crash;
+mod directory;
+mod s3;
+mod support;
+mod web;
