@@ -52,8 +52,8 @@ fn split(text: &[u8]) -> Option<(&[u8], &[u8])> {
         text[*at] == b':' && (rest.starts_with(b"/") || number(rest).is_some())
     };
     // The colon of a server's scheme does not end the image's name.
-    let scheme = crate::store::REMOTE.iter().find(|s| text.starts_with(s));
-    let first = scheme.map_or(0, |scheme| scheme.len());
+    let scheme = crate::store::schemes().find(|s| text.starts_with(s));
+    let first = scheme.map_or(0, <[u8]>::len);
     let at = match (first..text.len()).find(begins) {
         Some(at) => at,
         None => text.strip_suffix(b":")?.len(),

@@ -29,6 +29,7 @@ mod owners;
 mod paced;
 mod patterns;
 mod place;
+mod remote;
 mod service;
 mod serving;
 mod show;

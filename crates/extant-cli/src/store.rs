@@ -1,5 +1,5 @@
-//! Location of an image: a file, a block device or an export of an NBD server (`nbd://host/export`), or a part of one
-//! of these: `disk.img@p2`, `@label=NAME`, `@uuid=UUID`, `@offset=1M,size=2G`.
+//! Location of an image: a file, a block device, an export of an NBD server (`nbd://host/export`), a file of a web server or objects
+//! of a store ([`crate::remote`]), or a part of one of these: `disk.img@p2`, `@label=NAME`, `@uuid=UUID`, `@offset=1M,size=2G`.
 //!
 //! A file of the host with exactly that name takes precedence.
 
@@ -7,6 +7,7 @@ use crate::advice::{about_image, advised};
 use crate::ending::open_when_free;
 use crate::interrupt;
 use crate::progress::Progress;
+use crate::remote;
 use anyhow::{Context, Result, anyhow, bail};
 use blockdev::{Access, BlockDevice, FileDevice, PartDevice, UnlockedFile};
 use extant_disk::{Error, Format, Part, Table, Unpacking};
@@ -29,7 +30,12 @@ lock_class!(
 );
 
 /// The schemes of addresses of NBD servers.
-pub const REMOTE: [&[u8]; 2] = [b"nbd://", b"nbd+unix://"];
+const NBD: [&[u8]; 2] = [b"nbd://", b"nbd+unix://"];
+
+/// The schemes of addresses of images that are not on this machine.
+pub fn schemes() -> impl Iterator<Item = &'static [u8]> {
+    NBD.into_iter().chain(remote::OBJECTS).chain(remote::WEB)
+}
 
 /// Threads that copy from and to servers.
 const REMOTE_THREADS: usize = 16;
@@ -40,10 +46,10 @@ type Export = (PathBuf, Weak<dyn BlockDevice>);
 /// Exports of servers that are open.
 static EXPORTS: Mutex<Vec<Export>, Disks> = Mutex::new(Vec::new());
 
-/// Returns whether the image is on an NBD server.
+/// Returns whether the image is on an NBD server, a web server or an object store.
 pub fn is_remote(image: &Path) -> bool {
     let bytes = image.as_os_str().as_bytes();
-    REMOTE.iter().any(|scheme| bytes.starts_with(scheme))
+    schemes().any(|scheme| bytes.starts_with(scheme))
 }
 
 /// Returns the number of threads that copy. Zero stands for the number of CPUs, or for more where an image is on a server: each thread
@@ -73,20 +79,18 @@ pub fn remote_id(address: &Path) -> FileId {
 fn export(address: &Path, access: Access) -> Result<Arc<dyn BlockDevice>> {
     let mut exports = EXPORTS.lock();
     exports.retain(|(_, device)| device.strong_count() > 0);
-    let known = exports.iter().find(|(known, _)| known == address);
-    let device = match known.and_then(|(_, device)| device.upgrade()) {
+    let writes = access == Access::ReadWrite;
+    let served = remote::is_served(address);
+    let known = exports.iter().filter(|(known, _)| known == address);
+    let known = known.filter_map(|(_, device)| device.upgrade());
+    // An image of objects is claimed only for writing.
+    let device = match known
+        .into_iter()
+        .find(|d| !(writes && served && d.read_only()))
+    {
         Some(device) => device,
         None => {
-            let text = address
-                .to_str()
-                .context("the address of a server is text")?;
-            let url = NbdUrl::parse(text)?;
-            let options = extant_nbd::Options {
-                keep_waiting: Some(Arc::new(|| interrupt::check().map_err(io::Error::other))),
-                ..Default::default()
-            };
-            let device = NbdDevice::connect(&url, &options)?;
-            let device: Arc<dyn BlockDevice> = Arc::new(device);
+            let device = connect(address, access)?;
             exports.push((address.into(), Arc::downgrade(&device)));
             device
         }
@@ -95,6 +99,32 @@ fn export(address: &Path, access: Access) -> Result<Arc<dyn BlockDevice>> {
         bail!("{}: the server exports it read-only", address.display());
     }
     Ok(device)
+}
+
+/// Connects to a server. A file with a seek table of zstd is the disk in it.
+fn connect(address: &Path, access: Access) -> Result<Arc<dyn BlockDevice>> {
+    let text = address
+        .to_str()
+        .context("the address of a server is text")?;
+    let device = if remote::is_served(address) {
+        remote::connect(text, access)?
+    } else {
+        let options = extant_nbd::Options {
+            keep_waiting: Some(Arc::new(|| interrupt::check().map_err(io::Error::other))),
+            ..Default::default()
+        };
+        NbdDevice::connect(&NbdUrl::parse(text)?, &options)?
+    };
+    if !device.read_only() || Format::of(&device) != Format::Zstd {
+        return Ok(Arc::new(device));
+    }
+    let disk = extant_disk::seekable(Arc::new(device)).with_context(|| text.to_owned())?;
+    disk.ok_or_else(|| {
+        advised(
+            format_args!("{text}: compressed in one piece, which cannot be read in parts"),
+            "extant mkfs and extant disk write .zst with a seek table",
+        )
+    })
 }
 
 /// The character before the name of a part.

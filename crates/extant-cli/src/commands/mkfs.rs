@@ -12,6 +12,7 @@ use crate::known;
 use crate::new_file::{Format, NewFile};
 use crate::output;
 use crate::progress::Progress;
+use crate::remote;
 use crate::show::human;
 use crate::store;
 use crate::streams;
@@ -194,11 +195,13 @@ impl Args {
         Ok((all, unpacked))
     }
 
-    /// Returns the features to change. A volume on a server gets multiple mount protection unless the caller decides about it.
+    /// Returns the features to change. A volume on an NBD server gets multiple mount protection unless the caller decides about it; stores of
+    /// objects keep two writers apart themselves.
     fn features(&self) -> String {
         let mut features = self.features.join(",");
         let decides = |name: &str| ["mmp", "^mmp", "none"].contains(&name.trim());
-        if store::is_remote(&self.image) && !features.split(',').any(decides) {
+        let is_shared = store::is_remote(&self.image) && !remote::is_of_objects(&self.image);
+        if is_shared && !features.split(',').any(decides) {
             features.push_str(",mmp");
         }
         features
@@ -414,6 +417,11 @@ fn show_planned(args: &Args) -> Result<()> {
 pub fn run(args: Args) -> Result<()> {
     if args.dry_run {
         return show_planned(&args);
+    }
+    if remote::is_of_objects(&args.image)
+        && let Some(size) = args.size.and_then(Size::bytes)
+    {
+        remote::make(&args.image, size)?;
     }
     let mut options = args.options()?;
     let image = &args.image;

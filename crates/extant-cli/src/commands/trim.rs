@@ -5,6 +5,7 @@ use crate::address::Rooted;
 use crate::output;
 use crate::progress::Progress;
 use crate::show::count;
+use crate::store;
 use anyhow::{Context, Result};
 use extant_terminal::numbers::human;
 use extant_tune::{FreeSpace, Freed};
@@ -59,6 +60,9 @@ pub(crate) fn quietly(image: &Path) -> Result<()> {
 
 /// Returns the bytes that the file uses on the host.
 fn taken(image: &Path) -> Result<u64> {
+    if store::is_remote(image) {
+        return Ok(0);
+    }
     Ok(std::fs::metadata(image)?.blocks().saturating_mul(512))
 }
 

@@ -44,6 +44,7 @@ mod projects;
 mod qcow2;
 mod reading;
 mod remote;
+mod remote_objects;
 mod repair;
 mod rescue;
 mod resize;

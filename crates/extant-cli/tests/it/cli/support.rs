@@ -19,7 +19,7 @@ pub struct Ran {
 }
 
 impl Ran {
-    fn of(out: Output) -> Self {
+    pub fn of(out: Output) -> Self {
         let stderr = String::from_utf8_lossy(&out.stderr).into_owned();
         Self {
             code: out.status.code(),

@@ -1,0 +1,169 @@
+//! Images on web servers and object stores: the program `extant-remote` serves one as an NBD export of this process.
+//!
+//! That program has the network, TLS and the credentials. This process talks to it over one connection of a socket in a directory
+//! that nobody else can enter; the name of the socket is gone once the connection stands. The program ends with the connection.
+
+use crate::advice::advised;
+use crate::output;
+use anyhow::{Context, Result, anyhow, bail};
+use blockdev::Access;
+use extant_nbd::{NbdDevice, NbdUrl, Options};
+use std::io::{BufRead, BufReader, ErrorKind};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+/// Schemes of object stores, where an image is many objects.
+pub const OBJECTS: [&[u8]; 4] = [b"s3://", b"gs://", b"az://", b"file+objects://"];
+/// Schemes of web servers.
+pub const WEB: [&[u8]; 2] = [b"https://", b"http://"];
+/// Name of the program, and of the variable with its path.
+const PROGRAM: &str = "extant-remote";
+const VARIABLE: &str = "EXTANT_REMOTE";
+/// A line of the program that is longer is cut.
+const MAX_LINE: usize = 1000;
+
+fn has_scheme(image: &Path, schemes: &[&[u8]]) -> bool {
+    let bytes = image.as_os_str().as_bytes();
+    schemes.iter().any(|scheme| bytes.starts_with(scheme))
+}
+
+/// Returns whether `extant-remote` serves the image.
+pub fn is_served(image: &Path) -> bool {
+    has_scheme(image, &OBJECTS) || has_scheme(image, &WEB)
+}
+
+/// Returns whether the image is made of objects, which fence writers off by themselves.
+pub fn is_of_objects(image: &Path) -> bool {
+    has_scheme(image, &OBJECTS)
+}
+
+/// Makes an image of objects, zeros all of it. One of this size that exists is left unchanged.
+pub fn make(image: &Path, size: u64) -> Result<()> {
+    let address = image.to_str().context("the address of a store is text")?;
+    connect(&with_size(address, size), Access::ReadWrite).map(drop)
+}
+
+/// Adds the size of an image to its address, so that opening it for writing makes it.
+fn with_size(address: &str, size: u64) -> String {
+    let mark = if address.contains('?') { '&' } else { '?' };
+    format!("{address}{mark}size={size}")
+}
+
+/// Returns the program: beside this one, or found by its name.
+fn program() -> PathBuf {
+    if let Some(program) = std::env::var_os(VARIABLE) {
+        return program.into();
+    }
+    let own = std::env::current_exe().ok();
+    let beside = own.and_then(|own| Some(own.parent()?.join(PROGRAM)));
+    beside
+        .filter(|program| program.is_file())
+        .unwrap_or_else(|| PROGRAM.into())
+}
+
+/// Starts the program for an image, and connects to it.
+pub fn connect(address: &str, access: Access) -> Result<NbdDevice> {
+    let dir = tempfile::Builder::new()
+        .prefix("extant-remote-")
+        .tempdir()
+        .context("a directory for a socket")?;
+    let socket = dir.path().join("nbd");
+    let path = socket
+        .to_str()
+        .context("the path of the temporary directory is not UTF-8")?;
+    let program = program();
+    let mut command = Command::new(&program);
+    command.arg("serve");
+    if access == Access::ReadOnly {
+        command.arg("--read-only");
+    }
+    let child = command
+        .args([path, address])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        // Ctrl-C is for this process, which ends the connection after its last write.
+        .process_group(0)
+        .spawn();
+    let mut child = child.map_err(|error| match error.kind() {
+        ErrorKind::NotFound => advised(
+            format_args!("{address}: needs the program {PROGRAM}, which is not installed"),
+            format_args!("install it beside extant, or name its path in {VARIABLE}"),
+        ),
+        _ => anyhow!("{}: {error}", program.display()),
+    })?;
+    let out = child.stdout.take().context("the output of a program")?;
+    let mut out = BufReader::new(out);
+    match line(&mut out).as_deref() {
+        Some("ready") => {}
+        other => {
+            let why = other.unwrap_or("error: it ended without a message");
+            let why = why.strip_prefix("error: ").unwrap_or(why);
+            let _ = child.wait();
+            if why.starts_with(address) {
+                bail!("{why}");
+            }
+            bail!("{address}: {PROGRAM}: {why}");
+        }
+    }
+    // The program ends by itself; an end of this process closes its standard input if the connection does not stand yet.
+    let url = NbdUrl::parse(&format!("nbd+unix:///?socket={}", escaped(path)))?;
+    let options = Options {
+        // A store may be slow, and its own limits are shorter.
+        timeout: Duration::from_secs(600),
+        reconnect: Duration::ZERO,
+        ..Options::default()
+    };
+    let device = NbdDevice::connect(&url, &options).with_context(|| address.to_owned())?;
+    std::thread::spawn(move || {
+        report(out);
+        let _ = child.wait();
+    });
+    Ok(device)
+}
+
+/// Reads a line without its end; `None` at the end of the output.
+fn line(out: &mut BufReader<ChildStdout>) -> Option<String> {
+    let mut line = Vec::new();
+    let read = out.read_until(b'\n', &mut line).ok()?;
+    let text = String::from_utf8_lossy(&line);
+    let plain = text.trim_end().chars().filter(|c| !c.is_control());
+    (read > 0).then(|| plain.take(MAX_LINE).collect())
+}
+
+/// Reports what the program writes while it serves.
+fn report(mut out: BufReader<ChildStdout>) {
+    while let Some(line) = line(&mut out) {
+        output::complain(format_args!(
+            "{}",
+            line.strip_prefix("error: ").unwrap_or(&line)
+        ));
+    }
+}
+
+/// Escapes the characters of a path that end it in an address.
+fn escaped(path: &str) -> String {
+    let mut text = String::new();
+    for c in path.chars() {
+        match c {
+            '%' => text.push_str("%25"),
+            '&' => text.push_str("%26"),
+            c => text.push(c),
+        }
+    }
+    text
+}
+
+#[test]
+fn addresses_of_stores_are_known() {
+    assert!(is_served(Path::new("https://h/x")) && !is_of_objects(Path::new("https://h/x")));
+    assert!(is_of_objects(Path::new("s3://b/x")));
+    assert!(!is_served(Path::new("nbd://h/x")) && !is_served(Path::new("s3:x")));
+    assert_eq!(
+        with_size("s3://b/x?cache=1M", 4096),
+        "s3://b/x?cache=1M&size=4096"
+    );
+}
