@@ -36,6 +36,7 @@ mod show;
 mod steps;
 mod store;
 mod streams;
+mod sums;
 mod survey;
 mod system;
 mod times;

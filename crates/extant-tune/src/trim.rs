@@ -58,6 +58,11 @@ impl FreeSpace {
         self.ranges.len()
     }
 
+    /// Returns the runs, as places and lengths in bytes, in ascending order.
+    pub fn ranges(&self) -> &[(u64, u64)] {
+        &self.ranges
+    }
+
     /// Returns the number of free bytes.
     pub fn bytes(&self) -> u64 {
         self.ranges.iter().map(|range| range.1).sum()

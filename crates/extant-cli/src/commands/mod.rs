@@ -35,6 +35,7 @@ mod mkfs_sources;
 pub mod mount;
 mod mv;
 pub mod partitions;
+mod push;
 mod remount;
 mod repair;
 mod rescue;
@@ -103,6 +104,8 @@ pub enum Command {
     #[command(name = "keep-mount")]
     Keep(mount::KeepArgs),
     Apply(apply::Args),
+    Push(push::PushArgs),
+    Pull(push::PullArgs),
     Doctor(doctor::Args),
     Completions(generate::CompletionsArgs),
     Man(man::Args),
@@ -153,6 +156,8 @@ pub fn run(command: Command) -> Result<()> {
         Command::Enter(args) => enter::run(&args),
         Command::Keep(args) => mount::keep(&args),
         Command::Apply(args) => apply::run(&args),
+        Command::Push(args) => push::push(&args),
+        Command::Pull(args) => push::pull(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Completions(args) => generate::completions(&args),
         Command::Man(args) => man::run(&args),

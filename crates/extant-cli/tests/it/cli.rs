@@ -41,6 +41,7 @@ mod names_on_devices;
 mod parts;
 mod progress;
 mod projects;
+mod push;
 mod qcow2;
 mod reading;
 mod remote;
