@@ -52,7 +52,7 @@ fn with_size(address: &str, size: u64) -> String {
     format!("{address}{mark}size={size}")
 }
 
-/// Returns the program: beside this one, or found by its name.
+/// Returns the path of the program: in the directory of the running program, or a name that the system looks for in `PATH`.
 fn program() -> PathBuf {
     if let Some(program) = std::env::var_os(VARIABLE) {
         return program.into();
@@ -109,7 +109,7 @@ pub fn connect(address: &str, access: Access) -> Result<NbdDevice> {
             bail!("{address}: {PROGRAM}: {why}");
         }
     }
-    // The program ends by itself; an end of this process closes its standard input if the connection does not stand yet.
+    // If this process ends before the connection stands, the end of its standard input ends the program.
     let url = NbdUrl::parse(&format!("nbd+unix:///?socket={}", escaped(path)))?;
     let options = Options {
         // A store may be slow, and its own limits are shorter.

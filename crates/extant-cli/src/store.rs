@@ -1,5 +1,5 @@
-//! Location of an image: a file, a block device, an export of an NBD server (`nbd://host/export`), a file of a web server or objects
-//! of a store ([`crate::remote`]), or a part of one of these: `disk.img@p2`, `@label=NAME`, `@uuid=UUID`, `@offset=1M,size=2G`.
+//! Location of an image: a file, a block device, an export of an NBD server, a file of a web server, or objects of a store
+//! ([`crate::remote`]). Parts of these have addresses as well: `disk.img@p2`, `@label=NAME`, `@uuid=UUID`, `@offset=1M,size=2G`.
 //!
 //! A file of the host with exactly that name takes precedence.
 

@@ -1,8 +1,8 @@
-//! The tree of checksums beside an image, by which `push` and `pull` find the blocks that differ.
+//! The tree of checksums of an image. `push` and `pull` find the differing blocks by it.
 //!
 //! | bytes | contents, numbers little endian |
 //! |---|---|
-//! | 0 | a head of 4096 bytes: the magic, length of the image (u64), state (u64: 0 complete, 1 incomplete), SHA-256 of the page sums, SHA-256 of the head so far |
+//! | 0 | a head of 4096 bytes: the magic, length of the image (u64), state (u64: 0 complete, 1 incomplete), SHA-256 of the page sums, SHA-256 of the bytes before |
 //! | 4096 | the page sums: SHA-256 of each page |
 //! | rounded up to 4096 | the pages, each the SHA-256 of 128 pieces of 64 KiB of the image |
 //!
@@ -38,7 +38,7 @@ pub fn sum(bytes: &[u8]) -> Sum {
     Sha256::digest(bytes).into()
 }
 
-/// Returns the address of the tree beside an image; `None` if there is no place beside it.
+/// Returns the address of the tree of an image. Returns `None` for an export of an NBD server, a block device, a partition and a snapshot.
 pub fn beside(image: &Path) -> Option<PathBuf> {
     let text = image.to_str()?;
     if text.starts_with("nbd") && crate::store::is_remote(image)
@@ -51,7 +51,7 @@ pub fn beside(image: &Path) -> Option<PathBuf> {
         return Some(format!("{text}.sums").into());
     }
     let (place, query) = text.split_once('?').unwrap_or((text, ""));
-    // A snapshot has no tree of its own.
+    // Only the present state has a tree.
     if crate::remote::is_of_objects(image) && place.rsplit('/').next()?.contains('@') {
         return None;
     }
@@ -161,7 +161,7 @@ impl Tree {
         self.device.write_at(at, sums.as_flattened())
     }
 
-    /// Makes the writes so far durable.
+    /// Makes all writes durable.
     pub fn flush(&self) -> io::Result<()> {
         self.device.flush()
     }

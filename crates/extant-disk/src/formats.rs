@@ -140,7 +140,7 @@ pub fn open(path: impl AsRef<Path>, access: Access) -> io::Result<Arc<dyn BlockD
     open_with(path, access, Unpacking::default())
 }
 
-/// Opens the disk in a zstd file with a seek table that lies on a device; `None` if there is no such table, or its frames are long.
+/// Opens the disk in a zstd file that lies on a device. Returns `None` if the file lacks a seek table, or if its frames are long.
 ///
 /// ```
 /// use extant_disk::blockdev::MemDevice;

@@ -11,7 +11,7 @@ use zstd::bulk::Decompressor;
 /// The device.
 pub struct Seekable {
     file: Arc<dyn BlockDevice>,
-    /// What the file is called in errors.
+    /// Name of the file in errors.
     name: String,
     table: SeekTable,
     frames: Kept,

@@ -34,7 +34,7 @@ pub struct Address {
     pub directory: Option<PathBuf>,
     /// Bytes of the cache.
     pub cache: u64,
-    /// Size of an image to make if there is none.
+    /// Size of an image to make if the address has no image yet.
     pub size: Option<u64>,
     /// Takes the image over from another writer.
     pub takeover: bool,

@@ -39,7 +39,7 @@ impl Image {
     /// ```
     ///
     /// # Errors
-    /// The address is wrong, the store does not answer or denies access, there is no image, or another process writes to it.
+    /// The address is wrong, the store does not answer or denies access, the image does not exist, or another process writes to it.
     pub fn open(address: &str, read_only: bool) -> io::Result<Self> {
         let address = Address::parse(address)?;
         let runtime = runtime()?;
@@ -57,7 +57,7 @@ impl Image {
         }
     }
 
-    /// Writes what is in memory, and lets others write to the image.
+    /// Writes the blocks in memory, and lets others write to the image.
     pub fn release(&self) -> io::Result<()> {
         match self {
             Self::File(_) => Ok(()),

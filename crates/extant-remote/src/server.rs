@@ -1,7 +1,7 @@
 //! A device as the export of an NBD server, over one connection.
 //!
 //! The handshake is fixed newstyle with any export name, and replies are simple. Requests of the connection run on several threads,
-//! and replies come in the order in which requests end.
+//! and each reply is sent when its request ends.
 
 use blockdev::BlockDevice;
 use std::collections::HashSet;

@@ -1,10 +1,10 @@
 //! `extant push` and `extant pull`.
 //!
 //! Both copy an image, piece by piece of 64 KiB, and leave out pieces that the destination has and pieces that have only free blocks.
-//! What a remote side has is known from the tree of checksums beside it ([`crate::sums`]); what a file of this machine has is read.
+//! The tree of checksums beside a remote image ([`crate::sums`]) shows its contents; a local file is read.
 //!
-//! Before pieces are written, the tree of the destination says that they are unknown, so that a copy that was interrupted at any moment
-//! continues where it was. The first piece, which has the superblock, is written last.
+//! The tree of the destination marks pieces as unknown before they are written. Therefore the same command continues an interrupted
+//! copy. The first piece, which has the superblock, is written last.
 
 use crate::interrupt;
 use crate::output;
@@ -26,8 +26,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Copy an image to a server or store, only the blocks that differ
 ///
-/// Blocks that the destination has already and free blocks are not sent. A tree of checksums is kept beside the destination, as
-/// DST.sums, so that the destination is not read. An interrupted copy is continued by the same command.
+/// Blocks that the destination has already and free blocks are not sent. The file DST.sums keeps a tree of checksums, so that
+/// the destination is not read. An interrupted copy is continued by the same command.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Examples:\n  extant push root.img s3://bucket/root\n  extant push root.img /srv/www/root.img"
@@ -39,8 +39,8 @@ pub struct PushArgs {
 
 /// Copy an image from a server or store, only the blocks that differ
 ///
-/// The tree of checksums beside the source, SRC.sums, shows which blocks of the destination differ; each block that is fetched is
-/// compared with it. Without such a tree the source is read. An interrupted copy is continued by the same command.
+/// The tree of checksums in SRC.sums shows which blocks of the destination differ, and each fetched block is compared with the tree.
+/// If the tree is missing, the source is read. An interrupted copy is continued by the same command.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Examples:\n  extant pull https://example.com/root.img root.img\n  extant pull s3://bucket/root@monday root.img"
@@ -90,7 +90,7 @@ fn named(image: &Path) -> impl Fn() -> String {
     move || image.display().to_string()
 }
 
-/// Opens the tree beside an image, if it describes the image as it is now.
+/// Opens the tree of an image; returns `None` if the image changed after the tree was written.
 fn tree_of(image: &Path, device: &dyn BlockDevice, access: Access) -> Option<Tree> {
     if !store::is_remote(image) {
         // A file may have been changed by any program, and is read quickly.
@@ -108,7 +108,7 @@ fn tree_of(image: &Path, device: &dyn BlockDevice, access: Access) -> Option<Tre
     is_current.then_some(tree)
 }
 
-/// Makes the destination's tree, all of it unknown; `None` if there is no place for one.
+/// Makes a tree for the destination with all pieces unknown. Returns `None` for an address that cannot have a tree.
 fn new_tree(image: &Path, len: u64) -> Result<Option<Tree>> {
     let Some(beside) = sums::beside(image) else {
         return Ok(None);
@@ -229,11 +229,11 @@ fn run(args: &Both) -> Result<()> {
 /// How the present contents of the destination are known.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Has {
-    /// By its tree.
+    /// The tree shows them.
     Tree,
-    /// It is new, and all zeros.
+    /// The destination is new, and all zeros.
     Nothing,
-    /// By reading it.
+    /// The destination is read.
     Bytes,
 }
 
@@ -243,12 +243,12 @@ struct Copy<'a> {
     dst: &'a Path,
     source: Arc<dyn BlockDevice>,
     target: Arc<dyn BlockDevice>,
-    /// Tree of the source, if there is one.
+    /// Tree of the source.
     known: Option<Tree>,
-    /// Free ranges of the source, ascending, if there is no tree.
+    /// Free ranges of the source, ascending. Empty if the source has a tree.
     free: Vec<(u64, u64)>,
     has: Has,
-    /// Tree of the destination, if there is a place for one.
+    /// Tree of the destination.
     tree: Option<Tree>,
     len: u64,
     copied: AtomicU64,

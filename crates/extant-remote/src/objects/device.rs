@@ -3,8 +3,8 @@
 use super::BLOCK;
 use super::holder::{self, Life};
 use super::log::{Append, Log};
-use super::map::{Map, Place};
-use super::segment::{self, Head, Kind, RECORD, Run};
+use super::map::{BlockPlace, Map};
+use super::segment::{self, Head, RECORD, Run, SegmentKind};
 use crate::address::Address;
 use crate::cache::Cache;
 use blockdev::BlockDevice;
@@ -18,7 +18,7 @@ use tokio::runtime::Runtime;
 const BATCH: usize = 4096;
 /// Segments after which the map is written.
 const SEGMENTS_OF_MAP: u64 = 64;
-/// The same when the image is released.
+/// Segments after which a release writes the map.
 const SEGMENTS_AT_END: u64 = 16;
 /// Time to wait for another process of this machine to release the image.
 const WAIT: Duration = Duration::from_secs(10);
@@ -29,7 +29,7 @@ const MOST: u64 = 16 << 40;
 type Batch = BTreeMap<u64, Option<Box<[u8]>>>;
 
 #[derive(Default)]
-struct State {
+struct ImageState {
     map: Map,
     /// Blocks that are in no segment.
     dirty: Batch,
@@ -39,7 +39,7 @@ struct State {
     failed: Option<String>,
 }
 
-impl State {
+impl ImageState {
     /// Returns a block that is in memory; the inner `None` is zeros.
     fn in_memory(&self, block: u64) -> Option<Option<&[u8]>> {
         let found = self.dirty.get(&block).or_else(|| self.flight.get(&block));
@@ -54,7 +54,7 @@ pub struct ObjectsDevice {
     size: u64,
     writer: [u8; 16],
     read_only: bool,
-    state: Mutex<State>,
+    state: Mutex<ImageState>,
     /// Held while a segment is written, with the number of the last map.
     upload: Mutex<u64>,
     /// Held while a part of a block is changed.
@@ -65,7 +65,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Claims the image for this process. Makes the image if there is none and the address has a size.
+/// Claims the image for this process. If the image does not exist and the address has a size, makes the image.
 fn claim(log: &Log, writer: [u8; 16]) -> io::Result<Map> {
     let began = Instant::now();
     loop {
@@ -107,7 +107,7 @@ fn claim(log: &Log, writer: [u8; 16]) -> io::Result<Map> {
             }
         }
         let number = map.number + 1;
-        let bytes = log.mark(Kind::Claim, number, writer, size);
+        let bytes = log.mark(SegmentKind::Claim, number, writer, size);
         let head = Head::decode(&bytes)?;
         if log.append(number, bytes)? == Append::Done {
             map.apply(&head);
@@ -137,21 +137,21 @@ impl ObjectsDevice {
             size: map.size,
             writer,
             read_only,
-            state: Mutex::new(State {
+            state: Mutex::new(ImageState {
                 map,
-                ..State::default()
+                ..ImageState::default()
             }),
             upload: Mutex::new(last_map),
             partial: Mutex::default(),
         })
     }
 
-    /// Writes what is in memory and releases the image.
+    /// Writes the blocks in memory and releases the image.
     pub fn release(&self) -> io::Result<()> {
         if self.read_only || lock(&self.state).failed.is_some() {
             return Ok(());
         }
-        self.upload(Kind::Release)
+        self.upload(SegmentKind::Release)
     }
 
     fn check(&self, offset: u64, len: u64, what: &str) -> io::Result<()> {
@@ -176,7 +176,7 @@ impl ObjectsDevice {
 
     /// Fills `buf` with whole blocks. Fails with `NotFound` if a segment was deleted meanwhile, because its blocks moved.
     fn read_blocks(&self, first: u64, buf: &mut [u8]) -> io::Result<()> {
-        let mut places: Vec<(usize, Place)> = Vec::new();
+        let mut places: Vec<(usize, BlockPlace)> = Vec::new();
         {
             let state = lock(&self.state);
             let count = buf.len() as u64 / BLOCK;
@@ -197,7 +197,7 @@ impl ObjectsDevice {
                 let is_free = |n: &u64| state.in_memory(first + at + n).is_none();
                 let blocks = (1..most).take_while(is_free).count() as u64 + 1;
                 match place {
-                    Some(place) => places.push((from, Place { blocks, ..place })),
+                    Some(place) => places.push((from, BlockPlace { blocks, ..place })),
                     None => buf[from..from + (blocks * BLOCK) as usize].fill(0),
                 }
                 at += blocks;
@@ -210,7 +210,7 @@ impl ObjectsDevice {
         Ok(())
     }
 
-    fn fetch(&self, place: Place, target: &mut [u8]) -> io::Result<()> {
+    fn fetch(&self, place: BlockPlace, target: &mut [u8]) -> io::Result<()> {
         let mut records = vec![0; (place.blocks * RECORD) as usize];
         let path = self.log.segment(place.segment);
         let get = |range| self.log.get_range(&path, range);
@@ -254,19 +254,19 @@ impl ObjectsDevice {
         if lock(&self.state).dirty.len() < BATCH {
             return Ok(());
         }
-        self.upload(Kind::Data)
+        self.upload(SegmentKind::Data)
     }
 
     /// Writes the blocks in memory as the next segment. Segments are written one after the other, so that those that exist are always
     /// all writes up to some moment.
-    fn upload(&self, kind: Kind) -> io::Result<()> {
+    fn upload(&self, kind: SegmentKind) -> io::Result<()> {
         let mut last_map = lock(&self.upload);
         let (batch, number) = {
             let mut state = lock(&self.state);
             if let Some(why) = &state.failed {
                 return Err(io::Error::other(why.clone()));
             }
-            if kind == Kind::Data && state.dirty.is_empty() {
+            if kind == SegmentKind::Data && state.dirty.is_empty() {
                 return Ok(());
             }
             let batch = Arc::new(std::mem::take(&mut state.dirty));
@@ -291,7 +291,7 @@ impl ObjectsDevice {
         state.flight = Arc::default();
         drop(state);
         let most = match kind {
-            Kind::Release => SEGMENTS_AT_END,
+            SegmentKind::Release => SEGMENTS_AT_END,
             _ => SEGMENTS_OF_MAP,
         };
         // The map only saves time, so a failure waits for the next attempt.
@@ -301,7 +301,7 @@ impl ObjectsDevice {
         Ok(())
     }
 
-    fn encode(&self, kind: Kind, number: u64, batch: &Batch) -> (Head, Vec<u8>) {
+    fn encode(&self, kind: SegmentKind, number: u64, batch: &Batch) -> (Head, Vec<u8>) {
         let mut runs: Vec<Run> = Vec::new();
         for (&block, data) in batch {
             let has_data = data.is_some();
@@ -336,7 +336,7 @@ impl ObjectsDevice {
     }
 
     /// Writes the map, deletes segments without blocks, and moves the blocks of segments that have few.
-    fn write_map(&self, kind: Kind) -> io::Result<()> {
+    fn write_map(&self, kind: SegmentKind) -> io::Result<()> {
         let map = lock(&self.state).map.clone();
         let path = |number| self.log.path("map", format_args!("{number:020}"));
         self.log.put(&path(map.number), map.encode())?;
@@ -362,7 +362,7 @@ impl ObjectsDevice {
                 sparse.insert(number);
             }
         }
-        if kind == Kind::Release {
+        if kind == SegmentKind::Release {
             return Ok(());
         }
         for (block, place) in map.places_in(&sparse) {
@@ -371,8 +371,8 @@ impl ObjectsDevice {
         Ok(())
     }
 
-    /// Reads blocks, and makes those that did not change meanwhile dirty, so that the next segment has them.
-    fn dirty_again(&self, first: u64, place: Place) -> io::Result<()> {
+    /// Reads blocks and marks them dirty, so that the next segment has them. Leaves out blocks that changed meanwhile.
+    fn dirty_again(&self, first: u64, place: BlockPlace) -> io::Result<()> {
         let mut data = vec![0; (place.blocks * BLOCK) as usize];
         self.fetch(place, &mut data)?;
         let mut state = lock(&self.state);
@@ -430,7 +430,7 @@ impl BlockDevice for ObjectsDevice {
             return Ok(());
         }
         self.check_writable()?;
-        self.upload(Kind::Data)
+        self.upload(SegmentKind::Data)
     }
 
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {

@@ -1,4 +1,4 @@
-//! Who writes to an image: a process of a machine, as text in a claim.
+//! The writer of an image: a process of a machine, as text in a claim.
 
 use std::fs;
 use std::process;
@@ -20,7 +20,7 @@ pub fn this() -> String {
     )
 }
 
-/// Returns the time at which a process was started, in ticks since the boot; `None` if there is no such process.
+/// Returns the time at which a process was started, in ticks since the boot; `None` if the process does not exist.
 fn start_of(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name of the process comes before, in parentheses, and may contain any character.
@@ -36,7 +36,7 @@ fn start_of(pid: u32) -> Option<u64> {
 pub enum Life {
     Runs,
     Ended,
-    /// It is on another machine.
+    /// The holder is on another machine.
     Elsewhere,
 }
 

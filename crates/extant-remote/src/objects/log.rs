@@ -2,7 +2,7 @@
 
 use super::holder;
 use super::map::Map;
-use super::segment::{Head, Kind};
+use super::segment::{Head, SegmentKind};
 use crate::address::{Address, failed, wrong};
 use bytes::Bytes;
 use futures_util::TryStreamExt;
@@ -116,7 +116,7 @@ impl Log {
         Ok(head)
     }
 
-    /// Returns the state of the image; the number is 0 if there is none.
+    /// Returns the state of the image. The number is 0 if the image does not exist.
     pub fn load(&self) -> io::Result<Map> {
         let mut map = match self.list("map", None)?.last() {
             Some((_, meta)) => self.map(&meta.location)?,
@@ -243,7 +243,7 @@ impl Log {
         }
     }
 
-    /// Deletes an object; one that does not exist is no error.
+    /// Deletes an object. Succeeds if the object does not exist.
     pub fn delete(&self, path: &Path) -> io::Result<()> {
         match self.runtime.block_on(self.address.store.delete(path)) {
             Ok(()) | Err(Error::NotFound { .. }) => Ok(()),
@@ -252,7 +252,7 @@ impl Log {
     }
 
     /// Returns a segment without blocks.
-    pub fn mark(&self, kind: Kind, number: u64, writer: [u8; 16], size: u64) -> Bytes {
+    pub fn mark(&self, kind: SegmentKind, number: u64, writer: [u8; 16], size: u64) -> Bytes {
         let head = Head {
             kind,
             number,
@@ -266,7 +266,7 @@ impl Log {
     }
 }
 
-/// Makes a snapshot of what has been flushed. Fails if the name is taken.
+/// Makes a snapshot of the flushed state. Fails if the name is taken.
 pub fn snapshot(address: Address, runtime: Runtime, name: &str) -> io::Result<()> {
     let log = Log { address, runtime };
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);

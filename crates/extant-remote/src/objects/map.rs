@@ -1,6 +1,6 @@
-//! Where each block of an image is.
+//! The map from blocks of an image to places in segments.
 
-use super::segment::{Fields, Head, Kind, RECORD};
+use super::segment::{Fields, Head, RECORD, SegmentKind};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
@@ -8,14 +8,14 @@ const MAGIC: [u8; 8] = *b"EXTMAP1\n";
 
 /// Blocks in sequence, in one segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct BlockPlace {
     pub blocks: u64,
     pub segment: u64,
     /// Offset of the first record in the segment.
     pub offset: u64,
 }
 
-/// State of an image as of one segment. Blocks without a place are zeros.
+/// ImageState of an image as of one segment. Blocks without a place are zeros.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Map {
     /// Number of the last segment.
@@ -24,18 +24,18 @@ pub struct Map {
     pub size: u64,
     /// The present writer, unless it has released the image.
     pub holder: Option<String>,
-    places: BTreeMap<u64, Place>,
+    places: BTreeMap<u64, BlockPlace>,
 }
 
 impl Map {
     /// Returns the place of a block and of those after it; `None` is the number of blocks before the next place.
-    pub fn find(&self, block: u64) -> (Option<Place>, u64) {
+    pub fn find(&self, block: u64) -> (Option<BlockPlace>, u64) {
         let before = self.places.range(..=block).next_back();
         if let Some((start, place)) = before
             && block - start < place.blocks
         {
             let skip = block - start;
-            let rest = Place {
+            let rest = BlockPlace {
                 blocks: place.blocks - skip,
                 segment: place.segment,
                 offset: place.offset + skip * RECORD,
@@ -53,7 +53,7 @@ impl Map {
         if let Some((&at, &place)) = before
             && at + place.blocks > start
         {
-            let kept = Place {
+            let kept = BlockPlace {
                 blocks: start - at,
                 ..place
             };
@@ -72,10 +72,10 @@ impl Map {
     }
 
     /// Inserts the part of a place that is behind `end`.
-    fn insert_tail(&mut self, at: u64, place: Place, end: u64) {
+    fn insert_tail(&mut self, at: u64, place: BlockPlace, end: u64) {
         if at + place.blocks > end {
             let skip = end - at;
-            let tail = Place {
+            let tail = BlockPlace {
                 blocks: place.blocks - skip,
                 segment: place.segment,
                 offset: place.offset + skip * RECORD,
@@ -91,7 +91,7 @@ impl Map {
             let blocks = u64::from(run.blocks);
             self.remove(run.block, blocks);
             if run.has_data && blocks > 0 {
-                let place = Place {
+                let place = BlockPlace {
                     blocks,
                     segment: head.number,
                     offset,
@@ -103,9 +103,9 @@ impl Map {
         self.number = head.number;
         self.size = head.size;
         match head.kind {
-            Kind::Data => {}
-            Kind::Claim => self.holder = Some(head.holder.clone()),
-            Kind::Release => self.holder = None,
+            SegmentKind::Data => {}
+            SegmentKind::Claim => self.holder = Some(head.holder.clone()),
+            SegmentKind::Release => self.holder = None,
         }
     }
 
@@ -124,7 +124,7 @@ impl Map {
     }
 
     /// Returns the places in these segments, with their first blocks.
-    pub fn places_in(&self, segments: &BTreeSet<u64>) -> Vec<(u64, Place)> {
+    pub fn places_in(&self, segments: &BTreeSet<u64>) -> Vec<(u64, BlockPlace)> {
         let all = self.places.iter();
         let inside = all.filter(|(_, place)| segments.contains(&place.segment));
         inside.map(|(at, place)| (*at, *place)).collect()
@@ -173,7 +173,7 @@ impl Map {
         let mut end = 0;
         for _ in 0..fields.u64()? {
             let block = fields.u64()?;
-            let place = Place {
+            let place = BlockPlace {
                 blocks: fields.u64()?,
                 segment: fields.u64()?,
                 offset: fields.u64()?,
@@ -212,7 +212,7 @@ fn a_map_is_what_a_list_of_blocks_would_be() {
         let blocks = 1 + chance((BLOCKS - block).min(9));
         let has_data = chance(3) > 0;
         let head = Head {
-            kind: Kind::Data,
+            kind: SegmentKind::Data,
             number,
             writer: [0; 16],
             size: BLOCKS * super::BLOCK,

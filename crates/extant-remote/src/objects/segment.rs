@@ -16,9 +16,9 @@ pub const RECORD: u64 = BLOCK + 4;
 /// Longest head.
 const MOST_HEAD: u32 = 64 << 20;
 
-/// What a segment is for.
+/// Purpose of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum SegmentKind {
     /// Blocks.
     Data,
     /// The writer has the image from here on.
@@ -39,7 +39,7 @@ pub struct Run {
 /// Head of a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Head {
-    pub kind: Kind,
+    pub kind: SegmentKind,
     pub number: u64,
     pub writer: [u8; 16],
     /// Bytes of the image.
@@ -93,9 +93,9 @@ impl Head {
         bytes.extend(MAGIC);
         bytes.extend((len as u32).to_le_bytes()); // runs of at most a batch
         let kind: u32 = match self.kind {
-            Kind::Data => 0,
-            Kind::Claim => 1,
-            Kind::Release => 2,
+            SegmentKind::Data => 0,
+            SegmentKind::Claim => 1,
+            SegmentKind::Release => 2,
         };
         bytes.extend(kind.to_le_bytes());
         bytes.extend(self.number.to_le_bytes());
@@ -138,9 +138,9 @@ impl Head {
         }
         let mut fields = Fields(head.get(12..).unwrap_or_default());
         let kind = match fields.u32()? {
-            0 => Kind::Data,
-            1 => Kind::Claim,
-            2 => Kind::Release,
+            0 => SegmentKind::Data,
+            1 => SegmentKind::Claim,
+            2 => SegmentKind::Release,
             kind => return Err(damaged(format_args!("kind {kind}"))),
         };
         let (number, writer, size) = (fields.u64()?, fields.array()?, fields.u64()?);
@@ -181,7 +181,7 @@ impl Head {
     pub fn segment_len(&self) -> u64 {
         let with_data = self.runs.iter().filter(|run| run.has_data);
         let blocks: u64 = with_data.map(|run| u64::from(run.blocks)).sum();
-        // At most 2^22 runs of 2^32 blocks.
+        // A segment has at most 2^22 runs of 2^32 blocks.
         self.len.saturating_add(blocks.saturating_mul(RECORD))
     }
 }
@@ -208,7 +208,7 @@ fn heads_are_read_as_they_are_written_and_garbage_is_refused() {
         has_data,
     };
     let mut head = Head {
-        kind: Kind::Release,
+        kind: SegmentKind::Release,
         number: 7,
         writer: [3; 16],
         size: 1 << 20,

@@ -16,7 +16,7 @@ fn a_device_over_objects_conforms() {
     let served = Served::start(dir.path(), &format!("{address}?size=16M"), &[]).unwrap();
     conformance::check(served.device(), 1).unwrap();
     served.end();
-    // What a conforming device wrote is there when it is opened again.
+    // The image has the same bytes when it is opened again.
     let before = all(&address);
     let served = Served::start(dir.path(), &address, &[]).unwrap();
     served.end();
@@ -63,7 +63,7 @@ fn a_snapshot_keeps_a_moment() {
             .to_string()
             .contains("not a name")
     );
-    // So many segments that those without blocks are deleted.
+    // 300 segments make the device delete segments without blocks.
     write(2, 300);
     let segments = std::fs::read_dir(dir.path().join("store/log"))
         .unwrap()
