@@ -4,6 +4,7 @@
 //! idle threads. Work that must wait until nothing is added any more comes last: second names of files, then owners,
 //! permissions and times of directories, the deepest first.
 
+mod archive;
 mod host;
 mod side;
 mod volume;
@@ -15,7 +16,7 @@ use side::{Meta, Side};
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use volume::VolumeSide;
 
@@ -89,7 +90,7 @@ pub struct CopyCounts {
     pub refused: u64,
 }
 
-/// Options for copying a tree: [`Dir::copy_tree_in`] and [`Dir::copy_tree_out`].
+/// Options for copying a tree: [`Dir::copy_tree_in`], [`Dir::copy_tree_out`] and [`Dir::import_archive`].
 ///
 /// ```
 /// use extant::{CopyCounts, CopyOptions};
@@ -103,6 +104,7 @@ pub struct CopyOptions<'a> {
     threads: usize,
     owners: bool,
     progress: Option<&'a (dyn Fn(&CopyCounts) + Sync)>,
+    cancel: Option<&'a AtomicBool>,
 }
 
 impl Default for CopyOptions<'_> {
@@ -118,6 +120,7 @@ impl<'a> CopyOptions<'a> {
             threads: std::thread::available_parallelism().map_or(1, usize::from),
             owners: true,
             progress: None,
+            cancel: None,
         }
     }
 
@@ -137,6 +140,31 @@ impl<'a> CopyOptions<'a> {
     pub fn progress(mut self, told: &'a (dyn Fn(&CopyCounts) + Sync)) -> Self {
         self.progress = Some(told);
         self
+    }
+
+    /// Sets a flag that ends the copy with [`Error::Interrupted`] soon after it becomes true, within a mebibyte of data
+    /// for each thread.
+    ///
+    /// ```
+    /// use std::sync::atomic::AtomicBool;
+    /// # let volume = extant::doc_volume();
+    /// # let host = tempfile::tempdir().unwrap();
+    /// let stop = AtomicBool::new(true); // set by another thread, or by a handler of signals
+    /// let options = extant::CopyOptions::new().cancel(&stop);
+    /// let copied = volume.copy_tree_in(host.path(), "/copy", &options);
+    /// assert!(matches!(copied.unwrap_err().source, extant::Error::Interrupted));
+    /// ```
+    pub fn cancel(mut self, flag: &'a AtomicBool) -> Self {
+        self.cancel = Some(flag);
+        self
+    }
+
+    /// Fails if the caller has set the flag.
+    fn check(&self) -> Result<(), Error> {
+        if self.cancel.is_some_and(|flag| flag.load(Relaxed)) {
+            return Err(Error::Interrupted);
+        }
+        Ok(())
     }
 }
 
@@ -322,10 +350,11 @@ impl<'a> Copy<'a> {
     /// Takes tasks until all are done, or one has failed.
     fn work(&self) {
         while let Some(task) = self.next() {
-            let done = match task {
+            let stopped = at(self.to, Path::new(""), self.options.check());
+            let done = stopped.and_then(|()| match task {
                 Task::Directory(path) => self.directory(&path),
                 Task::Files(dir, names) => self.files(&dir, &names),
-            };
+            });
             let mut queue = lock(&self.queue);
             queue.busy -= 1;
             if let Err(e) = done {
@@ -435,6 +464,7 @@ impl<'a> Copy<'a> {
         while let Some((start, end)) = at(self.from, path, from.next_data(offset, meta.size))? {
             offset = start;
             while offset < end {
+                at(self.to, path, self.options.check())?;
                 let want = usize::try_from((end - offset).min(CHUNK)).unwrap_or(1);
                 let n = at(self.from, path, from.read_at(&mut buf[..want], offset))?;
                 if n == 0 {
