@@ -6,7 +6,7 @@ CARGO ?= cargo
 TEST_TOOLS = mke2fs e2fsck debugfs dumpe2fs tar zstd setfacl setfattr valgrind fusermount3 git gcc rsync sqlite3 fio stress-ng dbench \
   qemu-system-x86_64 busybox mmdebstrap curl newuidmap zsh fish tmux sfdisk sgdisk qemu-img xz bzip2 cpio bsdtar simg2img mksquashfs nbdkit nbd-server
 
-.PHONY: python test-remote c consumers first-use dist cross-check demo test unit deny package public-api release-check judge instructions loom shuttle miri fuzz lint install uninstall deb book bench bench-long torture torture-changes torture-contents torture-crash torture-features torture-hostile torture-images torture-kill torture-lines torture-model torture-mount torture-programs torture-repair torture-schedules torture-threads tools clean
+.PHONY: python test-remote c consumers first-use dist cross-check demo test unit deny package public-api release-check judge instructions loom shuttle miri fuzz lint install uninstall deb book bench bench-long torture torture-changes torture-contents torture-crash torture-features torture-hostile torture-images torture-kill torture-lines torture-model torture-mount torture-programs torture-repair torture-schedules torture-threads tools clean wheels go install-c deb-c
 
 demo:
 	$(CARGO) run --profile demo -p extant-demo
@@ -49,9 +49,26 @@ python:
 test-remote:
 	CARGO="$(CARGO)" scripts/test-remote.sh
 
+# abi3 wheels for x86_64 and aarch64 in dist/, tried in new virtual environments.
+wheels:
+	scripts/wheels.sh
+
 # Builds libextant and runs its tests in C and C++, under the sanitizers and valgrind.
 c:
 	scripts/c.sh
+
+# Builds libextant and runs the tests of the Go module against it.
+go:
+	scripts/go.sh
+
+# libextant, its headers, man page and pkg-config file below PREFIX. LIBDIR and DESTDIR are variables, too.
+install-c:
+	cd bindings/c && CARGO_TARGET_DIR="$(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/c" $(CARGO) build --release
+	PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" LIBDIR="$(LIBDIR)" STRIP=strip scripts/c-install.sh "$(or $(CARGO_TARGET_DIR),target)/c/release/libextant.a"
+
+# The Debian packages libextant1 and libextant-dev, in target/debian, unpacked and used.
+deb-c:
+	scripts/c-deb.sh
 
 # Fails if an operation takes over 1 % more instructions than docs/bench/instructions.md says.
 instructions: tools

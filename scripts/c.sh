@@ -1,32 +1,75 @@
 #!/usr/bin/env bash
-# Builds libextant, and runs its tests: in C under the sanitizers and valgrind, and in C++17.
+# Builds libextant, installs it below the target directory, and runs its tests there: in C with gcc and clang under the sanitizers and
+# valgrind, and in C++17. `scripts/c.sh build` only builds and installs; the last line of its output is the prefix.
 set -euo pipefail
 cd "$(dirname "$0")/../bindings/c"
 target=$(realpath -m "${CARGO_TARGET_DIR:-../../target}")
-export CARGO_TARGET_DIR=$target/c
+export CARGO_TARGET_DIR=$target/c CARGO_INCREMENTAL=0
+prefix=$CARGO_TARGET_DIR/prefix
+
+# need TOOL PACKAGE...
+need() {
+    local tool=$1
+    shift
+    command -v "$tool" >/dev/null && return
+    local sudo=
+    [ "$(id -u)" = 0 ] || sudo=sudo
+    $sudo apt-get update -q >/dev/null
+    $sudo apt-get install -y -q --no-install-recommends "$@" >/dev/null
+}
+
+need pkg-config pkg-config
+"${CARGO:-cargo}" build --quiet
+PREFIX=$prefix ../../scripts/c-install.sh "$CARGO_TARGET_DIR/debug/libextant.a"
+if [ "${1:-}" = build ]; then
+    echo "$prefix"
+    exit
+fi
+
+need clang clang libclang-rt-14-dev
+need valgrind valgrind
+need man man-db
 "${CARGO:-cargo}" fmt --check
 "${CARGO:-cargo}" clippy --quiet --all-targets -- -D warnings
-"${CARGO:-cargo}" build --quiet
-lib=$CARGO_TARGET_DIR/debug
+export PKG_CONFIG_PATH=$prefix/lib/pkgconfig LD_LIBRARY_PATH=$prefix/lib
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-strict=(-Wall -Wextra -Wpedantic -Werror -Iinclude)
+strict=(-Wall -Wextra -Wpedantic -Werror)
+read -ra cflags < <(pkg-config --cflags extant)
+read -ra libs < <(pkg-config --libs extant)
 run() {
     rm -rf "$scratch/images"
     mkdir "$scratch/images"
-    LD_LIBRARY_PATH=$lib "$@" "$scratch/images"
+    "$@" "$scratch/images" >"$scratch/said" || { cat "$scratch/said"; exit 1; }
 }
+
+# The shared library exports the functions of the header, with versions, and nothing else.
+header() { sed 's|/\*.*\*/||; /^ \*/d; /^\/\*/d' include/extant.h | grep -oE '\bextant_[a-z_]+\(' | tr -d '(' | sort -u; }
+exported() { nm -D --defined-only "$prefix/lib/libextant.so" | sed -n 's/.* T //p' | sort; }
+diff <(header | sed 's/$/@@EXTANT_1.0/') <(exported)
+readelf -d "$prefix/lib/libextant.so" | grep -q 'SONAME.*\[libextant.so.1\]'
+MANWIDTH=150 man --warnings -l extant.3 2>"$scratch/warnings" >/dev/null
+[ ! -s "$scratch/warnings" ] || { cat "$scratch/warnings"; exit 1; }
+sed -n '/^\.EX/,/^\.EE/{/^\./d; s/\\e/\\/g; p}' extant.3 >"$scratch/page.c"
+sed -n '/^```c$/,/^```$/{/^```/d; p}' ../../docs/how-to/c.md >"$scratch/example.c"
+
 for compiler in gcc clang; do
-    command -v "$compiler" >/dev/null || continue
-    "$compiler" -std=c11 "${strict[@]}" -g -fsanitize=address,undefined -o "$scratch/sanitized" tests/test.c -L"$lib" -lextant -lpthread
+    "$compiler" -std=c11 "${strict[@]}" "${cflags[@]}" -g -fsanitize=address,undefined -fno-sanitize-recover -o "$scratch/sanitized" \
+        tests/test.c "${libs[@]}" -lpthread
     # The library's memory is not the sanitizer's to count.
     ASAN_OPTIONS=detect_leaks=0 run "$scratch/sanitized"
+    for example in page example; do
+        "$compiler" -std=c11 "${strict[@]}" "${cflags[@]}" -o "$scratch/$example" "$scratch/$example.c" "${libs[@]}"
+        (cd "$scratch" && rm -f disk.img && "./$example" && test -s disk.img)
+    done
 done
-gcc -std=c11 "${strict[@]}" -o "$scratch/static" tests/test.c "$lib/libextant.a" -lpthread -ldl -lm
-run "$scratch/static"
-g++ -std=c++17 "${strict[@]}" -o "$scratch/cpp" tests/test.cpp -L"$lib" -lextant
-run "$scratch/cpp"
-if command -v valgrind >/dev/null; then
-    gcc -std=c11 "${strict[@]}" -g -o "$scratch/plain" tests/test.c -L"$lib" -lextant -lpthread
-    run valgrind --quiet --suppressions=tests/valgrind.supp --error-exitcode=9 --leak-check=full --errors-for-leak-kinds=definite "$scratch/plain"
-fi
+read -ra static < <(pkg-config --static --libs-only-l extant)
+gcc -std=c11 "${strict[@]}" "${cflags[@]}" -o "$scratch/static" tests/test.c "$prefix/lib/libextant.a" "${static[@]:1}"
+LD_LIBRARY_PATH='' run "$scratch/static"
+for compiler in g++ clang++; do
+    "$compiler" -std=c++17 "${strict[@]}" "${cflags[@]}" -o "$scratch/cpp" tests/test.cpp "${libs[@]}"
+    run "$scratch/cpp"
+done
+gcc -std=c11 "${strict[@]}" "${cflags[@]}" -g -o "$scratch/plain" tests/test.c "${libs[@]}" -lpthread
+run valgrind --quiet --suppressions=tests/valgrind.supp --error-exitcode=9 --leak-check=full --errors-for-leak-kinds=definite "$scratch/plain"
+echo "libextant: all tests passed"

@@ -1,10 +1,14 @@
 /* ext4 images in process: create, open, read and change them, without root and without the kernel's driver.
  *
- * Every function that can fail returns a negative errno, and 0 or a count otherwise. extant_last_error() says what went wrong in the
- * last call of the same thread that failed. Paths are of bytes other than NUL, from the root of the volume, with or without a leading '/'.
+ * Every function that can fail returns a negative errno, and 0 or a count otherwise. extant_last_error() returns the message of the last
+ * failed call of the same thread. Paths are bytes other than NUL, from the root of the volume, with or without a leading '/'. Sizes,
+ * offsets and lengths are bytes. Strings and structures that a call receives are used only during the call.
  *
- * Threads: a volume, a file and a device may be used by several threads at once, but closed by one, after all others are done with it.
- * A directory handle belongs to one thread at a time. Close files and directories before their volume.
+ * Threads. Each function has one of these letters:
+ *   [T] may be called by any number of threads at once, also with the same handle.
+ *   [H] may be called by any thread, but a handle belongs to one call at a time.
+ *   [E] ends the handle: no other call may use the handle at the same time or later.
+ * Close files and directories before their volume. After fork(2) the child may not use handles of its parent.
  *
  * SPDX-License-Identifier: MIT OR Apache-2.0 */
 #ifndef EXTANT_H
@@ -17,6 +21,8 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+struct iovec; /* <sys/uio.h> */
 
 typedef struct extant_volume extant_volume;
 typedef struct extant_file extant_file;
@@ -34,26 +40,39 @@ struct extant_stat {
     struct extant_time atime, mtime, ctime;
 };
 
+struct extant_statfs {
+    uint64_t blocks, free_blocks, available_blocks, inodes, free_inodes;
+    uint32_t block_size; /* bytes */
+    uint32_t name_max;   /* bytes */
+    uint8_t uuid[16];
+};
+
 struct extant_dirent {
     uint32_t ino;
     uint32_t type;  /* the S_IFMT bits of st_mode */
     char name[256]; /* ends with NUL */
 };
 
+struct extant_direntplus {
+    struct extant_dirent entry;
+    struct extant_stat st; /* of the entry itself: a symbolic link is not followed */
+};
+
 struct extant_counts {
     uint64_t files, directories, symlinks, specials, bytes;
 };
 
-/* What a new volume is like. Zero bytes (memset) mean the defaults, but for size. */
+/* Options of a new volume. Zero bytes (memset) are the defaults, except that size or source must be set. */
 struct extant_create_options {
-    uint64_t size;         /* bytes */
+    uint64_t size;         /* bytes; 0: as the source needs */
     uint32_t block_size;   /* 1024, 2048, 4096; 0: by the size */
     uint64_t journal_size; /* bytes; 0: by the size */
     const char *features;  /* as mke2fs -O takes them, or NULL */
     const char *label;     /* at most 16 bytes, or NULL */
+    const char *source;    /* directory or archive that fills the volume, or NULL */
 };
 
-/* A device of the caller's own. The functions return 0 or a negative errno, and are called by several threads at once. write and flush
+/* A device of the caller's. The functions return 0 or a negative errno, and are called by several threads at once. write and flush
  * may be NULL for a volume that is opened with EXTANT_READ_ONLY. */
 struct extant_device {
     void *user;    /* first argument of each function */
@@ -65,65 +84,183 @@ struct extant_device {
 
 #define EXTANT_READ_ONLY 1u /* nothing is written; a journal is replayed in memory */
 
-/* What went wrong in this thread's last call that failed; "" if none did. Valid until the next call of this thread. */
+/* [T] Version of the library, such as "0.1.0". */
+const char *extant_version(void);
+/* [T] Message of the last failed call of this thread; "" if no call failed. Valid until the next call of this thread. */
 const char *extant_last_error(void);
 
+/* [T] Makes a file with a new volume, and opens the volume for writing. */
 int extant_create(const char *path, const struct extant_create_options *options, extant_volume **volume);
+/* [T] Opens a file or block device; flags: 0 or EXTANT_READ_ONLY. -EBUSY if another process has it open for writing. */
 int extant_open(const char *path, unsigned flags, extant_volume **volume);
-/* The device's fields are copied; user must stay valid until the volume is closed. */
+/* [T] Opens a device of the caller's. The fields are copied; user must stay valid until the volume is closed. */
 int extant_open_device(const struct extant_device *device, unsigned flags, extant_volume **volume);
-/* Makes everything durable and frees the volume, also when it fails. NULL is no error. */
+/* [E] Makes everything durable and frees the volume, also if it fails. NULL is allowed. */
 int extant_close(extant_volume *volume);
-/* Makes everything durable. */
+/* [T] Makes everything durable. */
 int extant_sync(extant_volume *volume);
+/* [T] Space and inodes. */
+int extant_statfs(extant_volume *volume, struct extant_statfs *st);
+/* [T] Grows an open volume to size bytes, or with 0 to the end of its device; *grown (or NULL) receives the new size. */
+int extant_grow(extant_volume *volume, uint64_t size, uint64_t *grown);
 
+/* [T] Attributes of a path. */
 int extant_stat(extant_volume *volume, const char *path, struct extant_stat *st);
+/* [T] As extant_stat, but a symbolic link is not followed. */
 int extant_lstat(extant_volume *volume, const char *path, struct extant_stat *st);
+/* [T] */
 int extant_mkdir(extant_volume *volume, const char *path, uint32_t mode);
+/* [T] -ENOTEMPTY if the directory has entries. */
 int extant_rmdir(extant_volume *volume, const char *path);
+/* [T] -EISDIR for a directory. */
 int extant_unlink(extant_volume *volume, const char *path);
+/* [T] Replaces a file of the new name in one step, as rename(2). */
 int extant_rename(extant_volume *volume, const char *from, const char *to);
+/* [T] */
 int extant_link(extant_volume *volume, const char *from, const char *to);
+/* [T] */
 int extant_symlink(extant_volume *volume, const char *target, const char *path);
-/* Bytes of the target, of which at most size are stored, without a NUL. */
+/* [T] Returns the length of the target, of which at most size bytes are stored, without a NUL. */
 ssize_t extant_readlink(extant_volume *volume, const char *path, char *buffer, size_t size);
+/* [T] */
 int extant_chmod(extant_volume *volume, const char *path, uint32_t mode);
-/* UINT32_MAX leaves an owner as it is. */
+/* [T] UINT32_MAX leaves an owner unchanged. */
 int extant_chown(extant_volume *volume, const char *path, uint32_t uid, uint32_t gid);
+/* [T] */
 int extant_truncate(extant_volume *volume, const char *path, uint64_t size);
-/* NULL for now. */
+/* [T] NULL is the present time. */
 int extant_utimens(extant_volume *volume, const char *path, const struct extant_time *atime, const struct extant_time *mtime);
 
-/* Bytes of the value; with size 0 nothing is stored. -ERANGE if it does not fit. */
+/* [T] Returns the length of the value; with size 0 nothing is stored. -ERANGE if the value does not fit. */
 ssize_t extant_getxattr(extant_volume *volume, const char *path, const char *name, void *value, size_t size);
+/* [T] */
 int extant_setxattr(extant_volume *volume, const char *path, const char *name, const void *value, size_t size);
+/* [T] */
 int extant_removexattr(extant_volume *volume, const char *path, const char *name);
-/* Names, each with a NUL behind it. */
+/* [T] Stores the names, each followed by a NUL; otherwise as extant_getxattr. */
 ssize_t extant_listxattr(extant_volume *volume, const char *path, char *list, size_t size);
 
-/* flags are those of open(2): O_RDONLY, O_WRONLY, O_RDWR with O_CREAT, O_EXCL, O_TRUNC. */
+/* [T] flags are those of open(2): O_RDONLY, O_WRONLY, O_RDWR with O_CREAT, O_EXCL, O_TRUNC. */
 int extant_open_file(extant_volume *volume, const char *path, int flags, uint32_t mode, extant_file **file);
+/* [E] NULL is allowed. */
 void extant_close_file(extant_file *file);
+/* [T] Returns fewer bytes than length only at the end of the file. */
 ssize_t extant_pread(extant_file *file, void *buffer, size_t length, uint64_t offset);
+/* [T] Writes all bytes, or fails. */
 ssize_t extant_pwrite(extant_file *file, const void *buffer, size_t length, uint64_t offset);
+/* [T] As extant_pread, into count buffers in turn. */
+ssize_t extant_preadv(extant_file *file, const struct iovec *vectors, size_t count, uint64_t offset);
+/* [T] As extant_pwrite, from count buffers in turn. */
+ssize_t extant_pwritev(extant_file *file, const struct iovec *vectors, size_t count, uint64_t offset);
+/* [T] Makes data and attributes durable. */
 int extant_fsync(extant_file *file);
+/* [T] */
 int extant_ftruncate(extant_file *file, uint64_t size);
+/* [T] */
 int extant_fstat(extant_file *file, struct extant_stat *st);
 
+/* [T] */
 int extant_opendir(extant_volume *volume, const char *path, extant_dir **dir);
-/* 1 and the next entry, without "." and ".."; 0 at the end. */
+/* [H] Returns 1 and the next entry, without "." and ".."; 0 at the end. */
 int extant_readdir(extant_dir *dir, struct extant_dirent *entry);
+/* [H] Stores up to count entries with their attributes; returns the number of entries, 0 at the end. */
+ssize_t extant_readdirplus(extant_dir *dir, struct extant_direntplus *entries, size_t count);
+/* [E] NULL is allowed. */
 void extant_closedir(extant_dir *dir);
 
-/* Copies a tree between host and volume, by several threads; `to` must not exist. progress may be NULL; it is called by one thread at a
- * time. */
-int extant_copy_tree_in(extant_volume *volume, const char *from, const char *to,
-                        void (*progress)(void *user, const struct extant_counts *done), void *user);
-int extant_copy_tree_out(extant_volume *volume, const char *from, const char *to,
-                         void (*progress)(void *user, const struct extant_counts *done), void *user);
+/* Operations of extant_submit: path is the object unless a comment says otherwise. */
+enum extant_op_code {
+    EXTANT_OP_MKDIR = 1, /* mode */
+    EXTANT_OP_RMDIR = 2,
+    EXTANT_OP_UNLINK = 3,
+    EXTANT_OP_RENAME = 4,      /* target: the new name */
+    EXTANT_OP_LINK = 5,        /* target: the new name */
+    EXTANT_OP_SYMLINK = 6,     /* target: where the link leads */
+    EXTANT_OP_CHMOD = 7,       /* mode */
+    EXTANT_OP_CHOWN = 8,       /* uid, gid */
+    EXTANT_OP_TRUNCATE = 9,    /* length: the new size */
+    EXTANT_OP_STAT = 10,       /* st */
+    EXTANT_OP_LSTAT = 11,      /* st */
+    EXTANT_OP_WRITE_FILE = 12, /* mode, buffer, length: creates or truncates the file, and writes it */
+    EXTANT_OP_READ_FILE = 13,  /* buffer, length, offset */
+    EXTANT_OP_PREAD = 14,      /* file instead of path; buffer, length, offset */
+    EXTANT_OP_PWRITE = 15,     /* file instead of path; buffer, length, offset */
+    EXTANT_OP_FSYNC = 16       /* file instead of path */
+};
 
-/* Checks an image that nobody has open; the number of faults goes to faults. */
-int extant_check(const char *path, uint64_t *faults);
+/* One operation. Fields that its code does not name are ignored. */
+struct extant_op {
+    uint32_t code; /* enum extant_op_code */
+    uint32_t mode, uid, gid;
+    const char *path;
+    const char *target;
+    extant_file *file;
+    void *buffer;
+    uint64_t length, offset;
+    struct extant_stat *st;
+    int64_t result; /* set: 0, a count of bytes, or a negative errno */
+};
+
+/* [T] Runs count operations, by `threads` threads (0: one for each CPU), and stores the result of each. Returns the number of failed
+ * operations. With one thread the operations run in the order of the array; with more, their order is undefined. Operations before a failed
+ * one stay done. Any thread may use the pointers of the operations during the call. */
+ssize_t extant_submit(extant_volume *volume, struct extant_op *ops, size_t count, unsigned threads);
+
+/* Progress of a copy; one thread calls the function at a time. A result other than 0 ends the copy with -EINTR. */
+typedef int (*extant_progress)(void *user, const struct extant_counts *done);
+
+/* [T] Copies a directory of the host into the volume, by several threads; `to` must not exist. progress may be NULL. */
+int extant_copy_tree_in(extant_volume *volume, const char *from, const char *to, extant_progress progress, void *user);
+/* [T] Copies a directory of the volume to the host, likewise. */
+int extant_copy_tree_out(extant_volume *volume, const char *from, const char *to, extant_progress progress, void *user);
+/* [T] Extracts an archive of the host (tar, cpio or SquashFS, plain or compressed) into directory `to`, which is made if it does not exist.
+ * Directories are merged, and files of the same name are replaced. */
+int extant_import(extant_volume *volume, const char *archive, const char *to, extant_progress progress, void *user);
+
+/* The following functions take closed images: files or block devices that no process has open for writing. They plan a change in memory and
+ * check the result before they write. A change that is interrupted is taken back by the next one. undo is a new file that keeps the old
+ * bytes for `extant undo`, or NULL. Structures for results may be NULL. */
+
+#define EXTANT_SAFE_ONLY 1u /* extant_repair: no change that loses anything */
+#define EXTANT_DRY_RUN 2u   /* only plan; nothing is written */
+
+struct extant_finding {
+    const char *rule; /* name of the broken rule, such as "link-count" */
+    const char *text; /* place and detail */
+    uint64_t block;   /* 0: none */
+    uint32_t inode;   /* 0: none */
+    uint32_t group;   /* UINT32_MAX: none */
+};
+
+struct extant_repair_result {
+    uint64_t mends, declined, faults_before, faults_after;
+};
+
+struct extant_resize_result {
+    uint64_t old_blocks, new_blocks, moved_blocks;
+    uint64_t bytes; /* new size */
+    uint32_t block_size;
+};
+
+/* Properties to change. Zero bytes (memset) leave everything unchanged. */
+struct extant_tune_options {
+    const char *features;           /* as tune2fs -O: "name,^name" */
+    const char *label;              /* at most 16 bytes */
+    const char *quota;              /* as tune2fs -Q: "usrquota,^prjquota" */
+    const char *mount_options;      /* as tune2fs -o */
+    const uint8_t *uuid;            /* 16 bytes */
+    const double *reserved_percent; /* 0 to 50 */
+    uint64_t journal_size;          /* bytes, a multiple of 1 MiB: replaces or adds the journal */
+};
+
+/* [T] Checks an image; the number of faults goes to faults. on_finding may be NULL; it is called by the calling thread. */
+int extant_check(const char *path, void (*on_finding)(void *user, const struct extant_finding *finding), void *user, uint64_t *faults);
+/* [T] Repairs an image; flags: EXTANT_SAFE_ONLY, EXTANT_DRY_RUN. */
+int extant_repair(const char *path, unsigned flags, const char *undo, struct extant_repair_result *result);
+/* [T] Grows or shrinks an image to size bytes, or with 0 to the least size that its files fit in; flags: EXTANT_DRY_RUN. */
+int extant_resize(const char *path, uint64_t size, unsigned flags, const char *undo, struct extant_resize_result *result);
+/* [T] Changes properties of an image; flags: EXTANT_DRY_RUN. The number of changes goes to changes. */
+int extant_tune(const char *path, const struct extant_tune_options *options, unsigned flags, const char *undo, uint64_t *changes);
 
 #ifdef __cplusplus
 }

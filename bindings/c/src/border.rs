@@ -1,6 +1,7 @@
 //! Arguments from C, results to C: checked pointers, errors as negative numbers with a text, no panic beyond.
 
 use engine::Error;
+use extant_offline::errno_of;
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
 use std::io;
@@ -33,6 +34,12 @@ impl From<io::Error> for Fail {
     }
 }
 
+impl From<extant_offline::Failure> for Fail {
+    fn from(failure: extant_offline::Failure) -> Self {
+        Self::Text(failure.errno, failure.text)
+    }
+}
+
 impl From<Errno> for Fail {
     fn from(errno: Errno) -> Self {
         Self::Errno(errno.0)
@@ -50,28 +57,20 @@ pub fn last_error() -> *const c_char {
 // Numbers of Linux.
 const EIO: i32 = 5;
 const EINVAL: i32 = 22;
-const ENOENT: i32 = 2;
-const EACCES: i32 = 13;
-const EROFS: i32 = 30;
 
-fn number(error: &io::Error) -> i32 {
-    error.raw_os_error().unwrap_or(match error.kind() {
-        io::ErrorKind::NotFound => ENOENT,
-        io::ErrorKind::PermissionDenied => EACCES,
-        io::ErrorKind::ReadOnlyFilesystem => EROFS,
-        io::ErrorKind::InvalidInput => EINVAL,
-        _ => EIO,
-    })
+/// Returns the error of a panic, which is a fault of the library.
+pub fn fault() -> Fail {
+    Fail::Text(EIO, "a fault in the library".into())
 }
 
 /// Records the error of a call; returns its number, which is positive.
-fn note(fail: Fail) -> i32 {
+pub fn errno(fail: Fail) -> i32 {
     let (errno, text) = match fail {
         Fail::Engine(error) => match &error {
-            Error::Io { source, .. } => (number(source), error.to_string()),
+            Error::Io { source, .. } => (errno_of(source), error.to_string()),
             _ => (error.errno(), error.to_string()),
         },
-        Fail::Io(error) => (number(&error), error.to_string()),
+        Fail::Io(error) => (errno_of(&error), error.to_string()),
         Fail::Errno(errno) => (errno, io::Error::from_raw_os_error(errno).to_string()),
         Fail::Text(errno, text) => (errno, text),
         Fail::Null => (EINVAL, "a pointer is null".into()),
@@ -89,11 +88,11 @@ pub fn call(f: impl FnOnce() -> Result<(), Fail>) -> c_int {
 /// Runs a call that returns a count.
 pub fn call_long(f: impl FnOnce() -> Result<usize, Fail>) -> isize {
     let done = catch_unwind(AssertUnwindSafe(f));
-    let done = done.unwrap_or_else(|_| Err(Fail::Text(EIO, "a fault in the library".into())));
+    let done = done.unwrap_or_else(|_| Err(fault()));
     match done {
         // Counts are lengths of buffers.
         Ok(n) => n as isize,
-        Err(fail) => -(note(fail) as isize),
+        Err(fail) => -(errno(fail) as isize),
     }
 }
 
@@ -166,6 +165,19 @@ pub unsafe fn bytes<'b>(bytes: *const c_void, len: usize) -> Result<&'b [u8], Fa
             Ok(unsafe { std::slice::from_raw_parts(bytes.cast(), len) })
         }
         _ => Err(Fail::Errno(EINVAL)),
+    }
+}
+
+/// Returns `count` values.
+///
+/// # Safety
+/// `values` has `count` values, unless that is 0.
+pub unsafe fn slice<'s, T>(values: *const T, count: usize) -> Result<&'s [T], Fail> {
+    match (values.is_null(), count) {
+        (_, 0) => Ok(&[]),
+        (true, _) => Err(Fail::Null),
+        // SAFETY: by the caller, who has the values in memory, so their size fits an isize.
+        _ => Ok(unsafe { std::slice::from_raw_parts(values, count) }),
     }
 }
 

@@ -5,8 +5,10 @@
 
 #![allow(clippy::missing_safety_doc)] // The header says what callers must keep.
 
+mod batch;
 mod border;
 mod device;
+mod offline;
 mod trees;
 
 use border::{Errno, Fail, call, call_long, handle, path, text, to_c};
@@ -16,7 +18,6 @@ use engine::{
 };
 use std::ffi::{OsString, c_char, c_int, c_uint, c_void};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::Path;
 
 const READ_ONLY: c_uint = 1;
 
@@ -43,12 +44,25 @@ pub struct Stat {
 }
 
 #[repr(C)]
+pub struct StatFs {
+    blocks: u64,
+    free_blocks: u64,
+    available_blocks: u64,
+    inodes: u64,
+    free_inodes: u64,
+    block_size: u32,
+    name_max: u32,
+    uuid: [u8; 16],
+}
+
+#[repr(C)]
 pub struct CreateOptions {
     size: u64,
     block_size: u32,
     journal_size: u64,
     features: *const c_char,
     label: *const c_char,
+    source: *const c_char,
 }
 
 fn time(time: Timestamp) -> Time {
@@ -75,6 +89,12 @@ fn stat(found: &Metadata) -> Stat {
 }
 
 #[unsafe(no_mangle)]
+pub extern "C" fn extant_version() -> *const c_char {
+    const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");
+    VERSION.as_ptr().cast()
+}
+
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn extant_last_error() -> *const c_char {
     border::last_error()
 }
@@ -90,6 +110,11 @@ pub unsafe extern "C" fn extant_create(
         let given = unsafe { options.as_ref() }.ok_or(Fail::Null)?;
         // SAFETY: strings, or null.
         let [features, label] = unsafe { [text(given.features)?, text(given.label)?] };
+        let source = match given.source.is_null() {
+            true => None,
+            // SAFETY: a string.
+            false => Some(trees::source(unsafe { path(given.source)? })),
+        };
         let some = |n: u64| Some(n).filter(|&n| n > 0);
         let options = MkfsOptions {
             size: some(given.size),
@@ -101,7 +126,11 @@ pub unsafe extern "C" fn extant_create(
         };
         // SAFETY: a string.
         let at = unsafe { path(at)? };
-        let made = mkfs::prepare(&options).map_err(engine::Error::from)?;
+        let made = match source {
+            Some(source) => mkfs::prepare_from(&options, source),
+            None => mkfs::prepare(&options),
+        };
+        let made = made.map_err(engine::Error::from)?;
         let device = engine::blockdev::FileDevice::create(at, made.size())?;
         made.write(&device).map_err(engine::Error::from)?;
         drop(device);
@@ -139,6 +168,42 @@ pub unsafe extern "C" fn extant_close(volume: *mut Volume) -> c_int {
 pub unsafe extern "C" fn extant_sync(volume: *mut Volume) -> c_int {
     // SAFETY: a volume.
     call(|| Ok(unsafe { handle(volume)? }.sync()?))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn extant_grow(volume: *mut Volume, size: u64, grown: *mut u64) -> c_int {
+    call(|| {
+        let size = Some(size).filter(|&size| size > 0);
+        // SAFETY: a volume.
+        let volume = unsafe { handle(volume)? };
+        let blocks = volume.grow(size)?;
+        let now = blocks.saturating_mul(volume.geometry().block_size.into());
+        match grown.is_null() {
+            true => Ok(()),
+            // SAFETY: a place.
+            false => unsafe { border::store(grown, now) },
+        }
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn extant_statfs(volume: *mut Volume, st: *mut StatFs) -> c_int {
+    call(|| {
+        // SAFETY: a volume.
+        let found = unsafe { handle(volume)? }.statfs()?;
+        let found = StatFs {
+            blocks: found.blocks,
+            free_blocks: found.free_blocks,
+            available_blocks: found.available_blocks,
+            inodes: found.inodes,
+            free_inodes: found.free_inodes,
+            block_size: found.block_size,
+            name_max: found.name_max,
+            uuid: found.uuid,
+        };
+        // SAFETY: a place.
+        unsafe { border::store(st, found) }
+    })
 }
 
 /// Functions of a volume and a path.
@@ -304,6 +369,18 @@ pub unsafe extern "C" fn extant_close_file(file: *mut File) {
     });
 }
 
+/// Reads until the buffer is full or the file ends.
+fn read_full(file: &File, buffer: &mut [u8], offset: u64) -> Result<usize, Fail> {
+    let mut done = 0;
+    while done < buffer.len() {
+        match file.read_at(&mut buffer[done..], after(offset, done)?)? {
+            0 => break,
+            n => done += n,
+        }
+    }
+    Ok(done)
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn extant_pread(
     file: *mut File,
@@ -314,15 +391,7 @@ pub unsafe extern "C" fn extant_pread(
     call_long(|| {
         // SAFETY: a file, and room for `length` bytes.
         let (file, buffer) = unsafe { (handle(file)?, border::room(buffer, length)?) };
-        let mut done = 0;
-        while done < buffer.len() {
-            let at = offset.checked_add(done as u64).ok_or(Errno(22))?;
-            match file.read_at(&mut buffer[done..], at)? {
-                0 => break,
-                n => done += n,
-            }
-        }
-        Ok(done)
+        read_full(file, buffer, offset)
     })
 }
 
@@ -338,6 +407,63 @@ pub unsafe extern "C" fn extant_pwrite(
         let (file, buffer) = unsafe { (handle(file)?, border::bytes(buffer, length)?) };
         file.write_all_at(buffer, offset)?;
         Ok(length)
+    })
+}
+
+/// A part of a vector of buffers, as in `<sys/uio.h>`.
+#[repr(C)]
+pub struct IoVec {
+    base: *mut c_void,
+    len: usize,
+}
+
+/// Returns the offset of the next buffer of a vector, after `done` bytes.
+fn after(offset: u64, done: usize) -> Result<u64, Fail> {
+    Ok(offset.checked_add(done as u64).ok_or(Errno(22))?)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn extant_preadv(
+    file: *mut File,
+    vectors: *const IoVec,
+    count: usize,
+    offset: u64,
+) -> isize {
+    call_long(|| {
+        // SAFETY: `count` vectors.
+        let vectors = unsafe { border::slice(vectors, count)? };
+        let mut done = 0_usize;
+        for vector in vectors {
+            // SAFETY: a file, and room in each vector.
+            let (file, room) = unsafe { (handle(file)?, border::room(vector.base, vector.len)?) };
+            let read = read_full(file, room, after(offset, done)?)?;
+            done = done.saturating_add(read);
+            if read < vector.len {
+                break;
+            }
+        }
+        Ok(done)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn extant_pwritev(
+    file: *mut File,
+    vectors: *const IoVec,
+    count: usize,
+    offset: u64,
+) -> isize {
+    call_long(|| {
+        // SAFETY: `count` vectors.
+        let vectors = unsafe { border::slice(vectors, count)? };
+        let mut done = 0_usize;
+        for vector in vectors {
+            // SAFETY: a file, and bytes in each vector.
+            let (file, bytes) = unsafe { (handle(file)?, border::bytes(vector.base, vector.len)?) };
+            file.write_all_at(bytes, after(offset, done)?)?;
+            done = done.saturating_add(vector.len);
+        }
+        Ok(done)
     })
 }
 
@@ -358,18 +484,5 @@ pub unsafe extern "C" fn extant_fstat(file: *mut File, st: *mut Stat) -> c_int {
     call(|| {
         // SAFETY: a file and a place.
         unsafe { border::store(st, stat(&handle(file)?.metadata()?)) }
-    })
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn extant_check(at: *const c_char, faults: *mut u64) -> c_int {
-    call(|| {
-        // SAFETY: a string.
-        let at: &Path = unsafe { path(at)? };
-        let device = engine::blockdev::FileDevice::open(at, engine::blockdev::Access::ReadOnly)?;
-        let report = extant_check::check(&device, &extant_check::CheckOptions::default());
-        let report = report.map_err(|e| Fail::Text(117, e.to_string()))?;
-        // SAFETY: a place.
-        unsafe { border::store(faults, report.faults) }
     })
 }

@@ -1,11 +1,22 @@
 //! Directories that are read, and trees that are copied.
 
 use crate::border::{Fail, call, call_long, handle, path, store};
-use engine::{CopyCounts, CopyOptions, PathError, ReadDir, Volume};
+use crate::{Stat, stat};
+use engine::mkfs::{ArchiveInput, Source, TreeSource};
+use engine::{CopyCounts, CopyOptions, DirEntry, PathError, ReadDir, Volume};
 use std::ffi::{c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Returns the source of a new volume: a directory, or an archive.
+pub fn source(path: &Path) -> Source {
+    match path.is_dir() {
+        true => Source::Tree(TreeSource::new(path)),
+        false => Source::Archive(ArchiveInput::File(path.into())),
+    }
+}
 
 /// An open directory.
 pub struct DirHandle(Mutex<ReadDir>);
@@ -24,6 +35,12 @@ pub struct Dirent {
 }
 
 #[repr(C)]
+pub struct DirentPlus {
+    entry: Dirent,
+    st: Stat,
+}
+
+#[repr(C)]
 pub struct Counts {
     files: u64,
     directories: u64,
@@ -32,10 +49,10 @@ pub struct Counts {
     bytes: u64,
 }
 
-type Progress = unsafe extern "C" fn(*mut c_void, *const Counts);
+type Progress = unsafe extern "C" fn(*mut c_void, *const Counts) -> c_int;
 
-/// The caller's function and its argument.
-struct Tell(Option<Progress>, *mut c_void, Mutex<()>);
+/// The caller's function and its argument, and whether the function has ended the copy.
+struct Tell(Option<Progress>, *mut c_void, Mutex<()>, AtomicBool);
 
 // SAFETY: according to the header, any thread calls the function, one at a time: with the lock held.
 unsafe impl Sync for Tell {}
@@ -51,9 +68,59 @@ impl Tell {
             bytes: done.bytes,
         };
         let _one = self.2.lock();
+        if self.3.load(Ordering::Relaxed) {
+            return;
+        }
         // SAFETY: as the header asks for.
-        unsafe { progress(self.1, &counts) };
+        if unsafe { progress(self.1, &counts) } != 0 {
+            self.3.store(true, Ordering::Relaxed);
+        }
     }
+}
+
+fn dirent(next: &DirEntry) -> Result<Dirent, Fail> {
+    let bytes = next.file_name().as_bytes();
+    let mut name = [0; 256];
+    // Names have at most 255 bytes, so the last one stays NUL.
+    let room = name.get_mut(..bytes.len()).ok_or(Fail::Errno(36))?;
+    room.copy_from_slice(bytes);
+    Ok(Dirent {
+        ino: next.ino(),
+        kind: next.file_type().mode_bits().into(),
+        name,
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn extant_readdirplus(
+    dir: *mut DirHandle,
+    entries: *mut DirentPlus,
+    count: usize,
+) -> isize {
+    call_long(|| {
+        // SAFETY: a directory.
+        let dir = unsafe { handle(dir)? };
+        let mut dir = dir.0.lock().map_err(|_| Fail::Errno(5))?;
+        if entries.is_null() && count > 0 {
+            return Err(Fail::Null);
+        }
+        let mut stored = 0;
+        while stored < count {
+            let Some(next) = dir.next().transpose()? else {
+                break;
+            };
+            let st = match next.metadata() {
+                // The name was removed after the directory was read.
+                Err(engine::Error::NotFound) => continue,
+                st => stat(&st?),
+            };
+            let entry = dirent(&next)?;
+            // SAFETY: `stored` is below the number of entries that the caller has room for.
+            unsafe { store(entries.add(stored), DirentPlus { entry, st })? };
+            stored += 1;
+        }
+        Ok(stored)
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -65,16 +132,7 @@ pub unsafe extern "C" fn extant_readdir(dir: *mut DirHandle, entry: *mut Dirent)
         let Some(next) = dir.next().transpose()? else {
             return Ok(0);
         };
-        let bytes = next.file_name().as_bytes();
-        let mut name = [0; 256];
-        // Names have at most 255 bytes, so the last one stays NUL.
-        let room = name.get_mut(..bytes.len()).ok_or(Fail::Errno(36))?;
-        room.copy_from_slice(bytes);
-        let found = Dirent {
-            ino: next.ino(),
-            kind: next.file_type().mode_bits().into(),
-            name,
-        };
+        let found = dirent(&next)?;
         // SAFETY: a place.
         unsafe { store(entry, found)? };
         Ok(1)
@@ -106,9 +164,9 @@ unsafe fn copied(
     call(|| {
         // SAFETY: a volume and strings.
         let (volume, from, to) = unsafe { (handle(volume)?, path(from)?, path(to)?) };
-        let tell = Tell(progress, user, Mutex::new(()));
-        let tell = |done: &CopyCounts| tell.tell(done);
-        let options = CopyOptions::new().progress(&tell);
+        let caller = Tell(progress, user, Mutex::new(()), AtomicBool::new(false));
+        let tell = |done: &CopyCounts| caller.tell(done);
+        let options = CopyOptions::new().progress(&tell).cancel(&caller.3);
         let done = copy(volume, from, to, &options);
         let told = |e: PathError| {
             Fail::Text(
@@ -149,5 +207,24 @@ pub unsafe extern "C" fn extant_copy_tree_out(
         copied(volume, (from, to), (progress, user), |v, from, to, how| {
             v.copy_tree_out(from, to, how)
         })
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn extant_import(
+    volume: *mut Volume,
+    archive: *const c_char,
+    to: *const c_char,
+    progress: Option<Progress>,
+    user: *mut c_void,
+) -> c_int {
+    // SAFETY: as the header asks for.
+    unsafe {
+        copied(
+            volume,
+            (archive, to),
+            (progress, user),
+            |v, from, to, how| v.import_archive(ArchiveInput::File(from.into()), to, how),
+        )
     }
 }

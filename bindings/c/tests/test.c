@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
 
 #include "extant.h"
 
@@ -74,7 +76,8 @@ static void files(void) {
     extant_closedir(dir);
     CHECK(extant_sync(volume) == 0 && extant_close(volume) == 0 && extant_close(NULL) == 0);
     uint64_t faults = 1;
-    CHECK(extant_check(image, &faults) == 0 && faults == 0);
+    CHECK(extant_check(image, NULL, NULL, &faults) == 0 && faults == 0);
+    CHECK(strcmp(extant_version(), "0.1.0") == 0);
     CHECK(extant_open("/nonexistent/image", 0, &volume) == -ENOENT);
 }
 
@@ -156,7 +159,17 @@ static void threads(void) {
     CHECK(extant_close(volume) == 0);
 }
 
-static void told(void *user, const struct extant_counts *done) { *(uint64_t *)user = done->files; }
+static int told(void *user, const struct extant_counts *done) {
+    uint64_t *most = user; /* an older count may come later */
+    if (done->files > *most)
+        *most = done->files;
+    return 0;
+}
+
+static int refuse(void *user, const struct extant_counts *done) {
+    (void)user;
+    return done->directories > 0;
+}
 
 static void trees(const char *scratch) {
     extant_volume *volume = made();
@@ -171,7 +184,148 @@ static void trees(const char *scratch) {
     CHECK(extant_copy_tree_out(volume, "/tree", out, told, &seen) == 0);
     CHECK(extant_copy_tree_in(volume, out, "/again", NULL, NULL) == 0);
     CHECK(extant_copy_tree_in(volume, out, "/again", NULL, NULL) == -EEXIST);
+    CHECK(seen == 1 && extant_copy_tree_in(volume, out, "/ended", refuse, NULL) == -EINTR);
     CHECK(extant_close(volume) == 0);
+
+    /* The same directory as an archive, into an open volume and into a new one. */
+    char command[9000], archive[4200];
+    struct extant_create_options options;
+    struct extant_stat st;
+    snprintf(archive, sizeof archive, "%s/out.tar", scratch);
+    snprintf(command, sizeof command, "tar -C '%s' -cf '%s' .", out, archive);
+    CHECK(system(command) == 0);
+    CHECK(extant_open(image, 0, &volume) == 0);
+    CHECK(extant_import(volume, archive, "/imported", told, &seen) == 0);
+    CHECK(extant_stat(volume, "/imported/f", &st) == 0 && st.size == 1);
+    CHECK(extant_close(volume) == 0);
+    memset(&options, 0, sizeof options);
+    options.source = archive;
+    CHECK(extant_create(image, &options, &volume) == 0);
+    CHECK(extant_stat(volume, "/f", &st) == 0 && st.size == 1);
+    CHECK(extant_close(volume) == 0);
+    options.source = out;
+    CHECK(extant_create(image, &options, &volume) == 0);
+    CHECK(extant_stat(volume, "/f", &st) == 0 && extant_close(volume) == 0);
+}
+
+/* Vectors of buffers, and entries with their attributes. */
+static void vectors(void) {
+    extant_volume *volume = made();
+    extant_file *file = NULL;
+    char first[3], second[8], text[] = "0123456789";
+    struct iovec in[] = {{text, 4}, {text + 4, 6}}, out[] = {{first, 3}, {second, 8}};
+    CHECK(extant_open_file(volume, "/f", O_RDWR | O_CREAT, 0600, &file) == 0);
+    CHECK(extant_pwritev(file, in, 2, 5) == 10);
+    CHECK(extant_preadv(file, out, 2, 7) == 8 && memcmp(first, "234", 3) == 0 && memcmp(second, "56789", 5) == 0);
+    CHECK(extant_preadv(file, NULL, 0, 0) == 0 && extant_preadv(file, NULL, 1, 0) == -EINVAL);
+    extant_close_file(file);
+    extant_dir *dir = NULL;
+    struct extant_direntplus entries[8];
+    CHECK(extant_opendir(volume, "/", &dir) == 0 && extant_readdirplus(dir, entries, 8) == 2);
+    int which = strcmp(entries[0].entry.name, "f") == 0 ? 0 : 1;
+    CHECK(entries[which].st.size == 15 && entries[which].st.ino == entries[which].entry.ino);
+    CHECK(S_ISDIR(entries[1 - which].st.mode) && extant_readdirplus(dir, entries, 8) == 0);
+    extant_closedir(dir);
+    struct extant_statfs st;
+    CHECK(extant_statfs(volume, &st) == 0 && st.blocks * st.block_size > 48u << 20 && st.free_blocks < st.blocks);
+    CHECK(extant_close(volume) == 0);
+}
+
+/* One call, many operations: in the order of the array by one thread, in any order by several. */
+static void batches(void) {
+    enum { FILES = 300 };
+    extant_volume *volume = made();
+    static struct extant_op ops[FILES];
+    static char paths[FILES][32], back[FILES][32];
+    static struct extant_stat st[FILES];
+    struct extant_op ordered[3];
+    memset(ordered, 0, sizeof ordered);
+    ordered[0].code = EXTANT_OP_MKDIR;
+    ordered[0].path = "/many";
+    ordered[0].mode = 0755;
+    ordered[1] = ordered[0]; /* fails */
+    ordered[2].code = EXTANT_OP_SYMLINK;
+    ordered[2].path = "/many/link";
+    ordered[2].target = "nowhere";
+    CHECK(extant_submit(volume, ordered, 3, 1) == 1);
+    CHECK(ordered[0].result == 0 && ordered[1].result == -EEXIST && ordered[2].result == 0);
+    for (int n = 0; n < FILES; n++) {
+        snprintf(paths[n], sizeof paths[n], "/many/%d", n);
+        ops[n].code = EXTANT_OP_WRITE_FILE;
+        ops[n].mode = 0640;
+        ops[n].path = paths[n];
+        ops[n].buffer = paths[n];
+        ops[n].length = strlen(paths[n]);
+    }
+    CHECK(extant_submit(volume, ops, FILES, 4) == 0);
+    for (int n = 0; n < FILES; n++) {
+        ops[n].code = n % 2 ? EXTANT_OP_STAT : EXTANT_OP_READ_FILE;
+        ops[n].buffer = back[n];
+        ops[n].length = sizeof back[n];
+        ops[n].st = &st[n];
+    }
+    CHECK(extant_submit(volume, ops, FILES, 0) == 0);
+    for (int n = 0; n < FILES; n++) {
+        size_t length = strlen(paths[n]);
+        CHECK(n % 2 ? st[n].size == length && st[n].mode == (S_IFREG | 0640)
+                    : ops[n].result == (int64_t)length && memcmp(back[n], paths[n], length) == 0);
+    }
+    ops[7].code = 99;
+    ops[8].code = EXTANT_OP_RENAME;
+    ops[8].target = NULL;
+    CHECK(extant_submit(volume, ops + 7, 2, 0) == 2 && ops[7].result == -EINVAL && ops[8].result == -EINVAL);
+    CHECK(extant_submit(volume, NULL, 1, 0) == -EINVAL && extant_submit(volume, NULL, 0, 0) == 0);
+    CHECK(extant_close(volume) == 0);
+}
+
+static void found(void *user, const struct extant_finding *finding) {
+    CHECK(finding->rule[0] && finding->text[0]);
+    ++*(int *)user;
+}
+
+/* Closed images. */
+static void offline(const char *scratch) {
+    extant_volume *volume = made();
+    struct extant_tune_options options;
+    struct extant_resize_result resized;
+    struct extant_repair_result repaired;
+    struct extant_statfs statfs;
+    struct stat st;
+    uint64_t changes = 0, faults = 0;
+    double percent = 1.5;
+    CHECK(extant_mkdir(volume, "/kept", 0755) == 0);
+    CHECK(extant_tune(image, &(struct extant_tune_options){.label = "x"}, 0, NULL, &changes) == -EBUSY);
+    CHECK(extant_close(volume) == 0);
+    memset(&options, 0, sizeof options);
+    options.label = "renamed";
+    options.features = "^metadata_csum";
+    options.reserved_percent = &percent;
+    CHECK(extant_tune(image, &options, EXTANT_DRY_RUN, NULL, &changes) == 0 && changes >= 3);
+    CHECK(extant_tune(image, &options, 0, NULL, NULL) == 0);
+    options.features = "no_such_feature";
+    CHECK(extant_tune(image, &options, 0, NULL, &changes) == -EINVAL);
+    CHECK(strstr(extant_last_error(), "no_such_feature") != NULL);
+    CHECK(extant_resize(image, 96u << 20, 0, NULL, &resized) == 0 && resized.bytes == 96u << 20);
+    CHECK(stat(image, &st) == 0 && st.st_size == 96 << 20);
+    CHECK(extant_resize(image, 0, 0, NULL, &resized) == 0 && resized.bytes < 32u << 20);
+    CHECK(stat(image, &st) == 0 && (uint64_t)st.st_size == resized.bytes);
+    CHECK(extant_resize(image, 4096, 0, NULL, NULL) == -EINVAL);
+    CHECK(extant_open(image, 0, &volume) == 0 && extant_grow(volume, 48u << 20, &changes) == 0 && changes == 48u << 20);
+    CHECK(extant_statfs(volume, &statfs) == 0 && statfs.blocks * statfs.block_size > 24u << 20);
+    CHECK(extant_close(volume) == 0);
+
+    /* A wrong count of free blocks in the superblock, with its checksum of zero. */
+    char undo[4200];
+    int findings = 0;
+    FILE *file = fopen(image, "r+b");
+    CHECK(file && fseek(file, 1024 + 12, SEEK_SET) == 0 && fwrite("\1\0\0\0", 1, 4, file) == 4 && fclose(file) == 0);
+    snprintf(undo, sizeof undo, "%s/undo", scratch);
+    CHECK(extant_check(image, found, &findings, &faults) == 0);
+    CHECK(extant_repair(image, EXTANT_DRY_RUN, NULL, &repaired) == 0 && repaired.mends > 0 && repaired.faults_after == 0);
+    CHECK(extant_repair(image, EXTANT_SAFE_ONLY, undo, &repaired) == 0 && repaired.mends > 0 && findings > 0);
+    CHECK(stat(undo, &st) == 0 && st.st_size > 0);
+    CHECK(extant_check(image, NULL, NULL, &faults) == 0 && faults == 0);
+    CHECK(truncate(image, 0) == 0 && truncate(image, 1 << 20) == 0 && extant_check(image, NULL, NULL, &faults) == -EUCLEAN);
 }
 
 int main(int count, char **arguments) {
@@ -180,6 +334,9 @@ int main(int count, char **arguments) {
     files();
     devices();
     threads();
+    vectors();
+    batches();
+    offline(arguments[1]);
     trees(arguments[1]);
     puts("all is well");
     return 0;

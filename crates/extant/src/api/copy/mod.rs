@@ -337,6 +337,7 @@ impl<'a> Copy<'a> {
         if let Some(failed) = lock(&self.queue).failed.take() {
             return Err(failed);
         }
+        at(self.to, top, self.options.check())?;
         for (old, new) in &*lock(&self.links) {
             at(self.to, new, self.to.link(old, new))?;
             self.counters.hard_links.fetch_add(1, Relaxed);

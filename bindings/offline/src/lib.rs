@@ -1,0 +1,297 @@
+//! Changes of closed images, as the bindings for C and Python call them: an interrupted change is taken back, the new
+//! change is planned in memory, checked there, and written. All calls are those of the public crates; this crate has
+//! their order, and the errno of each error.
+
+#![forbid(unsafe_code)]
+
+use ext4_format::geometry::Geometry;
+use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
+use extant_blockdev::{Access, BlockDevice, FileDevice};
+use extant_mmp::MmpError;
+use extant_repair::ImageFile;
+use extant_resize::{NewSize, ResizeOptions};
+use extant_tune::TuneOptions;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Error number and message of a change that failed.
+#[derive(Debug)]
+pub struct Failure {
+    /// The error number of Linux; `EUCLEAN` for an image that breaks a rule of the format.
+    pub errno: i32,
+    /// The message.
+    pub text: String,
+}
+
+/// The number for an image that breaks a rule of the format.
+pub const EUCLEAN: i32 = 117;
+const EIO: i32 = 5;
+const EBUSY: i32 = 16;
+const EINVAL: i32 = 22;
+const ENOSPC: i32 = 28;
+
+/// Returns the error number of an I/O error.
+pub fn errno_of(error: &io::Error) -> i32 {
+    error.raw_os_error().unwrap_or(match error.kind() {
+        io::ErrorKind::NotFound => 2,
+        io::ErrorKind::Interrupted => 4,
+        io::ErrorKind::PermissionDenied => 13,
+        io::ErrorKind::WouldBlock | io::ErrorKind::ResourceBusy => EBUSY,
+        io::ErrorKind::AlreadyExists => 17,
+        io::ErrorKind::IsADirectory => 21,
+        io::ErrorKind::InvalidInput => EINVAL,
+        io::ErrorKind::StorageFull => ENOSPC,
+        io::ErrorKind::ReadOnlyFilesystem => 30,
+        _ => EIO,
+    })
+}
+
+impl Failure {
+    fn new(errno: i32, error: &dyn std::fmt::Display) -> Self {
+        Self {
+            errno,
+            text: error.to_string(),
+        }
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::new(errno_of(&error), &error)
+    }
+}
+
+impl From<extant_check::Error> for Failure {
+    fn from(error: extant_check::Error) -> Self {
+        match error {
+            extant_check::Error::Io(error) => error.into(),
+            _ => Self::new(EUCLEAN, &error),
+        }
+    }
+}
+
+impl From<extant_repair::Error> for Failure {
+    fn from(error: extant_repair::Error) -> Self {
+        use extant_repair::Error as E;
+        let errno = match &error {
+            E::Io(source) | E::TakenBack(source) => errno_of(source),
+            E::Format(_) | E::Superblock(_) | E::Check(_) | E::Descriptors(_) => EUCLEAN,
+            E::InUse(_) => EBUSY,
+            E::NoRoomForUndo(_) => ENOSPC,
+            E::Declined => 1,
+            _ => EIO,
+        };
+        Self::new(errno, &error)
+    }
+}
+
+impl From<extant_resize::Error> for Failure {
+    fn from(error: extant_resize::Error) -> Self {
+        use extant_resize::Error as E;
+        let errno = match &error {
+            E::Io(source) => errno_of(source),
+            E::Undo(_) => EIO,
+            E::Check(_) | E::Damaged(_) | E::Format(_) | E::Superblock(_) | E::Unsound(_) => {
+                EUCLEAN
+            }
+            E::NoRoom | E::NoInodes { .. } | E::Journal => ENOSPC,
+            _ => EINVAL,
+        };
+        Self::new(errno, &error)
+    }
+}
+
+impl From<extant_tune::Error> for Failure {
+    fn from(error: extant_tune::Error) -> Self {
+        use extant_tune::Error as E;
+        let errno = match &error {
+            E::Io(source) => errno_of(source),
+            E::Check(_) | E::Format(_) | E::Superblock(_) | E::NotClean(_) | E::Broken(_) => {
+                EUCLEAN
+            }
+            E::NoSpace(_) => ENOSPC,
+            _ => EINVAL,
+        };
+        Self::new(errno, &error)
+    }
+}
+
+/// How to write a change.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Writing<'a> {
+    /// Only plan the change.
+    pub dry_run: bool,
+    /// New file that keeps the old bytes, for `extant undo`.
+    pub undo: Option<&'a Path>,
+}
+
+/// A closed image: a file, or a device of the caller's.
+pub enum Image {
+    /// A file or block device.
+    File(FileDevice),
+    /// Another device; its undo records are kept in its free blocks.
+    Device(Box<dyn BlockDevice>),
+}
+
+impl Image {
+    /// Opens a file, for reading only in a dry run.
+    ///
+    /// # Errors
+    /// Those of the file system, `EBUSY` if another process has the image open.
+    pub fn open(path: &Path, dry_run: bool) -> Result<Self, Failure> {
+        let access = if dry_run {
+            Access::ReadOnly
+        } else {
+            Access::ReadWrite
+        };
+        Ok(Self::File(FileDevice::open(path, access)?))
+    }
+
+    fn device(&self) -> &dyn BlockDevice {
+        match self {
+            Self::File(device) => device,
+            Self::Device(device) => device,
+        }
+    }
+
+    /// Fails if another machine uses the volume, as its block of multiple mount protection shows.
+    fn check_free(&self) -> Result<(), Failure> {
+        let mut bytes = [0; SUPERBLOCK_SIZE];
+        if self.device().len() < SUPERBLOCK_OFFSET + bytes.len() as u64 {
+            return Ok(());
+        }
+        self.device().read_at(SUPERBLOCK_OFFSET, &mut bytes)?;
+        // The change itself reports a superblock that is damaged.
+        let parsed = RawSuperblock::parse(&bytes).ok();
+        let Some((sb, geometry)) = parsed.and_then(|sb| Some((sb, Geometry::new(&sb).ok()?)))
+        else {
+            return Ok(());
+        };
+        match extant_mmp::wait_until_free(self.device(), &sb, &geometry) {
+            Ok(()) | Err(MmpError::Format(_)) => Ok(()),
+            Err(MmpError::Io(error)) => Err(error.into()),
+            Err(error @ MmpError::InUse { .. }) => Err(Failure::new(EBUSY, &error)),
+        }
+    }
+
+    /// Takes an interrupted change back, and returns the place for the undo file of the next one.
+    fn ready(&self, dry_run: bool) -> Result<Option<PathBuf>, Failure> {
+        if dry_run {
+            return match extant_repair::mark(self.device())? {
+                Some(mark) => Err(Failure {
+                    errno: EBUSY,
+                    text: format!("a change was interrupted: extant undo takes it back ({mark})"),
+                }),
+                None => Ok(None),
+            };
+        }
+        self.check_free()?;
+        let file = match self {
+            Self::File(device) => ImageFile::of(device.path(), None)?,
+            Self::Device(_) => ImageFile::elsewhere(),
+        };
+        file.take_back(self.device())?;
+        Ok(file.place_of_undo()?)
+    }
+}
+
+/// Returns seconds since 1970.
+fn now() -> i64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(0, |now| i64::try_from(now.as_secs()).unwrap_or(i64::MAX))
+}
+
+/// Checks an image, and passes each step to `tell`.
+///
+/// # Errors
+/// `EUCLEAN` if there is no superblock, and I/O errors.
+pub fn check(
+    image: &Image,
+    tell: &(dyn Fn(extant_check::CheckStep) + Sync),
+) -> Result<extant_check::Report, Failure> {
+    let options = extant_check::CheckOptions::default();
+    Ok(extant_check::check_telling(image.device(), &options, tell)?)
+}
+
+/// Repairs an image; with `safe_only` changes that lose anything are declined.
+///
+/// # Errors
+/// As [`Failure`] says; the image is as before.
+pub fn repair(
+    image: &Image,
+    safe_only: bool,
+    writing: Writing<'_>,
+    tell: &(dyn Fn(extant_check::CheckStep) + Sync),
+) -> Result<extant_repair::Plan, Failure> {
+    let beside = image.ready(writing.dry_run)?;
+    let mut decide = |mend: &extant_repair::Mend| !safe_only || mend.is_safe();
+    let now = u32::try_from(now()).unwrap_or(u32::MAX);
+    let plan = extant_repair::plan_telling(image.device(), now, &mut decide, tell)?;
+    if !writing.dry_run && !plan.is_empty() {
+        plan.write(image.device(), writing.undo, beside.as_deref())?;
+    }
+    Ok(plan)
+}
+
+/// Resizes an image. A file gets the length of its volume, unless `undo` needs the old length.
+/// `step` may end the copying of data by an error; nothing is changed then.
+///
+/// # Errors
+/// As [`Failure`] says; `EINVAL` for a size that the files do not fit in.
+pub fn resize(
+    image: &Image,
+    size: NewSize,
+    writing: Writing<'_>,
+    step: &dyn Fn() -> io::Result<()>,
+) -> Result<extant_resize::Plan, Failure> {
+    let beside = image.ready(writing.dry_run)?;
+    let options = ResizeOptions {
+        now: now(),
+        ..ResizeOptions::new(size)
+    };
+    let device = image.device();
+    let plan = extant_resize::plan(device, &options)?;
+    if writing.dry_run {
+        return Ok(plan);
+    }
+    if matches!(image, Image::Device(_)) && plan.bytes() > device.len() {
+        return Err(Failure {
+            errno: ENOSPC,
+            text: format!("there are {} bytes for the volume", device.len()),
+        });
+    }
+    if !plan.is_empty() {
+        plan.write_unless(device, writing.undo, beside.as_deref(), step)?;
+    }
+    if let Image::File(file) = image
+        && writing.undo.is_none()
+        && file.path().is_file()
+        && file.len() > plan.bytes()
+    {
+        file.set_len(plan.bytes())?;
+    }
+    Ok(plan)
+}
+
+/// Changes properties of an image; the time of `options` is set here.
+///
+/// # Errors
+/// As [`Failure`] says; `EINVAL` for a value or a feature that cannot be set.
+pub fn tune(
+    image: &Image,
+    options: TuneOptions,
+    writing: Writing<'_>,
+) -> Result<extant_tune::Plan, Failure> {
+    let beside = image.ready(writing.dry_run)?;
+    let options = TuneOptions {
+        now: now(),
+        ..options
+    };
+    let plan = extant_tune::plan(image.device(), &options)?;
+    if !writing.dry_run && !plan.writes.is_empty() {
+        plan.writes
+            .write(image.device(), writing.undo, beside.as_deref())?;
+    }
+    Ok(plan)
+}
