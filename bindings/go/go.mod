@@ -1,0 +1,3 @@
+module extant.example/extant/bindings/go
+
+go 1.24
