@@ -6,9 +6,13 @@ use extant_resize::NewSize;
 use extant_tune::TuneOptions;
 use std::ffi::{CString, c_char, c_int, c_uint, c_void};
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 
 const SAFE_ONLY: c_uint = 1;
 const DRY_RUN: c_uint = 2;
+
+/// The flag that ends a call; nothing sets it.
+static NEVER: AtomicBool = AtomicBool::new(false);
 
 #[repr(C)]
 pub struct Finding {
@@ -64,7 +68,7 @@ pub unsafe extern "C" fn extant_check(
     call(|| {
         // SAFETY: a string.
         let image = Image::open(unsafe { path(at)? }, true)?;
-        let report = extant_offline::check(&image, &|_| ())?;
+        let report = extant_offline::check(&image, &NEVER, &|_| ())?;
         for found in &report.findings {
             let Some(on_finding) = on_finding else { break };
             let (rule, text) = (c_string(found.rule.name()), c_string(found.to_string()));
@@ -124,7 +128,8 @@ pub unsafe extern "C" fn extant_repair(
     call(|| {
         // SAFETY: strings.
         let (image, writing) = unsafe { change(at, flags, undo)? };
-        let plan = extant_offline::repair(&image, flags & SAFE_ONLY != 0, writing, &|_| ())?;
+        let plan =
+            extant_offline::repair(&image, flags & SAFE_ONLY != 0, writing, &NEVER, &|_| ())?;
         let done = RepairResult {
             mends: plan.mends.len() as u64,
             declined: plan.declined.len() as u64,
@@ -151,7 +156,7 @@ pub unsafe extern "C" fn extant_resize(
         };
         // SAFETY: strings.
         let (image, writing) = unsafe { change(at, flags, undo)? };
-        let plan = extant_offline::resize(&image, size, writing, &|| Ok(()))?;
+        let plan = extant_offline::resize(&image, size, writing, &NEVER)?;
         let done = ResizeResult {
             old_blocks: plan.old_blocks,
             new_blocks: plan.new_blocks,
@@ -194,7 +199,7 @@ pub unsafe extern "C" fn extant_tune(
         };
         // SAFETY: strings.
         let (image, writing) = unsafe { change(at, flags, undo)? };
-        let plan = extant_offline::tune(&image, options, writing)?;
+        let plan = extant_offline::tune(&image, options, writing, &NEVER)?;
         // SAFETY: a place, or null.
         unsafe { store_if(changes, plan.changes.len() as u64) }
     })

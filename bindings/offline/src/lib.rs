@@ -13,6 +13,7 @@ use extant_resize::{NewSize, ResizeOptions};
 use extant_tune::TuneOptions;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Error number and message of a change that failed.
@@ -126,6 +127,49 @@ pub struct Writing<'a> {
     pub undo: Option<&'a Path>,
 }
 
+/// A device that is read until the caller sets a flag. Plans are made on it, so that a plan of a large image ends soon;
+/// its result is thrown away then.
+struct Stoppable<'a> {
+    device: &'a dyn BlockDevice,
+    stop: &'a AtomicBool,
+}
+
+impl BlockDevice for Stoppable<'_> {
+    fn len(&self) -> u64 {
+        self.device.len()
+    }
+
+    fn read_only(&self) -> bool {
+        self.device.read_only()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        check_flag(self.stop)?;
+        self.device.read_at(offset, buf)
+    }
+
+    fn will_read(&self, offset: u64, len: u64) {
+        self.device.will_read(offset, len);
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
+        self.device.write_at(offset, buf)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.device.flush()
+    }
+}
+
+/// Fails if the caller has set the flag.
+fn check_flag(stop: &AtomicBool) -> io::Result<()> {
+    if stop.load(Ordering::Relaxed) {
+        // EINTR. A kind alone would make readers try again.
+        return Err(io::Error::from_raw_os_error(4));
+    }
+    Ok(())
+}
+
 /// A closed image: a file, or a device of the caller's.
 pub enum Image {
     /// A file or block device.
@@ -146,6 +190,11 @@ impl Image {
             Access::ReadWrite
         };
         Ok(Self::File(FileDevice::open(path, access)?))
+    }
+
+    fn stoppable<'a>(&'a self, stop: &'a AtomicBool) -> Stoppable<'a> {
+        let device = self.device();
+        Stoppable { device, stop }
     }
 
     fn device(&self) -> &dyn BlockDevice {
@@ -202,19 +251,23 @@ fn now() -> i64 {
     now.map_or(0, |now| i64::try_from(now.as_secs()).unwrap_or(i64::MAX))
 }
 
-/// Checks an image, and passes each step to `tell`.
+/// Checks an image, and passes each step to `tell`. The flag `stop` ends the check with `EINTR`.
 ///
 /// # Errors
 /// `EUCLEAN` if there is no superblock, and I/O errors.
 pub fn check(
     image: &Image,
+    stop: &AtomicBool,
     tell: &(dyn Fn(extant_check::CheckStep) + Sync),
 ) -> Result<extant_check::Report, Failure> {
     let options = extant_check::CheckOptions::default();
-    Ok(extant_check::check_telling(image.device(), &options, tell)?)
+    let report = extant_check::check_telling(&image.stoppable(stop), &options, tell);
+    check_flag(stop)?;
+    Ok(report?)
 }
 
-/// Repairs an image; with `safe_only` changes that lose anything are declined.
+/// Repairs an image; with `safe_only` changes that lose anything are declined. The flag `stop` ends the planning with
+/// `EINTR`; a change that is being written is finished.
 ///
 /// # Errors
 /// As [`Failure`] says; the image is as before.
@@ -222,12 +275,16 @@ pub fn repair(
     image: &Image,
     safe_only: bool,
     writing: Writing<'_>,
+    stop: &AtomicBool,
     tell: &(dyn Fn(extant_check::CheckStep) + Sync),
 ) -> Result<extant_repair::Plan, Failure> {
     let beside = image.ready(writing.dry_run)?;
     let mut decide = |mend: &extant_repair::Mend| !safe_only || mend.is_safe();
     let now = u32::try_from(now()).unwrap_or(u32::MAX);
-    let plan = extant_repair::plan_telling(image.device(), now, &mut decide, tell)?;
+    let readable = image.stoppable(stop);
+    let plan = extant_repair::plan_telling(&readable, now, &mut decide, tell);
+    check_flag(stop)?;
+    let plan = plan?;
     if !writing.dry_run && !plan.is_empty() {
         plan.write(image.device(), writing.undo, beside.as_deref())?;
     }
@@ -235,7 +292,7 @@ pub fn repair(
 }
 
 /// Resizes an image. A file gets the length of its volume, unless `undo` needs the old length.
-/// `step` may end the copying of data by an error; nothing is changed then.
+/// The flag `stop` ends the planning and the copying of data with `EINTR`; nothing is changed then.
 ///
 /// # Errors
 /// As [`Failure`] says; `EINVAL` for a size that the files do not fit in.
@@ -243,7 +300,7 @@ pub fn resize(
     image: &Image,
     size: NewSize,
     writing: Writing<'_>,
-    step: &dyn Fn() -> io::Result<()>,
+    stop: &AtomicBool,
 ) -> Result<extant_resize::Plan, Failure> {
     let beside = image.ready(writing.dry_run)?;
     let options = ResizeOptions {
@@ -251,7 +308,9 @@ pub fn resize(
         ..ResizeOptions::new(size)
     };
     let device = image.device();
-    let plan = extant_resize::plan(device, &options)?;
+    let plan = extant_resize::plan(&image.stoppable(stop), &options);
+    check_flag(stop)?;
+    let plan = plan?;
     if writing.dry_run {
         return Ok(plan);
     }
@@ -262,7 +321,9 @@ pub fn resize(
         });
     }
     if !plan.is_empty() {
-        plan.write_unless(device, writing.undo, beside.as_deref(), step)?;
+        plan.write_unless(device, writing.undo, beside.as_deref(), &|| {
+            check_flag(stop)
+        })?;
     }
     if let Image::File(file) = image
         && writing.undo.is_none()
@@ -274,7 +335,7 @@ pub fn resize(
     Ok(plan)
 }
 
-/// Changes properties of an image; the time of `options` is set here.
+/// Changes properties of an image; the time of `options` is set here. The flag `stop` ends the planning with `EINTR`.
 ///
 /// # Errors
 /// As [`Failure`] says; `EINVAL` for a value or a feature that cannot be set.
@@ -282,13 +343,16 @@ pub fn tune(
     image: &Image,
     options: TuneOptions,
     writing: Writing<'_>,
+    stop: &AtomicBool,
 ) -> Result<extant_tune::Plan, Failure> {
     let beside = image.ready(writing.dry_run)?;
     let options = TuneOptions {
         now: now(),
         ..options
     };
-    let plan = extant_tune::plan(image.device(), &options)?;
+    let plan = extant_tune::plan(&image.stoppable(stop), &options);
+    check_flag(stop)?;
+    let plan = plan?;
     if !writing.dry_run && !plan.writes.is_empty() {
         plan.writes
             .write(image.device(), writing.undo, beside.as_deref())?;

@@ -3,10 +3,10 @@
 use extant::Error;
 use extant::format::FormatError;
 use extant::mkfs::MkfsError;
+use extant_offline::{EUCLEAN, Failure, errno_of};
 use pyo3::create_exception;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
-use std::io::ErrorKind;
 use std::path::Path;
 
 create_exception!(
@@ -18,17 +18,19 @@ create_exception!(
 
 /// Returns the number of an error: for errors on the host that of the system.
 fn errno(error: &Error) -> i32 {
-    let Error::Io { source, .. } = error else {
-        return error.errno();
-    };
-    source.raw_os_error().unwrap_or(match source.kind() {
-        ErrorKind::NotFound => 2,
-        ErrorKind::PermissionDenied => 13,
-        ErrorKind::WouldBlock | ErrorKind::ResourceBusy => 16,
-        ErrorKind::IsADirectory => 21,
-        ErrorKind::ReadOnlyFilesystem => 30,
+    match error {
+        Error::Io { source, .. } => errno_of(source),
         _ => error.errno(),
-    })
+    }
+}
+
+/// Returns the exception for a change of a closed image that failed; `ValueError` for an invalid value.
+pub fn raise_failure(failure: Failure) -> PyErr {
+    match failure.errno {
+        EUCLEAN => CorruptError::new_err((EUCLEAN, failure.text)),
+        22 => PyValueError::new_err(failure.text),
+        errno => PyOSError::new_err((errno, failure.text)),
+    }
 }
 
 /// Returns the exception for an error; `path` is the file of the call.

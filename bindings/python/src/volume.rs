@@ -3,26 +3,31 @@
 use crate::device::PyDevice;
 use crate::error::{raise, raise_mkfs};
 use crate::file::NativeFile;
+use crate::reads::NativeReads;
+use crate::source::{Gate, archive, source};
+use crate::work::interruptible;
+use extant::acl;
 use extant::blockdev::FileDevice;
-use extant::mkfs::{self, ArchiveInput, MkfsOptions, Source, TreeSource};
+use extant::mkfs::{self, MkfsOptions};
 use extant::{
     CopyCounts, CopyOptions, Metadata, OpenOptions, PathError, RenameMode, SetAttributes, SetTime,
     SetXattr, Timestamp, Volume, VolumeOptions,
 };
-use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use std::ffi::OsString;
-use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, RwLock};
-use std::time::Duration;
 
 #[pyclass(frozen, module = "extant")]
 pub struct NativeVolume {
     volume: RwLock<Option<Volume>>,
 }
+
+/// An entry of an ACL: tag, user or group, permissions.
+type AclEntry = (String, Option<u32>, u8);
 
 /// Fields of `os.stat_result`: mode, ino, nlink, uid, gid, size, three times in nanoseconds, blocks of 512 bytes,
 /// rdev.
@@ -52,65 +57,6 @@ fn stat(found: &Metadata) -> Stat {
         found.blocks(),
         found.rdev(),
     )
-}
-
-/// Reads a file object of Python's as an archive.
-struct PyReader(Py<PyAny>);
-
-impl Read for PyReader {
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        Python::attach(|py| {
-            let got = self.0.bind(py).call_method1("read", (buf.len(),))?;
-            let bytes = got.cast_into::<PyBytes>()?;
-            let bytes = bytes.as_bytes();
-            let n = bytes.len().min(buf.len());
-            buf[..n].copy_from_slice(&bytes[..n]);
-            Ok(n)
-        })
-        .map_err(|e: PyErr| io::Error::from(e))
-    }
-}
-
-fn source(from: &Bound<'_, PyAny>) -> PyResult<Source> {
-    if from.hasattr("read")? {
-        let reader = Box::new(PyReader(from.clone().unbind()));
-        let name = "archive".into();
-        return Ok(Source::Archive(ArchiveInput::Reader { name, reader }));
-    }
-    let path: PathBuf = from.extract()?;
-    Ok(match path.is_dir() {
-        true => Source::Tree(TreeSource::new(path)),
-        false => Source::Archive(ArchiveInput::File(path)),
-    })
-}
-
-/// Calls `work` on a separate thread, and sets `stop` when the interpreter has a signal for the caller.
-fn interruptible<R: Send>(
-    py: Python<'_>,
-    stop: &AtomicBool,
-    work: impl FnOnce() -> R + Send,
-) -> PyResult<R> {
-    let (caller, ended) = (std::thread::current(), AtomicBool::new(false));
-    let ended = &ended;
-    std::thread::scope(|scope| {
-        let worker = scope.spawn(move || {
-            let made = work();
-            ended.store(true, Ordering::Release);
-            caller.unpark();
-            made
-        });
-        let mut signal = Ok(());
-        while !ended.load(Ordering::Acquire) && !worker.is_finished() {
-            py.detach(|| std::thread::park_timeout(Duration::from_millis(50)));
-            if signal.is_ok() {
-                signal = py.check_signals();
-                stop.store(signal.is_err(), Ordering::Relaxed);
-            }
-        }
-        let made = worker.join();
-        signal?;
-        made.map_err(|_| PyRuntimeError::new_err("the thread that made the image panicked"))
-    })
 }
 
 fn counts<'py>(py: Python<'py>, done: &CopyCounts) -> PyResult<Bound<'py, PyDict>> {
@@ -175,8 +121,9 @@ impl NativeVolume {
                 }
             });
         };
-        let options = CopyOptions::new().progress(&tell);
-        let done = py.detach(|| copy(&volume, &options));
+        let stop = AtomicBool::new(false);
+        let options = CopyOptions::new().progress(&tell).cancel(&stop);
+        let done = interruptible(py, &stop, || copy(&volume, &options))?;
         let done = done.map_err(|e| raise(&e.source, Some(&e.path)))?;
         counts(py, &done)
     }
@@ -228,7 +175,8 @@ impl NativeVolume {
             cancel: Some(Arc::clone(&stop)),
             ..MkfsOptions::default()
         };
-        let from = source_of.map(source).transpose()?;
+        let gate = Gate::default();
+        let from = source_of.map(|from| source(from, &gate)).transpose()?;
         let made = interruptible(py, &stop, || {
             let prepared = match from {
                 Some(from) => mkfs::prepare_from(&options, from)?,
@@ -239,8 +187,11 @@ impl NativeVolume {
                 Ok(device) => prepared.write(&device).map(drop).map(Ok)?,
                 Err(failed) => Err(failed),
             })
-        })?;
-        made.map_err(raise_mkfs)?.map_err(|(e, _)| PyErr::from(e))?;
+        });
+        gate.close(py);
+        made?
+            .map_err(raise_mkfs)?
+            .map_err(|(e, _)| PyErr::from(e))?;
         let opened = py.detach(|| Volume::open(&path));
         opened.map(Self::new).map_err(|e| raise(&e, Some(&path)))
     }
@@ -284,9 +235,82 @@ impl NativeVolume {
         ))
     }
 
-    /// Grows the volume to `bytes` bytes.
-    fn grow(&self, py: Python<'_>, bytes: u64) -> PyResult<u64> {
-        self.at(py, Path::new("/"), |v, _| v.grow(Some(bytes)))
+    /// Grows the volume to `bytes` bytes; returns the new size in bytes.
+    fn grow(&self, py: Python<'_>, bytes: Option<u64>) -> PyResult<u64> {
+        self.at(py, Path::new("/"), |v, _| {
+            let blocks = v.grow(bytes)?;
+            Ok(blocks.saturating_mul(v.geometry().block_size.into()))
+        })
+    }
+
+    /// Returns the properties of the volume, with the keys of `extant info --json`.
+    fn info<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        crate::info::info(py, &self.get()?)
+    }
+
+    /// Returns the files below a directory with their contents, read ahead by several threads.
+    fn read_files(&self, py: Python<'_>, path: PathBuf) -> PyResult<NativeReads> {
+        let walk = self.at(py, &path, |v, p| Ok(v.walk(p)?.sorted(true)))?;
+        Ok(NativeReads::new(self.get()?, walk))
+    }
+
+    /// Returns the entries of an ACL: tag, ID and permissions; with `default` those that new files inherit.
+    fn getacl(&self, py: Python<'_>, path: PathBuf, default: bool) -> PyResult<Vec<AclEntry>> {
+        let acl = self.at(py, &path, |v, p| match default {
+            true => v.default_acl(p),
+            false => v.acl(p).map(Some),
+        })?;
+        let one = |entry: &acl::AclEntry| {
+            let (tag, id) = match entry.tag {
+                acl::Tag::UserObj => ("user", None),
+                acl::Tag::User(uid) => ("user", Some(uid)),
+                acl::Tag::GroupObj => ("group", None),
+                acl::Tag::Group(gid) => ("group", Some(gid)),
+                acl::Tag::Mask => ("mask", None),
+                acl::Tag::Other => ("other", None),
+            };
+            (tag.to_owned(), id, entry.perm)
+        };
+        Ok(acl.map_or_else(Vec::new, |acl| acl.entries().iter().map(one).collect()))
+    }
+
+    /// Sets an ACL; an empty list removes the default one.
+    fn setacl(
+        &self,
+        py: Python<'_>,
+        path: PathBuf,
+        entries: Vec<AclEntry>,
+        default: bool,
+    ) -> PyResult<()> {
+        let one = |(tag, id, perm): AclEntry| {
+            let tag = match (tag.as_str(), id) {
+                ("user", None) => acl::Tag::UserObj,
+                ("user", Some(uid)) => acl::Tag::User(uid),
+                ("group", None) => acl::Tag::GroupObj,
+                ("group", Some(gid)) => acl::Tag::Group(gid),
+                ("mask", None) => acl::Tag::Mask,
+                ("other", None) => acl::Tag::Other,
+                _ => {
+                    return Err(PyValueError::new_err(format!(
+                        "'{tag}' is not a tag of an ACL"
+                    )));
+                }
+            };
+            Ok(acl::AclEntry { tag, perm })
+        };
+        let none = default && entries.is_empty();
+        let entries = entries.into_iter().map(one).collect::<PyResult<Vec<_>>>()?;
+        let given = match none {
+            true => None,
+            false => {
+                Some(acl::Acl::new(entries).map_err(|e| PyValueError::new_err(e.to_string()))?)
+            }
+        };
+        self.at(py, &path, |v, p| match (&given, default) {
+            (given, true) => v.set_default_acl(p, given.as_ref()),
+            (Some(given), false) => v.set_acl(p, given),
+            (None, false) => Ok(()),
+        })
     }
 
     fn stat(&self, py: Python<'_>, path: PathBuf, follow: bool) -> PyResult<Stat> {
@@ -475,5 +499,22 @@ impl NativeVolume {
         self.copied(py, progress, |v, options| {
             v.copy_tree_out(&from, &to, options)
         })
+    }
+
+    /// Extracts an archive into a directory.
+    fn import_archive<'py>(
+        &self,
+        py: Python<'py>,
+        from: &Bound<'py, PyAny>,
+        to: PathBuf,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let gate = Gate::default();
+        let from = archive(from, &gate)?;
+        let done = self.copied(py, progress, |v, options| {
+            v.import_archive(from, &to, options)
+        });
+        gate.close(py);
+        done
     }
 }

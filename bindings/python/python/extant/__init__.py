@@ -14,45 +14,49 @@ for an image that breaks a rule of the format. Calls that work release the inter
 
 from __future__ import annotations
 
-import io
 import os
-from typing import Any, Callable, Optional, Tuple, Union
+from typing import Any, Optional, Tuple, Union
 from uuid import UUID
 
-from ._check import Finding, Mend, Repair, Report, check, repair
+from ._check import (
+    Change,
+    Finding,
+    Mend,
+    Repair,
+    Report,
+    Resize,
+    _size,
+    check,
+    inspect,
+    repair,
+    resize,
+    tune,
+)
 from ._extant import CorruptError, NativeVolume
 from ._file import BufferFile, RawFile
-from ._volume import Path, Volume
+from ._volume import AclEntry, DirEntry, Path, Volume
 
 __all__ = [
+    "AclEntry",
+    "Change",
     "CorruptError",
+    "DirEntry",
     "Finding",
     "Mend",
     "Path",
     "RawFile",
     "Repair",
     "Report",
+    "Resize",
     "Volume",
     "check",
     "create",
+    "inspect",
     "open",
     "repair",
+    "resize",
+    "tune",
 ]
-
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-
-
-def _size(size: Union[int, str, None]) -> Optional[int]:
-    if size is None or isinstance(size, int):
-        return size
-    number, unit = size.strip(), ""
-    if number and number[-1].upper() in _UNITS:
-        number, unit = number[:-1], number[-1].upper()
-    try:
-        return int(number) * _UNITS[unit]
-    except ValueError:
-        raise ValueError(f"{size!r} is no size: write a number of bytes, or one with K, M, G or T") from None
-
 
 def create(
     path: Union[str, "os.PathLike[str]"],
@@ -72,7 +76,8 @@ def create(
     ``source`` fills it: a directory, an archive (tar, cpio, SquashFS, compressed or not), or a file object that reads one. With
     a source ``size`` may be left out: the image is as large as its content needs. ``features`` are those of ``mke2fs -O``.
 
-    Raises ``ValueError`` for options that no file system can have, among them a size that is too small.
+    Ctrl-C ends the making of the image. Raises ``ValueError`` for options that no file system can have, among them a size that is too
+    small.
     """
     if size is None and source is None:
         raise ValueError("an empty image needs a size")

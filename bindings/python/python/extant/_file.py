@@ -36,6 +36,7 @@ class RawFile(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
+        """Reads into a buffer from the position; returns the number of bytes, 0 at the end of the file."""
         self._check(self._reads, "not readable")
         view = memoryview(buffer).cast("B")
         data = self._native.read_at(len(view), self._position)
@@ -50,6 +51,7 @@ class RawFile(io.RawIOBase):
         return data
 
     def write(self, data: Any) -> int:
+        """Writes all of ``data`` at the position, or at the end of a file that appends; returns the number of bytes."""
         self._check(self._writes, "not writable")
         data = bytes(data)
         if self._appends:

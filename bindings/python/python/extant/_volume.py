@@ -9,13 +9,23 @@ import os
 import stat as _stat
 from pathlib import PurePosixPath
 from types import TracebackType
-from typing import IO, Any, Callable, Dict, Iterator, List, Optional, Tuple, Type, Union
+from typing import IO, Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple, Type, Union
+from uuid import UUID
 
 from ._extant import NativeVolume
 from ._file import RawFile
 
 Progress = Optional[Callable[[Dict[str, int]], None]]
 AnyPath = Union[str, "Path", PurePosixPath]
+
+
+class AclEntry(NamedTuple):
+    """An entry of an ACL. ``tag`` is ``"user"``, ``"group"``, ``"mask"`` or ``"other"``; ``id`` is ``None`` for owner, owning group, mask and other;
+    ``permissions`` are the bits 4 (read), 2 (write) and 1 (execute)."""
+
+    tag: str
+    id: Optional[int]
+    permissions: int
 
 
 class Volume:
@@ -48,6 +58,7 @@ class Volume:
 
     @property
     def closed(self) -> bool:
+        """Whether the volume is closed."""
         return self._native.is_closed()
 
     def close(self) -> None:
@@ -72,9 +83,31 @@ class Volume:
         size, blocks, free, available, inodes, free_inodes, longest = self._native.statvfs()
         return os.statvfs_result((size, size, blocks, free, available, inodes, free_inodes, free_inodes, 0, longest))
 
-    def grow(self, size: int) -> int:
-        """Grows the volume to ``size`` bytes while it is open; returns its size."""
+    def info(self) -> Dict[str, Any]:
+        """Properties of the volume: UUID, features, sizes in blocks and bytes, times in seconds since 1970, and the journal, with the keys
+        of ``extant info --json``."""
+        found = self._native.info()
+        found["uuid"] = str(UUID(bytes=found["uuid"]))
+        return found
+
+    def grow(self, size: Optional[int] = None) -> int:
+        """Grows the open volume to ``size`` bytes, or to the end of its file or device; returns the new size in bytes."""
         return self._native.grow(size)
+
+    def read_files(self, top: AnyPath = "/") -> Iterator[Tuple["Path", bytes]]:
+        """All regular files below ``top`` with their contents, in the order of their paths. Several threads read ahead, so that this is
+        the fast way to read a tree of many files. At most 512 files are in memory at a time."""
+        reads = self._native.read_files(str(self / top))
+        while some := reads.next_some():
+            for path, data in some:
+                yield _made(self, path), data
+
+    def import_tar(self, source: Any, target: AnyPath = "/", progress: Progress = None) -> Dict[str, int]:
+        """Extracts an archive (tar, cpio or SquashFS, plain or compressed) into directory ``target``, which is made if it does not exist;
+        returns counts. ``source`` is a path or a file object in binary mode. Directories are merged, files of the same name are
+        replaced. ``progress`` is as in ``copy_tree_in``; Ctrl-C ends the import."""
+        source = source if hasattr(source, "read") else os.fspath(source)
+        return self._native.import_archive(source, str(self / target), progress)
 
     def walk(self, top: AnyPath = "/", topdown: bool = True) -> Iterator[Tuple["Path", List[str], List[str]]]:
         """Directories below ``top`` with the names of their directories and of everything else, as ``os.walk`` has them."""
@@ -83,7 +116,8 @@ class Volume:
     def copy_tree_in(self, source: Any, target: AnyPath, progress: Progress = None) -> Dict[str, int]:
         """Copies a directory of the host to ``target``, which must not exist, by several threads; returns counts.
 
-        ``progress`` is called with the counts so far: files, directories, symlinks, specials, hard_links, bytes, refused.
+        ``progress`` is called with the counts so far: files, directories, symlinks, specials, hard_links, bytes, refused. Ctrl-C ends the copy,
+        and leaves what it has made.
         """
         return self._native.copy_tree_in(os.fspath(source), str(self / target), progress)
 
@@ -103,25 +137,31 @@ class DirEntry:
 
     @property
     def path(self) -> str:
+        """The path of the entry, as text."""
         return str(self._parent / self.name)
 
     def inode(self) -> int:
+        """The number of the inode."""
         return self._inode
 
     def is_symlink(self) -> bool:
+        """Whether the entry is a symbolic link."""
         return _stat.S_ISLNK(self._kind)
 
     def is_dir(self, *, follow_symlinks: bool = True) -> bool:
+        """Whether the entry is a directory, or by default a symbolic link to one."""
         if follow_symlinks and self.is_symlink():
             return (self._parent / self.name).is_dir()
         return _stat.S_ISDIR(self._kind)
 
     def is_file(self, *, follow_symlinks: bool = True) -> bool:
+        """Whether the entry is a regular file, or by default a symbolic link to one."""
         if follow_symlinks and self.is_symlink():
             return (self._parent / self.name).is_file()
         return _stat.S_ISREG(self._kind)
 
     def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
+        """Attributes of the entry, by default of the file that a symbolic link leads to."""
         return (self._parent / self.name).stat(follow_symlinks=follow_symlinks)
 
     def __repr__(self) -> str:
@@ -131,130 +171,167 @@ class DirEntry:
 class Path:
     """A path in a volume. It is absolute: a relative one begins at the root. ``str(path)`` is the path as the volume has it."""
 
-    __slots__ = ("volume", "pure")
+    __slots__ = ("volume", "_text", "_pure")
     volume: Volume
-    pure: PurePosixPath
+    _text: str
+    _pure: Optional[PurePosixPath]
 
     def __init__(self, volume: Volume, path: AnyPath = "/") -> None:
         self.volume = volume
-        self.pure = PurePosixPath("/", path.pure if isinstance(path, Path) else path)
+        self._pure = PurePosixPath("/", path.pure if isinstance(path, Path) else path)
+        self._text = str(self._pure)
 
     # The path itself
 
+    @property
+    def pure(self) -> PurePosixPath:
+        """The path without its volume."""
+        if self._pure is None:
+            self._pure = PurePosixPath(self._text)
+        return self._pure
+
     def __truediv__(self, name: AnyPath) -> "Path":
+        if isinstance(name, str) and "/" not in name and name not in ("", ".", ".."):
+            return self._child(name)
         return Path(self.volume, self.pure / (name.pure if isinstance(name, Path) else name))
 
+    def _child(self, name: str) -> "Path":
+        """The path of a name of this directory."""
+        return _made(self.volume, f"{self._text}/{name}" if self._text != "/" else f"/{name}")
+
     def joinpath(self, *names: AnyPath) -> "Path":
+        """This path with others behind it, as ``/`` joins them."""
         path = self
         for name in names:
             path = path / name
         return path
 
     def __str__(self) -> str:
-        return str(self.pure)
+        return self._text
 
     def __repr__(self) -> str:
         return f"extant.Path({str(self)!r})"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Path) and self.volume is other.volume and self.pure == other.pure
+        return isinstance(other, Path) and self.volume is other.volume and self._text == other._text
 
     def __hash__(self) -> int:
-        return hash((id(self.volume), self.pure))
+        return hash((id(self.volume), self._text))
 
     def __lt__(self, other: "Path") -> bool:
         return self.pure < other.pure
 
     @property
     def name(self) -> str:
+        """The last component."""
         return self.pure.name
 
     @property
     def stem(self) -> str:
+        """The last component without its suffix."""
         return self.pure.stem
 
     @property
     def suffix(self) -> str:
+        """The suffix of the last component, with its dot."""
         return self.pure.suffix
 
     @property
     def parts(self) -> Tuple[str, ...]:
+        """The components, of which ``/`` is the first."""
         return self.pure.parts
 
     @property
     def parent(self) -> "Path":
+        """The directory of the path; the root is its own."""
         return Path(self.volume, self.pure.parent)
 
     @property
     def parents(self) -> List["Path"]:
+        """The directory of the path and all directories above it."""
         return [Path(self.volume, parent) for parent in self.pure.parents]
 
     def with_name(self, name: str) -> "Path":
+        """The path with another last component."""
         return Path(self.volume, self.pure.with_name(name))
 
     def with_suffix(self, suffix: str) -> "Path":
+        """The path with another suffix."""
         return Path(self.volume, self.pure.with_suffix(suffix))
 
     def relative_to(self, other: AnyPath) -> PurePosixPath:
+        """The path from ``other`` to this one. Raises ``ValueError`` if this one is not below it."""
         return self.pure.relative_to(other.pure if isinstance(other, Path) else other)
 
     # What is there
 
     def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
-        mode, ino, links, uid, gid, size, times, blocks, rdev = self._native.stat(str(self), follow_symlinks)
+        """Attributes, as ``os.stat`` returns them: sizes in bytes, times in seconds and nanoseconds."""
+        mode, ino, links, uid, gid, size, times, blocks, rdev = self._native.stat(self._text, follow_symlinks)
         seconds = [time // 1_000_000_000 for time in times]
         floats = [time / 1e9 for time in times]
         return os.stat_result((mode, ino, 0, links, uid, gid, size, *seconds, *floats, *times, 4096, blocks, rdev))
 
     def lstat(self) -> os.stat_result:
+        """Attributes of the path itself: a symbolic link is not followed."""
         return self.stat(follow_symlinks=False)
 
     def exists(self, *, follow_symlinks: bool = True) -> bool:
+        """Whether there is a file; a dangling symbolic link is none by default."""
         return self._kind(follow_symlinks) is not None
 
     def is_dir(self) -> bool:
+        """Whether the path is a directory, or a symbolic link to one."""
         return _stat.S_ISDIR(self._kind() or 0)
 
     def is_file(self) -> bool:
+        """Whether the path is a regular file, or a symbolic link to one."""
         return _stat.S_ISREG(self._kind() or 0)
 
     def is_symlink(self) -> bool:
+        """Whether the path is a symbolic link."""
         return _stat.S_ISLNK(self._kind(False) or 0)
 
     def is_fifo(self) -> bool:
+        """Whether the path is a named pipe."""
         return _stat.S_ISFIFO(self._kind() or 0)
 
     def is_socket(self) -> bool:
+        """Whether the path is a socket."""
         return _stat.S_ISSOCK(self._kind() or 0)
 
     def is_block_device(self) -> bool:
+        """Whether the path is a block device."""
         return _stat.S_ISBLK(self._kind() or 0)
 
     def is_char_device(self) -> bool:
+        """Whether the path is a character device."""
         return _stat.S_ISCHR(self._kind() or 0)
 
     def samefile(self, other: "Path") -> bool:
+        """Whether both paths lead to the same inode."""
         return self.volume is other.volume and self.stat().st_ino == other.stat().st_ino
 
     def scandir(self) -> Iterator[DirEntry]:
         """The names of a directory, with their types."""
-        for name, inode, kind in self._native.listdir(str(self)):
+        for name, inode, kind in self._native.listdir(self._text):
             yield DirEntry(self, name, inode, kind)
 
     def iterdir(self) -> Iterator["Path"]:
-        for entry in self.scandir():
-            yield self / entry.name
+        """The paths of the names in this directory."""
+        for name, _, _ in self._native.listdir(self._text):
+            yield self._child(name)
 
     def walk(self, top_down: bool = True) -> Iterator[Tuple["Path", List[str], List[str]]]:
         """This directory and those below it, with the names of their directories and of everything else."""
         directories: List[str] = []
         others: List[str] = []
-        for entry in self.scandir():
-            (directories if entry.is_dir(follow_symlinks=False) else others).append(entry.name)
+        for name, _, kind in self._native.listdir(self._text):
+            (directories if kind == _stat.S_IFDIR else others).append(name)
         if top_down:
             yield self, directories, others
         for name in directories:
-            yield from (self / name).walk(top_down)
+            yield from self._child(name).walk(top_down)
         if not top_down:
             yield self, directories, others
 
@@ -296,7 +373,7 @@ class Path:
         if binary and (encoding or errors or newline):
             raise ValueError("binary mode takes no encoding, errors or newline")
         native = self._native.open_file(
-            str(self),
+            self._text,
             read=kind[0] == "r" or "+" in kind,
             write=kind != "r",
             create=kind[0] in "wa",
@@ -304,7 +381,7 @@ class Path:
             truncate=kind[0] == "w",
             mode=0o644,
         )
-        raw = RawFile(native, str(self), kind[0] + "b" + kind[1:])
+        raw = RawFile(native, self._text, kind[0] + "b" + kind[1:])
         if buffering == 0:
             if not binary:
                 raise ValueError("text needs a buffer")
@@ -320,30 +397,36 @@ class Path:
         if kind[0] == "a":
             buffer.seek(0, os.SEEK_END)
         if binary:
-            return buffer
+            binary_file: IO[Any] = buffer
+            return binary_file
         return io.TextIOWrapper(buffer, encoding or "utf-8", errors, newline, line_buffering=buffering == 1)
 
     def read_bytes(self) -> bytes:
-        return self._native.read(str(self))
+        """The content of the file."""
+        return self._native.read(self._text)
 
     def read_text(self, encoding: Optional[str] = None, errors: Optional[str] = None) -> str:
+        """The content of the file as text, by default in UTF-8."""
         with self.open("r", encoding=encoding, errors=errors) as file:
-            return file.read()
+            return str(file.read())
 
     def write_bytes(self, data: Any) -> int:
-        return self._native.write(str(self), bytes(data))
+        """Creates or truncates the file, and writes ``data``; returns the number of bytes."""
+        return self._native.write(self._text, bytes(data))
 
     def write_text(
         self, data: str, encoding: Optional[str] = None, errors: Optional[str] = None, newline: Optional[str] = None
     ) -> int:
+        """Creates or truncates the file, and writes text, by default in UTF-8; returns the number of characters."""
         with self.open("w", encoding=encoding, errors=errors, newline=newline) as file:
             return file.write(data)
 
     # Changes
 
     def mkdir(self, mode: int = 0o755, parents: bool = False, exist_ok: bool = False) -> None:
+        """Makes a directory; with ``parents`` also those above it. With ``exist_ok`` a directory may be there."""
         try:
-            self._native.mkdir(str(self), mode)
+            self._native.mkdir(self._text, mode)
         except FileNotFoundError:
             if not parents or self.pure == self.pure.parent:
                 raise
@@ -354,68 +437,92 @@ class Path:
                 raise
 
     def touch(self, mode: int = 0o644, exist_ok: bool = True) -> None:
+        """Creates the file, or sets its times to the present. Raises ``FileExistsError`` without ``exist_ok`` if it exists."""
         native = self._native.open_file(
-            str(self), read=False, write=True, create=True, exclusive=not exist_ok, truncate=False, mode=mode
+            self._text, read=False, write=True, create=True, exclusive=not exist_ok, truncate=False, mode=mode
         )
         native.close()
         self.utime()
 
     def unlink(self, missing_ok: bool = False) -> None:
+        """Removes the name of a file. With ``missing_ok`` it need not exist."""
         try:
-            self._native.unlink(str(self))
+            self._native.unlink(self._text)
         except FileNotFoundError:
             if not missing_ok:
                 raise
 
     def rmdir(self) -> None:
-        self._native.rmdir(str(self))
+        """Removes an empty directory."""
+        self._native.rmdir(self._text)
 
     def rmtree(self) -> None:
         """Removes a directory and everything below it."""
-        self._native.rmtree(str(self))
+        self._native.rmtree(self._text)
 
     def rename(self, target: AnyPath) -> "Path":
         """Gives the file another name, in place of what has that name, in one step."""
         to = self.volume / target
-        self._native.rename(str(self), str(to), True)
+        self._native.rename(self._text, str(to), True)
         return to
 
     replace = rename
 
     def symlink_to(self, target: Any, target_is_directory: bool = False) -> None:
-        self._native.symlink(str(target), str(self))
+        """Makes this path a symbolic link to ``target``, which may be any text."""
+        self._native.symlink(str(target), self._text)
 
     def hardlink_to(self, target: AnyPath) -> None:
-        self._native.link(str(self.volume / target), str(self))
+        """Makes this path another name of the file ``target``."""
+        self._native.link(str(self.volume / target), self._text)
 
     def readlink(self) -> PurePosixPath:
-        return PurePosixPath(self._native.readlink(str(self)))
+        """The path that a symbolic link leads to."""
+        return PurePosixPath(self._native.readlink(self._text))
 
     def chmod(self, mode: int) -> None:
-        self._native.chmod(str(self), mode)
+        """Sets permissions, set-id and sticky bits."""
+        self._native.chmod(self._text, mode)
 
     def chown(self, uid: Optional[int] = None, gid: Optional[int] = None, *, follow_symlinks: bool = True) -> None:
         """Changes owner and group; ``None`` leaves one as it is."""
-        self._native.chown(str(self), uid, gid, follow_symlinks)
+        self._native.chown(self._text, uid, gid, follow_symlinks)
 
     def utime(self, ns: Optional[Tuple[int, int]] = None) -> None:
         """Sets the times of access and change, in nanoseconds since 1970; without them to now."""
-        self._native.utime(str(self), ns)
+        self._native.utime(self._text, ns)
 
     def truncate(self, size: int) -> None:
-        self._native.truncate(str(self), size)
+        """Cuts or extends the file to ``size`` bytes; what is added reads as zeros."""
+        self._native.truncate(self._text, size)
 
     def listxattr(self) -> List[str]:
-        return self._native.listxattr(str(self))
+        """The names of the extended attributes."""
+        return self._native.listxattr(self._text)
 
     def getxattr(self, name: str) -> bytes:
-        return self._native.getxattr(str(self), name)
+        """The value of an extended attribute, such as ``user.note``. Raises ``OSError`` with ``ENODATA`` if there is none."""
+        return self._native.getxattr(self._text, name)
 
     def setxattr(self, name: str, value: bytes) -> None:
-        self._native.setxattr(str(self), name, value)
+        """Sets an extended attribute."""
+        self._native.setxattr(self._text, name, value)
 
     def removexattr(self, name: str) -> None:
-        self._native.removexattr(str(self), name)
+        """Removes an extended attribute."""
+        self._native.removexattr(self._text, name)
+
+    def getacl(self, *, default: bool = False) -> List[AclEntry]:
+        """The ACL, which follows from the mode if the file has none of its own; with ``default`` the one that new files of a directory inherit,
+        which may be empty."""
+        return [AclEntry(*entry) for entry in self._native.getacl(self._text, default)]
+
+    def setacl(self, entries: Iterable[Tuple[str, Optional[int], int]], *, default: bool = False) -> None:
+        """Sets the ACL, and with it the permissions of the mode; with ``default`` the one that new files inherit, which no entries remove.
+
+        Raises ``ValueError`` for entries that are not an ACL: owner, owning group and other are needed, and the mask if a user or group
+        is named."""
+        self._native.setacl(self._text, [(tag, id, permissions) for tag, id, permissions in entries], default)
 
     @property
     def _native(self) -> NativeVolume:
@@ -423,8 +530,17 @@ class Path:
 
     def _kind(self, follow: bool = True) -> Optional[int]:
         try:
-            return self._native.stat(str(self), follow)[0]
+            return self._native.stat(self._text, follow)[0]
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
                 return None
             raise
+
+
+def _made(volume: Volume, text: str) -> Path:
+    """A path of the library, without parsing it."""
+    path = Path.__new__(Path)
+    path.volume = volume
+    path._text = text
+    path._pure = None
+    return path

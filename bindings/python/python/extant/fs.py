@@ -18,7 +18,11 @@ import extant
 
 
 class Ext4FileSystem(AbstractFileSystem):
-    """A volume. ``image`` (or ``fo``, in chains) is what ``extant.open`` takes; ``mode`` is ``"r"`` or ``"r+"``."""
+    """A volume. ``image`` (or ``fo``, in chains) is what ``extant.open`` takes; ``mode`` is ``"r"`` or ``"r+"``.
+
+    ``writable=True`` is ``mode="r+"`` for libraries that keep the option ``mode`` to themselves, as pandas does. ``volume`` is an open volume
+    instead of an image.
+    """
 
     protocol = "ext4"
     root_marker = "/"
@@ -30,12 +34,14 @@ class Ext4FileSystem(AbstractFileSystem):
         mode: str = "r",
         fo: Any = None,
         volume: Optional[extant.Volume] = None,
+        writable: bool = False,
         target_protocol: Optional[str] = None,
         target_options: Optional[Dict[str, Any]] = None,
         **options: Any,
     ) -> None:
         super().__init__(**options)
         image = fo if image is None else image
+        mode = "r+" if writable else mode
         if volume is None and isinstance(image, str) and (target_protocol or "://" in image):
             # The file lives as long as what opened it.
             self._opened = fsspec.open(image, "rb", protocol=target_protocol, **(target_options or {}))
@@ -111,6 +117,7 @@ class Ext4FileSystem(AbstractFileSystem):
                 raise IsADirectoryError(one)
 
     def cp_file(self, path1: str, path2: str, **options: Any) -> None:
+        """Copies a file inside of the volume; a directory is made, without its contents."""
         source, target = (self.volume / self._strip_protocol(path) for path in (path1, path2))
         if source.is_dir():
             target.mkdir(parents=True, exist_ok=True)
