@@ -29,6 +29,7 @@ fi
 need clang clang libclang-rt-14-dev
 need valgrind valgrind
 need man man-db
+[ -e /usr/include/ext2fs/ext2fs.h ] || need '' libext2fs-dev
 "${CARGO:-cargo}" fmt --check
 "${CARGO:-cargo}" clippy --quiet --all-targets -- -D warnings
 export PKG_CONFIG_PATH=$prefix/lib/pkgconfig LD_LIBRARY_PATH=$prefix/lib
@@ -63,6 +64,21 @@ for compiler in gcc clang; do
         (cd "$scratch" && rm -f disk.img && "./$example" && test -s disk.img)
     done
 done
+
+# The two programs of the page for those who know libext2fs do the same, and e2fsck agrees.
+page=../../docs/how-to/libext2fs.md
+for library in libext2fs libextant; do
+    sed -n "/^\`\`\`c $library\$/,/^\`\`\`\$/{/^\`\`\`/d; p}" $page >"$scratch/$library.c"
+    read -ra others < <(pkg-config --libs ext2fs)
+    gcc -std=gnu11 -Wall -Wextra -Werror "${cflags[@]}" -o "$scratch/$library" "$scratch/$library.c" "${libs[@]}" "${others[@]}"
+    mke2fs -q -t ext4 "$scratch/$library.img" 16M
+    "$scratch/$library" "$scratch/$library.img" | sort >"$scratch/$library.said"
+    e2fsck -fn "$scratch/$library.img" >"$scratch/said" 2>&1 || { cat "$scratch/said"; exit 1; }
+    [ "$(debugfs -R 'cat /conf/name' "$scratch/$library.img" 2>/dev/null)" = box ]
+done
+diff "$scratch/libext2fs.said" "$scratch/libextant.said"
+[ "$(wc -l <"$scratch/libextant.said")" = 2 ]
+
 read -ra static < <(pkg-config --static --libs-only-l extant)
 gcc -std=c11 "${strict[@]}" "${cflags[@]}" -o "$scratch/static" tests/test.c "$prefix/lib/libextant.a" "${static[@]:1}"
 LD_LIBRARY_PATH='' run "$scratch/static"

@@ -52,19 +52,25 @@ impl NativeFile {
             .with(py, |f| Ok(f.metadata()?.len()))?
             .saturating_sub(offset);
         let size = size.min(usize::try_from(left).unwrap_or(usize::MAX));
-        let bytes = self.with(py, |f| {
-            let mut bytes = vec![0; size];
-            let mut done = 0;
-            while done < size {
-                match f.read_at(&mut bytes[done..], offset + done as u64)? {
-                    0 => break,
-                    n => done += n,
+        let mut done = 0;
+        let bytes = PyBytes::new_with(py, size, |bytes| {
+            done = self.with(py, |f| {
+                let mut done = 0;
+                while done < size {
+                    match f.read_at(&mut bytes[done..], offset + done as u64)? {
+                        0 => break,
+                        n => done += n,
+                    }
                 }
-            }
-            bytes.truncate(done);
-            Ok(bytes)
+                Ok(done)
+            })?;
+            Ok(())
         })?;
-        Ok(PyBytes::new(py, &bytes))
+        if done < size {
+            // The file was cut meanwhile.
+            return Ok(PyBytes::new(py, &bytes.as_bytes()[..done]));
+        }
+        Ok(bytes)
     }
 
     /// Writes all of `data` at `offset`.

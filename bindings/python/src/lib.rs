@@ -13,6 +13,9 @@ mod work;
 
 use pyo3::prelude::*;
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[pymodule(gil_used = false)]
 fn _extant(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("CorruptError", m.py().get_type::<error::CorruptError>())?;
