@@ -5,14 +5,16 @@
 #   scripts/wheels.sh              builds and tries
 #   scripts/wheels.sh build [TARGET...]
 #   scripts/wheels.sh try
-# OLDEST (3.9), NEWEST (3.14) and FREE (3.14t) are interpreters that uv finds or installs.
+# OLDEST (3.9), NEWEST (3.14) and FREE (3.14t) are versions or paths of interpreters; uv finds those of pyenv and of the system, and installs
+# others.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
-export CARGO_TARGET_DIR=$target/python CARGO_INCREMENTAL=0
+# A directory of its own, so that other builds do not wait for these.
+export CARGO_TARGET_DIR=$target/wheels CARGO_INCREMENTAL=0
 OLDEST=${OLDEST:-3.9} NEWEST=${NEWEST:-3.14} FREE=${FREE:-3.14t}
-tools=$target/python/tools
+tools=$target/wheels/tools
 dist=$root/dist
 all=(x86_64-unknown-linux-gnu aarch64-unknown-linux-gnu x86_64-unknown-linux-musl aarch64-unknown-linux-musl)
 
@@ -20,6 +22,9 @@ tools() {
     [ -x "$tools/bin/uv" ] || { "${PYTHON:-python3}" -m venv "$tools" && "$tools/bin/pip" install --quiet uv maturin ziglang; }
     export PATH=$tools/bin:$PATH
 }
+
+# Prints the path of an interpreter.
+interpreter() { uv python find --quiet "$1" 2>/dev/null || { uv python install --quiet "$1" && uv python find "$1"; }; }
 
 build() {
     local triple compatibility
@@ -32,9 +37,8 @@ build() {
     done
     # A build for an interpreter without a global lock does not use the stable interface, so it is one for each version.
     if [[ " $* " = *" x86_64-unknown-linux-gnu "* ]]; then
-        uv python install --quiet "$FREE"
         maturin build --quiet --release --strip --zig --target x86_64-unknown-linux-gnu --compatibility manylinux2014 --out "$dist" \
-            --interpreter "$(uv python find "$FREE")"
+            --interpreter "$(interpreter "$FREE")"
     fi
     cd "$root"
 }
@@ -44,8 +48,7 @@ try_on() {
     local version=$1 scratch
     shift
     scratch=$(mktemp -d)
-    uv python install --quiet "$version"
-    uv venv --quiet --python "$version" "$scratch/venv"
+    uv venv --quiet --python "$(interpreter "$version")" "$scratch/venv"
     uv pip install --quiet --python "$scratch/venv/bin/python" --find-links "$dist" --no-index extant
     uv pip install --quiet --python "$scratch/venv/bin/python" pytest fsspec "$@"
     cp -r "$root/bindings/python/tests" "$scratch/tests"

@@ -24,6 +24,8 @@ use std::sync::{Arc, RwLock};
 #[pyclass(frozen, module = "extant")]
 pub struct NativeVolume {
     volume: RwLock<Option<Volume>>,
+    /// Whether the device is an object of Python's, so that its reads need the interpreter.
+    python_device: bool,
 }
 
 /// An entry of an ACL: tag, user or group, permissions.
@@ -81,10 +83,15 @@ impl Drop for NativeVolume {
 }
 
 impl NativeVolume {
-    fn new(volume: Volume) -> Self {
+    fn new(volume: Volume, python_device: bool) -> Self {
         Self {
             volume: RwLock::new(Some(volume)),
+            python_device,
         }
+    }
+
+    fn of_file(volume: Volume) -> Self {
+        Self::new(volume, false)
     }
 
     fn get(&self) -> PyResult<Volume> {
@@ -138,11 +145,14 @@ impl NativeVolume {
         if image.hasattr("read")? {
             let device = PyDevice::new(image.clone(), !read_only)?;
             let opened = py.detach(|| options.open_device(Arc::new(device)));
-            return opened.map(Self::new).map_err(|e| raise(&e, None));
+            let opened = opened.map_err(|e| raise(&e, None))?;
+            return Ok(Self::new(opened, true));
         }
         let path: PathBuf = image.extract()?;
         let opened = py.detach(|| options.open(&path));
-        opened.map(Self::new).map_err(|e| raise(&e, Some(&path)))
+        opened
+            .map(Self::of_file)
+            .map_err(|e| raise(&e, Some(&path)))
     }
 
     /// Makes an image at a path, of a source if one is given, and opens it.
@@ -193,7 +203,9 @@ impl NativeVolume {
             .map_err(raise_mkfs)?
             .map_err(|(e, _)| PyErr::from(e))?;
         let opened = py.detach(|| Volume::open(&path));
-        opened.map(Self::new).map_err(|e| raise(&e, Some(&path)))
+        opened
+            .map(Self::of_file)
+            .map_err(|e| raise(&e, Some(&path)))
     }
 
     /// Closes the volume: everything is durable then, and the image is clean.
@@ -251,7 +263,7 @@ impl NativeVolume {
     /// Returns the files below a directory with their contents, read ahead by several threads.
     fn read_files(&self, py: Python<'_>, path: PathBuf) -> PyResult<NativeReads> {
         let walk = self.at(py, &path, |v, p| Ok(v.walk(p)?.sorted(true)))?;
-        Ok(NativeReads::new(self.get()?, walk))
+        Ok(NativeReads::new(self.get()?, walk, self.python_device))
     }
 
     /// Returns the entries of an ACL: tag, ID and permissions; with `default` those that new files inherit.
