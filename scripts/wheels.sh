@@ -5,15 +5,15 @@
 #   scripts/wheels.sh              builds and tries
 #   scripts/wheels.sh build [TARGET...]
 #   scripts/wheels.sh try
-# OLDEST (3.9), NEWEST (3.14) and FREE (3.14t) are versions or paths of interpreters; uv finds those of pyenv and of the system, and installs
-# others.
+# OLDEST (3.9), NEWEST (3.14) and FREE (3.14t) are versions or paths of interpreters. Those of pyenv and of the
+# system are found, and uv installs others. An empty FREE leaves out the last one; PyO3 needs 3.14t or later.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 # A directory of its own, so that other builds do not wait for these.
 export CARGO_TARGET_DIR=$target/wheels CARGO_INCREMENTAL=0
-OLDEST=${OLDEST:-3.9} NEWEST=${NEWEST:-3.14} FREE=${FREE:-3.14t}
+OLDEST=${OLDEST:-3.9} NEWEST=${NEWEST:-3.14} FREE=${FREE-3.14t}
 tools=$target/wheels/tools
 dist=$root/dist
 all=(x86_64-unknown-linux-gnu aarch64-unknown-linux-gnu x86_64-unknown-linux-musl aarch64-unknown-linux-musl)
@@ -23,8 +23,18 @@ tools() {
     export PATH=$tools/bin:$PATH
 }
 
-# Prints the path of an interpreter.
-interpreter() { uv python find --quiet "$1" 2>/dev/null || { uv python install --quiet "$1" && uv python find "$1"; }; }
+# Prints the path of an interpreter: one of pyenv, one that uv finds, or one that uv installs.
+interpreter() {
+    local found
+    case $1 in */*) echo "$1"; return ;; esac
+    for found in "${PYENV_ROOT:-$HOME/.pyenv}/versions/$1".*/bin/python; do
+        if [ -x "$found" ]; then
+            echo "$found"
+            return
+        fi
+    done
+    uv python find --no-project "$1" 2>/dev/null || { uv python install --quiet "$1" && uv python find --no-project "$1"; }
+}
 
 build() {
     local triple compatibility
@@ -36,7 +46,7 @@ build() {
         maturin build --quiet --release --strip --zig --target "$triple" --compatibility "$compatibility" --out "$dist"
     done
     # A build for an interpreter without a global lock does not use the stable interface, so it is one for each version.
-    if [[ " $* " = *" x86_64-unknown-linux-gnu "* ]]; then
+    if [[ -n $FREE && " $* " = *" x86_64-unknown-linux-gnu "* ]]; then
         maturin build --quiet --release --strip --zig --target x86_64-unknown-linux-gnu --compatibility manylinux2014 --out "$dist" \
             --interpreter "$(interpreter "$FREE")"
     fi
@@ -63,7 +73,7 @@ try() {
     try_on "$OLDEST"
     try_on "$NEWEST"
     # The eight threads of the tests run at once here.
-    PYTHON_GIL=0 try_on "$FREE"
+    [ -z "$FREE" ] || PYTHON_GIL=0 try_on "$FREE"
     ls -l "$dist"/*.whl
 }
 

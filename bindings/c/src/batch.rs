@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Operations that a thread takes at a time.
 const PIECE: usize = 16;
 
-/// One operation; `extant.h` documents the fields.
+/// An operation of a batch; `extant.h` documents the fields.
 #[repr(C)]
 pub struct Op {
     code: u32,

@@ -176,7 +176,7 @@ pub unsafe fn slice<'s, T>(values: *const T, count: usize) -> Result<&'s [T], Fa
     match (values.is_null(), count) {
         (_, 0) => Ok(&[]),
         (true, _) => Err(Fail::Null),
-        // SAFETY: by the caller, who has the values in memory, so their size fits an isize.
+        // SAFETY: by the caller. The values are in memory, so their size fits an isize.
         _ => Ok(unsafe { std::slice::from_raw_parts(values, count) }),
     }
 }

@@ -121,7 +121,7 @@ impl From<extant_tune::Error> for Failure {
 /// How to write a change.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Writing<'a> {
-    /// Only plan the change.
+    /// Whether the change is only planned.
     pub dry_run: bool,
     /// New file that keeps the old bytes, for `extant undo`.
     pub undo: Option<&'a Path>,
@@ -254,7 +254,7 @@ fn now() -> i64 {
 /// Checks an image, and passes each step to `tell`. The flag `stop` ends the check with `EINTR`.
 ///
 /// # Errors
-/// `EUCLEAN` if there is no superblock, and I/O errors.
+/// `EUCLEAN` if the superblock cannot be read, and I/O errors.
 pub fn check(
     image: &Image,
     stop: &AtomicBool,

@@ -19,7 +19,7 @@ impl Gate {
 
     /// Waits for a read that is under way, and lets no other begin.
     pub fn close(&self, py: Python<'_>) {
-        // The read needs the interpreter; so does the end of the object.
+        // A read needs the interpreter, so the wait is without it. The object is dropped with it.
         let file = py.detach(|| self.file().take());
         drop(file);
     }

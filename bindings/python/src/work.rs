@@ -28,7 +28,7 @@ pub fn interruptible<R: Send>(
                 stop.store(signal.is_err(), Ordering::Relaxed);
             }
         }
-        // The worker may need the interpreter for what it drops at its end.
+        // The worker may drop Python objects at its end.
         let made = py.detach(|| worker.join());
         signal?;
         made.map_err(|_| PyRuntimeError::new_err("a thread of the library panicked"))
