@@ -19,8 +19,8 @@ const THREADS: usize = 4;
 
 type Found = (PathBuf, extant::Result<Vec<u8>>);
 
-/// The walk, and the pieces that are read and not fetched yet.
-struct State {
+/// The walk, and the pieces that were read and not fetched yet.
+struct ReadAhead {
     /// `None` at the end of the walk, after an error of it, and after the caller has gone.
     walk: Option<Walk>,
     /// The number of pieces that threads have taken, and of those that the caller has fetched.
@@ -32,23 +32,23 @@ struct State {
 
 struct Shared {
     volume: Volume,
-    state: Mutex<State>,
+    state: Mutex<ReadAhead>,
     changed: Condvar,
 }
 
 impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ReadAhead> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn wait<'s>(&self, state: MutexGuard<'s, State>) -> MutexGuard<'s, State> {
+    fn wait<'s>(&self, state: MutexGuard<'s, ReadAhead>) -> MutexGuard<'s, ReadAhead> {
         self.changed
             .wait(state)
             .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes the paths of the next piece. Directories, links and special files are left out.
-    fn take(&self, state: &mut State) -> Option<(u64, Vec<PathBuf>)> {
+    fn take(&self, state: &mut ReadAhead) -> Option<(u64, Vec<PathBuf>)> {
         let mut paths = Vec::with_capacity(PIECE);
         while paths.len() < PIECE {
             match state.walk.as_mut().and_then(Iterator::next) {
@@ -155,7 +155,7 @@ impl Drop for NativeReads {
 impl NativeReads {
     /// Starts to read; with `alone` only the caller reads, for devices whose reads need the interpreter.
     pub fn new(volume: Volume, walk: Walk, alone: bool) -> Self {
-        let state = State {
+        let state = ReadAhead {
             walk: Some(walk),
             taken: 0,
             fetched: 0,
