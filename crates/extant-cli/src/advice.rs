@@ -89,7 +89,7 @@ pub fn about(place: &ImagePlace, error: anyhow::Error) -> anyhow::Error {
 pub fn missing(dir: &Dir, path: &[u8], name: impl Fn(&[u8]) -> String) -> Option<String> {
     if let Ok(target) = dir.read_link(os(path)) {
         return Some(format!(
-            "it is a symbolic link to {}, which is not there",
+            "it is a symbolic link to {}, which does not exist",
             show(&bytes(target))
         ));
     }
@@ -99,7 +99,7 @@ pub fn missing(dir: &Dir, path: &[u8], name: impl Fn(&[u8]) -> String) -> Option
     let (there, kind) = nearest(dir, path)?;
     Some(match kind {
         FileType::Directory => format!("extant ls {} lists what there is", name(there)),
-        _ => format!("{} is no directory", name(there)),
+        _ => format!("{} is not a directory", name(there)),
     })
 }
 

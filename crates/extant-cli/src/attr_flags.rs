@@ -140,7 +140,7 @@ impl std::str::FromStr for FlagChange {
                 Some((_, bit)) if bit & USER_MODIFIABLE != 0 => bits |= bit,
                 Some(_) => bail!("{text}: {letter} cannot be changed"),
                 None => {
-                    bail!("{text}: {letter} is no letter of a flag: lsattr shows those there are")
+                    bail!("{text}: {letter} is not a flag: see extant lsattr --help")
                 }
             }
         }

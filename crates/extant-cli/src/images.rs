@@ -58,7 +58,7 @@ fn open(image: &Path, writing: bool) -> Result<Volume> {
     let noload = journals_are_left();
     if writing && noload {
         bail!(
-            "{}: --noload is for reading only: leave it away to change the image",
+            "{}: --noload is for reading only: omit it to change the image",
             image.display()
         );
     }

@@ -57,13 +57,13 @@ impl std::str::FromStr for ModeChange {
         if text.bytes().all(|b| b.is_ascii_digit()) {
             return match u16::from_str_radix(text, 8) {
                 Ok(bits) if bits <= 0o7777 => Ok(Self(vec![Step::Set(bits)])),
-                _ => bail!("{text} is no mode: write octal as 755, or changes as u+x,go-w"),
+                _ => bail!("{text} is not a mode: write octal as 755, or changes as u+x,go-w"),
             };
         }
         let mut steps = Vec::new();
         for clause in text.split(',') {
             let Some(parsed) = clause_steps(clause.as_bytes()) else {
-                bail!("{clause} is no mode: write octal as 755, or changes as u+x,go-w")
+                bail!("{clause} is not a mode: write octal as 755, or changes as u+x,go-w")
             };
             steps.extend(parsed);
         }

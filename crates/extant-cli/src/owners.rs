@@ -143,7 +143,7 @@ impl Accounts {
                 self.path
             ),
             Err(e) => anyhow!(
-                "{} is no number, and {}{}: {e}: write the number",
+                "{} is not a number, and {}{}: {e}: write the number",
                 show(name.as_bytes()),
                 self.whose,
                 self.path

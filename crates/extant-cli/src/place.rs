@@ -93,7 +93,7 @@ impl ImagePlace {
         let image = self.address.image.display();
         let ino = node.ino();
         bail!(
-            "this takes a name, not a number: `extant ls -Ri {image}:` shows which names lead to inode {ino}"
+            "a name is needed, not a number: `extant ls -Ri {image}:` shows which names lead to inode {ino}"
         )
     }
 

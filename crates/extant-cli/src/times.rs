@@ -83,7 +83,7 @@ fn parse_in(text: &str, zone: &TimeZone) -> Result<Timestamp> {
         Err(_) => match text.parse::<civil::DateTime>() {
             Ok(date) => date.to_zoned(zone.clone())?.timestamp(),
             Err(_) => bail!(
-                "{text} is no time: write seconds since 1970, or 2026-01-31, \
+                "{text} is not a time: write seconds since 1970, or 2026-01-31, \
                  '2026-01-31 12:34:56' or 2026-01-31T12:34:56Z"
             ),
         },

@@ -55,7 +55,7 @@ pub fn line(error: &clap::Error, words: &[OsString]) -> String {
         }
         ErrorKind::MissingRequiredArgument => format!("{at}{argument} is missing: {write}"),
         ErrorKind::TooFewValues | ErrorKind::WrongNumberOfValues => {
-            format!("{at}more words are needed: {write}")
+            format!("{at}missing arguments: {write}")
         }
         ErrorKind::UnknownArgument => {
             let similar = of(ContextKind::SuggestedArg).filter(|s| !s.is_empty());

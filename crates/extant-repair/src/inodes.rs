@@ -290,12 +290,12 @@ fn in_use(
         return Ok(!record::clear(
             session,
             ino,
-            "its mode is none that exists",
+            "its mode is not valid",
         )?);
     };
     if ino == InodeNr::ROOT
         && file_type != FileType::Directory
-        && record::clear(session, ino, "the root is no directory")?
+        && record::clear(session, ino, "the root is not a directory")?
     {
         return Ok(false);
     }

@@ -114,7 +114,7 @@ fn number(text: &str) -> Result<u64> {
         Some(hex) => u64::from_str_radix(hex, 16),
         None => text.parse(),
     };
-    parsed.with_context(|| format!("{text} is no number"))
+    parsed.with_context(|| format!("{text} is not a number"))
 }
 
 fn path(text: &str) -> Result<String> {
@@ -276,7 +276,7 @@ mod tests {
         );
         assert_eq!(
             error("Close x NT_STATUS_OK"),
-            "line 1: x is no number: invalid digit found in string"
+            "line 1: x is not a number: invalid digit found in string"
         );
         assert_eq!(error("Close"), "line 1: no status");
         assert_eq!(

@@ -256,7 +256,7 @@ pub fn plot(p: &Prediction, path: &Path) -> Result<()> {
             .filter(|rate| rate.is_finite())
     };
     if !all().all(f64::is_finite) {
-        return Err(failed(&"a rate is no number"));
+        return Err(failed(&"a rate is not a number"));
     }
     let low = all().fold(f64::INFINITY, f64::min).max(1.0) / 2.0;
     let high = all().fold(1.0, f64::max) * 2.0;

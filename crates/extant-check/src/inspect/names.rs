@@ -51,7 +51,7 @@ impl Inspector<'_> {
     pub(super) fn dirents(&self, directory: &Inode, sink: &mut Sink<'_>) -> Done {
         if !directory.is_directory() {
             let ino = directory.ino;
-            return Err(InspectError::Missing(format!("<{ino}> is no directory")));
+            return Err(InspectError::Missing(format!("<{ino}> is not a directory")));
         }
         let findings = Findings::new(MAX_FINDINGS);
         let mut sent = Ok(());

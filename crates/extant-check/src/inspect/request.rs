@@ -148,7 +148,7 @@ impl Request {
     fn number(&self, i: usize) -> Result<u64, InspectError> {
         let word = self.words.get(i).map_or(&b""[..], |w| w);
         number(word).ok_or_else(|| {
-            InspectError::Request(format!("\"{}\" is no number", word.escape_ascii()))
+            InspectError::Request(format!("\"{}\" is not a number", word.escape_ascii()))
         })
     }
 

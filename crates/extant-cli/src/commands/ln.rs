@@ -98,7 +98,7 @@ fn one(args: &Args, target: &Target, to: &ImagePlace, into: bool) -> Result<()> 
             matches!(target, Target::There(a) if a.number().is_some_and(|n| n.1.is_empty()));
         ensure!(
             !number,
-            "{}: a directory, and {} is no name: say that of the link",
+            "{}: a directory, and {} is not a name: say that of the link",
             to.address,
             show(name)
         );
@@ -128,7 +128,7 @@ fn one(args: &Args, target: &Target, to: &ImagePlace, into: bool) -> Result<()> 
         }
         (Err(e @ Error::NotFound), _) => Err(about_new(to, e.into())).with_context(there),
         (Err(e @ Error::Exists), _) => {
-            Err(advised(e, "-f replaces what is no directory")).with_context(there)
+            Err(advised(e, "use -f to replace it")).with_context(there)
         }
         (other, _) => other.with_context(there),
     }

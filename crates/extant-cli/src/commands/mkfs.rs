@@ -363,7 +363,7 @@ pub fn failed(e: MkfsError) -> anyhow::Error {
             anyhow::Error::new(e).context("a source is a directory or an archive (cp copies files)")
         }
         MkfsError::Format(FormatError::Incompatible(name)) => {
-            anyhow::anyhow!("-O {name}: no such feature: man 5 ext4 lists those there are")
+            anyhow::anyhow!("-O {name}: no such feature: see man 5 ext4")
         }
         MkfsError::Options(text) if text.starts_with("feature ") => {
             advised(&e, "leave it out of -O")
@@ -512,7 +512,7 @@ fn size_there(args: &Args, part: bool, empty: bool, there: bool) -> Result<Optio
     };
     ensure!(
         len > 0,
-        "{}: how large? Use --size 1G, or --from with what it is to hold",
+        "{}: missing size: use --size 1G, or --from DIR",
         image.display()
     );
     Ok(Some(len))

@@ -91,7 +91,7 @@ pub(super) fn extended(o: &mut MkfsOptions, option: &str) -> Result<()> {
         "lazy_itable_init" => o.lazy_itable_init = value.is_empty() || number()? != 0,
         // Nothing is ever discarded, so there is nothing to do.
         "nodiscard" => {}
-        _ => bail!("no such option: extant mkfs --help lists those there are"),
+        _ => bail!("no such option: see extant mkfs --help"),
     }
     Ok(())
 }

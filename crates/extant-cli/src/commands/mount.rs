@@ -209,7 +209,7 @@ impl Args {
         };
         ensure!(
             !(scratch.is_some() && options.read_only),
-            "--scratch is for changes: leave -o ro away"
+            "--scratch is for changes: omit -o ro"
         );
         Ok(Serving {
             image: self.image.clone(),

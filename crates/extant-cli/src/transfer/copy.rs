@@ -150,7 +150,7 @@ impl Route<'_> {
         match dst.meta(to, top).with_context(context)? {
             Some(there) if there.kind == FileType::Directory => Ok(false),
             Some(_) if !self.rules.layer => Err(anyhow!(
-                "{}: in the way of a directory: remove it first",
+                "{}: exists and is not a directory: remove it first",
                 context()
             )),
             there => {

@@ -211,7 +211,7 @@ impl Side for ImageSide {
         if let Some(node) = self.single(path) {
             ensure!(
                 existing == Existing::Overwrite,
-                "only a name can be given to a new file, and a number is none"
+                "a new file needs a name, not a number"
             );
             let options = OpenOptions::new().write(true).truncate(true);
             let file = self.dir.open_ino(node.ino(), &options)?;
@@ -251,7 +251,7 @@ impl Side for ImageSide {
     fn remove(&self, path: &[u8]) -> Result<()> {
         ensure!(
             self.single(path).is_none(),
-            "only a name can be removed, and a number is none"
+            "name the file to remove: a number is not enough"
         );
         let (dir, path) = self.place(path)?;
         Ok(dir.remove_file(os(path))?)

@@ -268,7 +268,7 @@ impl Replay<'_> {
     fn log_name(&mut self, name: &FastName, event: NameEvent, core: &InodeCore) -> Result<()> {
         let parent = self.living(name.parent)?.core;
         if parent.file_type() != Some(FileType::Directory) {
-            let what = "name in what is no directory, in a fast commit";
+            let what = "name in what is not a directory, in a fast commit";
             return Err(Error::corrupt_inode(what, name.parent));
         }
         if parent.flags & REFUSED != 0 {

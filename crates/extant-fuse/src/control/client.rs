@@ -111,7 +111,7 @@ impl Client {
     fn ask_size(&mut self, command: Command) -> io::Result<(u64, u32)> {
         match self.ask(command)? {
             Reply::Size { blocks, block_size } => Ok((blocks, block_size)),
-            _ => Err(bad("the answer is no size")),
+            _ => Err(bad("the answer is not a size")),
         }
     }
 

@@ -120,7 +120,7 @@ impl<'s, 'a> Members<'s, 'a> {
         let Some(header) = Header::parse(format, &fields) else {
             return Err(self
                 .stream
-                .error_at(at, "header with a field that is no number"));
+                .error_at(at, "header with a field that is not a number"));
         };
         let len = u64::from(header.name_len);
         if !(1..=LONGEST).contains(&len) {

@@ -85,7 +85,7 @@ impl Keywords {
             .and_then(|t| u64::from_str_radix(t, radix).ok());
         parsed
             .map(Some)
-            .ok_or_else(|| format!("{key}={} is no number", show(text)))
+            .ok_or_else(|| format!("{key}={} is not a number", show(text)))
     }
 
     fn id(&self, key: &str, name: &str) -> Result<Option<u32>> {
@@ -116,13 +116,13 @@ impl Keywords {
         };
         parse()
             .map(Some)
-            .ok_or_else(|| format!("time={} is no time", show(text)))
+            .ok_or_else(|| format!("time={} is not a time", show(text)))
     }
 
     /// Parses `FORMAT,MAJOR,MINOR`, or a number in Linux's encoding.
     fn device(&self) -> Result<(u32, u32)> {
         let text = self.get("device").ok_or("a device without device=")?;
-        let bad = || format!("device={} is no device", show(text));
+        let bad = || format!("device={} is not a device", show(text));
         let number = |t: &str| match t.strip_prefix("0x") {
             Some(hex) => u32::from_str_radix(hex, 16).ok(),
             None => t.parse().ok(),

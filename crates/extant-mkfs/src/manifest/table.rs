@@ -134,7 +134,7 @@ fn parse(number: u64, line: &[u8]) -> Result<Vec<Entry>, String> {
         b"c" | b"b" => {}
         other => {
             return Err(format!(
-                "{} is no type: use d, f, r, c, b, p or s",
+                "{} is not a type: use d, f, r, c, b, p or s",
                 show(other)
             ));
         }
@@ -159,7 +159,7 @@ fn parse(number: u64, line: &[u8]) -> Result<Vec<Entry>, String> {
 /// Creates a device of a checked type.
 fn device(kind: &[u8], major: u32, minor: u32) -> Result<ArchiveKind, String> {
     match (kind, major <= 0xfff && minor <= 0xf_ffff) {
-        (_, false) => Err(format!("{major}, {minor} is no device")),
+        (_, false) => Err(format!("{major}, {minor} is not a device")),
         (b"c", true) => Ok(ArchiveKind::CharDevice(major, minor)),
         (_, true) => Ok(ArchiveKind::BlockDevice(major, minor)),
     }
@@ -169,7 +169,7 @@ fn device(kind: &[u8], major: u32, minor: u32) -> Result<ArchiveKind, String> {
 fn number_in(text: &[u8], radix: u32) -> Result<u32, String> {
     let parsed = std::str::from_utf8(text).ok();
     let parsed = parsed.and_then(|t| u32::from_str_radix(t, radix).ok());
-    parsed.ok_or_else(|| format!("{} is no number", show(text)))
+    parsed.ok_or_else(|| format!("{} is not a number", show(text)))
 }
 
 /// Parses permissions; `None` for -1. Some tables include the type.

@@ -101,7 +101,7 @@ impl Image {
         let table = self.sb.fragment_table.filter(|_| index < self.sb.fragments);
         let Some(table) = table else {
             return Err(at.error(format!(
-                "inode {number}: fragment {index}, which is not there"
+                "inode {number}: fragment {index}, which does not exist"
             )));
         };
         let [a, b, c, d, e, f, g, h, i, j, k, l, ..] = self.entry::<16>(table, index)?;

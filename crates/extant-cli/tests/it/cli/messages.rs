@@ -15,7 +15,7 @@ const TABLE: &[Row] = &[
     (
         "frobnicate",
         2,
-        "frobnicate: no such command: extant --help lists those there are",
+        "frobnicate: no such command: see extant --help",
     ),
     ("lss disk.img", 2, "lss: no such command: is ls meant?"),
     (
@@ -36,12 +36,12 @@ const TABLE: &[Row] = &[
     (
         "ls --frob disk.img",
         2,
-        "ls: --frob: no such option: extant ls --help lists those there are",
+        "ls: --frob: no such option: see extant ls --help",
     ),
     (
         "ls -z disk.img",
         2,
-        "ls: -z: no such option: extant ls --help lists those there are",
+        "ls: -z: no such option: see extant ls --help",
     ),
     (
         "ls none.img",
@@ -137,12 +137,12 @@ const TABLE: &[Row] = &[
     (
         "cat disk.img:/d/f/x",
         1,
-        "disk.img:/d/f/x: not a directory: disk.img:/d/f is no directory",
+        "disk.img:/d/f/x: not a directory: disk.img:/d/f is not a directory",
     ),
     (
         "cat disk.img:/dangling",
         1,
-        "disk.img:/dangling: no such file or directory: it is a symbolic link to /nowhere, which is not there",
+        "disk.img:/dangling: no such file or directory: it is a symbolic link to /nowhere, which does not exist",
     ),
     (
         "cat disk.img:/loop",
@@ -177,7 +177,7 @@ const TABLE: &[Row] = &[
     (
         "cp file",
         2,
-        "cp: more words are needed: write extant cp [OPTIONS] <PATH> <PATH>...",
+        "cp: missing arguments: write extant cp [OPTIONS] <PATH> <PATH>...",
     ),
     (
         "cp file other",
@@ -294,7 +294,7 @@ const TABLE: &[Row] = &[
     (
         "rm disk.img:<12>",
         1,
-        "disk.img:<12>: this takes a name, not a number: `extant ls -Ri disk.img:` shows which names lead to inode 12",
+        "disk.img:<12>: a name is needed, not a number: `extant ls -Ri disk.img:` shows which names lead to inode 12",
     ),
     (
         "mkdir disk.img:/d",
@@ -319,7 +319,7 @@ const TABLE: &[Row] = &[
     (
         "mkdir --noload disk.img:/x",
         1,
-        "disk.img: --noload is for reading only: leave it away to change the image",
+        "disk.img: --noload is for reading only: omit it to change the image",
     ),
     (
         "ln file disk.img:/x",
@@ -339,7 +339,7 @@ const TABLE: &[Row] = &[
     (
         "ln -s x disk.img:/d/f",
         1,
-        "disk.img:/d/f: file exists: -f replaces what is no directory",
+        "disk.img:/d/f: file exists: use -f to replace it",
     ),
     (
         "ln other.img:/x disk.img:/x",
@@ -349,17 +349,17 @@ const TABLE: &[Row] = &[
     (
         "chmod 999 disk.img:/d",
         2,
-        "chmod: 999 is no mode: write octal as 755, or changes as u+x,go-w",
+        "chmod: 999 is not a mode: write octal as 755, or changes as u+x,go-w",
     ),
     (
         "chmod disk.img:/d",
         2,
-        "chmod: disk.img:/d is no mode: write octal as 755, or changes as u+x,go-w",
+        "chmod: disk.img:/d is not a mode: write octal as 755, or changes as u+x,go-w",
     ),
     (
         "chown bob disk.img:/d",
         1,
-        r#"disk.img:/d: bob is no number, and the image's /etc/passwd: no such file or directory: write the number"#,
+        r#"disk.img:/d: bob is not a number, and the image's /etc/passwd: no such file or directory: write the number"#,
     ),
     (
         "chown 1:2:3 disk.img:/d",
@@ -369,7 +369,7 @@ const TABLE: &[Row] = &[
     (
         "touch -d never disk.img:/x",
         2,
-        r#"touch: --date never is no time: write seconds since 1970, or 2026-01-31, '2026-01-31 12:34:56' or 2026-01-31T12:34:56Z"#,
+        r#"touch: --date never is not a time: write seconds since 1970, or 2026-01-31, '2026-01-31 12:34:56' or 2026-01-31T12:34:56Z"#,
     ),
     (
         "touch disk.img:/none/x",
@@ -379,7 +379,7 @@ const TABLE: &[Row] = &[
     (
         "getfattr -n user.x disk.img:/d",
         1,
-        "disk.img:/d: user.x: no such attribute: extant getfattr -m - lists those there are",
+        "disk.img:/d: user.x: no such attribute: see extant getfattr -m -",
     ),
     (
         "setfattr -n x -v 1 disk.img:/d",
@@ -399,12 +399,12 @@ const TABLE: &[Row] = &[
     (
         "mkfs new.img",
         1,
-        "new.img: how large? Use --size 1G, or --from with what it is to hold",
+        "new.img: missing size: use --size 1G, or --from DIR",
     ),
     (
         "mkfs new.img 8M",
         2,
-        "mkfs: 8M: one too many: write --size 8M",
+        "mkfs: 8M: unexpected argument: write --size 8M",
     ),
     (
         "mkfs new.img --size 1K",
@@ -469,7 +469,7 @@ const TABLE: &[Row] = &[
     (
         "mkfs new.img --size 8M -O frob",
         1,
-        "-O frob: no such feature: man 5 ext4 lists those there are",
+        "-O frob: no such feature: see man 5 ext4",
     ),
     (
         "mkfs new.img --size 8M -O quota",
@@ -494,12 +494,12 @@ const TABLE: &[Row] = &[
     (
         "mkfs new.img --size 8M --owner bob",
         1,
-        "--owner: bob is no number, and the source's /etc/passwd: not found: write the number",
+        "--owner: bob is not a number, and the source's /etc/passwd: not found: write the number",
     ),
     (
         "mkfs new.img --size 8M -E frob=1",
         1,
-        "-E frob=1: no such option: extant mkfs --help lists those there are",
+        "-E frob=1: no such option: see extant mkfs --help",
     ),
     (
         "mkfs new.img --size 8M -J 8",
@@ -525,7 +525,7 @@ const TABLE: &[Row] = &[
     (
         "import disk.img dir --to /d/f",
         1,
-        "disk.img:/d/f: in the way of a directory: remove it first",
+        "disk.img:/d/f: exists and is not a directory: remove it first",
     ),
     (
         "export disk.img",
@@ -550,7 +550,7 @@ const TABLE: &[Row] = &[
     (
         "export disk.img:/d file",
         1,
-        "file: in the way of a directory: remove it first",
+        "file: exists and is not a directory: remove it first",
     ),
     (
         "export disk.img none/out.tar",
@@ -595,7 +595,7 @@ const TABLE: &[Row] = &[
     (
         "mount -o frob disk.img mnt",
         1,
-        r#"mount option "frob": not known: extant mount --help lists those there are"#,
+        r#"mount option "frob": not known: see extant mount --help"#,
     ),
     (
         "mount --keep x disk.img mnt",
@@ -605,7 +605,7 @@ const TABLE: &[Row] = &[
     (
         "mount -o ro --scratch disk.img mnt",
         1,
-        "--scratch is for changes: leave -o ro away",
+        "--scratch is for changes: omit -o ro",
     ),
     (
         "umount mnt",
@@ -676,7 +676,7 @@ const TABLE: &[Row] = &[
     (
         "cp --frob disk.img:/d/f out",
         2,
-        "cp: --frob: no such option: extant cp --help lists those there are",
+        "cp: --frob: no such option: see extant cp --help",
     ),
     (
         "tree none.img",
@@ -686,7 +686,7 @@ const TABLE: &[Row] = &[
     (
         "mkdir disk.img:/d/f/x",
         1,
-        "disk.img:/d/f/x: not a directory: disk.img:/d/f is no directory",
+        "disk.img:/d/f/x: not a directory: disk.img:/d/f is not a directory",
     ),
     (
         "rm -r disk.img:/.",

@@ -142,9 +142,9 @@ fn bad_manifests_are_refused_with_their_line() {
     fs::write(dir.path().join("data"), "content").unwrap();
     for (line, what) in [
         ("x type=door", "type=door is not known"),
-        ("x type=dir mode=9", "mode=9 is no number"),
+        ("x type=dir mode=9", "mode=9 is not a number"),
         ("x type=dir mode=17777", "mode of more than"),
-        ("x type=dir uid=-1", "uid=-1 is no number"),
+        ("x type=dir uid=-1", "uid=-1 is not a number"),
         ("x type=dir uid=4294967296", "more than 32 bits"),
         ("x type=dir uname=joe", "uname=joe without uid"),
         ("x type=dir time=x", "no time"),
@@ -243,7 +243,7 @@ fn device_tables_add_and_change() {
         .err()
         .unwrap()
         .to_string();
-    assert!(said.contains("line 1: q is no type"), "{said}");
+    assert!(said.contains("line 1: q is not a type"), "{said}");
 }
 
 /// Permissions that an ACL says, too.

@@ -15,7 +15,7 @@ fn no_image_at_all() {
         ("one byte", vec![1]),
         ("zeros", vec![0; 1 << 20]),
         ("ones", vec![0xff; 1 << 20]),
-        ("text", b"this is no image. ".repeat(10_000)),
+        ("text", b"this is not an image. ".repeat(10_000)),
     ] {
         for read_only in [true, false] {
             let result = open_as(&Arc::new(MemDevice::from_bytes(&bytes)), read_only);
@@ -32,7 +32,7 @@ fn no_image_at_all() {
     assert!(VolumeOptions::new().open(&path).is_err());
     assert!(
         VolumeOptions::new().open(dir.path()).is_err(),
-        "a directory is no image"
+        "a directory is not an image"
     );
     assert!(VolumeOptions::new().open(dir.path().join("none")).is_err());
 }
