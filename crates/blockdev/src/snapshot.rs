@@ -55,7 +55,7 @@ impl SnapshotOptions {
 }
 
 /// Blocks as they were when the snapshot was taken.
-struct Kept {
+struct KeptBlocks {
     options: SnapshotOptions,
     parts: [Mutex<HashMap<u64, Box<[u8]>>>; PARTS as usize],
     bytes: AtomicU64,
@@ -63,7 +63,7 @@ struct Kept {
     ended: AtomicBool,
 }
 
-impl Kept {
+impl KeptBlocks {
     fn part(&self, block: u64) -> &Mutex<HashMap<u64, Box<[u8]>>> {
         // The index is below the number of parts.
         &self.parts[(block % PARTS) as usize]
@@ -137,7 +137,7 @@ pub struct SnapshotDevice {
     device: Arc<dyn BlockDevice>,
     /// Whether there is a snapshot.
     taken: AtomicBool,
-    kept: RwLock<Option<Arc<Kept>>>,
+    kept: RwLock<Option<Arc<KeptBlocks>>>,
 }
 
 impl SnapshotDevice {
@@ -162,7 +162,7 @@ impl SnapshotDevice {
                 "there is another snapshot of the device",
             ));
         }
-        let kept = Arc::new(Kept {
+        let kept = Arc::new(KeptBlocks {
             options,
             parts: std::array::from_fn(|_| Mutex::default()),
             bytes: AtomicU64::new(0),
@@ -251,7 +251,7 @@ pub struct Snapshot {
     /// Weak, so that a forgotten snapshot does not keep the device open.
     of: Weak<SnapshotDevice>,
     len: u64,
-    kept: Arc<Kept>,
+    kept: Arc<KeptBlocks>,
 }
 
 impl Snapshot {

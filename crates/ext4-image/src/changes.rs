@@ -2,9 +2,9 @@
 
 use crate::error::Error;
 use crate::file_id::FileId;
-use crate::pieces::Pieces;
+use crate::split_change::Pieces;
 use crate::undo::Undo;
-use crate::{area, in_place};
+use crate::{in_place, undo_area};
 use blockdev::BlockDevice;
 use ext4_format::change_mark::ChangeMark;
 use std::collections::BTreeMap;
@@ -131,7 +131,7 @@ fn write_with_undo(
         // If the first sector is all that changes, its write is atomic.
         None if pieces.rest.is_empty() => Path::new(""),
         None => {
-            let place = area::write(device, changes, &undo.bytes());
+            let place = undo_area::write(device, changes, &undo.bytes());
             let place = place.inspect_err(|_| {
                 let _ = in_place::shorten(device, len);
             })?;

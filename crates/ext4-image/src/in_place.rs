@@ -2,7 +2,7 @@
 //! mounted.
 //!
 //! 1. The undo file is written and flushed: the old bytes of every sector that changes, and the length of the image. Of a block device it is
-//!    a record in free blocks of the device ([`area`](crate::area)).
+//!    a record in free blocks of the device ([`area`](crate::undo_area)).
 //! 2. The first sector of the superblock becomes the mark of this change ([`ChangeMark`]); flush. Linux, e2fsck and every command here
 //!    refuse the image from now on, and the mark names the undo file.
 //! 3. Every other sector is written; flush.

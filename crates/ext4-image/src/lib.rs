@@ -1,7 +1,6 @@
 #![forbid(unsafe_code)]
 #![doc = include_str!("../README.md")]
 
-mod area;
 mod changes;
 mod cluster_set;
 mod error;
@@ -11,10 +10,11 @@ mod image_file;
 mod in_place;
 mod mapping;
 mod overlay;
-mod pieces;
 #[doc(hidden)]
 pub mod planted;
+mod split_change;
 mod undo;
+mod undo_area;
 
 pub use blockdev;
 pub use changes::Changes;

@@ -21,7 +21,7 @@
 use crate::error::Error;
 use crate::file_id::FileId;
 use crate::in_place::{self, HOLE};
-use crate::pieces::Pieces;
+use crate::split_change::Pieces;
 use blockdev::{BlockDevice, SECTOR};
 use ext4_format::change_mark::{ChangeMark, MARK_SIZE};
 use ext4_format::checksum::crc32c;

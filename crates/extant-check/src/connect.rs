@@ -1,7 +1,7 @@
 //! Every inode has a name, every directory one parent, and links are as many as names.
 
 use crate::directories::Directories;
-use crate::inode_table::{InodeKind, Known};
+use crate::inode_table::{InodeKind, KnownInode};
 use crate::report::{FindingPlace, Rule};
 use crate::state::Check;
 use crate::work;
@@ -84,7 +84,7 @@ fn check_loops(check: &Check<'_>, directories: &Directories) {
     }
 }
 
-fn check_links(check: &Check<'_>, ino: InodeNr, known: Known) {
+fn check_links(check: &Check<'_>, ino: InodeNr, known: KnownInode) {
     let directory = match known.kind {
         InodeKind::File(file_type) => file_type == FileType::Directory,
         InodeKind::Value | InodeKind::Broken => false,

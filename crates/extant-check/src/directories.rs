@@ -1,9 +1,9 @@
 //! The directories of a volume, with the names that were read early.
 
-use crate::ahead::Ahead;
 use crate::dir::{Directory, DirectoryRun};
 use crate::index::Index;
 use crate::link::Link;
+use crate::prefetch::Ahead;
 use crate::state::Check;
 use crate::work;
 use ext4_format::{BlockNr, InodeNr};
@@ -21,7 +21,7 @@ pub(crate) type Indexes = BTreeMap<InodeNr, Index>;
 pub(crate) struct Builder {
     pub(crate) list: Vec<Directory>,
     pub(crate) runs: Vec<DirectoryRun>,
-    pub(crate) early: Early,
+    pub(crate) early: EarlyDirectories,
 }
 
 /// A block whose names were looked at, and where they lead.
@@ -35,7 +35,7 @@ pub(crate) struct KeptBlock {
 
 /// Links of the names of some blocks.
 #[derive(Debug, Default)]
-pub(crate) struct Kept {
+pub(crate) struct KeptLinks {
     pub(crate) blocks: Vec<KeptBlock>,
     /// Number of links.
     pub(crate) links: usize,
@@ -45,14 +45,14 @@ pub(crate) struct Kept {
 
 /// A range that was announced to the device, with the step of the announcement.
 #[derive(Debug)]
-pub(crate) struct Told<T> {
+pub(crate) struct AtStep<T> {
     pub(crate) step: usize,
     pub(crate) what: T,
 }
 
 /// A directory among those of its thread, and its runs there.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct FoundDirectories {
     pub(crate) directory: usize,
     pub(crate) runs: Range<usize>,
 }
@@ -68,18 +68,18 @@ pub(crate) struct EarlyRun {
 /// first blocks of a directory for its index, and all blocks of a batch. The blocks are read some steps later, when
 /// the inode tables that were announced before them have been read.
 #[derive(Debug, Default)]
-pub(crate) struct Early {
+pub(crate) struct EarlyDirectories {
     /// Number of directories of the thread that were seen, and of their runs.
     pub(crate) seen: (usize, usize),
     /// Pieces of inode tables that the thread has read.
     pub(crate) step: usize,
     /// Directories whose first blocks were announced, and their runs.
-    pub(crate) found: VecDeque<Told<Found>>,
+    pub(crate) found: VecDeque<AtStep<FoundDirectories>>,
     /// Runs of directories whose index is known.
     pub(crate) waiting: Vec<EarlyRun>,
     /// Announced batches.
-    pub(crate) batches: VecDeque<Told<Vec<EarlyRun>>>,
-    pub(crate) kept: Kept,
+    pub(crate) batches: VecDeque<AtStep<Vec<EarlyRun>>>,
+    pub(crate) kept: KeptLinks,
     pub(crate) indexes: Indexes,
 }
 
@@ -92,7 +92,7 @@ pub(crate) struct Directories {
     pub(crate) runs: Vec<DirectoryRun>,
     pub(crate) indexes: Indexes,
     /// Links of the names that were checked early.
-    pub(crate) kept: Vec<Kept>,
+    pub(crate) kept: Vec<KeptLinks>,
 }
 
 impl Directories {

@@ -1,11 +1,11 @@
 //! Directories: their blocks, read in the order of the device, and their indexes.
 
-use crate::ahead::Ahead;
 use crate::dir::{Directory, DirectoryRun};
 use crate::directories::{AHEAD, Builder, Directories, ahead_of};
 use crate::links::{Block, Follower};
 use crate::mapping::{Mapped, Run};
 use crate::names::NameReader;
+use crate::prefetch::Ahead;
 use crate::report::Rule;
 use crate::state::{Check, read_record};
 use crate::subject::Subject;

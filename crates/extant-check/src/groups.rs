@@ -6,7 +6,7 @@ use crate::inode_table::InodeKind;
 use crate::report::{FindingPlace, Findings, Rule};
 use crate::state::Check;
 use crate::volume::{Piece, Volume};
-use crate::{ahead, work};
+use crate::{prefetch, work};
 use ext4_format::group_desc::{BLOCK_UNINIT, GroupDesc, INODE_UNINIT};
 use ext4_format::{BlockNr, FormatError, GroupNr, bitmap};
 use std::ops::Range;
@@ -185,7 +185,7 @@ pub(crate) fn tell_bitmaps(check: &Check<'_>, groups: Range<usize>) {
         .collect();
     blocks.sort_unstable();
     let pieces = blocks.into_iter().map(|first| Piece { first, blocks: 1 });
-    ahead::tell_all(&check.volume, pieces);
+    prefetch::tell_all(&check.volume, pieces);
 }
 
 /// Returns the number of directories of each group.

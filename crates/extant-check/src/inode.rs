@@ -1,9 +1,9 @@
 //! Inode tables, read in the order of the device, and the inodes in them.
 
-use crate::ahead::Ahead;
 use crate::directories::{Builder, Directories};
 use crate::inode_table::InodeKind;
 use crate::mapping::Mapped;
+use crate::prefetch::Ahead;
 use crate::report::{FindingPlace, Rule};
 use crate::state::Check;
 use crate::subject::Subject;
@@ -181,7 +181,7 @@ fn check_reserved(check: &Check<'_>, subject: &Subject<'_>) {
     }
     if *ino == InodeNr::RESIZE && check.volume.geo.features.has_resize_inode() {
         check_large(check, subject);
-        crate::special::check_resize(check, subject);
+        crate::special_inodes::check_resize(check, subject);
         return;
     }
     match core.file_type() {

@@ -24,7 +24,7 @@ const RESERVED: u64 = 10;
 
 /// An inode in use.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Known {
+pub(crate) struct KnownInode {
     pub(crate) kind: InodeKind,
     /// Links, as the inode says.
     pub(crate) links: u16,
@@ -82,26 +82,26 @@ impl InodeTable {
     }
 
     /// Returns the known facts of an inode, if it is in use.
-    pub(crate) fn get(&self, ino: InodeNr) -> Option<Known> {
+    pub(crate) fn get(&self, ino: InodeNr) -> Option<KnownInode> {
         known(self.word(ino)?.load(Ordering::Relaxed))
     }
 
     /// Counts a name of an inode and returns the known facts of the inode if it is in use.
-    pub(crate) fn count_name(&self, ino: InodeNr) -> Option<Known> {
+    pub(crate) fn count_name(&self, ino: InodeNr) -> Option<KnownInode> {
         let word = self.word(ino)?;
         known(word.load(Ordering::Relaxed))?;
         known(word.fetch_add(1, Ordering::Relaxed))
     }
 
     /// Returns the inodes in use of a group, with their index there.
-    pub(crate) fn of_group(&self, group: u32) -> impl Iterator<Item = (u32, Known)> + '_ {
+    pub(crate) fn of_group(&self, group: u32) -> impl Iterator<Item = (u32, KnownInode)> + '_ {
         let words = self.groups.get(group as usize).and_then(OnceLock::get);
         let words = words.into_iter().flatten().zip(0..);
         words.filter_map(|(word, index)| Some((index, known(word.load(Ordering::Relaxed))?)))
     }
 }
 
-fn known(word: u64) -> Option<Known> {
+fn known(word: u64) -> Option<KnownInode> {
     let kind = match word >> KIND_SHIFT {
         0 => return None,
         VALUE => InodeKind::Value,
@@ -109,7 +109,7 @@ fn known(word: u64) -> Option<Known> {
         RESERVED => InodeKind::Reserved,
         code => InodeKind::File(FileType::from_dir_byte(code as u8)?),
     };
-    Some(Known {
+    Some(KnownInode {
         kind,
         links: (word >> LINKS_SHIFT) as u16,
         names: word & ((1 << LINKS_SHIFT) - 1),

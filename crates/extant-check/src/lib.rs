@@ -1,13 +1,12 @@
 #![forbid(unsafe_code)]
 #![doc = include_str!("../README.md")]
 
-mod ahead;
 mod claim;
 mod connect;
 mod dir;
 mod directories;
 mod directory;
-mod early;
+mod early_directories;
 mod error;
 mod group;
 mod groups;
@@ -22,11 +21,12 @@ mod mapping;
 mod names;
 mod options;
 mod paths;
+mod prefetch;
 mod progress;
 mod quota;
 mod report;
 mod space;
-mod special;
+mod special_inodes;
 mod state;
 mod subject;
 mod superblock;
@@ -119,7 +119,7 @@ fn check_device(
     groups::claim_metadata(&check);
     let mut directories = inode::check_tables(&check);
     xattrs::check_references(&check);
-    special::check(&check);
+    special_inodes::check(&check);
     quota::check(&check);
     let names = directory::check(&check, &mut directories);
     check.steps.begin(3, directories.len() as u64);

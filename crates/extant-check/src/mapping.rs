@@ -1,7 +1,7 @@
 //! The blocks of an inode: extent trees and block maps, walked whole, each block claimed once.
 
-use crate::ahead;
 use crate::claim::Claims;
+use crate::prefetch;
 use crate::report::{FindingPlace, Findings, Rule};
 use crate::volume::{Piece, Volume};
 use ext4_format::extent::{self, Extent, ExtentHeader};
@@ -172,7 +172,7 @@ impl MapVisitor for Walker<'_, '_> {
         if node.rules.is_none() && node.height > 1 && volume.is_slow() {
             let children = indirect::mapped(&bytes, volume.geo.blocks_count).flatten();
             let pieces = children.map(|(_, first)| Piece { first, blocks: 1 });
-            ahead::tell_all(volume, pieces);
+            prefetch::tell_all(volume, pieces);
         }
         Ok(Some(bytes))
     }

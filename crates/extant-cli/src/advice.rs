@@ -3,7 +3,7 @@
 use crate::address::base_name;
 use crate::address::{bytes, os};
 use crate::commands::partitions;
-use crate::place::ImagePlace;
+use crate::image_place::ImagePlace;
 use crate::show::{show, type_name};
 use extant::{Dir, Error, FileType};
 use std::fmt;
@@ -214,7 +214,7 @@ fn without_feature(image: &Path, why: &str) -> Option<String> {
 fn not_ext4(image: &Path) -> Option<String> {
     let name = image.display();
     // A confined server cannot open the file again.
-    let held = crate::known::content(image).unwrap_or_else(|_| Some("data".into()));
+    let held = crate::present_content::content(image).unwrap_or_else(|_| Some("data".into()));
     Some(match held.as_deref() {
         Some(held @ "a qcow2 image") => {
             format!("it is {held}: qemu-img convert -O raw {name} RAW makes one that can be opened")

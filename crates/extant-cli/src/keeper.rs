@@ -46,7 +46,7 @@ pub struct Keeper {
 
 /// Options of a mount.
 #[derive(Clone, Copy, Debug)]
-pub struct How {
+pub struct KeeperOptions {
     /// Mount read-only.
     pub read_only: bool,
     /// Block size, if the image is a block device that the kernel is to hold.
@@ -76,12 +76,12 @@ impl Keeper {
     }
 
     /// Asks the keeper to mount.
-    pub fn mount(self: &Arc<Self>, dir: &Path, how: How) -> io::Result<Connection> {
+    pub fn mount(self: &Arc<Self>, dir: &Path, how: KeeperOptions) -> io::Result<Connection> {
         let device = self.ask(MOUNT, how)?.ok_or(io::ErrorKind::InvalidData)?;
         Connection::received(device, dir, Arc::clone(self) as _)
     }
 
-    fn ask(&self, what: u8, how: How) -> io::Result<Option<OwnedFd>> {
+    fn ask(&self, what: u8, how: KeeperOptions) -> io::Result<Option<OwnedFd>> {
         let mut request = [0; REQUEST];
         request[0] = what;
         request[1] = how.read_only.into();
@@ -110,7 +110,7 @@ impl Unmount for Keeper {
             Unmounting::Detached => DETACHED,
             Unmounting::Aborted => ABORTED,
         };
-        let how = How {
+        let how = KeeperOptions {
             read_only: false,
             block_device: None,
         };
@@ -182,7 +182,7 @@ pub fn run(serving: &Serving<'_>) -> Result<()> {
         let size = u32::from_le_bytes(size);
         let how = match what {
             MOUNT => {
-                let how = How {
+                let how = KeeperOptions {
                     read_only: read_only != 0,
                     block_device: (size != 0).then_some(size),
                 };

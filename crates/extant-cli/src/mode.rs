@@ -10,11 +10,11 @@ pub struct ModeChange(Vec<Step>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Set(u16),
-    Change { who: u16, op: u8, what: What },
+    Change { who: u16, op: u8, what: Operation },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum What {
+enum Operation {
     Bits {
         bits: u16,
         execute_if_any: bool,
@@ -30,12 +30,12 @@ impl ModeChange {
             Step::Set(bits) => bits,
             Step::Change { who, op, what } => {
                 let bits = match what {
-                    What::CopyOf(shift) => (mode >> shift & 7) * 0o111,
-                    What::Bits {
+                    Operation::CopyOf(shift) => (mode >> shift & 7) * 0o111,
+                    Operation::Bits {
                         bits,
                         execute_if_any: true,
                     } if is_dir || mode & 0o111 != 0 => bits | 0o111,
-                    What::Bits { bits, .. } => bits,
+                    Operation::Bits { bits, .. } => bits,
                 };
                 let bits = bits & who;
                 // As in chmod, `=` leaves the set-id bits of directories alone.
@@ -94,9 +94,9 @@ fn clause_steps(clause: &[u8]) -> Option<Vec<Step>> {
         let (letters, next) = tail.split_at(end);
         let (mut bits, mut execute_if_any) = (0, false);
         let what = match letters {
-            b"u" => What::CopyOf(6),
-            b"g" => What::CopyOf(3),
-            b"o" => What::CopyOf(0),
+            b"u" => Operation::CopyOf(6),
+            b"g" => Operation::CopyOf(3),
+            b"o" => Operation::CopyOf(0),
             _ => {
                 for letter in letters {
                     match letter {
@@ -109,7 +109,7 @@ fn clause_steps(clause: &[u8]) -> Option<Vec<Step>> {
                         _ => return None,
                     }
                 }
-                What::Bits {
+                Operation::Bits {
                     bits,
                     execute_if_any,
                 }

@@ -2,7 +2,7 @@
 
 use crate::address::{Address, join, os};
 use crate::advice;
-use crate::place::ImagePlace;
+use crate::image_place::ImagePlace;
 use crate::walk::sorted;
 use anyhow::{Context, Result, bail};
 use extant::{Dir, Error, FileType, Volume};

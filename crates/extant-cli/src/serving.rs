@@ -3,10 +3,10 @@
 use crate::advice::{about_image, advised};
 use crate::commands::in_place;
 use crate::confine::{self, Needs};
-use crate::ending::open_when_free;
-use crate::keeper::{How, Keeper};
+use crate::keeper::{Keeper, KeeperOptions};
 use crate::lock_file::LockFile;
 use crate::progress::Progress;
+use crate::server_exit::open_when_free;
 use crate::store;
 use anyhow::{Context, Result, bail, ensure};
 use blockdev::{Access, BlockDevice, FileDevice};
@@ -208,7 +208,7 @@ impl Serving<'_> {
     }
 
     /// Mounts in this process; [`crate::keeper`] calls this for the server.
-    pub fn mount_here(&self, how: How) -> std::io::Result<Connection> {
+    pub fn mount_here(&self, how: KeeperOptions) -> std::io::Result<Connection> {
         let (dir, image) = self.places().map_err(std::io::Error::other)?;
         let mut options = self.options.clone();
         options.read_only = how.read_only;
@@ -236,7 +236,7 @@ impl Serving<'_> {
             in_place::take_back(&image)?;
         }
         let keeper = Arc::new(Keeper::start(&image, &dir, self.words)?);
-        let how = |block_device| How {
+        let how = |block_device| KeeperOptions {
             read_only: options.read_only,
             block_device,
         };

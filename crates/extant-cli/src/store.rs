@@ -4,10 +4,10 @@
 //! A file of the host with exactly that name takes precedence.
 
 use crate::advice::{about_image, advised};
-use crate::ending::open_when_free;
 use crate::interrupt;
 use crate::progress::Progress;
 use crate::remote;
+use crate::server_exit::open_when_free;
 use anyhow::{Context, Result, anyhow, bail};
 use blockdev::{Access, BlockDevice, FileDevice, PartDevice, UnlockedFile};
 use extant_disk::{Error, Format, Part, Table, Unpacking};

@@ -1,8 +1,8 @@
 //! Standard input and output, which `-` names instead of a file. A file of that name is written `./-`.
 
 use crate::address::os;
+use crate::image_place::ImagePlace;
 use crate::interrupt;
-use crate::place::ImagePlace;
 use crate::progress::Progress;
 use anyhow::{Context, Result, bail, ensure};
 use extant::OpenOptions;

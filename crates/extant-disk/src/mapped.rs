@@ -1,6 +1,6 @@
 //! Read-only disks that a table maps to pieces of a file.
 
-use crate::kept::Kept;
+use crate::piece_cache::PieceCache;
 use blockdev::{BlockDevice, FileDevice};
 use std::io;
 
@@ -34,7 +34,7 @@ pub trait Map: Send + Sync {
 pub struct Mapped<M> {
     file: FileDevice,
     map: M,
-    kept: Kept,
+    kept: PieceCache,
 }
 
 /// Returns an error for a damaged file, with the name of its format.
@@ -48,7 +48,7 @@ impl<M: Map> Mapped<M> {
         Self {
             file,
             map,
-            kept: Kept::default(),
+            kept: PieceCache::default(),
         }
     }
 

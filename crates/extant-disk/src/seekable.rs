@@ -1,7 +1,7 @@
 //! A zstd file with a seek table as a device: decompresses the frames that are read, and caches the latest ones.
 
-use crate::kept::Kept;
 use crate::mapped::beyond;
+use crate::piece_cache::PieceCache;
 use crate::seek_table::{Frame, SeekTable};
 use blockdev::BlockDevice;
 use std::io;
@@ -14,7 +14,7 @@ pub struct Seekable {
     /// Name of the file in errors.
     name: String,
     table: SeekTable,
-    frames: Kept,
+    frames: PieceCache,
     /// Idle decompressors.
     idle: Mutex<Vec<Decompressor<'static>>>,
 }
@@ -26,7 +26,7 @@ impl Seekable {
             file,
             name,
             table,
-            frames: Kept::default(),
+            frames: PieceCache::default(),
             idle: Mutex::default(),
         }
     }

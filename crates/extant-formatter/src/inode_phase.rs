@@ -373,7 +373,10 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
         }
         let is_dir = core.file_type() == Some(FileType::Directory);
         if !is_dir && (has_names || misc.parent.is_some()) {
-            return Err(Error::corrupt_inode("names in what is not a directory", ino));
+            return Err(Error::corrupt_inode(
+                "names in what is not a directory",
+                ino,
+            ));
         }
         let owner = |core: &InodeCore| Owner::new(geometry, ino, core.generation, core.flags);
         let balance = self.ledger.balance;

@@ -40,7 +40,7 @@ pub(crate) fn ino_of(node: u64) -> Option<u32> {
 }
 
 /// An inode that the kernel knows.
-pub(crate) struct Held {
+pub(crate) struct HeldNode {
     pub node: Node,
     /// Number of lookups that the kernel has not forgotten. Changed under the shard's lock: for writing if the count
     /// may become zero, for reading if it grows.
@@ -57,7 +57,7 @@ pub(crate) struct Held {
     pub pages_read: AtomicBool,
 }
 
-impl Held {
+impl HeldNode {
     /// Makes an inode without lookups.
     pub fn new(node: Node) -> Arc<Self> {
         Arc::new(Self {
@@ -93,7 +93,7 @@ impl Hasher for Number {
     }
 }
 
-type Shard = RwLock<HashMap<u32, Arc<Held>, BuildHasherDefault<Number>>, Known>;
+type Shard = RwLock<HashMap<u32, Arc<HeldNode>, BuildHasherDefault<Number>>, Known>;
 
 /// A shard on separate cache lines.
 #[repr(align(128))]
@@ -103,7 +103,7 @@ const SHARDS: usize = 256;
 
 /// All inodes that the kernel knows.
 pub(crate) struct Nodes {
-    root: Arc<Held>,
+    root: Arc<HeldNode>,
     shards: Box<[Padded]>,
 }
 
@@ -111,7 +111,7 @@ impl Nodes {
     pub fn new(root: Node) -> Self {
         let shard = |_| Padded(RwLock::new(HashMap::default()));
         Self {
-            root: Held::new(root),
+            root: HeldNode::new(root),
             shards: (0..SHARDS).map(shard).collect(),
         }
     }
@@ -123,7 +123,7 @@ impl Nodes {
     }
 
     /// Returns the inode of a node number.
-    pub fn get(&self, node: u64) -> Result<Arc<Held>, Errno> {
+    pub fn get(&self, node: u64) -> Result<Arc<HeldNode>, Errno> {
         if node == ROOT {
             return Ok(Arc::clone(&self.root));
         }
@@ -135,7 +135,7 @@ impl Nodes {
     /// Counts one more lookup of this inode by the kernel. If the table holds another inode under the number, that
     /// inode was removed and its number reused. The new inode replaces it and keeps the count of both, because the
     /// kernel forgets inodes by number.
-    pub fn tell(&self, node: Node) -> Arc<Held> {
+    pub fn tell(&self, node: Node) -> Arc<HeldNode> {
         let ino = node.ino();
         if ino == ROOT_INO {
             return Arc::clone(&self.root);
@@ -150,7 +150,7 @@ impl Nodes {
         let held = match &there {
             Some(held) if held.node.is(&node) => Arc::clone(held),
             other => {
-                let held = Held::new(node);
+                let held = HeldNode::new(node);
                 let before = other.as_ref().map_or(0, |old| old.lookups.load(Relaxed));
                 held.lookups.store(before, Relaxed);
                 shard.insert(ino, Arc::clone(&held));

@@ -2,9 +2,9 @@
 //! made, hard links find their targets. If there are several sources, each is a layer over those before, and its
 //! white-outs (`.wh.NAME`, `.wh..wh..opq`) remove names of lower layers.
 
-use super::adopt::{Adopter, RawXattrs};
 use super::archive::member::{Member, MemberKind};
 use super::error::{MkfsError, Result, show};
+use super::source_attributes::{Adopter, RawXattrs};
 use super::tree::{Body, Draft, DraftDir, Inode, ROOT, XattrPool};
 use super::white_out::WhiteOut;
 use ext4_format::FileType;

@@ -45,15 +45,13 @@ extern crate self as extant_mkfs;
 #[path = "../tests/it/main.rs"]
 mod it;
 
-mod adopt;
-mod amend;
 mod archive;
 mod cpio;
 mod data;
+mod device_table;
 mod directory;
 mod error;
 mod files;
-mod fixed;
 mod folding;
 mod gather;
 mod inspect;
@@ -61,13 +59,15 @@ mod layers;
 mod manifest;
 mod numbers;
 mod options;
-mod other;
+mod own_inodes;
 mod owners;
 mod plan;
 mod progress;
+mod reader_tree;
 mod records;
 mod scan;
 mod size;
+mod source_attributes;
 mod sources;
 mod space;
 mod squashfs;
@@ -81,8 +81,6 @@ mod write;
 mod xattrs;
 mod zeros;
 
-#[doc(hidden)]
-pub use adopt::is_kept_xattr;
 pub use archive::{
     ArchiveInput, ArchiveKind, ArchiveMember, decompressed, read_archive, read_tree,
 };
@@ -90,10 +88,12 @@ pub use blockdev;
 pub use error::{MkfsError, Result};
 pub use manifest::{DeviceTable, Manifest};
 pub use options::MkfsOptions;
-pub use other::ReadTree;
 pub use owners::{IdMap, ModeMap};
 pub use progress::{Phase, Progress};
+pub use reader_tree::ReadTree;
 pub use scan::TreeSource;
+#[doc(hidden)]
+pub use source_attributes::is_kept_xattr;
 pub use sources::Source;
 pub use squashfs::SquashTree;
 pub use values::SuperblockValues;

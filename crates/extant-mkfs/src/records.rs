@@ -2,8 +2,8 @@
 
 use super::directory::{least_blocks, shape_of};
 use super::error::{MkfsError, Result};
-use super::fixed::Records;
 use super::gather::Gather;
+use super::own_inodes::Records;
 use super::plan::{FAST_SYMLINK, Plan};
 use super::tree::{Body, ROOT, Tree};
 use blockdev::BlockDevice;

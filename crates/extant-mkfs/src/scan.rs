@@ -3,12 +3,12 @@
 //! Threads take directories from a common stack and collect their entries. Afterwards one thread joins them in the
 //! order of names, so that the tree does not depend on the order of threads.
 
-use super::adopt::{Adopter, RawXattrs, is_kept_xattr};
 use super::error::{MkfsError, Result, show};
 use super::inspect::{FileId, LONG_PATH, data_map, file_id, inode_of, open_dir, open_file};
 use super::layers::KEPT_FLAGS;
 use super::options::MkfsOptions;
 use super::progress::{Monitor, Phase};
+use super::source_attributes::{Adopter, RawXattrs, is_kept_xattr};
 use super::tree::{Body, Draft, DraftDir, Inode, XattrPool};
 use crate::system;
 use ext4_format::FileType;
@@ -60,7 +60,7 @@ const UNREAD: u32 = 0;
 const EMPTY: u32 = u32::MAX;
 
 /// A name and its inode.
-struct Found {
+struct ScannedEntry {
     name: Box<[u8]>,
     inode: Inode,
     /// The number of a directory; [`UNREAD`] before it has one.
@@ -161,8 +161,13 @@ pub(super) fn scan(
 }
 
 /// Joins the results of the threads in the order of names.
-fn assemble(root: Inode, found: Vec<(u32, Vec<Found>)>, numbers: u32, pool: XattrPool) -> Draft {
-    let mut by_number: Vec<Vec<Found>> = Vec::new();
+fn assemble(
+    root: Inode,
+    found: Vec<(u32, Vec<ScannedEntry>)>,
+    numbers: u32,
+    pool: XattrPool,
+) -> Draft {
+    let mut by_number: Vec<Vec<ScannedEntry>> = Vec::new();
     by_number.resize_with(numbers as usize, Vec::new);
     let total: usize = found.iter().map(|(_, list)| list.len()).sum();
     for (number, list) in found {
@@ -236,7 +241,7 @@ impl<'a> Worker<'a> {
     }
 
     /// Processes directories until the stack is empty and no thread can find more.
-    fn run(&mut self) -> Vec<(u32, Vec<Found>)> {
+    fn run(&mut self) -> Vec<(u32, Vec<ScannedEntry>)> {
         let mut all = Vec::new();
         let mut queue = self.scan.queue.lock();
         loop {
@@ -294,7 +299,7 @@ impl<'a> Worker<'a> {
     }
 
     /// Reads one directory.
-    fn read(&mut self, task: &Task) -> Result<Vec<Found>> {
+    fn read(&mut self, task: &Task) -> Result<Vec<ScannedEntry>> {
         let scan = self.scan;
         let io =
             |what: &str, e: Errno| MkfsError::io(format!("{what} {}", scan.show(&task.path)), e);
@@ -328,7 +333,12 @@ impl<'a> Worker<'a> {
     }
 
     /// Inspects a name; `None` if it is left out.
-    fn look(&mut self, dir: &OwnedFd, name: Box<[u8]>, path: &[u8]) -> Result<Option<Found>> {
+    fn look(
+        &mut self,
+        dir: &OwnedFd,
+        name: Box<[u8]>,
+        path: &[u8],
+    ) -> Result<Option<ScannedEntry>> {
         let scan = self.scan;
         let full = || match path {
             [] => name.to_vec(),
@@ -395,7 +405,7 @@ impl<'a> Worker<'a> {
         };
         scan.adopter
             .adopt(&mut inode, &xattrs, &full_if(!xattrs.is_empty(), full))?;
-        Ok(Some(Found {
+        Ok(Some(ScannedEntry {
             name,
             inode,
             dir: dir_number,

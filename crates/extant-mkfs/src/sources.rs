@@ -1,6 +1,5 @@
 //! Several sources as one: each a layer over those before it.
 
-use super::adopt::Adopter;
 use super::archive::stream::Store;
 use super::archive::{self, ArchiveInput, ArchiveReader};
 use super::data::{Content, ContentReader};
@@ -9,9 +8,10 @@ use super::files::{Places, TreeContent, TreeReader, TreeRoot};
 use super::layers::Layers;
 use super::manifest::DeviceTable;
 use super::options::MkfsOptions;
-use super::other::{self, OtherReader, ReadTree};
 use super::progress::{Monitor, Phase};
+use super::reader_tree::{self, OtherReader, ReadTree};
 use super::scan::{self, TreeSource};
+use super::source_attributes::Adopter;
 use super::tree::{Body, Draft, Tree, XattrPool};
 use ext4_format::timestamp::Timestamp;
 
@@ -72,7 +72,7 @@ pub(super) fn scan(
                 } = draft;
                 pool = xattrs;
                 layers.enter_tree(inodes, dirs, |dir, name| files.add(number, dir, name))?;
-                content.trees.push(Kept::Tree(files));
+                content.trees.push(KeptSource::Tree(files));
             }
             Source::Other(tree) => {
                 let adopter = Adopter {
@@ -157,7 +157,7 @@ impl TreeFiles {
 }
 
 /// A source whose files are read where they are.
-enum Kept {
+enum KeptSource {
     Tree(TreeFiles),
     Other(Box<dyn ReadTree>),
 }
@@ -166,7 +166,7 @@ enum Kept {
 #[derive(Default)]
 struct LayeredContent {
     store: Store,
-    trees: Vec<Kept>,
+    trees: Vec<KeptSource>,
 }
 
 impl LayeredContent {
@@ -179,21 +179,21 @@ impl LayeredContent {
     ) -> Result<()> {
         adopter.monitor.phase(Phase::Scan, 0);
         let number = tree_number(self.trees.len())?;
-        other::scan(&*tree, layers, adopter, |file| origin(number, file))?;
-        self.trees.push(Kept::Other(tree));
+        reader_tree::scan(&*tree, layers, adopter, |file| origin(number, file))?;
+        self.trees.push(KeptSource::Other(tree));
         Ok(())
     }
 }
 
 impl Content for LayeredContent {
     fn reader<'a>(&'a self, tree: &'a Tree) -> Box<dyn ContentReader + 'a> {
-        let of_tree = |kept: &'a Kept| -> Box<dyn ContentReader + 'a> {
+        let of_tree = |kept: &'a KeptSource| -> Box<dyn ContentReader + 'a> {
             match kept {
-                Kept::Tree(files) => {
+                KeptSource::Tree(files) => {
                     let places = OfLayer { tree, files };
                     Box::new(TreeReader::new(&files.root, tree, places))
                 }
-                Kept::Other(source) => Box::new(OtherReader {
+                KeptSource::Other(source) => Box::new(OtherReader {
                     source: &**source,
                     tree,
                     number: |origin| origin as u32, // the low bits

@@ -10,7 +10,7 @@ use super::plan::Plan;
 use super::progress::{Monitor, Phase};
 use super::records::{self, RecordWriter, generation};
 use super::tree::Tree;
-use super::{fixed, tables, zeros};
+use super::{own_inodes, tables, zeros};
 use blockdev::BlockDevice;
 use ext4_format::checksum::inode_seed;
 use ext4_format::geometry::Geometry;
@@ -63,7 +63,7 @@ pub(super) fn write(
     write_directories(device, plan, tree, options.threads, monitor)?;
     write_xattr_blocks(device, plan)?;
     let mut sb = plan.layout.superblock;
-    let special = fixed::write(device, plan, &mut sb, crtime)?;
+    let special = own_inodes::write(device, plan, &mut sb, crtime)?;
     let writer = RecordWriter {
         device,
         plan,

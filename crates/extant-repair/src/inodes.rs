@@ -287,11 +287,7 @@ fn in_use(
     let ino = record.ino;
     directory_mode::mend(session, record)?;
     let Some(file_type) = record.core.file_type() else {
-        return Ok(!record::clear(
-            session,
-            ino,
-            "its mode is not valid",
-        )?);
+        return Ok(!record::clear(session, ino, "its mode is not valid")?);
     };
     if ino == InodeNr::ROOT
         && file_type != FileType::Directory

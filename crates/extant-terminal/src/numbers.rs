@@ -57,7 +57,9 @@ pub fn size(text: &str) -> Result<u64> {
         .parse()
         .ok()
         .filter(|n: &f64| *n >= 0.0)
-        .with_context(|| format!("{text} is not a size: write a number with K, M, G or T, as 512M"))?;
+        .with_context(|| {
+            format!("{text} is not a size: write a number with K, M, G or T, as 512M")
+        })?;
     let bytes = number * unit as f64;
     // 2^63 and more cannot be a size of anything.
     ensure!(bytes < 9e18, "{text:?} is too large");

@@ -150,19 +150,19 @@ pub fn complain(what: impl fmt::Display) {
 
 /// Error after messages that were already printed, one line each.
 #[derive(Debug)]
-struct Told;
+struct ReportedError;
 
-impl fmt::Display for Told {
+impl fmt::Display for ReportedError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("some operands failed")
     }
 }
 
-impl std::error::Error for Told {}
+impl std::error::Error for ReportedError {}
 
 /// Returns the error for a part that has already reported its own error.
 pub fn told() -> anyhow::Error {
-    Told.into()
+    ReportedError.into()
 }
 
 /// An exit code other than 1, of a program that has told why.
@@ -204,14 +204,18 @@ pub fn each<T>(
             Ok(()) => {}
             Err(e) if silent(&e) || e.chain().any(|e| e.is::<Interrupted>()) => return Err(e),
             // The messages for several files of this operand were printed.
-            Err(e) if e.is::<Told>() => failed = true,
+            Err(e) if e.is::<ReportedError>() => failed = true,
             Err(e) => {
                 complain(with_advice(&e));
                 failed = true;
             }
         }
     }
-    if failed { Err(Told.into()) } else { Ok(()) }
+    if failed {
+        Err(ReportedError.into())
+    } else {
+        Ok(())
+    }
 }
 
 /// Returns whether the reader of standard output closed it.
@@ -243,7 +247,7 @@ pub fn report_code(error: &anyhow::Error) -> u8 {
     if let Some(ExitWith(code)) = error.downcast_ref() {
         return *code;
     }
-    if !error.is::<Told>() {
+    if !error.is::<ReportedError>() {
         complain(with_advice(error));
     }
     1

@@ -143,7 +143,7 @@ pub fn defragment(
         for (block, len) in old {
             image.free(block, len)?;
         }
-        crate::seal::write_groups(&mut image, false)?;
+        crate::checksums::write_groups(&mut image, false)?;
         image.sb.set_write_time(now);
         image.write_superblocks()?;
         device.flush()?;
@@ -195,7 +195,7 @@ pub fn map_by_extents(
                 image.free(block, len)?;
             }
         }
-        crate::seal::write_groups(&mut image, false)?;
+        crate::checksums::write_groups(&mut image, false)?;
         image.sb.set_write_time(now);
         image.write_superblocks()?;
         commit(&overlay.into_changes()?)?;

@@ -2,6 +2,7 @@
 #![doc = include_str!("../README.md")]
 
 mod change;
+mod checksums;
 mod clean;
 mod defrag;
 mod dirs;
@@ -15,7 +16,6 @@ mod mmp;
 mod options;
 mod orphans;
 mod quota;
-mod seal;
 mod space;
 mod trim;
 
@@ -82,7 +82,7 @@ pub fn plan(device: &dyn BlockDevice, options: &TuneOptions) -> Result<Plan, Err
     }
     if structural {
         features::change(&mut image, options)?;
-        seal::finish(&mut image, options)?;
+        checksums::finish(&mut image, options)?;
     }
     if !image.changes.is_empty() {
         image.sb.set_write_time(options.now);

@@ -2,14 +2,14 @@
 
 use crate::address::Rooted;
 use crate::advice::about_disk;
+use crate::check_progress::ShownSteps;
 use crate::images;
 use crate::interrupt;
 use crate::mounted::Mounted;
 use crate::online;
 use crate::output;
-use crate::paced::PacedDevice;
+use crate::rate_limit::PacedDevice;
 use crate::show::{base64_if_odd, count, exact, show};
-use crate::steps::ShownSteps;
 use crate::store;
 use anyhow::{Context, Result};
 use blockdev::{Access, BlockDevice};
@@ -89,11 +89,11 @@ struct Checked<'r> {
     directories: u64,
     names: u64,
     blocks: u64,
-    findings: Vec<Found<'r>>,
+    findings: Vec<FindingJson<'r>>,
 }
 
 #[derive(Serialize)]
-struct Found<'r> {
+struct FindingJson<'r> {
     rule: &'static str,
     severity: &'static str,
     message: String,
@@ -108,7 +108,7 @@ struct Found<'r> {
     offset: Option<u32>,
 }
 
-impl<'r> From<&'r Finding> for Found<'r> {
+impl<'r> From<&'r Finding> for FindingJson<'r> {
     fn from(finding: &'r Finding) -> Self {
         let place = &finding.place;
         Self {
@@ -173,7 +173,7 @@ fn check(args: &Args, image: &Path) -> Result<Report> {
             directories: report.directories,
             names: report.names,
             blocks: report.blocks,
-            findings: report.findings.iter().map(Found::from).collect(),
+            findings: report.findings.iter().map(FindingJson::from).collect(),
         })?;
     } else {
         print(args, &name, &report)?;

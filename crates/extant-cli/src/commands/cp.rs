@@ -3,10 +3,10 @@
 use super::cp_checks as checks;
 use crate::address::{Location, join};
 use crate::clock;
+use crate::image_place::ImagePlace;
 use crate::images::{self, Images};
 use crate::output;
 use crate::patterns::{NoMatch, expand};
-use crate::place::ImagePlace;
 use crate::store;
 use crate::streams;
 use crate::transfer::{self, Existing, HostSide, ImageSide, Monitor, Route, Rules, Side};

@@ -2,7 +2,7 @@
 
 use crate::address::{Location, base_name};
 use crate::advice::{above, advised};
-use crate::known;
+use crate::present_content;
 use crate::transfer::Side;
 use anyhow::{Context, Result, bail};
 use extant::FileType;
@@ -35,7 +35,7 @@ pub fn root_of(location: &Location) -> Option<String> {
     };
     let held = path
         .is_file()
-        .then(|| known::content(path).ok())
+        .then(|| present_content::content(path).ok())
         .flatten()??;
     held.contains("ext4")
         .then(|| format!("{}:/", path.display()))

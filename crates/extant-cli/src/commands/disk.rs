@@ -40,7 +40,7 @@ pub struct Args {
     /// Add a partition with an ext4 file system: its label, and a source as for mkfs --from, or a size, or both.
     /// Without a size, the partition is as large as its content needs
     #[arg(long, value_parser = wanted, value_name = "LABEL=[SOURCE][:SIZE]", required = true)]
-    ext4: Vec<Wanted>,
+    ext4: Vec<WantedPart>,
     /// Free space to leave in a file system whose size depends on its content
     #[arg(long, value_name = "PERCENT%", value_parser = mkfs::percent)]
     free: Option<f64>,
@@ -64,7 +64,7 @@ pub struct Args {
 
 /// A partition as given on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Wanted {
+struct WantedPart {
     label: String,
     source: Option<PathBuf>,
     size: Option<u64>,
@@ -83,7 +83,7 @@ fn partition_size(text: &str) -> Result<u64> {
     Ok(bytes)
 }
 
-fn wanted(text: &str) -> Result<Wanted> {
+fn wanted(text: &str) -> Result<WantedPart> {
     let form = "write LABEL=SOURCE, LABEL=:SIZE or LABEL=SOURCE:SIZE";
     let (label, rest) = text.split_once('=').context(form)?;
     let (source, len) = match rest.rsplit_once(':') {
@@ -97,7 +97,7 @@ fn wanted(text: &str) -> Result<Wanted> {
         label.len() <= 16,
         "{label}: a label of ext4 has at most 16 bytes"
     );
-    Ok(Wanted {
+    Ok(WantedPart {
         label: label.into(),
         source: (!source.is_empty()).then(|| source.into()),
         size: len,
@@ -105,7 +105,7 @@ fn wanted(text: &str) -> Result<Wanted> {
 }
 
 #[derive(Serialize)]
-struct Made {
+struct MadePart {
     disk: String,
     size: u64,
     id: String,
@@ -124,7 +124,7 @@ struct Row {
 }
 
 impl Args {
-    fn options(&self, disk: Uuid, number: usize, wanted: &Wanted) -> Result<MkfsOptions> {
+    fn options(&self, disk: Uuid, number: usize, wanted: &WantedPart) -> Result<MkfsOptions> {
         let mut options = MkfsOptions {
             size: wanted.size.map(|size| size.next_multiple_of(1 << 20)),
             label: wanted.label.clone(),
@@ -277,7 +277,7 @@ fn write(
 }
 
 fn tell(args: &Args, disk: &NewDisk, id: Uuid, partitions: Vec<Row>) -> Result<()> {
-    let made = Made {
+    let made = MadePart {
         disk: args.disk.display().to_string(),
         size: disk.size(),
         id: id.to_string(),
@@ -327,7 +327,7 @@ mod tests {
             let (label, source) = (label.to_string(), source.map(PathBuf::from));
             assert_eq!(
                 wanted(text).unwrap(),
-                Wanted {
+                WantedPart {
                     label,
                     source,
                     size

@@ -2,10 +2,10 @@
 
 use crate::address::Rooted;
 use crate::advice::advised;
+use crate::image_place::ImagePlace;
 use crate::images;
 use crate::output;
 use crate::patterns::{NoMatch, expand};
-use crate::place::ImagePlace;
 use crate::store;
 use crate::streams;
 use crate::transfer::{self, HostSide, ImageSide, Monitor, OwnerArgs, Packing, Route, Rules, Side};

@@ -7,8 +7,8 @@ use crate::commands::mkfs::spool_dir;
 use crate::commands::mkfs_sources::{check_sources, is_image};
 use crate::container::{self, ContainerSource, ImageChoice};
 use crate::images;
-use crate::known;
 use crate::output;
+use crate::present_content;
 use crate::store;
 use crate::transfer::{
     self, Counts, Feed, HostSide, ImageSide, Monitor, OwnerArgs, Route, Rules, Side,
@@ -95,7 +95,7 @@ pub fn run(args: &Args) -> Result<()> {
         rules.layer = args.layers || args.sources.len() > 1;
         rules.one_file_system = args.one_file_system;
         rules.skip = Some(id.file);
-        let mut into = Into {
+        let mut into = ImportTarget {
             volume,
             image: &image,
             to,
@@ -124,7 +124,7 @@ pub fn run(args: &Args) -> Result<()> {
 }
 
 /// The destination directory in the image.
-struct Into<'a> {
+struct ImportTarget<'a> {
     volume: &'a Volume,
     image: &'a ImageSide,
     to: &'a [u8],
@@ -132,7 +132,7 @@ struct Into<'a> {
     monitor: &'a Monitor,
 }
 
-impl Into<'_> {
+impl ImportTarget<'_> {
     /// Copies a source into the directory. Returns whether it is an image of a container, whose layers are copied one
     /// by one.
     fn enter_any(&mut self, source: &Path, scratch: &Path, choice: &ImageChoice) -> Result<bool> {
@@ -177,14 +177,14 @@ impl Into<'_> {
         if source.is_dir() {
             return self.tree(&HostSide::new(), source.as_os_str().as_bytes());
         }
-        let in_disk = known::squashfs_in_disk(source)?;
+        let in_disk = present_content::squashfs_in_disk(source)?;
         if in_disk.is_none() && is_image(source)? {
             let other = images::read(source)?;
             return self.tree(&ImageSide::new(&other, source), b"/");
         }
         let list = match in_disk {
             Some(tree) => Some(Source::Other(tree as Box<dyn ReadTree>)),
-            None => known::list(source)?,
+            None => present_content::list(source)?,
         };
         self.feed(match list {
             Some(Source::Other(tree)) => Feed::Tree(tree),
@@ -193,7 +193,7 @@ impl Into<'_> {
                 source.display()
             ),
             None => {
-                known::no_disk(source)?;
+                present_content::no_disk(source)?;
                 Feed::Archive(ArchiveInput::File(source.into()))
             }
         })

@@ -2,10 +2,10 @@
 
 use crate::address::{Address, Location, base_name, join, os};
 use crate::advice::{about, about_new, advised};
+use crate::image_place::ImagePlace;
 use crate::images;
 use crate::output;
 use crate::patterns::{NoMatch, expand};
-use crate::place::ImagePlace;
 use crate::show::show;
 use anyhow::{Context, Result, bail, ensure};
 use extant::{Credentials, Error, FileType};
@@ -127,9 +127,7 @@ fn one(args: &Args, target: &Target, to: &ImagePlace, into: bool) -> Result<()> 
                 .with_context(|| from.address.to_string())
         }
         (Err(e @ Error::NotFound), _) => Err(about_new(to, e.into())).with_context(there),
-        (Err(e @ Error::Exists), _) => {
-            Err(advised(e, "use -f to replace it")).with_context(there)
-        }
+        (Err(e @ Error::Exists), _) => Err(advised(e, "use -f to replace it")).with_context(there),
         (other, _) => other.with_context(there),
     }
 }

@@ -3,10 +3,10 @@
 use crate::address::Rooted;
 use crate::address::{bytes, join, os};
 use crate::advice;
+use crate::image_place::ImagePlace;
 use crate::images::Images;
 use crate::output;
 use crate::patterns::{NoMatch, expand};
-use crate::place::ImagePlace;
 use crate::show::{self, JsonPath};
 use crate::times;
 use crate::walk::{Order, sorted, walk_past_errors};

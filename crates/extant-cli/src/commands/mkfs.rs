@@ -8,9 +8,9 @@ use crate::commands::mkfs_size::Size;
 use crate::commands::mkfs_sources::{Gathering, ReadArgs, check_sources, owner_in};
 use crate::commands::tune_values::errors;
 use crate::interrupt;
-use crate::known;
 use crate::new_file::{Format, NewFile};
 use crate::output;
+use crate::present_content;
 use crate::progress::Progress;
 use crate::remote;
 use crate::show::human;
@@ -190,7 +190,7 @@ impl Args {
         }
         .sources(&self.from)?;
         for file in &self.manifest {
-            all.push(known::list(file)?.unwrap_or_else(|| known::mtree(file)));
+            all.push(present_content::list(file)?.unwrap_or_else(|| present_content::mtree(file)));
         }
         Ok((all, unpacked))
     }
@@ -610,14 +610,14 @@ fn bare(e: std::io::Error) -> anyhow::Error {
 pub fn may_overwrite(image: &Path, force: bool) -> Result<()> {
     let context = || image.display().to_string();
     if !store::is_remote(image)
-        && let Some(user) = known::user(store::file(image)).with_context(context)?
+        && let Some(user) = present_content::user(store::file(image)).with_context(context)?
     {
         bail!("{}: is {user}: nothing was written", context());
     }
     if force {
         return Ok(());
     }
-    let Some(held) = known::content(image).with_context(context)? else {
+    let Some(held) = present_content::content(image).with_context(context)? else {
         return Ok(());
     };
     if output::ask(&format!("{} holds {held}. Overwrite it?", context()))? {

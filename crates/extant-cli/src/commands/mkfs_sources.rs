@@ -2,8 +2,8 @@
 
 use crate::container::{self, ContainerSource, ImageChoice};
 use crate::interrupt;
-use crate::known;
 use crate::owners::{LARGEST, Owner, OwnerSpec};
+use crate::present_content;
 use crate::store;
 use crate::streams;
 use crate::transfer::ImageTree;
@@ -61,14 +61,14 @@ impl Gathering<'_> {
 
     /// Returns a source that is not an image of a container.
     fn source(&self, path: &Path) -> Result<Source> {
-        if let Some(tree) = known::squashfs_in_disk(path)? {
+        if let Some(tree) = present_content::squashfs_in_disk(path)? {
             return Ok(Source::Other(tree));
         }
         if is_image(path)? {
             not_itself(path, self.image)?;
             return Ok(Source::Other(Box::new(ImageTree::open(path)?)));
         }
-        if let Some(list) = known::list(path)? {
+        if let Some(list) = present_content::list(path)? {
             return Ok(list);
         }
         if path.is_dir() {
@@ -78,7 +78,7 @@ impl Gathering<'_> {
                 ..TreeSource::new(path)
             }));
         }
-        known::no_disk(path)?;
+        present_content::no_disk(path)?;
         Ok(Source::Archive(ArchiveInput::File(path.into())))
     }
 }
@@ -161,5 +161,5 @@ fn not_itself(source: &Path, image: &Path) -> Result<()> {
 
 /// Returns whether a source is an image of ext2, ext3 or ext4, in a disk or not.
 pub fn is_image(source: &Path) -> Result<bool> {
-    known::is_image(source).with_context(|| source.display().to_string())
+    present_content::is_image(source).with_context(|| source.display().to_string())
 }

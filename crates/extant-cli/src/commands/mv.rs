@@ -2,10 +2,10 @@
 
 use crate::address::{Address, Location, base_name, join, os};
 use crate::advice::{about, about_new, advised};
+use crate::image_place::ImagePlace;
 use crate::images;
 use crate::output;
 use crate::patterns::{NoMatch, expand};
-use crate::place::ImagePlace;
 use anyhow::{Context, Result, bail};
 use extant::{Credentials, Error, FileType, RenameMode};
 use std::ffi::OsString;

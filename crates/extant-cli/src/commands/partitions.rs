@@ -39,7 +39,7 @@ impl Row {
         let address = format!("{}@p{}", image.display(), partition.number);
         let problem = partition.range(disk).err().map(|e| e.to_string());
         let holds = match problem {
-            None => crate::known::content(Path::new(&address)).unwrap_or(None),
+            None => crate::present_content::content(Path::new(&address)).unwrap_or(None),
             Some(_) => None,
         };
         Self {
@@ -63,7 +63,8 @@ pub fn is_disk(image: &Path) -> bool {
         return false;
     }
     let blank = |e: &anyhow::Error| e.downcast_ref::<std::io::Error>().is_some();
-    let is_ext = crate::known::content(image).is_ok_and(|c| c.is_some_and(|c| c.contains("ext4")));
+    let is_ext =
+        crate::present_content::content(image).is_ok_and(|c| c.is_some_and(|c| c.contains("ext4")));
     !is_ext && store::table(image).map_or_else(|e| !blank(&e), |table| table.is_some())
 }
 

@@ -3,10 +3,10 @@
 use super::ls::{Listed, facts};
 use crate::address::{Address, Rooted};
 use crate::address::{bytes, os};
+use crate::image_place::ImagePlace;
 use crate::images::Images;
 use crate::output;
 use crate::patterns::NoMatch;
-use crate::place::ImagePlace;
 use crate::progress::Progress;
 use crate::show::{count, name};
 use crate::walk::{Order, walk_past_errors};
@@ -37,7 +37,7 @@ pub struct Args {
 
 /// The result of a listing.
 #[derive(Default)]
-struct Shown {
+struct TreeOptions {
     directories: u64,
     files: u64,
     /// The entries for JSON.
@@ -46,7 +46,7 @@ struct Shown {
 
 pub fn run(args: &Args) -> Result<()> {
     let mut out = output::stdout();
-    let mut shown = Shown::default();
+    let mut shown = TreeOptions::default();
     let addresses: Vec<Address> = args.paths.iter().map(|Rooted(a)| a.clone()).collect();
     let done = Images::each(false, &addresses, NoMatch::Fails, |place| {
         let top = place.open_dir()?;
@@ -95,7 +95,7 @@ fn tree(
     args: &Args,
     place: &ImagePlace,
     top: &Dir,
-    shown: &mut Shown,
+    shown: &mut TreeOptions,
     out: &mut impl Write,
 ) -> Result<()> {
     let mut rows: Vec<(usize, String)> = Vec::new();

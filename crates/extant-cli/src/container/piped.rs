@@ -14,15 +14,15 @@ use tempfile::SpooledTempFile;
 const IN_MEMORY: usize = 4 << 20;
 
 /// Standard input and its bytes that were already read.
-struct Kept {
+struct KeptLayer {
     rest: Stdin,
     read: SpooledTempFile,
 }
 
 /// A reader that keeps the bytes it reads.
-struct Tee(Arc<Mutex<Kept>>);
+struct Tee(Arc<Mutex<KeptLayer>>);
 
-fn lock(kept: &Mutex<Kept>) -> std::sync::MutexGuard<'_, Kept> {
+fn lock(kept: &Mutex<KeptLayer>) -> std::sync::MutexGuard<'_, KeptLayer> {
     // A panic elsewhere ends the work anyway.
     kept.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -37,7 +37,7 @@ impl Read for Tee {
 }
 
 /// A reader of the kept bytes and then the rest of standard input.
-struct Again(Arc<Mutex<Kept>>);
+struct Again(Arc<Mutex<KeptLayer>>);
 
 impl Read for Again {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
@@ -51,7 +51,7 @@ impl Read for Again {
 
 /// Detects an image of a container on standard input. Its layers are unpacked below `scratch`.
 pub fn piped(scratch: &Path, choice: &ImageChoice) -> Result<ContainerSource> {
-    let kept = Arc::new(Mutex::new(Kept {
+    let kept = Arc::new(Mutex::new(KeptLayer {
         rest: streams::stdin()?,
         read: tempfile::spooled_tempfile_in(IN_MEMORY, scratch),
     }));

@@ -2,7 +2,7 @@
 
 use crate::attr_flags::number;
 use crate::commands::tune_values as values;
-use crate::place::ImagePlace;
+use crate::image_place::ImagePlace;
 use anyhow::{Result, anyhow, bail, ensure};
 use ext4_format::inode::flags::{EXTENTS, USER_MODIFIABLE};
 use ext4_format::superblock::{ERRORS_CONTINUE, ERRORS_PANIC};

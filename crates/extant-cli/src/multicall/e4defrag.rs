@@ -58,7 +58,7 @@ impl Mover {
 }
 
 /// A regular file, its extents and its size.
-struct Seen {
+struct FileCounts {
     name: String,
     found: Fragments,
     kib: u64,
@@ -74,7 +74,7 @@ struct Sums {
 }
 
 impl Sums {
-    fn add(&mut self, seen: &Seen) {
+    fn add(&mut self, seen: &FileCounts) {
         self.now += seen.found.extents;
         self.best += seen.found.least;
         self.blocks += seen.found.blocks;
@@ -143,8 +143,8 @@ fn unfit(file: &Met) -> Option<&'static str> {
     }
 }
 
-fn seen(place: &mut Mover, file: &Met, name: String) -> anyhow::Result<Seen> {
-    Ok(Seen {
+fn seen(place: &mut Mover, file: &Met, name: String) -> anyhow::Result<FileCounts> {
+    Ok(FileCounts {
         name,
         found: place.fragments(file)?,
         kib: file.meta.len().div_ceil(1024),
@@ -152,7 +152,7 @@ fn seen(place: &mut Mover, file: &Met, name: String) -> anyhow::Result<Seen> {
 }
 
 /// Formats a line of the list: current and best number of extents, and KiB per extent.
-fn line(seen: &Seen, prefix: &str) -> String {
+fn line(seen: &FileCounts, prefix: &str) -> String {
     let (name, now, best) = (&seen.name, seen.found.extents, seen.found.least);
     let each = seen.kib.div_ceil(now.max(1));
     let name = format!("{prefix}{name}");

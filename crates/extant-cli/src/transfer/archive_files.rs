@@ -1,6 +1,6 @@
 //! Regular files of an archive, written by other threads than the reader.
 
-use super::steps::skip_refused;
+use super::copy_steps::skip_refused;
 use super::{Existing, Meta, Monitor, Rules, Side, Sink, Xattr};
 use anyhow::{Context, Result};
 use extant::FileType;

@@ -6,8 +6,8 @@
 //! directory) waits for all queued files.
 
 use super::archive_files::{Done, InFlight, Item, Job, close, write_file};
+use super::copy_steps::{make_way, skip_refused};
 use super::layers::{Touched, remove_all};
-use super::steps::{make_way, skip_refused};
 use super::{Existing, Meta, Monitor, Rules, Side};
 use crate::interrupt::{self, Interrupted};
 use crate::show::show;

@@ -10,8 +10,8 @@
 //! open, however deep the tree is. Threads prefer separate directories, because file systems serialize the creation of
 //! names in one directory. When no directories are left, threads take files from others.
 
+use super::copy_steps::{content, is_refusal, make_way, skip_refused};
 use super::layers::{remove_all, stays};
-use super::steps::{content, is_refusal, make_way, skip_refused};
 use super::{Existing, Meta, Monitor, Rules, Side, Source, below, enter};
 use crate::address::{base_name, join};
 use crate::walk::Entered;

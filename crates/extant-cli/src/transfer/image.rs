@@ -2,7 +2,7 @@
 
 use super::{Existing, Meta, Rules, Side, Sink, Source, Xattr};
 use crate::address::{Address, bytes, join, os};
-use crate::place::ImagePlace;
+use crate::image_place::ImagePlace;
 use crate::walk::sorted;
 use anyhow::{Result, ensure};
 use extant::unstable::Node;

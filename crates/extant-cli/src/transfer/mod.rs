@@ -8,6 +8,7 @@ mod archive_files;
 mod archive_read;
 mod archive_write;
 mod copy;
+mod copy_steps;
 mod host;
 mod host_file;
 mod image;
@@ -15,7 +16,6 @@ mod image_tree;
 mod layers;
 mod ordered;
 mod rules;
-mod steps;
 
 pub use archive_read::{Feed, read_archive};
 pub use archive_write::{Packing, pack};

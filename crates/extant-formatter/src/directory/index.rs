@@ -8,7 +8,7 @@ use super::NetName;
 use super::leaf::{Item, Leaf, Merged, Pending, Rewritten};
 use super::lookup::{Descent, Visit};
 use super::pages::{Dir, Role, at};
-use super::wanted::Wanted;
+use super::wanted::WantedNames;
 use crate::error::{Error, Result};
 use ext4_format::BlockNr;
 use ext4_format::hash::{DirHasher, HashVersion};
@@ -254,7 +254,7 @@ impl<'a> Dir<'a, '_> {
         if tail.changes.is_empty() {
             return Ok(());
         }
-        let wanted = Wanted::new(tail.changes);
+        let wanted = WantedNames::new(tail.changes);
         let mut leaves = Vec::new();
         let blocks = self.blocks();
         let shape = self.shape;

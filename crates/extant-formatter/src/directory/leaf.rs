@@ -1,7 +1,7 @@
 //! The names of one leaf: merged with changes, packed into a block, split over several.
 
 use super::pages::Shape;
-use super::wanted::Wanted;
+use super::wanted::WantedNames;
 use super::{NetChange, NetName};
 use crate::block_memory;
 use crate::image::{Image, RecordsEnd};
@@ -98,7 +98,7 @@ impl<'a> Merged<'a> {
     pub fn new(
         block: &'a [u8],
         checked: bool,
-        wanted: &Wanted<'_>,
+        wanted: &WantedNames<'_>,
         pending: &mut Pending<'_>,
     ) -> Result<Self, FormatError> {
         let mut merged = Self::folded(block, checked, wanted, pending)?;
@@ -111,7 +111,7 @@ impl<'a> Merged<'a> {
     pub fn folded(
         block: &'a [u8],
         checked: bool,
-        wanted: &Wanted<'_>,
+        wanted: &WantedNames<'_>,
         pending: &mut Pending<'_>,
     ) -> Result<Self, FormatError> {
         let mut merged = Self::empty();
@@ -307,7 +307,7 @@ impl Leaf<'_> {
             return Ok(vec![leaf]);
         }
         // New names need not be searched for in any leaf.
-        let wanted = Wanted::new(if are_new { &[] } else { self.changes });
+        let wanted = WantedNames::new(if are_new { &[] } else { self.changes });
         let mut merged = Merged::folded(page, known.checked, &wanted, &mut pending)?;
         merged.extend(pending.adds());
         if !merged.changed {
@@ -341,7 +341,7 @@ impl Leaf<'_> {
     /// Returns true if no change is of a name in the leaf.
     fn has_none_of_its_changes(&self, page: &[u8], shape: &Shape) -> bool {
         let mut pending = Pending::new(self.changes, shape);
-        let found = Merged::folded(page, false, &Wanted::new(self.changes), &mut pending);
+        let found = Merged::folded(page, false, &WantedNames::new(self.changes), &mut pending);
         found.is_err() || !pending.done.contains(&true)
     }
 
@@ -499,7 +499,7 @@ mod tests {
         write(&mut sound, &names, &shape).unwrap();
         let folded = |block: &[u8]| {
             let mut pending = Pending::new(&[], &shape);
-            Merged::folded(block, false, &Wanted::new(&[]), &mut pending).map(|m| m.existing)
+            Merged::folded(block, false, &WantedNames::new(&[]), &mut pending).map(|m| m.existing)
         };
         assert_eq!(folded(&sound), Ok(20));
         let places: Vec<_> = dir_entry::entries(&sound)
@@ -541,7 +541,7 @@ mod tests {
                 })
                 .collect();
             let mut pending = Pending::new(&changes, &shape);
-            let mut merged = Merged::new(&old, csum, &Wanted::new(&changes), &mut pending).unwrap();
+            let mut merged = Merged::new(&old, csum, &WantedNames::new(&changes), &mut pending).unwrap();
             merged.extend(pending.adds());
             let (mut kept, mut again) = (vec![0xff; 1024], vec![0; 1024]);
             merged.write(&old, &mut kept, &shape).unwrap();

@@ -2,7 +2,7 @@
 
 use super::leaf::{self, Item, Merged, Pending};
 use super::pages::{Dir, Page, Role, at};
-use super::wanted::Wanted;
+use super::wanted::WantedNames;
 use crate::error::Result;
 use ext4_format::htree::RootInit;
 use ext4_format::{FileType, InodeNr, dir_entry};
@@ -50,8 +50,13 @@ impl<'a> Dir<'a, '_> {
                 let filetype = self.shape.filetype;
                 dir_entry::init_dir(&mut fresh, self.shape.csum, update.ino, parent, filetype);
                 page = Page::Changed(fresh);
-                merged = Merged::new(&page, page.is_checked(), &Wanted::new(&[]), &mut pending)
-                    .map_err(at(block))?;
+                merged = Merged::new(
+                    &page,
+                    page.is_checked(),
+                    &WantedNames::new(&[]),
+                    &mut pending,
+                )
+                .map_err(at(block))?;
                 merged.changed = true;
             }
             None => {
@@ -59,7 +64,7 @@ impl<'a> Dir<'a, '_> {
                 merged = Merged::new(
                     &page,
                     page.is_checked(),
-                    &Wanted::new(update.names),
+                    &WantedNames::new(update.names),
                     &mut pending,
                 )
                 .map_err(at(block))?;
@@ -120,7 +125,7 @@ impl<'a> Dir<'a, '_> {
     fn first_fit(&mut self) -> Result<()> {
         let update = self.update;
         let mut pending = Pending::new(update.names, &self.shape);
-        let wanted = Wanted::new(update.names);
+        let wanted = WantedNames::new(update.names);
         let count = self.blocks();
         let usable = self.shape.usable();
         let only_parent = update.names.is_empty();
@@ -145,8 +150,13 @@ impl<'a> Dir<'a, '_> {
             }
             let (block, page) = self.read(logical, Role::Leaf)?;
             let mut nothing = Pending::new(&[], &self.shape);
-            let mut merged = Merged::new(&page, page.is_checked(), &Wanted::new(&[]), &mut nothing)
-                .map_err(at(block))?;
+            let mut merged = Merged::new(
+                &page,
+                page.is_checked(),
+                &WantedNames::new(&[]),
+                &mut nothing,
+            )
+            .map_err(at(block))?;
             merged.fill(&mut adds, usable);
             self.rewrite_leaf(block, &page, &merged)?;
         }

@@ -11,7 +11,7 @@ const FEW: usize = 32;
 
 /// Changes, to be found by name. Names that are asked for in the order of the changes, as in a leaf packed in that
 /// order, cost one comparison. The first name out of order builds a map.
-pub(super) struct Wanted<'n> {
+pub(super) struct WantedNames<'n> {
     changes: &'n [NetName<'n>],
     tags: Tags,
     /// Digests of the names, if there are few changes.
@@ -79,7 +79,7 @@ impl Tags {
     }
 }
 
-impl<'n> Wanted<'n> {
+impl<'n> WantedNames<'n> {
     pub fn new(changes: &'n [NetName<'n>]) -> Self {
         let mut wanted = Self {
             changes,

@@ -56,7 +56,7 @@ struct ServerState {
 
 /// Resources of a connection. They are released with the connection, so a client that is gone leaves nothing behind.
 #[derive(Default)]
-struct Held {
+struct HeldSnapshot {
     frozen: Option<Freeze>,
     snapshot: Option<Arc<Snapshot>>,
 }
@@ -208,7 +208,7 @@ fn serve(stream: UnixStream, inner: &Inner) {
         return;
     };
     let mut lines = BufReader::new(stream);
-    let mut held = Held::default();
+    let mut held = HeldSnapshot::default();
     let mut line = String::new();
     let mut bytes = Vec::new();
     loop {
@@ -236,7 +236,7 @@ fn send(stream: &mut UnixStream, reply: &Reply) -> io::Result<()> {
     stream.write_all(&line)
 }
 
-impl Held {
+impl HeldSnapshot {
     /// Reads bytes of the snapshot, which follow the line of the answer.
     fn read(&self, offset: u64, len: u32, bytes: &mut Vec<u8>) -> Reply {
         let Some(snapshot) = &self.snapshot else {
@@ -258,7 +258,7 @@ impl Held {
 
 impl Inner {
     /// Takes a snapshot, or joins the existing one.
-    fn snapshot(&self, shared: &Shared, join: bool, held: &mut Held) -> Reply {
+    fn snapshot(&self, shared: &Shared, join: bool, held: &mut HeldSnapshot) -> Reply {
         // Drop the old snapshot first, because it may prevent the new one.
         held.snapshot = None;
         let there = self.state.lock().snapshot.upgrade();
@@ -277,7 +277,7 @@ impl Inner {
         Reply::Snapshot(len)
     }
 
-    fn answer(&self, command: Command, held: &mut Held) -> Reply {
+    fn answer(&self, command: Command, held: &mut HeldSnapshot) -> Reply {
         let done = |r: extant::Result<()>| match r {
             Ok(()) => Reply::Done,
             Err(e) => Reply::Failed(e.to_string()),

@@ -2,7 +2,7 @@
 
 use super::names::READS;
 use super::{BRIEFLY, FOREVER, Filesystem, LITTLE_SPACE};
-use crate::nodes::{Held, node_of};
+use crate::nodes::{HeldNode, node_of};
 use ext4_format::inode::flags;
 use extant::unstable::Node;
 use extant::{Credentials, Metadata, SetAttributes, SetTime, Timestamp};
@@ -52,7 +52,7 @@ impl Filesystem {
 
     /// Returns how long the kernel may cache attributes. Only the kernel makes changes, so it may cache them until it
     /// forgets the inode; but it does not know the space used by a file that is open for writing.
-    pub(super) fn lifetime(held: &Held, a: &Metadata) -> Duration {
+    pub(super) fn lifetime(held: &HeldNode, a: &Metadata) -> Duration {
         if held.writers.load(Relaxed) == 0 {
             return FOREVER;
         }
@@ -83,7 +83,7 @@ impl Filesystem {
         })
     }
 
-    pub(super) fn get_attr(&self, held: &Held, answer: &mut Answer<'_>) -> Result<(), Errno> {
+    pub(super) fn get_attr(&self, held: &HeldNode, answer: &mut Answer<'_>) -> Result<(), Errno> {
         let a = self.tried(held.node.metadata())?;
         answer.attr(&self.attr(&a), Self::lifetime(held, &a));
         Ok(())
@@ -93,7 +93,7 @@ impl Filesystem {
     /// end of the file.
     pub(super) fn asked_for_attr(
         &self,
-        (number, held): (u64, &Held),
+        (number, held): (u64, &HeldNode),
         handle: Option<u64>,
         answer: &mut Answer<'_>,
     ) -> Result<(), Errno> {
@@ -127,7 +127,7 @@ impl Filesystem {
 
     /// Returns metadata of a file that is open for writing. If all of its data may still be in the kernel, asks the
     /// kernel to write them back, because programs take a file without a block for a hole.
-    fn attributes_for_stat(&self, number: u64, held: &Held) -> Result<Metadata, Errno> {
+    fn attributes_for_stat(&self, number: u64, held: &HeldNode) -> Result<Metadata, Errno> {
         let a = self.tried(held.node.metadata())?;
         if a.blocks() > 0 || !self.writes_back() {
             return Ok(a);
@@ -138,7 +138,7 @@ impl Filesystem {
 
     /// Makes the kernel ask for a file's attributes again if the sync may have changed its space by more than half.
     /// That is rare for one file, and does not happen with every sync.
-    pub(super) fn note_synced(&self, number: u64, held: &Held) {
+    pub(super) fn note_synced(&self, number: u64, held: &HeldNode) {
         if held.writers.load(Relaxed) == 0 {
             return;
         }
@@ -162,7 +162,7 @@ impl Filesystem {
 
     pub(super) fn statx(
         &self,
-        (number, held): (u64, &Held),
+        (number, held): (u64, &HeldNode),
         answer: &mut Answer<'_>,
     ) -> Result<(), Errno> {
         let (a, lifetime) = if held.writers.load(Relaxed) == 0 {
@@ -194,7 +194,7 @@ impl Filesystem {
 
     pub(super) fn set_attr(
         &self,
-        held: &Held,
+        held: &HeldNode,
         who: &Credentials,
         set: &SetAttr,
         answer: &mut Answer<'_>,

@@ -2,7 +2,7 @@
 
 use super::Filesystem;
 use super::names::open_flags;
-use crate::nodes::Held;
+use crate::nodes::HeldNode;
 use extant::unstable::{OpenFlags, Seek};
 use extant::{Credentials, Fallocate};
 use fuse_server::{Answer, Errno};
@@ -34,7 +34,7 @@ impl Filesystem {
 
     pub(super) fn read(
         &self,
-        held: &Held,
+        held: &HeldNode,
         (offset, size, flags): (u64, u32, u32),
         answer: &mut Answer<'_>,
     ) -> Result<u64, Errno> {
@@ -57,7 +57,7 @@ impl Filesystem {
 
     pub(super) fn write(
         &self,
-        (number, held): (u64, &Held),
+        (number, held): (u64, &HeldNode),
         who: &Credentials,
         (data, flags): ((u64, &[u8]), u32),
         answer: &mut Answer<'_>,
@@ -129,7 +129,7 @@ impl Filesystem {
     /// Stores data that the kernel wrote back: the writing program has already seen the write succeed.
     pub(super) fn write_cached(
         &self,
-        (number, held): (u64, &Held),
+        (number, held): (u64, &HeldNode),
         (offset, data): (u64, &[u8]),
         answer: &mut Answer<'_>,
     ) -> Result<u64, Errno> {
@@ -150,11 +150,15 @@ impl Filesystem {
 
     /// Returns whether a write at `offset` would extend the file beyond its stored data: data before `offset` were
     /// lost, and no write has reported that yet.
-    fn leaves_lost_data_before(&self, held: &Held, offset: u64) -> Result<bool, Errno> {
+    fn leaves_lost_data_before(&self, held: &HeldNode, offset: u64) -> Result<bool, Errno> {
         Ok(held.failed.load(Relaxed) && offset > self.tried(held.node.metadata())?.len())
     }
 
-    pub(super) fn release(&self, (number, held): (u64, &Held), flags: u32) -> Result<(), Errno> {
+    pub(super) fn release(
+        &self,
+        (number, held): (u64, &HeldNode),
+        flags: u32,
+    ) -> Result<(), Errno> {
         if !open_flags(flags).contains(OpenFlags::WRITE) {
             return Ok(());
         }
@@ -182,7 +186,7 @@ impl Filesystem {
     /// only if it has the block device (`fuseblk`).
     pub(super) fn block_of(
         &self,
-        held: &Held,
+        held: &HeldNode,
         (block, block_size): (u64, u32),
         answer: &mut Answer<'_>,
     ) -> Result<(), Errno> {
@@ -202,7 +206,7 @@ impl Filesystem {
 
     pub(super) fn fallocate(
         &self,
-        held: &Held,
+        held: &HeldNode,
         who: &Credentials,
         (offset, length, mode): (u64, u64, u32),
     ) -> Result<(), Errno> {
@@ -229,7 +233,7 @@ impl Filesystem {
     pub(super) fn seek(
         &self,
         node: u64,
-        held: &Held,
+        held: &HeldNode,
         (offset, whence): (u64, u32),
         answer: &mut Answer<'_>,
     ) -> Result<(), Errno> {
@@ -249,7 +253,7 @@ impl Filesystem {
 
     pub(super) fn copy_range(
         &self,
-        held: &Held,
+        held: &HeldNode,
         who: &Credentials,
         (offset, to, to_offset, length): (u64, u64, u64, u64),
     ) -> Result<u64, Errno> {

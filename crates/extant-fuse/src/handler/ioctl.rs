@@ -1,7 +1,7 @@
 //! The ioctls of ext4: inode flags in both spellings, label, generation, trimming, shutdown.
 
 use super::Filesystem;
-use crate::nodes::{Held, node_of};
+use crate::nodes::{HeldNode, node_of};
 use ext4_format::inode::flags as inode_flags;
 use extant::{Credentials, SetAttributes, Shutdown};
 use fuse_server::{Answer, Errno};
@@ -66,7 +66,7 @@ impl Filesystem {
     /// `FS_IOC_SETFLAGS` and `FS_IOC_FSSETXATTR` since 5.13.
     pub(super) fn ioctl(
         &self,
-        held: &Held,
+        held: &HeldNode,
         who: &Credentials,
         call: &Call<'_>,
         answer: &mut Answer<'_>,
@@ -145,13 +145,13 @@ impl Filesystem {
         }
     }
 
-    fn flags_of(&self, held: &Held) -> Result<u32, Errno> {
+    fn flags_of(&self, held: &HeldNode) -> Result<u32, Errno> {
         Ok(self.tried(held.node.metadata())?.flags())
     }
 
     fn set_flags(
         &self,
-        held: &Held,
+        held: &HeldNode,
         who: &Credentials,
         flags: u32,
         project: Option<u32>,

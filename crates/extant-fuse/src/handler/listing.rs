@@ -3,7 +3,7 @@
 
 use super::Filesystem;
 use super::data::type_bits;
-use crate::nodes::Held;
+use crate::nodes::HeldNode;
 use extant::Credentials;
 use extant::unstable::NodeEntry;
 use fuse_server::{Answer, Entry, Errno, Listing};
@@ -20,7 +20,7 @@ const AFTER_DOTS: u64 = 2;
 impl Filesystem {
     pub(super) fn read_dir(
         &self,
-        held: &Held,
+        held: &HeldNode,
         who: &Credentials,
         (offset, size, plus): (u64, u32, bool),
         answer: &mut Answer<'_>,
@@ -58,7 +58,7 @@ impl Filesystem {
 
 struct Out<'a, 'b> {
     fs: &'a Filesystem,
-    dir: &'a Held,
+    dir: &'a HeldNode,
     who: &'a Credentials,
     listing: Listing<'b>,
     plus: bool,

@@ -1,7 +1,7 @@
 //! Lookup, creation, renaming and removal of names.
 
 use super::{BRIEFLY, Filesystem};
-use crate::nodes::{Held, ino_of};
+use crate::nodes::{HeldNode, ino_of};
 use extant::unstable::{MakeNode, Node, OpenFlags};
 use extant::{Credentials, FileType, RenameMode};
 use fuse_server::{Answer, Entry, Errno, Opened, OpenedFlags};
@@ -72,13 +72,13 @@ impl Filesystem {
 
     /// Returns the inode in which a name is looked up. For a program that opens a file by its number (NFS,
     /// open_by_handle_at) the kernel asks for "." and ".." of inodes that it does not know, or has forgotten.
-    pub(super) fn known(&self, node: u64, name: &[u8]) -> Result<Arc<Held>, Errno> {
+    pub(super) fn known(&self, node: u64, name: &[u8]) -> Result<Arc<HeldNode>, Errno> {
         match self.shared.nodes.get(node) {
             Err(Errno::STALE) if matches!(name, b"." | b"..") => {
                 let ino = ino_of(node).ok_or(Errno::STALE)?;
                 // The error is ESTALE if the file was removed. The kernel compares the generation of the answer.
                 self.tried(Node::of_number(&self.shared.volume, ino))
-                    .map(Held::new)
+                    .map(HeldNode::new)
             }
             known => known,
         }
@@ -86,7 +86,7 @@ impl Filesystem {
 
     pub(super) fn lookup(
         &self,
-        dir: &Held,
+        dir: &HeldNode,
         who: &Credentials,
         name: &[u8],
         answer: &mut Answer<'_>,
@@ -112,7 +112,7 @@ impl Filesystem {
 
     pub(super) fn make(
         &self,
-        dir: &Held,
+        dir: &HeldNode,
         who: &Credentials,
         (name, what, mode): (&[u8], MakeNode<'_>, u32),
         answer: &mut Answer<'_>,
@@ -123,7 +123,7 @@ impl Filesystem {
 
     pub(super) fn mknod(
         &self,
-        dir: &Held,
+        dir: &HeldNode,
         who: &Credentials,
         (name, mode, rdev): (&[u8], u32, u32),
         answer: &mut Answer<'_>,
@@ -152,7 +152,7 @@ impl Filesystem {
 
     pub(super) fn create(
         &self,
-        dir: &Held,
+        dir: &HeldNode,
         who: &Credentials,
         (name, mode, flags, kill_suidgid): (&[u8], u32, u32, bool),
         answer: &mut Answer<'_>,
@@ -168,7 +168,7 @@ impl Filesystem {
 
     pub(super) fn tmpfile(
         &self,
-        dir: &Held,
+        dir: &HeldNode,
         who: &Credentials,
         (mode, flags): (u32, u32),
         answer: &mut Answer<'_>,
@@ -198,7 +198,7 @@ impl Filesystem {
 
     pub(super) fn open(
         &self,
-        (number, held): (u64, &Held),
+        (number, held): (u64, &HeldNode),
         who: &Credentials,
         (flags, kill_suidgid): (u32, bool),
         answer: &mut Answer<'_>,
@@ -224,7 +224,7 @@ impl Filesystem {
 
     pub(super) fn link(
         &self,
-        dir: &Held,
+        dir: &HeldNode,
         who: &Credentials,
         (target, name): (u64, &[u8]),
         answer: &mut Answer<'_>,
@@ -236,7 +236,7 @@ impl Filesystem {
 
     pub(super) fn rename(
         &self,
-        dir: &Held,
+        dir: &HeldNode,
         who: &Credentials,
         (name, new_parent, new_name): (&[u8], u64, &[u8]),
         flags: u32,

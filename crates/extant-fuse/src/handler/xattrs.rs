@@ -1,7 +1,7 @@
 //! Extended attributes.
 
 use super::Filesystem;
-use crate::nodes::Held;
+use crate::nodes::HeldNode;
 use extant::{Credentials, SetXattr};
 use fuse_server::{Answer, Errno};
 use rustix::fs::XattrFlags;
@@ -9,7 +9,7 @@ use rustix::fs::XattrFlags;
 impl Filesystem {
     pub(super) fn get_xattr(
         &self,
-        held: &Held,
+        held: &HeldNode,
         who: &Credentials,
         (name, size): (&[u8], u32),
         answer: &mut Answer<'_>,
@@ -20,7 +20,7 @@ impl Filesystem {
 
     pub(super) fn list_xattrs(
         &self,
-        held: &Held,
+        held: &HeldNode,
         who: &Credentials,
         size: u32,
         answer: &mut Answer<'_>,
@@ -36,7 +36,7 @@ impl Filesystem {
 
     pub(super) fn set_xattr(
         &self,
-        held: &Held,
+        held: &HeldNode,
         who: &Credentials,
         (name, value, flags, clear_set_gid): (&[u8], &[u8], u32, bool),
     ) -> Result<(), Errno> {
@@ -63,7 +63,7 @@ impl Filesystem {
 
     pub(super) fn remove_xattr(
         &self,
-        held: &Held,
+        held: &HeldNode,
         who: &Credentials,
         name: &[u8],
     ) -> Result<(), Errno> {

@@ -1,7 +1,7 @@
 //! A member of an archive of any format.
 
 use super::stream::Origin;
-use crate::adopt::RawXattrs;
+use crate::source_attributes::RawXattrs;
 use crate::tree::Segment;
 use ext4_format::timestamp::Timestamp;
 

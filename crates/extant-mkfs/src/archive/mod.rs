@@ -18,10 +18,10 @@ pub use compression::decompressed;
 pub(super) use content::ArchiveReader;
 pub use visit::{ArchiveKind, ArchiveMember, read_archive, read_tree};
 
-use super::adopt::Adopter;
 use super::cpio;
 use super::error::{MkfsError, Result};
 use super::layers::Layers;
+use super::source_attributes::Adopter;
 use super::squashfs::{SquashTree, is_squashfs};
 use super::tar;
 use blockdev::UnlockedFile;

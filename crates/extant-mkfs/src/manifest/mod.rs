@@ -10,7 +10,7 @@ pub(crate) use table::{Entry, Order};
 
 use crate::archive::{ArchiveMember, decompressed};
 use crate::error::{MkfsError, Result};
-use crate::other::ReadTree;
+use crate::reader_tree::ReadTree;
 use ext4_format::timestamp::Timestamp;
 use keywords::{Keywords, Surroundings};
 use lines::{Lines, unescape};

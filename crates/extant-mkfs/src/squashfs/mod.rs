@@ -25,7 +25,7 @@ pub(crate) use superblock::is_squashfs;
 
 use super::archive::{ArchiveKind, ArchiveMember};
 use super::error::{MkfsError, Result};
-use super::other::ReadTree;
+use super::reader_tree::ReadTree;
 use blockdev::BlockDevice;
 use cache::Cache;
 use codec::Codec;

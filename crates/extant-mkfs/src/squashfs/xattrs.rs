@@ -2,8 +2,8 @@
 
 use super::Image;
 use super::metadata::Cursor;
-use crate::adopt::RawXattrs;
 use crate::error::{Result, show};
+use crate::source_attributes::RawXattrs;
 
 /// Bytes of attributes that an inode may have; those of Linux are far smaller.
 const MOST: usize = 1 << 20;

@@ -1,7 +1,7 @@
 //! Extended headers: records `LENGTH KEY=VALUE\n` that replace or extend the fields of the 512 bytes.
 
 use super::fflags;
-use crate::adopt::RawXattrs;
+use crate::source_attributes::RawXattrs;
 use crate::tree::Segment;
 use ext4_format::acl::{Acl, AclEntry, Tag};
 use ext4_format::timestamp::Timestamp;

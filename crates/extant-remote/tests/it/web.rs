@@ -50,7 +50,7 @@ impl Web {
             let (head, part) = match path.as_str() {
                 "/disk" => (partial, part),
                 // Every second request fails.
-                "/busy" if number % 2 == 0 => ("503 busy".into(), &b""[..]),
+                "/busy" if number.is_multiple_of(2) => ("503 busy".into(), &b""[..]),
                 "/busy" => (partial, part),
                 "/whole" => ("200 x".into(), &self.bytes[..]),
                 "/denied" => ("403 x".into(), &b""[..]),

@@ -2,10 +2,10 @@
 
 use super::{Args, Change, Difference, Field, Sink, note};
 use crate::address::{Rooted, join};
+use crate::image_place::ImagePlace;
 use crate::images::Images;
 use crate::interrupt;
 use crate::patterns::NoMatch;
-use crate::place::ImagePlace;
 use crate::progress::Progress;
 use crate::show::show;
 use crate::transfer::{HostSide, ImageSide, Meta, Side, nowhere};

@@ -1,12 +1,12 @@
 //! Device tables applied to a tree under construction.
 
-use super::adopt::Adopter;
 use super::error::{MkfsError, Result};
 use super::layers::Layers;
 use super::manifest::{DeviceTable, Entry, Order};
 use super::options::MkfsOptions;
 use super::owners::{IdMap, ModeMap};
 use super::progress::Monitor;
+use super::source_attributes::Adopter;
 use super::tree::{Body, Inode, XattrPool};
 use ext4_format::FileType;
 use ext4_format::acl::Acl;

@@ -5,7 +5,7 @@ use super::data::ContentReader;
 use super::error::{MkfsError, Result};
 use super::layers::Layers;
 use super::tree::{Body, Tree};
-use crate::adopt::Adopter;
+use crate::source_attributes::Adopter;
 
 /// A tree that something else reads, such as another file system. Its names and attributes are asked for once, its data
 /// later, from several threads.

@@ -9,7 +9,7 @@ const MOST: usize = 64 << 20;
 
 /// Pieces by their numbers.
 #[derive(Default)]
-pub struct Kept(Mutex<Pieces>);
+pub struct PieceCache(Mutex<Pieces>);
 
 #[derive(Default)]
 struct Pieces {
@@ -20,7 +20,7 @@ struct Pieces {
     clock: u64,
 }
 
-impl Kept {
+impl PieceCache {
     /// Returns a piece from the cache, or makes it. Two concurrent calls for the same piece may both make it.
     pub fn get(
         &self,
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn what_is_kept_is_bounded_and_what_was_read_last() {
-        let kept = Kept::default();
+        let kept = PieceCache::default();
         let large = || Ok(vec![0; MOST / 4]);
         for number in 0..4 {
             kept.get(number, large).unwrap();

@@ -2,11 +2,13 @@
 //! links of the names are kept until all inodes are known.
 
 use crate::dir::DirectoryRun;
-use crate::directories::{Builder, Early, EarlyRun, Found, Kept, KeptBlock, Told};
+use crate::directories::{
+    AtStep, Builder, EarlyDirectories, EarlyRun, FoundDirectories, KeptBlock, KeptLinks,
+};
 use crate::links::{Block, Follower};
 use crate::names::NameReader;
 use crate::state::Check;
-use crate::{ahead, index, work};
+use crate::{index, prefetch, work};
 use std::collections::VecDeque;
 
 /// Bytes of directories that are read together, so that a disk does not seek for each.
@@ -17,7 +19,7 @@ const BLOCK_LINKS: usize = 6;
 /// Runs that wait at a thread. If directories are larger than the inode tables, most of them are read later.
 const MOST_WAITING: usize = 4096;
 
-impl Kept {
+impl KeptLinks {
     /// Follows the links, once all inodes are known; returns the number of names.
     pub(crate) fn follow(&self, follower: &Follower<'_>) -> u64 {
         let Follower { check, directories } = *follower;
@@ -40,12 +42,12 @@ impl Kept {
 }
 
 /// Removes the first entry if it was announced before a step.
-fn take_before<T>(queue: &mut VecDeque<Told<T>>, step: usize) -> Option<T> {
+fn take_before<T>(queue: &mut VecDeque<AtStep<T>>, step: usize) -> Option<T> {
     queue.front().filter(|told| told.step < step)?;
     queue.pop_front().map(|told| told.what)
 }
 
-impl Early {
+impl EarlyDirectories {
     fn is_full(&self, check: &Check<'_>) -> bool {
         let kept = self.kept.links + self.kept.blocks.len() * BLOCK_LINKS;
         kept > MOST_LINKS / check.threads.max(1)
@@ -104,7 +106,11 @@ impl Builder {
     }
 
     /// Reads the index of a directory, if it has one; all its runs wait then.
-    fn read_index(&mut self, check: &Check<'_>, Found { directory, runs }: Found) {
+    fn read_index(
+        &mut self,
+        check: &Check<'_>,
+        FoundDirectories { directory, runs }: FoundDirectories,
+    ) {
         let own = self.runs.get(runs.clone()).unwrap_or(&[]);
         if let Some(indexed) = self.list.get(directory).filter(|d| d.is_indexed()) {
             let index = index::read(check, indexed, own);
@@ -128,9 +134,9 @@ impl Builder {
             if let Some(run) = rest.first().filter(|_| end > first) {
                 check.volume.tell(run.piece());
             }
-            self.early.found.push_back(Told {
+            self.early.found.push_back(AtStep {
                 step: self.early.step,
-                what: Found {
+                what: FoundDirectories {
                     directory: from,
                     runs: first..end,
                 },
@@ -143,7 +149,7 @@ impl Builder {
     /// Announces a batch to the device when it is large enough; announces the last batch in any case.
     fn tell_batch(&mut self, check: &Check<'_>, last: bool) {
         let most = (BATCH / check.volume.block_size()) as u64;
-        let Early {
+        let EarlyDirectories {
             waiting,
             batches,
             step,
@@ -166,8 +172,8 @@ impl Builder {
         }
         let batch: Vec<_> = waiting.drain(..runs).collect();
         let runs = batch.iter().filter_map(|early| self.runs.get(early.run));
-        ahead::tell_all(&check.volume, runs.map(DirectoryRun::piece));
-        batches.push_back(Told {
+        prefetch::tell_all(&check.volume, runs.map(DirectoryRun::piece));
+        batches.push_back(AtStep {
             step: *step,
             what: batch,
         });
