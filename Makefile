@@ -224,6 +224,7 @@ tools:
 	  $$sudo apt-get install -y -q --no-install-recommends qemu-system-x86 busybox-static mmdebstrap zsh fish; \
 	fi
 	scripts/qemu.sh --fetch || [ -z "$$CI" ]
+	scripts/test-remote.sh --tools || [ -z "$$CI" ]
 
 clean:
 	$(CARGO) clean

@@ -20,6 +20,8 @@ nextest() {
     echo "$place/bin/cargo-nextest"
 }
 
+# moto, the S3 server of tests, where scripts/test-remote.sh --tools puts it.
+export PATH=$PATH:$target/tools/moto/bin
 export EXTANT_IGNORED=$target/ignored-tests
 mkdir -p "$target"
 rm -f "$EXTANT_IGNORED"
