@@ -1,4 +1,5 @@
-//! Images on web servers and object stores: the program `extant-remote` serves one as an NBD export of this process.
+//! Images on web servers and object stores, and NBD servers with TLS: the program `extant-remote` serves one as an NBD export of this
+//! process.
 //!
 //! That program has the network, TLS and the credentials. This process talks to it over one connection of a socket in a directory
 //! that nobody else can enter; the name of the socket is gone once the connection stands. The program ends with the connection.
@@ -19,6 +20,8 @@ use std::time::Duration;
 pub const OBJECTS: [&[u8]; 4] = [b"s3://", b"gs://", b"az://", b"file+objects://"];
 /// Schemes of web servers.
 pub const WEB: [&[u8]; 2] = [b"https://", b"http://"];
+/// Scheme of NBD servers with TLS.
+pub const TLS: &[u8] = b"nbds://";
 /// Name of the program, and of the variable with its path.
 const PROGRAM: &str = "extant-remote";
 const VARIABLE: &str = "EXTANT_REMOTE";
@@ -32,7 +35,7 @@ fn has_scheme(image: &Path, schemes: &[&[u8]]) -> bool {
 
 /// Returns whether `extant-remote` serves the image.
 pub fn is_served(image: &Path) -> bool {
-    has_scheme(image, &OBJECTS) || has_scheme(image, &WEB)
+    has_scheme(image, &OBJECTS) || has_scheme(image, &WEB) || has_scheme(image, &[TLS])
 }
 
 /// Returns whether the image is made of objects, which fence writers off by themselves.
@@ -62,6 +65,13 @@ fn program() -> PathBuf {
     beside
         .filter(|program| program.is_file())
         .unwrap_or_else(|| PROGRAM.into())
+}
+
+/// Returns the name of the export in the address of an NBD server. The program exports other images without a name.
+fn export_of(address: &str) -> &str {
+    let place = address.strip_prefix("nbds://").unwrap_or("");
+    let place = place.split('?').next().unwrap_or("");
+    place.split_once('/').map_or("", |(_, export)| export)
 }
 
 /// Starts the program for an image, and connects to it.
@@ -110,7 +120,8 @@ pub fn connect(address: &str, access: Access) -> Result<NbdDevice> {
         }
     }
     // If this process ends before the connection stands, the end of its standard input ends the program.
-    let url = NbdUrl::parse(&format!("nbd+unix:///?socket={}", escaped(path)))?;
+    let export = export_of(address);
+    let url = NbdUrl::parse(&format!("nbd+unix:///{export}?socket={}", escaped(path)))?;
     let options = Options {
         // A store may be slow, and its own limits are shorter.
         timeout: Duration::from_secs(600),

@@ -34,7 +34,8 @@ const NBD: [&[u8]; 2] = [b"nbd://", b"nbd+unix://"];
 
 /// The schemes of addresses of images that are not on this machine.
 pub fn schemes() -> impl Iterator<Item = &'static [u8]> {
-    NBD.into_iter().chain(remote::OBJECTS).chain(remote::WEB)
+    let served = remote::OBJECTS.into_iter().chain(remote::WEB);
+    NBD.into_iter().chain(served).chain([remote::TLS])
 }
 
 /// Threads that copy from and to servers.

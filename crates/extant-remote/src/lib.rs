@@ -5,11 +5,13 @@ mod address;
 mod cache;
 mod objects;
 mod server;
+mod tunnel;
 mod web;
 
 pub use address::Address;
 pub use objects::{ObjectsDevice, snapshot};
 pub use server::serve;
+pub use tunnel::Tunnel;
 pub use web::WebDevice;
 
 use blockdev::BlockDevice;

@@ -1,9 +1,9 @@
 //! The program `extant-remote`: one image as an NBD export, for one client.
 #![forbid(unsafe_code)]
 
-use extant_remote::{Address, Image, runtime, serve, snapshot};
+use extant_remote::{Address, Image, Tunnel, runtime, serve, snapshot};
 use std::io::{self, Write};
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -63,15 +63,23 @@ impl Drop for Name {
 }
 
 fn export(socket: &str, address: &str, read_only: bool) -> io::Result<()> {
-    // The caller may be gone before it connects; then its end of standard input closes.
+    if Tunnel::is_address(address) {
+        let tunnel = Tunnel::open(address, runtime()?)?;
+        let client = client(Path::new(socket))?;
+        return client.map_or(Ok(()), |client| tunnel.serve(client));
+    }
     let image = Image::open(address, read_only)?;
-    let served = client(Path::new(socket), &image);
+    let served = client(Path::new(socket)).and_then(|client| {
+        let complain = |error: &io::Error| say(&format!("error: {error}"));
+        client.map_or(Ok(()), |client| serve(client, image.device(), &complain))
+    });
     // Another client may write from now on, even if this one broke the protocol.
     let released = image.release();
     served.and(released)
 }
 
-fn client(socket: &Path, image: &Image) -> io::Result<()> {
+/// Waits for the client. `None` if the caller is gone before it connects, which closes its end of standard input.
+fn client(socket: &Path) -> io::Result<Option<UnixStream>> {
     let listener = UnixListener::bind(socket)
         .map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", socket.display())))?;
     let name = Name(socket.to_owned());
@@ -86,12 +94,9 @@ fn client(socket: &Path, image: &Image) -> io::Result<()> {
     std::thread::spawn(move || {
         let _ = ended.send(Some(listener.accept()));
     });
-    let stream = match first.recv() {
-        Ok(Some(accepted)) => accepted?.0,
-        _ => return Ok(()),
-    };
+    let accepted = first.recv().ok().flatten();
     drop(name);
-    serve(stream, image.device(), &|error| {
-        say(&format!("error: {error}"))
-    })
+    accepted
+        .map(|accepted| accepted.map(|(stream, _)| stream))
+        .transpose()
 }

@@ -4,4 +4,5 @@ mod crash;
 mod directory;
 mod s3;
 mod support;
+mod tls;
 mod web;

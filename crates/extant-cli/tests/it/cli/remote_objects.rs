@@ -197,3 +197,57 @@ fn commands_read_a_file_of_a_web_server() {
     let said = Ran::of(ran.unwrap()).stderr;
     assert!(said.contains("needs the program extant-remote"), "{said}");
 }
+
+/// Makes an authority, and a certificate of this machine for servers.
+fn certificates(s: &Scratch) -> String {
+    let key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
+    for line in [
+        format!("req -x509 {key} -keyout ca-key.pem -out ca-cert.pem -subj /CN=ca -days 30"),
+        format!(
+            "req -new {key} -keyout server-key.pem -out csr -subj /CN=localhost -addext subjectAltName=DNS:localhost"
+        ),
+        "x509 -req -in csr -CA ca-cert.pem -CAkey ca-key.pem -CAcreateserial -copy_extensions copy -days 30 -out server-cert.pem"
+            .into(),
+    ] {
+        let made = Command::new("openssl")
+            .args(line.split(' '))
+            .current_dir(s.dir.path())
+            .output()
+            .unwrap();
+        assert!(made.status.success(), "{made:?}");
+    }
+    s.dir.path().display().to_string()
+}
+
+#[test]
+fn commands_work_over_tls() {
+    needs::tools!("nbdkit", "openssl");
+    let s = Scratch::empty();
+    let pki = certificates(&s);
+    let free = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = free.local_addr().unwrap().port();
+    drop(free);
+    let mut server = Command::new("nbdkit")
+        .args(["-f", "-i", "127.0.0.1", "-p", &port.to_string()])
+        .args(["-e", "disk", "--tls=require"])
+        .arg(format!("--tls-certificates={pki}"))
+        .args(["memory", "64M"])
+        .spawn()
+        .unwrap();
+    for _ in 0..500 {
+        if std::net::TcpStream::connect(("127.0.0.1", port)).is_ok() {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let url = format!("nbds://localhost:{port}/disk?tls-certificates={pki}");
+    ok(&["mkfs", &url, "-q", "-L", "far", "-O", "^mmp"]);
+    assert!(ok(&["info", &url]).contains("far"));
+    ok(&["check", &url]);
+    fails(
+        &["info", &format!("nbds://localhost:{port}/disk")],
+        "invalid peer certificate",
+    );
+    server.kill().unwrap();
+    server.wait().unwrap();
+}

@@ -1,0 +1,212 @@
+//! NBD servers with TLS: this program upgrades the connection (`NBD_OPT_STARTTLS`), and passes the bytes of the protocol on in both
+//! directions. The client goes on with the handshake as if it had no TLS.
+
+use std::io::{self, ErrorKind};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
+use tokio::net::TcpStream;
+use tokio::runtime::Runtime;
+use tokio::time::timeout;
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+use tokio_rustls::{TlsConnector, rustls};
+
+const SCHEME: &str = "nbds://";
+/// Port that IANA assigned to NBD.
+const PORT: u16 = 10809;
+/// Time for the connection, the handshake and TLS together.
+const LIMIT: Duration = Duration::from_secs(30);
+const FIXED_NEWSTYLE: u16 = 1;
+const OPT_MAGIC: u64 = 0x4948_4156_454F_5054;
+const OPT_STARTTLS: u32 = 5;
+const OPT_REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
+const REP_ACK: u32 = 1;
+/// Length of magic numbers and flags with which a server begins.
+const GREETING: usize = 18;
+/// Longest message of a refusal, in bytes.
+const MAX_REPLY: u32 = 64 << 10;
+
+/// Address of a server with TLS: `nbds://HOST[:PORT]/EXPORT[?tls-certificates=DIR]`.
+struct TlsAddress {
+    host: String,
+    port: u16,
+    /// Directory with `ca-cert.pem`, and with `client-cert.pem` and `client-key.pem` if the server asks for them.
+    certificates: Option<PathBuf>,
+}
+
+impl TlsAddress {
+    fn parse(text: &str) -> io::Result<Self> {
+        let wrong = |why: &str| {
+            let shape = "try nbds://HOST[:PORT]/EXPORT or nbds://HOST/EXPORT?tls-certificates=DIR";
+            io::Error::new(ErrorKind::InvalidInput, format!("{why} ({shape})"))
+        };
+        let url = url::Url::parse(text).map_err(|e| wrong(&e.to_string()))?;
+        let host = url.host_str().filter(|host| !host.is_empty());
+        let host = host.ok_or_else(|| wrong("no host"))?;
+        let mut certificates = None;
+        for (field, value) in url.query_pairs() {
+            match &*field {
+                "tls-certificates" => certificates = Some(PathBuf::from(value.into_owned())),
+                _ => return Err(wrong("an unknown field after '?'")),
+            }
+        }
+        Ok(Self {
+            host: host.trim_matches(['[', ']']).to_owned(),
+            port: url.port().unwrap_or(PORT),
+            certificates,
+        })
+    }
+
+    fn config(&self) -> io::Result<ClientConfig> {
+        let mut roots = RootCertStore::empty();
+        let known = match &self.certificates {
+            Some(dir) => certificates(&dir.join("ca-cert.pem"))?,
+            None => rustls_native_certs::load_native_certs().certs,
+        };
+        roots.add_parsable_certificates(known);
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(io::Error::other)?
+            .with_root_certificates(roots);
+        let own = self
+            .certificates
+            .as_ref()
+            .map(|dir| (dir.join("client-cert.pem"), dir.join("client-key.pem")));
+        match own.filter(|(certificate, _)| certificate.exists()) {
+            None => Ok(config.with_no_client_auth()),
+            Some((certificate, key)) => {
+                let chain = certificates(&certificate)?;
+                let secret = PrivateKeyDer::from_pem_file(&key).map_err(|e| at(&key, e))?;
+                let config = config.with_client_auth_cert(chain, secret);
+                config.map_err(|e| at(&certificate, e))
+            }
+        }
+    }
+}
+
+fn at(path: &Path, error: impl std::fmt::Display) -> io::Error {
+    let text = format!("{}: {error}", path.display());
+    io::Error::new(ErrorKind::InvalidInput, text)
+}
+
+fn certificates(path: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
+    let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
+    read.map_err(|e| at(path, e))
+}
+
+fn protocol(what: impl std::fmt::Display) -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, format!("NBD server: {what}"))
+}
+
+/// Connection to an NBD server, encrypted.
+///
+/// ```no_run
+/// let tunnel = extant_remote::Tunnel::open("nbds://localhost/disk", extant_remote::runtime()?)?;
+/// let (client, server) = std::os::unix::net::UnixStream::pair()?;
+/// tunnel.serve(server)?;
+/// # drop(client);
+/// # std::io::Result::Ok(())
+/// ```
+pub struct Tunnel {
+    runtime: Runtime,
+    stream: TlsStream<TcpStream>,
+    greeting: [u8; GREETING],
+}
+
+impl Tunnel {
+    /// Returns whether an address is that of a server with TLS.
+    pub fn is_address(address: &str) -> bool {
+        address.starts_with(SCHEME)
+    }
+
+    /// Connects to the server, and checks its certificate.
+    ///
+    /// # Errors
+    /// The address is not valid, the server does not answer within 30 seconds or has no TLS, or a certificate is not accepted.
+    pub fn open(address: &str, runtime: Runtime) -> io::Result<Self> {
+        let parsed = TlsAddress::parse(address)?;
+        let config = parsed.config()?;
+        let connected = runtime.block_on(async {
+            let within = timeout(LIMIT, connect(&parsed, config)).await;
+            within.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()))
+        });
+        let (stream, greeting) = connected?;
+        Ok(Self {
+            runtime,
+            stream,
+            greeting,
+        })
+    }
+
+    /// Serves a client until one side ends the connection.
+    pub fn serve(mut self, client: UnixStream) -> io::Result<()> {
+        client.set_nonblocking(true)?;
+        self.runtime.block_on(async {
+            let mut client = tokio::net::UnixStream::from_std(client)?;
+            client.write_all(&self.greeting).await?;
+            // The server has the flags of this program, which are those of every client of fixed newstyle.
+            client.read_exact(&mut [0; 4]).await?;
+            match copy_bidirectional(&mut client, &mut self.stream).await {
+                Err(e) if e.kind() == ErrorKind::UnexpectedEof => Ok(()),
+                done => done.map(drop),
+            }
+        })
+    }
+}
+
+async fn connect(
+    address: &TlsAddress,
+    config: ClientConfig,
+) -> io::Result<(TlsStream<TcpStream>, [u8; GREETING])> {
+    let mut stream = TcpStream::connect((address.host.as_str(), address.port)).await?;
+    stream.set_nodelay(true)?;
+    let mut greeting = [0; GREETING];
+    stream.read_exact(&mut greeting).await?;
+    let flags = u16::from_be_bytes([greeting[16], greeting[17]]);
+    if !greeting.starts_with(b"NBDMAGICIHAVEOPT") || flags & FIXED_NEWSTYLE == 0 {
+        return Err(protocol("not a server of the fixed newstyle handshake"));
+    }
+    stream
+        .write_all(&u32::from(flags & 3).to_be_bytes())
+        .await?;
+    let mut option = OPT_MAGIC.to_be_bytes().to_vec();
+    option.extend(OPT_STARTTLS.to_be_bytes());
+    option.extend(0u32.to_be_bytes());
+    stream.write_all(&option).await?;
+    let magic = (stream.read_u64().await?, stream.read_u32().await?);
+    let (kind, length) = (stream.read_u32().await?, stream.read_u32().await?);
+    if magic != (OPT_REPLY_MAGIC, OPT_STARTTLS) || length > MAX_REPLY {
+        return Err(protocol("a reply of the handshake is not valid"));
+    }
+    stream.read_exact(&mut vec![0; length as usize]).await?;
+    if kind != REP_ACK {
+        return Err(protocol(
+            "it has no TLS: use nbd:// if the network is trusted",
+        ));
+    }
+    let name = ServerName::try_from(address.host.clone()).map_err(io::Error::other)?;
+    let connector = TlsConnector::from(Arc::new(config));
+    let stream = connector.connect(name, stream).await;
+    let stream = stream.map_err(|e| io::Error::new(e.kind(), format!("TLS: {e}")))?;
+    Ok((stream, greeting))
+}
+
+#[test]
+fn wrong_addresses_are_refused() {
+    for text in [
+        "nbds:///x",
+        "nbds://h:99999/x",
+        "nbds://h/x?tls=1",
+        "nbds://",
+    ] {
+        assert!(TlsAddress::parse(text).is_err(), "{text}");
+    }
+    let address = TlsAddress::parse("nbds://[::1]:5/x?tls-certificates=/pki").unwrap();
+    assert_eq!((address.host.as_str(), address.port), ("::1", 5));
+}

@@ -1,0 +1,128 @@
+//! An NBD server that speaks only TLS: nbdkit, with certificates that openssl makes.
+
+use blockdev::conformance;
+use extant_nbd::{NbdDevice, NbdUrl, Options};
+use extant_remote::{Tunnel, runtime};
+use std::io;
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// Makes a certificate of `name`, signed by the authority in the directory, or the authority itself.
+fn certificate(dir: &Path, name: &str, subject: &str) {
+    let openssl = |line: &str| {
+        let ran = Command::new("openssl")
+            .args(line.split(' '))
+            .current_dir(dir)
+            .stderr(Stdio::null())
+            .status();
+        assert!(ran.unwrap().success(), "openssl {line}");
+    };
+    let key = format!(
+        "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout {name}-key.pem -subj /CN={subject}"
+    );
+    if name == "ca" {
+        openssl(&format!("req -x509 {key} -days 30 -out ca-cert.pem"));
+        return;
+    }
+    let names = "-addext subjectAltName=DNS:localhost,IP:127.0.0.1";
+    openssl(&format!("req -new {key} {names} -out {name}.csr"));
+    openssl(&format!(
+        "x509 -req -in {name}.csr -CA ca-cert.pem -CAkey ca-key.pem -CAcreateserial -copy_extensions copy -days 30 -out {name}-cert.pem"
+    ));
+}
+
+struct Server(Child, u16);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Server {
+    fn start(more: &[&str]) -> Self {
+        let free = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = free.local_addr().unwrap().port();
+        drop(free);
+        let child = Command::new("nbdkit")
+            .args(["-f", "-i", "127.0.0.1", "-p", &port.to_string()])
+            .args(more)
+            .args(["memory", "16M"])
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let server = Self(child, port);
+        for _ in 0..500 {
+            if TcpStream::connect(("127.0.0.1", port)).is_ok() {
+                return server;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        panic!("nbdkit does not listen");
+    }
+
+    fn tunnel(&self, host: &str, certificates: Option<&Path>) -> io::Result<Tunnel> {
+        let mut address = format!("nbds://{host}:{}/", self.1);
+        if let Some(dir) = certificates {
+            address += &format!("?tls-certificates={}", dir.display());
+        }
+        Tunnel::open(&address, runtime().unwrap())
+    }
+}
+
+#[test]
+fn a_device_over_tls_keeps_its_promises() {
+    needs::tools!("nbdkit", "openssl");
+    let dir = tempfile::tempdir().unwrap();
+    let pki = dir.path();
+    certificate(pki, "ca", "authority");
+    certificate(pki, "server", "localhost");
+    certificate(pki, "client", "somebody");
+    let of_server = format!("--tls-certificates={}", pki.display());
+    let server = Server::start(&["--tls=require", "--tls-verify-peer", &of_server]);
+    let tunnel = server.tunnel("localhost", Some(pki)).unwrap();
+    let socket = pki.join("socket");
+    let listener = UnixListener::bind(&socket).unwrap();
+    let served = std::thread::spawn(move || tunnel.serve(listener.accept().unwrap().0));
+    let url = NbdUrl::parse(&format!("nbd+unix:///?socket={}", socket.display())).unwrap();
+    let device = NbdDevice::connect(&url, &Options::default()).unwrap();
+    conformance::check(&device, 1).unwrap();
+    drop(device);
+    served.join().unwrap().unwrap();
+}
+
+#[test]
+fn certificates_that_do_not_fit_are_refused() {
+    needs::tools!("nbdkit", "openssl");
+    let dir = tempfile::tempdir().unwrap();
+    let (right, wrong) = (dir.path().join("right"), dir.path().join("wrong"));
+    for pki in [&right, &wrong] {
+        std::fs::create_dir(pki).unwrap();
+        certificate(pki, "ca", "authority");
+    }
+    certificate(&right, "server", "localhost");
+    let of_server = format!("--tls-certificates={}", right.display());
+    let server = Server::start(&["--tls=require", &of_server]);
+    server.tunnel("localhost", Some(&right)).unwrap();
+    let refused = |done: io::Result<Tunnel>| done.err().expect("refused").to_string();
+    // Another authority, and none: the authorities of the system.
+    for pki in [Some(&*wrong), None] {
+        let why = refused(server.tunnel("localhost", pki));
+        assert!(why.contains("TLS: invalid peer certificate"), "{why}");
+    }
+    let why = refused(server.tunnel("127.0.0.2", Some(&right)));
+    assert!(
+        why.contains("refused") || why.contains("certificate"),
+        "{why}"
+    );
+    let why = refused(server.tunnel("localhost", Some(Path::new("/none"))));
+    assert!(why.contains("/none/ca-cert.pem"), "{why}");
+
+    let plain = Server::start(&["--tls=off"]);
+    let why = refused(plain.tunnel("localhost", Some(&right)));
+    assert!(why.contains("it has no TLS"), "{why}");
+}
