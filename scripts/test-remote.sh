@@ -11,7 +11,7 @@ target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 cargo=${CARGO:-cargo}
 
 packages=
-for tool in qemu-nbd:qemu-utils qemu-storage-daemon:qemu-system-common nbdkit:nbdkit nbd-server:nbd-server e2fsck:e2fsprogs; do
+for tool in qemu-nbd:qemu-utils qemu-storage-daemon:qemu-system-common nbdkit:nbdkit nbd-server:nbd-server openssl:openssl e2fsck:e2fsprogs; do
     command -v "${tool%%:*}" >/dev/null || packages="$packages ${tool##*:}"
 done
 if [ -n "$packages" ]; then
