@@ -193,8 +193,8 @@ pub trait BlockDevice: Send + Sync {
         ))
     }
 
-    /// Returns the next range at or behind `offset` that may hold other bytes than zeros; `None` if there is none. A device that does
-    /// not know answers with the rest of its bytes.
+    /// Returns the next range at or behind `offset` that may hold other bytes than zeros, or `None` if only zeros follow. A device that
+    /// cannot tell returns the rest of its bytes.
     ///
     /// ```
     /// use extant_blockdev::{BlockDevice, MemDevice};

@@ -122,7 +122,7 @@ impl<D: BlockDevice> Image<D> {
     /// Reads a block.
     ///
     /// # Errors
-    /// Those of the device.
+    /// The errors of the device.
     pub fn read(&self, block: BlockNr) -> Result<Vec<u8>, Error> {
         let mut bytes = vec![0; self.block_size()];
         self.dev

@@ -26,7 +26,7 @@ pub(crate) struct Volume<'d> {
     pub(crate) geo: Geometry,
     /// The newest block of the journal for each block of the volume.
     logged: BTreeMap<BlockNr, Logged>,
-    /// The log goes on in fast commits.
+    /// Whether fast commits continue the log.
     pub(crate) pending_fast_commits: bool,
     bytes_read: AtomicU64,
     /// A read took long.

@@ -103,7 +103,7 @@ impl Write for Stream {
 }
 
 pub(crate) struct Waiter {
-    /// What the reply carries.
+    /// Contents of the reply.
     pub(crate) expected: Expected,
     answer: SyncSender<io::Result<Vec<u8>>>,
 }

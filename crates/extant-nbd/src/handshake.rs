@@ -114,7 +114,7 @@ fn ask_for_status(stream: &mut (impl Read + Write), name: &str) -> io::Result<bo
         match kind {
             REP_META_CONTEXT => has_status |= data.get(4..) == Some(ALLOCATION),
             REP_ACK => return Ok(has_status),
-            // An export that does not exist is told of by the next option.
+            // The next option reports an export that does not exist.
             kind if kind & REP_ERROR != 0 => return Ok(false),
             _ => break,
         }

@@ -236,7 +236,7 @@ impl Link {
             let mut window = lock(&self.window);
             window.check()?;
             if window.connection != number {
-                // The connection has just been replaced: what is in the window was sent again, this request was not.
+                // The connection has just been replaced, and only the requests in the window were sent again.
                 continue;
             }
             if let Some(earlier) = window.before(&piece.range()) {
@@ -321,7 +321,7 @@ impl Drop for Link {
         let behind = lock(&self.window).take_behind();
         for posted in behind {
             if let Some(ticket) = lock(&posted.ticket).take() {
-                // Nobody is left to hear of an error: what was not flushed is not promised.
+                // An error is ignored, because unflushed changes are not promised.
                 let _ = posted.connection.wait(ticket);
             }
         }

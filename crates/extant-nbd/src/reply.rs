@@ -1,4 +1,4 @@
-//! What a reply carries: simple replies, and structured replies, which come in chunks.
+//! Contents of replies: simple replies, and structured replies, which have chunks.
 
 use crate::connection::{BLOCK_STATUS, READ, SHUTDOWN, remote_error};
 use crate::handshake::{array, number};
@@ -14,7 +14,7 @@ const OFFSET_HOLE: u16 = 2;
 const STATUS: u16 = 5;
 /// Flag of all kinds of chunks that are errors.
 const ERROR: u16 = 1 << 15;
-/// Longest chunk that is no data, in bytes.
+/// Longest chunk without data, in bytes.
 const MOST: u32 = 1 << 20;
 /// Characters of a server's message that are shown.
 const SHOWN: usize = 200;

@@ -85,7 +85,7 @@ impl Window {
         self.bytes > MOST_UNFLUSHED
     }
 
-    /// Returns the number of all changes so far.
+    /// Returns the number of changes that were ever kept.
     pub(crate) fn end(&self) -> u64 {
         self.removed + self.unflushed.len() as u64
     }

@@ -1,5 +1,5 @@
 //! NBD servers with TLS: this program upgrades the connection (`NBD_OPT_STARTTLS`), and passes the bytes of the protocol on in both
-//! directions. The client goes on with the handshake as if it had no TLS.
+//! directions. The client continues the handshake as without TLS.
 
 use std::io::{self, ErrorKind};
 use std::os::unix::net::UnixStream;

@@ -74,7 +74,7 @@ fn requests_for_the_same_bytes_wait_for_the_write() {
     device.read_at(12_288, &mut [0; 4096]).unwrap();
 }
 
-/// The write has returned, so what is left is to refuse every later promise.
+/// The write has returned, so the flush reports its error, and every later flush fails, too.
 #[test]
 fn a_write_that_fails_late_fails_every_later_flush() {
     let device = serve("late", |stream| {

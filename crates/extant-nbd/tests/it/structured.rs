@@ -79,7 +79,7 @@ fn chunks_that_lie_are_errors() {
     }
 }
 
-/// The error is that of the request, in the server's words, and the connection goes on.
+/// The error has the server's words, and the connection stays usable.
 #[test]
 fn an_error_chunk_fails_its_request_only() {
     let device = fake::connect("error-chunk", |mut stream| {

@@ -68,7 +68,7 @@ impl Server {
     }
 }
 
-/// Budgets are what was measured and a quarter more.
+/// Each budget is the measured count and a quarter more.
 #[test]
 fn requests_to_a_server_stay_within_a_budget() {
     needs::tools!("nbdkit");

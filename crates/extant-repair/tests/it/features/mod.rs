@@ -149,7 +149,7 @@ fn judge_one(base: &Base, seed: u64) -> Option<Outcome> {
 }
 
 /// Returns the files of a base that one image has still and the other has not: by path, or by content in lost+found or under another
-/// name of the same directory, because the two mend damaged names in different ways.
+/// name of the same directory. Two repairs give a damaged name different new names.
 fn only_in(base: &Files, one: &Files, other: &Files) -> Vec<PathBuf> {
     let has = |files: &Files, path: &Path, content: &Vec<u8>| {
         let beside =
