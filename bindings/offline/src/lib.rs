@@ -8,7 +8,7 @@ use ext4_format::geometry::Geometry;
 use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use extant_blockdev::{Access, BlockDevice, FileDevice};
 use extant_mmp::MmpError;
-use extant_repair::ImageFile;
+use ext4_image::ImageFile;
 use extant_resize::{NewSize, ResizeOptions};
 use extant_tune::TuneOptions;
 use std::io;
@@ -72,14 +72,25 @@ impl From<extant_check::Error> for Failure {
     }
 }
 
+impl From<ext4_image::Error> for Failure {
+    fn from(error: ext4_image::Error) -> Self {
+        use ext4_image::Error as E;
+        let errno = match &error {
+            E::Io(source) | E::TakenBack(source) => errno_of(source),
+            E::NoRoomForUndo(_) => ENOSPC,
+            _ => EIO,
+        };
+        Self::new(errno, &error)
+    }
+}
+
 impl From<extant_repair::Error> for Failure {
     fn from(error: extant_repair::Error) -> Self {
         use extant_repair::Error as E;
         let errno = match &error {
-            E::Io(source) | E::TakenBack(source) => errno_of(source),
+            E::Io(source) => errno_of(source),
             E::Format(_) | E::Superblock(_) | E::Check(_) | E::Descriptors(_) => EUCLEAN,
             E::InUse(_) => EBUSY,
-            E::NoRoomForUndo(_) => ENOSPC,
             E::Declined => 1,
             _ => EIO,
         };
@@ -227,7 +238,7 @@ impl Image {
     /// Takes an interrupted change back, and returns the place for the undo file of the next one.
     fn ready(&self, dry_run: bool) -> Result<Option<PathBuf>, Failure> {
         if dry_run {
-            return match extant_repair::mark(self.device())? {
+            return match ext4_image::mark(self.device())? {
                 Some(mark) => Err(Failure {
                     errno: EBUSY,
                     text: format!("a change was interrupted: extant undo takes it back ({mark})"),
