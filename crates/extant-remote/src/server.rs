@@ -7,6 +7,7 @@ use blockdev::BlockDevice;
 use std::collections::HashSet;
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Mutex, PoisonError};
 
@@ -187,10 +188,16 @@ pub fn serve(
     let reported = Mutex::new(HashSet::new());
     let (sender, receiver) = sync_channel(THREADS);
     let receiver = Mutex::new(receiver);
+    // When the client is lost, the threads drop the queued requests, because the reader of requests would otherwise wait for
+    // room in the queue forever.
+    let lost = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for _ in 0..THREADS {
             scope.spawn(|| {
                 while let Some(request) = next(&receiver) {
+                    if lost.load(Ordering::Relaxed) {
+                        continue;
+                    }
                     let done = run(device, &request);
                     if let Err(error) = &done
                         && reported
@@ -202,8 +209,7 @@ pub fn serve(
                     }
                     let mut stream = replies.lock().unwrap_or_else(PoisonError::into_inner);
                     if send(&mut *stream, request.cookie, done).is_err() {
-                        // The reader of requests notices the loss as well.
-                        return;
+                        lost.store(true, Ordering::Relaxed);
                     }
                 }
             });
@@ -268,4 +274,33 @@ fn number(error: &io::Error) -> u32 {
         io::ErrorKind::ReadOnlyFilesystem => EPERM,
         _ => EIO,
     }
+}
+
+/// A client that is killed leaves requests in the socket, more than the queue has room for.
+#[test]
+fn serving_ends_with_a_client_that_takes_no_replies() {
+    let (mut client, server) = UnixStream::pair().unwrap();
+    let device = blockdev::MemDevice::new(1 << 20);
+    let served = std::thread::spawn(move || serve(server, &device, &|_| {}));
+    client.read_exact(&mut [0; 18]).unwrap();
+    let mut hello = 3u32.to_be_bytes().to_vec();
+    hello.extend(OPT_MAGIC.to_be_bytes());
+    hello.extend([OPT_GO, 6, 0].iter().flat_map(|n| n.to_be_bytes()));
+    hello.extend([0, 0]);
+    client.write_all(&hello).unwrap();
+    client.read_exact(&mut [0; 20 + 12 + 20 + 14 + 20]).unwrap();
+    let mut requests = Vec::new();
+    for cookie in 0..40 * THREADS as u64 {
+        requests.extend(REQUEST_MAGIC.to_be_bytes());
+        requests.extend(0u16.to_be_bytes());
+        requests.extend(WRITE.to_be_bytes());
+        requests.extend(cookie.to_be_bytes());
+        requests.extend(0u64.to_be_bytes());
+        requests.extend(8u32.to_be_bytes());
+        requests.extend([7; 8]);
+    }
+    client.write_all(&requests).unwrap();
+    drop(client);
+    // The connection ends without a disconnect request; what matters is that serving ends.
+    let _ = served.join().unwrap();
 }
