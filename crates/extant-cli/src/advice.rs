@@ -98,7 +98,7 @@ pub fn missing(dir: &Dir, path: &[u8], name: impl Fn(&[u8]) -> String) -> Option
     }
     let (there, kind) = nearest(dir, path)?;
     Some(match kind {
-        FileType::Directory => format!("extant ls {} lists what there is", name(there)),
+        FileType::Directory => format!("see extant ls {}", name(there)),
         _ => format!("{} is not a directory", name(there)),
     })
 }
@@ -266,7 +266,7 @@ pub fn in_general(error: &anyhow::Error) -> Option<&'static str> {
                 ext4_format::FormatError::Corrupt { .. }
                 | ext4_format::FormatError::Checksum { .. },
             ) => Some("the image is damaged: extant repair -n lists what it would mend"),
-            Error::NoAttribute => Some("extant getfattr -m - lists those there are"),
+            Error::NoAttribute => Some("see extant getfattr -m -"),
             Error::Unsupported("attribute name space") => {
                 Some("names begin with user., trusted., security. or system.")
             }

@@ -18,7 +18,7 @@ fn said(name: &str) -> Result<Option<i64>> {
     let seconds = text.to_str().and_then(|text| text.parse().ok());
     seconds
         .map(Some)
-        .with_context(|| format!("{name} is no number of seconds"))
+        .with_context(|| format!("{name} is not a number of seconds"))
 }
 
 /// Reads `SOURCE_DATE_EPOCH`.

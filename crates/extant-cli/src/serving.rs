@@ -30,9 +30,7 @@ pub fn mount_options(lists: &[String]) -> Result<MountOptions> {
         .iter()
         .try_for_each(parse)
         .map_err(|e| match e.to_string() {
-            text if text.ends_with("not known") => {
-                advised(text, "extant mount --help lists those there are")
-            }
+            text if text.ends_with("not known") => advised(text, "see extant mount --help"),
             _ => e.into(),
         })?;
     Ok(options)

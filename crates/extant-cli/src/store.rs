@@ -216,7 +216,7 @@ fn told(image: &Path, file: &Path, error: Error) -> anyhow::Error {
                     _ => format!("more than one: {error}"),
                 }
             ),
-            format_args!("extant info {name} lists those there are"),
+            format_args!("see extant info {name}"),
         ),
         Error::NoTable => advised(
             format_args!("{shown}: {error}"),

@@ -49,7 +49,7 @@ pub fn line(error: &clap::Error, words: &[OsString]) -> String {
                 // The user omitted the command.
                 _ if names_image(&name) => format!("write extant ls {name}"),
                 Some(similar) => format!("is {similar} meant?"),
-                None => format!("extant {command} --help lists those there are").replace("  ", " "),
+                None => format!("see extant {command} --help").replace("  ", " "),
             };
             format!("{at}{name}: no such command: {instead}")
         }
@@ -63,14 +63,14 @@ pub fn line(error: &clap::Error, words: &[OsString]) -> String {
                 (Some(instead), _) => instead,
                 (None, Some(similar)) => format!("is {similar} meant?"),
                 (None, None) if argument.starts_with('-') => {
-                    format!("extant {command} --help lists those there are").replace("  ", " ")
+                    format!("see extant {command} --help").replace("  ", " ")
                 }
                 (None, None) => write,
             };
             let what = if argument.starts_with('-') {
                 "no such option"
             } else {
-                "one too many"
+                "unexpected argument"
             };
             format!("{at}{argument}: {what}: {instead}")
         }

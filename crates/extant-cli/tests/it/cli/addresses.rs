@@ -131,7 +131,7 @@ fn numbers_that_lead_nowhere_are_named() {
         &["ln", "-s", "x", &file],
     ] {
         let line = s.fails(args);
-        assert!(line.contains("takes a name, not a number"), "{line}");
+        assert!(line.contains("a name is needed, not a number"), "{line}");
     }
     // An inode whose last name is removed is free.
     let (name, number) = (":/etc/motd", &file);

@@ -195,7 +195,7 @@ fn the_environment_says_sectors_and_the_time() {
     clean(&place.image("out.img"));
     let bad = place.ours("E2FSPROGS_FAKE_TIME=soon mke2fs -Fq out.img 64m");
     assert!(
-        told(&bad).contains("E2FSPROGS_FAKE_TIME is no number of seconds"),
+        told(&bad).contains("E2FSPROGS_FAKE_TIME is not a number of seconds"),
         "{}",
         told(&bad)
     );

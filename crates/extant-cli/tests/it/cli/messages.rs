@@ -112,12 +112,12 @@ const TABLE: &[Row] = &[
     (
         "ls disk.img:/*.x",
         1,
-        "disk.img:/*.x: no name matches this pattern: extant ls disk.img:/ lists what there is",
+        "disk.img:/*.x: no name matches this pattern: see extant ls disk.img:/",
     ),
     (
         "ls disk.img:/none",
         1,
-        "disk.img:/none: no such file or directory: extant ls disk.img:/ lists what there is",
+        "disk.img:/none: no such file or directory: see extant ls disk.img:/",
     ),
     (
         "cat disk.img",
@@ -132,7 +132,7 @@ const TABLE: &[Row] = &[
     (
         "cat disk.img:/none",
         1,
-        "disk.img:/none: no such file or directory: extant ls disk.img:/ lists what there is",
+        "disk.img:/none: no such file or directory: see extant ls disk.img:/",
     ),
     (
         "cat disk.img:/d/f/x",
@@ -167,7 +167,7 @@ const TABLE: &[Row] = &[
     (
         "stat disk.img:/a/b/c",
         1,
-        "disk.img:/a/b/c: no such file or directory: extant ls disk.img:/ lists what there is",
+        "disk.img:/a/b/c: no such file or directory: see extant ls disk.img:/",
     ),
     (
         "tree disk.img:/d/f",
@@ -208,7 +208,7 @@ const TABLE: &[Row] = &[
     (
         "cp disk.img:/none out",
         1,
-        "disk.img:/none: no such file or directory: extant ls disk.img:/ lists what there is",
+        "disk.img:/none: no such file or directory: see extant ls disk.img:/",
     ),
     (
         "cp disk.img:/d out",
@@ -253,7 +253,7 @@ const TABLE: &[Row] = &[
     (
         "mv disk.img:/none disk.img:/x",
         1,
-        "disk.img:/none: no such file or directory: extant ls disk.img:/ lists what there is",
+        "disk.img:/none: no such file or directory: see extant ls disk.img:/",
     ),
     (
         "mv disk.img:/d/f disk.img:/none/x",
@@ -279,7 +279,7 @@ const TABLE: &[Row] = &[
     (
         "rm disk.img:/none",
         1,
-        "disk.img:/none: no such file or directory: extant ls disk.img:/ lists what there is",
+        "disk.img:/none: no such file or directory: see extant ls disk.img:/",
     ),
     (
         "rm disk.img:/",
@@ -329,7 +329,7 @@ const TABLE: &[Row] = &[
     (
         "ln disk.img:/none disk.img:/x",
         1,
-        "disk.img:/none: no such file or directory: extant ls disk.img:/ lists what there is",
+        "disk.img:/none: no such file or directory: see extant ls disk.img:/",
     ),
     (
         "ln disk.img:/d disk.img:/x",
@@ -535,12 +535,12 @@ const TABLE: &[Row] = &[
     (
         "export disk.img:/none out",
         1,
-        "disk.img:/none: no such file or directory: extant ls disk.img:/ lists what there is",
+        "disk.img:/none: no such file or directory: see extant ls disk.img:/",
     ),
     (
         "export disk.img:/none out.tar",
         1,
-        "disk.img:/none: no such file or directory: extant ls disk.img:/ lists what there is",
+        "disk.img:/none: no such file or directory: see extant ls disk.img:/",
     ),
     (
         "export disk.img out.zip",

@@ -165,7 +165,7 @@ fn a_size_is_found_for_the_content() {
 #[test]
 fn refuses_what_it_should() {
     let s = Scratch::empty();
-    assert!(s.fails(&["mkfs", "%"]).contains("how large?"));
+    assert!(s.fails(&["mkfs", "%"]).contains("missing size"));
     assert!(!s.image.exists());
     assert!(
         s.fails(&["mkfs", "%", "--size", "8M", "-O", "no_such"])
