@@ -21,11 +21,11 @@ use Answer::{Command, Line, Measure};
 /// Habits and their answers.
 const HABITS: &[(&[&str], Answer)] = &[
     (
-        &["put", "write", "upload", "push", "add"],
+        &["put", "write", "upload", "add"],
         Command("cp", "FILE IMAGE:/PATH"),
     ),
     (
-        &["get", "dump", "download", "pull", "fetch"],
+        &["get", "dump", "download", "fetch"],
         Command("cp", "IMAGE:/PATH FILE"),
     ),
     (&["copy"], Command("cp", "FROM TO")),
