@@ -168,7 +168,7 @@ impl Keywords {
                 let file = self.contents(place)?;
                 let bad = |what: &dyn std::fmt::Display| format!("{}: {what}", file.display());
                 match std::fs::metadata(&file) {
-                    Ok(meta) if !meta.is_file() => return Err(bad(&"is no regular file")),
+                    Ok(meta) if !meta.is_file() => return Err(bad(&"is not a regular file")),
                     Ok(meta) => {
                         let size = meta.len();
                         if self.number("size", 10)?.is_some_and(|s| s != size) {

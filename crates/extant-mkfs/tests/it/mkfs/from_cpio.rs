@@ -269,7 +269,7 @@ fn bad_archives_are_refused_with_their_offset() {
     };
     for (offset, text, what) in [
         (0, &b"070711"[..], "no header of a cpio member"),
-        (6, b"0000000g", "no number"),
+        (6, b"0000000g", "not a number"),
         (14, b"00000000", "impossible mode"),
         (14, b"000181a4", "impossible mode"),
         (94, b"00000000", "length of its name"),
