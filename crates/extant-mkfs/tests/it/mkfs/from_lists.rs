@@ -157,7 +157,7 @@ fn bad_manifests_are_refused_with_their_line() {
         ("a\\qb type=dir", "escape"),
         ("nothere", "nothere: "),
         ("x contents=data size=8", "has 7 bytes"),
-        ("x contents=.", "no regular file"),
+        ("x contents=.", "not a regular file"),
     ] {
         let text = format!("#mtree\n\n{line}\n");
         let refused = mkfs::prepare_from(&options(), manifest(dir.path(), &text));
