@@ -29,7 +29,10 @@ const GROUPS: &[(&str, &[&str])] = &[
     ),
     ("Mend it", &["repair", "undo", "rescue"]),
     ("Change what it is", &["tune", "trim", "defrag"]),
-    ("Move what differs to or from another place", &["push", "pull"]),
+    (
+        "Move what differs to or from another place",
+        &["push", "pull"],
+    ),
     (
         "Mount it, without root too",
         &[

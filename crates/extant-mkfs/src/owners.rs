@@ -36,7 +36,9 @@ impl std::str::FromStr for IdMap {
     /// Parses `FROM:TO[:COUNT]`, several separated by commas; COUNT is 1 if left out.
     fn from_str(text: &str) -> Result<Self> {
         let bad = |range: &str| {
-            MkfsError::Options(format!("{range:?} is not a range of ids: use FROM:TO[:COUNT]"))
+            MkfsError::Options(format!(
+                "{range:?} is not a range of ids: use FROM:TO[:COUNT]"
+            ))
         };
         let mut ranges = Vec::new();
         for range in text.split(',').filter(|r| !r.is_empty()) {
