@@ -122,6 +122,27 @@ impl NbdDevice {
         (limit - limit % self.link.export.min_block) as usize
     }
 
+    /// Returns ranges from `at` on, in their order: the length of each, which is not zero, and whether it reads as zeros.
+    fn status(&self, at: u64) -> io::Result<Vec<(u64, bool)>> {
+        let len = (self.link.export.size - at).min(MOST_STATUS) as u32;
+        let status = self.link.run(|connection| {
+            let ticket = connection.send(BLOCK_STATUS, at, len, &[])?;
+            connection.wait(ticket)
+        })?;
+        let range = |descriptor: &[u8]| {
+            let field = |at| number(descriptor, at).map(u32::from_be_bytes);
+            Ok((u64::from(field(0)?), field(4)? & STATE_ZERO != 0))
+        };
+        let ranges: Vec<_> = status
+            .chunks_exact(8)
+            .map(range)
+            .collect::<io::Result<_>>()?;
+        if ranges.is_empty() || ranges.iter().any(|(len, _)| *len == 0) {
+            return Err(protocol("a block status that does not advance"));
+        }
+        Ok(ranges)
+    }
+
     /// Returns a command without data for each chunk of a range. Servers may limit such ranges, too.
     fn ranges(&self, command: u16, offset: u64, len: u64) -> Vec<Piece<'static>> {
         let chunk = self.chunk();
@@ -203,42 +224,29 @@ impl BlockDevice for NbdDevice {
             .run(|connection| send_all(connection, &pieces, |_| {}))
     }
 
-    /// Asks the server. A server that does not tell has data everywhere.
+    /// Asks the server. A server that cannot tell has data everywhere.
     fn next_data(&self, offset: u64) -> io::Result<Option<Range<u64>>> {
         let size = self.link.export.size;
+        if !self.link.export.has_status {
+            return Ok((offset < size).then_some(offset..size));
+        }
         let min = u64::from(self.link.export.min_block);
         let mut found: Option<Range<u64>> = None;
         let mut at = offset - offset % min;
         self.link.settle_range(&(at..size))?;
-        while self.link.export.has_status && at < size {
-            let len = (size - at).min(MOST_STATUS) as u32;
-            let status = self.link.run(|connection| {
-                let ticket = connection.send(BLOCK_STATUS, at, len, &[])?;
-                connection.wait(ticket)
-            })?;
-            for descriptor in status.chunks_exact(8) {
-                let field = |at| number(descriptor, at).map(u32::from_be_bytes);
-                let (len, flags) = (u64::from(field(0)?), field(4)?);
+        while at < size {
+            for (len, is_zero) in self.status(at)? {
                 let end = at.saturating_add(len).min(size);
-                match (&mut found, flags & STATE_ZERO == 0) {
-                    (None, true) => found = Some(at.max(offset)..end),
-                    (Some(data), true) => data.end = end,
-                    (Some(_), false) => return Ok(found),
-                    (None, false) => {}
-                }
-                if len == 0 {
-                    return Err(protocol("a range without a length in a block status"));
+                match &mut found {
+                    Some(data) if !is_zero => data.end = end,
+                    None if !is_zero && end > offset => found = Some(at.max(offset)..end),
+                    Some(_) => return Ok(found),
+                    None => {}
                 }
                 at = end;
             }
-            if status.is_empty() {
-                return Err(protocol("a block status without a range"));
-            }
         }
-        if self.link.export.has_status {
-            return Ok(found);
-        }
-        Ok((offset < size).then_some(offset..size))
+        Ok(found)
     }
 
     fn read_only(&self) -> bool {
