@@ -11,18 +11,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Mutex, PoisonError};
 
-const OPT_MAGIC: u64 = 0x4948_4156_454F_5054;
-const OPT_REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
+pub(crate) const OPT_MAGIC: u64 = 0x4948_4156_454F_5054;
+pub(crate) const OPT_REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
 const OPT_EXPORT_NAME: u32 = 1;
 const OPT_ABORT: u32 = 2;
 const OPT_INFO: u32 = 6;
 const OPT_GO: u32 = 7;
-const REP_ACK: u32 = 1;
+pub(crate) const REP_ACK: u32 = 1;
 const REP_INFO: u32 = 3;
 const REP_ERR_UNSUP: u32 = 1 << 31 | 1;
 const REP_ERR_INVALID: u32 = 1 << 31 | 3;
-/// Longest data of an option.
-const MAX_OPTION: u32 = 64 << 10;
+/// Longest data of an option or of its reply.
+pub(crate) const MAX_OPTION: u32 = 64 << 10;
 
 const REQUEST_MAGIC: u32 = 0x2560_9513;
 const REPLY_MAGIC: u32 = 0x6744_6698;

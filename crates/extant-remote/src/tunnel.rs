@@ -1,6 +1,7 @@
 //! NBD servers with TLS: this program upgrades the connection (`NBD_OPT_STARTTLS`), and passes the bytes of the protocol on in both
 //! directions. The client continues the handshake as without TLS.
 
+use crate::server::{MAX_OPTION, OPT_MAGIC, OPT_REPLY_MAGIC, REP_ACK};
 use std::io::{self, ErrorKind};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -22,14 +23,9 @@ const PORT: u16 = 10809;
 /// Time for the connection, the handshake and TLS together.
 const LIMIT: Duration = Duration::from_secs(30);
 const FIXED_NEWSTYLE: u16 = 1;
-const OPT_MAGIC: u64 = 0x4948_4156_454F_5054;
 const OPT_STARTTLS: u32 = 5;
-const OPT_REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
-const REP_ACK: u32 = 1;
 /// Length of magic numbers and flags with which a server begins.
 const GREETING: usize = 18;
-/// Longest message of a refusal, in bytes.
-const MAX_REPLY: u32 = 64 << 10;
 
 /// Address of a server with TLS: `nbds://HOST[:PORT]/EXPORT[?tls-certificates=DIR]`.
 struct TlsAddress {
@@ -181,7 +177,7 @@ async fn connect(
     stream.write_all(&option).await?;
     let magic = (stream.read_u64().await?, stream.read_u32().await?);
     let (kind, length) = (stream.read_u32().await?, stream.read_u32().await?);
-    if magic != (OPT_REPLY_MAGIC, OPT_STARTTLS) || length > MAX_REPLY {
+    if magic != (OPT_REPLY_MAGIC, OPT_STARTTLS) || length > MAX_OPTION {
         return Err(protocol("a reply of the handshake is not valid"));
     }
     stream.read_exact(&mut vec![0; length as usize]).await?;
