@@ -2,18 +2,29 @@
 
 use crate::cli::support::Scratch;
 use extant_nbd::{NbdDevice, NbdUrl};
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A server of a file of the scratch directory; dropping it ends the server.
-struct Server(Child);
+/// A server of another program; dropping it ends the server.
+pub struct Server(pub Child);
 
 impl Drop for Server {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
+    }
+}
+
+/// Waits until a server accepts connections, for at most ten seconds.
+pub fn wait_until(accepts: impl Fn() -> bool) {
+    for _ in 0..500 {
+        if accepts() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
 
@@ -28,12 +39,7 @@ fn serve(s: &Scratch, file: &str, more: &[&str]) -> (Server, String) {
         .spawn()
         .unwrap();
     let server = Server(child);
-    for _ in 0..500 {
-        if std::os::unix::net::UnixStream::connect(&socket).is_ok() {
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    wait_until(|| UnixStream::connect(&socket).is_ok());
     (
         server,
         format!("nbd+unix:///disk?socket={}", socket.display()),

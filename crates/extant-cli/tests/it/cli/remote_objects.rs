@@ -1,8 +1,9 @@
 //! Images on web servers and object stores, through the program `extant-remote`.
 
+use crate::cli::remote::{Server, wait_until};
 use crate::cli::support::{Ran, Scratch};
 use std::io::{BufRead, BufReader, Write};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::FileExt;
 use std::process::Command;
 
@@ -227,19 +228,14 @@ fn commands_work_over_tls() {
     let free = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = free.local_addr().unwrap().port();
     drop(free);
-    let mut server = Command::new("nbdkit")
+    let child = Command::new("nbdkit")
         .args(["-f", "-i", "127.0.0.1", "-p", &port.to_string()])
         .args(["-e", "disk", "--tls=require"])
         .arg(format!("--tls-certificates={pki}"))
         .args(["memory", "64M"])
-        .spawn()
-        .unwrap();
-    for _ in 0..500 {
-        if std::net::TcpStream::connect(("127.0.0.1", port)).is_ok() {
-            break;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
+        .spawn();
+    let _server = Server(child.unwrap());
+    wait_until(|| TcpStream::connect(("127.0.0.1", port)).is_ok());
     let url = format!("nbds://localhost:{port}/disk?tls-certificates={pki}");
     ok(&["mkfs", &url, "-q", "-L", "far", "-O", "^mmp"]);
     assert!(ok(&["info", &url]).contains("far"));
@@ -248,6 +244,4 @@ fn commands_work_over_tls() {
         &["info", &format!("nbds://localhost:{port}/disk")],
         "invalid peer certificate",
     );
-    server.kill().unwrap();
-    server.wait().unwrap();
 }

@@ -1,29 +1,23 @@
 //! Requests that commands send to a server. Each is at most one round trip, so these budgets bound what distance costs.
 
+use crate::cli::remote::{Server, wait_until};
 use crate::cli::support::Scratch;
 use extant_nbd::{NbdDevice, NbdUrl, Options};
 use std::fs;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::process::{Child, Command};
+use std::process::Command;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Server of an empty disk, which logs each request.
-struct Server {
-    child: Child,
+struct Logged {
+    _server: Server,
     log: PathBuf,
     seen: usize,
     address: String,
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-impl Server {
+impl Logged {
     fn start(s: &Scratch) -> Self {
         let (socket, log) = (s.host("socket"), s.host("log"));
         let child = Command::new("nbdkit")
@@ -35,17 +29,12 @@ impl Server {
             .unwrap();
         let address = format!("nbd+unix:///disk?socket={}", socket.display());
         let server = Self {
-            child,
+            _server: Server(child),
             log,
             seen: 0,
             address,
         };
-        for _ in 0..500 {
-            if std::os::unix::net::UnixStream::connect(&socket).is_ok() {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        wait_until(|| UnixStream::connect(&socket).is_ok());
         server
     }
 
@@ -79,7 +68,7 @@ fn requests_to_a_server_stay_within_a_budget() {
             fs::write(s.host(&format!("tree/{dir}/{file}")), format!("{file}\n")).unwrap();
         }
     }
-    let mut server = Server::start(&s);
+    let mut server = Logged::start(&s);
     let address = server.address.clone();
     s.ok(&["mkfs", &address, "-q", "--from", "@tree"]);
     server.within("mkfs from 3,000 files", 100, 3);
