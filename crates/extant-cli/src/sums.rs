@@ -51,7 +51,7 @@ pub fn beside(image: &Path) -> Option<PathBuf> {
         return Some(format!("{text}.sums").into());
     }
     let (place, query) = text.split_once('?').unwrap_or((text, ""));
-    // Only the present state has a tree.
+    // A snapshot has no tree of its own.
     if crate::remote::is_of_objects(image) && place.rsplit('/').next()?.contains('@') {
         return None;
     }
