@@ -93,8 +93,8 @@ impl Reader<'_, '_, '_> {
         let Some(depth) = rules.depth else {
             return;
         };
-        let (had, right) = (bytes.get(DEPTH).map(<[u8]>::to_vec), depth.to_le_bytes());
-        if had.as_deref().is_none_or(|had| had == right) {
+        let right = depth.to_le_bytes();
+        if bytes.get(DEPTH).is_none_or(|had| had == right) {
             return;
         }
         let mut mended = bytes.to_vec();
