@@ -188,7 +188,7 @@ fn a_disk_lists_its_partitions() {
     assert_eq!(rows[1]["start"], 10 << 20);
     assert_eq!(rows[0]["type"], "EFI system");
     for (args, says) in [
-        (["ls", "@p9:"], "no partition 9: extant info"),
+        (["ls", "@p9:"], "no partition 9: see extant info"),
         (["ls", "@label=none:"], "no partition with the label none"),
         (["ls", "@offset=1T:"], "the disk has"),
         (["check", "@offset=1X"], "unknown unit"),
