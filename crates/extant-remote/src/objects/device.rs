@@ -2,7 +2,7 @@
 
 use super::BLOCK;
 use super::holder::{self, Life};
-use super::log::{Append, Log};
+use super::log::{Append, Log, TornSegment};
 use super::map::{BlockPlace, Map};
 use super::segment::{self, Head, RECORD, Run, SegmentKind};
 use crate::address::Address;
@@ -69,7 +69,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 fn claim(log: &Log, writer: [u8; 16]) -> io::Result<Map> {
     let began = Instant::now();
     loop {
-        let mut map = log.load()?;
+        let mut map = log.load(TornSegment::Remove)?;
         let size = match (map.number, log.address.size) {
             (0, None) => {
                 return Err(log.wrong("no image here: extant mkfs --size 1G makes one"));
@@ -119,12 +119,15 @@ fn claim(log: &Log, writer: [u8; 16]) -> io::Result<Map> {
 impl ObjectsDevice {
     /// Opens an image. Unless `read_only`, the image is claimed, or made if the address has a size.
     pub fn open(address: Address, runtime: Runtime, read_only: bool) -> io::Result<Self> {
-        let read_only = read_only || address.snapshot.is_some();
-        let log = Log { address, runtime };
+        Self::open_log(Log::new(address, runtime), read_only)
+    }
+
+    pub(super) fn open_log(log: Log, read_only: bool) -> io::Result<Self> {
+        let read_only = read_only || log.address.snapshot.is_some();
         let writer = *uuid::Uuid::new_v4().as_bytes();
         let map = match &log.address.snapshot {
             Some(name) => log.snapshot(name)?,
-            None if read_only => log.load()?,
+            None if read_only => log.load(TornSegment::Skip)?,
             None => claim(&log, writer)?,
         };
         if map.number == 0 {

@@ -27,13 +27,32 @@ pub enum Append {
     Taken,
 }
 
+/// Whether a torn last segment is removed, because the next one takes its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TornSegment {
+    Skip,
+    Remove,
+}
+
 /// The objects.
 pub struct Log {
     pub address: Address,
     pub runtime: Runtime,
+    /// Called with the kind of the objects after they are listed.
+    #[cfg(test)]
+    pub listed: Option<Box<dyn Fn(&str) + Send + Sync>>,
 }
 
 impl Log {
+    pub fn new(address: Address, runtime: Runtime) -> Self {
+        Self {
+            address,
+            runtime,
+            #[cfg(test)]
+            listed: None,
+        }
+    }
+
     pub fn path(&self, kind: &str, name: impl std::fmt::Display) -> Path {
         // Names of snapshots are checked, the others are numbers.
         self.address.path.child(kind).child(name.to_string())
@@ -49,6 +68,12 @@ impl Log {
 
     pub fn wrong(&self, why: impl std::fmt::Display) -> io::Error {
         io::Error::other(wrong(&self.address.text, why).to_string())
+    }
+
+    /// Returns an error of an object whose bytes are not valid.
+    fn damaged(&self, why: impl std::fmt::Display) -> io::Error {
+        let text = wrong(&self.address.text, why).to_string();
+        io::Error::new(io::ErrorKind::InvalidData, text)
     }
 
     pub fn get(&self, path: &Path) -> object_store::Result<Bytes> {
@@ -81,6 +106,8 @@ impl Log {
         });
         let number = |meta: ObjectMeta| Some((meta.location.filename()?.parse().ok()?, meta));
         let listed = listed.map_err(|e| self.failed(e))?;
+        #[cfg(test)]
+        self.listed.iter().for_each(|listed| listed(kind));
         let mut numbered: Vec<_> = listed.into_iter().filter_map(number).collect();
         numbered.sort_by_key(|(number, _)| *number);
         Ok(numbered)
@@ -100,7 +127,10 @@ impl Log {
     /// Reads the head of a segment.
     pub fn head(&self, number: u64, len: u64) -> io::Result<Head> {
         let path = self.segment(number);
-        let named = |e: io::Error| self.wrong(format_args!("{path}: {e}"));
+        let named = |e: io::Error| self.damaged(format_args!("{path}: {e}"));
+        if len == 0 {
+            return Err(named(io::Error::other("it is empty")));
+        }
         let mut bytes = self.get_range(&path, 0..FIRST.min(len))?;
         let head = Head::len_of(&bytes).map_err(named)?;
         if head > len {
@@ -117,8 +147,21 @@ impl Log {
     }
 
     /// Returns the state of the image. The number is 0 if the image does not exist.
-    pub fn load(&self) -> io::Result<Map> {
-        let mut map = match self.list("map", None)?.last() {
+    pub fn load(&self, torn: TornSegment) -> io::Result<Map> {
+        loop {
+            let newest = self.list("map", None)?.pop();
+            let number = newest.as_ref().map(|(number, _)| *number);
+            match self.load_after(newest, torn) {
+                // A writer replaced the map meanwhile, and deleted objects that the newer map does not need.
+                Err(_) if self.numbers("map")?.last().copied() > number => {}
+                loaded => return loaded,
+            }
+        }
+    }
+
+    /// Returns the state of the image from a map and the segments after it.
+    fn load_after(&self, map: Option<(u64, ObjectMeta)>, torn: TornSegment) -> io::Result<Map> {
+        let mut map = match map {
             Some((_, meta)) => self.map(&meta.location)?,
             None => Map::default(),
         };
@@ -134,8 +177,14 @@ impl Log {
             match self.head(number, meta.size) {
                 Ok(head) => map.apply(&head),
                 // A crash of the machine while the file was made; no flush had returned for it.
-                Err(_) if Some(number) == last && self.address.directory.is_some() => {
-                    self.delete(&meta.location)?;
+                Err(e)
+                    if e.kind() == io::ErrorKind::InvalidData
+                        && Some(number) == last
+                        && self.address.directory.is_some() =>
+                {
+                    if torn == TornSegment::Remove {
+                        self.delete(&meta.location)?;
+                    }
                 }
                 Err(error) => return Err(error),
             }
@@ -163,8 +212,11 @@ impl Log {
         let listed: Result<Vec<ObjectMeta>, Error> = self
             .runtime
             .block_on(self.address.store.list(Some(&prefix)).try_collect());
+        let listed = listed.map_err(|e| self.failed(e))?;
+        #[cfg(test)]
+        self.listed.iter().for_each(|listed| listed("snap"));
         let mut pinned = BTreeSet::new();
-        for meta in listed.map_err(|e| self.failed(e))? {
+        for meta in listed {
             pinned.extend(self.map(&meta.location)?.segments());
         }
         Ok(pinned)
@@ -267,8 +319,7 @@ impl Log {
 }
 
 /// Makes a snapshot of the flushed state. Fails if the name is taken.
-pub fn snapshot(address: Address, runtime: Runtime, name: &str) -> io::Result<()> {
-    let log = Log { address, runtime };
+pub fn snapshot(log: &Log, name: &str) -> io::Result<()> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     if name.is_empty() || name.starts_with('.') || !name.chars().all(is_plain) {
         return Err(log.wrong(format_args!(
@@ -277,7 +328,7 @@ pub fn snapshot(address: Address, runtime: Runtime, name: &str) -> io::Result<()
     }
     let path = log.path("snap", name);
     loop {
-        let map = log.load()?;
+        let map = log.load(TornSegment::Skip)?;
         if map.number == 0 {
             return Err(log.wrong("no image here"));
         }
@@ -288,9 +339,13 @@ pub fn snapshot(address: Address, runtime: Runtime, name: &str) -> io::Result<()
             }
             Err(e) => return Err(log.failed(e)),
         }
-        // A writer that had listed the snapshots before may have deleted segments.
-        let there: BTreeSet<u64> = log.numbers("log")?.into_iter().collect();
-        if map.segments().is_subset(&there) {
+        // A writer makes a newer map before it lists the snapshots and deletes segments. If there is none yet, that list will have
+        // this snapshot; if there is one, the writer may have listed the snapshots before this one existed.
+        if log
+            .numbers("map")?
+            .last()
+            .is_none_or(|newest| *newest <= map.number)
+        {
             return Ok(());
         }
         log.delete(&path)?;

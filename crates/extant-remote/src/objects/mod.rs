@@ -16,10 +16,20 @@ mod device;
 mod holder;
 mod log;
 mod map;
+#[cfg(test)]
+mod races;
 mod segment;
 
 pub use device::ObjectsDevice;
-pub use log::snapshot;
+
+use crate::address::Address;
+use std::io;
+use tokio::runtime::Runtime;
+
+/// Makes a snapshot of the flushed state. Fails if the name is taken.
+pub fn snapshot(address: Address, runtime: Runtime, name: &str) -> io::Result<()> {
+    log::snapshot(&log::Log::new(address, runtime), name)
+}
 
 /// Bytes of a block.
 pub const BLOCK: u64 = 4096;

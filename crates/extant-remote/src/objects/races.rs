@@ -1,0 +1,109 @@
+//! Processes that use an image at the same time, with the moments held by hooks.
+
+use super::device::ObjectsDevice;
+use super::log::{Log, TornSegment, snapshot};
+use crate::{Address, runtime};
+use blockdev::BlockDevice;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+fn log(dir: &Path, query: &str) -> Log {
+    let text = format!("file+objects://{}/store{query}", dir.display());
+    Log::new(Address::parse(&text).unwrap(), runtime().unwrap())
+}
+
+/// Calls `then` after the first list of a kind.
+fn after_list(log: &mut Log, kind: &'static str, then: impl FnOnce() + Send + 'static) {
+    let then = Mutex::new(Some(then));
+    log.listed = Some(Box::new(move |listed| {
+        if listed == kind
+            && let Some(then) = then.lock().unwrap().take()
+        {
+            then();
+        }
+    }));
+}
+
+/// Writes and flushes one block as often as stated, each time with other contents.
+fn write(device: &ObjectsDevice, rounds: u64) {
+    for round in 0..rounds {
+        let block = [(round % 251) as u8; 4096];
+        device.write_at(0, &block).unwrap();
+        device.flush().unwrap();
+    }
+}
+
+/// A map needs 64 segments.
+const ROUNDS_OF_A_MAP: u64 = 70;
+
+#[test]
+fn an_image_opens_while_its_writer_deletes_objects() {
+    for kind in ["map", "log"] {
+        let dir = tempfile::tempdir().unwrap();
+        let writer = ObjectsDevice::open_log(log(dir.path(), "?size=1M"), false).unwrap();
+        write(&writer, ROUNDS_OF_A_MAP);
+        let mut reader = log(dir.path(), "");
+        let done = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&done);
+        after_list(&mut reader, kind, move || {
+            write(&writer, ROUNDS_OF_A_MAP);
+            count.fetch_add(1, Ordering::Relaxed);
+        });
+        let map = reader.load(TornSegment::Skip);
+        assert_eq!(done.load(Ordering::Relaxed), 1);
+        let number = map.unwrap_or_else(|e| panic!("{kind}: {e}")).number;
+        assert!(number >= 2 * ROUNDS_OF_A_MAP, "{kind}: {number}");
+    }
+}
+
+/// The writer lists the snapshots before this one exists, and deletes segments afterwards.
+#[test]
+fn a_snapshot_keeps_its_segments_from_a_writer_that_deletes_some() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut log_of_writer = log(dir.path(), "?size=1M");
+    let (has_listed, listed) = channel();
+    let (finish, may_delete) = channel::<()>();
+    after_list(&mut log_of_writer, "snap", move || {
+        has_listed.send(()).unwrap();
+        // A snapshot that waits for the writer would wait forever.
+        may_delete.recv_timeout(Duration::from_secs(60)).unwrap();
+    });
+    let writer = ObjectsDevice::open_log(log_of_writer, false).unwrap();
+    write(&writer, 1);
+    let writing = Mutex::new(None);
+    let writing = Arc::new(writing);
+    let mut maker = log(dir.path(), "");
+    let started = Arc::clone(&writing);
+    after_list(&mut maker, "log", move || {
+        let thread = std::thread::spawn(move || write(&writer, ROUNDS_OF_A_MAP));
+        *started.lock().unwrap() = Some(thread);
+        listed.recv().unwrap();
+    });
+    snapshot(&maker, "kept").unwrap();
+    finish.send(()).unwrap();
+    let thread = writing.lock().unwrap().take().unwrap();
+    thread.join().unwrap();
+    let kept = ObjectsDevice::open_log(log(dir.path(), "@kept"), true).unwrap();
+    kept.read_at(0, &mut [0; 4096]).unwrap();
+}
+
+#[test]
+fn a_torn_last_segment_is_removed_only_by_a_writer() {
+    let dir = tempfile::tempdir().unwrap();
+    let writer = ObjectsDevice::open_log(log(dir.path(), "?size=1M"), false).unwrap();
+    write(&writer, 2);
+    drop(writer);
+    let last = dir.path().join("store/log/00000000000000000003");
+    let whole = std::fs::read(&last).unwrap();
+    let log = log(dir.path(), "");
+    for len in [0, 20, whole.len() / 2] {
+        std::fs::write(&last, &whole[..len]).unwrap();
+        assert_eq!(log.load(TornSegment::Skip).unwrap().number, 2);
+        assert!(last.exists());
+        assert_eq!(log.load(TornSegment::Remove).unwrap().number, 2);
+        assert!(!last.exists());
+    }
+}
