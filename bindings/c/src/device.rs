@@ -35,9 +35,10 @@ fn result(code: c_int) -> io::Result<()> {
 impl Device {
     fn check(&self, offset: u64, len: usize) -> io::Result<()> {
         let end = offset.checked_add(len as u64);
-        match end.is_some_and(|end| end <= self.size) {
-            true => Ok(()),
-            false => Err(io::ErrorKind::UnexpectedEof.into()),
+        if end.is_some_and(|end| end <= self.size) {
+            Ok(())
+        } else {
+            Err(io::ErrorKind::UnexpectedEof.into())
         }
     }
 }

@@ -110,10 +110,11 @@ pub unsafe extern "C" fn extant_create(
         let given = unsafe { options.as_ref() }.ok_or(Fail::Null)?;
         // SAFETY: strings, or null.
         let [features, label] = unsafe { [text(given.features)?, text(given.label)?] };
-        let source = match given.source.is_null() {
-            true => None,
+        let source = if given.source.is_null() {
+            None
+        } else {
             // SAFETY: a string.
-            false => Some(trees::source(unsafe { path(given.source)? })),
+            Some(trees::source(unsafe { path(given.source)? }))
         };
         let some = |n: u64| Some(n).filter(|&n| n > 0);
         let options = MkfsOptions {
@@ -178,10 +179,11 @@ pub unsafe extern "C" fn extant_grow(volume: *mut Volume, size: u64, grown: *mut
         let volume = unsafe { handle(volume)? };
         let blocks = volume.grow(size)?;
         let now = blocks.saturating_mul(volume.geometry().block_size.into());
-        match grown.is_null() {
-            true => Ok(()),
+        if grown.is_null() {
+            Ok(())
+        } else {
             // SAFETY: a place.
-            false => unsafe { border::store(grown, now) },
+            unsafe { border::store(grown, now) }
         }
     })
 }

@@ -98,10 +98,11 @@ unsafe fn change<'a>(
 ) -> Result<(Image, Writing<'a>), Fail> {
     let dry_run = flags & DRY_RUN != 0;
     // SAFETY: by the caller.
-    let undo: Option<&Path> = match undo.is_null() {
-        true => None,
+    let undo: Option<&Path> = if undo.is_null() {
+        None
+    } else {
         // SAFETY: by the caller.
-        false => Some(unsafe { path(undo)? }),
+        Some(unsafe { path(undo)? })
     };
     // SAFETY: by the caller.
     let image = Image::open(unsafe { path(at)? }, dry_run)?;
@@ -111,10 +112,11 @@ unsafe fn change<'a>(
 /// # Safety
 /// `place` is null or points to room for a `T`.
 unsafe fn store_if<T>(place: *mut T, value: T) -> Result<(), Fail> {
-    match place.is_null() {
-        true => Ok(()),
+    if place.is_null() {
+        Ok(())
+    } else {
         // SAFETY: by the caller.
-        false => unsafe { store(place, value) },
+        unsafe { store(place, value) }
     }
 }
 
@@ -181,9 +183,10 @@ pub unsafe extern "C" fn extant_tune(
         // SAFETY: the header asks for a structure, and for strings and values or null in it.
         let options = unsafe {
             let given = arguments.as_ref().ok_or(Fail::Null)?;
-            let label = match given.label.is_null() {
-                true => None,
-                false => Some(text(given.label)?.into_bytes()),
+            let label = if given.label.is_null() {
+                None
+            } else {
+                Some(text(given.label)?.into_bytes())
             };
             TuneOptions {
                 features: text(given.features)?,

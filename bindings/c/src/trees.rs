@@ -12,9 +12,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Returns the source of a new volume: a directory, or an archive.
 pub fn source(path: &Path) -> Source {
-    match path.is_dir() {
-        true => Source::Tree(TreeSource::new(path)),
-        false => Source::Archive(ArchiveInput::File(path.into())),
+    if path.is_dir() {
+        Source::Tree(TreeSource::new(path))
+    } else {
+        Source::Archive(ArchiveInput::File(path.into()))
     }
 }
 

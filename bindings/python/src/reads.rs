@@ -168,10 +168,7 @@ impl NativeReads {
             changed: Condvar::new(),
         });
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-        let threads = match alone {
-            true => 0,
-            false => cpus.min(THREADS),
-        };
+        let threads = if alone { 0 } else { cpus.min(THREADS) };
         let spawn = |_| {
             let shared = Arc::clone(&shared);
             std::thread::Builder::new().spawn(move || shared.work())

@@ -268,9 +268,12 @@ impl NativeVolume {
 
     /// Returns the entries of an ACL: tag, ID and permissions; with `default` those that new files inherit.
     fn getacl(&self, py: Python<'_>, path: PathBuf, default: bool) -> PyResult<Vec<AclEntry>> {
-        let acl = self.at(py, &path, |v, p| match default {
-            true => v.default_acl(p),
-            false => v.acl(p).map(Some),
+        let acl = self.at(py, &path, |v, p| {
+            if default {
+                v.default_acl(p)
+            } else {
+                v.acl(p).map(Some)
+            }
         })?;
         let one = |entry: &acl::AclEntry| {
             let (tag, id) = match entry.tag {
@@ -312,11 +315,10 @@ impl NativeVolume {
         };
         let none = default && entries.is_empty();
         let entries = entries.into_iter().map(one).collect::<PyResult<Vec<_>>>()?;
-        let given = match none {
-            true => None,
-            false => {
-                Some(acl::Acl::new(entries).map_err(|e| PyValueError::new_err(e.to_string()))?)
-            }
+        let given = if none {
+            None
+        } else {
+            Some(acl::Acl::new(entries).map_err(|e| PyValueError::new_err(e.to_string()))?)
         };
         self.at(py, &path, |v, p| match (&given, default) {
             (given, true) => v.set_default_acl(p, given.as_ref()),
@@ -326,9 +328,12 @@ impl NativeVolume {
     }
 
     fn stat(&self, py: Python<'_>, path: PathBuf, follow: bool) -> PyResult<Stat> {
-        let found = self.at(py, &path, |v, p| match follow {
-            true => v.metadata(p),
-            false => v.symlink_metadata(p),
+        let found = self.at(py, &path, |v, p| {
+            if follow {
+                v.metadata(p)
+            } else {
+                v.symlink_metadata(p)
+            }
         })?;
         Ok(stat(&found))
     }
@@ -400,9 +405,12 @@ impl NativeVolume {
     }
 
     fn rename(&self, py: Python<'_>, path: PathBuf, to: PathBuf, replace: bool) -> PyResult<()> {
-        self.at(py, &path, |v, p| match replace {
-            true => v.rename(p, &to),
-            false => v.rename_with(p, &to, RenameMode::NoReplace),
+        self.at(py, &path, |v, p| {
+            if replace {
+                v.rename(p, &to)
+            } else {
+                v.rename_with(p, &to, RenameMode::NoReplace)
+            }
         })
     }
 
@@ -436,9 +444,12 @@ impl NativeVolume {
             gid,
             ..SetAttributes::default()
         };
-        self.at(py, &path, |v, p| match follow {
-            true => v.set_attributes(p, &set),
-            false => v.set_symlink_attributes(p, &set),
+        self.at(py, &path, |v, p| {
+            if follow {
+                v.set_attributes(p, &set)
+            } else {
+                v.set_symlink_attributes(p, &set)
+            }
         })
     }
 

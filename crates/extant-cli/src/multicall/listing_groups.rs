@@ -210,9 +210,10 @@ impl ListedGroup<'_> {
         let copy = geo.has_super(self.nr).then_some(at);
         let (old, within) = (self.old_descriptors(), self.nr.0 % geo.descs_per_block());
         let descriptors = if self.is_meta() {
-            match matches!(within, 0 | 1) || within + 1 == geo.descs_per_block() {
-                true => Descriptors::Block(copy.map_or(self.first(), |at| at + 1)),
-                false => Descriptors::Nowhere,
+            if matches!(within, 0 | 1) || within + 1 == geo.descs_per_block() {
+                Descriptors::Block(copy.map_or(self.first(), |at| at + 1))
+            } else {
+                Descriptors::Nowhere
             }
         } else {
             match copy {
