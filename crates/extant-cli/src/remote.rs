@@ -57,7 +57,8 @@ fn with_size(address: &str, size: u64) -> String {
 
 /// Returns the path of the program: in the directory of the running program, or a name that the system looks for in `PATH`.
 fn program() -> PathBuf {
-    if let Some(program) = std::env::var_os(VARIABLE) {
+    let named = std::env::var_os(VARIABLE).filter(|program| !program.is_empty());
+    if let Some(program) = named {
         return program.into();
     }
     let own = std::env::current_exe().ok();

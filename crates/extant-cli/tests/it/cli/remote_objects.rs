@@ -35,6 +35,22 @@ pub fn fails(args: &[&str], why: &str) {
     );
 }
 
+#[test]
+fn the_program_is_found_beside_the_command_if_the_variable_is_empty() {
+    let program = needs::program("extant-remote", "extant-remote");
+    let s = Scratch::empty();
+    let command = s.host("extant");
+    std::fs::copy(env!("CARGO_BIN_EXE_extant"), &command).unwrap();
+    std::os::unix::fs::symlink(program, s.host("extant-remote")).unwrap();
+    let url = format!("file+objects://{}", s.host("store").display());
+    let out = Command::new(command)
+        .args(["mkfs", &url, "--size", "16M", "-q"])
+        .env("EXTANT_REMOTE", "")
+        .output()
+        .unwrap();
+    assert!(out.status.success(), "{out:?}");
+}
+
 /// Fills a directory with files.
 fn tree(s: &Scratch) -> String {
     std::fs::create_dir(s.host("tree")).unwrap();
