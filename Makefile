@@ -117,7 +117,7 @@ EXTANT ?=
 PLACES = PREFIX="$(PREFIX)" SBINDIR="$(SBINDIR)" DESTDIR="$(DESTDIR)"
 
 install:
-	@[ -n "$(EXTANT)" ] || if command -v $(CARGO) >/dev/null; then $(CARGO) build --release -p extant-cli; \
+	@[ -n "$(EXTANT)" ] || if command -v $(CARGO) >/dev/null; then $(CARGO) build --release -p extant-cli -p extant-remote; \
 	else echo "$(CARGO) is not in PATH: what is built already is installed"; fi
 	@$(PLACES) scripts/install.sh install "$(or $(EXTANT),$${CARGO_TARGET_DIR:-target}/release/extant)"
 

@@ -3,8 +3,8 @@
 #
 #   scripts/dist.sh [ARCHITECTURE...]
 #
-# builds `extant` for x86_64 and aarch64, or the named architectures, against musl as dist/extant-ARCHITECTURE, and tests it:
-# one for another processor under qemu-user.
+# builds `extant` and `extant-remote` for x86_64 and aarch64, or the named architectures, against musl as
+# dist/extant-ARCHITECTURE and dist/extant-remote-ARCHITECTURE, and tests them: those for another processor under qemu-user.
 #
 #   scripts/dist.sh --check
 #
@@ -54,23 +54,26 @@ library() {
 }
 
 build() {
-    local triple=$1-unknown-linux-musl out=dist/extant-$1
+    local triple=$1-unknown-linux-musl out=dist/extant-$1 remote=dist/extant-remote-$1
     library "$triple"
     RUSTFLAGS="${standard:+-C link-self-contained=no }-C target-feature=+crt-static" \
-        cargo-zigbuild zigbuild --profile dist -p extant-cli --target "$triple" ${standard[@]+"${standard[@]}"}
+        cargo-zigbuild zigbuild --profile dist -p extant-cli -p extant-remote --target "$triple" ${standard[@]+"${standard[@]}"}
     install -D -m 755 "${CARGO_TARGET_DIR:-$target_dir}/$triple/dist/extant" "$out"
+    install -D -m 755 "${CARGO_TARGET_DIR:-$target_dir}/$triple/dist/extant-remote" "$remote"
     local size
     size=$(stat -c %s "$out")
     [ "$size" -le "$most" ] || fail "$out has $size bytes, more than $most"
-    try "$1" "$out"
-    echo "$out: $size bytes"
+    try "$1" "$out" "$remote"
+    echo "$out: $size bytes; $remote: $(stat -c %s "$remote") bytes"
 }
 
-# Makes an image with it, and has e2fsck look at that.
+# Makes images with the programs of an architecture, one of them in objects, and has e2fsck look at the other.
 try() {
-    local run=() work
+    local run=() work program objects
     [ "$1" = "$(uname -m)" ] || run=("qemu-$1-static")
-    file -L "$2" 2>/dev/null | grep -q "dynamically linked" && fail "$2 is not static"
+    for program in "$2" "$3"; do
+        file -L "$program" 2>/dev/null | grep -q "dynamically linked" && fail "$program is not static"
+    done
     work=$(mktemp -d)
     mkdir -p "$work/tree/a/b"
     echo text >"$work/tree/a/b/file"
@@ -78,6 +81,14 @@ try() {
     ${run[@]+"${run[@]}"} "$2" cp "$work/tree/a/b/file" "$work/image:/copy"
     [ "$(${run[@]+"${run[@]}"} "$2" cat "$work/image:/copy")" = text ] || fail "$2 does not read what it wrote"
     e2fsck -fn "$work/image" >/dev/null 2>&1 || fail "e2fsck finds fault with what $2 wrote"
+    objects=file+objects://$work/objects
+    # Only this architecture's programs start each other.
+    if [ -z "${run[*]}" ]; then
+        EXTANT_REMOTE=$3 "$2" mkfs "$objects" --size 16M --from "$work/tree" >/dev/null
+        [ "$(EXTANT_REMOTE=$3 "$2" cat "$objects:/a/b/file")" = text ] || fail "$3 does not serve what it stored"
+    else
+        "${run[@]}" "$3" --version >/dev/null
+    fi
     rm -rf "$work"
 }
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs the command, its man pages, completions for bash, zsh and fish, and the names under which mount(8) looks for it;
-# or removes exactly that. The files and new directories are listed in
+# Installs the command, the program extant-remote if it is next to it, man pages, completions for bash, zsh and fish, and the
+# names under which mount(8) looks for the command; or removes exactly that. The files and new directories are listed in
 # PREFIX/share/extant/installed. `make install` and `make uninstall` call this.
 #   scripts/install.sh install EXTANT     EXTANT: the command that was built
 #   scripts/install.sh uninstall
@@ -37,6 +37,13 @@ link() {
   echo "$2" >>"$LISTED"
 }
 
+# program FROM NAME
+program() {
+  file 755 "$1" "$PREFIX/bin/$2"
+  # What debuggers need is nine tenths of the program, and stays with the one that was built.
+  if command -v strip >/dev/null; then strip "$DESTDIR$PREFIX/bin/$2"; fi
+}
+
 helpers() {
   if [ -z "$DESTDIR" ] && [ "$(id -u)" != 0 ] && ! [ -w "$SBINDIR" ]; then
     echo "$SBINDIR is not yours to write: mount -t extant and /etc/fstab will not find the command"
@@ -49,7 +56,7 @@ helpers() {
 }
 
 install_all() {
-  local page
+  local page remote
   [ -x "$1" ] || fail "$1: no such program: run cargo build --release -p extant-cli first, as the user who has cargo"
   made=$(mktemp -d)
   trap 'rm -rf "$made"' EXIT
@@ -59,9 +66,12 @@ install_all() {
   for shell in bash zsh fish; do "$1" completions "$shell" >"$made/$shell"; done
   # An older version may have had other pages.
   if [ -e "$DESTDIR$LIST" ]; then uninstall_all; fi
-  file 755 "$1" "$PREFIX/bin/extant"
-  # What debuggers need is nine tenths of the program, and stays with the one that was built.
-  if command -v strip >/dev/null; then strip "$DESTDIR$PREFIX/bin/extant"; fi
+  program "$1" extant
+  remote=$(dirname "$1")/extant-remote
+  if [ -x "$remote" ]; then
+    program "$remote" extant-remote
+    file 644 "$(dirname "$0")/../packaging/extant-remote.1" "$PREFIX/share/man/man1/extant-remote.1"
+  fi
   for page in "$made"/man/*.1; do file 644 "$page" "$PREFIX/share/man/man1/${page##*/}"; done
   file 644 "$made/bash" "$PREFIX/share/bash-completion/completions/extant"
   file 644 "$made/zsh" "$ZSHDIR/_extant"
