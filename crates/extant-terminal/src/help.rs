@@ -17,10 +17,10 @@ pub fn headed(examples: &str, command: &Command) -> String {
     }
 }
 
-/// Lays out the help of a command and its subcommands: the examples move from the end to the start, before all but the first
-/// line of the description.
+/// Lays out the help of a command, and that of a subcommand when it is parsed: the examples move from the end to the start, before
+/// all but the first line of the description.
 pub fn arranged(command: Command) -> Command {
-    let command = command.mut_subcommands(arranged);
+    let command = command.mut_subcommands(|subcommand| subcommand.defer(arranged));
     let after = command
         .get_after_help()
         .map(ToString::to_string)
