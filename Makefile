@@ -171,6 +171,7 @@ torture-crash:
 
 torture-hostile:
 	EXTANT_TORTURE=1 $(CARGO) test --release -p extant --test it hostile:: -- --nocapture
+	EXTANT_TORTURE=1 $(CARGO) test --release -p extant-mkfs --lib from_squashfs::damaged -- --nocapture
 
 # 100,000 images broken on purpose under all operations that read and write them.
 torture-images:
@@ -197,6 +198,8 @@ torture-repair:
 	EXTANT_TORTURE=1 $(CARGO) test --profile test-fast -p extant-cli --test it cli::tune::a_kill -- --nocapture
 	EXTANT_TORTURE=1 $(CARGO) test --profile test-fast -p extant-cli --test it cli::resize::a_kill -- --nocapture
 	EXTANT_SEEDS=300 $(CARGO) test --profile test-fast -p extant-resize --test it shapes::by_chance -- --nocapture
+	EXTANT_TORTURE=1 $(CARGO) test --profile test-fast -p extant-check --test it damage:: -- --nocapture
+	EXTANT_TORTURE=1 $(CARGO) test --profile test-fast -p extant-repair --test it damage:: -- --nocapture
 
 # 100,000 mutants of images with every feature, mended beside e2fsck; the table says where fewer files are kept. Root.
 torture-features:

@@ -6,7 +6,7 @@ use crate::judge;
 
 use bases::Base;
 use chosen::{DAMAGES, Places};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Mutex;
 
@@ -47,7 +47,8 @@ const MILDER: &[(&str, &str)] = &[(
 struct Verdicts {
     stricter: BTreeSet<&'static str>,
     milder: BTreeSet<&'static str>,
-    judged: BTreeSet<&'static str>,
+    /// Images that show each damage.
+    judged: BTreeMap<&'static str, usize>,
     images: usize,
 }
 
@@ -64,20 +65,30 @@ fn chosen_damage_is_judged_as_by_e2fsck() {
         all.judged.len(),
         all.images
     );
-    let listed = |list: &[(&'static str, &str)]| list.iter().map(|known| known.0).collect();
-    assert_eq!(
-        all.stricter,
-        listed(STRICTER),
-        "faults that e2fsck does not find"
-    );
-    assert_eq!(
-        all.milder,
-        listed(MILDER),
-        "faults that the check does not find"
-    );
+    expect(&all.stricter, STRICTER, "faults that e2fsck does not find");
+    expect(&all.milder, MILDER, "faults that the check does not find");
     let names = DAMAGES.iter().map(|damage| damage.name);
-    let never: Vec<_> = names.filter(|name| !all.judged.contains(name)).collect();
+    let never: Vec<_> = names
+        .filter(|name| !all.judged.contains_key(name))
+        .collect();
     assert!(never.is_empty(), "damage that no image has: {never:?}");
+}
+
+/// Images that show each damage without `EXTANT_TORTURE`.
+const SHORT: usize = 3;
+
+fn is_torture() -> bool {
+    std::env::var_os("EXTANT_TORTURE").is_some()
+}
+
+/// Checks that all listed verdicts differ from e2fsck's, and no others. The short form may have images that do not show a listed one.
+fn expect(found: &BTreeSet<&'static str>, list: &[(&'static str, &str)], what: &str) {
+    let listed: BTreeSet<_> = list.iter().map(|known| known.0).collect();
+    if is_torture() {
+        assert_eq!(*found, listed, "{what}");
+    }
+    let new: Vec<_> = found.difference(&listed).collect();
+    assert!(new.is_empty(), "{what}: {new:?}");
 }
 
 fn judge_base(dir: &Path, n: usize, all: &Mutex<Verdicts>) {
@@ -87,10 +98,17 @@ fn judge_base(dir: &Path, n: usize, all: &Mutex<Verdicts>) {
         let Some(device) = chosen::broken(&base, &places, damage) else {
             continue;
         };
+        {
+            let mut all = all.lock().unwrap();
+            let images = all.judged.entry(damage.name).or_default();
+            if *images == SHORT && !is_torture() {
+                continue;
+            }
+            *images += 1;
+        }
         let report = judge::check(&device, false);
         let (clean, text) = judge::judge(&device);
         let mut all = all.lock().unwrap();
-        all.judged.insert(damage.name);
         all.images += 1;
         let unlike = match (report.is_clean(), clean) {
             (false, true) if !judge::tells(&text) => &mut all.stricter,
