@@ -6,7 +6,7 @@ CARGO ?= cargo
 TEST_TOOLS = mke2fs e2fsck debugfs dumpe2fs tar zstd setfacl setfattr valgrind fusermount3 git gcc rsync sqlite3 fio stress-ng dbench \
   qemu-system-x86_64 busybox mmdebstrap curl newuidmap zsh fish tmux sfdisk sgdisk qemu-img xz bzip2 cpio bsdtar simg2img mksquashfs nbdkit nbd-server openssl
 
-.PHONY: python test-remote c consumers first-use dist cross-check demo test unit deny package public-api release-check judge instructions loom shuttle miri fuzz lint install uninstall deb book bench bench-long torture torture-changes torture-contents torture-crash torture-features torture-hostile torture-images torture-kill torture-lines torture-model torture-mount torture-programs torture-repair torture-schedules torture-threads tools clean wheels go install-c deb-c
+.PHONY: python test-remote c consumers first-use dist cross-check demo test unit deny package public-api release-check judge instructions loom shuttle miri fuzz lint install uninstall deb book bench bench-long torture torture-changes torture-contents torture-crash torture-fast-commits torture-features torture-hostile torture-images torture-kill torture-lines torture-model torture-mount torture-programs torture-repair torture-schedules torture-threads tools clean wheels go install-c deb-c
 
 demo:
 	$(CARGO) run --profile demo -p extant-demo
@@ -168,6 +168,10 @@ torture-programs:
 
 torture-crash:
 	EXTANT_TORTURE=1 $(CARGO) test --release -p extant --test it crash:: -- --nocapture
+
+# Fast commits of 100 programs replayed by e2fsck and the kernel, and 240 images that are cut while the kernel writes fast commits. Root.
+torture-fast-commits:
+	EXTANT_TORTURE=1 $(CARGO) test --profile test-fast -p extant --test it fast_commit:: -- --nocapture
 
 torture-hostile:
 	EXTANT_TORTURE=1 $(CARGO) test --release -p extant --test it hostile:: -- --nocapture

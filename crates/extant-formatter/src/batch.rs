@@ -410,6 +410,7 @@ mod tests {
         NameItem {
             dir: InodeNr(dir),
             ino: InodeNr(ino),
+            replaced: InodeNr(0),
             event: match ino {
                 0 => NameEvent::Removed,
                 _ => NameEvent::Set,

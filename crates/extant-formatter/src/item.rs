@@ -59,6 +59,8 @@ pub struct NameItem {
     pub dir: InodeNr,
     /// The inode that the name leads to, or led to.
     pub ino: InodeNr,
+    /// The inode that loses the name by [`NameEvent::Set`]; 0 if it is not known, or if there is none.
+    pub replaced: InodeNr,
     /// The event.
     pub event: NameEvent,
     /// Directory hash of the name (low bit clear).
@@ -77,6 +79,8 @@ pub struct NameItem {
     /// The name itself.
     pub name: Name,
 }
+
+const _: () = assert!(size_of::<NameItem>() == 64);
 
 /// Logical blocks `[logical, logical + len)` of a file now lead to `physical`.., or are a hole. The formatter replaces
 /// the previous mapping there. Data blocks' bitmap bits come as [`BitsItem`]s.

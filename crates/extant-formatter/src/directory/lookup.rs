@@ -133,6 +133,31 @@ impl DirReader<'_> {
         Ok(found)
     }
 
+    /// Returns the leaf that Linux adds a name to, and the leaf's largest gap. Without an index this is the last block.
+    ///
+    /// # Errors
+    /// As [`DirReader::lookup`].
+    pub fn gap(&self, name: &[u8], hash: u32) -> Result<Option<(u32, u32)>> {
+        let shape = Shape::new(self.geometry, self.seed);
+        let read = |logical: u32, role: Role| self.page(&shape, logical, role);
+        let mut leaf = self.blocks.checked_sub(1);
+        if self.indexed {
+            let hash = self.index_hash(name, hash, &read)?;
+            leaf = None;
+            let mut first = |logical| {
+                leaf = Some(logical);
+                Ok(Visit::Stop)
+            };
+            Descent::new(&shape, self.blocks, hash).run(&mut |l, r| read(l, r), &mut first)?;
+        }
+        let Some(logical) = leaf else {
+            return Ok(None);
+        };
+        let (block, page) = read(logical, Role::Leaf)?;
+        let space = dir_entry::space(&page, shape.csum).map_err(at(block))?;
+        Ok(Some((logical, space.largest)))
+    }
+
     /// Reads a logical block in its role, checked.
     pub(super) fn page(&self, shape: &Shape, logical: u32, role: Role) -> Result<(BlockNr, Page)> {
         let block = (self.locate)(logical)?;

@@ -1,25 +1,30 @@
 //! A batch of items as the changes of a fast commit.
 //!
 //! Fast commits can express less than items. [`changes`] returns `None` for the others, which Linux calls ineligible
-//! operations. They are directories made, moved, removed or changed, a file's end, attributes, names that replace
-//! others, symbolic links, the orphan list, and files that are not mapped by extents. Such a context is formatted.
+//! operations: directories made, moved or removed, names for which a directory might grow, symbolic links, devices,
+//! attributes outside of the inode, the orphan list, files that are not mapped by extents. Such a context is formatted.
 //!
 //! The changes can be made one by one in this order. A new inode's record comes first, then its ranges and its names.
 //! Names follow in the order of their stamps. The name that an operation adds comes before the name that it removes, so
-//! that a file has a link at every moment. Records are repeated at the end, because readers count links and blocks
-//! themselves before.
+//! that a file has a link at every moment. A name that is replaced is removed first, because Linux keeps an existing
+//! name. Records are repeated at the end, because readers count links and blocks themselves before.
+//!
+//! A file that ends loses its blocks, size and attributes before its last name, and its record has as many links as it
+//! loses names. Linux frees the inode with the last name. e2fsck leaves links alone, and frees such an empty inode
+//! because no name leads to it.
 
-use super::REFUSED;
+use super::mappings::Mappings;
+use super::records::{Records, Wanted};
+use super::room::NameRoom;
 use crate::error::Result;
-use crate::image::BlockImages;
-use crate::inode_phase::{LARGE, first_core, next_core};
-use crate::item::{InodeEvent, InodeItem, ItemList, MapItem, NameEvent, NameItem, Stamp};
-use ext4_format::extent::Extent;
-use ext4_format::geometry::Geometry;
-use ext4_format::inode::{self, InodeCore, flags};
+use crate::item::{
+    InodeEvent, InodeItem, ItemList, MapItem, MiscEvent, NameEvent, NameItem, Stamp,
+};
+use ext4_format::inode::flags;
 use ext4_format::jbd2::{FastChange, FastName};
-use ext4_format::{BlockNr, FileType, InodeNr};
-use std::collections::{BTreeMap, BTreeSet};
+use ext4_format::xattr::XattrSet;
+use ext4_format::{FileType, InodeNr};
+use std::collections::BTreeMap;
 
 /// The items of a batch that concern one inode.
 #[derive(Default)]
@@ -28,12 +33,21 @@ struct Life<'i> {
     born: Option<&'i InodeItem>,
     last: Option<&'i InodeItem>,
     maps: Vec<&'i MapItem>,
+    xattrs: Option<(Stamp, &'i XattrSet)>,
+    /// Names that the batch takes from it, less those that it gives to it.
+    names_lost: i64,
+    /// The batch has given a name to it.
+    is_named: bool,
 }
 
-impl Life<'_> {
+impl<'i> Life<'i> {
+    fn is_freed(&self) -> bool {
+        self.last.is_some_and(|item| item.event == InodeEvent::Free)
+    }
+
     /// Returns true if the batch made the inode and freed it, so that no commit needs it.
     fn came_and_went(&self) -> bool {
-        self.born.is_some() && self.last.is_some_and(|item| item.event == InodeEvent::Free)
+        self.born.is_some() && self.is_freed()
     }
 
     /// Returns the stamp of the inode's birth. Items before it belong to an earlier life, which the batch began and
@@ -41,99 +55,118 @@ impl Life<'_> {
     fn since(&self) -> Stamp {
         self.born.map_or(0, |item| item.stamp)
     }
+
+    /// Returns true if a commit need not mention what the inode had or lost at this time.
+    fn is_silent(&self, stamp: Stamp) -> bool {
+        self.came_and_went() || stamp < self.since()
+    }
+
+    fn is_mapped_by_extents(&self) -> bool {
+        let by_extents = |item: &InodeItem| item.core.flags & flags::EXTENTS != 0;
+        self.born.or(self.last).is_some_and(by_extents)
+    }
+
+    /// Returns the record for the inode. `None` if no item has its fields.
+    fn wanted(&self) -> Option<Wanted<'i>> {
+        let lost = u32::try_from(self.names_lost).unwrap_or(0);
+        Some(Wanted {
+            born: self.born,
+            last: self.last?,
+            xattrs: self.xattrs.map(|(_, set)| set),
+            ends_without: self.is_freed().then_some(lost),
+        })
+    }
 }
 
-/// The images that records are read from.
-pub struct Records<'a> {
-    /// The volume's geometry.
-    pub geometry: &'a Geometry,
-    /// The volume's blocks as of the last batch that was formatted.
-    pub images: &'a dyn BlockImages,
-    /// The place of an inode's record.
-    pub place: &'a dyn Fn(InodeNr) -> Result<(BlockNr, usize)>,
-    /// Inodes that earlier fast commits made: the images do not have them.
-    pub born: &'a BTreeSet<InodeNr>,
+/// What fast commits since the last push have changed.
+#[derive(Default)]
+pub struct SincePush {
+    room: NameRoom,
+    mappings: Mappings,
 }
+
+type Lives<'i> = BTreeMap<InodeNr, Life<'i>>;
 
 /// Returns the changes of a batch, and the inodes that it makes, or `None` if fast commits cannot express the batch.
+/// `since` has what earlier fast commits said since the last push; it is of no use after `None`.
 ///
 /// # Errors
-/// Those of reading records.
+/// Those of reading records and directories.
 pub fn changes(
     items: &ItemList,
     records: &Records<'_>,
+    since: &mut SincePush,
 ) -> Result<Option<(Vec<FastChange>, Vec<InodeNr>)>> {
     let features = &records.geometry.features;
-    if !items.misc.is_empty() || features.has_bigalloc() || !features.has_extents() {
+    if features.has_bigalloc() || !features.has_extents() {
         return Ok(None);
     }
-    let Some((lives, names)) = sorted(items) else {
+    let Some((mut lives, names)) = sorted(items) else {
         return Ok(None);
     };
+    let Some(names) = named(&mut lives, &names, records, &mut since.room) else {
+        return Ok(None);
+    };
+    let said = || lives.iter().filter(|(_, life)| !life.came_and_went());
     let mut out = Vec::new();
-    let mut unnamed = BTreeSet::new();
-    for (&ino, life) in lives.iter().filter(|(_, life)| !life.came_and_went()) {
-        if life.born.is_some() {
-            let Some(record) = record(ino, life, records)? else {
-                return Ok(None);
-            };
-            out.push(FastChange::Inode(ino, record));
-            unnamed.insert(ino);
+    let put = |ino: InodeNr, life: &Life<'_>, out: &mut Vec<FastChange>| {
+        life.wanted()
+            .map_or(Ok(false), |wanted| records.put(ino, &wanted, out))
+    };
+    for (&ino, life) in said() {
+        if life.is_freed() && !since.mappings.end(ino, records, &mut out)? {
+            return Ok(None);
         }
-        if !ranges(ino, life, &mut out) {
+        if (life.born.is_some() || life.is_freed()) && !put(ino, life, &mut out)? {
+            return Ok(None);
+        }
+        if life.is_freed() || life.maps.is_empty() {
+            continue;
+        }
+        let items = (&life.maps[..], life.born.is_some());
+        if !life.is_mapped_by_extents() || !since.mappings.change(ino, items, records, &mut out)? {
             return Ok(None);
         }
     }
-    let born: Vec<_> = unnamed.iter().copied().collect();
-    for item in names {
-        let life = lives.get(&item.ino);
-        if life.is_some_and(|life| life.came_and_went() || item.stamp < life.since()) {
-            continue;
-        }
-        let name = FastName {
-            parent: item.dir,
-            ino: item.ino,
-            name: item.name.as_bytes().to_vec(),
-        };
-        out.push(match item.event {
-            NameEvent::Removed => FastChange::Unlink(name),
-            _ if unnamed.remove(&item.ino) => FastChange::Create(name),
-            _ => FastChange::Link(name),
-        });
-    }
-    if !unnamed.is_empty() {
-        return Ok(None);
-    }
-    for (&ino, life) in lives.iter().filter(|(_, life)| !life.came_and_went()) {
-        if life.last.is_some() {
-            let Some(record) = record(ino, life, records)? else {
-                return Ok(None);
-            };
-            out.push(FastChange::Inode(ino, record));
+    out.extend(names);
+    for (&ino, life) in said().filter(|(_, life)| !life.is_freed()) {
+        let changes = life.last.is_some() || life.xattrs.is_some();
+        if changes && !put(ino, life, &mut out)? {
+            return Ok(None);
         }
     }
+    let born = said().filter(|(_, life)| life.born.is_some());
+    let born = born.map(|(&ino, _)| ino).collect();
     Ok(Some((out, born)))
 }
 
-type Sorted<'i> = (BTreeMap<InodeNr, Life<'i>>, Vec<&'i NameItem>);
-
 /// Sorts the items by inode, and the names in their order. Returns `None` if an item rules a fast commit out.
-fn sorted(items: &ItemList) -> Option<Sorted<'_>> {
-    let mut lives: BTreeMap<InodeNr, Life<'_>> = BTreeMap::new();
+fn sorted(items: &ItemList) -> Option<(Lives<'_>, Vec<&NameItem>)> {
+    let mut lives = Lives::new();
     let mut inodes: Vec<_> = items.inodes.iter().collect();
     inodes.sort_by_key(|item| item.stamp);
     for item in inodes {
         let life = lives.entry(item.ino).or_default();
-        match item.event {
-            InodeEvent::Init => life.born = Some(item),
-            // The end of an inode that existed before.
-            InodeEvent::Free if life.born.is_none() => return None,
-            _ => {}
+        if item.event == InodeEvent::Init {
+            if life.born.is_none() && life.is_freed() {
+                return None;
+            }
+            life.born = Some(item);
         }
         life.last = Some(item);
     }
     for item in items.maps.iter().filter(|item| item.len > 0) {
         lives.entry(item.ino).or_default().maps.push(item);
+    }
+    for item in items.misc.iter() {
+        let MiscEvent::Xattrs(set) = &item.event else {
+            return None;
+        };
+        let life = lives.entry(item.ino).or_default();
+        let is_newer = life.xattrs.is_none_or(|(stamp, _)| stamp < item.stamp);
+        if is_newer && item.stamp >= life.since() {
+            life.xattrs = Some((item.stamp, set));
+        }
     }
     for life in lives.values_mut() {
         let since = life.since();
@@ -143,84 +176,67 @@ fn sorted(items: &ItemList) -> Option<Sorted<'_>> {
     let mut names: Vec<_> = items.names.iter().collect();
     names.sort_by_key(|item| (item.stamp, item.event == NameEvent::Removed));
     let plain = |item: &&NameItem| {
-        item.links == 0 && item.event != NameEvent::Set && item.ftype != FileType::Directory
+        let replaces_unknown = item.event == NameEvent::Set && item.replaced.0 == 0;
+        item.links == 0 && !replaces_unknown && item.ftype != FileType::Directory
     };
-    names.iter().all(plain).then_some((lives, names))
+    let exchanges = |pair: &[&NameItem]| match pair {
+        [a, b] => a.stamp == b.stamp && a.event == NameEvent::Set && b.event == NameEvent::Set,
+        _ => false,
+    };
+    let fits = names.iter().all(plain) && !names.windows(2).any(exchanges);
+    fits.then_some((lives, names))
 }
 
-/// Adds the ranges of an inode; false if its mapping is not one of extents.
-fn ranges(ino: InodeNr, life: &Life<'_>, out: &mut Vec<FastChange>) -> bool {
-    if life.maps.is_empty() {
-        return true;
-    }
-    let by_extents = |item: &InodeItem| item.core.flags & flags::EXTENTS != 0;
-    if !life.born.or(life.last).is_some_and(by_extents) {
-        return false;
-    }
-    for item in &life.maps {
-        if item.physical.0 == 0 {
-            // The length of a hole up to the end exceeds the largest file.
-            let len = item.len.min(u32::MAX - item.logical);
-            out.push(FastChange::RemoveRange(ino, item.logical, len));
+/// Returns the changes of the names, and counts the names that each inode loses. Returns `None` if a name is in a
+/// directory without room, or is the first of an inode that has none.
+fn named(
+    lives: &mut Lives<'_>,
+    names: &[&NameItem],
+    records: &Records<'_>,
+    room: &mut NameRoom,
+) -> Option<Vec<FastChange>> {
+    let mut out = Vec::with_capacity(names.len());
+    let said = |life: &&Life<'_>| life.born.is_some() && !life.came_and_went();
+    let mut unnamed = lives.values().filter(said).count();
+    for item in names {
+        let of = |ino| FastName {
+            parent: item.dir,
+            ino,
+            name: item.name.as_bytes().to_vec(),
+        };
+        let mut lose = |ino: InodeNr| {
+            let life = lives.entry(ino).or_default();
+            let loses = !life.is_silent(item.stamp);
+            life.names_lost += i64::from(loses);
+            loses.then(|| FastChange::Unlink(of(ino)))
+        };
+        if !room.speaks_of(item.dir, records) {
+            return None;
+        }
+        if item.event == NameEvent::Removed {
+            out.extend(lose(item.ino));
             continue;
         }
-        let mut extent = Extent {
-            logical: item.logical,
-            len: item.len,
-            physical: item.physical,
-            unwritten: item.unwritten,
-        };
-        let end = extent.end();
-        while u64::from(extent.logical) < end {
-            extent.len = (end - u64::from(extent.logical)).min(extent.max_len().into()) as u32;
-            out.push(FastChange::AddRange(ino, extent));
-            extent.logical = extent.logical.saturating_add(extent.len);
-            extent.physical.0 = extent.physical.0.saturating_add(extent.len.into());
+        if item.event == NameEvent::Set {
+            out.extend(lose(item.replaced));
         }
-    }
-    true
-}
-
-/// Returns the record that an inode gets, without its mapping, or `None` if fast commits cannot express such an inode.
-fn record(ino: InodeNr, life: &Life<'_>, records: &Records<'_>) -> Result<Option<Vec<u8>>> {
-    let geometry = records.geometry;
-    let Some(last) = life.last else {
-        return Ok(None);
-    };
-    if !speaks_of(&last.core, geometry) {
-        return Ok(None);
-    }
-    let mut raw = vec![0; geometry.inode_size.into()];
-    let core = if let Some(init) = life.born {
-        inode::init_blank(&mut raw, geometry);
-        first_core(last, init, false, true)
-    } else if records.born.contains(&ino) {
-        inode::init_blank(&mut raw, geometry);
-        InodeCore {
-            dtime: 0,
-            ..last.core
+        let life = lives.entry(item.ino).or_default();
+        if life.is_silent(item.stamp) {
+            continue;
         }
-    } else {
-        let (block, offset) = (records.place)(ino)?;
-        let image = records.images.image(block)?;
-        let Some(old) = image.get(offset..offset.saturating_add(raw.len())) else {
-            return Ok(None);
-        };
-        raw.copy_from_slice(old);
-        let old = inode::decode_core(&raw, geometry, ino)?;
-        next_core(last, &old, geometry)?
-    };
-    inode::encode_core(&core, &mut raw, geometry);
-    raw.truncate(inode::fixed_end(&raw));
-    Ok(Some(raw))
-}
-
-fn speaks_of(core: &InodeCore, geometry: &Geometry) -> bool {
-    let large = core.size >= LARGE && !geometry.features.has_large_file();
-    core.file_type() == Some(FileType::Regular)
-        && core.flags & (REFUSED | flags::VERITY) == 0
-        && core.links > 0
-        && !large
+        if !room.take(item, records) {
+            return None;
+        }
+        life.names_lost -= 1;
+        let is_first = life.born.is_some() && !std::mem::replace(&mut life.is_named, true);
+        unnamed -= usize::from(is_first);
+        out.push(if is_first {
+            FastChange::Create(of(item.ino))
+        } else {
+            FastChange::Link(of(item.ino))
+        });
+    }
+    (unnamed == 0).then_some(out)
 }
 
 #[cfg(test)]
@@ -228,7 +244,9 @@ mod tests {
     use super::*;
     use crate::name::Name;
     use crate::tests::harness::Fs;
+    use ext4_format::inode::InodeCore;
     use ext4_format::timestamp::Timestamp;
+    use std::collections::BTreeSet;
 
     fn core(mode: u16) -> InodeCore {
         InodeCore {
@@ -262,6 +280,7 @@ mod tests {
         NameItem {
             dir: InodeNr::ROOT,
             ino: InodeNr(ino),
+            replaced: InodeNr(0),
             event,
             hash: 0,
             minor: 0,
@@ -275,20 +294,22 @@ mod tests {
 
     /// Returns the names of the changes, as `+name`, `=name` for one more link, and `-name`.
     fn said(inodes: Vec<InodeItem>, names: Vec<NameItem>) -> Option<Vec<String>> {
-        let geometry = Fs::make(65536, &["-t", "ext4"]).unwrap().geometry;
+        let fs = Fs::make(65536, &["-t", "ext4"]).unwrap();
+        let (geometry, images) = (&fs.geometry, &fs.buffers);
         let items = ItemList {
             inodes: inodes.into(),
             names: names.into(),
             ..ItemList::default()
         };
-        let none = BTreeSet::from([InodeNr(12)]);
         let records = Records {
-            geometry: &geometry,
-            images: &NoImages,
-            place: &|_| Ok((BlockNr(0), 0)),
-            born: &none,
+            geometry,
+            images,
+            place: &|ino| fs.groups.inode_location(geometry, images, ino),
+            born: &BTreeSet::from([InodeNr(12)]),
+            hasher: &fs.hasher,
+            zone: fs.formatter.zone(),
         };
-        let (changes, _) = changes(&items, &records).unwrap()?;
+        let (changes, _) = changes(&items, &records, &mut SincePush::default()).unwrap()?;
         let text = |name: &FastName| String::from_utf8(name.name.clone()).unwrap();
         let said = changes.iter().filter_map(|change| match change {
             FastChange::Create(name) => Some("+".to_string() + &text(name)),
@@ -297,14 +318,6 @@ mod tests {
             _ => None,
         });
         Some(said.collect())
-    }
-
-    struct NoImages;
-
-    impl BlockImages for NoImages {
-        fn image(&self, _: BlockNr) -> Result<std::sync::Arc<crate::image::Image>> {
-            unreachable!("every inode is born here")
-        }
     }
 
     #[test]
@@ -339,15 +352,71 @@ mod tests {
     }
 
     #[test]
+    fn a_file_ends_with_its_last_name() {
+        use InodeEvent::Free;
+        use NameEvent::{Added, Removed};
+        let names = vec![
+            name(12, Removed, 5, "a"),
+            name(12, Added, 6, "b"),
+            name(12, Removed, 7, "b"),
+        ];
+        assert_eq!(
+            said(vec![inode(12, Free, 7)], names).unwrap(),
+            ["-a", "=b", "-b"]
+        );
+    }
+
+    #[test]
+    fn a_name_that_is_replaced_goes_first() {
+        use InodeEvent::{Free, Init, Update};
+        use NameEvent::{Added, Removed, Set};
+        let set = NameItem {
+            replaced: InodeNr(12),
+            ..name(13, Set, 5, "a")
+        };
+        let names = vec![
+            name(13, Added, 3, "tmp"),
+            name(13, Removed, 5, "tmp"),
+            set.clone(),
+        ];
+        let inodes = vec![inode(13, Init, 3), inode(13, Update, 5), inode(12, Free, 5)];
+        assert_eq!(said(inodes, names).unwrap(), ["+tmp", "-a", "=a", "-tmp"]);
+        let exchanged = vec![
+            set,
+            NameItem {
+                replaced: InodeNr(13),
+                ..name(12, Set, 5, "b")
+            },
+        ];
+        assert_eq!(said(vec![inode(12, Update, 5)], exchanged), None);
+    }
+
+    #[test]
     fn what_fast_commits_cannot_say_is_formatted() {
-        use InodeEvent::{Free, Update};
-        use NameEvent::{Removed, Set};
-        let last = vec![name(12, Removed, 5, "a")];
-        assert_eq!(said(vec![inode(12, Free, 5)], last), None);
+        use InodeEvent::Update;
+        use NameEvent::Set;
         let replaces = vec![name(12, Set, 5, "a")];
         assert_eq!(said(vec![inode(12, Update, 5)], replaces), None);
-        let mut directory = inode(12, Update, 5);
-        directory.core.mode = 0o040755;
-        assert_eq!(said(vec![directory], Vec::new()), None);
+        let mut symlink = inode(12, Update, 5);
+        symlink.core.mode = 0o120777;
+        assert_eq!(said(vec![symlink], Vec::new()), None);
+        let mut orphan = inode(12, Update, 5);
+        orphan.core.links = 0;
+        assert_eq!(said(vec![orphan], Vec::new()), None);
+    }
+
+    /// The root of a new volume has one block, whose gap takes 61 names of 16 bytes or so beside "lost+found".
+    #[test]
+    fn a_directory_that_might_grow_is_formatted() {
+        use InodeEvent::Init;
+        use NameEvent::Added;
+        let files = |count: u32| {
+            let inodes = (0..count).map(|n| inode(20 + n, Init, n.into())).collect();
+            let named = |n: u32| name(20 + n, Added, n.into(), &format!("name {n:03}"));
+            said(inodes, (0..count).map(named).collect())
+        };
+        let room = (1024 - 12 - 24 - 20) / 16;
+        assert_eq!(files(room).unwrap().len(), room as usize);
+        assert_eq!(files(room + 1), None);
     }
 }

@@ -2,11 +2,15 @@
 //! batch that recovery formats in its place.
 
 mod changes;
+mod mappings;
+mod records;
 mod replay;
+mod room;
 
 use ext4_format::inode::flags;
 
-pub use changes::{Records, changes};
+pub use changes::{SincePush, changes};
+pub use records::Records;
 pub use replay::{FreeSpace, Volume};
 
 /// Flags of inodes whose changes are neither written as fast commits nor replayed here.

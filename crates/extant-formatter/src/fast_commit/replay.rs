@@ -23,10 +23,12 @@ use ext4_format::geometry::Geometry;
 use ext4_format::hash::DirHasher;
 use ext4_format::inode::{self, InodeCore, flags};
 use ext4_format::jbd2::{FastChange, FastName};
+use ext4_format::xattr::XattrSet;
 use ext4_format::{BlockNr, FileType, FormatError, GroupNr, InodeNr, Where};
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::sync::Arc;
 
 /// The volume that fast commits continue, after the log before them was replayed.
 pub struct Volume<'a> {
@@ -187,6 +189,15 @@ impl Replay<'_> {
             return bad("fast commit with the record of a removed inode");
         }
         let csum = geometry.features.has_metadata_csum();
+        // Linux gives no bytes behind the fixed part.
+        let xattrs = inode::xattr_area(&raw, geometry)
+            .filter(|area| record.len() >= area.end)
+            .and_then(|area| raw.get(area))
+            .map(|area| XattrSet::parse(Some(area), None))
+            .transpose()?;
+        if let Some(xattrs) = xattrs {
+            self.log_misc(ino, MiscEvent::Xattrs(Arc::new(xattrs)));
+        }
         let file = self.file(ino)?;
         if let Some(file) = file.as_mut().filter(|file| file.alive) {
             if file.core.file_type() != core.file_type()
@@ -285,6 +296,7 @@ impl Replay<'_> {
         self.items.names.push(NameItem {
             dir: name.parent,
             ino: name.ino,
+            replaced: InodeNr(0),
             event,
             hash,
             minor,

@@ -227,6 +227,7 @@ impl Fs {
         self.items.names.push(NameItem {
             dir: InodeNr(dir),
             ino: InodeNr(ino),
+            replaced: InodeNr(0),
             event: match ino {
                 0 => NameEvent::Removed,
                 _ => NameEvent::Set,

@@ -27,7 +27,7 @@ use crate::commit::journal::{Journal, LogArea};
 use crate::commit::stages::PushWatch;
 use ext4_format::InodeNr;
 use ext4_format::jbd2::{FastBlocks, FastWriter};
-use extant_formatter::fast_commit::{self, Records};
+use extant_formatter::fast_commit::{self, Records, SincePush};
 use extant_formatter::item::{InodeEvent, ItemList};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -41,6 +41,7 @@ pub(super) struct Unformatted {
     len: usize,
     /// Inodes that these items make.
     born: BTreeSet<InodeNr>,
+    since: SincePush,
     /// The items free blocks or inode numbers, which only a push releases.
     frees: bool,
 }
@@ -202,10 +203,11 @@ impl Committer {
         if items.is_empty() {
             return Ok(Some(Default::default()));
         }
-        let unformatted = fast.unformatted.lock();
+        let mut unformatted = fast.unformatted.lock();
         if unformatted.len + items.len() > fast.most {
             return Ok(None);
         }
+        let Unformatted { born, since, .. } = &mut *unformatted;
         let (geometry, images) = (self.store.geometry.newest(), &self.store.buffers);
         let records = Records {
             geometry,
@@ -216,9 +218,11 @@ impl Committer {
                     .newest()
                     .inode_location(geometry, images, ino)
             },
-            born: &unformatted.born,
+            born,
+            hasher: &self.store.hasher,
+            zone: &self.store.zone,
         };
-        let Some((changes, born)) = fast_commit::changes(items, &records)? else {
+        let Some((changes, born)) = fast_commit::changes(items, &records, since)? else {
             return Ok(None);
         };
         let blocks = journal.fast_writer(writer).append(&changes);

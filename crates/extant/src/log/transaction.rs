@@ -196,6 +196,19 @@ impl Commit<'_> {
         dir: InodeNr,
         bucket: &mut Stamp,
         entry: Dentry,
+        what: (NameEvent, i8),
+        time: Timestamp,
+    ) {
+        self.log_name_over(dir, bucket, (entry, InodeNr(0)), what, time);
+    }
+
+    /// Logs an event of a name that another inode may lose.
+    #[inline(always)]
+    pub fn log_name_over(
+        &mut self,
+        dir: InodeNr,
+        bucket: &mut Stamp,
+        (entry, replaced): (Dentry, InodeNr),
         (event, links): (NameEvent, i8),
         time: Timestamp,
     ) {
@@ -204,6 +217,7 @@ impl Commit<'_> {
         let item = NameItem {
             dir,
             ino: entry.ino,
+            replaced,
             event,
             hash: entry.hash.major,
             minor: entry.hash.minor,

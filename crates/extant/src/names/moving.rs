@@ -443,10 +443,11 @@ impl Moving<'_, '_> {
             ftype: m.source.ftype,
             name: there.map_or(new_name, |found| &found.name).clone(),
         };
-        c.log_name(
+        let replaced = m.target.map_or(InodeNr(0), |target| target.ino);
+        c.log_name_over(
             m.new.dir.ino,
             &mut bucket.stamp,
-            entry.clone(),
+            (entry.clone(), replaced),
             (event, m.links()[1]),
             self.time,
         );

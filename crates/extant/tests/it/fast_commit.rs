@@ -1,8 +1,11 @@
 //! Fast commits: an fsync writes a block of the journal's area, and every program that replays the image finds the
 //! synced changes.
 
+mod dirty;
+mod programs;
+
 use crate::common::*;
-use crate::kernel::mounted::{Mounted, able, image, open_file};
+use crate::kernel::mounted::{Mounted, able};
 use crate::kernel::tree::{Tree, kernel_tree, our_tree, same};
 use blockdev::{BlockDevice, Crash, MemDevice, RecordingDevice};
 use extant::{OpenOptions, SetAttributes, Volume, VolumeOptions};
@@ -210,96 +213,6 @@ fn e2fsck_replays_them() {
         );
         assert_clean_file(&path, what);
     });
-}
-
-/// Runs an operation of the kernel. Most are followed by an fsync, which makes a fast commit. Directories are not made,
-/// because the kernel's replay leaves their parent's link count as it was.
-fn kernel_step(root: &Path, rng: &mut Rng, n: u64) {
-    let name = |n: u64| root.join(format!("f{n}"));
-    let any = name(rng.below(12));
-    let sync = |path: &Path| {
-        if let Ok(file) = std::fs::File::open(path) {
-            file.sync_all().unwrap();
-        }
-    };
-    let open = |path: &Path| std::fs::File::options().write(true).open(path);
-    match rng.below(9) {
-        0..4 => {
-            let len = rng.below(20_000) as usize;
-            std::fs::write(&any, vec![n as u8; len]).unwrap();
-            sync(&any);
-        }
-        4 => {
-            if let Ok(file) = open(&any) {
-                let at = rng.below(60_000);
-                std::os::unix::fs::FileExt::write_all_at(&file, &[n as u8; 5000], at).unwrap();
-                file.sync_all().unwrap();
-            }
-        }
-        5 => {
-            if let Ok(file) = open(&any) {
-                file.set_len(rng.below(30_000)).unwrap();
-                file.sync_all().unwrap();
-            }
-        }
-        6 => {
-            let to = root.join(format!("link{n}"));
-            if std::fs::hard_link(&any, &to).is_ok() {
-                sync(&to);
-            }
-        }
-        7 => {
-            let to = root.join(format!("moved{n}"));
-            if std::fs::rename(&any, &to).is_ok() {
-                sync(&to);
-            }
-        }
-        _ => {
-            use std::os::unix::fs::PermissionsExt;
-            let mode = std::fs::Permissions::from_mode(0o600 | (n % 64) as u32);
-            if std::fs::set_permissions(&any, mode).is_ok() {
-                sync(&any);
-            }
-        }
-    }
-}
-
-/// Images that are cut while the kernel works: a replay here gives the same result as the kernel's.
-#[test]
-fn cut_images_of_the_kernel_are_replayed_as_it_does() {
-    if !able() {
-        return;
-    }
-    let (mut images, mut pending) = (0, 0);
-    for seed in seeds(1, 4, 40) {
-        let dir = tempfile::tempdir().unwrap();
-        let block_size = if seed % 2 == 0 { "1024" } else { "4096" };
-        let path = image(&dir, &["-t", "ext4", "-O", "fast_commit", "-b", block_size]);
-        let mounted = Mounted::new(&path, "");
-        let mut rng = Rng::new(seed);
-        for n in 0..48 {
-            kernel_step(mounted.path(), &mut rng, n);
-            if n % 8 != 7 {
-                continue;
-            }
-            let [ours, theirs] = ["ours", "theirs"].map(|name| dir.path().join(name));
-            std::fs::copy(&path, &ours).unwrap();
-            std::fs::copy(&ours, &theirs).unwrap();
-            let what = format!("seed {seed}, step {n}");
-            let replayed = Mounted::new(&theirs, "");
-            let wanted = without_times(kernel_tree(replayed.path()));
-            replayed.unmount();
-            let volume = open_file(&ours);
-            images += 1;
-            pending += usize::from(volume.recovery().fast_changes > 0);
-            same(&without_times(our_tree(&volume)), &wanted, &what);
-            volume.close().unwrap();
-            assert_clean_file(&ours, &what);
-        }
-        mounted.unmount();
-    }
-    eprintln!("{images} images, {pending} of them with fast commits");
-    assert!(pending * 4 > images, "{pending} of {images}");
 }
 
 /// A larger size in an existing block is durable only with the bytes that it covers. A cut leaves the old size, or the

@@ -1,0 +1,173 @@
+//! Mappings of the files that fast commits change, to express only the net change of each.
+//!
+//! e2fsck (1.47 and before) sets limits. A range that removes the only extent of a file leaves one without length, and
+//! the next range makes garbage of it. Blocks for an extent tree are taken without regard to the ranges that follow. So
+//! a mapping that is left with nothing gets a second extent first, which the range removes as well, and no mapping has
+//! more extents than an inode holds.
+
+use super::records::Records;
+use crate::error::Result;
+use crate::extent_map::{ExtentMap, Run};
+use crate::item::MapItem;
+use crate::mapping_reader::MappingReader;
+use ext4_format::InodeNr;
+use ext4_format::extent::{Extent, LOGICAL_END};
+use ext4_format::inode::{self, flags};
+use ext4_format::jbd2::FastChange;
+use std::collections::BTreeMap;
+
+/// Extents that an inode holds itself.
+const IN_INODE: u64 = 4;
+
+/// Mappings since the last push, with the changes of earlier fast commits.
+#[derive(Default)]
+pub(super) struct Mappings {
+    files: BTreeMap<InodeNr, ExtentMap>,
+}
+
+impl Mappings {
+    fn of(&mut self, ino: InodeNr, is_new: bool, records: &Records<'_>) -> Result<&mut ExtentMap> {
+        let map = if is_new || !self.files.contains_key(&ino) && records.born.contains(&ino) {
+            Some(ExtentMap::default())
+        } else if self.files.contains_key(&ino) {
+            None
+        } else {
+            Some(read(ino, records)?)
+        };
+        let entry = self.files.entry(ino);
+        Ok(match map {
+            Some(map) => entry.insert_entry(map).into_mut(),
+            None => entry.or_default(),
+        })
+    }
+
+    /// Adds the ranges of an inode that these items change; false if fast commits cannot express the mapping.
+    pub(super) fn change(
+        &mut self,
+        ino: InodeNr,
+        (items, is_new): (&[&MapItem], bool),
+        records: &Records<'_>,
+        out: &mut Vec<FastChange>,
+    ) -> Result<bool> {
+        let map = self.of(ino, is_new, records)?;
+        if map.extents() > IN_INODE {
+            return Ok(false);
+        }
+        let mut before = ExtentMap::default();
+        for run in map.iter() {
+            before.append(*run);
+        }
+        let mut touched = BTreeMap::new();
+        for item in items {
+            let len = item.len.min(u32::MAX - item.logical);
+            let longest = touched.entry(item.logical).or_insert(0);
+            *longest = len.max(*longest);
+            if item.physical.0 == 0 {
+                map.remove(item.logical, len);
+            } else {
+                map.set(Run {
+                    logical: item.logical,
+                    len,
+                    physical: item.physical,
+                    unwritten: item.unwritten,
+                });
+            }
+        }
+        if map.is_empty() {
+            return Ok(cut_all(ino, &before, out));
+        }
+        let mut removed = Vec::new();
+        let mut from = 0;
+        for (logical, len) in touched {
+            let end = u64::from(logical) + u64::from(len);
+            // What ranges before this one have covered is done.
+            let start = u64::from(logical).max(from);
+            let (Ok(first), true) = (u32::try_from(start), start < end) else {
+                continue;
+            };
+            from = end;
+            let len = (end - start) as u32;
+            let mut left = ExtentMap::default();
+            for run in before.range(first, len) {
+                left.append(run);
+            }
+            for run in map.range(first, len) {
+                left.remove(run.logical, run.len);
+                add(ino, run, out);
+            }
+            removed.extend(left.iter().copied());
+        }
+        let cut = |run: Run| FastChange::RemoveRange(ino, run.logical, run.len);
+        out.extend(removed.into_iter().map(cut));
+        Ok(map.extents() <= IN_INODE)
+    }
+
+    /// Removes the whole mapping of an inode that ends; false if fast commits cannot express that.
+    pub(super) fn end(
+        &mut self,
+        ino: InodeNr,
+        records: &Records<'_>,
+        out: &mut Vec<FastChange>,
+    ) -> Result<bool> {
+        let before = std::mem::take(self.of(ino, false, records)?);
+        Ok(cut_all(ino, &before, out))
+    }
+}
+
+fn read(ino: InodeNr, records: &Records<'_>) -> Result<ExtentMap> {
+    let (geometry, images) = (records.geometry, records.images);
+    let raw = records.raw(ino)?;
+    let core = inode::decode_core(&raw, geometry, ino)?;
+    if core.flags & flags::EXTENTS == 0 {
+        return Ok(ExtentMap::default());
+    }
+    let reader = MappingReader {
+        geometry,
+        images,
+        ino,
+        generation: core.generation,
+        zone: Some(records.zone),
+    };
+    reader.read(core.flags, inode::i_block(&raw)?)
+}
+
+/// Removes all of a mapping; false if no block behind it is left for a second extent.
+fn cut_all(ino: InodeNr, before: &ExtentMap, out: &mut Vec<FastChange>) -> bool {
+    let (Some(first), Some(last)) = (before.iter().next(), before.last()) else {
+        return true;
+    };
+    // With a gap, so that the extents are not merged.
+    let second = last.end() + 1;
+    let (Ok(logical), true) = (u32::try_from(second), second < LOGICAL_END) else {
+        return false;
+    };
+    let len = 1;
+    add(
+        ino,
+        Run {
+            logical,
+            len,
+            ..*first
+        },
+        out,
+    );
+    out.push(FastChange::RemoveRange(ino, 0, u32::MAX));
+    true
+}
+
+/// Adds a run, in as many extents as it takes.
+fn add(ino: InodeNr, run: Run, out: &mut Vec<FastChange>) {
+    let mut extent = Extent {
+        logical: run.logical,
+        len: run.len,
+        physical: run.physical,
+        unwritten: run.unwritten,
+    };
+    let end = extent.end();
+    while u64::from(extent.logical) < end {
+        extent.len = (end - u64::from(extent.logical)).min(extent.max_len().into()) as u32;
+        out.push(FastChange::AddRange(ino, extent));
+        extent.logical = extent.logical.saturating_add(extent.len);
+        extent.physical.0 = extent.physical.0.saturating_add(extent.len.into());
+    }
+}

@@ -1,0 +1,114 @@
+//! Images with fast commits of the kernel, cut while it works.
+
+use super::without_times;
+use crate::common::*;
+use crate::kernel::mounted::{Mounted, able, image, open_file};
+use crate::kernel::tree::{Tree, kernel_tree, our_tree, same};
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::Path;
+
+/// Runs an operation of the kernel, and syncs what it changed. An operation that fails changes nothing.
+fn kernel_step(root: &Path, rng: &mut Rng, n: u64) {
+    let mut name = || match rng.below(4) {
+        0 => root.join(format!("dir{}/f{}", rng.below(3), rng.below(6))),
+        _ => root.join(format!("f{}", rng.below(12))),
+    };
+    let (any, other) = (name(), name());
+    let open = || std::fs::File::options().write(true).open(&any);
+    let dir = root.join(format!("dir{}", rng.below(3)));
+    let _ = match rng.below(16) {
+        0..4 => std::fs::write(&any, vec![n as u8; rng.below(20_000) as usize]),
+        4 => open().and_then(|file| file.write_all_at(&[n as u8; 5000], rng.below(60_000))),
+        5 => open().and_then(|file| file.set_len(rng.below(30_000))),
+        6 => std::fs::hard_link(&any, &other),
+        7 | 8 => std::fs::rename(&any, &other),
+        9 => {
+            let mode = std::fs::Permissions::from_mode(0o600 | (n % 64) as u32);
+            std::fs::set_permissions(&any, mode)
+        }
+        10 => std::fs::remove_file(&any),
+        11 => std::os::unix::fs::symlink(format!("target {n}"), &any),
+        12 => {
+            let value = vec![n as u8; rng.below(60) as usize];
+            let flags = rustix::fs::XattrFlags::empty();
+            rustix::fs::setxattr(&any, "user.name", &value, flags).map_err(Into::into)
+        }
+        13 => std::fs::create_dir(&dir),
+        14 => std::fs::remove_dir(&dir),
+        _ => open().and_then(|file| {
+            let at = rng.below(4) * 4096;
+            let punch =
+                rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
+            rustix::fs::fallocate(&file, punch, at, 4096).map_err(Into::into)
+        }),
+    };
+    // The last file is there for operations that leave none. An fsync of a directory is no fast commit.
+    std::fs::write(root.join("last"), format!("{n}")).unwrap();
+    for path in [&any, &other, &root.join("last")] {
+        if std::fs::symlink_metadata(path).is_ok_and(|found| found.is_file()) {
+            std::fs::File::open(path).unwrap().sync_all().unwrap();
+        }
+    }
+}
+
+/// Leaves out what the kernel's replay does not restore: the times, links and blocks of directories.
+fn comparable(tree: Tree) -> Tree {
+    let mut tree = without_times(tree);
+    for entry in tree
+        .values_mut()
+        .filter(|entry| entry.mode & 0o170000 == 0o040000)
+    {
+        (entry.links, entry.sectors, entry.size) = Default::default();
+    }
+    tree
+}
+
+/// A replay here gives the same result as the kernel's. Where the kernel does not replay its own fast commits, as for
+/// an inode number that was used again or for a symbolic link, it gives what the kernel had synced.
+#[test]
+fn cut_images_of_the_kernel_are_replayed_as_it_does() {
+    if !able() {
+        return;
+    }
+    let (mut images, mut pending, mut unlike) = (0, 0, 0);
+    for seed in seeds(1, 2, 40) {
+        let dir = tempfile::tempdir().unwrap();
+        let block_size = if seed % 2 == 0 { "1024" } else { "4096" };
+        let args = ["-t", "ext4", "-O", "fast_commit", "-b", block_size];
+        let path = image(&dir, &args);
+        let mounted = Mounted::new(&path, "");
+        let mut rng = Rng::new(seed);
+        for n in 0..48 {
+            kernel_step(mounted.path(), &mut rng, n);
+            if n % 8 != 7 {
+                continue;
+            }
+            let [ours, theirs] = ["ours", "theirs"].map(|name| dir.path().join(name));
+            std::fs::copy(&path, &ours).unwrap();
+            std::fs::copy(&ours, &theirs).unwrap();
+            let what = format!("seed {seed}, step {n}");
+            let synced = comparable(kernel_tree(mounted.path()));
+            let replayed = Mounted::new(&theirs, "");
+            let wanted = comparable(kernel_tree(replayed.path()));
+            replayed.unmount();
+            let volume = open_file(&ours);
+            images += 1;
+            pending += usize::from(volume.recovery().fast_changes > 0);
+            let found = comparable(our_tree(&volume));
+            if found == wanted {
+                volume.close().unwrap();
+                assert_clean_file(&ours, &what);
+                continue;
+            }
+            unlike += 1;
+            same(&found, &synced, &what);
+            volume.close().unwrap();
+            assert_clean_file(&ours, &what);
+        }
+        mounted.unmount();
+    }
+    eprintln!(
+        "{images} images, {pending} of them with fast commits, {unlike} unlike the kernel's replay"
+    );
+    assert!(pending * 4 > images, "{pending} of {images}");
+}
