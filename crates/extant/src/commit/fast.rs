@@ -26,7 +26,7 @@ use crate::base::planted::{self, Fault};
 use crate::commit::journal::{Journal, LogArea};
 use crate::commit::stages::PushWatch;
 use ext4_format::InodeNr;
-use ext4_format::jbd2::{FastBlocks, FastWriter};
+use ext4_format::jbd2::{FastBlocks, FastChange, FastWriter};
 use extant_formatter::fast_commit::{self, Records, SincePush};
 use extant_formatter::item::{InodeEvent, ItemList};
 use std::collections::BTreeSet;
@@ -67,6 +67,19 @@ pub(crate) struct FastCommits {
     /// First block of the area, where fast commits of an earlier transaction may be left.
     first: u32,
     has_head: AtomicBool,
+}
+
+/// Returns the inode that e2fsck (1.47 and before) reads first for a change. If that is the first change of all, it must
+/// not be in the table block of the journal's inode. e2fsck keeps that block in memory from before the replay of the
+/// log, and writes it back with the record.
+fn first_read(change: &FastChange) -> InodeNr {
+    match change {
+        FastChange::Inode(ino, _)
+        | FastChange::AddRange(ino, _)
+        | FastChange::RemoveRange(ino, ..) => *ino,
+        FastChange::Create(name) | FastChange::Link(name) => name.ino,
+        FastChange::Unlink(name) => name.parent,
+    }
 }
 
 /// Most blocks that one item changes: the inode's record, a leaf and its second half, the index above them, and bitmaps and descriptors of
@@ -207,6 +220,7 @@ impl Committer {
         if unformatted.len + items.len() > fast.most {
             return Ok(None);
         }
+        let is_first = unformatted.len == 0;
         let Unformatted { born, since, .. } = &mut *unformatted;
         let (geometry, images) = (self.store.geometry.newest(), &self.store.buffers);
         let records = Records {
@@ -225,6 +239,13 @@ impl Committer {
         let Some((changes, born)) = fast_commit::changes(items, &records, since)? else {
             return Ok(None);
         };
+        let journal_ino = InodeNr(geometry.journal_ino);
+        if is_first
+            && let Some(read) = changes.first().map(first_read)
+            && (records.place)(read)?.0 == (records.place)(journal_ino)?.0
+        {
+            return Ok(None);
+        }
         let blocks = journal.fast_writer(writer).append(&changes);
         Ok(blocks.map(|blocks| (blocks, born)))
     }

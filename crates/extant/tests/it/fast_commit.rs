@@ -215,6 +215,32 @@ fn e2fsck_replays_them() {
     });
 }
 
+/// e2fsck reads the table block of the journal's inode before it replays the log, and writes it back with the first
+/// record of a fast commit in that block.
+#[test]
+fn the_first_record_is_in_another_table_block() {
+    needs::tools!("mke2fs", "e2fsck");
+    let (device, volume) = volume("64M", &["-b", "4096"]);
+    volume.write("/first", b"first").unwrap();
+    volume.create_dir("/d").unwrap();
+    volume.sync().unwrap();
+    let first = OpenOptions::new()
+        .write(true)
+        .open(&volume, "/first")
+        .unwrap();
+    assert!(first.ino() <= 16, "{}", first.ino());
+    for n in 0..3 {
+        first.append(&[n; 100]).unwrap();
+        first.sync_all().unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("image");
+        write_image(&cut(&device), &path);
+        e2fsck(&path, "appended");
+        let replayed = VolumeOptions::new().read_only(true).open(&path).unwrap();
+        assert_eq!(snapshot(&replayed).unwrap(), snapshot(&volume).unwrap());
+    }
+}
+
 /// A larger size in an existing block is durable only with the bytes that it covers. A cut leaves the old size, or the
 /// new bytes, and never the bytes that were cut off before.
 #[test]

@@ -158,7 +158,7 @@ fn others_replay_what_programs_synced() {
     }
     let mut fast = 0;
     let mut replayed = 0;
-    for seed in seeds(1, 3, 100) {
+    for seed in seeds(1, 4, 100) {
         let block_size = if seed % 2 == 0 { "4096" } else { "1024" };
         let args = [
             "-t",
