@@ -19,11 +19,12 @@ pub enum Format {
     Zst,
     /// Android's sparse image; the default for out.simg
     AndroidSparse,
+    /// QEMU's format, without compression; the default for out.qcow2
+    Qcow2,
 }
 
 /// Suffixes of names that ask for an unsupported format, and the command that converts a raw image to that format.
 const NOT_WRITTEN: &[(&str, &str)] = &[
-    ("qcow2", "qemu-img convert -f raw -O qcow2"),
     ("qcow", "qemu-img convert -f raw -O qcow"),
     ("vmdk", "qemu-img convert -f raw -O vmdk"),
     ("vhd", "qemu-img convert -f raw -O vpc"),
@@ -53,6 +54,7 @@ impl Format {
             Some(Self::Raw) => None,
             Some(Self::Zst) => Some(NewFormat::Zstd),
             Some(Self::AndroidSparse) => Some(NewFormat::AndroidSparse),
+            Some(Self::Qcow2) => Some(NewFormat::Qcow2),
         })
     }
 }

@@ -20,6 +20,7 @@ mod mbr;
 mod new_image;
 mod pack;
 mod piece_cache;
+mod qcow2;
 mod scratch;
 mod seek_table;
 mod seekable;

@@ -2,6 +2,7 @@
 
 use crate::android;
 use crate::pack;
+use crate::qcow2;
 use crate::scratch::Scratch;
 use blockdev::{Access, BlockDevice, FileDevice};
 use std::fs::{File, Permissions};
@@ -23,6 +24,8 @@ pub enum NewFormat {
     Zstd,
     /// Android's sparse image.
     AndroidSparse,
+    /// QEMU's own format.
+    Qcow2,
 }
 
 impl NewFormat {
@@ -32,6 +35,7 @@ impl NewFormat {
         match ending.to_str()? {
             "zst" | "zstd" => Some(Self::Zstd),
             "simg" => Some(Self::AndroidSparse),
+            "qcow2" => Some(Self::Qcow2),
             _ => None,
         }
     }
@@ -123,6 +127,7 @@ impl NewImage {
         match self.format {
             NewFormat::Zstd => pack::pack(&self.scratch, &mut out, packing)?,
             NewFormat::AndroidSparse => android::pack(&self.scratch, &mut out, packing)?,
+            NewFormat::Qcow2 => qcow2::pack(&self.scratch, &mut out, packing)?,
         }
         out.flush()?;
         drop(out);

@@ -1,4 +1,4 @@
-//! New images in packed formats: `zstd` judges.
+//! New images in packed formats: `zstd` and `qemu-img` judge.
 
 use extant_disk::blockdev::BlockDevice;
 use extant_disk::{NewFormat, NewImage, Packing};
@@ -31,11 +31,23 @@ fn fill(device: &dyn BlockDevice) {
 fn make(path: &Path, threads: usize) -> u64 {
     let new = NewImage::create(path, NewFormat::Zstd, LEN).unwrap();
     fill(new.device());
-    let packing = Packing {
-        threads,
-        step: &|_| Ok(()),
-    };
-    new.finish(&packing).unwrap()
+    finished(new, threads)
+}
+
+fn finished(new: NewImage, threads: usize) -> u64 {
+    let step = &|_| Ok(());
+    new.finish(&Packing { threads, step }).unwrap()
+}
+
+/// Runs qemu-img in a directory, which must succeed.
+fn qemu_img(dir: &Path, args: &[&str]) {
+    let out = Command::new("qemu-img")
+        .current_dir(dir)
+        .args(args)
+        .output();
+    let out = out.unwrap();
+    let told = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success(), "{args:?}: {told}");
 }
 
 #[test]
@@ -76,4 +88,49 @@ fn a_failure_leaves_what_was_there() {
     assert_eq!(failed.unwrap_err().to_string(), "enough");
     assert_eq!(std::fs::read(&path).unwrap(), b"old");
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+}
+
+/// Makes a qcow2 image and a raw file with the same content; qemu-img compares them.
+fn judged(dir: &Path, len: u64, work: &dyn Fn(&dyn BlockDevice)) -> u64 {
+    let raw = std::fs::File::create(dir.join("raw")).unwrap();
+    raw.set_len(len).unwrap();
+    let access = extant_disk::blockdev::Access::ReadWrite;
+    work(&extant_disk::blockdev::FileDevice::open(dir.join("raw"), access).unwrap());
+    let new = NewImage::create(dir.join("a.qcow2"), NewFormat::Qcow2, len).unwrap();
+    work(new.device());
+    let size = finished(new, 1);
+    qemu_img(dir, &["check", "-q", "-f", "qcow2", "a.qcow2"]);
+    let compare = ["compare", "-q", "-f", "raw", "-F", "qcow2"];
+    qemu_img(dir, &[&compare[..], &["raw", "a.qcow2"]].concat());
+    size
+}
+
+#[test]
+fn qemu_reads_the_qcow2_images_that_are_written() {
+    needs::tools!("qemu-img");
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let size = judged(dir, LEN, &fill);
+    // Data of 6 MB and one byte, and a few clusters of tables.
+    assert!(size < (6 << 20) + (12 << 16), "{size}");
+    let first = std::fs::read(dir.join("a.qcow2")).unwrap();
+    judged(dir, LEN, &fill);
+    assert!(std::fs::read(dir.join("a.qcow2")).unwrap() == first);
+    // An empty disk, and data in the first and the last of many tables.
+    assert_eq!(judged(dir, 512, &|_| ()), 4 << 16);
+    let ends = |device: &dyn BlockDevice| {
+        device.write_at(0, b"first").unwrap();
+        device.write_at(device.len() - 4, b"last").unwrap();
+    };
+    assert_eq!(judged(dir, (5 << 40) + 512, &ends), (4 + 1 + 2 + 2) << 16);
+}
+
+#[test]
+fn a_qcow2_image_has_whole_sectors() {
+    let dir = tempfile::tempdir().unwrap();
+    let new = NewImage::create(dir.path().join("a.qcow2"), NewFormat::Qcow2, 1000).unwrap();
+    let step = &|_| Ok(());
+    let error = new.finish(&Packing { threads: 1, step }).unwrap_err();
+    assert!(error.to_string().contains("whole sectors"), "{error}");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
 }

@@ -23,7 +23,7 @@ fn pax(records: &[(&str, &[u8])]) -> Vec<u8> {
 #[test]
 fn the_name_of_an_image_is_its_format_or_it_is_refused() {
     let s = Scratch::empty();
-    for name in ["a.qcow2", "a.vmdk", "a.vhd", "a.VHDX", "a.img.gz", "a.xz"] {
+    for name in ["a.vmdk", "a.vhd", "a.VHDX", "a.img.gz", "a.xz"] {
         for args in [
             &["mkfs", "--size", "8M"][..],
             &["disk", "--ext4", "root=:8M"],
@@ -34,9 +34,6 @@ fn the_name_of_an_image_is_its_format_or_it_is_refused() {
         }
     }
     s.ok(&["mkfs", "@raw.gz", "--format", "raw", "--size", "8M", "-q"]);
-    fs::write(s.host("b.qcow2"), b"QFI\xfb").unwrap();
-    s.fails(&["disk", "-F", "@b.qcow2", "--ext4", "root=:8M"]);
-    assert_eq!(fs::read(s.host("b.qcow2")).unwrap(), b"QFI\xfb");
 }
 
 #[test]

@@ -123,3 +123,38 @@ fn partitions_in_qcow2_images_are_images() {
     assert_eq!(ok(dir, &["ls", "%d.qcow2@p1:"]), "copy\nlost+found\n");
     tool(dir, "qemu-img", &["check", "-q", "d.qcow2"]);
 }
+
+#[test]
+fn a_new_qcow2_image_is_made_by_its_name() {
+    needs::tools!("qemu-img", "e2fsck");
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    std::fs::create_dir(dir.join("tree")).unwrap();
+    std::fs::write(dir.join("tree/file"), vec![7; 300_000]).unwrap();
+    ok(
+        dir,
+        &["mkfs", "%a.qcow2", "--from", "%tree", "--size", "1G"],
+    );
+    judged(dir, "a.qcow2");
+    let size = std::fs::metadata(dir.join("a.qcow2")).unwrap().len();
+    assert!(size < 8 << 20, "{size}");
+    ok(dir, &["mkdir", "%a.qcow2:/new"]);
+    assert_eq!(ok(dir, &["ls", "%a.qcow2:"]), "file\nlost+found\nnew\n");
+    judged(dir, "a.qcow2");
+    // What is there is a file system in a qcow2 image, which a new disk replaces, as a qcow2 image.
+    let refused = run(&[
+        "disk",
+        &format!("{}/a.qcow2", dir.display()),
+        "--ext4",
+        "r=:9M",
+    ]);
+    assert!(refused.code != Some(0), "{}", refused.text());
+    ok(dir, &["disk", "-F", "%a.qcow2", "--ext4", "r=:9M"]);
+    tool(dir, "qemu-img", &["check", "-q", "-f", "qcow2", "a.qcow2"]);
+    assert_eq!(ok(dir, &["ls", "%a.qcow2@p1:"]), "lost+found\n");
+    ok(
+        dir,
+        &["mkfs", "%b", "--format", "qcow2", "--size", "9M", "-q"],
+    );
+    judged(dir, "b");
+}

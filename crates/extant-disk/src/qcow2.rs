@@ -1,0 +1,226 @@
+//! qcow2 images as they are written: version 3, without compression. All numbers are big endian. Tables come before the
+//! data, so that the file is written from its beginning to its end, and the same disk gives the same bytes.
+//!
+//! | in the file | contents |
+//! |---|---|
+//! | header | one cluster |
+//! | table of reference counts | offsets of the blocks below |
+//! | blocks of reference counts | two bytes for each cluster of the file, each 1 |
+//! | first level | offsets of the tables below; 0 where the disk has no data |
+//! | second level | offsets of the clusters of data; 0 for a cluster of zeros |
+//! | data | the clusters of the disk that are not zeros, in order |
+
+use crate::new_image::Packing;
+use crate::pack::is_zero;
+use crate::scratch::{PIECE, Scratch};
+use blockdev::BlockDevice;
+use std::io::{self, Write};
+
+const MAGIC: &[u8; 4] = b"QFI\xfb";
+const CLUSTER_BITS: u32 = 16;
+const CLUSTER: u64 = 1 << CLUSTER_BITS;
+/// Reference counts of 2^4 bits.
+const COUNT_ORDER: u32 = 4;
+const COUNTS_IN_BLOCK: u64 = CLUSTER / 2;
+/// Offsets in a table of one cluster.
+const OFFSETS: u64 = CLUSTER / 8;
+/// Bytes of the header without extensions.
+const HEADER: u32 = 104;
+/// Flag of an offset: the reference count of its cluster is 1.
+const COPIED: u64 = 1 << 63;
+/// Largest disk: its first level takes 32 MiB, and qemu opens no larger one.
+const LARGEST: u64 = 32 << 20 >> 3 << (13 + CLUSTER_BITS);
+
+/// Sizes of the parts of a file, in clusters.
+struct Layout {
+    count_table: u64,
+    count_blocks: u64,
+    first_level: u64,
+    second_levels: u64,
+    data: u64,
+}
+
+impl Layout {
+    fn new(first_level: u64, second_levels: u64, data: u64) -> Self {
+        let mut layout = Self {
+            count_table: 0,
+            count_blocks: 0,
+            first_level,
+            second_levels,
+            data,
+        };
+        // Blocks of counts count themselves: add some until the counts are enough.
+        loop {
+            let blocks = layout.clusters().div_ceil(COUNTS_IN_BLOCK);
+            let table = blocks.div_ceil(OFFSETS);
+            if (blocks, table) == (layout.count_blocks, layout.count_table) {
+                return layout;
+            }
+            (layout.count_blocks, layout.count_table) = (blocks, table);
+        }
+    }
+
+    fn clusters(&self) -> u64 {
+        self.before_data() + self.data
+    }
+
+    fn before_first_level(&self) -> u64 {
+        1 + self.count_table + self.count_blocks
+    }
+
+    fn before_second_levels(&self) -> u64 {
+        self.before_first_level() + self.first_level
+    }
+
+    fn before_data(&self) -> u64 {
+        self.before_second_levels() + self.second_levels
+    }
+}
+
+/// Writes a device as a qcow2 image.
+pub fn pack(scratch: &Scratch, out: &mut impl Write, packing: &Packing<'_>) -> io::Result<()> {
+    let len = scratch.len();
+    if !len.is_multiple_of(512) || len > LARGEST {
+        let text = "a qcow2 image has whole sectors of 512 bytes, and at most 2 PiB";
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
+    }
+    let used = used(scratch)?;
+    let tables = len.div_ceil(CLUSTER * OFFSETS);
+    let mut filled: Vec<u64> = used.iter().map(|cluster| cluster / OFFSETS).collect();
+    filled.dedup();
+    let layout = Layout::new(
+        tables.div_ceil(OFFSETS).max(1),
+        filled.len() as u64,
+        used.len() as u64,
+    );
+    header(&layout, len, tables, out)?;
+    let blocks = 0..layout.count_blocks;
+    offsets(blocks.map(|n| (1 + layout.count_table + n) * CLUSTER), out)?;
+    counts(&layout, out)?;
+    let mut next = layout.before_second_levels();
+    let mut left = filled.iter().peekable();
+    offsets(
+        (0..tables).map(|table| match left.next_if(|&&filled| filled == table) {
+            Some(_) => {
+                next += 1;
+                (next - 1) * CLUSTER | COPIED
+            }
+            None => 0,
+        }),
+        out,
+    )?;
+    let mut place = layout.before_data();
+    let mut left = used.iter().peekable();
+    for table in &filled {
+        let clusters = table * OFFSETS..(table + 1) * OFFSETS;
+        offsets(
+            clusters.map(|cluster| match left.next_if(|&&used| used == cluster) {
+                Some(_) => {
+                    place += 1;
+                    (place - 1) * CLUSTER | COPIED
+                }
+                None => 0,
+            }),
+            out,
+        )?;
+    }
+    let mut buf = vec![0; CLUSTER as usize];
+    let mut told = 0;
+    for cluster in used {
+        let start = cluster * CLUSTER;
+        let count = CLUSTER.min(len - start) as usize;
+        buf.fill(0);
+        scratch.read_at(start, buf.get_mut(..count).unwrap_or_default())?;
+        out.write_all(&buf)?;
+        let end = start + count as u64;
+        (packing.step)(end - told)?;
+        told = end;
+    }
+    (packing.step)(len - told)
+}
+
+/// Returns the numbers of the clusters that are not zeros.
+fn used(scratch: &Scratch) -> io::Result<Vec<u64>> {
+    let mut used = Vec::new();
+    let mut buf = vec![0; PIECE as usize];
+    for piece in (0..scratch.len().div_ceil(PIECE)).filter(|piece| scratch.is_touched(*piece)) {
+        let start = piece * PIECE;
+        let count = PIECE.min(scratch.len() - start) as usize;
+        let buf = buf.get_mut(..count).unwrap_or_default();
+        scratch.read_at(start, buf)?;
+        let clusters = (start / CLUSTER..).zip(buf.chunks(CLUSTER as usize));
+        let data = clusters.filter(|(_, bytes)| !is_zero(bytes));
+        used.extend(data.map(|(cluster, _)| cluster));
+    }
+    Ok(used)
+}
+
+fn header(layout: &Layout, len: u64, tables: u64, out: &mut impl Write) -> io::Result<()> {
+    let first_level = layout.before_first_level() * CLUSTER;
+    let mut bytes = Vec::with_capacity(CLUSTER as usize);
+    bytes.extend(MAGIC);
+    bytes.extend(3_u32.to_be_bytes());
+    // No backing file.
+    bytes.extend([0; 12]);
+    bytes.extend(CLUSTER_BITS.to_be_bytes());
+    bytes.extend(len.to_be_bytes());
+    // Not encrypted.
+    bytes.extend([0; 4]);
+    bytes.extend((tables as u32).to_be_bytes()); // LARGEST bounds it
+    bytes.extend(first_level.to_be_bytes());
+    bytes.extend(CLUSTER.to_be_bytes());
+    bytes.extend((layout.count_table as u32).to_be_bytes()); // less than the first level
+    // No snapshots, and no features of any kind.
+    bytes.extend([0; 12 + 24]);
+    bytes.extend(COUNT_ORDER.to_be_bytes());
+    bytes.extend(HEADER.to_be_bytes());
+    // Zeros end the header's extensions.
+    bytes.resize(CLUSTER as usize, 0);
+    out.write_all(&bytes)
+}
+
+/// Writes numbers, and zeros up to the end of their cluster.
+fn offsets(all: impl Iterator<Item = u64>, out: &mut impl Write) -> io::Result<()> {
+    let mut written = 0;
+    for offset in all {
+        out.write_all(&offset.to_be_bytes())?;
+        written += 8;
+    }
+    zeros_to_end(written, out)
+}
+
+/// Writes a count of 1 for each cluster of the file.
+fn counts(layout: &Layout, out: &mut impl Write) -> io::Result<()> {
+    for _ in 0..layout.clusters() {
+        out.write_all(&1_u16.to_be_bytes())?;
+    }
+    zeros_to_end(layout.clusters() * 2, out)
+}
+
+fn zeros_to_end(written: u64, out: &mut impl Write) -> io::Result<()> {
+    let whole = written.max(1).next_multiple_of(CLUSTER);
+    let rest = (whole - written) as usize; // at most a cluster
+    out.write_all(&vec![0; rest])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_of_counts_count_themselves() {
+        // One block counts 2^15 clusters; a file has at least the header, two tables of counts and the first level.
+        let blocks = |data| Layout::new(1, 1, data).count_blocks;
+        assert_eq!(blocks(COUNTS_IN_BLOCK - 5), 1);
+        assert_eq!(blocks(COUNTS_IN_BLOCK - 4), 2);
+        for data in (0..1 << 20).chain((1 << 34)..(1 << 34) + 1000) {
+            let layout = Layout::new(1, 1, data);
+            let counted = layout.count_blocks * COUNTS_IN_BLOCK;
+            assert!(counted >= layout.clusters(), "{data}");
+            assert!(
+                layout.count_table * OFFSETS >= layout.count_blocks,
+                "{data}"
+            );
+        }
+    }
+}
