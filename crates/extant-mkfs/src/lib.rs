@@ -96,6 +96,7 @@ pub use scan::TreeSource;
 pub use source_attributes::is_kept_xattr;
 pub use sources::Source;
 pub use squashfs::SquashTree;
+pub use tar::flag_names;
 pub use values::SuperblockValues;
 pub use white_out::WhiteOut;
 

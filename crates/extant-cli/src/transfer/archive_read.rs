@@ -79,6 +79,7 @@ pub fn read_archive(
             stop: &stop,
             hasher: RandomState::new(),
             directories: HashMap::new(),
+            flags: HashMap::new(),
             touched: rules.layer.then(Touched::default),
             handed_out: HashSet::new(),
         };
@@ -105,6 +106,8 @@ struct Reader<'a> {
     hasher: RandomState,
     /// Attributes of directories, to be set last.
     directories: HashMap<Vec<u8>, Item>,
+    /// Flags of files and directories, to be set after everything else: an immutable file gets no links.
+    flags: HashMap<Vec<u8>, u32>,
     /// Names that the current layer has made.
     touched: Option<Touched>,
     /// Hashes of the paths of files that may not be written yet.
@@ -154,6 +157,13 @@ impl Reader<'_> {
         let item = self.item(&member);
         if self.touched.is_some() {
             self.over(&member.kind, &path)?;
+        }
+        match (&member.kind, item.meta.flags) {
+            (ArchiveKind::File { .. } | ArchiveKind::Directory, added) if added != 0 => {
+                self.flags.insert(path.clone(), added);
+            }
+            // An earlier member of this path is replaced.
+            _ => drop(self.flags.remove(&path)),
         }
         match member.kind {
             ArchiveKind::HardLink(old) => {
@@ -253,6 +263,7 @@ impl Reader<'_> {
             links: 1,
             id: (0, 0),
             dense: false,
+            flags: m.flags,
         };
         let xattrs = if self.rules.keep_xattrs {
             m.xattrs.clone()
@@ -432,6 +443,15 @@ impl Reader<'_> {
             self.dst
                 .apply(&path, &item.meta, self.rules)
                 .with_context(|| self.dst.show(&path))?;
+        }
+        let mut flags: Vec<_> = self.flags.into_iter().collect();
+        flags.sort();
+        for (path, added) in flags {
+            // A later layer may have removed the file.
+            if self.dst.meta(&path, false)?.is_some() {
+                let set = self.dst.add_flags(&path, added);
+                set.with_context(|| self.dst.show(&path))?;
+            }
         }
         Ok(())
     }

@@ -156,6 +156,7 @@ fn meta(s: &Stat) -> Meta {
         links: s.st_nlink.into(),
         id: (s.st_dev, s.st_ino),
         dense: held >= size,
+        flags: 0,
     }
 }
 

@@ -5,6 +5,7 @@ use crate::address::{Address, bytes, join, os};
 use crate::image_place::ImagePlace;
 use crate::walk::sorted;
 use anyhow::{Result, ensure};
+use ext4_format::inode::flags;
 use extant::unstable::Node;
 use extant::{
     Credentials, Dir, Error, File, FileType, Metadata, OpenOptions, SetAttributes, SetXattr, Volume,
@@ -91,6 +92,7 @@ fn meta(a: &Metadata) -> Meta {
         links: u64::from(a.nlink()),
         id: (0, u64::from(a.ino())),
         dense: a.blocks().saturating_mul(512) >= a.len(),
+        flags: a.flags(),
     }
 }
 
@@ -267,6 +269,19 @@ impl Side for ImageSide {
             return Ok(());
         };
         let (dir, path) = self.place(path)?;
+        Ok(dir.set_symlink_attributes(os(path), &set)?)
+    }
+
+    fn add_flags(&self, path: &[u8], added: u32) -> Result<()> {
+        // Directories are not empty any more, and projects are not kept.
+        let lost = flags::EXTENTS | flags::CASEFOLD | flags::PROJINHERIT;
+        let (dir, path) = self.place(path)?;
+        let there = dir.symlink_metadata(os(path))?;
+        let added = flags::of_type(there.file_type(), added & flags::USER_MODIFIABLE & !lost);
+        let set = SetAttributes {
+            flags: Some(there.flags() | added),
+            ..Default::default()
+        };
         Ok(dir.set_symlink_attributes(os(path), &set)?)
     }
 

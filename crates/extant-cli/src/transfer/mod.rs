@@ -52,6 +52,8 @@ pub struct Meta {
     pub id: (u64, u64),
     /// Whether the file has no holes.
     pub dense: bool,
+    /// Flags as chattr sets them, of a file in an image or an archive.
+    pub flags: u32,
 }
 
 /// Name and value of an extended attribute.
@@ -104,6 +106,10 @@ pub trait Side: Send + Sync {
     /// Sets owner, permissions and times as the rules keep them; does not follow symbolic links.
     fn apply(&self, path: &[u8], meta: &Meta, rules: &Rules) -> Result<()>;
     fn set_xattr(&self, path: &[u8], xattr: &Xattr) -> Result<()>;
+    /// Adds flags of a file or directory; those that its type or its file system lacks are left out.
+    fn add_flags(&self, _path: &[u8], _flags: u32) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// Returns the error for a path that does not exist.

@@ -37,6 +37,25 @@ pub(super) fn parse(list: &[u8]) -> u32 {
     names.fold(0, |all, (_, bit)| all | bit)
 }
 
+/// Returns the names of flags for `SCHILY.fflags` of an archive, as libarchive writes them. Other flags are left out.
+///
+/// ```
+/// use ext4_format::inode::flags;
+/// assert_eq!(extant_mkfs::flag_names(flags::IMMUTABLE | flags::NODUMP | flags::EXTENTS), "nodump,schg");
+/// ```
+pub fn flag_names(all: u32) -> String {
+    let mut left = all;
+    let mut names = Vec::new();
+    for (name, bit) in NAMES {
+        // The first name of a flag is the one to write.
+        if left & bit != 0 {
+            left &= !bit;
+            names.push(name);
+        }
+    }
+    names.join(",")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -47,5 +66,8 @@ mod tests {
         assert_eq!(parse(b"nodump,immutable"), set);
         assert_eq!(parse(b"nodump,schg,uarch"), set);
         assert_eq!(parse(b""), 0);
+        for (_, bit) in NAMES {
+            assert_eq!(parse(flag_names(bit).as_bytes()), bit);
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! Tar archives: ustar, GNU, pax and star members.
 
 mod fflags;
+pub use fflags::flag_names;
 mod header;
 mod member;
 mod pax;

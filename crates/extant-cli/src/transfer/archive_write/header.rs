@@ -64,6 +64,10 @@ pub(super) fn header(
     if meta.atime != meta.mtime {
         pax.set("atime", decimal(meta.atime).as_bytes());
     }
+    let flags = extant::mkfs::flag_names(meta.flags);
+    if !flags.is_empty() && kind != EntryType::Link {
+        pax.set("SCHILY.fflags", flags.as_bytes());
+    }
     if !pax.0.is_empty() {
         let mut extension = Header::new_ustar();
         extension.set_entry_type(EntryType::XHeader);

@@ -552,3 +552,30 @@ fn names_are_bytes() {
             .exists()
     );
 }
+
+#[test]
+fn flags_go_out_and_in_with_an_archive() {
+    let s = Scratch::empty();
+    fs::create_dir_all(s.host("tree/dir")).unwrap();
+    for name in ["tree/plain", "tree/fixed", "tree/dir/log"] {
+        fs::write(s.host(name), name).unwrap();
+    }
+    fs::hard_link(s.host("tree/fixed"), s.host("tree/again")).unwrap();
+    s.ok(&["mkfs", "%", "--from", "@tree", "--size", "8M", "-q"]);
+    s.ok(&["chattr", "+id", ":/fixed"]);
+    s.ok(&["chattr", "+a", ":/dir/log"]);
+    s.ok(&["chattr", "+i", ":/dir"]);
+    let listed = s.ok(&["lsattr", "-R", ":/"]);
+    let of = |image: &str| listed.replace(s.image.to_str().unwrap(), image);
+    for archive in ["@all.tar", "@all.tar.zst"] {
+        s.ok(&["export", "%", archive]);
+        let name = s.host("other.img");
+        let name = name.to_str().unwrap();
+        s.ok(&["mkfs", name, "--size", "8M", "-q", "--force"]);
+        s.ok(&["import", name, archive]);
+        assert_eq!(s.ok(&["lsattr", "-R", &format!("{name}:/")]), of(name));
+        let from = ["--from", archive, "--size", "8M", "-q", "--force"];
+        s.ok(&[&["mkfs", name], &from[..]].concat());
+        assert_eq!(s.ok(&["lsattr", "-R", &format!("{name}:/")]), of(name));
+    }
+}
