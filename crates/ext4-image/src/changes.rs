@@ -62,8 +62,8 @@ impl Changes {
     }
 
     /// Writes the changes and their undo files: `keep` stays, `beside` is removed after the last write. Both are durable before the
-    /// first write. Without either, as for a block device, whose directory does not outlive the system, the old bytes are in free blocks of
-    /// the device meanwhile. If a write fails, as on a full host, the old image is restored at once.
+    /// first write. Without either, as for a block device, whose directory does not outlive the system, and if the host is full, the old
+    /// bytes are in free blocks of the device meanwhile, or in its empty journal. If a write fails, as on a full host, the old image is restored at once.
     ///
     /// # Errors
     /// [`Error::Undo`], [`Error::NoRoomForUndo`] and [`Error::Io`] before the first write, [`Error::TakenBack`] after it; no undo file stays. After
@@ -112,10 +112,19 @@ fn write_with_undo(
     keep: Option<&Path>,
     beside: Option<&Path>,
 ) -> Result<(), Error> {
-    let files: Vec<&Path> = keep.into_iter().chain(beside).collect();
-    let begun = Pieces::of(device, changes)
-        .map_err(Error::from)
-        .and_then(|pieces| Ok((write_undo(device, &pieces, len, &files, beside)?, pieces)));
+    let (mut files, mut beside): (Vec<&Path>, _) =
+        (keep.into_iter().chain(beside).collect(), beside);
+    let begin = |files: &[&Path], beside: Option<&Path>| -> Result<_, Error> {
+        let pieces = Pieces::of(device, changes)?;
+        Ok((write_undo(device, &pieces, len, files, beside)?, pieces))
+    };
+    let mut begun = begin(&files, beside);
+    // If the host is full, the old bytes are in the image meanwhile, as on a block device.
+    let mut spills = false;
+    if keep.is_none() && matches!(&begun, Err(Error::Io(e)) if is_full(e)) {
+        (files, beside, spills) = (Vec::new(), None, true);
+        begun = begin(&files, beside);
+    }
     let (undo, pieces) = match begun {
         Ok(begun) => begun,
         Err(error) => {
@@ -126,15 +135,18 @@ fn write_with_undo(
     };
     // The file next to the image stays there until the change is complete; the user may move the other one.
     let own;
+    let mut spilled = None;
     let named = match beside.or(keep) {
         Some(file) => file,
         // If the first sector is all that changes, its write is atomic.
         None if pieces.rest.is_empty() => Path::new(""),
         None => {
-            let place = undo_area::write(device, changes, &undo.bytes());
+            let record = undo.bytes();
+            let place = undo_area::write(device, changes, &record);
             let place = place.inspect_err(|_| {
                 let _ = in_place::shorten(device, len);
             })?;
+            spilled = spills.then_some((place, record.len() as u64));
             own = ChangeMark::path_of_offset(place);
             Path::new(OsStr::from_bytes(&own))
         }
@@ -146,12 +158,28 @@ fn write_with_undo(
                 undo: beside.or(keep).map(|file| file.display().to_string()),
             });
         }
+        free_record(device, spilled);
         for file in files {
             in_place::remove(file)?;
         }
         return Err(Error::TakenBack(error));
     }
+    free_record(device, spilled);
     beside.map_or(Ok(()), |beside| Ok(in_place::remove(beside)?))
+}
+
+/// Gives the space of a record in an image back to a full host.
+fn free_record(device: &dyn BlockDevice, record: Option<(u64, u64)>) {
+    if let Some((place, len)) = record {
+        // The blocks are free in the volume, so they may hold anything.
+        let _ = device.discard(place, len);
+    }
+}
+
+/// Returns whether a file system has no space for a write.
+fn is_full(error: &io::Error) -> bool {
+    use io::ErrorKind::{QuotaExceeded, StorageFull};
+    matches!(error.kind(), StorageFull | QuotaExceeded)
 }
 
 /// Writes the undo files; if one fails, none stays.

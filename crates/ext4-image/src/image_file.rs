@@ -13,7 +13,7 @@ use ext4_format::change_mark::{ChangeMark, MARK_SIZE};
 use ext4_format::superblock::SUPERBLOCK_OFFSET;
 use rustix::fs::OFlags;
 use std::ffi::{OsStr, OsString};
-use std::fs::{Metadata, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
@@ -141,6 +141,14 @@ impl ImageFile {
     /// # Errors
     /// [`Error::Untrusted`]; those of [`Undo::read`].
     pub fn read(&self, undo: &Path) -> Result<Option<Undo>, Error> {
+        Undo::read_from(self.open(undo)?)
+    }
+
+    /// Opens an undo file of any format if it is trusted, for [`Undo::of_file`].
+    ///
+    /// # Errors
+    /// [`Error::Untrusted`], and [`Error::Io`].
+    pub fn open(&self, undo: &Path) -> Result<File, Error> {
         let untrusted = |why: String| Error::Untrusted {
             undo: undo.display().to_string(),
             why,
@@ -166,7 +174,7 @@ impl ImageFile {
         if meta.permissions().mode() & 0o022 != 0 {
             return Err(untrusted("others may write to it".into()));
         }
-        Undo::read_from(file)
+        Ok(file)
     }
 
     /// Reverts the change whose mark the image carries, and returns the undo file; `None` if the image has no mark.

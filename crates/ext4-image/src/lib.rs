@@ -3,6 +3,7 @@
 
 mod changes;
 mod cluster_set;
+mod e2undo;
 mod error;
 mod file_id;
 mod image;
@@ -19,6 +20,7 @@ mod undo_area;
 pub use blockdev;
 pub use changes::Changes;
 pub use cluster_set::{ClusterSet, GroupPart};
+pub use e2undo::{E2Undo, MAGIC as E2UNDO_MAGIC};
 pub use error::Error;
 pub use file_id::file_beside;
 pub use image::{Image, backup_at, superblock, superblock_bytes, usual_backups};

@@ -40,7 +40,7 @@ const LONGEST: usize = 1 << 20;
 
 /// A part of an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct UndoRecord {
+pub(crate) struct UndoRecord {
     offset: u64,
     old: Vec<u8>,
     /// Checksums of the new bytes of each sector of 512 bytes.
@@ -52,12 +52,16 @@ impl UndoRecord {
     fn before(image: &dyn BlockDevice, offset: u64, new: &[u8]) -> io::Result<Self> {
         let mut old = vec![0; new.len()];
         image.read_at(offset, &mut old)?;
+        Ok(Self::new(offset, old, new))
+    }
+
+    pub(crate) fn new(offset: u64, old: Vec<u8>, new: &[u8]) -> Self {
         let new = new.chunks(SECTOR as usize).map(sum).collect();
-        Ok(Self { offset, old, new })
+        Self { offset, old, new }
     }
 
     /// Returns whether the record is the first sector of the superblock, which the mark of a change replaces.
-    fn is_first_sector(&self) -> bool {
+    pub(crate) fn is_first_sector(&self) -> bool {
         self.offset == SUPERBLOCK_OFFSET && self.old.len() == MARK_SIZE
     }
 }
@@ -107,6 +111,28 @@ impl Undo {
             file: FileId::default(),
             records: records.collect::<io::Result<_>>()?,
         })
+    }
+
+    /// Creates the undo of a change of an image that had `len` bytes before and has `grown` now; a record of the
+    /// superblock's first sector comes last.
+    pub(crate) fn of_records(len: u64, grown: u64, records: Vec<UndoRecord>) -> Self {
+        Self {
+            len,
+            grown,
+            file: FileId::default(),
+            records,
+        }
+    }
+
+    /// Returns the length of the image before the change.
+    pub(crate) const fn old_len(&self) -> u64 {
+        self.len
+    }
+
+    /// Returns the old bytes by their offset.
+    pub(crate) fn old_bytes(&self) -> impl Iterator<Item = (u64, &[u8])> {
+        let records = self.records.iter();
+        records.map(|record| (record.offset, &record.old[..]))
     }
 
     /// Records the identity of the image file.

@@ -1,14 +1,15 @@
 //! The undo record of a change on the device itself, for block devices: a device has no directory that outlives the
 //! system, and moves to other systems. The record is in one run of blocks that are free before and after the change
-//! and not written by it, or behind the volume's end. The mark has the place. After the change the record is of no
-//! use, and the blocks are as free as before.
+//! and not written by it, or behind the volume's end. On a full volume the record is in the log of an empty journal. The
+//! mark has the place. After the change the record is of no use, and the blocks are as free as before.
 
 use crate::error::Error;
-use crate::image::superblock;
+use crate::image::{Image, superblock};
 use blockdev::BlockDevice;
+use ext4_format::features::Incompat;
 use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::{BLOCK_UNINIT, GroupDesc};
-use ext4_format::{BlockNr, GroupNr, bitmap};
+use ext4_format::{BlockNr, GroupNr, InodeNr, bitmap, inode, jbd2};
 use std::collections::BTreeMap;
 use std::io;
 
@@ -164,6 +165,56 @@ pub(crate) fn find(
     fits(start, device.len()).then_some(start)
 }
 
+/// Returns the places of the log's blocks, in its order, if the journal has nothing to replay.
+fn empty_log(device: &dyn BlockDevice) -> Option<(u32, Vec<BlockNr>)> {
+    let mut image = Image::open(device).ok()?;
+    let ino = InodeNr(image.geo.journal_ino);
+    let recovers = image.sb.feature_incompat.get() & Incompat::NEEDS_RECOVERY.bits() != 0;
+    if ino.0 == 0 || recovers {
+        return None;
+    }
+    image.read_descriptors().ok()?;
+    let raw = image.read_record(ino).ok()??;
+    let core = inode::decode_core(&raw, &image.geo, ino).ok()?;
+    let mapping = image.mapping(core.flags, &raw).ok()?;
+    let places: Vec<BlockNr> = mapping.places().map(|(_, block)| block).collect();
+    let sb = jbd2::Superblock::parse(&image.read(*places.first()?).ok()?).ok()?;
+    let range = sb.log_range();
+    let log = places.get(range.start as usize..range.end as usize)?;
+    (sb.is_clean() && sb.block_size == image.geo.block_size)
+        .then(|| (image.geo.block_size, log.to_vec()))
+}
+
+/// Returns the offset of the first run of blocks of an empty log that holds `len` bytes. The log must be empty before
+/// and after the change, and the change must not write to it.
+fn find_in_log(
+    device: &dyn BlockDevice,
+    changes: &BTreeMap<u64, Vec<u8>>,
+    len: u64,
+) -> Option<u64> {
+    let log = empty_log(device)?;
+    if empty_log(&After { device, changes }) != Some(log.clone()) {
+        return None;
+    }
+    let (block_size, places) = log;
+    let is_written = |start: u64, end: u64| {
+        let before = changes.range(..end).next_back();
+        before.is_some_and(|(at, new)| at.saturating_add(new.len() as u64) > start)
+    };
+    let mut found = None;
+    for run in places.chunk_by(|a, b| a.0.checked_add(1) == Some(b.0)) {
+        let start = run.first()?.offset(block_size);
+        let end = start.checked_add(run.len() as u64 * u64::from(block_size))?;
+        if is_written(start, end) || end > device.len() {
+            return None;
+        }
+        if end - start >= len {
+            found = found.or(Some(start));
+        }
+    }
+    found
+}
+
 /// Writes a record, and returns its place when it is durable.
 ///
 /// # Errors
@@ -174,8 +225,14 @@ pub(crate) fn write(
     record: &[u8],
 ) -> Result<u64, Error> {
     let len = record.len() as u64;
-    let place = find(device, changes, len).ok_or(Error::NoRoomForUndo(len))?;
-    device.write_at(place, record)?;
-    device.flush()?;
+    let place = find(device, changes, len).or_else(|| find_in_log(device, changes, len));
+    let place = place.ok_or(Error::NoRoomForUndo(len))?;
+    let written = device.write_at(place, record);
+    let written = written.and_then(|()| device.flush());
+    if let Err(error) = written {
+        // A full host gets the space back; the first error is the one to report.
+        let _ = device.discard(place, len);
+        return Err(error.into());
+    }
     Ok(place)
 }

@@ -32,7 +32,7 @@ mod vmdk;
 pub use blockdev;
 pub use formats::{Format, decompressed_head, open, open_with, seekable};
 pub use make::{NewDisk, NewPartition, Purpose};
-pub use new_image::{NewFormat, NewImage, Packing};
+pub use new_image::{NewFormat, NewImage, Packing, directory};
 pub use table::{Part, Partition, Scheme, Table, part};
 pub use unpacked::Unpacking;
 

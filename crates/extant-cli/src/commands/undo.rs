@@ -9,7 +9,7 @@ use crate::store;
 use anyhow::{Context, Result, bail};
 use blockdev::{Access, BlockDevice};
 use ext4_format::superblock;
-use ext4_image::{Error, Undo};
+use ext4_image::{E2UNDO_MAGIC, Error, Undo};
 use extant_terminal::numbers::human;
 use std::ffi::OsString;
 use std::fs::File;
@@ -23,8 +23,8 @@ const EXT_MAGIC: usize = 1080;
 
 /// Restore an image to its state before a change
 ///
-/// FILE is the undo file that extant repair, tune, resize or defrag has written with --undo, or that an interrupted
-/// change left next to the image. FILE and IMAGE may be given in any order. With only IMAGE, an interrupted change is
+/// FILE is the undo file that extant repair, tune, resize or defrag has written with --undo, that an interrupted
+/// change left next to the image, or that a tool of e2fsprogs has written with -z. FILE and IMAGE may be given in any order. With only IMAGE, an interrupted change is
 /// rolled back, because the image names its undo file. An image that has been changed since then is refused. FILE is
 /// not removed.
 #[derive(clap::Args, Debug)]
@@ -80,13 +80,14 @@ fn named(file: &Path, image: &Path, force: bool) -> Result<()> {
     let shown = || file.display().to_string();
     images::identity(image)?;
     let device = store::open(image, Access::ReadWrite)?;
-    let undo = if force {
-        Undo::read(file)
+    let opened = if force {
+        File::open(file).map_err(Error::from)
     } else {
         in_place::image_file(image)
             .with_context(|| image.display().to_string())?
-            .read(file)
+            .open(file)
     };
+    let undo = opened.and_then(|opened| Undo::of_file(opened, &device, force));
     let undo = undo.map_err(|error| match error {
         // The messages of these two errors already name the file.
         Error::Untrusted { .. } => anyhow::anyhow!("{error}: --force takes it all the same"),
@@ -131,8 +132,9 @@ fn named(file: &Path, image: &Path, force: bool) -> Result<()> {
 pub(crate) fn fits(file: &Path, image: &Path) -> Result<()> {
     let shown = || file.display().to_string();
     let device = store::open(image, Access::ReadOnly)?;
-    let undo = Undo::read(file).with_context(shown)?;
-    match undo {
+    let undo = File::open(file).map_err(Error::from);
+    let undo = undo.and_then(|opened| Undo::of_file(opened, &device, false));
+    match undo.with_context(shown)? {
         Some(undo) => undo.check(&device).with_context(shown),
         None => Ok(()),
     }
@@ -157,7 +159,7 @@ fn is_undo(path: &Path) -> bool {
     let mut magic = [0; MAGIC.len()];
     let is_file = path.metadata().is_ok_and(|meta| meta.is_file());
     let read = is_file.then(|| File::open(path).and_then(|mut file| file.read_exact(&mut magic)));
-    matches!(read, Some(Ok(()))) && magic == *MAGIC
+    matches!(read, Some(Ok(()))) && [MAGIC, E2UNDO_MAGIC].contains(&&magic)
 }
 
 /// Returns whether a file has the magic number of ext4.

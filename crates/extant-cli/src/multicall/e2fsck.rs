@@ -1,7 +1,9 @@
 //! `e2fsck`, `fsck.ext2`, `fsck.ext3`, `fsck.ext4`: run `extant check` and `extant repair`. An image marked clean is
 //! not checked, unless `-f` is given or a check is due by mount count or interval.
 
+use super::e2undo;
 use super::getopt::{self, Taken};
+use super::mke2fs_options::{no_bad_blocks, read_all};
 use super::{Answer, Answered, Refusal, version};
 use crate::commands::{defrag, trim, tune};
 use blockdev::{Access, BlockDevice};
@@ -27,10 +29,7 @@ const WITH_VALUE: &str = "bBCEjlLzPINs";
 
 /// Options without an equivalent here, and the reason.
 pub(super) const WITHOUT: &[(char, &str)] = &[
-    ('c', "bad blocks are not searched for"),
-    ('l', "bad blocks are not recorded"),
-    ('L', "bad blocks are not recorded"),
-    ('k', "bad blocks are not recorded"),
+    ('L', "a list of bad blocks that is there is kept"),
     ('j', "external journals are not replayed"),
 ];
 
@@ -85,6 +84,9 @@ pub(super) fn answer(name: &'static str, args: Vec<OsString>) -> Answered {
     if let Some(block) = options.backup {
         backup(device, block, options.backup_size)?;
     }
+    if options.reads_all {
+        read_all(device).map_err(|line| Refusal(line, FAILED))?;
+    }
     if options.has("journal_only") {
         return journal_only(device, options.mode);
     }
@@ -105,7 +107,12 @@ pub(super) fn answer(name: &'static str, args: Vec<OsString>) -> Answered {
     if code & !MENDED != 0 {
         return Ok(Answer::Done(code));
     }
-    match options.afterwards(Path::new(device)) {
+    let done = options.afterwards(Path::new(device));
+    let done = done.and_then(|()| match &options.undo {
+        Some(undo) => e2undo::convert(undo, device),
+        None => Ok(()),
+    });
+    match done {
         Ok(()) => Ok(Answer::Done(code)),
         Err(error) => Err(Refusal(one_line(&error), FAILED)),
     }
@@ -267,6 +274,8 @@ struct Options {
     mode: Mode,
     forced: bool,
     compacts: bool,
+    /// Whether to read all blocks first, for `-c`.
+    reads_all: bool,
     undo: Option<OsString>,
     /// Supported options of `-E`.
     extended: Vec<String>,
@@ -281,6 +290,7 @@ impl Options {
             mode: Mode::Ask,
             forced: false,
             compacts: false,
+            reads_all: false,
             undo: None,
             extended: Vec::new(),
             backup: None,
@@ -310,6 +320,12 @@ impl Options {
             match letter {
                 'f' => options.forced = true,
                 'D' => options.compacts = true,
+                'c' => {
+                    options.reads_all = true;
+                    // A search for bad blocks is a reason to check.
+                    options.forced = true;
+                }
+                'l' => no_bad_blocks(value)?,
                 'z' => options.undo = Some(value.clone()),
                 'E' => options.extended(getopt::text('E', value)?)?,
                 'b' => options.backup = Some(number()?),

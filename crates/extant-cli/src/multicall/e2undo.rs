@@ -1,11 +1,15 @@
-//! `e2undo UNDO IMAGE`: runs `extant undo`. Its undo files are those of this program.
+//! `e2undo UNDO IMAGE`: runs `extant undo`. Undo files of this program and of e2fsprogs are read, and `-z` of the other
+//! names writes files that e2fsprogs' e2undo reads.
 
 use super::getopt;
 use super::{Answer, Answered, Refusal};
 use crate::commands::undo;
-use ext4_image::Undo;
+use anyhow::Context as _;
+use ext4_image::{E2Undo, Undo};
 use extant_terminal::output::one_line;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::Write;
 use std::path::Path;
 
 /// Options without an equivalent here, and the reason.
@@ -34,7 +38,12 @@ pub(super) fn answer(_: &'static str, args: Vec<OsString>) -> Answered {
         return Err(refuse(usage));
     };
     let mut image = image.clone();
-    if let Some((_, offset)) = taken.options.iter().find(|(letter, _)| *letter == 'o') {
+    let given = taken.options.iter().find(|(letter, _)| *letter == 'o');
+    let offset = match given {
+        Some((_, offset)) => Some(offset.clone()),
+        None => offset_of(file.as_ref()).map(|offset| offset.to_string().into()),
+    };
+    if let Some(offset) = offset {
         image.push("@offset=");
         image.push(offset);
     }
@@ -49,9 +58,46 @@ pub(super) fn answer(_: &'static str, args: Vec<OsString>) -> Answered {
     Ok(Answer::Words(words))
 }
 
+/// Returns the number of bytes in front of the volume of a file of e2fsprogs, if it is not zero.
+fn offset_of(file: &Path) -> Option<u64> {
+    // The undo reports a file that cannot be read.
+    let theirs = E2Undo::read(File::open(file).ok()?).ok()??;
+    Some(theirs.offset()).filter(|offset| *offset > 0)
+}
+
+/// Writes an undo file of this program again, in the format of e2fsprogs. Without a change there is no file.
+pub(super) fn convert(file: &OsStr, image: &OsStr) -> anyhow::Result<()> {
+    let path = Path::new(file);
+    let shown = || path.display().to_string();
+    if !path.exists() {
+        return Ok(());
+    }
+    let Some(undo) = Undo::read(path).with_context(shown)? else {
+        return Ok(());
+    };
+    let device = crate::commands::inspect::open(image.as_ref())?;
+    let bytes = undo.to_e2undo(&device)?;
+    let write = || -> std::io::Result<()> {
+        let mut new = tempfile::Builder::new()
+            .prefix(".extant-")
+            .tempfile_in(extant_disk::directory(path))?;
+        new.write_all(&bytes)?;
+        new.as_file().sync_all()?;
+        new.persist(path)?;
+        Ok(())
+    };
+    write().with_context(shown)
+}
+
 /// Prints the header of an undo file.
 fn head(file: &Path) -> Answered {
     let named = |what: &dyn std::fmt::Display| refuse(format!("{}: {what}", file.display()));
+    let theirs = File::open(file).map_err(ext4_image::Error::from);
+    let theirs = theirs.and_then(E2Undo::read);
+    if let Some(theirs) = theirs.map_err(|error| named(&error))? {
+        print!("{}", theirs.lines());
+        return Ok(Answer::Done(0));
+    }
     let undo = Undo::read(file).map_err(|error| named(&error))?;
     let undo = undo.ok_or_else(|| named(&"it is unfinished: the image was not written to"))?;
     println!(

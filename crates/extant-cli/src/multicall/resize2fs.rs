@@ -1,5 +1,6 @@
 //! `resize2fs`: runs `extant resize`. Sizes without a unit are blocks, and the output has the lines that scripts read.
 
+use super::e2undo;
 use super::getopt::{self, text};
 use super::in_use::InUse;
 use super::{Answer, Answered, Refusal, listing, version};
@@ -59,6 +60,10 @@ pub(super) fn answer(name: &'static str, args: Vec<OsString>) -> Answered {
         return grow(&in_use, &args);
     }
     let done = resize(&args).map_err(|error| refuse(one_line(&error)))?;
+    if let Some(undo) = &args.undo {
+        let converted = e2undo::convert(undo.as_os_str(), image);
+        converted.map_err(|error| refuse(one_line(&error)))?;
+    }
     if let Some(stride) = stride.filter(|_| !args.print_min) {
         let options = TuneOptions {
             stride: Some(stride),

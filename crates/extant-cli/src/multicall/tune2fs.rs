@@ -4,6 +4,7 @@ use super::getopt;
 use super::in_use::InUse;
 use super::listing::{Listed, Manner};
 use super::{Answer, Answered, Refusal, listing, version};
+use extant_terminal::output::{one_line, report_code};
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::path::Path;
@@ -23,7 +24,7 @@ fn refuse(line: impl Into<String>) -> Refusal {
 /// Prints the listing of an image.
 fn list(image: &OsString, what: Listed, manner: Manner) -> Answered {
     let lines = listing::lines(image.as_ref(), what, manner);
-    let lines = lines.map_err(|error| refuse(extant_terminal::output::one_line(&error)))?;
+    let lines = lines.map_err(|error| refuse(one_line(&error)))?;
     let written = std::io::stdout().write_all(lines.as_bytes());
     written.map_err(|error| refuse(format!("standard output: {error}")))?;
     Ok(Answer::Done(0))
@@ -80,7 +81,7 @@ fn copy_of(image: &OsString, options: &[(char, OsString)]) -> Result<Option<(u64
         (Some(block), Some(size)) => Ok(Some((block, size))),
         (Some(block), None) => {
             let found = listing::place_of_copy(image.as_ref(), block);
-            let found = found.map_err(|error| extant_terminal::output::one_line(&error));
+            let found = found.map_err(|error| one_line(&error));
             Ok(Some(found?))
         }
     }
@@ -94,6 +95,7 @@ pub(super) fn tune2fs(name: &'static str, args: Vec<OsString>) -> Answered {
     let image = &super::device(image);
     let mut words = vec![OsString::from("tune")];
     let (mut lists, mut features) = (false, Vec::new());
+    let mut undo = None;
     for (letter, value) in &taken.options {
         match letter {
             'V' => return version(name),
@@ -101,7 +103,10 @@ pub(super) fn tune2fs(name: &'static str, args: Vec<OsString>) -> Answered {
             // Unsafe changes are refused even with -f.
             'f' => {}
             'j' => words.push("-j".into()),
-            'z' => words.extend(["--undo".into(), value.clone()]),
+            'z' => {
+                undo = Some(value.clone());
+                words.extend(["--undo".into(), value.clone()]);
+            }
             'O' => features.push(value.clone()),
             's' => match getopt::text('s', value).map_err(refuse)? {
                 "0" => {
@@ -136,7 +141,16 @@ pub(super) fn tune2fs(name: &'static str, args: Vec<OsString>) -> Answered {
     if lists {
         return Err(refuse("-l goes with no change: list the image afterwards"));
     }
-    tune(words, image)
+    let answer = tune(words, image)?;
+    let (Some(undo), Answer::Words(words)) = (undo, &answer) else {
+        return Ok(answer);
+    };
+    if let Err(error) = super::run(words.clone()) {
+        return Ok(Answer::Done(report_code(&error)));
+    }
+    let done = super::e2undo::convert(&undo, image);
+    done.map_err(|error| refuse(one_line(&error)))?;
+    Ok(Answer::Done(0))
 }
 
 /// Applies changes with the options of `extant tune`, without the image. A journal that needs recovery is replayed
@@ -146,10 +160,10 @@ fn tune(mut words: Vec<OsString>, image: &OsString) -> Answered {
     let path = Path::new(image);
     if let Some(in_use) = InUse::of(path) {
         let done = in_use.tune(&words);
-        done.map_err(|error| refuse(extant_terminal::output::one_line(&error)))?;
+        done.map_err(|error| refuse(one_line(&error)))?;
         return Ok(Answer::Done(0));
     }
-    super::replay(path).map_err(|error| refuse(extant_terminal::output::one_line(&error)))?;
+    super::replay(path).map_err(|error| refuse(one_line(&error)))?;
     Ok(Answer::Words(words))
 }
 
@@ -159,7 +173,7 @@ pub(super) fn e2label(_: &'static str, args: Vec<OsString>) -> Answered {
             let image = super::device(image);
             let device = crate::commands::inspect::open(image.as_ref());
             let sb = device.and_then(|device| listing::superblock(&device));
-            let sb = sb.map_err(|error| refuse(extant_terminal::output::one_line(&error)))?;
+            let sb = sb.map_err(|error| refuse(one_line(&error)))?;
             let mut line = sb.label().to_vec();
             line.push(b'\n');
             let written = std::io::stdout().write_all(&line);

@@ -166,3 +166,53 @@ fn a_journal_is_replayed_before_a_change() {
         assert!(told(&names).contains("/b//"), "{change}: {}", told(&names));
     }
 }
+
+/// Makes `i.img` of 16 MiB, and fills it to the last block.
+fn full(place: &ScriptDir) {
+    let made = place.theirs(
+        "truncate -s 16M i.img; mke2fs -q -F -t ext4 -m 0 -d tree i.img; mkdir m; mount -o loop i.img m; \
+         echo 0 >/sys/fs/ext4/$(basename $(findmnt -no SOURCE m))/reserved_clusters; cp /dev/zero m/full 2>/dev/null || :; sync -f m; echo one >one; i=0; while cp one m/$i 2>/dev/null; do i=$((i+1)); done; umount m",
+    );
+    assert!(made.status.success(), "{}", told(&made));
+}
+
+#[test]
+fn a_full_device_is_changed_by_its_journal() {
+    let Some(place) = place() else { return };
+    full(&place);
+    let image = place.image("i.img");
+    let device = Loop::over(&image.display().to_string());
+    for command in [
+        "tune2fs -U random",
+        "tune2fs -O ^metadata_csum",
+        "e2fsck -fyD",
+    ] {
+        let ours = place.ours(&format!("{command} {}", device.0));
+        assert!(code(&ours) < Some(2), "{command}: {}", told(&ours));
+        let clean = place.theirs(&format!("e2fsck -fn {}", device.0));
+        assert!(clean.status.success(), "{command}: {}", told(&clean));
+    }
+    drop(device);
+    // The record is in the journal, which is empty all the same.
+    let found = place.theirs(
+        "debugfs -R 'dump <8> journal' i.img 2>/dev/null; grep -q EXTUNDO journal && dumpe2fs -h i.img 2>/dev/null | grep 'Journal start'",
+    );
+    let text = told(&found);
+    assert!(text.contains("Journal start:            0"), "{text}");
+    clean(&image);
+}
+
+#[test]
+fn an_image_on_a_full_host_is_changed() {
+    let Some(place) = place() else { return };
+    let script = "set -e; mkdir t; mount -t tmpfs -o size=24M none t; trap 'umount t' EXIT; mke2fs -q -F -t ext4 -d tree i.img 16M; \
+                  cat i.img >t/i.img; cp /dev/zero t/full 2>/dev/null || :; \
+                  tune2fs -U random t/i.img; ls t; e2fsck -fn t/i.img";
+    let ours = place.ours(script);
+    assert!(ours.status.success(), "{}", told(&ours));
+    let text = told(&ours);
+    assert!(
+        text.contains("full\ni.img\n") && !text.contains("extant-undo"),
+        "{text}"
+    );
+}

@@ -1,0 +1,459 @@
+//! Undo files in the format of e2fsprogs, read and written.
+//!
+//! All numbers are little-endian; checksums are CRC-32C with a start of all ones. The file has blocks of one size. Keys
+//! are in separate blocks. The old bytes of the keys follow the block, and begin at a block each. The superblock in
+//! the file is the one that the change has written, so that a file fits one state of one image.
+//!
+//! | offset | bytes | head |
+//! |---|---|---|
+//! | 0 | 8 | magic, `E2UNDO02` |
+//! | 8, 16, 24 | 8 | count of keys; blocks of the superblock and of the first keys |
+//! | 32, 36 | 4 | bytes of a block of the file, and of the volume, in which keys count |
+//! | 40, 44 | 4 | checksum of the superblock; state: 1 if complete |
+//! | 48, 52, 56 | 4 | features: compatible (1: an offset), incompatible, read-only |
+//! | 64 | 8 | bytes in front of the volume |
+//! | 500 | 8 | length of the image before the change; of this program only, and zeros in files of e2fsprogs |
+//! | 508 | 4 | checksum of the head before it |
+//!
+//! | offset | bytes | block of keys |
+//! |---|---|---|
+//! | 0, 4, 8 | 4, 4, 8 | magic; checksum of the block with zeros here; zeros |
+//! | 16 and on | 8, 4, 4 | of each key: block of the volume, checksum and count of the old bytes |
+
+use crate::error::Error;
+use crate::undo::{Undo, UndoRecord};
+use blockdev::BlockDevice;
+use ext4_format::change_mark::MARK_SIZE;
+use ext4_format::checksum::crc32c;
+use ext4_format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read, Seek};
+
+/// Magic number of these files.
+pub const MAGIC: &[u8; 8] = b"E2UNDO02";
+const HEAD: usize = 512;
+const OLD_LENGTH: usize = 500;
+const KEYS_MAGIC: u32 = 0xcade_cade;
+const KEYS_HEAD: usize = 16;
+const KEY: usize = 16;
+const FINISHED: u32 = 1;
+/// Feature: the head has an offset.
+const HAS_OFFSET: u32 = 1;
+/// Size of blocks in written files; the superblock is the second one of a volume.
+const BLOCK: u64 = 1024;
+/// Most bytes of a key in written files.
+const LONGEST: usize = 1 << 19;
+/// Most bytes of a block in files that are read.
+const LARGEST_BLOCK: u32 = 4 << 20;
+/// Offset of the magic number in a superblock. It is inverted in an undo file, so that nothing takes the file for an image.
+const SUPER_MAGIC: usize = 56;
+
+fn bad(what: &str) -> Error {
+    Error::Undo(what.to_owned())
+}
+
+fn word(bytes: &[u8], at: usize) -> u32 {
+    let four = bytes.get(at..).and_then(<[u8]>::first_chunk);
+    four.map_or(0, |four| u32::from_le_bytes(*four))
+}
+
+fn long(bytes: &[u8], at: usize) -> u64 {
+    u64::from(word(bytes, at)) | u64::from(word(bytes, at + 4)) << 32
+}
+
+fn invert_magic(superblock: &mut [u8]) {
+    let magic = superblock.iter_mut().skip(SUPER_MAGIC).take(2);
+    magic.for_each(|byte| *byte = !*byte);
+}
+
+/// An undo file of e2fsprogs.
+#[derive(Clone, Debug)]
+pub struct E2Undo {
+    offset: u64,
+    /// The superblock after the change.
+    superblock: Vec<u8>,
+    /// Old bytes by their offset in the volume.
+    old: BTreeMap<u64, Vec<u8>>,
+    keys: u64,
+    head: Vec<u8>,
+}
+
+impl E2Undo {
+    /// Reads a file; `None` if it is not one of e2fsprogs.
+    ///
+    /// # Errors
+    /// [`Error::Undo`] for a file that is damaged or unfinished, and [`Error::Io`].
+    pub fn read(mut file: File) -> Result<Option<Self>, Error> {
+        let mut bytes = Vec::new();
+        file.by_ref().take(HEAD as u64).read_to_end(&mut bytes)?;
+        if !bytes.starts_with(MAGIC) {
+            return Ok(None);
+        }
+        file.read_to_end(&mut bytes)?;
+        Self::parse(&bytes).map(Some)
+    }
+
+    fn parse(bytes: &[u8]) -> Result<Self, Error> {
+        let cut = || bad("it is cut off");
+        let (head, _) = bytes.split_first_chunk::<HEAD>().ok_or_else(cut)?;
+        let summed = head.get(..HEAD - 4).unwrap_or_default();
+        if crc32c(!0, summed) != word(head, HEAD - 4) {
+            return Err(bad("its head is damaged"));
+        }
+        if word(head, 44) & FINISHED == 0 {
+            return Err(bad(
+                "it is unfinished: the tool that wrote it was interrupted",
+            ));
+        }
+        if word(head, 48) & !HAS_OFFSET != 0 || word(head, 52) != 0 || word(head, 56) != 0 {
+            return Err(bad("it has features that are not known"));
+        }
+        let (block, unit) = (word(head, 32), word(head, 36));
+        let sound = |size: u32| size >= 512 && size.is_power_of_two() && size <= LARGEST_BLOCK;
+        if !sound(block) || !sound(unit) {
+            return Err(bad("its blocks have an impossible size"));
+        }
+        let mut reader = Reader {
+            bytes,
+            block: u64::from(block),
+            at: 0,
+        };
+        reader.at = long(head, 16);
+        let mut superblock = reader
+            .take(SUPERBLOCK_SIZE as u64)
+            .ok_or_else(cut)?
+            .to_vec();
+        invert_magic(&mut superblock);
+        reader.at = long(head, 24);
+        let keys = long(head, 8);
+        Ok(Self {
+            offset: if word(head, 48) & HAS_OFFSET != 0 {
+                long(head, 64)
+            } else {
+                0
+            },
+            old: reader.keys(keys, u64::from(unit))?,
+            superblock,
+            keys,
+            head: head.to_vec(),
+        })
+    }
+
+    /// Number of bytes in front of the volume.
+    pub const fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Returns the lines that e2undo prints about the head of a file.
+    pub fn lines(&self) -> String {
+        let head = &self.head;
+        let mut text = format!("nr keys:\t{}\n", self.keys);
+        for (name, at) in [("super block", 16), ("key block", 24)] {
+            text.push_str(&format!("{name}:\t{}\n", long(head, at)));
+        }
+        for (name, at) in [("block size", 32), ("fs block size", 36)] {
+            text.push_str(&format!("{name}:\t{}\n", word(head, at)));
+        }
+        let numbers = [
+            ("super crc", 40),
+            ("state", 44),
+            ("compat", 48),
+            ("incompat", 52),
+            ("rocompat", 56),
+        ];
+        for (name, at) in numbers {
+            let tabs = if ["state", "compat"].contains(&name) {
+                "\t\t"
+            } else {
+                "\t"
+            };
+            text.push_str(&format!("{name}:{tabs}{:#x}\n", word(head, at)));
+        }
+        if word(head, 48) & HAS_OFFSET != 0 {
+            text.push_str(&format!("fs offset:\t{}\n", self.offset));
+        }
+        text.push_str(&format!("header crc:\t{:#x}\n", word(head, HEAD - 4)));
+        text
+    }
+
+    /// Returns the record that takes the change back, for the volume as it is now. With `force` the volume may have
+    /// been changed since.
+    ///
+    /// # Errors
+    /// [`Error::Undo`] if the volume has another superblock than the change has written; [`Error::Io`].
+    pub fn undo(&self, image: &dyn BlockDevice, force: bool) -> Result<Undo, Error> {
+        let mut now = vec![0; SUPERBLOCK_SIZE];
+        image.read_at(SUPERBLOCK_OFFSET, &mut now)?;
+        if now != self.superblock && !force {
+            return Err(bad(
+                "the superblock of the image is not the one of the change: it is another image, or it was changed since: --force takes it back all the same",
+            ));
+        }
+        let end = self.old.iter().map(|(at, old)| at + old.len() as u64).max();
+        if end.is_some_and(|end| end > image.len()) {
+            return Err(Error::Undo(format!(
+                "its bytes end at {}, and the image at {}: make the image longer first",
+                end.unwrap_or_default(),
+                image.len()
+            )));
+        }
+        let mut records = Vec::new();
+        for (&at, old) in &self.old {
+            // The first sector of the superblock is a separate record, the last one.
+            for (start, part) in around_first_sector(at, old) {
+                let mut there = vec![0; part.len()];
+                image.read_at(start, &mut there)?;
+                records.push(UndoRecord::new(start, part.to_vec(), &there));
+            }
+        }
+        records.sort_by_key(UndoRecord::is_first_sector);
+        let len = match long(&self.head, OLD_LENGTH) {
+            0 => image.len(),
+            len => len.min(image.len()),
+        };
+        Ok(Undo::of_records(len, image.len(), records))
+    }
+}
+
+/// Splits bytes at an offset so that the first sector of the superblock is a part.
+fn around_first_sector(at: u64, bytes: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
+    let cut = |place: u64| place.saturating_sub(at).min(bytes.len() as u64) as usize;
+    let (first, second) = (
+        cut(SUPERBLOCK_OFFSET),
+        cut(SUPERBLOCK_OFFSET + MARK_SIZE as u64),
+    );
+    let parts = [(0, first), (first, second), (second, bytes.len())];
+    parts.into_iter().filter_map(move |(start, end)| {
+        let part = bytes.get(start..end).filter(|part| !part.is_empty())?;
+        Some((at + start as u64, part))
+    })
+}
+
+struct Reader<'b> {
+    bytes: &'b [u8],
+    block: u64,
+    /// The next block of the file.
+    at: u64,
+}
+
+impl<'b> Reader<'b> {
+    /// Returns bytes from the next block on, and skips their blocks.
+    fn take(&mut self, len: u64) -> Option<&'b [u8]> {
+        let start = self.at.checked_mul(self.block)?;
+        let end = start.checked_add(len)?;
+        self.at = self.at.checked_add(len.div_ceil(self.block))?;
+        let range = usize::try_from(start).ok()?..usize::try_from(end).ok()?;
+        self.bytes.get(range)
+    }
+
+    fn keys(&mut self, count: u64, unit: u64) -> Result<BTreeMap<u64, Vec<u8>>, Error> {
+        let damaged = || bad("its keys are damaged");
+        let mut old = BTreeMap::new();
+        let mut left = count;
+        while left > 0 {
+            let keys = self.take(self.block).ok_or_else(damaged)?;
+            let mut summed = keys.to_vec();
+            summed.iter_mut().skip(4).take(4).for_each(|byte| *byte = 0);
+            if word(keys, 0) != KEYS_MAGIC || crc32c(!0, &summed) != word(keys, 4) {
+                return Err(damaged());
+            }
+            let (keys, _) = keys.get(KEYS_HEAD..).unwrap_or_default().as_chunks::<KEY>();
+            for key in keys {
+                if left == 0 {
+                    break;
+                }
+                left -= 1;
+                let at = long(key, 0).checked_mul(unit).ok_or_else(damaged)?;
+                let (sum, len) = (word(key, 8), word(key, 12));
+                let bytes = self.take(len.into()).ok_or_else(|| bad("it is cut off"))?;
+                at.checked_add(len.into()).ok_or_else(damaged)?;
+                // The sum of a superblock of 1 KiB may be 0, as every sum with a checksum in its bytes.
+                if crc32c(!0, bytes) != sum {
+                    return Err(bad("its old bytes are damaged"));
+                }
+                // The first copy of a block is the oldest.
+                old.entry(at).or_insert_with(|| bytes.to_vec());
+            }
+        }
+        Ok(old)
+    }
+}
+
+impl Undo {
+    /// Reads an undo file in the format of this crate or of e2fsprogs, for the image as it is now. `None` if the file is
+    /// unfinished; then the image was not written to.
+    ///
+    /// # Errors
+    /// Those of [`Self::read`] and of [`E2Undo::undo`].
+    pub fn of_file(
+        mut file: File,
+        image: &dyn BlockDevice,
+        force: bool,
+    ) -> Result<Option<Self>, Error> {
+        match E2Undo::read(file.try_clone()?)? {
+            Some(theirs) => theirs.undo(image, force).map(Some),
+            None => {
+                file.rewind()?;
+                Self::read_from(file)
+            }
+        }
+    }
+
+    /// Returns a file with this record in the format of e2fsprogs, for an image that has the change.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn to_e2undo(&self, image: &dyn BlockDevice) -> io::Result<Vec<u8>> {
+        let runs = self.old_blocks(image)?;
+        let mut superblock = vec![0; SUPERBLOCK_SIZE];
+        image.read_at(SUPERBLOCK_OFFSET, &mut superblock)?;
+        let mut head = vec![0; HEAD];
+        let mut put = |at: usize, bytes: &[u8]| {
+            let room = head.iter_mut().skip(at);
+            room.zip(bytes).for_each(|(to, from)| *to = *from);
+        };
+        put(0, MAGIC);
+        let count = runs.len() as u64;
+        for (at, number) in [(8, count), (16, 1), (24, 2), (OLD_LENGTH, self.old_len())] {
+            put(at, &number.to_le_bytes());
+        }
+        let sum = crc32c(!0, &superblock);
+        for (at, number) in [
+            (32, BLOCK as u32),
+            (36, BLOCK as u32),
+            (40, sum),
+            (44, FINISHED),
+        ] {
+            put(at, &number.to_le_bytes());
+        }
+        let sum = crc32c(!0, head.get(..HEAD - 4).unwrap_or_default());
+        head.truncate(HEAD - 4);
+        head.extend(sum.to_le_bytes());
+        invert_magic(&mut superblock);
+        let mut file = head;
+        file.resize(BLOCK as usize, 0);
+        file.extend(superblock);
+        for runs in runs.chunks((BLOCK as usize - KEYS_HEAD) / KEY) {
+            let mut keys = vec![0; KEYS_HEAD];
+            for (at, bytes) in runs {
+                keys.extend((at / BLOCK).to_le_bytes());
+                keys.extend(crc32c(!0, bytes).to_le_bytes());
+                keys.extend((bytes.len() as u32).to_le_bytes()); // at most LONGEST
+            }
+            keys.resize(BLOCK as usize, 0);
+            let magic = KEYS_MAGIC.to_le_bytes();
+            keys.iter_mut().zip(magic).for_each(|(to, from)| *to = from);
+            let sum = crc32c(!0, &keys).to_le_bytes();
+            keys.iter_mut()
+                .skip(4)
+                .zip(sum)
+                .for_each(|(to, from)| *to = from);
+            file.extend(keys);
+            for (_, bytes) in runs {
+                file.extend(bytes);
+                file.resize(file.len().next_multiple_of(BLOCK as usize), 0);
+            }
+        }
+        Ok(file)
+    }
+
+    /// Returns the old bytes of all blocks that the change wrote to, in runs by their offset.
+    fn old_blocks(&self, image: &dyn BlockDevice) -> io::Result<Vec<(u64, Vec<u8>)>> {
+        let mut blocks: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
+        for (at, old) in self.old_bytes() {
+            let first = at / BLOCK * BLOCK;
+            for start in (first..at + old.len() as u64).step_by(BLOCK as usize) {
+                if !blocks.contains_key(&start) {
+                    let left = image.len().saturating_sub(start).min(BLOCK);
+                    let mut now = vec![0; left as usize];
+                    image.read_at(start, &mut now)?;
+                    blocks.insert(start, now);
+                }
+                let Some(block) = blocks.get_mut(&start) else {
+                    continue;
+                };
+                // The part of the old bytes in this block.
+                let (skip, into) = (start.saturating_sub(at), at.saturating_sub(start));
+                let from = old.iter().skip(skip as usize);
+                let to = block.iter_mut().skip(into as usize);
+                to.zip(from).for_each(|(to, from)| *to = *from);
+            }
+        }
+        let mut runs: Vec<(u64, Vec<u8>)> = Vec::new();
+        for (at, bytes) in blocks {
+            match runs.last_mut() {
+                Some((start, run)) if *start + run.len() as u64 == at && run.len() < LONGEST => {
+                    run.extend(bytes);
+                }
+                _ if bytes.is_empty() => {}
+                _ => runs.push((at, bytes)),
+            }
+        }
+        Ok(runs)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use blockdev::MemDevice;
+    use std::io::Write;
+
+    fn read(bytes: &[u8]) -> Result<Option<E2Undo>, Error> {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(bytes).unwrap();
+        std::io::Seek::rewind(&mut file).unwrap();
+        E2Undo::read(file)
+    }
+
+    /// Makes a change of an image, and returns its undo file.
+    fn changed(image: &MemDevice) -> Vec<u8> {
+        let far = 700 << 10;
+        let changes: BTreeMap<u64, Vec<u8>> = [
+            (0, vec![2; 3000]),
+            (5000, vec![3; 100]),
+            (far, vec![4; 600 << 10]),
+        ]
+        .into();
+        let undo = Undo::before(image, &changes).unwrap();
+        for (at, new) in &changes {
+            image.write_at(*at, new).unwrap();
+        }
+        undo.to_e2undo(image).unwrap()
+    }
+
+    #[test]
+    fn a_file_takes_its_change_back() {
+        let old: Vec<u8> = (0..2_000_000_u32).map(|n| (n / 7) as u8).collect();
+        let image = MemDevice::from_bytes(&old);
+        let file = read(&changed(&image)).unwrap().unwrap();
+        assert_eq!(file.offset(), 0);
+        file.undo(&image, false).unwrap().take_back(&image).unwrap();
+        assert!(image.to_bytes().unwrap() == old);
+        // The change is undone already: the superblock is not the one after the change.
+        assert!(file.undo(&image, false).is_err());
+        file.undo(&image, true).unwrap().take_back(&image).unwrap();
+        assert!(image.to_bytes().unwrap() == old);
+        let short = MemDevice::from_bytes(&old[..1 << 20]);
+        let error = file.undo(&short, true).unwrap_err();
+        assert!(error.to_string().contains("longer first"), "{error}");
+    }
+
+    #[test]
+    fn damage_to_a_file_is_found() {
+        let image = MemDevice::from_bytes(&vec![1; 2_000_000]);
+        let whole = changed(&image);
+        assert!(read(b"EXTUNDO\n").unwrap().is_none());
+        let used = (0..0x60).chain(508..512).chain(2048..2048 + 64);
+        for at in used.chain([whole.len() - 1, 1 << 19]) {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 1;
+            let read = read(&bytes);
+            assert!(!matches!(read, Ok(Some(_))), "byte {at}");
+        }
+        for len in [600, 1024, 2000, 3000, whole.len() - 1024] {
+            assert!(read(&whole[..len]).is_err(), "cut at {len}");
+        }
+    }
+}

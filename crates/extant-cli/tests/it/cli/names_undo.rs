@@ -1,0 +1,104 @@
+//! Undo files between this program and e2fsprogs, both ways.
+
+use crate::cli::called::{ScriptDir, clean, told};
+
+/// Runs a script of e2fsprogs, which must succeed.
+#[track_caller]
+fn theirs(place: &ScriptDir, script: &str) {
+    let out = place.theirs(&format!("set -e; {script}"));
+    assert!(out.status.success(), "{script}: {}", told(&out));
+}
+
+#[track_caller]
+fn ours(place: &ScriptDir, script: &str) {
+    let out = place.ours(&format!("set -e; {script}"));
+    assert!(out.status.success(), "{script}: {}", told(&out));
+}
+
+const CHANGES: [&str; 5] = [
+    "tune2fs -z undo -L new -U random i.img",
+    "tune2fs -z undo -O ^has_journal i.img",
+    "truncate -s 48M i.img; cp i.img old; resize2fs -z undo i.img",
+    "resize2fs -z undo i.img 20M",
+    "debugfs -w -R 'clri <12>' i.img; cp i.img old; code=0; e2fsck -fy -z undo i.img || code=$?; [ $code = 1 ]",
+];
+
+/// Every second image has no checksums.
+fn make(nth: usize) -> String {
+    let features = ["", "-O ^metadata_csum"][nth % 2];
+    format!("rm -f i.img undo; mke2fs -q -t ext4 {features} -d tree i.img 32M; cp i.img old")
+}
+
+#[test]
+fn undo_files_of_e2fsprogs_are_taken_back() {
+    let Some(place) = ScriptDir::new() else {
+        return;
+    };
+    for (nth, change) in CHANGES.iter().enumerate() {
+        theirs(&place, &format!("{}; {change}", make(nth)));
+        // resize2fs cuts the file, so that a copy of the superblock behind its end is lost.
+        let judge = if change.ends_with("20M") {
+            "e2fsck -fn i.img >/dev/null"
+        } else {
+            "cmp i.img old"
+        };
+        ours(
+            &place,
+            &format!("truncate -r old i.img; e2undo -n undo i.img; e2undo undo i.img; {judge}"),
+        );
+    }
+    let header = "e2undo -h undo i.img";
+    assert_eq!(told(&place.ours(header)), told(&place.theirs(header)));
+    // A file system over another one, with blocks of another size.
+    let over = "mke2fs -q -F -t ext2 -b 4096 -z undo i.img";
+    theirs(&place, &format!("{}; {over}", make(0)));
+    ours(&place, "e2undo undo i.img; cmp i.img old");
+}
+
+#[test]
+fn e2fsprogs_takes_back_the_undo_files_of_the_names() {
+    let Some(place) = ScriptDir::new() else {
+        return;
+    };
+    for (nth, change) in CHANGES.iter().enumerate() {
+        theirs(&place, &make(nth));
+        ours(&place, change);
+        ours(&place, "[ $(stat -c %a undo) = 600 ]");
+        // e2undo does not make a file shorter or longer.
+        theirs(
+            &place,
+            "cp i.img copy; e2undo undo copy; truncate -r old copy; cmp copy old",
+        );
+        ours(&place, "e2undo undo i.img; cmp i.img old");
+    }
+}
+
+#[test]
+fn an_undo_file_fits_one_state_of_one_image() {
+    let Some(place) = ScriptDir::new() else {
+        return;
+    };
+    theirs(&place, &make(0));
+    theirs(
+        &place,
+        "tune2fs -z undo -L new i.img; cp i.img changed; tune2fs -L newer i.img; cp i.img newer",
+    );
+    let refused = place.ours("e2undo undo i.img");
+    let said = told(&refused);
+    assert!(
+        !refused.status.success() && said.contains("was changed since"),
+        "{said}"
+    );
+    ours(&place, "cmp i.img newer; e2undo -f undo i.img");
+    clean(&place.image("i.img"));
+    // A damaged byte, and the end cut off.
+    for damage in [
+        "printf x | dd of=bad bs=1 seek=9 conv=notrunc 2>/dev/null",
+        "truncate -s -1024 bad",
+    ] {
+        ours(&place, &format!("cp undo bad; {damage}; cp changed i.img"));
+        let refused = place.ours("e2undo -f bad i.img");
+        assert!(!refused.status.success(), "{damage}: {}", told(&refused));
+        ours(&place, "cmp i.img changed");
+    }
+}
