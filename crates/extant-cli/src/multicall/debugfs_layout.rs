@@ -2,6 +2,7 @@
 
 use super::debugfs_dirs as dirs;
 use super::debugfs_mapping::{deepest, shown};
+use super::debugfs_quota;
 use super::debugfs_words::{attribute, hash, hex_dump, number_of, supported};
 use crate::commands::inspect::{open, path_from};
 use crate::images::journals_are_left;
@@ -9,6 +10,7 @@ use crate::show::show;
 use crate::times::as_ctime;
 use anyhow::{Result, anyhow, bail};
 use blockdev::BlockDevice;
+use ext4_format::features::Incompat;
 use ext4_format::superblock::RawSuperblock;
 use extant::Timestamp;
 use extant_check::inspect::{InspectError, Inspector, Record, Request, Value};
@@ -40,6 +42,10 @@ pub(super) const REQUESTS: &[(&[&str], usize, usize)] = &[
     (&["inode_dump", "idump", "id"], 1, 2),
     (&["block_dump", "bdump", "bd"], 1, 3),
     (&["show_super_stats", "stats"], 0, 1),
+    (&["list_deleted_inodes", "lsdel"], 0, 1),
+    (&["list_quota", "lq"], 1, 1),
+    (&["get_quota", "gq"], 2, 2),
+    (&["dump_mmp"], 0, 1),
 ];
 
 /// An image to be queried.
@@ -180,6 +186,13 @@ impl Asked<'_> {
             ("inode_dump", [.., word]) => self.dump_inode(word),
             ("block_dump", [word]) => self.dump_block(word),
             ("show_super_stats", words) => self.statistics(words.first() == Some(&&b"-h"[..])),
+            ("list_deleted_inodes", words) => {
+                let seconds = words.first().map(|word| number_of(word)).transpose()?;
+                super::debugfs_deleted::list(self.image, seconds)
+            }
+            ("list_quota", [kind]) => debugfs_quota::list(self, kind, None),
+            ("get_quota", [kind, id]) => debugfs_quota::list(self, kind, Some(id)),
+            ("dump_mmp", words) => self.protection(words.first().copied()),
             _ => bail!("wrong words"),
         }
     }
@@ -569,6 +582,56 @@ impl Asked<'_> {
         let read = at.map(|at| self.device.read_at(at, &mut raw));
         read.ok_or_else(|| anyhow!("there is no such block"))??;
         Ok(hex_dump(&raw))
+    }
+
+    /// Answers `dump_mmp [BLOCK]`: the block of multiple mount protection.
+    fn protection(&self, block: Option<&[u8]>) -> Result<String> {
+        use ext4_format::mmp;
+        /// Magic number of the block.
+        const MAGIC: u32 = 0x004d_4d50;
+        /// Place of the device's name.
+        const DEVICE: std::ops::Range<usize> = 80..112;
+        let features = ext4_format::features::Features::of(&self.sb);
+        let on = features.incompat.contains(Incompat::MMP);
+        if block.is_none() && !on {
+            bail!("MMP: not active on this filesystem.");
+        }
+        let block = match block {
+            Some(word) => number_of(word)?,
+            None => self.sb.mmp_block.get(),
+        };
+        let mut bytes = vec![0; 1024];
+        let at = block.checked_mul(self.block_size());
+        let read = at.map(|at| self.device.read_at(at, &mut bytes));
+        read.ok_or_else(|| anyhow!("there is no such block"))??;
+        let word = |at: usize| {
+            let four = bytes.get(at..).and_then(<[u8]>::first_chunk);
+            four.map_or(0, |four| u32::from_le_bytes(*four))
+        };
+        if word(0) != MAGIC {
+            bail!("MMP: invalid magic number");
+        }
+        let seconds = i64::from(word(8)) | i64::from(word(12)) << 32;
+        let device = bytes.get(DEVICE);
+        let device = device.unwrap_or_default().split(|&byte| byte == 0).next();
+        let mut text = format!(
+            "block_number: {block}\nupdate_interval: {}\ncheck_interval: {}\nsequence: {:08x}\n",
+            self.sb.mmp_interval.get(),
+            word(112) & 0xffff,
+            mmp::number(&bytes)
+        );
+        let _ = writeln!(
+            text,
+            "time: {seconds} -- {}\nnode_name: {}\ndevice_name: {}\nmagic: {:#x}",
+            as_ctime(Timestamp::new(seconds, 0)),
+            show(mmp::node(&bytes)),
+            show(device.unwrap_or_default()),
+            word(0)
+        );
+        if self.sums() {
+            let _ = writeln!(text, "checksum: 0x{:08x}", word(1020));
+        }
+        Ok(text)
     }
 
     fn statistics(&self, only_head: bool) -> Result<String> {

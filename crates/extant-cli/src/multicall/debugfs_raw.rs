@@ -35,14 +35,14 @@ pub(super) const REQUESTS: &[(&[&str], usize, usize)] = &[
 const FIRST_PART: usize = 128;
 
 /// An image to be read or edited.
-struct Bytes<'d> {
-    dev: &'d dyn BlockDevice,
-    sb: RawSuperblock,
-    geo: Geometry,
+pub(super) struct Bytes<'d> {
+    pub dev: &'d dyn BlockDevice,
+    pub sb: RawSuperblock,
+    pub geo: Geometry,
 }
 
 /// Changes an image.
-fn change(image: &Path, work: impl FnOnce(&mut Bytes<'_>) -> Result<()>) -> Result<()> {
+pub(super) fn change(image: &Path, work: impl FnOnce(&mut Bytes<'_>) -> Result<()>) -> Result<()> {
     super::replay(image)?;
     let (device, beside) = in_place::ready(image, false)?;
     let overlay = MemOverlay::new(&device);
@@ -284,7 +284,7 @@ fn number(word: &[u8]) -> Result<u64> {
 }
 
 impl<'d> Bytes<'d> {
-    fn of(dev: &'d dyn BlockDevice) -> Result<Self> {
+    pub fn of(dev: &'d dyn BlockDevice) -> Result<Self> {
         let mut bytes = vec![0; SUPERBLOCK_SIZE];
         dev.read_at(SUPERBLOCK_OFFSET, &mut bytes)?;
         let sb = RawSuperblock::parse(&bytes)?;
@@ -293,7 +293,7 @@ impl<'d> Bytes<'d> {
     }
 
     /// Returns the inode of a path or number.
-    fn find(&self, at: &[u8], word: &[u8]) -> Result<InodeNr> {
+    pub fn find(&self, at: &[u8], word: &[u8]) -> Result<InodeNr> {
         let inspector = Inspector::open(self.dev, false)?;
         let path = crate::commands::inspect::path_from(at, word);
         let request = Request::new(vec![b"imap".to_vec(), path])?;
@@ -309,7 +309,7 @@ impl<'d> Bytes<'d> {
         found.map(InodeNr).ok_or_else(missing)
     }
 
-    fn descriptor(&self, group: GroupNr) -> Result<(u64, Vec<u8>, GroupDesc)> {
+    pub fn descriptor(&self, group: GroupNr) -> Result<(u64, Vec<u8>, GroupDesc)> {
         ensure!(group.0 < self.geo.groups, "there is no group {group}");
         let (block, offset) = self.geo.desc_location(group);
         let mut raw = vec![0; self.geo.desc_size.into()];
@@ -326,7 +326,7 @@ impl<'d> Bytes<'d> {
     }
 
     /// Returns the offset and the bytes of an inode.
-    fn record(&self, ino: InodeNr) -> Result<(u64, Vec<u8>)> {
+    pub fn record(&self, ino: InodeNr) -> Result<(u64, Vec<u8>)> {
         let place = self.geo.group_of_inode(ino);
         let (group, index) = place.with_context(|| format!("there is no inode {ino}"))?;
         let (_, _, desc) = self.descriptor(group)?;
@@ -337,7 +337,7 @@ impl<'d> Bytes<'d> {
         Ok((at, raw))
     }
 
-    fn write_record(&self, ino: InodeNr, mut raw: Vec<u8>, sums: bool) -> Result<()> {
+    pub fn write_record(&self, ino: InodeNr, mut raw: Vec<u8>, sums: bool) -> Result<()> {
         let (at, _) = self.record(ino)?;
         if sums {
             inode::set_checksum(&mut raw, &self.geo, ino);
@@ -353,14 +353,14 @@ impl<'d> Bytes<'d> {
         self.write_record(ino, raw, true)
     }
 
-    fn write_superblock(&mut self, sums: bool) -> Result<()> {
+    pub fn write_superblock(&mut self, sums: bool) -> Result<()> {
         if sums {
             self.sb.set_checksum();
         }
         Ok(self.dev.write_at(SUPERBLOCK_OFFSET, self.sb.bytes())?)
     }
 
-    fn map(&self, desc: &GroupDesc, group: GroupNr, inodes: bool) -> Result<Vec<u8>> {
+    pub fn map(&self, desc: &GroupDesc, group: GroupNr, inodes: bool) -> Result<Vec<u8>> {
         let mut map = vec![0; self.geo.block_size as usize];
         let (block, uninit) = if inodes {
             (desc.inode_bitmap, INODE_UNINIT)
@@ -380,13 +380,27 @@ impl<'d> Bytes<'d> {
 
     /// Sets or clears a bit of a bitmap.
     fn mark(&self, group: GroupNr, bit: u32, inodes: bool, used: bool) -> Result<()> {
-        let (_, _, mut desc) = self.descriptor(group)?;
+        let (_, _, desc) = self.descriptor(group)?;
+        self.mark_all(group, desc, &[bit], inodes, used)
+    }
+
+    /// Sets or clears bits of a bitmap, and writes the descriptor of its group.
+    fn mark_all(
+        &self,
+        group: GroupNr,
+        mut desc: GroupDesc,
+        bits: &[u32],
+        inodes: bool,
+        used: bool,
+    ) -> Result<()> {
         let mut map = self.map(&desc, group, inodes)?;
-        if used {
-            bitmap::set(&mut map, bit)
-        } else {
-            bitmap::clear(&mut map, bit)
-        };
+        for &bit in bits {
+            if used {
+                bitmap::set(&mut map, bit)
+            } else {
+                bitmap::clear(&mut map, bit)
+            };
+        }
         let block = if inodes {
             desc.flags &= !INODE_UNINIT;
             desc.inode_bitmap_csum = bitmap::inode_bitmap_csum(&map, &self.geo).unwrap_or(0);
@@ -405,6 +419,74 @@ impl<'d> Bytes<'d> {
         let place = self.geo.group_of_inode(ino);
         let (group, bit) = place.with_context(|| format!("there is no inode {ino}"))?;
         self.mark(group, bit, true, used)
+    }
+
+    /// Returns whether a block is in use by its bitmap.
+    pub fn is_used(&self, block: BlockNr) -> Result<bool> {
+        let place = self.geo.group_of_block(block);
+        let (group, bit) = place.with_context(|| format!("there is no block {block}"))?;
+        let (_, _, desc) = self.descriptor(group)?;
+        Ok(bitmap::test(&self.map(&desc, group, false)?, bit))
+    }
+
+    /// Returns whether an inode is in use by its bitmap.
+    pub fn is_inode_used(&self, ino: InodeNr) -> Result<bool> {
+        let place = self.geo.group_of_inode(ino);
+        let (group, bit) = place.with_context(|| format!("there is no inode {ino}"))?;
+        let (_, _, desc) = self.descriptor(group)?;
+        Ok(bitmap::test(&self.map(&desc, group, true)?, bit))
+    }
+
+    /// Marks an inode and its blocks, which are all free or all in use, and changes the counts of the groups and of the
+    /// superblock.
+    pub fn set_use(
+        &mut self,
+        ino: InodeNr,
+        blocks: &[BlockNr],
+        is_dir: bool,
+        used: bool,
+    ) -> Result<()> {
+        let mut clusters = std::collections::BTreeSet::new();
+        for &block in blocks {
+            let place = self.geo.group_of_block(block);
+            clusters.insert(place.with_context(|| format!("there is no block {block}"))?);
+        }
+        let added = |count: u32, n: u32| {
+            if used {
+                count.saturating_sub(n)
+            } else {
+                count.saturating_add(n)
+            }
+        };
+        let clusters: Vec<(GroupNr, u32)> = clusters.into_iter().collect();
+        for of_group in clusters.chunk_by(|a, b| a.0 == b.0) {
+            let bits: Vec<u32> = of_group.iter().map(|(_, bit)| *bit).collect();
+            let Some(&(group, _)) = of_group.first() else {
+                continue;
+            };
+            let (_, _, mut desc) = self.descriptor(group)?;
+            desc.free_blocks = added(desc.free_blocks, bits.len() as u32); // bits of a group
+            self.mark_all(group, desc, &bits, false, used)?;
+        }
+        let place = self.geo.group_of_inode(ino);
+        let (group, bit) = place.with_context(|| format!("there is no inode {ino}"))?;
+        let (_, _, mut desc) = self.descriptor(group)?;
+        desc.free_inodes = added(desc.free_inodes, 1);
+        if is_dir && used {
+            desc.used_dirs = desc.used_dirs.saturating_add(1);
+        } else if is_dir {
+            desc.used_dirs = desc.used_dirs.saturating_sub(1);
+        }
+        self.mark_all(group, desc, &[bit], true, used)?;
+        let (free, count) = (self.sb.free_blocks(), clusters.len() as u64);
+        self.sb.set_free_blocks(if used {
+            free.saturating_sub(count)
+        } else {
+            free.saturating_add(count)
+        });
+        let inodes = added(self.sb.free_inodes_count.get(), 1);
+        self.sb.free_inodes_count.set(inodes);
+        self.write_superblock(true)
     }
 
     fn mark_block(&self, block: BlockNr, used: bool) -> Result<()> {
@@ -482,11 +564,7 @@ impl<'d> Bytes<'d> {
 /// Returns whether an inode is in use by its bitmap.
 pub(super) fn inode_in_use(image: &Path, ino: u32) -> Result<bool> {
     let device = open(image)?;
-    let bytes = Bytes::of(&device)?;
-    let place = bytes.geo.group_of_inode(InodeNr(ino));
-    let (group, bit) = place.with_context(|| format!("there is no inode {ino}"))?;
-    let (_, _, desc) = bytes.descriptor(group)?;
-    Ok(bitmap::test(&bytes.map(&desc, group, true)?, bit))
+    Bytes::of(&device)?.is_inode_used(InodeNr(ino))
 }
 
 /// Returns free blocks from a goal on, and then from the start of the volume.

@@ -10,7 +10,7 @@
 use super::debugfs::asking;
 use super::debugfs_fields::{is_attribute, set_field, super_options, text, time};
 use super::{Answer, Answered, Refusal};
-use super::{debugfs_layout, debugfs_raw};
+use super::{debugfs_deleted, debugfs_journal, debugfs_layout, debugfs_raw};
 use crate::address::{Address, bytes, join, os};
 use crate::attr_flags::number;
 use crate::clock;
@@ -20,7 +20,8 @@ use crate::image_place::ImagePlace;
 use crate::images::{self, Images};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use ext4_format::inode::makedev;
-use extant::{Fallocate, FileType, OpenOptions, SetAttributes, Timestamp, Volume};
+use extant::unstable::Node;
+use extant::{Credentials, Fallocate, FileType, OpenOptions, SetAttributes, Timestamp, Volume};
 use extant_check::inspect::Request;
 use extant_terminal::output;
 use extant_tune::TuneOptions;
@@ -52,6 +53,13 @@ const REQUESTS: &[(&[&str], usize, usize)] = &[
     (&["show_debugfs_params", "params"], 0, 0),
     (&["list_requests", "lr", "?", "help"], 0, 1),
     (&["quit", "q"], 0, 0),
+    (&["undelete", "undel"], 1, 2),
+    (&["kill_file"], 1, 1),
+    (&["dump_unused"], 0, 0),
+    (&["journal_open", "jo"], 0, usize::MAX),
+    (&["journal_write", "jw"], 1, usize::MAX),
+    (&["journal_close", "jc"], 0, 0),
+    (&["journal_run", "jr"], 0, 0),
 ];
 
 /// Requests of debugfs that are refused, and the reason.
@@ -65,7 +73,6 @@ pub(super) const WITHOUT: &[(&[&str], &str)] = &[
         &["change_root_directory", "chroot"],
         "paths begin at the root of the image, or at the directory of cd",
     ),
-    (&["kill_file"], "rm removes the name with the file"),
     (
         &["modify_inode", "mi"],
         "set_inode_field sets one field after the other",
@@ -75,35 +82,10 @@ pub(super) const WITHOUT: &[(&[&str], &str)] = &[
         "directories grow with their names",
     ),
     (
-        &["undelete", "undel", "list_deleted_inodes", "lsdel"],
-        "extant rescue --deleted lists removed files and copies them out",
-    ),
-    (
-        &["dump_unused"],
-        "extant trim --zero clears what is left in free blocks",
-    ),
-    (
-        &["dump_mmp", "set_mmp_value", "smmp"],
-        "dumpe2fs shows the block of mmp, and tune2fs sets its interval",
+        &["set_mmp_value", "smmp"],
+        "tune2fs sets the interval, and its -f -E clear_mmp ends a claim",
     ),
     (&["extent_open", "eo"], "mappings are not changed by hand"),
-    (
-        &["list_quota", "lq", "get_quota", "gq"],
-        "quota files are counted by e2fsck and tune2fs; limits are Linux' to show",
-    ),
-    (
-        &[
-            "journal_open",
-            "jo",
-            "journal_close",
-            "jc",
-            "journal_write",
-            "jw",
-            "journal_run",
-            "jr",
-        ],
-        "e2fsck -E journal_only replays the journal",
-    ),
 ];
 
 /// A request.
@@ -137,7 +119,14 @@ impl Asked {
             | "feature"
             | "lcd"
             | "show_debugfs_params"
-            | "list_requests" => None,
+            | "list_requests"
+            | "undelete"
+            | "kill_file"
+            | "dump_unused"
+            | "journal_open"
+            | "journal_write"
+            | "journal_close"
+            | "journal_run" => None,
             "set_inode_field" => {
                 let field = words.get(1).map(Vec::as_slice).unwrap_or_default();
                 let known = std::str::from_utf8(field).is_ok_and(is_attribute);
@@ -158,6 +147,7 @@ impl Asked {
                     | "lcd"
                     | "show_debugfs_params"
                     | "list_requests"
+                    | "dump_unused"
                     | "change_working_directory"
                     | "print_working_directory"
             ),
@@ -256,6 +246,7 @@ pub(super) fn run(image: &OsStr, asked: &[Asked], of_file: bool, writes: bool) -
         echo: of_file,
         writes,
         failed: false,
+        journal: None,
     };
     let mut rest = asked;
     while let Some((first, behind)) = rest.split_first() {
@@ -289,6 +280,8 @@ pub(super) fn run(image: &OsStr, asked: &[Asked], of_file: bool, writes: bool) -
             What::Asks(words) => session.answer(first, words),
         }
     }
+    let closed = debugfs_journal::left_open(session.image, &mut session.journal);
+    closed.map_err(|error| Refusal(output::one_line(&error), 1))?;
     Ok(Answer::Done(u8::from(session.failed)))
 }
 
@@ -300,6 +293,8 @@ struct Session<'a> {
     echo: bool,
     writes: bool,
     failed: bool,
+    /// The transactions of an open journal.
+    journal: Option<Vec<debugfs_journal::Transaction>>,
 }
 
 impl Session<'_> {
@@ -388,6 +383,9 @@ impl Session<'_> {
                 born(volume, &path, 0o777)
             }
             ("mknod", [path, kind @ ..]) => node(volume, &of(path), kind),
+            ("link", [from, to]) if from.starts_with(b"<") => {
+                link_number(volume, from, &of(to)).with_context(|| crate::show::show(to))
+            }
             ("link", [from, to]) => Ok(volume
                 .hard_link(os(&of(from)), os(&of(to)))
                 .with_context(|| crate::show::show(to))?),
@@ -449,9 +447,16 @@ impl Session<'_> {
     }
 
     /// Runs a request that needs no open volume.
-    fn own(&self, name: &str, words: &[Vec<u8>]) -> Result<()> {
+    fn own(&mut self, name: &str, words: &[Vec<u8>]) -> Result<()> {
         let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
         match (name, &words[..]) {
+            ("undelete", words) => self.undelete(words),
+            ("kill_file", [path]) => debugfs_deleted::kill(self.image, &self.at, path)
+                .with_context(|| crate::show::show(path)),
+            ("dump_unused", _) => debugfs_deleted::unused(self.image, &mut output::stdout()),
+            ("journal_open" | "journal_write" | "journal_close" | "journal_run", words) => {
+                debugfs_journal::run(self.image, &mut self.journal, name, words)
+            }
             ("set_super_value", [field, value]) => self.super_value(text(field)?, value),
             ("set_inode_field", [path, field, value]) => {
                 let (field, value) = (text(field)?, text(value)?);
@@ -506,6 +511,22 @@ impl Session<'_> {
         }
     }
 
+    /// Runs `undelete <INODE> [PATH]`. If the name cannot be made, the inode is deleted again.
+    fn undelete(&self, words: &[&[u8]]) -> Result<()> {
+        let (ino, path) = debugfs_deleted::undeleted(words)?;
+        debugfs_deleted::restore(self.image, ino).with_context(|| crate::show::show(ino))?;
+        let Some(path) = path.map(|path| self.path(path)) else {
+            return Ok(());
+        };
+        let linked = images::change(self.image, |volume| link_number(volume, ino, &path));
+        if let Err(error) = linked {
+            debugfs_deleted::kill(self.image, b"/", ino)?;
+            return Err(error.context(crate::show::show(&path)));
+        }
+        // The name was added to the one link that a file without a name has.
+        debugfs_raw::set_inode_field(self.image, b"/", ino, "links_count", "1")
+    }
+
     fn super_value(&self, field: &str, value: &[u8]) -> Result<()> {
         super::replay(self.image)?;
         match super_options(field, value)? {
@@ -513,6 +534,20 @@ impl Session<'_> {
             None => debugfs_raw::set_super_value(self.image, field, text(value)?),
         }
     }
+}
+
+/// Adds a name of an inode that is given by its number, as `<12>`.
+fn link_number(volume: &Volume, ino: &[u8], path: &[u8]) -> Result<()> {
+    let place = ImagePlace::of(volume, &Address::root(Path::new("")).at(ino))?;
+    let node = place.node().context("not the number of a file")?;
+    let (dir, name) = match path.iter().rposition(|&byte| byte == b'/') {
+        Some(slash) => (path.get(..slash), path.get(slash + 1..)),
+        None => (None, Some(path)),
+    };
+    let (dir, name) = (dir.unwrap_or_default(), name.unwrap_or_default());
+    let dir = if dir.is_empty() { b"/" } else { dir };
+    let dir = Node::of_number(volume, volume.metadata(os(dir))?.ino())?;
+    Ok(node.link(&Credentials::root(), &dir, name)?)
 }
 
 /// Largest number of links to follow on the way to a directory, as in Linux.

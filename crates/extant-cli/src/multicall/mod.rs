@@ -6,10 +6,13 @@
 mod attributes;
 mod config;
 mod debugfs;
+mod debugfs_deleted;
 mod debugfs_dirs;
 mod debugfs_fields;
+mod debugfs_journal;
 mod debugfs_layout;
 mod debugfs_mapping;
+mod debugfs_quota;
 mod debugfs_raw;
 mod debugfs_words;
 mod debugfs_write;
@@ -236,7 +239,6 @@ mod tests {
         let requests = debugfs_write::WITHOUT.iter().flat_map(|(names, _)| *names);
         let whole = requests.filter(|name| name.len() > 3 && name.contains('_'));
         all.extend(whole.map(|name| format!("debugfs {name}")));
-        all.insert("debugfs undelete".into());
         all
     }
 

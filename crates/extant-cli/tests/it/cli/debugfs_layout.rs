@@ -250,9 +250,10 @@ fn what_is_not_done_is_refused_by_name() {
     assert!(made.status.success(), "{}", told(&made));
     let before = std::fs::read(place.image("d.img")).unwrap();
     for (request, line) in [
-        ("undel <12> x", "undel is not supported: extant rescue"),
+        ("undel <12> x", "Inode is not marked as deleted"),
+        ("smmp seq 1", "smmp is not supported: tune2fs"),
         ("extent_open /large", "extent_open is not supported"),
-        ("jo", "jo is not supported"),
+        ("jo -f journal", "the journal of the image is opened"),
         ("ssv nothing 5", "invalid field specifier: nothing"),
         (
             "sif /etc/motd nothing 5",

@@ -182,10 +182,7 @@ fn a_script_is_looked_at_before_its_first_request() {
     assert!(made.status.success(), "{}", told(&made));
     let before = std::fs::read(place.image("d.img")).unwrap();
     for (request, line) in [
-        (
-            "undel <12> x",
-            "debugfs: undel is not supported: extant rescue",
-        ),
+        ("eo motd", "debugfs: eo is not supported: mappings are not"),
         ("stat", "debugfs: stat: wrong number of words"),
         ("cat", "debugfs: cat: wrong number of paths"),
         ("bmap motd", "debugfs: bmap: wrong number of words"),
