@@ -5,6 +5,7 @@ use crate::address::{bytes, os};
 use crate::commands::partitions;
 use crate::image_place::ImagePlace;
 use crate::show::{show, type_name};
+use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use extant::{Dir, Error, FileType};
 use std::fmt;
 use std::path::Path;
@@ -173,7 +174,32 @@ pub fn about_disk(image: &Path, error: anyhow::Error) -> anyhow::Error {
     if interrupted {
         error
     } else {
-        no_disk(image).err().unwrap_or(error)
+        let disk = no_disk(image).err();
+        disk.unwrap_or_else(|| about_length(image, error))
+    }
+}
+
+/// Adds advice to the error of a file that is shorter than its volume.
+fn about_length(image: &Path, error: anyhow::Error) -> anyhow::Error {
+    let head = crate::store::head(image, 2 * SUPERBLOCK_SIZE).unwrap_or_default();
+    let superblock = head.get(SUPERBLOCK_OFFSET as usize..).unwrap_or_default();
+    let sb = RawSuperblock::parse(superblock).ok();
+    let volume = sb.and_then(|sb| {
+        let block = 1024_u64.checked_shl(sb.log_block_size.get())?;
+        sb.blocks_count().checked_mul(block)
+    });
+    let file = image.metadata().ok().filter(std::fs::Metadata::is_file);
+    match (volume, file) {
+        (Some(volume), Some(file)) if file.len() < volume && crate::store::is_plain(image) => {
+            let (len, name) = (file.len(), image.display());
+            advised(
+                crate::output::one_line(&error),
+                format_args!(
+                    "the file is cut off at {len} bytes: truncate -s {volume} {name} makes it as long as its volume, with zeros at the end"
+                ),
+            )
+        }
+        _ => error,
     }
 }
 
@@ -220,8 +246,9 @@ fn not_ext4(image: &Path) -> Option<String> {
             format!("it is {held}: qemu-img convert -O raw {name} RAW makes one that can be opened")
         }
         Some(held @ ("an MBR partition table" | "a GPT partition table")) => {
+            let first = partitions::first(image).unwrap_or(1);
             format!(
-                "it begins with {held}: extant info {name} lists its partitions, {name}@p1 is the first"
+                "it begins with {held}: extant info {name} lists its partitions, {name}@p{first} is the first"
             )
         }
         Some(held @ ("gzip data" | "zstd data" | "a tar archive")) => {

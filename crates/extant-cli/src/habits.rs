@@ -147,7 +147,7 @@ const HABITS: &[(&[&str], Answer)] = &[
             "recover",
         ],
         Line(
-            "what was removed is gone here: write debugfs -R lsdel IMAGE, and see whether that finds it",
+            "write extant rescue --deleted IMAGE to list removed files, and --to DIR to copy them out",
         ),
     ),
     (&["bench", "demo"], Measure),

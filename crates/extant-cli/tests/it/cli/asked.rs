@@ -31,6 +31,29 @@ fn a_whole_disk_is_answered_with_its_first_partition() {
 }
 
 #[test]
+fn a_file_that_is_cut_off_is_answered_with_its_length() {
+    let s = Scratch::empty();
+    s.ok(&["mkfs", "%", "-q", "--size", "8M"]);
+    let file = fs::OpenOptions::new().write(true).open(&s.image).unwrap();
+    file.set_len(3 << 20).unwrap();
+    for args in [&["repair", "-y", "%"][..], &["resize", "%", "4M"]] {
+        let said = s.run(args).stderr;
+        assert!(said.contains("truncate -s 8388608 "), "{said}");
+    }
+    file.set_len(8 << 20).unwrap();
+    s.run(&["repair", "-y", "%"]);
+    s.ok(&["check", "%"]);
+}
+
+#[test]
+fn the_first_partition_is_one_that_holds_data() {
+    let s = Scratch::empty();
+    s.ok(&["disk", "%", "--esp", "1M", "--ext4", "root=:8M"]);
+    let said = s.fails(&["ls", "%"]);
+    assert!(said.contains("@p2 is the first"), "{said}");
+}
+
+#[test]
 fn what_is_sound_is_shown_beside_what_is_damaged() {
     let s = Scratch::empty();
     fs::create_dir_all(s.host("t/d")).unwrap();

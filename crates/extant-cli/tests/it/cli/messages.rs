@@ -26,7 +26,7 @@ const TABLE: &[Row] = &[
     (
         "lsdel disk.img",
         2,
-        "lsdel: no such command: what was removed is gone here: write debugfs -R lsdel IMAGE, and see whether that finds it",
+        "lsdel: no such command: write extant rescue --deleted IMAGE to list removed files, and --to DIR to copy them out",
     ),
     (
         "ls",
