@@ -141,7 +141,7 @@ fn a_new_qcow2_image_is_made_by_its_name() {
     ok(dir, &["mkdir", "%a.qcow2:/new"]);
     assert_eq!(ok(dir, &["ls", "%a.qcow2:"]), "file\nlost+found\nnew\n");
     judged(dir, "a.qcow2");
-    // What is there is a file system in a qcow2 image, which a new disk replaces, as a qcow2 image.
+    // A new disk replaces the image, as a qcow2 image.
     let refused = run(&[
         "disk",
         &format!("{}/a.qcow2", dir.display()),
