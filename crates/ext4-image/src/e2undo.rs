@@ -27,6 +27,7 @@ use ext4_format::change_mark::MARK_SIZE;
 use ext4_format::checksum::crc32c;
 use ext4_format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fs::File;
 use std::io::{self, Read, Seek};
 
@@ -364,14 +365,14 @@ impl Undo {
         for (at, old) in self.old_bytes() {
             let first = at / BLOCK * BLOCK;
             for start in (first..at + old.len() as u64).step_by(BLOCK as usize) {
-                if !blocks.contains_key(&start) {
-                    let left = image.len().saturating_sub(start).min(BLOCK);
-                    let mut now = vec![0; left as usize];
-                    image.read_at(start, &mut now)?;
-                    blocks.insert(start, now);
-                }
-                let Some(block) = blocks.get_mut(&start) else {
-                    continue;
+                let block = match blocks.entry(start) {
+                    Entry::Occupied(block) => block.into_mut(),
+                    Entry::Vacant(place) => {
+                        let left = image.len().saturating_sub(start).min(BLOCK);
+                        let mut now = vec![0; left as usize];
+                        image.read_at(start, &mut now)?;
+                        place.insert(now)
+                    }
                 };
                 // The part of the old bytes in this block.
                 let (skip, into) = (start.saturating_sub(at), at.saturating_sub(start));

@@ -29,7 +29,7 @@ const HEADER: u32 = 104;
 /// Flag of an offset: the reference count of its cluster is 1.
 const COPIED: u64 = 1 << 63;
 /// Largest disk: its first level takes 32 MiB, and qemu opens no larger one.
-const LARGEST: u64 = 32 << 20 >> 3 << (13 + CLUSTER_BITS);
+const LARGEST: u64 = (32 << 20 >> 3) << (13 + CLUSTER_BITS);
 
 /// Sizes of the parts of a file, in clusters.
 struct Layout {
@@ -103,7 +103,7 @@ pub fn pack(scratch: &Scratch, out: &mut impl Write, packing: &Packing<'_>) -> i
         (0..tables).map(|table| match left.next_if(|&&filled| filled == table) {
             Some(_) => {
                 next += 1;
-                (next - 1) * CLUSTER | COPIED
+                ((next - 1) * CLUSTER) | COPIED
             }
             None => 0,
         }),
@@ -117,7 +117,7 @@ pub fn pack(scratch: &Scratch, out: &mut impl Write, packing: &Packing<'_>) -> i
             clusters.map(|cluster| match left.next_if(|&&used| used == cluster) {
                 Some(_) => {
                     place += 1;
-                    (place - 1) * CLUSTER | COPIED
+                    ((place - 1) * CLUSTER) | COPIED
                 }
                 None => 0,
             }),
