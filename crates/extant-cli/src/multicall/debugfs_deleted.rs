@@ -163,7 +163,7 @@ pub(super) fn kill(image: &Path, at: &[u8], word: &[u8]) -> Result<()> {
 }
 
 fn with_blocks(bytes: &Bytes<'_>, core: &InodeCore, raw: &[u8]) -> Result<Vec<BlockNr>> {
-    let image = Image::new(bytes.dev, bytes.sb.clone())?;
+    let image = Image::new(bytes.dev, bytes.sb)?;
     blocks_of(&image, core, raw)
 }
 

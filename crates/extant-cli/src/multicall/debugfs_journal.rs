@@ -114,7 +114,7 @@ impl Log {
         ensure!(ino.0 != 0, "the file system has no journal");
         let (_, raw) = bytes.record(ino)?;
         let core = inode::decode_core(&raw, &bytes.geo, ino)?;
-        let image = Image::new(bytes.dev, bytes.sb.clone())?;
+        let image = Image::new(bytes.dev, bytes.sb)?;
         let mapping = image.mapping(core.flags, &raw)?;
         let places: Vec<BlockNr> = mapping.places().map(|(_, block)| block).collect();
         let first = places.first().context("the journal has no blocks")?;

@@ -51,7 +51,7 @@ pub(super) fn list(asked: &Asked<'_>, kind: &[u8], id: Option<&[u8]>) -> Result<
 
 fn read(asked: &Asked<'_>, kind: QuotaKind, ino: InodeNr) -> Result<QuotaFile> {
     let corrupt = |what| FormatError::corrupt(what, Where::Inode(ino));
-    let mut image = Image::new(asked.device, asked.sb.clone())?;
+    let mut image = Image::new(asked.device, asked.sb)?;
     image.read_descriptors()?;
     let raw = image
         .read_record(ino)?
