@@ -6,6 +6,8 @@
 //! exists, the argument means that file. So `./a:/b` is the host's file `./a:/b` if that file exists, and otherwise
 //! `/b` in the image `./a`.
 
+pub use extant_transfer::{base_name, join};
+
 use crate::show::show;
 use crate::streams::is_stream;
 use clap::builder::{OsStringValueParser, TypedValueParser, ValueParser, ValueParserFactory};
@@ -190,27 +192,6 @@ fn slash_forgotten(path: &Path) -> Option<String> {
     let (image, inside) = text.split_once(':')?;
     let is_image = Path::new(image).is_file() && path.symlink_metadata().is_err();
     is_image.then(|| format!("{image}:/{inside}"))
-}
-
-/// Joins a directory and a name.
-pub fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
-    let mut path = Vec::with_capacity(dir.len() + 1 + name.len());
-    path.extend_from_slice(dir);
-    if !path.is_empty() && !path.ends_with(b"/") {
-        path.push(b'/');
-    }
-    path.extend_from_slice(name);
-    path
-}
-
-/// Returns the last component, without slashes after it; empty for a root.
-pub fn base_name(path: &[u8]) -> &[u8] {
-    let end = path.iter().rposition(|&b| b != b'/').map_or(0, |i| i + 1);
-    let start = path[..end]
-        .iter()
-        .rposition(|&b| b == b'/')
-        .map_or(0, |i| i + 1);
-    &path[start..end]
 }
 
 /// Converts bytes to a path of the host.

@@ -4,25 +4,7 @@ use extant::FileType;
 use serde::Serialize;
 
 pub use extant_terminal::numbers::{count, human, rate};
-
-/// Returns a path for people: control characters and bytes that are not UTF-8 are escaped, so that no name can
-/// write to the terminal.
-pub fn show(path: &[u8]) -> String {
-    let mut out = String::with_capacity(path.len());
-    for chunk in path.utf8_chunks() {
-        for c in chunk.valid().chars() {
-            if c.is_control() {
-                out.extend(c.escape_default())
-            } else {
-                out.push(c)
-            }
-        }
-        for b in chunk.invalid() {
-            out.push_str(&format!("\\x{b:02x}"));
-        }
-    }
-    out
-}
+pub use extant_transfer::show;
 
 /// Formats a name or path in a list: unchanged, or quoted as in bash and zsh, `$'caf\xe9'`, if bytes must be escaped.
 /// So no two names look the same, and each name can be typed as shown.

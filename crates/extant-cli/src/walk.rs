@@ -2,9 +2,8 @@
 
 use crate::address::join;
 use crate::output;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use extant::{Dir, DirEntry, FileType, PathError};
-use std::collections::HashSet;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -20,22 +19,6 @@ pub struct Met<'a> {
     pub kind: FileType,
     /// Names between it and the top, itself included.
     pub depth: usize,
-}
-
-/// Directories of an image that a walk has entered, by inode number. A directory has one name. A second name, below
-/// the directory itself or elsewhere, makes a loop or an endlessly growing tree.
-#[derive(Default)]
-pub struct Entered(HashSet<u64>);
-
-impl Entered {
-    /// Fails if the directory has been entered before.
-    pub fn enter(&mut self, ino: u64) -> Result<()> {
-        ensure!(
-            self.0.insert(ino),
-            "directory loop: this directory (inode {ino}) has another name already; the image is damaged, run e2fsck"
-        );
-        Ok(())
-    }
 }
 
 /// Whether a directory is visited before or after its contents.

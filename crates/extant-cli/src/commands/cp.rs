@@ -9,9 +9,10 @@ use crate::output;
 use crate::patterns::{NoMatch, expand};
 use crate::store;
 use crate::streams;
-use crate::transfer::{self, Existing, HostSide, ImageSide, Monitor, Route, Rules, Side};
+use crate::transfer::{self, Monitor, side_at};
 use anyhow::{Context, Result, bail, ensure};
 use extant::FileType;
+use extant_transfer::{Existing, HostSide, Route, Rules, Side};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
@@ -58,7 +59,7 @@ fn side(images: &mut Images, location: &Location) -> Result<(Box<dyn Side>, Vec<
         ),
         Location::Image(a) => {
             let place = ImagePlace::of(&images.get(&a.image)?, a).with_context(|| a.to_string())?;
-            (Box::new(ImageSide::at(&place)), place.path)
+            (Box::new(side_at(&place)), place.path)
         }
     })
 }

@@ -3,9 +3,9 @@
 use crate::address::{Location, base_name};
 use crate::advice::{above, advised};
 use crate::present_content;
-use crate::transfer::Side;
 use anyhow::{Context, Result, bail};
 use extant::FileType;
+use extant_transfer::Side;
 use std::collections::HashSet;
 
 /// Fails if the directory of a path is missing or not a directory.

@@ -8,9 +8,10 @@ use crate::output;
 use crate::patterns::{NoMatch, expand};
 use crate::store;
 use crate::streams;
-use crate::transfer::{self, HostSide, ImageSide, Monitor, OwnerArgs, Packing, Route, Rules, Side};
+use crate::transfer::{self, Monitor, OwnerArgs, Packing, side_at};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use extant::FileType;
+use extant_transfer::{Existing, HostSide, Route, Side};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
@@ -77,9 +78,9 @@ pub fn run(args: &Args) -> Result<()> {
         )
     };
     let place = ImagePlace::of(&volume, address).with_context(|| address.to_string())?;
-    let (image, from) = (ImageSide::at(&place), &place.path[..]);
+    let (image, from) = (side_at(&place), &place.path[..]);
     let threads = store::threads(args.threads, [address.image.as_path()]);
-    let mut rules = Rules::all(threads).with(&args.owner, &volume)?;
+    let mut rules = args.owner.rules(threads, &volume)?;
     let monitor = Monitor::new("export");
     let packing = args.packing(stdout)?;
     check_name(args, &place, packing)?;
@@ -125,7 +126,7 @@ pub fn run(args: &Args) -> Result<()> {
                 } else {
                     to.to_vec()
                 };
-                route.file(from, &to, true, transfer::Existing::Replace)
+                route.file(from, &to, true, Existing::Replace)
             }
         }
     };

@@ -10,12 +10,12 @@ use crate::images;
 use crate::output;
 use crate::present_content;
 use crate::store;
-use crate::transfer::{
-    self, Counts, Feed, HostSide, ImageSide, Monitor, OwnerArgs, Route, Rules, Side,
-};
+use crate::transfer::{Counts, Monitor, OwnerArgs, image_side};
 use anyhow::{Context, Result, bail, ensure};
 use extant::Volume;
 use extant::mkfs::{ArchiveInput, MkfsError, ReadTree, Source};
+use extant::unstable::VolumeSide;
+use extant_transfer::{Feed, HostSide, Route, Rules, Side, read_archive};
 use serde::Serialize;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -83,14 +83,14 @@ pub fn run(args: &Args) -> Result<()> {
     let mut closing = start;
     let scratch = spool_dir(&args.image).unwrap_or_else(|| ".".into());
     let done = images::change(&args.image, |volume| {
-        let image = ImageSide::new(volume, &args.image);
+        let image = image_side(volume, &args.image);
         let epoch = clock::source_date_epoch()?;
         // Several threads would allocate numbers and blocks in an order that differs from run to run.
         let threads = match (args.threads, epoch) {
             (0, Some(_)) => 1,
             (threads, _) => store::threads(threads, [args.image.as_path()]),
         };
-        let mut rules = Rules::all(threads).with(&args.owner, volume)?;
+        let mut rules = args.owner.rules(threads, volume)?;
         rules.latest = epoch;
         rules.layer = args.layers || args.sources.len() > 1;
         rules.one_file_system = args.one_file_system;
@@ -126,7 +126,7 @@ pub fn run(args: &Args) -> Result<()> {
 /// The destination directory in the image.
 struct ImportTarget<'a> {
     volume: &'a Volume,
-    image: &'a ImageSide,
+    image: &'a VolumeSide,
     to: &'a [u8],
     rules: Rules,
     monitor: &'a Monitor,
@@ -180,7 +180,7 @@ impl ImportTarget<'_> {
         let in_disk = present_content::squashfs_in_disk(source)?;
         if in_disk.is_none() && is_image(source)? {
             let other = images::read(source)?;
-            return self.tree(&ImageSide::new(&other, source), b"/");
+            return self.tree(&image_side(&other, source), b"/");
         }
         let list = match in_disk {
             Some(tree) => Some(Source::Other(tree as Box<dyn ReadTree>)),
@@ -201,7 +201,7 @@ impl ImportTarget<'_> {
 
     fn feed(&self, feed: Feed) -> Result<()> {
         self.make(self.to)?;
-        let read = transfer::read_archive(feed, self.image, self.to, &self.rules, self.monitor);
+        let read = read_archive(feed, self.image, self.to, &self.rules, self.monitor);
         read.map_err(|e| match e.downcast_ref() {
             Some(MkfsError::Archive { what, .. }) if what.starts_with("not an archive") => {
                 e.context("a source is a directory or an archive (cp copies files)")

@@ -1,5 +1,5 @@
 //! Interface for a server of a volume, such as the FUSE mount: inodes by number, reads and writes that leave times and
-//! rights to a cache above, and observers of inodes. It may change with any version of this crate.
+//! rights to a cache above, and observers of inodes; and a volume as a side of a copy. It may change with any version of this crate.
 //!
 //! ```
 //! # let volume = extant::doc_volume();
@@ -10,6 +10,7 @@
 //! # Ok::<(), extant::Error>(())
 //! ```
 
+pub use super::copy::{PathMessages, VolumeSide};
 pub use super::node::{MakeNode, Node, NodeEntry};
 pub use super::open_options::OpenFlags;
 pub use crate::base::fix_time;
@@ -17,8 +18,5 @@ pub use crate::base::fix_time;
 pub use crate::base::jitter::jitter;
 #[doc(hidden)]
 pub use crate::base::schedule;
-#[cfg(target_os = "linux")]
-#[doc(hidden)]
-pub use crate::base::system::xattrs_by;
 pub use crate::data::fallocate::Seek;
 pub use crate::inodes::observe::{InodeInCore, InodeObserver};

@@ -7,6 +7,4 @@ mod here;
 #[path = "system/others.rs"]
 mod here;
 
-#[cfg(target_os = "linux")]
-pub use here::xattrs_by;
-pub(crate) use here::{DAMAGED, NO_ATTRIBUTE, NO_KEY, memory, mknod, now, set_xattr, xattrs};
+pub(crate) use here::{DAMAGED, NO_ATTRIBUTE, NO_KEY, memory, now};

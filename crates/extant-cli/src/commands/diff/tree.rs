@@ -8,10 +8,10 @@ use crate::interrupt;
 use crate::patterns::NoMatch;
 use crate::progress::Progress;
 use crate::show::show;
-use crate::transfer::{HostSide, ImageSide, Meta, Side, nowhere};
-use crate::walk::Entered;
+use crate::transfer::{nowhere, side_at};
 use anyhow::{Context, Result, bail};
 use extant::FileType;
+use extant_transfer::{Entered, HostSide, Meta, Side};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
@@ -97,7 +97,7 @@ fn top(images: &mut Images, Rooted(address): &Rooted) -> Result<(Top, bool)> {
     };
     let place = ImagePlace::of(&volume, &address).with_context(|| address.to_string())?;
     let top = Top {
-        side: Box::new(ImageSide::at(&place)),
+        side: Box::new(side_at(&place)),
         path: if place.path.is_empty() {
             b".".to_vec()
         } else {

@@ -2,11 +2,11 @@
 //! one file have the same inode number, and the last name has the data. The format has no extended attributes, no
 //! holes and no fractions of seconds.
 
-use super::super::{Meta, Source};
 use super::{Member, Packer};
 use anyhow::{Context, Result};
 use ext4_format::inode::{dev_major, dev_minor};
 use extant::FileType;
+use extant_transfer::{Meta, Source};
 use std::collections::HashMap;
 
 /// The name of the member that ends an archive.

@@ -1,10 +1,10 @@
 //! The headers of an archive's members: ustar, with pax records for values that ustar cannot hold.
 
-use super::super::{Meta, Xattr};
 use anyhow::{Context, Result};
 use ext4_format::acl::Acl;
 use ext4_format::inode::{dev_major, dev_minor};
 use extant::{FileType, Timestamp};
+use extant_transfer::{Meta, Xattr};
 use tar::{EntryType, Header};
 
 /// Pads to a whole block of the archive; `out` began at a block's start.

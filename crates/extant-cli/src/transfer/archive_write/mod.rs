@@ -10,11 +10,9 @@ mod header;
 mod packing;
 
 use super::ordered::ordered;
-use super::{Meta, Monitor, Rules, Side, Source, below, enter};
-use crate::address::{base_name, join};
-use crate::walk::Entered;
 use anyhow::{Context, Result, anyhow};
 use extant::FileType;
+use extant_transfer::{Entered, Meta, Monitor, Rules, Side, Source, base_name, below, join};
 use header::{Pax, header, pad};
 pub use packing::Packing;
 use packing::{Compression, Format};
@@ -37,7 +35,7 @@ pub fn pack(
     out: impl Write,
     packing: Packing,
     rules: &Rules,
-    monitor: &Monitor,
+    monitor: &dyn Monitor,
 ) -> Result<()> {
     let out = io::BufWriter::with_capacity(1 << 18, out);
     let packer = Packer {
@@ -109,7 +107,7 @@ type Give<'a> = &'a mut dyn FnMut(Piece) -> Result<()>;
 struct Packer<'a> {
     src: &'a dyn Side,
     rules: &'a Rules,
-    monitor: &'a Monitor,
+    monitor: &'a dyn Monitor,
     format: Format,
     /// Buffers that were written out and can be filled again.
     buffers: Mutex<Vec<Vec<u8>>>,
@@ -144,7 +142,7 @@ impl Packer<'_> {
     }
 
     fn fill(&self, piece: Piece) -> Result<Vec<u8>> {
-        crate::interrupt::check()?;
+        self.monitor.check()?;
         let mut out = self.buffers().pop().unwrap_or_default();
         match piece {
             Piece::Members(members) => {
@@ -348,12 +346,12 @@ impl<'a> Walk<'a> {
                 .directory(&path, false)
                 .with_context(|| top.show(&path))?
                 .into();
-            enter(&mut entered, &*dir).with_context(|| top.show(&path))?;
+            entered.enter_side(&*dir).with_context(|| top.show(&path))?;
             let shown = join(b".", &path);
             self.member(&dir, b".", &join(&shown, b""), false)?;
             let mut inner = Vec::new();
             for (name, kind) in dir.list().with_context(|| top.show(&path))? {
-                crate::interrupt::check()?;
+                self.packer.monitor.check()?;
                 let path = below(&path, &name)?;
                 if kind == FileType::Directory {
                     inner.push(path);

@@ -1,20 +1,13 @@
 //! Extracting an archive into a volume.
-//!
-//! The archive is read once, from front to back, and its members are made in its order. Attributes of directories are
-//! set last, the deepest first, because names made in a directory change its times.
 
-use super::side::{Data, Meta, Side, Xattr};
 use super::volume::VolumeSide;
-use super::{CHUNK, CopyCounts, CopyOptions, PathError};
+use super::{CopyCounts, CopyOptions, Counting, PathError, path_error};
+use crate::api::bytes;
 use crate::api::dir::Dir;
-use crate::base::error::{Error, Result};
-use ext4_format::FileType;
-use ext4_format::inode::makedev;
-use extant_mkfs::{ArchiveInput, ArchiveKind, ArchiveMember, MkfsError, read_archive};
-use std::collections::BTreeMap;
-use std::ffi::{OsStr, OsString};
-use std::io::Read;
-use std::path::{Component, Path, PathBuf};
+use crate::base::error::Result;
+use extant_mkfs::ArchiveInput;
+use extant_transfer::{Feed, read_archive};
+use std::path::Path;
 
 impl Dir {
     /// Extracts an archive (tar, cpio or SquashFS, plain or compressed) into directory `to`, which is made if it does
@@ -48,246 +41,24 @@ impl Dir {
         to: impl AsRef<Path>,
         options: &CopyOptions<'_>,
     ) -> Result<CopyCounts, PathError> {
-        let mut import = Import {
-            dir: self,
-            side: VolumeSide::new(self, to.as_ref()),
-            options,
-            counts: CopyCounts::default(),
-            directories: BTreeMap::new(),
-            buffer: Vec::new(),
-        };
-        import.run(archive)
-    }
-}
-
-struct Import<'a> {
-    dir: &'a Dir,
-    side: VolumeSide,
-    options: &'a CopyOptions<'a>,
-    counts: CopyCounts,
-    /// Attributes of directories, to be set last.
-    directories: BTreeMap<PathBuf, (Meta, Vec<Xattr>)>,
-    buffer: Vec<u8>,
-}
-
-/// The end of reading: an error of the archive, or one of the volume, whose path is known.
-enum Stop {
-    Archive(Error),
-    Volume(PathError),
-}
-
-impl From<MkfsError> for Stop {
-    fn from(error: MkfsError) -> Self {
-        Self::Archive(error.into())
-    }
-}
-
-/// Returns a member's path below the top. A leading `/` and components `.` are dropped.
-fn relative(path: &[u8]) -> Result<PathBuf> {
-    let path = bytes_to_path(path);
-    let mut found = PathBuf::new();
-    for component in path.components() {
-        match component {
-            Component::Normal(name) => found.push(name),
-            Component::CurDir | Component::RootDir | Component::Prefix(_) => {}
-            Component::ParentDir => return Err(Error::Invalid("a path in the archive has '..'")),
-        }
-    }
-    Ok(found)
-}
-
-fn bytes_to_path(bytes: &[u8]) -> &Path {
-    use std::os::unix::ffi::OsStrExt;
-    Path::new(OsStr::from_bytes(bytes))
-}
-
-fn meta(member: &ArchiveMember) -> Meta {
-    let (file_type, size, rdev) = match member.kind {
-        ArchiveKind::File { size, .. } => (FileType::Regular, size, 0),
-        ArchiveKind::HardLink(_) => (FileType::Regular, 0, 0),
-        ArchiveKind::Symlink(_) => (FileType::Symlink, 0, 0),
-        ArchiveKind::Directory => (FileType::Directory, 0, 0),
-        ArchiveKind::CharDevice(major, minor) => (FileType::CharDevice, 0, makedev(major, minor)),
-        ArchiveKind::BlockDevice(major, minor) => (FileType::BlockDevice, 0, makedev(major, minor)),
-        ArchiveKind::Fifo => (FileType::Fifo, 0, 0),
-        ArchiveKind::Socket => (FileType::Socket, 0, 0),
-    };
-    Meta {
-        file_type,
-        mode: u32::from(member.mode) & 0o7777,
-        uid: member.uid,
-        gid: member.gid,
-        size,
-        rdev,
-        atime: member.atime,
-        mtime: member.mtime,
-        links: 1,
-        id: (0, 0),
-    }
-}
-
-fn xattrs(member: &ArchiveMember) -> Vec<Xattr> {
-    let owned = |(name, value): &(Vec<u8>, Vec<u8>)| {
-        let name = bytes_to_path(name).as_os_str().to_owned();
-        (name, value.clone())
-    };
-    member
-        .xattrs
-        .iter()
-        .map(owned)
-        .collect::<Vec<(OsString, _)>>()
-}
-
-impl Import<'_> {
-    fn run(&mut self, archive: ArchiveInput) -> Result<CopyCounts, PathError> {
-        let top = self.side.top().to_path_buf();
-        let at_top = |source| PathError {
-            path: top.clone(),
+        let failed = |source| PathError {
+            path: to.as_ref().to_path_buf(),
             source,
         };
-        self.dir.create_dir_all(&top).map_err(at_top)?;
-        let read = read_archive(archive, None, |member, data| {
-            let path = relative(&member.path).map_err(|source| {
-                Stop::Volume(PathError {
-                    path: bytes_to_path(&member.path).to_path_buf(),
-                    source,
-                })
-            })?;
-            let made = self.member(&path, &member, data);
-            made.map_err(|source| {
-                let path = self.side.at(&path);
-                Stop::Volume(PathError { path, source })
-            })
-        });
-        read.map_err(|stop| match stop {
-            Stop::Archive(source) => at_top(source),
-            Stop::Volume(error) => error,
-        })?;
-        for (path, (meta, xattrs)) in self.directories.iter().rev() {
-            let kept = self.side.keep(path, meta, self.options.owners, xattrs);
-            kept.map_err(|source| PathError {
-                path: self.side.at(path),
-                source,
-            })?;
-        }
-        Ok(self.counts)
-    }
-
-    fn member(&mut self, path: &Path, member: &ArchiveMember, data: &mut dyn Read) -> Result<()> {
-        self.options.check()?;
-        if path.as_os_str().is_empty() {
-            // The top exists, and keeps its attributes.
-            return Ok(());
-        }
-        let meta = meta(member);
-        match &member.kind {
-            ArchiveKind::Directory => {
-                self.directory(path)?;
-                self.directories
-                    .insert(path.to_path_buf(), (meta, xattrs(member)));
-                self.counts.directories += 1;
-                self.tell();
-                return Ok(());
-            }
-            ArchiveKind::HardLink(old) => {
-                let old = relative(old)?;
-                if old != path {
-                    self.place(path, |import| import.side.link(&old, path))?;
-                    self.counts.hard_links += 1;
-                }
-                self.tell();
-                return Ok(());
-            }
-            ArchiveKind::File { size, stretches } => {
-                let file = self.place(path, |import| import.side.create(path))?;
-                self.content(&*file, *size, stretches, data)?;
-                self.counts.files += 1;
-            }
-            ArchiveKind::Symlink(target) => {
-                let target = bytes_to_path(target);
-                self.place(path, |import| import.side.symlink(target, path))?;
-                self.counts.symlinks += 1;
-            }
-            _ => {
-                self.place(path, |import| import.side.special(path, &meta))?;
-                self.counts.specials += 1;
-            }
-        }
-        let owners = self.options.owners;
-        self.side.keep(path, &meta, owners, &xattrs(member))?;
-        self.tell();
-        Ok(())
-    }
-
-    fn tell(&self) {
-        if let Some(told) = self.options.progress {
-            told(&self.counts);
-        }
-    }
-
-    /// Makes something at a path: makes the parents that the archive has not named, and removes a file that is there.
-    fn place<R>(&mut self, path: &Path, make: impl Fn(&Self) -> Result<R>) -> Result<R> {
-        match make(self) {
-            Err(Error::NotFound) => {
-                if let Some(parent) = path.parent() {
-                    self.dir.create_dir_all(self.side.at(parent))?;
-                }
-            }
-            Err(Error::Exists) => self.dir.remove_file(self.side.at(path))?,
-            done => return done,
-        }
-        match make(self) {
-            // With the parents made, a file may still be there, because a symbolic link leads to it.
-            Err(Error::Exists) => {
-                self.dir.remove_file(self.side.at(path))?;
-                make(self)
-            }
-            done => done,
-        }
-    }
-
-    fn directory(&mut self, path: &Path) -> Result<()> {
-        match self.side.make_dir(path) {
-            Err(Error::Exists) if self.side.meta(path)?.file_type == FileType::Directory => Ok(()),
-            Err(Error::Exists | Error::NotFound) => {
-                self.place(path, |import| import.side.make_dir(path))
-            }
-            done => done,
-        }
-    }
-
-    fn content(
-        &mut self,
-        file: &dyn Data,
-        size: u64,
-        stretches: &[(u64, u64)],
-        data: &mut dyn Read,
-    ) -> Result<()> {
-        let mut end = 0;
-        for &(start, len) in stretches {
-            let mut done = 0;
-            while done < len {
-                self.options.check()?;
-                let want = usize::try_from((len - done).min(CHUNK)).unwrap_or(1);
-                self.buffer.resize(want, 0);
-                data.read_exact(&mut self.buffer)?;
-                let offset = start.checked_add(done).ok_or(Error::FileTooLarge)?;
-                file.write_all_at(&self.buffer, offset)?;
-                done += want as u64;
-                self.counts.bytes += want as u64;
-                end = start.saturating_add(done);
-            }
-        }
-        if end < size {
-            file.set_len(size)?;
-        }
-        Ok(())
+        self.create_dir_all(&to).map_err(failed)?;
+        let side = VolumeSide::new(self);
+        let counting = Counting::new(options);
+        let rules = options.rules(0);
+        let read = read_archive(Feed::Archive(archive), &side, bytes(&to), &rules, &counting);
+        read.map_err(|e| path_error(e, to.as_ref()))?;
+        Ok(counting.counts())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::error::Error;
     use std::sync::atomic::{AtomicBool, Ordering};
 
     fn header(kind: tar::EntryType, size: u64) -> tar::Header {

@@ -1,31 +1,20 @@
 //! Copying trees between the host's file systems and a volume, by several threads.
-//!
-//! A thread takes a directory, makes it on the other side, and leaves its subdirectories and pieces of its files to
-//! idle threads. Work that must wait until nothing is added any more comes last: second names of files, then owners,
-//! permissions and times of directories, the deepest first.
 
 mod archive;
-mod host;
-mod side;
 mod volume;
 
+pub use volume::{PathMessages, VolumeSide};
+
+use crate::api::bytes;
 use crate::api::dir::Dir;
 use crate::base::error::Error;
-use host::HostSide;
-use side::{Meta, Side};
-use std::collections::HashMap;
-use std::ffi::OsString;
+use ext4_format::FileType;
+use extant_mkfs::MkfsError;
+use extant_transfer::{HostSide, Monitor, Place, Reason, Route, Rules, Side};
+use rustix::io::Errno;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use volume::VolumeSide;
-
-use ext4_format::FileType;
-
-/// Files that one thread takes at a time.
-const PIECE: usize = 64;
-/// Bytes that are read at a time.
-const CHUNK: u64 = 1 << 20;
 
 /// An error, and the path where it was met.
 ///
@@ -159,12 +148,13 @@ impl<'a> CopyOptions<'a> {
         self
     }
 
-    /// Fails if the caller has set the flag.
-    fn check(&self) -> Result<(), Error> {
-        if self.cancel.is_some_and(|flag| flag.load(Relaxed)) {
-            return Err(Error::Interrupted);
+    /// Returns the rules of a copy by `threads` threads.
+    fn rules(&self, threads: usize) -> Rules {
+        Rules {
+            keep_owner: self.owners,
+            owner_may_be_refused: true,
+            ..Rules::all(threads)
         }
-        Ok(())
     }
 }
 
@@ -200,9 +190,12 @@ impl Dir {
         to: impl AsRef<Path>,
         options: &CopyOptions<'_>,
     ) -> Result<CopyCounts, PathError> {
-        let host = HostSide::new(from.as_ref());
-        let volume = VolumeSide::new(self, to.as_ref());
-        Copy::new(&host, &volume, options).run()
+        let volume = VolumeSide::new(self);
+        copy(
+            (&HostSide::new(), from.as_ref()),
+            (&volume, to.as_ref()),
+            options,
+        )
     }
 
     /// Copies a tree of the volume to the host, likewise. `to` must not exist, so that nothing existing is replaced,
@@ -229,28 +222,90 @@ impl Dir {
         to: impl AsRef<Path>,
         options: &CopyOptions<'_>,
     ) -> Result<CopyCounts, PathError> {
-        let volume = VolumeSide::new(self, from.as_ref());
-        let host = HostSide::new(to.as_ref());
-        Copy::new(&volume, &host, options).run()
+        let volume = VolumeSide::new(self);
+        copy(
+            (&volume, from.as_ref()),
+            (&HostSide::new(), to.as_ref()),
+            options,
+        )
     }
 }
 
-/// Something that a thread can do. Paths are relative to the tops.
-enum Task {
-    Directory(PathBuf),
-    Files(PathBuf, Vec<OsString>),
+/// Copies a tree to a place that must not exist.
+fn copy(
+    (src, from): (&dyn Side, &Path),
+    (dst, to): (&dyn Side, &Path),
+    options: &CopyOptions<'_>,
+) -> Result<CopyCounts, PathError> {
+    let counting = Counting::new(options);
+    let rules = Rules {
+        only_new: true,
+        ..options.rules(options.threads)
+    };
+    let route = Route {
+        src,
+        dst,
+        rules: &rules,
+        monitor: &counting,
+    };
+    let copied = route.tree(bytes(from), bytes(to));
+    copied.map_err(|e| path_error(e, to))?;
+    Ok(counting.counts())
 }
 
-#[derive(Default)]
-struct Queue {
-    tasks: Vec<Task>,
-    /// Threads that work on a task, which may find more.
-    busy: usize,
-    failed: Option<PathError>,
+/// Converts an error of a copy. `top` is its path if none is known.
+fn path_error(error: anyhow::Error, top: &Path) -> PathError {
+    let place = error.downcast_ref::<Place>();
+    let path = place.map_or(top, |place| &place.path).to_path_buf();
+    PathError {
+        path,
+        source: source(error),
+    }
 }
 
-#[derive(Default)]
-struct Counters {
+/// Returns the engine's error for an error of a copy. Errors of the host that concern the tree become the ones that a
+/// volume returns.
+fn source(error: anyhow::Error) -> Error {
+    let error = match error.downcast::<Error>() {
+        Ok(own) => return own,
+        Err(other) => other,
+    };
+    let error = match error.downcast::<MkfsError>() {
+        Ok(error) => return error.into(),
+        Err(other) => other,
+    };
+    if let Some(reason) = error.downcast_ref::<Reason>() {
+        return match reason {
+            Reason::NotFound => Error::NotFound,
+            Reason::NotDirectory => Error::NotDirectory,
+            Reason::IsDirectory | Reason::DirectoryInTheWay => Error::IsDirectory,
+            Reason::FileInTheWay => Error::Exists,
+            Reason::PathLeaves => Error::Invalid("a path in the archive has '..'"),
+            Reason::Name(_) => Error::Invalid("a name that cannot be one"),
+        };
+    }
+    let source = match error.downcast::<Errno>() {
+        Ok(errno) => io::Error::from(errno),
+        Err(error) => match error.downcast::<io::Error>() {
+            Ok(error) if error.raw_os_error().is_none() => return Error::Std(error),
+            Ok(error) => error,
+            Err(error) => io::Error::other(error.to_string()),
+        },
+    };
+    match source.kind() {
+        io::ErrorKind::NotFound => Error::NotFound,
+        io::ErrorKind::AlreadyExists => Error::Exists,
+        io::ErrorKind::NotADirectory => Error::NotDirectory,
+        _ => Error::Io {
+            context: "host".into(),
+            source,
+        },
+    }
+}
+
+/// The counts of a copy, which go to the caller.
+struct Counting<'a> {
+    options: &'a CopyOptions<'a>,
     directories: AtomicU64,
     files: AtomicU64,
     symlinks: AtomicU64,
@@ -260,7 +315,21 @@ struct Counters {
     refused: AtomicU64,
 }
 
-impl Counters {
+impl<'a> Counting<'a> {
+    fn new(options: &'a CopyOptions<'a>) -> Self {
+        let zero = || AtomicU64::new(0);
+        Self {
+            options,
+            directories: zero(),
+            files: zero(),
+            symlinks: zero(),
+            specials: zero(),
+            hard_links: zero(),
+            bytes: zero(),
+            refused: zero(),
+        }
+    }
+
     fn counts(&self) -> CopyCounts {
         CopyCounts {
             directories: self.directories.load(Relaxed),
@@ -274,222 +343,42 @@ impl Counters {
     }
 }
 
-struct Copy<'a> {
-    from: &'a dyn Side,
-    to: &'a dyn Side,
-    options: &'a CopyOptions<'a>,
-    queue: Mutex<Queue>,
-    changed: Condvar,
-    counters: Counters,
-    /// The path of the first name of each file that has several.
-    first_names: Mutex<HashMap<(u64, u64), PathBuf>>,
-    /// Second names: the first one, and the path.
-    links: Mutex<Vec<(PathBuf, PathBuf)>>,
-    /// Directories that still need their attributes, those above before those below.
-    directories: Mutex<Vec<(PathBuf, Meta)>>,
-}
-
-/// Locks a mutex, even after a panic of another thread: the panic ends the copy anyway, and locks hold nothing half
-/// done.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Adds the path at which an error was met.
-fn at<T>(side: &dyn Side, path: &Path, result: Result<T, Error>) -> Result<T, PathError> {
-    result.map_err(|source| PathError {
-        path: side.at(path),
-        source,
-    })
-}
-
-impl<'a> Copy<'a> {
-    fn new(from: &'a dyn Side, to: &'a dyn Side, options: &'a CopyOptions<'a>) -> Self {
-        Self {
-            from,
-            to,
-            options,
-            queue: Mutex::default(),
-            changed: Condvar::new(),
-            counters: Counters::default(),
-            first_names: Mutex::default(),
-            links: Mutex::default(),
-            directories: Mutex::default(),
-        }
-    }
-
-    fn run(self) -> Result<CopyCounts, PathError> {
-        let top = Path::new("");
-        let meta = at(self.from, top, self.from.meta(top))?;
-        if meta.file_type != FileType::Directory {
-            return at(self.from, top, Err(Error::NotDirectory));
-        }
-        self.make_directory(top, meta)?;
-        lock(&self.queue)
-            .tasks
-            .push(Task::Directory(PathBuf::new()));
-        std::thread::scope(|s| {
-            for _ in 1..self.options.threads {
-                s.spawn(|| self.work());
-            }
-            self.work();
-        });
-        if let Some(failed) = lock(&self.queue).failed.take() {
-            return Err(failed);
-        }
-        at(self.to, top, self.options.check())?;
-        for (old, new) in &*lock(&self.links) {
-            at(self.to, new, self.to.link(old, new))?;
-            self.counters.hard_links.fetch_add(1, Relaxed);
-        }
-        for (path, meta) in lock(&self.directories).iter().rev() {
-            self.keep(path, meta)?;
-        }
-        Ok(self.counters.counts())
-    }
-
-    /// Takes tasks until all are done, or one has failed.
-    fn work(&self) {
-        while let Some(task) = self.next() {
-            let stopped = at(self.to, Path::new(""), self.options.check());
-            let done = stopped.and_then(|()| match task {
-                Task::Directory(path) => self.directory(&path),
-                Task::Files(dir, names) => self.files(&dir, &names),
-            });
-            let mut queue = lock(&self.queue);
-            queue.busy -= 1;
-            if let Err(e) = done {
-                queue.failed.get_or_insert(e);
-            }
-            drop(queue);
-            self.changed.notify_all();
-            if let Some(told) = self.options.progress {
-                told(&self.counters.counts());
-            }
-        }
-    }
-
-    fn next(&self) -> Option<Task> {
-        let mut queue = lock(&self.queue);
-        loop {
-            if queue.failed.is_some() {
-                return None;
-            }
-            if let Some(task) = queue.tasks.pop() {
-                queue.busy += 1;
-                return Some(task);
-            }
-            if queue.busy == 0 {
-                return None;
-            }
-            let waited = self.changed.wait(queue);
-            queue = waited.unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-
-    fn make_directory(&self, path: &Path, meta: Meta) -> Result<(), PathError> {
-        at(self.to, path, self.to.make_dir(path))?;
-        lock(&self.directories).push((path.to_path_buf(), meta));
-        self.counters.directories.fetch_add(1, Relaxed);
-        Ok(())
-    }
-
-    /// Makes the directories in one, and leaves its files as pieces of work.
-    fn directory(&self, dir: &Path) -> Result<(), PathError> {
-        let names = at(self.from, dir, self.from.list(dir))?;
-        let (mut tasks, mut files) = (Vec::new(), Vec::new());
-        for (name, kind) in names {
-            if kind != FileType::Directory {
-                files.push(name);
-                continue;
-            }
-            let path = dir.join(name);
-            let meta = at(self.from, &path, self.from.meta(&path))?;
-            self.make_directory(&path, meta)?;
-            tasks.push(Task::Directory(path));
-        }
-        for piece in files.chunks(PIECE) {
-            tasks.push(Task::Files(dir.to_path_buf(), piece.to_vec()));
-        }
-        lock(&self.queue).tasks.append(&mut tasks);
-        self.changed.notify_all();
-        Ok(())
-    }
-
-    fn files(&self, dir: &Path, names: &[OsString]) -> Result<(), PathError> {
-        names.iter().try_for_each(|name| {
-            let path = dir.join(name);
-            let meta = at(self.from, &path, self.from.meta(&path))?;
-            self.file(&path, &meta)
-        })
-    }
-
-    /// Copies anything but a directory.
-    fn file(&self, path: &Path, meta: &Meta) -> Result<(), PathError> {
-        if meta.links > 1 {
-            let mut first_names = lock(&self.first_names);
-            if let Some(first) = first_names.get(&meta.id) {
-                lock(&self.links).push((first.clone(), path.to_path_buf()));
-                return Ok(());
-            }
-            first_names.insert(meta.id, path.to_path_buf());
-        }
-        match meta.file_type {
-            FileType::Symlink => {
-                let target = at(self.from, path, self.from.read_link(path))?;
-                at(self.to, path, self.to.symlink(&target, path))?;
-                self.counters.symlinks.fetch_add(1, Relaxed);
-            }
-            FileType::Regular => {
-                self.content(path, meta)?;
-                self.counters.files.fetch_add(1, Relaxed);
-            }
-            _ => {
-                let made = at(self.to, path, self.to.special(path, meta))?;
-                if !made {
-                    self.counters.refused.fetch_add(1, Relaxed);
-                    return Ok(());
-                }
-                self.counters.specials.fetch_add(1, Relaxed);
-            }
-        }
-        self.keep(path, meta)
-    }
-
-    /// Copies the data of a file, without its holes.
-    fn content(&self, path: &Path, meta: &Meta) -> Result<(), PathError> {
-        let from = at(self.from, path, self.from.open(path))?;
-        let to = at(self.to, path, self.to.create(path))?;
-        let mut buf = vec![0; usize::try_from(meta.size.clamp(1, CHUNK)).unwrap_or(1)];
-        let mut offset = 0;
-        while let Some((start, end)) = at(self.from, path, from.next_data(offset, meta.size))? {
-            offset = start;
-            while offset < end {
-                at(self.to, path, self.options.check())?;
-                let want = usize::try_from((end - offset).min(CHUNK)).unwrap_or(1);
-                let n = at(self.from, path, from.read_at(&mut buf[..want], offset))?;
-                if n == 0 {
-                    // The file was cut meanwhile.
-                    return Ok(());
-                }
-                at(self.to, path, to.write_all_at(&buf[..n], offset))?;
-                offset += n as u64;
-                self.counters.bytes.fetch_add(n as u64, Relaxed);
-            }
-        }
-        if offset < meta.size {
-            at(self.to, path, to.set_len(meta.size))?;
+impl Monitor for Counting<'_> {
+    fn check(&self) -> anyhow::Result<()> {
+        if self.options.cancel.is_some_and(|flag| flag.load(Relaxed)) {
+            return Err(Error::Interrupted.into());
         }
         Ok(())
     }
 
-    /// Keeps attributes and extended attributes.
-    fn keep(&self, path: &Path, meta: &Meta) -> Result<(), PathError> {
-        let xattrs = at(self.from, path, self.from.xattrs(path))?;
-        let kept = self.to.keep(path, meta, self.options.owners, &xattrs);
-        let refused = at(self.to, path, kept)?;
-        self.counters.refused.fetch_add(refused, Relaxed);
-        Ok(())
+    fn made(&self, kind: FileType) {
+        let counter = match kind {
+            FileType::Directory => &self.directories,
+            FileType::Regular => &self.files,
+            FileType::Symlink => &self.symlinks,
+            _ => &self.specials,
+        };
+        counter.fetch_add(1, Relaxed);
+    }
+
+    fn linked(&self) {
+        self.hard_links.fetch_add(1, Relaxed);
+    }
+
+    fn moved(&self, bytes: u64) {
+        self.bytes.fetch_add(bytes, Relaxed);
+    }
+
+    fn warn(&self, _: &str, _: &str) {}
+
+    fn refused(&self, _: &str, _: &str) {
+        self.refused.fetch_add(1, Relaxed);
+    }
+
+    fn step(&self) {
+        if let Some(progress) = self.options.progress {
+            progress(&self.counts());
+        }
     }
 }
 

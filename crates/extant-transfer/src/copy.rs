@@ -10,14 +10,16 @@
 //! open, however deep the tree is. Threads prefer separate directories, because file systems serialize the creation of
 //! names in one directory. When no directories are left, threads take files from others.
 
-use super::copy_steps::{content, is_refusal, make_way, skip_refused};
-use super::layers::{remove_all, stays};
-use super::{Existing, Meta, Monitor, Rules, Side, Source, below, enter};
-use crate::address::{base_name, join};
-use crate::walk::Entered;
-use anyhow::{Context, Result, anyhow};
-use extant::FileType;
-use extant::mkfs::WhiteOut;
+use crate::layers::{remove_all, stays};
+use crate::monitor::Monitor;
+use crate::paths::{Entered, base_name, below, join};
+use crate::rules::Rules;
+use crate::side::{Existing, Keep, Meta, Reason, Side, Source};
+use crate::steps::{content, is_refused, keep_with, make_way};
+use anyhow::{Context, Result};
+use ext4_format::FileType;
+use extant_mkfs::WhiteOut;
+use rustix::io::Errno;
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -77,10 +79,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// The two sides, and the rules.
 #[derive(Clone, Copy)]
 pub struct Route<'a> {
+    /// The source.
     pub src: &'a dyn Side,
+    /// The destination.
     pub dst: &'a dyn Side,
+    /// The rules.
     pub rules: &'a Rules,
-    pub monitor: &'a Monitor,
+    /// The caller.
+    pub monitor: &'a dyn Monitor,
 }
 
 /// A directory whose attributes are set at the end.
@@ -110,22 +116,30 @@ struct Copy<'a> {
 impl Route<'_> {
     /// Copies the contents of directory `from` into directory `to`. If `to` does not exist, it is made with the
     /// attributes of `from`.
+    ///
+    /// # Errors
+    /// The first error of a side, of a rule that the tree breaks, or of the monitor.
     pub fn tree(self, from: &[u8], to: &[u8]) -> Result<()> {
         let Self { src, dst, .. } = self;
         let meta = existing(src, from)?;
         if meta.kind != FileType::Directory {
-            return Err(anyhow!("{}: not a directory", src.show(from)));
+            return Err(Reason::NotDirectory).with_context(|| src.place(from));
         }
         let device = meta.id.0;
         let meta = self.rules.adjust(meta);
-        let made = self.make_directory(dst, to, &meta, true)?;
+        let made = if self.rules.only_new {
+            let made = dst.make_dir(to, meta.mode);
+            made.with_context(|| dst.place(to)).map(|()| true)?
+        } else {
+            self.make_directory(dst, to, &meta, true)?
+        };
         if made {
             self.monitor.made(FileType::Directory);
         }
         let copy = Copy {
             route: self,
-            src: src.directory(from, true).with_context(|| src.show(from))?,
-            dst: dst.directory(to, true).with_context(|| dst.show(to))?,
+            src: src.directory(from, true).with_context(|| src.place(from))?,
+            dst: dst.directory(to, true).with_context(|| dst.place(to))?,
             device,
             stack: Mutex::default(),
             changed: Condvar::new(),
@@ -146,13 +160,10 @@ impl Route<'_> {
     /// Makes a directory. Returns false if the directory exists already. The top directory may be behind a symbolic
     /// link.
     fn make_directory(self, dst: &dyn Side, to: &[u8], meta: &Meta, top: bool) -> Result<bool> {
-        let context = || dst.show(to);
+        let context = || dst.place(to);
         match dst.meta(to, top).with_context(context)? {
             Some(there) if there.kind == FileType::Directory => Ok(false),
-            Some(_) if !self.rules.layer => Err(anyhow!(
-                "{}: exists and is not a directory: remove it first",
-                context()
-            )),
+            Some(_) if !self.rules.layer => Err(Reason::FileInTheWay).with_context(context),
             there => {
                 if there.is_some() {
                     dst.remove(to).with_context(context)?;
@@ -164,12 +175,15 @@ impl Route<'_> {
     }
 
     /// Copies a file that is not a directory; if `follow`, the target of a symbolic link in the last component.
+    ///
+    /// # Errors
+    /// As of [`tree`](Self::tree).
     pub fn file(self, from: &[u8], to: &[u8], follow: bool, existing: Existing) -> Result<()> {
         let Self { src, dst, .. } = self;
         let meta = src
             .meta(from, follow)
-            .and_then(|m| m.context("no such file or directory"))
-            .with_context(|| src.show(from))?;
+            .and_then(|m| m.ok_or_else(|| Reason::NotFound.into()))
+            .with_context(|| src.place(from))?;
         let meta = self.rules.adjust(meta);
         self.transfer((src, from), (dst, to), &meta, follow, existing)
     }
@@ -184,23 +198,26 @@ impl Route<'_> {
         existing: Existing,
     ) -> Result<()> {
         let monitor = self.monitor;
-        let context = || dst.show(to);
+        let context = || dst.place(to);
         match meta.kind {
             FileType::Regular => {
-                let source = src.open(from, follow).with_context(|| src.show(from))?;
+                let source = src.open(from, follow).with_context(|| src.place(from))?;
                 return self.regular(&*source, (src, from), (dst, to), meta, existing);
             }
-            FileType::Directory => return Err(anyhow!("{}: is a directory", src.show(from))),
+            FileType::Directory => {
+                return Err(Reason::IsDirectory).with_context(|| src.place(from));
+            }
             FileType::Symlink => {
-                let target = src.read_link(from).with_context(|| src.show(from))?;
-                make_way(dst, to, self.rules)?;
+                let target = src.read_link(from).with_context(|| src.place(from))?;
+                make_way(dst, to, self.rules, monitor)?;
                 dst.make_symlink(&target, to).with_context(context)?;
             }
             _ => {
-                make_way(dst, to, self.rules)?;
+                make_way(dst, to, self.rules, monitor)?;
                 match dst.make_special(to, meta) {
-                    Err(e) if is_refusal(&e) => {
-                        monitor.warn("a device that only root can make is left out", &context());
+                    Err(e) if e.downcast_ref().is_some_and(|e: &Errno| is_refused(*e)) => {
+                        let what = "a device that only root can make is left out";
+                        monitor.refused(what, &dst.show(to));
                         return Ok(());
                     }
                     other => other.with_context(context)?,
@@ -221,7 +238,7 @@ impl Route<'_> {
         existing: Existing,
     ) -> Result<()> {
         let Self { rules, monitor, .. } = self;
-        let context = || dst.show(to);
+        let context = || dst.place(to);
         let make = || dst.make_file(to, meta.mode & 0o777, existing);
         let sink = make().or_else(|e| {
             let there = dst.meta(to, existing == Existing::Overwrite);
@@ -230,21 +247,19 @@ impl Route<'_> {
                 return Err(e).with_context(context);
             }
             if !rules.layer {
-                return Err(anyhow!(
-                    "{}: a directory is in the way: remove it first",
-                    context()
-                ));
+                return Err(Reason::DirectoryInTheWay).with_context(context);
             }
-            remove_all(dst, to)?;
+            remove_all(dst, to, monitor)?;
             make().with_context(context)
         })?;
         content(source, &*sink, meta, monitor).with_context(context)?;
-        if rules.keep_xattrs {
-            for xattr in source.xattrs().with_context(|| src.show(from))? {
-                skip_refused(sink.set_xattr(&xattr), &xattr.0, &context(), monitor)?;
-            }
-        }
-        sink.apply(meta, rules).with_context(context)?;
+        let xattrs = if rules.keep_xattrs {
+            source.xattrs().with_context(|| src.place(from))?
+        } else {
+            Vec::new()
+        };
+        let set = |keep: &mut Keep<'_>| sink.keep(keep);
+        keep_with((meta, &xattrs), rules, &context(), monitor, set)?;
         monitor.made(meta.kind);
         Ok(())
     }
@@ -256,21 +271,22 @@ impl Route<'_> {
         (dst, to): (&dyn Side, &[u8]),
         meta: &Meta,
     ) -> Result<()> {
-        if self.rules.keep_xattrs {
-            for xattr in src.xattrs(from).with_context(|| src.show(from))? {
-                let set = dst.set_xattr(to, &xattr);
-                skip_refused(set, &xattr.0, &dst.show(to), self.monitor)?;
-            }
-        }
-        dst.apply(to, meta, self.rules)
-            .with_context(|| dst.show(to))
+        let xattrs = if self.rules.keep_xattrs {
+            src.xattrs(from).with_context(|| src.place(from))?
+        } else {
+            Vec::new()
+        };
+        let (rules, place) = (self.rules, dst.place(to));
+        keep_with((meta, &xattrs), rules, &place, self.monitor, |keep| {
+            dst.keep(to, keep)
+        })
     }
 }
 
 fn existing(side: &dyn Side, path: &[u8]) -> Result<Meta> {
     side.meta(path, true)
-        .and_then(|m| m.context("no such file or directory"))
-        .with_context(|| side.show(path))
+        .and_then(|m| m.ok_or_else(|| Reason::NotFound.into()))
+        .with_context(|| side.place(path))
 }
 
 /// Returns the part of a path before its last slash.
@@ -281,7 +297,7 @@ fn parent(path: &[u8]) -> &[u8] {
 
 impl Copy<'_> {
     fn run(&self) -> Result<()> {
-        let threads = self.route.rules.threads;
+        let threads = self.route.rules.threads.max(1);
         lock(&self.stack).files.resize_with(threads, Vec::new);
         std::thread::scope(|s| {
             for thread in 1..threads {
@@ -314,6 +330,7 @@ impl Copy<'_> {
                 Task::Directory(path) => self.list(thread, path),
                 Task::Files(files) => self.files(&files),
             };
+            self.route.monitor.step();
             stack = lock(&self.stack);
             stack.busy -= 1;
             if let Err(e) = done {
@@ -329,7 +346,7 @@ impl Copy<'_> {
     fn open(&self, path: Vec<u8>) -> Result<Pair> {
         let open = |side: &dyn Side| {
             side.directory(&path, false)
-                .with_context(|| side.show(&path))
+                .with_context(|| side.place(&path))
         };
         Ok(Pair {
             src: open(&*self.src)?,
@@ -339,11 +356,13 @@ impl Copy<'_> {
     }
 
     fn list(&self, thread: usize, path: Vec<u8>) -> Result<()> {
-        crate::interrupt::check()?;
+        self.route.monitor.check()?;
         let rules = self.route.rules;
         let dir = Arc::new(self.open(path)?);
-        enter(&mut lock(&self.entered), &*dir.src).with_context(|| dir.src.show(b"."))?;
-        let mut names = dir.src.list().with_context(|| dir.src.show(b"."))?;
+        lock(&self.entered)
+            .enter_side(&*dir.src)
+            .with_context(|| dir.src.place(b"."))?;
+        let mut names = dir.src.list().with_context(|| dir.src.place(b"."))?;
         if rules.layer {
             names = self.white_outs(&dir, names)?;
         }
@@ -393,7 +412,7 @@ impl Copy<'_> {
         names: Vec<(Vec<u8>, FileType)>,
     ) -> Result<Vec<(Vec<u8>, FileType)>> {
         let dst = &*dir.dst;
-        let context = || dst.show(b".");
+        let context = || dst.place(b".");
         let mut kept = Vec::with_capacity(names.len());
         let mut gone: Vec<Vec<u8>> = Vec::new();
         for (name, kind) in names {
@@ -414,7 +433,7 @@ impl Copy<'_> {
         }
         for name in gone {
             below(&dir.path, &name)?;
-            remove_all(dst, &name)?;
+            remove_all(dst, &name, self.route.monitor)?;
         }
         Ok(kept)
     }
@@ -423,12 +442,12 @@ impl Copy<'_> {
         dir.src
             .meta(name, false)
             .and_then(|m| m.context("gone while it was copied"))
-            .with_context(|| dir.src.show(name))
+            .with_context(|| dir.src.place(name))
     }
 
     fn files(&self, files: &Files) -> Result<()> {
         for name in &files.names {
-            crate::interrupt::check()?;
+            self.route.monitor.check()?;
             self.file(&files.dir, name)?;
         }
         Ok(())
@@ -461,9 +480,9 @@ impl Copy<'_> {
     fn finish(&self) -> Result<()> {
         let dst = &*self.dst;
         for (first, to) in std::mem::take(&mut *lock(&self.links)) {
-            crate::interrupt::check()?;
-            let context = || dst.show(&to);
-            make_way(dst, &to, self.route.rules)?;
+            self.route.monitor.check()?;
+            let context = || dst.place(&to);
+            make_way(dst, &to, self.route.rules, self.route.monitor)?;
             // The first name may have been skipped, with a warning.
             if dst.meta(&first, false).with_context(context)?.is_some() {
                 dst.make_link(&first, &to).with_context(context)?;

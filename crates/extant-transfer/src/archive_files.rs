@@ -1,35 +1,37 @@
 //! Regular files of an archive, written by other threads than the reader.
 
-use super::copy_steps::skip_refused;
-use super::{Existing, Meta, Monitor, Rules, Side, Sink, Xattr};
+use crate::monitor::Monitor;
+use crate::rules::Rules;
+use crate::side::{Existing, Meta, Side, Sink, Xattr};
+use crate::steps::keep_with;
 use anyhow::{Context, Result};
-use extant::FileType;
+use ext4_format::FileType;
 use std::sync::{Condvar, Mutex, PoisonError};
 
 /// A file with its content, for another thread.
-pub struct Job {
-    pub path: Vec<u8>,
-    pub item: Item,
-    pub content: Vec<u8>,
-    pub stretches: Vec<(u64, u64)>,
+pub(crate) struct Job {
+    pub(crate) path: Vec<u8>,
+    pub(crate) item: Item,
+    pub(crate) content: Vec<u8>,
+    pub(crate) stretches: Vec<(u64, u64)>,
 }
 
 /// The properties of an entry.
 #[derive(Clone)]
-pub struct Item {
-    pub meta: Meta,
-    pub xattrs: Vec<Xattr>,
+pub(crate) struct Item {
+    pub(crate) meta: Meta,
+    pub(crate) xattrs: Vec<Xattr>,
 }
 
 /// Counts jobs that are queued or running.
 #[derive(Default)]
-pub struct InFlight {
+pub(crate) struct InFlight {
     count: Mutex<usize>,
     none: Condvar,
 }
 
 /// A queued or running job; dropping it marks the job as done, even during a panic.
-pub struct Done<'a>(pub &'a InFlight);
+pub(crate) struct Done<'a>(pub(crate) &'a InFlight);
 
 impl Drop for Done<'_> {
     fn drop(&mut self) {
@@ -38,7 +40,7 @@ impl Drop for Done<'_> {
 }
 
 impl InFlight {
-    pub fn change(&self, f: impl FnOnce(&mut usize)) {
+    pub(crate) fn change(&self, f: impl FnOnce(&mut usize)) {
         let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
         f(&mut count);
         if *count == 0 {
@@ -46,7 +48,7 @@ impl InFlight {
         }
     }
 
-    pub fn wait(&self) {
+    pub(crate) fn wait(&self) {
         let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
         while *count > 0 {
             count = self
@@ -57,7 +59,12 @@ impl InFlight {
     }
 }
 
-pub fn write_file(dst: &dyn Side, job: &Job, rules: &Rules, monitor: &Monitor) -> Result<()> {
+pub(crate) fn write_file(
+    dst: &dyn Side,
+    job: &Job,
+    rules: &Rules,
+    monitor: &dyn Monitor,
+) -> Result<()> {
     let write = || -> Result<()> {
         let sink = dst.make_file(&job.path, job.item.meta.mode & 0o777, Existing::Replace)?;
         let mut rest = job.content.as_slice();
@@ -78,25 +85,25 @@ pub fn write_file(dst: &dyn Side, job: &Job, rules: &Rules, monitor: &Monitor) -
             monitor,
         )
     };
-    write().with_context(|| dst.show(&job.path))
+    write().with_context(|| dst.place(&job.path))
 }
 
-pub fn close(
+pub(crate) fn close(
     sink: &dyn Sink,
     dst: &dyn Side,
     path: &[u8],
     item: &Item,
     stretches: &[(u64, u64)],
     rules: &Rules,
-    monitor: &Monitor,
+    monitor: &dyn Monitor,
 ) -> Result<()> {
     if stretches.last().map_or(0, |(start, len)| start + len) < item.meta.size {
         sink.set_size(item.meta.size)?;
     }
-    for xattr in &item.xattrs {
-        skip_refused(sink.set_xattr(xattr), &xattr.0, &dst.show(path), monitor)?;
-    }
-    sink.apply(&item.meta, rules)?;
+    let set = (&item.meta, &item.xattrs[..]);
+    keep_with(set, rules, &dst.place(path), monitor, |keep| {
+        sink.keep(keep)
+    })?;
     monitor.made(FileType::Regular);
     Ok(())
 }

@@ -4,25 +4,22 @@
 //! once, in steps if its path is long, and its entries are reached from there by name. No symbolic link is followed on
 //! the way, because the walk found none: a link there now was put there to lead elsewhere.
 
-use super::host_file::HostFile;
-use super::{Existing, Meta, Rules, Side, Sink, Source, Xattr};
-use crate::address::join;
+use crate::host_file::HostFile;
+use crate::paths::{join, show};
+use crate::side::{Existing, Keep, Meta, Place, Side, Sink, Source, Xattr};
+use crate::steps::is_refused;
+use crate::system;
 use anyhow::Result;
-use ext4_format::inode::{dev_major, dev_minor, makedev};
-use extant::{FileType, Timestamp};
-use rustix::fs::{
-    AtFlags, CWD, Gid, Mode, OFlags, RawDir, ResolveFlags, Stat, Timespec, Timestamps, Uid,
-    XattrFlags,
-};
+use ext4_format::FileType;
+use ext4_format::inode::makedev;
+use ext4_format::timestamp::Timestamp;
+use rustix::fs::{AtFlags, CWD, Dir, Gid, Mode, OFlags, Stat, Timespec, Timestamps, Uid};
 use rustix::io::Errno;
 use std::fs::File;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// Longer paths are opened in steps. Names have up to 255 bytes, so every step makes progress.
 const LONG_PATH: usize = 4000;
-/// Buffer size for reading directory entries.
-const DENTS: usize = 32 << 10;
 
 /// A tree of the host.
 pub struct HostSide {
@@ -33,7 +30,14 @@ pub struct HostSide {
     path: Vec<u8>,
 }
 
+impl Default for HostSide {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl HostSide {
+    /// Makes the side whose relative paths start at the working directory.
     pub fn new() -> Self {
         Self {
             root: rustix::process::geteuid().is_root(),
@@ -52,7 +56,7 @@ impl HostSide {
     }
 
     /// Returns a directory to start a path at, and a remaining path that is short enough.
-    fn place<'p>(&self, path: &'p [u8]) -> rustix::io::Result<(Start<'_>, &'p [u8])> {
+    fn start<'p>(&self, path: &'p [u8]) -> rustix::io::Result<(Start<'_>, &'p [u8])> {
         if path.len() <= LONG_PATH {
             return Ok((Start::Here(self.dir()), path));
         }
@@ -69,7 +73,7 @@ impl HostSide {
         if whole.len() <= LONG_PATH {
             return Ok((None, whole));
         }
-        let (dir, rest) = self.place(path)?;
+        let (dir, rest) = self.start(path)?;
         let mut whole = format!("/proc/self/fd/{}/", dir.as_fd().as_raw_fd()).into_bytes();
         whole.extend_from_slice(rest);
         Ok((Some(dir), whole))
@@ -93,19 +97,13 @@ impl AsFd for Start<'_> {
 
 /// Opens a directory as a place to start from, in steps if its path is long.
 fn step(start: BorrowedFd<'_>, path: &[u8], follow: bool) -> rustix::io::Result<OwnedFd> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let flags = system::SEARCH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let open = |dir: BorrowedFd<'_>, path: &[u8]| {
         let path = if path.is_empty() { b"." } else { path };
         if follow {
-            return rustix::fs::openat(dir, path, flags, Mode::empty());
-        }
-        let resolve = ResolveFlags::NO_SYMLINKS;
-        match rustix::fs::openat2(dir, path, flags, Mode::empty(), resolve) {
-            // Linux has this call since 5.6, and some containers forbid it.
-            Err(Errno::NOSYS | Errno::PERM) => {
-                rustix::fs::openat(dir, path, flags | OFlags::NOFOLLOW, Mode::empty())
-            }
-            other => other,
+            rustix::fs::openat(dir, path, flags, Mode::empty())
+        } else {
+            system::open_without_links(dir, path, flags)
         }
     };
     let (mut at, mut rest): (Option<OwnedFd>, &[u8]) = (None, path);
@@ -160,7 +158,7 @@ fn meta(s: &Stat) -> Meta {
     }
 }
 
-pub(super) fn times(meta: &Meta) -> Timestamps {
+fn times(meta: &Meta) -> Timestamps {
     let spec = |t: Timestamp| Timespec {
         tv_sec: t.secs(),
         tv_nsec: t.nanos().into(),
@@ -176,11 +174,12 @@ fn mode(bits: u16) -> Mode {
 }
 
 impl Side for HostSide {
-    fn show(&self, path: &[u8]) -> String {
-        match path {
-            b"." => crate::show::show(&self.path),
-            _ => crate::show::show(&join(&self.path, path)),
-        }
+    fn place(&self, path: &[u8]) -> Place {
+        let path = match path {
+            b"." => self.path.clone(),
+            _ => join(&self.path, path),
+        };
+        Place::new(show(&path), &path)
     }
 
     fn missing(&self, _path: &[u8]) -> Option<String> {
@@ -196,7 +195,7 @@ impl Side for HostSide {
     }
 
     fn meta(&self, path: &[u8], follow: bool) -> Result<Option<Meta>> {
-        let (dir, path) = match self.place(path) {
+        let (dir, path) = match self.start(path) {
             Err(Errno::NOENT) => return Ok(None),
             other => other?,
         };
@@ -216,9 +215,7 @@ impl Side for HostSide {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let dir = rustix::fs::openat(self.dir(), ".", flags, Mode::empty())?;
         let mut names = Vec::new();
-        let mut buffer = [const { MaybeUninit::uninit() }; DENTS];
-        let mut entries = RawDir::new(&dir, &mut buffer);
-        while let Some(entry) = entries.next() {
+        for entry in Dir::new(dir)? {
             let entry = entry?;
             let name = entry.file_name().to_bytes();
             if name == b"." || name == b".." {
@@ -239,16 +236,13 @@ impl Side for HostSide {
     }
 
     fn read_link(&self, path: &[u8]) -> Result<Vec<u8>> {
-        let (dir, path) = self.place(path)?;
+        let (dir, path) = self.start(path)?;
         Ok(rustix::fs::readlinkat(dir, path, Vec::new())?.into_bytes())
     }
 
     fn xattrs(&self, path: &[u8]) -> Result<Vec<Xattr>> {
         let (_dir, path) = self.whole(path)?;
-        attributes(
-            |buf| rustix::fs::llistxattr(&path[..], buf),
-            |name, buf| rustix::fs::lgetxattr(&path[..], name, buf),
-        )
+        system::xattrs(&path)
     }
 
     fn open(&self, path: &[u8], follow: bool) -> Result<Box<dyn Source>> {
@@ -259,22 +253,19 @@ impl Side for HostSide {
         } else {
             OFlags::NOFOLLOW
         };
-        let (dir, path) = self.place(path)?;
+        let (dir, path) = self.start(path)?;
         let file = rustix::fs::openat(dir, path, flags | more, Mode::empty())?;
-        Ok(Box::new(HostFile {
-            file: file.into(),
-            root: self.root,
-        }))
+        Ok(Box::new(HostFile(file.into())))
     }
 
     fn make_dir(&self, path: &[u8], bits: u16) -> Result<()> {
-        let (dir, path) = self.place(path)?;
+        let (dir, path) = self.start(path)?;
         // Filling a directory needs the owner's permissions; the final ones come last.
         Ok(rustix::fs::mkdirat(dir, path, mode(bits & 0o777 | 0o700))?)
     }
 
     fn make_file(&self, path: &[u8], bits: u16, existing: Existing) -> Result<Box<dyn Sink>> {
-        let (dir, path) = self.place(path)?;
+        let (dir, path) = self.start(path)?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC;
         let open = |more| -> rustix::io::Result<File> {
             let fd = rustix::fs::openat(&dir, path, flags | more, mode(bits & 0o777))?;
@@ -290,98 +281,90 @@ impl Side for HostSide {
                 other => other?,
             },
         };
-        Ok(Box::new(HostFile {
-            file,
-            root: self.root,
-        }))
+        Ok(Box::new(HostFile(file)))
     }
 
     fn make_symlink(&self, target: &[u8], path: &[u8]) -> Result<()> {
-        let (dir, path) = self.place(path)?;
+        let (dir, path) = self.start(path)?;
         Ok(rustix::fs::symlinkat(target, dir, path)?)
     }
 
     fn make_special(&self, path: &[u8], meta: &Meta) -> Result<()> {
-        let kind = match meta.kind {
-            FileType::CharDevice => rustix::fs::FileType::CharacterDevice,
-            FileType::BlockDevice => rustix::fs::FileType::BlockDevice,
-            FileType::Fifo => rustix::fs::FileType::Fifo,
-            _ => rustix::fs::FileType::Socket,
-        };
-        let dev = match meta.kind {
-            FileType::CharDevice | FileType::BlockDevice => {
-                rustix::fs::makedev(dev_major(meta.rdev), dev_minor(meta.rdev))
-            }
-            _ => 0,
-        };
-        let (dir, path) = self.place(path)?;
-        Ok(rustix::fs::mknodat(
-            dir,
-            path,
-            kind,
-            mode(meta.mode & 0o777),
-            dev,
-        )?)
+        let (dir, path) = self.start(path)?;
+        Ok(system::make_special(dir.as_fd(), path, meta)?)
     }
 
     fn make_link(&self, old: &[u8], new: &[u8]) -> Result<()> {
-        let ((old_dir, old), (new_dir, new)) = (self.place(old)?, self.place(new)?);
+        let ((old_dir, old), (new_dir, new)) = (self.start(old)?, self.start(new)?);
         // std's hard_link may follow a symbolic link.
         let flags = AtFlags::empty();
         Ok(rustix::fs::linkat(old_dir, old, new_dir, new, flags)?)
     }
 
     fn remove(&self, path: &[u8]) -> Result<()> {
-        let (dir, path) = self.place(path)?;
+        let (dir, path) = self.start(path)?;
         Ok(rustix::fs::unlinkat(dir, path, AtFlags::empty())?)
     }
 
     fn remove_dir(&self, path: &[u8]) -> Result<()> {
-        let (dir, path) = self.place(path)?;
+        let (dir, path) = self.start(path)?;
         Ok(rustix::fs::unlinkat(dir, path, AtFlags::REMOVEDIR)?)
     }
 
-    fn apply(&self, path: &[u8], meta: &Meta, rules: &Rules) -> Result<()> {
-        let (dir, path) = self.place(path)?;
+    fn keep(&self, path: &[u8], keep: &mut Keep<'_>) -> Result<()> {
+        let (dir, short) = self.start(path)?;
         let only_link = AtFlags::SYMLINK_NOFOLLOW;
-        if rules.keep_owner {
-            let (uid, gid) = (Uid::from_raw(meta.uid), Gid::from_raw(meta.gid));
-            rustix::fs::chownat(&dir, path, Some(uid), Some(gid), only_link)?;
-        }
-        if rules.keep_mode && meta.kind != FileType::Symlink {
-            rustix::fs::chmodat(&dir, path, mode(meta.mode), AtFlags::empty())?;
-        }
-        if rules.keep_times {
-            rustix::fs::utimensat(&dir, path, &times(meta), only_link)?;
-        }
-        Ok(())
-    }
-
-    fn set_xattr(&self, path: &[u8], (name, value): &Xattr) -> Result<()> {
-        let (_dir, path) = self.whole(path)?;
-        let flags = XattrFlags::empty();
-        Ok(rustix::fs::lsetxattr(
-            &path[..],
-            name.as_slice(),
-            value,
-            flags,
-        )?)
+        let set = keep_in_order(
+            keep,
+            |uid, gid| rustix::fs::chownat(&dir, short, Some(uid), Some(gid), only_link),
+            |xattr| {
+                let (_dir, whole) = self.whole(path)?;
+                system::set_xattr(&whole, xattr)
+            },
+            |mode| rustix::fs::chmodat(&dir, short, mode, AtFlags::empty()),
+            |times| rustix::fs::utimensat(&dir, short, times, only_link),
+        );
+        Ok(set?)
     }
 }
 
-/// Returns the attributes to keep, with calls that list names and read a value.
-pub(super) fn attributes(
-    list: impl FnMut(&mut [u8]) -> rustix::io::Result<usize>,
-    read: impl FnMut(&[u8], &mut [u8]) -> rustix::io::Result<usize>,
-) -> Result<Vec<Xattr>> {
-    extant::unstable::xattrs_by(list, read).map_err(|(name, errno)| {
-        let what = if name.is_empty() {
-            "list extended attributes".into()
-        } else {
-            crate::show::show(&name)
-        };
-        anyhow::Error::new(errno).context(what)
-    })
+/// Sets attributes by calls for the owner, an extended attribute, the permissions and the times, in this order: a change
+/// of owner removes capabilities, and permissions may deny the change of attributes.
+pub(crate) fn keep_in_order(
+    keep: &mut Keep<'_>,
+    own: impl FnOnce(Uid, Gid) -> rustix::io::Result<()>,
+    set_xattr: impl Fn(&Xattr) -> rustix::io::Result<()>,
+    permit: impl FnOnce(Mode) -> rustix::io::Result<()>,
+    date: impl FnOnce(&Timestamps) -> rustix::io::Result<()>,
+) -> rustix::io::Result<()> {
+    let Keep { meta, rules, .. } = *keep;
+    let mut owned = rules.keep_owner;
+    if rules.keep_owner {
+        match own(Uid::from_raw(meta.uid), Gid::from_raw(meta.gid)) {
+            Err(errno) if rules.owner_may_be_refused && is_refused(errno) => {
+                owned = false;
+                (keep.refused)(b"owner");
+            }
+            other => other?,
+        }
+    }
+    for xattr in keep.xattrs {
+        match set_xattr(xattr) {
+            Err(errno) if is_refused(errno) => (keep.refused)(&xattr.0),
+            other => other?,
+        }
+    }
+    if rules.keep_mode && meta.kind != FileType::Symlink {
+        // Without its intended owner, a set-id bit would grant the wrong user's rights.
+        let is_dir = meta.kind == FileType::Directory;
+        let all = owned || is_dir || rustix::process::geteuid().is_root();
+        let allowed = if all { 0o7777 } else { 0o1777 };
+        permit(mode(meta.mode & allowed))?;
+    }
+    if rules.keep_times {
+        date(&times(meta))?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -1,24 +1,24 @@
 //! Applies a source as a layer over the other side. White-outs of the layer remove existing names, and its files
 //! replace anything; only directories are merged. The rules are those of mkfs, where several sources become a tree
-//! before the image exists (`extant::mkfs`).
+//! before the image exists (`extant_mkfs`).
 
-use super::{Side, below, enter};
-use crate::address::join;
-use crate::walk::Entered;
+use crate::monitor::Monitor;
+use crate::paths::{Entered, below, join};
+use crate::side::Side;
 use anyhow::{Context, Result};
-use extant::FileType;
-use extant::mkfs::WhiteOut;
+use ext4_format::FileType;
+use extant_mkfs::WhiteOut;
 use std::collections::HashSet;
 
 /// Returns whether a layer never removes this name of a directory: file systems have a lost+found.
-pub fn stays(dir: (u64, u64), name: &[u8]) -> bool {
+pub(crate) fn stays(dir: (u64, u64), name: &[u8]) -> bool {
     // The root of an image; device numbers of the host are never 0.
     dir == (0, 2) && name == b"lost+found"
 }
 
 /// Removes a name and everything below it.
-pub fn remove_all(side: &dyn Side, path: &[u8]) -> Result<()> {
-    let context = || side.show(path);
+pub(crate) fn remove_all(side: &dyn Side, path: &[u8], monitor: &dyn Monitor) -> Result<()> {
+    let context = || side.place(path);
     let there = side.meta(path, false).with_context(context)?;
     match there.map(|m| m.kind) {
         None => return Ok(()),
@@ -30,27 +30,27 @@ pub fn remove_all(side: &dyn Side, path: &[u8]) -> Result<()> {
     let mut next = 0;
     let mut entered = Entered::default();
     while let Some(path) = directories.get(next).cloned() {
-        crate::interrupt::check()?;
-        let context = || side.show(&path);
+        monitor.check()?;
+        let context = || side.place(&path);
         let dir = side.directory(&path, false).with_context(context)?;
-        enter(&mut entered, &*dir).with_context(context)?;
+        entered.enter_side(&*dir).with_context(context)?;
         for (name, kind) in dir.list().with_context(context)? {
             match kind {
                 FileType::Directory => directories.push(below(&path, &name)?),
-                _ => dir.remove(&name).with_context(|| dir.show(&name))?,
+                _ => dir.remove(&name).with_context(|| dir.place(&name))?,
             }
         }
         next += 1;
     }
     for path in directories.iter().rev() {
-        side.remove_dir(path).with_context(|| side.show(path))?;
+        side.remove_dir(path).with_context(|| side.place(path))?;
     }
     Ok(())
 }
 
 /// Names that the current layer has made, because a white-out may come after names that it must not remove.
 #[derive(Default)]
-pub struct Touched {
+pub(crate) struct Touched {
     /// Inodes of directories that the layer has, or has a name in.
     directories: HashSet<u64>,
     /// Other names, with their directory.
@@ -61,15 +61,15 @@ pub struct Touched {
 
 impl Touched {
     /// Records that the layer has this directory and all its parents.
-    pub fn directory(&mut self, side: &dyn Side, path: &[u8]) -> Result<u64> {
+    pub(crate) fn directory(&mut self, side: &dyn Side, path: &[u8]) -> Result<u64> {
         if let Some((last, id)) = &self.last
             && last == path
         {
             return Ok(*id);
         }
         let id_of = |path: &[u8]| -> Result<u64> {
-            let meta = side.meta(path, true).with_context(|| side.show(path))?;
-            Ok(meta.with_context(|| side.show(path))?.id.1)
+            let meta = side.meta(path, true).with_context(|| side.place(path))?;
+            Ok(meta.with_context(|| side.place(path))?.id.1)
         };
         let own = id_of(path)?;
         let (mut at, mut id) = (path.to_vec(), own);
@@ -83,32 +83,44 @@ impl Touched {
     }
 
     /// Records a name that is not a directory.
-    pub fn name(&mut self, side: &dyn Side, dir: &[u8], name: &[u8]) -> Result<()> {
+    pub(crate) fn name(&mut self, side: &dyn Side, dir: &[u8], name: &[u8]) -> Result<()> {
         let id = self.directory(side, dir)?;
         self.names.insert((id, name.into()));
         Ok(())
     }
 
     /// Forgets the last path, because removed names may make paths lead elsewhere.
-    pub fn forget_paths(&mut self) {
+    pub(crate) fn forget_paths(&mut self) {
         self.last = None;
     }
 
     /// Removes the names that a white-out covers from a directory, except the names of the layer itself.
-    pub fn apply(&mut self, side: &dyn Side, dir: &[u8], white_out: WhiteOut<'_>) -> Result<()> {
+    pub(crate) fn apply(
+        &mut self,
+        side: &dyn Side,
+        dir: &[u8],
+        white_out: WhiteOut<'_>,
+        monitor: &dyn Monitor,
+    ) -> Result<()> {
         self.forget_paths();
         match white_out {
             WhiteOut::Bookkeeping => Ok(()),
-            WhiteOut::Opaque => self.prune(side, dir, None),
-            WhiteOut::Name(name) => self.prune(side, dir, Some(name)),
+            WhiteOut::Opaque => self.prune(side, dir, None, monitor),
+            WhiteOut::Name(name) => self.prune(side, dir, Some(name), monitor),
         }
     }
 
     /// Removes one name of a directory, or all names, except the names of the layer itself.
-    fn prune(&self, side: &dyn Side, dir: &[u8], only: Option<&[u8]>) -> Result<()> {
+    fn prune(
+        &self,
+        side: &dyn Side,
+        dir: &[u8],
+        only: Option<&[u8]>,
+        monitor: &dyn Monitor,
+    ) -> Result<()> {
         let mut todo = vec![(dir.to_vec(), only)];
         while let Some((path, only)) = todo.pop() {
-            let context = || side.show(&path);
+            let context = || side.place(&path);
             let dir = side.directory(&path, true).with_context(context)?;
             let id = dir.meta(b".", true).with_context(context)?;
             let id = id.with_context(context)?.id;
@@ -118,7 +130,7 @@ impl Touched {
             };
             for name in names {
                 let inner = below(&path, &name)?;
-                let context = || side.show(&inner);
+                let context = || side.place(&inner);
                 let Some(meta) = dir.meta(&name, false).with_context(context)? else {
                     continue;
                 };
@@ -126,7 +138,7 @@ impl Touched {
                     todo.push((inner, None));
                 } else if !stays(id, &name) && !self.names.contains(&(id.1, name.as_slice().into()))
                 {
-                    remove_all(&*dir, &name)?;
+                    remove_all(&*dir, &name, monitor)?;
                 }
             }
         }

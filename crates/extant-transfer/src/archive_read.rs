@@ -5,16 +5,17 @@
 //! written after an earlier one. An entry that depends on an earlier file (a hard link, a file that becomes a
 //! directory) waits for all queued files.
 
-use super::archive_files::{Done, InFlight, Item, Job, close, write_file};
-use super::copy_steps::{make_way, skip_refused};
-use super::layers::{Touched, remove_all};
-use super::{Existing, Meta, Monitor, Rules, Side};
-use crate::interrupt::{self, Interrupted};
-use crate::show::show;
+use crate::archive_files::{Done, InFlight, Item, Job, close, write_file};
+use crate::layers::{Touched, remove_all};
+use crate::monitor::Monitor;
+use crate::paths::{join, relative, show};
+use crate::rules::Rules;
+use crate::side::{Existing, Meta, Side};
+use crate::steps::{keep_with, make_way};
 use anyhow::{Context, Result, bail};
+use ext4_format::FileType;
 use ext4_format::inode::makedev;
-use extant::FileType;
-use extant::mkfs::{self, ArchiveInput, ArchiveKind, ArchiveMember, MkfsError, ReadTree, WhiteOut};
+use extant_mkfs::{ArchiveInput, ArchiveKind, ArchiveMember, MkfsError, ReadTree, WhiteOut};
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::io::Read;
@@ -38,19 +39,22 @@ pub enum Feed {
 }
 
 /// Extracts an archive into directory `to`.
+///
+/// # Errors
+/// The first error of the archive, of the side, of a rule that the archive breaks, or of the monitor.
 pub fn read_archive(
     feed: Feed,
     dst: &dyn Side,
     to: &[u8],
     rules: &Rules,
-    monitor: &Monitor,
+    monitor: &dyn Monitor,
 ) -> Result<()> {
     let in_flight = InFlight::default();
     let failed: Mutex<Option<anyhow::Error>> = Mutex::new(None);
     let stop = AtomicBool::new(false);
     std::thread::scope(|s| {
         let mut queues: Vec<SyncSender<Job>> = Vec::new();
-        for _ in 0..rules.threads.max(1) {
+        for _ in 0..rules.threads {
             let (sender, jobs) = sync_channel::<Job>(QUEUE);
             queues.push(sender);
             let (in_flight, failed, stop) = (&in_flight, &failed, &stop);
@@ -99,7 +103,7 @@ struct Reader<'a> {
     dst: &'a dyn Side,
     to: &'a [u8],
     rules: &'a Rules,
-    monitor: &'a Monitor,
+    monitor: &'a dyn Monitor,
     queues: Vec<SyncSender<Job>>,
     in_flight: &'a InFlight,
     stop: &'a AtomicBool,
@@ -116,24 +120,32 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn run(&mut self, feed: Feed) -> Result<()> {
+        let monitor = self.monitor;
         let mut give = |member: ArchiveMember, data: &mut dyn Read| {
             if self.stop.load(Ordering::Relaxed) {
                 return Err(Stop::Elsewhere);
             }
-            self.member(member, data).map_err(Stop::Here)
+            let done = monitor.check().and_then(|()| self.member(member, data));
+            monitor.step();
+            done.map_err(Stop::Here)
         };
         let read = match feed {
             Feed::Archive(archive) => {
-                mkfs::read_archive(archive, Some(interrupt::flag()), |member, data| {
+                extant_mkfs::read_archive(archive, monitor.cancel(), |member, data| {
                     give(member, data)
                 })
             }
-            Feed::Tree(tree) => mkfs::read_tree(&*tree, Some(interrupt::flag()), |member, data| {
-                give(member, data)
-            }),
+            Feed::Tree(tree) => {
+                extant_mkfs::read_tree(&*tree, monitor.cancel(), |member, data| give(member, data))
+            }
         };
         match read {
             Ok(()) | Err(Stop::Elsewhere) => Ok(()),
+            Err(Stop::Reading(MkfsError::Interrupted)) => {
+                monitor.check()?;
+                Err(MkfsError::Interrupted.into())
+            }
+            Err(Stop::Reading(e)) => Err(e.into()),
             Err(Stop::Here(e)) => Err(e),
         }
     }
@@ -143,7 +155,7 @@ impl Reader<'_> {
             // The top directory itself exists and stays unchanged.
             return Ok(());
         };
-        let path = crate::address::join(self.to, &name);
+        let path = join(self.to, &name);
         if self.white_out(&path).with_context(|| show(&name))? {
             return Ok(());
         }
@@ -168,11 +180,11 @@ impl Reader<'_> {
         match member.kind {
             ArchiveKind::HardLink(old) => {
                 let old = relative(&old)?.context("a link to a directory")?;
-                let old = crate::address::join(self.to, &old);
+                let old = join(self.to, &old);
                 self.wait();
                 self.parents(&path)?;
                 if old != path {
-                    make_way(self.dst, &path, self.rules)?;
+                    make_way(self.dst, &path, self.rules, self.monitor)?;
                     self.dst.make_link(&old, &path)?;
                     self.monitor.linked();
                 }
@@ -209,7 +221,7 @@ impl Reader<'_> {
         self.parents(path)?;
         if let Some(touched) = &mut self.touched {
             touched.directory(self.dst, dir)?;
-            touched.apply(self.dst, dir, white_out)?;
+            touched.apply(self.dst, dir, white_out, self.monitor)?;
         }
         Ok(true)
     }
@@ -224,8 +236,8 @@ impl Reader<'_> {
         let there = self.dst.meta(path, false)?;
         if there.is_some_and(|t| t.kind == FileType::Directory) {
             self.wait();
-            remove_all(self.dst, path)?;
-            let below = crate::address::join(path, b"");
+            remove_all(self.dst, path, self.monitor)?;
+            let below = join(path, b"");
             self.directories
                 .retain(|p, _| p != path && !p.starts_with(&below));
             self.touched.iter_mut().for_each(Touched::forget_paths);
@@ -295,23 +307,22 @@ impl Reader<'_> {
         self.parents(path)?;
         if self.dst.meta(path, false)?.is_some() {
             self.wait();
-            make_way(self.dst, path, self.rules)?;
+            make_way(self.dst, path, self.rules, self.monitor)?;
         }
         Ok(())
     }
 
     fn attributes(&self, path: &[u8], item: &Item) -> Result<()> {
-        for xattr in &item.xattrs {
-            skip_refused(
-                self.dst.set_xattr(path, xattr),
-                &xattr.0,
-                &self.dst.show(path),
-                self.monitor,
-            )?;
-        }
-        self.dst.apply(path, &item.meta, self.rules)?;
+        self.keep(path, item)?;
         self.monitor.made(item.meta.kind);
         Ok(())
+    }
+
+    fn keep(&self, path: &[u8], item: &Item) -> Result<()> {
+        let (set, place) = ((&item.meta, &item.xattrs[..]), self.dst.place(path));
+        keep_with(set, self.rules, &place, self.monitor, |keep| {
+            self.dst.keep(path, keep)
+        })
     }
 
     /// Makes the parent directories that the archive has not mentioned yet.
@@ -372,19 +383,22 @@ impl Reader<'_> {
         }
         let mut content = vec![0; stored as usize];
         data.read_exact(&mut content)?;
-        if self.handed_out.len() >= REMEMBERED {
-            self.wait();
-        }
-        let hash = self.hasher.hash_one(&path[..]);
-        self.handed_out.insert(hash);
-        let queue = hash as usize % self.queues.len().max(1);
-        self.in_flight.change(|n| *n += 1);
         let job = Job {
             path,
             item,
             content,
             stretches,
         };
+        if self.queues.is_empty() {
+            return write_file(self.dst, &job, self.rules, self.monitor);
+        }
+        if self.handed_out.len() >= REMEMBERED {
+            self.wait();
+        }
+        let hash = self.hasher.hash_one(&job.path[..]);
+        self.handed_out.insert(hash);
+        let queue = hash as usize % self.queues.len();
+        self.in_flight.change(|n| *n += 1);
         let sent = self.queues.get(queue).is_some_and(|q| q.send(job).is_ok());
         if !sent {
             self.in_flight.change(|n| *n -= 1);
@@ -407,7 +421,7 @@ impl Reader<'_> {
         for &(start, len) in stretches {
             let (mut at, end) = (start, start + len);
             while at < end {
-                interrupt::check()?;
+                self.monitor.check()?;
                 let want = usize::try_from(end - at)
                     .unwrap_or(buf.len())
                     .min(buf.len());
@@ -428,21 +442,12 @@ impl Reader<'_> {
         )
     }
 
-    fn finish(self) -> Result<()> {
-        let mut directories: Vec<_> = self.directories.into_iter().collect();
+    fn finish(mut self) -> Result<()> {
+        let directories = std::mem::take(&mut self.directories);
+        let mut directories: Vec<_> = directories.into_iter().collect();
         directories.sort_by(|a, b| b.0.cmp(&a.0));
         for (path, item) in directories {
-            for xattr in &item.xattrs {
-                skip_refused(
-                    self.dst.set_xattr(&path, xattr),
-                    &xattr.0,
-                    &self.dst.show(&path),
-                    self.monitor,
-                )?;
-            }
-            self.dst
-                .apply(&path, &item.meta, self.rules)
-                .with_context(|| self.dst.show(&path))?;
+            self.keep(&path, &item)?;
         }
         let mut flags: Vec<_> = self.flags.into_iter().collect();
         flags.sort();
@@ -450,7 +455,7 @@ impl Reader<'_> {
             // A later layer may have removed the file.
             if self.dst.meta(&path, false)?.is_some() {
                 let set = self.dst.add_flags(&path, added);
-                set.with_context(|| self.dst.show(&path))?;
+                set.with_context(|| self.dst.place(&path))?;
             }
         }
         Ok(())
@@ -468,7 +473,9 @@ fn split(path: &[u8]) -> (&[u8], &[u8]) {
 
 /// The reason why reading ended.
 enum Stop {
-    /// A failure of the reader.
+    /// A failure of the source.
+    Reading(MkfsError),
+    /// A failure of the thread that reads.
     Here(anyhow::Error),
     /// Another thread failed and reports the reason itself.
     Elsewhere,
@@ -476,40 +483,6 @@ enum Stop {
 
 impl From<MkfsError> for Stop {
     fn from(e: MkfsError) -> Self {
-        Self::Here(match e {
-            MkfsError::Interrupted => Interrupted.into(),
-            other => other.into(),
-        })
-    }
-}
-
-/// Normalizes a path of an archive to its names and single slashes; `None` for the top directory itself.
-fn relative(path: &[u8]) -> Result<Option<Vec<u8>>> {
-    let mut out = Vec::with_capacity(path.len());
-    for name in path
-        .split(|&b| b == b'/')
-        .filter(|n| !n.is_empty() && *n != b".")
-    {
-        if name == b".." {
-            bail!("{}: a path that leaves its directory", show(path));
-        }
-        if !out.is_empty() {
-            out.push(b'/');
-        }
-        out.extend_from_slice(name);
-    }
-    Ok((!out.is_empty()).then_some(out))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn paths_stay_inside() {
-        assert_eq!(relative(b"./a//b/").unwrap().unwrap(), b"a/b");
-        assert_eq!(relative(b"/etc").unwrap().unwrap(), b"etc");
-        assert_eq!(relative(b"./").unwrap(), None);
-        assert!(relative(b"a/../../b").is_err());
+        Self::Reading(e)
     }
 }

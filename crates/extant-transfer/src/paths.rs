@@ -1,0 +1,119 @@
+//! Paths as bytes.
+
+use crate::side::{Reason, Side};
+use anyhow::{Context, Result, bail, ensure};
+use std::collections::HashSet;
+
+/// Returns a path for people: control characters and bytes that are not UTF-8 are escaped, so that no name can
+/// write to the terminal.
+pub fn show(path: &[u8]) -> String {
+    let mut out = String::with_capacity(path.len());
+    for chunk in path.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            if c.is_control() {
+                out.extend(c.escape_default())
+            } else {
+                out.push(c)
+            }
+        }
+        for b in chunk.invalid() {
+            out.push_str(&format!("\\x{b:02x}"));
+        }
+    }
+    out
+}
+
+/// Joins a path and a name with one slash.
+pub fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
+    let mut path = Vec::with_capacity(dir.len() + 1 + name.len());
+    path.extend_from_slice(dir);
+    if !path.is_empty() && !path.ends_with(b"/") {
+        path.push(b'/');
+    }
+    path.extend_from_slice(name);
+    path
+}
+
+/// Returns the last component, without slashes after it; empty for a root.
+pub fn base_name(path: &[u8]) -> &[u8] {
+    let end = path.iter().rposition(|&b| b != b'/').map_or(0, |i| i + 1);
+    let start = path[..end]
+        .iter()
+        .rposition(|&b| b == b'/')
+        .map_or(0, |i| i + 1);
+    &path[start..end]
+}
+
+/// Joins a directory and a name.
+///
+/// # Errors
+/// The name would leave the directory: names of a damaged image are not trusted.
+pub fn below(dir: &[u8], name: &[u8]) -> Result<Vec<u8>> {
+    if name.is_empty() || name == b"." || name == b".." || name.contains(&b'/') || name.contains(&0)
+    {
+        return Err(Reason::Name(show(name))).with_context(|| show(dir));
+    }
+    Ok(join(dir, name))
+}
+
+/// Normalizes a path of an archive to its names and single slashes; `None` for the top directory itself.
+pub(crate) fn relative(path: &[u8]) -> Result<Option<Vec<u8>>> {
+    let mut out = Vec::with_capacity(path.len());
+    for name in path
+        .split(|&b| b == b'/')
+        .filter(|n| !n.is_empty() && *n != b".")
+    {
+        if name == b".." {
+            bail!(anyhow::Error::new(Reason::PathLeaves).context(show(path)));
+        }
+        if !out.is_empty() {
+            out.push(b'/');
+        }
+        out.extend_from_slice(name);
+    }
+    Ok((!out.is_empty()).then_some(out))
+}
+
+/// Directories of an image that a walk has entered, by inode number. A directory has one name. A second name, below
+/// the directory itself or elsewhere, makes a loop or an endlessly growing tree.
+#[derive(Default)]
+pub struct Entered(HashSet<u64>);
+
+impl Entered {
+    /// Fails if the directory has been entered before.
+    ///
+    /// # Errors
+    /// It has.
+    pub fn enter(&mut self, ino: u64) -> Result<()> {
+        ensure!(
+            self.0.insert(ino),
+            "directory loop: this directory (inode {ino}) has another name already; the image is damaged, run e2fsck"
+        );
+        Ok(())
+    }
+
+    /// Records that a directory is entered. A directory of an image has only one name; one of the host may be mounted
+    /// twice.
+    ///
+    /// # Errors
+    /// The directory has been entered before, or cannot be read.
+    pub fn enter_side(&mut self, dir: &dyn Side) -> Result<()> {
+        match dir.meta(b".", true)?.map(|meta| meta.id) {
+            Some((0, ino)) => self.enter(ino),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_stay_inside() {
+        assert_eq!(relative(b"./a//b/").unwrap().unwrap(), b"a/b");
+        assert_eq!(relative(b"/etc").unwrap().unwrap(), b"etc");
+        assert_eq!(relative(b"./").unwrap(), None);
+        assert!(relative(b"a/../../b").is_err());
+    }
+}

@@ -1,0 +1,95 @@
+//! Attributes that are kept when trees move, and attributes that are changed.
+
+use crate::side::Meta;
+use ext4_format::timestamp::Timestamp;
+use extant_mkfs::{IdMap, ModeMap};
+
+/// The rules of a move.
+#[derive(Clone, Debug)]
+pub struct Rules {
+    /// Keep owners and groups.
+    pub keep_owner: bool,
+    /// Continue if this caller may not set an owner.
+    pub owner_may_be_refused: bool,
+    /// Keep permissions.
+    pub keep_mode: bool,
+    /// Keep times.
+    pub keep_times: bool,
+    /// Keep extended attributes.
+    pub keep_xattrs: bool,
+    /// Keep hard links as hard links.
+    pub keep_links: bool,
+    /// Number of threads. With 0, the calling thread does all work.
+    pub threads: usize,
+    /// The destination must not exist.
+    pub only_new: bool,
+    /// The source is a layer: its white-outs apply, and its files may replace directories.
+    pub layer: bool,
+    /// Skip the contents of mounts in the tree; their mount points are copied as empty directories.
+    pub one_file_system: bool,
+    /// Latest allowed time, in seconds. Access times, which reading changes, become the modification times.
+    pub latest: Option<i64>,
+    /// A file to skip: the image itself, if the image is in the tree.
+    pub skip: Option<(u64, u64)>,
+    /// Owner of all files.
+    pub uid: Option<u32>,
+    /// Group of all files.
+    pub gid: Option<u32>,
+    /// Translation of owners.
+    pub uid_map: IdMap,
+    /// Translation of groups.
+    pub gid_map: IdMap,
+    /// Changes of permissions.
+    pub mode_map: ModeMap,
+}
+
+impl Rules {
+    /// Keeps everything.
+    pub fn all(threads: usize) -> Self {
+        Self {
+            keep_owner: true,
+            keep_mode: true,
+            keep_times: true,
+            keep_xattrs: true,
+            keep_links: true,
+            ..Self::none(threads)
+        }
+    }
+
+    /// Keeps content and types only; permissions of new files are those of the source, subject to the umask.
+    pub fn none(threads: usize) -> Self {
+        Self {
+            keep_owner: false,
+            owner_may_be_refused: false,
+            keep_mode: false,
+            keep_times: false,
+            keep_xattrs: false,
+            keep_links: false,
+            threads,
+            only_new: false,
+            layer: false,
+            one_file_system: false,
+            latest: None,
+            skip: None,
+            uid: None,
+            gid: None,
+            uid_map: IdMap::default(),
+            gid_map: IdMap::default(),
+            mode_map: ModeMap::default(),
+        }
+    }
+
+    /// Returns a file's attributes on the other side.
+    pub fn adjust(&self, mut meta: Meta) -> Meta {
+        meta.uid = self.uid.unwrap_or_else(|| self.uid_map.map(meta.uid));
+        meta.gid = self.gid.unwrap_or_else(|| self.gid_map.map(meta.gid));
+        if let Some(latest) = self.latest {
+            if meta.mtime.secs() >= latest {
+                meta.mtime = Timestamp::new(latest, 0);
+            }
+            meta.atime = meta.mtime;
+        }
+        meta.mode = self.mode_map.map(meta.kind.mode_bits() | meta.mode) & 0o7777;
+        meta
+    }
+}

@@ -1,0 +1,98 @@
+//! Steps common to all moves: freeing names, copying content, skipping refused attributes.
+
+use crate::layers::remove_all;
+use crate::monitor::Monitor;
+use crate::paths::show;
+use crate::rules::Rules;
+use crate::side::{Keep, Meta, Place, Reason, Side, Sink, Source, Xattr};
+use anyhow::{Context, Result};
+use ext4_format::FileType;
+use rustix::io::Errno;
+
+/// Bytes per read.
+const CHUNK: usize = 1 << 20;
+
+/// Frees a name for a file that is not a regular file.
+pub(crate) fn make_way(
+    dst: &dyn Side,
+    to: &[u8],
+    rules: &Rules,
+    monitor: &dyn Monitor,
+) -> Result<()> {
+    let context = || dst.place(to);
+    match dst.meta(to, false).with_context(context)? {
+        None => Ok(()),
+        Some(_) if rules.layer => remove_all(dst, to, monitor),
+        Some(there) if there.kind == FileType::Directory => {
+            Err(Reason::DirectoryInTheWay).with_context(context)
+        }
+        Some(_) => dst.remove(to).with_context(context),
+    }
+}
+
+/// Returns whether the host refused: only root may do this, or the file system does not support it.
+pub(crate) fn is_refused(errno: Errno) -> bool {
+    [Errno::PERM, Errno::ACCESS, Errno::OPNOTSUPP].contains(&errno)
+}
+
+/// Has `set` set the attributes of a file; those that the other side refuses are left out, with a warning.
+pub(crate) fn keep_with(
+    (meta, xattrs): (&Meta, &[Xattr]),
+    rules: &Rules,
+    place: &Place,
+    monitor: &dyn Monitor,
+    set: impl FnOnce(&mut Keep<'_>) -> Result<()>,
+) -> Result<()> {
+    let mut refused = |name: &[u8]| {
+        let what = format!("attribute {} cannot be set here", show(name));
+        monitor.refused(&what, &place.shown);
+    };
+    set(&mut Keep {
+        meta,
+        xattrs,
+        rules,
+        refused: &mut refused,
+    })
+    .with_context(|| place.clone())
+}
+
+/// Copies the content of a file without its holes.
+pub(crate) fn content(
+    source: &dyn Source,
+    sink: &dyn Sink,
+    meta: &Meta,
+    monitor: &dyn Monitor,
+) -> Result<()> {
+    let mut buf = vec![
+        0;
+        CHUNK
+            .min(usize::try_from(meta.size).unwrap_or(CHUNK))
+            .max(1)
+    ];
+    let mut at = 0;
+    // The ranges were data when they were listed; a file that shrinks meanwhile ends early.
+    'stretches: while at < meta.size {
+        let stretch = if meta.dense {
+            Some((at, meta.size))
+        } else {
+            source.next_data(at, meta.size)?
+        };
+        let Some((start, end)) = stretch else { break };
+        at = start;
+        while at < end {
+            monitor.check()?;
+            let want = usize::try_from(end - at).unwrap_or(CHUNK).min(CHUNK);
+            let n = source.read_at(at, &mut buf[..want])?;
+            sink.write_at(at, &buf[..n])?;
+            monitor.moved(n as u64);
+            at += n as u64;
+            if n < want {
+                break 'stretches;
+            }
+        }
+    }
+    if at < meta.size && !meta.dense {
+        sink.set_size(meta.size)?;
+    }
+    Ok(())
+}
