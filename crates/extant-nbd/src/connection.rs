@@ -9,20 +9,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::handshake::array;
+use crate::numbers::{DISCONNECT, REQUEST_MAGIC, SIMPLE_REPLY, STRUCTURED_REPLY};
 use crate::protocol;
-use crate::reply::{Expected, LAST_CHUNK, STRUCTURED_REPLY};
+use crate::reply::{Expected, LAST_CHUNK};
 use crate::url::ServerPlace;
-
-const REQUEST_MAGIC: u32 = 0x2560_9513;
-const SIMPLE_REPLY: u32 = 0x6744_6698;
-
-pub(crate) const READ: u16 = 0;
-pub(crate) const WRITE: u16 = 1;
-pub(crate) const DISCONNECT: u16 = 2;
-pub(crate) const FLUSH: u16 = 3;
-pub(crate) const TRIM: u16 = 4;
-pub(crate) const WRITE_ZEROES: u16 = 6;
-pub(crate) const BLOCK_STATUS: u16 = 7;
 
 /// A stream of either kind.
 pub(crate) enum Stream {

@@ -8,16 +8,14 @@ use std::time::Duration;
 
 use blockdev::BlockDevice;
 
-use crate::connection::{BLOCK_STATUS, READ, TRIM, WRITE_ZEROES};
 use crate::handshake::number;
 use crate::link::{Link, Piece, send_all, writes};
+use crate::numbers::{
+    BLOCK_STATUS, FLAG_READ_ONLY, FLAG_TRIM, FLAG_ZEROES, READ, TRIM, WRITE_ZEROES,
+};
 use crate::protocol;
 use crate::url::NbdUrl;
 
-pub(crate) const FLAG_READ_ONLY: u16 = 1 << 1;
-pub(crate) const FLAG_FLUSH: u16 = 1 << 2;
-const FLAG_TRIM: u16 = 1 << 5;
-const FLAG_ZEROES: u16 = 1 << 6;
 /// Flag of a range that reads as zeros.
 const STATE_ZERO: u32 = 1 << 1;
 /// Most bytes whose status one request asks for: a multiple of every block size.
@@ -200,14 +198,7 @@ impl BlockDevice for NbdDevice {
         if self.link.export.flags & FLAG_ZEROES != 0 {
             return self.link.change(&self.ranges(WRITE_ZEROES, offset, len));
         }
-        let zeros = vec![0; self.chunk()];
-        let mut at = 0;
-        while at < len {
-            let length = (len - at).min(zeros.len() as u64);
-            self.write_at(offset + at, &zeros[..length as usize])?;
-            at += length;
-        }
-        Ok(())
+        blockdev::write_zeroes(self, offset, len)
     }
 
     fn trim(&self, offset: u64, len: u64) -> io::Result<()> {

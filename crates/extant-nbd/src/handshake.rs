@@ -2,21 +2,13 @@
 
 use std::io::{self, Read, Write};
 
+use crate::numbers::{
+    OPT_GO, OPT_LIST, OPT_MAGIC, OPT_REPLY_MAGIC, OPT_SET_META_CONTEXT, OPT_STRUCTURED_REPLY,
+    REP_ACK, REP_ERR_UNKNOWN, REP_ERROR, REP_INFO, REP_META_CONTEXT, REP_SERVER,
+};
 use crate::protocol;
 use crate::reply::shown;
 
-const OPT_MAGIC: u64 = 0x4948_4156_454F_5054;
-const REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
-const OPT_LIST: u32 = 3;
-const OPT_GO: u32 = 7;
-const REP_ACK: u32 = 1;
-const REP_SERVER: u32 = 2;
-const REP_INFO: u32 = 3;
-const OPT_STRUCTURED_REPLY: u32 = 8;
-const OPT_SET_META_CONTEXT: u32 = 10;
-const REP_META_CONTEXT: u32 = 4;
-const REP_ERROR: u32 = 1 << 31;
-const REP_ERR_UNKNOWN: u32 = REP_ERROR | 6;
 /// A longer reply to an option than this is refused.
 const MAX_REPLY: u32 = 64 << 10;
 /// More replies to one option than this are refused.
@@ -198,7 +190,7 @@ fn option(stream: &mut impl Write, option: u32, data: &[u8]) -> io::Result<()> {
 }
 
 fn reply(stream: &mut impl Read, option: u32) -> io::Result<(u32, Vec<u8>)> {
-    if u64::from_be_bytes(array(stream)?) != REPLY_MAGIC
+    if u64::from_be_bytes(array(stream)?) != OPT_REPLY_MAGIC
         || u32::from_be_bytes(array(stream)?) != option
     {
         return Err(protocol("a reply of the handshake is not valid"));

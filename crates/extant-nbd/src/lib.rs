@@ -17,6 +17,8 @@ mod connection;
 mod device;
 mod handshake;
 mod link;
+#[doc(hidden)]
+pub mod numbers;
 mod reply;
 mod url;
 mod window;

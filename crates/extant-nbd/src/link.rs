@@ -12,9 +12,10 @@
 //! A request that was in flight when the connection was lost is sent again as well. The server may still be at work on the first one: it must
 //! end the requests of a lost connection before it accepts overlapping ones, as the servers here do.
 
-use crate::connection::{Connection, FLUSH, READ, Stream, Ticket, WRITE};
-use crate::device::{FLAG_FLUSH, FLAG_READ_ONLY, Options};
+use crate::connection::{Connection, Stream, Ticket};
+use crate::device::Options;
 use crate::handshake::{Export, negotiate};
+use crate::numbers::{FLAG_FLUSH, FLAG_READ_ONLY, FLUSH, READ, WRITE};
 use crate::url::NbdUrl;
 use crate::window::{Posted, Window};
 use std::borrow::Borrow;

@@ -1,11 +1,11 @@
 //! Contents of replies: simple replies, and structured replies, which have chunks.
 
-use crate::connection::{BLOCK_STATUS, READ, SHUTDOWN, remote_error};
+use crate::connection::{SHUTDOWN, remote_error};
 use crate::handshake::{array, number};
+use crate::numbers::{BLOCK_STATUS, READ};
 use crate::protocol;
 use std::io::{self, Read};
 
-pub(crate) const STRUCTURED_REPLY: u32 = 0x668e_33ef;
 /// Flag of a reply's last chunk.
 pub(crate) const LAST_CHUNK: u16 = 1;
 const NONE: u16 = 0;

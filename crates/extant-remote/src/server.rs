@@ -4,6 +4,12 @@
 //! and each reply is sent when its request ends.
 
 use blockdev::BlockDevice;
+use extant_nbd::numbers::{
+    DISCONNECT, FLAG_FLUSH, FLAG_FUA, FLAG_HAS_FLAGS, FLAG_READ_ONLY, FLAG_TRIM, FLAG_ZEROES,
+    FLUSH, FUA, OPT_ABORT, OPT_EXPORT_NAME, OPT_GO, OPT_INFO, OPT_MAGIC, OPT_REPLY_MAGIC, READ,
+    REP_ACK, REP_ERR_INVALID, REP_ERR_UNSUP, REP_INFO, REQUEST_MAGIC, SIMPLE_REPLY, TRIM, WRITE,
+    WRITE_ZEROES,
+};
 use std::collections::HashSet;
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -11,40 +17,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Mutex, PoisonError};
 
-pub(crate) const OPT_MAGIC: u64 = 0x4948_4156_454F_5054;
-pub(crate) const OPT_REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
-const OPT_EXPORT_NAME: u32 = 1;
-const OPT_ABORT: u32 = 2;
-const OPT_INFO: u32 = 6;
-const OPT_GO: u32 = 7;
-pub(crate) const REP_ACK: u32 = 1;
-const REP_INFO: u32 = 3;
-const REP_ERR_UNSUP: u32 = 1 << 31 | 1;
-const REP_ERR_INVALID: u32 = 1 << 31 | 3;
 /// Longest data of an option or of its reply.
 pub(crate) const MAX_OPTION: u32 = 64 << 10;
 
-const REQUEST_MAGIC: u32 = 0x2560_9513;
-const REPLY_MAGIC: u32 = 0x6744_6698;
-const READ: u16 = 0;
-const WRITE: u16 = 1;
-const DISCONNECT: u16 = 2;
-const FLUSH: u16 = 3;
-const TRIM: u16 = 4;
-const WRITE_ZEROES: u16 = 6;
-/// The write is durable when the reply is sent.
-const FUA: u16 = 1;
 /// Longest request.
 const MAX_REQUEST: u32 = 32 << 20;
 /// Threads that serve requests.
 const THREADS: usize = 16;
-
-const FLAG_HAS_FLAGS: u16 = 1;
-const FLAG_READ_ONLY: u16 = 1 << 1;
-const FLAG_FLUSH: u16 = 1 << 2;
-const FLAG_FUA: u16 = 1 << 3;
-const FLAG_TRIM: u16 = 1 << 5;
-const FLAG_ZEROES: u16 = 1 << 6;
 
 const EPERM: u32 = 1;
 const EIO: u32 = 5;
@@ -260,7 +239,7 @@ fn send(stream: &mut impl Write, cookie: [u8; 8], done: io::Result<Vec<u8>>) -> 
         Ok(data) => (0, data),
         Err(e) => (number(&e), Vec::new()),
     };
-    let mut bytes = REPLY_MAGIC.to_be_bytes().to_vec();
+    let mut bytes = SIMPLE_REPLY.to_be_bytes().to_vec();
     bytes.extend(error.to_be_bytes());
     bytes.extend(cookie);
     bytes.extend(data);

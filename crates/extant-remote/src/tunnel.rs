@@ -1,7 +1,8 @@
 //! NBD servers with TLS: this program upgrades the connection (`NBD_OPT_STARTTLS`), and passes the bytes of the protocol on in both
 //! directions. The client continues the handshake as without TLS.
 
-use crate::server::{MAX_OPTION, OPT_MAGIC, OPT_REPLY_MAGIC, REP_ACK};
+use crate::server::MAX_OPTION;
+use extant_nbd::numbers::{OPT_MAGIC, OPT_REPLY_MAGIC, OPT_STARTTLS, REP_ACK};
 use std::io::{self, ErrorKind};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -23,7 +24,6 @@ const PORT: u16 = 10809;
 /// Time for the connection, the handshake and TLS together.
 const LIMIT: Duration = Duration::from_secs(30);
 const FIXED_NEWSTYLE: u16 = 1;
-const OPT_STARTTLS: u32 = 5;
 /// Length of magic numbers and flags with which a server begins.
 const GREETING: usize = 18;
 

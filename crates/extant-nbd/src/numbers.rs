@@ -1,0 +1,41 @@
+//! Numbers of the protocol, for the client here and for the server of `extant-remote`.
+#![allow(missing_docs)] // the names are those of the protocol
+
+pub const OPT_MAGIC: u64 = 0x4948_4156_454F_5054;
+pub const OPT_REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
+pub const OPT_EXPORT_NAME: u32 = 1;
+pub const OPT_ABORT: u32 = 2;
+pub const OPT_LIST: u32 = 3;
+pub const OPT_STARTTLS: u32 = 5;
+pub const OPT_INFO: u32 = 6;
+pub const OPT_GO: u32 = 7;
+pub const OPT_STRUCTURED_REPLY: u32 = 8;
+pub const OPT_SET_META_CONTEXT: u32 = 10;
+pub const REP_ACK: u32 = 1;
+pub const REP_SERVER: u32 = 2;
+pub const REP_INFO: u32 = 3;
+pub const REP_META_CONTEXT: u32 = 4;
+pub const REP_ERROR: u32 = 1 << 31;
+pub const REP_ERR_UNSUP: u32 = REP_ERROR | 1;
+pub const REP_ERR_INVALID: u32 = REP_ERROR | 3;
+pub const REP_ERR_UNKNOWN: u32 = REP_ERROR | 6;
+
+pub const REQUEST_MAGIC: u32 = 0x2560_9513;
+pub const SIMPLE_REPLY: u32 = 0x6744_6698;
+pub const STRUCTURED_REPLY: u32 = 0x668e_33ef;
+pub const READ: u16 = 0;
+pub const WRITE: u16 = 1;
+pub const DISCONNECT: u16 = 2;
+pub const FLUSH: u16 = 3;
+pub const TRIM: u16 = 4;
+pub const WRITE_ZEROES: u16 = 6;
+pub const BLOCK_STATUS: u16 = 7;
+/// Flag of a request: the write is durable when the reply is sent.
+pub const FUA: u16 = 1;
+
+pub const FLAG_HAS_FLAGS: u16 = 1;
+pub const FLAG_READ_ONLY: u16 = 1 << 1;
+pub const FLAG_FLUSH: u16 = 1 << 2;
+pub const FLAG_FUA: u16 = 1 << 3;
+pub const FLAG_TRIM: u16 = 1 << 5;
+pub const FLAG_ZEROES: u16 = 1 << 6;
