@@ -315,7 +315,21 @@ pub fn refuse_read_only(what: &str) -> io::Error {
 }
 
 /// Writes zeros in pieces, as a fallback of discard.
-fn write_zeroes<D: BlockDevice + ?Sized>(dev: &D, offset: u64, len: u64) -> io::Result<()> {
+///
+/// # Errors
+/// Those of [`BlockDevice::write_at`].
+///
+/// ```
+/// use extant_blockdev::{BlockDevice, MemDevice, write_zeroes};
+/// let device = MemDevice::new(4096);
+/// device.write_at(0, &[7; 4096])?;
+/// write_zeroes(&device, 0, 4096)?;
+/// let mut bytes = [7; 4096];
+/// device.read_at(0, &mut bytes)?;
+/// assert_eq!(bytes, [0; 4096]);
+/// # std::io::Result::Ok(())
+/// ```
+pub fn write_zeroes<D: BlockDevice + ?Sized>(dev: &D, offset: u64, len: u64) -> io::Result<()> {
     const PIECE: u64 = 1 << 18;
     check_range(dev.len(), offset, len, "discard")?;
     let zeroes = vec![0u8; len.min(PIECE) as usize];

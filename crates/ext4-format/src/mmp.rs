@@ -51,6 +51,21 @@ pub fn init(block: &mut [u8], time: i64) {
     }
 }
 
+/// Returns the block of an unused volume, with its checksum if metadata have checksums.
+///
+/// ```
+/// let block = ext4_format::mmp::clean_block(1024, 1_700_000_000, Some(7));
+/// assert!(ext4_format::mmp::state(&block, Some(7)).is_ok());
+/// ```
+pub fn clean_block(size: usize, time: i64, seed: Option<u32>) -> Vec<u8> {
+    let mut block = vec![0; size];
+    init(&mut block, time);
+    if let Some(seed) = seed {
+        set_checksum(&mut block, seed);
+    }
+    block
+}
+
 /// Returns whether the volume is unused according to a block.
 ///
 /// ```

@@ -43,6 +43,16 @@ pub fn init_block(block: &mut [u8]) {
     }
 }
 
+/// Returns an empty block of the orphan file for the place `nr`, with its checksum if metadata have checksums.
+pub fn empty_block(size: usize, inode_seed: Option<u32>, nr: BlockNr) -> Vec<u8> {
+    let mut block = vec![0; size];
+    init_block(&mut block);
+    if let Some(seed) = inode_seed {
+        set_checksum(&mut block, seed, nr);
+    }
+    block
+}
+
 /// Checks the magic and, when `inode_seed` is given, the checksum of a block read from `nr`.
 ///
 /// # Errors

@@ -196,6 +196,17 @@ impl RawSuperblock {
         <Self as FromZeros>::new_zeroed()
     }
 
+    /// Keeps a copy of the map and of the size of the journal's inode, for when the inode is lost.
+    pub fn set_journal_copy(&mut self, map: &[u8; 60], size: u64) {
+        self.jnl_backup_type = 1;
+        for (to, from) in self.jnl_blocks.iter_mut().zip(map.as_chunks::<4>().0) {
+            to.set(u32::from_le_bytes(*from));
+        }
+        let [.., high, low] = &mut self.jnl_blocks;
+        high.set((size >> 32) as u32);
+        low.set(size as u32);
+    }
+
     /// Returns the superblock with its checksum set, if nothing but the checksum is wrong.
     pub fn resealed(bytes: &[u8; SUPERBLOCK_SIZE]) -> Option<Self> {
         let mut bytes = *bytes;

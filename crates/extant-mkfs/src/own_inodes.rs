@@ -32,15 +32,8 @@ pub(super) fn write(
     if plan.layout.journal_blocks > 0 {
         let (ino, raw) = journal(plan, time, &mut out)?;
         sb.journal_inum.set(ino.0);
-        // A copy of the journal's map, for when its inode is lost.
-        sb.jnl_backup_type = 1;
-        let (map, _) = inode::i_block(&raw)?.as_chunks::<4>();
-        for (word, bytes) in sb.jnl_blocks.iter_mut().zip(map) {
-            word.set(u32::from_le_bytes(*bytes));
-        }
         let size = u64::from(plan.layout.journal_blocks) * u64::from(geo.block_size);
-        sb.jnl_blocks[15].set((size >> 32) as u32);
-        sb.jnl_blocks[16].set(size as u32);
+        sb.set_journal_copy(inode::i_block(&raw)?, size);
         records.push((ino, raw));
     }
     if let Some((ino, mapped)) = &plan.orphan_file {
@@ -48,30 +41,14 @@ pub(super) fn write(
         records.push((*ino, orphans(geo, *ino, mapped, time, &mut out)?));
     }
     if let Some(nr) = plan.mmp_block {
-        let mut block = vec![0; geo.block_size as usize];
-        mmp::init(&mut block, time.secs());
-        if geo.features.has_metadata_csum() {
-            mmp::set_checksum(&mut block, geo.csum_seed);
-        }
+        let seed = geo.features.has_metadata_csum().then_some(geo.csum_seed);
+        let block = mmp::clean_block(geo.block_size as usize, time.secs(), seed);
         out.push(nr, &block)?;
         sb.mmp_block.set(nr);
         sb.mmp_interval.set(mmp::DEFAULT_INTERVAL);
     }
     out.flush()?;
     Ok(records)
-}
-
-fn core(size: u64, time: Timestamp) -> InodeCore {
-    InodeCore {
-        mode: 0o100_600,
-        links: 1,
-        size,
-        atime: time,
-        mtime: time,
-        ctime: time,
-        crtime: time,
-        ..InodeCore::default()
-    }
 }
 
 /// Returns a record whose map is built from runs.
@@ -119,7 +96,7 @@ fn resize_inode(
     let size = (p * p + p + u64::from(indirect::DIRECT)) * u64::from(geo.block_size);
     let mut raw = vec![0; geo.inode_size.into()];
     inode::init(&mut raw, geo);
-    inode::encode_core(&core(size, time), &mut raw, geo);
+    inode::encode_core(&InodeCore::of_volume(size, time), &mut raw, geo);
     let root = inode::i_block_mut(&mut raw)?;
     indirect::set(
         root,
@@ -149,7 +126,13 @@ fn journal(plan: &Plan, time: Timestamp, out: &mut Gather<'_>) -> Result<(InodeN
         out.push(*physical, &block)?;
     }
     let size = u64::from(len) * u64::from(geo.block_size);
-    let raw = mapped_record(geo, InodeNr::JOURNAL, &plan.journal, core(size, time), out)?;
+    let raw = mapped_record(
+        geo,
+        InodeNr::JOURNAL,
+        &plan.journal,
+        InodeCore::of_volume(size, time),
+        out,
+    )?;
     Ok((InodeNr::JOURNAL, raw))
 }
 
@@ -162,18 +145,16 @@ fn orphans(
     out: &mut Gather<'_>,
 ) -> Result<Vec<u8>> {
     let seed = inode_seed(geo.csum_seed, ino, 0);
-    let mut block = vec![0; geo.block_size as usize];
+    let seed = geo.features.has_metadata_csum().then_some(seed);
     let mut count = 0;
     for run in &mapped.runs {
         for nr in run.physical..run.physical + u64::from(run.len) {
-            orphan_file::init_block(&mut block);
-            if geo.features.has_metadata_csum() {
-                orphan_file::set_checksum(&mut block, seed, ext4_format::BlockNr(nr));
-            }
+            let place = ext4_format::BlockNr(nr);
+            let block = orphan_file::empty_block(geo.block_size as usize, seed, place);
             out.push(nr, &block)?;
             count += 1;
         }
     }
     let size = count * u64::from(geo.block_size);
-    mapped_record(geo, ino, mapped, core(size, time), out)
+    mapped_record(geo, ino, mapped, InodeCore::of_volume(size, time), out)
 }

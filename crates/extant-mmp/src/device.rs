@@ -140,11 +140,7 @@ impl MmpDevice {
             return Ok(None);
         };
         block.update = options.update.unwrap_or(block.update);
-        let mut shown = vec![0; block.size];
-        mmp::init(&mut shown, now());
-        if let Some(seed) = block.seed {
-            mmp::set_checksum(&mut shown, seed);
-        }
+        let shown = mmp::clean_block(block.size, now(), block.seed);
         let claim = Claim {
             device,
             block,

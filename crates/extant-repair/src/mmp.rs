@@ -54,7 +54,7 @@ pub(crate) fn mend(session: &mut Session<'_, '_>) -> Result<(), Error> {
         return Ok(());
     };
     let seed = session.has_csum().then_some(geo.csum_seed);
-    let mut bytes = session.read(block)?;
+    let bytes = session.read(block)?;
     let text = match mmp::state(&bytes, seed) {
         Ok(MmpState::Clean) => return Ok(()),
         Ok(_) => "its block says that nobody has the volume",
@@ -63,9 +63,6 @@ pub(crate) fn mend(session: &mut Session<'_, '_>) -> Result<(), Error> {
     if !session.ask("mmp", text, None) {
         return Ok(());
     }
-    mmp::init(&mut bytes, session.now.into());
-    if let Some(seed) = seed {
-        mmp::set_checksum(&mut bytes, seed);
-    }
+    let bytes = mmp::clean_block(bytes.len(), session.now.into(), seed);
     Ok(session.write(block, &bytes)?)
 }

@@ -72,7 +72,7 @@ fn file(session: &mut Session<'_, '_>) -> Result<bool, Error> {
     for extent in &map.extents {
         for i in 0..extent.len {
             let block = BlockNr(extent.physical.0 + u64::from(i));
-            let mut bytes = session.read(block)?;
+            let bytes = session.read(block)?;
             let valid = orphan_file::verify(&bytes, seed, block).is_ok();
             let waiting: Vec<u32> = orphan_file::orphans(&bytes).map(|(_, ino)| ino.0).collect();
             if valid && waiting.is_empty() {
@@ -84,10 +84,7 @@ fn file(session: &mut Session<'_, '_>) -> Result<bool, Error> {
             if valid {
                 session.orphans.extend(waiting);
             }
-            orphan_file::init_block(&mut bytes);
-            if let Some(seed) = seed {
-                orphan_file::set_checksum(&mut bytes, seed, block);
-            }
+            let bytes = orphan_file::empty_block(bytes.len(), seed, block);
             session.write(block, &bytes)?;
         }
     }

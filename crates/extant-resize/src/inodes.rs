@@ -156,10 +156,8 @@ fn note_special(
         && session.sb.jnl_backup_type == 1
         && let Some(raw) = changed
     {
-        let words = inode::i_block(raw)?.as_chunks::<4>().0;
-        for (to, from) in session.sb.jnl_blocks.iter_mut().zip(words) {
-            to.set(u32::from_le_bytes(*from));
-        }
+        let map = inode::i_block(raw)?;
+        session.sb.set_journal_copy(map, core.size);
     }
     Ok(())
 }

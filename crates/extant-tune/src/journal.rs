@@ -13,19 +13,9 @@ use ext4_format::{BlockNr, GroupNr, InodeNr, jbd2};
 /// Most blocks of a journal.
 const MOST: u64 = 10_240_000;
 
-/// Returns the record of one of the volume's own inodes.
+/// Returns the state of one of the volume's own inodes.
 pub(crate) fn own_inode(size: u64, now: i64) -> InodeCore {
-    let time = Timestamp::new(now, 0);
-    InodeCore {
-        mode: 0o100_600,
-        links: 1,
-        size,
-        atime: time,
-        mtime: time,
-        ctime: time,
-        crtime: time,
-        ..InodeCore::default()
-    }
+    InodeCore::of_volume(size, Timestamp::new(now, 0))
 }
 
 /// Returns the blocks taken for a file of the volume itself, with those of its map.
@@ -142,14 +132,7 @@ pub(crate) fn make(
         image.write(BlockNr(run.physical), &bytes)?;
     }
     image.sb.journal_inum.set(ino.0);
-    image.sb.jnl_backup_type = 1;
-    let words = inode::i_block(&raw)?.as_chunks::<4>().0;
-    for (to, from) in image.sb.jnl_blocks.iter_mut().zip(words) {
-        to.set(u32::from_le_bytes(*from));
-    }
-    let [.., high, low] = &mut image.sb.jnl_blocks;
-    high.set((size >> 32) as u32);
-    low.set(size as u32);
+    image.sb.set_journal_copy(inode::i_block(&raw)?, size);
     add_overhead(image, blocks);
     image.renew()?;
     let at = taken.0.first().map_or(0, |run| run.physical);

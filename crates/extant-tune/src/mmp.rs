@@ -52,14 +52,15 @@ pub(crate) fn clear(image: &mut Image<'_, '_>, now: i64) -> Result<(), Error> {
     if !image.geo.is_valid_data_range(block, 1) {
         return refused("the block of mmp is none of the volume's; extant repair mends it");
     }
-    let mut bytes = vec![0; image.block_size()];
-    mmp::init(&mut bytes, now);
-    if image.geo.features.has_metadata_csum() {
-        mmp::set_checksum(&mut bytes, image.geo.csum_seed);
-    }
-    image.write(block, &bytes)?;
+    write_clean(image, block, now)?;
     image.tell("mmp", "its block says that nobody has the volume");
     Ok(())
+}
+
+fn write_clean(image: &Image<'_, '_>, block: BlockNr, now: i64) -> Result<(), Error> {
+    let geo = &image.geo;
+    let seed = geo.features.has_metadata_csum().then_some(geo.csum_seed);
+    Ok(image.write(block, &mmp::clean_block(image.block_size(), now, seed))?)
 }
 
 fn make(image: &mut Image<'_, '_>, options: &TuneOptions) -> Result<(), Error> {
@@ -67,12 +68,7 @@ fn make(image: &mut Image<'_, '_>, options: &TuneOptions) -> Result<(), Error> {
     let goal = image.geo.first_data_block;
     let runs = image.allocate(1, goal, "the block of mmp")?;
     let block = BlockNr(runs.first().map_or(0, |run| run.physical));
-    let mut bytes = vec![0; image.block_size()];
-    mmp::init(&mut bytes, options.now);
-    if image.geo.features.has_metadata_csum() {
-        mmp::set_checksum(&mut bytes, image.geo.csum_seed);
-    }
-    image.write(block, &bytes)?;
+    write_clean(image, block, options.now)?;
     image.sb.mmp_block.set(block.0);
     image.sb.mmp_interval.set(DEFAULT_INTERVAL);
     image.tell("mmp", format!("its block is {block}"));

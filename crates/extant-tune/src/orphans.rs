@@ -45,14 +45,11 @@ pub(crate) fn make(image: &mut Image<'_, '_>, options: &TuneOptions) -> Result<(
     let ino = image.take_inode()?;
     let taken = take_blocks(image, blocks as u32, 0, "the orphan file")?;
     let seed = image.seed(ino, 0);
-    let mut bytes = vec![0; image.block_size()];
+    let seed = image.geo.features.has_metadata_csum().then_some(seed);
     for run in &taken.0 {
-        for block in run.physical..run.physical + u64::from(run.len) {
-            orphan_file::init_block(&mut bytes);
-            if image.geo.features.has_metadata_csum() {
-                orphan_file::set_checksum(&mut bytes, seed, BlockNr(block));
-            }
-            image.write(BlockNr(block), &bytes)?;
+        for block in (run.physical..run.physical + u64::from(run.len)).map(BlockNr) {
+            let bytes = orphan_file::empty_block(image.block_size(), seed, block);
+            image.write(block, &bytes)?;
         }
     }
     write_file(image, ino, &taken, own_inode(blocks * size, options.now))?;

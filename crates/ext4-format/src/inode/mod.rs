@@ -102,6 +102,20 @@ pub struct InodeCore {
 }
 
 impl InodeCore {
+    /// Returns the state of a file that belongs to the volume itself, such as the journal.
+    pub fn of_volume(size: u64, time: Timestamp) -> Self {
+        Self {
+            mode: FileType::Regular.mode_bits() | 0o600,
+            links: 1,
+            size,
+            atime: time,
+            mtime: time,
+            ctime: time,
+            crtime: time,
+            ..Self::default()
+        }
+    }
+
     /// Returns the type, from the mode.
     pub const fn file_type(&self) -> Option<FileType> {
         FileType::from_mode(self.mode)
