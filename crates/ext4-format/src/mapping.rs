@@ -1,11 +1,10 @@
-//! Builds the map in an inode from runs of blocks: an extent tree from its leaves up, or the address blocks of ext2,
-//! each in blocks that were reserved for it.
+//! Builds the map of a new file from runs of blocks, in blocks that were reserved for it.
 
 use crate::error::FormatError;
-use crate::extent::{self, Extent, ExtentIndex, MAX_INIT_LEN};
+use crate::extent::{self, Extent, MAX_INIT_LEN};
 use crate::geometry::Geometry;
-use crate::indirect;
 use crate::inode::{self, I_BLOCK_SIZE, InodeCore, flags};
+use crate::remapping::{self, MapSink};
 use crate::types::{BlockNr, InodeNr};
 
 /// Logical blocks of a file on consecutive physical ones.
@@ -65,19 +64,39 @@ pub fn nodes_for(extents: u64, block_size: u32) -> u32 {
     total as u32 // a 340th of at most 2^32
 }
 
-/// Address blocks over these runs; only the logical side of the runs counts.
+/// Returns the number of address blocks over these runs; only the logical side of the runs counts.
 pub fn address_blocks(runs: &[Run], block_size: u32) -> u32 {
     let mut count = 0;
-    let mut next = || {
+    let nodes = std::iter::from_fn(|| {
         count += 1;
         Some(u64::from(count))
+    });
+    let mut sink = Reserved {
+        nodes,
+        emit: &mut |_, _| Ok::<(), FormatError>(()),
     };
-    let mut root = [0; 60];
+    let all: Vec<Extent> = extents(runs).collect();
     // Numbers are consecutive, nothing is written, and 32 bits hold them.
-    let built: Result<(), FormatError> =
-        build_indirect(runs, block_size, &mut root, &mut next, &mut |_, _| Ok(()));
-    let _ = built;
+    let _ = remapping::build(&mut sink, block_size, None, &all, &mut [0; I_BLOCK_SIZE]);
     count
+}
+
+/// The blocks reserved for a map, and the place that takes them.
+struct Reserved<'e, I, E> {
+    nodes: I,
+    emit: Emit<'e, E>,
+}
+
+impl<I: Iterator<Item = u64>, E: From<FormatError>> MapSink for Reserved<'_, I, E> {
+    type Error = E;
+
+    fn take(&mut self) -> Option<BlockNr> {
+        self.nodes.next().map(BlockNr)
+    }
+
+    fn write(&mut self, block: BlockNr, bytes: &[u8]) -> Result<(), E> {
+        (self.emit)(block.0, bytes)
+    }
 }
 
 /// Writes the map of a file into `root`, the 60 bytes of its inode, and hands the blocks of the map
@@ -93,132 +112,18 @@ pub fn build<E: From<FormatError>>(
     root: &mut [u8; I_BLOCK_SIZE],
     emit: Emit<'_, E>,
 ) -> Result<(), E> {
-    let mut nodes = nodes.iter().copied();
-    if geo.features.has_extents() {
-        build_extents(geo, runs, &mut nodes, seed, root, emit)
-    } else {
-        build_indirect(runs, geo.block_size, root, &mut || nodes.next(), emit)
-    }
-}
-
-const fn too_few() -> FormatError {
-    FormatError::Unrepresentable("a map of more blocks than were planned")
-}
-
-fn build_extents<E: From<FormatError>>(
-    geo: &Geometry,
-    runs: &[Run],
-    nodes: &mut dyn Iterator<Item = u64>,
-    seed: u32,
-    root: &mut [u8; I_BLOCK_SIZE],
-    emit: Emit<'_, E>,
-) -> Result<(), E> {
+    let features = &geo.features;
+    let seed = features.has_metadata_csum().then_some(seed);
+    let tree = features.has_extents().then_some(seed);
+    let mut sink = Reserved {
+        nodes: nodes.iter().copied(),
+        emit,
+    };
     let all: Vec<Extent> = extents(runs).collect();
-    if all.len() <= ROOT_ENTRIES {
-        extent::write_leaf(root, 0, all)?;
+    if remapping::build(&mut sink, geo.block_size, tree, &all, root)? {
         return Ok(());
     }
-    let mut block = vec![0; geo.block_size as usize];
-    let capacity = extent::capacity(block.len());
-    let mut finish = |block: &mut [u8], logical: u32| -> Result<ExtentIndex, E> {
-        if geo.features.has_metadata_csum() {
-            extent::set_tail(block, seed)?;
-        }
-        let nr = nodes.next().ok_or(too_few())?;
-        emit(nr, block)?;
-        Ok(ExtentIndex {
-            logical,
-            child: BlockNr(nr),
-        })
-    };
-    let mut level = Vec::with_capacity(all.len().div_ceil(capacity));
-    for leaf in all.chunks(capacity) {
-        extent::write_leaf(&mut block, 0, leaf.iter().copied())?;
-        level.push(finish(&mut block, leaf[0].logical)?); // chunks are not empty
-    }
-    let mut depth = 1;
-    while level.len() > ROOT_ENTRIES {
-        let mut above = Vec::with_capacity(level.len().div_ceil(capacity));
-        for node in level.chunks(capacity) {
-            extent::write_index(&mut block, depth, 0, node.iter().copied())?;
-            above.push(finish(&mut block, node[0].logical)?);
-        }
-        level = above;
-        depth += 1;
-    }
-    extent::write_index(root, depth, 0, level)?;
-    Ok(())
-}
-
-/// Returns the part of `runs` in `from..to`.
-fn within(runs: &[Run], from: u64, to: u64) -> &[Run] {
-    let start = runs.partition_point(|r| u64::from(r.logical) + u64::from(r.len) <= from);
-    let end = runs.partition_point(|r| u64::from(r.logical) < to);
-    runs.get(start..end).unwrap_or(&[])
-}
-
-/// Enters the blocks of `runs` that belong to `block`, whose first entry is for logical block `from`.
-fn enter(runs: &[Run], from: u64, count: u64, block: &mut [u8]) -> Result<(), FormatError> {
-    for run in runs {
-        let first = u64::from(run.logical).max(from);
-        let last = (u64::from(run.logical) + u64::from(run.len)).min(from + count);
-        for logical in first..last {
-            let physical = run.physical + (logical - u64::from(run.logical));
-            // logical - from < count, which is a count of 32-bit entries
-            indirect::set(block, (logical - from) as u32, Some(BlockNr(physical)))?;
-        }
-    }
-    Ok(())
-}
-
-fn build_indirect<E: From<FormatError>>(
-    runs: &[Run],
-    block_size: u32,
-    root: &mut [u8; I_BLOCK_SIZE],
-    next: &mut dyn FnMut() -> Option<u64>,
-    emit: Emit<'_, E>,
-) -> Result<(), E> {
-    root.fill(0);
-    let direct = u64::from(indirect::DIRECT);
-    enter(within(runs, 0, direct), 0, direct, root)?;
-    let mut from = direct;
-    for depth in 1..=3 {
-        let slot = indirect::DIRECT + depth - 1;
-        let nr = subtree(runs, block_size, depth, from, next, emit)?;
-        indirect::set(root, slot, nr.map(BlockNr))?;
-        from += u64::from(indirect::per_block(block_size)).pow(depth);
-    }
-    Ok(())
-}
-
-/// Returns the tree of address blocks of `depth` levels for logical blocks from `from` on.
-fn subtree<E: From<FormatError>>(
-    runs: &[Run],
-    block_size: u32,
-    depth: u32,
-    from: u64,
-    next: &mut dyn FnMut() -> Option<u64>,
-    emit: Emit<'_, E>,
-) -> Result<Option<u64>, E> {
-    let per = u64::from(indirect::per_block(block_size));
-    let child = per.pow(depth - 1);
-    let runs = within(runs, from, from + child * per);
-    if runs.is_empty() {
-        return Ok(None);
-    }
-    let nr = next().ok_or(too_few())?;
-    let mut block = vec![0; block_size as usize];
-    if depth == 1 {
-        enter(runs, from, per, &mut block)?;
-    } else {
-        for i in 0..per {
-            let at = from + i * child;
-            let sub = subtree(runs, block_size, depth - 1, at, next, emit)?;
-            indirect::set(&mut block, i as u32, sub.map(BlockNr))?;
-        }
-    }
-    emit(nr, &block)?;
-    Ok(Some(nr))
+    Err(FormatError::Unrepresentable("a map of more blocks than were planned").into())
 }
 
 /// Builds the record of a file from runs: like [`build`], with the counts and the checksum. The flag for extents is
@@ -253,6 +158,7 @@ pub fn file_record<E: From<FormatError>>(
 mod tests {
     use super::*;
     use crate::extent::{Node, NodeRules};
+    use crate::indirect;
     use crate::layout::{Layout, LayoutParams};
     use std::collections::HashMap;
 

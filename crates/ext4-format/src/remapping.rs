@@ -1,6 +1,6 @@
-//! Rebuilds the whole mapping of an inode from given extents, also unwritten ones, and allocates blocks on the way.
+//! Builds the whole mapping of an inode from given extents, also unwritten ones, and allocates blocks on the way.
 //! The result is an extent tree from its leaves up, or the address blocks of a block map. [`mapping`](crate::mapping)
-//! builds the mapping of a new file in planned blocks.
+//! builds the mapping of a new file in reserved blocks by this.
 
 use crate::error::FormatError;
 use crate::extent::{self, Extent, ExtentIndex};
@@ -132,10 +132,10 @@ fn build_block_map<S: MapSink>(
     // The address blocks on the way to the block before, each with its slot above it.
     let mut open: Vec<(u32, BlockNr, Vec<u8>)> = Vec::new();
     for extent in extents {
-        for i in 0..extent.len {
-            let physical = BlockNr(extent.physical.0 + u64::from(i));
-            let Some(path) = indirect::path(u64::from(extent.logical) + u64::from(i), block_size)
-            else {
+        let mut done = 0;
+        while done < extent.len {
+            let logical = u64::from(extent.logical) + u64::from(done);
+            let Some(path) = indirect::path(logical, block_size) else {
                 return Ok(None);
             };
             let steps = path.steps();
@@ -160,7 +160,12 @@ fn build_block_map<S: MapSink>(
                 open.push((step, block, vec![0; block_size as usize]));
             }
             let parent = open.last_mut().map_or(&mut *root, |o| &mut o.2);
-            indirect::set(parent, last, Some(physical))?;
+            let count = path.run(block_size).min(extent.len - done);
+            for i in 0..count {
+                let physical = BlockNr(extent.physical.0 + u64::from(done + i));
+                indirect::set(parent, last + i, Some(physical))?;
+            }
+            done += count;
         }
     }
     for (_, block, bytes) in open {

@@ -336,22 +336,18 @@ fn remap(image: &mut Image<'_, '_>, file: Copied) -> Result<Vec<(BlockNr, u64)>,
     old.extend(nodes.drain(file.count..).map(|node| (BlockNr(node), 1)));
     let mut root = [0; inode::I_BLOCK_SIZE];
     let seed = image.seed(file.ino, core.generation);
-    if image.geo.features.has_extents() {
-        let seed = image.geo.features.has_metadata_csum().then_some(seed);
-        let mut sink = Sink {
-            nodes: nodes.iter(),
-            image,
-        };
-        let size = image.geo.block_size;
-        if !remapping::build(&mut sink, size, Some(seed), &file.extents, &mut root)? {
-            return Err(Error::Refused(
-                "a mapping of more blocks than were planned".into(),
-            ));
-        }
-    } else {
-        let mut emit = |block: u64, bytes: &[u8]| image.write(BlockNr(block), bytes);
-        let runs = runs(&file.extents);
-        mapping::build(&image.geo, &runs, &nodes, seed, &mut root, &mut emit)?;
+    let features = image.geo.features;
+    let seed = features.has_metadata_csum().then_some(seed);
+    let tree = features.has_extents().then_some(seed);
+    let size = image.geo.block_size;
+    let mut sink = Sink {
+        nodes: nodes.iter(),
+        image,
+    };
+    if !remapping::build(&mut sink, size, tree, &file.extents, &mut root)? {
+        return Err(Error::Refused(
+            "a mapping of more blocks than were planned".into(),
+        ));
     }
     if image.geo.features.has_extents() {
         core.flags |= flags::EXTENTS;
