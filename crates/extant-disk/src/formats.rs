@@ -248,7 +248,7 @@ fn vhd(file: FileDevice) -> io::Result<Arc<dyn BlockDevice>> {
 /// The device fails, or the compressed data are damaged.
 pub fn decompressed_head(file: impl BlockDevice + 'static, most: usize) -> io::Result<Vec<u8>> {
     let mut head = Vec::new();
-    extant_mkfs::decompressed(Box::new(Cursor::new(file)))?
+    extant_sources::decompressed(Box::new(Cursor::new(file)))?
         .take(most as u64)
         .read_to_end(&mut head)?;
     Ok(head)

@@ -99,7 +99,7 @@ impl Unpacked {
 
     fn unpack(&self) -> io::Result<()> {
         let file = Cursor::new(Arc::clone(&self.file));
-        let mut from = extant_mkfs::decompressed(Box::new(file))?;
+        let mut from = extant_sources::decompressed(Box::new(file))?;
         let mut chunk = Vec::with_capacity(CHUNK);
         let mut at = 0;
         loop {

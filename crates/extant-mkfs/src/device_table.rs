@@ -2,7 +2,6 @@
 
 use super::error::{MkfsError, Result};
 use super::layers::Layers;
-use super::manifest::{DeviceTable, Entry, Order};
 use super::options::MkfsOptions;
 use super::owners::{IdMap, ModeMap};
 use super::progress::Monitor;
@@ -11,6 +10,8 @@ use super::tree::{Body, Inode, XattrPool};
 use ext4_format::FileType;
 use ext4_format::acl::Acl;
 use ext4_format::xattr::ACL_ACCESS;
+use extant_sources::DeviceTable;
+use extant_sources::parts::{Entry, Order};
 
 impl Layers {
     /// Applies a table: enters its members, and sets owners and permissions of the files that it names.

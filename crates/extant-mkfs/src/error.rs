@@ -1,6 +1,7 @@
 //! Errors of making a file system.
 
 use ext4_format::FormatError;
+use extant_sources::SourceError;
 use std::io;
 
 /// Result of a step of mkfs.
@@ -87,12 +88,23 @@ impl MkfsError {
     }
 }
 
-/// Formats a path for human readers: bytes that are not UTF-8 are escaped.
-pub(super) fn show(path: &[u8]) -> String {
-    path.utf8_chunks()
-        .flat_map(|chunk| {
-            let bad = chunk.invalid().iter().map(|b| format!("\\x{b:02x}"));
-            std::iter::once(chunk.valid().to_owned()).chain(bad)
-        })
-        .collect()
+impl From<SourceError> for MkfsError {
+    fn from(error: SourceError) -> Self {
+        match error {
+            SourceError::TooMuch(what) => Self::Options(what),
+            SourceError::Source { path, what } => Self::Source { path, what },
+            SourceError::Archive {
+                archive,
+                offset,
+                what,
+            } => Self::Archive {
+                archive,
+                offset,
+                what,
+            },
+            SourceError::Io { context, source } => Self::Io { context, source },
+            SourceError::Interrupted => Self::Interrupted,
+            other => Self::Options(other.to_string()),
+        }
+    }
 }

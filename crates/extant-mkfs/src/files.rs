@@ -1,9 +1,10 @@
 //! The data of directory trees' files, read where the scan found them.
 
 use super::data::{Content, ContentReader};
-use super::error::{MkfsError, Result, show};
+use super::error::{MkfsError, Result};
 use super::inspect::open_dir;
 use super::progress::Monitor;
+use extant_sources::parts::show;
 
 use super::tree::Tree;
 use rustix::fs::{Mode, OFlags};

@@ -1,12 +1,13 @@
 //! Directories that fold case: they are copied from a source to a volume with the feature, and become ordinary
 //! directories in a volume without it.
 
-use super::error::{MkfsError, Result, show};
+use super::error::{MkfsError, Result};
 use super::options::MkfsOptions;
 use super::progress::Monitor;
 use super::tree::{Draft, Tree};
 use ext4_format::fold::Comparison;
 use ext4_format::inode::flags;
+use extant_sources::parts::show;
 use std::collections::HashMap;
 
 /// Returns the comparison of names in directories of the new volume that fold case.

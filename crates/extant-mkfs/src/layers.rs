@@ -2,15 +2,16 @@
 //! made, hard links find their targets. If there are several sources, each is a layer over those before, and its
 //! white-outs (`.wh.NAME`, `.wh..wh..opq`) remove names of lower layers.
 
-use super::archive::member::{Member, MemberKind};
-use super::error::{MkfsError, Result, show};
-use super::source_attributes::{Adopter, RawXattrs};
+use super::error::{MkfsError, Result};
+use super::source_attributes::Adopter;
 use super::tree::{Body, Draft, DraftDir, Inode, ROOT, XattrPool};
-use super::white_out::WhiteOut;
 use ext4_format::FileType;
 use ext4_format::dir_entry;
 use ext4_format::inode::{flags, makedev};
 use ext4_format::timestamp::Timestamp;
+use extant_sources::WhiteOut;
+use extant_sources::parts::show;
+use extant_sources::parts::{Member, MemberKind, RawXattrs};
 use std::collections::BTreeMap;
 
 /// The most symbolic links on the way to a member.

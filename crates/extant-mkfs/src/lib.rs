@@ -10,17 +10,14 @@
 //! | `options`, `values`, `owners`, `progress`, `error` | what the caller says and hears |
 //! | `tree` | the content in memory, names in the order of the directory hash |
 //! | `scan`, `inspect`, `files` | a directory as the source: attributes, then data |
-//! | `archive/`, `tar/`, `cpio/` | archives as the source |
-//! | `squashfs/` | SquashFS images as the source |
-//! | `manifest/` | lists of files and devices |
-//! | `other` | trees that something else reads, as the source |
-//! | `sources`, `layers`, `white_out`, `amend` | several sources, each over those before it |
-//! | `adopt` | attributes on their way from a source into the tree |
+//! | `archive_content`, `reader_tree`, `device_table` | what `extant_sources` reads, as the source |
+//! | `sources`, `layers` | several sources, each over those before it |
+//! | `source_attributes` | attributes on their way from a source into the tree |
 //! | `folding` | directories that fold case |
 //! | `size` | how large the volume must be |
 //! | `space`, `numbers`, `plan`, `xattrs` | where everything goes |
 //! | `data`, `zeros` | copying file data; blocks of zeros become holes |
-//! | `directory`, `records`, `fixed`, `tables` | metadata, built whole |
+//! | `directory`, `records`, `own_inodes`, `tables` | metadata, built whole |
 //! | `gather`, `write` | putting it on the device, the superblock last |
 //! | `system` | what Linux has, and what other systems have in its place |
 //!
@@ -45,8 +42,7 @@ extern crate self as extant_mkfs;
 #[path = "../tests/it/main.rs"]
 mod it;
 
-mod archive;
-mod cpio;
+mod archive_content;
 mod data;
 mod device_table;
 mod directory;
@@ -56,7 +52,6 @@ mod folding;
 mod gather;
 mod inspect;
 mod layers;
-mod manifest;
 mod numbers;
 mod options;
 mod own_inodes;
@@ -70,35 +65,28 @@ mod size;
 mod source_attributes;
 mod sources;
 mod space;
-mod squashfs;
 mod system;
 mod tables;
-mod tar;
 mod tree;
 mod values;
-mod white_out;
 mod write;
 mod xattrs;
 mod zeros;
 
-pub use archive::{
-    ArchiveInput, ArchiveKind, ArchiveMember, decompressed, read_archive, read_tree,
-};
 pub use blockdev;
 pub use error::{MkfsError, Result};
-pub use manifest::{DeviceTable, Manifest};
+#[doc(hidden)]
+pub use extant_sources::parts::is_kept_xattr;
+pub use extant_sources::{
+    ArchiveInput, ArchiveKind, ArchiveMember, DeviceTable, Manifest, ReadTree, SourceError,
+    SquashTree, WhiteOut, decompressed, flag_names, read_archive, read_tree,
+};
 pub use options::MkfsOptions;
 pub use owners::{IdMap, ModeMap};
 pub use progress::{Phase, Progress};
-pub use reader_tree::ReadTree;
 pub use scan::TreeSource;
-#[doc(hidden)]
-pub use source_attributes::is_kept_xattr;
 pub use sources::Source;
-pub use squashfs::SquashTree;
-pub use tar::flag_names;
 pub use values::SuperblockValues;
-pub use white_out::WhiteOut;
 
 use blockdev::BlockDevice;
 use data::{Content, NoContent};

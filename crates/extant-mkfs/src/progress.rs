@@ -1,6 +1,8 @@
 //! Telling the caller how far the work is, and asking whether to go on.
 
 use super::error::{MkfsError, Result};
+use extant_sources::SourceError;
+use extant_sources::parts::ReadMonitor;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -124,5 +126,19 @@ impl Monitor {
             run();
         });
         failed.into_inner().map_or(Ok(()), |(_, e)| Err(e))
+    }
+}
+
+impl ReadMonitor for Monitor {
+    fn check(&self) -> extant_sources::Result<()> {
+        Monitor::check(self).map_err(|_| SourceError::Interrupted)
+    }
+
+    fn begins(&self, spools: bool) {
+        self.phase(if spools { Phase::Spool } else { Phase::Scan }, 0);
+    }
+
+    fn advance(&self, done: u64) {
+        Monitor::advance(self, done);
     }
 }

@@ -1,51 +1,11 @@
-//! Trees from other readers: another file system, or a tree made by the caller.
+//! Trees from other readers entered into layers, and their data.
 
-use super::archive::{ArchiveKind, ArchiveMember};
 use super::data::ContentReader;
 use super::error::{MkfsError, Result};
 use super::layers::Layers;
 use super::tree::{Body, Tree};
 use crate::source_attributes::Adopter;
-
-/// A tree that something else reads, such as another file system. Its names and attributes are asked for once, its data
-/// later, from several threads.
-///
-/// ```
-/// use extant_mkfs::{ArchiveKind, ArchiveMember, MkfsOptions, ReadTree, Result, Source, prepare_from};
-///
-/// /// A single file.
-/// struct Motd;
-///
-/// impl ReadTree for Motd {
-///     fn members(&self, enter: &mut dyn FnMut(ArchiveMember, u32) -> Result<()>) -> Result<()> {
-///         let kind = ArchiveKind::File { size: 6, stretches: vec![(0, 6)] };
-///         enter(ArchiveMember::new("etc/motd", kind, 0o644), 0)
-///     }
-///
-///     fn read_at(&self, _file: u32, offset: u64, buf: &mut [u8]) -> Result<()> {
-///         buf.copy_from_slice(&b"hello\n"[offset as usize..][..buf.len()]);
-///         Ok(())
-///     }
-/// }
-///
-/// let prepared = prepare_from(&MkfsOptions::default(), Source::Other(Box::new(Motd)))?;
-/// # drop(prepared);
-/// # Ok::<(), extant_mkfs::MkfsError>(())
-/// ```
-pub trait ReadTree: Send + Sync {
-    /// Shows all members, each with a number that [`read_at`](Self::read_at) gets if it is a file. A hard link
-    /// follows the name that it links to; a repeated member replaces the earlier one.
-    ///
-    /// # Errors
-    /// Read errors; errors of `enter` must be returned.
-    fn members(&self, enter: &mut dyn FnMut(ArchiveMember, u32) -> Result<()>) -> Result<()>;
-
-    /// Reads data of a file, all of the buffer, which is inside of the file.
-    ///
-    /// # Errors
-    /// Read errors.
-    fn read_at(&self, file: u32, offset: u64, buf: &mut [u8]) -> Result<()>;
-}
+use extant_sources::{ArchiveKind, ArchiveMember, ReadTree, SourceError};
 
 /// Enters the members of a tree; `origin` makes the origin of a file of its number.
 pub(super) fn scan(
@@ -54,12 +14,24 @@ pub(super) fn scan(
     adopter: &Adopter<'_>,
     origin: impl Fn(u32) -> u64,
 ) -> Result<()> {
-    tree.members(&mut |member, file| {
+    let mut enter = |member: ArchiveMember, file| {
         check_stretches(&member)?;
         adopter.monitor.check()?;
         adopter.monitor.advance(1);
         layers.enter(member.into_member(origin(file)), adopter)
-    })
+    };
+    // An error of `enter` is returned as it is.
+    let mut failed = None;
+    let read = tree.members(&mut |member, file| {
+        enter(member, file).map_err(|e| {
+            failed = Some(e);
+            SourceError::Interrupted
+        })
+    });
+    match failed {
+        Some(e) => Err(e),
+        None => Ok(read?),
+    }
 }
 
 /// Refuses stretches of data that are out of order, or reach beyond a file.
@@ -75,7 +47,7 @@ fn check_stretches(member: &ArchiveMember) -> Result<()> {
         {
             Some(end) => at = end,
             None => {
-                let path = super::error::show(&member.path);
+                let path = extant_sources::parts::show(&member.path);
                 return Err(MkfsError::source(
                     path,
                     "data out of order or beyond the file",
@@ -109,7 +81,7 @@ impl ContentReader for OtherReader<'_> {
                 return Ok(());
             }
             let part = &mut buf[(from - offset) as usize..(to - offset) as usize];
-            self.source.read_at(file, from, part)
+            Ok(self.source.read_at(file, from, part)?)
         };
         let Some(map) = map else {
             return part(0, end);

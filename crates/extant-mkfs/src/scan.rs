@@ -3,15 +3,17 @@
 //! Threads take directories from a common stack and collect their entries. Afterwards one thread joins them in the
 //! order of names, so that the tree does not depend on the order of threads.
 
-use super::error::{MkfsError, Result, show};
+use super::error::{MkfsError, Result};
 use super::inspect::{FileId, LONG_PATH, data_map, file_id, inode_of, open_dir, open_file};
 use super::layers::KEPT_FLAGS;
 use super::options::MkfsOptions;
 use super::progress::{Monitor, Phase};
-use super::source_attributes::{Adopter, RawXattrs, is_kept_xattr};
+use super::source_attributes::Adopter;
 use super::tree::{Body, Draft, DraftDir, Inode, XattrPool};
 use crate::system;
 use ext4_format::FileType;
+use extant_sources::parts::show;
+use extant_sources::parts::{RawXattrs, is_kept_xattr};
 use parking_lot::{Condvar, Mutex};
 use rustix::fs::{AtFlags, Mode, OFlags, Stat};
 use rustix::io::Errno;

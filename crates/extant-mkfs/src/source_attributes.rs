@@ -1,25 +1,14 @@
 //! Changes that every source makes to attributes before they enter the tree: owners and permissions are translated,
 //! times are clamped, extended attributes get the form that the volume stores.
 
-use super::error::{MkfsError, Result, show};
+use super::error::{MkfsError, Result};
 use super::options::MkfsOptions;
 use super::progress::Monitor;
 use super::tree::{Inode, XattrPool};
 use ext4_format::acl::{Acl, AclEntry, Tag};
 use ext4_format::timestamp::Timestamp;
 use ext4_format::xattr::{ACL_ACCESS, ACL_DEFAULT, XattrSet};
-
-/// Attributes of a source: full names, ACLs in the form of system calls.
-pub(super) type RawXattrs = Vec<(Vec<u8>, Vec<u8>)>;
-
-/// Name spaces that are kept. Others (those of NFS, CIFS, btrfs) mean nothing to ext4.
-const KEPT: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
-
-/// Returns whether a file system of this format keeps an extended attribute of this name: others are those of network
-/// and other file systems.
-pub fn is_kept_xattr(name: &[u8]) -> bool {
-    name == ACL_ACCESS || name == ACL_DEFAULT || KEPT.iter().any(|p| name.starts_with(p))
-}
+use extant_sources::parts::{RawXattrs, is_kept_xattr, show};
 
 /// The rules of one run.
 pub(super) struct Adopter<'a> {

@@ -1,19 +1,19 @@
 //! Several sources as one: each a layer over those before it.
 
-use super::archive::stream::Store;
-use super::archive::{self, ArchiveInput, ArchiveReader};
+use super::archive_content::{self, ArchiveReader};
 use super::data::{Content, ContentReader};
 use super::error::{MkfsError, Result};
 use super::files::{Places, TreeContent, TreeReader, TreeRoot};
 use super::layers::Layers;
-use super::manifest::DeviceTable;
 use super::options::MkfsOptions;
 use super::progress::{Monitor, Phase};
-use super::reader_tree::{self, OtherReader, ReadTree};
+use super::reader_tree::{self, OtherReader};
 use super::scan::{self, TreeSource};
 use super::source_attributes::Adopter;
 use super::tree::{Body, Draft, Tree, XattrPool};
 use ext4_format::timestamp::Timestamp;
+use extant_sources::parts::Store;
+use extant_sources::{ArchiveInput, DeviceTable, ReadTree};
 
 /// Contents of a new file system. If there are several, each is a layer over those before it, with the white-outs
 /// of OCI images; in a single source such names are ordinary names.
@@ -89,7 +89,7 @@ pub(super) fn scan(
                     pool: &pool,
                     monitor,
                 };
-                let tree = archive::scan(input, &mut content.store, &mut layers, &adopter)?;
+                let tree = archive_content::scan(input, &mut content.store, &mut layers, &adopter)?;
                 if let Some(tree) = tree {
                     content.enter(Box::new(tree), &mut layers, &adopter)?;
                 }

@@ -4,13 +4,14 @@
 //! are in the order of the new volume's directory hash. That is the order of the index and of readdir, so inodes and
 //! data are laid out in it too: a program that reads a directory and then its files reads the device forwards.
 
-use super::error::{MkfsError, Result, show};
+use super::error::{MkfsError, Result};
 use ext4_format::FileType;
 use ext4_format::checksum::crc32c;
 use ext4_format::fold::Comparison;
 use ext4_format::hash::DirHasher;
 use ext4_format::timestamp::Timestamp;
 use ext4_format::xattr::XattrSet;
+use extant_sources::parts::show;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -18,12 +19,7 @@ use std::ops::Range;
 /// Index into [`Tree::inodes`] of the root directory.
 pub(super) const ROOT: u32 = 0;
 
-/// A stretch of bytes of a file that is not a hole.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Segment {
-    pub start: u64,
-    pub len: u64,
-}
+pub(super) use extant_sources::parts::Segment;
 
 /// The content of an inode.
 #[derive(Clone, Debug)]

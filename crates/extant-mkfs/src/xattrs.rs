@@ -1,11 +1,12 @@
 //! Extended attributes of the tree: each distinct set is placed once, and blocks are shared by inodes up to the limit
 //! of the format.
 
-use super::error::{MkfsError, Result, show};
+use super::error::{MkfsError, Result};
 use super::space::Space;
 use super::tree::Tree;
 use ext4_format::geometry::Geometry;
 use ext4_format::xattr::{self, MAX_REFCOUNT, XattrSet};
+use extant_sources::parts::show;
 use std::collections::HashMap;
 
 /// A set laid out.

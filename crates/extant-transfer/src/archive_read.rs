@@ -15,7 +15,7 @@ use crate::steps::{keep_with, make_way};
 use anyhow::{Context, Result, bail};
 use ext4_format::FileType;
 use ext4_format::inode::makedev;
-use extant_mkfs::{ArchiveInput, ArchiveKind, ArchiveMember, MkfsError, ReadTree, WhiteOut};
+use extant_sources::{ArchiveInput, ArchiveKind, ArchiveMember, ReadTree, SourceError, WhiteOut};
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::io::Read;
@@ -131,19 +131,21 @@ impl Reader<'_> {
         };
         let read = match feed {
             Feed::Archive(archive) => {
-                extant_mkfs::read_archive(archive, monitor.cancel(), |member, data| {
+                extant_sources::read_archive(archive, monitor.cancel(), |member, data| {
                     give(member, data)
                 })
             }
             Feed::Tree(tree) => {
-                extant_mkfs::read_tree(&*tree, monitor.cancel(), |member, data| give(member, data))
+                extant_sources::read_tree(&*tree, monitor.cancel(), |member, data| {
+                    give(member, data)
+                })
             }
         };
         match read {
             Ok(()) | Err(Stop::Elsewhere) => Ok(()),
-            Err(Stop::Reading(MkfsError::Interrupted)) => {
+            Err(Stop::Reading(SourceError::Interrupted)) => {
                 monitor.check()?;
-                Err(MkfsError::Interrupted.into())
+                Err(SourceError::Interrupted.into())
             }
             Err(Stop::Reading(e)) => Err(e.into()),
             Err(Stop::Here(e)) => Err(e),
@@ -474,15 +476,15 @@ fn split(path: &[u8]) -> (&[u8], &[u8]) {
 /// The reason why reading ended.
 enum Stop {
     /// A failure of the source.
-    Reading(MkfsError),
+    Reading(SourceError),
     /// A failure of the thread that reads.
     Here(anyhow::Error),
     /// Another thread failed and reports the reason itself.
     Elsewhere,
 }
 
-impl From<MkfsError> for Stop {
-    fn from(e: MkfsError) -> Self {
+impl From<SourceError> for Stop {
+    fn from(e: SourceError) -> Self {
         Self::Reading(e)
     }
 }

@@ -18,7 +18,7 @@ use crate::side::{Existing, Keep, Meta, Reason, Side, Source};
 use crate::steps::{content, is_refused, keep_with, make_way};
 use anyhow::{Context, Result};
 use ext4_format::FileType;
-use extant_mkfs::WhiteOut;
+use extant_sources::WhiteOut;
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

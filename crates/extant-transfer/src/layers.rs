@@ -7,7 +7,7 @@ use crate::paths::{Entered, below, join};
 use crate::side::Side;
 use anyhow::{Context, Result};
 use ext4_format::FileType;
-use extant_mkfs::WhiteOut;
+use extant_sources::WhiteOut;
 use std::collections::HashSet;
 
 /// Returns whether a layer never removes this name of a directory: file systems have a lost+found.

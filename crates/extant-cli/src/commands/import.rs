@@ -13,7 +13,7 @@ use crate::store;
 use crate::transfer::{Counts, Monitor, OwnerArgs, image_side};
 use anyhow::{Context, Result, bail, ensure};
 use extant::Volume;
-use extant::mkfs::{ArchiveInput, MkfsError, ReadTree, Source};
+use extant::mkfs::{ArchiveInput, ReadTree, Source, SourceError};
 use extant::unstable::VolumeSide;
 use extant_transfer::{Feed, HostSide, Route, Rules, Side, read_archive};
 use serde::Serialize;
@@ -203,7 +203,7 @@ impl ImportTarget<'_> {
         self.make(self.to)?;
         let read = read_archive(feed, self.image, self.to, &self.rules, self.monitor);
         read.map_err(|e| match e.downcast_ref() {
-            Some(MkfsError::Archive { what, .. }) if what.starts_with("not an archive") => {
+            Some(SourceError::Archive { what, .. }) if what.starts_with("not an archive") => {
                 e.context("a source is a directory or an archive (cp copies files)")
             }
             _ => e,

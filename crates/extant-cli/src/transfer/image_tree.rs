@@ -6,7 +6,7 @@ use crate::interrupt::Interrupted;
 use crate::walk::{self, Met, Order};
 use anyhow::{Context, Result};
 use ext4_format::inode::{dev_major, dev_minor};
-use extant::mkfs::{ArchiveKind, ArchiveMember, MkfsError, ReadTree};
+use extant::mkfs::{ArchiveKind, ArchiveMember, ReadTree, SourceError};
 use extant::{Dir, FileType, OpenOptions, Volume};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -26,10 +26,10 @@ impl ImageTree {
     }
 
     /// Converts an error of the image into an error of its reader.
-    fn error(&self, e: &anyhow::Error) -> MkfsError {
+    fn error(&self, e: &anyhow::Error) -> SourceError {
         match e.downcast_ref::<Interrupted>() {
-            Some(_) => MkfsError::Interrupted,
-            None => MkfsError::Source {
+            Some(_) => SourceError::Interrupted,
+            None => SourceError::Source {
                 path: self.image.display().to_string(),
                 what: crate::output::one_line(e),
             },
@@ -90,8 +90,8 @@ fn stretches(dir: &Dir, name: &[u8], size: u64) -> Result<Vec<(u64, u64)>> {
 impl ReadTree for ImageTree {
     fn members(
         &self,
-        enter: &mut dyn FnMut(ArchiveMember, u32) -> Result<(), MkfsError>,
-    ) -> Result<(), MkfsError> {
+        enter: &mut dyn FnMut(ArchiveMember, u32) -> Result<(), SourceError>,
+    ) -> Result<(), SourceError> {
         let root = self.volume.root();
         let mut first_names: HashMap<u32, Vec<u8>> = HashMap::new();
         let top = Met {
@@ -128,7 +128,7 @@ impl ReadTree for ImageTree {
         }
     }
 
-    fn read_at(&self, file: u32, offset: u64, buf: &mut [u8]) -> Result<(), MkfsError> {
+    fn read_at(&self, file: u32, offset: u64, buf: &mut [u8]) -> Result<(), SourceError> {
         let mut read = || -> Result<()> {
             let opened = self
                 .volume

@@ -102,7 +102,7 @@ fn xattrs_by(
         other => other.map_err(|errno| failed(errno, "list extended attributes".into()))?,
     };
     let mut found = Vec::new();
-    let kept = |name: &&[u8]| extant_mkfs::is_kept_xattr(name);
+    let kept = |name: &&[u8]| extant_sources::parts::is_kept_xattr(name);
     for name in names.split(|&b| b == 0).filter(kept) {
         match sized(|buf| read(name, buf)) {
             Ok(value) => found.push((name.to_vec(), value)),

@@ -20,7 +20,7 @@ fn manifest(dir: &Path, text: &str) -> Source {
 fn table(dir: &Path, text: &str) -> mkfs::Result<Source> {
     let path = dir.join("table");
     fs::write(&path, text).unwrap();
-    DeviceTable::open(path).map(Source::Table)
+    Ok(Source::Table(DeviceTable::open(path)?))
 }
 
 /// Compares debugfs' output for a path: type, mode, owner, size.

@@ -67,7 +67,7 @@ fn held(mut tree: Snapshot) -> Snapshot {
 fn tree_of(bytes: &[u8]) -> Result<SquashTree, MkfsError> {
     let device = MemDevice::new(bytes.len() as u64);
     device.write_at(0, bytes).unwrap();
-    SquashTree::open("image", device)
+    Ok(SquashTree::open("image", device)?)
 }
 
 /// Returns the names, and the sum of all data.

@@ -9,7 +9,7 @@ use crate::api::bytes;
 use crate::api::dir::Dir;
 use crate::base::error::Error;
 use ext4_format::FileType;
-use extant_mkfs::MkfsError;
+use extant_mkfs::{MkfsError, SourceError};
 use extant_transfer::{HostSide, Monitor, Place, Reason, Route, Rules, Side};
 use rustix::io::Errno;
 use std::io;
@@ -270,8 +270,8 @@ fn source(error: anyhow::Error) -> Error {
         Ok(own) => return own,
         Err(other) => other,
     };
-    let error = match error.downcast::<MkfsError>() {
-        Ok(error) => return error.into(),
+    let error = match error.downcast::<SourceError>() {
+        Ok(error) => return MkfsError::from(error).into(),
         Err(other) => other,
     };
     if let Some(reason) = error.downcast_ref::<Reason>() {

@@ -23,9 +23,9 @@ mod xattrs;
 
 pub(crate) use superblock::is_squashfs;
 
-use super::archive::{ArchiveKind, ArchiveMember};
-use super::error::{MkfsError, Result};
-use super::reader_tree::ReadTree;
+use crate::archive::{ArchiveKind, ArchiveMember};
+use crate::error::{Result, SourceError};
+use crate::read_tree::ReadTree;
 use blockdev::BlockDevice;
 use cache::Cache;
 use codec::Codec;
@@ -50,13 +50,15 @@ const MOST_DEPTH: usize = 2048;
 /// links, devices and holes are kept; of times it has only those of the last change, in seconds.
 ///
 /// ```no_run
-/// use extant_mkfs::blockdev::{Access, FileDevice};
-/// use extant_mkfs::{MkfsOptions, Source, SquashTree, prepare_from};
+/// use extant_sources::blockdev::{Access, FileDevice};
+/// use extant_sources::{SourceError, SquashTree, read_tree};
 /// let device = FileDevice::open("disk.img", Access::ReadOnly).unwrap();
 /// let tree = SquashTree::open("disk.img", device)?;
-/// let prepared = prepare_from(&MkfsOptions::default(), Source::Other(Box::new(tree)))?;
-/// # drop(prepared);
-/// # Ok::<(), extant_mkfs::MkfsError>(())
+/// read_tree(&tree, None, |member, _| {
+///     println!("{}", String::from_utf8_lossy(&member.path));
+///     Ok::<(), SourceError>(())
+/// })?;
+/// # Ok::<(), SourceError>(())
 /// ```
 pub struct SquashTree {
     image: Image,
@@ -84,17 +86,17 @@ impl Image {
             return Err(self.error(at, "a place outside of the image"));
         }
         let read = self.device.read_at(at, buf);
-        read.map_err(|e| MkfsError::io(format!("reading {} at byte {at}", self.name), e))
+        read.map_err(|e| SourceError::io(format!("reading {} at byte {at}", self.name), e))
     }
 
     /// Creates an error for a broken rule.
-    fn error(&self, offset: u64, what: impl Into<String>) -> MkfsError {
+    fn error(&self, offset: u64, what: impl Into<String>) -> SourceError {
         broken(&self.name, offset, what)
     }
 }
 
-fn broken(name: &str, offset: u64, what: impl Into<String>) -> MkfsError {
-    MkfsError::Archive {
+fn broken(name: &str, offset: u64, what: impl Into<String>) -> SourceError {
+    SourceError::Archive {
         archive: name.into(),
         offset,
         what: what.into(),
@@ -105,7 +107,7 @@ impl SquashTree {
     /// Opens an image; the name is for messages.
     ///
     /// # Errors
-    /// [`MkfsError::Archive`] for bytes that are not a valid image, with the place in it; [`MkfsError::Io`].
+    /// [`SourceError::Archive`] for bytes that are not a valid image, with the place in it; [`SourceError::Io`].
     pub fn open(name: impl Into<String>, device: impl BlockDevice + 'static) -> Result<Self> {
         let name = name.into();
         let mut raw = [0; superblock::LEN];
@@ -113,7 +115,7 @@ impl SquashTree {
             return Err(broken(&name, 0, "the image is cut off in its superblock"));
         }
         let read = device.read_at(0, &mut raw);
-        read.map_err(|e| MkfsError::io(format!("reading {name}"), e))?;
+        read.map_err(|e| SourceError::io(format!("reading {name}"), e))?;
         let sb = Superblock::parse(&raw, device.len());
         let sb = sb.map_err(|(offset, what)| broken(&name, offset, what))?;
         let mut image = Image {

@@ -2,7 +2,7 @@
 //! structure may begin in one block and end in the next.
 
 use super::Image;
-use crate::error::{MkfsError, Result};
+use crate::error::{Result, SourceError};
 use std::sync::Arc;
 
 /// Bytes of a metadata block after decompression; the last of a table may have fewer.
@@ -143,7 +143,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Creates an error at this place.
-    pub fn error(&self, what: impl std::fmt::Display) -> MkfsError {
+    pub fn error(&self, what: impl std::fmt::Display) -> SourceError {
         let what = format!("{what} ({} bytes into this metadata block)", self.offset);
         self.image.error(self.at, what)
     }

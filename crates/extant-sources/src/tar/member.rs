@@ -2,10 +2,11 @@
 
 use super::header::{BLOCK, Header, gnu_sparse_more};
 use super::pax::{Pax, parse};
-use crate::archive::member::{Member, MemberKind};
-use crate::archive::stream::{Origin, Stream};
-use crate::error::{MkfsError, Result};
-use crate::tree::Segment;
+use crate::archive::stream::Stream;
+use crate::error::{Result, SourceError};
+use crate::member::Origin;
+use crate::member::Segment;
+use crate::member::{Member, MemberKind};
 use ext4_format::timestamp::Timestamp;
 
 /// Extended headers beyond this are an attack, not a header.
@@ -366,6 +367,6 @@ fn until_nul(mut text: Vec<u8>) -> Vec<u8> {
 }
 
 /// Creates an error for a header.
-fn impossible(stream: &Stream<'_>, what: &str) -> MkfsError {
+fn impossible(stream: &Stream<'_>, what: &str) -> SourceError {
     stream.error(format!("header with an impossible {what}"))
 }

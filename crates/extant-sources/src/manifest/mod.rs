@@ -6,11 +6,11 @@ mod lines;
 mod table;
 
 pub use table::DeviceTable;
-pub(crate) use table::{Entry, Order};
+pub use table::{Entry, Order};
 
 use crate::archive::{ArchiveMember, decompressed};
-use crate::error::{MkfsError, Result};
-use crate::reader_tree::ReadTree;
+use crate::error::{Result, SourceError};
+use crate::read_tree::ReadTree;
 use ext4_format::timestamp::Timestamp;
 use keywords::{Keywords, Surroundings};
 use lines::{Lines, unescape};
@@ -28,15 +28,19 @@ const LONGEST_PATH: usize = 1 << 16;
 /// are relative to the current directory, or to `base`.
 ///
 /// ```
-/// use extant_mkfs::{Manifest, MkfsOptions, Source, prepare_from};
+/// use extant_sources::{Manifest, SourceError, read_tree};
 /// let dir = tempfile::tempdir().unwrap();
 /// let path = dir.path().join("list");
 /// std::fs::write(&path, "#mtree\n./etc/motd type=file mode=644 contents=motd\n./dev/null type=char device=native,1,3\n").unwrap();
 /// std::fs::write(dir.path().join("motd"), "hello\n").unwrap();
 /// let manifest = Manifest::new(&path, dir.path());
-/// let prepared = prepare_from(&MkfsOptions::default(), Source::Other(Box::new(manifest)))?;
-/// # drop(prepared);
-/// # Ok::<(), extant_mkfs::MkfsError>(())
+/// let mut paths = Vec::new();
+/// read_tree(&manifest, None, |member, _| {
+///     paths.push(member.path);
+///     Ok::<(), SourceError>(())
+/// })?;
+/// assert_eq!(paths, [&b"./etc/motd"[..], b"./dev/null"]);
+/// # Ok::<(), SourceError>(())
 /// ```
 pub struct Manifest {
     path: PathBuf,
@@ -108,15 +112,15 @@ fn full_path(dir: &mut Vec<Vec<u8>>, word: &[u8], own: &Keywords) -> Result<Vec<
 impl ReadTree for Manifest {
     fn members(&self, enter: &mut dyn FnMut(ArchiveMember, u32) -> Result<()>) -> Result<()> {
         let name = self.path.display().to_string();
-        let io = |e| MkfsError::io(format!("reading {name}"), e);
+        let io = |e| SourceError::io(format!("reading {name}"), e);
         let file =
-            File::open(&self.path).map_err(|e| MkfsError::io(format!("opening {name}"), e))?;
+            File::open(&self.path).map_err(|e| SourceError::io(format!("opening {name}"), e))?;
         let mut lines = Lines::new(decompressed(Box::new(file)).map_err(io)?);
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let now = Timestamp::new(now.map_or(0, |d| d.as_secs().cast_signed()), 0);
         let (mut defaults, mut dir) = (Keywords::default(), Vec::<Vec<u8>>::new());
         while let Some((number, line)) = lines.next().map_err(io)? {
-            let bad = |what: String| MkfsError::source(&name, format!("line {number}: {what}"));
+            let bad = |what: String| SourceError::source(&name, format!("line {number}: {what}"));
             let mut words = line
                 .split(u8::is_ascii_whitespace)
                 .filter(|w| !w.is_empty());
@@ -144,6 +148,6 @@ impl ReadTree for Manifest {
         let path = self.files.lock().get(file as usize).cloned();
         let path = path.unwrap_or_else(|| Path::new("").into()); // numbers are those given out
         let read = File::open(&path).and_then(|f| f.read_exact_at(buf, offset));
-        read.map_err(|e| MkfsError::io(format!("reading {}", path.display()), e))
+        read.map_err(|e| SourceError::io(format!("reading {}", path.display()), e))
     }
 }

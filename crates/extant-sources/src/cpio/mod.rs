@@ -8,9 +8,9 @@
 mod header;
 
 use crate::archive::compression::Compression;
-use crate::archive::member::{Member, MemberKind};
 use crate::archive::stream::Stream;
 use crate::error::Result;
+use crate::member::{Member, MemberKind};
 use ext4_format::FileType;
 use ext4_format::timestamp::Timestamp;
 use header::{FileKey, Format, Header, MAGIC};

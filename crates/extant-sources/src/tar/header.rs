@@ -1,6 +1,6 @@
 //! The 512-byte header of a tar member: the fields of ustar, and those of GNU and star.
 
-use crate::tree::Segment;
+use crate::member::Segment;
 
 /// Bytes of a header, and the unit of everything in an archive.
 pub(super) const BLOCK: usize = 512;

@@ -3,7 +3,7 @@
 
 use super::lines::Lines;
 use crate::archive::{ArchiveKind, ArchiveMember, decompressed};
-use crate::error::{MkfsError, Result, show};
+use crate::error::{Result, SourceError, show};
 use std::fs::File;
 use std::path::Path;
 
@@ -11,8 +11,9 @@ use std::path::Path;
 const MOST: u32 = 1 << 16;
 
 /// Action of a line.
+#[doc(hidden)]
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Order {
+pub enum Order {
     /// Creates a directory or a special file. The name must be new or a directory.
     Make(ArchiveKind),
     /// Sets owner and permissions of an existing file.
@@ -25,8 +26,9 @@ pub(crate) enum Order {
 }
 
 /// A line of a table, one of its devices.
+#[doc(hidden)]
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Entry {
+pub struct Entry {
     pub line: u64,
     pub path: Vec<u8>,
     pub order: Order,
@@ -40,14 +42,16 @@ pub(crate) struct Entry {
 /// permissions of these files. Its owners are final: they are not translated.
 ///
 /// ```
-/// use extant_mkfs::DeviceTable;
+/// use extant_sources::DeviceTable;
 /// assert!(DeviceTable::is_table(b"# devices\n/dev/tty c 666 0 5 4 0 0 1 8\n"));
 /// assert!(!DeviceTable::is_table(b"/some/text that is none\n"));
 /// ```
 #[derive(Clone, Debug)]
 pub struct DeviceTable {
-    pub(crate) name: String,
-    pub(crate) entries: Vec<Entry>,
+    #[doc(hidden)]
+    pub name: String,
+    #[doc(hidden)]
+    pub entries: Vec<Entry>,
 }
 
 impl DeviceTable {
@@ -67,18 +71,19 @@ impl DeviceTable {
     /// The file cannot be read, or a line is not valid in a table.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let name = path.as_ref().display().to_string();
-        let io = |e| MkfsError::io(format!("reading {name}"), e);
-        let file = File::open(&path).map_err(|e| MkfsError::io(format!("opening {name}"), e))?;
+        let io = |e| SourceError::io(format!("reading {name}"), e);
+        let file = File::open(&path).map_err(|e| SourceError::io(format!("opening {name}"), e))?;
         let mut lines = Lines::new(decompressed(Box::new(file)).map_err(io)?);
         let mut entries = Vec::new();
         while let Some((number, line)) = lines.next().map_err(io)? {
-            let bad = |what| MkfsError::source(&name, format!("line {number}: {what}"));
+            let bad = |what| SourceError::source(&name, format!("line {number}: {what}"));
             entries.extend(parse(number, &line).map_err(bad)?);
         }
         Ok(Self { name, entries })
     }
 }
 
+#[doc(hidden)]
 impl Entry {
     /// Returns the member of the line, if it creates one.
     pub fn member(&self) -> Option<ArchiveMember> {

@@ -3,8 +3,9 @@
 
 use super::ArchiveInput;
 use super::compression::{Compression, Raw, Unpacked};
-use crate::error::{MkfsError, Result};
-use crate::progress::{Monitor, Phase};
+use crate::error::{Result, SourceError};
+use crate::member::Origin;
+use crate::monitor::ReadMonitor;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
@@ -19,25 +20,25 @@ const WINDOW: usize = 16 << 10;
 /// Interval in which a waiting reader checks for cancellation.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// Where member data can be read later: the file, and the offset in it.
-pub(crate) type Origin = u64;
 /// Bits of an origin that are the offset.
 const OFFSET_BITS: u32 = 48;
 /// Bits that are the file; the highest bit is left to others.
 const FILE_BITS: u32 = 63 - OFFSET_BITS;
 
 /// Files that hold member data.
+#[doc(hidden)]
 #[derive(Default)]
-pub(crate) struct Store {
+pub struct Store {
     files: Vec<File>,
     /// Index of the spool, and the bytes in it.
     spool: Option<(usize, u64)>,
 }
 
+#[doc(hidden)]
 impl Store {
     fn origin(file: usize, offset: u64) -> Result<Origin> {
         if offset >> OFFSET_BITS != 0 || file >> FILE_BITS != 0 {
-            return Err(MkfsError::Options(
+            return Err(SourceError::TooMuch(
                 "archives of more than 2^48 bytes, or more than 2^15 of them".into(),
             ));
         }
@@ -55,7 +56,7 @@ impl Store {
             return Ok(spool);
         }
         let file = blockdev::unnamed_file(dir)
-            .map_err(|e| MkfsError::io(format!("a temporary file in {}", dir.display()), e))?;
+            .map_err(|e| SourceError::io(format!("a temporary file in {}", dir.display()), e))?;
         let spool = (self.add(file), 0);
         self.spool = Some(spool);
         Ok(spool)
@@ -79,12 +80,12 @@ fn opened(name: String, path: &Path) -> Result<Opened> {
         let plain = file.metadata()?.is_file().then(|| file.try_clone());
         Ok((file, plain.transpose()?))
     };
-    let (file, plain) = open().map_err(|e| MkfsError::io(format!("opening {name}"), e))?;
+    let (file, plain) = open().map_err(|e| SourceError::io(format!("opening {name}"), e))?;
     Ok((name, Box::new(file), plain))
 }
 
 /// Detects the compression of a stream. The first bytes may arrive late, so the wait can be cancelled.
-fn look(mut raw: Raw, monitor: &Monitor) -> Result<(io::Result<Compression>, Raw)> {
+fn look(mut raw: Raw, monitor: &dyn ReadMonitor) -> Result<(io::Result<Compression>, Raw)> {
     let (sender, seen) = sync_channel(1);
     std::thread::spawn(move || {
         let compression = raw.compression().map(|c| c.unwrap_or(Compression::None));
@@ -96,7 +97,7 @@ fn look(mut raw: Raw, monitor: &Monitor) -> Result<(io::Result<Compression>, Raw
             Ok(both) => return Ok(both),
             Err(RecvTimeoutError::Timeout) => monitor.check()?,
             Err(RecvTimeoutError::Disconnected) => {
-                return Err(MkfsError::io(
+                return Err(SourceError::io(
                     "reading",
                     io::Error::other("a thread ended early"),
                 ));
@@ -123,14 +124,15 @@ enum Feed {
 }
 
 /// An archive, read once from front to back.
-pub(crate) struct Stream<'a> {
+#[doc(hidden)]
+pub struct Stream<'a> {
     pub name: String,
     /// Offset of the next byte, after decompression.
     pub at: u64,
     from: Feed,
     store: &'a mut Store,
     spool_dir: &'a Path,
-    monitor: &'a Monitor,
+    monitor: &'a dyn ReadMonitor,
     in_passing: bool,
     /// Data and padding of the last member not yet passed.
     data: u64,
@@ -139,13 +141,14 @@ pub(crate) struct Stream<'a> {
     sum: u32,
 }
 
+#[doc(hidden)]
 impl<'a> Stream<'a> {
     /// Opens an input and finds out how it is compressed.
     pub fn open(
         input: ArchiveInput,
         store: &'a mut Store,
         spool_dir: &'a Path,
-        monitor: &'a Monitor,
+        monitor: &'a dyn ReadMonitor,
     ) -> Result<Self> {
         let (name, reader, file): Opened = match input {
             ArchiveInput::Reader { name, reader } => (name, reader, None),
@@ -153,12 +156,12 @@ impl<'a> Stream<'a> {
             ArchiveInput::File(path) => opened(path.display().to_string(), &path)?,
         };
         let io = |e: io::Error| match e.kind() {
-            io::ErrorKind::Unsupported => MkfsError::Archive {
+            io::ErrorKind::Unsupported => SourceError::Archive {
                 archive: name.clone(),
                 offset: 0,
                 what: e.to_string(),
             },
-            _ => MkfsError::io(format!("reading {name}"), e),
+            _ => SourceError::io(format!("reading {name}"), e),
         };
         let mut raw = Raw::new(reader);
         let (compression, raw) = match &file {
@@ -171,7 +174,7 @@ impl<'a> Stream<'a> {
         let compression = compression.map_err(io)?;
         let from = match file {
             Some(file) if compression == Compression::None => {
-                monitor.phase(Phase::Scan, 0);
+                monitor.begins(false);
                 let size = file.metadata().map_err(io)?.len();
                 Feed::File {
                     file: store.add(file),
@@ -181,7 +184,7 @@ impl<'a> Stream<'a> {
                 }
             }
             _ => {
-                monitor.phase(Phase::Spool, 0);
+                monitor.begins(true);
                 unpack(raw)
             }
         };
@@ -214,7 +217,7 @@ impl<'a> Stream<'a> {
         let context = || format!("a temporary file in {}", self.spool_dir.display());
         let file = self
             .store
-            .add(made.map_err(|e| MkfsError::io(context(), e))?);
+            .add(made.map_err(|e| SourceError::io(context(), e))?);
         loop {
             let n = self.peek()?.len() as u64;
             if n == 0 {
@@ -331,21 +334,21 @@ impl<'a> Stream<'a> {
     }
 
     /// Creates an error at the current place.
-    pub fn error(&self, what: impl Into<String>) -> MkfsError {
+    pub fn error(&self, what: impl Into<String>) -> SourceError {
         self.error_at(self.at, what)
     }
 
     /// Creates an error at an earlier place.
-    pub fn error_at(&self, offset: u64, what: impl Into<String>) -> MkfsError {
-        MkfsError::Archive {
+    pub fn error_at(&self, offset: u64, what: impl Into<String>) -> SourceError {
+        SourceError::Archive {
             archive: self.name.clone(),
             offset,
             what: what.into(),
         }
     }
 
-    fn io(&self, e: io::Error) -> MkfsError {
-        MkfsError::io(format!("reading {} at byte {}", self.name, self.at), e)
+    fn io(&self, e: io::Error) -> SourceError {
+        SourceError::io(format!("reading {} at byte {}", self.name, self.at), e)
     }
 
     /// Fills `buf`; returns fewer bytes only at the end.
@@ -500,7 +503,7 @@ impl<'a> Stream<'a> {
                 let part = &chunk[*used..*used + n]; // as peeked
                 let file = &self.store.files[file]; // as returned by spool
                 file.write_all_at(part, offset + (len - rest))
-                    .map_err(|e| MkfsError::io("writing a temporary file", e))?;
+                    .map_err(|e| SourceError::io("writing a temporary file", e))?;
             }
             self.monitor.advance(n as u64);
             self.consume(n);

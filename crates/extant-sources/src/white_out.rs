@@ -4,7 +4,7 @@
 /// The effect of a name on lower layers, if it has one.
 ///
 /// ```
-/// use extant_mkfs::WhiteOut;
+/// use extant_sources::WhiteOut;
 /// assert_eq!(WhiteOut::of(b".wh.motd"), Some(WhiteOut::Name(b"motd")));
 /// assert_eq!(WhiteOut::of(b".wh..wh..opq"), Some(WhiteOut::Opaque));
 /// assert_eq!(WhiteOut::of(b"motd"), None);

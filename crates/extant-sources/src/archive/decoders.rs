@@ -34,6 +34,10 @@ impl Piece {
         })
     }
 
+    pub fn is_plain(&self) -> bool {
+        matches!(self, Self::Plain(_))
+    }
+
     pub fn into_raw(self) -> Raw {
         match self {
             Self::Plain(raw) => raw,

@@ -1,8 +1,8 @@
 //! Extended headers: records `LENGTH KEY=VALUE\n` that replace or extend the fields of the 512 bytes.
 
 use super::fflags;
-use crate::source_attributes::RawXattrs;
-use crate::tree::Segment;
+use crate::member::RawXattrs;
+use crate::member::Segment;
 use ext4_format::acl::{Acl, AclEntry, Tag};
 use ext4_format::timestamp::Timestamp;
 use ext4_format::xattr::{ACL_ACCESS, ACL_DEFAULT};

@@ -1,9 +1,12 @@
-//! The data of archives' members, read once it is known where in the image they go.
+//! Members of archives entered into layers, and their data, which is read once it is known where in the image it goes.
 
-use super::stream::Store;
 use crate::data::ContentReader;
 use crate::error::{MkfsError, Result};
+use crate::layers::Layers;
+use crate::source_attributes::Adopter;
 use crate::tree::{Body, Segment, Tree};
+use extant_sources::parts::{Members, Store, Stream, squashfs};
+use extant_sources::{ArchiveInput, SquashTree};
 
 /// A reader's position in a sparse file's map.
 struct MapPosition {
@@ -101,4 +104,28 @@ impl ContentReader for ArchiveReader<'_> {
         }
         self.fetch(inode, origin + offset, data)
     }
+}
+
+/// Enters the members of an archive. A SquashFS image is returned: it is a tree.
+pub(super) fn scan(
+    input: ArchiveInput,
+    store: &mut Store,
+    layers: &mut Layers,
+    adopter: &Adopter<'_>,
+) -> Result<Option<SquashTree>> {
+    let Adopter {
+        options, monitor, ..
+    } = *adopter;
+    let spool_dir = options.spool_dir.clone().unwrap_or_else(std::env::temp_dir);
+    let mut stream = Stream::open(input, store, &spool_dir, monitor)?;
+    let tree = squashfs(&mut stream)?;
+    if tree.is_some() {
+        return Ok(tree);
+    }
+    let mut members = Members::new(&mut stream)?;
+    while let Some(member) = members.next_member()? {
+        layers.enter(member, adopter)?;
+        monitor.check()?;
+    }
+    Ok(None)
 }

@@ -41,7 +41,7 @@ pub(super) fn parse(list: &[u8]) -> u32 {
 ///
 /// ```
 /// use ext4_format::inode::flags;
-/// assert_eq!(extant_mkfs::flag_names(flags::IMMUTABLE | flags::NODUMP | flags::EXTENTS), "nodump,schg");
+/// assert_eq!(extant_sources::flag_names(flags::IMMUTABLE | flags::NODUMP | flags::EXTENTS), "nodump,schg");
 /// ```
 pub fn flag_names(all: u32) -> String {
     let mut left = all;

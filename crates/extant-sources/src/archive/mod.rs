@@ -7,34 +7,29 @@
 //! anywhere, from all threads.
 
 pub(super) mod compression;
-mod content;
 #[cfg_attr(not(feature = "compression"), path = "no_decoders.rs")]
 mod decoders;
-pub(super) mod member;
-pub(super) mod stream;
+pub(crate) mod stream;
 mod visit;
 
 pub use compression::decompressed;
-pub(super) use content::ArchiveReader;
 pub use visit::{ArchiveKind, ArchiveMember, read_archive, read_tree};
 
-use super::cpio;
-use super::error::{MkfsError, Result};
-use super::layers::Layers;
-use super::source_attributes::Adopter;
-use super::squashfs::{SquashTree, is_squashfs};
-use super::tar;
+use crate::cpio;
+use crate::error::{Result, SourceError};
+use crate::member::Member;
+use crate::squashfs::{SquashTree, is_squashfs};
+use crate::tar;
 use blockdev::UnlockedFile;
-use member::Member;
 use std::io::Read;
 use std::path::PathBuf;
-use stream::{Store, Stream};
+use stream::Stream;
 
 /// An archive or a SquashFS image, plain, or compressed with gzip, zstd, xz or bzip2. Its first bytes determine the
 /// format.
 ///
 /// ```
-/// use extant_mkfs::ArchiveInput;
+/// use extant_sources::ArchiveInput;
 /// let from_pipe = ArchiveInput::Reader { name: "standard input".into(), reader: Box::new(std::io::stdin()) };
 /// let from_file = ArchiveInput::File("layer.tar.zst".into());
 /// # drop((from_pipe, from_file));
@@ -59,14 +54,17 @@ pub enum ArchiveInput {
 }
 
 /// The members of an archive, in their order.
-enum Members<'s, 'a> {
+#[doc(hidden)]
+#[allow(private_interfaces)]
+pub enum Members<'s, 'a> {
     Tar(tar::Members<'s, 'a>),
     Cpio(cpio::Members<'s, 'a>),
 }
 
+#[doc(hidden)]
 impl<'s, 'a> Members<'s, 'a> {
     /// Detects the format of the stream.
-    fn new(stream: &'s mut Stream<'a>) -> Result<Self> {
+    pub fn new(stream: &'s mut Stream<'a>) -> Result<Self> {
         let head = stream.peek()?;
         if cpio::is_cpio(head) {
             return Ok(Self::Cpio(cpio::Members::new(stream)));
@@ -79,7 +77,7 @@ impl<'s, 'a> Members<'s, 'a> {
     }
 
     /// Returns the next member; `None` at the end.
-    fn next(&mut self) -> Result<Option<Member>> {
+    pub fn next_member(&mut self) -> Result<Option<Member>> {
         match self {
             Self::Tar(tar) => tar.next(),
             Self::Cpio(cpio) => cpio.next(),
@@ -97,36 +95,13 @@ impl<'s, 'a> Members<'s, 'a> {
 
 /// Returns the tree of a stream if it is a SquashFS image. Such an image is read at many places, so a stream other
 /// than a plain file is spooled first.
-fn squashfs(stream: &mut Stream<'_>) -> Result<Option<SquashTree>> {
+#[doc(hidden)]
+pub fn squashfs(stream: &mut Stream<'_>) -> Result<Option<SquashTree>> {
     if !is_squashfs(stream.peek()?) {
         return Ok(None);
     }
     let device = stream.whole().and_then(|file| {
-        UnlockedFile::new(file).map_err(|e| MkfsError::io(format!("reading {}", stream.name), e))
+        UnlockedFile::new(file).map_err(|e| SourceError::io(format!("reading {}", stream.name), e))
     })?;
     SquashTree::open(&*stream.name, device).map(Some)
-}
-
-/// Enters the members of an archive. A SquashFS image is returned: it is a tree.
-pub(super) fn scan(
-    input: ArchiveInput,
-    store: &mut Store,
-    layers: &mut Layers,
-    adopter: &Adopter<'_>,
-) -> Result<Option<SquashTree>> {
-    let Adopter {
-        options, monitor, ..
-    } = adopter;
-    let spool_dir = options.spool_dir.clone().unwrap_or_else(std::env::temp_dir);
-    let mut stream = Stream::open(input, store, &spool_dir, monitor)?;
-    let tree = squashfs(&mut stream)?;
-    if tree.is_some() {
-        return Ok(tree);
-    }
-    let mut members = Members::new(&mut stream)?;
-    while let Some(member) = members.next()? {
-        layers.enter(member, adopter)?;
-        monitor.check()?;
-    }
-    Ok(None)
 }

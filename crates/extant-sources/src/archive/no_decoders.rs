@@ -19,6 +19,10 @@ impl Piece {
         Err(io::Error::new(io::ErrorKind::Unsupported, why))
     }
 
+    pub fn is_plain(&self) -> bool {
+        true
+    }
+
     pub fn into_raw(self) -> Raw {
         let Self::Plain(raw) = self;
         raw

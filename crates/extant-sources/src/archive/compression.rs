@@ -158,8 +158,8 @@ impl Read for Unpacked {
                 return Ok(n);
             }
             self.piece = match self.piece.take() {
-                None | Some(Piece::Plain(_)) => None,
-                Some(piece) => Self::next(piece.into_raw())?,
+                Some(piece) if !piece.is_plain() => Self::next(piece.into_raw())?,
+                _ => None,
             };
         }
         Ok(0)
@@ -173,7 +173,7 @@ impl Read for Unpacked {
 /// use std::io::Read;
 /// let mut text = String::new();
 /// let plain = Box::new(&b"not compressed"[..]);
-/// extant_mkfs::decompressed(plain)?.read_to_string(&mut text)?;
+/// extant_sources::decompressed(plain)?.read_to_string(&mut text)?;
 /// assert_eq!(text, "not compressed");
 /// # Ok::<(), std::io::Error>(())
 /// ```

@@ -3,7 +3,7 @@
 use super::Image;
 use super::metadata::Cursor;
 use crate::error::{Result, show};
-use crate::source_attributes::RawXattrs;
+use crate::member::RawXattrs;
 
 /// Bytes of attributes that an inode may have; those of Linux are far smaller.
 const MOST: usize = 1 << 20;

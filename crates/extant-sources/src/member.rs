@@ -1,16 +1,38 @@
 //! A member of an archive of any format.
 
-use super::stream::Origin;
-use crate::source_attributes::RawXattrs;
-use crate::tree::Segment;
 use ext4_format::timestamp::Timestamp;
+use ext4_format::xattr::{ACL_ACCESS, ACL_DEFAULT};
+
+/// Where member data can be read later: the file, and the offset in it.
+pub(crate) type Origin = u64;
+
+/// Attributes of a source: full names, ACLs in the form of system calls.
+pub type RawXattrs = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// Name spaces that are kept. Others (those of NFS, CIFS, btrfs) mean nothing to ext4.
+const KEPT: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
+
+/// Returns whether a file system of this format keeps an extended attribute of this name: others are those of network
+/// and other file systems.
+pub fn is_kept_xattr(name: &[u8]) -> bool {
+    name == ACL_ACCESS || name == ACL_DEFAULT || KEPT.iter().any(|p| name.starts_with(p))
+}
+
+/// A stretch of bytes of a file that is not a hole.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    pub start: u64,
+    pub len: u64,
+}
 
 /// The kind of a member.
+#[doc(hidden)]
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum MemberKind {
+pub enum MemberKind {
     File {
         size: u64,
-        origin: Origin,
+        origin: u64,
         map: Option<Box<[Segment]>>,
     },
     HardLink(Vec<u8>),
@@ -23,8 +45,9 @@ pub(crate) enum MemberKind {
 }
 
 /// One member.
+#[doc(hidden)]
 #[derive(Debug)]
-pub(crate) struct Member {
+pub struct Member {
     pub path: Vec<u8>,
     pub kind: MemberKind,
     /// Permissions.

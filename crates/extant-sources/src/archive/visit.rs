@@ -3,12 +3,12 @@
 
 use super::ArchiveInput;
 use super::Members;
-use super::member::{Member, MemberKind};
 use super::stream::{Store, Stream};
-use crate::error::MkfsError;
-use crate::progress::Monitor;
-use crate::reader_tree::ReadTree;
-use crate::tree::Segment;
+use crate::error::SourceError;
+use crate::member::Segment;
+use crate::member::{Member, MemberKind};
+use crate::monitor::{CancelFlag, ReadMonitor};
+use crate::read_tree::ReadTree;
 use ext4_format::timestamp::Timestamp;
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use std::sync::atomic::AtomicBool;
 /// The kind of an archive's member.
 ///
 /// ```
-/// use extant_mkfs::ArchiveKind;
+/// use extant_sources::ArchiveKind;
 /// assert_ne!(ArchiveKind::Directory, ArchiveKind::Fifo);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,13 +49,13 @@ pub enum ArchiveKind {
 /// A member of an archive, with everything its headers say.
 ///
 /// ```
-/// use extant_mkfs::{MkfsError, ArchiveInput, read_archive};
+/// use extant_sources::{SourceError, ArchiveInput, read_archive};
 /// let empty = ArchiveInput::Reader { name: "zeros".into(), reader: Box::new(&[0; 1024][..]) };
 /// read_archive(empty, None, |member, _data| {
 ///     println!("{}", String::from_utf8_lossy(&member.path));
-///     Ok::<(), MkfsError>(())
+///     Ok::<(), SourceError>(())
 /// })?;
-/// # Ok::<(), MkfsError>(())
+/// # Ok::<(), SourceError>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct ArchiveMember {
@@ -106,7 +106,8 @@ impl ArchiveMember {
     }
 
     /// Converts to a member for layers, with the origin of its data.
-    pub(crate) fn into_member(self, origin: u64) -> Member {
+    #[doc(hidden)]
+    pub fn into_member(self, origin: u64) -> Member {
         Member {
             path: self.path,
             kind: match self.kind {
@@ -232,30 +233,30 @@ impl Read for TreeData<'_> {
 /// Shows every member of a tree with its data, as [`read_archive`] shows those of an archive.
 ///
 /// ```no_run
-/// use extant_mkfs::{Manifest, MkfsError, read_tree};
+/// use extant_sources::{Manifest, SourceError, read_tree};
 /// read_tree(&Manifest::new("list.mtree", "rootfs"), None, |member, data| {
 ///     let len = std::io::copy(data, &mut std::io::sink()).unwrap();
 ///     println!("{}: {len} bytes", String::from_utf8_lossy(&member.path));
-///     Ok::<(), MkfsError>(())
+///     Ok::<(), SourceError>(())
 /// })?;
-/// # Ok::<(), MkfsError>(())
+/// # Ok::<(), SourceError>(())
 /// ```
 ///
 /// # Errors
-/// Those of the tree, [`MkfsError::Interrupted`], and whatever `visit` returns.
-pub fn read_tree<E: From<MkfsError>>(
+/// Those of the tree, [`SourceError::Interrupted`], and whatever `visit` returns.
+pub fn read_tree<E: From<SourceError>>(
     tree: &dyn ReadTree,
     cancel: Option<Arc<AtomicBool>>,
     mut visit: impl FnMut(ArchiveMember, &mut dyn Read) -> Result<(), E>,
 ) -> Result<(), E> {
-    let monitor = Monitor::new(None, cancel);
+    let monitor = CancelFlag(cancel);
     let mut stopped = None;
     let walked = tree.members(&mut |member, file| {
         monitor.check()?;
         let mut data = TreeData::new(tree, file, &member);
         visit(member, &mut data).map_err(|e| {
             stopped = Some(e);
-            MkfsError::Interrupted
+            SourceError::Interrupted
         })
     });
     match stopped {
@@ -269,14 +270,14 @@ pub fn read_tree<E: From<MkfsError>>(
 /// first.
 ///
 /// # Errors
-/// [`MkfsError::Archive`] for bytes that are not an archive, [`MkfsError::Io`], [`MkfsError::Interrupted`], and the
+/// [`SourceError::Archive`] for bytes that are not an archive, [`SourceError::Io`], [`SourceError::Interrupted`], and the
 /// errors of `visit`.
-pub fn read_archive<E: From<MkfsError>>(
+pub fn read_archive<E: From<SourceError>>(
     input: ArchiveInput,
     cancel: Option<Arc<AtomicBool>>,
     mut visit: impl FnMut(ArchiveMember, &mut dyn Read) -> Result<(), E>,
 ) -> Result<(), E> {
-    let monitor = Monitor::new(None, cancel.clone());
+    let monitor = CancelFlag(cancel.clone());
     let (mut store, spool_dir) = (Store::default(), std::env::temp_dir());
     let mut stream = Stream::open(input, &mut store, &spool_dir, &monitor)?;
     if let Some(tree) = super::squashfs(&mut stream)? {
@@ -285,7 +286,7 @@ pub fn read_archive<E: From<MkfsError>>(
     // Nothing is spooled: the data are read in passing.
     stream.in_passing();
     let mut members = Members::new(&mut stream)?;
-    while let Some(member) = members.next()? {
+    while let Some(member) = members.next_member()? {
         visit(ArchiveMember::of(member), &mut Data(&mut members))?;
         monitor.check()?;
     }
@@ -329,7 +330,7 @@ mod tests {
                     data.read_to_end(&mut content).unwrap();
                 }
                 seen.push((m.path, m.mode, m.uid, m.mtime.secs(), content));
-                Ok::<(), MkfsError>(())
+                Ok::<(), SourceError>(())
             })
             .unwrap();
             let want = [
@@ -349,7 +350,7 @@ mod tests {
             };
             let read = read_archive(input, None, |_, data| {
                 let copied = io::copy(data, &mut io::sink());
-                copied.map(drop).map_err(|e| MkfsError::io("copy", e))
+                copied.map(drop).map_err(|e| SourceError::io("copy", e))
             });
             assert!(read.is_err(), "{len}");
         }

@@ -1,0 +1,46 @@
+//! Reads what file systems are made from: archives, plain or compressed, lists of files and device tables. Every byte may be hostile.
+//!
+//! | file | what |
+//! |---|---|
+//! | `archive/` | archives as streams of members; compression |
+//! | `tar/`, `cpio/` | their members |
+//! | `squashfs/` | SquashFS images as trees |
+//! | `manifest/` | lists of files and devices |
+//! | `read_tree` | [`ReadTree`]: trees that something else reads |
+//! | `white_out` | names by which a layer removes files of lower ones |
+//! | `member`, `monitor`, `error` | a member, and what the caller hears |
+
+#![forbid(unsafe_code)]
+
+mod archive;
+mod cpio;
+mod error;
+mod manifest;
+mod member;
+mod monitor;
+mod read_tree;
+mod squashfs;
+mod tar;
+mod white_out;
+
+pub use archive::{
+    ArchiveInput, ArchiveKind, ArchiveMember, decompressed, read_archive, read_tree,
+};
+pub use blockdev;
+pub use error::{Result, SourceError};
+pub use manifest::{DeviceTable, Manifest};
+pub use read_tree::ReadTree;
+pub use squashfs::SquashTree;
+pub use tar::flag_names;
+pub use white_out::WhiteOut;
+
+/// Parts that `extant-mkfs` enters into a tree.
+#[doc(hidden)]
+pub mod parts {
+    pub use crate::archive::stream::{Store, Stream};
+    pub use crate::archive::{Members, squashfs};
+    pub use crate::error::show;
+    pub use crate::manifest::{Entry, Order};
+    pub use crate::member::{Member, MemberKind, RawXattrs, Segment, is_kept_xattr};
+    pub use crate::monitor::ReadMonitor;
+}
