@@ -22,7 +22,7 @@
 
 use crate::checksum::crc32c;
 use crate::features::RoCompat;
-use crate::superblock::MAGIC;
+use crate::types::MAGIC;
 use std::fmt;
 
 /// The incompatible feature of an image that is being changed in place.

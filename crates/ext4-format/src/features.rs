@@ -1,7 +1,6 @@
 //! Feature bits, their names, and mke2fs' language for choosing them (`-O extent,^64bit`).
 
 use crate::error::{FormatError, Result};
-use crate::superblock::RawSuperblock;
 use bitflags::bitflags;
 
 bitflags! {
@@ -292,15 +291,6 @@ has! {
 }
 
 impl Features {
-    /// Returns the sets named by a superblock. Bits without a name are kept.
-    pub fn of(sb: &RawSuperblock) -> Self {
-        Self {
-            compat: Compat::from_bits_retain(sb.feature_compat.get()),
-            incompat: Incompat::from_bits_retain(sb.feature_incompat.get()),
-            ro_compat: RoCompat::from_bits_retain(sb.feature_ro_compat.get()),
-        }
-    }
-
     /// Returns the default features of upstream's mke2fs 1.47 for a file system of this type: distributions leave out
     /// features that their boot loaders cannot read (Debian `metadata_csum_seed` and `orphan_file`).
     ///

@@ -2,11 +2,11 @@
 //! of a user, group or project to its use and limits. Each level of the tree takes a byte of the number, the highest
 //! first.
 
-use crate::InodeNr;
 use crate::error::{FormatError, Result, Where};
 use crate::geometry::Geometry;
 use crate::inode::{self, InodeCore};
 use crate::superblock::RawSuperblock;
+use crate::types::InodeNr;
 use std::collections::{BTreeMap, BTreeSet};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};

@@ -4,7 +4,9 @@
 use crate::change_mark::ChangeMark;
 use crate::checksum::crc32c;
 use crate::error::{FormatError, Result, Where};
-use crate::features::{Features, Incompat};
+pub use crate::types::MAGIC;
+
+use crate::features::{Compat, Features, Incompat, RoCompat};
 use core::mem::{offset_of, size_of};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -13,8 +15,6 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 pub const SUPERBLOCK_OFFSET: u64 = 1024;
 /// Size of a superblock.
 pub const SUPERBLOCK_SIZE: usize = 1024;
-/// The magic number.
-pub const MAGIC: u16 = 0xef53;
 
 /// `state`: unmounted cleanly.
 pub const STATE_VALID: u16 = 1;
@@ -187,6 +187,17 @@ impl core::fmt::Debug for RawSuperblock {
             .field("inodes_count", &self.inodes_count.get())
             .field("features", &Features::of(self).names())
             .finish_non_exhaustive()
+    }
+}
+
+impl Features {
+    /// Returns the sets named by a superblock. Bits without a name are kept.
+    pub fn of(sb: &RawSuperblock) -> Self {
+        Self {
+            compat: Compat::from_bits_retain(sb.feature_compat.get()),
+            incompat: Incompat::from_bits_retain(sb.feature_incompat.get()),
+            ro_compat: RoCompat::from_bits_retain(sb.feature_ro_compat.get()),
+        }
     }
 }
 

@@ -2,6 +2,9 @@
 
 use core::fmt;
 
+/// The magic number.
+pub const MAGIC: u16 = 0xef53;
+
 /// A physical block of the volume, counted in file-system blocks from its start.
 ///
 /// ```

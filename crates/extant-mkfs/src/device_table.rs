@@ -10,8 +10,8 @@ use super::tree::{Body, Inode, XattrPool};
 use ext4_format::FileType;
 use ext4_format::acl::Acl;
 use ext4_format::xattr::ACL_ACCESS;
-use extant_sources::DeviceTable;
 use extant_sources::parts::{Entry, Order};
+use extant_sources::{ArchiveKind, DeviceTable};
 
 impl Layers {
     /// Applies a table: enters its members, and sets owners and permissions of the files that it names.
@@ -48,9 +48,7 @@ impl Layers {
                     self.enter(member.into_member(0), &adopter)?;
                 }
                 // A directory that is there keeps its times and attributes.
-                (Some(member), Some(inode))
-                    if is_dir && member.kind == crate::ArchiveKind::Directory =>
-                {
+                (Some(member), Some(inode)) if is_dir && member.kind == ArchiveKind::Directory => {
                     self.change(inode, entry, pool)?;
                 }
                 (Some(_), Some(_)) => return Err(bad("something of this name is there".into())),

@@ -8,11 +8,12 @@
 //! | `manifest/` | lists of files and devices |
 //! | `read_tree` | [`ReadTree`]: trees that something else reads |
 //! | `white_out` | names by which a layer removes files of lower ones |
-//! | `member`, `monitor`, `error` | a member, and what the caller hears |
+//! | `archive_member`, `member`, `monitor`, `error` | a member, and what the caller hears |
 
 #![forbid(unsafe_code)]
 
 mod archive;
+mod archive_member;
 mod cpio;
 mod error;
 mod manifest;
@@ -23,9 +24,8 @@ mod squashfs;
 mod tar;
 mod white_out;
 
-pub use archive::{
-    ArchiveInput, ArchiveKind, ArchiveMember, decompressed, read_archive, read_tree,
-};
+pub use archive::{ArchiveInput, decompressed, read_archive, read_tree};
+pub use archive_member::{ArchiveKind, ArchiveMember};
 pub use blockdev;
 pub use error::{Result, SourceError};
 pub use manifest::{DeviceTable, Manifest};

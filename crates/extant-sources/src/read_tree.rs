@@ -1,6 +1,6 @@
 //! Trees from other readers: another file system, or a tree made by the caller.
 
-use crate::archive::ArchiveMember;
+use crate::archive_member::ArchiveMember;
 use crate::error::Result;
 
 /// A tree that something else reads, such as another file system. Its names and attributes are asked for once, its data

@@ -1,8 +1,9 @@
 //! Regular files of an archive, written by other threads than the reader.
 
+use crate::meta::{Meta, Xattr};
 use crate::monitor::Monitor;
 use crate::rules::Rules;
-use crate::side::{Existing, Meta, Side, Sink, Xattr};
+use crate::side::{Existing, Side, Sink};
 use crate::steps::keep_with;
 use anyhow::{Context, Result};
 use ext4_format::FileType;

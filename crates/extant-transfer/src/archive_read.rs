@@ -7,10 +7,11 @@
 
 use crate::archive_files::{Done, InFlight, Item, Job, close, write_file};
 use crate::layers::{Touched, remove_all};
+use crate::meta::Meta;
 use crate::monitor::Monitor;
 use crate::paths::{join, relative, show};
 use crate::rules::Rules;
-use crate::side::{Existing, Meta, Side};
+use crate::side::{Existing, Side};
 use crate::steps::{keep_with, make_way};
 use anyhow::{Context, Result, bail};
 use ext4_format::FileType;

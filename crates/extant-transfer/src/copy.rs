@@ -11,10 +11,11 @@
 //! names in one directory. When no directories are left, threads take files from others.
 
 use crate::layers::{remove_all, stays};
+use crate::meta::Meta;
 use crate::monitor::Monitor;
 use crate::paths::{Entered, base_name, below, join};
 use crate::rules::Rules;
-use crate::side::{Existing, Keep, Meta, Reason, Side, Source};
+use crate::side::{Existing, Keep, Reason, Side, Source};
 use crate::steps::{content, is_refused, keep_with, make_way};
 use anyhow::{Context, Result};
 use ext4_format::FileType;

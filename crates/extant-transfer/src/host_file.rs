@@ -1,7 +1,8 @@
 //! An open file of the host.
 
-use crate::host::keep_in_order;
-use crate::side::{Keep, Sink, Source, Xattr};
+use crate::host_attributes::keep_in_order;
+use crate::meta::Xattr;
+use crate::side::{Keep, Sink, Source};
 use crate::system;
 use anyhow::Result;
 use rustix::fs::SeekFrom;

@@ -1,6 +1,6 @@
 //! Attributes that are kept when trees move, and attributes that are changed.
 
-use crate::side::Meta;
+use crate::meta::Meta;
 use ext4_format::timestamp::Timestamp;
 use extant_mkfs::{IdMap, ModeMap};
 

@@ -1,10 +1,11 @@
 //! Steps common to all moves: freeing names, copying content, skipping refused attributes.
 
 use crate::layers::remove_all;
+use crate::meta::{Meta, Xattr};
 use crate::monitor::Monitor;
 use crate::paths::show;
 use crate::rules::Rules;
-use crate::side::{Keep, Meta, Place, Reason, Side, Sink, Source, Xattr};
+use crate::side::{Keep, Place, Reason, Side, Sink, Source};
 use anyhow::{Context, Result};
 use ext4_format::FileType;
 use rustix::io::Errno;

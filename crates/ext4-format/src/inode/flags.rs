@@ -1,6 +1,6 @@
 //! Bits of `flags`.
 
-use crate::FileType;
+use crate::types::FileType;
 
 /// Secure deletion.
 pub const SECRM: u32 = 0x1;

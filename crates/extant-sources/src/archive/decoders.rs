@@ -1,6 +1,6 @@
 //! Decoders of a piece of a compressed stream.
 
-use super::compression::{Compression, Raw};
+use super::raw::{Compression, Raw};
 use flate2::bufread::GzDecoder;
 use std::io::{self, BufRead, Read};
 use xz4rust::{XzDecoder, XzError, XzNextBlockResult};

@@ -9,11 +9,14 @@
 pub(super) mod compression;
 #[cfg_attr(not(feature = "compression"), path = "no_decoders.rs")]
 mod decoders;
+mod input;
+pub(super) mod raw;
 pub(crate) mod stream;
 mod visit;
 
 pub use compression::decompressed;
-pub use visit::{ArchiveKind, ArchiveMember, read_archive, read_tree};
+pub use input::ArchiveInput;
+pub use visit::{read_archive, read_tree};
 
 use crate::cpio;
 use crate::error::{Result, SourceError};
@@ -21,37 +24,7 @@ use crate::member::Member;
 use crate::squashfs::{SquashTree, is_squashfs};
 use crate::tar;
 use blockdev::UnlockedFile;
-use std::io::Read;
-use std::path::PathBuf;
 use stream::Stream;
-
-/// An archive or a SquashFS image, plain, or compressed with gzip, zstd, xz or bzip2. Its first bytes determine the
-/// format.
-///
-/// ```
-/// use extant_sources::ArchiveInput;
-/// let from_pipe = ArchiveInput::Reader { name: "standard input".into(), reader: Box::new(std::io::stdin()) };
-/// let from_file = ArchiveInput::File("layer.tar.zst".into());
-/// # drop((from_pipe, from_file));
-/// ```
-pub enum ArchiveInput {
-    /// A file.
-    File(PathBuf),
-    /// A file that messages call by another name, such as the digest of a layer.
-    Named {
-        /// Name for messages.
-        name: String,
-        /// The file.
-        path: PathBuf,
-    },
-    /// A stream, read once; the name is for messages.
-    Reader {
-        /// Name of the stream.
-        name: String,
-        /// The stream.
-        reader: Box<dyn Read + Send>,
-    },
-}
 
 /// The members of an archive, in their order.
 #[doc(hidden)]

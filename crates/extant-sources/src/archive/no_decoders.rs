@@ -1,6 +1,6 @@
 //! Stands in for the decoders in a build without the feature `compression`: reads plain streams only.
 
-use super::compression::{Compression, Raw};
+use super::raw::{Compression, Raw};
 use std::io::{self, Read};
 
 /// A piece of the stream.

@@ -1,8 +1,9 @@
 //! An archive as a sequence of bytes: a file that can be read again later, or a stream whose member data is spooled
 //! to an unlinked temporary file. Decompression runs in a separate thread.
 
-use super::ArchiveInput;
-use super::compression::{Compression, Raw, Unpacked};
+use super::compression::Unpacked;
+use super::input::ArchiveInput;
+use super::raw::{Compression, Raw};
 use crate::error::{Result, SourceError};
 use crate::member::Origin;
 use crate::monitor::ReadMonitor;

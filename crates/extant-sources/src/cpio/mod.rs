@@ -7,7 +7,7 @@
 
 mod header;
 
-use crate::archive::compression::Compression;
+use crate::archive::raw::Compression;
 use crate::archive::stream::Stream;
 use crate::error::Result;
 use crate::member::{Member, MemberKind};

@@ -1,7 +1,7 @@
 //! The keywords of a line of mtree(5).
 
 use super::lines::unescape;
-use crate::archive::{ArchiveKind, ArchiveMember};
+use crate::archive_member::{ArchiveKind, ArchiveMember};
 use crate::error::show;
 use ext4_format::inode::{dev_major, dev_minor};
 use ext4_format::timestamp::Timestamp;

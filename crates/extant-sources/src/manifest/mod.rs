@@ -8,7 +8,8 @@ mod table;
 pub use table::DeviceTable;
 pub use table::{Entry, Order};
 
-use crate::archive::{ArchiveMember, decompressed};
+use crate::archive::compression::decompressed;
+use crate::archive_member::ArchiveMember;
 use crate::error::{Result, SourceError};
 use crate::read_tree::ReadTree;
 use ext4_format::timestamp::Timestamp;

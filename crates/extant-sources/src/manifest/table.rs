@@ -2,7 +2,8 @@
 //! `NAME TYPE MODE UID GID MAJOR MINOR START INC COUNT`, where `-` stands for an unused field.
 
 use super::lines::Lines;
-use crate::archive::{ArchiveKind, ArchiveMember, decompressed};
+use crate::archive::compression::decompressed;
+use crate::archive_member::{ArchiveKind, ArchiveMember};
 use crate::error::{Result, SourceError, show};
 use std::fs::File;
 use std::path::Path;

@@ -1,6 +1,6 @@
 //! The decompressor of one block, for each format.
 
-use super::codec::Compressor;
+use super::compressor::Compressor;
 use xz4rust::{XzDecoder, XzNextBlockResult};
 
 /// Largest dictionary of xz that is allocated; no block is larger than 1 MiB.

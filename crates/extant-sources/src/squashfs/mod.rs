@@ -12,6 +12,7 @@
 
 mod cache;
 mod codec;
+mod compressor;
 mod data;
 #[cfg_attr(not(feature = "compression"), path = "no_decoder.rs")]
 mod decoder;
@@ -23,7 +24,7 @@ mod xattrs;
 
 pub(crate) use superblock::is_squashfs;
 
-use crate::archive::{ArchiveKind, ArchiveMember};
+use crate::archive_member::{ArchiveKind, ArchiveMember};
 use crate::error::{Result, SourceError};
 use crate::read_tree::ReadTree;
 use blockdev::BlockDevice;

@@ -1,6 +1,6 @@
 //! Stands in for the decompressors in a build without the feature `compression`.
 
-use super::codec::Compressor;
+use super::compressor::Compressor;
 
 /// A decompressor; this build does not have one.
 pub(super) enum Decoder {}

@@ -1,6 +1,6 @@
 //! The superblock: properties of the image, and the places of its tables.
 
-use super::codec::Compressor;
+use super::compressor::Compressor;
 
 /// Bytes of the superblock.
 pub(super) const LEN: usize = 96;

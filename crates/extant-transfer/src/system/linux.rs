@@ -1,7 +1,7 @@
 //! Linux.
 
+use crate::meta::{Meta, Xattr};
 use crate::paths::show;
-use crate::side::{Meta, Xattr};
 use anyhow::Result;
 use ext4_format::FileType;
 use ext4_format::inode::{dev_major, dev_minor};

@@ -1,6 +1,6 @@
 //! Systems that are not Linux.
 
-use crate::side::{Meta, Xattr};
+use crate::meta::{Meta, Xattr};
 use anyhow::Result;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
