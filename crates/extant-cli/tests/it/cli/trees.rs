@@ -207,6 +207,32 @@ fn a_tree_goes_in_and_out_and_stays_itself() {
 }
 
 #[test]
+fn a_program_keeps_its_capabilities_beside_its_owner() {
+    let Some(s) = Scratch::ext4() else {
+        return;
+    };
+    let mut packed = tar::Builder::new(File::create(s.host("packed.tar")).unwrap());
+    let capability = [&[1, 0, 0, 2, 0, 32][..], &[0; 14]].concat();
+    let attribute = ("SCHILY.xattr.security.capability", &capability[..]);
+    packed.append_pax_extensions([attribute]).unwrap();
+    let mut header = tar::Header::new_ustar();
+    header.set_size(3);
+    header.set_mode(0o755);
+    header.set_uid(5);
+    header.set_gid(6);
+    packed
+        .append_data(&mut header, "prog", &b"abc"[..])
+        .unwrap();
+    packed.into_inner().unwrap();
+    s.ok(&["import", "%", "@packed.tar"]);
+    let found = s.ok(&["getfattr", "-m", "-", ":/prog"]);
+    assert!(found.contains("security.capability"), "{found}");
+    s.ok(&["cp", "-a", ":/prog", ":/copy"]);
+    let found = s.ok(&["getfattr", "-m", "-", ":/copy"]);
+    assert!(found.contains("security.capability"), "{found}");
+}
+
+#[test]
 fn archives_go_in_and_out() {
     let Some(s) = Scratch::mke2fs("128M", &["-t", "ext4"]) else {
         return;
