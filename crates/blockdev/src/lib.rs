@@ -314,7 +314,7 @@ pub fn refuse_read_only(what: &str) -> io::Error {
     )
 }
 
-/// Writes zeros in pieces, as a fallback of discard.
+/// Writes `len` bytes of zeros at `offset`, for devices that do not support discard.
 ///
 /// # Errors
 /// Those of [`BlockDevice::write_at`].

@@ -64,7 +64,7 @@ pub fn nodes_for(extents: u64, block_size: u32) -> u32 {
     total as u32 // a 340th of at most 2^32
 }
 
-/// Returns the number of address blocks over these runs; only the logical side of the runs counts.
+/// Returns the number of indirect blocks that the runs need. It depends only on the logical blocks of the runs.
 pub fn address_blocks(runs: &[Run], block_size: u32) -> u32 {
     let mut count = 0;
     let nodes = std::iter::from_fn(|| {
@@ -76,12 +76,12 @@ pub fn address_blocks(runs: &[Run], block_size: u32) -> u32 {
         emit: &mut |_, _| Ok::<(), FormatError>(()),
     };
     let all: Vec<Extent> = extents(runs).collect();
-    // Numbers are consecutive, nothing is written, and 32 bits hold them.
+    // The build cannot fail: the block numbers are consecutive and fit into 32 bits, and nothing is written.
     let _ = remapping::build(&mut sink, block_size, None, &all, &mut [0; I_BLOCK_SIZE]);
     count
 }
 
-/// The blocks reserved for a map, and the place that takes them.
+/// Sink of a build that takes reserved blocks in order, and passes their contents to `emit`.
 struct Reserved<'e, I, E> {
     nodes: I,
     emit: Emit<'e, E>,
@@ -123,7 +123,7 @@ pub fn build<E: From<FormatError>>(
     if remapping::build(&mut sink, geo.block_size, tree, &all, root)? {
         return Ok(());
     }
-    Err(FormatError::Unrepresentable("a map of more blocks than were planned").into())
+    Err(FormatError::Unrepresentable("the mapping needs more blocks than were reserved").into())
 }
 
 /// Builds the record of a file from runs: like [`build`], with the counts and the checksum. The flag for extents is

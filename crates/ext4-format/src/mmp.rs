@@ -51,7 +51,7 @@ pub fn init(block: &mut [u8], time: i64) {
     }
 }
 
-/// Returns the block of an unused volume, with its checksum if metadata have checksums.
+/// Returns the MMP block of an unmounted volume. If `seed` is given, sets the checksum of the block.
 ///
 /// ```
 /// let block = ext4_format::mmp::clean_block(1024, 1_700_000_000, Some(7));

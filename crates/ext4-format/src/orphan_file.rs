@@ -43,7 +43,7 @@ pub fn init_block(block: &mut [u8]) {
     }
 }
 
-/// Returns an empty block of the orphan file for the place `nr`, with its checksum if metadata have checksums.
+/// Returns an empty block of the orphan file for block `nr`. If `inode_seed` is given, sets the checksum of the block.
 pub fn empty_block(size: usize, inode_seed: Option<u32>, nr: BlockNr) -> Vec<u8> {
     let mut block = vec![0; size];
     init_block(&mut block);

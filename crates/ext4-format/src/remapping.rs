@@ -1,6 +1,6 @@
-//! Builds the whole mapping of an inode from given extents, also unwritten ones, and allocates blocks on the way.
+//! Builds the whole mapping of an inode from extents, written or unwritten, and allocates the blocks of the mapping.
 //! The result is an extent tree from its leaves up, or the address blocks of a block map. [`mapping`](crate::mapping)
-//! builds the mapping of a new file in reserved blocks by this.
+//! calls this module for a new file, whose blocks are reserved in advance.
 
 use crate::error::FormatError;
 use crate::extent::{self, Extent, ExtentIndex};

@@ -191,7 +191,7 @@ impl core::fmt::Debug for RawSuperblock {
 }
 
 impl Features {
-    /// Returns the sets named by a superblock. Bits without a name are kept.
+    /// Returns the features of a superblock. Unknown bits are kept.
     pub fn of(sb: &RawSuperblock) -> Self {
         Self {
             compat: Compat::from_bits_retain(sb.feature_compat.get()),
@@ -207,7 +207,7 @@ impl RawSuperblock {
         <Self as FromZeros>::new_zeroed()
     }
 
-    /// Keeps a copy of the map and of the size of the journal's inode, for when the inode is lost.
+    /// Stores a copy of the mapping and the size of the journal's inode, because a repair needs them if that inode is damaged.
     pub fn set_journal_copy(&mut self, map: &[u8; 60], size: u64) {
         self.jnl_backup_type = 1;
         for (to, from) in self.jnl_blocks.iter_mut().zip(map.as_chunks::<4>().0) {

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-/// The magic number.
+/// Magic number of a superblock (`s_magic`).
 pub const MAGIC: u16 = 0xef53;
 
 /// A physical block of the volume, counted in file-system blocks from its start.

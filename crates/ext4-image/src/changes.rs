@@ -62,8 +62,9 @@ impl Changes {
     }
 
     /// Writes the changes and their undo files: `keep` stays, `beside` is removed after the last write. Both are durable before the
-    /// first write. Without either, as for a block device, whose directory does not outlive the system, and if the host is full, the old
-    /// bytes are in free blocks of the device meanwhile, or in its empty journal. If a write fails, as on a full host, the old image is restored at once.
+    /// first write. If neither is given, or if the host is full, the old bytes are saved inside the image until the change is complete: in
+    /// free blocks, or in an empty journal. A block device needs this, because its directory does not outlive the system. If a write
+    /// fails, the old image is restored at once.
     ///
     /// # Errors
     /// [`Error::Undo`], [`Error::NoRoomForUndo`] and [`Error::Io`] before the first write, [`Error::TakenBack`] after it; no undo file stays. After
@@ -119,7 +120,7 @@ fn write_with_undo(
         Ok((write_undo(device, &pieces, len, files, beside)?, pieces))
     };
     let mut begun = begin(&files, beside);
-    // If the host is full, the old bytes are in the image meanwhile, as on a block device.
+    // If the host is full, save the old bytes in the image, as on a block device.
     let mut spills = false;
     if keep.is_none() && matches!(&begun, Err(Error::Io(e)) if is_full(e)) {
         (files, beside, spills) = (Vec::new(), None, true);
@@ -168,15 +169,15 @@ fn write_with_undo(
     beside.map_or(Ok(()), |beside| Ok(in_place::remove(beside)?))
 }
 
-/// Gives the space of a record in an image back to a full host.
+/// Discards the undo record in an image, so that a full host has its space back.
 fn free_record(device: &dyn BlockDevice, record: Option<(u64, u64)>) {
     if let Some((place, len)) = record {
-        // The blocks are free in the volume, so they may hold anything.
+        // Ignore a failure: these blocks are free in the volume, so they may have any content.
         let _ = device.discard(place, len);
     }
 }
 
-/// Returns whether a file system has no space for a write.
+/// Returns true if a write failed because the file system or the quota is full.
 fn is_full(error: &io::Error) -> bool {
     use io::ErrorKind::{QuotaExceeded, StorageFull};
     matches!(error.kind(), StorageFull | QuotaExceeded)

@@ -1,24 +1,25 @@
 //! Undo files in the format of e2fsprogs, read and written.
 //!
-//! All numbers are little-endian; checksums are CRC-32C with a start of all ones. The file has blocks of one size. Keys
-//! are in separate blocks. The old bytes of the keys follow the block, and begin at a block each. The superblock in
-//! the file is the one that the change has written, so that a file fits one state of one image.
+//! All numbers are little-endian. Checksums are CRC-32C with an initial value of all ones. The file consists of blocks of
+//! one size. A key describes a run of old bytes. Blocks of keys alternate with the old bytes of these keys, and the bytes
+//! of each key start at a block boundary. The superblock in the file is the one that the change wrote, so that the file
+//! applies to one state of one image.
 //!
-//! | offset | bytes | head |
+//! | offset | bytes | header |
 //! |---|---|---|
 //! | 0 | 8 | magic, `E2UNDO02` |
-//! | 8, 16, 24 | 8 | count of keys; blocks of the superblock and of the first keys |
-//! | 32, 36 | 4 | bytes of a block of the file, and of the volume, in which keys count |
+//! | 8, 16, 24 | 8 | number of keys; block numbers of the superblock and of the first block of keys |
+//! | 32, 36 | 4 | block size of the file; block size of the volume, the unit of keys |
 //! | 40, 44 | 4 | checksum of the superblock; state: 1 if complete |
-//! | 48, 52, 56 | 4 | features: compatible (1: an offset), incompatible, read-only |
+//! | 48, 52, 56 | 4 | features: compatible (1: the header has an offset), incompatible, read-only |
 //! | 64 | 8 | bytes in front of the volume |
-//! | 500 | 8 | length of the image before the change; of this program only, and zeros in files of e2fsprogs |
-//! | 508 | 4 | checksum of the head before it |
+//! | 500 | 8 | length of the image before the change; only Extant writes it, and e2fsprogs writes zeros |
+//! | 508 | 4 | checksum of the preceding bytes of the header |
 //!
 //! | offset | bytes | block of keys |
 //! |---|---|---|
-//! | 0, 4, 8 | 4, 4, 8 | magic; checksum of the block with zeros here; zeros |
-//! | 16 and on | 8, 4, 4 | of each key: block of the volume, checksum and count of the old bytes |
+//! | 0, 4, 8 | 4, 4, 8 | magic; checksum of the block, computed with zeros in this field; zeros |
+//! | from 16 | 8, 4, 4 | for each key: block of the volume; checksum of the old bytes; number of old bytes |
 
 use crate::error::Error;
 use crate::undo::{Undo, UndoRecord};
@@ -31,7 +32,7 @@ use std::collections::btree_map::Entry;
 use std::fs::File;
 use std::io::{self, Read, Seek};
 
-/// Magic number of these files.
+/// Magic number of an undo file of e2fsprogs.
 pub const MAGIC: &[u8; 8] = b"E2UNDO02";
 const HEAD: usize = 512;
 const OLD_LENGTH: usize = 500;
@@ -43,11 +44,11 @@ const FINISHED: u32 = 1;
 const HAS_OFFSET: u32 = 1;
 /// Size of blocks in written files; the superblock is the second one of a volume.
 const BLOCK: u64 = 1024;
-/// Most bytes of a key in written files.
+/// Largest number of old bytes per key in written files.
 const LONGEST: usize = 1 << 19;
-/// Most bytes of a block in files that are read.
+/// Largest supported block size of a file.
 const LARGEST_BLOCK: u32 = 4 << 20;
-/// Offset of the magic number in a superblock. It is inverted in an undo file, so that nothing takes the file for an image.
+/// Offset of the magic number in a superblock. The number is inverted in an undo file, so that no program mistakes the file for an image.
 const SUPER_MAGIC: usize = 56;
 
 fn bad(what: &str) -> Error {
@@ -81,7 +82,7 @@ pub struct E2Undo {
 }
 
 impl E2Undo {
-    /// Reads a file; `None` if it is not one of e2fsprogs.
+    /// Reads an undo file. Returns `None` if the file does not have the format of e2fsprogs.
     ///
     /// # Errors
     /// [`Error::Undo`] for a file that is damaged or unfinished, and [`Error::Io`].
@@ -96,24 +97,24 @@ impl E2Undo {
     }
 
     fn parse(bytes: &[u8]) -> Result<Self, Error> {
-        let cut = || bad("it is cut off");
+        let cut = || bad("the file is truncated");
         let (head, _) = bytes.split_first_chunk::<HEAD>().ok_or_else(cut)?;
         let summed = head.get(..HEAD - 4).unwrap_or_default();
         if crc32c(!0, summed) != word(head, HEAD - 4) {
-            return Err(bad("its head is damaged"));
+            return Err(bad("the header is damaged"));
         }
         if word(head, 44) & FINISHED == 0 {
             return Err(bad(
-                "it is unfinished: the tool that wrote it was interrupted",
+                "the file is unfinished: the program that wrote it was interrupted",
             ));
         }
         if word(head, 48) & !HAS_OFFSET != 0 || word(head, 52) != 0 || word(head, 56) != 0 {
-            return Err(bad("it has features that are not known"));
+            return Err(bad("the file has unknown features"));
         }
         let (block, unit) = (word(head, 32), word(head, 36));
         let sound = |size: u32| size >= 512 && size.is_power_of_two() && size <= LARGEST_BLOCK;
         if !sound(block) || !sound(unit) {
-            return Err(bad("its blocks have an impossible size"));
+            return Err(bad("the block size is not valid"));
         }
         let mut reader = Reader {
             bytes,
@@ -146,7 +147,7 @@ impl E2Undo {
         self.offset
     }
 
-    /// Returns the lines that e2undo prints about the head of a file.
+    /// Returns the header of the file as `e2undo -h` prints it.
     pub fn lines(&self) -> String {
         let head = &self.head;
         let mut text = format!("nr keys:\t{}\n", self.keys);
@@ -178,30 +179,30 @@ impl E2Undo {
         text
     }
 
-    /// Returns the record that takes the change back, for the volume as it is now. With `force` the volume may have
-    /// been changed since.
+    /// Returns the undo record that restores the volume from its current state. With `force`, the volume may have been
+    /// changed after the change that this file belongs to.
     ///
     /// # Errors
-    /// [`Error::Undo`] if the volume has another superblock than the change has written; [`Error::Io`].
+    /// [`Error::Undo`] if the superblock of the volume is not the one that the change wrote; [`Error::Io`].
     pub fn undo(&self, image: &dyn BlockDevice, force: bool) -> Result<Undo, Error> {
         let mut now = vec![0; SUPERBLOCK_SIZE];
         image.read_at(SUPERBLOCK_OFFSET, &mut now)?;
         if now != self.superblock && !force {
             return Err(bad(
-                "the superblock of the image is not the one of the change: it is another image, or it was changed since: --force takes it back all the same",
+                "the superblock of the image is not the one that the change wrote: the image is another one, or was changed since: use --force to undo anyway",
             ));
         }
         let end = self.old.iter().map(|(at, old)| at + old.len() as u64).max();
         if end.is_some_and(|end| end > image.len()) {
             return Err(Error::Undo(format!(
-                "its bytes end at {}, and the image at {}: make the image longer first",
+                "the old bytes end at byte {}, the image ends at byte {}: make the image longer first",
                 end.unwrap_or_default(),
                 image.len()
             )));
         }
         let mut records = Vec::new();
         for (&at, old) in &self.old {
-            // The first sector of the superblock is a separate record, the last one.
+            // The first sector of the superblock needs a record of its own, because it is restored last.
             for (start, part) in around_first_sector(at, old) {
                 let mut there = vec![0; part.len()];
                 image.read_at(start, &mut there)?;
@@ -217,7 +218,7 @@ impl E2Undo {
     }
 }
 
-/// Splits bytes at an offset so that the first sector of the superblock is a part.
+/// Splits the bytes at offset `at` of the volume so that the first sector of the superblock is a separate part.
 fn around_first_sector(at: u64, bytes: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
     let cut = |place: u64| place.saturating_sub(at).min(bytes.len() as u64) as usize;
     let (first, second) = (
@@ -239,7 +240,7 @@ struct Reader<'b> {
 }
 
 impl<'b> Reader<'b> {
-    /// Returns bytes from the next block on, and skips their blocks.
+    /// Returns `len` bytes from the start of the next block, and advances to the block after them.
     fn take(&mut self, len: u64) -> Option<&'b [u8]> {
         let start = self.at.checked_mul(self.block)?;
         let end = start.checked_add(len)?;
@@ -249,7 +250,7 @@ impl<'b> Reader<'b> {
     }
 
     fn keys(&mut self, count: u64, unit: u64) -> Result<BTreeMap<u64, Vec<u8>>, Error> {
-        let damaged = || bad("its keys are damaged");
+        let damaged = || bad("the keys are damaged");
         let mut old = BTreeMap::new();
         let mut left = count;
         while left > 0 {
@@ -267,13 +268,15 @@ impl<'b> Reader<'b> {
                 left -= 1;
                 let at = long(key, 0).checked_mul(unit).ok_or_else(damaged)?;
                 let (sum, len) = (word(key, 8), word(key, 12));
-                let bytes = self.take(len.into()).ok_or_else(|| bad("it is cut off"))?;
+                let bytes = self
+                    .take(len.into())
+                    .ok_or_else(|| bad("the file is truncated"))?;
                 at.checked_add(len.into()).ok_or_else(damaged)?;
                 // The sum of a superblock of 1 KiB may be 0, as every sum with a checksum in its bytes.
                 if crc32c(!0, bytes) != sum {
-                    return Err(bad("its old bytes are damaged"));
+                    return Err(bad("the old bytes are damaged"));
                 }
-                // The first copy of a block is the oldest.
+                // If several keys have the same block, the first one has the oldest bytes.
                 old.entry(at).or_insert_with(|| bytes.to_vec());
             }
         }
@@ -282,8 +285,8 @@ impl<'b> Reader<'b> {
 }
 
 impl Undo {
-    /// Reads an undo file in the format of this crate or of e2fsprogs, for the image as it is now. `None` if the file is
-    /// unfinished; then the image was not written to.
+    /// Reads an undo file in the format of this crate or of e2fsprogs, for the current state of the image. Returns
+    /// `None` if the file is unfinished, because the change then wrote nothing to the image.
     ///
     /// # Errors
     /// Those of [`Self::read`] and of [`E2Undo::undo`].
@@ -301,7 +304,7 @@ impl Undo {
         }
     }
 
-    /// Returns a file with this record in the format of e2fsprogs, for an image that has the change.
+    /// Returns this record as an undo file in the format of e2fsprogs. `image` must contain the change.
     ///
     /// # Errors
     /// Those of the device.
@@ -359,7 +362,7 @@ impl Undo {
         Ok(file)
     }
 
-    /// Returns the old bytes of all blocks that the change wrote to, in runs by their offset.
+    /// Returns the old bytes of all blocks that the change wrote to, as pairs of offset and run of bytes.
     fn old_blocks(&self, image: &dyn BlockDevice) -> io::Result<Vec<(u64, Vec<u8>)>> {
         let mut blocks: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
         for (at, old) in self.old_bytes() {
@@ -374,7 +377,7 @@ impl Undo {
                         place.insert(now)
                     }
                 };
-                // The part of the old bytes in this block.
+                // Copy the part of the old bytes that lies in this block.
                 let (skip, into) = (start.saturating_sub(at), at.saturating_sub(start));
                 let from = old.iter().skip(skip as usize);
                 let to = block.iter_mut().skip(into as usize);
@@ -408,7 +411,7 @@ mod tests {
         E2Undo::read(file)
     }
 
-    /// Makes a change of an image, and returns its undo file.
+    /// Changes an image, and returns the undo file of the change.
     fn changed(image: &MemDevice) -> Vec<u8> {
         let far = 700 << 10;
         let changes: BTreeMap<u64, Vec<u8>> = [
@@ -425,14 +428,14 @@ mod tests {
     }
 
     #[test]
-    fn a_file_takes_its_change_back() {
+    fn an_undo_file_reverts_its_change() {
         let old: Vec<u8> = (0..2_000_000_u32).map(|n| (n / 7) as u8).collect();
         let image = MemDevice::from_bytes(&old);
         let file = read(&changed(&image)).unwrap().unwrap();
         assert_eq!(file.offset(), 0);
         file.undo(&image, false).unwrap().take_back(&image).unwrap();
         assert!(image.to_bytes().unwrap() == old);
-        // The change is undone already: the superblock is not the one after the change.
+        // A second undo fails, because the superblock is no longer the one that the change wrote.
         assert!(file.undo(&image, false).is_err());
         file.undo(&image, true).unwrap().take_back(&image).unwrap();
         assert!(image.to_bytes().unwrap() == old);

@@ -144,7 +144,7 @@ impl ImageFile {
         Undo::read_from(self.open(undo)?)
     }
 
-    /// Opens an undo file of any format if it is trusted, for [`Undo::of_file`].
+    /// Opens an undo file of either format for [`Undo::of_file`], if the file is trusted.
     ///
     /// # Errors
     /// [`Error::Untrusted`], and [`Error::Io`].

@@ -113,8 +113,8 @@ impl Undo {
         })
     }
 
-    /// Creates the undo of a change of an image that had `len` bytes before and has `grown` now; a record of the
-    /// superblock's first sector comes last.
+    /// Creates the undo record of a change that made an image of `len` bytes `grown` bytes long. In `records`, the first
+    /// sector of the superblock must be the last one.
     pub(crate) fn of_records(len: u64, grown: u64, records: Vec<UndoRecord>) -> Self {
         Self {
             len,

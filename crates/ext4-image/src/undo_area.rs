@@ -1,7 +1,7 @@
 //! The undo record of a change on the device itself, for block devices: a device has no directory that outlives the
 //! system, and moves to other systems. The record is in one run of blocks that are free before and after the change
 //! and not written by it, or behind the volume's end. On a full volume the record is in the log of an empty journal. The
-//! mark has the place. After the change the record is of no use, and the blocks are as free as before.
+//! mark has the offset of the record. After the change the record is not needed, and its blocks are free again.
 
 use crate::error::Error;
 use crate::image::{Image, superblock};
@@ -165,7 +165,7 @@ pub(crate) fn find(
     fits(start, device.len()).then_some(start)
 }
 
-/// Returns the places of the log's blocks, in its order, if the journal has nothing to replay.
+/// Returns the block size of the volume and the blocks of the log in order. Returns `None` if the journal needs a replay.
 fn empty_log(device: &dyn BlockDevice) -> Option<(u32, Vec<BlockNr>)> {
     let mut image = Image::open(device).ok()?;
     let ino = InodeNr(image.geo.journal_ino);
@@ -230,7 +230,7 @@ pub(crate) fn write(
     let written = device.write_at(place, record);
     let written = written.and_then(|()| device.flush());
     if let Err(error) = written {
-        // A full host gets the space back; the first error is the one to report.
+        // Give the space back to a full host. Report the error of the write, not that of the discard.
         let _ = device.discard(place, len);
         return Err(error.into());
     }

@@ -195,7 +195,7 @@ fn about_length(image: &Path, error: anyhow::Error) -> anyhow::Error {
             advised(
                 crate::output::one_line(&error),
                 format_args!(
-                    "the file is cut off at {len} bytes: truncate -s {volume} {name} makes it as long as its volume, with zeros at the end"
+                    "the file is truncated to {len} bytes: truncate -s {volume} {name} makes it as long as its volume, with zeros at the end"
                 ),
             )
         }

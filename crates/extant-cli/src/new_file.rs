@@ -19,7 +19,7 @@ pub enum Format {
     Zst,
     /// Android's sparse image; the default for out.simg
     AndroidSparse,
-    /// QEMU's format, without compression; the default for out.qcow2
+    /// qcow2 image of QEMU, not compressed; the default for out.qcow2
     Qcow2,
 }
 

@@ -24,7 +24,7 @@ pub enum NewFormat {
     Zstd,
     /// Android's sparse image.
     AndroidSparse,
-    /// QEMU's own format.
+    /// qcow2, the format of QEMU.
     Qcow2,
 }
 

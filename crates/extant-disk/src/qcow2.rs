@@ -1,14 +1,14 @@
-//! qcow2 images as they are written: version 3, without compression. All numbers are big endian. Tables come before the
-//! data, so that the file is written from its beginning to its end, and the same disk gives the same bytes.
+//! Writes qcow2 images of version 3 without compression. All numbers are big-endian. Tables come before the data, so that
+//! the file is written sequentially, and the same disk gives the same bytes.
 //!
 //! | in the file | contents |
 //! |---|---|
 //! | header | one cluster |
-//! | table of reference counts | offsets of the blocks below |
-//! | blocks of reference counts | two bytes for each cluster of the file, each 1 |
-//! | first level | offsets of the tables below; 0 where the disk has no data |
-//! | second level | offsets of the clusters of data; 0 for a cluster of zeros |
-//! | data | the clusters of the disk that are not zeros, in order |
+//! | refcount table | offsets of the refcount blocks |
+//! | refcount blocks | two bytes with the value 1 for each cluster of the file |
+//! | L1 table | offsets of the L2 tables; 0 where the disk has no data |
+//! | L2 tables | offsets of the data clusters; 0 for a cluster of zeros |
+//! | data clusters | the clusters of the disk that are not all zeros, in order |
 
 use crate::new_image::Packing;
 use crate::pack::is_zero;
@@ -19,19 +19,19 @@ use std::io::{self, Write};
 const MAGIC: &[u8; 4] = b"QFI\xfb";
 const CLUSTER_BITS: u32 = 16;
 const CLUSTER: u64 = 1 << CLUSTER_BITS;
-/// Reference counts of 2^4 bits.
+/// Reference counts have 2^4 bits.
 const COUNT_ORDER: u32 = 4;
 const COUNTS_IN_BLOCK: u64 = CLUSTER / 2;
-/// Offsets in a table of one cluster.
+/// Number of offsets in a table of one cluster.
 const OFFSETS: u64 = CLUSTER / 8;
-/// Bytes of the header without extensions.
+/// Size of the header without extensions, in bytes.
 const HEADER: u32 = 104;
 /// Flag of an offset: the reference count of its cluster is 1.
 const COPIED: u64 = 1 << 63;
-/// Largest disk: its first level takes 32 MiB, and qemu opens no larger one.
+/// Size of the largest disk: QEMU opens no L1 table of more than 32 MiB.
 const LARGEST: u64 = (32 << 20 >> 3) << (13 + CLUSTER_BITS);
 
-/// Sizes of the parts of a file, in clusters.
+/// Sizes of the parts of an image, in clusters.
 struct Layout {
     count_table: u64,
     count_blocks: u64,
@@ -49,7 +49,7 @@ impl Layout {
             second_levels,
             data,
         };
-        // Blocks of counts count themselves: add some until the counts are enough.
+        // The refcount blocks also count themselves: repeat until there are enough of them.
         loop {
             let blocks = layout.clusters().div_ceil(COUNTS_IN_BLOCK);
             let table = blocks.div_ceil(OFFSETS);
@@ -81,7 +81,8 @@ impl Layout {
 pub fn pack(scratch: &Scratch, out: &mut impl Write, packing: &Packing<'_>) -> io::Result<()> {
     let len = scratch.len();
     if !len.is_multiple_of(512) || len > LARGEST {
-        let text = "a qcow2 image has whole sectors of 512 bytes, and at most 2 PiB";
+        let text =
+            "the size of a qcow2 image must be whole sectors of 512 bytes, and at most 2 PiB";
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
     }
     let used = used(scratch)?;
@@ -139,7 +140,7 @@ pub fn pack(scratch: &Scratch, out: &mut impl Write, packing: &Packing<'_>) -> i
     (packing.step)(len - told)
 }
 
-/// Returns the numbers of the clusters that are not zeros.
+/// Returns the numbers of the clusters that are not all zeros.
 fn used(scratch: &Scratch) -> io::Result<Vec<u64>> {
     let mut used = Vec::new();
     let mut buf = vec![0; PIECE as usize];
@@ -174,12 +175,12 @@ fn header(layout: &Layout, len: u64, tables: u64, out: &mut impl Write) -> io::R
     bytes.extend([0; 12 + 24]);
     bytes.extend(COUNT_ORDER.to_be_bytes());
     bytes.extend(HEADER.to_be_bytes());
-    // Zeros end the header's extensions.
+    // An extension of type 0 ends the header extensions.
     bytes.resize(CLUSTER as usize, 0);
     out.write_all(&bytes)
 }
 
-/// Writes numbers, and zeros up to the end of their cluster.
+/// Writes a table of offsets, and zeros up to the end of the last cluster.
 fn offsets(all: impl Iterator<Item = u64>, out: &mut impl Write) -> io::Result<()> {
     let mut written = 0;
     for offset in all {
@@ -189,7 +190,7 @@ fn offsets(all: impl Iterator<Item = u64>, out: &mut impl Write) -> io::Result<(
     zeros_to_end(written, out)
 }
 
-/// Writes a count of 1 for each cluster of the file.
+/// Writes the refcount blocks: a count of 1 for each cluster of the file.
 fn counts(layout: &Layout, out: &mut impl Write) -> io::Result<()> {
     for _ in 0..layout.clusters() {
         out.write_all(&1_u16.to_be_bytes())?;
@@ -208,8 +209,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_of_counts_count_themselves() {
-        // One block counts 2^15 clusters; a file has at least the header, two tables of counts and the first level.
+    fn refcount_blocks_count_themselves() {
+        // A refcount block has 2^15 counts. Besides the data, an image has a header, a refcount table and block, and two tables.
         let blocks = |data| Layout::new(1, 1, data).count_blocks;
         assert_eq!(blocks(COUNTS_IN_BLOCK - 5), 1);
         assert_eq!(blocks(COUNTS_IN_BLOCK - 4), 2);

@@ -59,7 +59,7 @@ pub struct NameItem {
     pub dir: InodeNr,
     /// The inode that the name leads to, or led to.
     pub ino: InodeNr,
-    /// The inode that loses the name by [`NameEvent::Set`]; 0 if it is not known, or if there is none.
+    /// Inode that loses the name by [`NameEvent::Set`], or 0 if the inode is unknown or no name is replaced.
     pub replaced: InodeNr,
     /// The event.
     pub event: NameEvent,

@@ -1,4 +1,4 @@
-//! Members of archives entered into layers, and their data, which is read once it is known where in the image it goes.
+//! Enters the members of archives into layers, and reads their data after the plan has placed them.
 
 use crate::data::ContentReader;
 use crate::error::{MkfsError, Result};
@@ -106,7 +106,7 @@ impl ContentReader for ArchiveReader<'_> {
     }
 }
 
-/// Enters the members of an archive. A SquashFS image is returned: it is a tree.
+/// Enters the members of an archive. Returns a SquashFS image without entering it, because the image is read as a tree.
 pub(super) fn scan(
     input: ArchiveInput,
     store: &mut Store,

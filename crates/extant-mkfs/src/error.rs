@@ -57,7 +57,7 @@ pub enum MkfsError {
     /// Parameters or values that the format cannot hold.
     #[error(transparent)]
     Format(#[from] FormatError),
-    /// The system said no.
+    /// A system call failed.
     #[error("{context}: {source}")]
     Io {
         /// The operation and its object.

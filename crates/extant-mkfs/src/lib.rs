@@ -7,12 +7,12 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `options`, `values`, `owners`, `progress`, `error` | what the caller says and hears |
+//! | `options`, `values`, `owners`, `progress`, `error` | options, progress and errors |
 //! | `tree` | the content in memory, names in the order of the directory hash |
 //! | `scan`, `inspect`, `files` | a directory as the source: attributes, then data |
-//! | `archive_content`, `reader_tree`, `device_table` | what `extant_sources` reads, as the source |
+//! | `archive_content`, `reader_tree`, `device_table` | archives, trees and device tables of `extant_sources` as the source |
 //! | `sources`, `layers` | several sources, each over those before it |
-//! | `source_attributes` | attributes on their way from a source into the tree |
+//! | `source_attributes` | conversion of attributes of a source to those of the tree |
 //! | `folding` | directories that fold case |
 //! | `size` | how large the volume must be |
 //! | `space`, `numbers`, `plan`, `xattrs` | where everything goes |

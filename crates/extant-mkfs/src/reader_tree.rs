@@ -1,4 +1,4 @@
-//! Trees from other readers entered into layers, and their data.
+//! Enters the trees of other readers into layers, and reads their data.
 
 use super::data::ContentReader;
 use super::error::{MkfsError, Result};
@@ -7,7 +7,7 @@ use super::tree::{Body, Tree};
 use crate::source_attributes::Adopter;
 use extant_sources::{ArchiveKind, ArchiveMember, ReadTree, SourceError};
 
-/// Enters the members of a tree; `origin` makes the origin of a file of its number.
+/// Enters the members of a tree. `origin` returns the origin of a file from its number.
 pub(super) fn scan(
     tree: &dyn ReadTree,
     layers: &mut Layers,
@@ -20,7 +20,7 @@ pub(super) fn scan(
         adopter.monitor.advance(1);
         layers.enter(member.into_member(origin(file)), adopter)
     };
-    // An error of `enter` is returned as it is.
+    // Keep an error of `enter`, because the reader can only pass on a `SourceError`.
     let mut failed = None;
     let read = tree.members(&mut |member, file| {
         enter(member, file).map_err(|e| {

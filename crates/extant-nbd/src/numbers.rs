@@ -1,5 +1,5 @@
-//! Numbers of the protocol, for the client here and for the server of `extant-remote`.
-#![allow(missing_docs)] // the names are those of the protocol
+//! Constants of the NBD protocol, for the client in this crate and for the server in `extant-remote`.
+#![allow(missing_docs)] // the protocol defines the names
 
 pub const OPT_MAGIC: u64 = 0x4948_4156_454F_5054;
 pub const OPT_REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;

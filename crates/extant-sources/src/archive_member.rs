@@ -1,4 +1,4 @@
-//! A member of an archive or of a tree, as callers see it.
+//! Public type of a member of an archive or a tree.
 
 use crate::member::{Member, MemberKind, Segment};
 use ext4_format::timestamp::Timestamp;

@@ -5,7 +5,7 @@ use std::io;
 /// Result of reading a source.
 pub type Result<T, E = SourceError> = std::result::Result<T, E>;
 
-/// Why a source could not be read.
+/// Error of reading a source.
 ///
 /// ```
 /// use extant_sources::SourceError;
@@ -15,10 +15,10 @@ pub type Result<T, E = SourceError> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SourceError {
-    /// More data than can be kept.
+    /// The source has more data than can be kept.
     #[error("{0}")]
     TooMuch(String),
-    /// Something in the source that cannot be read or kept.
+    /// A part of the source cannot be read or kept.
     #[error("{path}: {what}")]
     Source {
         /// The path in the source.
@@ -26,7 +26,7 @@ pub enum SourceError {
         /// The broken rule.
         what: String,
     },
-    /// An archive that breaks a rule of its format.
+    /// An archive violates its format.
     #[error("{archive}: at byte {offset}: {what}")]
     Archive {
         /// Name of the archive.
@@ -36,7 +36,7 @@ pub enum SourceError {
         /// The broken rule.
         what: String,
     },
-    /// The system said no.
+    /// A system call failed.
     #[error("{context}: {source}")]
     Io {
         /// The operation and its object.

@@ -1,14 +1,15 @@
-//! Reads what file systems are made from: archives, plain or compressed, lists of files and device tables. Every byte may be hostile.
+//! Reads the sources of new file systems: archives, plain or compressed, lists of files, and device tables. Every byte
+//! may be hostile.
 //!
-//! | file | what |
+//! | file | contents |
 //! |---|---|
 //! | `archive/` | archives as streams of members; compression |
-//! | `tar/`, `cpio/` | their members |
+//! | `tar/`, `cpio/` | members of tar and cpio archives |
 //! | `squashfs/` | SquashFS images as trees |
-//! | `manifest/` | lists of files and devices |
-//! | `read_tree` | [`ReadTree`]: trees that something else reads |
-//! | `white_out` | names by which a layer removes files of lower ones |
-//! | `archive_member`, `member`, `monitor`, `error` | a member, and what the caller hears |
+//! | `manifest/` | lists of files (mtree) and device tables |
+//! | `read_tree` | [`ReadTree`]: trees of other readers |
+//! | `white_out` | names by which a layer removes files of lower layers |
+//! | `archive_member`, `member`, `monitor`, `error` | members, progress, cancellation and errors |
 
 #![forbid(unsafe_code)]
 
@@ -34,7 +35,7 @@ pub use squashfs::SquashTree;
 pub use tar::flag_names;
 pub use white_out::WhiteOut;
 
-/// Parts that `extant-mkfs` enters into a tree.
+/// Internal parts that `extant-mkfs` uses.
 #[doc(hidden)]
 pub mod parts {
     pub use crate::archive::stream::{Store, Stream};

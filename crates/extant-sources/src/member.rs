@@ -9,11 +9,11 @@ pub(crate) type Origin = u64;
 /// Attributes of a source: full names, ACLs in the form of system calls.
 pub type RawXattrs = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// Name spaces that are kept. Others (those of NFS, CIFS, btrfs) mean nothing to ext4.
+/// Name spaces of extended attributes that ext4 can store. Others, such as those of NFS, CIFS and btrfs, are dropped.
 const KEPT: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
 
-/// Returns whether a file system of this format keeps an extended attribute of this name: others are those of network
-/// and other file systems.
+/// Returns true if ext4 can store an extended attribute of this name. Network file systems and others have further name
+/// spaces.
 pub fn is_kept_xattr(name: &[u8]) -> bool {
     name == ACL_ACCESS || name == ACL_DEFAULT || KEPT.iter().any(|p| name.starts_with(p))
 }

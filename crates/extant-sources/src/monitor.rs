@@ -1,25 +1,25 @@
-//! What the caller of a reader hears.
+//! Progress and cancellation of a reader.
 
 use crate::error::{Result, SourceError};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The caller of a reader.
+/// Callbacks of a reader to its caller.
 #[doc(hidden)]
 pub trait ReadMonitor: Sync {
-    /// Fails once the caller wants the reading to end.
+    /// Fails if the caller has canceled the read.
     fn check(&self) -> Result<()>;
-    /// Is called when reading begins, with whether the data go to a temporary file.
+    /// Reports the start of reading. `spools` is true if the data are spooled to a temporary file.
     fn begins(&self, spools: bool) {
         let _ = spools;
     }
-    /// Counts bytes or members.
+    /// Reports `done` more bytes or members.
     fn advance(&self, done: u64) {
         let _ = done;
     }
 }
 
-/// A flag that ends the reading.
+/// Flag of the caller that cancels a read.
 pub(crate) struct CancelFlag(pub(crate) Option<Arc<AtomicBool>>);
 
 impl ReadMonitor for CancelFlag {

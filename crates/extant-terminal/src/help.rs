@@ -17,8 +17,8 @@ pub fn headed(examples: &str, command: &Command) -> String {
     }
 }
 
-/// Lays out the help of a command, and that of a subcommand when it is parsed: the examples move from the end to the start, before
-/// all but the first line of the description.
+/// Lays out the help of a command: moves the examples from the end to the place after the first line of the description. The help
+/// of a subcommand is laid out when the subcommand is parsed.
 pub fn arranged(command: Command) -> Command {
     let command = command.mut_subcommands(|subcommand| subcommand.defer(arranged));
     let after = command

@@ -1,4 +1,4 @@
-//! Regular files of an archive, written by other threads than the reader.
+//! Worker threads that write the regular files of an archive.
 
 use crate::meta::{Meta, Xattr};
 use crate::monitor::Monitor;
@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use ext4_format::FileType;
 use std::sync::{Condvar, Mutex, PoisonError};
 
-/// A file with its content, for another thread.
+/// A file with its content, queued for a worker thread.
 pub(crate) struct Job {
     pub(crate) path: Vec<u8>,
     pub(crate) item: Item,
@@ -31,7 +31,7 @@ pub(crate) struct InFlight {
     none: Condvar,
 }
 
-/// A queued or running job; dropping it marks the job as done, even during a panic.
+/// Guard of a queued or running job. Its drop marks the job as done, even during a panic.
 pub(crate) struct Done<'a>(pub(crate) &'a InFlight);
 
 impl Drop for Done<'_> {

@@ -42,7 +42,7 @@ pub enum Feed {
 /// Extracts an archive into directory `to`.
 ///
 /// # Errors
-/// The first error of the archive, of the side, of a rule that the archive breaks, or of the monitor.
+/// Returns the first error of the archive, the side, the rules or the monitor.
 pub fn read_archive(
     feed: Feed,
     dst: &dyn Side,
@@ -91,7 +91,7 @@ pub fn read_archive(
         let read = reader.run(feed);
         drop(reader.queues.drain(..));
         in_flight.wait();
-        // An error of another thread stops the reader, too.
+        // Stop the reader if another thread fails.
         if let Some(e) = failed.lock().unwrap_or_else(PoisonError::into_inner).take() {
             return Err(e);
         }
@@ -109,11 +109,11 @@ struct Reader<'a> {
     in_flight: &'a InFlight,
     stop: &'a AtomicBool,
     hasher: RandomState,
-    /// Attributes of directories, to be set last.
+    /// Attributes of directories, which are set last.
     directories: HashMap<Vec<u8>, Item>,
-    /// Flags of files and directories, to be set after everything else: an immutable file gets no links.
+    /// Flags of files and directories, which are set after all else, because an immutable file cannot get links.
     flags: HashMap<Vec<u8>, u32>,
-    /// Names that the current layer has made.
+    /// Names that the current layer has created.
     touched: Option<Touched>,
     /// Hashes of the paths of files that may not be written yet.
     handed_out: HashSet<u64>,
@@ -211,7 +211,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Removes the names that a member of a layer names, if the member is a white-out.
+    /// If a member of a layer is a white-out, removes the names that it covers and returns true.
     fn white_out(&mut self, path: &[u8]) -> Result<bool> {
         let (dir, name) = split(path);
         let Some(white_out) = WhiteOut::of(name) else {
@@ -229,12 +229,12 @@ impl Reader<'_> {
         Ok(true)
     }
 
-    /// Makes room for a member of a layer that replaces a directory, and records that the layer has the member.
+    /// Removes a directory that a member of a layer replaces, and records that the layer has the member.
     fn over(&mut self, kind: &ArchiveKind, path: &[u8]) -> Result<()> {
         self.parents(path)?;
         let (dir, name) = split(path);
         if *kind == ArchiveKind::Directory {
-            return Ok(()); // noted once it is made
+            return Ok(()); // recorded when the directory is created
         }
         let there = self.dst.meta(path, false)?;
         if there.is_some_and(|t| t.kind == FileType::Directory) {
@@ -304,7 +304,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Makes room for something small at a path.
+    /// Removes an existing file at the path of a link, a device or another small entry.
     fn prepare(&mut self, path: &[u8]) -> Result<()> {
         self.wait_for(path);
         self.parents(path)?;
@@ -328,7 +328,7 @@ impl Reader<'_> {
         })
     }
 
-    /// Makes the parent directories that the archive has not mentioned yet.
+    /// Creates the parent directories that have no member in the archive yet.
     fn parents(&mut self, path: &[u8]) -> Result<()> {
         let Some(slash) = path
             .iter()
@@ -474,7 +474,7 @@ fn split(path: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// The reason why reading ended.
+/// Reason for the end of a read.
 enum Stop {
     /// A failure of the source.
     Reading(SourceError),

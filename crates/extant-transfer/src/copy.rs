@@ -77,7 +77,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The two sides, and the rules.
+/// The two sides of a copy, and its options.
 #[derive(Clone, Copy)]
 pub struct Route<'a> {
     /// The source.
@@ -86,7 +86,7 @@ pub struct Route<'a> {
     pub dst: &'a dyn Side,
     /// The rules.
     pub rules: &'a Rules,
-    /// The caller.
+    /// Callbacks to the caller.
     pub monitor: &'a dyn Monitor,
 }
 
@@ -102,11 +102,11 @@ struct Copy<'a> {
     /// The source directory and the destination directory.
     src: Box<dyn Side>,
     dst: Box<dyn Side>,
-    /// The device of the tree's top, because the rules may forbid to enter other file systems.
+    /// Device number of the top directory, because the rules may exclude other file systems.
     device: u64,
     stack: Mutex<Stack>,
     changed: Condvar,
-    /// The destination path of the first name of each file with several names.
+    /// Destination path of the first name of each file with several names.
     first_names: Mutex<HashMap<(u64, u64), Vec<u8>>>,
     links: Mutex<Vec<(Vec<u8>, Vec<u8>)>>,
     directories: Mutex<Vec<Made>>,
@@ -119,7 +119,7 @@ impl Route<'_> {
     /// attributes of `from`.
     ///
     /// # Errors
-    /// The first error of a side, of a rule that the tree breaks, or of the monitor.
+    /// Returns the first error of a side, the rules or the monitor.
     pub fn tree(self, from: &[u8], to: &[u8]) -> Result<()> {
         let Self { src, dst, .. } = self;
         let meta = existing(src, from)?;
@@ -175,7 +175,7 @@ impl Route<'_> {
         }
     }
 
-    /// Copies a file that is not a directory; if `follow`, the target of a symbolic link in the last component.
+    /// Copies a file that is not a directory. If `follow` is true, copies the target of a symbolic link.
     ///
     /// # Errors
     /// As of [`tree`](Self::tree).
@@ -406,7 +406,7 @@ impl Copy<'_> {
         Ok(())
     }
 
-    /// Removes the files named by white-outs, before any file of this directory is copied; returns the other names.
+    /// Removes the files that white-outs cover, before any file of the directory is copied. Returns the other names.
     fn white_outs(
         &self,
         dir: &Pair,
@@ -442,7 +442,7 @@ impl Copy<'_> {
     fn look(&self, dir: &Pair, name: &[u8]) -> Result<Meta> {
         dir.src
             .meta(name, false)
-            .and_then(|m| m.context("gone while it was copied"))
+            .and_then(|m| m.context("removed during the copy"))
             .with_context(|| dir.src.place(name))
     }
 
@@ -477,7 +477,7 @@ impl Copy<'_> {
             .transfer(from, to, &meta, false, Existing::Replace)
     }
 
-    /// Does the work that comes last: further names of files, attributes of directories.
+    /// Creates the further names of files, and sets the attributes of directories.
     fn finish(&self) -> Result<()> {
         let dst = &*self.dst;
         for (first, to) in std::mem::take(&mut *lock(&self.links)) {

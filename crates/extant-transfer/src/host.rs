@@ -2,7 +2,7 @@
 //!
 //! System calls take paths of up to 4095 bytes, but trees have longer ones. A directory found on a walk is opened
 //! once, in steps if its path is long, and its entries are reached from there by name. No symbolic link is followed on
-//! the way, because the walk found none: a link there now was put there to lead elsewhere.
+//! the way, because the walk found none. A link that is there now is a race or an attack.
 
 use crate::host_attributes::{keep_in_order, mode};
 use crate::host_file::HostFile;
@@ -25,9 +25,9 @@ const LONG_PATH: usize = 4000;
 /// A tree of the host.
 pub struct HostSide {
     root: bool,
-    /// The start of relative paths; `None` for the working directory.
+    /// Start of relative paths, or `None` for the working directory.
     dir: Option<OwnedFd>,
-    /// The path of `dir`, for messages and for calls that take only paths.
+    /// Path of `dir`, for messages and for calls that take only paths.
     path: Vec<u8>,
 }
 
@@ -38,7 +38,7 @@ impl Default for HostSide {
 }
 
 impl HostSide {
-    /// Makes the side whose relative paths start at the working directory.
+    /// Creates a side whose relative paths start at the working directory.
     pub fn new() -> Self {
         Self {
             root: rustix::process::geteuid().is_root(),
@@ -47,7 +47,7 @@ impl HostSide {
         }
     }
 
-    /// Returns whether this process may set owners and make devices.
+    /// Returns true if the process may set owners and create devices.
     pub fn privileged(&self) -> bool {
         self.root
     }
@@ -232,7 +232,7 @@ impl Side for HostSide {
     }
 
     fn open(&self, path: &[u8], follow: bool) -> Result<Box<dyn Source>> {
-        // Do not block if the name is a pipe by now.
+        // Do not block if a FIFO has replaced the file.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let more = if follow {
             OFlags::empty()
@@ -246,7 +246,7 @@ impl Side for HostSide {
 
     fn make_dir(&self, path: &[u8], bits: u16) -> Result<()> {
         let (dir, path) = self.start(path)?;
-        // Filling a directory needs the owner's permissions; the final ones come last.
+        // Give the owner full access while the directory is filled. The final permissions are set last.
         Ok(rustix::fs::mkdirat(dir, path, mode(bits & 0o777 | 0o700))?)
     }
 
@@ -319,7 +319,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_on_the_way_are_followed_only_if_asked() {
+    fn links_in_a_path_are_followed_only_on_request() {
         let top = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(top.path().join("real/sub")).unwrap();
         std::os::unix::fs::symlink("real", top.path().join("link")).unwrap();

@@ -23,8 +23,8 @@ pub(crate) fn mode(bits: u16) -> Mode {
     Mode::from_raw_mode(bits.into())
 }
 
-/// Sets attributes by calls for the owner, an extended attribute, the permissions and the times, in this order: a change
-/// of owner removes capabilities, and permissions may deny the change of attributes.
+/// Sets the owner, the extended attributes, the permissions and the times by one call each. This order matters, because a
+/// change of owner removes capabilities, and permissions may deny a change of extended attributes.
 pub(crate) fn keep_in_order(
     keep: &mut Keep<'_>,
     own: impl FnOnce(Uid, Gid) -> rustix::io::Result<()>,
@@ -50,7 +50,7 @@ pub(crate) fn keep_in_order(
         }
     }
     if rules.keep_mode && meta.kind != FileType::Symlink {
-        // Without its intended owner, a set-id bit would grant the wrong user's rights.
+        // If the owner was refused, drop set-id bits, because they would grant the rights of another user.
         let is_dir = meta.kind == FileType::Directory;
         let all = owned || is_dir || rustix::process::geteuid().is_root();
         let allowed = if all { 0o7777 } else { 0o1777 };

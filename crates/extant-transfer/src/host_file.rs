@@ -39,7 +39,7 @@ impl Source for HostFile {
         let start = match rustix::fs::seek(&self.0, SeekFrom::Data(offset)) {
             Ok(start) => start,
             Err(Errno::NXIO) => return Ok(None),
-            // The file system does not report holes: treat everything as data.
+            // The file system does not report holes: treat the whole file as data.
             Err(Errno::INVAL) => return Ok(Some((offset, size))),
             Err(e) => return Err(e.into()),
         };

@@ -10,9 +10,9 @@ use ext4_format::FileType;
 use extant_sources::WhiteOut;
 use std::collections::HashSet;
 
-/// Returns whether a layer never removes this name of a directory: file systems have a lost+found.
+/// Returns true if a layer must not remove a name, because it is the lost+found of the file system.
 pub(crate) fn stays(dir: (u64, u64), name: &[u8]) -> bool {
-    // The root of an image; device numbers of the host are never 0.
+    // Device 0 and inode 2 are the root of an image, because device numbers of the host are never 0.
     dir == (0, 2) && name == b"lost+found"
 }
 
@@ -48,14 +48,14 @@ pub(crate) fn remove_all(side: &dyn Side, path: &[u8], monitor: &dyn Monitor) ->
     Ok(())
 }
 
-/// Names that the current layer has made, because a white-out may come after names that it must not remove.
+/// Names that the current layer has created. A white-out must not remove them, even if it comes after them.
 #[derive(Default)]
 pub(crate) struct Touched {
-    /// Inodes of directories that the layer has, or has a name in.
+    /// Inodes of the directories that the layer contains, or in which it has names.
     directories: HashSet<u64>,
-    /// Other names, with their directory.
+    /// Other names, with the inode of their directory.
     names: HashSet<(u64, Box<[u8]>)>,
-    /// The directory of the last call.
+    /// Directory of the last call.
     last: Option<(Vec<u8>, u64)>,
 }
 

@@ -1,17 +1,17 @@
 //! Copies trees between directories of the host, volumes and archives, with all their attributes.
 //!
-//! | file | what |
+//! | file | contents |
 //! |---|---|
 //! | `meta` | attributes of a file |
 //! | `side` | [`Side`]: a directory of the host or of a volume, with its contents |
-//! | `rules`, `monitor` | what the caller says and hears |
+//! | `rules`, `monitor` | options of a copy; progress, warnings and cancellation |
 //! | `paths` | paths as bytes |
-//! | `system`, `host`, `host_file`, `host_attributes` | the host's side |
-//! | `layers` | white-outs |
-//! | `steps`, `copy` | [`Route`]: from one side to the other, by many threads |
-//! | `archive_files`, `archive_read` | [`read_archive`]: from an archive to a side |
+//! | `system`, `host`, `host_file`, `host_attributes` | [`HostSide`]: a directory of the host |
+//! | `layers` | white-outs of container layers |
+//! | `steps`, `copy` | [`Route`]: a copy from one side to another by many threads |
+//! | `archive_files`, `archive_read` | [`read_archive`]: extracts an archive into a side |
 //!
-//! Errors are chains whose contexts are a [`Place`] each; a rule that a tree breaks is a [`Reason`].
+//! The context of an error is the [`Place`] at which it occurred. An error that no system call caused is a [`Reason`].
 
 #![forbid(unsafe_code)]
 

@@ -14,21 +14,21 @@ pub struct Meta {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// Device number as made by `ext4_format::inode::makedev`.
+    /// Device number in the encoding of `ext4_format::inode::makedev`.
     pub rdev: u32,
     /// Time of the last access.
     pub atime: Timestamp,
     /// Time of the last modification.
     pub mtime: Timestamp,
-    /// Number of names.
+    /// Number of names (hard links).
     pub links: u64,
-    /// Device and inode.
+    /// Device number and inode number.
     pub id: (u64, u64),
-    /// Whether the file has no holes.
+    /// True if the file has no holes.
     pub dense: bool,
-    /// Flags as chattr sets them, of a file in a volume or an archive.
+    /// Flags of chattr(1), for a file of a volume or an archive.
     pub flags: u32,
 }
 

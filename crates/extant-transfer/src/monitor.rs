@@ -1,33 +1,33 @@
-//! What the caller of a copy hears.
+//! Progress, warnings and cancellation of a copy.
 
 use anyhow::Result;
 use ext4_format::FileType;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// The caller of a copy. All functions may be called from any thread of the copy.
+/// Callbacks of a copy to its caller. Any thread of the copy may call any of them.
 pub trait Monitor: Sync {
-    /// Fails once the caller wants the copy to end.
+    /// Fails if the caller has canceled the copy.
     ///
     /// # Errors
     /// The error with which the copy ends.
     fn check(&self) -> Result<()>;
-    /// Returns the flag that ends the reading of an archive, if there is one.
+    /// Returns the flag that cancels the reading of an archive, if the caller has such a flag.
     fn cancel(&self) -> Option<Arc<AtomicBool>> {
         None
     }
-    /// Counts something that was made.
+    /// Counts a created file of this type.
     fn made(&self, kind: FileType);
-    /// Counts another name of a file.
+    /// Counts a created hard link.
     fn linked(&self);
-    /// Counts bytes of data.
+    /// Counts copied bytes of data.
     fn moved(&self, bytes: u64);
-    /// Takes note of a member of an archive that is not kept as it is.
+    /// Reports a file that is copied only in part, or with changes.
     fn warn(&self, what: &str, place: &str);
-    /// Takes note of something that this caller may not make or set.
+    /// Reports a device or an attribute that the process is not permitted to create or set.
     fn refused(&self, what: &str, place: &str) {
         self.warn(what, place);
     }
-    /// Is called after each piece of work, by the thread that did it.
+    /// Reports that the calling thread has completed a piece of work.
     fn step(&self) {}
 }

@@ -4,8 +4,8 @@ use crate::side::{Reason, Side};
 use anyhow::{Context, Result, bail, ensure};
 use std::collections::HashSet;
 
-/// Returns a path for people: control characters and bytes that are not UTF-8 are escaped, so that no name can
-/// write to the terminal.
+/// Formats a path for messages. Control characters and bytes that are not UTF-8 are escaped, so that a name cannot
+/// control the terminal.
 pub fn show(path: &[u8]) -> String {
     let mut out = String::with_capacity(path.len());
     for chunk in path.utf8_chunks() {
@@ -34,7 +34,7 @@ pub fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
     path
 }
 
-/// Returns the last component, without slashes after it; empty for a root.
+/// Returns the last component of a path without trailing slashes. The result is empty for a root.
 pub fn base_name(path: &[u8]) -> &[u8] {
     let end = path.iter().rposition(|&b| b != b'/').map_or(0, |i| i + 1);
     let start = path[..end]
@@ -44,10 +44,10 @@ pub fn base_name(path: &[u8]) -> &[u8] {
     &path[start..end]
 }
 
-/// Joins a directory and a name.
+/// Joins a directory and a name of a damaged or hostile image.
 ///
 /// # Errors
-/// The name would leave the directory: names of a damaged image are not trusted.
+/// Fails if the path would lead out of the directory.
 pub fn below(dir: &[u8], name: &[u8]) -> Result<Vec<u8>> {
     if name.is_empty() || name == b"." || name == b".." || name.contains(&b'/') || name.contains(&0)
     {
@@ -56,7 +56,7 @@ pub fn below(dir: &[u8], name: &[u8]) -> Result<Vec<u8>> {
     Ok(join(dir, name))
 }
 
-/// Normalizes a path of an archive to its names and single slashes; `None` for the top directory itself.
+/// Normalizes a path of an archive to names and single slashes. Returns `None` for the top directory.
 pub(crate) fn relative(path: &[u8]) -> Result<Option<Vec<u8>>> {
     let mut out = Vec::with_capacity(path.len());
     for name in path
@@ -74,16 +74,16 @@ pub(crate) fn relative(path: &[u8]) -> Result<Option<Vec<u8>>> {
     Ok((!out.is_empty()).then_some(out))
 }
 
-/// Directories of an image that a walk has entered, by inode number. A directory has one name. A second name, below
-/// the directory itself or elsewhere, makes a loop or an endlessly growing tree.
+/// Inode numbers of the directories that a walk of an image has entered. A valid directory has one name. A second name
+/// makes a loop, or a tree that grows without end.
 #[derive(Default)]
 pub struct Entered(HashSet<u64>);
 
 impl Entered {
-    /// Fails if the directory has been entered before.
+    /// Records that a directory is entered.
     ///
     /// # Errors
-    /// It has.
+    /// Fails if the directory has been entered before.
     pub fn enter(&mut self, ino: u64) -> Result<()> {
         ensure!(
             self.0.insert(ino),
@@ -92,11 +92,11 @@ impl Entered {
         Ok(())
     }
 
-    /// Records that a directory is entered. A directory of an image has only one name; one of the host may be mounted
-    /// twice.
+    /// Like [`enter`](Self::enter), for a directory of a side. Directories of the host may be entered again, because they may
+    /// be mounted twice.
     ///
     /// # Errors
-    /// The directory has been entered before, or cannot be read.
+    /// Fails if the directory has been entered before, or cannot be read.
     pub fn enter_side(&mut self, dir: &dyn Side) -> Result<()> {
         match dir.meta(b".", true)?.map(|meta| meta.id) {
             Some((0, ino)) => self.enter(ino),

@@ -1,15 +1,15 @@
-//! Attributes that are kept when trees move, and attributes that are changed.
+//! Options of a copy: the attributes to keep and to change.
 
 use crate::meta::Meta;
 use ext4_format::timestamp::Timestamp;
 use extant_mkfs::{IdMap, ModeMap};
 
-/// The rules of a move.
+/// Options of a copy.
 #[derive(Clone, Debug)]
 pub struct Rules {
     /// Keep owners and groups.
     pub keep_owner: bool,
-    /// Continue if this caller may not set an owner.
+    /// Continue if the process is not permitted to set an owner.
     pub owner_may_be_refused: bool,
     /// Keep permissions.
     pub keep_mode: bool,
@@ -19,17 +19,17 @@ pub struct Rules {
     pub keep_xattrs: bool,
     /// Keep hard links as hard links.
     pub keep_links: bool,
-    /// Number of threads. With 0, the calling thread does all work.
+    /// Number of threads. If 0, the calling thread does all work.
     pub threads: usize,
-    /// The destination must not exist.
+    /// Fail if the destination exists.
     pub only_new: bool,
-    /// The source is a layer: its white-outs apply, and its files may replace directories.
+    /// Apply the source as a layer: white-outs remove files, and files may replace directories.
     pub layer: bool,
     /// Skip the contents of mounts in the tree; their mount points are copied as empty directories.
     pub one_file_system: bool,
     /// Latest allowed time, in seconds. Access times, which reading changes, become the modification times.
     pub latest: Option<i64>,
-    /// A file to skip: the image itself, if the image is in the tree.
+    /// File to skip: the image, if it is in the source tree.
     pub skip: Option<(u64, u64)>,
     /// Owner of all files.
     pub uid: Option<u32>,
@@ -44,7 +44,7 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// Keeps everything.
+    /// Returns the options that keep all attributes.
     pub fn all(threads: usize) -> Self {
         Self {
             keep_owner: true,
@@ -56,7 +56,7 @@ impl Rules {
         }
     }
 
-    /// Keeps content and types only; permissions of new files are those of the source, subject to the umask.
+    /// Returns the options that keep only content and types. New files have the permissions of the source, less the umask.
     pub fn none(threads: usize) -> Self {
         Self {
             keep_owner: false,
@@ -79,7 +79,7 @@ impl Rules {
         }
     }
 
-    /// Returns a file's attributes on the other side.
+    /// Returns the attributes of a file on the destination side.
     pub fn adjust(&self, mut meta: Meta) -> Meta {
         meta.uid = self.uid.unwrap_or_else(|| self.uid_map.map(meta.uid));
         meta.gid = self.gid.unwrap_or_else(|| self.gid_map.map(meta.gid));

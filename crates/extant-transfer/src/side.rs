@@ -1,4 +1,4 @@
-//! What a copy needs of either side.
+//! The operations that a copy needs from its source and its destination.
 
 use crate::meta::{Meta, Xattr};
 use crate::rules::Rules;
@@ -12,23 +12,23 @@ use std::path::PathBuf;
 /// Treatment of an existing regular file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Existing {
-    /// A new file takes its name.
+    /// A new file replaces the existing one.
     Replace,
-    /// The file is truncated and written.
+    /// The existing file is truncated and written.
     Overwrite,
 }
 
 /// A path on a side, as the context of an error.
 #[derive(Clone, Debug)]
 pub struct Place {
-    /// The path, for people.
+    /// Path as messages show it.
     pub shown: String,
-    /// The path from where the side's own path starts.
+    /// Path, relative to the start of the side's paths.
     pub path: PathBuf,
 }
 
 impl Place {
-    /// Makes a place from a path and the text that stands for it in messages.
+    /// Creates a place from a path and its text for messages.
     pub fn new(shown: String, path: &[u8]) -> Self {
         Self {
             shown,
@@ -43,36 +43,36 @@ impl fmt::Display for Place {
     }
 }
 
-/// The rule that a tree breaks, where no call of a side failed.
+/// Error that the copy itself finds, without a failed call of a side.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Reason {
     /// The path does not exist.
     #[error("no such file or directory")]
     NotFound,
-    /// A directory is needed.
+    /// The file is not a directory.
     #[error("not a directory")]
     NotDirectory,
-    /// Something else is needed.
+    /// The file is a directory.
     #[error("is a directory")]
     IsDirectory,
-    /// A file would take the name of a directory.
+    /// A file would replace a directory.
     #[error("a directory is in the way: remove it first")]
     DirectoryInTheWay,
-    /// A directory would take the name of a file.
+    /// A directory would replace a file.
     #[error("exists and is not a directory: remove it first")]
     FileInTheWay,
     /// A member of an archive has a path with `..`.
-    #[error("a path that leaves its directory")]
+    #[error("the path leads out of its directory")]
     PathLeaves,
-    /// A name that no directory can hold.
-    #[error("a name that cannot be one: {0:?}")]
+    /// A name is not valid in a directory.
+    #[error("not a valid file name: {0:?}")]
     Name(String),
 }
 
 /// A directory of a tree, through a handle. Relative paths start there and may have any length. Paths that begin with
 /// a slash start at the root of their side.
 pub trait Side: Send + Sync {
-    /// Returns a path with its text for messages.
+    /// Returns the path as the context of an error.
     fn place(&self, path: &[u8]) -> Place;
     /// Formats a path for messages.
     fn show(&self, path: &[u8]) -> String {
@@ -86,18 +86,19 @@ pub trait Side: Send + Sync {
     fn mkdir(&self) -> &'static str {
         "mkdir -p"
     }
-    /// Opens a directory as a separate side. Unless `follow`, no symbolic link may be on the way: for paths found by a
-    /// walk.
+    /// Opens a directory as a separate side. Unless `follow` is true, fails if any component of the path is a symbolic
+    /// link.
     ///
     /// # Errors
-    /// The system's or the volume's, as of all functions here.
+    /// Returns the error of the system or of the volume, as all functions of this trait do.
     fn directory(&self, path: &[u8], follow: bool) -> Result<Box<dyn Side>>;
-    /// Returns the inode of a name; if `follow`, symbolic links in the last component are followed, too.
+    /// Returns the attributes of the file at a path, or `None` if it does not exist. If `follow` is true, follows a symbolic
+    /// link in the last component.
     ///
     /// # Errors
     /// As of [`directory`](Self::directory).
     fn meta(&self, path: &[u8], follow: bool) -> Result<Option<Meta>>;
-    /// Lists the names of the directory, in order, with their types.
+    /// Returns the names in the directory with their types, in order.
     ///
     /// # Errors
     /// As of [`directory`](Self::directory).
@@ -107,12 +108,12 @@ pub trait Side: Send + Sync {
     /// # Errors
     /// As of [`directory`](Self::directory).
     fn read_link(&self, path: &[u8]) -> Result<Vec<u8>>;
-    /// Returns the extended attributes of a name that ext4 can hold.
+    /// Returns the extended attributes of a file that ext4 can store.
     ///
     /// # Errors
     /// As of [`directory`](Self::directory).
     fn xattrs(&self, path: &[u8]) -> Result<Vec<Xattr>>;
-    /// Opens a regular file; if `follow`, symbolic links in the last component are followed.
+    /// Opens a regular file for reading. If `follow` is true, follows a symbolic link in the last component.
     ///
     /// # Errors
     /// As of [`directory`](Self::directory).
@@ -138,7 +139,7 @@ pub trait Side: Send + Sync {
     /// # Errors
     /// As of [`directory`](Self::directory).
     fn make_special(&self, path: &[u8], meta: &Meta) -> Result<()>;
-    /// Makes another name of a file.
+    /// Creates a hard link.
     ///
     /// # Errors
     /// As of [`directory`](Self::directory).
@@ -153,14 +154,14 @@ pub trait Side: Send + Sync {
     /// # Errors
     /// As of [`directory`](Self::directory).
     fn remove_dir(&self, path: &[u8]) -> Result<()>;
-    /// Sets owner, extended attributes, permissions and times as the rules keep them, in the order in which none undoes
-    /// another; does not follow symbolic links. Calls `refused` with the name of each attribute that this caller may
-    /// not set.
+    /// Sets the owner, extended attributes, permissions and times that the rules keep. The order is such that no step undoes
+    /// another. Does not follow symbolic links. Calls `refused` with the name of each attribute that the process is not
+    /// permitted to set.
     ///
     /// # Errors
     /// As of [`directory`](Self::directory).
     fn keep(&self, path: &[u8], keep: &mut Keep<'_>) -> Result<()>;
-    /// Adds flags of a file or directory; those that its type or its file system lacks are left out.
+    /// Adds flags to a file or directory. Flags that the file type or the file system does not support are left out.
     ///
     /// # Errors
     /// As of [`directory`](Self::directory).
@@ -169,52 +170,52 @@ pub trait Side: Send + Sync {
     }
 }
 
-/// The attributes that a file is to have.
+/// Attributes to set on a file.
 pub struct Keep<'a> {
     /// Owner, permissions and times.
     pub meta: &'a Meta,
     /// Extended attributes.
     pub xattrs: &'a [Xattr],
-    /// The attributes that are kept.
+    /// Rules that determine the attributes to set.
     pub rules: &'a Rules,
-    /// Is called with the name of each attribute that this caller may not set.
+    /// Called with the name of each attribute that the process is not permitted to set.
     pub refused: &'a mut dyn FnMut(&[u8]),
 }
 
-/// A file being read, by any number of threads.
+/// A file that is open for reading by any number of threads.
 pub trait Source: Send + Sync {
-    /// Reads bytes; fewer than requested only at the end of the file.
+    /// Reads bytes at an offset. Returns fewer bytes than requested only at the end of the file.
     ///
     /// # Errors
-    /// The system's or the volume's.
+    /// Returns the error of the system or of the volume.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize>;
-    /// Returns the next data range at or after `offset`, start and end.
+    /// Returns the start and the end of the next range of data at or after `offset`, or `None` after the last one.
     ///
     /// # Errors
-    /// The system's or the volume's.
+    /// Returns the error of the system or of the volume.
     fn next_data(&self, offset: u64, size: u64) -> Result<Option<(u64, u64)>>;
-    /// Returns the extended attributes that ext4 can hold.
+    /// Returns the extended attributes that ext4 can store.
     ///
     /// # Errors
-    /// The system's or the volume's.
+    /// Returns the error of the system or of the volume.
     fn xattrs(&self) -> Result<Vec<Xattr>>;
 }
 
-/// A file being written.
+/// A file that is open for writing.
 pub trait Sink {
     /// Writes all bytes at an offset.
     ///
     /// # Errors
-    /// The system's or the volume's.
+    /// Returns the error of the system or of the volume.
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<()>;
     /// Sets the size.
     ///
     /// # Errors
-    /// The system's or the volume's.
+    /// Returns the error of the system or of the volume.
     fn set_size(&self, size: u64) -> Result<()>;
     /// Sets the attributes, as [`Side::keep`] does.
     ///
     /// # Errors
-    /// The system's or the volume's.
+    /// Returns the error of the system or of the volume.
     fn keep(&self, keep: &mut Keep<'_>) -> Result<()>;
 }

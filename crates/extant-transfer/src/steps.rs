@@ -1,4 +1,4 @@
-//! Steps common to all moves: freeing names, copying content, skipping refused attributes.
+//! Steps common to all copies: removing existing files, copying content, skipping refused attributes.
 
 use crate::layers::remove_all;
 use crate::meta::{Meta, Xattr};
@@ -13,7 +13,7 @@ use rustix::io::Errno;
 /// Bytes per read.
 const CHUNK: usize = 1 << 20;
 
-/// Frees a name for a file that is not a regular file.
+/// Removes an existing file at the path of a new file that is not a regular one.
 pub(crate) fn make_way(
     dst: &dyn Side,
     to: &[u8],
@@ -31,12 +31,12 @@ pub(crate) fn make_way(
     }
 }
 
-/// Returns whether the host refused: only root may do this, or the file system does not support it.
+/// Returns true if the host refused a call because it needs root, or because the file system does not support it.
 pub(crate) fn is_refused(errno: Errno) -> bool {
     [Errno::PERM, Errno::ACCESS, Errno::OPNOTSUPP].contains(&errno)
 }
 
-/// Has `set` set the attributes of a file; those that the other side refuses are left out, with a warning.
+/// Calls `set` to set the attributes of a file, and warns of attributes that the destination refuses.
 pub(crate) fn keep_with(
     (meta, xattrs): (&Meta, &[Xattr]),
     rules: &Rules,
@@ -57,7 +57,7 @@ pub(crate) fn keep_with(
     .with_context(|| place.clone())
 }
 
-/// Copies the content of a file without its holes.
+/// Copies the data ranges of a file, and leaves holes out.
 pub(crate) fn content(
     source: &dyn Source,
     sink: &dyn Sink,
@@ -71,7 +71,7 @@ pub(crate) fn content(
             .max(1)
     ];
     let mut at = 0;
-    // The ranges were data when they were listed; a file that shrinks meanwhile ends early.
+    // If the file shrinks during the copy, its data end early.
     'stretches: while at < meta.size {
         let stretch = if meta.dense {
             Some((at, meta.size))

@@ -346,7 +346,7 @@ fn remap(image: &mut Image<'_, '_>, file: Copied) -> Result<Vec<(BlockNr, u64)>,
     };
     if !remapping::build(&mut sink, size, tree, &file.extents, &mut root)? {
         return Err(Error::Refused(
-            "a mapping of more blocks than were planned".into(),
+            "the mapping needs more blocks than were reserved".into(),
         ));
     }
     if image.geo.features.has_extents() {

@@ -13,7 +13,7 @@ use ext4_format::{BlockNr, GroupNr, InodeNr, jbd2};
 /// Most blocks of a journal.
 const MOST: u64 = 10_240_000;
 
-/// Returns the state of one of the volume's own inodes.
+/// Returns the fields of an inode that belongs to the volume itself.
 pub(crate) fn own_inode(size: u64, now: i64) -> InodeCore {
     InodeCore::of_volume(size, Timestamp::new(now, 0))
 }

@@ -102,7 +102,7 @@ pub struct InodeCore {
 }
 
 impl InodeCore {
-    /// Returns the state of a file that belongs to the volume itself, such as the journal.
+    /// Returns the fields of a file that belongs to the volume itself, such as the journal.
     pub fn of_volume(size: u64, time: Timestamp) -> Self {
         Self {
             mode: FileType::Regular.mode_bits() | 0o600,

@@ -23,10 +23,10 @@ const EXT_MAGIC: usize = 1080;
 
 /// Restore an image to its state before a change
 ///
-/// FILE is the undo file that extant repair, tune, resize or defrag has written with --undo, that an interrupted
-/// change left next to the image, or that a tool of e2fsprogs has written with -z. FILE and IMAGE may be given in any order. With only IMAGE, an interrupted change is
-/// rolled back, because the image names its undo file. An image that has been changed since then is refused. FILE is
-/// not removed.
+/// FILE is an undo file. extant repair, tune, resize and defrag write one with --undo, an interrupted change leaves one
+/// next to the image, and the tools of e2fsprogs write one with -z. FILE and IMAGE may be given in any order. With only
+/// IMAGE, an interrupted change is rolled back, because the image names its undo file. An image that has been changed
+/// since then is refused. FILE is not removed.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  extant undo disk.undo disk.img\n  extant undo disk.img")]
 pub struct Args {

@@ -27,7 +27,7 @@ struct Deleted {
     free: usize,
 }
 
-/// Answers `lsdel [SECONDS]`: inodes deleted within the last seconds, by the time of their deletion.
+/// Returns the output of `lsdel [SECONDS]`: the inodes deleted within the last `seconds`, sorted by the time of deletion.
 pub(super) fn list(image: &Path, seconds: Option<u64>) -> Result<String> {
     let device = open(image)?;
     let now = crate::clock::stamp()?.cast_unsigned();
@@ -69,7 +69,7 @@ fn deleted(device: &dyn BlockDevice) -> Result<Vec<Deleted>> {
             let Some(raw) = image.read_record(ino)? else {
                 continue;
             };
-            // A record without a mode, or a damaged one, is not that of a deleted file.
+            // Skip records without a mode and damaged records, because they do not describe deleted files.
             let Ok(core) = inode::decode_core(&raw, geo, ino) else {
                 continue;
             };
@@ -97,7 +97,7 @@ fn deleted(device: &dyn BlockDevice) -> Result<Vec<Deleted>> {
     Ok(found)
 }
 
-/// Returns all blocks of an inode, with those of its mapping.
+/// Returns all blocks of an inode, including the blocks of its mapping.
 fn blocks_of<D: BlockDevice>(
     image: &Image<D>,
     core: &InodeCore,
@@ -105,7 +105,7 @@ fn blocks_of<D: BlockDevice>(
 ) -> Result<Vec<BlockNr>> {
     let has_blocks = match core.file_type() {
         Some(FileType::Regular | FileType::Directory) => true,
-        // A short target is in the inode.
+        // The inode holds a short target of a symbolic link.
         Some(FileType::Symlink) => core.size >= inode::i_block(raw)?.len() as u64,
         _ => false,
     };
@@ -117,7 +117,7 @@ fn blocks_of<D: BlockDevice>(
     Ok(data.chain(mapping.nodes.iter().copied()).collect())
 }
 
-/// Marks the blocks and the number of a deleted inode as used, and gives it one link. Returns its number.
+/// Marks a deleted inode and its blocks as used, and sets the link count. Returns the number of the inode.
 pub(super) fn restore(image: &Path, word: &[u8]) -> Result<InodeNr> {
     let mut restored = InodeNr(0);
     change(image, |bytes| {
@@ -134,7 +134,7 @@ pub(super) fn restore(image: &Path, word: &[u8]) -> Result<InodeNr> {
         let is_dir = core.file_type() == Some(FileType::Directory);
         bytes.set_use(ino, &blocks, is_dir, true)?;
         let links = if is_dir { 2 } else { 1 };
-        set_ended(&mut raw, links, 0);
+        set_links_and_dtime(&mut raw, links, 0);
         bytes.write_record(ino, raw, true)?;
         restored = ino;
         Ok(())
@@ -142,7 +142,7 @@ pub(super) fn restore(image: &Path, word: &[u8]) -> Result<InodeNr> {
     Ok(restored)
 }
 
-/// Frees an inode and its blocks. Its names stay.
+/// Frees an inode and its blocks. The names of the inode stay.
 pub(super) fn kill(image: &Path, at: &[u8], word: &[u8]) -> Result<()> {
     change(image, |bytes| {
         let ino = bytes.find(at, word)?;
@@ -151,13 +151,13 @@ pub(super) fn kill(image: &Path, at: &[u8], word: &[u8]) -> Result<()> {
         ensure!(bytes.is_inode_used(ino)?, "the inode is free already");
         ensure!(
             ino.0 >= bytes.geo.first_ino,
-            "an inode of the file system itself"
+            "the inode belongs to the file system itself"
         );
         let blocks = with_blocks(bytes, &core, &raw)?;
         let is_dir = core.file_type() == Some(FileType::Directory);
         bytes.set_use(ino, &blocks, is_dir, false)?;
         let now = u32::try_from(crate::clock::stamp()?).unwrap_or(u32::MAX);
-        set_ended(&mut raw, 0, now);
+        set_links_and_dtime(&mut raw, 0, now);
         bytes.write_record(ino, raw, true)
     })
 }
@@ -167,8 +167,8 @@ fn with_blocks(bytes: &Bytes<'_>, core: &InodeCore, raw: &[u8]) -> Result<Vec<Bl
     blocks_of(&image, core, raw)
 }
 
-/// Sets the links and the time of deletion in a record.
-fn set_ended(raw: &mut [u8], links: u16, time: u32) {
+/// Sets the link count and the time of deletion of an inode record.
+fn set_links_and_dtime(raw: &mut [u8], links: u16, time: u32) {
     const DTIME: usize = 20;
     const LINKS: usize = 26;
     let mut put = |at: usize, value: &[u8]| {
@@ -179,7 +179,7 @@ fn set_ended(raw: &mut [u8], links: u16, time: u32) {
     put(LINKS, &links.to_le_bytes());
 }
 
-/// Answers `dump_unused`: the free blocks that are not zeros, with their bytes.
+/// Writes the output of `dump_unused`: the free blocks with non-zero data, and their bytes.
 pub(super) fn unused(image: &Path, out: &mut dyn Write) -> Result<()> {
     let device = open(image)?;
     let bytes = Bytes::of(&device)?;
@@ -217,7 +217,7 @@ pub(super) fn unused(image: &Path, out: &mut dyn Write) -> Result<()> {
 }
 
 /// Splits `undelete <INODE> [PATH]` into the inode and the path.
-pub(super) fn undeleted<'w>(words: &[&'w [u8]]) -> Result<(&'w [u8], Option<&'w [u8]>)> {
+pub(super) fn parse_undelete<'w>(words: &[&'w [u8]]) -> Result<(&'w [u8], Option<&'w [u8]>)> {
     let (ino, path) = match words {
         [ino] => (*ino, None),
         [ino, path] => (*ino, Some(*path)),
@@ -227,7 +227,7 @@ pub(super) fn undeleted<'w>(words: &[&'w [u8]]) -> Result<(&'w [u8], Option<&'w 
         .strip_prefix(b"<")
         .and_then(|rest| rest.strip_suffix(b">"));
     number
-        .with_context(|| format!("{}: an inode is written as <12>", show(ino)))
+        .with_context(|| format!("{}: not an inode number: write it as <12>", show(ino)))
         .map(|_| (ino, path))
         .map_err(|error| anyhow!(error))
 }

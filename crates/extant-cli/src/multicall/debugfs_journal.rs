@@ -1,5 +1,5 @@
-//! `journal_open`, `journal_write`, `journal_close` and `journal_run` of debugfs: transactions that a user composes.
-//! They are collected while the journal is open, and written as one change in place when it is closed.
+//! `journal_open`, `journal_write`, `journal_close` and `journal_run` of debugfs, which write transactions of the user.
+//! Transactions are collected while the journal is open. Closing the journal writes them as one change in place.
 
 use super::debugfs_raw::{Bytes, change};
 use super::debugfs_words::number_of;
@@ -22,7 +22,7 @@ pub(super) struct Transaction {
     commits: bool,
 }
 
-/// Runs a request; `open` are the transactions of the open journal.
+/// Runs a request. `open` has the transactions of the journal, if the journal is open.
 pub(super) fn run(
     image: &Path,
     open: &mut Option<Vec<Transaction>>,
@@ -34,7 +34,7 @@ pub(super) fn run(
         ("journal_open", None) => {
             if let Some(word) = words.first() {
                 bail!(
-                    "{}: the journal of the image is opened, with the checksums that it has",
+                    "{}: not supported: journal_open opens the journal of the image, and keeps its checksums",
                     show(word)
                 );
             }
@@ -72,7 +72,9 @@ fn transaction(words: &[&[u8]]) -> Result<Transaction> {
     let mut words = words.iter();
     while let Some(word) = words.next() {
         let mut list = || -> Result<Vec<u64>> {
-            let value = words.next().context("an option lacks its value")?;
+            let value = words
+                .next()
+                .context("journal_write: an option needs a value")?;
             let numbers = value.split(|&byte| byte == b',').map(number_of);
             numbers.collect()
         };
@@ -97,13 +99,13 @@ fn transaction(words: &[&[u8]]) -> Result<Transaction> {
     Ok(new)
 }
 
-/// The log of an image: its superblock, and the places of its blocks.
+/// Log of an image: the superblock of the journal, and the physical block of each log block.
 struct Log {
     sb: Superblock,
     first: Vec<u8>,
     places: Vec<BlockNr>,
     block_size: usize,
-    /// The next block of the log, and how many follow.
+    /// Next block of the log to write, and number of blocks that are left.
     next: u32,
     left: u32,
 }
@@ -123,7 +125,7 @@ impl Log {
         let range = sb.log_range();
         ensure!(
             places.len() as u64 >= u64::from(range.end),
-            "the journal is shorter than its superblock says"
+            "the journal is shorter than its superblock states"
         );
         Ok(Self {
             next: range.start,
@@ -155,7 +157,7 @@ fn write(bytes: &mut Bytes<'_>, all: &[Transaction]) -> Result<()> {
     let format = log.sb.format();
     ensure!(
         format.checksums != Checksums::V1,
-        "journals with checksums of version 1 are not written"
+        "the journal has checksums of version 1, which cannot be written"
     );
     let (start, first) = (log.next, log.sb.sequence);
     let mut tid = first;
@@ -174,7 +176,7 @@ fn write(bytes: &mut Bytes<'_>, all: &[Transaction]) -> Result<()> {
             log.push(bytes, &block)?;
             tid = tid.next();
         } else {
-            // The next transaction overwrites one without a commit block.
+            // The next transaction overwrites a transaction without a commit block.
             (log.next, log.left) = (next, left);
         }
     }
@@ -188,7 +190,7 @@ fn write(bytes: &mut Bytes<'_>, all: &[Transaction]) -> Result<()> {
     bytes.write_superblock(true)
 }
 
-/// Writes the images and the revoked blocks of a transaction.
+/// Writes the block images and the revoke records of a transaction.
 fn body(
     bytes: &Bytes<'_>,
     log: &mut Log,
@@ -239,7 +241,7 @@ fn body(
     Ok(())
 }
 
-/// Returns why a journal that is left open could not be written.
-pub(super) fn left_open(image: &Path, open: &mut Option<Vec<Transaction>>) -> Result<()> {
+/// Closes a journal that the user left open, and names the request in an error.
+pub(super) fn close_at_end(image: &Path, open: &mut Option<Vec<Transaction>>) -> Result<()> {
     close(image, open).map_err(|error| anyhow!("journal_close: {error}"))
 }

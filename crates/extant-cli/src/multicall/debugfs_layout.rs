@@ -584,12 +584,12 @@ impl Asked<'_> {
         Ok(hex_dump(&raw))
     }
 
-    /// Answers `dump_mmp [BLOCK]`: the block of multiple mount protection.
+    /// Returns the output of `dump_mmp [BLOCK]`: the fields of the block of multiple mount protection (MMP).
     fn protection(&self, block: Option<&[u8]>) -> Result<String> {
         use ext4_format::mmp;
-        /// Magic number of the block.
+        /// Magic number of an MMP block.
         const MAGIC: u32 = 0x004d_4d50;
-        /// Place of the device's name.
+        /// Bytes of the device name.
         const DEVICE: std::ops::Range<usize> = 80..112;
         let features = ext4_format::features::Features::of(&self.sb);
         let on = features.incompat.contains(Incompat::MMP);

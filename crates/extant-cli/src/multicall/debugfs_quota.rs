@@ -9,12 +9,15 @@ use ext4_format::{FormatError, InodeNr, Where, inode};
 use ext4_image::Image;
 use std::fmt::Write as _;
 
-/// Lists the records of a kind, or the record of one user, group or project.
+/// Returns the output of `list_quota KIND`, or of `get_quota KIND ID` if `id` is given.
 pub(super) fn list(asked: &Asked<'_>, kind: &[u8], id: Option<&[u8]>) -> Result<String> {
     let mut known = QuotaKind::ALL.into_iter();
     let found = known.find(|known| known.name().as_bytes() == kind);
     let Some(kind) = found else {
-        bail!("{}: user, group or project", show(kind));
+        bail!(
+            "{}: not a quota type (try user, group or project)",
+            show(kind)
+        );
     };
     let ino = InodeNr(kind.inode(&asked.sb));
     if ino.0 == 0 {

@@ -421,7 +421,7 @@ impl<'d> Bytes<'d> {
         self.mark(group, bit, true, used)
     }
 
-    /// Returns whether a block is in use by its bitmap.
+    /// Returns true if the block bitmap marks a block as used.
     pub fn is_used(&self, block: BlockNr) -> Result<bool> {
         let place = self.geo.group_of_block(block);
         let (group, bit) = place.with_context(|| format!("there is no block {block}"))?;
@@ -429,7 +429,7 @@ impl<'d> Bytes<'d> {
         Ok(bitmap::test(&self.map(&desc, group, false)?, bit))
     }
 
-    /// Returns whether an inode is in use by its bitmap.
+    /// Returns true if the inode bitmap marks an inode as used.
     pub fn is_inode_used(&self, ino: InodeNr) -> Result<bool> {
         let place = self.geo.group_of_inode(ino);
         let (group, bit) = place.with_context(|| format!("there is no inode {ino}"))?;
@@ -437,8 +437,8 @@ impl<'d> Bytes<'d> {
         Ok(bitmap::test(&self.map(&desc, group, true)?, bit))
     }
 
-    /// Marks an inode and its blocks, which are all free or all in use, and changes the counts of the groups and of the
-    /// superblock.
+    /// Marks an inode and its blocks as used or free, and updates the counts in the group descriptors and the superblock.
+    /// Before the call, all of them must be in the opposite state.
     pub fn set_use(
         &mut self,
         ino: InodeNr,

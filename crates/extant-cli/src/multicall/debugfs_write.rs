@@ -79,11 +79,11 @@ pub(super) const WITHOUT: &[(&[&str], &str)] = &[
     ),
     (
         &["expand_dir", "expand"],
-        "directories grow with their names",
+        "a directory grows when names are added",
     ),
     (
         &["set_mmp_value", "smmp"],
-        "tune2fs sets the interval, and its -f -E clear_mmp ends a claim",
+        "tune2fs -E mmp_update_interval sets the interval, and tune2fs -f -E clear_mmp ends a claim",
     ),
     (&["extent_open", "eo"], "mappings are not changed by hand"),
 ];
@@ -280,7 +280,7 @@ pub(super) fn run(image: &OsStr, asked: &[Asked], of_file: bool, writes: bool) -
             What::Asks(words) => session.answer(first, words),
         }
     }
-    let closed = debugfs_journal::left_open(session.image, &mut session.journal);
+    let closed = debugfs_journal::close_at_end(session.image, &mut session.journal);
     closed.map_err(|error| Refusal(output::one_line(&error), 1))?;
     Ok(Answer::Done(u8::from(session.failed)))
 }
@@ -293,7 +293,7 @@ struct Session<'a> {
     echo: bool,
     writes: bool,
     failed: bool,
-    /// The transactions of an open journal.
+    /// Transactions of the journal, if the journal is open.
     journal: Option<Vec<debugfs_journal::Transaction>>,
 }
 
@@ -513,7 +513,7 @@ impl Session<'_> {
 
     /// Runs `undelete <INODE> [PATH]`. If the name cannot be made, the inode is deleted again.
     fn undelete(&self, words: &[&[u8]]) -> Result<()> {
-        let (ino, path) = debugfs_deleted::undeleted(words)?;
+        let (ino, path) = debugfs_deleted::parse_undelete(words)?;
         debugfs_deleted::restore(self.image, ino).with_context(|| crate::show::show(ino))?;
         let Some(path) = path.map(|path| self.path(path)) else {
             return Ok(());
@@ -523,7 +523,7 @@ impl Session<'_> {
             debugfs_deleted::kill(self.image, b"/", ino)?;
             return Err(error.context(crate::show::show(&path)));
         }
-        // The name was added to the one link that a file without a name has.
+        // The restored inode had one link without a name, and the new name added another: set the count to 1.
         debugfs_raw::set_inode_field(self.image, b"/", ino, "links_count", "1")
     }
 
@@ -536,10 +536,10 @@ impl Session<'_> {
     }
 }
 
-/// Adds a name of an inode that is given by its number, as `<12>`.
+/// Adds a name to an inode that is given as `<12>`.
 fn link_number(volume: &Volume, ino: &[u8], path: &[u8]) -> Result<()> {
     let place = ImagePlace::of(volume, &Address::root(Path::new("")).at(ino))?;
-    let node = place.node().context("not the number of a file")?;
+    let node = place.node().context("not the inode number of a file")?;
     let (dir, name) = match path.iter().rposition(|&byte| byte == b'/') {
         Some(slash) => (path.get(..slash), path.get(slash + 1..)),
         None => (None, Some(path)),

@@ -29,7 +29,7 @@ const WITH_VALUE: &str = "bBCEjlLzPINs";
 
 /// Options without an equivalent here, and the reason.
 pub(super) const WITHOUT: &[(char, &str)] = &[
-    ('L', "a list of bad blocks that is there is kept"),
+    ('L', "the list of bad blocks in the image is kept"),
     ('j', "external journals are not replayed"),
 ];
 
@@ -274,7 +274,7 @@ struct Options {
     mode: Mode,
     forced: bool,
     compacts: bool,
-    /// Whether to read all blocks first, for `-c`.
+    /// True if all blocks are read before the check (`-c`).
     reads_all: bool,
     undo: Option<OsString>,
     /// Supported options of `-E`.
@@ -322,7 +322,7 @@ impl Options {
                 'D' => options.compacts = true,
                 'c' => {
                     options.reads_all = true;
-                    // A search for bad blocks is a reason to check.
+                    // `-c` forces a check, even of a clean volume.
                     options.forced = true;
                 }
                 'l' => no_bad_blocks(value)?,

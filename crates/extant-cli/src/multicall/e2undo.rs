@@ -1,5 +1,5 @@
-//! `e2undo UNDO IMAGE`: runs `extant undo`. Undo files of this program and of e2fsprogs are read, and `-z` of the other
-//! names writes files that e2fsprogs' e2undo reads.
+//! `e2undo UNDO IMAGE`: runs `extant undo`, which reads the undo files of Extant and of e2fsprogs. The option `-z` of
+//! `e2fsck`, `tune2fs` and `resize2fs` writes files that e2undo of e2fsprogs reads.
 
 use super::getopt;
 use super::{Answer, Answered, Refusal};
@@ -58,14 +58,14 @@ pub(super) fn answer(_: &'static str, args: Vec<OsString>) -> Answered {
     Ok(Answer::Words(words))
 }
 
-/// Returns the number of bytes in front of the volume of a file of e2fsprogs, if it is not zero.
+/// Returns the offset of the volume according to an undo file of e2fsprogs, if the offset is not zero.
 fn offset_of(file: &Path) -> Option<u64> {
-    // The undo reports a file that cannot be read.
+    // Ignore a file that cannot be read, because `extant undo` reports it.
     let theirs = E2Undo::read(File::open(file).ok()?).ok()??;
     Some(theirs.offset()).filter(|offset| *offset > 0)
 }
 
-/// Writes an undo file of this program again, in the format of e2fsprogs. Without a change there is no file.
+/// Converts an undo file of Extant to the format of e2fsprogs. If nothing was changed, the file does not exist.
 pub(super) fn convert(file: &OsStr, image: &OsStr) -> anyhow::Result<()> {
     let path = Path::new(file);
     let shown = || path.display().to_string();
@@ -99,7 +99,8 @@ fn head(file: &Path) -> Answered {
         return Ok(Answer::Done(0));
     }
     let undo = Undo::read(file).map_err(|error| named(&error))?;
-    let undo = undo.ok_or_else(|| named(&"it is unfinished: the image was not written to"))?;
+    let undo =
+        undo.ok_or_else(|| named(&"the file is unfinished: the image was not written to"))?;
     println!(
         "nr keys:\t{}\nsuper block:\t1024\nblock size:\t512\nidentity:\t{:#018x}",
         undo.len(),

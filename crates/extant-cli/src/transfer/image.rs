@@ -1,4 +1,4 @@
-//! A tree in an image, with the messages of this command.
+//! Sides of a copy in an image, with the messages of this command.
 
 use crate::address::Address;
 use crate::image_place::ImagePlace;
@@ -35,7 +35,7 @@ pub fn image_side(volume: &Volume, image: impl Into<PathBuf>) -> VolumeSide {
     VolumeSide::new(&volume.root()).messages(Arc::new(Messages { image }))
 }
 
-/// Returns the side at which the path of a place starts.
+/// Returns the side at which the path of `place` starts.
 pub fn side_at(place: &ImagePlace) -> VolumeSide {
     let image = place.address.image.clone();
     let path = match place.address.number() {

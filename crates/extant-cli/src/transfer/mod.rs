@@ -1,7 +1,7 @@
 //! Moves trees between the host, images and archives, with all their attributes.
 //!
-//! `extant_transfer` copies; here are the messages and options of the commands, and `archive_write`, which packs a side
-//! as an archive.
+//! The crate `extant_transfer` copies. This module has the messages and options of the commands, and `archive_write`,
+//! which writes a side as an archive.
 
 mod archive_write;
 mod image;
@@ -113,7 +113,7 @@ impl Monitor {
         self.progress.expect(bytes, Arc::clone(&self.files));
     }
 
-    /// Ends the progress and returns the sums.
+    /// Ends the progress display, and returns the counts.
     pub fn finish(&self) -> Counts {
         self.progress.done();
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);

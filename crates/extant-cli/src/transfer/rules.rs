@@ -1,4 +1,4 @@
-//! Options about the attributes of trees that move.
+//! Options of commands that copy trees: the attributes to keep and to change.
 
 use crate::owners::OwnerSpec;
 use anyhow::{Context, Result};
@@ -30,7 +30,8 @@ pub struct OwnerArgs {
 }
 
 impl OwnerArgs {
-    /// Returns rules that keep everything but what these options change; names of owners are looked up in a volume.
+    /// Returns the rules of a copy that keeps all attributes except those that these options change. Names of owners are looked
+    /// up in `volume`.
     pub fn rules(&self, threads: usize, volume: &Volume) -> Result<Rules> {
         let mut rules = Rules::all(threads);
         if let Some(owner) = &self.owner {

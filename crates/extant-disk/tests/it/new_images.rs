@@ -1,4 +1,4 @@
-//! New images in packed formats: `zstd` and `qemu-img` judge.
+//! New images in packed formats. `zstd` and `qemu-img` check them.
 
 use extant_disk::blockdev::BlockDevice;
 use extant_disk::{NewFormat, NewImage, Packing};
@@ -39,7 +39,7 @@ fn finished(new: NewImage, threads: usize) -> u64 {
     new.finish(&Packing { threads, step }).unwrap()
 }
 
-/// Runs qemu-img in a directory, which must succeed.
+/// Runs qemu-img in a directory. Panics if qemu-img fails.
 fn qemu_img(dir: &Path, args: &[&str]) {
     let out = Command::new("qemu-img")
         .current_dir(dir)
@@ -90,7 +90,7 @@ fn a_failure_leaves_what_was_there() {
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
 }
 
-/// Makes a qcow2 image and a raw file with the same content; qemu-img compares them.
+/// Makes a qcow2 image and a raw file with the same content, and compares them with qemu-img. Returns the size of the image.
 fn judged(dir: &Path, len: u64, work: &dyn Fn(&dyn BlockDevice)) -> u64 {
     let raw = std::fs::File::create(dir.join("raw")).unwrap();
     raw.set_len(len).unwrap();
@@ -106,17 +106,17 @@ fn judged(dir: &Path, len: u64, work: &dyn Fn(&dyn BlockDevice)) -> u64 {
 }
 
 #[test]
-fn qemu_reads_the_qcow2_images_that_are_written() {
+fn qemu_reads_new_qcow2_images() {
     needs::tools!("qemu-img");
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     let size = judged(dir, LEN, &fill);
-    // Data of 6 MB and one byte, and a few clusters of tables.
+    // The image has the clusters of the data and a few clusters of tables.
     assert!(size < (6 << 20) + (12 << 16), "{size}");
     let first = std::fs::read(dir.join("a.qcow2")).unwrap();
     judged(dir, LEN, &fill);
     assert!(std::fs::read(dir.join("a.qcow2")).unwrap() == first);
-    // An empty disk, and data in the first and the last of many tables.
+    // Test an empty disk, and a disk with data in the first and the last of many L2 tables.
     assert_eq!(judged(dir, 512, &|_| ()), 4 << 16);
     let ends = |device: &dyn BlockDevice| {
         device.write_at(0, b"first").unwrap();

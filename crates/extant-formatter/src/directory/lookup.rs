@@ -133,7 +133,7 @@ impl DirReader<'_> {
         Ok(found)
     }
 
-    /// Returns the leaf that Linux adds a name to, and the leaf's largest gap. Without an index this is the last block.
+    /// Returns the leaf to which Linux adds a name, and the size of its largest gap. Without an index, the leaf is the last block.
     ///
     /// # Errors
     /// As [`DirReader::lookup`].

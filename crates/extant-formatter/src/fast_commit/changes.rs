@@ -1,17 +1,20 @@
 //! A batch of items as the changes of a fast commit.
 //!
-//! Fast commits can express less than items. [`changes`] returns `None` for the others, which Linux calls ineligible
-//! operations: directories made, moved or removed, names for which a directory might grow, symbolic links, devices,
-//! attributes outside of the inode, the orphan list, files that are not mapped by extents. Such a context is formatted.
+//! Fast commits cannot express all items. Linux calls the other operations ineligible. [`changes`] returns `None` for them,
+//! and their context is formatted:
 //!
-//! The changes can be made one by one in this order. A new inode's record comes first, then its ranges and its names.
+//! - directories that are created, moved or removed, and names for which a directory might grow
+//! - symbolic links, devices and the orphan list
+//! - extended attributes outside the inode, and files without extents
+//!
+//! The changes are replayed one by one in this order. The record of a new inode comes first, then its ranges and its names.
 //! Names follow in the order of their stamps. The name that an operation adds comes before the name that it removes, so
 //! that a file has a link at every moment. A name that is replaced is removed first, because Linux keeps an existing
-//! name. Records are repeated at the end, because readers count links and blocks themselves before.
+//! name. Records are repeated at the end, because the replay counts links and blocks itself before.
 //!
-//! A file that ends loses its blocks, size and attributes before its last name, and its record has as many links as it
-//! loses names. Linux frees the inode with the last name. e2fsck leaves links alone, and frees such an empty inode
-//! because no name leads to it.
+//! A file that is freed loses its blocks, size and attributes before its last name. The link count in its record is the
+//! number of names that it loses. Linux frees the inode with the last name. e2fsck does not change link counts, and frees
+//! the empty inode because it has no name.
 
 use super::mappings::Mappings;
 use super::records::{Records, Wanted};
@@ -34,9 +37,9 @@ struct Life<'i> {
     last: Option<&'i InodeItem>,
     maps: Vec<&'i MapItem>,
     xattrs: Option<(Stamp, &'i XattrSet)>,
-    /// Names that the batch takes from it, less those that it gives to it.
+    /// Number of names that the batch removes from the inode, minus the number of names that it adds.
     names_lost: i64,
-    /// The batch has given a name to it.
+    /// True if the batch has added a name to the inode.
     is_named: bool,
 }
 
@@ -56,7 +59,7 @@ impl<'i> Life<'i> {
         self.born.map_or(0, |item| item.stamp)
     }
 
-    /// Returns true if a commit need not mention what the inode had or lost at this time.
+    /// Returns true if a commit can omit a change of the inode with this stamp.
     fn is_silent(&self, stamp: Stamp) -> bool {
         self.came_and_went() || stamp < self.since()
     }
@@ -66,19 +69,19 @@ impl<'i> Life<'i> {
         self.born.or(self.last).is_some_and(by_extents)
     }
 
-    /// Returns the record for the inode. `None` if no item has its fields.
+    /// Returns the state that the record must express, or `None` if no item has the fields of the inode.
     fn wanted(&self) -> Option<Wanted<'i>> {
         let lost = u32::try_from(self.names_lost).unwrap_or(0);
         Some(Wanted {
             born: self.born,
             last: self.last?,
             xattrs: self.xattrs.map(|(_, set)| set),
-            ends_without: self.is_freed().then_some(lost),
+            freed_names: self.is_freed().then_some(lost),
         })
     }
 }
 
-/// What fast commits since the last push have changed.
+/// Mappings and directories that fast commits have changed since the last push.
 #[derive(Default)]
 pub struct SincePush {
     room: NameRoom,
@@ -88,7 +91,7 @@ pub struct SincePush {
 type Lives<'i> = BTreeMap<InodeNr, Life<'i>>;
 
 /// Returns the changes of a batch, and the inodes that it makes, or `None` if fast commits cannot express the batch.
-/// `since` has what earlier fast commits said since the last push; it is of no use after `None`.
+/// `since` has the changes of earlier fast commits since the last push. After `None`, its content is not valid.
 ///
 /// # Errors
 /// Those of reading records and directories.
@@ -140,7 +143,7 @@ pub fn changes(
     Ok(Some((out, born)))
 }
 
-/// Sorts the items by inode, and the names in their order. Returns `None` if an item rules a fast commit out.
+/// Groups the items by inode, and sorts the names by stamp. Returns `None` if a fast commit cannot express an item.
 fn sorted(items: &ItemList) -> Option<(Lives<'_>, Vec<&NameItem>)> {
     let mut lives = Lives::new();
     let mut inodes: Vec<_> = items.inodes.iter().collect();
@@ -187,8 +190,8 @@ fn sorted(items: &ItemList) -> Option<(Lives<'_>, Vec<&NameItem>)> {
     fits.then_some((lives, names))
 }
 
-/// Returns the changes of the names, and counts the names that each inode loses. Returns `None` if a name is in a
-/// directory without room, or is the first of an inode that has none.
+/// Returns the changes of the names, and counts the names that each inode loses. Returns `None` if a directory might grow,
+/// or if a new inode would stay without a name.
 fn named(
     lives: &mut Lives<'_>,
     names: &[&NameItem],
@@ -210,7 +213,7 @@ fn named(
             life.names_lost += i64::from(loses);
             loses.then(|| FastChange::Unlink(of(ino)))
         };
-        if !room.speaks_of(item.dir, records) {
+        if !room.can_express(item.dir, records) {
             return None;
         }
         if item.event == NameEvent::Removed {
@@ -405,7 +408,7 @@ mod tests {
         assert_eq!(said(vec![orphan], Vec::new()), None);
     }
 
-    /// The root of a new volume has one block, whose gap takes 61 names of 16 bytes or so beside "lost+found".
+    /// The root of a new volume has one block. After ".", ".." and "lost+found", the gap has room for 60 entries of 16 bytes.
     #[test]
     fn a_directory_that_might_grow_is_formatted() {
         use InodeEvent::Init;

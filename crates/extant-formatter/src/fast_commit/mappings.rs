@@ -1,9 +1,9 @@
 //! Mappings of the files that fast commits change, to express only the net change of each.
 //!
-//! e2fsck (1.47 and before) sets limits. A range that removes the only extent of a file leaves one without length, and
-//! the next range makes garbage of it. Blocks for an extent tree are taken without regard to the ranges that follow. So
-//! a mapping that is left with nothing gets a second extent first, which the range removes as well, and no mapping has
-//! more extents than an inode holds.
+//! The replay of e2fsck (1.47 and before) sets two limits. A range that removes the only extent of a file leaves an extent
+//! of length 0, and the next range corrupts the mapping. Therefore a mapping that loses all extents gets a second extent
+//! first, which the range removes as well. The replay also allocates blocks for an extent tree that later ranges may need.
+//! Therefore no mapping has more extents than the inode holds.
 
 use super::records::Records;
 use crate::error::Result;
@@ -16,7 +16,7 @@ use ext4_format::inode::{self, flags};
 use ext4_format::jbd2::FastChange;
 use std::collections::BTreeMap;
 
-/// Extents that an inode holds itself.
+/// Number of extents that an inode holds without an extent tree.
 const IN_INODE: u64 = 4;
 
 /// Mappings since the last push, with the changes of earlier fast commits.
@@ -41,7 +41,7 @@ impl Mappings {
         })
     }
 
-    /// Adds the ranges of an inode that these items change; false if fast commits cannot express the mapping.
+    /// Adds the ranges of an inode that the items change. Returns false if fast commits cannot express the mapping.
     pub(super) fn change(
         &mut self,
         ino: InodeNr,
@@ -80,7 +80,7 @@ impl Mappings {
         let mut from = 0;
         for (logical, len) in touched {
             let end = u64::from(logical) + u64::from(len);
-            // What ranges before this one have covered is done.
+            // Skip blocks that an earlier range has covered.
             let start = u64::from(logical).max(from);
             let (Ok(first), true) = (u32::try_from(start), start < end) else {
                 continue;
@@ -102,7 +102,7 @@ impl Mappings {
         Ok(map.extents() <= IN_INODE)
     }
 
-    /// Removes the whole mapping of an inode that ends; false if fast commits cannot express that.
+    /// Removes the whole mapping of an inode that is freed. Returns false if fast commits cannot express the removal.
     pub(super) fn end(
         &mut self,
         ino: InodeNr,
@@ -131,12 +131,12 @@ fn read(ino: InodeNr, records: &Records<'_>) -> Result<ExtentMap> {
     reader.read(core.flags, inode::i_block(&raw)?)
 }
 
-/// Removes all of a mapping; false if no block behind it is left for a second extent.
+/// Removes all extents of a mapping. Returns false if the file has no logical block left for a second extent.
 fn cut_all(ino: InodeNr, before: &ExtentMap, out: &mut Vec<FastChange>) -> bool {
     let (Some(first), Some(last)) = (before.iter().next(), before.last()) else {
         return true;
     };
-    // With a gap, so that the extents are not merged.
+    // Leave a gap, so that the second extent is not merged with the last one.
     let second = last.end() + 1;
     let (Ok(logical), true) = (u32::try_from(second), second < LOGICAL_END) else {
         return false;
@@ -155,7 +155,7 @@ fn cut_all(ino: InodeNr, before: &ExtentMap, out: &mut Vec<FastChange>) -> bool 
     true
 }
 
-/// Adds a run, in as many extents as it takes.
+/// Adds a run, split into extents of the largest length.
 fn add(ino: InodeNr, run: Run, out: &mut Vec<FastChange>) {
     let mut extent = Extent {
         logical: run.logical,

@@ -1,4 +1,4 @@
-//! Records of inodes, as fast commits give them: without the mapping.
+//! Inode records of fast commits, which do not include the mapping.
 
 use super::REFUSED;
 use crate::error::{Error, Result};
@@ -15,40 +15,40 @@ use ext4_format::xattr::{self, XattrSet};
 use ext4_format::{BlockNr, FileType, InodeNr};
 use std::collections::BTreeSet;
 
-/// The images that records are read from.
+/// Block images and context for reading inode records.
 pub struct Records<'a> {
-    /// The volume's geometry.
+    /// Geometry of the volume.
     pub geometry: &'a Geometry,
-    /// The volume's blocks as of the last batch that was formatted.
+    /// Blocks of the volume as of the last formatted batch.
     pub images: &'a dyn BlockImages,
-    /// The place of an inode's record.
+    /// Returns the block and the offset of an inode's record.
     pub place: &'a dyn Fn(InodeNr) -> Result<(BlockNr, usize)>,
-    /// Inodes that earlier fast commits made: the images do not have them.
+    /// Inodes that earlier fast commits created, and that the images do not contain.
     pub born: &'a BTreeSet<InodeNr>,
-    /// The hash of the volume's directories.
+    /// Hash function of the volume's directories.
     pub hasher: &'a DirHasher,
-    /// The volume's own blocks.
+    /// Blocks of the volume's own metadata.
     pub zone: &'a SystemZone,
 }
 
-/// The state that a record expresses.
+/// State of an inode that a record expresses.
 #[derive(Clone, Copy)]
 pub(super) struct Wanted<'i> {
-    /// The item that begins the inode's life, if the batch has it.
+    /// Item that creates the inode, if the batch creates it.
     pub born: Option<&'i InodeItem>,
     pub last: &'i InodeItem,
-    /// The attributes, if the batch sets them.
+    /// Extended attributes, if the batch sets them.
     pub xattrs: Option<&'i XattrSet>,
-    /// The inode ends when it loses so many names.
-    pub ends_without: Option<u32>,
+    /// Number of names that the inode loses, if the batch frees the inode.
+    pub freed_names: Option<u32>,
 }
 
-/// A record of every byte states that its fixed part is all of it, because e2fsck (1.47 and before) copies no more than
-/// the fixed part. The record that follows corrects that.
+/// Offset of `i_extra_isize`. A record with attributes states that the fixed fields fill the inode, because e2fsck (1.47
+/// and before) copies only the fixed fields. The next record restores the field.
 const EXTRA_ISIZE: usize = 128;
 
 impl Records<'_> {
-    /// Returns the record of an inode as of the last batch that was formatted.
+    /// Returns the record of an inode as of the last formatted batch.
     pub(super) fn raw(&self, ino: InodeNr) -> Result<Vec<u8>> {
         let (block, offset) = (self.place)(ino)?;
         let image = self.images.image(block)?;
@@ -58,7 +58,7 @@ impl Records<'_> {
         Ok(raw.ok_or_else(missing)?.to_vec())
     }
 
-    /// Adds the record of an inode; false if fast commits cannot express such an inode.
+    /// Adds the record of an inode. Returns false if fast commits cannot express the inode.
     pub(super) fn put(
         &self,
         ino: InodeNr,
@@ -66,8 +66,8 @@ impl Records<'_> {
         out: &mut Vec<FastChange>,
     ) -> Result<bool> {
         let geometry = self.geometry;
-        let ends = wanted.ends_without;
-        if !self.speaks_of(&wanted.last.core) || ends.is_none() && wanted.last.core.links == 0 {
+        let ends = wanted.freed_names;
+        if !self.can_express(&wanted.last.core) || ends.is_none() && wanted.last.core.links == 0 {
             return Ok(false);
         }
         let mut raw = vec![0; geometry.inode_size.into()];
@@ -84,8 +84,8 @@ impl Records<'_> {
             raw = self.raw(ino)?;
             let old = inode::decode_core(&raw, geometry, ino)?;
             if is_directory(&old) {
-                // e2fsck drops the index when it adds a name, and the record would state it again. Links of a
-                // directory are not those of its last item.
+                // If e2fsck adds a name, it drops the index, and the record would set the index flag again. The link
+                // count of a directory is the one on disk, not that of the last item.
                 if old.flags & flags::INDEX != 0 || wanted.last.core.links < 2 || old.links < 2 {
                     return Ok(false);
                 }
@@ -148,7 +148,7 @@ impl Records<'_> {
         Ok(true)
     }
 
-    fn speaks_of(&self, core: &InodeCore) -> bool {
+    fn can_express(&self, core: &InodeCore) -> bool {
         let large = core.size >= LARGE && !self.geometry.features.has_large_file();
         let known = matches!(
             core.file_type(),

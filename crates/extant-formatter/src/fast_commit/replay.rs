@@ -189,7 +189,7 @@ impl Replay<'_> {
             return bad("fast commit with the record of a removed inode");
         }
         let csum = geometry.features.has_metadata_csum();
-        // Linux gives no bytes behind the fixed part.
+        // Linux records only the fixed fields.
         let xattrs = inode::xattr_area(&raw, geometry)
             .filter(|area| record.len() >= area.end)
             .and_then(|area| raw.get(area))

@@ -1,10 +1,11 @@
 //! Room for the names that fast commits add to directories.
 //!
-//! No directory may grow when fast commits are replayed. e2fsck (1.47 and before) ends the replay at a name that finds
-//! no room, and Linux leaves the directory's count of blocks as it was. e2fsck puts a name into any block with room,
-//! and Linux into the leaf of its hash. So the names of a leaf must fit into the leaf's largest gap, and the names of a
-//! directory into those gaps wherever they are put: a gap that holds other names has room for one more as long as it is
-//! larger than these by the longest name.
+//! No directory may grow when fast commits are replayed. e2fsck (1.47 and before) ends the replay at a name without room,
+//! and Linux does not update the directory's block count.
+//!
+//! Linux puts a name into the leaf of its hash. Therefore the names of a leaf must fit into the largest gap of the leaf.
+//! e2fsck puts a name into any block with room. A gap has room for any further name while its free bytes are at least the
+//! length of the longest name. Therefore each gap is counted without the longest name, and all names must fit into the sum.
 
 use super::REFUSED;
 use super::records::Records;
@@ -17,19 +18,19 @@ use ext4_format::inode::{self, flags};
 use ext4_format::{InodeNr, dir_entry};
 use std::collections::BTreeMap;
 
-/// The directories that fast commits have added names to since the last push, which may change their blocks.
+/// Directories to which fast commits have added names since the last push. A push may change their blocks.
 #[derive(Default)]
 pub(super) struct NameRoom {
     directories: BTreeMap<InodeNr, Option<Directory>>,
 }
 
-/// A directory as it is on disk, with the names added to it.
+/// Directory on disk, and the names that fast commits add.
 struct Directory {
     map: ExtentMap,
     seed: u32,
     blocks: u32,
     indexed: bool,
-    /// Bytes of all names, and of the longest.
+    /// Bytes of all added entries, and of the longest one.
     added: u64,
     longest: u32,
     leaves: BTreeMap<u32, Leaf>,
@@ -41,12 +42,12 @@ struct Leaf {
 }
 
 impl NameRoom {
-    /// Returns false for a directory that fast commits cannot express, or that cannot be read: the push reports why.
-    pub(super) fn speaks_of(&mut self, dir: InodeNr, records: &Records<'_>) -> bool {
+    /// Returns false if fast commits cannot express the directory, or if the directory cannot be read. The push reports the error.
+    pub(super) fn can_express(&mut self, dir: InodeNr, records: &Records<'_>) -> bool {
         self.directory(dir, records).is_some()
     }
 
-    /// Adds a name; false if its directory might grow, or for the reasons of [`NameRoom::speaks_of`].
+    /// Adds a name. Returns false if the directory might grow, or if [`NameRoom::can_express`] returns false.
     pub(super) fn take(&mut self, item: &NameItem, records: &Records<'_>) -> bool {
         self.directory(item.dir, records)
             .is_some_and(|directory| directory.take(item, records).unwrap_or(false))
@@ -112,7 +113,7 @@ impl Directory {
         leaf.added += len;
         self.added += u64::from(len);
         self.longest = self.longest.max(len);
-        // With one leaf, both programs put every name there.
+        // If only one leaf has names, e2fsck and Linux both put all names there.
         let is_alone = self.leaves.len() == 1;
         let anywhere = |leaf: &Leaf| u64::from(leaf.largest_gap.saturating_sub(self.longest));
         let in_leaf = self

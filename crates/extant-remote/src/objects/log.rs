@@ -27,18 +27,18 @@ pub enum Append {
     Taken,
 }
 
-/// Whether a torn last segment is removed, because the next one takes its number.
+/// Treatment of a torn last segment. A writer removes it, because the next segment takes its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TornSegment {
     Skip,
     Remove,
 }
 
-/// The objects.
+/// The objects of an image.
 pub struct Log {
     pub address: Address,
     pub runtime: Runtime,
-    /// Called with the kind of the objects after they are listed.
+    /// Hook that is called with the kind of objects after a list of them.
     #[cfg(test)]
     pub listed: Option<Box<dyn Fn(&str) + Send + Sync>>,
 }
@@ -70,7 +70,7 @@ impl Log {
         io::Error::other(wrong(&self.address.text, why).to_string())
     }
 
-    /// Returns an error of an object whose bytes are not valid.
+    /// Returns the error for an object with invalid content.
     fn damaged(&self, why: impl std::fmt::Display) -> io::Error {
         let text = wrong(&self.address.text, why).to_string();
         io::Error::new(io::ErrorKind::InvalidData, text)
@@ -152,14 +152,14 @@ impl Log {
             let newest = self.list("map", None)?.pop();
             let number = newest.as_ref().map(|(number, _)| *number);
             match self.load_after(newest, torn) {
-                // A writer replaced the map meanwhile, and deleted objects that the newer map does not need.
+                // A writer has replaced the map, and deleted objects that the new map does not need: retry.
                 Err(_) if self.numbers("map")?.last().copied() > number => {}
                 loaded => return loaded,
             }
         }
     }
 
-    /// Returns the state of the image from a map and the segments after it.
+    /// Builds the state of the image from a map and the segments after it.
     fn load_after(&self, map: Option<(u64, ObjectMeta)>, torn: TornSegment) -> io::Result<Map> {
         let mut map = match map {
             Some((_, meta)) => self.map(&meta.location)?,
@@ -339,8 +339,8 @@ pub fn snapshot(log: &Log, name: &str) -> io::Result<()> {
             }
             Err(e) => return Err(log.failed(e)),
         }
-        // A writer makes a newer map before it lists the snapshots and deletes segments. If there is none yet, that list will have
-        // this snapshot; if there is one, the writer may have listed the snapshots before this one existed.
+        // A writer creates a newer map, lists the snapshots, and then deletes segments. If no newer map exists yet, its list will
+        // contain this snapshot. If a newer map exists, the writer may have listed the snapshots too early: retry.
         if log
             .numbers("map")?
             .last()

@@ -1,4 +1,4 @@
-//! Processes that use an image at the same time, with the moments held by hooks.
+//! Races between processes that use one image. Hooks determine the order of their steps.
 
 use super::device::ObjectsDevice;
 use super::log::{Log, TornSegment, snapshot};
@@ -27,7 +27,7 @@ fn after_list(log: &mut Log, kind: &'static str, then: impl FnOnce() + Send + 's
     }));
 }
 
-/// Writes and flushes one block as often as stated, each time with other contents.
+/// Writes and flushes a block `rounds` times, each time with different content.
 fn write(device: &ObjectsDevice, rounds: u64) {
     for round in 0..rounds {
         let block = [(round % 251) as u8; 4096];
@@ -36,7 +36,7 @@ fn write(device: &ObjectsDevice, rounds: u64) {
     }
 }
 
-/// A map needs 64 segments.
+/// Number of writes after which the writer has created a map, because it creates one every 64 segments.
 const ROUNDS_OF_A_MAP: u64 = 70;
 
 #[test]
@@ -59,9 +59,9 @@ fn an_image_opens_while_its_writer_deletes_objects() {
     }
 }
 
-/// The writer lists the snapshots before this one exists, and deletes segments afterwards.
+/// The writer lists the snapshots before the new one exists, and deletes segments afterwards.
 #[test]
-fn a_snapshot_keeps_its_segments_from_a_writer_that_deletes_some() {
+fn a_snapshot_keeps_its_segments_while_a_writer_deletes_segments() {
     let dir = tempfile::tempdir().unwrap();
     let mut log_of_writer = log(dir.path(), "?size=1M");
     let (has_listed, listed) = channel();

@@ -3,8 +3,8 @@
 use std::io::Read;
 use std::path::PathBuf;
 
-/// An archive or a SquashFS image, plain, or compressed with gzip, zstd, xz or bzip2. Its first bytes determine the
-/// format.
+/// An archive or a SquashFS image, which may be compressed with gzip, zstd, xz or bzip2. The first bytes determine the
+/// format and the compression.
 ///
 /// ```
 /// use extant_sources::ArchiveInput;
@@ -15,16 +15,16 @@ use std::path::PathBuf;
 pub enum ArchiveInput {
     /// A file.
     File(PathBuf),
-    /// A file that messages call by another name, such as the digest of a layer.
+    /// A file that has another name in messages, such as the digest of a layer.
     Named {
-        /// Name for messages.
+        /// Name of the file in messages.
         name: String,
         /// The file.
         path: PathBuf,
     },
-    /// A stream, read once; the name is for messages.
+    /// A stream, which is read once.
     Reader {
-        /// Name of the stream.
+        /// Name of the stream in messages.
         name: String,
         /// The stream.
         reader: Box<dyn Read + Send>,

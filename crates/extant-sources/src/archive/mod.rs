@@ -57,7 +57,7 @@ impl<'s, 'a> Members<'s, 'a> {
         }
     }
 
-    /// Reads data of the last member, if it is not kept; nothing at its end.
+    /// Reads data of the last member, unless its data are kept. Returns 0 at the end of the data.
     fn read(&mut self, buf: &mut [u8]) -> Result<usize> {
         match self {
             Self::Tar(tar) => tar.stream().read_data(buf),

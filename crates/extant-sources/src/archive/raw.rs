@@ -1,10 +1,10 @@
-//! A stream that can be peeked at, and its compression by its first bytes.
+//! A stream that can be peeked at, and the detection of its compression from its first bytes.
 
 use std::io::{self, BufRead, Read};
 
 /// Bytes read at once.
 const CHUNK: usize = 512 << 10;
-/// Bytes that tell a compression.
+/// Number of bytes that determine the compression.
 pub(super) const MAGIC: usize = 6;
 
 /// A stream of bytes that can be peeked at before they are read.
@@ -23,7 +23,7 @@ impl Raw {
         }
     }
 
-    /// Returns the next bytes, at least `most` unless the stream ends before.
+    /// Returns the next bytes without consuming them: at least `most`, or fewer at the end of the stream.
     pub fn head(&mut self, most: usize) -> io::Result<&[u8]> {
         self.buf.drain(..self.used);
         self.used = 0;

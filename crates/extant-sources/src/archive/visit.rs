@@ -1,5 +1,4 @@
-//! One pass over an archive for a caller that stores its members elsewhere: members are passed on in their order,
-//! nothing is kept.
+//! Reads an archive or a tree once, and passes each member to a callback in order. No member is kept.
 
 use super::Members;
 use super::input::ArchiveInput;

@@ -37,7 +37,8 @@ pub(super) fn parse(list: &[u8]) -> u32 {
     names.fold(0, |all, (_, bit)| all | bit)
 }
 
-/// Returns the names of flags for `SCHILY.fflags` of an archive, as libarchive writes them. Other flags are left out.
+/// Returns the names of inode flags for the attribute `SCHILY.fflags` of a tar archive, as libarchive writes them. Flags without
+/// a name are left out.
 ///
 /// ```
 /// use ext4_format::inode::flags;
@@ -47,7 +48,7 @@ pub fn flag_names(all: u32) -> String {
     let mut left = all;
     let mut names = Vec::new();
     for (name, bit) in NAMES {
-        // The first name of a flag is the one to write.
+        // A flag has several names: write the first one.
         if left & bit != 0 {
             left &= !bit;
             names.push(name);

@@ -10,10 +10,10 @@ use rustix::io::Errno;
 use std::fs::File;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-/// Flag for opening a directory as a place to start from.
+/// Flag for opening a directory as the start of paths.
 pub(crate) const SEARCH: OFlags = OFlags::PATH;
 
-/// Opens a directory if no symbolic link is on the way.
+/// Opens a directory. Fails if any component of the path is a symbolic link.
 pub(crate) fn open_without_links(
     dir: BorrowedFd<'_>,
     path: &[u8],
@@ -21,7 +21,7 @@ pub(crate) fn open_without_links(
 ) -> rustix::io::Result<OwnedFd> {
     let resolve = ResolveFlags::NO_SYMLINKS;
     match rustix::fs::openat2(dir, path, flags, Mode::empty(), resolve) {
-        // Linux has this call since 5.6, and some containers forbid it.
+        // Linux before 5.6 does not have openat2, and some containers forbid it.
         Err(Errno::NOSYS | Errno::PERM) => {
             rustix::fs::openat(dir, path, flags | OFlags::NOFOLLOW, Mode::empty())
         }
@@ -47,7 +47,7 @@ pub(crate) fn make_special(
     rustix::fs::mknodat(dir, path, kind, mode, device)
 }
 
-/// Returns the extended attributes of the file at a path. A link is not followed.
+/// Returns the extended attributes of the file at a path. Does not follow a symbolic link.
 pub(crate) fn xattrs(path: &[u8]) -> Result<Vec<Xattr>> {
     xattrs_by(
         |buf| rustix::fs::llistxattr(path, buf),
@@ -63,7 +63,7 @@ pub(crate) fn xattrs_of(file: &File) -> Result<Vec<Xattr>> {
     )
 }
 
-/// Sets an extended attribute of the file at a path; of a link itself.
+/// Sets an extended attribute of the file at a path. Does not follow a symbolic link.
 pub(crate) fn set_xattr(path: &[u8], (name, value): &Xattr) -> rustix::io::Result<()> {
     rustix::fs::lsetxattr(path, name.as_slice(), value, XattrFlags::empty())
 }
@@ -90,8 +90,7 @@ fn sized(
     }
 }
 
-/// Returns the names and values of the extended attributes that ext4 can hold and the caller may read. `list` lists the
-/// names, and `read` reads a value.
+/// Returns the extended attributes that ext4 can store and the caller may read. `list` returns the names, and `read` a value.
 fn xattrs_by(
     list: impl FnMut(&mut [u8]) -> rustix::io::Result<usize>,
     mut read: impl FnMut(&[u8], &mut [u8]) -> rustix::io::Result<usize>,

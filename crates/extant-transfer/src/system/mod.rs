@@ -1,4 +1,4 @@
-//! What Linux has, and what other systems have in its place.
+//! System calls of Linux, and their replacements on other systems.
 
 #[cfg(target_os = "linux")]
 mod linux;

@@ -1,4 +1,4 @@
-//! Systems that are not Linux.
+//! System calls on systems other than Linux.
 
 use crate::meta::{Meta, Xattr};
 use anyhow::Result;
@@ -9,7 +9,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 pub(crate) const SEARCH: OFlags = OFlags::RDONLY;
 
-/// Opens a directory that is not a symbolic link itself.
+/// Opens a directory. Fails if the last component of the path is a symbolic link.
 pub(crate) fn open_without_links(
     dir: BorrowedFd<'_>,
     path: &[u8],
@@ -18,12 +18,12 @@ pub(crate) fn open_without_links(
     rustix::fs::openat(dir, path, flags | OFlags::NOFOLLOW, Mode::empty())
 }
 
-/// Fails, because some of these systems do not have the call.
+/// Fails, because some of these systems do not have mknodat.
 pub(crate) fn make_special(_: BorrowedFd<'_>, _: &[u8], _: &Meta) -> rustix::io::Result<()> {
     Err(Errno::OPNOTSUPP)
 }
 
-/// Attributes of these systems have no name spaces that ext4 has.
+/// Returns no attributes, because these systems do not have the name spaces of ext4.
 pub(crate) fn xattrs(_: &[u8]) -> Result<Vec<Xattr>> {
     Ok(Vec::new())
 }

@@ -1,5 +1,6 @@
 //! Interface for a server of a volume, such as the FUSE mount: inodes by number, reads and writes that leave times and
-//! rights to a cache above, and observers of inodes; and a volume as a side of a copy. It may change with any version of this crate.
+//! rights to a cache above, and observers of inodes. [`VolumeSide`] is a volume as a side of a copy. This interface may
+//! change with any version of this crate.
 //!
 //! ```
 //! # let volume = extant::doc_volume();

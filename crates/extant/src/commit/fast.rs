@@ -69,9 +69,9 @@ pub(crate) struct FastCommits {
     has_head: AtomicBool,
 }
 
-/// Returns the inode that e2fsck (1.47 and before) reads first for a change. If that is the first change of all, it must
-/// not be in the table block of the journal's inode. e2fsck keeps that block in memory from before the replay of the
-/// log, and writes it back with the record.
+/// Returns the inode that e2fsck (1.47 and before) reads first to replay a change. The first inode of a replay must not share
+/// a block of the inode table with the journal's inode. e2fsck read that block before it replayed the log, and would write
+/// back the stale block with the record.
 fn first_read(change: &FastChange) -> InodeNr {
     match change {
         FastChange::Inode(ino, _)

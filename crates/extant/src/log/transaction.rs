@@ -202,7 +202,7 @@ impl Commit<'_> {
         self.log_name_over(dir, bucket, (entry, InodeNr(0)), what, time);
     }
 
-    /// Logs an event of a name that another inode may lose.
+    /// Logs a name event that may take the name from another inode.
     #[inline(always)]
     pub fn log_name_over(
         &mut self,

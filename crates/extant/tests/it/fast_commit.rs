@@ -20,7 +20,8 @@ fn volume(size: &str, more: &[&str]) -> (Arc<MemDevice>, Volume) {
     (device, volume)
 }
 
-/// Takes the inodes that share a table block with the journal's. Where they are the first to change, a push follows.
+/// Creates files with the inodes in the table block of the journal's inode. A context that changes one of them first is
+/// pushed.
 fn take_first_inodes(volume: &Volume) {
     for n in 12..=16 {
         volume.write(format!("/inode {n}"), b"").unwrap();
@@ -224,8 +225,8 @@ fn e2fsck_replays_them() {
     });
 }
 
-/// e2fsck reads the table block of the journal's inode before it replays the log, and writes it back with the first
-/// record of a fast commit in that block.
+/// e2fsck reads the table block of the journal's inode before it replays the log. If the first record of a fast commit is in
+/// this block, e2fsck writes back the stale block.
 #[test]
 fn the_first_record_is_in_another_table_block() {
     needs::tools!("mke2fs", "e2fsck");

@@ -1,4 +1,4 @@
-//! The modules of the crates below the engine: none names an item of its crate's root, and none is in a circle with another.
+//! Checks the modules of the crates below the engine. No module may use an item of its crate root or be part of a cycle.
 
 use crate::rooms::{code, is_test, module_of, paths, sources};
 use std::collections::{BTreeMap, BTreeSet};
@@ -90,7 +90,7 @@ fn wrong(files: &BTreeMap<String, String>) -> String {
 }
 
 #[test]
-fn no_module_below_the_engine_is_in_a_circle_or_names_the_root() {
+fn modules_below_the_engine_have_no_cycles_and_do_not_use_the_root() {
     for name in CRATES {
         let src = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../{name}/src"));
         let mut found = Vec::new();

@@ -31,7 +31,7 @@ fn a_whole_disk_is_answered_with_its_first_partition() {
 }
 
 #[test]
-fn a_file_that_is_cut_off_is_answered_with_its_length() {
+fn errors_about_a_truncated_image_name_the_length_it_needs() {
     let s = Scratch::empty();
     s.ok(&["mkfs", "%", "-q", "--size", "8M"]);
     let file = fs::OpenOptions::new().write(true).open(&s.image).unwrap();
@@ -46,7 +46,7 @@ fn a_file_that_is_cut_off_is_answered_with_its_length() {
 }
 
 #[test]
-fn the_first_partition_is_one_that_holds_data() {
+fn advice_names_the_first_partition_with_data() {
     let s = Scratch::empty();
     s.ok(&["disk", "%", "--esp", "1M", "--ext4", "root=:8M"]);
     let said = s.fails(&["ls", "%"]);

@@ -1,4 +1,4 @@
-//! Requests of `debugfs` about deleted files, free blocks, quota, protection and the journal; debugfs and e2fsck judge.
+//! Requests of `debugfs` about deleted files, free blocks, quota, MMP and the journal, compared with debugfs and e2fsck.
 
 use crate::cli::called::{ScriptDir, clean, told};
 
@@ -9,7 +9,7 @@ fn made(script: &str) -> Option<ScriptDir> {
     Some(place)
 }
 
-/// Returns the answer to a request of both programs on `i.img`, which must be the same.
+/// Runs a request on `i.img` with both programs, and returns the output. Panics if the outputs differ.
 #[track_caller]
 fn same(place: &ScriptDir, request: &str) -> String {
     let line = format!("debugfs -R '{request}' i.img 2>/dev/null");
@@ -20,7 +20,7 @@ fn same(place: &ScriptDir, request: &str) -> String {
 
 #[test]
 fn deleted_files_are_listed_and_restored() {
-    // debugfs leaves the mapping of a file that it removes.
+    // Remove the files with debugfs, because it does not clear their mappings.
     let Some(place) = made(
         "head -c 300000 /dev/urandom >big; printf hello >small; mke2fs -q -t ext2 -b 1024 i.img 8M; \
          printf 'write big big\nwrite small small\nmkdir dir\nrm big\nrm small\n' >cmds; debugfs -w -f cmds i.img >/dev/null 2>&1; \
@@ -31,7 +31,7 @@ fn deleted_files_are_listed_and_restored() {
     let listed = same(&place, "lsdel");
     assert!(listed.ends_with("2 deleted inodes found.\n"), "{listed}");
     assert!(same(&place, "dump_unused").contains("\nhello"));
-    // A name that is taken: the inode stays deleted. One that is in use is not restored.
+    // If the new name exists, the inode stays deleted. An inode in use is not restored.
     let refused = place.ours(
         "printf 'undel <13> dir\\nundel <11> again\\nundel 13 again\\n' >cmds; debugfs -w -f cmds i.img",
     );
@@ -39,7 +39,7 @@ fn deleted_files_are_listed_and_restored() {
     for part in [
         "undel: /dir: ",
         "Inode is not marked as deleted",
-        "an inode is written as <12>",
+        "not an inode number: write it as <12>",
     ] {
         assert!(said.contains(part), "{part}: {said}");
     }
@@ -52,7 +52,7 @@ fn deleted_files_are_listed_and_restored() {
     assert!(ours.status.success(), "{}", told(&ours));
     clean(&place.image("i.img"));
     assert!(same(&place, "lsdel").ends_with("0 deleted inodes found.\n"));
-    // e2fsck takes away the name of a file that was killed, and finds nothing else.
+    // e2fsck removes the name of a killed file, and finds no other error.
     let killed = place.ours("debugfs -w -R 'kill_file dir/small' i.img");
     assert!(killed.status.success(), "{}", told(&killed));
     assert!(same(&place, "lsdel").ends_with("1 deleted inodes found.\n"));
@@ -62,7 +62,7 @@ fn deleted_files_are_listed_and_restored() {
 }
 
 #[test]
-fn a_file_is_not_restored_over_others() {
+fn a_file_is_not_restored_if_its_blocks_are_in_use() {
     let Some(place) = made(
         "head -c 2000 /dev/urandom >one; mke2fs -q -t ext2 -b 1024 i.img 1M; \
          printf 'write one one\nmkdir d\nrm one\n' >cmds; debugfs -w -f cmds i.img >/dev/null 2>&1; \
@@ -81,7 +81,7 @@ fn a_file_is_not_restored_over_others() {
 }
 
 #[test]
-fn quota_and_protection_are_shown() {
+fn quota_and_mmp_are_shown() {
     let Some(place) = made("mke2fs -q -t ext4 -O quota,mmp,project -d tree i.img 16M") else {
         return;
     };
@@ -112,7 +112,7 @@ fn transactions_are_composed_and_replayed() {
          debugfs -w -R jr j.img; debugfs -R 'bd 9000' j.img >/dev/null",
     );
     assert!(ours.status.success(), "{}", told(&ours));
-    // e2fsck replays the transactions in the same way.
+    // e2fsck replays the transactions with the same result.
     let judged = place.theirs(
         "e2fsck -fy i.img >/dev/null; [ $? -le 1 ] || exit 1; for i in i.img j.img; do \
          dd if=$i bs=1024 skip=9000 count=1 2>/dev/null; dd if=$i bs=1024 skip=9002 count=1 2>/dev/null; dd if=$i bs=1024 skip=9003 count=1 2>/dev/null; \
@@ -124,7 +124,7 @@ fn transactions_are_composed_and_replayed() {
         ("jw -b 9000 three", "Journal not open."),
         ("jo\njo", "Journal is already open."),
         ("jo\njr", "Please close the journal"),
-        ("jo -c", "with the checksums that it has"),
+        ("jo -c", "keeps its checksums"),
         (
             "jo\njw -b 9000,9001,9002,9003 three\njc",
             "the file ends before block 9003",

@@ -253,7 +253,7 @@ fn what_is_not_done_is_refused_by_name() {
         ("undel <12> x", "Inode is not marked as deleted"),
         ("smmp seq 1", "smmp is not supported: tune2fs"),
         ("extent_open /large", "extent_open is not supported"),
-        ("jo -f journal", "the journal of the image is opened"),
+        ("jo -f journal", "opens the journal of the image"),
         ("ssv nothing 5", "invalid field specifier: nothing"),
         (
             "sif /etc/motd nothing 5",

@@ -167,7 +167,7 @@ fn a_journal_is_replayed_before_a_change() {
     }
 }
 
-/// Makes `i.img` of 16 MiB, and fills it to the last block.
+/// Creates `i.img` with 16 MiB, and fills the volume to its last block.
 fn full(place: &ScriptDir) {
     let made = place.theirs(
         "truncate -s 16M i.img; mke2fs -q -F -t ext4 -m 0 -d tree i.img; mkdir m; mount -o loop i.img m; \
@@ -177,7 +177,7 @@ fn full(place: &ScriptDir) {
 }
 
 #[test]
-fn a_full_device_is_changed_by_its_journal() {
+fn a_change_of_a_full_device_saves_old_bytes_in_the_journal() {
     let Some(place) = place() else { return };
     full(&place);
     let image = place.image("i.img");
@@ -193,7 +193,7 @@ fn a_full_device_is_changed_by_its_journal() {
         assert!(clean.status.success(), "{command}: {}", told(&clean));
     }
     drop(device);
-    // The record is in the journal, which is empty all the same.
+    // The undo record is in the journal, but the log is empty.
     let found = place.theirs(
         "debugfs -R 'dump <8> journal' i.img 2>/dev/null; grep -q EXTUNDO journal && dumpe2fs -h i.img 2>/dev/null | grep 'Journal start'",
     );
@@ -203,7 +203,7 @@ fn a_full_device_is_changed_by_its_journal() {
 }
 
 #[test]
-fn an_image_on_a_full_host_is_changed() {
+fn an_image_on_a_full_host_can_be_changed() {
     let Some(place) = place() else { return };
     let script = "set -e; mkdir t; mount -t tmpfs -o size=24M none t; trap 'umount t' EXIT; mke2fs -q -F -t ext4 -d tree i.img 16M; \
                   cat i.img >t/i.img; cp /dev/zero t/full 2>/dev/null || :; \

@@ -1,14 +1,15 @@
-//! Undo files between this program and e2fsprogs, both ways.
+//! Exchange of undo files between Extant and e2fsprogs.
 
 use crate::cli::called::{ScriptDir, clean, told};
 
-/// Runs a script of e2fsprogs, which must succeed.
+/// Runs a script with e2fsprogs. Panics if the script fails.
 #[track_caller]
 fn theirs(place: &ScriptDir, script: &str) {
     let out = place.theirs(&format!("set -e; {script}"));
     assert!(out.status.success(), "{script}: {}", told(&out));
 }
 
+/// Runs a script with Extant. Panics if the script fails.
 #[track_caller]
 fn ours(place: &ScriptDir, script: &str) {
     let out = place.ours(&format!("set -e; {script}"));
@@ -23,20 +24,20 @@ const CHANGES: [&str; 5] = [
     "debugfs -w -R 'clri <12>' i.img; cp i.img old; code=0; e2fsck -fy -z undo i.img || code=$?; [ $code = 1 ]",
 ];
 
-/// Every second image has no checksums.
+/// Returns the script that makes an image. Every second image has no metadata checksums.
 fn make(nth: usize) -> String {
     let features = ["", "-O ^metadata_csum"][nth % 2];
     format!("rm -f i.img undo; mke2fs -q -t ext4 {features} -d tree i.img 32M; cp i.img old")
 }
 
 #[test]
-fn undo_files_of_e2fsprogs_are_taken_back() {
+fn extant_applies_undo_files_of_e2fsprogs() {
     let Some(place) = ScriptDir::new() else {
         return;
     };
     for (nth, change) in CHANGES.iter().enumerate() {
         theirs(&place, &format!("{}; {change}", make(nth)));
-        // resize2fs cuts the file, so that a copy of the superblock behind its end is lost.
+        // resize2fs truncates the file, so that a backup superblock after the new end is lost.
         let judge = if change.ends_with("20M") {
             "e2fsck -fn i.img >/dev/null"
         } else {
@@ -49,14 +50,14 @@ fn undo_files_of_e2fsprogs_are_taken_back() {
     }
     let header = "e2undo -h undo i.img";
     assert_eq!(told(&place.ours(header)), told(&place.theirs(header)));
-    // A file system over another one, with blocks of another size.
+    // Undo an mkfs over an existing file system with another block size.
     let over = "mke2fs -q -F -t ext2 -b 4096 -z undo i.img";
     theirs(&place, &format!("{}; {over}", make(0)));
     ours(&place, "e2undo undo i.img; cmp i.img old");
 }
 
 #[test]
-fn e2fsprogs_takes_back_the_undo_files_of_the_names() {
+fn e2fsprogs_applies_undo_files_of_extant() {
     let Some(place) = ScriptDir::new() else {
         return;
     };
@@ -64,7 +65,7 @@ fn e2fsprogs_takes_back_the_undo_files_of_the_names() {
         theirs(&place, &make(nth));
         ours(&place, change);
         ours(&place, "[ $(stat -c %a undo) = 600 ]");
-        // e2undo does not make a file shorter or longer.
+        // e2undo does not change the length of the file.
         theirs(
             &place,
             "cp i.img copy; e2undo undo copy; truncate -r old copy; cmp copy old",
@@ -74,7 +75,7 @@ fn e2fsprogs_takes_back_the_undo_files_of_the_names() {
 }
 
 #[test]
-fn an_undo_file_fits_one_state_of_one_image() {
+fn an_undo_file_applies_to_one_state_of_one_image() {
     let Some(place) = ScriptDir::new() else {
         return;
     };
@@ -91,7 +92,7 @@ fn an_undo_file_fits_one_state_of_one_image() {
     );
     ours(&place, "cmp i.img newer; e2undo -f undo i.img");
     clean(&place.image("i.img"));
-    // A damaged byte, and the end cut off.
+    // Test a damaged byte, and a truncated file.
     for damage in [
         "printf x | dd of=bad bs=1 seek=9 conv=notrunc 2>/dev/null",
         "truncate -s -1024 bad",

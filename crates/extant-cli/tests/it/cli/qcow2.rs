@@ -125,7 +125,7 @@ fn partitions_in_qcow2_images_are_images() {
 }
 
 #[test]
-fn a_new_qcow2_image_is_made_by_its_name() {
+fn the_name_of_a_new_image_selects_qcow2() {
     needs::tools!("qemu-img", "e2fsck");
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
@@ -141,7 +141,7 @@ fn a_new_qcow2_image_is_made_by_its_name() {
     ok(dir, &["mkdir", "%a.qcow2:/new"]);
     assert_eq!(ok(dir, &["ls", "%a.qcow2:"]), "file\nlost+found\nnew\n");
     judged(dir, "a.qcow2");
-    // A new disk replaces the image, as a qcow2 image.
+    // `disk -F` replaces the image by another qcow2 image.
     let refused = run(&[
         "disk",
         &format!("{}/a.qcow2", dir.display()),

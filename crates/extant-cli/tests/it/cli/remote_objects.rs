@@ -36,7 +36,7 @@ pub fn fails(args: &[&str], why: &str) {
 }
 
 #[test]
-fn the_program_is_found_beside_the_command_if_the_variable_is_empty() {
+fn an_empty_extant_remote_variable_is_ignored() {
     let program = needs::program("extant-remote", "extant-remote");
     let s = Scratch::empty();
     let command = s.host("extant");

@@ -207,7 +207,7 @@ fn a_tree_goes_in_and_out_and_stays_itself() {
 }
 
 #[test]
-fn a_program_keeps_its_capabilities_beside_its_owner() {
+fn a_copied_program_keeps_its_capabilities_and_owner() {
     let Some(s) = Scratch::ext4() else {
         return;
     };
@@ -549,7 +549,7 @@ fn archives_cannot_leave_their_directory() {
     );
     assert_eq!(ran.code, Some(1));
     assert!(
-        ran.stderr.contains("leaves its directory"),
+        ran.stderr.contains("leads out of its directory"),
         "{}",
         ran.stderr
     );
@@ -580,7 +580,7 @@ fn names_are_bytes() {
 }
 
 #[test]
-fn flags_go_out_and_in_with_an_archive() {
+fn an_archive_keeps_inode_flags() {
     let s = Scratch::empty();
     fs::create_dir_all(s.host("tree/dir")).unwrap();
     for name in ["tree/plain", "tree/fixed", "tree/dir/log"] {

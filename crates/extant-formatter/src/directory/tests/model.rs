@@ -105,7 +105,7 @@ fn three_levels_and_the_end() {
     assert!(matches!(e, Error::NoSpace(_)), "{e}");
 }
 
-/// Ends of names of 220 bytes that have one legacy hash behind 211 bytes 'x'. They were found by trying.
+/// Suffixes that have the same legacy hash after 211 bytes 'x', found by a brute-force search. The names have 220 bytes.
 const COLLIDING: [&[u8; 9]; 14] = [
     b"0615da5\\3",
     b"061f6f3\\4",
@@ -123,7 +123,7 @@ const COLLIDING: [&[u8; 9]; 14] = [
     b"17d3429vy",
 ];
 
-/// Returns names of 220 bytes that have one legacy hash.
+/// Returns names of 220 bytes with the same legacy hash.
 fn colliding() -> Vec<Vec<u8>> {
     let hasher = DirHasher::new(0, false, [0; 4]).unwrap();
     let names = COLLIDING.map(|end| [&[b'x'; 211][..], end].concat());

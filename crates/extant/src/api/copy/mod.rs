@@ -148,7 +148,7 @@ impl<'a> CopyOptions<'a> {
         self
     }
 
-    /// Returns the rules of a copy by `threads` threads.
+    /// Returns the options of a copy by `threads` threads.
     fn rules(&self, threads: usize) -> Rules {
         Rules {
             keep_owner: self.owners,
@@ -231,7 +231,7 @@ impl Dir {
     }
 }
 
-/// Copies a tree to a place that must not exist.
+/// Copies a tree to a path that must not exist.
 fn copy(
     (src, from): (&dyn Side, &Path),
     (dst, to): (&dyn Side, &Path),
@@ -253,7 +253,7 @@ fn copy(
     Ok(counting.counts())
 }
 
-/// Converts an error of a copy. `top` is its path if none is known.
+/// Converts an error of a copy. If the error has no path, its path is `top`.
 fn path_error(error: anyhow::Error, top: &Path) -> PathError {
     let place = error.downcast_ref::<Place>();
     let path = place.map_or(top, |place| &place.path).to_path_buf();
@@ -263,7 +263,7 @@ fn path_error(error: anyhow::Error, top: &Path) -> PathError {
     }
 }
 
-/// Returns the engine's error for an error of a copy. Errors of the host that concern the tree become the ones that a
+/// Converts an error of a copy to an error of the engine. Errors of the host that concern the tree become the errors that a
 /// volume returns.
 fn source(error: anyhow::Error) -> Error {
     let error = match error.downcast::<Error>() {
@@ -281,7 +281,7 @@ fn source(error: anyhow::Error) -> Error {
             Reason::IsDirectory | Reason::DirectoryInTheWay => Error::IsDirectory,
             Reason::FileInTheWay => Error::Exists,
             Reason::PathLeaves => Error::Invalid("a path in the archive has '..'"),
-            Reason::Name(_) => Error::Invalid("a name that cannot be one"),
+            Reason::Name(_) => Error::Invalid("not a valid file name"),
         };
     }
     let source = match error.downcast::<Errno>() {
@@ -303,7 +303,7 @@ fn source(error: anyhow::Error) -> Error {
     }
 }
 
-/// The counts of a copy, which go to the caller.
+/// Counts of a copy, which are reported to the caller.
 struct Counting<'a> {
     options: &'a CopyOptions<'a>,
     directories: AtomicU64,

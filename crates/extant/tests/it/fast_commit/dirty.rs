@@ -1,4 +1,4 @@
-//! Images with fast commits of the kernel, cut while it works.
+//! Images with fast commits of the kernel, copied while the kernel writes to them.
 
 use super::without_times;
 use crate::common::*;
@@ -7,7 +7,7 @@ use crate::kernel::tree::{Tree, kernel_tree, our_tree, same};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 
-/// Runs an operation of the kernel, and syncs what it changed. An operation that fails changes nothing.
+/// Runs an operation on a mount of the kernel, and syncs the changed files. An operation that fails changes nothing.
 fn kernel_step(root: &Path, rng: &mut Rng, n: u64) {
     let mut name = || match rng.below(4) {
         0 => root.join(format!("dir{}/f{}", rng.below(3), rng.below(6))),
@@ -42,7 +42,7 @@ fn kernel_step(root: &Path, rng: &mut Rng, n: u64) {
             rustix::fs::fallocate(&file, punch, at, 4096).map_err(Into::into)
         }),
     };
-    // The last file is there for operations that leave none. An fsync of a directory is no fast commit.
+    // Also write and sync a file, because an fsync of a directory writes no fast commit, and an operation may leave no file.
     std::fs::write(root.join("last"), format!("{n}")).unwrap();
     for path in [&any, &other, &root.join("last")] {
         if std::fs::symlink_metadata(path).is_ok_and(|found| found.is_file()) {
@@ -51,7 +51,7 @@ fn kernel_step(root: &Path, rng: &mut Rng, n: u64) {
     }
 }
 
-/// Leaves out what the kernel's replay does not restore: the times, links and blocks of directories.
+/// Clears the fields that the kernel's replay does not restore: the times, links and blocks of directories.
 fn comparable(tree: Tree) -> Tree {
     let mut tree = without_times(tree);
     for entry in tree
@@ -63,10 +63,10 @@ fn comparable(tree: Tree) -> Tree {
     tree
 }
 
-/// A replay here gives the same result as the kernel's. Where the kernel does not replay its own fast commits, as for
-/// an inode number that was used again or for a symbolic link, it gives what the kernel had synced.
+/// The replay of Extant gives the same result as that of the kernel. The kernel does not replay all of its own fast commits,
+/// such as those of symbolic links and of reused inode numbers. For these, Extant restores the state that was synced.
 #[test]
-fn cut_images_of_the_kernel_are_replayed_as_it_does() {
+fn extant_and_the_kernel_replay_the_same_state() {
     if !able() {
         return;
     }

@@ -1,4 +1,4 @@
-//! Random programs whose fast commits e2fsck and the kernel replay: both find what the program had synced.
+//! Random programs whose fast commits e2fsck and the kernel replay. Both must restore the synced state.
 
 use super::{cut, without_times};
 use crate::common::*;
@@ -10,11 +10,11 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
-/// Steps of a program, and steps between two cuts.
+/// Steps of a program, and steps between two crash images.
 const STEPS: u64 = 60;
 const BETWEEN_CUTS: u64 = 6;
 
-/// A volume at work.
+/// Random program over a volume.
 struct Program {
     volume: Volume,
     rng: Rng,
@@ -24,7 +24,7 @@ struct Program {
 }
 
 impl Program {
-    /// Makes directories of each shape: almost empty, almost full, and with an index.
+    /// Creates a volume with directories of each shape: almost empty, almost full, and with an index.
     fn new(device: &std::sync::Arc<MemDevice>, seed: u64) -> Self {
         let volume = open(device);
         for (dir, names) in [("/few", 2), ("/full", 28), ("/index", 90)] {
@@ -43,7 +43,7 @@ impl Program {
         }
     }
 
-    /// Returns a name, which may exist.
+    /// Returns a random name, which may exist.
     fn name(&mut self) -> String {
         let dir = ["", "/few", "/full", "/index"][self.rng.below(4) as usize];
         match self.rng.below(3) {
@@ -53,7 +53,7 @@ impl Program {
         }
     }
 
-    /// Runs an operation. Names that are missing, or exist, are part of the program.
+    /// Runs a random operation. The operation may fail because a name is missing or exists.
     fn operation(&mut self) -> extant::Result<()> {
         let (name, other) = (self.name(), self.name());
         self.touched.extend([name.clone(), other.clone()]);
@@ -93,7 +93,7 @@ impl Program {
         }
     }
 
-    /// Makes everything durable, by fsyncs.
+    /// Makes all files and directories durable by fsync.
     fn sync(&mut self) {
         for name in std::mem::take(&mut self.touched) {
             if let Ok(file) = OpenOptions::new().write(true).open(&self.volume, &name) {
@@ -125,7 +125,7 @@ fn comparable(tree: Tree) -> Tree {
     without_times(tree)
 }
 
-/// Returns the tree that e2fsck leaves, and what it printed.
+/// Repairs an image with e2fsck. Returns the resulting tree and the output of e2fsck.
 fn by_e2fsck(path: &Path, what: &str) -> (Tree, String) {
     let out = Command::new("e2fsck")
         .args(["-f", "-y"])
@@ -142,7 +142,7 @@ fn by_e2fsck(path: &Path, what: &str) -> (Tree, String) {
     (our_tree(&left), format!("{what}, e2fsck: {text}"))
 }
 
-/// Returns the tree that the kernel finds.
+/// Mounts an image with the kernel, and returns the tree.
 fn by_kernel(path: &Path, what: &str) -> Tree {
     let mounted = Mounted::new(path, "");
     let tree = kernel_tree(mounted.path());
@@ -152,7 +152,7 @@ fn by_kernel(path: &Path, what: &str) -> Tree {
 }
 
 #[test]
-fn others_replay_what_programs_synced() {
+fn e2fsck_and_the_kernel_replay_the_synced_state() {
     if !able() {
         return;
     }
