@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 /// ```
 /// use extant_disk::NewFormat;
 /// assert_eq!(NewFormat::of_name("root.img.zst"), Some(NewFormat::Zstd));
+/// assert_eq!(NewFormat::of_name("root.QCOW2"), Some(NewFormat::Qcow2));
 /// assert_eq!(NewFormat::of_name("root.img"), None);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,10 +30,10 @@ pub enum NewFormat {
 }
 
 impl NewFormat {
-    /// Returns the format that the suffix of a file's name selects.
+    /// Returns the format that the suffix of a file's name selects, in upper or lower case.
     pub fn of_name(path: impl AsRef<Path>) -> Option<Self> {
         let ending = path.as_ref().extension()?;
-        match ending.to_str()? {
+        match ending.to_str()?.to_ascii_lowercase().as_str() {
             "zst" | "zstd" => Some(Self::Zstd),
             "simg" => Some(Self::AndroidSparse),
             "qcow2" => Some(Self::Qcow2),

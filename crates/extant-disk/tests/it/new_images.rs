@@ -134,3 +134,16 @@ fn a_qcow2_image_has_whole_sectors() {
     assert!(error.to_string().contains("whole sectors"), "{error}");
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
 }
+
+#[test]
+fn the_suffix_selects_the_format_in_any_case() {
+    for (name, format) in [
+        ("a.QCOW2", NewFormat::Qcow2),
+        ("a.Zst", NewFormat::Zstd),
+        ("a.ZSTD", NewFormat::Zstd),
+        ("a.Simg", NewFormat::AndroidSparse),
+    ] {
+        assert_eq!(NewFormat::of_name(name), Some(format), "{name}");
+    }
+    assert_eq!(NewFormat::of_name("QCOW2"), None);
+}
