@@ -128,6 +128,17 @@ impl Options {
         if self.compacts && self.undo.is_some() {
             return Err(refuse("-D goes not with -z: -D alone afterwards"));
         }
+        if self.undo.is_some() {
+            let later = ["bmap2extent", "discard"];
+            if let Some(option) = later.iter().find(|option| self.has(option)) {
+                return Err(refuse(format!(
+                    "-E {option} cannot be used with -z: run e2fsck -E {option} alone afterwards"
+                )));
+            }
+        }
+        if let Some(undo) = self.undo.as_ref().filter(|_| self.mode != Mode::No) {
+            e2undo::check_new(undo).map_err(|line| Refusal(line, FAILED))?;
+        }
         if self.backup_size.is_some() && self.backup.is_none() {
             return Err(refuse("-B goes with -b"));
         }

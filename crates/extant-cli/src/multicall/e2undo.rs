@@ -65,7 +65,21 @@ fn offset_of(file: &Path) -> Option<u64> {
     Some(theirs.offset()).filter(|offset| *offset > 0)
 }
 
+/// Fails if the undo file of `-z` exists. The caller must check before the first write, because a file of another change
+/// would pass for the undo file of this one.
+pub(super) fn check_new(file: &OsStr) -> Result<(), String> {
+    let shown = Path::new(file).display();
+    match Path::new(file).symlink_metadata() {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(format!("{shown}: {error}")),
+        Ok(_) => Err(format!("{shown}: the file exists: name a new undo file")),
+    }
+}
+
 /// Converts an undo file of Extant to the format of e2fsprogs. If nothing was changed, the file does not exist.
+///
+/// # Errors
+/// The image is not in the state after the change of the undo file. Then the file keeps its format.
 pub(super) fn convert(file: &OsStr, image: &OsStr) -> anyhow::Result<()> {
     let path = Path::new(file);
     let shown = || path.display().to_string();
@@ -76,6 +90,11 @@ pub(super) fn convert(file: &OsStr, image: &OsStr) -> anyhow::Result<()> {
         return Ok(());
     };
     let device = crate::commands::inspect::open(image.as_ref())?;
+    // The converted file applies to the present superblock, so the image must contain this change and no other one.
+    undo.check(&device).with_context(shown)?;
+    if let Some(mark) = ext4_image::mark(&device).with_context(shown)? {
+        anyhow::bail!("{}: the change was interrupted ({mark})", shown());
+    }
     let bytes = undo.to_e2undo(&device)?;
     let write = || -> std::io::Result<()> {
         let mut new = tempfile::Builder::new()
@@ -107,4 +126,37 @@ fn head(file: &Path) -> Answered {
         undo.id()
     );
     Ok(Answer::Done(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_undo_file_of_the_present_state_is_converted() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        let (image, undo) = (path("i.img"), path("undo"));
+        let mut bytes = vec![1; 16384];
+        let device = blockdev::MemDevice::from_bytes(&bytes);
+        let change = [(4096, vec![2; 1024])].into();
+        Undo::before(&device, &change)
+            .unwrap()
+            .write(&undo)
+            .unwrap();
+        let written = std::fs::read(&undo).unwrap();
+        bytes[4096..5120].fill(2);
+        // A later change wrote to the second sector.
+        bytes[4608] = 3;
+        std::fs::write(&image, &bytes).unwrap();
+        let error = convert(undo.as_os_str(), image.as_os_str()).unwrap_err();
+        assert!(one_line(&error).contains("changed since"), "{error:#}");
+        assert_eq!(std::fs::read(&undo).unwrap(), written);
+        bytes[4608] = 2;
+        std::fs::write(&image, &bytes).unwrap();
+        convert(undo.as_os_str(), image.as_os_str()).unwrap();
+        let file = File::open(&undo).unwrap();
+        assert!(E2Undo::read(file).unwrap().is_some());
+        assert!(check_new(undo.as_os_str()).is_err());
+    }
 }

@@ -55,12 +55,17 @@ pub(super) fn answer(name: &'static str, args: Vec<OsString>) -> Answered {
             text(' ', size).map_err(refuse)?,
         )?));
     }
+    // Printing the minimum size changes nothing, and needs no undo file.
+    let undo = args.undo.clone().filter(|_| !args.print_min);
+    if let Some(undo) = &undo {
+        e2undo::check_new(undo.as_os_str()).map_err(refuse)?;
+    }
     let path = Path::new(image);
     if let Some(in_use) = InUse::of(path).or_else(|| InUse::on(path)) {
         return grow(&in_use, &args);
     }
     let done = resize(&args).map_err(|error| refuse(one_line(&error)))?;
-    if let Some(undo) = &args.undo {
+    if let Some(undo) = &undo {
         let converted = e2undo::convert(undo.as_os_str(), image);
         converted.map_err(|error| refuse(one_line(&error)))?;
     }

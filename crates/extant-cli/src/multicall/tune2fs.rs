@@ -141,6 +141,9 @@ pub(super) fn tune2fs(name: &'static str, args: Vec<OsString>) -> Answered {
     if lists {
         return Err(refuse("-l goes with no change: list the image afterwards"));
     }
+    if let Some(undo) = &undo {
+        super::e2undo::check_new(undo).map_err(refuse)?;
+    }
     let answer = tune(words, image)?;
     let (Some(undo), Answer::Words(words)) = (undo, &answer) else {
         return Ok(answer);

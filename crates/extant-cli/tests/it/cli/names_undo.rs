@@ -103,3 +103,30 @@ fn an_undo_file_applies_to_one_state_of_one_image() {
         ours(&place, "cmp i.img changed");
     }
 }
+
+#[test]
+fn the_undo_file_of_a_change_is_a_new_file() {
+    let Some(place) = ScriptDir::new() else {
+        return;
+    };
+    theirs(&place, &make(0));
+    theirs(&place, "echo mine >undo");
+    for (change, reason) in [
+        ("tune2fs -z undo -L new i.img", "file exists"),
+        ("resize2fs -z undo i.img 20M", "file exists"),
+        ("e2fsck -fy -z undo i.img", "file exists"),
+        ("e2fsck -fy -E discard -z new i.img", "-E discard"),
+        ("e2fsck -fy -E bmap2extent -z new i.img", "-E bmap2extent"),
+    ] {
+        let refused = place.ours(change);
+        let said = told(&refused);
+        assert!(
+            !refused.status.success() && said.contains(reason),
+            "{change}: {said}"
+        );
+        ours(
+            &place,
+            "cmp i.img old; [ $(cat undo) = mine ]; [ ! -e new ]",
+        );
+    }
+}
