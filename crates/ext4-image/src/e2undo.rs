@@ -13,7 +13,7 @@
 //! | 40, 44 | 4 | checksum of the superblock; state: 1 if complete |
 //! | 48, 52, 56 | 4 | features: compatible (1: the header has an offset), incompatible, read-only |
 //! | 64 | 8 | bytes in front of the volume |
-//! | 500 | 8 | length of the image before the change; only Extant writes it, and e2fsprogs writes zeros |
+//! | 492, 500 | 8 | lengths of the image after and before the change; only Extant writes them, and e2fsprogs writes zeros |
 //! | 508 | 4 | checksum of the preceding bytes of the header |
 //!
 //! | offset | bytes | block of keys |
@@ -26,7 +26,7 @@ use crate::undo::{Undo, UndoRecord};
 use blockdev::BlockDevice;
 use ext4_format::change_mark::MARK_SIZE;
 use ext4_format::checksum::crc32c;
-use ext4_format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
+use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fs::File;
@@ -35,6 +35,7 @@ use std::io::{self, Read, Seek};
 /// Magic number of an undo file of e2fsprogs.
 pub const MAGIC: &[u8; 8] = b"E2UNDO02";
 const HEAD: usize = 512;
+const NEW_LENGTH: usize = 492;
 const OLD_LENGTH: usize = 500;
 const KEYS_MAGIC: u32 = 0xcade_cade;
 const KEYS_HEAD: usize = 16;
@@ -210,11 +211,42 @@ impl E2Undo {
             }
         }
         records.sort_by_key(UndoRecord::is_first_sector);
-        let len = match long(&self.head, OLD_LENGTH) {
-            0 => image.len(),
-            len => len.min(image.len()),
-        };
-        Ok(Undo::of_records(len, image.len(), records))
+        Ok(Undo::of_records(self.restored_len(image)?, image.len(), records))
+    }
+
+    /// Returns the length of the image after the change is reverted. The image gets its old length only if it still has
+    /// the length that the change gave it, and if the old volume ends in front of the old length. A longer image may have
+    /// other data behind the volume.
+    fn restored_len(&self, image: &dyn BlockDevice) -> io::Result<u64> {
+        let (old, new) = (long(&self.head, OLD_LENGTH), long(&self.head, NEW_LENGTH));
+        let now = image.len();
+        if new != now || old >= now {
+            return Ok(now);
+        }
+        let end = self.end_of_old_volume(image)?;
+        Ok(if end.is_some_and(|end| end <= old) {
+            old
+        } else {
+            now
+        })
+    }
+
+    /// Returns the offset of the end of the volume before the change. Returns `None` if the old superblock is not valid.
+    fn end_of_old_volume(&self, image: &dyn BlockDevice) -> io::Result<Option<u64>> {
+        let mut superblock = vec![0; SUPERBLOCK_SIZE];
+        image.read_at(SUPERBLOCK_OFFSET, &mut superblock)?;
+        for (&at, old) in &self.old {
+            let into = at.saturating_sub(SUPERBLOCK_OFFSET) as usize;
+            let skip = SUPERBLOCK_OFFSET.saturating_sub(at) as usize;
+            let to = superblock.iter_mut().skip(into);
+            let from = old.iter().skip(skip);
+            to.zip(from).for_each(|(to, from)| *to = *from);
+        }
+        let superblock = RawSuperblock::parse(&superblock).ok();
+        Ok(superblock.and_then(|sb| {
+            let block_size = 1024_u64.checked_shl(sb.log_block_size.get())?;
+            sb.blocks_count().checked_mul(block_size)
+        }))
     }
 }
 
@@ -319,7 +351,8 @@ impl Undo {
         };
         put(0, MAGIC);
         let count = runs.len() as u64;
-        for (at, number) in [(8, count), (16, 1), (24, 2), (OLD_LENGTH, self.old_len())] {
+        let lengths = [(NEW_LENGTH, image.len()), (OLD_LENGTH, self.old_len())];
+        for (at, number) in [(8, count), (16, 1), (24, 2)].into_iter().chain(lengths) {
             put(at, &number.to_le_bytes());
         }
         let sum = crc32c(!0, &superblock);
@@ -458,6 +491,42 @@ mod tests {
         }
         for len in [600, 1024, 2000, 3000, whole.len() - 1024] {
             assert!(read(&whole[..len]).is_err(), "cut at {len}");
+        }
+    }
+
+    /// Makes a superblock of a volume with blocks of 1 KiB.
+    fn superblock(blocks: u32) -> Vec<u8> {
+        let mut superblock = vec![0; SUPERBLOCK_SIZE];
+        for (at, number) in [(0, 16), (4, blocks), (32, 8192), (40, 16), (56, 0xef53)] {
+            superblock[at..at + 4].copy_from_slice(&u32::to_le_bytes(number));
+        }
+        superblock
+    }
+
+    #[test]
+    fn only_the_length_that_the_change_set_is_reverted() {
+        let (before, after) = (40 << 10, 64 << 10);
+        // The old volume of 40 KiB ends at the end of the old image. One of 41 KiB does not fit.
+        for (blocks, appended, expected) in [
+            (40, 0, before),
+            (40, 512, after + 512),
+            (41, 0, after),
+            (0, 0, after),
+        ] {
+            let image = MemDevice::new(after);
+            let start = SUPERBLOCK_OFFSET;
+            image.write_at(start, &superblock(blocks)).unwrap();
+            let changes = [(start, superblock(64))].into();
+            let pieces = crate::split_change::Pieces::of(&image, &changes).unwrap();
+            let undo = Undo::of_pieces(&image, &pieces, before).unwrap();
+            image.write_at(start, &superblock(64)).unwrap();
+            let file = read(&undo.to_e2undo(&image).unwrap()).unwrap().unwrap();
+            image.set_len(after + appended);
+            file.undo(&image, false).unwrap().take_back(&image).unwrap();
+            assert_eq!(image.len(), expected, "{blocks} blocks");
+            let mut now = superblock(0);
+            image.read_at(start, &mut now).unwrap();
+            assert_eq!(now, superblock(blocks));
         }
     }
 }
