@@ -21,7 +21,9 @@
 //! | 0, 4, 8 | 4, 4, 8 | magic; checksum of the block, computed with zeros in this field; zeros |
 //! | from 16 | 8, 4, 4 | for each key: block of the volume; checksum of the old bytes; number of old bytes |
 
+use crate::changes::Changes;
 use crate::error::Error;
+use crate::in_place;
 use crate::undo::{Undo, UndoRecord};
 use blockdev::BlockDevice;
 use ext4_format::change_mark::MARK_SIZE;
@@ -31,6 +33,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fs::File;
 use std::io::{self, Read, Seek};
+use std::path::Path;
 
 /// Magic number of an undo file of e2fsprogs.
 pub const MAGIC: &[u8; 8] = b"E2UNDO02";
@@ -47,6 +50,8 @@ const HAS_OFFSET: u32 = 1;
 const BLOCK: u64 = 1024;
 /// Largest number of old bytes per key in written files.
 const LONGEST: usize = 1 << 19;
+/// Size of the units in which [`E2Undo::take_back`] compares and writes.
+const PIECE: usize = 4096;
 /// Largest supported block size of a file.
 const LARGEST_BLOCK: u32 = 4 << 20;
 /// Offset of the magic number in a superblock. The number is inverted in an undo file, so that no program mistakes the file for an image.
@@ -143,6 +148,11 @@ impl E2Undo {
         })
     }
 
+    /// Number of runs of old bytes.
+    pub const fn keys(&self) -> u64 {
+        self.keys
+    }
+
     /// Number of bytes in front of the volume.
     pub const fn offset(&self) -> u64 {
         self.offset
@@ -186,21 +196,7 @@ impl E2Undo {
     /// # Errors
     /// [`Error::Undo`] if the superblock of the volume is not the one that the change wrote; [`Error::Io`].
     pub fn undo(&self, image: &dyn BlockDevice, force: bool) -> Result<Undo, Error> {
-        let mut now = vec![0; SUPERBLOCK_SIZE];
-        image.read_at(SUPERBLOCK_OFFSET, &mut now)?;
-        if now != self.superblock && !force {
-            return Err(bad(
-                "the superblock of the image is not the one that the change wrote: the image is another one, or was changed since: use --force to undo anyway",
-            ));
-        }
-        let end = self.old.iter().map(|(at, old)| at + old.len() as u64).max();
-        if end.is_some_and(|end| end > image.len()) {
-            return Err(Error::Undo(format!(
-                "the old bytes end at byte {}, the image ends at byte {}: make the image longer first",
-                end.unwrap_or_default(),
-                image.len()
-            )));
-        }
+        self.check(image, force)?;
         let mut records = Vec::new();
         for (&at, old) in &self.old {
             // The first sector of the superblock needs a record of its own, because it is restored last.
@@ -211,7 +207,84 @@ impl E2Undo {
             }
         }
         records.sort_by_key(UndoRecord::is_first_sector);
-        Ok(Undo::of_records(self.restored_len(image)?, image.len(), records))
+        Ok(Undo::of_records(
+            self.restored_len(image)?,
+            image.len(),
+            records,
+        ))
+    }
+
+    /// Restores the old bytes and the old length of the image, and returns the number of bytes written when they are
+    /// durable. The writes are a change with an undo record of its own: the file `beside`, or a record in the image. So
+    /// after a crash, [`ImageFile::take_back`](crate::ImageFile::take_back) reverts a part of them, and a second call
+    /// completes them. The image must not carry a mark.
+    ///
+    /// # Errors
+    /// As [`Self::undo`], and those of [`Changes::write`].
+    pub fn take_back(
+        &self,
+        image: &dyn BlockDevice,
+        force: bool,
+        beside: Option<&Path>,
+    ) -> Result<u64, Error> {
+        self.check(image, force)?;
+        let len = self.restored_len(image)?;
+        let changes = self.changes(image)?;
+        let bytes = changes.bytes();
+        if !changes.is_empty() {
+            changes.write(image, None, beside)?;
+        }
+        in_place::shorten(image, len)?;
+        Ok(bytes)
+    }
+
+    /// Fails if the old bytes do not apply to the image in its current state.
+    fn check(&self, image: &dyn BlockDevice, force: bool) -> Result<(), Error> {
+        let mut now = vec![0; SUPERBLOCK_SIZE];
+        image.read_at(SUPERBLOCK_OFFSET, &mut now)?;
+        let end = self.old.iter().map(|(at, old)| at + old.len() as u64).max();
+        let end = end.unwrap_or_default();
+        let is_short = end > image.len();
+        let applies = force || now == self.superblock;
+        if !applies && (is_short || !self.is_reverted(image)?) {
+            return Err(bad(
+                "the superblock of the image is not the one that the change wrote: the image is another one, or was changed since: use --force to undo anyway",
+            ));
+        }
+        if is_short {
+            return Err(Error::Undo(format!(
+                "the old bytes end at byte {end}, the image ends at byte {}: make the image longer first",
+                image.len()
+            )));
+        }
+        Ok(())
+    }
+
+    /// Returns whether the image has all old bytes. This is the state after a crash between the last write and the
+    /// truncation of the image.
+    fn is_reverted(&self, image: &dyn BlockDevice) -> Result<bool, Error> {
+        Ok(!self.old.is_empty() && self.changes(image)?.is_empty())
+    }
+
+    /// Returns the old bytes that differ from those of the image.
+    fn changes(&self, image: &dyn BlockDevice) -> Result<Changes, Error> {
+        let mut changes = BTreeMap::new();
+        let mut end = 0;
+        for (&start, old) in &self.old {
+            if start < end {
+                return Err(bad("the keys overlap"));
+            }
+            end = start + old.len() as u64;
+            let mut now = vec![0; old.len()];
+            image.read_at(start, &mut now)?;
+            let pieces = old.chunks(PIECE).zip(now.chunks(PIECE));
+            for ((old, now), at) in pieces.zip((start..).step_by(PIECE)) {
+                if old != now {
+                    changes.insert(at, old.to_vec());
+                }
+            }
+        }
+        Ok(Changes(changes))
     }
 
     /// Returns the length of the image after the change is reverted. The image gets its old length only if it still has
@@ -434,7 +507,8 @@ impl Undo {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use blockdev::MemDevice;
+    use crate::take_back_interrupted;
+    use blockdev::{FaultDevice, MemDevice, Op};
     use std::io::Write;
 
     fn read(bytes: &[u8]) -> Result<Option<E2Undo>, Error> {
@@ -468,13 +542,43 @@ mod tests {
         assert_eq!(file.offset(), 0);
         file.undo(&image, false).unwrap().take_back(&image).unwrap();
         assert!(image.to_bytes().unwrap() == old);
-        // A second undo fails, because the superblock is no longer the one that the change wrote.
+        // A second undo has nothing to write.
+        assert_eq!(file.take_back(&image, false, None).unwrap(), 0);
+        // After another change, the superblock is not the one that the change wrote.
+        image.write_at(5000, &[9]).unwrap();
         assert!(file.undo(&image, false).is_err());
         file.undo(&image, true).unwrap().take_back(&image).unwrap();
         assert!(image.to_bytes().unwrap() == old);
         let short = MemDevice::from_bytes(&old[..1 << 20]);
         let error = file.undo(&short, true).unwrap_err();
         assert!(error.to_string().contains("longer first"), "{error}");
+    }
+
+    #[test]
+    fn an_undo_that_is_cut_at_any_write_is_completed_by_the_next_one() {
+        let old: Vec<u8> = (0..2_000_000_u32).map(|n| (n / 7) as u8).collect();
+        let image = MemDevice::from_bytes(&old);
+        let file = read(&changed(&image)).unwrap().unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let beside = dir.path().join("undo");
+        let (mut marked, mut cut_at) = (0, 0);
+        loop {
+            let cut = FaultDevice::new(image.snapshot());
+            cut.fail_after(Op::Write, cut_at);
+            let done = file.take_back(&cut, false, Some(&beside));
+            cut.heal();
+            let cut = cut.inner();
+            marked += u64::from(crate::mark(cut).unwrap().is_some());
+            take_back_interrupted(cut, &beside).unwrap();
+            file.take_back(cut, false, Some(&beside)).unwrap();
+            assert!(cut.to_bytes().unwrap() == old, "cut at write {cut_at}");
+            assert!(!beside.exists());
+            if done.is_ok() {
+                break;
+            }
+            cut_at += 1;
+        }
+        assert!(marked > 1, "{marked}");
     }
 
     #[test]

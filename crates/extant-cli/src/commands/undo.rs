@@ -9,12 +9,13 @@ use crate::store;
 use anyhow::{Context, Result, bail};
 use blockdev::{Access, BlockDevice};
 use ext4_format::superblock;
-use ext4_image::{E2UNDO_MAGIC, Error, Undo};
+use ext4_image::{E2UNDO_MAGIC, E2Undo, Error, Undo};
 use extant_terminal::numbers::human;
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Magic number of undo files.
 const MAGIC: &[u8; 8] = b"EXTUNDO\n";
@@ -87,13 +88,22 @@ fn named(file: &Path, image: &Path, force: bool) -> Result<()> {
             .with_context(|| image.display().to_string())?
             .open(file)
     };
-    let undo = opened.and_then(|opened| Undo::of_file(opened, &device, force));
-    let undo = undo.map_err(|error| match error {
+    let told_of = |error: Error| match error {
         // The messages of these two errors already name the file.
         Error::Untrusted { .. } => anyhow::anyhow!("{error}: --force takes it all the same"),
         Error::Io(error) => anyhow::anyhow!("{error}"),
         error => anyhow::Error::new(error).context(shown()),
-    })?;
+    };
+    let read = |mut opened: File| -> Result<_, Error> {
+        let theirs = E2Undo::read(opened.try_clone()?)?;
+        opened.rewind()?;
+        Ok((theirs, opened))
+    };
+    let (theirs, opened) = opened.and_then(read).map_err(told_of)?;
+    if let Some(theirs) = theirs {
+        return of_e2fsprogs(&theirs, file, image, device, force);
+    }
+    let undo = Undo::of_file(opened, &device, force).map_err(told_of)?;
     let Some(undo) = undo else {
         // An image begins with zeros, like an unfinished undo file.
         if is_image(file) {
@@ -112,8 +122,60 @@ fn named(file: &Path, image: &Path, force: bool) -> Result<()> {
             .map_err(anyhow::Error::from)
     };
     let bytes = bytes.with_context(shown)?;
-    let parts = count(undo.len() as u64, "part", "parts");
-    match (bytes, device.len() < len) {
+    report(image, undo.len() as u64, bytes, device.len() < len)
+}
+
+/// Applies an undo file of e2fsprogs. The writes have an undo record of their own, because an interrupted change is rolled
+/// back only from a record in the format of Extant.
+fn of_e2fsprogs(
+    theirs: &E2Undo,
+    file: &Path,
+    image: &Path,
+    device: Arc<dyn BlockDevice>,
+    force: bool,
+) -> Result<()> {
+    let name = || image.display().to_string();
+    let len = device.len();
+    let holder = in_place::image_file(image).with_context(name)?;
+    // An earlier undo may have been interrupted.
+    let ready = in_place::take_back_from(image, &holder, &device);
+    let done = match ready {
+        Ok(_) => {
+            let beside = holder.place_of_undo().with_context(name)?;
+            theirs.take_back(&device, force, beside.as_deref())
+        }
+        Err(error) if !force => return Err(error),
+        Err(_) => forced(theirs, file, &device),
+    };
+    let done = match done {
+        Err(Error::NoRoomForUndo(_)) if force => forced(theirs, file, &device),
+        done => done,
+    };
+    let bytes = match done {
+        Ok(bytes) => bytes,
+        Err(error @ Error::Undo(_)) => {
+            return Err(anyhow::Error::new(error).context(file.display().to_string()));
+        }
+        Err(Error::NoRoomForUndo(bytes)) => bail!(
+            "{}: no free run of {bytes} bytes on the device for an undo record: --force restores the image without one",
+            image.display()
+        ),
+        Err(error) => return Err(in_place::after_failure(image, device, error)),
+    };
+    report(image, theirs.keys(), bytes, device.len() < len)
+}
+
+/// Applies an undo file of e2fsprogs without an undo record. After an interruption, only a second forced undo restores the
+/// image.
+fn forced(theirs: &E2Undo, file: &Path, device: &dyn BlockDevice) -> Result<u64, Error> {
+    let undo = theirs.undo(device, true)?;
+    Ok(undo.force_back(device, file)?)
+}
+
+/// Reports an undo: the number of compared parts and written bytes, and whether the image was shortened.
+fn report(image: &Path, parts: u64, bytes: u64, shortened: bool) -> Result<()> {
+    let parts = count(parts, "part", "parts");
+    match (bytes, shortened) {
         (0, false) => told(
             image,
             "nothing to take back: it is as it was before the change",
