@@ -50,6 +50,8 @@ const HAS_OFFSET: u32 = 1;
 const BLOCK: u64 = 1024;
 /// Largest number of old bytes per key in written files.
 const LONGEST: usize = 1 << 19;
+/// Largest supported file, because all old bytes are kept in memory.
+const LARGEST_FILE: u64 = 16 << 30;
 /// Size of the units in which [`E2Undo::take_back`] compares and writes.
 const PIECE: usize = 4096;
 /// Largest supported block size of a file.
@@ -98,30 +100,19 @@ impl E2Undo {
         if !bytes.starts_with(MAGIC) {
             return Ok(None);
         }
-        file.read_to_end(&mut bytes)?;
+        // Check the numbers in the header before the rest is read.
+        let size = file.metadata()?.len();
+        check_head(&bytes, size)?;
+        let rest = size.saturating_sub(HEAD as u64);
+        file.take(rest).read_to_end(&mut bytes)?;
         Self::parse(&bytes).map(Some)
     }
 
+    /// Parses a file whose header is valid.
     fn parse(bytes: &[u8]) -> Result<Self, Error> {
         let cut = || bad("the file is truncated");
         let (head, _) = bytes.split_first_chunk::<HEAD>().ok_or_else(cut)?;
-        let summed = head.get(..HEAD - 4).unwrap_or_default();
-        if crc32c(!0, summed) != word(head, HEAD - 4) {
-            return Err(bad("the header is damaged"));
-        }
-        if word(head, 44) & FINISHED == 0 {
-            return Err(bad(
-                "the file is unfinished: the program that wrote it was interrupted",
-            ));
-        }
-        if word(head, 48) & !HAS_OFFSET != 0 || word(head, 52) != 0 || word(head, 56) != 0 {
-            return Err(bad("the file has unknown features"));
-        }
         let (block, unit) = (word(head, 32), word(head, 36));
-        let sound = |size: u32| size >= 512 && size.is_power_of_two() && size <= LARGEST_BLOCK;
-        if !sound(block) || !sound(unit) {
-            return Err(bad("the block size is not valid"));
-        }
         let mut reader = Reader {
             bytes,
             block: u64::from(block),
@@ -323,6 +314,38 @@ impl E2Undo {
     }
 }
 
+/// Checks the header of a file of `size` bytes.
+fn check_head(head: &[u8], size: u64) -> Result<(), Error> {
+    if head.len() < HEAD {
+        return Err(bad("the file is truncated"));
+    }
+    let summed = head.get(..HEAD - 4).unwrap_or_default();
+    if crc32c(!0, summed) != word(head, HEAD - 4) {
+        return Err(bad("the header is damaged"));
+    }
+    if word(head, 44) & FINISHED == 0 {
+        return Err(bad(
+            "the file is unfinished: the program that wrote it was interrupted",
+        ));
+    }
+    if word(head, 48) & !HAS_OFFSET != 0 || word(head, 52) != 0 || word(head, 56) != 0 {
+        return Err(bad("the file has unknown features"));
+    }
+    let sound = |size: u32| size >= 512 && size.is_power_of_two() && size <= LARGEST_BLOCK;
+    if !sound(word(head, 32)) || !sound(word(head, 36)) {
+        return Err(bad("the block size is not valid"));
+    }
+    if size > LARGEST_FILE {
+        return Err(bad(
+            "the file is larger than 16 GiB, the limit: use e2undo of e2fsprogs",
+        ));
+    }
+    if long(head, 8).saturating_mul(KEY as u64) > size {
+        return Err(bad("the file is too short for its number of keys"));
+    }
+    Ok(())
+}
+
 /// Splits the bytes at offset `at` of the volume so that the first sector of the superblock is a separate part.
 fn around_first_sector(at: u64, bytes: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
     let cut = |place: u64| place.saturating_sub(at).min(bytes.len() as u64) as usize;
@@ -412,7 +435,7 @@ impl Undo {
     /// Returns this record as an undo file in the format of e2fsprogs. `image` must contain the change.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Those of the device; [`io::ErrorKind::FileTooLarge`] if [`E2Undo::read`] would refuse the file.
     pub fn to_e2undo(&self, image: &dyn BlockDevice) -> io::Result<Vec<u8>> {
         let runs = self.old_blocks(image)?;
         let mut superblock = vec![0; SUPERBLOCK_SIZE];
@@ -464,6 +487,10 @@ impl Undo {
                 file.extend(bytes);
                 file.resize(file.len().next_multiple_of(BLOCK as usize), 0);
             }
+        }
+        if file.len() as u64 > LARGEST_FILE {
+            let text = "an undo file of e2fsprogs has at most 16 GiB here: use extant undo with the undo file";
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
         }
         Ok(file)
     }
@@ -596,6 +623,18 @@ mod tests {
         for len in [600, 1024, 2000, 3000, whole.len() - 1024] {
             assert!(read(&whole[..len]).is_err(), "cut at {len}");
         }
+        // A file that is too large, and a number of keys that is too large, are found in the header.
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&whole).unwrap();
+        file.rewind().unwrap();
+        file.set_len(LARGEST_FILE + 1).unwrap();
+        let error = E2Undo::read(file).unwrap_err().to_string();
+        assert!(error.contains("larger than 16 GiB"), "{error}");
+        let mut head = whole[..HEAD - 4].to_vec();
+        head[8..16].fill(0xff);
+        let sum = crc32c(!0, &head).to_le_bytes();
+        let error = read(&[&head[..], &sum].concat()).unwrap_err().to_string();
+        assert!(error.contains("number of keys"), "{error}");
     }
 
     /// Makes a superblock of a volume with blocks of 1 KiB.

@@ -35,6 +35,8 @@ use std::path::Path;
 const MAGIC: &[u8; 8] = b"EXTUNDO\n";
 const VERSION: u32 = 2;
 const HEAD: usize = 64;
+/// Largest file that is written and read, because all old bytes are kept in memory.
+const LARGEST_FILE: u64 = 64 << 30;
 /// No repair writes longer pieces.
 const LONGEST: usize = 1 << 20;
 
@@ -187,6 +189,10 @@ impl Undo {
 
     fn fill(&self, file: &mut File, path: &Path) -> io::Result<()> {
         let (head, body) = self.parts();
+        if (HEAD + body.len()) as u64 > LARGEST_FILE {
+            let text = "an undo file has at most 64 GiB: make the change in several steps";
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
+        }
         file.write_all(&[0; HEAD])?;
         file.write_all(&body)?;
         file.sync_all()?;
@@ -244,7 +250,16 @@ impl Undo {
         if bytes.iter().any(|&b| b != 0) && !bytes.starts_with(MAGIC) {
             return Err(bad("it is no undo file"));
         }
-        file.read_to_end(&mut bytes)?;
+        // Compare the length in the head with that of the file before the records are read.
+        if bytes.starts_with(MAGIC) {
+            let body = bytes.get(32..40).and_then(<[u8]>::first_chunk);
+            let body = body.map_or(0, |len| u64::from_le_bytes(*len));
+            let size = body.saturating_add(HEAD as u64);
+            if size > LARGEST_FILE || size != file.metadata()?.len() {
+                return Err(bad("it is damaged"));
+            }
+            file.take(body).read_to_end(&mut bytes)?;
+        }
         Self::parse(&bytes)
     }
 
@@ -536,6 +551,11 @@ mod tests {
             std::fs::write(&path, &whole[..at]).unwrap();
             assert!(!matches!(Undo::read(&path), Ok(Some(_))), "cut at {at}");
         }
+        // Bytes behind the records are not read.
+        std::fs::write(&path, &whole).unwrap();
+        let file = OpenOptions::new().write(true).open(&path).unwrap();
+        file.set_len(LARGEST_FILE * 2).unwrap();
+        assert!(Undo::read(&path).is_err());
         std::fs::write(&path, [0; 100]).unwrap();
         assert_eq!(Undo::read(&path).unwrap(), None);
     }

@@ -165,7 +165,8 @@ pub(crate) fn find(
     fits(start, device.len()).then_some(start)
 }
 
-/// Returns the block size of the volume and the blocks of the log in order. Returns `None` if the journal needs a replay.
+/// Returns the block size of the volume and the blocks of the log in order. Returns `None` if the journal needs a replay, or has
+/// blocks outside the volume.
 fn empty_log(device: &dyn BlockDevice) -> Option<(u32, Vec<BlockNr>)> {
     let mut image = Image::open(device).ok()?;
     let ino = InodeNr(image.geo.journal_ino);
@@ -177,9 +178,19 @@ fn empty_log(device: &dyn BlockDevice) -> Option<(u32, Vec<BlockNr>)> {
     let raw = image.read_record(ino).ok()??;
     let core = inode::decode_core(&raw, &image.geo, ino).ok()?;
     let mapping = image.mapping(core.flags, &raw).ok()?;
-    let places: Vec<BlockNr> = mapping.places().map(|(_, block)| block).collect();
-    let sb = jbd2::Superblock::parse(&image.read(*places.first()?).ok()?).ok()?;
+    let (_, first) = mapping.places().next()?;
+    let sb = jbd2::Superblock::parse(&image.read(first).ok()?).ok()?;
     let range = sb.log_range();
+    let blocks = image.geo.blocks_count;
+    if u64::from(range.end) > blocks {
+        return None;
+    }
+    let places = mapping.places().take(range.end as usize).enumerate();
+    let places = places.map(|(nth, (logical, block))| {
+        let is_valid = logical as usize == nth && block.0 < blocks;
+        is_valid.then_some(block)
+    });
+    let places: Vec<BlockNr> = places.collect::<Option<_>>()?;
     let log = places.get(range.start as usize..range.end as usize)?;
     (sb.is_clean() && sb.block_size == image.geo.block_size)
         .then(|| (image.geo.block_size, log.to_vec()))
