@@ -196,18 +196,44 @@ fn empty_log(device: &dyn BlockDevice) -> Option<(u32, Vec<BlockNr>)> {
         .then(|| (image.geo.block_size, log.to_vec()))
 }
 
-/// Returns the offset of the first run of blocks of an empty log that holds `len` bytes. The log must be empty before
-/// and after the change, and the change must not write to it.
+/// Returns whether the bitmaps have all of these blocks in use. A damaged inode of the journal may map blocks that are free,
+/// and that the next change allocates.
+fn are_in_use(device: &dyn BlockDevice, blocks: &[BlockNr]) -> bool {
+    let Some(geo) = geometry(device) else {
+        return false;
+    };
+    let mut map = Vec::new();
+    let mut of = None;
+    blocks.iter().all(|&block| {
+        let Some((group, bit)) = geo.group_of_block(block) else {
+            return false;
+        };
+        if of != Some(group) {
+            match used(device, &geo, group) {
+                Some(bits) => (map, of) = (bits, Some(group)),
+                None => return false,
+            }
+        }
+        bitmap::test(&map, bit)
+    })
+}
+
+/// Returns the offset of the first run of blocks of an empty log that holds `len` bytes. Before and after the change, the
+/// log must be empty, and the bitmaps must have its blocks in use. The change must not write to it.
 fn find_in_log(
     device: &dyn BlockDevice,
     changes: &BTreeMap<u64, Vec<u8>>,
     len: u64,
 ) -> Option<u64> {
     let log = empty_log(device)?;
-    if empty_log(&After { device, changes }) != Some(log.clone()) {
+    let after = After { device, changes };
+    if empty_log(&after) != Some(log.clone()) {
         return None;
     }
     let (block_size, places) = log;
+    if !are_in_use(device, &places) || !are_in_use(&after, &places) {
+        return None;
+    }
     let is_written = |start: u64, end: u64| {
         let before = changes.range(..end).next_back();
         before.is_some_and(|(at, new)| at.saturating_add(new.len() as u64) > start)

@@ -349,6 +349,39 @@ fn the_record_of_a_device_without_files_is_in_its_free_blocks() {
     assert!(full.to_bytes().unwrap() == [1; 8192]);
 }
 
+#[test]
+fn a_record_is_in_the_log_only_if_the_bitmap_has_the_log_in_use() {
+    needs::tools!("mke2fs", "debugfs");
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("disk.img");
+    let run = |tool: &str, args: &[&str]| {
+        let out = Command::new(tool).args(args).arg(&path).output().unwrap();
+        let told = String::from_utf8_lossy(&out.stderr);
+        assert!(out.status.success(), "{tool} {args:?}: {told}");
+        String::from_utf8(out.stdout).unwrap()
+    };
+    std::fs::write(&path, vec![0; 8 << 20]).unwrap();
+    run("mke2fs", &["-q", "-F", "-t", "ext4", "-b", "1024"]);
+    // Allocate all blocks of the only group.
+    run("debugfs", &["-w", "-R", "setb 1 8191"]);
+    let write = || {
+        let device = MemDevice::from_bytes(&std::fs::read(&path).unwrap());
+        let done = change(&device, 7 << 20).write(&device, None, None);
+        let mut byte = [0];
+        device.read_at(7 << 20, &mut byte).unwrap();
+        (done, byte[0] == 7)
+    };
+    let (done, is_written) = write();
+    done.unwrap();
+    assert!(is_written);
+    // Free one block of the log. The record is longer than a block.
+    let block = run("debugfs", &["-R", "bmap <8> 20"]);
+    run("debugfs", &["-w", "-R", &format!("freeb {}", block.trim())]);
+    let (done, is_written) = write();
+    assert!(matches!(done, Err(Error::NoRoomForUndo(_))), "{done:?}");
+    assert!(!is_written);
+}
+
 /// Returns whether an image is clean for e2fsck.
 fn judge(device: &MemDevice) -> bool {
     let dir = tempfile::tempdir().unwrap();
