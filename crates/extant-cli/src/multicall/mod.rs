@@ -211,13 +211,15 @@ mod tests {
     use std::collections::BTreeSet;
 
     /// Refusals that depend on values or combinations, and not only on letters.
-    const OTHERS: [&str; 7] = [
+    const OTHERS: [&str; 9] = [
         "mke2fs -O bigalloc",
         "mke2fs -O journal_dev",
         "mke2fs -J device=",
         "tune2fs -J device=",
         "tune2fs -s 0",
         "e2fsck -D -z",
+        "e2fsck -E bmap2extent -z",
+        "e2fsck -E discard -z",
         "resize2fs -S -z",
     ];
 
