@@ -8,7 +8,7 @@ use crate::host_attributes::{keep_in_order, mode};
 use crate::host_file::HostFile;
 use crate::meta::{Meta, Xattr};
 use crate::paths::{join, show};
-use crate::side::{Existing, Keep, Place, Side, Sink, Source};
+use crate::side::{Existing, Keep, Side, SidePath, Sink, Source};
 use crate::system;
 use anyhow::Result;
 use ext4_format::FileType;
@@ -160,12 +160,12 @@ fn meta(s: &Stat) -> Meta {
 }
 
 impl Side for HostSide {
-    fn place(&self, path: &[u8]) -> Place {
+    fn place(&self, path: &[u8]) -> SidePath {
         let path = match path {
             b"." => self.path.clone(),
             _ => join(&self.path, path),
         };
-        Place::new(show(&path), &path)
+        SidePath::new(show(&path), &path)
     }
 
     fn missing(&self, _path: &[u8]) -> Option<String> {

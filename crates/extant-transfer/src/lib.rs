@@ -11,7 +11,7 @@
 //! | `steps`, `copy` | [`Route`]: a copy from one side to another by many threads |
 //! | `archive_files`, `archive_read` | [`read_archive`]: extracts an archive into a side |
 //!
-//! The context of an error is the [`Place`] at which it occurred. An error that no system call caused is a [`Reason`].
+//! The context of an error is the [`SidePath`] at which it occurred. An error that no system call caused is a [`Reason`].
 
 #![forbid(unsafe_code)]
 
@@ -37,4 +37,4 @@ pub use meta::{Meta, Xattr};
 pub use monitor::Monitor;
 pub use paths::{Entered, base_name, below, join, show};
 pub use rules::Rules;
-pub use side::{Existing, Keep, Place, Reason, Side, Sink, Source};
+pub use side::{Existing, Keep, Reason, Side, SidePath, Sink, Source};

@@ -20,14 +20,14 @@ pub enum Existing {
 
 /// A path on a side, as the context of an error.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct SidePath {
     /// Path as messages show it.
     pub shown: String,
     /// Path, relative to the start of the side's paths.
     pub path: PathBuf,
 }
 
-impl Place {
+impl SidePath {
     /// Creates a place from a path and its text for messages.
     pub fn new(shown: String, path: &[u8]) -> Self {
         Self {
@@ -37,7 +37,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for SidePath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.shown)
     }
@@ -73,7 +73,7 @@ pub enum Reason {
 /// a slash start at the root of their side.
 pub trait Side: Send + Sync {
     /// Returns the path as the context of an error.
-    fn place(&self, path: &[u8]) -> Place;
+    fn place(&self, path: &[u8]) -> SidePath;
     /// Formats a path for messages.
     fn show(&self, path: &[u8]) -> String {
         self.place(path).shown

@@ -5,7 +5,7 @@ use crate::meta::{Meta, Xattr};
 use crate::monitor::Monitor;
 use crate::paths::show;
 use crate::rules::Rules;
-use crate::side::{Keep, Place, Reason, Side, Sink, Source};
+use crate::side::{Keep, Reason, Side, SidePath, Sink, Source};
 use anyhow::{Context, Result};
 use ext4_format::FileType;
 use rustix::io::Errno;
@@ -40,7 +40,7 @@ pub(crate) fn is_refused(errno: Errno) -> bool {
 pub(crate) fn keep_with(
     (meta, xattrs): (&Meta, &[Xattr]),
     rules: &Rules,
-    place: &Place,
+    place: &SidePath,
     monitor: &dyn Monitor,
     set: impl FnOnce(&mut Keep<'_>) -> Result<()>,
 ) -> Result<()> {

@@ -62,13 +62,25 @@ impl AtomicBitmap {
         })
     }
 
-    /// Returns the number of free bits in the words that hold `[from, to)`.
+    /// Returns the number of free bits in `[from, to)`.
+    ///
+    /// ```
+    /// let map = extant_percpu::AtomicBitmap::new(vec![0b1010, 0]);
+    /// assert_eq!((map.free_in(0, 4), map.free_in(1, 3), map.free_in(3, 66)), (2, 1, 62));
+    /// ```
     pub fn free_in(&self, from: u32, to: u32) -> u32 {
         let last = (to.div_ceil(64) as usize).min(self.words.len());
-        self.words[((from / 64) as usize).min(last)..last]
-            .iter()
-            .map(|w| w.load(Ordering::Relaxed).count_zeros())
-            .sum()
+        let first = ((from / 64) as usize).min(last);
+        let free = |(at, word): (usize, &AtomicU64)| {
+            // A word that lies in the range begins or ends outside of it by less than 64 bits.
+            let start = (at * 64) as u64;
+            let below = u64::from(from).saturating_sub(start).min(63);
+            let above = (start + 64).saturating_sub(u64::from(to)).min(63);
+            let inside = (u64::MAX << below) & (u64::MAX >> above);
+            (!word.load(Ordering::Relaxed) & inside).count_ones()
+        };
+        let words = self.words.iter().enumerate();
+        words.take(last).skip(first).map(free).sum()
     }
 
     /// Returns true if the bitmap holds the same bits as these words. While other threads take or clear bits, the

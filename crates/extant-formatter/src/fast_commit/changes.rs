@@ -27,7 +27,7 @@ use ext4_format::inode::flags;
 use ext4_format::jbd2::{FastChange, FastName};
 use ext4_format::xattr::XattrSet;
 use ext4_format::{FileType, InodeNr};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The items of a batch that concern one inode.
 #[derive(Default)]
@@ -86,6 +86,8 @@ impl<'i> Life<'i> {
 pub struct SincePush {
     room: NameRoom,
     mappings: Mappings,
+    /// Inodes whose extended attributes fast commits have set.
+    attributed: BTreeSet<InodeNr>,
 }
 
 type Lives<'i> = BTreeMap<InodeNr, Life<'i>>;
@@ -117,7 +119,10 @@ pub fn changes(
             .map_or(Ok(false), |wanted| records.put(ino, &wanted, out))
     };
     for (&ino, life) in said() {
-        if life.is_freed() && !since.mappings.end(ino, records, &mut out)? {
+        // The formatter drops an inode that one batch makes and frees, and its number would stay in use. The record of a
+        // freed inode clears the attributes on the device, not those of earlier fast commits.
+        let is_changed = records.born.contains(&ino) || since.attributed.contains(&ino);
+        if life.is_freed() && (is_changed || !since.mappings.end(ino, records, &mut out)?) {
             return Ok(None);
         }
         if (life.born.is_some() || life.is_freed()) && !put(ino, life, &mut out)? {
@@ -138,6 +143,8 @@ pub fn changes(
             return Ok(None);
         }
     }
+    let set = said().filter(|(_, life)| life.xattrs.is_some());
+    since.attributed.extend(set.map(|(&ino, _)| ino));
     let born = said().filter(|(_, life)| life.born.is_some());
     let born = born.map(|(&ino, _)| ino).collect();
     Ok(Some((out, born)))

@@ -70,34 +70,8 @@ impl Records<'_> {
         if !self.can_express(&wanted.last.core) || ends.is_none() && wanted.last.core.links == 0 {
             return Ok(false);
         }
-        let mut raw = vec![0; geometry.inode_size.into()];
-        let mut core = if let Some(init) = wanted.born {
-            inode::init_blank(&mut raw, geometry);
-            first_core(wanted.last, init, false, true)
-        } else if self.born.contains(&ino) {
-            inode::init_blank(&mut raw, geometry);
-            InodeCore {
-                dtime: 0,
-                ..wanted.last.core
-            }
-        } else {
-            raw = self.raw(ino)?;
-            let old = inode::decode_core(&raw, geometry, ino)?;
-            if is_directory(&old) {
-                // If e2fsck adds a name, it drops the index, and the record would set the index flag again. The link
-                // count of a directory is the one on disk, not that of the last item.
-                if old.flags & flags::INDEX != 0 || wanted.last.core.links < 2 || old.links < 2 {
-                    return Ok(false);
-                }
-            }
-            InodeCore {
-                links: if is_directory(&old) {
-                    old.links
-                } else {
-                    wanted.last.core.links
-                },
-                ..next_core(wanted.last, &old, geometry)?
-            }
+        let Some((mut raw, mut core)) = self.record_of(ino, wanted)? else {
+            return Ok(false);
         };
         if core.flags & (REFUSED | flags::VERITY) != 0 {
             return Ok(false);
@@ -146,6 +120,41 @@ impl Records<'_> {
         out.push(FastChange::Inode(ino, whole));
         out.push(FastChange::Inode(ino, raw));
         Ok(true)
+    }
+
+    /// Returns the record on which a change is based, and its new fields. `None` if fast commits cannot express the inode.
+    fn record_of(&self, ino: InodeNr, wanted: &Wanted<'_>) -> Result<Option<(Vec<u8>, InodeCore)>> {
+        let geometry = self.geometry;
+        let mut raw = vec![0; geometry.inode_size.into()];
+        let core = if let Some(init) = wanted.born {
+            inode::init_blank(&mut raw, geometry);
+            first_core(wanted.last, init, false, true)
+        } else if self.born.contains(&ino) {
+            inode::init_blank(&mut raw, geometry);
+            InodeCore {
+                dtime: 0,
+                ..wanted.last.core
+            }
+        } else {
+            raw = self.raw(ino)?;
+            let old = inode::decode_core(&raw, geometry, ino)?;
+            if is_directory(&old) {
+                // If e2fsck adds a name, it drops the index, and the record would set the index flag again. The link
+                // count of a directory is the one on disk, not that of the last item.
+                if old.flags & flags::INDEX != 0 || wanted.last.core.links < 2 || old.links < 2 {
+                    return Ok(None);
+                }
+            }
+            InodeCore {
+                links: if is_directory(&old) {
+                    old.links
+                } else {
+                    wanted.last.core.links
+                },
+                ..next_core(wanted.last, &old, geometry)?
+            }
+        };
+        Ok(Some((raw, core)))
     }
 
     fn can_express(&self, core: &InodeCore) -> bool {

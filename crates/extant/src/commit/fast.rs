@@ -28,7 +28,7 @@ use crate::commit::stages::PushWatch;
 use ext4_format::InodeNr;
 use ext4_format::jbd2::{FastBlocks, FastChange, FastWriter};
 use extant_formatter::fast_commit::{self, Records, SincePush};
-use extant_formatter::item::{InodeEvent, ItemList};
+use extant_formatter::item::{BitsItem, InodeEvent, ItemList};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -37,13 +37,22 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 #[derive(Default)]
 pub(super) struct Unformatted {
     pub items: ItemList,
-    /// Number of the items.
-    len: usize,
+    /// Sum of [`weight`] over the items.
+    weight: usize,
+    /// True if a fast commit has expressed a change. Items that cancel each other out have none.
+    has_changes: bool,
     /// Inodes that these items make.
     born: BTreeSet<InodeNr>,
     since: SincePush,
     /// The items free blocks or inode numbers, which only a push releases.
     frees: bool,
+}
+
+/// Returns the number of items that these items count as, for the size of their transaction. An item about a long run of blocks
+/// changes a bitmap and a descriptor in each of many groups.
+fn weight(items: &ItemList, blocks_per_group: u32) -> usize {
+    let groups = |bits: &BitsItem| (bits.len / blocks_per_group.max(1)) as usize;
+    items.len() + items.bits.iter().map(groups).sum::<usize>()
 }
 
 /// Returns true if blocks or inode numbers become free by these items.
@@ -190,7 +199,7 @@ impl Committer {
         let skips_flush = planted::is(Fault::FastCommitBeforeData)
             || items.maps.is_empty() && planted::is(Fault::FastCommitBeforeSize);
         let mut unformatted = fast.unformatted.lock();
-        unformatted.len += items.len();
+        unformatted.weight += weight(&items, self.store.geometry.newest().blocks_per_group);
         unformatted.items.append(&mut items);
         unformatted.born.extend(born);
         unformatted.frees |= frees;
@@ -217,12 +226,16 @@ impl Committer {
             return Ok(Some(Default::default()));
         }
         let mut unformatted = fast.unformatted.lock();
-        if unformatted.len + items.len() > fast.most {
+        let (geometry, images) = (self.store.geometry.newest(), &self.store.buffers);
+        if unformatted.weight + weight(items, geometry.blocks_per_group) > fast.most {
             return Ok(None);
         }
-        let is_first = unformatted.len == 0;
-        let Unformatted { born, since, .. } = &mut *unformatted;
-        let (geometry, images) = (self.store.geometry.newest(), &self.store.buffers);
+        let Unformatted {
+            born,
+            since,
+            has_changes,
+            ..
+        } = &mut *unformatted;
         let records = Records {
             geometry,
             images,
@@ -240,13 +253,14 @@ impl Committer {
             return Ok(None);
         };
         let journal_ino = InodeNr(geometry.journal_ino);
-        if is_first
+        if !*has_changes
             && let Some(read) = changes.first().map(first_read)
             && (records.place)(read)?.0 == (records.place)(journal_ino)?.0
         {
             return Ok(None);
         }
         let blocks = journal.fast_writer(writer).append(&changes);
+        *has_changes |= !changes.is_empty();
         Ok(blocks.map(|blocks| (blocks, born)))
     }
 

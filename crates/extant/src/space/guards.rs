@@ -2,7 +2,7 @@
 //! so an operation that fails anywhere before its commit leaves the counts and the bitmaps as it found them.
 
 use crate::space::Space;
-use crate::space::inode::Allocated;
+use crate::space::allocated::Allocated;
 use crate::space::orlov::InodePurpose;
 use ext4_format::InodeNr;
 use extant_formatter::extent_map::Run;

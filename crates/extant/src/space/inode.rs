@@ -20,6 +20,7 @@ use crate::base::chunked::Chunked;
 use crate::base::error::{Error, Result};
 use crate::base::failing::{self, Call};
 use crate::base::locks::{self, Mutex};
+use crate::space::allocated::{Allocated, DIRECTORY, first_taken};
 use crate::space::bound::{Bound, Looked};
 use crate::space::inode_source::InodeSource;
 use crate::space::orlov::{Directories, InodePurpose, Turns};
@@ -138,6 +139,8 @@ pub struct InodeAlloc {
     pub(super) found: AtomicU64,
     pub(super) per_group: u32,
     first_ino: u32,
+    /// Index of the first number of group 0 that is taken as long as there are others.
+    first_taken: u32,
     pub(super) flex_log: u8,
     pub(super) slots: PerSlot<Mutex<SlotNumbers, locks::InodeStretches>>,
     /// Numbers that rest without a journal.
@@ -147,31 +150,6 @@ pub struct InodeAlloc {
     /// Turns of new directories over the groups, for each slot.
     pub(super) turns: PerSlot<Turns>,
     pub(super) blocks_per_group: u32,
-}
-
-/// An allocated number; `after` is a stamp that everything logged for it must exceed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Allocated {
-    /// The number.
-    pub ino: InodeNr,
-    /// Stamp of the free in the same context, or 0.
-    pub after: u64,
-    /// That context; with [`DIRECTORY`] the number was counted as a directory's.
-    context: u64,
-}
-
-/// Mark of a directory's number in its context, which no context has as a bit.
-const DIRECTORY: u64 = 1 << 63;
-
-impl Allocated {
-    /// Makes a number that was free in the bitmap.
-    fn new(ino: InodeNr) -> Self {
-        Self {
-            ino,
-            after: 0,
-            context: 0,
-        }
-    }
 }
 
 impl InodeAlloc {
@@ -185,6 +163,7 @@ impl InodeAlloc {
             found: AtomicU64::new(free),
             per_group,
             first_ino: geometry.first_ino,
+            first_taken: first_taken(geometry),
             flex_log: geometry.log_groups_per_flex,
             slots: PerSlot::default(),
             resting: Mutex::default(),
@@ -506,10 +485,13 @@ impl InodeAlloc {
             let left = bits.free_in(start, end);
             if left > 0 {
                 g.add_free(-i64::from(left));
+                let skips = group == 0
+                    && (start..end).contains(&self.first_taken)
+                    && bits.free_in(self.first_taken, end) > 0;
                 return Ok(Some(Stretch {
                     group,
                     bits,
-                    next: start,
+                    next: if skips { self.first_taken } else { start },
                     end,
                     left,
                 }));

@@ -1,6 +1,7 @@
 //! Space: how many blocks and inode numbers are free, which callers may take them, and which of them are allocated.
 //! Allocation relies on the in-core bitmaps. The formatter writes their images.
 
+pub mod allocated;
 pub mod bitmaps;
 pub mod block;
 mod bound;

@@ -8,7 +8,7 @@ use crate::common::*;
 use crate::kernel::mounted::{Mounted, able};
 use crate::kernel::tree::{Tree, kernel_tree, our_tree, same};
 use blockdev::{BlockDevice, Crash, MemDevice, RecordingDevice};
-use extant::{OpenOptions, SetAttributes, Volume, VolumeOptions};
+use extant::{OpenOptions, SetAttributes, SetXattr, Volume, VolumeOptions};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -18,14 +18,6 @@ fn volume(size: &str, more: &[&str]) -> (Arc<MemDevice>, Volume) {
     let device = mem_image(size, &args);
     let volume = open(&device);
     (device, volume)
-}
-
-/// Creates files with the inodes in the table block of the journal's inode. A context that changes one of them first is
-/// pushed.
-fn take_first_inodes(volume: &Volume) {
-    for n in 12..=16 {
-        volume.write(format!("/inode {n}"), b"").unwrap();
-    }
 }
 
 fn synced(volume: &Volume, path: &str, content: &[u8]) {
@@ -43,7 +35,6 @@ fn cut(device: &MemDevice) -> Arc<MemDevice> {
 fn an_fsync_writes_one_block() {
     needs::tools!("mke2fs", "e2fsck");
     let (device, volume) = volume("64M", &[]);
-    take_first_inodes(&volume);
     volume.create_dir("/d").unwrap();
     volume.sync().unwrap();
     let before = volume.statistics();
@@ -78,7 +69,6 @@ fn an_fsync_writes_one_block() {
 fn what_is_not_formatted_stays_in_memory() {
     needs::tools!("mke2fs", "e2fsck");
     let (device, volume) = volume("64M", &[]);
-    take_first_inodes(&volume);
     volume.create_dir("/d").unwrap();
     volume.write("/there", b"old").unwrap();
     volume.sync().unwrap();
@@ -230,7 +220,10 @@ fn e2fsck_replays_them() {
 #[test]
 fn the_first_record_is_in_another_table_block() {
     needs::tools!("mke2fs", "e2fsck");
-    let (device, volume) = volume("64M", &["-b", "4096"]);
+    let (device, volume) = volume("64M", &["-b", "4096", "-N", "32"]);
+    for n in 17..=32 {
+        volume.write(format!("/f{n}"), b"").unwrap();
+    }
     volume.write("/first", b"first").unwrap();
     volume.create_dir("/d").unwrap();
     volume.sync().unwrap();
@@ -239,16 +232,97 @@ fn the_first_record_is_in_another_table_block() {
         .open(&volume, "/first")
         .unwrap();
     assert!(first.ino() <= 16, "{}", first.ino());
+    // A fast commit that expresses no change is not the first.
+    volume.create_new_file("/d/gone").unwrap();
+    volume.remove_file("/d/gone").unwrap();
+    first.sync_all().unwrap();
     for n in 0..3 {
         first.append(&[n; 100]).unwrap();
         first.sync_all().unwrap();
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("image");
-        write_image(&cut(&device), &path);
-        e2fsck(&path, "appended");
-        let replayed = VolumeOptions::new().read_only(true).open(&path).unwrap();
-        assert_eq!(snapshot(&replayed).unwrap(), snapshot(&volume).unwrap());
+        replayed_as(&device, &volume, "appended");
     }
+}
+
+/// Checks that e2fsck replays a cut image to the tree of the volume.
+fn replayed_as(device: &MemDevice, volume: &Volume, what: &str) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image");
+    write_image(&cut(device), &path);
+    e2fsck(&path, what);
+    let replayed = VolumeOptions::new().read_only(true).open(&path).unwrap();
+    assert_eq!(
+        snapshot(&replayed).unwrap(),
+        snapshot(volume).unwrap(),
+        "{what}"
+    );
+}
+
+/// A file whose attributes a fast commit set has no name when it is freed. If e2fsck still found the attributes, it would put the
+/// file into lost+found.
+#[test]
+fn a_removed_file_with_attributes_stays_away() {
+    needs::tools!("mke2fs", "e2fsck");
+    let (device, volume) = volume("64M", &[]);
+    volume.write("/there", b"text").unwrap();
+    volume.write("/synced", b"text").unwrap();
+    volume.sync().unwrap();
+    let synced = OpenOptions::new()
+        .write(true)
+        .open(&volume, "/synced")
+        .unwrap();
+    for name in ["/there", "/new"] {
+        volume.write(name, b"text").unwrap();
+        volume
+            .set_xattr(name, "user.a", b"value", SetXattr::Any)
+            .unwrap();
+        synced.append(b"1").unwrap();
+        synced.sync_all().unwrap();
+        volume.remove_file(name).unwrap();
+        synced.append(b"2").unwrap();
+        synced.sync_all().unwrap();
+        replayed_as(&device, &volume, name);
+    }
+    assert!(volume.statistics().fast_commits > 0);
+}
+
+/// A number that one fast commit uses and a later one frees is free again after the push.
+#[test]
+fn numbers_return() {
+    needs::tools!("mke2fs");
+    let (_, volume) = volume("64M", &["-b", "4096", "-N", "32"]);
+    volume.write("/log", b"").unwrap();
+    let log = OpenOptions::new()
+        .write(true)
+        .open(&volume, "/log")
+        .unwrap();
+    for n in 0..40 {
+        synced(&volume, "/file", b"text");
+        volume.remove_file("/file").unwrap();
+        log.append(&[n]).unwrap();
+        log.sync_all().unwrap();
+        volume.sync().unwrap();
+    }
+    assert!(volume.statistics().fast_commits > 0);
+}
+
+/// The first files of a new volume are not in the table block of the journal's inode, as long as there are other numbers.
+#[test]
+fn the_first_file_has_fast_commits() {
+    needs::tools!("mke2fs");
+    let (_, volume) = volume("64M", &["-b", "4096", "-N", "32"]);
+    let path = |n: u32| format!("/f{n}");
+    synced(&volume, &path(0), b"text");
+    assert_eq!(volume.statistics().fast_commits, 1);
+    let free = volume.statfs().unwrap().free_inodes;
+    for n in 1..=free as u32 {
+        volume.write(path(n), b"").unwrap();
+    }
+    let numbers: Vec<u32> = (0..=free as u32)
+        .map(|n| volume.metadata(path(n)).unwrap().ino())
+        .collect();
+    assert_eq!(numbers[0], 17);
+    assert!(numbers.contains(&13), "{numbers:?}");
+    assert!(volume.write("/more", b"").is_err());
 }
 
 /// A larger size in an existing block is durable only with the bytes that it covers. A cut leaves the old size, or the
@@ -259,7 +333,6 @@ fn a_larger_size_comes_after_its_bytes() {
     let args = ["-t", "ext4", "-O", "fast_commit", "-J", "size=8"];
     let base = mem_image("64M", &args);
     let first = open(&base);
-    take_first_inodes(&first);
     let file = first.create_new_file("/f").unwrap();
     file.write_all_at(&[7; 3000], 0).unwrap();
     file.sync_all().unwrap();

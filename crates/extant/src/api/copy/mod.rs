@@ -10,7 +10,7 @@ use crate::api::dir::Dir;
 use crate::base::error::Error;
 use ext4_format::FileType;
 use extant_mkfs::{MkfsError, SourceError};
-use extant_transfer::{HostSide, Monitor, Place, Reason, Route, Rules, Side};
+use extant_transfer::{HostSide, Monitor, Reason, Route, Rules, Side, SidePath};
 use rustix::io::Errno;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -255,7 +255,7 @@ fn copy(
 
 /// Converts an error of a copy. If the error has no path, its path is `top`.
 fn path_error(error: anyhow::Error, top: &Path) -> PathError {
-    let place = error.downcast_ref::<Place>();
+    let place = error.downcast_ref::<SidePath>();
     let path = place.map_or(top, |place| &place.path).to_path_buf();
     PathError {
         path,

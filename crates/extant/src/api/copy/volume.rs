@@ -11,7 +11,7 @@ use crate::types::credentials::Credentials;
 use anyhow::{Result, ensure};
 use ext4_format::FileType;
 use ext4_format::inode::flags;
-use extant_transfer::{Existing, Keep, Meta, Place, Side, Sink, Source, Xattr, join, show};
+use extant_transfer::{Existing, Keep, Meta, Side, SidePath, Sink, Source, Xattr, join, show};
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -31,6 +31,33 @@ pub trait PathMessages: Send + Sync {
 }
 
 /// A directory in a volume, as a side of a copy.
+///
+/// ```
+/// use extant::unstable::{PathMessages, VolumeSide};
+/// use extant::Dir;
+/// use extant_transfer::Side;
+/// use std::sync::Arc;
+///
+/// struct Messages;
+/// impl PathMessages for Messages {
+///     fn show(&self, path: &[u8]) -> String {
+///         format!("disk.img:{}", path.escape_ascii())
+///     }
+///     fn missing(&self, _: &Dir, _: &[u8], _: &dyn Fn(&[u8]) -> String) -> Option<String> {
+///         None
+///     }
+///     fn mkdir(&self) -> &'static str {
+///         "mkdir -p"
+///     }
+/// }
+///
+/// # let volume = extant::doc_volume();
+/// let side = VolumeSide::new(&volume.root())
+///     .messages(Arc::new(Messages))
+///     .at_inode(None, b"/".to_vec());
+/// assert_eq!(side.show(b"file"), "disk.img:/file");
+/// # Ok::<(), extant::Error>(())
+/// ```
 pub struct VolumeSide {
     dir: Dir,
     /// The path, for messages.
@@ -148,7 +175,7 @@ fn keep_in_order(
 }
 
 impl Side for VolumeSide {
-    fn place(&self, path: &[u8]) -> Place {
+    fn place(&self, path: &[u8]) -> SidePath {
         let path = match path {
             b"." if self.path.is_empty() => b"/".to_vec(),
             b"." => self.path.clone(),
@@ -157,7 +184,7 @@ impl Side for VolumeSide {
         };
         let shown = self.messages.as_ref();
         let shown = shown.map_or_else(|| show(&path), |messages| messages.show(&path));
-        Place::new(shown, &path)
+        SidePath::new(shown, &path)
     }
 
     fn missing(&self, path: &[u8]) -> Option<String> {
