@@ -34,13 +34,16 @@ pub enum TornSegment {
     Remove,
 }
 
+#[cfg(test)]
+type ListHook = Box<dyn Fn(&str) + Send + Sync>;
+
 /// The objects of an image.
 pub struct Log {
     pub address: Address,
     pub runtime: Runtime,
     /// Hook that is called with the kind of objects after a list of them.
     #[cfg(test)]
-    pub listed: Option<Box<dyn Fn(&str) + Send + Sync>>,
+    pub listed: Option<ListHook>,
 }
 
 impl Log {
