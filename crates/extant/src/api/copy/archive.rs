@@ -32,9 +32,10 @@ impl Dir {
     /// ```
     ///
     /// # Errors
-    /// The first error, with the path in the volume where it was met. [`Error::Mkfs`] for bytes that are not an
-    /// archive, [`Error::Invalid`] for a member whose path has `..`, [`Error::IsDirectory`] for a file in the place of
-    /// a directory, [`Error::Interrupted`] after [`CopyOptions::cancel`].
+    /// The first error, with the path in the volume where it was met. [`Error::Mkfs`](crate::Error::Mkfs) for bytes that are
+    /// not an archive, [`Error::Invalid`](crate::Error::Invalid) for a member whose path has `..`,
+    /// [`Error::IsDirectory`](crate::Error::IsDirectory) for a file in the place of a directory,
+    /// [`Error::Interrupted`](crate::Error::Interrupted) after [`CopyOptions::cancel`].
     pub fn import_archive(
         &self,
         archive: ArchiveInput,
