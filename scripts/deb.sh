@@ -38,9 +38,8 @@ build() {
   done
   mkdir -p "$stage/usr/share/doc/extant"
   gzip -9n <CHANGELOG.md >"$stage/usr/share/doc/extant/changelog.gz"
-  # Links of the same directory tree are relative in packages; the binary is stripped of debug information.
+  # Links of the same directory tree are relative in packages.
   for helper in "$stage"/usr/sbin/*; do ln -sf ../bin/extant "$helper"; done
-  strip "$stage/usr/bin/"*
   cargo-deb deb --quiet --no-build --no-strip -p extant-cli -o "$DEBIAN/"
   lintian --fail-on error "$DEBIAN"/extant_*.deb
   packed "$stage"

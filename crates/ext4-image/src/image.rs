@@ -6,7 +6,7 @@ use blockdev::BlockDevice;
 use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::GroupDesc;
 use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
-use ext4_format::{BlockNr, GroupNr, InodeNr, checksum, inode};
+use ext4_format::{BlockNr, FormatError, GroupNr, InodeNr, Where, checksum, inode, jbd2};
 use std::io;
 
 /// Reads the bytes of the superblock.
@@ -203,5 +203,37 @@ impl<D: BlockDevice> Image<D> {
     pub fn mapping(&self, inode_flags: u32, raw: &[u8]) -> Result<Mapping, Error> {
         let root = inode::i_block(raw)?;
         Mapping::read(&self.geo, inode_flags, root, |block| self.read(block))
+    }
+
+    /// Returns the superblock of the journal, and the blocks of the journal in order, from that superblock to the end of the log. Returns
+    /// `None` if the volume has no journal. The descriptors must have been read.
+    ///
+    /// # Errors
+    /// Those of the device, of the inode, and of a journal that is shorter than its superblock states or has blocks outside the volume.
+    pub fn journal(&self) -> Result<Option<(jbd2::Superblock, Vec<BlockNr>)>, Error> {
+        let ino = InodeNr(self.geo.journal_ino);
+        let corrupt = || FormatError::corrupt("journal mapping", Where::Inode(ino));
+        if ino.0 == 0 {
+            return Ok(None);
+        }
+        let raw = self.read_record(ino)?.ok_or_else(corrupt)?;
+        let core = inode::decode_core(&raw, &self.geo, ino)?;
+        let mapping = self.mapping(core.flags, &raw)?;
+        let (_, first) = mapping.places().next().ok_or_else(corrupt)?;
+        let sb = jbd2::Superblock::parse(&self.read(first)?)?;
+        let end = u64::from(sb.log_range().end);
+        if end > self.geo.blocks_count {
+            return Err(corrupt().into());
+        }
+        let places = mapping.places().take(end as usize).enumerate();
+        let places = places.map(|(nth, (logical, block))| {
+            let is_valid = logical as usize == nth && block.0 < self.geo.blocks_count;
+            is_valid.then_some(block).ok_or_else(corrupt)
+        });
+        let places = places.collect::<Result<Vec<_>, _>>()?;
+        if (places.len() as u64) < end {
+            return Err(corrupt().into());
+        }
+        Ok(Some((sb, places)))
     }
 }

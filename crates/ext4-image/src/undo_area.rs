@@ -9,7 +9,7 @@ use blockdev::BlockDevice;
 use ext4_format::features::Incompat;
 use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::{BLOCK_UNINIT, GroupDesc};
-use ext4_format::{BlockNr, GroupNr, InodeNr, bitmap, inode, jbd2};
+use ext4_format::{BlockNr, GroupNr, bitmap};
 use std::collections::BTreeMap;
 use std::io;
 
@@ -169,28 +169,12 @@ pub(crate) fn find(
 /// blocks outside the volume.
 fn empty_log(device: &dyn BlockDevice) -> Option<(u32, Vec<BlockNr>)> {
     let mut image = Image::open(device).ok()?;
-    let ino = InodeNr(image.geo.journal_ino);
-    let recovers = image.sb.feature_incompat.get() & Incompat::NEEDS_RECOVERY.bits() != 0;
-    if ino.0 == 0 || recovers {
+    if image.sb.feature_incompat.get() & Incompat::NEEDS_RECOVERY.bits() != 0 {
         return None;
     }
     image.read_descriptors().ok()?;
-    let raw = image.read_record(ino).ok()??;
-    let core = inode::decode_core(&raw, &image.geo, ino).ok()?;
-    let mapping = image.mapping(core.flags, &raw).ok()?;
-    let (_, first) = mapping.places().next()?;
-    let sb = jbd2::Superblock::parse(&image.read(first).ok()?).ok()?;
+    let (sb, places) = image.journal().ok()??;
     let range = sb.log_range();
-    let blocks = image.geo.blocks_count;
-    if u64::from(range.end) > blocks {
-        return None;
-    }
-    let places = mapping.places().take(range.end as usize).enumerate();
-    let places = places.map(|(nth, (logical, block))| {
-        let is_valid = logical as usize == nth && block.0 < blocks;
-        is_valid.then_some(block)
-    });
-    let places: Vec<BlockNr> = places.collect::<Option<_>>()?;
     let log = places.get(range.start as usize..range.end as usize)?;
     (sb.is_clean() && sb.block_size == image.geo.block_size)
         .then(|| (image.geo.block_size, log.to_vec()))

@@ -51,7 +51,7 @@ pub enum Found {
 const LONGEST: [u32; 2] = [extent::MAX_INIT_LEN, extent::MAX_UNWRITTEN_LEN];
 
 /// Extents, or entries of an index, that an inode holds itself.
-const IN_INODE: u64 = 4;
+pub const IN_INODE: u64 = 4;
 
 /// Returns the least number of extents on disk for a run.
 #[inline]
@@ -63,7 +63,7 @@ pub fn extents_of(run: &Run) -> u64 {
 }
 
 /// All runs of a file.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct ExtentMap {
     runs: BTreeMap<u32, Run>,
     /// The least number of extents on disk.

@@ -4,7 +4,7 @@ use super::debugfs_raw::{Bytes, change};
 use crate::commands::inspect::open;
 use crate::show::show;
 use crate::times::as_ctime;
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use blockdev::BlockDevice;
 use ext4_format::group_desc::INODE_UNINIT;
 use ext4_format::inode::{self, InodeCore};
@@ -223,11 +223,10 @@ pub(super) fn parse_undelete<'w>(words: &[&'w [u8]]) -> Result<(&'w [u8], Option
         [ino, path] => (*ino, Some(*path)),
         _ => bail!("usage: undelete <inode_num> [dest_name]"),
     };
-    let number = ino
-        .strip_prefix(b"<")
-        .and_then(|rest| rest.strip_suffix(b">"));
-    number
-        .with_context(|| format!("{}: not an inode number: write it as <12>", show(ino)))
-        .map(|_| (ino, path))
-        .map_err(|error| anyhow!(error))
+    ensure!(
+        ino.starts_with(b"<") && ino.ends_with(b">"),
+        "{}: not an inode number: write it as <12>",
+        show(ino)
+    );
+    Ok((ino, path))
 }

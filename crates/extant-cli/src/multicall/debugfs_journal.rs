@@ -6,11 +6,11 @@ use super::debugfs_words::number_of;
 use crate::address::host_path;
 use crate::show::show;
 use anyhow::{Context, Result, anyhow, bail, ensure};
+use ext4_format::BlockNr;
 use ext4_format::features::Incompat;
 use ext4_format::jbd2::{
     self, Checksums, Commit, DescriptorWriter, Format, RevokeWriter, Superblock, Tid,
 };
-use ext4_format::{BlockNr, InodeNr, inode};
 use ext4_image::Image;
 use std::path::Path;
 
@@ -112,21 +112,13 @@ struct Log {
 
 impl Log {
     fn open(bytes: &Bytes<'_>) -> Result<Self> {
-        let ino = InodeNr(bytes.geo.journal_ino);
-        ensure!(ino.0 != 0, "the file system has no journal");
-        let (_, raw) = bytes.record(ino)?;
-        let core = inode::decode_core(&raw, &bytes.geo, ino)?;
-        let image = Image::new(bytes.dev, bytes.sb)?;
-        let mapping = image.mapping(core.flags, &raw)?;
-        let places: Vec<BlockNr> = mapping.places().map(|(_, block)| block).collect();
+        let mut image = Image::new(bytes.dev, bytes.sb)?;
+        image.read_descriptors()?;
+        let journal = image.journal()?;
+        let (sb, places) = journal.context("the file system has no journal")?;
         let first = places.first().context("the journal has no blocks")?;
         let first = image.read(*first)?;
-        let sb = Superblock::parse(&first)?;
         let range = sb.log_range();
-        ensure!(
-            places.len() as u64 >= u64::from(range.end),
-            "the journal is shorter than its superblock states"
-        );
         Ok(Self {
             next: range.start,
             left: range.end.saturating_sub(range.start),

@@ -133,11 +133,8 @@ impl DirReader<'_> {
         Ok(found)
     }
 
-    /// Returns the leaf to which Linux adds a name, and the size of its largest gap. Without an index, the leaf is the last block.
-    ///
-    /// # Errors
-    /// As [`DirReader::lookup`].
-    pub fn gap(&self, name: &[u8], hash: u32) -> Result<Option<(u32, u32)>> {
+    /// Returns the leaf to which Linux adds a name. Without an index, the leaf is the last block.
+    pub(crate) fn leaf(&self, name: &[u8], hash: u32) -> Result<Option<u32>> {
         let shape = Shape::new(self.geometry, self.seed);
         let read = |logical: u32, role: Role| self.page(&shape, logical, role);
         let mut leaf = self.blocks.checked_sub(1);
@@ -150,12 +147,15 @@ impl DirReader<'_> {
             };
             Descent::new(&shape, self.blocks, hash).run(&mut |l, r| read(l, r), &mut first)?;
         }
-        let Some(logical) = leaf else {
-            return Ok(None);
-        };
-        let (block, page) = read(logical, Role::Leaf)?;
+        Ok(leaf)
+    }
+
+    /// Returns the size of the largest gap of a leaf.
+    pub(crate) fn largest_gap(&self, logical: u32) -> Result<u32> {
+        let shape = Shape::new(self.geometry, self.seed);
+        let (block, page) = self.page(&shape, logical, Role::Leaf)?;
         let space = dir_entry::space(&page, shape.csum).map_err(at(block))?;
-        Ok(Some((logical, space.largest)))
+        Ok(space.largest)
     }
 
     /// Reads a logical block in its role, checked.

@@ -7,17 +7,13 @@
 
 use super::records::Records;
 use crate::error::Result;
-use crate::extent_map::{ExtentMap, Run};
+use crate::extent_map::{ExtentMap, IN_INODE, Run};
 use crate::item::MapItem;
-use crate::mapping_reader::MappingReader;
 use ext4_format::InodeNr;
 use ext4_format::extent::{Extent, LOGICAL_END};
 use ext4_format::inode::{self, flags};
 use ext4_format::jbd2::FastChange;
 use std::collections::BTreeMap;
-
-/// Number of extents that an inode holds without an extent tree.
-const IN_INODE: u64 = 4;
 
 /// Mappings since the last push, with the changes of earlier fast commits.
 #[derive(Default)]
@@ -53,10 +49,7 @@ impl Mappings {
         if map.extents() > IN_INODE {
             return Ok(false);
         }
-        let mut before = ExtentMap::default();
-        for run in map.iter() {
-            before.append(*run);
-        }
+        let before = map.clone();
         let mut touched = BTreeMap::new();
         for item in items {
             let len = item.len.min(u32::MAX - item.logical);
@@ -115,19 +108,12 @@ impl Mappings {
 }
 
 fn read(ino: InodeNr, records: &Records<'_>) -> Result<ExtentMap> {
-    let (geometry, images) = (records.geometry, records.images);
     let raw = records.raw(ino)?;
-    let core = inode::decode_core(&raw, geometry, ino)?;
+    let core = inode::decode_core(&raw, records.geometry, ino)?;
     if core.flags & flags::EXTENTS == 0 {
         return Ok(ExtentMap::default());
     }
-    let reader = MappingReader {
-        geometry,
-        images,
-        ino,
-        generation: core.generation,
-        zone: Some(records.zone),
-    };
+    let reader = records.mapping_reader(ino, &core);
     reader.read(core.flags, inode::i_block(&raw)?)
 }
 

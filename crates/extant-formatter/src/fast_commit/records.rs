@@ -5,6 +5,7 @@ use crate::error::{Error, Result};
 use crate::image::BlockImages;
 use crate::inode_phase::{LARGE, first_core, next_core};
 use crate::item::InodeItem;
+use crate::mapping_reader::MappingReader;
 use crate::system_zone::SystemZone;
 use crate::xattrs;
 use ext4_format::geometry::Geometry;
@@ -56,6 +57,17 @@ impl Records<'_> {
         let raw = image.get(offset..end);
         let missing = || Error::corrupt_inode("inode position", ino);
         Ok(raw.ok_or_else(missing)?.to_vec())
+    }
+
+    /// Returns a reader of the mapping of an inode as of the last formatted batch.
+    pub(super) fn mapping_reader(&self, ino: InodeNr, core: &InodeCore) -> MappingReader<'_> {
+        MappingReader {
+            geometry: self.geometry,
+            images: self.images,
+            ino,
+            generation: core.generation,
+            zone: Some(self.zone),
+        }
     }
 
     /// Adds the record of an inode. Returns false if fast commits cannot express the inode.

@@ -13,10 +13,10 @@ use crate::directory::DirReader;
 use crate::error::{Error, Result};
 use crate::extent_map::{ExtentMap, Found};
 use crate::item::NameItem;
-use crate::mapping_reader::MappingReader;
 use ext4_format::inode::{self, flags};
 use ext4_format::{InodeNr, dir_entry};
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 /// Directories to which fast commits have added names since the last push. A push may change their blocks.
 #[derive(Default)]
@@ -61,20 +61,13 @@ impl NameRoom {
 
 impl Directory {
     fn read(ino: InodeNr, records: &Records<'_>) -> Result<Option<Self>> {
-        let (geometry, images) = (records.geometry, records.images);
         let raw = records.raw(ino)?;
-        let core = inode::decode_core(&raw, geometry, ino)?;
+        let core = inode::decode_core(&raw, records.geometry, ino)?;
         if core.flags & (REFUSED | flags::EXTENTS) != flags::EXTENTS {
             return Ok(None);
         }
-        let reader = MappingReader {
-            geometry,
-            images,
-            ino,
-            generation: core.generation,
-            zone: Some(records.zone),
-        };
-        let blocks = u32::try_from(core.size / u64::from(geometry.block_size));
+        let reader = records.mapping_reader(ino, &core);
+        let blocks = u32::try_from(core.size / u64::from(records.geometry.block_size));
         Ok(Some(Self {
             map: reader.read(core.flags, inode::i_block(&raw)?)?,
             seed: reader.seed(),
@@ -102,14 +95,17 @@ impl Directory {
             hasher: records.hasher,
         };
         let name = item.name.as_bytes();
-        let Some((logical, largest_gap)) = reader.gap(name, item.hash)? else {
+        let Some(logical) = reader.leaf(name, item.hash)? else {
             return Ok(false);
         };
         let len = dir_entry::rec_len_for(name.len()) as u32;
-        let leaf = self.leaves.entry(logical).or_insert(Leaf {
-            largest_gap,
-            added: 0,
-        });
+        let leaf = match self.leaves.entry(logical) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => new.insert(Leaf {
+                largest_gap: reader.largest_gap(logical)?,
+                added: 0,
+            }),
+        };
         leaf.added += len;
         self.added += u64::from(len);
         self.longest = self.longest.max(len);

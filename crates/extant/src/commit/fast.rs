@@ -199,7 +199,6 @@ impl Committer {
         let skips_flush = planted::is(Fault::FastCommitBeforeData)
             || items.maps.is_empty() && planted::is(Fault::FastCommitBeforeSize);
         let mut unformatted = fast.unformatted.lock();
-        unformatted.weight += weight(&items, self.store.geometry.newest().blocks_per_group);
         unformatted.items.append(&mut items);
         unformatted.born.extend(born);
         unformatted.frees |= frees;
@@ -227,10 +226,12 @@ impl Committer {
         }
         let mut unformatted = fast.unformatted.lock();
         let (geometry, images) = (self.store.geometry.newest(), &self.store.buffers);
-        if unformatted.weight + weight(items, geometry.blocks_per_group) > fast.most {
+        let total = unformatted.weight + weight(items, geometry.blocks_per_group);
+        if total > fast.most {
             return Ok(None);
         }
         let Unformatted {
+            weight,
             born,
             since,
             has_changes,
@@ -261,6 +262,7 @@ impl Committer {
         }
         let blocks = journal.fast_writer(writer).append(&changes);
         *has_changes |= !changes.is_empty();
+        *weight = total;
         Ok(blocks.map(|blocks| (blocks, born)))
     }
 

@@ -121,10 +121,6 @@ impl Program {
     }
 }
 
-fn comparable(tree: Tree) -> Tree {
-    without_times(tree)
-}
-
 /// Repairs an image with e2fsck. Returns the resulting tree and the output of e2fsck.
 fn by_e2fsck(path: &Path, what: &str) -> (Tree, String) {
     let out = Command::new("e2fsck")
@@ -184,23 +180,23 @@ fn e2fsck_and_the_kernel_replay_the_synced_state() {
             }
             program.sync();
             let what = format!("seed {seed}, step {step}");
-            let wanted = comparable(our_tree(&program.volume));
+            let wanted = without_times(our_tree(&program.volume));
             let cut = cut(&device);
             write_image(&cut, &path);
             if let Some(kept) = std::env::var_os("EXTANT_KEEP") {
                 std::fs::copy(&path, kept).unwrap();
             }
             let (left, said) = by_e2fsck(&path, &what);
-            same(&wanted, &comparable(left), &said);
+            same(&wanted, &without_times(left), &said);
             write_image(&cut, &path);
             same(
                 &wanted,
-                &comparable(by_kernel(&path, &what)),
+                &without_times(by_kernel(&path, &what)),
                 &format!("{what}, kernel"),
             );
             let ours = open(&cut);
             replayed += usize::from(ours.recovery().fast_changes > 0);
-            same(&wanted, &comparable(our_tree(&ours)), &what);
+            same(&wanted, &without_times(our_tree(&ours)), &what);
             ours.close().unwrap();
             assert_clean(&cut, &what);
         }
