@@ -2,50 +2,24 @@
 #![forbid(unsafe_code)]
 
 mod address;
-mod advice;
-mod args;
-mod attr_flags;
-mod check_progress;
-mod clock;
+mod command_line;
 mod commands;
-mod confine;
-mod container;
-mod habits;
-mod help;
-mod holders;
-mod host_files;
-mod image_place;
-mod images;
-mod keeper;
-mod lock_file;
-mod mode;
-mod mounted;
+mod format;
+mod host;
+mod image;
+mod messages;
+mod mount;
+mod mounts;
 mod multicall;
-mod name_spaces;
-mod new_file;
-mod online;
-mod online_files;
-mod owners;
-mod patterns;
-mod present_content;
-mod rate_limit;
-mod remote;
-mod server_exit;
-mod service;
-mod serving;
-mod show;
-mod store;
-mod streams;
-mod sums;
 mod survey;
-mod system;
-mod times;
 mod transfer;
-mod usage;
-mod walk;
 
+use crate::command_line::{args, habits, help, usage};
+use crate::host::own_words;
+use crate::image::images;
+use crate::messages::advised;
 use clap::FromArgMatches;
-use extant_terminal::{interrupt, output, progress};
+use extant_terminal::{interrupt, output};
 use std::process::ExitCode;
 
 /// Inodes and names are allocated and freed by the hundred thousand, from many threads. The system's allocator takes a
@@ -54,8 +28,9 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    output::speak_as(multicall::speaker(), advice::in_general);
+    output::speak_as(multicall::speaker(), advised::in_general);
     let words: Vec<_> = multicall::args().collect();
+    own_words::keep(&words);
     let parsed = help::command().try_get_matches_from(&words);
     let parsed = parsed.and_then(|found| args::Cli::from_arg_matches(&found));
     let args = parsed.unwrap_or_else(|error| {

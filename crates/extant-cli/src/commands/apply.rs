@@ -1,11 +1,12 @@
 //! `extant apply`.
 
-use crate::advice::advised;
-use crate::output;
-use crate::progress::Progress;
-use crate::show::human;
-use crate::streams;
+use crate::address::is_stream;
+use crate::format::show::human;
+use crate::image::streams;
+use crate::messages::advised::advised;
 use anyhow::{Context, Result};
+use extant_terminal::output;
+use extant_terminal::progress::Progress;
 use std::io::ErrorKind;
 use std::path::PathBuf;
 
@@ -28,16 +29,16 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<()> {
     streams::no_image(&args.image)?;
-    let spooled = streams::is_stream(&args.overlay)
+    let spooled = is_stream(&args.overlay)
         .then(|| streams::spooled(&args.image))
         .transpose()?;
     let overlay = spooled.as_ref().map_or(&*args.overlay, |file| file.path());
-    super::in_place::take_back(&args.image)?;
+    crate::image::in_place::take_back(&args.image)?;
     let progress = Progress::wait("apply");
-    let applied = if crate::store::is_plain(&args.image) {
+    let applied = if crate::image::store::is_plain(&args.image) {
         extant::scratch::apply(&args.image, overlay)
     } else {
-        let base = crate::store::open(&args.image, blockdev::Access::ReadWrite)?;
+        let base = crate::image::store::open(&args.image, blockdev::Access::ReadWrite)?;
         extant::scratch::apply_to(&base, overlay)
     };
     progress.done();
@@ -47,7 +48,7 @@ pub fn run(args: &Args) -> Result<()> {
             extant::Error::Io { source, .. } if source.kind() == ErrorKind::InvalidData => {
                 advised(source, "extant mount --scratch --keep FILE writes overlays")
             }
-            other => crate::images::plain(other),
+            other => crate::image::images::plain(other),
         })
         .with_context(|| format!("{} to {}", args.overlay.display(), args.image.display()))?;
     output::summary(&format!("{} written", human(bytes)))

@@ -1,11 +1,11 @@
 //! `extant cat`.
 
 use crate::address::Address;
-use crate::images::Images;
-use crate::output;
-use crate::patterns::NoMatch;
-use crate::streams;
+use crate::address::patterns::NoMatch;
+use crate::image::images::Images;
+use crate::image::streams;
 use anyhow::Result;
+use extant_terminal::output;
 use std::io::Write;
 
 /// Write files of an image to standard output

@@ -1,14 +1,14 @@
 //! `extant chattr`.
 
+use crate::address::patterns::NoMatch;
+use crate::address::walk::{Order, walk};
 use crate::address::{Address, os};
-use crate::attr_flags::{FlagChange, number};
-use crate::images::Images;
-use crate::patterns::NoMatch;
-use crate::progress::Progress;
-use crate::walk::{Order, walk};
+use crate::format::attr_flags::{FlagChange, number};
+use crate::image::images::Images;
 use anyhow::{Result, bail};
 use clap::builder::{OsStringValueParser, TypedValueParser, ValueParser, ValueParserFactory};
 use extant::{FileType, Metadata, SetAttributes};
+use extant_terminal::progress::Progress;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 

@@ -1,22 +1,23 @@
 //! `extant check`.
 
 use crate::address::Rooted;
-use crate::advice::about_disk;
-use crate::check_progress::ShownSteps;
-use crate::images;
-use crate::interrupt;
-use crate::mounted::Mounted;
-use crate::online;
-use crate::output;
-use crate::rate_limit::PacedDevice;
-use crate::show::{base64_if_odd, count, exact, show};
-use crate::store;
+use crate::format::show::{base64_if_odd, count, exact, show};
+use crate::image::advice::about_disk;
+use crate::image::identity;
+use crate::image::images;
+use crate::image::rate_limit::PacedDevice;
+use crate::image::store;
+use crate::messages::check_progress::ShownSteps;
+use crate::mounts::mounted::Mounted;
+use crate::mounts::online;
 use anyhow::{Context, Result};
 use blockdev::{Access, BlockDevice};
 use extant::VolumeOptions;
 use extant::scratch::{self, Changes};
 use extant_check::{CheckOptions, Finding, Report, Rule, Severity};
+use extant_terminal::interrupt;
 use extant_terminal::numbers::size;
+use extant_terminal::output;
 use serde::Serialize;
 use std::io::Write;
 use std::path::Path;
@@ -205,7 +206,7 @@ fn open(image: &Path, threads: usize) -> Result<Arc<dyn BlockDevice>> {
     if image.is_dir() {
         return mounted(&Mounted::at(image)?, threads);
     }
-    images::identity(image)?;
+    identity::identity(image)?;
     store::open(image, Access::ReadOnly).or_else(|error| match Mounted::of_image(image) {
         Some(of) => mounted(&of, threads),
         None => Err(error),

@@ -2,13 +2,13 @@
 
 use crate::address::Address;
 use crate::address::os;
-use crate::images::Images;
-use crate::mode::ModeChange;
-use crate::patterns::NoMatch;
-use crate::progress::Progress;
-use crate::walk::{Order, walk};
+use crate::address::patterns::NoMatch;
+use crate::address::walk::{Order, walk};
+use crate::format::mode::ModeChange;
+use crate::image::images::Images;
 use anyhow::{Result, bail};
 use extant::{FileType, Metadata, SetAttributes};
+use extant_terminal::progress::Progress;
 
 /// Change permissions in an image
 #[derive(clap::Args, Debug)]

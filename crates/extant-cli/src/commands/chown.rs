@@ -2,13 +2,13 @@
 
 use crate::address::Address;
 use crate::address::os;
-use crate::images::Images;
-use crate::owners::OwnerSpec;
-use crate::patterns::NoMatch;
-use crate::progress::Progress;
-use crate::walk::{Order, walk};
+use crate::address::patterns::NoMatch;
+use crate::address::walk::{Order, walk};
+use crate::format::owners::OwnerSpec;
+use crate::image::images::Images;
 use anyhow::Result;
 use extant::{FileType, SetAttributes};
+use extant_terminal::progress::Progress;
 
 /// Change the owners of files in an image
 ///

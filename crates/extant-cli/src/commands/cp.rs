@@ -1,17 +1,19 @@
 //! `extant cp`.
 
 use super::cp_checks as checks;
+use crate::address::image_place::ImagePlace;
+use crate::address::is_stream;
+use crate::address::patterns::{NoMatch, expand};
 use crate::address::{Location, join};
-use crate::clock;
-use crate::image_place::ImagePlace;
-use crate::images::{self, Images};
-use crate::output;
-use crate::patterns::{NoMatch, expand};
-use crate::store;
-use crate::streams;
+use crate::format::clock;
+use crate::image::identity;
+use crate::image::images::Images;
+use crate::image::store;
+use crate::image::streams;
 use crate::transfer::{self, Monitor, side_at};
 use anyhow::{Context, Result, bail, ensure};
 use extant::FileType;
+use extant_terminal::output;
 use extant_transfer::{Existing, HostSide, Route, Rules, Side};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -131,11 +133,11 @@ impl Job<'_> {
         let Location::Image(to) = self.to else {
             return Images::with(false, |sources| self.copy(sources, None));
         };
-        let id = images::identity(&to.image)?;
+        let id = identity::identity(&to.image)?;
         let mut same = false;
         for location in self.from {
             if let Location::Image(a) = location {
-                same |= images::identity(&a.image)?.file == id.file;
+                same |= identity::identity(&a.image)?.file == id.file;
             }
         }
         if same {
@@ -203,7 +205,7 @@ fn expanded(images: &mut Images, from: &[Location]) -> (Vec<Location>, Result<()
 
 /// Copies to or from a standard stream, if an operand names one.
 fn streamed(args: &Args, from: &[Location], to: &Location) -> Option<Result<()>> {
-    let is_stream = |l: &Location| matches!(l, Location::Host(path) if streams::is_stream(path));
+    let is_stream = |l: &Location| matches!(l, Location::Host(path) if is_stream(path));
     if !from.iter().chain([to]).any(is_stream) {
         return None;
     }

@@ -1,8 +1,9 @@
 //! Checks of `extant cp` before it copies anything.
 
+use crate::address::advice::above;
 use crate::address::{Location, base_name};
-use crate::advice::{above, advised};
-use crate::present_content;
+use crate::image::present_content;
+use crate::messages::advised::advised;
 use anyhow::{Context, Result, bail};
 use extant::FileType;
 use extant_transfer::Side;

@@ -1,19 +1,19 @@
 //! `extant defrag`.
 
 use super::defrag_online;
-use super::in_place;
 use super::tune::Writing;
 use crate::address::Rooted;
-use crate::clock;
-use crate::interrupt;
-use crate::online_files::MountedPath;
-use crate::output;
-use crate::progress::Progress;
-use crate::show::{count, show};
+use crate::format::clock;
+use crate::format::show::{count, show};
+use crate::image::in_place;
+use crate::mounts::online_files::MountedPath;
 use anyhow::{Context, Result, anyhow, bail};
 use blockdev::BlockDevice;
 use ext4_format::InodeNr;
 use extant_check::inspect::{Inspector, Request, Value};
+use extant_terminal::interrupt;
+use extant_terminal::output;
+use extant_terminal::progress::Progress;
 use extant_tune::{Fragments, TuneOptions};
 use serde::Serialize;
 use std::ffi::OsString;

@@ -1,11 +1,11 @@
 //! `extant defrag` of files on a mount.
 
-use crate::online_files::{Met, MountedPath};
-use crate::output;
-use crate::progress::Progress;
-use crate::show::count;
+use crate::format::show::count;
+use crate::mounts::online_files::{Met, MountedPath};
 use anyhow::{Result, bail};
 use extant_fuse::control::Fragments;
+use extant_terminal::output;
+use extant_terminal::progress::Progress;
 use serde::Serialize;
 use std::io::Write;
 

@@ -1,10 +1,10 @@
 //! `extant df`.
 
 use crate::address::Rooted;
-use crate::images::Images;
-use crate::output;
-use crate::show::human;
+use crate::format::show::human;
+use crate::image::images::Images;
 use anyhow::Result;
+use extant_terminal::output;
 use serde::Serialize;
 use std::io::Write;
 

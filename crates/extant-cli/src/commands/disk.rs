@@ -1,18 +1,19 @@
 //! `extant disk`.
 
-use super::mkfs::{self, Bar};
-use crate::clock;
+use super::mkfs;
 use crate::commands::mkfs_sources::{Gathering, ReadArgs};
-use crate::new_file::{Format, NewFile};
-use crate::output;
-use crate::show::{count, human};
-use crate::streams;
+use crate::format::clock;
+use crate::format::show::{count, human};
+use crate::image::new_file::{Format, NewFile};
+use crate::image::streams;
+use crate::messages::mkfs_progress::Bar;
 use crate::transfer::OwnerArgs;
 use anyhow::{Context, Result, ensure};
 use blockdev::{BlockDevice, PartDevice};
 use extant::mkfs::{MkfsOptions, Prepared};
 use extant_disk::{NewDisk, NewPartition, Purpose};
 use extant_terminal::numbers::size;
+use extant_terminal::output;
 use serde::Serialize;
 use std::io::Write;
 use std::path::PathBuf;
@@ -168,7 +169,7 @@ fn may_be_made(args: &Args) -> Result<bool> {
     let name = || path.display().to_string();
     streams::no_image(path)?;
     ensure!(
-        crate::store::split(path).is_none(),
+        crate::image::store::split(path).is_none(),
         "{}: name a file, not a part of one",
         name()
     );

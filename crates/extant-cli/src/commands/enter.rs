@@ -76,6 +76,6 @@ pub fn run(args: &Args) -> Result<()> {
         std::io::ErrorKind::NotFound => 127,
         _ => 126,
     };
-    crate::output::complain(format_args!("{}: {error}", program.to_string_lossy()));
+    extant_terminal::output::complain(format_args!("{}: {error}", program.to_string_lossy()));
     std::process::exit(code)
 }

@@ -1,16 +1,17 @@
 //! `extant export`.
 
 use crate::address::Rooted;
-use crate::advice::advised;
-use crate::image_place::ImagePlace;
-use crate::images;
-use crate::output;
-use crate::patterns::{NoMatch, expand};
-use crate::store;
-use crate::streams;
+use crate::address::image_place::ImagePlace;
+use crate::address::is_stream;
+use crate::address::patterns::{NoMatch, expand};
+use crate::image::images;
+use crate::image::store;
+use crate::image::streams;
+use crate::messages::advised::advised;
 use crate::transfer::{self, Monitor, OwnerArgs, Packing, side_at};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use extant::FileType;
+use extant_terminal::output;
 use extant_transfer::{Existing, HostSide, Route, Side};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -65,7 +66,7 @@ impl Args {
 
 pub fn run(args: &Args) -> Result<()> {
     let Rooted(address) = &args.source;
-    let stdout = streams::is_stream(&args.dest);
+    let stdout = is_stream(&args.dest);
     if stdout {
         streams::archive_to_stdout()?;
     }

@@ -1,6 +1,6 @@
 //! `extant completions`: generated from the definition of the parser.
 
-use crate::args::Cli;
+use crate::command_line::args::Cli;
 use anyhow::Result;
 use clap::CommandFactory;
 use clap_complete::Shell;
@@ -18,7 +18,7 @@ pub fn completions(args: &CompletionsArgs) -> Result<()> {
     // Generate in memory first, because the generator panics when it cannot write.
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "extant", &mut script);
-    let mut out = crate::output::stdout();
+    let mut out = extant_terminal::output::stdout();
     out.write_all(with_paths(args.shell, String::from_utf8(script)?).as_bytes())?;
     Ok(out.flush()?)
 }

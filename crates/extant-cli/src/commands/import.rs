@@ -1,20 +1,21 @@
 //! `extant import`.
 
 use crate::address::host_path;
-use crate::clock;
 use crate::commands::mkdir;
 use crate::commands::mkfs::spool_dir;
 use crate::commands::mkfs_sources::{check_sources, is_image};
-use crate::container::{self, ContainerSource, ImageChoice};
-use crate::images;
-use crate::output;
-use crate::present_content;
-use crate::store;
+use crate::format::clock;
+use crate::image::identity;
+use crate::image::images;
+use crate::image::present_content;
+use crate::image::store;
+use crate::transfer::container::{self, ContainerSource, ImageChoice};
 use crate::transfer::{Counts, Monitor, OwnerArgs, image_side};
 use anyhow::{Context, Result, bail, ensure};
 use extant::Volume;
 use extant::mkfs::{ArchiveInput, ReadTree, Source, SourceError};
 use extant::unstable::VolumeSide;
+use extant_terminal::output;
 use extant_transfer::{Feed, HostSide, Route, Rules, Side, read_archive};
 use serde::Serialize;
 use std::os::unix::ffi::OsStrExt;
@@ -77,7 +78,7 @@ pub fn run(args: &Args) -> Result<()> {
         "--to {0}: a path in the image begins with /: write /{0}",
         args.to.display()
     );
-    let id = images::identity(&args.image)?;
+    let id = identity::identity(&args.image)?;
     let monitor = Monitor::new("import");
     let start = Instant::now();
     let mut closing = start;

@@ -2,10 +2,10 @@
 
 use super::partitions;
 use crate::address::Rooted;
-use crate::images;
-use crate::output;
-use crate::show::{human, show};
-use crate::times::Moment;
+use crate::format::show::{human, show};
+use crate::format::times::Moment;
+use crate::image::images;
+use crate::image::present_content;
 use anyhow::Result;
 use ext4_format::features::RoCompat;
 use ext4_format::geometry::Geometry;
@@ -15,6 +15,7 @@ use ext4_format::superblock::{
 };
 use ext4_format::{GroupNr, jbd2};
 use extant::{Timestamp, Volume};
+use extant_terminal::output;
 use serde::Serialize;
 use std::fmt::Display;
 use std::io::Write;
@@ -320,7 +321,7 @@ pub fn run(args: &Args) -> Result<()> {
     let volume = match images::read(image) {
         Ok(volume) => volume,
         // A disk with partitions is not itself an image.
-        Err(_) if partitions::is_disk(image) => return partitions::list(image, args.json),
+        Err(_) if present_content::is_disk(image) => return partitions::list(image, args.json),
         Err(error) => return Err(error),
     };
     let geo = volume.geometry();

@@ -3,12 +3,13 @@
 mod prompt;
 
 use crate::address::{Rooted, join};
-use crate::images;
-use crate::output;
-use crate::show::{base64_if_odd, exact, show};
+use crate::format::show::{base64_if_odd, exact, show};
+use crate::image::identity;
+use crate::image::images;
 use anyhow::{Context, Result, anyhow, bail};
 use blockdev::{Access, BlockDevice};
 use extant_check::inspect::{InspectError, Inspector, Layout, Record, Request, Value};
+use extant_terminal::output;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStringExt;
@@ -132,8 +133,8 @@ fn failed(image: &Path, request: &Request, error: InspectError) -> anyhow::Error
 
 /// Opens an image to inspect its structures.
 pub fn open(image: &Path) -> Result<Arc<dyn BlockDevice>> {
-    images::identity(image)?;
-    crate::store::open(image, Access::ReadOnly)
+    identity::identity(image)?;
+    crate::image::store::open(image, Access::ReadOnly)
 }
 
 /// Shows the superblock.
@@ -270,7 +271,7 @@ pub(super) fn text(value: &Value) -> String {
         Value::Hex(n) => format!("{n:#x}"),
         Value::Octal(n) => format!("{n:04o}"),
         Value::Time(0) => "0".into(),
-        Value::Time(secs) => crate::times::local(extant::Timestamp::new(*secs, 0)),
+        Value::Time(secs) => crate::format::times::local(extant::Timestamp::new(*secs, 0)),
         Value::Text(text) => show(text.as_bytes()),
         Value::Name(name) => show(name),
         Value::Bytes(bytes) if bytes.iter().all(|&b| b == 0) => "zeros".into(),

@@ -1,14 +1,16 @@
 //! `extant ln`.
 
+use crate::address::advice::{about, about_new};
+use crate::address::image_place::ImagePlace;
+use crate::address::patterns::{NoMatch, expand};
 use crate::address::{Address, Location, base_name, join, os};
-use crate::advice::{about, about_new, advised};
-use crate::image_place::ImagePlace;
-use crate::images;
-use crate::output;
-use crate::patterns::{NoMatch, expand};
-use crate::show::show;
+use crate::format::show::show;
+use crate::image::identity;
+use crate::image::images;
+use crate::messages::advised::advised;
 use anyhow::{Context, Result, bail, ensure};
 use extant::{Credentials, Error, FileType};
+use extant_terminal::output;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
@@ -51,10 +53,10 @@ impl Target {
 
 pub fn run(args: &Args) -> Result<()> {
     let link = &args.link;
-    let id = images::identity(&link.image)?;
+    let id = identity::identity(&link.image)?;
     let target = |word: &OsString| match Location::from(word.clone()) {
         _ if args.symbolic => Ok(Target::Text(word.as_bytes().to_vec())),
-        Location::Image(a) if images::identity(&a.image)? == id => Ok(Target::There(a)),
+        Location::Image(a) if identity::identity(&a.image)? == id => Ok(Target::There(a)),
         Location::Image(a) => bail!("{a}: in another image than {link}: use cp -a"),
         Location::Host(path) => bail!(
             "{}: not in an image: write IMAGE:/path, or -s for a symbolic link",

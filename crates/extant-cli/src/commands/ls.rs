@@ -1,18 +1,18 @@
 //! `extant ls`.
 
 use crate::address::Rooted;
+use crate::address::advice::about;
+use crate::address::image_place::ImagePlace;
+use crate::address::patterns::{NoMatch, expand};
+use crate::address::walk::{Order, sorted, walk_past_errors};
 use crate::address::{bytes, join, os};
-use crate::advice;
-use crate::image_place::ImagePlace;
-use crate::images::Images;
-use crate::output;
-use crate::patterns::{NoMatch, expand};
-use crate::show::{self, JsonPath};
-use crate::times;
-use crate::walk::{Order, sorted, walk_past_errors};
+use crate::format::show::{self, JsonPath};
+use crate::format::times;
+use crate::image::images::Images;
 use anyhow::{Context, Result};
 use ext4_format::inode::{dev_major, dev_minor};
 use extant::{Dir, FileType, Metadata};
+use extant_terminal::output;
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::io::Write;
@@ -280,7 +280,7 @@ pub fn run(args: &Args) -> Result<()> {
                 let place = ImagePlace::of(&volume, address)?;
                 if args.json {
                     let done = collect(args, &place, &mut found);
-                    return done.map_err(|e| advice::about(&place, e));
+                    return done.map_err(|e| about(&place, e));
                 }
                 let mut title = |path: &[u8], out: &mut dyn Write| -> Result<()> {
                     if many {
@@ -290,7 +290,7 @@ pub fn run(args: &Args) -> Result<()> {
                     Ok(())
                 };
                 let done = print(args, &place, &mut out, &mut title);
-                done.map_err(|e| advice::about(&place, e))
+                done.map_err(|e| about(&place, e))
             };
             show().with_context(|| address.to_string())
         });

@@ -1,14 +1,14 @@
 //! `extant lsattr`.
 
+use crate::address::patterns::NoMatch;
+use crate::address::walk::{Order, walk};
 use crate::address::{Address, os};
-use crate::attr_flags::columns;
-use crate::images::Images;
-use crate::output;
-use crate::patterns::NoMatch;
-use crate::show::{JsonPath, name};
-use crate::walk::{Order, walk};
+use crate::format::attr_flags::columns;
+use crate::format::show::{JsonPath, name};
+use crate::image::images::Images;
 use anyhow::Result;
 use extant::{FileType, Metadata};
+use extant_terminal::output;
 use serde::Serialize;
 use std::io::Write;
 

@@ -1,8 +1,8 @@
 //! `extant man`: pages generated from the definition of the parser, with the usual sections.
 
-use crate::args::Cli;
-use crate::help::EXAMPLES;
-use crate::streams;
+use crate::address::is_stream;
+use crate::command_line::args::Cli;
+use crate::command_line::help::EXAMPLES;
 use anyhow::{Context, Result, ensure};
 use clap::CommandFactory;
 use clap_mangen::Man;
@@ -40,7 +40,7 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
 pub fn run(args: &Args) -> Result<()> {
     let context = || args.dir.display().to_string();
     ensure!(
-        !streams::is_stream(&args.dir),
+        !is_stream(&args.dir),
         "-: the pages are several files: name a directory"
     );
     ensure!(

@@ -1,9 +1,9 @@
 //! `extant mkdir`.
 
+use crate::address::patterns::NoMatch;
 use crate::address::{Address, os};
-use crate::images::Images;
-use crate::mode::ModeChange;
-use crate::patterns::NoMatch;
+use crate::format::mode::ModeChange;
+use crate::image::images::Images;
 use anyhow::Result;
 use extant::{Dir, Error, SetAttributes};
 use std::path::Path;

@@ -1,34 +1,35 @@
 //! `extant mkfs`.
 
-use crate::advice::advised;
-use crate::clock;
+use crate::address::schemes;
 use crate::commands::mkfs_options::{self, uuid};
 use crate::commands::mkfs_report::{Made, Words, WouldMake, Written, tell};
 use crate::commands::mkfs_size::Size;
 use crate::commands::mkfs_sources::{Gathering, ReadArgs, check_sources, owner_in};
 use crate::commands::tune_values::errors;
-use crate::interrupt;
-use crate::new_file::{Format, NewFile};
-use crate::output;
-use crate::present_content;
-use crate::progress::Progress;
-use crate::remote;
-use crate::show::human;
-use crate::store;
-use crate::streams;
+use crate::format::clock;
+use crate::format::show::human;
+use crate::image::new_file::{Format, NewFile};
+use crate::image::present_content;
+use crate::image::remote;
+use crate::image::store;
+use crate::image::streams;
+use crate::messages::advised::advised;
+use crate::messages::mkfs_progress::Bar;
 use crate::transfer::OwnerArgs;
 use anyhow::{Context, Result, bail, ensure};
 use blockdev::{Access, BlockDevice};
 use ext4_format::FormatError;
 use ext4_format::features::FsType;
 use ext4_format::layout::{Inodes, Usage};
-use extant::mkfs::{self, MkfsError, MkfsOptions, Phase, Prepared, Source};
+use extant::mkfs::{self, MkfsError, MkfsOptions, Prepared, Source};
 use extant_disk::Format::Raw;
 use extant_disk::NewFormat;
+use extant_terminal::interrupt;
 use extant_terminal::numbers::size;
+use extant_terminal::output;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Make a file system, empty or filled from directories and archives
@@ -200,7 +201,7 @@ impl Args {
     fn features(&self) -> String {
         let mut features = self.features.join(",");
         let decides = |name: &str| ["mmp", "^mmp", "none"].contains(&name.trim());
-        let is_shared = store::is_remote(&self.image) && !remote::is_of_objects(&self.image);
+        let is_shared = schemes::is_remote(&self.image) && !schemes::is_of_objects(&self.image);
         if is_shared && !features.split(',').any(decides) {
             features.push_str(",mmp");
         }
@@ -293,49 +294,6 @@ pub fn spool_dir(image: &Path) -> Option<PathBuf> {
     })
 }
 
-/// Shows one phase at a time, and records when the last phase began.
-#[derive(Default)]
-pub struct Bar {
-    shown: Mutex<Option<Progress>>,
-    flush: Mutex<Option<Instant>>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic elsewhere ends the work anyway.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Bar {
-    /// Shows the next phase, or none.
-    pub fn change(&self, next: Option<Progress>) {
-        if let Some(old) = std::mem::replace(&mut *lock(&self.shown), next) {
-            old.done();
-        }
-    }
-}
-
-impl mkfs::Progress for Bar {
-    fn phase(&self, phase: Phase, total: u64) {
-        if phase == Phase::Flush {
-            *lock(&self.flush) = Some(Instant::now());
-        }
-        self.change(Some(match phase {
-            Phase::Scan => Progress::count("scan"),
-            Phase::Spool => Progress::bytes("read", total),
-            Phase::Data => Progress::bytes("data", total),
-            Phase::Metadata => Progress::up_to("metadata", total),
-            Phase::Flush => Progress::wait("write to the device"),
-            _ => Progress::wait("plan"),
-        }));
-    }
-
-    fn advance(&self, done: u64) {
-        if let Some(bar) = &*lock(&self.shown) {
-            bar.add(done);
-        }
-    }
-}
-
 /// Returns the cause, so that an interrupt is recognized, and the advice.
 pub fn failed(e: MkfsError) -> anyhow::Error {
     match &e {
@@ -376,7 +334,7 @@ pub fn failed(e: MkfsError) -> anyhow::Error {
 pub fn planned(args: &Args) -> Result<Prepared> {
     let mut options = args.options()?;
     let image = &args.image;
-    let there = store::is_remote(image) || store::file(image).try_exists()?;
+    let there = schemes::is_remote(image) || store::file(image).try_exists()?;
     let scratch = options.spool_dir.clone().unwrap_or_else(|| ".".into());
     let (sources, _unpacked) = args.sources(&scratch)?;
     if options.size.is_none() {
@@ -418,7 +376,7 @@ pub fn run(args: Args) -> Result<()> {
     if args.dry_run {
         return show_planned(&args);
     }
-    if remote::is_of_objects(&args.image)
+    if schemes::is_of_objects(&args.image)
         && let Some(size) = args.size.and_then(Size::bytes)
     {
         remote::make(&args.image, size)?;
@@ -427,12 +385,12 @@ pub fn run(args: Args) -> Result<()> {
     let image = &args.image;
     streams::no_image(image)?;
     let in_place = store::format(image);
-    let remote = store::is_remote(image);
+    let remote = schemes::is_remote(image);
     let whole = store::split(image).is_none() && (in_place == Raw || !in_place.is_written());
     let part = remote || !whole;
     if !whole {
         // Report errors of the disk or the partition.
-        crate::images::identity(image)?;
+        crate::image::identity::identity(image)?;
     }
     let there = store::file(image).metadata().ok();
     let is_file = !part && there.as_ref().is_none_or(|m| m.is_file());
@@ -552,7 +510,7 @@ fn make(
         place.insert(store::open(image, Access::ReadWrite)?)
     };
     let written = prepared.write(device);
-    let sync_seconds = lock(&bar.flush).map_or(0.0, |at| at.elapsed().as_secs_f64());
+    let sync_seconds = bar.flush_seconds();
     drop(place);
     if written.is_err() && target.new {
         drop(file.take());
@@ -570,46 +528,10 @@ fn make(
     })
 }
 
-/// Returns why an image cannot be made at its path.
-pub fn no_place(image: &Path, e: std::io::Error) -> anyhow::Error {
-    let kind = e.kind();
-    let error = bare(e);
-    let dir = image
-        .parent()
-        .filter(|d| !d.as_os_str().is_empty())
-        .unwrap_or(Path::new("."));
-    let dir = dir.display();
-    match kind {
-        std::io::ErrorKind::NotFound => advised(
-            output::one_line(&error),
-            format_args!("mkdir -p {dir} makes its directory"),
-        ),
-        std::io::ErrorKind::PermissionDenied => advised(
-            output::one_line(&error),
-            format_args!("name a file in a directory that is yours, not in {dir}"),
-        ),
-        std::io::ErrorKind::FileTooLarge | std::io::ErrorKind::InvalidInput => advised(
-            output::one_line(&error),
-            format_args!(
-                "the file system of {dir} holds no file of this size: use a smaller --size"
-            ),
-        ),
-        _ => error,
-    }
-}
-
-/// Returns an error of the device without its leading path.
-fn bare(e: std::io::Error) -> anyhow::Error {
-    match e.to_string().split_once(": ") {
-        Some((_, rest)) if e.get_ref().is_some() => anyhow::anyhow!("{rest}"),
-        _ => e.into(),
-    }
-}
-
 /// Fails for a device in use, and for any existing data unless `force` is set or the user confirms at a terminal.
 pub fn may_overwrite(image: &Path, force: bool) -> Result<()> {
     let context = || image.display().to_string();
-    if !store::is_remote(image)
+    if !schemes::is_remote(image)
         && let Some(user) = present_content::user(store::file(image)).with_context(context)?
     {
         bail!("{}: is {user}: nothing was written", context());

@@ -1,6 +1,6 @@
 //! The options of `-E` and `-J` of `extant mkfs`.
 
-use crate::owners::OwnerSpec;
+use crate::format::owners::OwnerSpec;
 use anyhow::{Context, Result, bail};
 use ext4_format::hash::HashVersion;
 use ext4_format::layout::Usage;

@@ -1,9 +1,9 @@
 //! The report of `extant mkfs` about a new file system.
 
-use crate::output;
-use crate::show::{count, human};
+use crate::format::show::{count, human};
 use anyhow::Result;
 use extant::mkfs::{MkfsReport, Prepared};
+use extant_terminal::output;
 use serde::Serialize;
 use std::io::Write;
 use std::path::Path;

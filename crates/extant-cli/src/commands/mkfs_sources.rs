@@ -1,14 +1,15 @@
 //! The sources of a new image.
 
-use crate::container::{self, ContainerSource, ImageChoice};
-use crate::interrupt;
-use crate::owners::{LARGEST, Owner, OwnerSpec};
-use crate::present_content;
-use crate::store;
-use crate::streams;
+use crate::address::is_stream;
+use crate::format::owners::{LARGEST, Owner, OwnerSpec};
+use crate::image::present_content;
+use crate::image::store;
+use crate::image::streams;
 use crate::transfer::ImageTree;
+use crate::transfer::container::{self, ContainerSource, ImageChoice};
 use anyhow::{Context, Result, ensure};
 use extant::mkfs::{ArchiveInput, MkfsError, Source, TreeSource};
+use extant_terminal::interrupt;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -105,10 +106,10 @@ fn file_of(source: &Path, path: &str) -> Option<Result<Vec<u8>>> {
         return inside.then(|| Ok(std::fs::read(file)?));
     }
     if is_image(source).ok()? {
-        let volume = crate::images::read(source).ok()?;
+        let volume = crate::image::images::read(source).ok()?;
         return volume.read(path).ok().map(Ok);
     }
-    if streams::is_stream(source) || !store::is_plain(source) {
+    if is_stream(source) || !store::is_plain(source) {
         return None;
     }
     let mut found = None;
@@ -127,7 +128,7 @@ fn file_of(source: &Path, path: &str) -> Option<Result<Vec<u8>>> {
 
 /// Fails if a source does not exist, or if standard input is named twice.
 pub fn check_sources(sources: &[PathBuf]) -> Result<()> {
-    let (stdin, files): (Vec<_>, Vec<_>) = sources.iter().partition(|p| streams::is_stream(p));
+    let (stdin, files): (Vec<_>, Vec<_>) = sources.iter().partition(|p| is_stream(p));
     ensure!(
         stdin.len() <= 1,
         "-: standard input is one source, not several"

@@ -18,7 +18,6 @@ mod enter;
 mod export;
 mod generate;
 mod import;
-pub mod in_place;
 mod info;
 pub mod inspect;
 mod ln;

@@ -1,13 +1,15 @@
 //! `extant mount`.
 
-use crate::advice::no_disk;
-use crate::mounted::Mounted;
-use crate::serving::{Serving, mount_options};
-use crate::{keeper, multicall, output};
+use crate::host::own_words;
+use crate::image::advice::no_disk;
+use crate::mount::keeper;
+use crate::mount::serving::{Serving, mount_options};
+use crate::mounts::mounted::Mounted;
 use anyhow::{Context, Result, anyhow, ensure};
 use extant::scratch::Changes;
 use extant_fuse::MountOptions;
 use extant_terminal::numbers::size;
+use extant_terminal::output;
 use fuse_server::Transport;
 use rustix::process::Signal;
 use std::ffi::OsString;
@@ -131,11 +133,11 @@ pub fn run(args: &Args) -> Result<()> {
         let ready = serving.start()?;
         ready.unmount_on_signal()?;
         output::summary(&format!("{} is mounted", ready.dir().display()))?;
-        crate::service::ready();
+        crate::mount::service::ready();
         return ready.serve();
     }
     // Errors are reported on standard error.
-    start(server(&args.image, multicall::args().skip(1))?).map(drop)
+    start(server(&args.image, own_words::after_name())?).map(drop)
 }
 
 /// Mounts an already mounted image on another directory as well. Both directories show the same files, like a file
@@ -248,7 +250,7 @@ fn anew(image: &Path, words: impl Iterator<Item = OsString>, more: &str) -> Resu
 
 /// Replaces this process by a new run of this program that serves in the foreground; returns only on failure.
 fn alone(args: &Args) -> anyhow::Error {
-    match anew(&args.image, multicall::args().skip(1), "--alone") {
+    match anew(&args.image, own_words::after_name(), "--alone") {
         Ok(mut command) => anyhow::Error::new(command.exec()).context("exec"),
         Err(error) => error,
     }
@@ -365,7 +367,7 @@ pub struct KeepArgs {
 }
 
 pub fn keep(args: &KeepArgs) -> Result<()> {
-    keeper::run(&Serving {
+    let serving = Serving {
         image: args.image.clone(),
         dir: args.dir.clone(),
         options: mount_options(&args.o)?,
@@ -375,5 +377,6 @@ pub fn keep(args: &KeepArgs) -> Result<()> {
         words: &args.o,
         sandbox: false,
         lock_file: None,
-    })
+    };
+    keeper::run(|how| serving.mount_here(how))
 }

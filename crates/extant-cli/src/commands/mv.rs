@@ -1,13 +1,15 @@
 //! `extant mv`.
 
+use crate::address::advice::{about, about_new};
+use crate::address::image_place::ImagePlace;
+use crate::address::patterns::{NoMatch, expand};
 use crate::address::{Address, Location, base_name, join, os};
-use crate::advice::{about, about_new, advised};
-use crate::image_place::ImagePlace;
-use crate::images;
-use crate::output;
-use crate::patterns::{NoMatch, expand};
+use crate::image::identity;
+use crate::image::images;
+use crate::messages::advised::advised;
 use anyhow::{Context, Result, bail};
 use extant::{Credentials, Error, FileType, RenameMode};
+use extant_terminal::output;
 use std::ffi::OsString;
 
 /// Move or rename files within an image
@@ -42,9 +44,9 @@ pub fn run(args: &Args) -> Result<()> {
     let Some((to, from)) = paths.split_last() else {
         bail!("nothing to move")
     };
-    let id = images::identity(&to.image)?;
+    let id = identity::identity(&to.image)?;
     for address in from {
-        if images::identity(&address.image)? != id {
+        if identity::identity(&address.image)? != id {
             bail!("{address}: in another image than {to}: use cp -a, then rm -r");
         }
     }

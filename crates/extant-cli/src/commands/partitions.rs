@@ -1,10 +1,11 @@
 //! The partitions of a disk, as `extant info` lists them.
 
-use crate::output;
-use crate::show::{human, show};
-use crate::store;
+use crate::format::show::{human, show};
+use crate::image::present_content::content;
+use crate::image::store;
 use anyhow::{Result, bail};
 use extant_disk::{Partition, Table};
+use extant_terminal::output;
 use serde::Serialize;
 use std::io::Write;
 use std::path::Path;
@@ -39,7 +40,7 @@ impl Row {
         let address = format!("{}@p{}", image.display(), partition.number);
         let problem = partition.range(disk).err().map(|e| e.to_string());
         let holds = match problem {
-            None => crate::present_content::content(Path::new(&address)).unwrap_or(None),
+            None => content(Path::new(&address)).unwrap_or(None),
             Some(_) => None,
         };
         Self {
@@ -55,25 +56,6 @@ impl Row {
             problem,
         }
     }
-}
-
-/// Returns whether a file that is not an image is a disk with a partition table, even a damaged one.
-pub fn is_disk(image: &Path) -> bool {
-    if store::file(image).is_dir() {
-        return false;
-    }
-    let blank = |e: &anyhow::Error| e.downcast_ref::<std::io::Error>().is_some();
-    let is_ext =
-        crate::present_content::content(image).is_ok_and(|c| c.is_some_and(|c| c.contains("ext4")));
-    !is_ext && store::table(image).map_or_else(|e| !blank(&e), |table| table.is_some())
-}
-
-/// Returns the number of the first partition that holds data, or of the first partition.
-pub fn first(image: &Path) -> Option<u32> {
-    let (table, size) = store::table(image).ok()??;
-    let held = |p: &&Partition| Row::of(image, size, p).holds.is_some();
-    let first = table.partitions.iter().find(held);
-    first.or(table.partitions.first()).map(|p| p.number)
 }
 
 /// Lists the partitions of a disk.

@@ -1,21 +1,22 @@
 //! `extant push` and `extant pull`.
 //!
 //! Both copy an image, piece by piece of 64 KiB, and leave out pieces that the destination has and pieces that have only free blocks.
-//! The tree of checksums beside a remote image ([`crate::sums`]) shows its contents; a local file is read.
+//! The tree of checksums beside a remote image ([`crate::image::sums`]) shows its contents; a local file is read.
 //!
 //! The tree of the destination marks pieces as unknown before they are written. Therefore the same command continues an interrupted
 //! copy. The first piece, which has the superblock, is written last.
 
-use crate::interrupt;
-use crate::output;
-use crate::progress::Progress;
-use crate::remote;
-use crate::show::human;
-use crate::store;
-use crate::sums::{self, FREE, PIECE, PIECES, Sum, Tree, UNKNOWN};
+use crate::address::schemes;
+use crate::format::show::human;
+use crate::image::remote;
+use crate::image::store;
+use crate::image::sums::{self, FREE, PIECE, PIECES, Sum, Tree, UNKNOWN};
 use anyhow::{Context, Result, bail, ensure};
 use blockdev::{Access, BlockDevice};
 use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
+use extant_terminal::interrupt;
+use extant_terminal::output;
+use extant_terminal::progress::Progress;
 use extant_tune::FreeSpace;
 use serde::Serialize;
 use std::fs::OpenOptions;
@@ -92,7 +93,7 @@ fn named(image: &Path) -> impl Fn() -> String {
 
 /// Opens the tree of an image; returns `None` if the image changed after the tree was written.
 fn tree_of(image: &Path, device: &dyn BlockDevice, access: Access) -> Option<Tree> {
-    if !store::is_remote(image) {
+    if !schemes::is_remote(image) {
         // A file may have been changed by any program, and is read quickly.
         return None;
     }
@@ -120,10 +121,10 @@ fn new_tree(image: &Path, len: u64) -> Result<Option<Tree>> {
 
 /// Makes a file or objects of a length, or gives an existing file this length.
 fn make(image: &Path, len: u64, ours: bool) -> Result<()> {
-    if remote::is_of_objects(image) {
+    if schemes::is_of_objects(image) {
         return remote::make(image, len.next_multiple_of(4096));
     }
-    if store::is_remote(image) || !store::is_plain(image) {
+    if schemes::is_remote(image) || !store::is_plain(image) {
         return Ok(());
     }
     let file = OpenOptions::new()
@@ -153,7 +154,7 @@ fn run(args: &Both) -> Result<()> {
     let source = store::open(src, Access::ReadOnly)?;
     let len = source.len();
     ensure!(len > 0, "{}: is empty", src.display());
-    let fresh = !store::is_remote(dst) && !store::file(dst).exists();
+    let fresh = !schemes::is_remote(dst) && !store::file(dst).exists();
     make(dst, len, false)?;
     let target = store::open(dst, Access::ReadWrite)?;
     ensure!(

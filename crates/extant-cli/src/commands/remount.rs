@@ -3,7 +3,7 @@
 //! The kernel refuses or allows changes; the server brings the image to the state of a closed one, or makes it
 //! writable again. While the mount is read-only, the image can be copied, or read by others.
 
-use crate::mounted::Mounted;
+use crate::mounts::mounted::Mounted;
 use anyhow::{Context, Result, bail};
 use extant_fuse::MountOptions;
 use extant_fuse::control::Command;

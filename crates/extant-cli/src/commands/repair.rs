@@ -1,18 +1,19 @@
 //! `extant repair`.
 
 use super::defrag;
-use super::in_place;
 use crate::address::Rooted;
-use crate::advice::{about_disk, advised};
-use crate::check_progress::ShownSteps;
-use crate::clock;
-use crate::interrupt;
-use crate::output::{self, Answer};
-use crate::progress::Progress;
-use crate::show::{count, show};
+use crate::format::clock;
+use crate::format::show::{count, show};
+use crate::image::advice::about_disk;
+use crate::image::in_place;
+use crate::messages::advised::advised;
+use crate::messages::check_progress::ShownSteps;
 use anyhow::{Context, Result, anyhow, bail};
 use blockdev::BlockDevice;
 use extant_repair::{Mend, Plan};
+use extant_terminal::interrupt;
+use extant_terminal::output::{self, Answer};
+use extant_terminal::progress::Progress;
 use serde::Serialize;
 use std::io::Write;
 use std::path::{Path, PathBuf};

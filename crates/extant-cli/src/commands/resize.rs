@@ -1,21 +1,21 @@
 //! `extant resize`.
 
 use crate::address::{Address, Rooted};
-use crate::advice::{about_disk, about_image};
-use crate::clock;
-use crate::commands::in_place;
-use crate::images;
-use crate::interrupt;
-use crate::mounted::Mounted;
-use crate::output;
-use crate::progress::Progress;
-use crate::server_exit::open_when_free;
-use crate::show::count;
-use crate::store;
+use crate::format::clock;
+use crate::format::show::count;
+use crate::image::advice::{about_disk, about_image};
+use crate::image::identity;
+use crate::image::in_place;
+use crate::image::store;
+use crate::mounts::mounted::Mounted;
+use crate::mounts::server_exit::open_when_free;
 use anyhow::{Context, Result, anyhow, bail};
 use blockdev::{Access, BlockDevice, FileDevice};
 use extant_resize::{NewSize, Plan, ResizeOptions};
+use extant_terminal::interrupt;
 use extant_terminal::numbers::size as bytes;
+use extant_terminal::output;
+use extant_terminal::progress::Progress;
 use serde::Serialize;
 use std::ffi::OsStr;
 use std::io::{self, Write};
@@ -168,7 +168,7 @@ enum ImageStore {
 
 impl ImageStore {
     fn open(image: &Path, access: Access) -> Result<Self> {
-        images::identity(image)?;
+        identity::identity(image)?;
         if !store::is_plain(image) || !image.is_file() {
             let device = store::open(image, access)?;
             return Ok(Self::Part(match access {

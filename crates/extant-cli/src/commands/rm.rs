@@ -1,12 +1,12 @@
 //! `extant rm`.
 
+use crate::address::patterns::NoMatch;
+use crate::address::walk::{Order, walk};
 use crate::address::{Address, base_name, os};
-use crate::images::Images;
-use crate::patterns::NoMatch;
-use crate::progress::Progress;
-use crate::walk::{Order, walk};
+use crate::image::images::Images;
 use anyhow::{Result, bail};
 use extant::{Error, FileType};
+use extant_terminal::progress::Progress;
 
 /// Remove files and directories of an image
 #[derive(clap::Args, Debug)]

@@ -1,9 +1,9 @@
 //! `extant shell`: a command inside an image, without root.
 
 use crate::commands::{enter, mount};
-use crate::name_spaces;
-use crate::serving::mount_options;
-use crate::system::{Lack, System};
+use crate::host::name_spaces;
+use crate::host::system::{Lack, System};
+use crate::mount::serving::mount_options;
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 use fuse_server::Transport;
@@ -59,7 +59,8 @@ const INSIDE: &str = "EXTANT_SHELL_INSIDE";
 pub fn run(args: &Args) -> Result<()> {
     if std::env::var_os(INSIDE).is_none() {
         ensure!(
-            crate::store::is_remote(&args.image) || crate::store::file(&args.image).exists(),
+            crate::address::schemes::is_remote(&args.image)
+                || crate::image::store::file(&args.image).exists(),
             "{}: no such file or directory",
             args.image.display()
         );
@@ -92,7 +93,9 @@ fn enter(args: &Args) -> anyhow::Error {
             Err(why) if args.map_auto => return why,
             // A package manager would fail at the first file of another owner, so report the problem first.
             Err(why) if args.chroot => {
-                crate::output::complain(format_args!("only root is there inside: {why:#}"));
+                extant_terminal::output::complain(format_args!(
+                    "only root is there inside: {why:#}"
+                ));
             }
             Err(_) => {}
         }
@@ -156,7 +159,7 @@ fn words(place: &Path, args: &Args) -> Vec<OsString> {
 
 /// Mounts the image and runs the command in it.
 fn mounted_on(place: &Path, args: &Args) -> Result<ExitStatus> {
-    crate::interrupt::leave_to_child()?;
+    extant_terminal::interrupt::leave_to_child()?;
     let server = mount::server(&args.image, words(place, args).into_iter())?;
     let mut server = mount::start(server)?;
     let dir = place

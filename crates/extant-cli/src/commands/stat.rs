@@ -1,13 +1,13 @@
 //! `extant stat`.
 
 use super::ls::{Listed, facts};
+use crate::address::patterns::NoMatch;
 use crate::address::{Address, Rooted};
-use crate::images::Images;
-use crate::output;
-use crate::patterns::NoMatch;
-use crate::show;
-use crate::times;
+use crate::format::show;
+use crate::format::times;
+use crate::image::images::Images;
 use anyhow::Result;
+use extant_terminal::output;
 use std::io::Write;
 
 /// Show the attributes of files in an image

@@ -1,12 +1,12 @@
 //! `extant status`.
 
-use crate::mounted::Mounted;
-use crate::output;
-use crate::show::human;
+use crate::format::show::human;
+use crate::mounts::mounted::Mounted;
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 use extant::PushTimes;
 use extant_fuse::control::{Client, Command, Status};
+use extant_terminal::output;
 use std::io::Write;
 use std::path::PathBuf;
 

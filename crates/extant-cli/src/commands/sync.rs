@@ -1,9 +1,9 @@
 //! `extant sync`.
 
-use crate::mounted::Mounted;
-use crate::progress::Progress;
+use crate::mounts::mounted::Mounted;
 use anyhow::{Context, Result, bail};
 use extant_fuse::control::{Client, Command};
+use extant_terminal::progress::Progress;
 use rustix::fs::{Mode, OFlags};
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
@@ -78,7 +78,7 @@ fn wait_for_write_back(mounted: &Mounted, client: &mut Client) -> Result<()> {
             }
         }
     }
-    crate::output::complain(format_args!(
+    extant_terminal::output::complain(format_args!(
         "{}: others keep it busy: what they write just now may come after this sync",
         mounted.name()
     ));

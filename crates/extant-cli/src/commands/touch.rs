@@ -1,10 +1,10 @@
 //! `extant touch`.
 
+use crate::address::patterns::NoMatch;
 use crate::address::{Address, os};
-use crate::clock;
-use crate::images::Images;
-use crate::patterns::NoMatch;
-use crate::times;
+use crate::format::clock;
+use crate::format::times;
+use crate::image::images::Images;
 use anyhow::{Context, Result};
 use extant::{Error, OpenOptions, SetAttributes, Timestamp};
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -1,17 +1,17 @@
 //! `extant tree`.
 
 use super::ls::{Listed, facts};
+use crate::address::image_place::ImagePlace;
+use crate::address::patterns::NoMatch;
+use crate::address::walk::{Order, walk_past_errors};
 use crate::address::{Address, Rooted};
 use crate::address::{bytes, os};
-use crate::image_place::ImagePlace;
-use crate::images::Images;
-use crate::output;
-use crate::patterns::NoMatch;
-use crate::progress::Progress;
-use crate::show::{count, name};
-use crate::walk::{Order, walk_past_errors};
+use crate::format::show::{count, name};
+use crate::image::images::Images;
 use anyhow::Result;
 use extant::{Dir, FileType};
+use extant_terminal::output;
+use extant_terminal::progress::Progress;
 use std::io::Write;
 
 /// Show directory trees of images

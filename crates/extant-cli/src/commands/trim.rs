@@ -1,13 +1,13 @@
 //! `extant trim`.
 
-use super::in_place;
 use crate::address::Rooted;
-use crate::output;
-use crate::progress::Progress;
-use crate::show::count;
-use crate::store;
+use crate::address::schemes;
+use crate::format::show::count;
+use crate::image::in_place;
 use anyhow::{Context, Result};
 use extant_terminal::numbers::human;
+use extant_terminal::output;
+use extant_terminal::progress::Progress;
 use extant_tune::{FreeSpace, Freed};
 use serde::Serialize;
 use std::io::Write;
@@ -60,7 +60,7 @@ pub(crate) fn quietly(image: &Path) -> Result<()> {
 
 /// Returns the bytes that the file uses on the host.
 fn taken(image: &Path) -> Result<u64> {
-    if store::is_remote(image) {
+    if schemes::is_remote(image) {
         return Ok(0);
     }
     Ok(std::fs::metadata(image)?.blocks().saturating_mul(512))

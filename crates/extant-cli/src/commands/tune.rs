@@ -1,16 +1,17 @@
 //! `extant tune`.
 
+use super::inspect;
 use super::tune_values as values;
-use super::{in_place, inspect};
 use crate::address::Rooted;
-use crate::advice::about_disk;
-use crate::clock;
-use crate::interrupt;
-use crate::output;
-use crate::progress::Progress;
-use crate::show::{count, show};
+use crate::format::clock;
+use crate::format::show::{count, show};
+use crate::image::advice::about_disk;
+use crate::image::in_place;
 use anyhow::{Context, Result, bail};
 use extant_resize::{NewSize, ResizeOptions};
+use extant_terminal::interrupt;
+use extant_terminal::output;
+use extant_terminal::progress::Progress;
 use extant_tune::{Plan, TuneOptions};
 use serde::Serialize;
 use std::io::Write;

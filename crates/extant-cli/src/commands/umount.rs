@@ -1,11 +1,11 @@
 //! `extant umount`.
 
-use crate::advice::advised;
-use crate::holders;
-use crate::mounted::Mounted;
-use crate::progress::Progress;
+use crate::messages::advised::advised;
+use crate::mounts::holders;
+use crate::mounts::mounted::Mounted;
 use anyhow::{Context, Result};
 use extant_fuse::control::Command;
+use extant_terminal::progress::Progress;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -79,7 +79,7 @@ pub fn run(args: &Args) -> Result<()> {
             progress.done();
             ended.with_context(|| format!("{}: closing", mounted.image()))?;
         }
-        None => crate::output::complain(format_args!(
+        None => extant_terminal::output::complain(format_args!(
             "{}: unmounted; its server could not be asked, and may still write",
             mounted.name()
         )),

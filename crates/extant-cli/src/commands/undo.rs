@@ -1,16 +1,16 @@
 //! `extant undo`.
 
-use super::in_place;
 use crate::address::Location;
-use crate::images;
-use crate::output;
-use crate::show::count;
-use crate::store;
+use crate::format::show::count;
+use crate::image::identity;
+use crate::image::in_place;
+use crate::image::store;
 use anyhow::{Context, Result, bail};
 use blockdev::{Access, BlockDevice};
 use ext4_format::superblock;
 use ext4_image::{E2UNDO_MAGIC, E2Undo, Error, Undo};
 use extant_terminal::numbers::human;
+use extant_terminal::output;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Read, Seek, Write};
@@ -64,7 +64,7 @@ fn interrupted(image: &Path) -> Result<()> {
     if is_undo(image) {
         bail!("{}: an undo file: name its image, too", image.display());
     }
-    images::identity(image)?;
+    identity::identity(image)?;
     let device = store::open(image, Access::ReadWrite)?;
     let file = in_place::image_file(image).with_context(|| image.display().to_string())?;
     if in_place::take_back_from(image, &file, &device)? {
@@ -79,7 +79,7 @@ fn interrupted(image: &Path) -> Result<()> {
 /// Rolls back a change with an undo file that the user names.
 fn named(file: &Path, image: &Path, force: bool) -> Result<()> {
     let shown = || file.display().to_string();
-    images::identity(image)?;
+    identity::identity(image)?;
     let device = store::open(image, Access::ReadWrite)?;
     let opened = if force {
         File::open(file).map_err(Error::from)

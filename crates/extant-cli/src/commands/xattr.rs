@@ -1,11 +1,11 @@
 //! `extant getfattr` and `extant setfattr`.
 
 use crate::address::Address;
-use crate::images::Images;
-use crate::output;
-use crate::patterns::NoMatch;
-use crate::show::{JsonPath, show};
+use crate::address::patterns::NoMatch;
+use crate::format::show::{JsonPath, show};
+use crate::image::images::Images;
 use anyhow::{Context, Result, bail};
+use extant_terminal::output;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::ffi::OsString;

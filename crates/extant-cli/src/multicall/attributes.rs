@@ -4,7 +4,7 @@
 use super::getopt;
 use super::{Answer, Answered, Refusal, release};
 use crate::address::Location;
-use crate::attr_flags::{LONG_NAMES, columns_of_host, letter_bit, number};
+use crate::format::attr_flags::{LONG_NAMES, columns_of_host, letter_bit, number};
 use blockdev::host;
 use ext4_format::inode::flags::{DIRSYNC, EXTENTS, USER_MODIFIABLE};
 use extant_terminal::output::complain;

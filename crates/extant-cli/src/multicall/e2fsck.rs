@@ -223,7 +223,7 @@ impl Options {
         }
         let checked = TuneOptions {
             mounts: Some(0),
-            last_checked: Some(crate::clock::stamp()?),
+            last_checked: Some(crate::format::clock::stamp()?),
             ..TuneOptions::default()
         };
         tune::quietly(image, checked)
@@ -365,7 +365,7 @@ impl Options {
 
 /// Returns the line about an image that needs no check; `replayed`: its journal was replayed and its orphans deleted.
 fn called_clean(device: &OsStr, replayed: bool) -> Option<String> {
-    let open = crate::store::open(Path::new(device), Access::ReadOnly).ok()?;
+    let open = crate::image::store::open(Path::new(device), Access::ReadOnly).ok()?;
     let mut bytes = vec![0; SUPERBLOCK_SIZE];
     open.read_at(SUPERBLOCK_OFFSET, &mut bytes).ok()?;
     let sb = RawSuperblock::parse(&bytes).ok()?;
@@ -382,7 +382,7 @@ fn called_clean(device: &OsStr, replayed: bool) -> Option<String> {
     let name = if label.is_empty() {
         device.display().to_string()
     } else {
-        crate::show::show(label)
+        crate::format::show::show(label)
     };
     let (inodes, free) = (sb.inodes_count.get(), sb.free_inodes_count.get());
     let blocks = sb.blocks_count();
@@ -399,7 +399,7 @@ fn is_due(sb: &RawSuperblock) -> bool {
     let mounts = sb.mnt_count.get().cast_signed();
     let interval = u64::from(sb.checkinterval.get());
     let last = u64::from(sb.lastcheck.get()) | u64::from(sb.lastcheck_hi) << 32;
-    let now = crate::clock::stamp().unwrap_or(0).cast_unsigned();
+    let now = crate::format::clock::stamp().unwrap_or(0).cast_unsigned();
     most > 0 && mounts >= most || interval > 0 && now >= last.saturating_add(interval)
 }
 

@@ -3,7 +3,7 @@
 
 use super::listing;
 use crate::commands::tune;
-use crate::host_files::mount_of_device;
+use crate::mounts::host_files::mount_of_device;
 use anyhow::{Context, Result};
 use blockdev::{BlockDevice, UnlockedFile, host};
 use clap::Parser;
@@ -66,7 +66,7 @@ impl InUse {
                 let all: Vec<OsString> = std::iter::once("extant".into())
                     .chain(words.iter().cloned())
                     .collect();
-                anyhow::anyhow!(crate::usage::line(&error, &all))
+                anyhow::anyhow!(crate::command_line::usage::line(&error, &all))
             })?
             .args;
         let mut options = tune::options(&args)?;

@@ -1,8 +1,8 @@
 //! The superblock and the journal's superblock in the layout of `dumpe2fs -h` and `tune2fs -l`, which scripts parse.
 
-use super::listing_groups;
+use super::listing_groups::{self, Manner};
 use crate::commands::inspect;
-use crate::show::show;
+use crate::format::show::show;
 use anyhow::{Context, Result, anyhow};
 use blockdev::BlockDevice;
 use ext4_format::features::{Compat, Features, Incompat, RoCompat};
@@ -61,17 +61,6 @@ pub(super) enum Listed {
     Journal,
     /// With the journal and the groups.
     Groups,
-}
-
-/// The format of a listing.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Manner {
-    /// Numbers of blocks and inodes are hexadecimal.
-    pub hex: bool,
-    /// Only the groups, as numbers separated by colons.
-    pub colons: bool,
-    /// Block and block size of a backup superblock to read instead of the first superblock.
-    pub copy: Option<(u64, u64)>,
 }
 
 /// Reads the superblock at the start of a block.
@@ -262,7 +251,7 @@ fn sizes(sb: &RawSuperblock, lines: &mut Lines) {
 
 fn moment(low: u32, high: u8) -> String {
     let secs = i64::from(low) | i64::from(high) << 32;
-    crate::times::as_ctime(extant::Timestamp::new(secs, 0))
+    crate::format::times::as_ctime(extant::Timestamp::new(secs, 0))
 }
 
 fn times(sb: &RawSuperblock, lines: &mut Lines) {
@@ -288,7 +277,7 @@ fn times(sb: &RawSuperblock, lines: &mut Lines) {
     );
     if interval != 0 {
         let next = i64::from(sb.lastcheck.get()) + i64::from(interval);
-        let next = crate::times::as_ctime(extant::Timestamp::new(next, 0));
+        let next = crate::format::times::as_ctime(extant::Timestamp::new(next, 0));
         lines.field("Next check after", next);
     }
     let written = sb.kbytes_written.get();

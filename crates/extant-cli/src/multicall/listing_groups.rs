@@ -1,6 +1,5 @@
 //! The block groups in the layout of `dumpe2fs`.
 
-use super::listing::Manner;
 use anyhow::{Context, Result};
 use blockdev::BlockDevice;
 use ext4_format::geometry::Geometry;
@@ -8,6 +7,17 @@ use ext4_format::group_desc::{BLOCK_UNINIT, GroupDesc, INODE_UNINIT, INODE_ZEROE
 use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET};
 use ext4_format::{BlockNr, GroupNr, bitmap};
 use std::fmt::Write;
+
+/// The format of a listing.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Manner {
+    /// Numbers of blocks and inodes are hexadecimal.
+    pub hex: bool,
+    /// Only the groups, as numbers separated by colons.
+    pub colons: bool,
+    /// Block and block size of a backup superblock to read instead of the first superblock.
+    pub copy: Option<(u64, u64)>,
+}
 
 /// Offset of the checksum in a descriptor.
 const CHECKSUM_AT: usize = 0x1e;

@@ -2,7 +2,9 @@
 
 use super::config::{Config, Types};
 use super::getopt::{self, Taken};
-use super::mke2fs_options::{Later, extended, features, no_bad_blocks, read_all, revision, system};
+use super::mke2fs_options::{
+    Call, Later, extended, features, no_bad_blocks, read_all, revision, system,
+};
 use super::{Answer, Answered, Refusal, version};
 use crate::commands::mkfs;
 use ext4_format::GroupNr;
@@ -32,36 +34,6 @@ pub(super) const WITHOUT: &[(char, &str)] = &[
         "undo files are not written by it; copy the image before",
     ),
 ];
-
-/// The parsed options.
-#[derive(Default)]
-pub(super) struct Call {
-    /// The type, if given.
-    pub fs_type: Option<String>,
-    pub usage: Option<String>,
-    pub words: Vec<OsString>,
-    /// The block size in bytes, if given, and its minimum.
-    pub block_size: Option<u64>,
-    pub least_block_size: Option<u64>,
-    /// Bytes in front of the volume.
-    pub offset: Option<u64>,
-    /// The format of the first ext2.
-    pub old_revision: bool,
-    /// The operating system that the volume is made for.
-    pub for_hurd: bool,
-    /// Whether to read all blocks first.
-    pub reads_all: bool,
-    /// Changes to apply after the volume is made.
-    pub later: Later,
-    /// Letters that were given and therefore override the configuration.
-    pub given: String,
-    pub extended: Vec<String>,
-    pub features: Vec<String>,
-    pub quiet: bool,
-    pub force: bool,
-    pub only_shown: bool,
-    pub has_source: bool,
-}
 
 fn refuse(line: impl Into<String>) -> Refusal {
     Refusal(line.into(), REFUSED)

@@ -1,14 +1,43 @@
 //! Options of mke2fs that need more than an option of `extant mkfs`.
 
-use super::mke2fs::Call;
 use crate::commands::tune;
-use crate::store;
+use crate::image::store;
 use blockdev::{Access, BlockDevice};
 use extant::SetXattr;
 use extant_terminal::output::one_line;
 use extant_tune::TuneOptions;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
+
+/// The parsed options.
+#[derive(Default)]
+pub(super) struct Call {
+    /// The type, if given.
+    pub fs_type: Option<String>,
+    pub usage: Option<String>,
+    pub words: Vec<OsString>,
+    /// The block size in bytes, if given, and its minimum.
+    pub block_size: Option<u64>,
+    pub least_block_size: Option<u64>,
+    /// Bytes in front of the volume.
+    pub offset: Option<u64>,
+    /// The format of the first ext2.
+    pub old_revision: bool,
+    /// The operating system that the volume is made for.
+    pub for_hurd: bool,
+    /// Whether to read all blocks first.
+    pub reads_all: bool,
+    /// Changes to apply after the volume is made.
+    pub later: Later,
+    /// Letters that were given and therefore override the configuration.
+    pub given: String,
+    pub extended: Vec<String>,
+    pub features: Vec<String>,
+    pub quiet: bool,
+    pub force: bool,
+    pub only_shown: bool,
+    pub has_source: bool,
+}
 
 /// Options of `-E` without an effect: the journal is always initialized, and nothing is discarded.
 pub(super) const SAY_NOTHING: &[&str] = &[
@@ -42,7 +71,7 @@ impl Later {
     /// Applies the changes.
     pub fn run(self, image: &Path) -> anyhow::Result<()> {
         if let Some(label) = self.root_label {
-            crate::images::change(image, |volume| {
+            crate::image::images::change(image, |volume| {
                 let value = [label.as_bytes(), b"\0"].concat();
                 Ok(volume.set_xattr("/", "security.selinux", &value, SetXattr::Any)?)
             })?;

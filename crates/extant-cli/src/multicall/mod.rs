@@ -6,16 +6,6 @@
 mod attributes;
 mod config;
 mod debugfs;
-mod debugfs_deleted;
-mod debugfs_dirs;
-mod debugfs_fields;
-mod debugfs_journal;
-mod debugfs_layout;
-mod debugfs_mapping;
-mod debugfs_quota;
-mod debugfs_raw;
-mod debugfs_words;
-mod debugfs_write;
 mod e2fsck;
 mod e2undo;
 mod e4defrag;
@@ -29,7 +19,7 @@ mod mke2fs_options;
 mod resize2fs;
 mod tune2fs;
 
-use crate::args::Cli;
+use crate::command_line::args::Cli;
 use clap::FromArgMatches;
 use ext4_format::features::Incompat;
 use std::ffi::{OsStr, OsString};
@@ -129,9 +119,10 @@ fn run(words: Vec<OsString>) -> anyhow::Result<()> {
     SIGNALS.call_once(|| installed = extant_terminal::interrupt::install());
     installed?;
     let words: Vec<OsString> = std::iter::once("extant".into()).chain(words).collect();
-    let parsed = crate::help::command().try_get_matches_from(&words);
+    let parsed = crate::command_line::help::command().try_get_matches_from(&words);
     let parsed = parsed.and_then(|found| Cli::from_arg_matches(&found));
-    let args = parsed.map_err(|error| anyhow::anyhow!(crate::usage::line(&error, &words)))?;
+    let args = parsed
+        .map_err(|error| anyhow::anyhow!(crate::command_line::usage::line(&error, &words)))?;
     crate::commands::run(args.command)
 }
 
@@ -180,7 +171,7 @@ fn replay(image: &Path) -> anyhow::Result<bool> {
         recovers || sb.last_orphan.get() != 0
     });
     if pending {
-        crate::images::change(image, |_| Ok(()))?;
+        crate::image::images::change(image, |_| Ok(()))?;
     }
     Ok(pending)
 }
@@ -238,7 +229,7 @@ mod tests {
         }
         let extended = mke2fs_options::EXTENDED_WITHOUT.iter();
         all.extend(extended.map(|option| format!("mke2fs -E {option}")));
-        let requests = debugfs_write::WITHOUT.iter().flat_map(|(names, _)| *names);
+        let requests = debugfs::write::WITHOUT.iter().flat_map(|(names, _)| *names);
         let whole = requests.filter(|name| name.len() > 3 && name.contains('_'));
         all.extend(whole.map(|name| format!("debugfs {name}")));
         all

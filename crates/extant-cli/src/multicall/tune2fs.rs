@@ -2,7 +2,8 @@
 
 use super::getopt;
 use super::in_use::InUse;
-use super::listing::{Listed, Manner};
+use super::listing::Listed;
+use super::listing_groups::Manner;
 use super::{Answer, Answered, Refusal, listing, version};
 use extant_terminal::output::{one_line, report_code};
 use std::ffi::{OsStr, OsString};

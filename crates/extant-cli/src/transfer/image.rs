@@ -1,7 +1,7 @@
 //! Sides of a copy in an image, with the messages of this command.
 
 use crate::address::Address;
-use crate::image_place::ImagePlace;
+use crate::address::image_place::ImagePlace;
 use extant::unstable::{PathMessages, VolumeSide};
 use extant::{Dir, Volume};
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ impl PathMessages for Messages {
     }
 
     fn missing(&self, dir: &Dir, path: &[u8], shown: &dyn Fn(&[u8]) -> String) -> Option<String> {
-        crate::advice::missing(dir, path, shown)
+        crate::address::advice::missing(dir, path, shown)
     }
 
     fn mkdir(&self) -> &'static str {

@@ -1,13 +1,13 @@
 //! The tree of an image as the source of a new file system.
 
+use crate::address::walk::{self, Met, Order};
 use crate::address::{bytes, os};
-use crate::images;
-use crate::interrupt::Interrupted;
-use crate::walk::{self, Met, Order};
+use crate::image::images;
 use anyhow::{Context, Result};
 use ext4_format::inode::{dev_major, dev_minor};
 use extant::mkfs::{ArchiveKind, ArchiveMember, ReadTree, SourceError};
 use extant::{Dir, FileType, OpenOptions, Volume};
+use extant_terminal::interrupt::Interrupted;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
@@ -31,7 +31,7 @@ impl ImageTree {
             Some(_) => SourceError::Interrupted,
             None => SourceError::Source {
                 path: self.image.display().to_string(),
-                what: crate::output::one_line(e),
+                what: extant_terminal::output::one_line(e),
             },
         }
     }

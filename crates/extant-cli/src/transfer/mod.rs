@@ -4,6 +4,7 @@
 //! which writes a side as an archive.
 
 mod archive_write;
+pub mod container;
 mod image;
 mod image_tree;
 mod ordered;
@@ -14,12 +15,12 @@ pub use image::{image_side, side_at};
 pub use image_tree::ImageTree;
 pub use rules::OwnerArgs;
 
-use crate::advice::advised;
-use crate::interrupt;
-use crate::progress::Progress;
-use crate::show::count;
+use crate::format::show::count;
+use crate::messages::advised::advised;
 use anyhow::Result;
 use extant::FileType;
+use extant_terminal::interrupt;
+use extant_terminal::progress::Progress;
 use extant_transfer::Side;
 use serde::Serialize;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -75,7 +76,7 @@ impl Counts {
                 line += &format!(", {}", count(*n, one, many));
             }
         }
-        line + &format!(", {} of data", crate::show::human(*bytes))
+        line + &format!(", {} of data", crate::format::show::human(*bytes))
     }
 }
 

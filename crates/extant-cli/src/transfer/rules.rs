@@ -1,6 +1,6 @@
 //! Options of commands that copy trees: the attributes to keep and to change.
 
-use crate::owners::OwnerSpec;
+use crate::format::owners::OwnerSpec;
 use anyhow::{Context, Result};
 use clap::Args;
 use extant::Volume;

@@ -1,4 +1,4 @@
-//! Checks the modules of the crates below the engine. No module may use an item of its crate root or be part of a cycle.
+//! Checks the modules of the crates outside the engine. No module may use an item of its crate root or be part of a cycle.
 
 use crate::rooms::{code, is_test, module_of, paths, sources};
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 /// The crates that are looked at.
-const CRATES: [&str; 10] = [
+const CRATES: [&str; 11] = [
     "ext4-format",
     "ext4-image",
     "extant-sources",
@@ -18,6 +18,7 @@ const CRATES: [&str; 10] = [
     "extant-tune",
     "extant-resize",
     "extant-rescue",
+    "extant-cli",
 ];
 
 /// A module, as the segments of its path.
@@ -90,7 +91,7 @@ fn wrong(files: &BTreeMap<String, String>) -> String {
 }
 
 #[test]
-fn modules_below_the_engine_have_no_cycles_and_do_not_use_the_root() {
+fn modules_outside_the_engine_have_no_cycles_and_do_not_use_the_root() {
     for name in CRATES {
         let src = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../{name}/src"));
         let mut found = Vec::new();
@@ -100,7 +101,7 @@ fn modules_below_the_engine_have_no_cycles_and_do_not_use_the_root() {
             (file, fs::read_to_string(path).unwrap())
         });
         let files: BTreeMap<String, String> = files
-            .filter(|(file, _)| file != "lib.rs" && !is_test(Path::new(file)))
+            .filter(|(file, _)| file != "lib.rs" && file != "main.rs" && !is_test(Path::new(file)))
             .collect();
         assert!(files.len() > 8, "{name}: {} files", files.len());
         let wrong = wrong(&files);

@@ -2,12 +2,12 @@
 
 use super::{Difference, Field, Sink};
 use crate::commands::inspect::{open, text};
-use crate::interrupt;
-use crate::progress::Progress;
 use anyhow::{Result, anyhow, ensure};
 use blockdev::BlockDevice;
 use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use extant_check::inspect::{Inspector, Record, Request, Value};
+use extant_terminal::interrupt;
+use extant_terminal::progress::Progress;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -115,7 +115,7 @@ fn owners(device: &dyn BlockDevice, blocks: &[u64]) -> Result<BTreeMap<u64, Stri
     if blocks.is_empty() {
         return Ok(owners);
     }
-    let inspector = Inspector::open(device, !crate::images::journals_are_left())?;
+    let inspector = Inspector::open(device, !crate::image::images::journals_are_left())?;
     let mut words = vec![b"icheck".to_vec()];
     words.extend(
         blocks

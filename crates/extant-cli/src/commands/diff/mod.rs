@@ -5,9 +5,9 @@ mod structures;
 mod tree;
 
 use crate::address::Rooted;
-use crate::output;
-use crate::show::{JsonPath, count};
+use crate::format::show::{JsonPath, count};
 use anyhow::Result;
+use extant_terminal::output;
 use serde::Serialize;
 use std::io::Write;
 

@@ -1,16 +1,16 @@
 //! Comparison by trees: walks both trees in parallel, in the order of names.
 
 use super::{Args, Change, Difference, Field, Sink, note};
+use crate::address::image_place::ImagePlace;
+use crate::address::patterns::NoMatch;
 use crate::address::{Rooted, join};
-use crate::image_place::ImagePlace;
-use crate::images::Images;
-use crate::interrupt;
-use crate::patterns::NoMatch;
-use crate::progress::Progress;
-use crate::show::show;
+use crate::format::show::show;
+use crate::image::images::Images;
 use crate::transfer::{nowhere, side_at};
 use anyhow::{Context, Result, bail};
 use extant::FileType;
+use extant_terminal::interrupt;
+use extant_terminal::progress::Progress;
 use extant_transfer::{Entered, HostSide, Meta, Side};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -91,7 +91,7 @@ fn top(images: &mut Images, Rooted(address): &Rooted) -> Result<(Top, bool)> {
         return Ok((Top { side, path, shown }, true));
     }
     let volume = images.get(&address.image)?;
-    let mut found = crate::patterns::expand(&volume, address, NoMatch::Fails)?;
+    let mut found = crate::address::patterns::expand(&volume, address, NoMatch::Fails)?;
     let (Some(address), true) = (found.pop(), found.is_empty()) else {
         bail!("{address}: more than one name fits");
     };
@@ -221,7 +221,7 @@ impl Comparison<'_> {
         attributes(a, b, &mut fields)?;
         if self.times && !a.is_dir() {
             note(&mut fields, "changed", ma.mtime, mb.mtime, |t| {
-                crate::times::local(*t)
+                crate::format::times::local(*t)
             });
         }
         match Difference::changed(show(path), fields) {

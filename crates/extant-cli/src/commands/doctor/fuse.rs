@@ -1,7 +1,7 @@
 //! The needs of mounting: the device, the helper, permissions.
 
 use super::Finding;
-use crate::system::{Lack, System};
+use crate::host::system::{Lack, System};
 use rustix::fs::{StatVfsMountFlags, statvfs};
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -45,7 +45,7 @@ fn sandbox(system: &System) -> Result<String, Lack> {
     let seccomp = system
         .file("/proc/sys/kernel/seccomp/actions_avail")
         .exists();
-    match (crate::confine::has_landlock(), seccomp) {
+    match (crate::mount::confine::has_landlock(), seccomp) {
         (true, true) => Ok("Landlock and seccomp".into()),
         (false, true) => Err(Lack::for_good("seccomp alone: the kernel has no Landlock")),
         (true, false) => Err(Lack::for_good("Landlock alone: the kernel has no seccomp")),

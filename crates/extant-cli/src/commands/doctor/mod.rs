@@ -5,9 +5,9 @@ mod resources;
 mod storage;
 mod users;
 
-use crate::output;
-use crate::system::{Lack, System};
+use crate::host::system::{Lack, System};
 use anyhow::Result;
+use extant_terminal::output;
 use serde::Serialize;
 use std::io::{IsTerminal, Write};
 

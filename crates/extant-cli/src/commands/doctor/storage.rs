@@ -1,8 +1,8 @@
 //! The directories in which images are made.
 
 use super::Finding;
-use crate::show::human;
-use crate::system::{Lack, System};
+use crate::format::show::human;
+use crate::host::system::{Lack, System};
 use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate, statvfs};
 use std::fs::File;
 use std::io::{self, Write};

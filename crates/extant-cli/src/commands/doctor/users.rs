@@ -1,8 +1,8 @@
 //! The needs of `extant shell`: user name spaces, and subordinate user and group numbers.
 
 use super::Finding;
-use crate::name_spaces::{self, unshare};
-use crate::system::{Lack, System};
+use crate::host::name_spaces::{self, unshare};
+use crate::host::system::{Lack, System};
 
 pub fn findings(system: &System) -> Vec<Finding> {
     // Root needs neither: its shell has a mount name space only.

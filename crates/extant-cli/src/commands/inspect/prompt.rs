@@ -3,13 +3,13 @@
 
 use super::{Answers, failed, path_from, words_from};
 use crate::address::Address;
-use crate::images::Images;
-use crate::output;
-use crate::patterns::NoMatch;
-use crate::show::show;
-use crate::streams;
+use crate::address::patterns::NoMatch;
+use crate::format::show::show;
+use crate::image::images::Images;
+use crate::image::streams;
 use anyhow::{Context as _, Result, bail};
 use extant_check::inspect::{Inspector, Request, Value};
+use extant_terminal::output;
 use rustyline::completion::{Completer, Pair};
 use rustyline::error::ReadlineError;
 use rustyline::highlight::Highlighter;
@@ -85,7 +85,9 @@ impl<'a, 'd> Session<'a, 'd> {
             match self.line(line) {
                 Ok(Next::Line) => {}
                 Ok(Next::End) => break,
-                Err(error) if error.is::<crate::interrupt::Interrupted>() => return Err(error),
+                Err(error) if error.is::<extant_terminal::interrupt::Interrupted>() => {
+                    return Err(error);
+                }
                 Err(error) => {
                     all_answered = false;
                     output::complain(output::one_line(&error));

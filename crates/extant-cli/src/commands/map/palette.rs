@@ -1,7 +1,7 @@
 //! The meaning of the colours in a picture, and the colour of each cell: uses of blocks, or the largest files.
 
 use crate::address::bytes;
-use crate::show::show;
+use crate::format::show::show;
 use crate::survey::{Counts, Owned, Survey, Use};
 use extant::Volume;
 use std::borrow::Cow;

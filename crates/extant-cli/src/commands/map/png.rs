@@ -3,7 +3,7 @@
 use super::Shown;
 use super::palette::CellLook;
 use super::svg::{CELL, LEFT, LINE, STEPS, TOP, steps};
-use crate::show::human;
+use crate::format::show::human;
 use anyhow::{Context, Result};
 use font8x8::UnicodeFonts;
 

@@ -3,7 +3,7 @@
 
 use super::Shown;
 use super::palette::{CellLook, Look};
-use crate::show::human;
+use crate::format::show::human;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 

@@ -2,11 +2,11 @@
 
 use super::Loss;
 use super::copy::Copied;
-use crate::interrupt;
-use crate::progress::Progress;
 use anyhow::Result;
 use ext4_format::FileType;
 use extant_rescue::{Found, Rescue};
+use extant_terminal::interrupt;
+use extant_terminal::progress::Progress;
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};

@@ -2,11 +2,11 @@
 //! existing file is written to, and symbolic links are made only after everything else is written.
 
 use super::Loss;
-use crate::interrupt;
-use crate::progress::Progress;
 use anyhow::{Result, bail};
 use ext4_format::FileType;
 use extant_rescue::{Found, Rescue};
+use extant_terminal::interrupt;
+use extant_terminal::progress::Progress;
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::{DirBuilder, File, OpenOptions, Permissions};

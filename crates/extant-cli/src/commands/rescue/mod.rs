@@ -4,15 +4,15 @@ mod archive;
 mod copy;
 
 use crate::address::Rooted;
-use crate::advice::no_disk;
-use crate::images;
-use crate::interrupt;
-use crate::output;
-use crate::progress::Progress;
-use crate::show::{JsonPath, count, show, type_letter, type_name};
+use crate::format::show::{JsonPath, count, show, type_letter, type_name};
+use crate::image::advice::no_disk;
+use crate::image::identity;
 use anyhow::{Context, Result};
 use blockdev::{Access, BlockDevice};
 use extant_rescue::{DeletedSearch, Rescue};
+use extant_terminal::interrupt;
+use extant_terminal::output;
+use extant_terminal::progress::Progress;
 use serde::Serialize;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -109,11 +109,11 @@ pub fn run(args: &Args) -> Result<()> {
 
 /// Rescues the files, and returns whether data are lost.
 fn rescue(args: &Args, image: &Path) -> Result<bool> {
-    images::identity(image)?;
+    identity::identity(image)?;
     no_disk(image)?;
     let name = image.display().to_string();
     let harmless = interrupt::harmless()?;
-    let device = crate::store::open(image, Access::ReadOnly)?;
+    let device = crate::image::store::open(image, Access::ReadOnly)?;
     let mut found = search(&name, &device)?;
     if args.deleted {
         found.find_deleted();

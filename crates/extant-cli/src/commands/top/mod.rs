@@ -6,8 +6,8 @@ mod screen;
 mod source;
 mod view;
 
-use crate::output;
 use anyhow::{Result, bail, ensure};
+use extant_terminal::output;
 use report::Report;
 use source::{Samples, Source};
 use std::io::{IsTerminal, Write};

@@ -3,8 +3,8 @@
 use super::report::Report;
 use super::source::{Sample, Samples};
 use super::view::{self, Ui};
-use crate::interrupt;
 use anyhow::{Context, Result};
+use extant_terminal::interrupt;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use std::io::IsTerminal;

@@ -2,10 +2,10 @@
 //! that a slow server does not delay the keys.
 
 use super::demo::Demo;
-use crate::interrupt;
-use crate::mounted::Mounted;
+use crate::mounts::mounted::Mounted;
 use anyhow::{Context, Result, anyhow};
 use extant_fuse::control::{Client, Command, Status};
+use extant_terminal::interrupt;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};

@@ -1,0 +1,143 @@
+//! The layout of help: a description, examples, then usage and options. Subcommands are grouped by the phases of an
+//! image's life.
+
+use crate::command_line::args::Cli;
+use clap::builder::StyledStr;
+use clap::{Command, CommandFactory};
+use extant_terminal::help::{arranged, headed, heading};
+use std::fmt::Write;
+
+/// Headings, and the subcommands below each, in order. Other subcommands come last.
+const GROUPS: &[(&str, &[&str])] = &[
+    (
+        "Make an image, fill it, take out what is in it",
+        &["mkfs", "disk", "import", "export"],
+    ),
+    (
+        "Look into it",
+        &[
+            "ls", "tree", "cat", "stat", "lsattr", "getfattr", "df", "info", "map", "check",
+            "inspect", "diff",
+        ],
+    ),
+    (
+        "Change what is in it",
+        &[
+            "cp", "mv", "rm", "mkdir", "ln", "touch", "chmod", "chown", "chattr", "setfattr",
+            "resize",
+        ],
+    ),
+    ("Mend it", &["repair", "undo", "rescue"]),
+    ("Change what it is", &["tune", "trim", "defrag"]),
+    (
+        "Move what differs to or from another place",
+        &["push", "pull"],
+    ),
+    (
+        "Mount it, without root too",
+        &[
+            "mount", "umount", "shell", "status", "sync", "apply", "doctor",
+        ],
+    ),
+    ("Measure", &["top"]),
+    ("For the shell", &["completions", "man", "help"]),
+];
+
+/// The heading of subcommands without a group.
+const OTHERS: &str = "More";
+
+/// Examples for a newcomer.
+pub const EXAMPLES: &str = "Examples:
+  extant mkfs disk.img --from tree --size 1G
+  extant ls -l disk.img:/etc
+  extant cp hosts disk.img:/etc/
+  extant cp -a disk.img:/home backup/
+  extant mount disk.img ~/mnt
+  extant umount ~/mnt";
+
+/// Returns the definition of the command line, with all help texts laid out.
+pub fn command() -> Command {
+    let all = Cli::command().after_help(EXAMPLES);
+    let groups = groups(&all);
+    let all = arranged(all);
+    let template = format!(
+        "{{about}}\n\n{}{{usage-heading}} {{usage}}\n\n{groups}{}\n{{options}}\n\n\
+         extant COMMAND --help says more about each, and begins with examples.",
+        headed(EXAMPLES, &all),
+        heading("Options", &all),
+    );
+    all.after_help(StyledStr::new())
+        .help_template(StyledStr::from(template))
+}
+
+/// Formats the subcommands under their headings.
+fn groups(all: &Command) -> String {
+    let shown: Vec<&Command> = all.get_subcommands().filter(|c| !c.is_hide_set()).collect();
+    let width = shown.iter().map(|c| c.get_name().len()).max().unwrap_or(0);
+    let literal = all.get_styles().get_literal();
+    let mut text = String::new();
+    let mut group = |title: &str, members: &mut dyn Iterator<Item = &&Command>| {
+        let mut lines = String::new();
+        for command in members {
+            let (name, about) = (command.get_name(), command.get_about());
+            let about = about.map(ToString::to_string).unwrap_or_default();
+            let (on, off) = (literal.render(), literal.render_reset());
+            // Writing to a string does not fail.
+            let _ = writeln!(lines, "  {on}{name:width$}{off}  {about}");
+        }
+        if !lines.is_empty() {
+            let _ = writeln!(text, "{}\n{lines}", heading(title, all));
+        }
+    };
+    for (title, names) in GROUPS {
+        let find = |name: &&str| shown.iter().find(|c| c.get_name() == *name);
+        group(title, &mut names.iter().filter_map(find));
+    }
+    let grouped = |c: &&&Command| {
+        !GROUPS
+            .iter()
+            .any(|(_, names)| names.contains(&c.get_name()))
+    };
+    group(OTHERS, &mut shown.iter().filter(grouped));
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A line of the list fits a terminal of 80 columns.
+    #[test]
+    fn the_list_is_not_wrapped() {
+        for line in plain(&groups(&Cli::command())).lines() {
+            assert!(line.chars().count() <= 80, "{line}");
+        }
+    }
+
+    /// Returns a text without escape sequences.
+    fn plain(text: &str) -> String {
+        let mut parts = text.split('\x1b');
+        let first = parts.next().unwrap_or_default().to_string();
+        parts.fold(first, |all, part| {
+            all + part.split_once('m').map_or("", |(_, rest)| rest)
+        })
+    }
+
+    #[test]
+    fn every_subcommand_is_in_one_group() {
+        let mut names: Vec<&str> = GROUPS
+            .iter()
+            .flat_map(|(_, names)| *names)
+            .copied()
+            .collect();
+        for command in Cli::command()
+            .get_subcommands()
+            .filter(|c| !c.is_hide_set())
+        {
+            let times = names.iter().filter(|n| **n == command.get_name()).count();
+            assert_eq!(times, 1, "{}", command.get_name());
+        }
+        names.sort_unstable();
+        assert!(names.windows(2).all(|pair| pair[0] != pair[1]));
+    }
+}

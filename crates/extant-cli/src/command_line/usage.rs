@@ -1,0 +1,160 @@
+//! Errors of the command line, in one line: the command, the mistake, and the right form.
+
+use crate::address::Location;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use std::error::Error;
+use std::ffi::OsString;
+
+/// Returns whether clap's "error" is the help or the version, on request.
+pub fn is_asked_for(error: &clap::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::DisplayHelp
+            | ErrorKind::DisplayVersion
+            | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+    )
+}
+
+/// Returns the exit code for an error of the command line: 2, or for a check that of fsck.
+pub fn exit_code(words: &[OsString]) -> i32 {
+    match command(words).as_ref() {
+        "check" | "repair" => 16,
+        _ => 2,
+    }
+}
+
+/// Formats an error of the command line in one line.
+pub fn line(error: &clap::Error, words: &[OsString]) -> String {
+    let command = command(words);
+    let of = |kind| error.get(kind).map(text);
+    let (argument, value) = (of(ContextKind::InvalidArg), of(ContextKind::InvalidValue));
+    let argument = argument.unwrap_or_default();
+    let usage = of(ContextKind::Usage).unwrap_or_default();
+    let usage = usage.trim_start_matches("Usage: ").trim();
+    let write = if usage.is_empty() {
+        format!("see extant {command} --help")
+    } else {
+        format!("write {usage}")
+    };
+    let at = if command.is_empty() {
+        String::new()
+    } else {
+        format!("{command}: ")
+    };
+    match error.kind() {
+        ErrorKind::InvalidSubcommand => {
+            let name = of(ContextKind::InvalidSubcommand).unwrap_or_default();
+            let similar = of(ContextKind::SuggestedSubcommand);
+            let instead = match similar.filter(|s| !s.is_empty()) {
+                // The user omitted the command.
+                _ if names_image(&name) => format!("write extant ls {name}"),
+                Some(similar) => format!("is {similar} meant?"),
+                None => format!("see extant {command} --help").replace("  ", " "),
+            };
+            format!("{at}{name}: no such command: {instead}")
+        }
+        ErrorKind::MissingRequiredArgument => format!("{at}{argument} is missing: {write}"),
+        ErrorKind::TooFewValues | ErrorKind::WrongNumberOfValues => {
+            format!("{at}missing arguments: {write}")
+        }
+        ErrorKind::UnknownArgument => {
+            let similar = of(ContextKind::SuggestedArg).filter(|s| !s.is_empty());
+            let instead = match (of_mke2fs(&command, &argument), similar) {
+                (Some(instead), _) => instead,
+                (None, Some(similar)) => format!("is {similar} meant?"),
+                (None, None) if argument.starts_with('-') => {
+                    format!("see extant {command} --help").replace("  ", " ")
+                }
+                (None, None) => write,
+            };
+            let what = if argument.starts_with('-') {
+                "no such option"
+            } else {
+                "unexpected argument"
+            };
+            format!("{at}{argument}: {what}: {instead}")
+        }
+        ErrorKind::ValueValidation | ErrorKind::InvalidValue => {
+            let value = value.unwrap_or_default();
+            let valid = of(ContextKind::ValidValue).unwrap_or_default();
+            let why = match (error.source(), value.is_empty()) {
+                (Some(why), _) => why.to_string(),
+                (None, true) => format!("a value is missing: {write}"),
+                (None, false) => format!("use {valid}"),
+            };
+            // Messages that begin with the value do not repeat it; positional arguments need no name.
+            let option = argument.split(' ').next().filter(|a| a.starts_with('-'));
+            let option = option.map(|o| format!("{o} ")).unwrap_or_default();
+            if why.starts_with(&value) {
+                format!("{at}{option}{why}")
+            } else {
+                format!("{at}{option}{value}: {why}")
+            }
+        }
+        _ => {
+            let told = error.to_string();
+            let first = told.lines().next().unwrap_or_default();
+            let first = first.trim_start_matches("error: ").trim_end_matches('.');
+            format!("{at}{first}: {write}")
+        }
+    }
+}
+
+/// Returns whether a word is an image, or a path in one.
+pub fn names_image(word: &str) -> bool {
+    match Location::from(OsString::from(word)) {
+        Location::Image(address) => address.image.is_file(),
+        Location::Host(path) => path.is_file(),
+    }
+}
+
+/// Returns the equivalent here of an argument of mke2fs.
+fn of_mke2fs(command: &str, argument: &str) -> Option<String> {
+    if command != "mkfs" {
+        return None;
+    }
+    match argument {
+        "-d" => Some("write --from DIR".into()),
+        "-v" => Some("leave it out".into()),
+        size if extant_terminal::numbers::size(size).is_ok() => {
+            Some(format!("write --size {size}"))
+        }
+        _ => None,
+    }
+}
+
+/// Returns the words that name the subcommand.
+fn command(words: &[OsString]) -> String {
+    let mut command = crate::command_line::help::command();
+    let mut names: Vec<String> = Vec::new();
+    for word in words.iter().skip(1) {
+        let Some(found) = word
+            .to_str()
+            .and_then(|w| command.find_subcommand(w))
+            .cloned()
+        else {
+            // Global options may come first.
+            if names.is_empty() && word.as_encoded_bytes().starts_with(b"-") {
+                continue;
+            }
+            break;
+        };
+        names.push(found.get_name().to_string());
+        command = found;
+    }
+    names.join(" ")
+}
+
+fn text(value: &ContextValue) -> String {
+    match value {
+        ContextValue::String(text) => text.clone(),
+        ContextValue::Strings(texts) => texts.join(", "),
+        ContextValue::StyledStr(text) => text.to_string(),
+        ContextValue::StyledStrs(texts) => texts
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+            .join(", "),
+        other => other.to_string(),
+    }
+}

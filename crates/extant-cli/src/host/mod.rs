@@ -1,0 +1,5 @@
+//! The machine that this command runs on.
+
+pub mod name_spaces;
+pub mod own_words;
+pub mod system;

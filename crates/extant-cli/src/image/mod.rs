@@ -1,0 +1,14 @@
+//! Images: where they lie, what is in the file, and how they are opened, changed and made.
+
+pub mod advice;
+pub mod failed_open;
+pub mod identity;
+pub mod images;
+pub mod in_place;
+pub mod new_file;
+pub mod present_content;
+pub mod rate_limit;
+pub mod remote;
+pub mod store;
+pub mod streams;
+pub mod sums;

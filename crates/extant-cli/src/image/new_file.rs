@@ -1,0 +1,178 @@
+//! Files of new images: raw, or packed when they are complete, as their names or `--format` ask.
+
+use crate::messages::advised::advised;
+use crate::messages::mkfs_progress::Bar;
+use anyhow::{Context, Result, bail};
+use blockdev::{Access, BlockDevice, FileDevice};
+use extant::mkfs::Progress as _;
+use extant_disk::{NewFormat, NewImage, Packing};
+use extant_terminal::interrupt;
+use extant_terminal::output::one_line;
+use extant_terminal::progress::Progress;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A format as it is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    /// Byte by byte
+    Raw,
+    /// zstd, seekable; the default for out.img.zst
+    Zst,
+    /// Android's sparse image; the default for out.simg
+    AndroidSparse,
+    /// qcow2 image of QEMU, not compressed; the default for out.qcow2
+    Qcow2,
+}
+
+/// Suffixes of names that ask for an unsupported format, and the command that converts a raw image to that format.
+const NOT_WRITTEN: &[(&str, &str)] = &[
+    ("qcow", "qemu-img convert -f raw -O qcow"),
+    ("vmdk", "qemu-img convert -f raw -O vmdk"),
+    ("vhd", "qemu-img convert -f raw -O vpc"),
+    ("vpc", "qemu-img convert -f raw -O vpc"),
+    ("vhdx", "qemu-img convert -f raw -O vhdx"),
+    ("vdi", "qemu-img convert -f raw -O vdi"),
+    ("gz", "gzip"),
+    ("xz", "xz"),
+    ("bz2", "bzip2"),
+    ("lz4", "lz4"),
+];
+
+impl Format {
+    /// Returns the packing for a file of this name; `None` for raw.
+    ///
+    /// # Errors
+    /// The name asks for an unsupported format, and no format was given.
+    pub fn of(asked: Option<Self>, path: &Path) -> Result<Option<NewFormat>> {
+        Ok(match asked {
+            None => match NewFormat::of_name(path) {
+                None => {
+                    check_ending(path)?;
+                    None
+                }
+                known => known,
+            },
+            Some(Self::Raw) => None,
+            Some(Self::Zst) => Some(NewFormat::Zstd),
+            Some(Self::AndroidSparse) => Some(NewFormat::AndroidSparse),
+            Some(Self::Qcow2) => Some(NewFormat::Qcow2),
+        })
+    }
+}
+
+/// Fails for a name with the suffix of an unsupported format.
+fn check_ending(path: &Path) -> Result<()> {
+    let ending = path.extension().and_then(|ending| ending.to_str());
+    let ending = ending.unwrap_or_default().to_ascii_lowercase();
+    let Some((_, tool)) = NOT_WRITTEN.iter().find(|(known, _)| *known == ending) else {
+        return Ok(());
+    };
+    let raw = path.with_extension("");
+    let raw = match raw.extension() {
+        Some(_) => raw,
+        None => raw.with_extension("img"),
+    };
+    let (shown, raw) = (path.display(), raw.display());
+    let then = if tool.starts_with("qemu-img") {
+        format!("{tool} {raw} {shown}")
+    } else {
+        format!("{tool} {raw}")
+    };
+    bail!(
+        "{shown}: .{ending} is not written: make {raw}, then {then} (--format raw writes a raw image of this name)"
+    )
+}
+
+/// The file of a new image.
+pub enum NewFile {
+    Raw(FileDevice),
+    Packed(Box<NewImage>, PathBuf),
+}
+
+impl NewFile {
+    /// Creates the file, or the temporary file to pack later.
+    pub fn create(path: &Path, format: Option<NewFormat>, size: u64) -> Result<Self> {
+        let made = match format {
+            None => FileDevice::create(path, size).map(Self::Raw),
+            Some(format) => NewImage::create(path, format, size)
+                .map(|new| Self::Packed(Box::new(new), path.to_path_buf())),
+        };
+        made.map_err(|e| no_place(path, e))
+    }
+
+    /// Uses the beginning of an existing file, which reads as zeros from then on. The rest of the file stays.
+    pub fn beginning_of(path: &Path, size: u64) -> Result<Self> {
+        let opened = FileDevice::open(path, Access::ReadWrite).and_then(|file| {
+            file.discard(0, size)?;
+            Ok(Self::Raw(file))
+        });
+        opened.map_err(|e| no_place(path, e))
+    }
+
+    /// Returns the device to write to.
+    pub fn device(&self) -> &dyn BlockDevice {
+        match self {
+            Self::Raw(file) => file,
+            Self::Packed(new, _) => new.device(),
+        }
+    }
+
+    /// Packs the image if a format was requested. Returns the size of the packed file.
+    pub fn finish(self, threads: usize, bar: &Bar) -> Result<Option<u64>> {
+        let (new, path) = match self {
+            Self::Raw(_) => return Ok(None),
+            Self::Packed(new, path) => (new, path),
+        };
+        bar.change(Some(Progress::bytes("pack", new.device().len())));
+        let threads = match threads {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            n => n,
+        };
+        let packed = new.finish(&Packing {
+            threads,
+            step: &|bytes| {
+                bar.advance(bytes);
+                interrupt::check().map_err(io::Error::other)
+            },
+        });
+        interrupt::check()?;
+        packed.map(Some).with_context(|| path.display().to_string())
+    }
+}
+
+/// Returns why an image cannot be made at its path.
+fn no_place(image: &Path, e: io::Error) -> anyhow::Error {
+    let kind = e.kind();
+    let error = bare(e);
+    let dir = image
+        .parent()
+        .filter(|d| !d.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
+    let dir = dir.display();
+    match kind {
+        io::ErrorKind::NotFound => advised(
+            one_line(&error),
+            format_args!("mkdir -p {dir} makes its directory"),
+        ),
+        io::ErrorKind::PermissionDenied => advised(
+            one_line(&error),
+            format_args!("name a file in a directory that is yours, not in {dir}"),
+        ),
+        io::ErrorKind::FileTooLarge | io::ErrorKind::InvalidInput => advised(
+            one_line(&error),
+            format_args!(
+                "the file system of {dir} holds no file of this size: use a smaller --size"
+            ),
+        ),
+        _ => error,
+    }
+}
+
+/// Returns an error of the device without its leading path.
+fn bare(e: io::Error) -> anyhow::Error {
+    match e.to_string().split_once(": ") {
+        Some((_, rest)) if e.get_ref().is_some() => anyhow::anyhow!("{rest}"),
+        _ => e.into(),
+    }
+}

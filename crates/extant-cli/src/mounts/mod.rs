@@ -1,0 +1,8 @@
+//! What is mounted already: found, asked, waited for.
+
+pub mod holders;
+pub mod host_files;
+pub mod mounted;
+pub mod online;
+pub mod online_files;
+pub mod server_exit;

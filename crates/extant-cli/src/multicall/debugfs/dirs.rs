@@ -1,0 +1,227 @@
+//! Directories in the layout of debugfs.
+
+use super::asked::{Asked, bytes, number};
+use crate::format::show::show;
+use anyhow::{Result, bail};
+use ext4_format::hash::{DirHasher, HashVersion};
+use extant_check::inspect::Record;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+/// Columns of a line.
+const WIDTH: usize = 80;
+
+/// Offset of the entries in the root of an index.
+const ROOT_ENTRIES: u64 = 0x20;
+
+/// Returns the numbers of the types in directories, by their names in a record.
+fn type_number(name: &[u8]) -> u32 {
+    match name {
+        b"regular file" => 1,
+        b"directory" => 2,
+        b"character device" => 3,
+        b"block device" => 4,
+        b"fifo" => 5,
+        b"socket" => 6,
+        b"symbolic link" => 7,
+        _ => 0,
+    }
+}
+
+/// Returns the entries of a directory that hold a name; with `removed`, deleted ones too.
+fn entries(asked: &Asked<'_>, word: &[u8], removed: bool) -> Result<Vec<Record>> {
+    if !asked.inode(word)?.is_directory() {
+        bail!("{}: not a directory", show(word));
+    }
+    let mut rows = asked.rows("entry", &[b"dirents", &asked.path(word)])?;
+    rows.retain(|row| {
+        let is_name = number(row, "inode") != 0 && !bytes(row, "name").is_empty();
+        is_name && (removed || number(row, "deleted") == 0)
+    });
+    Ok(rows)
+}
+
+/// Answers `ls [-l] [-p] [-d] [-c] [-r] [DIR]`.
+pub(super) fn list(asked: &Asked<'_>, words: &[&[u8]]) -> Result<String> {
+    let letters: Vec<u8> = words
+        .iter()
+        .filter_map(|word| word.strip_prefix(b"-"))
+        .flatten()
+        .copied()
+        .collect();
+    if let Some(letter) = letters.iter().find(|letter| !b"lpdcr".contains(letter)) {
+        bail!("-{}: no such option", char::from(*letter));
+    }
+    let has = |letter| letters.contains(&letter);
+    let mut paths = words.iter().filter(|word| !word.starts_with(b"-"));
+    let dir = paths.next().copied().unwrap_or(asked.here());
+    if paths.next().is_some() {
+        bail!("wrong number of words");
+    }
+    let mut text = String::new();
+    let mut column = 0;
+    for row in entries(asked, dir, has(b'd'))? {
+        match () {
+            () if has(b'p') => parsed(asked, &row, &mut text)?,
+            () if has(b'l') => long(asked, &row, &mut text)?,
+            () => {
+                let (left, right) = brackets(&row);
+                let (ino, len) = (number(&row, "inode"), number(&row, "length"));
+                let name = show(bytes(&row, "name"));
+                let entry = format!("{left}{ino}{right} ({len}) {name}   ");
+                if column + entry.len() > WIDTH {
+                    text.push('\n');
+                    column = 0;
+                }
+                column += entry.len();
+                text.push_str(&entry);
+            }
+        }
+    }
+    text.push('\n');
+    Ok(text)
+}
+
+/// Returns the characters around an inode number: brackets mark removed names.
+fn brackets(row: &Record) -> (char, char) {
+    match number(row, "deleted") {
+        0 => (' ', ' '),
+        _ => ('<', '>'),
+    }
+}
+
+fn long(asked: &Asked<'_>, row: &Record, text: &mut String) -> Result<()> {
+    let (left, right) = brackets(row);
+    let (ino, name) = (number(row, "inode"), show(bytes(row, "name")));
+    let kind = type_number(bytes(row, "type"));
+    if left == '<' {
+        let _ = writeln!(
+            text,
+            "{left}{:6}{right} {:6o} ({kind})  {:5}  {:5}   {:5} {:17} {name}",
+            0, 0, 0, 0, 0, ""
+        );
+        return Ok(());
+    }
+    let inode = asked.numbered(u32::try_from(ino)?)?;
+    let seconds = (inode.number("i_mtime") as u32).cast_signed();
+    let time = extant::Timestamp::new(seconds.into(), 0);
+    let _ = writeln!(
+        text,
+        "{left}{ino:6}{right} {:6o} ({kind})  {:5}  {:5}   {:5} {} {name}",
+        inode.mode(),
+        inode.user(),
+        inode.group(),
+        inode.size(),
+        crate::format::times::day_and_minute(time)
+    );
+    Ok(())
+}
+
+fn parsed(asked: &Asked<'_>, row: &Record, text: &mut String) -> Result<()> {
+    let ino = number(row, "inode");
+    let inode = asked.numbered(u32::try_from(ino)?)?;
+    let size = if inode.is_directory() {
+        String::new()
+    } else {
+        inode.size().to_string()
+    };
+    let _ = writeln!(
+        text,
+        "/{ino}/{:06o}/{}/{}/{}/{size}/",
+        inode.mode(),
+        inode.user(),
+        inode.group(),
+        show(bytes(row, "name"))
+    );
+    Ok(())
+}
+
+/// Answers `dirsearch DIR NAME`.
+pub(super) fn search(asked: &Asked<'_>, dir: &[u8], name: &[u8]) -> Result<String> {
+    let all = entries(asked, dir, false)?;
+    let found = all.iter().find(|row| bytes(row, "name") == name);
+    Ok(found.map_or(String::new(), |row| {
+        let offset = number(row, "offset");
+        format!(
+            "Entry found at logical block {}, phys {}, offset {offset}\noffset {offset}\n",
+            number(row, "logical"),
+            number(row, "block")
+        )
+    }))
+}
+
+/// Answers `htree_dump DIR`: the index, and the names in each leaf with their hashes.
+pub(super) fn index(asked: &Asked<'_>, word: &[u8]) -> Result<String> {
+    let path = asked.path(word);
+    let inode = asked.inode(word)?;
+    let records = asked.records(&[b"htree", &path])?;
+    let Some(root) = records.iter().find(|record| record.kind == "index") else {
+        bail!("Not a hash-indexed directory");
+    };
+    let version = number(root, "hash_version") as u8;
+    let mut text = format!(
+        "Root node dump:\n\t Reserved zero: 0\n\t Hash Version: {version}\n\t Info length: 8\n\t \
+         Indirect levels: {}\n\t Flags: 0\nNumber of entries (count): {}\n",
+        number(root, "levels"),
+        number(root, "entries")
+    );
+    let block_size = asked.block_size();
+    let word = |at: u64| -> Result<u32> {
+        let mut bytes = [0; 4];
+        asked.device.read_at(at, &mut bytes)?;
+        Ok(u32::from_le_bytes(bytes))
+    };
+    let entries = number(root, "block") * block_size + ROOT_ENTRIES;
+    let limit = u64::from(word(entries)? & 0xffff);
+    let _ = writeln!(text, "Number of entries (limit): {limit}");
+    if asked.sums() {
+        // The checksum comes after the last entry and a reserved word.
+        let sum = word(entries + limit * 8 + 4)?;
+        let _ = writeln!(text, "Checksum: 0x{sum:08x}");
+    }
+    let rows: Vec<&Record> = records.iter().filter(|r| r.kind == "index-entry").collect();
+    let top = rows.iter().filter(|row| number(row, "depth") == 0);
+    for (nth, row) in top.enumerate() {
+        let (hash, block) = (number(row, "hash"), number(row, "logical"));
+        let _ = writeln!(text, "Entry #{nth}: Hash 0x{hash:08x}, block {block}");
+    }
+    text.push('\n');
+    let unsigned = asked.sb.flags.get() & ext4_format::superblock::FLAG_UNSIGNED_HASH != 0;
+    let version = HashVersion::from_raw(version, unsigned).unwrap_or(HashVersion::HalfMd4);
+    let seed = asked.sb.hash_seed.map(|word| word.get());
+    let hasher = DirHasher::with_version(version, seed);
+    let mut leaves: BTreeMap<u64, Vec<Record>> = BTreeMap::new();
+    let names = asked.rows(
+        "entry",
+        &[b"dirents", format!("<{}>", inode.ino).as_bytes()],
+    )?;
+    for row in names.into_iter().filter(|row| number(row, "deleted") == 0) {
+        leaves.entry(number(&row, "logical")).or_default().push(row);
+    }
+    for (nth, row) in rows.iter().enumerate() {
+        let (hash, block) = (number(row, "hash"), number(row, "logical"));
+        let _ = writeln!(text, "Entry #{nth}: Hash 0x{hash:08x}, block {block}");
+        if bytes(row, "leads_to") != b"leaf" {
+            continue;
+        }
+        let leaf = leaves.get(&block).map_or(&[][..], |rows| rows);
+        let place = leaf.first().map_or(0, |row| number(row, "block"));
+        let _ = writeln!(text, "Reading directory block {block}, phys {place}");
+        for row in leaf.iter().filter(|row| number(row, "inode") != 0) {
+            let name = bytes(row, "name");
+            let (major, minor) = hasher.hash(name);
+            let (ino, len) = (number(row, "inode"), number(row, "length"));
+            let _ = writeln!(
+                text,
+                "{ino} 0x{major:08x}-{minor:08x} ({len}) {}   ",
+                show(name)
+            );
+        }
+        if asked.sums() && place > 0 {
+            let sum = word((place + 1) * block_size - 4)?;
+            let _ = writeln!(text, "leaf block checksum: 0x{sum:08x}  ");
+        }
+    }
+    text.push_str("---------------------\n");
+    Ok(text)
+}

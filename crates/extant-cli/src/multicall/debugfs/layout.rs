@@ -1,0 +1,540 @@
+//! The read-only requests of debugfs, in its layout where scripts parse it.
+
+use super::asked::{Asked, Inode, bytes, number, value};
+use super::mapping::{deepest, shown};
+use super::words::{attribute, hash, hex_dump, number_of, supported};
+use super::{dirs, quota};
+use crate::commands::inspect::open;
+use crate::format::show::show;
+use crate::format::times::as_ctime;
+use crate::image::images::journals_are_left;
+use anyhow::{Result, anyhow, bail};
+use ext4_format::features::Incompat;
+use extant::Timestamp;
+use extant_check::inspect::{Inspector, Record, Value};
+use std::fmt::Write as _;
+use std::path::Path;
+
+/// Requests by all their names, with the least and the largest number of arguments. Options count as arguments.
+pub(super) const REQUESTS: &[(&[&str], usize, usize)] = &[
+    (&["show_inode_info", "stat"], 1, 1),
+    (&["list_directory", "ls"], 0, 6),
+    (&["dump_extents", "extents", "ex"], 1, 3),
+    (&["blocks"], 1, 1),
+    (&["feature", "features"], 0, 0),
+    (&["supported_features"], 0, 1),
+    (&["testi"], 1, 1),
+    (&["testb"], 1, 2),
+    (&["find_free_block", "ffb"], 0, 2),
+    (&["find_free_inode", "ffi"], 0, 2),
+    (&["imap"], 1, 1),
+    (&["bmap"], 2, 2),
+    (&["dx_hash", "hash"], 1, 6),
+    (&["icheck"], 1, usize::MAX),
+    (&["ncheck"], 1, usize::MAX),
+    (&["ea_list"], 1, 1),
+    (&["ea_get"], 2, 5),
+    (&["htree_dump", "htree"], 1, 1),
+    (&["filefrag"], 1, 3),
+    (&["dirsearch"], 2, 2),
+    (&["inode_dump", "idump", "id"], 1, 2),
+    (&["block_dump", "bdump", "bd"], 1, 3),
+    (&["show_super_stats", "stats"], 0, 1),
+    (&["list_deleted_inodes", "lsdel"], 0, 1),
+    (&["list_quota", "lq"], 1, 1),
+    (&["get_quota", "gq"], 2, 2),
+    (&["dump_mmp"], 0, 1),
+];
+
+/// Answers a request by the first of its names.
+pub(super) fn answer(image: &Path, at: &[u8], name: &str, words: &[Vec<u8>]) -> Result<String> {
+    let device = open(image)?;
+    let inspector = Inspector::open(&device, !journals_are_left())?;
+    let asked = Asked {
+        inspector,
+        sb: crate::multicall::listing::superblock(&device)?,
+        device: &*device,
+        image,
+        at,
+    };
+    let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+    asked.answer(name, &words)
+}
+
+/// Returns the type name of debugfs, by the upper bits of the mode.
+const fn type_name(mode: u64) -> &'static str {
+    match mode >> 12 {
+        0o1 => "FIFO",
+        0o2 => "character special",
+        0o4 => "directory",
+        0o6 => "block special",
+        0o10 => "regular",
+        0o12 => "symlink",
+        0o14 => "socket",
+        _ => "bad type",
+    }
+}
+
+impl Asked<'_> {
+    fn answer(&self, name: &str, words: &[&[u8]]) -> Result<String> {
+        match (name, words) {
+            ("show_inode_info", [word]) => self.stat(word),
+            ("list_directory", words) => dirs::list(self, words),
+            ("dump_extents", [options @ .., word]) => self.extents(options, word),
+            ("blocks", [word]) => self.blocks(word),
+            ("feature", _) => Ok(format!("Filesystem features: {}\n", self.features())),
+            ("supported_features", _) => Ok(supported()),
+            ("testi", [word]) => self.test_inode(word),
+            ("testb", [first, rest @ ..]) => self.test_blocks(first, rest.first().copied()),
+            ("find_free_block", words) => self.free_blocks(words),
+            ("find_free_inode", _) => self.free_inode(),
+            ("imap", [word]) => self.imap(word),
+            ("bmap", [word, logical]) => self.bmap(word, logical),
+            ("dx_hash", words) => hash(words),
+            ("icheck", words) => self.owners(words),
+            ("ncheck", words) => self.paths(words),
+            ("ea_list", [word]) => {
+                let list = self.attributes(word)?;
+                Ok(if list.is_empty() {
+                    list
+                } else {
+                    format!("Extended attributes:\n{list}")
+                })
+            }
+            ("ea_get", words) => self.attribute(words),
+            ("htree_dump", [word]) => dirs::index(self, word),
+            ("filefrag", [.., word]) => self.fragments(word),
+            ("dirsearch", [dir, name]) => dirs::search(self, dir, name),
+            ("inode_dump", [.., word]) => self.dump_inode(word),
+            ("block_dump", [word]) => self.dump_block(word),
+            ("show_super_stats", words) => self.statistics(words.first() == Some(&&b"-h"[..])),
+            ("list_deleted_inodes", words) => {
+                let seconds = words.first().map(|word| number_of(word)).transpose()?;
+                super::deleted::list(self.image, seconds)
+            }
+            ("list_quota", [kind]) => quota::list(self, kind, None),
+            ("get_quota", [kind, id]) => quota::list(self, kind, Some(id)),
+            ("dump_mmp", words) => self.protection(words.first().copied()),
+            _ => bail!("wrong words"),
+        }
+    }
+
+    fn features(&self) -> String {
+        ext4_format::features::Features::of(&self.sb)
+            .names()
+            .join(" ")
+    }
+
+    fn stat(&self, word: &[u8]) -> Result<String> {
+        let inode = self.inode(word)?;
+        let large = inode.has("i_extra_isize");
+        let (mode, kind) = (inode.mode(), type_name(inode.mode()));
+        let mut text = String::new();
+        let _ = writeln!(
+            text,
+            "Inode: {}   Type: {kind}    Mode:  {:04o}   Flags: 0x{:x}",
+            inode.ino,
+            mode & 0o7777,
+            inode.number("i_flags")
+        );
+        let version = if inode.has("i_version_hi") {
+            format!("0x{:08x}:", inode.number("i_version_hi"))
+        } else {
+            "0x".to_owned()
+        };
+        let _ = writeln!(
+            text,
+            "Generation: {}    Version: {version}{:08x}",
+            inode.number("i_generation"),
+            inode.number("i_version")
+        );
+        let _ = write!(
+            text,
+            "User: {:5}   Group: {:5}",
+            inode.user(),
+            inode.group()
+        );
+        if inode.has("i_projid") {
+            let _ = write!(text, "   Project: {:5}", inode.number("i_projid"));
+        }
+        let acl = inode.number("i_file_acl_lo") | inode.number("i_file_acl_high") << 32;
+        let _ = writeln!(text, "   Size: {}\nFile ACL: {acl}", inode.size());
+        let sectors = self.rows("inode", &[b"stat", format!("<{}>", inode.ino).as_bytes()])?;
+        let sectors = sectors
+            .first()
+            .map_or(0, |record| number(record, "sectors"));
+        let _ = writeln!(
+            text,
+            "Links: {}   Blockcount: {sectors}",
+            inode.number("i_links_count")
+        );
+        let _ = writeln!(
+            text,
+            "Fragment:  Address: {}    Number: 0    Size: 0",
+            inode.number("i_obso_faddr")
+        );
+        self.times(&inode, &mut text);
+        if large {
+            let _ = writeln!(
+                text,
+                "Size of extra inode fields: {}",
+                inode.number("i_extra_isize")
+            );
+        }
+        let attributes = self.attributes(format!("<{}>", inode.ino).as_bytes())?;
+        if !attributes.is_empty() {
+            let _ = write!(text, "Extended attributes:\n{attributes}");
+        }
+        if self.sums() {
+            let high = inode.number("i_checksum_hi") << 16;
+            let _ = writeln!(
+                text,
+                "Inode checksum: 0x{:08x}",
+                high | inode.number("i_checksum_lo")
+            );
+        }
+        self.content(&inode, &mut text)?;
+        Ok(text)
+    }
+
+    /// Returns the block size in bytes.
+    pub fn block_size(&self) -> u64 {
+        1024 << self.sb.log_block_size.get().min(6)
+    }
+
+    /// Returns whether metadata have checksums.
+    pub fn sums(&self) -> bool {
+        ext4_format::features::Features::of(&self.sb).has_metadata_csum()
+    }
+
+    fn times(&self, inode: &Inode, text: &mut String) {
+        let mut line = |name: &str, field: &str, extra: &str, brackets: bool| {
+            let low = inode.number(field) as u32;
+            let high = inode.number(extra) as u32;
+            let time = Timestamp::new(
+                i64::from(low.cast_signed()) + (i64::from(high & 3) << 32),
+                0,
+            );
+            let shown = as_ctime(time);
+            let _ = match (inode.has(extra), brackets) {
+                (true, false) => writeln!(text, "{name}: 0x{low:08x}:{high:08x} -- {shown}"),
+                (true, true) => writeln!(text, "{name}: 0x{low:08x}:({high:08x}) -- {shown}"),
+                _ => writeln!(text, "{}: 0x{low:08x} -- {shown}", name.trim_start()),
+            };
+        };
+        line(" ctime", "i_ctime", "i_ctime_extra", false);
+        line(" atime", "i_atime", "i_atime_extra", false);
+        line(" mtime", "i_mtime", "i_mtime_extra", false);
+        if inode.has("i_crtime") {
+            line("crtime", "i_crtime", "i_crtime_extra", false);
+        }
+        if inode.number("i_dtime") != 0 {
+            line(" dtime", "i_dtime", "i_ctime_extra", true);
+        }
+    }
+
+    /// Adds the target, device or mapping of an inode.
+    fn content(&self, inode: &Inode, text: &mut String) -> Result<()> {
+        let word = format!("<{}>", inode.ino);
+        let stat = self.rows("inode", &[b"stat", word.as_bytes()])?;
+        let Some(stat) = stat.first() else {
+            return Ok(());
+        };
+        if let Some(Value::Name(target)) = value(stat, "target") {
+            let _ = writeln!(text, "Fast link dest: \"{}\"", show(target));
+            return Ok(());
+        }
+        if value(stat, "major").is_some() {
+            let (major, minor) = (number(stat, "major"), number(stat, "minor"));
+            let _ = writeln!(
+                text,
+                "Device major/minor number: {major:02}:{minor:02} (hex {major:02x}:{minor:02x})"
+            );
+            return Ok(());
+        }
+        if inode.number("i_flags") & 0x1000_0000 != 0 {
+            let _ = writeln!(text, "Size of inline data: {}", inode.size());
+            return Ok(());
+        }
+        let steps = self.steps(word.as_bytes())?;
+        let by_extents = inode.number("i_flags") & 0x80000 != 0;
+        text.push_str(match (by_extents, steps.is_empty()) {
+            (true, _) => "EXTENTS:\n",
+            (false, false) => "BLOCKS:\n",
+            (false, true) => "BLOCKS:\n\n",
+        });
+        if steps.is_empty() {
+            return Ok(());
+        }
+        let deepest = by_extents.then(|| deepest(&steps));
+        let _ = writeln!(text, "{}", shown(&steps, deepest));
+        if !by_extents {
+            let total: u64 = steps.iter().map(|step| step.len.max(1)).sum();
+            let _ = writeln!(text, "TOTAL: {total}\n");
+        }
+        Ok(())
+    }
+
+    fn blocks(&self, word: &[u8]) -> Result<String> {
+        let path = self.path(word);
+        self.inode(word)?;
+        let mut text = String::new();
+        for row in self.rows("block", &[b"blocks", &path])? {
+            let _ = write!(text, "{} ", number(&row, "block"));
+        }
+        text.push('\n');
+        Ok(text)
+    }
+
+    fn imap(&self, word: &[u8]) -> Result<String> {
+        let path = self.path(word);
+        let rows = self.rows("inode-place", &[b"imap", &path])?;
+        let row = rows.first().ok_or_else(|| anyhow!("no inode"))?;
+        Ok(format!(
+            "Inode {} is part of block group {}\n\tlocated at block {}, offset 0x{:04x}\n",
+            number(row, "inode"),
+            number(row, "group"),
+            number(row, "block"),
+            number(row, "offset")
+        ))
+    }
+
+    fn bmap(&self, word: &[u8], logical: &[u8]) -> Result<String> {
+        let path = self.path(word);
+        self.inode(word)?;
+        let wanted = number_of(logical)?.to_string();
+        let rows = self.rows("mapping", &[b"bmap", &path, wanted.as_bytes()])?;
+        let row = rows.first().ok_or_else(|| anyhow!("no mapping"))?;
+        let uninit = if bytes(row, "state") == b"unwritten" {
+            " (uninit)"
+        } else {
+            ""
+        };
+        Ok(format!("{}{uninit}\n", number(row, "block")))
+    }
+
+    fn test_inode(&self, word: &[u8]) -> Result<String> {
+        let ino = self.inode(word)?.ino;
+        let used = super::raw::inode_in_use(self.image, ino)?;
+        let state = if used { "marked" } else { "not" };
+        Ok(format!("Inode {ino} is {state} in use\n"))
+    }
+
+    fn test_blocks(&self, first: &[u8], count: Option<&[u8]>) -> Result<String> {
+        let first = number_of(first)?.to_string();
+        let count = count.map_or(Ok(1), number_of)?.to_string();
+        let mut text = String::new();
+        for row in self.rows("bit", &[b"testb", first.as_bytes(), count.as_bytes()])? {
+            let state = if number(&row, "in_use") != 0 {
+                "marked"
+            } else {
+                "not"
+            };
+            let _ = writeln!(text, "Block {} {state} in use", number(&row, "block"));
+        }
+        Ok(text)
+    }
+
+    fn free_blocks(&self, words: &[&[u8]]) -> Result<String> {
+        let count = words.first().map_or(Ok(1), |word| number_of(word))?;
+        let goal = words.get(1).map_or(Ok(0), |word| number_of(word))?;
+        let found = super::raw::free_blocks(self.image, goal, count)?;
+        if found.is_empty() {
+            return Ok("No free blocks found\n".into());
+        }
+        let shown: Vec<String> = found.iter().map(|block| format!("{block} ")).collect();
+        Ok(format!("Free blocks found: {}\n", shown.concat()))
+    }
+
+    fn free_inode(&self) -> Result<String> {
+        let found = super::raw::free_inode(self.image)?;
+        let found = found.ok_or_else(|| anyhow!("no free inode"))?;
+        Ok(format!("Free inode found: {found}\n"))
+    }
+
+    fn owners(&self, words: &[&[u8]]) -> Result<String> {
+        let mut text = String::from("Block\tInode number\n");
+        let mut all: Vec<&[u8]> = vec![b"icheck"];
+        all.extend(words);
+        let rows = self.rows("owner", &all)?;
+        for word in words {
+            let block = number_of(word)?;
+            let row = rows.iter().find(|row| number(row, "block") == block);
+            let _ = match row.map_or(0, |row| number(row, "inode")) {
+                0 => writeln!(text, "{block}\t<block not found>"),
+                ino => writeln!(text, "{block}\t{ino}"),
+            };
+        }
+        Ok(text)
+    }
+
+    fn paths(&self, words: &[&[u8]]) -> Result<String> {
+        let words: Vec<&[u8]> = words
+            .iter()
+            .filter(|word| **word != b"-c")
+            .copied()
+            .collect();
+        let mut all: Vec<&[u8]> = vec![b"ncheck"];
+        all.extend(words);
+        let mut text = String::from("Inode\tPathname\n");
+        for row in self.rows("path", &all)? {
+            if let Some(Value::Name(path)) = value(&row, "path") {
+                // For names in the root, debugfs also writes the slash.
+                let slash = if path.iter().filter(|&&b| b == b'/').count() == 1 {
+                    "/"
+                } else {
+                    ""
+                };
+                let _ = writeln!(text, "{}\t{slash}{}", number(&row, "inode"), show(path));
+            }
+        }
+        Ok(text)
+    }
+
+    /// Formats the extended attributes of an inode as lines.
+    fn attributes(&self, word: &[u8]) -> Result<String> {
+        let mut text = String::new();
+        for (name, value) in self.all_attributes(word)? {
+            let _ = writeln!(text, "  {}", attribute(&name, &value, false));
+        }
+        Ok(text)
+    }
+
+    /// Returns names and stored values of the extended attributes of an inode.
+    fn all_attributes(&self, word: &[u8]) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        self.inode(word)?;
+        let path = self.path(word);
+        let rows = self.rows("attribute", &[b"xattrs", &path])?;
+        let both = |row: &Record| (bytes(row, "name").to_vec(), bytes(row, "value").to_vec());
+        Ok(rows.iter().map(both).collect())
+    }
+
+    /// Answers `ea_get [-f FILE] [-x] PATH NAME`.
+    fn attribute(&self, words: &[&[u8]]) -> Result<String> {
+        let (file, rest) = match words {
+            [b"-f", file, rest @ ..] => (Some(*file), rest),
+            rest => (None, rest),
+        };
+        let hex = rest.contains(&&b"-x"[..]);
+        let rest: Vec<&[u8]> = rest
+            .iter()
+            .filter(|word| !word.starts_with(b"-"))
+            .copied()
+            .collect();
+        let [path, wanted] = rest[..] else {
+            bail!("Usage: ea_get [-f outfile]|[-xVC] [-r] <file> <attr>");
+        };
+        let all = self.all_attributes(path)?;
+        let found = all.iter().find(|(name, _)| name == wanted);
+        let Some((name, value)) = found else {
+            bail!("Extended attribute key not found while getting extended attribute");
+        };
+        if let Some(file) = file {
+            let path = crate::address::host_path(file);
+            std::fs::write(&path, value).map_err(|e| anyhow!("{}: {e}", path.display()))?;
+            return Ok(String::new());
+        }
+        Ok(format!("{}\n\n", attribute(name, value, hex)))
+    }
+
+    fn dump_inode(&self, word: &[u8]) -> Result<String> {
+        let rows = self.rows("inode-place", &[b"imap", &self.path(word)])?;
+        let row = rows.first().ok_or_else(|| anyhow!("no inode"))?;
+        let block_size = self.block_size();
+        let at = number(row, "block") * block_size + number(row, "offset");
+        let size = match self.sb.rev_level.get() {
+            0 => 128,
+            _ => self.sb.inode_size.get(),
+        };
+        let mut raw = vec![0; size.into()];
+        self.device.read_at(at, &mut raw)?;
+        Ok(hex_dump(&raw))
+    }
+
+    fn dump_block(&self, word: &[u8]) -> Result<String> {
+        let block_size = self.block_size();
+        let at = number_of(word)?.checked_mul(block_size);
+        let mut raw = vec![0; block_size as usize];
+        let read = at.map(|at| self.device.read_at(at, &mut raw));
+        read.ok_or_else(|| anyhow!("there is no such block"))??;
+        Ok(hex_dump(&raw))
+    }
+
+    /// Returns the output of `dump_mmp [BLOCK]`: the fields of the block of multiple mount protection (MMP).
+    fn protection(&self, block: Option<&[u8]>) -> Result<String> {
+        use ext4_format::mmp;
+        /// Magic number of an MMP block.
+        const MAGIC: u32 = 0x004d_4d50;
+        /// Bytes of the device name.
+        const DEVICE: std::ops::Range<usize> = 80..112;
+        let features = ext4_format::features::Features::of(&self.sb);
+        let on = features.incompat.contains(Incompat::MMP);
+        if block.is_none() && !on {
+            bail!("MMP: not active on this filesystem.");
+        }
+        let block = match block {
+            Some(word) => number_of(word)?,
+            None => self.sb.mmp_block.get(),
+        };
+        let mut bytes = vec![0; 1024];
+        let at = block.checked_mul(self.block_size());
+        let read = at.map(|at| self.device.read_at(at, &mut bytes));
+        read.ok_or_else(|| anyhow!("there is no such block"))??;
+        let word = |at: usize| {
+            let four = bytes.get(at..).and_then(<[u8]>::first_chunk);
+            four.map_or(0, |four| u32::from_le_bytes(*four))
+        };
+        if word(0) != MAGIC {
+            bail!("MMP: invalid magic number");
+        }
+        let seconds = i64::from(word(8)) | i64::from(word(12)) << 32;
+        let device = bytes.get(DEVICE);
+        let device = device.unwrap_or_default().split(|&byte| byte == 0).next();
+        let mut text = format!(
+            "block_number: {block}\nupdate_interval: {}\ncheck_interval: {}\nsequence: {:08x}\n",
+            self.sb.mmp_interval.get(),
+            word(112) & 0xffff,
+            mmp::number(&bytes)
+        );
+        let _ = writeln!(
+            text,
+            "time: {seconds} -- {}\nnode_name: {}\ndevice_name: {}\nmagic: {:#x}",
+            as_ctime(Timestamp::new(seconds, 0)),
+            show(mmp::node(&bytes)),
+            show(device.unwrap_or_default()),
+            word(0)
+        );
+        if self.sums() {
+            let _ = writeln!(text, "checksum: 0x{:08x}", word(1020));
+        }
+        Ok(text)
+    }
+
+    fn statistics(&self, only_head: bool) -> Result<String> {
+        let mut text = crate::multicall::listing::lines(
+            self.image,
+            crate::multicall::listing::Listed::Superblock,
+            crate::multicall::listing_groups::Manner::default(),
+        )?;
+        let groups = self.rows("group", &[b"groups"])?;
+        let directories: u64 = groups.iter().map(|row| number(row, "directories")).sum();
+        let _ = writeln!(text, "Directories:              {directories}");
+        for row in groups.iter().filter(|_| !only_head) {
+            let n = |name| number(row, name);
+            let _ = writeln!(
+                text,
+                " Group {:2}: block bitmap at {}, inode bitmap at {}, inode table at {}\n           \
+                 {} free blocks, {} free inodes, {} used directories, {} unused inodes",
+                n("group"),
+                n("block_bitmap"),
+                n("inode_bitmap"),
+                n("inode_table"),
+                n("free_blocks"),
+                n("free_inodes"),
+                n("directories"),
+                n("unused_inodes")
+            );
+        }
+        Ok(text)
+    }
+}

@@ -1,0 +1,193 @@
+//! `debugfs`: answers requests about files and directories with `extant cat`, `cp` and `ls`, and requests about
+//! structures with `extant inspect`. With `-w` the requests of [`write`] change an image; read-only requests
+//! may stand between them.
+
+mod asked;
+mod deleted;
+mod dirs;
+mod fields;
+mod files;
+mod journal;
+mod layout;
+mod mapping;
+mod quota;
+mod raw;
+mod words;
+pub(super) mod write;
+
+use crate::commands::inspect;
+use crate::multicall::getopt;
+use crate::multicall::{Answer, Answered, Refusal, version};
+use extant_check::inspect::Request;
+use std::ffi::{OsStr, OsString};
+use std::io::{IsTerminal, Read};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+const REFUSED: u8 = 1;
+
+/// Options without an equivalent here, and the reason.
+pub(super) const WITHOUT: &[(char, &str)] = &[
+    (
+        'z',
+        "changes of files go through the journal, and others have an undo file meanwhile",
+    ),
+    ('b', "backups of the superblock are found without it"),
+    ('s', "backups of the superblock are found without it"),
+    (
+        'd',
+        "files of e2image are read without it where they are images",
+    ),
+    (
+        'i',
+        "files of e2image are read without it where they are images",
+    ),
+    ('o', "write the image as IMAGE@offset=BYTES"),
+];
+
+fn refuse(line: impl Into<String>) -> Refusal {
+    Refusal(line.into(), REFUSED)
+}
+
+pub(super) fn answer(name: &'static str, args: Vec<OsString>) -> Answered {
+    let taken = getopt::take(args, "wcinDV", "bsdfRzo").map_err(refuse)?;
+    let has = |wanted: char| taken.options.iter().any(|(letter, _)| *letter == wanted);
+    if has('V') {
+        return version(name);
+    }
+    if let Some((letter, why)) = WITHOUT.iter().find(|(letter, _)| has(*letter)) {
+        return Err(refuse(format!("-{letter} is not supported: {why}")));
+    }
+    let [image] = &taken.operands[..] else {
+        return Err(refuse("write one device or file"));
+    };
+    let writes = has('w');
+    if writes && let Some(letter) = ['c', 'n'].into_iter().find(|letter| has(*letter)) {
+        return Err(refuse(format!("-{letter} goes not with -w")));
+    }
+    // -c skips the bitmaps, and therefore the journal. -n and -D have no effect: damage is reported and never ends a
+    // request.
+    crate::image::images::leave_journals(has('c'));
+    let Some(lines) = lines(&taken.options)? else {
+        if writes {
+            return Err(refuse("-w takes requests by -R, -f or standard input"));
+        }
+        let mut words: Vec<OsString> = Vec::new();
+        words.extend(has('c').then(|| "--noload".into()));
+        words.extend(["inspect".into(), image.clone()]);
+        return Ok(Answer::Words(words));
+    };
+    let asked = write::requests(image, &lines).map_err(refuse)?;
+    write::run(image, &asked, has('f'), writes)
+}
+
+/// Reads the requests of `-R`, `-f` or standard input; `None` if standard input is a terminal, where a prompt reads
+/// them.
+fn lines(options: &[(char, OsString)]) -> Result<Option<Vec<Vec<u8>>>, Refusal> {
+    let of = |letter: char| options.iter().filter(move |(l, _)| *l == letter);
+    let mut lines: Vec<Vec<u8>> = of('R').map(|(_, line)| line.as_bytes().to_vec()).collect();
+    let mut add = |text: &[u8]| lines.extend(text.split(|&b| b == b'\n').map(<[u8]>::to_vec));
+    for (_, file) in of('f') {
+        let text = if file == "-" {
+            std::io::stdin().lock().bytes().collect()
+        } else {
+            std::fs::read(file)
+        };
+        add(&text.map_err(|error| refuse(format!("{}: {error}", file.display())))?);
+    }
+    if of('R').chain(of('f')).next().is_none() {
+        let mut text = Vec::new();
+        let mut input = std::io::stdin().lock();
+        if input.is_terminal() {
+            return Ok(None);
+        }
+        let read = input.read_to_end(&mut text);
+        read.map_err(|error| refuse(format!("standard input: {error}")))?;
+        add(&text);
+    }
+    Ok(Some(lines))
+}
+
+/// Returns the command for a read-only request whose paths begin at `dir`, or `None` for any other request.
+pub(super) fn asking(
+    image: &OsStr,
+    request: &[Vec<u8>],
+    dir: &[u8],
+) -> Result<Option<Vec<OsString>>, String> {
+    if let Some(words) = of_files(image, request, dir)? {
+        return Ok(Some(words));
+    }
+    if !request.first().is_some_and(|name| Request::is_name(name)) {
+        return Ok(None);
+    }
+    let words = inspect::words_from(request.to_vec(), dir).map_err(|error| error.to_string())?;
+    let words = words.into_iter().map(OsString::from_vec);
+    let command = ["inspect".into(), image.to_owned()].into_iter();
+    Ok(Some(command.chain(words).collect()))
+}
+
+/// Returns the command for a request about the content of files; paths begin at a directory.
+fn of_files(
+    image: &OsStr,
+    request: &[Vec<u8>],
+    dir: &[u8],
+) -> Result<Option<Vec<OsString>>, String> {
+    let words: Vec<&[u8]> = request.iter().map(Vec::as_slice).collect();
+    let Some((name, args)) = words.split_first() else {
+        return Ok(None);
+    };
+    let at = |path: &[u8]| {
+        let path = inspect::path_from(dir, path);
+        OsString::from_vec([image.as_bytes(), b":", &path].concat())
+    };
+    let host = |path: &[u8]| OsString::from_vec(path.to_vec());
+    let (options, paths): (Vec<&[u8]>, Vec<&[u8]>) =
+        args.iter().partition(|arg| arg.starts_with(b"-"));
+    Ok(Some(match (*name, &paths[..]) {
+        (b"cat", [path]) => vec!["cat".into(), at(path)],
+        (b"dump" | b"dump_inode", [path, to]) => {
+            let keeps = options.contains(&&b"-p"[..]);
+            let mut words: Vec<OsString> = vec!["cp".into()];
+            words.extend(keeps.then(|| "-a".into()));
+            words.extend([at(path), host(to)]);
+            words
+        }
+        (b"rdump", [from @ .., to]) if !from.is_empty() => {
+            let from = from.iter().map(|path| at(path));
+            let mut words: Vec<OsString> = vec!["cp".into(), "-a".into()];
+            words.extend(from.chain([host(to)]));
+            words
+        }
+        (b"cat" | b"dump" | b"dump_inode" | b"rdump", _) => {
+            return Err(format!(
+                "{}: wrong number of paths",
+                String::from_utf8_lossy(name)
+            ));
+        }
+        _ => return Ok(None),
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_of_requests_that_ask_begin_at_a_directory() {
+        let asked = |line: &str| {
+            let words = Request::words_of(line.as_bytes());
+            let command = asking("d.img".as_ref(), &words, b"/etc");
+            command.map(|words| words.map(|words| words.join(OsStr::new(" "))))
+        };
+        for (line, command) in [
+            ("cat motd", "cat d.img:/etc/motd"),
+            ("cat <12>", "cat d.img:<12>"),
+            ("dump -p ../a b", "cp -a d.img:/etc/../a b"),
+            ("xattrs motd", "inspect d.img xattrs /etc/motd"),
+            ("logdump", "inspect d.img logdump"),
+        ] {
+            assert_eq!(asked(line), Ok(Some(command.into())), "{line}");
+        }
+        assert_eq!(asked("clri <12>"), Ok(None));
+        assert_eq!(asked("cat"), Err("cat: wrong number of paths".into()));
+    }
+}

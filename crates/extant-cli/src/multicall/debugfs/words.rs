@@ -1,0 +1,120 @@
+//! Words of debugfs' answers: attributes, bytes, features, hashes.
+
+use crate::format::show::show;
+use anyhow::{Result, anyhow, bail};
+use ext4_format::hash::{DirHasher, HashVersion};
+use std::fmt::Write as _;
+
+/// Returns a number of a request.
+pub(super) fn number_of(word: &[u8]) -> Result<u64> {
+    let text = super::fields::text(word)?;
+    crate::format::attr_flags::long_number(text).map_err(|e| anyhow!(e))
+}
+
+/// Returns an extended attribute as debugfs writes it: text in quotes, other bytes as digits.
+pub(super) fn attribute(name: &[u8], value: &[u8], hex: bool) -> String {
+    let odd = value.iter().filter(|b| !(b' '..=b'~').contains(b)).count();
+    let shown = if hex || odd > value.len() / 4 {
+        value.iter().map(|byte| format!("{byte:02x} ")).collect()
+    } else {
+        let shown = |&byte: &u8| match byte {
+            b'"' | b'\\' => format!("\\{}", char::from(byte)),
+            b' '..=b'~' => char::from(byte).to_string(),
+            _ => format!("\\{byte:03o}"),
+        };
+        format!("\"{}\"", value.iter().map(shown).collect::<String>())
+    };
+    format!("{} ({}) = {shown}", show(name), value.len())
+}
+
+/// Formats bytes in hexadecimal after octal offsets; repeated lines become a star.
+pub(super) fn hex_dump(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    let mut before: Option<&[u8]> = None;
+    let mut starred = false;
+    for (nth, line) in bytes.chunks(16).enumerate() {
+        if before == Some(line) {
+            if !std::mem::replace(&mut starred, true) {
+                text.push_str("*\n");
+            }
+            continue;
+        }
+        (before, starred) = (Some(line), false);
+        let _ = write!(text, "{:04o}  ", nth * 16);
+        for pair in line.chunks(2) {
+            let pair: String = pair.iter().map(|byte| format!("{byte:02x}")).collect();
+            let _ = write!(text, "{pair} ");
+        }
+        let shown = |&byte: &u8| match byte {
+            b' '..=b'~' => char::from(byte),
+            _ => '.',
+        };
+        let _ = writeln!(text, " {}", line.iter().map(shown).collect::<String>());
+    }
+    text.push('\n');
+    text
+}
+
+/// Returns all features with names.
+pub(super) fn supported() -> String {
+    use ext4_format::features::{Compat, Features, Incompat, RoCompat};
+    let all = Features {
+        compat: Compat::all(),
+        incompat: Incompat::all(),
+        ro_compat: RoCompat::all(),
+    };
+    // Names that e2fsprogs no longer prints.
+    let gone = |name: &&String| {
+        const GONE: &[&str] = &[
+            "lazy_bg",
+            "snapshot_bitmap",
+            "compression",
+            "dirdata",
+            "btree_dir",
+            "snapshot",
+            "replica",
+        ];
+        !GONE.contains(&name.as_str())
+    };
+    let names = all.names();
+    let names: Vec<&str> = names.iter().filter(gone).map(String::as_str).collect();
+    format!(
+        "Supported features: {}\n journal_incompat_revoke journal_64bit journal_async_commit journal_checksum_v2 journal_checksum_v3 FEATURE_I5\n",
+        names.join(" ")
+    )
+}
+
+/// Answers `dx_hash [-h VERSION] [-s SEED] NAME`.
+pub(super) fn hash(words: &[&[u8]]) -> Result<String> {
+    let (mut version, mut seed, mut name) = (HashVersion::Legacy, [0; 4], None);
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        match *word {
+            b"-h" => {
+                let said = words.next().copied().unwrap_or_default();
+                version = match said {
+                    b"legacy" | b"0" => HashVersion::Legacy,
+                    b"half_md4" | b"1" => HashVersion::HalfMd4,
+                    b"tea" | b"2" => HashVersion::Tea,
+                    _ => bail!("{}: no version of the hash", show(said)),
+                };
+            }
+            b"-s" => {
+                let said = words.next().copied().unwrap_or_default();
+                let uuid = uuid::Uuid::parse_str(super::fields::text(said)?)?;
+                for (word, bytes) in seed.iter_mut().zip(uuid.as_bytes().as_chunks().0) {
+                    *word = u32::from_le_bytes(*bytes);
+                }
+            }
+            b"-c" => {}
+            word => name = Some(word),
+        }
+    }
+    let name =
+        name.ok_or_else(|| anyhow!("usage: dx_hash [-h hash_alg] [-s hash_seed] filename"))?;
+    let (major, minor) = DirHasher::with_version(version, seed).hash(name);
+    Ok(format!(
+        "Hash of {} is 0x{major:x} (minor 0x{minor:x})\n",
+        show(name)
+    ))
+}
