@@ -243,6 +243,11 @@ impl GroupDesc {
         }
     }
 
+    /// Returns whether a flag marks a bitmap as never written, on a volume whose descriptors have checksums: on others the flags mean nothing.
+    pub const fn is_uninit(&self, geo: &Geometry, flag: u16) -> bool {
+        geo.features.has_group_csum() && self.flags & flag != 0
+    }
+
     /// Writes the descriptor over `bytes` (a whole descriptor) with its checksum. Bytes unknown to this library stay
     /// unchanged.
     ///

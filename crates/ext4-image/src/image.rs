@@ -4,9 +4,9 @@ use crate::error::Error;
 use crate::mapping::Mapping;
 use blockdev::BlockDevice;
 use ext4_format::geometry::Geometry;
-use ext4_format::group_desc::GroupDesc;
+use ext4_format::group_desc::{BLOCK_UNINIT, GroupDesc, INODE_UNINIT};
 use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
-use ext4_format::{BlockNr, FormatError, GroupNr, InodeNr, Where, checksum, inode, jbd2};
+use ext4_format::{BlockNr, FormatError, GroupNr, InodeNr, Where, bitmap, checksum, inode, jbd2};
 use std::io;
 
 /// Reads the bytes of the superblock.
@@ -114,6 +114,48 @@ impl<D: BlockDevice> Image<D> {
         Ok(())
     }
 
+    /// Reads the bytes of one descriptor, for readers that make do with a damaged one.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn descriptor_bytes(&self, group: GroupNr) -> Result<Vec<u8>, Error> {
+        let (block, offset) = self.geo.desc_location(group);
+        let at = block.offset(self.geo.block_size);
+        self.read_at(at.saturating_add(offset.into()), self.geo.desc_size)
+    }
+
+    /// Reads the block bitmap of a group; one that was never written is the one that the layout implies.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn block_bitmap(&self, group: GroupNr, desc: &GroupDesc) -> Result<Vec<u8>, Error> {
+        if !desc.is_uninit(&self.geo, BLOCK_UNINIT) {
+            return self.read(desc.block_bitmap);
+        }
+        let mut map = vec![0; self.block_size()];
+        bitmap::init_block_bitmap(&mut map, &self.geo, group, desc);
+        Ok(map)
+    }
+
+    /// Reads the inode bitmap of a group; one that was never written has no inode in use.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn inode_bitmap(&self, desc: &GroupDesc) -> Result<Vec<u8>, Error> {
+        if !desc.is_uninit(&self.geo, INODE_UNINIT) {
+            return self.read(desc.inode_bitmap);
+        }
+        let mut map = vec![0; self.block_size()];
+        bitmap::init_inode_bitmap(&mut map, &self.geo, 0);
+        Ok(map)
+    }
+
+    fn read_at(&self, at: u64, len: u16) -> Result<Vec<u8>, Error> {
+        let mut bytes = vec![0; len.into()];
+        self.dev.read_at(at, &mut bytes)?;
+        Ok(bytes)
+    }
+
     /// Returns the number of bytes of a block.
     pub const fn block_size(&self) -> usize {
         self.geo.block_size as usize
@@ -174,12 +216,21 @@ impl<D: BlockDevice> Image<D> {
     /// # Errors
     /// Those of the device.
     pub fn read_record(&self, ino: InodeNr) -> Result<Option<Vec<u8>>, Error> {
-        let Some(at) = self.record_offset(ino) else {
-            return Ok(None);
-        };
-        let mut raw = vec![0; self.geo.inode_size.into()];
-        self.dev.read_at(at, &mut raw)?;
-        Ok(Some(raw))
+        let at = self.record_offset(ino);
+        at.map(|at| self.read_at(at, self.geo.inode_size))
+            .transpose()
+    }
+
+    /// Reads the record at an index of the inode table that begins at a block, which is not checked.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn record_in(&self, table: BlockNr, index: u32) -> Result<Vec<u8>, Error> {
+        let per_block = self.geo.inodes_per_block();
+        let block = table.0.saturating_add((index / per_block).into());
+        let within = u64::from(index % per_block) * u64::from(self.geo.inode_size);
+        let at = BlockNr(block).offset(self.geo.block_size);
+        self.read_at(at.saturating_add(within), self.geo.inode_size)
     }
 
     /// Writes the record of an inode, with its checksum unless it is all zeros. A record without a place is not written.

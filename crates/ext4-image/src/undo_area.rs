@@ -4,11 +4,11 @@
 //! mark has the offset of the record. After the change the record is not needed, and its blocks are free again.
 
 use crate::error::Error;
-use crate::image::{Image, superblock};
+use crate::image::Image;
 use blockdev::BlockDevice;
 use ext4_format::features::Incompat;
 use ext4_format::geometry::Geometry;
-use ext4_format::group_desc::{BLOCK_UNINIT, GroupDesc};
+use ext4_format::group_desc::GroupDesc;
 use ext4_format::{BlockNr, GroupNr, bitmap};
 use std::collections::BTreeMap;
 use std::io;
@@ -46,25 +46,11 @@ impl BlockDevice for After<'_> {
     blockdev::only_read!();
 }
 
-fn geometry(device: &dyn BlockDevice) -> Option<Geometry> {
-    Geometry::new(&superblock(device).ok()?).ok()
-}
-
 /// Returns the block bitmap of a group. `None` if it cannot be read; then nothing in the group counts as free.
-fn used(device: &dyn BlockDevice, geo: &Geometry, group: GroupNr) -> Option<Vec<u8>> {
-    let (block, offset) = geo.desc_location(group);
-    let mut raw = vec![0; geo.desc_size.into()];
-    let at = block.offset(geo.block_size) + u64::from(offset);
-    device.read_at(at, &mut raw).ok()?;
-    let desc = GroupDesc::decode(&raw, geo, group).ok()?;
-    let mut map = vec![0; geo.block_size as usize];
-    if desc.flags & BLOCK_UNINIT != 0 {
-        bitmap::init_block_bitmap(&mut map, geo, group, &desc);
-    } else {
-        let at = desc.block_bitmap.offset(geo.block_size);
-        device.read_at(at, &mut map).ok()?;
-    }
-    Some(map)
+fn used<D: BlockDevice>(image: &Image<D>, group: GroupNr) -> Option<Vec<u8>> {
+    let raw = image.descriptor_bytes(group).ok()?;
+    let desc = GroupDesc::decode(&raw, &image.geo, group).ok()?;
+    image.block_bitmap(group, &desc).ok()
 }
 
 /// Marks the blocks of a group that the change writes.
@@ -97,14 +83,14 @@ fn mark_written(
 /// Returns the blocks of a group that are in use before the change or after it, or are written by it, and how many
 /// bits count. `None` if a bitmap cannot be read.
 fn taken(
-    volumes: &[(&dyn BlockDevice, &Geometry)],
+    volumes: &[Image<&dyn BlockDevice>],
     group: GroupNr,
     changes: &BTreeMap<u64, Vec<u8>>,
 ) -> Option<(Vec<u8>, u32)> {
     let (mut map, mut all) = (Vec::new(), 0);
-    for (device, geo) in volumes.iter().filter(|(_, geo)| group.0 < geo.groups) {
-        let mut used = used(*device, geo, group)?;
-        let bits = geo.bits_in_group(group);
+    for image in volumes.iter().filter(|image| group.0 < image.geo.groups) {
+        let mut used = used(image, group)?;
+        let bits = image.geo.bits_in_group(group);
         // The padding of a bitmap does not stand for blocks.
         let padding = (used.len() as u32 * 8).saturating_sub(bits);
         bitmap::clear_range(&mut used, bits, padding);
@@ -115,8 +101,8 @@ fn taken(
         all = all.max(bits);
     }
     // Blocks and groups have one size in both.
-    let (_, geo) = volumes.first()?;
-    mark_written(&mut map, geo, (group, all), changes);
+    let first = volumes.first()?;
+    mark_written(&mut map, &first.geo, (group, all), changes);
     Some((map, all))
 }
 
@@ -127,15 +113,15 @@ pub(crate) fn find(
     changes: &BTreeMap<u64, Vec<u8>>,
     len: u64,
 ) -> Option<u64> {
-    let after = After { device, changes };
-    let new = geometry(&after)?;
+    let after: &dyn BlockDevice = &After { device, changes };
+    let image = Image::open(after).ok()?;
+    let new = image.geo.clone();
     // A mended superblock has no old geometry.
-    let old = geometry(device).filter(|old| {
+    let old = Image::open(device).ok().filter(|Image { geo: old, .. }| {
         (old.block_size, old.blocks_per_group) == (new.block_size, new.blocks_per_group)
     });
-    let mut volumes: Vec<(&dyn BlockDevice, &Geometry)> = vec![(&after, &new)];
-    volumes.extend(old.as_ref().map(|old| (device, old)));
-    let most = |of: fn(&Geometry) -> u64| volumes.iter().map(|(_, geo)| of(geo)).max();
+    let volumes: Vec<_> = [image].into_iter().chain(old).collect();
+    let most = |of: fn(&Geometry) -> u64| volumes.iter().map(|image| of(&image.geo)).max();
     let groups = u32::try_from(most(|geo| geo.groups.into())?).ok()?;
     let fits = |start: u64, end: u64| end.min(device.len()).saturating_sub(start) >= len;
     let (mut start, mut end) = (0, 0);
@@ -183,17 +169,17 @@ fn empty_log(device: &dyn BlockDevice) -> Option<(u32, Vec<BlockNr>)> {
 /// Returns whether the bitmaps have all of these blocks in use. A damaged inode of the journal may map blocks that are free,
 /// and that the next change allocates.
 fn are_in_use(device: &dyn BlockDevice, blocks: &[BlockNr]) -> bool {
-    let Some(geo) = geometry(device) else {
+    let Ok(image) = Image::open(device) else {
         return false;
     };
     let mut map = Vec::new();
     let mut of = None;
     blocks.iter().all(|&block| {
-        let Some((group, bit)) = geo.group_of_block(block) else {
+        let Some((group, bit)) = image.geo.group_of_block(block) else {
             return false;
         };
         if of != Some(group) {
-            match used(device, &geo, group) {
+            match used(&image, group) {
                 Some(bits) => (map, of) = (bits, Some(group)),
                 None => return false,
             }
