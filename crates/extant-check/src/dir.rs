@@ -33,7 +33,7 @@ impl Directory {
 
     /// Returns the seed of its blocks' checksums, if blocks have checksums.
     pub(crate) fn seed(&self, check: &Check<'_>) -> Option<u32> {
-        check.volume.inode_seed(self.ino, self.generation)
+        check.volume.seed(self.ino, self.generation)
     }
 }
 
@@ -64,7 +64,7 @@ impl DirectoryRun {
     ) {
         let (volume, run) = (&check.volume, &self.run);
         buf.resize(run.len as usize * volume.block_size(), 0);
-        let whole = volume.read(run.physical, buf).is_ok();
+        let whole = volume.read_into(run.physical, buf).is_ok();
         let blocks = buf.chunks_exact_mut(volume.block_size());
         for (n, bytes) in (0u32..).zip(blocks) {
             let at = BlockNr(run.physical.0 + u64::from(n));

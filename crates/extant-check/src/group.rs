@@ -1,7 +1,6 @@
 //! A group, as its descriptor and the check of it say.
 
 use crate::volume::Volume;
-use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::GroupDesc;
 
 /// A group.
@@ -13,11 +12,6 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    /// Returns whether this flag marks a bitmap as not yet written.
-    pub(crate) fn is_uninit(&self, geo: &Geometry, flag: u16) -> bool {
-        geo.features.has_group_csum() && self.desc.flags & flag != 0
-    }
-
     /// Returns the number of inodes of the table that may be in use.
     pub(crate) fn inodes(&self, volume: &Volume<'_>) -> u32 {
         if self.usable {

@@ -179,7 +179,7 @@ pub(crate) fn tell_bitmaps(check: &Check<'_>, groups: Range<usize>) {
                 (group.desc.inode_bitmap, INODE_UNINIT),
             ];
             let maps = maps.into_iter();
-            maps.filter(|(_, flag)| !group.is_uninit(&check.volume.geo, *flag))
+            maps.filter(|(_, flag)| !group.desc.is_uninit(&check.volume.geo, *flag))
         })
         .map(|(block, _)| block)
         .collect();
@@ -222,7 +222,7 @@ impl GroupCounts<'_> {
         if !self.group.usable {
             return;
         }
-        if self.group.is_uninit(geo, BLOCK_UNINIT) {
+        if self.group.desc.is_uninit(geo, BLOCK_UNINIT) {
             // The group has no bitmap yet: only structures of this and of other groups may be in it.
             self.check.claims.write_metadata(self.nr.0, stored);
             bitmap::pad(stored, bits);
@@ -254,7 +254,7 @@ impl GroupCounts<'_> {
         if !self.group.usable {
             return;
         }
-        if self.group.is_uninit(geo, INODE_UNINIT) {
+        if self.group.desc.is_uninit(geo, INODE_UNINIT) {
             bitmap::init_inode_bitmap(stored, geo, 0);
         } else {
             self.read_bitmap(desc.inode_bitmap, stored);

@@ -100,16 +100,9 @@ impl Reader<'_> {
     /// Reads a block of the directory.
     fn block(&self, logical: u32) -> Option<(BlockNr, Vec<u8>)> {
         let i = self.runs.partition_point(|r| r.run.logical <= logical);
-        let run = self.runs.get(i.checked_sub(1)?)?.run;
-        let within = logical - run.logical;
-        if within >= run.len {
-            return None;
-        }
-        let at = BlockNr(run.physical.0 + u64::from(within));
-        let mut bytes = vec![0; self.check.volume.block_size()];
+        let at = self.runs.get(i.checked_sub(1)?)?.run.map(logical)?;
         // A block that cannot be read is reported with the directory's names.
-        self.check.volume.read(at, &mut bytes).ok()?;
-        Some((at, bytes))
+        Some((at, self.check.volume.read(at).ok()?))
     }
 
     fn place(&self, logical: u32) -> FindingPlace {

@@ -85,7 +85,7 @@ fn check_piece(check: &Check<'_>, piece: &Piece, buf: &mut Vec<u8>, builder: &mu
     let geo = &volume.geo;
     let blocks = piece.inodes.div_ceil(geo.inodes_per_block()) as usize;
     buf.resize(blocks * volume.block_size(), 0);
-    if volume.read(piece.start, buf).is_err() {
+    if volume.read_into(piece.start, buf).is_err() {
         // A block that cannot be read does not affect the others.
         for (block, bytes) in (piece.start.0..).zip(buf.chunks_mut(volume.block_size())) {
             let place = FindingPlace::group(piece.group);

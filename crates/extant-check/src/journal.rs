@@ -1,7 +1,7 @@
 //! The journal: its inode, its superblock, and the blocks that a replay would write.
 
 use crate::error::Error;
-use crate::mapping::{Run, Walker};
+use crate::mapping::{Run, Walker, block_of};
 use crate::options::CheckOptions;
 use crate::report::{FindingPlace, Findings, Rule};
 use crate::volume::{Logged, Volume};
@@ -124,18 +124,12 @@ pub(crate) fn runs(volume: &Volume<'_>, ino: InodeNr) -> Result<Vec<Run>, Format
     let bad = |what| FormatError::corrupt(what, Where::Inode(ino));
     let unreadable = |_| bad("a block that cannot be read");
     let (group, index) = geo.group_of_inode(ino).ok_or(bad("number of the inode"))?;
-    let mut block = vec![0; volume.block_size()];
-    let (at, offset) = geo.desc_location(group);
-    volume.read(at, &mut block).map_err(unreadable)?;
-    let bytes = block.get(offset as usize..).unwrap_or(&[]);
-    let bytes = bytes.get(..geo.desc_size.into()).unwrap_or(&[]);
-    let desc = GroupDesc::decode_unchecked(bytes).ok_or(bad("group descriptor"))?;
+    let bytes = volume.descriptor_bytes(group).map_err(unreadable)?;
+    let desc = GroupDesc::decode_unchecked(&bytes).ok_or(bad("group descriptor"))?;
     desc.check_places(geo, group)?;
-    let (at, from) = geo.inode_place(desc.inode_table, index);
-    volume.read(at, &mut block).map_err(unreadable)?;
-    let raw = block.get(from..from + usize::from(geo.inode_size));
-    let raw = raw.unwrap_or(&[]);
-    let core = inode::decode_core(raw, geo, ino)?;
+    let raw = volume.record_in(desc.inode_table, index);
+    let raw = raw.map_err(unreadable)?;
+    let core = inode::decode_core(&raw, geo, ino)?;
     let encrypted = core.flags & inode::flags::ENCRYPT != 0;
     if core.links == 0 || core.file_type() != Some(FileType::Regular) || encrypted {
         return Err(bad("no regular file"));
@@ -146,22 +140,14 @@ pub(crate) fn runs(volume: &Volume<'_>, ino: InodeNr) -> Result<Vec<Run>, Format
     }
     // Damage of the mapping is reported later, when the inode is checked like all others.
     let ignored = Findings::new(0);
-    let seed = volume.inode_seed(ino, core.generation);
+    let seed = volume.seed(ino, core.generation);
     let walker = Walker::new(volume, &ignored, None, ino, seed).with_runs(true);
-    let mapped = walker.walk(core.flags, inode::i_block(raw)?);
+    let mapped = walker.walk(core.flags, inode::i_block(&raw)?);
     if mapped.damaged || mapped.end < blocks {
         Err(bad("mapping"))
     } else {
         Ok(mapped.runs)
     }
-}
-
-/// Returns the physical block of a block of the journal.
-pub(crate) fn block_of(runs: &[Run], block: u32) -> Option<BlockNr> {
-    let i = runs.partition_point(|run| run.logical <= block);
-    let run = runs.get(i.checked_sub(1)?)?;
-    let within = block - run.logical;
-    (within < run.len).then_some(BlockNr(run.physical.0 + u64::from(within)))
 }
 
 /// Returns the blocks that a replay would write, as far as they are sound.
@@ -175,11 +161,9 @@ fn replayed(
         block_of(runs, log_block).ok_or(bad)
     };
     let found = jbd2::salvage(sb, volume.geo.blocks_count, |log_block| {
-        let mut bytes = vec![0; volume.block_size()];
-        volume.read(at(log_block)?, &mut bytes).map_err(|_| {
+        volume.read(at(log_block)?).map_err(|_| {
             FormatError::corrupt("block that cannot be read", Where::Journal(log_block))
-        })?;
-        Ok::<_, FormatError>(bytes)
+        })
     })?;
     let images = found.plan.replay.iter().map(|image| {
         let logged = Logged {

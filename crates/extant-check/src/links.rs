@@ -55,11 +55,10 @@ impl<'b> Block<'b> {
         if let Some(bytes) = self.bytes {
             return shown(name_at(bytes, link.offset()));
         }
-        let mut bytes = vec![0; check.volume.block_size()];
         // The block could be read before.
-        let read = self.place.block.map(|at| check.volume.read(at, &mut bytes));
+        let read = self.place.block.map(|at| check.volume.read(at));
         match read {
-            Some(Ok(())) => shown(name_at(&bytes, link.offset())),
+            Some(Ok(bytes)) => shown(name_at(&bytes, link.offset())),
             _ => shown(b""),
         }
     }

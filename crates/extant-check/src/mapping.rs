@@ -17,6 +17,20 @@ pub(crate) struct Run {
     pub(crate) physical: BlockNr,
 }
 
+impl Run {
+    /// Returns the place of a logical block.
+    pub(crate) fn map(&self, logical: u32) -> Option<BlockNr> {
+        let within = logical.checked_sub(self.logical)?;
+        (within < self.len).then_some(BlockNr(self.physical.0 + u64::from(within)))
+    }
+}
+
+/// Returns the place of a logical block; the runs are in logical order.
+pub(crate) fn block_of(runs: &[Run], logical: u32) -> Option<BlockNr> {
+    let next = runs.partition_point(|run| run.logical <= logical);
+    runs.get(next.checked_sub(1)?)?.map(logical)
+}
+
 /// Result of a walk.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Mapped {

@@ -1,11 +1,11 @@
 //! Quota files: compares their records with the actual use by users, groups and projects.
 
-use crate::mapping::{Run, Walker};
+use crate::mapping::{Walker, block_of};
 use crate::report::{FindingPlace, Findings, Rule};
 use crate::state::Check;
 use ext4_format::inode::{self, flags};
 use ext4_format::quota::{QuotaFile, QuotaKind, QuotaUse};
-use ext4_format::{BlockNr, FileType, FormatError, InodeNr, Where};
+use ext4_format::{FileType, FormatError, InodeNr, Where};
 use std::collections::BTreeMap;
 
 /// Compares the files with the counted use.
@@ -59,24 +59,13 @@ fn read(check: &Check<'_>, kind: QuotaKind, ino: InodeNr) -> Result<QuotaFile, F
         return Err(corrupt("a quota file inside its inode"));
     }
     let ignored = Findings::new(0);
-    let seed = volume.inode_seed(ino, core.generation);
+    let seed = volume.seed(ino, core.generation);
     let walker = Walker::new(volume, &ignored, None, ino, seed).with_runs(true);
     let mapped = walker.walk(core.flags, inode::i_block(&raw)?);
     QuotaFile::read_from(kind, core.size, volume.block_size(), |logical| {
         let at =
-            place_of(&mapped.runs, logical).ok_or_else(|| corrupt("a hole in a quota file"))?;
-        let mut bytes = vec![0; volume.block_size()];
-        volume
-            .read(at, &mut bytes)
-            .map_err(|_| corrupt("a block of a quota file that cannot be read"))?;
-        Ok(bytes)
+            block_of(&mapped.runs, logical).ok_or_else(|| corrupt("a hole in a quota file"))?;
+        let bytes = volume.read(at);
+        bytes.map_err(|_| corrupt("a block of a quota file that cannot be read"))
     })
-}
-
-/// Returns the place of a block of a file.
-fn place_of(runs: &[Run], logical: u32) -> Option<BlockNr> {
-    let next = runs.partition_point(|run| run.logical <= logical);
-    let run = runs.get(next.checked_sub(1)?)?;
-    let within = logical - run.logical;
-    (within < run.len).then(|| BlockNr(run.physical.0 + u64::from(within)))
 }

@@ -186,7 +186,7 @@ fn check_orphan_file(check: &Check<'_>) {
     if core.links == 0 || core.file_type() != Some(FileType::Regular) {
         return tell("it is no regular file".into());
     }
-    let seed = check.volume.inode_seed(ino, core.generation);
+    let seed = check.volume.seed(ino, core.generation);
     let Ok(root) = inode::i_block(&raw) else {
         return;
     };

@@ -68,13 +68,7 @@ impl Counted {
 
 /// Returns the record of an inode.
 pub(crate) fn read_record(check: &Check<'_>, ino: InodeNr) -> Option<Vec<u8>> {
-    let volume = &check.volume;
-    let geo = &volume.geo;
-    let (group, index) = geo.group_of_inode(ino)?;
+    let (group, index) = check.volume.geo.group_of_inode(ino)?;
     let group = check.groups.get(group.0 as usize).filter(|g| g.usable)?;
-    let mut block = vec![0; volume.block_size()];
-    let (at, from) = geo.inode_place(group.desc.inode_table, index);
-    volume.read(at, &mut block).ok()?;
-    let record = block.get(from..from + usize::from(geo.inode_size));
-    record.map(<[u8]>::to_vec)
+    check.volume.record_in(group.desc.inode_table, index).ok()
 }

@@ -23,7 +23,7 @@ impl Subject<'_> {
 
     /// Returns the seed of the checksums of its blocks, if blocks have checksums.
     pub(crate) fn seed(&self, volume: &Volume<'_>) -> Option<u32> {
-        volume.inode_seed(self.ino, self.core.generation)
+        volume.seed(self.ino, self.core.generation)
     }
 }
 

@@ -1,13 +1,15 @@
-//! The volume to check: its device, overlaid by the blocks that its journal would write home.
+//! The volume to check: an image on a device that is overlaid by the blocks that its journal would write home.
 
 use crate::error::Error;
 use crate::report::{FindingPlace, Findings, Rule};
 use blockdev::BlockDevice;
 use ext4_format::geometry::Geometry;
 use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET};
-use ext4_format::{BlockNr, FormatError, InodeNr, checksum, jbd2};
+use ext4_format::{BlockNr, FormatError, jbd2};
+use ext4_image::Image;
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -20,14 +22,12 @@ pub(crate) struct Logged {
     pub(crate) escaped: bool,
 }
 
-pub(crate) struct Volume<'d> {
+/// A device as it will be after the replay of the journal.
+pub(crate) struct Replayed<'d> {
     device: &'d dyn BlockDevice,
-    pub(crate) sb: RawSuperblock,
-    pub(crate) geo: Geometry,
+    block_size: u32,
     /// The newest block of the journal for each block of the volume.
     logged: BTreeMap<BlockNr, Logged>,
-    /// Whether fast commits continue the log.
-    pub(crate) pending_fast_commits: bool,
     bytes_read: AtomicU64,
     /// A read took long.
     slow: AtomicBool,
@@ -35,6 +35,82 @@ pub(crate) struct Volume<'d> {
 
 /// A read that takes no longer than this says nothing about the device.
 const SHORT: Duration = Duration::from_micros(64);
+
+impl Replayed<'_> {
+    /// Copies the part of a logged block that is in the bytes from `offset` on.
+    fn overlay(
+        &self,
+        home: BlockNr,
+        logged: &Logged,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> io::Result<()> {
+        let mut block = vec![0; self.block_size as usize];
+        self.device
+            .read_at(logged.at.offset(self.block_size), &mut block)?;
+        if logged.escaped {
+            jbd2::unescape(&mut block);
+        }
+        let home = home.offset(self.block_size);
+        let skipped = offset.saturating_sub(home) as usize; // less than a block
+        let to = home.saturating_sub(offset) as usize; // less than the buffer
+        let bytes = block.iter().skip(skipped);
+        buf.iter_mut()
+            .skip(to)
+            .zip(bytes)
+            .for_each(|(to, from)| *to = *from);
+        Ok(())
+    }
+}
+
+impl BlockDevice for Replayed<'_> {
+    fn len(&self) -> u64 {
+        self.device.len()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        let begin = Instant::now();
+        self.device.read_at(offset, buf)?;
+        let took = begin.elapsed();
+        if took > SHORT && took.as_nanos() > buf.len() as u128 {
+            self.slow.store(true, Ordering::Relaxed);
+        }
+        self.bytes_read
+            .fetch_add(buf.len() as u64, Ordering::Relaxed);
+        let size = u64::from(self.block_size);
+        let end = offset.saturating_add(buf.len() as u64).div_ceil(size);
+        for (home, logged) in self.logged.range(BlockNr(offset / size)..BlockNr(end)) {
+            self.overlay(*home, logged, offset, buf)?;
+        }
+        Ok(())
+    }
+
+    fn will_read(&self, offset: u64, len: u64) {
+        self.device.will_read(offset, len);
+    }
+
+    blockdev::only_read!();
+}
+
+pub(crate) struct Volume<'d> {
+    image: Image<Replayed<'d>>,
+    /// Whether fast commits continue the log.
+    pub(crate) pending_fast_commits: bool,
+}
+
+impl<'d> Deref for Volume<'d> {
+    type Target = Image<Replayed<'d>>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.image
+    }
+}
+
+impl DerefMut for Volume<'_> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.image
+    }
+}
 
 impl<'d> Volume<'d> {
     /// Reads the superblock. A damaged superblock is a finding if the volume can still be read.
@@ -56,92 +132,60 @@ impl<'d> Volume<'d> {
     /// Creates a volume from a superblock that was read before.
     pub(crate) fn of(device: &'d dyn BlockDevice, sb: RawSuperblock) -> Result<Self, Error> {
         let geo = Geometry::new(&sb).map_err(Error::NoSuperblock)?;
-        Ok(Self {
+        let dev = Replayed {
             device,
-            sb,
-            geo,
+            block_size: geo.block_size,
             logged: BTreeMap::new(),
-            pending_fast_commits: false,
             bytes_read: AtomicU64::new(0),
             slow: AtomicBool::new(false),
+        };
+        Ok(Self {
+            image: Image {
+                dev,
+                sb,
+                geo,
+                descs: Vec::new(),
+            },
+            pending_fast_commits: false,
         })
     }
 
     /// Switches to the state of the volume after the replay of its journal.
     pub(crate) fn replay(&mut self, logged: BTreeMap<BlockNr, Logged>) -> Result<(), Error> {
-        self.logged = logged;
+        self.dev.logged = logged;
         let block = BlockNr(SUPERBLOCK_OFFSET / u64::from(self.geo.block_size));
-        if self.logged.contains_key(&block) {
-            let mut bytes = vec![0; self.geo.block_size as usize];
-            self.read(block, &mut bytes).map_err(Error::Io)?;
-            let within = (SUPERBLOCK_OFFSET % u64::from(self.geo.block_size)) as usize;
-            let bytes = bytes.get(within..).unwrap_or(&[]);
-            self.sb = RawSuperblock::parse(bytes).map_err(Error::NoSuperblock)?;
+        if self.dev.logged.contains_key(&block) {
+            let bytes = ext4_image::superblock_bytes(&self.dev).map_err(Error::Io)?;
+            self.sb = RawSuperblock::parse(&bytes).map_err(Error::NoSuperblock)?;
             self.geo = Geometry::new(&self.sb).map_err(Error::NoSuperblock)?;
         }
         Ok(())
     }
 
-    /// Returns the number of bytes of a block.
-    pub(crate) const fn block_size(&self) -> usize {
-        self.geo.block_size as usize
-    }
-
-    /// Returns the seed of the checksums of an inode's blocks, if blocks have checksums.
-    pub(crate) fn inode_seed(&self, ino: InodeNr, generation: u32) -> Option<u32> {
-        let seed = || checksum::inode_seed(self.geo.csum_seed, ino, generation);
-        self.geo.features.has_metadata_csum().then(seed)
-    }
-
     /// Returns the number of bytes of the device.
     pub(crate) fn device_len(&self) -> u64 {
-        self.device.len()
+        self.dev.len()
     }
 
     /// Returns the number of bytes read.
     pub(crate) fn bytes_read(&self) -> u64 {
-        self.bytes_read.load(Ordering::Relaxed)
+        self.dev.bytes_read.load(Ordering::Relaxed)
     }
 
     /// Reads whole blocks from `first` on.
-    pub(crate) fn read(&self, first: BlockNr, buf: &mut [u8]) -> io::Result<()> {
-        let begin = Instant::now();
-        self.device
-            .read_at(first.offset(self.geo.block_size), buf)?;
-        let took = begin.elapsed();
-        if took > SHORT && took.as_nanos() > buf.len() as u128 {
-            self.slow.store(true, Ordering::Relaxed);
-        }
-        self.bytes_read
-            .fetch_add(buf.len() as u64, Ordering::Relaxed);
-        if self.logged.is_empty() {
-            return Ok(());
-        }
-        let count = (buf.len() / self.block_size()) as u64;
-        let range = first..BlockNr(first.0.saturating_add(count));
-        for (home, logged) in self.logged.range(range) {
-            let at = (home.0 - first.0) as usize * self.block_size();
-            let Some(block) = buf.get_mut(at..at + self.block_size()) else {
-                continue;
-            };
-            self.device
-                .read_at(logged.at.offset(self.geo.block_size), block)?;
-            if logged.escaped {
-                jbd2::unescape(block);
-            }
-        }
-        Ok(())
+    pub(crate) fn read_into(&self, first: BlockNr, buf: &mut [u8]) -> io::Result<()> {
+        self.dev.read_at(first.offset(self.geo.block_size), buf)
     }
 
     /// Returns whether a read took longer than a nanosecond for each byte, so that the device is not in memory.
     pub(crate) fn is_slow(&self) -> bool {
-        self.slow.load(Ordering::Relaxed)
+        self.dev.slow.load(Ordering::Relaxed)
     }
 
     /// Announces blocks to the device that will be read soon.
     pub(crate) fn tell(&self, Piece { first, blocks }: Piece) {
         let size = self.geo.block_size;
-        self.device
+        self.dev
             .will_read(first.offset(size), u64::from(blocks) * u64::from(size));
     }
 
@@ -153,7 +197,7 @@ impl<'d> Volume<'d> {
         place: FindingPlace,
         findings: &Findings,
     ) -> bool {
-        let Err(error) = self.read(first, buf) else {
+        let Err(error) = self.read_into(first, buf) else {
             return true;
         };
         findings.add(Rule::Unreadable, place.block(first), || error.to_string());

@@ -116,11 +116,10 @@ fn account_block(
     attributes: &mut Attributes,
     block: BlockNr,
 ) {
-    let mut bytes = vec![0; check.volume.block_size()];
-    if check.volume.read(block, &mut bytes).is_err() {
+    let Ok(bytes) = check.volume.read(block) else {
         attributes.damaged = true;
         return;
-    }
+    };
     let walked = xattr::walk_block(&bytes, |_, rest, value| {
         if let Stored::Inode(value) = value {
             account(check, subject, attributes, rest, &value);
@@ -145,19 +144,19 @@ fn check_context(
         return;
     }
     let mut context = inside;
-    if context.is_none() && check.volume.geo.is_valid_data_range(block, 1) {
-        let mut bytes = vec![0; check.volume.block_size()];
-        if check.volume.read(block, &mut bytes).is_ok() {
-            // `check_block` reports damage.
-            let _ = xattr::walk_block(&bytes, |index, rest, value| {
-                if let Stored::Here(value) = value
-                    && (index, rest) == encryption::ATTRIBUTE
-                {
-                    context = Some(value.to_vec());
-                }
-                Ok(())
-            });
-        }
+    if context.is_none()
+        && check.volume.geo.is_valid_data_range(block, 1)
+        && let Ok(bytes) = check.volume.read(block)
+    {
+        // `check_block` reports damage.
+        let _ = xattr::walk_block(&bytes, |index, rest, value| {
+            if let Stored::Here(value) = value
+                && (index, rest) == encryption::ATTRIBUTE
+            {
+                context = Some(value.to_vec());
+            }
+            Ok(())
+        });
     }
     let tell = |what: &str| {
         check

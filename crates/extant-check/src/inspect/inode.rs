@@ -125,7 +125,7 @@ impl Inspector<'_> {
 
     /// Returns the seed of the checksums of an inode's blocks, if blocks have checksums.
     pub(super) fn seed(&self, inode: &Inode) -> Option<u32> {
-        self.volume.inode_seed(inode.ino, inode.core.generation)
+        self.volume.seed(inode.ino, inode.core.generation)
     }
 
     /// Returns whether the inode's `i_block` leads to blocks.

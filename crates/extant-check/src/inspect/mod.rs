@@ -134,11 +134,7 @@ impl<'d> Inspector<'d> {
         if block.0 >= self.volume.geo.blocks_count {
             return Err(missing(&"it is beyond the volume's end"));
         }
-        let mut bytes = vec![0; self.volume.block_size()];
-        self.volume
-            .read(block, &mut bytes)
-            .map_err(|e| missing(&e))?;
-        Ok(bytes)
+        self.volume.read(block).map_err(|e| missing(&e))
     }
 }
 

@@ -80,7 +80,7 @@ impl Inspector<'_> {
             };
             for i in 0..inodes.div_ceil(geo.inodes_per_block()) {
                 let at = BlockNr(desc.inode_table.0.saturating_add(i.into()));
-                if at.0 >= geo.blocks_count || self.volume.read(at, &mut bytes).is_err() {
+                if at.0 >= geo.blocks_count || self.volume.read_into(at, &mut bytes).is_err() {
                     continue;
                 }
                 for (raw, k) in bytes.chunks_exact(size).zip(0..) {

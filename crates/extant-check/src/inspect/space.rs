@@ -90,7 +90,7 @@ impl Inspector<'_> {
     }
 
     fn judge_block_bitmap(&self, group: GroupNr, desc: &GroupDesc) -> Result<(), FormatError> {
-        if self.is_uninit(desc, BLOCK_UNINIT) {
+        if desc.is_uninit(&self.volume.geo, BLOCK_UNINIT) {
             return Ok(());
         }
         let map = self.bitmap_block(desc.block_bitmap, group)?;
@@ -98,16 +98,11 @@ impl Inspector<'_> {
     }
 
     fn judge_inode_bitmap(&self, group: GroupNr, desc: &GroupDesc) -> Result<(), FormatError> {
-        if self.is_uninit(desc, INODE_UNINIT) {
+        if desc.is_uninit(&self.volume.geo, INODE_UNINIT) {
             return Ok(());
         }
         let map = self.bitmap_block(desc.inode_bitmap, group)?;
         bitmap::verify_inode_bitmap(&map, desc, &self.volume.geo, group)
-    }
-
-    /// Returns whether a bitmap, or the table of inodes, was never written.
-    pub(super) fn is_uninit(&self, desc: &GroupDesc, flag: u16) -> bool {
-        self.volume.geo.features.has_group_csum() && desc.flags & flag != 0
     }
 
     fn bitmap_block(&self, block: BlockNr, group: GroupNr) -> Result<Vec<u8>, FormatError> {
@@ -119,12 +114,11 @@ impl Inspector<'_> {
     /// Returns the block bitmap of a group, as stored or, if it was never written, as implied.
     pub(super) fn block_bitmap(&self, group: GroupNr) -> Result<Vec<u8>, InspectError> {
         let (desc, _) = self.descriptor(group)?;
-        if !self.is_uninit(&desc, BLOCK_UNINIT) {
+        if !desc.is_uninit(&self.volume.geo, BLOCK_UNINIT) {
             return self.block(desc.block_bitmap);
         }
-        let mut map = vec![0; self.volume.block_size()];
-        bitmap::init_block_bitmap(&mut map, &self.volume.geo, group, &desc);
-        Ok(map)
+        let map = self.volume.block_bitmap(group, &desc);
+        map.map_err(|e| InspectError::Missing(e.to_string()))
     }
 
     pub(super) fn testb(&self, first: u64, count: u64, sink: &mut Sink<'_>) -> Done {
