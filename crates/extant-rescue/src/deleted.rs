@@ -62,7 +62,7 @@ impl Rescue<'_> {
 
     /// Counts the blocks to search.
     fn searched(&self, old: &OldBlocks, files: u64) -> DeletedSearch {
-        let length = u64::from(self.geo.itable_blocks());
+        let length = u64::from(self.image.geo.itable_blocks());
         let in_table = |home: &BlockNr| {
             let mut firsts = self.tables.iter().filter_map(|table| table.first);
             firsts.any(|first| (first.0..first.0.saturating_add(length)).contains(&home.0))
@@ -82,14 +82,14 @@ impl Rescue<'_> {
 
     /// Lists all images that the journal still has, also those that were already written home.
     fn old_blocks(&self) -> Option<OldBlocks> {
-        let (raw, core) = self.record(InodeNr(self.geo.journal_ino))?;
+        let (raw, core) = self.record(InodeNr(self.image.geo.journal_ino))?;
         let map = self.map(&raw, &core, false);
         let place = |logical: u32| {
             let after = map.extents.partition_point(|e| e.logical <= logical);
             map.extents.get(after.checked_sub(1)?)?.map(logical)
         };
         let sb = Superblock::parse(&self.block(place(0)?)?).ok()?;
-        if sb.block_size != self.geo.block_size {
+        if sb.block_size != self.image.geo.block_size {
             return None;
         }
         let format = sb.format();
@@ -144,21 +144,21 @@ impl Rescue<'_> {
     /// Returns the newest images of inodes that had links, and are free now.
     fn old_inodes(&self, old: &OldBlocks) -> BTreeMap<u32, OldInode> {
         let mut found: BTreeMap<u32, OldInode> = BTreeMap::new();
-        let length = u64::from(self.geo.itable_blocks());
+        let length = u64::from(self.image.geo.itable_blocks());
         for (group, table) in (0..).map(GroupNr).zip(&self.tables) {
             let Some(first) = table.first else {
                 continue;
             };
             let end = BlockNr(first.0.saturating_add(length));
             for (home, images) in old.images.range(first..end) {
-                let index = (home.0 - first.0) as u32 * self.geo.inodes_per_block();
+                let index = (home.0 - first.0) as u32 * self.image.geo.inodes_per_block();
                 for image in images {
                     let Some(bytes) = self.image(old, image) else {
                         continue;
                     };
-                    let records = bytes.chunks_exact(self.geo.inode_size.into());
-                    for (n, raw) in (index..self.geo.inodes_per_group).zip(records) {
-                        let ino = self.geo.inode_nr(group, n);
+                    let records = bytes.chunks_exact(self.image.geo.inode_size.into());
+                    for (n, raw) in (index..self.image.geo.inodes_per_group).zip(records) {
+                        let ino = self.image.geo.inode_nr(group, n);
                         self.note_old(&mut found, ino, raw, image.tid);
                     }
                 }
@@ -168,10 +168,10 @@ impl Rescue<'_> {
     }
 
     fn note_old(&self, found: &mut BTreeMap<u32, OldInode>, ino: InodeNr, raw: &[u8], tid: Tid) {
-        if ino.0 < self.geo.first_ino || self.inodes.contains_key(&ino.0) {
+        if ino.0 < self.image.geo.first_ino || self.inodes.contains_key(&ino.0) {
             return;
         }
-        let Ok(core) = inode::decode_core(raw, &self.geo, ino) else {
+        let Ok(core) = inode::decode_core(raw, &self.image.geo, ino) else {
             return;
         };
         let wanted = matches!(
@@ -181,7 +181,12 @@ impl Rescue<'_> {
         let newer = found
             .get(&ino.0)
             .is_none_or(|known| known.tid.is_before(tid));
-        if wanted && newer && core.links > 0 && core.size > 0 && ino.0 != self.geo.orphan_file_ino {
+        if wanted
+            && newer
+            && core.links > 0
+            && core.size > 0
+            && ino.0 != self.image.geo.orphan_file_ino
+        {
             let (raw, name) = (raw.to_vec(), None);
             found.insert(
                 ino.0,
@@ -227,7 +232,7 @@ impl Rescue<'_> {
         let map = self.map(&old.raw, &old.core, true);
         let mut cached: Option<(GroupNr, Option<Vec<u8>>)> = None;
         let mut used = |block: BlockNr| {
-            let Some((group, index)) = self.geo.group_of_block(block) else {
+            let Some((group, index)) = self.image.geo.group_of_block(block) else {
                 return true;
             };
             if cached.as_ref().is_none_or(|(known, _)| *known != group) {
@@ -237,7 +242,7 @@ impl Rescue<'_> {
             }
             let bits = cached.as_ref().and_then(|(_, bits)| bits.as_deref());
             // A group without a bitmap has only its own structures in use.
-            bits.is_some_and(|bits| bitmap::test(bits, index / self.geo.cluster_ratio))
+            bits.is_some_and(|bits| bitmap::test(bits, index / self.image.geo.cluster_ratio))
         };
         map.extents.iter().any(|extent| {
             (0..u64::from(extent.len)).any(|i| used(BlockNr(extent.physical.0.saturating_add(i))))

@@ -27,7 +27,7 @@ impl Guess {
     }
 
     /// Returns a superblock with these parameters, without checksums.
-    fn geometry(&self, dev: &dyn BlockDevice) -> Option<Geometry> {
+    fn superblock(&self, dev: &dyn BlockDevice) -> Option<RawSuperblock> {
         let mut sb = RawSuperblock::zeroed();
         let bits = self.block_size() * 8;
         let first = u64::from(self.log_block_size == 0);
@@ -58,7 +58,7 @@ impl Guess {
         sb.feature_incompat.set(extents.bits() | wide);
         sb.feature_ro_compat.set(sparse.bits());
         sb.feature_compat.set(journal.bits());
-        Geometry::new(&sb).ok()
+        Geometry::new(&sb).is_ok().then_some(sb)
     }
 
     /// Returns the descriptor of a group, not checked.
@@ -79,7 +79,7 @@ impl Guess {
     }
 
     fn root(&self, dev: &dyn BlockDevice) -> Option<bool> {
-        let geo = self.geometry(dev)?;
+        let geo = Geometry::new(&self.superblock(dev)?).ok()?;
         let table = self.descriptor(dev, 0)?.inode_table;
         let at = table.0.checked_mul(self.block_size())?;
         let size = u64::from(self.inode_size);
@@ -122,7 +122,7 @@ impl Guess {
 }
 
 /// Returns the geometry that the rest of the volume fits.
-pub(crate) fn geometry(dev: &dyn BlockDevice) -> Option<Geometry> {
+pub(crate) fn superblock(dev: &dyn BlockDevice) -> Option<RawSuperblock> {
     for log_block_size in [2, 0, 1, 3, 4, 5, 6] {
         for inode_size in [256, 128, 512, 1024] {
             let mut guess = Guess {
@@ -140,8 +140,8 @@ pub(crate) fn geometry(dev: &dyn BlockDevice) -> Option<Geometry> {
                 guess.desc_size = 64;
             }
             guess.inodes_per_group = guess.count_inodes(dev);
-            if let Some(geo) = guess.geometry(dev) {
-                return Some(geo);
+            if let Some(sb) = guess.superblock(dev) {
+                return Some(sb);
             }
         }
     }

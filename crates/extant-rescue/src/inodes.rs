@@ -7,8 +7,8 @@ use ext4_format::{GroupNr, InodeNr};
 impl Rescue<'_> {
     /// Collects the inodes in use.
     pub(crate) fn read_inodes(&mut self) {
-        let size = usize::from(self.geo.inode_size);
-        let per_block = self.geo.inodes_per_block();
+        let size = usize::from(self.image.geo.inode_size);
+        let per_block = self.image.geo.inodes_per_block();
         for (group, table) in (0..).map(GroupNr).zip(self.tables.clone()) {
             let Some(first) = table.first else {
                 continue;
@@ -23,7 +23,7 @@ impl Rescue<'_> {
                 };
                 let left = (table.records - n * per_block).min(per_block) as usize;
                 for (i, raw) in (0..).zip(bytes.chunks_exact(size).take(left)) {
-                    let ino = self.geo.inode_nr(group, n * per_block + i);
+                    let ino = self.image.geo.inode_nr(group, n * per_block + i);
                     self.note_inode(ino, raw);
                 }
             }
@@ -31,8 +31,8 @@ impl Rescue<'_> {
     }
 
     fn note_inode(&mut self, ino: InodeNr, raw: &[u8]) {
-        let reserved = ino.0 < self.geo.first_ino && ino != InodeNr::ROOT;
-        if reserved || ino.0 == self.geo.orphan_file_ino || raw.iter().all(|&b| b == 0) {
+        let reserved = ino.0 < self.image.geo.first_ino && ino != InodeNr::ROOT;
+        if reserved || ino.0 == self.image.geo.orphan_file_ino || raw.iter().all(|&b| b == 0) {
             return;
         }
         let Some((core, sealed)) = self.decode(ino, raw) else {
@@ -56,20 +56,21 @@ impl Rescue<'_> {
 
     /// Decodes a record; returns the core and whether the checksum is right.
     fn decode(&self, ino: InodeNr, raw: &[u8]) -> Option<(InodeCore, bool)> {
-        match inode::decode_core(raw, &self.geo, ino) {
+        match inode::decode_core(raw, &self.image.geo, ino) {
             Ok(core) => Some((core, true)),
-            Err(_) => Some((inode::decode_verified(raw, &self.geo, ino).ok()?, false)),
+            Err(_) => Some((
+                inode::decode_verified(raw, &self.image.geo, ino).ok()?,
+                false,
+            )),
         }
     }
 
     /// Returns the record of an inode.
     pub(crate) fn record(&self, ino: InodeNr) -> Option<(Vec<u8>, InodeCore)> {
-        let (group, index) = self.geo.group_of_inode(ino)?;
+        let (group, index) = self.image.geo.group_of_inode(ino)?;
         let table = self.tables.get(group.0 as usize)?.first?;
-        let (block, at) = self.geo.inode_place(table, index);
-        let bytes = self.block(block)?;
-        let raw = bytes.get(at..at + usize::from(self.geo.inode_size))?;
-        let (core, _) = self.decode(ino, raw)?;
-        Some((raw.to_vec(), core))
+        let raw = self.image.record_in(table, index).ok()?;
+        let (core, _) = self.decode(ino, &raw)?;
+        Some((raw, core))
     }
 }

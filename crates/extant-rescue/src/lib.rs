@@ -32,11 +32,10 @@ impl<'d> Rescue<'d> {
     /// [`Error`] if no geometry is found. Unreadable parts are not errors: they are in [`Self::notes`].
     pub fn open(device: &'d dyn BlockDevice, progress: Progress<'_>) -> Result<Self, Error> {
         let mut notes = Notes::default();
-        let geo = find::geometry(device, &mut notes, progress)?;
-        let tables = tables::find(device, &geo, &mut notes);
+        let image = find::image(device, &mut notes, progress)?;
+        let tables = tables::find(&image, &mut notes);
         let mut rescue = Self {
-            dev: device,
-            geo,
+            image,
             tables,
             inodes: BTreeMap::new(),
             found: Vec::new(),

@@ -30,7 +30,7 @@ struct Reader<'r, 'd> {
 
 impl Reader<'_, '_> {
     fn keep(&mut self, extent: Extent, end: u64) {
-        let geo = &self.rescue.geo;
+        let geo = &self.rescue.image.geo;
         let after = self.map.extents.last().map_or(0, Extent::end);
         let len = u64::from(extent.len);
         let fits = len > 0
@@ -55,7 +55,7 @@ impl MapVisitor for Reader<'_, '_> {
     /// Reads a block of the mapping itself, each once.
     fn node(&mut self, node: &MapNode) -> Result<Option<Vec<u8>>, Infallible> {
         let (rescue, block) = (self.rescue, node.block);
-        let valid = rescue.geo.is_valid_data_range(block, 1) && self.seen.insert(block);
+        let valid = rescue.image.geo.is_valid_data_range(block, 1) && self.seen.insert(block);
         let old = if valid && self.old {
             rescue.old_node(block)
         } else {
@@ -93,7 +93,7 @@ impl Rescue<'_> {
             seen: BTreeSet::new(),
         };
         if let Ok(root) = inode::i_block(raw) {
-            let Ok(()) = map_walk::walk(&mut reader, &self.geo, core.flags, root);
+            let Ok(()) = map_walk::walk(&mut reader, &self.image.geo, core.flags, root);
         }
         reader.map
     }

@@ -61,7 +61,7 @@ impl Rescue<'_> {
                 continue;
             }
             let map = self.map(&raw, &core, false);
-            let end = core.size.div_ceil(self.geo.block_size.into());
+            let end = core.size.div_ceil(self.image.geo.block_size.into());
             let mut lost = u64::from(map.damaged || map.extents.is_empty());
             for extent in &map.extents {
                 for i in 0..u64::from(extent.len) {
@@ -87,12 +87,12 @@ impl Rescue<'_> {
 
     /// Reads the names inside the record of a directory; returns whether all could be read.
     fn read_inline_names(&self, names: &mut Names, dir: u32, raw: &[u8]) -> bool {
-        let Ok(inline) = Inline::undamaged_part(raw, &self.geo) else {
+        let Ok(inline) = Inline::undamaged_part(raw, &self.image.geo) else {
             return false;
         };
         let [own, rest] = inline.records();
         let read = self.read_records(names, dir, own) & self.read_records(names, dir, rest);
-        read && Inline::parse(raw, &self.geo).is_ok()
+        read && Inline::parse(raw, &self.image.geo).is_ok()
     }
 
     /// Reads the names of a block; returns whether the whole block could be read.
@@ -108,7 +108,7 @@ impl Rescue<'_> {
                 return false;
             };
             let reserved = record.inode.0 <= InodeNr::ROOT.0;
-            if is_name(&record) && !reserved && record.inode.0 <= self.geo.inodes_count {
+            if is_name(&record) && !reserved && record.inode.0 <= self.image.geo.inodes_count {
                 names.add(dir, record.name, record.inode.0);
             }
         }
@@ -124,8 +124,8 @@ impl Rescue<'_> {
         }
         let mut loose: Vec<(Vec<u8>, u32)> = Vec::new();
         scan::pieces(
-            self.dev,
-            self.geo.block_size.into(),
+            self.image.dev,
+            self.image.geo.block_size.into(),
             progress,
             &mut |_, bytes| {
                 self.found_block(names, &mut loose, bytes);
@@ -167,7 +167,8 @@ impl Rescue<'_> {
         let own = bytes.first_chunk().map_or(0, |b| u32::from_le_bytes(*b));
         if dot && dotdot {
             let known = self.inodes.get(&own).map(|inode| inode.file_type);
-            let lost = known.is_none() && own >= InodeNr::ROOT.0 && own <= self.geo.inodes_count;
+            let lost =
+                known.is_none() && own >= InodeNr::ROOT.0 && own <= self.image.geo.inodes_count;
             let usable = lost || known == Some(FileType::Directory) && !names.whole.contains(&own);
             if !usable {
                 loose.extend(wanted);

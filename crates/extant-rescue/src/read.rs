@@ -39,11 +39,11 @@ impl Rescue<'_> {
         };
         if core.flags & flags::INLINE_DATA != 0 {
             // Damage ends the search for the rest; the data before it count.
-            let inline = Inline::undamaged_part(&raw, &self.geo).ok();
+            let inline = Inline::undamaged_part(&raw, &self.image.geo).ok();
             let data = inline.map_or_else(Vec::new, |inline| inline.bytes());
             let len = (data.len() as u64).min(core.size);
             // The end of an undamaged file is a hole.
-            let sound = Inline::parse(&raw, &self.geo).is_ok();
+            let sound = Inline::parse(&raw, &self.image.geo).is_ok();
             let hole = sound && found.file_type == FileType::Regular;
             if len < core.size && !hole {
                 lost.push("the end of its data, which are in the inode".into());
@@ -61,7 +61,7 @@ impl Rescue<'_> {
         if map.damaged {
             lost.push("a part of its mapping is damaged".into());
         }
-        let block = u64::from(self.geo.block_size);
+        let block = u64::from(self.image.geo.block_size);
         let mut unreadable = 0_u64;
         for extent in map.extents.iter().filter(|extent| !extent.unwritten) {
             let begin = u64::from(extent.logical) * block;
@@ -71,7 +71,7 @@ impl Rescue<'_> {
                 let piece = (len - at).min(PIECE);
                 let from = extent
                     .physical
-                    .offset(self.geo.block_size)
+                    .offset(self.image.geo.block_size)
                     .saturating_add(at);
                 unreadable += self.piece(from, begin + at, piece, sink)?;
                 at += piece;
@@ -93,14 +93,14 @@ impl Rescue<'_> {
         sink: &mut dyn FnMut(u64, &[u8]) -> io::Result<()>,
     ) -> io::Result<u64> {
         let mut bytes = vec![0; len as usize];
-        if self.dev.read_at(from, &mut bytes).is_ok() {
+        if self.image.dev.read_at(from, &mut bytes).is_ok() {
             sink(to, &bytes)?;
             return Ok(0);
         }
         let mut unreadable = 0;
-        let block = u64::from(self.geo.block_size);
+        let block = u64::from(self.image.geo.block_size);
         for (i, part) in (0..).zip(bytes.chunks_mut(block as usize)) {
-            match self.dev.read_at(from.saturating_add(i * block), part) {
+            match self.image.dev.read_at(from.saturating_add(i * block), part) {
                 Ok(()) => sink(to + i * block, part)?,
                 Err(_) => unreadable += 1,
             }

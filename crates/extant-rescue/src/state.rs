@@ -2,10 +2,10 @@
 
 use crate::notes::Notes;
 use blockdev::BlockDevice;
-use ext4_format::geometry::Geometry;
 use ext4_format::inode::InodeCore;
 use ext4_format::jbd2::{Format, Tid};
 use ext4_format::{BlockNr, FileType, InodeNr};
+use ext4_image::Image;
 use std::collections::BTreeMap;
 
 /// The inode table of a group.
@@ -111,8 +111,7 @@ pub struct DeletedSearch {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Rescue<'d> {
-    pub(crate) dev: &'d dyn BlockDevice,
-    pub(crate) geo: Geometry,
+    pub(crate) image: Image<&'d dyn BlockDevice>,
     pub(crate) tables: Vec<Table>,
     pub(crate) inodes: BTreeMap<u32, Inode>,
     pub(crate) found: Vec<Found>,
@@ -147,14 +146,6 @@ impl<'d> Rescue<'d> {
 
     /// Reads a block; `None` if it cannot be read.
     pub(crate) fn block(&self, block: BlockNr) -> Option<Vec<u8>> {
-        read_block(self.dev, &self.geo, block)
+        self.image.read(block).ok()
     }
-}
-
-/// Reads a block; `None` if it cannot be read.
-pub(crate) fn read_block(dev: &dyn BlockDevice, geo: &Geometry, block: BlockNr) -> Option<Vec<u8>> {
-    let at = block.0.checked_mul(geo.block_size.into())?;
-    let mut bytes = vec![0; geo.block_size as usize];
-    dev.read_at(at, &mut bytes).ok()?;
-    Some(bytes)
 }

@@ -1,20 +1,22 @@
 //! Where the inode tables are: by descriptors, their backups, neighbours, the layout of new volumes, or the inodes themselves.
 
 use crate::notes::Notes;
-use crate::state::{Table, read_block};
+use crate::state::Table;
 use blockdev::BlockDevice;
 use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::{BLOCK_UNINIT, GroupDesc};
 use ext4_format::{BlockNr, FileType, GroupNr, InodeNr, inode};
+use ext4_image::Image;
 
 /// Finds the tables of the groups that the device has.
-pub(crate) fn find(dev: &dyn BlockDevice, geo: &Geometry, notes: &mut Notes) -> Vec<Table> {
-    let there = (dev.len() / u64::from(geo.block_size)).div_ceil(geo.blocks_per_group.into());
+pub(crate) fn find(image: &Image<&dyn BlockDevice>, notes: &mut Notes) -> Vec<Table> {
+    let geo = &image.geo;
+    let there = (image.dev.len() / u64::from(geo.block_size)).div_ceil(geo.blocks_per_group.into());
     let groups = u64::from(geo.groups).min(there) as u32;
     let mut tables = Vec::new();
     let (mut backups, mut missing) = (0, 0);
     for group in (0..groups).map(GroupNr) {
-        let (mut table, primary) = by_descriptor(dev, geo, group);
+        let (mut table, primary) = by_descriptor(image, group);
         backups += u32::from(!primary && table.first.is_some());
         missing += u32::from(table.first.is_none());
         if table.first.is_none() {
@@ -28,7 +30,7 @@ pub(crate) fn find(dev: &dyn BlockDevice, geo: &Geometry, notes: &mut Notes) -> 
         ));
     }
     if missing > 0 {
-        let searched = search(dev, geo, &mut tables);
+        let searched = search(image, &mut tables);
         notes.add(format!(
             "{missing} group descriptors are lost with their backups; the inode tables of {searched} of the groups were found"
         ));
@@ -37,10 +39,11 @@ pub(crate) fn find(dev: &dyn BlockDevice, geo: &Geometry, notes: &mut Notes) -> 
 }
 
 /// Returns the table named by a descriptor or its backup, and whether it is the primary descriptor.
-fn by_descriptor(dev: &dyn BlockDevice, geo: &Geometry, group: GroupNr) -> (Table, bool) {
+fn by_descriptor(image: &Image<&dyn BlockDevice>, group: GroupNr) -> (Table, bool) {
+    let geo = &image.geo;
     let (block, offset) = geo.desc_location(group);
     let whole = geo.inodes_per_group;
-    if let Some(desc) = descriptor(dev, geo, group, block, offset) {
+    if let Some(desc) = descriptor(image, group, block, offset) {
         let records = desc.used_records(geo);
         let first = Some(desc.inode_table);
         let block_bitmap = (desc.flags & BLOCK_UNINIT == 0).then_some(desc.block_bitmap);
@@ -55,7 +58,7 @@ fn by_descriptor(dev: &dyn BlockDevice, geo: &Geometry, group: GroupNr) -> (Tabl
     let index = group.0 / geo.descs_per_block();
     let found = copies(geo, index)
         .into_iter()
-        .find_map(|block| descriptor(dev, geo, group, block, offset));
+        .find_map(|block| descriptor(image, group, block, offset));
     let first = found.map(|desc| desc.inode_table);
     let records = whole;
     let block_bitmap = found.map(|desc| desc.block_bitmap);
@@ -68,13 +71,13 @@ fn by_descriptor(dev: &dyn BlockDevice, geo: &Geometry, group: GroupNr) -> (Tabl
 }
 
 fn descriptor(
-    dev: &dyn BlockDevice,
-    geo: &Geometry,
+    image: &Image<&dyn BlockDevice>,
     group: GroupNr,
     block: BlockNr,
     offset: u32,
 ) -> Option<GroupDesc> {
-    let bytes = read_block(dev, geo, block)?;
+    let geo = &image.geo;
+    let bytes = image.read(block).ok()?;
     let at = offset as usize;
     let raw = bytes.get(at..at + usize::from(geo.desc_size))?;
     let desc = GroupDesc::decode(raw, geo, group).ok()?;
@@ -106,7 +109,8 @@ fn copies(geo: &Geometry, index: u32) -> Vec<BlockNr> {
 }
 
 /// Finds tables that no descriptor names; returns how many.
-fn search(dev: &dyn BlockDevice, geo: &Geometry, tables: &mut [Table]) -> u32 {
+fn search(image: &Image<&dyn BlockDevice>, tables: &mut [Table]) -> u32 {
+    let geo = &image.geo;
     let flex = 1_u32
         .checked_shl(geo.log_groups_per_flex.into())
         .unwrap_or(u32::MAX);
@@ -123,14 +127,14 @@ fn search(dev: &dyn BlockDevice, geo: &Geometry, tables: &mut [Table]) -> u32 {
         let guesses = near.into_iter().chain(layout(geo, leader, group, flex));
         let there = guesses
             .into_iter()
-            .find(|&table| plausible(dev, geo, group, table))
+            .find(|&table| plausible(image, group, table))
             .or_else(|| {
                 // Where one table of a flex group was searched for in vain, the others are not searched for block by block.
                 let start = geo.group_first_block(GroupNr(group)).0;
                 let end = start + u64::from(geo.blocks_in_group(GroupNr(group)));
                 let searched = group == leader && near.is_none();
                 let mut blocks = (start..end).filter(|_| searched).map(BlockNr);
-                blocks.find(|&table| plausible(dev, geo, group, table))
+                blocks.find(|&table| plausible(image, group, table))
             });
         if let (Some(table), Some(there)) = (tables.get_mut(group as usize), there) {
             table.first = Some(there);
@@ -167,14 +171,15 @@ fn layout(geo: &Geometry, leader: u32, group: u32, flex: u32) -> Vec<BlockNr> {
 }
 
 /// Returns whether the inodes of a group are at a block.
-fn plausible(dev: &dyn BlockDevice, geo: &Geometry, group: u32, table: BlockNr) -> bool {
+fn plausible(image: &Image<&dyn BlockDevice>, group: u32, table: BlockNr) -> bool {
+    let geo = &image.geo;
     if !geo.is_valid_data_range(table, geo.itable_blocks().into()) {
         return false;
     }
     let (mut good, mut bad) = (0_u32, 0_u32);
     let mut root = false;
     for i in 0..geo.itable_blocks().min(4) {
-        let Some(bytes) = read_block(dev, geo, BlockNr(table.0 + u64::from(i))) else {
+        let Ok(bytes) = image.read(BlockNr(table.0 + u64::from(i))) else {
             return false;
         };
         let first = i * geo.inodes_per_block();
