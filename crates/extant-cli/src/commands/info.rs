@@ -2,16 +2,19 @@
 
 use super::partitions;
 use crate::address::Rooted;
-use crate::format::show::{human, show};
+use crate::format::show::human;
+use crate::format::superblock::{
+    self, RecordedError, group_flags, hash_name, hash_seed, recorded_errors, text, time,
+};
 use crate::format::times::Moment;
 use crate::image::images;
 use crate::image::present_content;
 use anyhow::Result;
 use ext4_format::features::RoCompat;
 use ext4_format::geometry::Geometry;
-use ext4_format::group_desc::{BLOCK_UNINIT, GroupDesc, INODE_UNINIT, INODE_ZEROED};
+use ext4_format::group_desc::GroupDesc;
 use ext4_format::superblock::{
-    ERRORS_PANIC, ERRORS_READ_ONLY, RawSuperblock, STATE_ERROR, STATE_ORPHAN, STATE_VALID,
+    ERRORS_PANIC, ERRORS_READ_ONLY, RawSuperblock, STATE_ERROR, STATE_ORPHAN,
 };
 use ext4_format::{GroupNr, jbd2};
 use extant::{Timestamp, Volume};
@@ -105,27 +108,28 @@ impl std::fmt::Display for ErrorFound {
     }
 }
 
+impl From<RecordedError> for ErrorFound {
+    fn from(error: RecordedError) -> Self {
+        Self {
+            time: moment(error.time),
+            function: error.function,
+            line: error.line,
+            inode: error.inode,
+            block: error.block,
+        }
+    }
+}
+
 fn errors(sb: &RawSuperblock) -> Option<Errors> {
+    let [first, last] = recorded_errors(sb).map(ErrorFound::from);
     (sb.error_count.get() > 0).then(|| Errors {
         count: sb.error_count.get(),
         policy: match sb.errors.get() {
             ERRORS_READ_ONLY | ERRORS_PANIC => "remount-ro",
             _ => "continue",
         },
-        first: ErrorFound {
-            time: when(sb.first_error_time.get(), sb.first_error_time_hi),
-            function: text(&sb.first_error_func),
-            line: sb.first_error_line.get(),
-            inode: sb.first_error_ino.get(),
-            block: sb.first_error_block.get(),
-        },
-        last: ErrorFound {
-            time: when(sb.last_error_time.get(), sb.last_error_time_hi),
-            function: text(&sb.last_error_func),
-            line: sb.last_error_line.get(),
-            inode: sb.last_error_ino.get(),
-            block: sb.last_error_block.get(),
-        },
+        first,
+        last,
     })
 }
 
@@ -160,34 +164,23 @@ struct Group {
     flags: Vec<&'static str>,
 }
 
-fn uuid(bytes: [u8; 16]) -> String {
-    uuid::Uuid::from_bytes(bytes).to_string()
+/// Returns a time of the superblock; 0 means never.
+fn moment(time: Timestamp) -> Moment {
+    Moment((time != Timestamp::EPOCH).then_some(time))
 }
 
-/// Returns a time of the superblock: 32 bits and 8 more; 0 means never.
-fn when(lo: u32, hi: u8) -> Moment {
-    let secs = i64::from(lo) | i64::from(hi) << 32;
-    Moment((secs != 0).then(|| Timestamp::new(secs, 0)))
-}
-
-fn text(bytes: &[u8]) -> String {
-    show(bytes.split(|&b| b == 0).next().unwrap_or_default())
+fn when(low: u32, high: u8) -> Moment {
+    moment(time(low, high))
 }
 
 fn info(volume: &Volume) -> Result<Info> {
     let geo = volume.geometry();
     let sb = volume.superblock()?;
     let statfs = volume.statfs()?;
-    let hash = match sb.def_hash_version {
-        0 => "legacy",
-        1 => "half_md4",
-        2 => "tea",
-        _ => "unknown",
-    };
     let has_orphan_file = geo.orphan_file_ino != 0;
     Ok(Info {
         label: text(sb.label()),
-        uuid: uuid(sb.uuid),
+        uuid: uuid::Uuid::from_bytes(sb.uuid).to_string(),
         last_mounted: text(&sb.last_mounted),
         features: geo.features.names(),
         state: state(&sb, geo),
@@ -215,20 +208,15 @@ fn info(volume: &Volume) -> Result<Info> {
         descriptor_size: geo.desc_size,
         reserved_descriptor_blocks: geo.reserved_gdt_blocks,
         directory_hash: format!(
-            "{hash}, {} bytes",
+            "{}, {} bytes",
+            hash_name(&sb),
             if geo.unsigned_hash {
                 "unsigned"
             } else {
                 "signed"
             }
         ),
-        hash_seed: {
-            let mut bytes = [0; 16];
-            for (to, word) in bytes.chunks_mut(4).zip(geo.hash_seed) {
-                to.copy_from_slice(&word.to_le_bytes());
-            }
-            uuid(bytes)
-        },
+        hash_seed: hash_seed(&sb).to_string(),
         created: when(sb.mkfs_time.get(), sb.mkfs_time_hi),
         written: when(sb.wtime.get(), sb.wtime_hi),
         mounted: when(sb.mtime.get(), sb.mtime_hi),
@@ -243,16 +231,15 @@ fn info(volume: &Volume) -> Result<Info> {
 }
 
 fn state(sb: &RawSuperblock, geo: &Geometry) -> Vec<&'static str> {
-    let bits = sb.state.get();
-    let mut state = vec![if bits & STATE_VALID != 0 {
-        "clean"
-    } else {
-        "not clean"
-    }];
+    let (clean, errors) = superblock::state(sb);
+    let mut state = vec![clean];
+    state.extend(errors);
     let needs_recovery = geo.features.names().iter().any(|n| n == "needs_recovery");
     for (yes, word) in [
-        (bits & STATE_ERROR != 0, "with errors"),
-        (bits & STATE_ORPHAN != 0, "orphans being recovered"),
+        (
+            sb.state.get() & STATE_ORPHAN != 0,
+            "orphans being recovered",
+        ),
         (needs_recovery, "journal needs recovery"),
         (
             geo.features.ro_compat.contains(RoCompat::ORPHAN_PRESENT),
@@ -283,11 +270,6 @@ fn journal(j: &jbd2::Superblock, geo: &Geometry, volume: &Volume) -> Journal {
 
 fn group(geo: &Geometry, nr: u32, desc: &GroupDesc) -> Group {
     let nr = GroupNr(nr);
-    let flags = [
-        (INODE_UNINIT, "INODE_UNINIT"),
-        (BLOCK_UNINIT, "BLOCK_UNINIT"),
-        (INODE_ZEROED, "ITABLE_ZEROED"),
-    ];
     Group {
         group: nr.0,
         first_block: geo.group_first_block(nr).0,
@@ -301,11 +283,7 @@ fn group(geo: &Geometry, nr: u32, desc: &GroupDesc) -> Group {
         free_inodes: desc.free_inodes,
         directories: desc.used_dirs,
         unused_inodes: desc.itable_unused,
-        flags: flags
-            .into_iter()
-            .filter(|(bit, _)| desc.flags & bit != 0)
-            .map(|(_, name)| name)
-            .collect(),
+        flags: group_flags(desc),
     }
 }
 

@@ -5,4 +5,5 @@ pub mod clock;
 pub mod mode;
 pub mod owners;
 pub mod show;
+pub mod superblock;
 pub mod times;

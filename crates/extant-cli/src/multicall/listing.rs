@@ -2,17 +2,18 @@
 
 use super::listing_groups::{self, Manner};
 use crate::commands::inspect;
-use crate::format::show::show;
+use crate::format::superblock::{self as words, hash_name, hash_seed, joined, recorded_errors};
+use crate::format::times::as_ctime;
 use anyhow::{Context, Result, anyhow};
 use blockdev::BlockDevice;
-use ext4_format::features::{Compat, Features, Incompat, RoCompat};
-use ext4_format::hash::HashVersion;
+use ext4_format::features::Features;
 use ext4_format::jbd2;
 use ext4_format::mount_options;
 use ext4_format::superblock::{
     ERRORS_CONTINUE, ERRORS_PANIC, ERRORS_READ_ONLY, FLAG_SIGNED_HASH, FLAG_UNSIGNED_HASH,
-    RawSuperblock, STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE,
+    RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE,
 };
+use extant::Timestamp;
 use extant_check::inspect::{Inspector, Request, Value};
 use std::fmt::Display;
 use std::path::Path;
@@ -47,8 +48,7 @@ impl Lines {
 
 /// Reads the superblock of an image.
 pub(super) fn superblock(device: &dyn BlockDevice) -> Result<RawSuperblock> {
-    let mut bytes = vec![0; SUPERBLOCK_SIZE];
-    device.read_at(SUPERBLOCK_OFFSET, &mut bytes)?;
+    let bytes = ext4_image::superblock_bytes(device)?;
     Ok(RawSuperblock::parse(&bytes)?)
 }
 
@@ -116,21 +116,10 @@ pub(super) fn lines(image: &Path, what: Listed, manner: Manner) -> Result<String
     Ok(lines.0)
 }
 
-fn features(sb: &RawSuperblock) -> Features {
-    Features {
-        compat: Compat::from_bits_retain(sb.feature_compat.get()),
-        incompat: Incompat::from_bits_retain(sb.feature_incompat.get()),
-        ro_compat: RoCompat::from_bits_retain(sb.feature_ro_compat.get()),
-    }
-}
-
 /// Returns the text before the first NUL byte, or `none` if that text is empty.
 fn text(bytes: &[u8], none: &str) -> String {
-    let end = bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len());
-    match &bytes[..end] {
-        b"" => none.to_owned(),
-        text => show(text),
-    }
+    let text = words::text(bytes);
+    if text.is_empty() { none.into() } else { text }
 }
 
 fn set<'n>(bits: u32, names: &[(u32, &'n str)]) -> Vec<&'n str> {
@@ -152,39 +141,19 @@ fn names(sb: &RawSuperblock, lines: &mut Lines) {
         other => format!("{other} (unknown)"),
     };
     lines.field("Filesystem revision #", revision);
-    let features = features(sb).names();
-    let features = if features.is_empty() {
-        "(none)".into()
-    } else {
-        features.join(" ")
-    };
-    lines.field("Filesystem features", features);
+    lines.field("Filesystem features", joined(&Features::of(sb).names()));
     if sb.flags.get() != 0 {
         let flags = set(sb.flags.get(), FLAGS);
         lines.field("Filesystem flags", format!("{} ", flags.join(" ")));
     }
     let words = mount_options::names(sb.default_mount_opts.get());
-    let words = if words.is_empty() {
-        "(none)".into()
-    } else {
-        words.join(" ")
-    };
-    lines.field("Default mount options", words);
+    lines.field("Default mount options", joined(&words));
     if sb.mount_opts[0] != 0 {
         lines.field("Mount options", text(&sb.mount_opts, ""));
     }
-    let state = sb.state.get();
-    let clean = if state & STATE_VALID != 0 {
-        "clean"
-    } else {
-        "not clean"
-    };
-    let errors = if state & STATE_ERROR != 0 {
-        " with errors"
-    } else {
-        ""
-    };
-    lines.field("Filesystem state", format!("{clean}{errors}"));
+    let (clean, errors) = words::state(sb);
+    let state: Vec<_> = [clean].into_iter().chain(errors).collect();
+    lines.field("Filesystem state", state.join(" "));
     let behaviour = match sb.errors.get() {
         ERRORS_CONTINUE => "Continue",
         ERRORS_READ_ONLY => "Remount read-only",
@@ -198,7 +167,7 @@ fn names(sb: &RawSuperblock, lines: &mut Lines) {
 }
 
 fn sizes(sb: &RawSuperblock, lines: &mut Lines) {
-    let features = features(sb);
+    let features = Features::of(sb);
     let block = 1024u64.checked_shl(sb.log_block_size.get()).unwrap_or(0);
     lines.field("Inode count", sb.inodes_count.get());
     lines.field("Block count", sb.blocks_count());
@@ -250,8 +219,7 @@ fn sizes(sb: &RawSuperblock, lines: &mut Lines) {
 }
 
 fn moment(low: u32, high: u8) -> String {
-    let secs = i64::from(low) | i64::from(high) << 32;
-    crate::format::times::as_ctime(extant::Timestamp::new(secs, 0))
+    as_ctime(words::time(low, high))
 }
 
 fn times(sb: &RawSuperblock, lines: &mut Lines) {
@@ -277,7 +245,7 @@ fn times(sb: &RawSuperblock, lines: &mut Lines) {
     );
     if interval != 0 {
         let next = i64::from(sb.lastcheck.get()) + i64::from(interval);
-        let next = crate::format::times::as_ctime(extant::Timestamp::new(next, 0));
+        let next = as_ctime(Timestamp::new(next, 0));
         lines.field("Next check after", next);
     }
     let written = sb.kbytes_written.get();
@@ -332,7 +300,7 @@ fn account(file: &str, id: u16) -> String {
 }
 
 fn rest(sb: &RawSuperblock, lines: &mut Lines) {
-    let features = features(sb);
+    let features = Features::of(sb);
     let (uid, gid) = (sb.def_resuid.get(), sb.def_resgid.get());
     let user = account("/etc/passwd", uid);
     lines.field("Reserved blocks uid", format!("{uid} (user {user})"));
@@ -355,22 +323,10 @@ fn rest(sb: &RawSuperblock, lines: &mut Lines) {
     }
     lines.some("First orphan inode", sb.last_orphan.get());
     if features.has_dir_index() || sb.def_hash_version != 0 {
-        let hash = match HashVersion::from_raw(sb.def_hash_version, false) {
-            Some(HashVersion::Legacy) => "legacy",
-            Some(HashVersion::HalfMd4) => "half_md4",
-            Some(HashVersion::Tea) => "tea",
-            _ => "unknown",
-        };
-        lines.field("Default directory hash", hash);
+        lines.field("Default directory hash", hash_name(sb));
     }
-    let seed: Vec<u8> = sb
-        .hash_seed
-        .iter()
-        .flat_map(|word| word.get().to_le_bytes())
-        .collect();
-    if let Ok(seed) = Uuid::from_slice(&seed)
-        && !seed.is_nil()
-    {
+    let seed = hash_seed(sb);
+    if !seed.is_nil() {
         lines.field("Directory Hash Seed", seed);
     }
     if sb.jnl_backup_type != 0 {
@@ -408,25 +364,15 @@ fn rest(sb: &RawSuperblock, lines: &mut Lines) {
 
 fn errors(sb: &RawSuperblock, lines: &mut Lines) {
     lines.some("FS Error count", sb.error_count.get());
-    let first = (
-        ("First", sb.first_error_time.get(), sb.first_error_time_hi),
-        (&sb.first_error_func, sb.first_error_line.get()),
-        (sb.first_error_ino.get(), sb.first_error_block.get()),
-    );
-    let last = (
-        ("Last", sb.last_error_time.get(), sb.last_error_time_hi),
-        (&sb.last_error_func, sb.last_error_line.get()),
-        (sb.last_error_ino.get(), sb.last_error_block.get()),
-    );
-    for ((which, time, high), (function, line), (ino, block)) in [first, last] {
-        if time == 0 {
+    for (which, error) in ["First", "Last"].into_iter().zip(recorded_errors(sb)) {
+        if error.time == Timestamp::EPOCH {
             continue;
         }
-        lines.field(&format!("{which} error time"), moment(time, high));
-        lines.field(&format!("{which} error function"), text(function, ""));
-        lines.field(&format!("{which} error line #"), line);
-        lines.some(&format!("{which} error inode #"), ino);
-        lines.some(&format!("{which} error block #"), block);
+        lines.field(&format!("{which} error time"), as_ctime(error.time));
+        lines.field(&format!("{which} error function"), error.function);
+        lines.field(&format!("{which} error line #"), error.line);
+        lines.some(&format!("{which} error inode #"), error.inode);
+        lines.some(&format!("{which} error block #"), error.block);
     }
 }
 
@@ -448,13 +394,7 @@ fn journal(device: &dyn BlockDevice, sb: &RawSuperblock, lines: &mut Lines) -> R
     let mut bytes = vec![0; usize::try_from(size)?];
     device.read_at(at.context("the journal has no first block")?, &mut bytes)?;
     let journal = jbd2::Superblock::parse(&bytes)?;
-    let features = journal.features.names();
-    let features = if features.is_empty() {
-        "(none)".into()
-    } else {
-        features.join(" ")
-    };
-    lines.field("Journal features", features);
+    lines.field("Journal features", joined(&journal.features.names()));
     let kib = u64::from(journal.max_len) * (size / 1024);
     let total = if kib < 8192 {
         format!("{kib}k")

@@ -1,11 +1,13 @@
 //! The block groups in the layout of `dumpe2fs`.
 
+use crate::format::superblock::group_flags;
 use anyhow::{Context, Result};
 use blockdev::BlockDevice;
 use ext4_format::geometry::Geometry;
-use ext4_format::group_desc::{BLOCK_UNINIT, GroupDesc, INODE_UNINIT, INODE_ZEROED};
+use ext4_format::group_desc::GroupDesc;
 use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET};
 use ext4_format::{BlockNr, GroupNr, bitmap};
+use ext4_image::Image;
 use std::fmt::Write;
 
 /// The format of a listing.
@@ -22,16 +24,9 @@ pub(super) struct Manner {
 /// Offset of the checksum in a descriptor.
 const CHECKSUM_AT: usize = 0x1e;
 
-/// Bits of a group's flags, in the order of their output.
-const FLAGS: &[(u16, &str)] = &[
-    (INODE_UNINIT, "INODE_UNINIT"),
-    (BLOCK_UNINIT, "BLOCK_UNINIT"),
-    (INODE_ZEROED, "ITABLE_ZEROED"),
-];
-
 /// A group of a device.
 struct ListedGroup<'d> {
-    device: &'d dyn BlockDevice,
+    image: &'d Image<&'d dyn BlockDevice>,
     geo: &'d Geometry,
     nr: GroupNr,
     desc: GroupDesc,
@@ -59,6 +54,12 @@ pub(super) fn add(
         out.push_str("\ngroup:block:super:gdt:bbitmap:ibitmap:itable\n");
     }
     let geo = Geometry::new(sb)?;
+    let image = Image {
+        dev: device,
+        sb: *sb,
+        geo: geo.clone(),
+        descs: Vec::new(),
+    };
     let mut block = vec![0; geo.block_size as usize];
     for index in 0..geo.gdt_block_count() {
         let at = match manner.copy {
@@ -76,7 +77,7 @@ pub(super) fn add(
             let desc = GroupDesc::decode(raw, &geo, nr).with_context(|| format!("group {nr}"))?;
             let stored = raw.get(CHECKSUM_AT..).and_then(<[u8]>::first_chunk);
             let group = ListedGroup {
-                device,
+                image: &image,
                 geo: &geo,
                 nr,
                 desc,
@@ -118,8 +119,7 @@ impl ListedGroup<'_> {
         write!(out, "Group {}: (Blocks {first}-{last})", self.nr.0)?;
         if self.is_summed() {
             write!(out, " csum 0x{:04x}", self.checksum)?;
-            let set = FLAGS.iter().filter(|(bit, _)| desc.flags & bit != 0);
-            let set: Vec<_> = set.map(|(_, name)| *name).collect();
+            let set = group_flags(desc);
             if !set.is_empty() {
                 write!(out, " [{}]", set.join(", "))?;
             }
@@ -284,22 +284,11 @@ impl ListedGroup<'_> {
     /// Adds the free blocks and inodes.
     fn free(&self, out: &mut String) -> Result<()> {
         let (geo, desc) = (self.geo, &self.desc);
-        let mut map = vec![0; geo.block_size as usize];
-        if self.is_summed() && desc.flags & BLOCK_UNINIT != 0 {
-            bitmap::init_block_bitmap(&mut map, geo, self.nr, desc);
-        } else {
-            let at = desc.block_bitmap.offset(geo.block_size);
-            self.device.read_at(at, &mut map)?;
-        }
+        let map = self.image.block_bitmap(self.nr, desc)?;
         let ratio = u64::from(geo.cluster_ratio);
         let runs = self.ranges(&map, geo.bits_in_group(self.nr), self.first(), ratio);
         writeln!(out, "  Free blocks: {runs}")?;
-        if self.is_summed() && desc.flags & INODE_UNINIT != 0 {
-            map.fill(0);
-        } else {
-            let at = desc.inode_bitmap.offset(geo.block_size);
-            self.device.read_at(at, &mut map)?;
-        }
+        let map = self.image.inode_bitmap(desc)?;
         let first = u64::from(geo.inode_nr(self.nr, 0).0);
         let runs = self.ranges(&map, geo.inodes_per_group, first, 1);
         writeln!(out, "  Free inodes: {runs}")?;

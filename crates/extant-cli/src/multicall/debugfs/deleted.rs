@@ -50,14 +50,13 @@ pub(super) fn list(image: &Path, seconds: Option<u64>) -> Result<String> {
 }
 
 fn deleted(device: &dyn BlockDevice) -> Result<Vec<Deleted>> {
-    let bytes = Bytes::of(device)?;
-    let mut image = Image::open(device)?;
-    image.read_descriptors()?;
+    let mut bytes = Bytes::of(device)?;
+    bytes.read_descriptors()?;
     let geo = &bytes.geo;
     let mut found = Vec::new();
-    for (group, desc) in (0..).map(GroupNr).zip(&image.descs) {
+    for (group, desc) in (0..).map(GroupNr).zip(&bytes.descs) {
         interrupt::check()?;
-        if geo.features.has_group_csum() && desc.flags & INODE_UNINIT != 0 {
+        if desc.is_uninit(geo, INODE_UNINIT) {
             continue;
         }
         let used = bytes.map(desc, group, true)?;
@@ -66,7 +65,7 @@ fn deleted(device: &dyn BlockDevice) -> Result<Vec<Deleted>> {
                 continue;
             }
             let ino = geo.inode_nr(group, index);
-            let Some(raw) = image.read_record(ino)? else {
+            let Some(raw) = bytes.read_record(ino)? else {
                 continue;
             };
             // Skip records without a mode and damaged records, because they do not describe deleted files.
@@ -76,7 +75,7 @@ fn deleted(device: &dyn BlockDevice) -> Result<Vec<Deleted>> {
             if core.dtime == 0 {
                 continue;
             }
-            let Ok(blocks) = blocks_of(&image, &core, &raw) else {
+            let Ok(blocks) = blocks_of(&bytes, &core, &raw) else {
                 continue;
             };
             if blocks.is_empty() {
@@ -127,7 +126,7 @@ pub(super) fn restore(image: &Path, word: &[u8]) -> Result<InodeNr> {
         if bytes.is_inode_used(ino)? || core.dtime == 0 {
             bail!("Inode is not marked as deleted");
         }
-        let blocks = with_blocks(bytes, &core, &raw)?;
+        let blocks = blocks_of(bytes, &core, &raw)?;
         for &block in &blocks {
             ensure!(!bytes.is_used(block)?, "block {block} is in use again");
         }
@@ -153,18 +152,13 @@ pub(super) fn kill(image: &Path, at: &[u8], word: &[u8]) -> Result<()> {
             ino.0 >= bytes.geo.first_ino,
             "the inode belongs to the file system itself"
         );
-        let blocks = with_blocks(bytes, &core, &raw)?;
+        let blocks = blocks_of(bytes, &core, &raw)?;
         let is_dir = core.file_type() == Some(FileType::Directory);
         bytes.set_use(ino, &blocks, is_dir, false)?;
         let now = u32::try_from(crate::format::clock::stamp()?).unwrap_or(u32::MAX);
         set_links_and_dtime(&mut raw, 0, now);
         bytes.write_record(ino, raw, true)
     })
-}
-
-fn with_blocks(bytes: &Bytes<'_>, core: &InodeCore, raw: &[u8]) -> Result<Vec<BlockNr>> {
-    let image = Image::new(bytes.dev, bytes.sb)?;
-    blocks_of(&image, core, raw)
 }
 
 /// Sets the link count and the time of deletion of an inode record.

@@ -8,14 +8,16 @@ use crate::commands::inspect::open;
 use crate::format::attr_flags::long_number;
 use crate::format::show::show;
 use crate::image::in_place;
+use crate::multicall::listing;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use blockdev::BlockDevice;
 use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::{BLOCK_UNINIT, GroupDesc, INODE_UNINIT};
-use ext4_format::superblock::{RawSuperblock, STATE_VALID, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
+use ext4_format::superblock::{RawSuperblock, STATE_VALID, SUPERBLOCK_OFFSET};
 use ext4_format::{BlockNr, GroupNr, InodeNr, bitmap, inode};
-use ext4_image::MemOverlay;
+use ext4_image::{Image, MemOverlay};
 use extant_check::inspect::{FieldPlace, Inspector, Request, Structure, Value, field_place};
+use std::ops::{Deref, DerefMut};
 use std::path::Path;
 
 /// Requests by all their names, with the least and the largest number of arguments.
@@ -34,11 +36,21 @@ pub(super) const REQUESTS: &[(&[&str], usize, usize)] = &[
 /// Size of an inode in the first version of ext2.
 const FIRST_PART: usize = 128;
 
-/// An image to be read or edited.
-pub(super) struct Bytes<'d> {
-    pub dev: &'d dyn BlockDevice,
-    pub sb: RawSuperblock,
-    pub geo: Geometry,
+/// An image to be read or edited; damaged descriptors do not end a request.
+pub(super) struct Bytes<'d>(Image<&'d dyn BlockDevice>);
+
+impl<'d> Deref for Bytes<'d> {
+    type Target = Image<&'d dyn BlockDevice>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl DerefMut for Bytes<'_> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.0
+    }
 }
 
 /// Changes an image.
@@ -285,11 +297,15 @@ fn number(word: &[u8]) -> Result<u64> {
 
 impl<'d> Bytes<'d> {
     pub fn of(dev: &'d dyn BlockDevice) -> Result<Self> {
-        let mut bytes = vec![0; SUPERBLOCK_SIZE];
-        dev.read_at(SUPERBLOCK_OFFSET, &mut bytes)?;
-        let sb = RawSuperblock::parse(&bytes)?;
+        let sb = listing::superblock(dev)?;
         let geo = Geometry::new(&sb)?;
-        Ok(Self { dev, sb, geo })
+        let descs = Vec::new();
+        Ok(Self(Image {
+            dev,
+            sb,
+            geo,
+            descs,
+        }))
     }
 
     /// Returns the inode of a path or number.
@@ -312,9 +328,8 @@ impl<'d> Bytes<'d> {
     pub fn descriptor(&self, group: GroupNr) -> Result<(u64, Vec<u8>, GroupDesc)> {
         ensure!(group.0 < self.geo.groups, "there is no group {group}");
         let (block, offset) = self.geo.desc_location(group);
-        let mut raw = vec![0; self.geo.desc_size.into()];
         let at = block.offset(self.geo.block_size) + u64::from(offset);
-        self.dev.read_at(at, &mut raw)?;
+        let raw = self.descriptor_bytes(group)?;
         let desc = GroupDesc::decode_unchecked(&raw).context("no descriptor")?;
         Ok((at, raw, desc))
     }
@@ -361,21 +376,11 @@ impl<'d> Bytes<'d> {
     }
 
     pub fn map(&self, desc: &GroupDesc, group: GroupNr, inodes: bool) -> Result<Vec<u8>> {
-        let mut map = vec![0; self.geo.block_size as usize];
-        let (block, uninit) = if inodes {
-            (desc.inode_bitmap, INODE_UNINIT)
+        Ok(if inodes {
+            self.inode_bitmap(desc)?
         } else {
-            (desc.block_bitmap, BLOCK_UNINIT)
-        };
-        if !(self.geo.features.has_group_csum() && desc.flags & uninit != 0) {
-            self.dev
-                .read_at(block.offset(self.geo.block_size), &mut map)?;
-        } else if inodes {
-            bitmap::init_inode_bitmap(&mut map, &self.geo, 0);
-        } else {
-            bitmap::init_block_bitmap(&mut map, &self.geo, group, desc);
-        }
-        Ok(map)
+            self.block_bitmap(group, desc)?
+        })
     }
 
     /// Sets or clears a bit of a bitmap.
