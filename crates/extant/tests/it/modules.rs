@@ -24,7 +24,25 @@ const CRATES: [&str; 11] = [
 /// A module, as the segments of its path.
 type Module = Vec<String>;
 
-/// Returns the lines of code, each `use crate::{a::x, b}` as a line for each part.
+/// Appends the paths of a `use` after a prefix: `a::{b, c::{D, E}}` has three.
+fn expand(prefix: &str, tree: &str, found: &mut Vec<String>) {
+    let Some((head, rest)) = tree.split_once('{') else {
+        found.push(format!("{prefix}{}", tree.trim()));
+        return;
+    };
+    let prefix = format!("{prefix}{}", head.trim());
+    let inner = rest.rsplit_once('}').map_or(rest, |(inner, _)| inner);
+    let mut depth = 0;
+    let parts = inner.split(|c| {
+        depth += i32::from(c == '{') - i32::from(c == '}');
+        c == ',' && depth == 0
+    });
+    for part in parts.filter(|part| !part.trim().is_empty()) {
+        expand(&prefix, part, found);
+    }
+}
+
+/// Returns the lines of code, each `use crate::{a::x, b}` as a line for each of its paths.
 fn lines(text: &str) -> Vec<(usize, String)> {
     let mut lines: Vec<(usize, String)> = Vec::new();
     // The first line and the text of a `use` that is not complete yet.
@@ -32,17 +50,22 @@ fn lines(text: &str) -> Vec<(usize, String)> {
     for (number, line) in code(text) {
         let (first, mut whole) = open.take().unwrap_or((number, String::new()));
         whole += line.trim();
-        let is_use = whole.starts_with("use ") || whole.starts_with("pub use ");
-        if is_use && !whole.ends_with(';') {
-            open = Some((first, whole));
-            continue;
-        }
-        match whole.split_once("crate::{").filter(|_| is_use) {
-            Some((_, parts)) => {
-                let parts = parts.trim_end_matches(['}', ';']).split(',');
-                lines.extend(parts.map(|part| (first, format!("crate::{}", part.trim()))));
+        let item = match whole.split_once("use ") {
+            Some((visibility, item)) if visibility.is_empty() || visibility.starts_with("pub") => {
+                item
             }
-            None => lines.push((first, whole)),
+            _ => {
+                lines.push((first, whole));
+                continue;
+            }
+        };
+        match item.strip_suffix(';') {
+            Some(item) => {
+                let mut found = Vec::new();
+                expand("", item, &mut found);
+                lines.extend(found.into_iter().map(|path| (first, path)));
+            }
+            None => open = Some((first, whole)),
         }
     }
     lines
@@ -132,5 +155,14 @@ fn circles_and_items_of_the_root_are_found() {
     assert_eq!(
         circle,
         "a.rs:1: b::B is in a circle\nb.rs:2: a::A is in a circle\n"
+    );
+    let braces = of(&[
+        ("a/b.rs", "use super::{c::{C, D}, d};"),
+        ("a/c.rs", "use crate::a::{\n    b::B,\n    d,\n};"),
+        ("a/d.rs", ""),
+    ]);
+    assert_eq!(
+        braces,
+        "a/b.rs:1: a::c::D is in a circle\na/c.rs:1: a::b::B is in a circle\n"
     );
 }
