@@ -94,6 +94,23 @@ pub enum FileType {
 }
 
 impl FileType {
+    /// Returns the name of the type.
+    ///
+    /// ```
+    /// assert_eq!(ext4_format::FileType::Fifo.name(), "fifo");
+    /// ```
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Regular => "regular file",
+            Self::Directory => "directory",
+            Self::Symlink => "symbolic link",
+            Self::CharDevice => "character device",
+            Self::BlockDevice => "block device",
+            Self::Fifo => "fifo",
+            Self::Socket => "socket",
+        }
+    }
+
     /// Decodes the type byte of a directory entry; `None` for 0 (unknown) and undefined values.
     pub const fn from_dir_byte(byte: u8) -> Option<Self> {
         Some(match byte {

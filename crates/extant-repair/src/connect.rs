@@ -218,12 +218,7 @@ pub(crate) fn first_block(
         dir_entry::set_tail(&mut bytes, seed);
     }
     session.write(physical, &bytes)?;
-    let extent = Extent {
-        logical: 0,
-        len: 1,
-        physical,
-        unwritten: false,
-    };
+    let extent = Extent::block(0, physical);
     inode_map::remap(session, ino, vec![extent], Vec::new())
 }
 
@@ -307,12 +302,7 @@ pub(crate) fn insert_name(
     session.write(physical, &bytes)?;
     let mut extents = blocks.extents;
     let logical = blocks.places.len() as u32;
-    let here = Extent {
-        logical,
-        len: 1,
-        physical,
-        unwritten: false,
-    };
+    let here = Extent::block(logical, physical);
     extents.push(here);
     let size = u64::from(logical + 1) * u64::from(session.geo.block_size);
     record::edit(session, dir, |core| core.size = size)?;

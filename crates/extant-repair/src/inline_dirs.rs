@@ -181,11 +181,6 @@ pub(crate) fn expand(session: &mut Session<'_, '_>, ino: InodeNr) -> Result<bool
         .fill(0);
     inode::encode_core(&dir.core, &mut dir.raw, &session.geo);
     session.write_record(ino, &mut dir.raw)?;
-    let extent = Extent {
-        logical: 0,
-        len: 1,
-        physical,
-        unwritten: false,
-    };
+    let extent = Extent::block(0, physical);
     inode_map::remap(session, ino, vec![extent], Vec::new())
 }

@@ -248,12 +248,7 @@ pub(crate) fn rewrite(session: &mut Session<'_, '_>, rewrite: Rewrite) -> Result
         && let Some(physical) = session.allocate()
     {
         session.write(physical, &vec![0; session.block_size()])?;
-        extents.push(Extent {
-            logical: 0,
-            len: 1,
-            physical,
-            unwritten: false,
-        });
+        extents.push(Extent::block(0, physical));
     }
     let mut root = [0; inode::I_BLOCK_SIZE];
     let with_extents = core.flags & flags::EXTENTS != 0;

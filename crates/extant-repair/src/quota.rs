@@ -181,12 +181,7 @@ fn write(
             return Ok(());
         };
         grown = true;
-        let here = Extent {
-            logical,
-            len: 1,
-            physical,
-            unwritten: false,
-        };
+        let here = Extent::block(logical, physical);
         let next = extents.partition_point(|extent| extent.logical < logical);
         match next.checked_sub(1).and_then(|i| extents.get_mut(i)) {
             Some(last) if last.merge(&here).is_some() => last.len += 1,

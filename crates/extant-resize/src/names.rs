@@ -43,24 +43,12 @@ fn one(
         }
     }
     if let Some(seed) = session.seed(directory.ino, directory.core.generation) {
-        match index_kind(directory, logical, &bytes) {
+        let has_index = directory.core.flags & flags::INDEX != 0;
+        let kind = IndexBlockKind::of(logical.into(), &bytes).filter(|_| has_index);
+        match kind {
             Some(kind) => htree::set_checksum(&mut bytes, kind, seed)?,
             None => dir_entry::set_tail(&mut bytes, seed),
         }
     }
     Ok(session.write(block, &bytes)?)
-}
-
-/// Returns the kind of an index block: a node is one unused record over the whole block, which a leaf with a checksum
-/// cannot be.
-fn index_kind(directory: &Directory, logical: u32, bytes: &[u8]) -> Option<IndexBlockKind> {
-    if directory.core.flags & flags::INDEX == 0 {
-        return None;
-    }
-    if logical == 0 {
-        return Some(IndexBlockKind::Root);
-    }
-    let (inode, len) = (bytes.get(..4)?, bytes.get(4..6)?.first_chunk()?);
-    let len = dir_entry::decode_rec_len(u16::from_le_bytes(*len), bytes.len());
-    (inode == [0; 4] && len == bytes.len()).then_some(IndexBlockKind::Node)
 }

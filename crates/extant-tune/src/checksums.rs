@@ -107,17 +107,10 @@ fn seal_directory_block(
     logical: u32,
     seed: u32,
 ) -> Result<(), Error> {
-    let indexed = core.flags & flags::INDEX != 0;
-    // A node is one unused record over the whole block, which in a leaf ends before its checksum.
-    let head = bytes.first_chunk::<8>().copied().unwrap_or_default();
-    let [a, b, c, d, low, high, ..] = head;
-    let len = dir_entry::decode_rec_len(u16::from_le_bytes([low, high]), bytes.len());
-    if indexed && logical == 0 {
-        htree::set_checksum(bytes, IndexBlockKind::Root, seed)?;
-    } else if indexed && [a, b, c, d] == [0; 4] && len == bytes.len() {
-        htree::set_checksum(bytes, IndexBlockKind::Node, seed)?;
-    } else {
-        dir_entry::set_tail(bytes, seed);
+    let has_index = core.flags & flags::INDEX != 0;
+    match IndexBlockKind::of(logical.into(), bytes).filter(|_| has_index) {
+        Some(kind) => htree::set_checksum(bytes, kind, seed)?,
+        None => dir_entry::set_tail(bytes, seed),
     }
     Ok(())
 }

@@ -103,6 +103,21 @@ pub struct Extent {
 }
 
 impl Extent {
+    /// Creates the extent of one written block.
+    ///
+    /// ```
+    /// use ext4_format::{BlockNr, extent::Extent};
+    /// assert_eq!(Extent::block(3, BlockNr(40)).end(), 4);
+    /// ```
+    pub const fn block(logical: u32, physical: BlockNr) -> Self {
+        Self {
+            logical,
+            len: 1,
+            physical,
+            unwritten: false,
+        }
+    }
+
     /// Returns the end of the logical blocks: the last one plus one.
     pub const fn end(&self) -> u64 {
         self.logical as u64 + self.len as u64

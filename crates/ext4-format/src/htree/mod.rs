@@ -13,6 +13,7 @@ use read::limit_and_count;
 pub use read::{Index, Root, parse_node, parse_root};
 
 use crate::checksum::crc32c;
+use crate::dir_entry::decode_rec_len;
 use crate::error::{FormatError, Result, Where};
 use core::mem::{offset_of, size_of};
 use zerocopy::little_endian::{U16, U32};
@@ -95,6 +96,24 @@ pub enum IndexBlockKind {
 }
 
 impl IndexBlockKind {
+    /// Returns the kind of a block of a directory that has an index, by its number in the directory and its bytes; `None` for a leaf. A node
+    /// begins with one unused record over the whole block, which in a leaf ends before its checksum.
+    ///
+    /// ```
+    /// use ext4_format::htree::IndexBlockKind;
+    /// assert_eq!(IndexBlockKind::of(0, &[]), Some(IndexBlockKind::Root));
+    /// assert_eq!(IndexBlockKind::of(1, &[12, 0, 0, 0, 12, 0, 1, 2]), None);
+    /// ```
+    pub fn of(logical: u64, bytes: &[u8]) -> Option<Self> {
+        if logical == 0 {
+            return Some(Self::Root);
+        }
+        let [a, b, c, d, low, high, name_len, _] = *bytes.first_chunk()?;
+        let len = decode_rec_len(u16::from_le_bytes([low, high]), bytes.len());
+        let is_node = [a, b, c, d, name_len] == [0; 5] && len == bytes.len();
+        is_node.then_some(Self::Node)
+    }
+
     const fn head_len(self) -> usize {
         match self {
             Self::Root => ROOT_HEAD_LEN,

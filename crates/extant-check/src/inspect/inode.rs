@@ -221,7 +221,7 @@ impl Inspector<'_> {
         let Inode { ino, raw, core, .. } = inode;
         self.send_inode_damage(inode, sink)?;
         let (group, block, offset) = self.place(*ino)?;
-        let kind = core.file_type().map_or("none", type_name);
+        let kind = core.file_type().map_or("none", FileType::name);
         let acl = inode::file_acl(raw, geo).0;
         let mut fields = vec![
             ("inode", ino.0.into()),
@@ -414,18 +414,5 @@ fn time_of(time: Timestamp, is_known: bool) -> Value {
         Value::Time(time.secs())
     } else {
         Value::Nothing
-    }
-}
-
-/// Returns the name of a type.
-pub(super) const fn type_name(kind: FileType) -> &'static str {
-    match kind {
-        FileType::Regular => "regular file",
-        FileType::Directory => "directory",
-        FileType::Symlink => "symbolic link",
-        FileType::CharDevice => "character device",
-        FileType::BlockDevice => "block device",
-        FileType::Fifo => "fifo",
-        FileType::Socket => "socket",
     }
 }

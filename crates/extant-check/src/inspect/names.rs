@@ -1,6 +1,6 @@
 //! Names: of directories, also removed ones, in their indexes, and of extended attributes.
 
-use super::inode::{Inode, type_name};
+use super::inode::Inode;
 use super::record::{Record, Value, send_findings};
 use super::request::note;
 use super::{Done, InspectError, Inspector, MAX_FINDINGS, Sink};
@@ -20,14 +20,7 @@ const DEEPEST: usize = 4096;
 /// Returns the kind of a directory's index block by its bytes: a root or a node; `None` for a leaf.
 pub(super) fn index_kind(directory: &Inode, logical: u64, bytes: &[u8]) -> Option<IndexBlockKind> {
     let is_indexed = directory.has(flags::INDEX) && !directory.has(flags::INLINE_DATA);
-    let head = bytes.first_chunk::<8>().filter(|_| is_indexed)?;
-    let rec_len = u16::from_le_bytes([head[4], head[5]]);
-    let is_whole = dir_entry::decode_rec_len(rec_len, bytes.len()) == bytes.len();
-    let is_unused = head[..4] == [0; 4] && head[6] == 0;
-    match logical {
-        0 => Some(IndexBlockKind::Root),
-        _ => (is_whole && is_unused).then_some(IndexBlockKind::Node),
-    }
+    is_indexed.then(|| IndexBlockKind::of(logical, bytes))?
 }
 
 impl Inspector<'_> {
@@ -80,7 +73,7 @@ impl Inspector<'_> {
         let row = |entry: &Entry<'_>, is_removed| {
             let kind = entry
                 .file_type
-                .map_or(Value::Nothing, |t| Value::text(type_name(t)));
+                .map_or(Value::Nothing, |t| Value::text(t.name()));
             let fields = vec![
                 ("logical", logical.into()),
                 ("block", block.0.into()),

@@ -2,7 +2,7 @@
 
 use super::image_place::ImagePlace;
 use super::{base_name, bytes, os};
-use crate::format::show::{show, type_name};
+use crate::format::show::show;
 use crate::messages::advised::advised;
 use extant::{Dir, Error, FileType};
 
@@ -74,7 +74,7 @@ pub fn missing(dir: &Dir, path: &[u8], name: impl Fn(&[u8]) -> String) -> Option
         ));
     }
     if let Ok(attributes) = dir.symlink_metadata(os(path)) {
-        return Some(format!("it is a {}", type_name(attributes.file_type())));
+        return Some(format!("it is a {}", attributes.file_type().name()));
     }
     let (there, kind) = nearest(dir, path)?;
     Some(match kind {

@@ -1,9 +1,8 @@
 //! `extant chown`.
 
-use crate::address::Address;
-use crate::address::os;
 use crate::address::patterns::NoMatch;
 use crate::address::walk::{Order, walk};
+use crate::address::{Address, os};
 use crate::format::owners::OwnerSpec;
 use crate::image::images::Images;
 use anyhow::Result;

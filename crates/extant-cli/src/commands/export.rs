@@ -1,12 +1,9 @@
 //! `extant export`.
 
-use crate::address::Rooted;
 use crate::address::image_place::ImagePlace;
-use crate::address::is_stream;
 use crate::address::patterns::{NoMatch, expand};
-use crate::image::images;
-use crate::image::store;
-use crate::image::streams;
+use crate::address::{Rooted, is_stream};
+use crate::image::{images, store, streams};
 use crate::messages::advised::advised;
 use crate::transfer::{self, Monitor, OwnerArgs, Packing, side_at};
 use anyhow::{Context, Result, anyhow, bail, ensure};

@@ -7,8 +7,7 @@ use crate::format::superblock::{
     self, RecordedError, group_flags, hash_name, hash_seed, recorded_errors, text, time,
 };
 use crate::format::times::Moment;
-use crate::image::images;
-use crate::image::present_content;
+use crate::image::{images, present_content};
 use anyhow::Result;
 use ext4_format::features::RoCompat;
 use ext4_format::geometry::Geometry;

@@ -4,8 +4,7 @@ mod prompt;
 
 use crate::address::{Rooted, join};
 use crate::format::show::{base64_if_odd, exact, show};
-use crate::image::identity;
-use crate::image::images;
+use crate::image::{identity, images};
 use anyhow::{Context, Result, anyhow, bail};
 use blockdev::{Access, BlockDevice};
 use extant_check::inspect::{InspectError, Inspector, Layout, Record, Request, Value};

@@ -116,7 +116,7 @@ pub fn facts(a: &Metadata, read_link: impl FnOnce() -> extant::Result<Vec<u8>>) 
     let device = matches!(a.file_type(), FileType::CharDevice | FileType::BlockDevice);
     Ok(Facts {
         ino: a.ino(),
-        kind: show::type_name(a.file_type()),
+        kind: a.file_type().name(),
         mode: format!("{:04o}", a.mode() & 0o7777),
         links: a.nlink(),
         uid: a.uid(),

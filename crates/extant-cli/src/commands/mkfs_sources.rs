@@ -2,9 +2,7 @@
 
 use crate::address::is_stream;
 use crate::format::owners::{LARGEST, Owner, OwnerSpec};
-use crate::image::present_content;
-use crate::image::store;
-use crate::image::streams;
+use crate::image::{present_content, store, streams};
 use crate::transfer::ImageTree;
 use crate::transfer::container::{self, ContainerSource, ImageChoice};
 use anyhow::{Context, Result, ensure};

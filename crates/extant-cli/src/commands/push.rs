@@ -8,15 +8,13 @@
 
 use crate::address::schemes;
 use crate::format::show::human;
-use crate::image::remote;
-use crate::image::store;
 use crate::image::sums::{self, FREE, PIECE, PIECES, Sum, Tree, UNKNOWN};
+use crate::image::{remote, store};
 use anyhow::{Context, Result, bail, ensure};
 use blockdev::{Access, BlockDevice};
 use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
-use extant_terminal::interrupt;
-use extant_terminal::output;
 use extant_terminal::progress::Progress;
+use extant_terminal::{interrupt, output};
 use extant_tune::FreeSpace;
 use serde::Serialize;
 use std::fs::OpenOptions;

@@ -3,8 +3,7 @@
 use super::ls::{Listed, facts};
 use crate::address::patterns::NoMatch;
 use crate::address::{Address, Rooted};
-use crate::format::show;
-use crate::format::times;
+use crate::format::{show, times};
 use crate::image::images::Images;
 use anyhow::Result;
 use extant_terminal::output;

@@ -2,8 +2,7 @@
 
 use crate::address::patterns::NoMatch;
 use crate::address::{Address, os};
-use crate::format::clock;
-use crate::format::times;
+use crate::format::{clock, times};
 use crate::image::images::Images;
 use anyhow::{Context, Result};
 use extant::{Error, OpenOptions, SetAttributes, Timestamp};

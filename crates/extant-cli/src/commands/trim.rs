@@ -1,7 +1,6 @@
 //! `extant trim`.
 
-use crate::address::Rooted;
-use crate::address::schemes;
+use crate::address::{Rooted, schemes};
 use crate::format::show::count;
 use crate::image::in_place;
 use anyhow::{Context, Result};

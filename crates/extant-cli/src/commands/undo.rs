@@ -2,9 +2,7 @@
 
 use crate::address::Location;
 use crate::format::show::count;
-use crate::image::identity;
-use crate::image::in_place;
-use crate::image::store;
+use crate::image::{identity, in_place, store};
 use anyhow::{Context, Result, bail};
 use blockdev::{Access, BlockDevice};
 use ext4_format::superblock;

@@ -86,19 +86,6 @@ pub fn type_letter(kind: FileType) -> char {
     }
 }
 
-/// Returns the name of a type.
-pub fn type_name(kind: FileType) -> &'static str {
-    match kind {
-        FileType::Regular => "regular file",
-        FileType::Directory => "directory",
-        FileType::Symlink => "symbolic link",
-        FileType::CharDevice => "character device",
-        FileType::BlockDevice => "block device",
-        FileType::Fifo => "fifo",
-        FileType::Socket => "socket",
-    }
-}
-
 /// Formats a mode like `drwxr-xr-x`.
 pub fn mode(kind: FileType, mode: u32) -> String {
     let mut out = String::from(type_letter(kind));

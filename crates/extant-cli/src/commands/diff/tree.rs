@@ -320,11 +320,6 @@ fn attributes(a: &Half<'_>, b: &Half<'_>, fields: &mut Vec<Field>) -> Result<()>
 const fn type_name(file_type: FileType) -> &'static str {
     match file_type {
         FileType::Regular => "file",
-        FileType::Directory => "directory",
-        FileType::Symlink => "symbolic link",
-        FileType::CharDevice => "character device",
-        FileType::BlockDevice => "block device",
-        FileType::Fifo => "fifo",
-        FileType::Socket => "socket",
+        other => other.name(),
     }
 }

@@ -4,15 +4,14 @@ mod archive;
 mod copy;
 
 use crate::address::Rooted;
-use crate::format::show::{JsonPath, count, show, type_letter, type_name};
+use crate::format::show::{JsonPath, count, show, type_letter};
 use crate::image::advice::no_disk;
 use crate::image::identity;
 use anyhow::{Context, Result};
 use blockdev::{Access, BlockDevice};
 use extant_rescue::{DeletedSearch, Rescue};
-use extant_terminal::interrupt;
-use extant_terminal::output;
 use extant_terminal::progress::Progress;
+use extant_terminal::{interrupt, output};
 use serde::Serialize;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -179,7 +178,7 @@ fn tell(args: &Args, name: &str, rescue: &Rescue<'_>, copied: Option<copy::Copie
             inode: found.ino.0,
             named: found.named,
             deleted: found.deleted,
-            kind: type_name(found.file_type),
+            kind: found.file_type.name(),
             size: found.size,
             problem: found.problem,
         });
