@@ -10,8 +10,7 @@
 //! | blocks of the disk, chunks, checksum | 4, 4, 4 | | |
 
 use crate::mapped::{Map, Stretch, damaged};
-use crate::new_image::Packing;
-use crate::pack::is_zero;
+use crate::packing::{Packing, is_zero};
 use crate::scratch::{PIECE, Scratch};
 use blockdev::{BlockDevice, FileDevice};
 use std::io::{self, Write};

@@ -1,9 +1,10 @@
 //! GPT, by the crate `gpt`. The crate trusts the counts of a header, so this module checks them first.
 
 use crate::cursor::Cursor;
+use crate::error::Error;
 use crate::kinds;
-use crate::table::{Partition, Scheme, Table};
-use crate::{Error, mbr};
+use crate::mbr;
+use crate::partition::{Partition, Scheme, Table};
 use blockdev::{BlockDevice, PartDevice};
 use gpt::disk::LogicalBlockSize;
 use gpt::header::Header;

@@ -1,7 +1,7 @@
 //! New disks with a GPT.
 
-use crate::Error;
 use crate::cursor::Cursor;
+use crate::error::Error;
 use blockdev::BlockDevice;
 use gpt::disk::LogicalBlockSize;
 use gpt::mbr::ProtectiveMBR;

@@ -1,8 +1,8 @@
 //! MBR: four partitions in the first sector, one of which may hold a chain of logical ones.
 
-use crate::Error;
+use crate::error::Error;
 use crate::kinds;
-use crate::table::{Partition, Scheme, Table};
+use crate::partition::{Partition, Scheme, Table};
 use blockdev::BlockDevice;
 
 /// Sector size in bytes. MBR has no field for it, and other sizes do not occur.

@@ -2,6 +2,7 @@
 
 use crate::android;
 use crate::pack;
+use crate::packing::Packing;
 use crate::qcow2;
 use crate::scratch::Scratch;
 use blockdev::{Access, BlockDevice, FileDevice};
@@ -40,20 +41,6 @@ impl NewFormat {
             _ => None,
         }
     }
-}
-
-/// Parameters of [`NewImage::finish`].
-///
-/// ```
-/// let packing = extant_disk::Packing { threads: 2, step: &|_| Ok(()) };
-/// # drop(packing);
-/// ```
-#[derive(Clone, Copy)]
-pub struct Packing<'s> {
-    /// Number of threads that compress. The bytes of the file do not depend on it.
-    pub threads: usize,
-    /// Called with the number of image bytes packed since the last call; an error ends the work.
-    pub step: &'s (dyn Fn(u64) -> io::Result<()> + Sync),
 }
 
 /// An image in the making, whose file appears when the image is complete.

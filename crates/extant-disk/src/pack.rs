@@ -1,7 +1,7 @@
 //! Packs a device into a seekable zstd file, compressed by many threads. Frames are independent and in order, so the
 //! bytes do not depend on the number of threads.
 
-use crate::new_image::Packing;
+use crate::packing::{Packing, is_zero};
 use crate::scratch::{PIECE, Scratch};
 use crate::seek_table::{self, MOST_FRAMES};
 use blockdev::BlockDevice;
@@ -94,9 +94,4 @@ impl<'s> Packer<'s> {
         }
         Ok((self.compressor.compress(buf)?, len as u32))
     }
-}
-
-/// Returns whether all bytes are zero.
-pub fn is_zero(bytes: &[u8]) -> bool {
-    bytes.iter().all(|byte| *byte == 0)
 }

@@ -10,8 +10,7 @@
 //! | L2 tables | offsets of the data clusters; 0 for a cluster of zeros |
 //! | data clusters | the clusters of the disk that are not all zeros, in order |
 
-use crate::new_image::Packing;
-use crate::pack::is_zero;
+use crate::packing::{Packing, is_zero};
 use crate::scratch::{PIECE, Scratch};
 use blockdev::BlockDevice;
 use std::io::{self, Write};

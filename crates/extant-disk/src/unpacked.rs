@@ -3,7 +3,7 @@
 use crate::cursor::Cursor;
 use crate::mapped::beyond;
 use crate::new_image::directory;
-use crate::pack::is_zero;
+use crate::packing::is_zero;
 use blockdev::{BlockDevice, FileDevice};
 use std::fmt;
 use std::io::{self, Read};

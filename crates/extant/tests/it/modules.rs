@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 /// The crates that are looked at.
-const CRATES: [&str; 11] = [
+const CRATES: [&str; 12] = [
     "ext4-format",
     "ext4-image",
     "extant-sources",
@@ -18,6 +18,7 @@ const CRATES: [&str; 11] = [
     "extant-tune",
     "extant-resize",
     "extant-rescue",
+    "extant-disk",
     "extant-cli",
 ];
 
