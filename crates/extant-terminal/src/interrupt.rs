@@ -124,68 +124,58 @@ impl Drop for Writing {
     }
 }
 
-/// Starts the thread that handles signals by the current work.
-fn listen() -> Result<()> {
+/// Starts a thread that calls `work` after each of these signals, until it returns false.
+fn after(signals: &[i32], mut work: impl FnMut() -> bool + Send + 'static) -> Result<()> {
     let (mut woken, waker) = UnixStream::pair().context("a pair of sockets")?;
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
+    for &signal in signals {
         let waker = waker.try_clone().context("a pair of sockets")?;
         signal_hook::low_level::pipe::register(signal, waker).context("install signal handlers")?;
     }
     thread::Builder::new()
         .name("signals".into())
-        .spawn(move || {
-            while woken.read_exact(&mut [0]).is_ok() {
-                // The lock is held while the process exits, so that no write begins.
-                let work = work();
-                match *work {
-                    Work::Asks => {}
-                    Work::Ends => {
-                        complain(Interrupted);
-                        std::process::exit(130);
-                    }
-                    Work::Finishes => complain(
-                        "interrupted: the change is being finished; a second signal ends it, and the next command takes it back",
-                    ),
-                }
-            }
-        })
+        // After an error no signal will arrive, so there is nothing to do.
+        .spawn(move || while woken.read_exact(&mut [0]).is_ok() && work() {})
         .context("a thread for signals")?;
     Ok(())
+}
+
+/// Starts the thread that handles signals by the current work.
+fn listen() -> Result<()> {
+    after(&[SIGINT, SIGTERM, SIGHUP], || {
+        // The lock is held while the process exits, so that no write begins.
+        let work = work();
+        match *work {
+            Work::Asks => {}
+            Work::Ends => {
+                complain(Interrupted);
+                std::process::exit(130);
+            }
+            Work::Finishes => complain(
+                "interrupted: the change is being finished; a second signal ends it, and the next command takes it back",
+            ),
+        }
+        true
+    })
 }
 
 /// Makes this process ignore any number of SIGINT from now on: they are meant for the command in the foreground,
 /// which gets it from the terminal as well, while this process serves the command's mount.
 pub fn leave_to_child() -> Result<()> {
-    let (mut woken, waker) = UnixStream::pair().context("a pair of sockets")?;
-    signal_hook::low_level::pipe::register(SIGINT, waker).context("install signal handlers")?;
-    thread::Builder::new()
-        .name("signals".into())
-        .spawn(move || {
-            while woken.read_exact(&mut [0]).is_ok() {
-                RAISED.store(false, Ordering::Relaxed);
-                LAST.store(false, Ordering::Relaxed);
-            }
-        })
-        .context("a thread for signals")?;
-    Ok(())
+    after(&[SIGINT], || {
+        RAISED.store(false, Ordering::Relaxed);
+        LAST.store(false, Ordering::Relaxed);
+        true
+    })
 }
 
 /// Runs `work` once, on a separate thread, when the user asks to stop: for work that waits for something
 /// other than this flag.
 pub fn on_signal(work: impl FnOnce() + Send + 'static) -> Result<()> {
-    let (mut woken, waker) = UnixStream::pair().context("a pair of sockets")?;
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        let waker = waker.try_clone().context("a pair of sockets")?;
-        signal_hook::low_level::pipe::register(signal, waker).context("install signal handlers")?;
-    }
-    thread::Builder::new()
-        .name("signals".into())
-        .spawn(move || {
-            // After an error no signal will arrive, so there is nothing to do.
-            if woken.read_exact(&mut [0]).is_ok() {
-                work();
-            }
-        })
-        .context("a thread for signals")?;
-    Ok(())
+    let mut work = Some(work);
+    after(&[SIGINT, SIGTERM, SIGHUP], move || {
+        if let Some(work) = work.take() {
+            work();
+        }
+        false
+    })
 }
