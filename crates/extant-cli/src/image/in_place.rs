@@ -2,8 +2,7 @@
 
 use crate::address::schemes;
 use crate::image::advice::{about_image, no_disk};
-use crate::image::identity;
-use crate::image::store;
+use crate::image::{identity, store};
 use crate::messages::advised::advised;
 use anyhow::{Context, Result, anyhow};
 use blockdev::{Access, BlockDevice};

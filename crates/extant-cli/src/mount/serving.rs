@@ -1,8 +1,7 @@
 //! Serving an image on a directory, until it is unmounted.
 
 use crate::image::advice::about_image;
-use crate::image::in_place;
-use crate::image::store;
+use crate::image::{in_place, store};
 use crate::messages::advised::advised;
 use crate::mount::confine::{self, Needs};
 use crate::mount::keeper::{Keeper, KeeperOptions};

@@ -2,7 +2,7 @@
 //! `extant chattr`. A path that exists is a path of the host.
 
 use super::getopt;
-use super::{Answer, Answered, Refusal, release};
+use super::{Answer, Answered, refuse, release};
 use crate::address::Location;
 use crate::format::attr_flags::{LONG_NAMES, columns_of_host, letter_bit, number};
 use blockdev::host;
@@ -15,10 +15,6 @@ use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-
-fn refuse(line: impl Into<String>) -> Refusal {
-    Refusal(line.into(), 1)
-}
 
 /// Target of an operand.
 enum Operand<'a> {
@@ -106,18 +102,17 @@ struct Listing {
 }
 
 pub(super) fn lsattr(name: &'static str, args: Vec<OsString>) -> Answered {
-    let taken = getopt::take(args, "RVadlpv", "").map_err(refuse)?;
-    let has = |wanted: char| taken.options.iter().any(|(letter, _)| *letter == wanted);
-    if has('V') {
+    let taken = getopt::take(args, "RVadlpv", "")?;
+    if taken.has('V') {
         eprintln!("{}", release(name));
     }
     let mut listing = Listing {
-        all: has('a'),
-        directories: has('d'),
-        recursive: has('R'),
-        long: has('l'),
-        project: has('p'),
-        generation: has('v'),
+        all: taken.has('a'),
+        directories: taken.has('d'),
+        recursive: taken.has('R'),
+        long: taken.has('l'),
+        project: taken.has('p'),
+        generation: taken.has('v'),
         failed: false,
     };
     let here = [OsString::from(".")];
@@ -127,7 +122,7 @@ pub(super) fn lsattr(name: &'static str, args: Vec<OsString>) -> Answered {
     };
     for operand in operands {
         match operand_of(operand) {
-            Operand::Host(path) => listing.operand(path).map_err(refuse)?,
+            Operand::Host(path) => listing.operand(path)?,
             Operand::Image => {
                 let letters = taken
                     .options
@@ -426,7 +421,7 @@ impl Change {
 }
 
 pub(super) fn chattr(name: &'static str, args: Vec<OsString>) -> Answered {
-    let (mut change, files) = Change::take(args, name).map_err(refuse)?;
+    let (mut change, files) = Change::take(args, name)?;
     if files.is_empty() {
         return Err(refuse(USAGE));
     }

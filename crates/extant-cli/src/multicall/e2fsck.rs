@@ -308,9 +308,7 @@ impl Options {
             backup_size: None,
         };
         for (letter, value) in &taken.options {
-            if let Some((_, why)) = WITHOUT.iter().find(|(without, _)| without == letter) {
-                return Err(format!("-{letter} is not supported: {why}"));
-            }
+            getopt::refuse_letter(*letter, WITHOUT)?;
             let chosen = match letter {
                 'a' | 'p' => Mode::Preen,
                 'n' => Mode::No,

@@ -2,11 +2,10 @@
 //! `e2fsck`, `tune2fs` and `resize2fs` writes files that e2undo of e2fsprogs reads.
 
 use super::getopt;
-use super::{Answer, Answered, Refusal};
+use super::{Answer, Answered, refuse};
 use crate::commands::undo;
 use anyhow::Context as _;
 use ext4_image::{E2Undo, Undo};
-use extant_terminal::output::one_line;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Write;
@@ -18,18 +17,11 @@ pub(super) const WITHOUT: &[(char, &str)] = &[(
     "what the undo file holds is written back as it is: make a copy of the image before",
 )];
 
-fn refuse(line: impl Into<String>) -> Refusal {
-    Refusal(line.into(), 1)
-}
-
 pub(super) fn answer(_: &'static str, args: Vec<OsString>) -> Answered {
     let usage = "usage: e2undo [-f] [-h] [-n] [-o offset] [-v] undo_file device";
-    let taken = getopt::take(args, "fhnv", "oz").map_err(refuse)?;
-    let has = |wanted: char| taken.options.iter().any(|(letter, _)| *letter == wanted);
-    if let Some((letter, why)) = WITHOUT.iter().find(|(letter, _)| has(*letter)) {
-        return Err(refuse(format!("-{letter} is not supported: {why}")));
-    }
-    if has('h')
+    let taken = getopt::take(args, "fhnv", "oz")?;
+    taken.refuse(WITHOUT)?;
+    if taken.has('h')
         && let Some(file) = taken.operands.first()
     {
         return head(file.as_ref());
@@ -47,13 +39,13 @@ pub(super) fn answer(_: &'static str, args: Vec<OsString>) -> Answered {
         image.push("@offset=");
         image.push(offset);
     }
-    if has('n') {
+    if taken.has('n') {
         let fits = undo::fits(file.as_ref(), image.as_ref());
-        fits.map_err(|error| refuse(one_line(&error)))?;
+        fits?;
         return Ok(Answer::Done(0));
     }
     let mut words: Vec<OsString> = vec!["undo".into()];
-    words.extend(has('f').then(|| "--force".into()));
+    words.extend(taken.has('f').then(|| "--force".into()));
     words.extend(["--".into(), file.clone(), image]);
     Ok(Answer::Words(words))
 }
@@ -131,6 +123,7 @@ fn head(file: &Path) -> Answered {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use extant_terminal::output::one_line;
 
     #[test]
     fn only_the_undo_file_of_the_present_state_is_converted() {

@@ -2,7 +2,7 @@
 //! the kernel. The output has the lines that scripts read.
 
 use super::getopt;
-use super::{Answer, Answered, Refusal};
+use super::{Answer, Answered, refuse};
 use crate::mounts::host_files::HostPath;
 use crate::mounts::online_files::{Met, MountedPath};
 use extant_fuse::control::Fragments;
@@ -16,10 +16,6 @@ use std::path::Path;
 const LISTED: usize = 5;
 /// Lowest score at which files should be defragmented.
 const NEEDS: u64 = 56;
-
-fn refuse(line: impl Into<String>) -> Refusal {
-    Refusal(line.into(), 1)
-}
 
 /// Mover of blocks.
 enum Mover {
@@ -99,12 +95,11 @@ impl Sums {
 
 pub(super) fn answer(_: &'static str, args: Vec<OsString>) -> Answered {
     let usage = "e4defrag [-v] file...| directory...; e4defrag -c file...| directory...";
-    let taken = getopt::take(args, "cv", "").map_err(refuse)?;
+    let taken = getopt::take(args, "cv", "")?;
     if taken.operands.is_empty() {
         return Err(refuse(format!("usage: {usage}")));
     }
-    let has = |wanted: char| taken.options.iter().any(|(letter, _)| *letter == wanted);
-    let (counts, verbose) = (has('c'), has('v'));
+    let (counts, verbose) = (taken.has('c'), taken.has('v'));
     let mut code = 0;
     for operand in &taken.operands {
         let done = match place(operand) {

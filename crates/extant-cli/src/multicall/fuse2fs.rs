@@ -1,13 +1,9 @@
 //! `fuse2fs IMAGE DIR`: runs `extant mount`.
 
 use super::getopt;
-use super::{Answer, Answered, Refusal, version};
+use super::{Answer, Answered, refuse, version};
 use std::ffi::OsString;
 use std::path::PathBuf;
-
-fn refuse(line: impl Into<String>) -> Refusal {
-    Refusal(line.into(), 1)
-}
 
 /// Options without an effect here: defaults, and tuning of fuse2fs itself.
 pub(super) const SAY_NOTHING: &[&str] = &[
@@ -76,11 +72,11 @@ fn call(taken: &getopt::Taken) -> Result<Call, String> {
 }
 
 pub(super) fn answer(name: &'static str, args: Vec<OsString>) -> Answered {
-    let taken = getopt::take(args, "fdsV", "o").map_err(refuse)?;
+    let taken = getopt::take(args, "fdsV", "o")?;
     if taken.options.iter().any(|(letter, _)| *letter == 'V') {
         return version(name);
     }
-    let call = call(&taken).map_err(refuse)?;
+    let call = call(&taken)?;
     let [image, dir] = &taken.operands[..] else {
         return Err(refuse("write an image and a directory"));
     };
@@ -102,6 +98,7 @@ pub(super) fn answer(name: &'static str, args: Vec<OsString>) -> Answered {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Refusal;
     use super::*;
 
     #[test]

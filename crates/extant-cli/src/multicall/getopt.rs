@@ -13,6 +13,27 @@ pub(super) struct Taken {
     pub operands: Vec<OsString>,
 }
 
+impl Taken {
+    /// Returns whether a letter was given.
+    pub fn has(&self, wanted: char) -> bool {
+        self.options.iter().any(|(letter, _)| *letter == wanted)
+    }
+
+    /// Fails if a letter was given that has no equivalent here.
+    pub fn refuse(&self, without: &[(char, &str)]) -> Result<(), String> {
+        let mut letters = self.options.iter();
+        letters.try_for_each(|(letter, _)| refuse_letter(*letter, without))
+    }
+}
+
+/// Fails for a letter that has no equivalent here.
+pub(super) fn refuse_letter(letter: char, without: &[(char, &str)]) -> Result<(), String> {
+    match without.iter().find(|(refused, _)| *refused == letter) {
+        Some((_, why)) => Err(format!("-{letter} is not supported: {why}")),
+        None => Ok(()),
+    }
+}
+
 /// Parses words; `with_value` are the letters that take a value. An unknown letter or a missing value is an error,
 /// which is returned as text.
 pub(super) fn take(words: Vec<OsString>, alone: &str, with_value: &str) -> Result<Taken, String> {

@@ -52,6 +52,11 @@ pub(super) fn superblock(device: &dyn BlockDevice) -> Result<RawSuperblock> {
     Ok(RawSuperblock::parse(&bytes)?)
 }
 
+/// Opens an image and reads its superblock.
+pub(super) fn superblock_of(image: &Path) -> Result<RawSuperblock> {
+    superblock(&inspect::open(image)?)
+}
+
 /// The extent of a listing.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Listed {

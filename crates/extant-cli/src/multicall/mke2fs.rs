@@ -5,18 +5,15 @@ use super::getopt::{self, Taken};
 use super::mke2fs_options::{
     Call, Later, extended, features, no_bad_blocks, read_all, revision, system,
 };
-use super::{Answer, Answered, Refusal, version};
+use super::{Answer, Answered, print, refuse, version};
 use crate::commands::mkfs;
 use ext4_format::GroupNr;
 use ext4_format::geometry::Geometry;
 use ext4_format::layout::Usage;
-use extant_terminal::output::{complain, one_line, report_code};
+use extant_terminal::output::{complain, report_code};
 use std::ffi::{OsStr, OsString};
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::Path;
-
-/// Exit code of mke2fs when it refuses to run.
-const REFUSED: u8 = 1;
 
 /// Letters without a value, and those with one.
 const ALONE: &str = "cjnqvDFKSV";
@@ -35,25 +32,21 @@ pub(super) const WITHOUT: &[(char, &str)] = &[
     ),
 ];
 
-fn refuse(line: impl Into<String>) -> Refusal {
-    Refusal(line.into(), REFUSED)
-}
-
 pub(super) fn answer(name: &'static str, args: Vec<OsString>) -> Answered {
-    let taken = getopt::take(args, ALONE, WITH_VALUE).map_err(refuse)?;
+    let taken = getopt::take(args, ALONE, WITH_VALUE)?;
     if taken.options.iter().any(|(letter, _)| *letter == 'V') {
         return version(name);
     }
-    let config = Config::read().map_err(refuse)?;
-    let sectors = Sectors::read().map_err(refuse)?;
-    let call = call(name, &taken).map_err(refuse)?;
+    let config = Config::read()?;
+    let sectors = Sectors::read()?;
+    let call = call(name, &taken)?;
     let (only_shown, reads_all) = (call.only_shown, call.reads_all);
-    let (words, place, later) = finish(call, &taken, &config, &sectors).map_err(refuse)?;
+    let (words, place, later) = finish(call, &taken, &config, &sectors)?;
     if only_shown {
         return show(words);
     }
     if reads_all {
-        read_all(&place).map_err(refuse)?;
+        read_all(&place)?;
     }
     if later == Later::default() {
         return Ok(Answer::Words(words));
@@ -62,7 +55,7 @@ pub(super) fn answer(name: &'static str, args: Vec<OsString>) -> Answered {
         return Ok(Answer::Done(report_code(&error)));
     }
     let done = later.run(Path::new(&place));
-    done.map_err(|error| refuse(one_line(&error)))?;
+    done?;
     Ok(Answer::Done(0))
 }
 
@@ -113,10 +106,8 @@ fn show(words: Vec<OsString>) -> Answered {
     let parsed = <Line as clap::Parser>::try_parse_from(words);
     let args = parsed.map_err(|error| refuse(error.to_string()))?.args;
     let prepared = mkfs::planned(&args);
-    let prepared = prepared.map_err(|error| refuse(one_line(&error)))?;
-    let written = std::io::stdout().write_all(shown(prepared.geometry()).as_bytes());
-    written.map_err(|error| refuse(format!("standard output: {error}")))?;
-    Ok(Answer::Done(0))
+    let prepared = prepared?;
+    print(shown(prepared.geometry()))
 }
 
 fn shown(geo: &Geometry) -> String {
@@ -150,9 +141,7 @@ fn shown(geo: &Geometry) -> String {
 
 /// Parses one option.
 fn option(call: &mut Call, letter: char, value: &OsStr) -> Result<(), String> {
-    if let Some((_, why)) = WITHOUT.iter().find(|(without, _)| *without == letter) {
-        return Err(format!("-{letter} is not supported: {why}"));
-    }
+    getopt::refuse_letter(letter, WITHOUT)?;
     let text = || getopt::text(letter, value);
     match letter {
         'q' => call.quiet = true,

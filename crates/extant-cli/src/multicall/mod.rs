@@ -22,7 +22,9 @@ mod tune2fs;
 use crate::command_line::args::Cli;
 use clap::FromArgMatches;
 use ext4_format::features::Incompat;
+use extant_terminal::output::{complain, one_line};
 use std::ffi::{OsStr, OsString};
+use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::exit;
@@ -40,6 +42,32 @@ enum Answer {
 struct Refusal(String, u8);
 
 type Answered = Result<Answer, Refusal>;
+
+/// Exit code of most tools when they refuse a call.
+const REFUSED: u8 = 1;
+
+fn refuse(line: impl Into<String>) -> Refusal {
+    Refusal(line.into(), REFUSED)
+}
+
+impl From<String> for Refusal {
+    fn from(line: String) -> Self {
+        refuse(line)
+    }
+}
+
+impl From<anyhow::Error> for Refusal {
+    fn from(error: anyhow::Error) -> Self {
+        refuse(one_line(&error))
+    }
+}
+
+/// Prints the answer of a tool.
+fn print(answer: impl AsRef<[u8]>) -> Answered {
+    let written = std::io::stdout().write_all(answer.as_ref());
+    written.map_err(|error| format!("standard output: {error}"))?;
+    Ok(Answer::Done(0))
+}
 
 /// A name of this program.
 struct Name {
@@ -104,7 +132,7 @@ pub fn args() -> impl Iterator<Item = OsString> {
             Ok(Answer::Words(words)) => std::iter::once("extant".into()).chain(words).collect(),
             Ok(Answer::Done(code)) => exit(code.into()),
             Err(Refusal(line, code)) => {
-                extant_terminal::output::complain(line);
+                complain(line);
                 exit(code.into())
             }
         },
@@ -133,7 +161,7 @@ fn label(said: &OsStr) -> OsString {
     let fits = OsStr::from_bytes(bytes.get(..MOST).unwrap_or(bytes)).to_owned();
     if bytes.len() > MOST {
         let shown = fits.display();
-        extant_terminal::output::complain(format_args!(
+        complain(format_args!(
             "warning: the label is cut off after 16 bytes: '{shown}'"
         ));
     }
@@ -165,7 +193,7 @@ fn device_in(links: &Path, word: &OsStr) -> OsString {
 /// Replays the journal of an image that was not unmounted, and deletes its orphans; returns whether anything was done.
 /// The next step reports an unreadable superblock.
 fn replay(image: &Path) -> anyhow::Result<bool> {
-    let sb = crate::commands::inspect::open(image).and_then(|device| listing::superblock(&device));
+    let sb = listing::superblock_of(image);
     let pending = sb.is_ok_and(|sb| {
         let recovers = sb.feature_incompat.get() & Incompat::NEEDS_RECOVERY.bits() != 0;
         recovers || sb.last_orphan.get() != 0

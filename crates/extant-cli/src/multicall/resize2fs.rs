@@ -3,21 +3,15 @@
 use super::e2undo;
 use super::getopt::{self, text};
 use super::in_use::InUse;
-use super::{Answer, Answered, Refusal, listing, version};
+use super::{Answer, Answered, Refusal, listing, print, refuse, version};
 use crate::commands::resize::{Args, Resized, SizeChange, resize};
 use crate::commands::tune;
-use extant_terminal::output::one_line;
 use extant_tune::TuneOptions;
 use std::ffi::OsString;
-use std::io::Write;
 use std::path::Path;
 
-fn refuse(line: impl Into<String>) -> Refusal {
-    Refusal(line.into(), 1)
-}
-
 pub(super) fn answer(name: &'static str, args: Vec<OsString>) -> Answered {
-    let taken = getopt::take(args, "bfFhMPpsV", "dSz").map_err(refuse)?;
+    let taken = getopt::take(args, "bfFhMPpsV", "dSz")?;
     let (image, size) = match &taken.operands[..] {
         [image] => (image, None),
         [image, size] => (image, Some(size)),
@@ -35,7 +29,7 @@ pub(super) fn answer(name: &'static str, args: Vec<OsString>) -> Answered {
             'z' => args.undo = Some(value.into()),
             'S' => {
                 let bad = || refuse("-S: no stride of a RAID: blocks, at most 65535");
-                let number = text('S', value).map_err(refuse)?;
+                let number = text('S', value)?;
                 stride = Some(number.parse::<u16>().map_err(|_| bad())?);
             }
             // An image is always checked first; the flushing and the display of resize2fs are not needed.
@@ -50,63 +44,51 @@ pub(super) fn answer(name: &'static str, args: Vec<OsString>) -> Answered {
         if args.min || args.print_min {
             return Err(refuse("-M and -P find the size themselves"));
         }
-        args.size = Some(SizeChange::To(bytes(
-            image,
-            text(' ', size).map_err(refuse)?,
-        )?));
+        args.size = Some(SizeChange::To(bytes(image, text(' ', size)?)?));
     }
     // Printing the minimum size changes nothing, and needs no undo file.
     let undo = args.undo.clone().filter(|_| !args.print_min);
     if let Some(undo) = &undo {
-        e2undo::check_new(undo.as_os_str()).map_err(refuse)?;
+        e2undo::check_new(undo.as_os_str())?;
     }
     let path = Path::new(image);
     if let Some(in_use) = InUse::of(path).or_else(|| InUse::on(path)) {
         return grow(&in_use, &args);
     }
-    let done = resize(&args).map_err(|error| refuse(one_line(&error)))?;
+    let done = resize(&args)?;
     if let Some(undo) = &undo {
         let converted = e2undo::convert(undo.as_os_str(), image);
-        converted.map_err(|error| refuse(one_line(&error)))?;
+        converted?;
     }
     if let Some(stride) = stride.filter(|_| !args.print_min) {
         let options = TuneOptions {
             stride: Some(stride),
             ..TuneOptions::default()
         };
-        tune::quietly(image.as_ref(), options).map_err(|error| refuse(one_line(&error)))?;
+        tune::quietly(image.as_ref(), options)?;
     }
     if !done.written && !args.print_min {
         let (new, kib) = (done.new_blocks, done.block_size / 1024);
         eprintln!("The filesystem is already {new} ({kib}k) blocks long.  Nothing to do!\n");
         return Ok(Answer::Done(0));
     }
-    let lines = lines(&args, &done);
-    let written = std::io::stdout().write_all(lines.as_bytes());
-    written.map_err(|error| refuse(format!("standard output: {error}")))?;
-    Ok(Answer::Done(0))
+    print(lines(&args, &done))
 }
 
 /// Grows a mounted volume with the kernel, or prints its minimum size.
 fn grow(in_use: &InUse, args: &Args) -> Answered {
-    let failed = |error: anyhow::Error| refuse(one_line(&error));
     let (name, dir) = (in_use.name(), in_use.dir.display());
-    let (sb, length) = in_use.look().map_err(failed)?;
+    let (sb, length) = in_use.look()?;
     let bad = || refuse(format!("{name}: blocks of an impossible size"));
     let block_size = 1024_u64
         .checked_shl(sb.log_block_size.get())
         .ok_or_else(bad)?;
     let (old, kib) = (sb.blocks_count(), block_size / 1024);
-    let say = |line: String| {
-        let written = std::io::stdout().write_all(line.as_bytes());
-        written.map_err(|error| refuse(format!("standard output: {error}")))
-    };
     if args.print_min {
         let used = old.saturating_sub(sb.free_blocks());
-        say(format!(
+        return print(format!(
             "Estimated minimum size of the filesystem: {used}\n"
-        ))?;
-        return Ok(Answer::Done(0));
+        ));
     }
     if args.min || args.wide || args.narrow || args.undo.is_some() {
         return Err(refuse(format!(
@@ -121,7 +103,7 @@ fn grow(in_use: &InUse, args: &Args) -> Answered {
         eprintln!("The filesystem is already {new} ({kib}k) blocks long.  Nothing to do!\n");
         return Ok(Answer::Done(0));
     }
-    say(format!(
+    print(format!(
         "Filesystem at {name} is mounted on {dir}; on-line resizing required\n"
     ))?;
     if new < old {
@@ -133,13 +115,12 @@ fn grow(in_use: &InUse, args: &Args) -> Answered {
             length / block_size
         )));
     }
-    in_use.grow(new).map_err(failed)?;
-    let (now, _) = in_use.look().map_err(failed)?;
-    say(format!(
+    in_use.grow(new)?;
+    let (now, _) = in_use.look()?;
+    print(format!(
         "The filesystem on {name} is now {} ({kib}k) blocks long.\n\n",
         now.blocks_count()
-    ))?;
-    Ok(Answer::Done(0))
+    ))
 }
 
 fn lines(args: &Args, done: &Resized) -> String {
@@ -159,9 +140,7 @@ fn bytes(image: &OsString, size: &str) -> Result<u64, Refusal> {
     let digits = size.trim_end_matches(|c: char| !c.is_ascii_digit());
     let unit = match size.get(digits.len()..).unwrap_or_default() {
         "" => {
-            let device = crate::commands::inspect::open(image.as_ref());
-            let sb = device.and_then(|device| listing::superblock(&device));
-            let sb = sb.map_err(|error| refuse(one_line(&error)))?;
+            let sb = listing::superblock_of(image.as_ref())?;
             1024_u64
                 .checked_shl(sb.log_block_size.get())
                 .ok_or_else(bad)?

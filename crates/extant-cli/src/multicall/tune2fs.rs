@@ -4,13 +4,10 @@ use super::getopt;
 use super::in_use::InUse;
 use super::listing::Listed;
 use super::listing_groups::Manner;
-use super::{Answer, Answered, Refusal, listing, version};
+use super::{Answer, Answered, listing, print, refuse, version};
 use extant_terminal::output::{one_line, report_code};
 use std::ffi::{OsStr, OsString};
-use std::io::Write;
 use std::path::Path;
-
-const REFUSED: u8 = 1;
 
 /// Options of dumpe2fs without an equivalent here, and the reason.
 pub(super) const DUMPE2FS_WITHOUT: &[(char, &str)] = &[
@@ -18,45 +15,34 @@ pub(super) const DUMPE2FS_WITHOUT: &[(char, &str)] = &[
     ('m', "the lines of -h tell who has a volume under mmp"),
 ];
 
-fn refuse(line: impl Into<String>) -> Refusal {
-    Refusal(line.into(), REFUSED)
-}
-
 /// Prints the listing of an image.
 fn list(image: &OsString, what: Listed, manner: Manner) -> Answered {
-    let lines = listing::lines(image.as_ref(), what, manner);
-    let lines = lines.map_err(|error| refuse(one_line(&error)))?;
-    let written = std::io::stdout().write_all(lines.as_bytes());
-    written.map_err(|error| refuse(format!("standard output: {error}")))?;
-    Ok(Answer::Done(0))
+    print(listing::lines(image.as_ref(), what, manner)?)
 }
 
 pub(super) fn dumpe2fs(name: &'static str, args: Vec<OsString>) -> Answered {
-    let taken = getopt::take(args, "hfVbgmx", "oi").map_err(refuse)?;
-    let has = |wanted: char| taken.options.iter().any(|(letter, _)| *letter == wanted);
-    if has('V') {
+    let taken = getopt::take(args, "hfVbgmx", "oi")?;
+    if taken.has('V') {
         return version(name);
     }
-    if let Some((letter, why)) = DUMPE2FS_WITHOUT.iter().find(|(letter, _)| has(*letter)) {
-        return Err(refuse(format!("-{letter} is not supported: {why}")));
-    }
+    taken.refuse(DUMPE2FS_WITHOUT)?;
     let [image] = &taken.operands[..] else {
         return Err(refuse("write one device or file"));
     };
     let image = &super::device(image);
-    if has('b') {
+    if taken.has('b') {
         // No image has bad blocks, because no list of them is kept.
         return Ok(Answer::Done(0));
     }
-    let what = if has('h') {
+    let what = if taken.has('h') {
         Listed::Journal
     } else {
         Listed::Groups
     };
     let manner = Manner {
-        hex: has('x'),
-        colons: has('g'),
-        copy: copy_of(image, &taken.options).map_err(refuse)?,
+        hex: taken.has('x'),
+        colons: taken.has('g'),
+        copy: copy_of(image, &taken.options)?,
     };
     list(image, what, manner)
 }
@@ -89,7 +75,7 @@ fn copy_of(image: &OsString, options: &[(char, OsString)]) -> Result<Option<(u64
 }
 
 pub(super) fn tune2fs(name: &'static str, args: Vec<OsString>) -> Answered {
-    let taken = getopt::take(args, "fjlV", "ceimorsuCEIJLMOTUgzQ").map_err(refuse)?;
+    let taken = getopt::take(args, "fjlV", "ceimorsuCEIJLMOTUgzQ")?;
     let [image] = &taken.operands[..] else {
         return Err(refuse("write one device or file"));
     };
@@ -109,7 +95,7 @@ pub(super) fn tune2fs(name: &'static str, args: Vec<OsString>) -> Answered {
                 words.extend(["--undo".into(), value.clone()]);
             }
             'O' => features.push(value.clone()),
-            's' => match getopt::text('s', value).map_err(refuse)? {
+            's' => match getopt::text('s', value)? {
                 "0" => {
                     return Err(refuse(
                         "clearing the sparse superblock flag is not supported",
@@ -143,7 +129,7 @@ pub(super) fn tune2fs(name: &'static str, args: Vec<OsString>) -> Answered {
         return Err(refuse("-l goes with no change: list the image afterwards"));
     }
     if let Some(undo) = &undo {
-        super::e2undo::check_new(undo).map_err(refuse)?;
+        super::e2undo::check_new(undo)?;
     }
     let answer = tune(words, image)?;
     let (Some(undo), Answer::Words(words)) = (undo, &answer) else {
@@ -153,7 +139,7 @@ pub(super) fn tune2fs(name: &'static str, args: Vec<OsString>) -> Answered {
         return Ok(Answer::Done(report_code(&error)));
     }
     let done = super::e2undo::convert(&undo, image);
-    done.map_err(|error| refuse(one_line(&error)))?;
+    done?;
     Ok(Answer::Done(0))
 }
 
@@ -164,10 +150,10 @@ fn tune(mut words: Vec<OsString>, image: &OsString) -> Answered {
     let path = Path::new(image);
     if let Some(in_use) = InUse::of(path) {
         let done = in_use.tune(&words);
-        done.map_err(|error| refuse(one_line(&error)))?;
+        done?;
         return Ok(Answer::Done(0));
     }
-    super::replay(path).map_err(|error| refuse(one_line(&error)))?;
+    super::replay(path)?;
     Ok(Answer::Words(words))
 }
 
@@ -175,14 +161,8 @@ pub(super) fn e2label(_: &'static str, args: Vec<OsString>) -> Answered {
     match &args[..] {
         [image] => {
             let image = super::device(image);
-            let device = crate::commands::inspect::open(image.as_ref());
-            let sb = device.and_then(|device| listing::superblock(&device));
-            let sb = sb.map_err(|error| refuse(one_line(&error)))?;
-            let mut line = sb.label().to_vec();
-            line.push(b'\n');
-            let written = std::io::stdout().write_all(&line);
-            written.map_err(|error| refuse(format!("standard output: {error}")))?;
-            Ok(Answer::Done(0))
+            let sb = listing::superblock_of(image.as_ref())?;
+            print([sb.label(), b"\n"].concat())
         }
         [image, label] => {
             let image = &super::device(image);

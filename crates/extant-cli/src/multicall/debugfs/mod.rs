@@ -17,13 +17,11 @@ pub(super) mod write;
 
 use crate::commands::inspect;
 use crate::multicall::getopt;
-use crate::multicall::{Answer, Answered, Refusal, version};
+use crate::multicall::{Answer, Answered, Refusal, refuse, version};
 use extant_check::inspect::Request;
 use std::ffi::{OsStr, OsString};
 use std::io::{IsTerminal, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-
-const REFUSED: u8 = 1;
 
 /// Options without an equivalent here, and the reason.
 pub(super) const WITHOUT: &[(char, &str)] = &[
@@ -44,40 +42,33 @@ pub(super) const WITHOUT: &[(char, &str)] = &[
     ('o', "write the image as IMAGE@offset=BYTES"),
 ];
 
-fn refuse(line: impl Into<String>) -> Refusal {
-    Refusal(line.into(), REFUSED)
-}
-
 pub(super) fn answer(name: &'static str, args: Vec<OsString>) -> Answered {
-    let taken = getopt::take(args, "wcinDV", "bsdfRzo").map_err(refuse)?;
-    let has = |wanted: char| taken.options.iter().any(|(letter, _)| *letter == wanted);
-    if has('V') {
+    let taken = getopt::take(args, "wcinDV", "bsdfRzo")?;
+    if taken.has('V') {
         return version(name);
     }
-    if let Some((letter, why)) = WITHOUT.iter().find(|(letter, _)| has(*letter)) {
-        return Err(refuse(format!("-{letter} is not supported: {why}")));
-    }
+    taken.refuse(WITHOUT)?;
     let [image] = &taken.operands[..] else {
         return Err(refuse("write one device or file"));
     };
-    let writes = has('w');
-    if writes && let Some(letter) = ['c', 'n'].into_iter().find(|letter| has(*letter)) {
+    let writes = taken.has('w');
+    if writes && let Some(letter) = ['c', 'n'].into_iter().find(|letter| taken.has(*letter)) {
         return Err(refuse(format!("-{letter} goes not with -w")));
     }
     // -c skips the bitmaps, and therefore the journal. -n and -D have no effect: damage is reported and never ends a
     // request.
-    crate::image::images::leave_journals(has('c'));
+    crate::image::images::leave_journals(taken.has('c'));
     let Some(lines) = lines(&taken.options)? else {
         if writes {
             return Err(refuse("-w takes requests by -R, -f or standard input"));
         }
         let mut words: Vec<OsString> = Vec::new();
-        words.extend(has('c').then(|| "--noload".into()));
+        words.extend(taken.has('c').then(|| "--noload".into()));
         words.extend(["inspect".into(), image.clone()]);
         return Ok(Answer::Words(words));
     };
-    let asked = write::requests(image, &lines).map_err(refuse)?;
-    write::run(image, &asked, has('f'), writes)
+    let asked = write::requests(image, &lines)?;
+    write::run(image, &asked, taken.has('f'), writes)
 }
 
 /// Reads the requests of `-R`, `-f` or standard input; `None` if standard input is a terminal, where a prompt reads

@@ -17,7 +17,7 @@ use crate::commands::inspect::path_from;
 use crate::commands::tune;
 use crate::format::clock;
 use crate::image::images::{self, Images};
-use crate::multicall::{Answer, Answered, Refusal};
+use crate::multicall::{Answer, Answered};
 use anyhow::{Context, Result, anyhow, bail};
 use extant::unstable::Node;
 use extant::{Credentials, FileType, Volume};
@@ -258,7 +258,7 @@ pub(super) fn run(image: &OsStr, asked: &[Asked], of_file: bool, writes: bool) -
                 .count();
             let (now, later) = behind.split_at(more);
             let opened = session.on_volume(first, now);
-            opened.map_err(|error| Refusal(output::one_line(&error), 1))?;
+            opened?;
             rest = later;
             continue;
         }
@@ -277,7 +277,7 @@ pub(super) fn run(image: &OsStr, asked: &[Asked], of_file: bool, writes: bool) -
         }
     }
     let closed = journal::close_at_end(session.image, &mut session.journal);
-    closed.map_err(|error| Refusal(output::one_line(&error), 1))?;
+    closed?;
     Ok(Answer::Done(u8::from(session.failed)))
 }
 
