@@ -1,4 +1,4 @@
-//! What all writers of packed formats share.
+//! Parameters and helpers that all writers of packed formats share.
 
 use std::io;
 

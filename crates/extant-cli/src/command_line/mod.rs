@@ -1,4 +1,4 @@
-//! The command line: its definition, its help, and what is said about a wrong one.
+//! The command line: its definition, its help, and messages about mistakes in it.
 
 pub mod args;
 pub mod habits;

@@ -86,7 +86,7 @@ pub fn group_flags(desc: &GroupDesc) -> Vec<&'static str> {
     set.map(|(_, name)| name).collect()
 }
 
-/// Joins names, or says that there are none.
+/// Joins names with spaces; an empty list becomes `(none)`.
 pub fn joined(names: &[impl AsRef<str>]) -> String {
     if names.is_empty() {
         return "(none)".into();

@@ -1,4 +1,4 @@
-//! Images: where they lie, what is in the file, and how they are opened, changed and made.
+//! Images: their locations and contents, and opening, changing and creating them.
 
 pub mod advice;
 pub mod failed_open;

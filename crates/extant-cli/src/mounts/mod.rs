@@ -1,4 +1,4 @@
-//! What is mounted already: found, asked, waited for.
+//! Existing mounts: finding them, querying them, waiting for their end.
 
 pub mod holders;
 pub mod host_files;
