@@ -1,6 +1,6 @@
 //! A device whose volume this process has claimed.
 
-use crate::{MmpBlock, MmpError, node};
+use crate::block::{MmpBlock, MmpError, node};
 use blockdev::BlockDevice;
 use ext4_format::geometry::Geometry;
 use ext4_format::mmp::{self, Mark, MmpState};

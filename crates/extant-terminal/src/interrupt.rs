@@ -2,32 +2,21 @@
 //! closed and images stay consistent. A second signal ends the process at once; the journal then
 //! recovers the image.
 
+pub use crate::interrupted::{Interrupted, check};
+
+use crate::interrupted::RAISED;
 use crate::output::complain;
 use anyhow::{Context, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
-use std::fmt;
 use std::io::Read;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 
-static RAISED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
 /// The next signal ends the process.
 static LAST: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
-
-/// The user asked to stop.
-#[derive(Debug)]
-pub struct Interrupted;
-
-impl fmt::Display for Interrupted {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("interrupted")
-    }
-}
-
-impl std::error::Error for Interrupted {}
 
 /// Registers the handlers.
 pub fn install() -> Result<()> {
@@ -42,15 +31,6 @@ pub fn install() -> Result<()> {
             .context("install signal handlers")?;
     }
     Ok(())
-}
-
-/// Fails once the user has asked to stop.
-pub fn check() -> Result<()> {
-    if RAISED.load(Ordering::Relaxed) {
-        Err(Interrupted.into())
-    } else {
-        Ok(())
-    }
 }
 
 /// Returns the flag itself.

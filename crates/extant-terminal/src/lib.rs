@@ -11,6 +11,7 @@
 
 pub mod help;
 pub mod interrupt;
+mod interrupted;
 pub mod numbers;
 pub mod output;
 pub mod progress;

@@ -1,6 +1,6 @@
 //! Standard output, standard error and exit codes.
 
-use crate::interrupt::Interrupted;
+use crate::interrupted::Interrupted;
 use anyhow::Result;
 use serde::Serialize;
 use std::fmt;
@@ -199,7 +199,7 @@ pub fn each<T>(
 ) -> Result<()> {
     let mut failed = false;
     for operand in operands {
-        crate::interrupt::check()?;
+        crate::interrupted::check()?;
         match work(operand) {
             Ok(()) => {}
             Err(e) if silent(&e) || e.chain().any(|e| e.is::<Interrupted>()) => return Err(e),

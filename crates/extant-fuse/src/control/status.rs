@@ -1,6 +1,6 @@
 //! Live counters of a mount.
 
-use crate::RequestCount;
+use crate::counters::RequestCount;
 use extant::Volume;
 use serde::{Deserialize, Serialize};
 
