@@ -28,6 +28,8 @@ pub enum Point {
     Copied,
     /// A new file found no free inode number, and a push is about to free some.
     NoInode,
+    /// A push freed blocks or numbers for a thread that had found none, and the thread has not taken any of them.
+    Freed,
 }
 
 #[cfg(debug_assertions)]

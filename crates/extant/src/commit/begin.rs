@@ -119,8 +119,8 @@ impl Committer {
 }
 
 impl Committer {
-    /// Takes blocks out of the free count; pushes if only unused reservations are in the way, as long as pushes
-    /// return any.
+    /// Takes blocks out of the free count; pushes if unused reservations or blocks freed in contexts that are not durable
+    /// are in the way, as long as pushes return any.
     #[inline]
     pub(crate) fn take_space(&self, who: &Credentials, blocks: u64) -> Result<bool> {
         if self.space.counts.take(who, blocks) {
@@ -134,9 +134,8 @@ impl Committer {
     #[cold]
     #[inline(never)]
     fn take_scarce(&self, who: &Credentials, blocks: u64) -> Result<bool> {
-        if self.discard_aside() && self.space.counts.take(who, blocks) {
-            return Ok(true);
-        }
+        let counts = &self.space.counts;
+        let take = || counts.take(who, blocks);
         loop {
             // Write-back writes data to the device, which a closing gate waits for. Waiting for the gate comes before
             // the locks below: a thread that has passed the gate may need them.
@@ -145,21 +144,26 @@ impl Committer {
             // queues here and waits.
             let _short = self.short_of_space.lock();
             let _no_trim = self.space.trimming.lock();
-            let before = self.space.counts.returned();
+            // Read before the attempt below, so that what pushes of other threads return after it counts.
+            let (returned, released) = (counts.returned(), counts.released());
+            if take() || self.discard_aside() && take() {
+                return Ok(true);
+            }
             self.push_and_release()?;
-            if self.space.counts.take(who, blocks)
-                || self.discard_aside() && self.space.counts.take(who, blocks)
-            {
+            schedule::reached(Point::Freed);
+            if take() || self.discard_aside() && take() {
                 return Ok(true);
             }
             if self.holds_promises() {
                 self.write_back_promised()?;
                 self.push_and_release()?;
             }
-            if self.space.counts.take(who, blocks) {
+            if take() {
                 return Ok(true);
             }
-            if self.space.counts.returned() == before {
+            // Enough blocks were released, but callers on the fast path took them. They may have freed others since.
+            let lost = counts.released().wrapping_sub(released) >= blocks;
+            if counts.returned() == returned && !lost {
                 return Ok(false);
             }
         }
@@ -194,13 +198,21 @@ impl Committer {
         parent: InodeNr,
         wanted: InodePurpose,
     ) -> Result<NewNumber<'_>> {
-        match self.space.take_number(parent, wanted) {
-            Err(Error::NoSpace(_)) => {
-                self.push_and_release()?;
-                let taken = self.space.take_number(parent, wanted);
-                taken.map_err(|e| self.store.explain_space(e))
+        let take = || self.space.take_number(parent, wanted);
+        loop {
+            // Read before the attempt, so that what pushes of other threads release after it counts.
+            let released = self.space.inodes.released();
+            match take() {
+                Err(Error::NoSpace(_)) => {}
+                taken => return taken,
             }
-            other => other,
+            self.push_and_release()?;
+            schedule::reached(Point::Freed);
+            match take() {
+                // Other threads took the numbers that were released, and may have freed others since.
+                Err(Error::NoSpace(_)) if self.space.inodes.released() != released => {}
+                taken => return taken.map_err(|e| self.store.explain_space(e)),
+            }
         }
     }
 

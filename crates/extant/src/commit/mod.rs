@@ -101,3 +101,5 @@ impl Committer {
 
 #[cfg(test)]
 mod bound_tests;
+#[cfg(test)]
+mod scarce_tests;

@@ -335,7 +335,7 @@ impl Names {
         how: CreateOptions,
     ) -> Result<Locked<'a>> {
         let (names, name) = (place.names, place.name.as_bytes());
-        let mut pushed = false;
+        let mut number = None;
         loop {
             let (bucket, room) = self.lock_to_add(place.parent, names, &place.near, name)?;
             bucket.prefetch_end();
@@ -359,17 +359,20 @@ impl Names {
                 }
                 _ => InodePurpose::File,
             };
-            match self.space.take_number(place.parent.ino, wanted) {
+            let taken = match number.take() {
+                Some(number) => Ok(number),
+                None => self.space.take_number(place.parent.ino, wanted),
+            };
+            match taken {
                 Ok(number) => return Ok(Locked::Free(bucket, room, number)),
                 // Numbers freed by operations that are not durable yet are free again after a push. Wait for the push
                 // with the bucket unlocked, because no push runs while the volume is frozen, and the bucket's names
                 // must be found meanwhile.
-                Err(Error::NoSpace(_)) if !pushed => {
+                Err(Error::NoSpace(_)) => {
                     let held = planted::is(Fault::WaitsLocked).then_some((bucket, room));
                     schedule::reached(Point::NoInode);
-                    self.commit.push_and_release()?;
+                    number = Some(self.commit.take_number(place.parent.ino, wanted)?);
                     drop(held);
-                    pushed = true;
                 }
                 Err(e) => return Err(e),
             }

@@ -40,6 +40,8 @@ pub(crate) struct Counts {
     withheld: u64,
     /// Reserved blocks that pushes ever returned.
     returned: AtomicU64,
+    /// Blocks of durable contexts that could ever be taken again.
+    released: AtomicU64,
     /// Blocks that are freed, but stay busy until the context that frees them is durable.
     leaving: Counter,
 }
@@ -64,6 +66,7 @@ impl Counts {
             reserve,
             withheld,
             returned: AtomicU64::new(0),
+            released: AtomicU64::new(0),
             leaving: Counter::new(),
         }
     }
@@ -218,6 +221,7 @@ impl Counts {
     pub fn give_left(&self, blocks: u64) {
         self.leaving.add(-(blocks as i64));
         self.give(blocks);
+        self.released.fetch_add(blocks, Ordering::Relaxed);
     }
 
     /// Accounts for `promised` reserved blocks of which `used` were needed, and returns the rest. Blocks needed beyond
@@ -240,6 +244,12 @@ impl Counts {
     /// may retry if this number has grown.
     pub fn returned(&self) -> u64 {
         self.returned.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of freed blocks that pushes have made free to be taken until now. A caller that finds too few
+    /// blocks may retry if this number has grown by as many as it needs, because other threads took them.
+    pub fn released(&self) -> u64 {
+        self.released.load(Ordering::Relaxed)
     }
 
     /// Returns the number of blocks that are neither in use nor reserved, including preallocations and blocks that a

@@ -147,6 +147,8 @@ pub struct InodeAlloc {
     resting: Mutex<VecDeque<(Instant, InodeNr)>, locks::Resting>,
     /// Numbers that are freed, but in use until the context that frees them is durable.
     leaving: Counter,
+    /// Numbers that were ever made free to be taken again.
+    released: AtomicU64,
     /// Turns of new directories over the groups, for each slot.
     pub(super) turns: PerSlot<Turns>,
     pub(super) blocks_per_group: u32,
@@ -168,6 +170,7 @@ impl InodeAlloc {
             slots: PerSlot::default(),
             resting: Mutex::default(),
             leaving: Counter::new(),
+            released: AtomicU64::new(0),
             turns: PerSlot::new(|slot| Turns::of_slot(slot.index())),
             blocks_per_group: geometry.blocks_per_group,
         }
@@ -544,6 +547,12 @@ impl InodeAlloc {
         self.slots.local().lock().born_free.push(freed);
     }
 
+    /// Returns how many numbers were made free to be taken until now. A caller that finds none may retry if this number
+    /// has grown, because other threads took them.
+    pub fn released(&self) -> u64 {
+        self.released.load(Ordering::Relaxed)
+    }
+
     /// Counts a number that an operation freed. It can be allocated once the operation is durable.
     pub fn note_leaving(&self) {
         self.leaving.add(1);
@@ -612,6 +621,8 @@ impl InodeAlloc {
             }
             // The sum is at most the number of inodes.
             g.add_free(numbers.len() as i64);
+            self.released
+                .fetch_add(numbers.len() as u64, Ordering::Relaxed);
         }
     }
 
