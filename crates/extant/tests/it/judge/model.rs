@@ -107,6 +107,21 @@ impl File {
         }
     }
 
+    /// Notes data of these values from `first` on that come in parts, as in a copy: the file may also end where a part
+    /// ends, at a multiple of `block` in the source, from `at` on.
+    pub fn copy(&mut self, op: OpNr, (at, block): (u64, u64), first: u64, values: &[Value]) {
+        let (size, len) = (self.size, values.len() as u64 * CELL);
+        self.write(op, first, values);
+        let parts = (at / block + 1..).map(|n| n * block - at);
+        let ends = parts.take_while(|part| *part < len);
+        let ends = ends.map(|part| first * CELL + part);
+        let ends = ends.filter(|end| *end > size);
+        let events: Vec<_> = ends.map(|end| (op, SizeEvent::Append(end))).collect();
+        // In ascending order, before the size that the whole copy leaves.
+        let last = self.sizes.len().saturating_sub(1);
+        self.sizes.splice(last..last, events);
+    }
+
     /// Notes that the cells read as zeros. If `for_good` is set, the operation's metadata remove the former values.
     pub fn zero(&mut self, op: OpNr, cells: std::ops::Range<u64>, for_good: std::ops::Range<u64>) {
         let known = cells.start..cells.end.min(self.cells.len() as u64);
@@ -209,6 +224,17 @@ impl File {
         });
         entries.collect::<Vec<_>>().join("; ")
     }
+}
+
+#[test]
+fn a_copy_may_end_with_each_block_of_its_source() {
+    let mut file = File::with(0, &[1; 10]);
+    file.write(1, 10, &[2; 12]);
+    file.copy(2, (3136, 4096), 960 / CELL, &[3; 26]);
+    let sizes = file.legal_sizes(0, 2);
+    assert_eq!(sizes.into_iter().collect::<Vec<_>>(), [0, 640, 1408, 1920, 2624]);
+    // A durable copy is whole.
+    assert_eq!(file.legal_sizes(2, 2).into_iter().collect::<Vec<_>>(), [2624]);
 }
 
 /// Names of a task's directory.

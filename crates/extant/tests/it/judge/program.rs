@@ -437,10 +437,11 @@ impl<T: Target> Worker<'_, T> {
             return self.write(to);
         }
         let values = self.model.files[from].values(at / CELL..(at + len) / CELL);
+        let block = self.plan.block;
         self.op(
             format!("copy file {from}, {at}+{len}, to file {to}, {place}"),
             |t, open| t.copy((&open[&from], at), (&open[&to], place), len),
-            |task, _, op| task.files[to].write(op, place / CELL, &values),
+            |task, _, op| task.files[to].copy(op, (at, block), place / CELL, &values),
         );
     }
 
