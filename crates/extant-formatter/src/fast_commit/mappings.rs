@@ -7,7 +7,7 @@
 
 use super::records::Records;
 use crate::error::Result;
-use crate::extent_map::{ExtentMap, IN_INODE, Run};
+use crate::extent_map::{ExtentMap, Found, IN_INODE, Run};
 use crate::item::MapItem;
 use ext4_format::InodeNr;
 use ext4_format::extent::{Extent, LOGICAL_END};
@@ -49,21 +49,26 @@ impl Mappings {
         if map.extents() > IN_INODE {
             return Ok(false);
         }
+        // Most files get one run, in a hole.
+        if let [item] = items
+            && let run = run_of(item)
+            && run.physical.0 != 0
+            && matches!(map.at(run.logical), Found::Hole(len) if len >= run.len)
+        {
+            map.set(run);
+            add(ino, run, out);
+            return Ok(map.extents() <= IN_INODE);
+        }
         let before = map.clone();
         let mut touched = BTreeMap::new();
         for item in items {
-            let len = item.len.min(u32::MAX - item.logical);
-            let longest = touched.entry(item.logical).or_insert(0);
-            *longest = len.max(*longest);
-            if item.physical.0 == 0 {
-                map.remove(item.logical, len);
+            let run = run_of(item);
+            let longest = touched.entry(run.logical).or_insert(0);
+            *longest = run.len.max(*longest);
+            if run.physical.0 == 0 {
+                map.remove(run.logical, run.len);
             } else {
-                map.set(Run {
-                    logical: item.logical,
-                    len,
-                    physical: item.physical,
-                    unwritten: item.unwritten,
-                });
+                map.set(run);
             }
         }
         if map.is_empty() {
@@ -104,6 +109,16 @@ impl Mappings {
     ) -> Result<bool> {
         let before = std::mem::take(self.of(ino, false, records)?);
         Ok(cut_all(ino, &before, out))
+    }
+}
+
+/// Returns the run of an item, cut at the last logical block.
+fn run_of(item: &MapItem) -> Run {
+    Run {
+        logical: item.logical,
+        len: item.len.min(u32::MAX - item.logical),
+        physical: item.physical,
+        unwritten: item.unwritten,
     }
 }
 
