@@ -7,7 +7,8 @@ cd "$(dirname "$0")/.."
 crates=(extant extant-repair)
 tests_of() {
     case $1 in
-    extant) echo promise:: buffers:: defragment:: checkpoint:: contents:: fast_commit::a_larger ;;
+    extant) echo promise:: buffers:: defragment:: checkpoint:: contents:: fast_commit::a_larger \
+        fast_commit::the_first fast_commit::programs:: ;;
     extant-repair) echo in_place:: kernel:: ;;
     esac
 }

@@ -48,11 +48,15 @@ pub(crate) enum Fault {
     FastCommitBeforeData,
     /// A fast commit without a mapping is written before the data that a larger size covers are on the medium.
     FastCommitBeforeSize,
+    /// A fast commit does not count the names and mappings of earlier ones.
+    FastCommitsUncounted,
+    /// The first change of fast commits may be in the table block of the journal's inode.
+    FastCommitBesideJournal,
 }
 
 #[cfg(debug_assertions)]
 impl Fault {
-    const ALL: [(&'static str, Self); 20] = [
+    const ALL: [(&'static str, Self); 22] = [
         ("fsync-without-flush", Self::FsyncWithoutFlush),
         ("size-before-tail", Self::SizeBeforeTail),
         ("stale-buffer", Self::StaleBuffer),
@@ -73,6 +77,8 @@ impl Fault {
         ("fast-commit-ahead", Self::FastCommitAhead),
         ("fast-commit-before-data", Self::FastCommitBeforeData),
         ("fast-commit-before-size", Self::FastCommitBeforeSize),
+        ("fast-commits-uncounted", Self::FastCommitsUncounted),
+        ("fast-commit-beside-journal", Self::FastCommitBesideJournal),
     ];
 }
 
