@@ -168,6 +168,7 @@ torture-programs:
 
 torture-crash:
 	EXTANT_TORTURE=1 $(CARGO) test --release -p extant --test it crash:: -- --nocapture
+	EXTANT_TORTURE=1 $(CARGO) test --release -p extant --test it large_journal:: -- --nocapture
 
 # Fast commits of 100 programs replayed by e2fsck and the kernel, and 240 images that are cut while the kernel writes fast commits. Root.
 torture-fast-commits:

@@ -30,6 +30,7 @@ mod index_full;
 mod judge;
 mod kernel;
 mod kill;
+mod large_journal;
 mod limits;
 mod linearizable;
 #[path = "hostile/map.rs"]
