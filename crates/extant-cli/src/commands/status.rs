@@ -4,7 +4,7 @@ use crate::format::show::human;
 use crate::mounts::mounted::Mounted;
 use anyhow::{Context, Result};
 use clap::ValueEnum;
-use extant::PushTimes;
+use extant::{PushTimes, SearchCounts};
 use extant_fuse::control::{Client, Command, Status};
 use extant_terminal::output;
 use std::io::Write;
@@ -182,6 +182,15 @@ fn facts(s: &Status) -> Vec<(&'static str, String)> {
                 "{} groups considered for blocks, {} busy, {} locked in vain",
                 s.search.considered, s.search.busy, s.search.failed
             ),
+        ),
+        (
+            "found by",
+            SearchCounts::SEARCH_STEPS
+                .iter()
+                .zip(s.search.found)
+                .map(|(step, found)| format!("{step} {found}"))
+                .collect::<Vec<_>>()
+                .join("; "),
         ),
         (
             "meters",

@@ -1,7 +1,7 @@
 //! Live counters of a mount.
 
 use crate::counters::RequestCount;
-use extant::Volume;
+use extant::{SearchCounts, Volume};
 use serde::{Deserialize, Serialize};
 
 /// Live counters of a mount.
@@ -137,6 +137,8 @@ pub struct SearchStatus {
     pub busy: u64,
     /// Number of groups that were locked and had no suitable run.
     pub failed: u64,
+    /// Runs found at the goal, then by each of the five criteria, as named in `extant::SearchCounts::SEARCH_STEPS`.
+    pub found: [u64; 6],
 }
 
 /// Space of a mount, in bytes and inodes.
@@ -220,6 +222,7 @@ impl Status {
                 considered: log.search.considered,
                 busy: log.search.busy,
                 failed: log.search.failed,
+                found: log.search.found,
             },
             push_times: state.push_times.counts().to_vec(),
             push_stages: stages.collect(),
@@ -328,6 +331,15 @@ impl Status {
         for (name, help, value) in counters {
             out.head(name, help, "counter");
             out.sample(name, "", value as f64);
+        }
+        let name = "search_found_total";
+        out.head(
+            name,
+            "Runs of blocks found, by the step of the search",
+            "counter",
+        );
+        for (step, found) in SearchCounts::SEARCH_STEPS.iter().zip(self.search.found) {
+            out.sample(name, step, found as f64);
         }
         let name = "push_seconds_total";
         out.head(name, "Time of pushes by stage", "counter");

@@ -232,3 +232,42 @@ impl Data {
         self.space.counts.give(u64::from(run.len));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::mkfs::{self, MkfsOptions};
+    use crate::{Fallocate, Volume, VolumeOptions};
+    use std::sync::Arc;
+
+    /// Returns the blocks that a new file's first request allocates, with the preallocated ones, while groups are busy or not.
+    fn preallocated(volume: &Volume, name: &str, busy: bool) -> u32 {
+        let engine = volume.guard_engine();
+        let file = volume.create_new_file(name).unwrap();
+        (0..100).for_each(|_| engine.space.blocks.contention.note(busy));
+        assert_eq!(engine.space.blocks.is_busy(), busy);
+        let grow = Fallocate::Allocate { keep_size: false };
+        file.fallocate(grow, 0, 8 * 4096).unwrap();
+        let inode = engine.inodes.in_core.iter().find(|i| i.ino.0 == file.ino());
+        let inode = inode.unwrap();
+        let size = inode.touched_file().unwrap().preallocation.lock().size;
+        size
+    }
+
+    #[test]
+    fn preallocations_double_while_groups_are_busy() {
+        let device = Arc::new(blockdev::MemDevice::new(256 << 20));
+        let options = MkfsOptions {
+            size: Some(256 << 20),
+            zeroed_device: true,
+            ..MkfsOptions::default()
+        };
+        mkfs::format(&*device, &options).unwrap();
+        let options = VolumeOptions::new().background(false);
+        let volume = options.open_device(device).unwrap();
+        // The first file of a volume starts at the end of the metadata.
+        preallocated(&volume, "/first", false);
+        let calm = preallocated(&volume, "/calm", false);
+        assert_eq!(preallocated(&volume, "/busy", true), 2 * calm);
+        assert_eq!(preallocated(&volume, "/calm again", false), calm);
+    }
+}

@@ -23,6 +23,7 @@ use crate::types::settings::BlockScan;
 use ext4_format::geometry::Geometry;
 use ext4_format::{BlockNr, FormatError, GroupNr, Where};
 use percpu::Counter;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// The source of groups' counts and bitmaps.
@@ -88,7 +89,7 @@ pub struct BlockAlloc {
     scan: BlockScan,
     pub(super) ranks: Ranks,
     pub(super) goals: Goals,
-    pub(super) contention: Contention,
+    pub(crate) contention: Arc<Contention>,
     /// The work of searches, for statistics.
     pub(crate) searches: Searches,
     /// Number of calls that freed blocks.
@@ -99,7 +100,12 @@ pub struct BlockAlloc {
 
 impl BlockAlloc {
     /// Makes an allocator with no group read. Bitmaps in memory take about `memory` bytes, at most.
-    pub fn new(geometry: &Geometry, scan: BlockScan, memory: u64) -> Self {
+    pub fn new(
+        geometry: &Geometry,
+        scan: BlockScan,
+        memory: u64,
+        contention: Arc<Contention>,
+    ) -> Self {
         // All levels of a bitmap are as large as two bitmaps.
         let each = u64::from(geometry.blocks_per_group / 4);
         let room = room_for(geometry.groups);
@@ -110,7 +116,7 @@ impl BlockAlloc {
             scan,
             ranks: Ranks::new(geometry.groups, room),
             goals: Goals::new(geometry.groups),
-            contention: Contention::default(),
+            contention,
             searches: Searches::default(),
             times_freed: Counter::new(),
             bound: Bound::new(memory, each),
@@ -175,14 +181,9 @@ impl BlockAlloc {
         Ok(if group.skipped() { 0 } else { group.free() })
     }
 
-    /// Returns true if the slots compete for groups [B3].
+    /// Returns true if threads compete for groups [B3].
     pub fn is_busy(&self) -> bool {
         self.contention.is_busy()
-    }
-
-    #[cfg(test)]
-    fn contention_of_this_slot(&self) -> u32 {
-        self.contention.local()
     }
 
     /// Returns the number of blocks that are free by the bitmaps of all groups.
@@ -385,7 +386,7 @@ impl BlockAlloc {
     pub fn ensure_loaded(&self, start: BlockNr, len: u32, source: &dyn GroupSource) -> Result<()> {
         self.each_group(start, len, |index, from, to| {
             let group = self.group(index, source)?;
-            let mut guard = group.buddy.lock();
+            let mut guard = self.contention.lock(&group.buddy);
             if guard.is_some() {
                 return Ok(());
             }
@@ -408,7 +409,7 @@ impl BlockAlloc {
             let Some(group) = self.groups.get(index) else {
                 return Ok(());
             };
-            let mut guard = group.buddy.lock();
+            let mut guard = self.contention.lock(&group.buddy);
             match guard.as_deref_mut() {
                 Some(buddy) => {
                     let given = buddy.give(from, to - from);

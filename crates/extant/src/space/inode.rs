@@ -22,6 +22,7 @@ use crate::base::failing::{self, Call};
 use crate::base::locks::{self, Mutex};
 use crate::space::allocated::{Allocated, DIRECTORY, first_taken};
 use crate::space::bound::{Bound, Looked};
+use crate::space::contention::Contention;
 use crate::space::inode_source::InodeSource;
 use crate::space::orlov::{Directories, InodePurpose, Turns};
 use crossbeam_utils::CachePadded;
@@ -135,6 +136,7 @@ pub(super) struct SlotNumbers {
 pub struct InodeAlloc {
     pub(super) groups: Chunked<InodeGroup>,
     bound: CachePadded<Bound>,
+    contention: Arc<Contention>,
     /// Free inodes at open, and those added when the volume grew.
     pub(super) found: AtomicU64,
     pub(super) per_group: u32,
@@ -157,11 +159,12 @@ pub struct InodeAlloc {
 impl InodeAlloc {
     /// Makes an allocator for a volume with `free` free inodes. Each group is read when it is first looked at. Bitmaps
     /// in memory take about `memory` bytes, at most.
-    pub fn new(geometry: &Geometry, free: u64, memory: u64) -> Self {
+    pub fn new(geometry: &Geometry, free: u64, memory: u64, contention: Arc<Contention>) -> Self {
         let per_group = geometry.inodes_per_group;
         Self {
             groups: Chunked::new(geometry.groups),
             bound: CachePadded::new(Bound::new(memory, u64::from(per_group / 8) + BESIDES)),
+            contention,
             found: AtomicU64::new(free),
             per_group,
             first_ino: geometry.first_ino,
@@ -219,7 +222,7 @@ impl InodeAlloc {
 
     /// Returns the bitmap of a group, read if it is not in memory.
     fn bits(&self, g: &InodeGroup, group: u32, source: &dyn InodeSource) -> Result<Arc<Bits>> {
-        let mut guard = g.claims.bits.lock();
+        let mut guard = self.contention.lock(&g.claims.bits);
         if let Some(bits) = &*guard {
             return Ok(Arc::clone(bits));
         }
@@ -614,7 +617,9 @@ impl InodeAlloc {
                 continue;
             };
             let first = numbers.first().map_or(0, |ino| ino.0);
-            if let Some(bits) = &*lockmeter::wanting(first.into(), || g.claims.bits.lock()) {
+            if let Some(bits) =
+                &*lockmeter::wanting(first.into(), || self.contention.lock(&g.claims.bits))
+            {
                 for &ino in numbers {
                     bits.give(self.locate(ino).1);
                 }

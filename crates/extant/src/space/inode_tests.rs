@@ -37,7 +37,12 @@ impl Fake {
     /// Makes an allocator with memory for this many bitmaps.
     fn alloc(&self, bitmaps: u64) -> InodeAlloc {
         let free = u64::from(self.geometry.groups) * 1024 - 11;
-        InodeAlloc::new(&self.geometry, free, bitmaps * (WORDS as u64 * 8 + BESIDES))
+        InodeAlloc::new(
+            &self.geometry,
+            free,
+            bitmaps * (WORDS as u64 * 8 + BESIDES),
+            Default::default(),
+        )
     }
 
     /// Changes a group's image.
@@ -371,7 +376,7 @@ fn a_freed_number_rests_for_five_seconds() {
             words[1..].fill(u64::MAX);
             words[0] = !(0xF_FFFF << 12);
         });
-        let alloc = InodeAlloc::new(&fake.geometry, 20, 1 << 20);
+        let alloc = InodeAlloc::new(&fake.geometry, 20, 1 << 20, Default::default());
         let take = |wanted| alloc.allocate(fake.of(0), wanted, &fake);
         let file = take(InodePurpose::File).unwrap().ino;
         let dir = take(InodePurpose::Directory).unwrap().ino;

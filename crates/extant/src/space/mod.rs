@@ -18,6 +18,7 @@ mod ranks;
 pub mod search;
 
 use crate::base::locks::{self, Mutex};
+use crate::space::contention::Contention;
 use crate::store::Store;
 use crate::types::settings::BlockScan;
 use block::BlockAlloc;
@@ -44,10 +45,12 @@ impl Space {
     /// Makes the space of a volume with these counts.
     pub fn new(store: Arc<Store>, counts: Counts, free_inodes: u64, scan: BlockScan) -> Self {
         let (geometry, cache) = (&store.geometry, store.limits.cache_bytes);
+        let contention = Arc::<Contention>::default();
+        let inodes = InodeAlloc::new(geometry, free_inodes, cache / 32, Arc::clone(&contention));
         Self {
             counts,
-            blocks: BlockAlloc::new(geometry, scan, cache / 8),
-            inodes: InodeAlloc::new(geometry, free_inodes, cache / 32),
+            blocks: BlockAlloc::new(geometry, scan, cache / 8, contention),
+            inodes,
             trimming: Mutex::new(()),
             store,
         }

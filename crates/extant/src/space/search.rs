@@ -160,6 +160,7 @@ impl BlockAlloc {
         let home = self.place(request.goal);
         let at_goal = || self.at_goal(home, want, request.follows, source);
         if let Some(found) = lockmeter::wanting(request.goal.0, at_goal)? {
+            self.searches.found(0);
             return Ok(found);
         }
         let stream = request.stream.and_then(|ino| self.goals.get(ino));
@@ -188,6 +189,7 @@ impl BlockAlloc {
                 found = search(criterion, fewest).run()?;
             }
             if let Some((start, len)) = found {
+                self.searches.found(1 + criterion as usize);
                 if let Some(ino) = request.stream {
                     self.goals.set(ino, BlockNr(start.0 + u64::from(len)));
                 }
