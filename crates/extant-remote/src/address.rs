@@ -1,5 +1,6 @@
 //! Addresses of images on web servers and object stores.
 
+use crate::disk_cache::DiskCache;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::azure::MicrosoftAzureBuilder;
 use object_store::gcp::GoogleCloudStorageBuilder;
@@ -15,6 +16,8 @@ use url::Url;
 
 /// Default size of the cache of blocks, in bytes.
 const CACHE: u64 = 64 << 20;
+/// Default size of a cache on disk, in bytes.
+const DISK_CACHE: u64 = 1 << 30;
 /// Time that a store has to answer a request.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -32,8 +35,12 @@ pub struct Address {
     pub snapshot: Option<String>,
     /// Directory of the store's files, if the store is one.
     pub directory: Option<PathBuf>,
-    /// Bytes of the cache.
+    /// Bytes of the cache in memory.
     pub cache: u64,
+    /// File of the cache on disk.
+    pub disk_cache: Option<PathBuf>,
+    /// Bytes of a cache on disk that is made.
+    pub disk_cache_size: u64,
     /// Size of an image to make if the address has no image yet.
     pub size: Option<u64>,
     /// Takes the image over from another writer.
@@ -76,6 +83,17 @@ pub fn failed(text: &str, error: object_store::Error) -> io::Error {
 }
 
 impl Address {
+    /// Opens the cache on disk, if the address has one, for the image of this identity.
+    pub fn open_disk_cache(&self, identity: &str) -> io::Result<Option<DiskCache>> {
+        let open = |path: &PathBuf| DiskCache::open(path, self.disk_cache_size, identity);
+        self.disk_cache.as_ref().map(open).transpose()
+    }
+
+    /// Returns the address without its fields.
+    pub fn place(&self) -> &str {
+        self.text.split('?').next().unwrap_or(&self.text)
+    }
+
     /// Parses an address, and makes a client of its store. Sends no request.
     pub fn parse(text: &str) -> io::Result<Self> {
         let (place, query) = text.split_once('?').unwrap_or((text, ""));
@@ -87,12 +105,16 @@ impl Address {
             snapshot: None,
             directory: None,
             cache: CACHE,
+            disk_cache: None,
+            disk_cache_size: DISK_CACHE,
             size: None,
             takeover: false,
         };
         for field in query.split('&').filter(|field| !field.is_empty()) {
             match field.split_once('=').unwrap_or((field, "")) {
                 ("cache", value) => address.cache = size(text, value)?,
+                ("disk-cache", path) if !path.is_empty() => address.disk_cache = Some(path.into()),
+                ("disk-cache-size", value) => address.disk_cache_size = size(text, value)?,
                 ("size", value) => address.size = Some(size(text, value)?),
                 ("takeover", "" | "1") => address.takeover = true,
                 _ => {
@@ -292,6 +314,7 @@ fn wrong_addresses_are_refused() {
         ("ftp://h/x", "not a known scheme"),
         ("https://h/x?cache=y", "'y' is not a size"),
         ("https://h/x?size=99999999999T", "is not a size"),
+        ("https://h/x?disk-cache=", "unknown field 'disk-cache='"),
         ("https://h/x?z=1", "unknown field 'z=1'"),
         ("file+objects://x", "not a directory"),
     ] {

@@ -1,5 +1,6 @@
-//! A bounded cache of pieces of objects, with read-ahead.
+//! A bounded cache of pieces of objects in memory, with read-ahead, before a cache on disk if there is one.
 
+use crate::disk_cache::DiskCache;
 use bytes::Bytes;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -71,15 +72,17 @@ impl Kept {
 pub struct Cache {
     most: u64,
     kept: Mutex<Kept>,
+    disk: Option<DiskCache>,
 }
 
 impl Cache {
-    /// Makes a cache of at most `most` bytes.
-    pub fn new(most: u64) -> Self {
+    /// Makes a cache of at most `most` bytes of memory.
+    pub fn new(most: u64, disk: Option<DiskCache>) -> Self {
         Self {
             // A fetch must fit.
             most: most.max(2 * MOST_AHEAD * PIECE),
             kept: Mutex::default(),
+            disk,
         }
     }
 
@@ -122,7 +125,7 @@ impl Cache {
         Ok(())
     }
 
-    /// Fetches the first of these pieces, and those after it that are not kept.
+    /// Gets the first of these pieces from disk, or fetches it and those after it that are not kept.
     fn miss(
         &self,
         object: u64,
@@ -130,6 +133,12 @@ impl Cache {
         pieces: Range<u64>,
         fetch: &impl Fn(Range<u64>) -> io::Result<Bytes>,
     ) -> io::Result<Bytes> {
+        let on_disk = |disk: &DiskCache| disk.get(object, pieces.start);
+        if let Some(piece) = self.disk.as_ref().and_then(on_disk) {
+            let key = (object, pieces.start);
+            self.kept().insert(key, piece.clone(), self.most);
+            return Ok(piece);
+        }
         let count = {
             let mut kept = self.kept();
             let wanted = (pieces.end - pieces.start).min(MOST_AHEAD);
@@ -138,6 +147,12 @@ impl Cache {
             let is_new = |n: &u64| !kept.pieces.contains_key(&(object, pieces.start + n));
             (1..most).take_while(is_new).count() as u64 + 1
         };
+        // A piece is asked for on disk after the lock is released, because the disk may be slow.
+        let is_new = |n: &u64| {
+            let disk = self.disk.as_ref();
+            disk.is_none_or(|disk| !disk.has(object, pieces.start + n))
+        };
+        let count = (1..count).take_while(is_new).count() as u64 + 1;
         let start = pieces.start * PIECE;
         let end = start.saturating_add(count * PIECE).min(len);
         let bytes = fetch(start..end)?;
@@ -152,6 +167,13 @@ impl Cache {
             let from = bytes.len().min((n * PIECE) as usize);
             bytes.slice(from..bytes.len().min(from + PIECE as usize))
         };
+        for (disk, n) in self
+            .disk
+            .iter()
+            .flat_map(|disk| (0..count).map(move |n| (disk, n)))
+        {
+            disk.put(object, pieces.start + n, &piece(n));
+        }
         let mut kept = self.kept();
         // Copies, so that a piece does not keep the memory of the whole fetch.
         for n in 0..count {
@@ -176,7 +198,7 @@ fn pieces_are_fetched_once_and_ahead() {
             .collect::<Vec<u8>>()
             .into())
     };
-    let cache = Cache::new(64 << 20);
+    let cache = Cache::new(64 << 20, None);
     let read = |offset: u64, n: usize| {
         let mut buf = vec![0; n];
         cache.read(1, len, offset, &mut buf, fetch).unwrap();

@@ -1,7 +1,8 @@
 //! A file of a web server as a device that is only read.
 
-use crate::address::{Address, failed};
+use crate::address::{Address, failed, wrong};
 use crate::cache::Cache;
+use crate::disk_cache::DiskCache;
 use blockdev::BlockDevice;
 use bytes::Bytes;
 use object_store::{GetOptions, GetRange, ObjectMeta};
@@ -30,6 +31,21 @@ fn get(runtime: &Runtime, address: &Address, range: Range<u64>) -> io::Result<(O
     got.map_err(|e| failed(&address.text, e))
 }
 
+/// Opens the cache on disk. The identity has all that tells one version of the file from another.
+fn disk_cache(address: &Address, meta: &ObjectMeta) -> io::Result<Option<DiskCache>> {
+    let time = meta.last_modified.timestamp();
+    if address.disk_cache.is_some() && meta.e_tag.is_none() && time == 0 {
+        let why = "the server sends no ETag and no time of the last change, so that a cache on disk would miss a change";
+        return Err(wrong(
+            &address.text,
+            format_args!("{why}: remove disk-cache from the address"),
+        ));
+    }
+    let tag = meta.e_tag.as_deref().unwrap_or_default();
+    let version = format!("web\n{}\n{}\n{time}\n{tag}", address.place(), meta.size);
+    address.open_disk_cache(&version)
+}
+
 impl WebDevice {
     /// Opens the file. Fails if the server does not send ranges.
     pub fn open(address: Address, runtime: Runtime) -> io::Result<Self> {
@@ -38,7 +54,7 @@ impl WebDevice {
             let why = "the server does not send ranges of a file";
             return Err(io::Error::other(format!("{}: {why}", address.text)));
         }
-        let cache = Cache::new(address.cache);
+        let cache = Cache::new(address.cache, disk_cache(&address, &meta)?);
         Ok(Self {
             address,
             runtime,

@@ -135,7 +135,7 @@ impl ObjectsDevice {
         }
         let last_map = log.numbers("map")?.last().copied().unwrap_or(0);
         Ok(Self {
-            cache: Cache::new(log.address.cache),
+            cache: Cache::new(log.address.cache, log.disk_cache()?),
             log,
             size: map.size,
             writer,

@@ -4,6 +4,7 @@ use super::holder;
 use super::map::Map;
 use super::segment::{Head, SegmentKind};
 use crate::address::{Address, failed, wrong};
+use crate::disk_cache::DiskCache;
 use bytes::Bytes;
 use futures_util::TryStreamExt;
 use object_store::path::Path;
@@ -147,6 +148,19 @@ impl Log {
             return Err(named(io::Error::other("its length or number is wrong")));
         }
         Ok(head)
+    }
+
+    /// Opens the cache on disk, if the address has one. The first segment is a claim, which is never deleted, so its writer is the identity
+    /// of the image: another image that is made here later has another one.
+    pub fn disk_cache(&self) -> io::Result<Option<DiskCache>> {
+        if self.address.disk_cache.is_none() {
+            return Ok(None);
+        }
+        let bytes = self.get(&self.segment(1)).map_err(|e| self.failed(e))?;
+        let first = Head::decode(&bytes)
+            .map_err(|e| self.damaged(format_args!("{}: {e}", self.segment(1))))?;
+        let writer = uuid::Uuid::from_bytes(first.writer);
+        self.address.open_disk_cache(&format!("objects\n{writer}"))
     }
 
     /// Returns the state of the image. The number is 0 if the image does not exist.

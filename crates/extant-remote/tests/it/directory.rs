@@ -3,6 +3,7 @@
 use crate::support::Served;
 use blockdev::{BlockDevice, conformance};
 use extant_remote::Image;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 fn address(dir: &Path) -> String {
@@ -152,4 +153,35 @@ fn what_is_wrong_is_said_in_one_line() {
     std::fs::remove_file(log.join(format!("{:020}", 9))).unwrap();
     std::fs::write(log.join(format!("{:020}", 1)), vec![7; 5000]).unwrap();
     says(&address, "not a valid segment");
+}
+
+#[test]
+fn a_cache_on_disk_keeps_segments_of_one_image() {
+    let dir = tempfile::tempdir().unwrap();
+    let address = address(dir.path());
+    let write = |byte: u8| {
+        let image = Image::open(&format!("{address}?size=8M"), false).unwrap();
+        let bytes = vec![byte; 4 << 20];
+        image.device().write_at(0, &bytes).unwrap();
+        image.release().unwrap();
+    };
+    let cached = format!("{address}?disk-cache={}/pieces", dir.path().display());
+    write(1);
+    let first = all(&cached);
+    // Damage of the store shows that the next reader does not ask it.
+    for entry in std::fs::read_dir(dir.path().join("store/log")).unwrap() {
+        let path = entry.unwrap().path();
+        let len = std::fs::metadata(&path).unwrap().len();
+        let file = std::fs::File::options().write(true).open(&path).unwrap();
+        if len > 1 << 20 {
+            file.write_all_at(&[9; 100], len - 5000).unwrap();
+        }
+    }
+    assert!(all(&cached) == first);
+    let image = Image::open(&address, true).unwrap();
+    assert!(image.device().read_at(0, &mut vec![0; 4 << 20]).is_err());
+    // Another image of this place has segments of the same numbers.
+    std::fs::remove_dir_all(dir.path().join("store")).unwrap();
+    write(2);
+    assert!(all(&cached)[..4 << 20].iter().all(|byte| *byte == 2));
 }

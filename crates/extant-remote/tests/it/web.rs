@@ -4,6 +4,8 @@ use crate::support::Served;
 use blockdev::BlockDevice;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 
@@ -52,6 +54,10 @@ impl Web {
                 // Every second request fails.
                 "/busy" if number.is_multiple_of(2) => ("503 busy".into(), &b""[..]),
                 "/busy" => (partial, part),
+                "/untagged" => (
+                    format!("206 x\r\nContent-Range: bytes {from}-{to}/{len}"),
+                    part,
+                ),
                 "/whole" => ("200 x".into(), &self.bytes[..]),
                 "/denied" => ("403 x".into(), &b""[..]),
                 "/lies" => (
@@ -175,4 +181,63 @@ fn what_is_wrong_with_a_server_is_said_in_one_line() {
         );
         assert!(said.starts_with(&format!("error: {address}: ")), "{said}");
     }
+}
+
+/// Reads the whole file by a program of its own; returns the requests and bytes at the server.
+fn boot(dir: &Path, web: &Web, address: &str) -> (usize, u64) {
+    let before = (web.requests.load(SeqCst), web.sent.load(SeqCst));
+    let served = Served::start(dir, address, &[]).unwrap();
+    let mut bytes = vec![0; web.bytes.len()];
+    served.device().read_at(0, &mut bytes).unwrap();
+    served.end();
+    assert!(bytes == web.bytes);
+    let (requests, sent) = (web.requests.load(SeqCst), web.sent.load(SeqCst));
+    (requests - before.0, sent - before.1)
+}
+
+#[test]
+fn a_cache_on_disk_serves_the_next_process() {
+    let dir = tempfile::tempdir().unwrap();
+    let (web, url) = Web::start(content());
+    let path = dir.path().join("pieces");
+    let fields = format!("cache=8M&disk-cache={}&disk-cache-size=32M", path.display());
+    let address = format!("{url}/disk?{fields}");
+    let (requests, sent) = boot(dir.path(), &web, &address);
+    assert!(requests > 1 && sent > 3_000_000, "{requests}, {sent}");
+    // The one request that says that the file has not changed.
+    assert_eq!(boot(dir.path(), &web, &address), (1, 1));
+    // Each tenth piece or so is damaged.
+    let file = std::fs::File::options().write(true).open(&path).unwrap();
+    let len = file.metadata().unwrap().len();
+    for at in (500_000..len).step_by(1_000_000) {
+        file.write_all_at(&[0x5a; 10], at).unwrap();
+    }
+    let (_, sent) = boot(dir.path(), &web, &address);
+    assert!(sent > 1, "a damaged piece was not fetched");
+    assert_eq!(boot(dir.path(), &web, &address), (1, 1));
+    // The version of the file belongs to the key.
+    web.version.store(2, SeqCst);
+    let (_, sent) = boot(dir.path(), &web, &address);
+    assert!(sent > 3_000_000, "{sent}");
+    std::fs::remove_file(&path).unwrap();
+    let (_, sent) = boot(dir.path(), &web, &address);
+    assert!(sent > 3_000_000, "{sent}");
+    let said = Served::start(dir.path(), &format!("{url}/untagged?{fields}"), &[]);
+    let said = said.err().unwrap();
+    assert!(said.contains("remove disk-cache"), "{said}");
+}
+
+#[test]
+fn two_processes_fill_one_cache() {
+    let dir = tempfile::tempdir().unwrap();
+    let (web, url) = Web::start(content());
+    let address = format!("{url}/disk?disk-cache={}", dir.path().join("p").display());
+    std::thread::scope(|scope| {
+        for n in 0..3 {
+            let (web, address, dir) = (&web, &address, dir.path().join(n.to_string()));
+            std::fs::create_dir(&dir).unwrap();
+            scope.spawn(move || boot(&dir, web, address));
+        }
+    });
+    assert_eq!(boot(dir.path(), &web, &address), (1, 1));
 }
