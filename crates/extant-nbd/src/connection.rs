@@ -9,10 +9,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::handshake::array;
-use crate::numbers::{DISCONNECT, REQUEST_MAGIC, SIMPLE_REPLY, STRUCTURED_REPLY};
+use crate::numbers::{
+    BLOCK_STATUS, DISCONNECT, EXTENDED_REPLY, EXTENDED_REQUEST_MAGIC, PAYLOAD_LEN, REQUEST_MAGIC,
+    SIMPLE_REPLY, STRUCTURED_REPLY, WRITE,
+};
 use crate::protocol;
 use crate::reply::{Expected, LAST_CHUNK};
 use crate::url::ServerPlace;
+
+/// Longest range of a request for the status without extended headers: a multiple of every block size.
+const MOST_SHORT: u64 = 1 << 30;
 
 /// A stream of either kind.
 pub(crate) enum Stream {
@@ -118,6 +124,8 @@ pub(crate) struct Connection {
     writer: Mutex<Stream>,
     closer: Stream,
     timeout: Duration,
+    /// Whether requests and replies have extended headers.
+    extended: bool,
 }
 
 /// A request that was sent.
@@ -144,7 +152,7 @@ fn lose(pending: &Mutex<Pending>, why: &str) {
 }
 
 impl Connection {
-    pub(crate) fn start(stream: Stream, timeout: Duration) -> io::Result<Self> {
+    pub(crate) fn start(stream: Stream, timeout: Duration, extended: bool) -> io::Result<Self> {
         stream.set_timeouts(None, Some(timeout))?;
         let mut reader = stream.try_clone()?;
         let closer = stream.try_clone()?;
@@ -154,7 +162,7 @@ impl Connection {
             .name("nbd-replies".into())
             .spawn(move || {
                 let error = loop {
-                    if let Err(error) = receive(&mut reader, &shared) {
+                    if let Err(error) = receive(&mut reader, &shared, extended) {
                         break error;
                     }
                 };
@@ -167,6 +175,7 @@ impl Connection {
             writer: Mutex::new(stream),
             closer,
             timeout,
+            extended,
         })
     }
 
@@ -175,9 +184,19 @@ impl Connection {
         &self,
         command: u16,
         offset: u64,
-        length: u32,
+        length: u64,
         data: &[u8],
     ) -> io::Result<Ticket> {
+        let length = match command {
+            // A server may tell of less than it was asked for.
+            BLOCK_STATUS if !self.extended => length.min(MOST_SHORT),
+            _ if !self.extended && length > u64::from(u32::MAX) => {
+                let why =
+                    format!("a request of {length} bytes: the server has no extended headers");
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+            }
+            _ => length,
+        };
         let (answer, ticket) = sync_channel(1);
         let cookie = {
             let mut pending = lock(&self.pending);
@@ -203,17 +222,26 @@ impl Connection {
         command: u16,
         cookie: u64,
         offset: u64,
-        length: u32,
+        length: u64,
         data: &[u8],
     ) -> io::Result<()> {
+        let (magic, flags) = match (self.extended, command) {
+            (false, _) => (REQUEST_MAGIC, 0),
+            (true, WRITE) => (EXTENDED_REQUEST_MAGIC, PAYLOAD_LEN),
+            (true, _) => (EXTENDED_REQUEST_MAGIC, 0),
+        };
         // Header and data in one write: two small ones would be two packets.
-        let mut request = Vec::with_capacity(28 + data.len());
-        request.extend(REQUEST_MAGIC.to_be_bytes());
-        request.extend(0u16.to_be_bytes());
+        let mut request = Vec::with_capacity(32 + data.len());
+        request.extend(magic.to_be_bytes());
+        request.extend(flags.to_be_bytes());
         request.extend(command.to_be_bytes());
         request.extend(cookie.to_be_bytes());
         request.extend(offset.to_be_bytes());
-        request.extend(length.to_be_bytes());
+        if self.extended {
+            request.extend(length.to_be_bytes());
+        } else {
+            request.extend((length as u32).to_be_bytes()); // checked by `send`
+        }
         request.extend(data);
         lock(&self.writer).write_all(&request)
     }
@@ -240,7 +268,7 @@ impl Connection {
         lock(&self.pending).lost.is_some()
     }
 
-    fn close(&self, why: &str) {
+    pub(crate) fn close(&self, why: &str) {
         lose(&self.pending, why);
         self.closer.shutdown();
     }
@@ -255,10 +283,11 @@ impl Drop for Connection {
 }
 
 /// Receives one reply, or one chunk of a structured one.
-fn receive(reader: &mut Stream, pending: &Mutex<Pending>) -> io::Result<()> {
+fn receive(reader: &mut Stream, pending: &Mutex<Pending>, extended: bool) -> io::Result<()> {
     match u32::from_be_bytes(array(reader)?) {
-        SIMPLE_REPLY => receive_simple(reader, pending),
-        STRUCTURED_REPLY => receive_chunk(reader, pending),
+        SIMPLE_REPLY if !extended => receive_simple(reader, pending),
+        STRUCTURED_REPLY if !extended => receive_chunk(reader, pending, false),
+        EXTENDED_REPLY if extended => receive_chunk(reader, pending, true),
         _ => Err(protocol("a reply has a wrong magic number")),
     }
 }
@@ -295,13 +324,22 @@ fn receive_simple(reader: &mut Stream, pending: &Mutex<Pending>) -> io::Result<(
     Ok(())
 }
 
-fn receive_chunk(reader: &mut Stream, pending: &Mutex<Pending>) -> io::Result<()> {
+fn receive_chunk(reader: &mut Stream, pending: &Mutex<Pending>, extended: bool) -> io::Result<()> {
     let flags = u16::from_be_bytes(array(reader)?);
     let kind = u16::from_be_bytes(array(reader)?);
     let cookie = u64::from_be_bytes(array(reader)?);
-    let length = u32::from_be_bytes(array(reader)?);
+    let (offset, length) = if extended {
+        let offset = u64::from_be_bytes(array(reader)?);
+        (Some(offset), u64::from_be_bytes(array(reader)?))
+    } else {
+        (None, u32::from_be_bytes(array(reader)?).into())
+    };
     // Taken out, so that nobody waits for this thread while it reads.
     let mut waiter = take(pending, cookie)?;
+    if offset.is_some_and(|offset| offset != waiter.expected.offset) {
+        let error = protocol("a reply has the offset of another request");
+        return Err(lost(pending, waiter, error));
+    }
     if let Err(error) = waiter.expected.chunk(reader, kind, length) {
         return Err(lost(pending, waiter, error));
     }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::ops::Range;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,11 +18,13 @@ use crate::protocol;
 use crate::url::NbdUrl;
 
 /// Flag of a range that reads as zeros.
-const STATE_ZERO: u32 = 1 << 1;
+const STATE_ZERO: u64 = 1 << 1;
 /// Most bytes whose status one request asks for: a multiple of every block size.
-const MOST_STATUS: u64 = 1 << 30;
+const MOST_STATUS: u64 = 1 << 40;
+/// Bytes that one request zeroes or trims with extended headers: few enough to end before the timeout on a server that writes zeros.
+const LONG_CHUNK: u64 = 1 << 30;
 /// Bytes of one request.
-const CHUNK: u32 = 1 << 20;
+const CHUNK: u64 = 1 << 20;
 
 /// Options of a connection.
 ///
@@ -38,6 +41,10 @@ pub struct Options {
     pub reconnect: Duration,
     /// Called while requests wait for a connection; its error ends the wait.
     pub keep_waiting: Option<Arc<KeepWaiting>>,
+    /// Connections to use at once, if the server allows several (`NBD_FLAG_CAN_MULTI_CONN`). Default: 1, and at most 16.
+    pub connections: usize,
+    /// Opens each connection instead of the address, which then only names the export.
+    pub dial: Option<Arc<Dial>>,
     /// Refuses writes even if the server allows them. Default: false.
     pub read_only: bool,
 }
@@ -45,11 +52,15 @@ pub struct Options {
 /// Function that ends a wait by an error.
 pub type KeepWaiting = dyn Fn() -> io::Result<()> + Send + Sync;
 
+/// Function that opens a connection to a server.
+pub type Dial = dyn Fn() -> io::Result<UnixStream> + Send + Sync;
+
 impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Options")
             .field("timeout", &self.timeout)
             .field("reconnect", &self.reconnect)
+            .field("connections", &self.connections)
             .field("read_only", &self.read_only)
             .finish_non_exhaustive()
     }
@@ -61,6 +72,8 @@ impl Default for Options {
             timeout: Duration::from_secs(30),
             reconnect: Duration::from_secs(8),
             keep_waiting: None,
+            connections: 1,
+            dial: None,
             read_only: false,
         }
     }
@@ -91,6 +104,9 @@ impl NbdDevice {
         if let Some(seconds) = url.reconnect {
             options.reconnect = Duration::from_secs(seconds);
         }
+        if let Some(connections) = url.connections {
+            options.connections = connections;
+        }
         let link = Link::new(url, &options)?;
         let read_only = options.read_only || link.export.flags & FLAG_READ_ONLY != 0;
         Ok(NbdDevice { link, read_only })
@@ -114,25 +130,30 @@ impl NbdDevice {
         Ok(())
     }
 
+    /// Returns the number of connections in use.
+    pub fn connections(&self) -> usize {
+        self.link.current().0.count()
+    }
+
     /// Returns the size of a request in bytes: a multiple of the minimum block size.
     fn chunk(&self) -> usize {
-        let limit = CHUNK.min(self.link.export.max_payload);
-        (limit - limit % self.link.export.min_block) as usize
+        let limit = CHUNK.min(self.link.export.max_payload.into());
+        (limit - limit % u64::from(self.link.export.min_block)) as usize
     }
 
     /// Returns ranges from `at` on, in their order: the length of each, which is not zero, and whether it reads as zeros.
     fn status(&self, at: u64) -> io::Result<Vec<(u64, bool)>> {
-        let len = (self.link.export.size - at).min(MOST_STATUS) as u32;
+        let len = (self.link.export.size - at).min(MOST_STATUS);
         let status = self.link.run(|connection| {
             let ticket = connection.send(BLOCK_STATUS, at, len, &[])?;
             connection.wait(ticket)
         })?;
         let range = |descriptor: &[u8]| {
-            let field = |at| number(descriptor, at).map(u32::from_be_bytes);
-            Ok((u64::from(field(0)?), field(4)? & STATE_ZERO != 0))
+            let field = |at| number(descriptor, at).map(u64::from_be_bytes);
+            Ok((field(0)?, field(8)? & STATE_ZERO != 0))
         };
         let ranges: Vec<_> = status
-            .chunks_exact(8)
+            .chunks_exact(16)
             .map(range)
             .collect::<io::Result<_>>()?;
         if ranges.is_empty() || ranges.iter().any(|(len, _)| *len == 0) {
@@ -141,14 +162,18 @@ impl NbdDevice {
         Ok(ranges)
     }
 
-    /// Returns a command without data for each chunk of a range. Servers may limit such ranges, too.
+    /// Returns a command without data for each chunk of a range. Servers without extended headers may limit such ranges, too.
     fn ranges(&self, command: u16, offset: u64, len: u64) -> Vec<Piece<'static>> {
-        let chunk = self.chunk();
+        let chunk = match command {
+            READ => self.chunk(),
+            _ if self.link.export.extended => LONG_CHUNK as usize,
+            _ => self.chunk(),
+        };
         let starts = (offset..offset + len).step_by(chunk);
         let pieces = starts.map(|at| Piece {
             command,
             offset: at,
-            len: (offset + len - at).min(chunk as u64) as u32,
+            len: (offset + len - at).min(chunk as u64),
             data: &[],
         });
         pieces.collect()

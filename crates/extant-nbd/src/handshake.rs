@@ -3,8 +3,9 @@
 use std::io::{self, Read, Write};
 
 use crate::numbers::{
-    OPT_GO, OPT_LIST, OPT_MAGIC, OPT_REPLY_MAGIC, OPT_SET_META_CONTEXT, OPT_STRUCTURED_REPLY,
-    REP_ACK, REP_ERR_UNKNOWN, REP_ERROR, REP_INFO, REP_META_CONTEXT, REP_SERVER,
+    OPT_EXTENDED_HEADERS, OPT_GO, OPT_LIST, OPT_MAGIC, OPT_REPLY_MAGIC, OPT_SET_META_CONTEXT,
+    OPT_STRUCTURED_REPLY, REP_ACK, REP_ERR_UNKNOWN, REP_ERROR, REP_INFO, REP_META_CONTEXT,
+    REP_SERVER,
 };
 use crate::protocol;
 use crate::reply::shown;
@@ -24,6 +25,8 @@ pub(crate) struct Export {
     pub max_payload: u32,
     /// Whether the server tells which ranges are zeros.
     pub has_status: bool,
+    /// Whether requests and replies have extended headers, with lengths of 64 bits.
+    pub extended: bool,
 }
 
 /// Name of the context that tells which ranges are allocated, and which are zeros.
@@ -53,7 +56,10 @@ pub(crate) fn negotiate(stream: &mut (impl Read + Write), name: &str) -> io::Res
         return Err(protocol("the server lacks the fixed newstyle handshake"));
     }
     stream.write_all(&u32::from(flags & 3).to_be_bytes())?;
-    let has_status = ask_for_status(stream, name)?;
+    // Extended headers include structured replies.
+    let extended = is_accepted(stream, OPT_EXTENDED_HEADERS)?;
+    let structured = extended || is_accepted(stream, OPT_STRUCTURED_REPLY)?;
+    let has_status = structured && ask_for_status(stream, name)?;
     let mut data = counted(name.as_bytes())?;
     data.extend(1u16.to_be_bytes()); // one request for information:
     data.extend(3u16.to_be_bytes()); // the limits of block sizes
@@ -64,6 +70,7 @@ pub(crate) fn negotiate(stream: &mut (impl Read + Write), name: &str) -> io::Res
         min_block: 1,
         max_payload: 32 << 20,
         has_status,
+        extended,
     };
     let mut described = false;
     for _ in 0..MAX_REPLIES {
@@ -90,12 +97,14 @@ pub(crate) fn negotiate(stream: &mut (impl Read + Write), name: &str) -> io::Res
     Err(protocol("too many replies to the choice of the export"))
 }
 
-/// Asks for structured replies, and over them for the context of allocation; returns whether the server has both.
+/// Asks for an option without data; returns whether the server accepts it.
+fn is_accepted(stream: &mut (impl Read + Write), number: u32) -> io::Result<bool> {
+    option(stream, number, &[])?;
+    Ok(reply(stream, number)?.0 == REP_ACK)
+}
+
+/// Asks for the context of allocation; returns whether the server has it.
 fn ask_for_status(stream: &mut (impl Read + Write), name: &str) -> io::Result<bool> {
-    option(stream, OPT_STRUCTURED_REPLY, &[])?;
-    if reply(stream, OPT_STRUCTURED_REPLY)?.0 != REP_ACK {
-        return Ok(false);
-    }
     let mut data = counted(name.as_bytes())?;
     data.extend(1u32.to_be_bytes()); // one query
     data.extend(counted(ALLOCATION)?);

@@ -9,11 +9,12 @@
 //! # std::io::Result::Ok(())
 //! ```
 //!
-//! Any number of threads may have requests in flight on the one connection. After the loss of the connection requests wait for
-//! another one, over which unflushed writes are sent again.
+//! Any number of threads may have requests in flight at once, on one connection or on several ([`Options::connections`]). After the loss of a
+//! connection requests wait for another one, over which unflushed writes are sent again.
 #![forbid(unsafe_code)]
 
 mod connection;
+mod connections;
 mod device;
 mod handshake;
 mod link;
@@ -23,7 +24,7 @@ mod reply;
 mod url;
 mod window;
 
-pub use device::{KeepWaiting, NbdDevice, Options};
+pub use device::{Dial, KeepWaiting, NbdDevice, Options};
 pub use url::NbdUrl;
 
 use std::io;

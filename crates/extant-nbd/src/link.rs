@@ -1,4 +1,4 @@
-//! The link to an export: one connection, and the next one when that is lost.
+//! The link to an export: its connections, and the next ones when one is lost.
 //!
 //! A write returns as soon as it is sent (write-behind), because a caller that waited for each reply would pay a round trip for each
 //! write. At most `MOST_BEHIND` writes and `MOST_BYTES_BEHIND` bytes are without a reply. A read, and a write to the same bytes, wait for
@@ -12,9 +12,9 @@
 //! A request that was in flight when the connection was lost is sent again as well. The server may still be at work on the first one: it must
 //! end the requests of a lost connection before it accepts overlapping ones, as the servers here do.
 
-use crate::connection::{Connection, Stream, Ticket};
+use crate::connections::{Connections, SentRequest};
 use crate::device::Options;
-use crate::handshake::{Export, negotiate};
+use crate::handshake::Export;
 use crate::numbers::{FLAG_FLUSH, FLAG_READ_ONLY, FLUSH, READ, WRITE};
 use crate::url::NbdUrl;
 use crate::window::{Posted, Window};
@@ -37,13 +37,13 @@ const WAITS: (Duration, Duration) = (Duration::from_millis(50), Duration::from_s
 pub(crate) struct Piece<'p> {
     pub(crate) command: u16,
     pub(crate) offset: u64,
-    pub(crate) len: u32,
+    pub(crate) len: u64,
     pub(crate) data: &'p [u8],
 }
 
 impl Piece<'_> {
     pub(crate) fn range(&self) -> Range<u64> {
-        self.offset..self.offset.saturating_add(u64::from(self.len))
+        self.offset..self.offset.saturating_add(self.len)
     }
 }
 
@@ -51,9 +51,9 @@ pub(crate) fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
     a.start < b.end && b.start < a.end
 }
 
-/// The connection in use.
+/// The connections in use.
 struct Current {
-    connection: Arc<Connection>,
+    connection: Arc<Connections>,
     /// Number of connections before it.
     number: u64,
     /// Beginning of the first call that failed for lack of a connection.
@@ -74,22 +74,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Connects; `limit` is the time for the connection and for each step of the handshake.
-fn connect(url: &NbdUrl, options: &Options, limit: Duration) -> io::Result<(Connection, Export)> {
-    let mut stream = Stream::connect(&url.place, limit)?;
-    stream.set_timeouts(Some(limit), Some(limit))?;
-    let export = negotiate(&mut stream, &url.export)?;
-    Ok((Connection::start(stream, options.timeout)?, export))
-}
-
 /// Sends requests, [`DEPTH`] of them at once, and passes each reply on. A change waits for the replies of earlier ones that it overlaps.
 /// Waits for every request that was sent, so that no write lands after this call has failed.
 pub(crate) fn send_all<'p, P: Borrow<Piece<'p>>>(
-    connection: &Connection,
+    connection: &Connections,
     pieces: impl IntoIterator<Item = P>,
     mut replied: impl FnMut(Vec<u8>),
 ) -> io::Result<()> {
-    let mut flight: VecDeque<(Ticket, Range<u64>)> = VecDeque::new();
+    let mut flight: VecDeque<(SentRequest, Range<u64>)> = VecDeque::new();
     let mut result = Ok(());
     let mut finish = |ticket, result: io::Result<()>| match connection.wait(ticket) {
         Ok(data) => {
@@ -125,7 +117,7 @@ pub(crate) fn send_all<'p, P: Borrow<Piece<'p>>>(
 
 impl Link {
     pub(crate) fn new(url: &NbdUrl, options: &Options) -> io::Result<Self> {
-        let (connection, export) = connect(url, options, options.timeout)?;
+        let (connection, export) = Connections::open(url, options, options.timeout)?;
         Ok(Self {
             url: url.clone(),
             options: options.clone(),
@@ -141,7 +133,7 @@ impl Link {
     }
 
     /// Returns the connection in use and its number.
-    pub(crate) fn current(&self) -> (Arc<Connection>, u64) {
+    pub(crate) fn current(&self) -> (Arc<Connections>, u64) {
         let current = lock(&self.current);
         (Arc::clone(&current.connection), current.number)
     }
@@ -149,7 +141,7 @@ impl Link {
     /// Runs a call, again over the next connection each time that the connection is lost.
     pub(crate) fn run<T>(
         &self,
-        mut call: impl FnMut(&Connection) -> io::Result<T>,
+        mut call: impl FnMut(&Connections) -> io::Result<T>,
     ) -> io::Result<T> {
         let mut losses = 0;
         loop {
@@ -172,6 +164,8 @@ impl Link {
         if current.number != number {
             return Ok(());
         }
+        // The others, too: what they have in flight is sent again.
+        current.connection.close("another connection to the server");
         let since = *current.lost_since.get_or_insert(began);
         let mut wait = WAITS.0;
         loop {
@@ -187,7 +181,8 @@ impl Link {
                 keep_waiting()?;
             }
             let limit = self.options.timeout.min(left);
-            let Ok((connection, export)) = connect(&self.url, &self.options, limit) else {
+            let Ok((connection, export)) = Connections::open(&self.url, &self.options, limit)
+            else {
                 continue;
             };
             self.check_same(&export)?;
@@ -335,8 +330,7 @@ pub(crate) fn writes(offset: u64, data: &[u8], chunk: usize) -> Vec<Piece<'_>> {
     let pieces = starts.zip(data.chunks(chunk)).map(|(offset, data)| Piece {
         command: WRITE,
         offset,
-        // A chunk is not longer than the 32 bits of the limit that it follows.
-        len: data.len() as u32,
+        len: data.len() as u64,
         data,
     });
     pieces.collect()

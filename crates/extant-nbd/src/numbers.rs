@@ -11,6 +11,7 @@ pub const OPT_INFO: u32 = 6;
 pub const OPT_GO: u32 = 7;
 pub const OPT_STRUCTURED_REPLY: u32 = 8;
 pub const OPT_SET_META_CONTEXT: u32 = 10;
+pub const OPT_EXTENDED_HEADERS: u32 = 11;
 pub const REP_ACK: u32 = 1;
 pub const REP_SERVER: u32 = 2;
 pub const REP_INFO: u32 = 3;
@@ -23,6 +24,8 @@ pub const REP_ERR_UNKNOWN: u32 = REP_ERROR | 6;
 pub const REQUEST_MAGIC: u32 = 0x2560_9513;
 pub const SIMPLE_REPLY: u32 = 0x6744_6698;
 pub const STRUCTURED_REPLY: u32 = 0x668e_33ef;
+pub const EXTENDED_REQUEST_MAGIC: u32 = 0x21e4_1c71;
+pub const EXTENDED_REPLY: u32 = 0x6e8a_278c;
 pub const READ: u16 = 0;
 pub const WRITE: u16 = 1;
 pub const DISCONNECT: u16 = 2;
@@ -32,6 +35,8 @@ pub const WRITE_ZEROES: u16 = 6;
 pub const BLOCK_STATUS: u16 = 7;
 /// Flag of a request: the write is durable when the reply is sent.
 pub const FUA: u16 = 1;
+/// Flag of a request with an extended header: the length is that of the data of the request.
+pub const PAYLOAD_LEN: u16 = 1 << 5;
 
 pub const FLAG_HAS_FLAGS: u16 = 1;
 pub const FLAG_READ_ONLY: u16 = 1 << 1;
@@ -39,3 +44,4 @@ pub const FLAG_FLUSH: u16 = 1 << 2;
 pub const FLAG_FUA: u16 = 1 << 3;
 pub const FLAG_TRIM: u16 = 1 << 5;
 pub const FLAG_ZEROES: u16 = 1 << 6;
+pub const FLAG_MULTI_CONN: u16 = 1 << 8;

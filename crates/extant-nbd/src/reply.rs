@@ -12,20 +12,21 @@ const NONE: u16 = 0;
 const OFFSET_DATA: u16 = 1;
 const OFFSET_HOLE: u16 = 2;
 const STATUS: u16 = 5;
+const STATUS_EXTENDED: u16 = 6;
 /// Flag of all kinds of chunks that are errors.
 const ERROR: u16 = 1 << 15;
 /// Longest chunk without data, in bytes.
-const MOST: u32 = 1 << 20;
+const MOST: u64 = 1 << 20;
 /// Characters of a server's message that are shown.
 const SHOWN: usize = 200;
 
 /// The reply to a request as far as it was received.
 pub(crate) struct Expected {
     command: u16,
-    offset: u64,
+    pub(crate) offset: u64,
     /// Bytes that the reply to a read carries, or 0.
     length: usize,
-    /// Bytes of a read, or descriptors of a status.
+    /// Bytes of a read, or descriptors of a status with 64 bits of length and 64 bits of flags.
     data: Vec<u8>,
     /// Bytes of a read that came.
     came: usize,
@@ -33,7 +34,7 @@ pub(crate) struct Expected {
 }
 
 impl Expected {
-    pub(crate) fn of(command: u16, offset: u64, length: u32) -> Self {
+    pub(crate) fn of(command: u16, offset: u64, length: u64) -> Self {
         Self {
             command,
             offset,
@@ -55,7 +56,7 @@ impl Expected {
     }
 
     /// Reads a chunk of a structured reply. An error ends the connection.
-    pub(crate) fn chunk(&mut self, from: &mut impl Read, kind: u16, length: u32) -> io::Result<()> {
+    pub(crate) fn chunk(&mut self, from: &mut impl Read, kind: u16, length: u64) -> io::Result<()> {
         match kind {
             NONE if length == 0 => Ok(()),
             OFFSET_DATA if self.command == READ => {
@@ -71,7 +72,22 @@ impl Expected {
             }
             STATUS if self.command == BLOCK_STATUS && (12..=MOST).contains(&length) => {
                 let _context: [u8; 4] = array(from)?;
-                self.data = vec![0; length as usize - 4];
+                let mut short = vec![0; length as usize - 4];
+                from.read_exact(&mut short)?;
+                self.data.clear();
+                for field in short.chunks_exact(4) {
+                    self.data.extend([0; 4]);
+                    self.data.extend(field);
+                }
+                Ok(())
+            }
+            STATUS_EXTENDED if self.command == BLOCK_STATUS && (24..=MOST).contains(&length) => {
+                let _context: [u8; 4] = array(from)?;
+                let count = u32::from_be_bytes(array(from)?);
+                if 8 + 16 * u64::from(count) != length {
+                    return Err(protocol("a block status has a wrong number of ranges"));
+                }
+                self.data = vec![0; length as usize - 8];
                 from.read_exact(&mut self.data)
             }
             _ if kind & ERROR != 0 && (6..=MOST).contains(&length) => {

@@ -1,11 +1,13 @@
 //! Addresses of exports.
 
+use crate::connections::MOST_CONNECTIONS;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
 /// The address of an export: `nbd://host[:port]/export` or `nbd+unix:///export?socket=PATH`. `reconnect=SECONDS` behind `?` or `&`
-/// stands for [`Options::reconnect`](crate::Options::reconnect).
+/// stands for [`Options::reconnect`](crate::Options::reconnect), and `connections=NUMBER` for
+/// [`Options::connections`](crate::Options::connections).
 ///
 /// ```
 /// let url = extant_nbd::NbdUrl::parse("nbd://localhost/disk").unwrap();
@@ -17,6 +19,7 @@ pub struct NbdUrl {
     pub(crate) place: ServerPlace,
     pub(crate) export: String,
     pub(crate) reconnect: Option<u64>,
+    pub(crate) connections: Option<usize>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +46,7 @@ impl NbdUrl {
             )
         };
         let (address, query) = text.split_once('?').unwrap_or((text, ""));
-        let (mut socket, mut reconnect) = (None, None);
+        let (mut socket, mut reconnect, mut connections) = (None, None, None);
         for field in query.split('&').filter(|field| !field.is_empty()) {
             match field.split_once('=') {
                 Some(("socket", path)) => socket = Some(path),
@@ -51,6 +54,12 @@ impl NbdUrl {
                     let seconds = seconds.parse().ok();
                     let valid = seconds.filter(|s| *s <= MAX_RECONNECT);
                     reconnect = Some(valid.ok_or_else(|| wrong("not a valid number of seconds"))?);
+                }
+                Some(("connections", number)) => {
+                    let number = number.parse().ok();
+                    let valid = number.filter(|n| (1..=MOST_CONNECTIONS).contains(n));
+                    let why = "not a number of connections from 1 to 16";
+                    connections = Some(valid.ok_or_else(|| wrong(why))?);
                 }
                 _ => return Err(wrong("an unknown field after '?'")),
             }
@@ -75,6 +84,7 @@ impl NbdUrl {
             place,
             export: decode(export).ok_or_else(|| wrong("not a valid export name"))?,
             reconnect,
+            connections,
         };
         if url.export.len() > MAX_EXPORT {
             return Err(wrong("the export name is longer than 4096 bytes"));
@@ -149,6 +159,8 @@ fn wrong_addresses_are_refused() {
         "nbd://h/x?reconnect=y",
         "nbd://h/x?reconnect=99999999",
         "nbd://h/x?socket=/s",
+        "nbd://h/x?connections=0",
+        "nbd://h/x?connections=17",
         "nbd+unix:///x?socket=/s&tls=1",
     ] {
         assert_eq!(

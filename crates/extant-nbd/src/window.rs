@@ -1,6 +1,6 @@
 //! The writes since the last flush, and those of them that have no reply yet.
 
-use crate::connection::{Connection, Ticket};
+use crate::connections::{Connections, SentRequest};
 use crate::link::{Piece, overlap};
 use std::collections::VecDeque;
 use std::io;
@@ -20,7 +20,7 @@ const SIZE_OF_REQUEST: usize = 64;
 struct Unflushed {
     command: u16,
     offset: u64,
-    len: u32,
+    len: u64,
     data: Vec<u8>,
 }
 
@@ -41,11 +41,11 @@ pub(crate) struct Posted {
     number_of_change: u64,
     range: Range<u64>,
     bytes: usize,
-    pub(crate) connection: Arc<Connection>,
+    pub(crate) connection: Arc<Connections>,
     /// Number of connections before that one.
     pub(crate) number: u64,
     /// `None` when somebody has received the reply.
-    pub(crate) ticket: Mutex<Option<Ticket>>,
+    pub(crate) ticket: Mutex<Option<SentRequest>>,
 }
 
 #[derive(Default)]
@@ -110,8 +110,8 @@ impl Window {
     pub(crate) fn posted(
         &mut self,
         piece: &Piece<'_>,
-        ticket: Ticket,
-        connection: Arc<Connection>,
+        ticket: SentRequest,
+        connection: Arc<Connections>,
         number: u64,
     ) {
         self.bytes_behind += piece.data.len();

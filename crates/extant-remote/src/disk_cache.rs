@@ -9,7 +9,7 @@
 //! A key selects a set of `WAYS` slots, and a new piece replaces the one of its set that was used least recently. The file never grows, so
 //! that nothing has to count what other processes write.
 //!
-//! No lock is held while slots are read or written. The SHA-256 covers the key and the bytes: if two processes fill one slot at once,
+//! Processes hold no lock while they read or write slots. The SHA-256 covers the key and the bytes: if two processes fill one slot at once,
 //! or a crash or the disk damages it, the checksum is wrong and the piece is fetched from its origin again. The cache has only bytes
 //! that were read, never writes, so it may be lost at any time. An error of the file is a miss.
 
@@ -21,6 +21,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 const MAGIC: [u8; 8] = *b"EXTPIEC1";
@@ -46,6 +47,8 @@ pub struct DiskCache {
     sets: u64,
     /// Digest of the identity of the image.
     image: [u8; 32],
+    /// Held while a slot is chosen and filled, so that threads of this process do not choose the same one.
+    filling: Mutex<()>,
 }
 
 /// Head of a slot.
@@ -130,6 +133,7 @@ impl DiskCache {
             file,
             sets,
             image: Sha256::digest(identity).into(),
+            filling: Mutex::default(),
         })
     }
 
@@ -235,6 +239,7 @@ impl DiskCache {
         if bytes.is_empty() || bytes.len() as u64 > PIECE {
             return Ok(());
         }
+        let _held = self.filling.lock().unwrap_or_else(PoisonError::into_inner);
         let first = self.first_slot(&key);
         let order = |head: &Option<Slot>| match head {
             Some(head) if head.key == key => (0, 0),

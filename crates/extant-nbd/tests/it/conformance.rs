@@ -42,12 +42,16 @@ impl Server {
     }
 
     fn connect(&self, export: &str) -> NbdDevice {
+        self.connect_by(export, &Options::default())
+    }
+
+    fn connect_by(&self, export: &str, options: &Options) -> NbdDevice {
         let socket = self.dir.join("s");
         let url = format!("nbd+unix:///{export}?socket={}", socket.display());
         let url = NbdUrl::parse(&url).unwrap();
         // A socket exists before its server listens, and nbd-server ends after one connection.
         loop {
-            match NbdDevice::connect(&url, &Options::default()) {
+            match NbdDevice::connect(&url, options) {
                 Err(e) if e.kind() == ErrorKind::ConnectionRefused => std::thread::yield_now(),
                 done => return done.unwrap(),
             }
@@ -56,10 +60,26 @@ impl Server {
 }
 
 fn conforms(name: &str, export: &str, align: u64, command: impl FnOnce(&Path) -> Command) {
+    conforms_over(name, export, align, 1, command);
+}
+
+/// Checks a device over as many connections as the server allows, at most four; returns how many.
+fn conforms_over(
+    name: &str,
+    export: &str,
+    align: u64,
+    connections: usize,
+    command: impl FnOnce(&Path) -> Command,
+) -> usize {
     let server = Server::start(name, command);
-    let device = server.connect(export);
+    let options = Options {
+        connections,
+        ..Options::default()
+    };
+    let device = server.connect_by(export, &options);
     assert!(device.len() >= LEN, "{name}");
     conformance::check(&device, align).unwrap_or_else(|e| panic!("{name}: {e}"));
+    device.connections()
 }
 
 /// nbdkit with more arguments, the plugin last.
@@ -159,6 +179,38 @@ fn nbd_server() {
         command.arg("-p").arg(dir.join("pid"));
         command
     });
+}
+
+/// A server that allows several connections gets them; another one is used over one.
+#[test]
+fn several_connections() {
+    needs::tools!("nbdkit", "qemu-nbd", "qemu-storage-daemon");
+    let over = |name: &str, export: &str, command: &dyn Fn(&Path) -> Command| {
+        conforms_over(name, export, 1, 4, command)
+    };
+    let qemu = |dir: &Path, clients: &str| {
+        let mut command = Command::new("qemu-nbd");
+        command.args(["-t", "-x", "disk", "-f", "raw", "-e", clients, "-k"]);
+        command.arg(dir.join("s")).arg(dir.join("disk"));
+        command
+    };
+    assert_eq!(over("multi-qemu", "disk", &|dir| qemu(dir, "8")), 4);
+    assert_eq!(over("multi-qemu-one", "disk", &|dir| qemu(dir, "1")), 1);
+    let memory = |dir: &Path| nbdkit(dir, &["memory", "16M"]);
+    assert_eq!(over("multi-memory", "", &memory), 4);
+    let file = |dir: &Path| {
+        let mut command = nbdkit(dir, &["file"]);
+        command.arg(dir.join("disk"));
+        command
+    };
+    assert_eq!(over("multi-file", "", &file), 4);
+    let one = [
+        "--filter=multi-conn",
+        "memory",
+        "16M",
+        "multi-conn-mode=disable",
+    ];
+    assert_eq!(over("multi-off", "", &|dir| nbdkit(dir, &one)), 1);
 }
 
 /// An error of the server fails what depends on the request, and not the connection.

@@ -28,6 +28,12 @@ pub fn connect(
 
 /// Shakes hands for an export of `size` bytes that can be written and flushed, with structured replies or without.
 pub fn greet(stream: &mut UnixStream, size: u64, structured: bool) {
+    let accepted: &[u32] = if structured { &[8, 10] } else { &[] };
+    greet_with(stream, size, 5, accepted);
+}
+
+/// Shakes hands for an export with these flags. Options that are not accepted are refused.
+pub fn greet_with(stream: &mut UnixStream, size: u64, flags: u16, accepted: &[u32]) {
     stream.write_all(b"NBDMAGICIHAVEOPT\0\x03").unwrap();
     stream.read_exact(&mut [0; 4]).unwrap();
     loop {
@@ -48,13 +54,13 @@ pub fn greet(stream: &mut UnixStream, size: u64, structured: bool) {
             7 => {
                 let mut info = vec![0, 0];
                 info.extend(size.to_be_bytes());
-                info.extend([0, 5]);
+                info.extend(flags.to_be_bytes());
                 answer(3, &info);
                 answer(1, &[]);
                 return;
             }
-            8 if structured => answer(1, &[]),
-            10 if structured => {
+            8 | 11 if accepted.contains(&option) => answer(1, &[]),
+            10 if accepted.contains(&10) => {
                 answer(4, b"\0\0\0\x01base:allocation");
                 answer(1, &[]);
             }

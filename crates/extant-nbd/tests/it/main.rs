@@ -2,6 +2,7 @@
 
 mod behind;
 mod conformance;
+mod extended;
 mod fake;
 mod servers;
 mod structured;

@@ -171,8 +171,19 @@ fn unflushed_writes_are_sent_again() {
 #[test]
 fn work_goes_on_over_many_connections() {
     needs::tools!("qemu-nbd");
-    let (mut server, url) = qemu("many", &[]);
-    let device = NbdDevice::connect(&url, &Options::default()).unwrap();
+    for (name, connections) in [("many", 1), ("many-of-four", 4)] {
+        lose_connections(name, connections);
+    }
+}
+
+fn lose_connections(name: &str, connections: usize) {
+    let (mut server, url) = qemu(name, &[]);
+    let options = Options {
+        connections,
+        ..Options::default()
+    };
+    let device = NbdDevice::connect(&url, &options).unwrap();
+    assert_eq!(device.connections(), connections);
     let done = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         for task in 0..4u64 {
