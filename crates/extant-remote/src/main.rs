@@ -1,6 +1,7 @@
 //! The program `extant-remote`: one image as an NBD export, for one client.
 #![forbid(unsafe_code)]
 
+use blockdev::BlockDevice;
 use extant_remote::{Address, Image, Tunnel, runtime, serve, snapshot};
 use std::io::{self, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -64,18 +65,25 @@ impl Drop for Name {
 
 fn export(socket: &str, address: &str, read_only: bool) -> io::Result<()> {
     if Tunnel::is_address(address) {
+        if let Some(device) = Tunnel::device(address)? {
+            return export_device(socket, &device);
+        }
         let tunnel = Tunnel::open(address, runtime()?)?;
         let client = client(Path::new(socket))?;
         return client.map_or(Ok(()), |client| tunnel.serve(client));
     }
     let image = Image::open(address, read_only)?;
-    let served = client(Path::new(socket)).and_then(|client| {
-        let complain = |error: &io::Error| say(&format!("error: {error}"));
-        client.map_or(Ok(()), |client| serve(client, image.device(), &complain))
-    });
+    let served = export_device(socket, image.device());
     // Another client may write from now on, even if this one broke the protocol.
     let released = image.release();
     served.and(released)
+}
+
+/// Serves a device to the client of a socket.
+fn export_device(socket: &str, device: &dyn BlockDevice) -> io::Result<()> {
+    let complain = |error: &io::Error| say(&format!("error: {error}"));
+    let client = client(Path::new(socket))?;
+    client.map_or(Ok(()), |client| serve(client, device, &complain))
 }
 
 /// Waits for the client. `None` if the caller is gone before it connects, which closes its end of standard input.

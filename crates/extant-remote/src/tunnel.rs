@@ -1,8 +1,12 @@
 //! NBD servers with TLS: this program upgrades the connection (`NBD_OPT_STARTTLS`), and passes the bytes of the protocol on in both
 //! directions. The client continues the handshake as without TLS.
+//!
+//! The client cannot reconnect through this program, because the socket between them is for one connection. If the address asks for
+//! reconnection or for several connections, this program is the client of the server itself, and its device is the export.
 
 use crate::server::MAX_OPTION;
 use extant_nbd::numbers::{OPT_MAGIC, OPT_REPLY_MAGIC, OPT_STARTTLS, REP_ACK};
+use extant_nbd::{NbdDevice, NbdUrl, Options};
 use std::io::{self, ErrorKind};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -27,12 +31,15 @@ const FIXED_NEWSTYLE: u16 = 1;
 /// Length of magic numbers and flags with which a server begins.
 const GREETING: usize = 18;
 
-/// Address of a server with TLS: `nbds://HOST[:PORT]/EXPORT[?tls-certificates=DIR]`.
+/// Address of a server with TLS: `nbds://HOST[:PORT]/EXPORT`, with the fields `tls-certificates=DIR`, `reconnect=SECONDS` and
+/// `connections=NUMBER`.
 struct TlsAddress {
     host: String,
     port: u16,
     /// Directory with `ca-cert.pem`, and with `client-cert.pem` and `client-key.pem` if the server asks for them.
     certificates: Option<PathBuf>,
+    /// The fields that are those of an address without TLS, joined by `&`.
+    fields: String,
 }
 
 impl TlsAddress {
@@ -44,10 +51,11 @@ impl TlsAddress {
         let url = url::Url::parse(text).map_err(|e| wrong(&e.to_string()))?;
         let host = url.host_str().filter(|host| !host.is_empty());
         let host = host.ok_or_else(|| wrong("no host"))?;
-        let mut certificates = None;
+        let (mut certificates, mut fields) = (None, Vec::new());
         for (field, value) in url.query_pairs() {
             match &*field {
                 "tls-certificates" => certificates = Some(PathBuf::from(value.into_owned())),
+                "reconnect" | "connections" => fields.push(format!("{field}={value}")),
                 _ => return Err(wrong("an unknown field after '?'")),
             }
         }
@@ -55,6 +63,7 @@ impl TlsAddress {
             host: host.trim_matches(['[', ']']).to_owned(),
             port: url.port().unwrap_or(PORT),
             certificates,
+            fields: fields.join("&"),
         })
     }
 
@@ -119,6 +128,36 @@ impl Tunnel {
     /// Returns whether an address is that of a server with TLS.
     pub fn is_address(address: &str) -> bool {
         address.starts_with(SCHEME)
+    }
+
+    /// Opens the export as a device of this process if the address asks for reconnection or for several connections. Each connection is a
+    /// tunnel of its own.
+    ///
+    /// # Errors
+    /// Those of [`open`](Self::open), and the export does not exist.
+    pub fn device(address: &str) -> io::Result<Option<NbdDevice>> {
+        let parsed = TlsAddress::parse(address)?;
+        if parsed.fields.is_empty() {
+            return Ok(None);
+        }
+        let place = address.strip_prefix(SCHEME).unwrap_or(address);
+        let place = place.split('?').next().unwrap_or(place);
+        let url = NbdUrl::parse(&format!("nbd://{place}?{}", parsed.fields))?;
+        let address = address.to_owned();
+        let dial = move || {
+            let tunnel = Self::open(&address, crate::runtime()?)?;
+            let (client, server) = UnixStream::pair()?;
+            std::thread::Builder::new()
+                .name("tunnel".into())
+                // The client hears of an error as the end of its stream.
+                .spawn(move || tunnel.serve(server))?;
+            Ok(client)
+        };
+        let options = Options {
+            dial: Some(Arc::new(dial)),
+            ..Options::default()
+        };
+        NbdDevice::connect(&url, &options).map(Some)
     }
 
     /// Connects to the server, and checks its certificate.
@@ -199,6 +238,7 @@ fn wrong_addresses_are_refused() {
         "nbds:///x",
         "nbds://h:99999/x",
         "nbds://h/x?tls=1",
+        "nbds://h/x?socket=/s",
         "nbds://",
     ] {
         assert!(TlsAddress::parse(text).is_err(), "{text}");

@@ -3,6 +3,7 @@
 mod crash;
 mod directory;
 mod s3;
+mod storm;
 mod support;
 mod tls;
 mod web;

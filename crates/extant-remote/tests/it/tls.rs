@@ -1,10 +1,12 @@
 //! An NBD server that speaks only TLS: nbdkit, with certificates that openssl makes.
 
-use blockdev::conformance;
+use crate::support::Served;
+use blockdev::{BlockDevice, conformance};
 use extant_nbd::{NbdDevice, NbdUrl, Options};
 use extant_remote::{Tunnel, runtime};
 use std::io;
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -48,10 +50,14 @@ impl Server {
         let free = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = free.local_addr().unwrap().port();
         drop(free);
+        Self::start_at(port, more, &["memory", "16M"])
+    }
+
+    fn start_at(port: u16, more: &[&str], plugin: &[&str]) -> Self {
         let child = Command::new("nbdkit")
             .args(["-f", "-i", "127.0.0.1", "-p", &port.to_string()])
             .args(more)
-            .args(["memory", "16M"])
+            .args(plugin)
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
@@ -125,4 +131,56 @@ fn certificates_that_do_not_fit_are_refused() {
     let plain = Server::start(&["--tls=off"]);
     let why = refused(plain.tunnel("localhost", Some(&right)));
     assert!(why.contains("it has no TLS"), "{why}");
+}
+
+/// The device outlives its connections: it writes again what a server that was killed may have lost.
+#[test]
+fn a_lost_connection_is_replaced() {
+    needs::tools!("nbdkit", "openssl");
+    let dir = tempfile::tempdir().unwrap();
+    let pki = dir.path();
+    certificate(pki, "ca", "authority");
+    certificate(pki, "server", "localhost");
+    let disk = pki.join("disk");
+    std::fs::File::create(&disk)
+        .unwrap()
+        .set_len(16 << 20)
+        .unwrap();
+    let of_server = format!("--tls-certificates={}", pki.display());
+    let arguments = ["--tls=require", &of_server];
+    let plugin = ["file", disk.to_str().unwrap()];
+    let port = Server::start(&["--tls=off"]).1;
+    let mut server = Server::start_at(port, &arguments, &plugin);
+    let address = |fields: &str| {
+        format!(
+            "nbds://localhost:{port}/?tls-certificates={}&{fields}",
+            pki.display()
+        )
+    };
+    let served = Served::start(pki, &address("reconnect=60&connections=4"), &[]).unwrap();
+    let device = served.device();
+    for round in 1..4_u8 {
+        device.write_at(4096, &[round; 4096]).unwrap();
+        device.flush().unwrap();
+        device
+            .write_at(u64::from(round) << 20, &[round; 100_000])
+            .unwrap();
+        drop(server);
+        // What was not flushed is lost with the machine.
+        let file = std::fs::File::options().write(true).open(&disk).unwrap();
+        file.write_all_at(&[9; 100_000], u64::from(round) << 20)
+            .unwrap();
+        server = Server::start_at(port, &arguments, &plugin);
+        let mut bytes = vec![0; 100_000];
+        device.read_at(u64::from(round) << 20, &mut bytes).unwrap();
+        assert!(bytes == vec![round; 100_000], "round {round}");
+        device.read_at(4096, &mut bytes[..4096]).unwrap();
+        assert!(bytes[..4096] == [round; 4096]);
+    }
+    conformance::check(device, 1).unwrap();
+    served.end();
+    // A server that does not return is an error after the time of the address.
+    let served = Served::start(pki, &address("reconnect=1"), &[]).unwrap();
+    drop(server);
+    assert!(served.device().read_at(0, &mut [0; 512]).is_err());
 }
