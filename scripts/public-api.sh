@@ -9,7 +9,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 compiler=1.95.0
 version=0.51.0
-crates="extant-checksum ext4-format ext4-image extant-blockdev extant-sources extant-mkfs lockmeter extant-percpu extant-formatter extant-check extant-repair extant-rescue extant-tune extant-resize extant-disk extant-nbd extant-mmp extant-transfer extant fuse-server extant-fuse"
+crates="extant-checksum ext4-format ext4-image extant-blockdev extant-sources extant-mkfs lockmeter extant-percpu extant-formatter extant-check extant-repair extant-rescue extant-tune extant-resize extant-disk extant-nbd extant-mmp extant-verity extant-transfer extant fuse-server extant-fuse"
 
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 tool=$target/public-api/bin/cargo-public-api

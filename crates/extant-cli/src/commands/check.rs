@@ -4,7 +4,7 @@ use crate::address::Rooted;
 use crate::format::show::{base64_if_odd, count, exact, show};
 use crate::image::advice::about_disk;
 use crate::image::rate_limit::PacedDevice;
-use crate::image::{identity, images, store};
+use crate::image::{identity, images, store, verity};
 use crate::messages::check_progress::ShownSteps;
 use crate::mounts::mounted::Mounted;
 use crate::mounts::online;
@@ -15,9 +15,10 @@ use extant::scratch::{self, Changes};
 use extant_check::{CheckOptions, Finding, Report, Rule, Severity};
 use extant_terminal::numbers::size;
 use extant_terminal::{interrupt, output};
+use extant_verity::RootHash;
 use serde::Serialize;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Exit code: the image has faults.
@@ -60,6 +61,12 @@ pub struct Args {
     /// Check an image even if it is marked clean, as e2fsck -f does; every image is always checked
     #[arg(short = 'f', long)]
     _force: bool,
+    /// Verify every block with a hash tree of dm-verity that has this root hash, then check what was verified
+    #[arg(long, value_name = "ROOTHASH", conflicts_with = "scrub")]
+    verity: Option<RootHash>,
+    /// File or device with the hash tree [default: behind the file system, as mkfs --verity makes it]
+    #[arg(long, value_name = "FILE", requires = "verity")]
+    hash_tree: Option<PathBuf>,
     /// Number of threads [default: the number of CPUs]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
@@ -144,6 +151,10 @@ fn check(args: &Args, image: &Path) -> Result<Report> {
     let mut device = open(image, threads)?;
     if let Some(rate) = args.scrub {
         device = Arc::new(PacedDevice::new(device, rate));
+    }
+    if let Some(root) = args.verity {
+        device = verity::open(&device, args.hash_tree.as_deref(), root, threads)
+            .with_context(|| name.clone())?;
     }
     let options = CheckOptions {
         threads,

@@ -9,7 +9,7 @@ use crate::commands::tune_values::errors;
 use crate::format::clock;
 use crate::format::show::human;
 use crate::image::new_file::{Format, NewFile};
-use crate::image::{present_content, remote, store, streams};
+use crate::image::{present_content, remote, store, streams, verity};
 use crate::messages::advised::advised;
 use crate::messages::mkfs_progress::Bar;
 use crate::transfer::OwnerArgs;
@@ -126,6 +126,10 @@ pub struct Args {
     /// encoding_flags=strict
     #[arg(short = 'E', long, value_name = "OPTIONS")]
     extended: Vec<String>,
+    /// Make a hash tree of dm-verity behind the file system, or in FILE, and print its root hash. The image must not change
+    /// afterwards; check --verity verifies it, and so do veritysetup and Linux
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, conflicts_with = "keep_tail")]
+    verity: Option<Option<PathBuf>>,
     /// Number of threads [0: the number of CPUs]
     #[arg(long, default_value_t = 0)]
     threads: usize,
@@ -407,6 +411,11 @@ pub fn run(args: Args) -> Result<()> {
         "{}: is written as it is: --format is for files of their own",
         context()
     );
+    ensure!(
+        args.verity.is_none() || (is_file && format.is_none()),
+        "{}: --verity is for raw images in files of their own: use veritysetup on a device",
+        context()
+    );
     let exists = remote || there.is_some();
     if exists {
         may_overwrite(image, args.force)?;
@@ -436,7 +445,13 @@ pub fn run(args: Args) -> Result<()> {
     for warning in &written.report.warnings {
         output::complain(format_args!("warning: {warning}"));
     }
-    let made = Made::of(image, written, start.elapsed().as_secs_f64());
+    let root_hash = args.verity.as_ref().map(|tree| {
+        let (size, uuid) = (written.report.size, written.report.uuid);
+        verity::make(image, tree.as_deref(), size, uuid, args.threads)
+    });
+    let root_hash = root_hash.transpose()?.map(|root| root.to_string());
+    let mut made = Made::of(image, written, start.elapsed().as_secs_f64());
+    made.root_hash = root_hash;
     let from_source = !args.from.is_empty() || !args.manifest.is_empty();
     let words = match (args.quiet, args.verbose) {
         (true, _) => Words::None,

@@ -60,6 +60,9 @@ pub struct Made {
     journal_blocks: u32,
     features: Vec<String>,
     uuid: String,
+    /// The root hash of the tree of dm-verity, if one was made.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub root_hash: Option<String>,
     directories: u64,
     files: u64,
     symlinks: u64,
@@ -93,6 +96,7 @@ impl Made {
             journal_blocks: r.journal_blocks,
             features: r.features.names(),
             uuid: uuid::Uuid::from_bytes(r.uuid).to_string(),
+            root_hash: None,
             directories: r.directories,
             files: r.files,
             symlinks: r.symlinks,
@@ -143,6 +147,9 @@ pub fn tell(made: &Made, json: bool, words: Words, from_source: bool) -> Result<
         packed.unwrap_or_default()
     )?;
     writeln!(out, "UUID {}", made.uuid)?;
+    if let Some(root) = &made.root_hash {
+        writeln!(out, "root hash {root}")?;
+    }
     if words == Words::Many {
         let journal = match made.journal_blocks {
             0 => "no journal".to_owned(),

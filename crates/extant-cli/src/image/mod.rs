@@ -12,3 +12,4 @@ pub mod remote;
 pub mod store;
 pub mod streams;
 pub mod sums;
+pub mod verity;

@@ -59,3 +59,4 @@ mod top;
 mod trees;
 mod tune;
 mod undo;
+mod verity;

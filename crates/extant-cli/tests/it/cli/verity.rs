@@ -1,0 +1,82 @@
+//! mkfs and check with hash trees of dm-verity, judged by veritysetup.
+
+use crate::cli::support::{Scratch, run};
+use std::os::unix::fs::FileExt;
+use std::process::Command;
+
+fn veritysetup_accepts(arguments: &[&str]) -> bool {
+    let ran = Command::new("veritysetup")
+        .arg("verify")
+        .args(arguments)
+        .output();
+    ran.unwrap().status.success()
+}
+
+#[test]
+fn an_image_has_its_hash_tree_behind_it_or_beside_it() {
+    needs::tools!("veritysetup");
+    let s = Scratch::empty();
+    let from = s.host("from");
+    std::fs::create_dir(&from).unwrap();
+    std::fs::write(from.join("file"), vec![7; 300_000]).unwrap();
+    let (image, tree) = (s.host("verity.img"), s.host("verity.tree"));
+    let (image, tree) = (image.to_str().unwrap(), tree.to_str().unwrap());
+    let from = from.to_str().unwrap();
+    let mkfs = |verity: &str| {
+        let size = ["mkfs", image, "--from", from, "--size", "8M"];
+        let made = run(&[&size[..], &["-F", "--json", verity]].concat()).json();
+        let root = made["root_hash"].as_str().unwrap().to_owned();
+        (root, made["size"].as_u64().unwrap())
+    };
+    let (root, size) = mkfs("--verity");
+    let blocks = format!("--data-blocks={}", size / 4096);
+    let behind = format!("--hash-offset={size}");
+    assert!(veritysetup_accepts(&[
+        image, image, &root, &behind, &blocks
+    ]));
+    assert!(
+        run(&["check", image, "--verity", &root])
+            .text()
+            .contains("clean")
+    );
+    // The file system is one without the tree, too.
+    assert!(run(&["check", image]).text().contains("clean"));
+    let beside = format!("--verity={tree}");
+    let (root, size) = mkfs(&beside);
+    assert_eq!(std::fs::metadata(image).unwrap().len(), size);
+    assert!(veritysetup_accepts(&[image, tree, &root]));
+    let check =
+        |root: &str, more: &[&str]| run(&[&["check", image, "--verity", root], more].concat());
+    let with_tree = ["--hash-tree", tree];
+    assert!(check(&root, &with_tree).text().contains("clean"));
+    let fails = |root: &str, more: &[&str], why: &str| {
+        let ran = check(root, more);
+        let said = ran.stderr;
+        assert_eq!(ran.code, Some(8), "{said}");
+        assert!(said.contains(why), "{said}");
+    };
+    fails(&root, &[], "no hash tree behind the file system");
+    fails(
+        &"0".repeat(64),
+        &with_tree,
+        "the root hash of the tree is not 0000",
+    );
+    // One bit of a file's contents, which no checksum of ext4 covers.
+    let file = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open(image)
+        .unwrap();
+    let all = std::fs::read(image).unwrap();
+    let at = all.windows(4096).position(|w| w == [7; 4096]).unwrap() as u64;
+    file.write_all_at(&[6], at + 5).unwrap();
+    assert!(run(&["check", image]).text().contains("clean"));
+    fails(
+        &root,
+        &with_tree,
+        &format!("block {} of 4096 bytes", (at + 5) / 4096),
+    );
+    let packed = s.host("verity.img.zst");
+    let refused = run(&["mkfs", packed.to_str().unwrap(), "--size", "8M", "--verity"]);
+    assert!(refused.code != Some(0) && !packed.exists());
+}

@@ -1,0 +1,10 @@
+#![forbid(unsafe_code)]
+#![doc = include_str!("../README.md")]
+
+mod device;
+mod layout;
+mod make;
+
+pub use device::VerityDevice;
+pub use layout::{BLOCK, ParseRootError, RootHash};
+pub use make::{Parameters, make, tree_len};
