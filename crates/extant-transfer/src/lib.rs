@@ -10,6 +10,7 @@
 //! | `layers` | white-outs of container layers |
 //! | `steps`, `copy` | [`Route`]: a copy from one side to another by many threads |
 //! | `archive_files`, `archive_read` | [`read_archive`]: extracts an archive into a side |
+//! | `archive_write`, `ordered` | [`pack`]: writes a side as an archive by many threads |
 //!
 //! The context of an error is the [`SidePath`] at which it occurred. An error that no system call caused is a [`Reason`].
 
@@ -17,6 +18,7 @@
 
 mod archive_files;
 mod archive_read;
+mod archive_write;
 mod copy;
 mod host;
 mod host_attributes;
@@ -24,6 +26,7 @@ mod host_file;
 mod layers;
 mod meta;
 mod monitor;
+mod ordered;
 mod paths;
 mod rules;
 mod side;
@@ -31,6 +34,7 @@ mod steps;
 mod system;
 
 pub use archive_read::{Feed, read_archive};
+pub use archive_write::{Packing, pack};
 pub use copy::Route;
 pub use host::HostSide;
 pub use meta::{Meta, Xattr};

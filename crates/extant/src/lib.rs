@@ -69,6 +69,7 @@ pub use ext4_format::FileType;
 pub use ext4_format::acl;
 pub use ext4_format::timestamp::Timestamp;
 pub use extant_mkfs as mkfs;
+pub use extant_transfer::Packing;
 pub use inodes::attributes::{Metadata, SetAttributes, SetTime};
 pub use inodes::xattrs::SetXattr;
 pub use names::rename::RenameMode;

@@ -1,16 +1,13 @@
 //! Moves trees between the host, images and archives, with all their attributes.
 //!
-//! The crate `extant_transfer` copies. This module has the messages and options of the commands, and `archive_write`,
-//! which writes a side as an archive.
+//! The crate `extant_transfer` copies and writes archives. This module has the messages and options of the commands.
 
-mod archive_write;
 pub mod container;
 mod image;
 mod image_tree;
-mod ordered;
 mod rules;
 
-pub use archive_write::{Packing, pack};
+pub use extant_transfer::{Packing, pack};
 pub use image::{image_side, side_at};
 pub use image_tree::ImageTree;
 pub use rules::OwnerArgs;

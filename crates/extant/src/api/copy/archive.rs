@@ -1,4 +1,4 @@
-//! Extracting an archive into a volume.
+//! Archives extracted into a volume, and written of its trees.
 
 use super::volume::VolumeSide;
 use super::{CopyCounts, CopyOptions, Counting, PathError, path_error};
@@ -6,7 +6,8 @@ use crate::api::bytes;
 use crate::api::dir::Dir;
 use crate::base::error::Result;
 use extant_mkfs::ArchiveInput;
-use extant_transfer::{Feed, read_archive};
+use extant_transfer::{Feed, Packing, pack, read_archive};
+use std::io::Write;
 use std::path::Path;
 
 impl Dir {
@@ -54,6 +55,41 @@ impl Dir {
         read.map_err(|e| path_error(e, to.as_ref()))?;
         Ok(counting.counts())
     }
+
+    /// Writes the contents of a directory, or one file, as an archive (tar or cpio, plain or compressed). Tar archives have
+    /// everything but sockets, in pax format, with holes and hard links; cpio archives have no extended attributes. The bytes
+    /// do not depend on the number of threads. Only the calling thread writes to `out`.
+    ///
+    /// ```
+    /// use extant::{CopyOptions, Packing};
+    /// # let volume = extant::doc_volume();
+    /// volume.create_dir_all("/srv")?;
+    /// volume.write("/srv/motd", "hello\n")?;
+    /// let mut archive = Vec::new();
+    /// let packed = volume.export_archive("/srv", &mut archive, Packing::TAR, &CopyOptions::new())?;
+    /// assert_eq!((packed.files, packed.bytes), (1, 6));
+    /// let mut archive = tar::Archive::new(&archive[..]);
+    /// assert!(archive.entries().unwrap().any(|entry| entry.unwrap().size() == 6));
+    /// # Ok::<(), extant::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The first error, with the path in the volume where it was met: [`Error::NotFound`](crate::Error::NotFound), errors of `out`,
+    /// [`Error::Interrupted`](crate::Error::Interrupted) after [`CopyOptions::cancel`].
+    pub fn export_archive(
+        &self,
+        from: impl AsRef<Path>,
+        out: impl Write,
+        packing: Packing,
+        options: &CopyOptions<'_>,
+    ) -> Result<CopyCounts, PathError> {
+        let counting = Counting::new(options);
+        let rules = options.rules(options.threads);
+        let side = VolumeSide::new(self);
+        let packed = pack(&side, bytes(&from), out, packing, &rules, &counting);
+        packed.map_err(|e| path_error(e, from.as_ref()))?;
+        Ok(counting.counts())
+    }
 }
 
 #[cfg(test)]
@@ -83,6 +119,67 @@ mod tests {
     fn file(tar: &mut tar::Builder<Vec<u8>>, path: &str, content: &[u8]) {
         let mut header = header(tar::EntryType::Regular, content.len() as u64);
         tar.append_data(&mut header, path, content).unwrap();
+    }
+
+    #[test]
+    fn a_tree_is_the_same_after_an_archive() {
+        let volume = crate::doc_volume();
+        volume.create_dir_all("/a/b").unwrap();
+        volume.write("/a/large", vec![7; 700_000]).unwrap();
+        volume.write("/a/b/small", "small").unwrap();
+        volume.symlink("b/small", "/a/link").unwrap();
+        volume.hard_link("/a/large", "/a/b/second").unwrap();
+        let export = |packing: &str, threads: usize| {
+            let (mut out, packing) = (Vec::new(), packing.parse().unwrap());
+            let options = CopyOptions::new().threads(threads);
+            let counts = volume.export_archive("/a", &mut out, packing, &options);
+            (out, counts.unwrap())
+        };
+        for packing in ["tar", "tar.gz", "tar.zst", "cpio"] {
+            let (archive, counts) = export(packing, 4);
+            assert!(archive == export(packing, 1).0, "{packing}");
+            assert_eq!((counts.files, counts.symlinks), (2, 1), "{packing}");
+            let reader = Box::new(std::io::Cursor::new(archive));
+            let name = "archive".into();
+            let again = crate::doc_volume();
+            let input = ArchiveInput::Reader { name, reader };
+            let read = again.import_archive(input, "/a", &CopyOptions::new());
+            assert_eq!(read.unwrap().files, 2, "{packing}");
+            assert_eq!(again.read("/a/b/second").unwrap(), vec![7; 700_000]);
+            assert_eq!(again.read_to_string("/a/link").unwrap(), "small");
+            assert_eq!(again.metadata("/a/large").unwrap().nlink(), 2);
+        }
+    }
+
+    #[test]
+    fn errors_of_an_export_name_their_place() {
+        struct Full;
+        impl Write for Full {
+            fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
+                Err(std::io::ErrorKind::StorageFull.into())
+            }
+            fn flush(&mut self) -> std::io::Result<()> {
+                Ok(())
+            }
+        }
+        let volume = crate::doc_volume();
+        volume.write("/file", vec![1; 5 << 20]).unwrap();
+        let stop = AtomicBool::new(true);
+        let options = CopyOptions::new().threads(2);
+        let failed = |from: &str, options: &CopyOptions<'_>, out: &mut dyn Write| {
+            let packed = volume.export_archive(from, out, Packing::TAR, options);
+            packed.unwrap_err()
+        };
+        let missing = failed("/none", &options, &mut Vec::new());
+        assert!(matches!(missing.source, Error::NotFound), "{missing}");
+        assert_eq!(missing.path, Path::new("/none"));
+        assert!(
+            failed("/", &options, &mut Full)
+                .to_string()
+                .contains("space")
+        );
+        let stopped = failed("/", &options.cancel(&stop), &mut Vec::new());
+        assert!(matches!(stopped.source, Error::Interrupted), "{stopped}");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! gzip from many threads: one member (RFC 1952). Its deflate stream consists of blocks that are compressed separately
 //! and end at a byte, as `pigz --independent` does. The output does not depend on the number of threads.
 
-use super::super::ordered::ordered;
+use crate::ordered::ordered;
 use anyhow::{Context, Result};
 use flate2::{Compress, Compression, Crc, FlushCompress};
 use std::io::{self, Write};

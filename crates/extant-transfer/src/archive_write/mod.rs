@@ -5,14 +5,15 @@
 //! in the order of the walk, so that the archive does not depend on the number of threads.
 
 mod cpio;
+#[cfg(feature = "compression")]
 mod gzip;
 mod header;
 mod packing;
 
-use super::ordered::ordered;
+use crate::ordered::ordered;
+use crate::{Entered, Meta, Monitor, Rules, Side, Source, base_name, below, join};
 use anyhow::{Context, Result, anyhow};
-use extant::FileType;
-use extant_transfer::{Entered, Meta, Monitor, Rules, Side, Source, base_name, below, join};
+use ext4_format::FileType;
 use header::{Pax, header, pad};
 pub use packing::Packing;
 use packing::{Compression, Format};
@@ -28,7 +29,10 @@ const BYTES: u64 = 512 << 10;
 const LARGE: u64 = 256 << 10;
 const STRETCH: u64 = 512 << 10;
 
-/// Packs the contents of directory `from` (or one file) as an archive.
+/// Packs the contents of directory `from` (or one file) as an archive. The bytes do not depend on the number of threads.
+///
+/// # Errors
+/// The first error of the source or of `out`; and a compression that this build lacks.
 pub fn pack(
     src: &dyn Side,
     from: &[u8],
@@ -47,15 +51,19 @@ pub fn pack(
     };
     match packing.compression {
         Compression::None => packer.write(from, out)?.flush()?,
+        #[cfg(feature = "compression")]
         Compression::Gzip => gzip::gzip(rules.threads, out, |blocks| {
             packer.write(from, blocks).map(drop)
         })?,
+        #[cfg(feature = "compression")]
         Compression::Zstd => {
             let mut out = zstd::Encoder::new(out, 0)?;
             // Use the multithreaded format even with one thread, so that the output is the same for any number.
             out.multithread(u32::try_from(rules.threads.max(1))?)?;
             packer.write(from, out)?.finish()?.flush()?;
         }
+        #[cfg(not(feature = "compression"))]
+        _ => anyhow::bail!("this build writes archives without compression only"),
     }
     Ok(())
 }
@@ -78,7 +86,7 @@ struct Member {
 
 impl Member {
     fn context<T>(&self, result: Result<T>) -> Result<T> {
-        result.with_context(|| self.dir.show(&self.path))
+        result.with_context(|| self.dir.place(&self.path))
     }
 }
 
@@ -317,7 +325,7 @@ impl<'a> Walk<'a> {
         let meta = src
             .meta(top, true)
             .and_then(|m| m.context("no such file or directory"))
-            .with_context(|| src.show(top))?;
+            .with_context(|| src.place(top))?;
         if meta.kind == FileType::Directory {
             self.below(top)?;
         } else {
@@ -326,7 +334,7 @@ impl<'a> Walk<'a> {
                 Some(slash) => &top[..slash],
                 None => b".",
             };
-            let outer = src.directory(outer, true).with_context(|| src.show(top))?;
+            let outer = src.directory(outer, true).with_context(|| src.place(top))?;
             self.member(&Arc::from(outer), base_name(top), base_name(top), true)?;
         }
         for names in self.held.rest() {
@@ -338,19 +346,21 @@ impl<'a> Walk<'a> {
     /// Packs a directory directly before its contents, because readers set its times when they leave it.
     fn below(&mut self, top: &[u8]) -> Result<()> {
         let src = self.packer.src;
-        let top = src.directory(top, true).with_context(|| src.show(top))?;
+        let top = src.directory(top, true).with_context(|| src.place(top))?;
         let mut todo: Vec<Vec<u8>> = vec![Vec::new()];
         let mut entered = Entered::default();
         while let Some(path) = todo.pop() {
             let dir: Arc<dyn Side> = top
                 .directory(&path, false)
-                .with_context(|| top.show(&path))?
+                .with_context(|| top.place(&path))?
                 .into();
-            entered.enter_side(&*dir).with_context(|| top.show(&path))?;
+            entered
+                .enter_side(&*dir)
+                .with_context(|| top.place(&path))?;
             let shown = join(b".", &path);
             self.member(&dir, b".", &join(&shown, b""), false)?;
             let mut inner = Vec::new();
-            for (name, kind) in dir.list().with_context(|| top.show(&path))? {
+            for (name, kind) in dir.list().with_context(|| top.place(&path))? {
                 self.packer.monitor.check()?;
                 let path = below(&path, &name)?;
                 if kind == FileType::Directory {
@@ -388,7 +398,7 @@ impl<'a> Walk<'a> {
         let meta = dir
             .meta(path, follow)
             .and_then(|m| m.context("gone while it was read"));
-        let meta = rules.adjust(meta.with_context(|| dir.show(path))?);
+        let meta = rules.adjust(meta.with_context(|| dir.place(path))?);
         if meta.kind == FileType::Socket && *format == Format::Tar {
             monitor.warn("a tar archive cannot hold a socket", &dir.show(path));
             return Ok(());

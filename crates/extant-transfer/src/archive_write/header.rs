@@ -1,10 +1,11 @@
 //! The headers of an archive's members: ustar, with pax records for values that ustar cannot hold.
 
+use crate::{Meta, Xattr};
 use anyhow::{Context, Result};
+use ext4_format::FileType;
 use ext4_format::acl::Acl;
 use ext4_format::inode::{dev_major, dev_minor};
-use extant::{FileType, Timestamp};
-use extant_transfer::{Meta, Xattr};
+use ext4_format::timestamp::Timestamp;
 use tar::{EntryType, Header};
 
 /// Pads to a whole block of the archive; `out` began at a block's start.
@@ -64,7 +65,7 @@ pub(super) fn header(
     if meta.atime != meta.mtime {
         pax.set("atime", decimal(meta.atime).as_bytes());
     }
-    let flags = extant::mkfs::flag_names(meta.flags);
+    let flags = extant_mkfs::flag_names(meta.flags);
     if !flags.is_empty() && kind != EntryType::Link {
         pax.set("SCHILY.fflags", flags.as_bytes());
     }
@@ -73,7 +74,7 @@ pub(super) fn header(
         extension.set_entry_type(EntryType::XHeader);
         extension.set_mode(0o644);
         extension.set_size(pax.0.len() as u64);
-        let shown = crate::address::join(b"./PaxHeaders", crate::address::base_name(name));
+        let shown = crate::paths::join(b"./PaxHeaders", crate::paths::base_name(name));
         let field = &mut extension.as_ustar_mut().context("a ustar header")?.name;
         let n = shown.len().min(field.len());
         field[..n].copy_from_slice(&shown[..n]);

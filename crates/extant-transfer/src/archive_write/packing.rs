@@ -28,7 +28,13 @@ pub(super) enum Compression {
     Zstd,
 }
 
-/// The format and compression of an archive.
+/// The format and compression of an archive that is written.
+///
+/// ```
+/// use extant_transfer::Packing;
+/// assert_eq!(Packing::of_name("rootfs.tar".as_ref()), Some(Packing::TAR));
+/// assert!("zip".parse::<Packing>().is_err());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packing {
     pub(super) format: Format,

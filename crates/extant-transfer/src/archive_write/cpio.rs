@@ -3,10 +3,10 @@
 //! holes and no fractions of seconds.
 
 use super::{Member, Packer};
+use crate::{Meta, Source};
 use anyhow::{Context, Result};
+use ext4_format::FileType;
 use ext4_format::inode::{dev_major, dev_minor};
-use extant::FileType;
-use extant_transfer::{Meta, Source};
 use std::collections::HashMap;
 
 /// The name of the member that ends an archive.
