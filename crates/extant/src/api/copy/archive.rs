@@ -83,6 +83,10 @@ impl Dir {
         packing: Packing,
         options: &CopyOptions<'_>,
     ) -> Result<CopyCounts, PathError> {
+        self.metadata(&from).map_err(|source| PathError {
+            path: from.as_ref().to_path_buf(),
+            source,
+        })?;
         let counting = Counting::new(options);
         let rules = options.rules(options.threads);
         let side = VolumeSide::new(self);
