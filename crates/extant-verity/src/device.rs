@@ -12,6 +12,9 @@ const MOST_KEPT: usize = 8192;
 /// Bytes of a read when the whole image is verified.
 const PIECE: u64 = 1 << 20;
 
+/// Blocks of hashes, by level and number.
+type Hashes = HashMap<(usize, u64), Arc<[u8]>>;
+
 /// The device. It is only read.
 pub struct VerityDevice {
     data: Arc<dyn BlockDevice>,
@@ -21,8 +24,8 @@ pub struct VerityDevice {
     layout: Layout,
     starts: Vec<u64>,
     root: RootHash,
-    /// Verified blocks of hashes, by level and number.
-    kept: Mutex<HashMap<(usize, u64), Arc<[u8]>>>,
+    /// Verified blocks of hashes.
+    kept: Mutex<Hashes>,
 }
 
 impl VerityDevice {
@@ -60,7 +63,7 @@ impl VerityDevice {
         Ok(device)
     }
 
-    fn kept(&self) -> MutexGuard<'_, HashMap<(usize, u64), Arc<[u8]>>> {
+    fn kept(&self) -> MutexGuard<'_, Hashes> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -248,9 +248,8 @@ mod tests {
         let grow = Fallocate::Allocate { keep_size: false };
         file.fallocate(grow, 0, 8 * 4096).unwrap();
         let inode = engine.inodes.in_core.iter().find(|i| i.ino.0 == file.ino());
-        let inode = inode.unwrap();
-        let size = inode.touched_file().unwrap().preallocation.lock().size;
-        size
+        let inode = Arc::clone(&inode.unwrap());
+        inode.touched_file().unwrap().preallocation.lock().size
     }
 
     #[test]
