@@ -376,6 +376,7 @@ pub fn run(args: Args) -> Result<()> {
     if args.dry_run {
         return show_planned(&args);
     }
+    check_verity(&args)?;
     if schemes::is_of_objects(&args.image)
         && let Some(size) = args.size.and_then(Size::bytes)
     {
@@ -399,23 +400,7 @@ pub fn run(args: Args) -> Result<()> {
     } else {
         None
     };
-    let context = || image.display().to_string();
-    if there.as_ref().is_some_and(|m| m.is_dir()) {
-        bail!(
-            "{}: is a directory: name a file; --from makes an image of a directory",
-            context()
-        );
-    }
-    ensure!(
-        is_file || format.is_none(),
-        "{}: is written as it is: --format is for files of their own",
-        context()
-    );
-    ensure!(
-        args.verity.is_none() || (is_file && format.is_none()),
-        "{}: --verity is for raw images in files of their own: use veritysetup on a device",
-        context()
-    );
+    check_kind(&args, there.as_ref(), is_file, format.is_some())?;
     let exists = remote || there.is_some();
     if exists {
         may_overwrite(image, args.force)?;
@@ -445,11 +430,7 @@ pub fn run(args: Args) -> Result<()> {
     for warning in &written.report.warnings {
         output::complain(format_args!("warning: {warning}"));
     }
-    let root_hash = args.verity.as_ref().map(|tree| {
-        let (size, uuid) = (written.report.size, written.report.uuid);
-        verity::make(image, tree.as_deref(), size, uuid, args.threads)
-    });
-    let root_hash = root_hash.transpose()?.map(|root| root.to_string());
+    let root_hash = root_hash(&args, written.report.size, written.report.uuid)?;
     let mut made = Made::of(image, written, start.elapsed().as_secs_f64());
     made.root_hash = root_hash;
     let from_source = !args.from.is_empty() || !args.manifest.is_empty();
@@ -459,6 +440,63 @@ pub fn run(args: Args) -> Result<()> {
         _ => Words::Few,
     };
     tell(&made, args.json, words, from_source)
+}
+
+/// Refuses `--verity` before anything is written, where no tree can be made.
+fn check_verity(args: &Args) -> Result<()> {
+    let image = &args.image;
+    if args.verity.is_none() {
+        return Ok(());
+    }
+    ensure!(!schemes::is_remote(image), no_verity(image));
+    if let Some(size) = args.size.and_then(Size::bytes) {
+        ensure!(
+            size.is_multiple_of(extant_verity::BLOCK),
+            "{}: a tree of --verity covers blocks of {} bytes: choose a --size that is a multiple of them",
+            image.display(),
+            extant_verity::BLOCK
+        );
+    }
+    Ok(())
+}
+
+/// Refuses targets that cannot be written in the asked form.
+fn check_kind(
+    args: &Args,
+    there: Option<&std::fs::Metadata>,
+    is_file: bool,
+    formatted: bool,
+) -> Result<()> {
+    let shown = args.image.display();
+    ensure!(
+        !there.is_some_and(std::fs::Metadata::is_dir),
+        "{shown}: is a directory: name a file; --from makes an image of a directory",
+    );
+    ensure!(
+        is_file || !formatted,
+        "{shown}: is written as it is: --format is for files of their own",
+    );
+    ensure!(
+        args.verity.is_none() || (is_file && !formatted),
+        no_verity(&args.image)
+    );
+    Ok(())
+}
+
+fn no_verity(image: &Path) -> String {
+    format!(
+        "{}: --verity is for raw images in files of their own: use veritysetup on a device",
+        image.display()
+    )
+}
+
+/// Makes the hash tree of `--verity`, and returns its root hash.
+fn root_hash(args: &Args, size: u64, uuid: [u8; 16]) -> Result<Option<String>> {
+    let Some(tree) = &args.verity else {
+        return Ok(None);
+    };
+    let root = verity::make(&args.image, tree.as_deref(), size, uuid, args.threads)?;
+    Ok(Some(root.to_string()))
 }
 
 /// Returns the existing size, if the content does not determine the size.

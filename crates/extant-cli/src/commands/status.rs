@@ -125,6 +125,13 @@ fn stages(s: &Status) -> String {
     out
 }
 
+/// Returns the runs of blocks that each step of the search found.
+fn found_by(found: &[u64]) -> String {
+    let steps = SearchCounts::SEARCH_STEPS.iter().zip(found);
+    let steps: Vec<_> = steps.map(|(step, n)| format!("{step} {n}")).collect();
+    steps.join("; ")
+}
+
 /// Returns the facts about the mount as a whole, each with its name.
 fn facts(s: &Status) -> Vec<(&'static str, String)> {
     let on = |on: bool| if on { "on" } else { "off" };
@@ -183,15 +190,7 @@ fn facts(s: &Status) -> Vec<(&'static str, String)> {
                 s.search.considered, s.search.busy, s.search.failed
             ),
         ),
-        (
-            "found by",
-            SearchCounts::SEARCH_STEPS
-                .iter()
-                .zip(s.search.found)
-                .map(|(step, found)| format!("{step} {found}"))
-                .collect::<Vec<_>>()
-                .join("; "),
-        ),
+        ("found by", found_by(&s.search.found)),
         (
             "meters",
             format!(
