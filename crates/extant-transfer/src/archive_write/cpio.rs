@@ -3,7 +3,8 @@
 //! holes and no fractions of seconds.
 
 use super::{Member, Packer};
-use crate::{Meta, Source};
+use crate::meta::Meta;
+use crate::side::Source;
 use anyhow::{Context, Result};
 use ext4_format::FileType;
 use ext4_format::inode::{dev_major, dev_minor};

@@ -1,6 +1,6 @@
 //! The headers of an archive's members: ustar, with pax records for values that ustar cannot hold.
 
-use crate::{Meta, Xattr};
+use crate::meta::{Meta, Xattr};
 use anyhow::{Context, Result};
 use ext4_format::FileType;
 use ext4_format::acl::Acl;

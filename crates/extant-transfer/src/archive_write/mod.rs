@@ -10,8 +10,12 @@ mod gzip;
 mod header;
 mod packing;
 
+use crate::meta::Meta;
+use crate::monitor::Monitor;
 use crate::ordered::ordered;
-use crate::{Entered, Meta, Monitor, Rules, Side, Source, base_name, below, join};
+use crate::paths::{Entered, base_name, below, join};
+use crate::rules::Rules;
+use crate::side::{Side, Source};
 use anyhow::{Context, Result, anyhow};
 use ext4_format::FileType;
 use header::{Pax, header, pad};
