@@ -120,8 +120,14 @@ impl<D: BlockDevice> Image<D> {
     /// Those of the device.
     pub fn descriptor_bytes(&self, group: GroupNr) -> Result<Vec<u8>, Error> {
         let (block, offset) = self.geo.desc_location(group);
-        let at = block.offset(self.geo.block_size);
-        self.read_at(at.saturating_add(offset.into()), self.geo.desc_size)
+        self.read_within(block, offset as usize, self.geo.desc_size.into())
+    }
+
+    /// Reads a part of a block. The whole block is read, because a server may refuse less.
+    fn read_within(&self, block: BlockNr, offset: usize, len: usize) -> Result<Vec<u8>, Error> {
+        let bytes = self.read(block)?;
+        let part = bytes.get(offset..offset.saturating_add(len));
+        Ok(part.unwrap_or_default().to_vec())
     }
 
     /// Reads the block bitmap of a group; one that was never written is the one that the layout implies.
@@ -228,9 +234,8 @@ impl<D: BlockDevice> Image<D> {
     pub fn record_in(&self, table: BlockNr, index: u32) -> Result<Vec<u8>, Error> {
         let per_block = self.geo.inodes_per_block();
         let block = table.0.saturating_add((index / per_block).into());
-        let within = u64::from(index % per_block) * u64::from(self.geo.inode_size);
-        let at = BlockNr(block).offset(self.geo.block_size);
-        self.read_at(at.saturating_add(within), self.geo.inode_size)
+        let size = usize::from(self.geo.inode_size);
+        self.read_within(BlockNr(block), (index % per_block) as usize * size, size)
     }
 
     /// Writes the record of an inode, with its checksum unless it is all zeros. A record without a place is not written.
