@@ -30,7 +30,7 @@ pub(crate) struct SentRequest(usize, Ticket);
 /// Opens a connection; `limit` is the time for the connection and for each step of the handshake.
 fn open(url: &NbdUrl, options: &Options, limit: Duration) -> io::Result<(Connection, Export)> {
     let mut stream = match &options.dial {
-        Some(dial) => Stream::Unix(dial()?),
+        Some(dial) => Stream::Unix(dial(limit)?),
         None => Stream::connect(&url.place, limit)?,
     };
     stream.set_timeouts(Some(limit), Some(limit))?;
@@ -49,13 +49,18 @@ impl Connections {
         let (first, export) = open(url, options, limit)?;
         let mut all = vec![first];
         if export.flags & FLAG_MULTI_CONN != 0 {
-            let limit = limit.min(LIMIT_OF_MORE);
-            let is_same = |more: &Export| more.size == export.size && more.flags == export.flags;
+            // Reconnection has a limit for all connections together.
+            let limit = LIMIT_OF_MORE.min(limit / 4);
+            let is_same = |more: &Export| *more == export;
             std::thread::scope(|scope| {
                 let more: Vec<_> = (1..options.connections.min(MOST_CONNECTIONS))
-                    .map(|_| scope.spawn(|| open(url, options, limit)))
+                    .map(|_| {
+                        let more = std::thread::Builder::new();
+                        more.spawn_scoped(scope, || open(url, options, limit))
+                    })
                     .collect();
-                let opened = more.into_iter().filter_map(|more| more.join().ok()?.ok());
+                let more = more.into_iter().filter_map(Result::ok);
+                let opened = more.filter_map(|more| more.join().ok()?.ok());
                 let same = opened.filter(|(_, export)| is_same(export));
                 all.extend(same.map(|(connection, _)| connection));
             });

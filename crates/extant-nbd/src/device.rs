@@ -22,7 +22,7 @@ const STATE_ZERO: u64 = 1 << 1;
 /// Most bytes whose status one request asks for: a multiple of every block size.
 const MOST_STATUS: u64 = 1 << 40;
 /// Bytes that one request zeroes or trims with extended headers: few enough to end before the timeout on a server that writes zeros.
-const LONG_CHUNK: u64 = 1 << 30;
+const LONG_CHUNK: u64 = 64 << 20;
 /// Bytes of one request.
 const CHUNK: u64 = 1 << 20;
 
@@ -52,8 +52,8 @@ pub struct Options {
 /// Function that ends a wait by an error.
 pub type KeepWaiting = dyn Fn() -> io::Result<()> + Send + Sync;
 
-/// Function that opens a connection to a server.
-pub type Dial = dyn Fn() -> io::Result<UnixStream> + Send + Sync;
+/// Function that opens a connection to a server within a time.
+pub type Dial = dyn Fn(Duration) -> io::Result<UnixStream> + Send + Sync;
 
 impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -236,8 +236,11 @@ impl BlockDevice for NbdDevice {
         }
         self.link.settle_range(&(offset..offset + len))?;
         let pieces = self.ranges(TRIM, offset, len);
-        self.link
-            .run(|connection| send_all(connection, &pieces, |_| {}))
+        // One at a time, because a server may take long for each.
+        pieces.chunks(1).try_for_each(|piece| {
+            self.link
+                .run(|connection| send_all(connection, piece, |_| {}))
+        })
     }
 
     /// Asks the server. A server that cannot tell has data everywhere.

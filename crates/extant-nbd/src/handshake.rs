@@ -18,6 +18,7 @@ const MAX_REPLIES: u32 = 10_000;
 const SHOWN: usize = 20;
 
 /// Properties of an export, from the server.
+#[derive(PartialEq, Eq)]
 pub(crate) struct Export {
     pub size: u64,
     pub flags: u16,
