@@ -19,7 +19,7 @@ use rustix::fs::{FlockOperation, flock};
 use sha2::{Digest, Sha256};
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -112,7 +112,8 @@ fn sets_of(file: &File) -> Option<u64> {
     let mut bytes = [0; 20];
     file.read_exact_at(&mut bytes, 0).ok()?;
     let sets = u64::from_le_bytes(bytes[8..16].try_into().ok()?);
-    (superblock(sets) == bytes && sets > 0 && sets <= MOST / PIECE).then_some(sets)
+    (superblock(sets) == bytes && sets > 0 && sets <= MOST / (WAYS * (HEAD + PIECE)))
+        .then_some(sets)
 }
 
 impl DiskCache {
@@ -126,8 +127,16 @@ impl DiskCache {
             .create(true)
             .truncate(false)
             .mode(0o600)
+            .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32)
             .open(path)
             .map_err(named)?;
+        let there = file.metadata().map_err(named)?;
+        let is_own = there.uid() == rustix::process::geteuid().as_raw();
+        if !is_own || there.mode() & 0o022 != 0 {
+            let why =
+                "another user may write to it, and to what is read from it: name another file";
+            return Err(named(io::Error::other(why)));
+        }
         let sets = Self::prepare(&file, most).map_err(named)?;
         Ok(Self {
             file,

@@ -12,7 +12,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
 use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
@@ -144,8 +144,8 @@ impl Tunnel {
         let place = place.split('?').next().unwrap_or(place);
         let url = NbdUrl::parse(&format!("nbd://{place}?{}", parsed.fields))?;
         let address = address.to_owned();
-        let dial = move || {
-            let tunnel = Self::open(&address, crate::runtime()?)?;
+        let dial = move |limit: Duration| {
+            let tunnel = Self::open_within(&address, crate::runtime()?, limit.min(LIMIT))?;
             let (client, server) = UnixStream::pair()?;
             std::thread::Builder::new()
                 .name("tunnel".into())
@@ -165,10 +165,14 @@ impl Tunnel {
     /// # Errors
     /// The address is not valid, the server does not answer within 30 seconds or has no TLS, or a certificate is not accepted.
     pub fn open(address: &str, runtime: Runtime) -> io::Result<Self> {
+        Self::open_within(address, runtime, LIMIT)
+    }
+
+    fn open_within(address: &str, runtime: Runtime, limit: Duration) -> io::Result<Self> {
         let parsed = TlsAddress::parse(address)?;
         let config = parsed.config()?;
         let connected = runtime.block_on(async {
-            let within = timeout(LIMIT, connect(&parsed, config)).await;
+            let within = timeout(limit, connect(&parsed, config)).await;
             within.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()))
         });
         let (stream, greeting) = connected?;
@@ -187,7 +191,13 @@ impl Tunnel {
             client.write_all(&self.greeting).await?;
             // The server has the flags of this program, which are those of every client of fixed newstyle.
             client.read_exact(&mut [0; 4]).await?;
-            match copy_bidirectional(&mut client, &mut self.stream).await {
+            let (mut from_client, mut to_client) = client.split();
+            let (mut from_server, mut to_server) = tokio::io::split(&mut self.stream);
+            let done = tokio::select! {
+                done = copy(&mut from_client, &mut to_server) => done,
+                done = copy(&mut from_server, &mut to_client) => done,
+            };
+            match done {
                 Err(e) if e.kind() == ErrorKind::UnexpectedEof => Ok(()),
                 done => done.map(drop),
             }

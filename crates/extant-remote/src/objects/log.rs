@@ -160,7 +160,10 @@ impl Log {
         let first = Head::decode(&bytes)
             .map_err(|e| self.damaged(format_args!("{}: {e}", self.segment(1))))?;
         let writer = uuid::Uuid::from_bytes(first.writer);
-        self.address.open_disk_cache(&format!("objects\n{writer}"))
+        // A copy of the objects has the same first segment, and its later segments are others.
+        let place = self.address.place();
+        self.address
+            .open_disk_cache(&format!("objects\n{place}\n{writer}"))
     }
 
     /// Returns the state of the image. The number is 0 if the image does not exist.
