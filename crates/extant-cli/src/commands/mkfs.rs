@@ -423,6 +423,7 @@ pub fn run(args: Args) -> Result<()> {
             _ => 0,
         },
         format,
+        has_tree: args.verity.is_some(),
     };
     let made = make(&target, &options, sources, &bar);
     bar.change(None);
@@ -449,12 +450,16 @@ fn check_verity(args: &Args) -> Result<()> {
         return Ok(());
     }
     ensure!(!schemes::is_remote(image), no_verity(image));
-    if let Some(size) = args.size.and_then(Size::bytes) {
+    if let Some(Some(tree)) = &args.verity {
         ensure!(
-            size.is_multiple_of(extant_verity::BLOCK),
-            "{}: a tree of --verity covers blocks of {} bytes: choose a --size that is a multiple of them",
-            image.display(),
-            extant_verity::BLOCK
+            std::path::absolute(tree)? != std::path::absolute(image)?,
+            "{}: the hash tree needs a file of its own: --verity alone puts it behind the file system",
+            tree.display()
+        );
+        ensure!(
+            args.force || !tree.exists(),
+            "{}: exists already: use --force to replace it",
+            tree.display()
         );
     }
     Ok(())
@@ -495,8 +500,18 @@ fn root_hash(args: &Args, size: u64, uuid: [u8; 16]) -> Result<Option<String>> {
     let Some(tree) = &args.verity else {
         return Ok(None);
     };
-    let root = verity::make(&args.image, tree.as_deref(), size, uuid, args.threads)?;
-    Ok(Some(root.to_string()))
+    let root = verity::make(&args.image, tree.as_deref(), size, uuid, args.threads);
+    if root.is_err() {
+        // Half a tree is useless; the first error is the one to report.
+        let _ = match tree {
+            Some(tree) => std::fs::remove_file(tree),
+            None => std::fs::OpenOptions::new()
+                .write(true)
+                .open(&args.image)
+                .and_then(|image| image.set_len(size)),
+        };
+    }
+    Ok(Some(root?.to_string()))
 }
 
 /// Returns the existing size, if the content does not determine the size.
@@ -534,6 +549,8 @@ struct Target<'a> {
     /// Length of a file whose tail is to be kept; 0 otherwise.
     longer: u64,
     format: Option<NewFormat>,
+    /// A hash tree is made for the image.
+    has_tree: bool,
 }
 
 fn make(
@@ -546,6 +563,13 @@ fn make(
     let prepared = prepared(options, sources)?;
     let image = target.image;
     let context = || image.display().to_string();
+    ensure!(
+        !target.has_tree || prepared.size().is_multiple_of(extant_verity::BLOCK),
+        "{}: a tree of --verity covers blocks of {} bytes, and the file system would have {}: choose another --size",
+        context(),
+        extant_verity::BLOCK,
+        prepared.size()
+    );
     let (mut file, mut place) = (None, None);
     let device: &dyn BlockDevice = if target.is_file {
         let size = prepared.size();
