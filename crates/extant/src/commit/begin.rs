@@ -118,6 +118,9 @@ impl Committer {
     }
 }
 
+/// Most pushes whose freed blocks other callers may take before the caller gives up.
+const MOST_ROUNDS: u32 = 1000;
+
 impl Committer {
     /// Takes blocks out of the free count; pushes if unused reservations or blocks freed in contexts that are not durable
     /// are in the way, as long as pushes return any.
@@ -136,6 +139,7 @@ impl Committer {
     fn take_scarce(&self, who: &Credentials, blocks: u64) -> Result<bool> {
         let counts = &self.space.counts;
         let take = || counts.take(who, blocks);
+        let mut rounds = 0;
         loop {
             // Write-back writes data to the device, which a closing gate waits for. Waiting for the gate comes before
             // the locks below: a thread that has passed the gate may need them.
@@ -162,8 +166,10 @@ impl Committer {
                 return Ok(true);
             }
             // Enough blocks were released, but callers on the fast path took them. They may have freed others since.
+            // But what only repays the reserve is never for this caller.
             let lost = counts.released().wrapping_sub(released) >= blocks;
-            if counts.returned() == returned && !lost {
+            rounds += u32::from(lost);
+            if counts.returned() == returned && (!lost || rounds > MOST_ROUNDS) {
                 return Ok(false);
             }
         }
