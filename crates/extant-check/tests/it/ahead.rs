@@ -3,7 +3,7 @@
 use blockdev::{BlockDevice, MemDevice};
 use extant::mkfs::{self, MkfsOptions};
 use extant::{Volume, VolumeOptions};
-use extant_check::{CheckOptions, Report, check};
+use extant_check::{CheckOptions, Report, Rule, check};
 use std::io;
 use std::ops::Range;
 use std::process::Command;
@@ -205,4 +205,33 @@ fn is_read_once(calls: Vec<Call>) {
         end = end.max(range.end);
     }
     assert!(read < distinct + distinct / 10, "{read} for {distinct}");
+}
+
+/// A server may refuse reads of less than a sector. The image has a pending journal, so that the check reads records by
+/// their numbers.
+#[test]
+fn whole_sectors_are_read() {
+    let args = ["-t", "ext4", "-b", "1024", "-O", "quota"];
+    let device = crate::image::populate_sized("16M", &args, true, 40);
+    let disk = Disk {
+        inner: device,
+        speed: FAST,
+        calls: Mutex::default(),
+    };
+    let options = CheckOptions {
+        replay: true,
+        ..CheckOptions::default()
+    };
+    let report = check(&disk, &options).unwrap();
+    let unreplayed = report
+        .findings
+        .iter()
+        .any(|f| f.rule == Rule::NeedsRecovery);
+    assert!(!unreplayed, "{report:#?}");
+    let calls = disk.calls.into_inner().unwrap();
+    for call in calls {
+        if let Call::Read(range) = call {
+            assert!(range.start % 512 == 0 && range.end % 512 == 0, "{range:?}");
+        }
+    }
 }
