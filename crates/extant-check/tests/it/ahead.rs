@@ -211,7 +211,7 @@ fn is_read_once(calls: Vec<Call>) {
 /// their numbers.
 #[test]
 fn whole_sectors_are_read() {
-    let args = ["-t", "ext4", "-b", "1024", "-O", "quota"];
+    let args = ["-t", "ext4", "-b", "1024"];
     let device = crate::image::populate_sized("16M", &args, true, 40);
     let disk = Disk {
         inner: device,
