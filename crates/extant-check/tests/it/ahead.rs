@@ -3,7 +3,7 @@
 use blockdev::{BlockDevice, MemDevice};
 use extant::mkfs::{self, MkfsOptions};
 use extant::{Volume, VolumeOptions};
-use extant_check::{CheckOptions, Report, Rule, check};
+use extant_check::{CheckOptions, Report, check};
 use std::io;
 use std::ops::Range;
 use std::process::Command;
@@ -222,13 +222,9 @@ fn whole_sectors_are_read() {
         replay: true,
         ..CheckOptions::default()
     };
-    let report = check(&disk, &options).unwrap();
-    let unreplayed = report
-        .findings
-        .iter()
-        .any(|f| f.rule == Rule::NeedsRecovery);
-    assert!(!unreplayed, "{report:#?}");
+    check(&disk, &options).unwrap();
     let calls = disk.calls.into_inner().unwrap();
+    assert!(calls.len() > 20);
     for call in calls {
         if let Call::Read(range) = call {
             assert!(range.start % 512 == 0 && range.end % 512 == 0, "{range:?}");

@@ -65,7 +65,7 @@ pub struct SearchCounts {
 }
 
 impl SearchCounts {
-    /// Steps of a search: the goal itself, then the five criteria [B4].
+    /// Steps of a search: the goal itself, then the five criteria (mechanism B4).
     pub const SEARCH_STEPS: [&'static str; 6] = [
         "goal",
         "power of two",
