@@ -156,12 +156,6 @@ impl<D: BlockDevice> Image<D> {
         Ok(map)
     }
 
-    fn read_at(&self, at: u64, len: u16) -> Result<Vec<u8>, Error> {
-        let mut bytes = vec![0; len.into()];
-        self.dev.read_at(at, &mut bytes)?;
-        Ok(bytes)
-    }
-
     /// Returns the number of bytes of a block.
     pub const fn block_size(&self) -> usize {
         self.geo.block_size as usize
@@ -222,9 +216,12 @@ impl<D: BlockDevice> Image<D> {
     /// # Errors
     /// Those of the device.
     pub fn read_record(&self, ino: InodeNr) -> Result<Option<Vec<u8>>, Error> {
-        let at = self.record_offset(ino);
-        at.map(|at| self.read_at(at, self.geo.inode_size))
-            .transpose()
+        let block_size = u64::from(self.geo.block_size);
+        let read = |at: u64| {
+            let (block, within) = (BlockNr(at / block_size), (at % block_size) as usize);
+            self.read_within(block, within, self.geo.inode_size.into())
+        };
+        self.record_offset(ino).map(read).transpose()
     }
 
     /// Reads the record at an index of the inode table that begins at a block, which is not checked.
