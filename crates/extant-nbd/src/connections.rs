@@ -19,7 +19,7 @@ pub(crate) const MOST_CONNECTIONS: usize = 16;
 const LIMIT_OF_MORE: Duration = Duration::from_secs(2);
 
 pub(crate) struct Connections {
-    /// At least one.
+    /// The list is never empty.
     all: Vec<Connection>,
     next: AtomicUsize,
 }

@@ -236,7 +236,7 @@ impl BlockDevice for NbdDevice {
         }
         self.link.settle_range(&(offset..offset + len))?;
         let pieces = self.ranges(TRIM, offset, len);
-        // One at a time, because a server may take long for each.
+        // The requests go one at a time, because a server may take long for each.
         pieces.chunks(1).try_for_each(|piece| {
             self.link
                 .run(|connection| send_all(connection, piece, |_| {}))

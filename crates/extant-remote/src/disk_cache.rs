@@ -147,7 +147,7 @@ impl DiskCache {
     }
 
     fn prepare(file: &File, most: u64) -> io::Result<u64> {
-        // Others that open the file wait until it has a superblock.
+        // A process that opens the file meanwhile waits until the superblock is written.
         flock(file, FlockOperation::LockExclusive)?;
         let sets = match sets_of(file) {
             Some(sets) => sets,
@@ -237,7 +237,7 @@ impl DiskCache {
         Some(bytes.into())
     }
 
-    /// Keeps a piece. It replaces the one of its set that was used least recently.
+    /// Keeps a piece. The least recently used piece of its set is replaced.
     pub fn put(&self, object: u64, number: u64, bytes: &[u8]) {
         let key = self.key(object, number);
         // A disk that is full or broken keeps nothing.

@@ -15,7 +15,7 @@ const PIECE: u64 = 1 << 20;
 /// Blocks of hashes, by level and number.
 type Hashes = HashMap<(usize, u64), Arc<[u8]>>;
 
-/// The device. It is only read.
+/// A read-only device.
 pub struct VerityDevice {
     data: Arc<dyn BlockDevice>,
     tree: Arc<dyn BlockDevice>,
@@ -70,7 +70,7 @@ impl VerityDevice {
     /// Returns the hash that a block of data has by the tree.
     fn expected(&self, block: u64) -> io::Result<[u8; HASH as usize]> {
         let mut expected = self.root.0;
-        // From the top down. Each block of hashes is verified before one of its hashes counts.
+        // The walk descends from the top. Each block of hashes is verified before one of its hashes counts.
         for level in (0..self.starts.len()).rev() {
             let below = self.layout.fan().pow(level as u32); // fewer than 64 bits of blocks in all
             let number = block / below / self.layout.fan();

@@ -1,7 +1,7 @@
 //! The superblock of a hash tree, and the place of each of its blocks.
 //!
 //! The format is that of the kernel's `Documentation/admin-guide/device-mapper/verity.rst` and of the superblock of veritysetup. A block of
-//! hashes has as many hashes as fit, and zeros behind them. The levels lie behind the superblock, the one block of the top first. The
+//! hashes is full of hashes, except the last one of its level, which ends with zeros. The levels lie behind the superblock, the one block of the top first. The
 //! root hash is that of the top block. Version 1 hashes the salt before the bytes.
 
 use sha2::{Digest, Sha256};

@@ -6,7 +6,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// What a tree has besides the hashes.
+/// Identity and salt of a tree.
 #[derive(Clone, Debug, Default)]
 pub struct Parameters {
     /// Identity of the tree.

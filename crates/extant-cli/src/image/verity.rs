@@ -42,7 +42,7 @@ pub fn make(
     made.with_context(|| place.display().to_string())
 }
 
-/// Verifies an image, and returns it as a device that verifies what is read.
+/// Verifies an image, and returns a device that verifies each read.
 pub fn open(
     image: &Arc<dyn BlockDevice>,
     tree: Option<&Path>,
