@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What a file in memory takes: heap for each new file, and cache lines that a create and an unlink touch
-# (crates/extant/examples/footprint.rs). Rows of docs/bench/footprint.md.
+# (crates/engine/extant/examples/footprint.rs). Rows of docs/bench/footprint.md.
 #   scripts/footprint.sh            prints the table
 #   scripts/footprint.sh --write    writes it
 set -euo pipefail

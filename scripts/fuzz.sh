@@ -3,7 +3,7 @@
 #   scripts/fuzz.sh [SECONDS [TARGET]]
 # libFuzzer counts edges that the compiler marks, which the stable compiler does only with RUSTC_BOOTSTRAP.
 set -euo pipefail
-cd "$(dirname "$0")/../fuzz"
+cd "$(dirname "$0")/../lab/fuzz"
 seconds=${1:-60}
 targets=${2:-superblock descriptor inode extent directory htree xattr journal}
 host=$(rustc -vV | sed -n 's/^host: //p')

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Instructions for each name as one directory grows, counted by callgrind on one CPU (crates/extant/examples/growth.rs).
+# Instructions for each name as one directory grows, counted by callgrind on one CPU (crates/engine/extant/examples/growth.rs).
 #   scripts/growth.sh            prints the table
 #   scripts/growth.sh --write    writes it to docs/bench/growth.md
 set -euo pipefail

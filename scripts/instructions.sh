@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Instructions of each operation of the library, counted by callgrind on one CPU (crates/extant/examples/instructions.rs).
+# Instructions of each operation of the library, counted by callgrind on one CPU (crates/engine/extant/examples/instructions.rs).
 #   scripts/instructions.sh            prints the table
 #   scripts/instructions.sh --write    writes it to docs/bench/instructions.md
 #   scripts/instructions.sh --check    fails if an operation takes over 1 % more than that file says

@@ -16,7 +16,7 @@ tests_of() {
 # The programs that `make test` has built: the same packages, so that nothing is built twice.
 built=$("${CARGO:-cargo}" test --profile test-fast --workspace --no-run --message-format json)
 program() {
-    printf '%s\n' "$built" | grep '"test":true' | grep "/crates/$1/" | grep "\"name\":\"$2\"" |
+    printf '%s\n' "$built" | grep '"test":true' | grep "/$1/src/lib.rs\|/$1/tests/" | grep "\"name\":\"$2\"" |
         sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | tail -n 1
 }
 lib=$(program extant extant)
@@ -38,7 +38,7 @@ for crate in "${crates[@]}"; do
         [ -x "$binary" ] || { echo "judge.sh: the tests of $crate were not built" >&2; exit 1; }
     done
     read -ra tests <<<"$(tests_of "$crate")"
-    cd "crates/$crate"
+    cd crates/*/"$crate"
     # The tests that must find the faults: each must pass without a planted fault.
     for test in "${tests[@]}"; do
         if ! run "$test" env; then
@@ -66,7 +66,7 @@ for crate in "${crates[@]}"; do
         echo "$fault: ${found:-NOT FOUND}"
         [ -n "$found" ] || missed+=("$fault")
     done
-    cd ../..
+    cd ../../..
 done
 echo "$count faults planted, ${#missed[@]} not found"
 [ "$count" -ge 10 ] && [ "${#missed[@]}" = 0 ]

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # Checks that every path and identifier in the code spans of ARCHITECTURE.md and of the design documents exists: paths from
-# the root, from crates/ or from crates/extant/src; identifiers as words of the Rust sources outside comments. In the walks of
+# the root, from crates/ or from crates/engine/extant/src; identifiers as words of the Rust sources outside comments. In the walks of
 # ARCHITECTURE.md every function or type must be defined in the file linked before it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 words=$(mktemp)
 trap 'rm -f "$words"' EXIT
-find crates -name '*.rs' -not -path 'crates/extant-peers/target/*' -exec sed 's://.*$::' {} + |
+find crates lab -name '*.rs' -not -path '*/target/*' -exec sed 's://.*$::' {} + |
     grep -oE '[A-Za-z_][A-Za-z0-9_]*|"[a-z0-9]+(-[a-z0-9]+)+"' | tr -d '"' >"$words"
-{ ls crates; sed -n 's/^name = "\(.*\)"/\1/p' crates/*/Cargo.toml; } >>"$words"
+{ ls crates/* lab; sed -n 's/^name = "\(.*\)"/\1/p' crates/*/*/Cargo.toml lab/*/Cargo.toml; } >>"$words"
 # Names of Linux.
 printf '%s\n' _raw_spin_lock ext2_get_block lru_list_lock O_TMPFILE >>"$words"
 sort -u -o "$words" "$words"
@@ -40,8 +40,8 @@ while IFS=: read -r file line span; do
     */* | *.rs | *.md | *.sh)
         # {a,b} stands for both.
         for path in $(eval "printf '%s\n' $(printf '%s' "$span" | tr -cd 'A-Za-z0-9_./{},-')"); do
-            [ -e "$path" ] || [ -e "crates/$path" ] || [ -e "crates/extant/src/$path" ] ||
-                [ -n "$(find crates -path "*/${path%/}" -print -quit)" ] || case $path in
+            [ -e "$path" ] || [ -e "crates/$path" ] || [ -e "crates/engine/extant/src/$path" ] ||
+                [ -n "$(find crates lab -path "*/${path%/}" -print -quit)" ] || case $path in
             /*) ;;
             *) say "$file:$line" "$path" path ;;
             esac

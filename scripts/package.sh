@@ -10,7 +10,7 @@ export CARGO_PROFILE_DEV_OPT_LEVEL=0 CARGO_PROFILE_DEV_DEBUG=0
 # directory of a registry without a host, and what was built of it, and would build a crate against those of another day.
 forget() {
     local manifest name
-    for manifest in crates/*/Cargo.toml; do
+    for manifest in crates/*/*/Cargo.toml; do
         name=$(sed -n 's/^name = "\(.*\)"/\1/p' "$manifest" | head -n 1)
         rm -rf "${CARGO_HOME:-$HOME/.cargo}"/registry/{src,cache}/-*/"$name"-[0-9]* \
             "${CARGO_TARGET_DIR:-target}/debug/.fingerprint/$name"-*

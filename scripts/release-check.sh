@@ -11,9 +11,9 @@ record=.ci/release-checked
 
 # The files that decide: manifests, the lock file, interfaces, and each line that makes something public.
 inputs() {
-    git ls-files -z Cargo.toml Cargo.lock 'crates/*/Cargo.toml' deny.toml docs/api scripts/deny.sh scripts/package.sh \
+    git ls-files -z Cargo.toml Cargo.lock 'crates/*/*/Cargo.toml' deny.toml docs/api scripts/deny.sh scripts/package.sh \
         scripts/public-api.sh | xargs -0 sha256sum
-    git ls-files -z 'crates/*/src/*.rs' | xargs -0 grep -hE '^ *pub (use |mod |fn |const |unsafe |async |struct |enum |trait |type |static |union |[a-z_]+:)'
+    git ls-files -z 'crates/*/*/src/*.rs' | xargs -0 grep -hE '^ *pub (use |mod |fn |const |unsafe |async |struct |enum |trait |type |static |union |[a-z_]+:)'
 }
 now=$(inputs | sha256sum | cut -d' ' -f1)
 if [ "${1:-}" = --if-changed ] && [ "$now" = "$(cat $record 2>/dev/null)" ]; then

@@ -10,7 +10,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 bench=${EXTANT_BENCH:-$target/release/extant-bench}
-manifest=crates/extant-peers/Cargo.toml
+manifest=lab/extant-peers/Cargo.toml
 partial=
 if [ "${1:-}" = --partial ]; then
     partial=yes

@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-find crates -name '*.rs' -not -path '*/target/*' -not -path '*/tests/*' -not -name '*tests.rs' -print0 | sort -z |
+find crates lab -name '*.rs' -not -path '*/target/*' -not -path '*/tests/*' -not -name '*tests.rs' -print0 | sort -z |
     xargs -0 awk '
     FNR == 1 {
         if (lines > 700 && file != "") { print file ": " lines " lines"; bad = 1 }
