@@ -190,7 +190,10 @@ fn debians_kernel_and_this_find_each_others_names_in_any_case() {
 fn a_debian_in_an_image_made_here_boots_to_a_login() {
     isolated(|| {
         needs::tools!("mmdebstrap", "qemu-system-x86_64", "busybox", "e2fsck");
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../scripts/boot-debian.sh");
+        let script = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../../scripts/boot-debian.sh"
+        );
         let mut boot = Command::new(script);
         boot.env("EXTANT", super::support::EXTANT);
         let output = run_for(boot, Duration::from_secs(550)).expect("it ends in time");
