@@ -18,5 +18,5 @@ forget() {
 }
 trap forget EXIT
 forget
-"${CARGO:-cargo}" package --workspace --exclude needs --exclude extant-bench --exclude extant-demo --quiet \
+"${CARGO:-cargo}" package --workspace --exclude needs --exclude extant-testing --exclude extant-bench --exclude extant-demo --quiet \
     --config 'profile.dev.package."*".opt-level=0' "$@"

@@ -1,4 +1,4 @@
-//! Contents of synced and of unsynced files after one, two and three cuts. See `judge/mod.rs` for the rules.
+//! Contents of synced and of unsynced files after one, two and three cuts. The rules are in the module `judge` of `extant-testing`.
 
 use crate::common;
 use crate::judge;

@@ -5,10 +5,10 @@ mod dirty;
 mod programs;
 
 use crate::common::*;
-use crate::kernel::mounted::{Mounted, able};
 use crate::kernel::tree::{Tree, kernel_tree, our_tree, same};
 use blockdev::{BlockDevice, Crash, MemDevice, RecordingDevice};
 use extant::{OpenOptions, SetAttributes, SetXattr, Volume, VolumeOptions};
+use extant_testing::mounted::{Mounted, able};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;

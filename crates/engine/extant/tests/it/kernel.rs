@@ -6,7 +6,7 @@ mod contents;
 mod index;
 mod inline;
 mod journals;
-pub mod mounted;
+
 mod std_fs;
 pub mod tree;
 mod trees;

@@ -1,8 +1,9 @@
 //! Tests of the crate over its public interface, in one program.
 
+use extant_testing::{common, folded, image, judge, map, mutate, operations, walk};
+
 mod bound;
 mod cache_above;
-mod common;
 mod concurrent;
 mod contents;
 mod crash;
@@ -13,8 +14,6 @@ mod examples;
 mod fast_commit;
 mod faults;
 mod features_come;
-#[path = "../../../../offline/extant-check/tests/it/folded/mod.rs"]
-mod folded;
 mod folding;
 mod freeze;
 mod full;
@@ -23,27 +22,17 @@ mod grow;
 mod hostile;
 mod huge;
 mod idle;
-#[path = "hostile/image.rs"]
-mod image;
 mod in_flight;
 mod index_full;
-mod judge;
 mod kernel;
 mod kill;
 mod large_journal;
 mod limits;
 mod linearizable;
-#[path = "hostile/map.rs"]
-mod map;
-#[path = "common/medium.rs"]
 mod medium;
 mod model;
 mod modules;
-#[path = "hostile/mutate.rs"]
-mod mutate;
 mod node;
-#[path = "hostile/operations.rs"]
-mod operations;
 mod permissions;
 mod prealloc;
 mod projects;
@@ -60,5 +49,3 @@ mod trim;
 mod truth;
 mod two_cuts;
 mod unchanged;
-#[path = "../../../../format/ext4-format/tests/it/walk/mod.rs"]
-mod walk;

@@ -1,6 +1,7 @@
 //! Tests of the crate over its public interface, in one program.
 
+use extant_testing::walk;
+
 mod contents;
 mod fold;
 mod mke2fs;
-mod walk;

@@ -1,8 +1,6 @@
 //! Tests of the crate over its public interface, in one program.
 
-#[path = "../../../../engine/extant/tests/it/common/mod.rs"]
-mod common;
-#[path = "../../../../engine/extant/tests/it/judge/mod.rs"]
-mod judge;
+use extant_testing::{common, judge};
+
 mod programs;
 mod served;

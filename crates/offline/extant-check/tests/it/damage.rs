@@ -2,7 +2,7 @@
 
 use crate::bases;
 use crate::chosen;
-use crate::judge;
+use crate::verdict;
 
 use bases::Base;
 use chosen::{DAMAGES, Places};
@@ -106,12 +106,12 @@ fn judge_base(dir: &Path, n: usize, all: &Mutex<Verdicts>) {
             }
             *images += 1;
         }
-        let report = judge::check(&device, false);
-        let (clean, text) = judge::judge(&device);
+        let report = verdict::check(&device, false);
+        let (clean, text) = verdict::judge(&device);
         let mut all = all.lock().unwrap();
         all.images += 1;
         let unlike = match (report.is_clean(), clean) {
-            (false, true) if !judge::tells(&text) => &mut all.stricter,
+            (false, true) if !verdict::tells(&text) => &mut all.stricter,
             (true, false) => &mut all.milder,
             _ => continue,
         };

@@ -1,7 +1,7 @@
 //! Directories that fold case are judged as by e2fsck.
 
 use crate::folded;
-use crate::judge;
+use crate::verdict;
 use blockdev::{BlockDevice, MemDevice};
 use ext4_format::features::{Features, Incompat};
 use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
@@ -12,7 +12,7 @@ const PLAIN: &[&str] = &["-O", "^metadata_csum"];
 
 /// Returns the rules that the image breaks, by the check.
 fn broken(device: &MemDevice) -> Vec<Rule> {
-    let report = judge::check(device, true);
+    let report = verdict::check(device, true);
     report.findings.iter().map(|f| f.rule).collect()
 }
 
@@ -26,9 +26,9 @@ fn an_index_of_folded_names_is_sound() {
         (&["-O", "^has_journal"], LENIENT),
     ] {
         let device = folded::image(args, encoding, &names, true);
-        let (clean, text) = judge::judge(&device);
+        let (clean, text) = verdict::judge(&device);
         assert!(clean, "{text}");
-        let report = judge::check(&device, true);
+        let report = verdict::check(&device, true);
         assert!(report.findings.is_empty(), "{:#?}", report.findings);
         // Hashes are compared: with unfolded names, most of them differ.
         let mut bytes = [0; SUPERBLOCK_SIZE];
@@ -52,11 +52,11 @@ fn a_folded_name_in_the_wrong_leaf_is_found() {
     let at = folded::find(&bytes, "ΜΆΪΟΣ 400".as_bytes())[0] as u64;
     device.write_at(at, "μ".as_bytes()).unwrap();
     assert_eq!(broken(&device), []);
-    assert!(judge::judge(&device).0);
+    assert!(verdict::judge(&device).0);
     let mut seen = false;
     for letter in ["Ξ", "Π", "Λ", "Δ"] {
         device.write_at(at, letter.as_bytes()).unwrap();
-        let (clean, text) = judge::judge(&device);
+        let (clean, text) = verdict::judge(&device);
         let rules = broken(&device);
         assert_eq!(rules.is_empty(), clean, "{letter} {rules:?} {text}");
         seen |= rules.contains(&Rule::IndexHash);
@@ -72,7 +72,7 @@ fn names_that_are_the_same_when_folded_are_found() {
         let device = folded::image(PLAIN, encoding, &names, false);
         assert_eq!(broken(&device), [Rule::EntryTwice]);
         // e2fsck looks for such names in each pass if the encoding is strict, otherwise when it rebuilds a directory.
-        assert_eq!(judge::judge(&device).0, encoding == LENIENT);
+        assert_eq!(verdict::judge(&device).0, encoding == LENIENT);
     }
     let names = ["STRASSE", "Strasze", "other"].map(|n| n.as_bytes().to_vec());
     let device = folded::image(PLAIN, STRICT, &names, false);
@@ -92,10 +92,10 @@ fn names_that_are_not_utf8_are_found_where_they_are_refused() {
     let names = names.map(<[u8]>::to_vec);
     let device = folded::image(PLAIN, LENIENT, &names, false);
     assert_eq!(broken(&device), []);
-    assert!(judge::judge(&device).0);
+    assert!(verdict::judge(&device).0);
     let device = folded::image(PLAIN, STRICT, &names, false);
     assert_eq!(broken(&device), [Rule::EntryName; 4]);
-    let (clean, text) = judge::judge(&device);
+    let (clean, text) = verdict::judge(&device);
     assert!(!clean);
     assert_eq!(text.matches("illegal UTF-8").count(), 4, "{text}");
 }
@@ -111,6 +111,6 @@ fn the_longest_names_are_folded() {
     let names: Vec<_> = (0..60).map(long).collect();
     assert_eq!(names[0].len(), 255);
     let device = folded::image(PLAIN, LENIENT, &names, true);
-    assert!(judge::judge(&device).0);
+    assert!(verdict::judge(&device).0);
     assert_eq!(broken(&device), []);
 }

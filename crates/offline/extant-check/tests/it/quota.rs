@@ -1,12 +1,12 @@
 //! Quota files compared with the actual use: the verdict is e2fsck's.
 
 use crate::common;
-use crate::judge;
+use crate::verdict;
 use blockdev::{BlockDevice, MemDevice};
 use common::Rng;
 use extant_check::{Report, Rule};
-use judge::{check, judge};
 use std::process::Command;
+use verdict::{check, judge};
 
 /// Makes an image by mke2fs from files of several owners, and changes it by debugfs.
 fn image(args: &[&str], requests: &[&str]) -> MemDevice {

@@ -4,14 +4,14 @@
 use crate::bases;
 use crate::common;
 use crate::image;
-use crate::judge;
 use crate::mutant;
+use crate::verdict;
 use bases::{Base, KINDS};
 use blockdev::MemDevice;
 use common::Rng;
-use judge::{check, judge};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use verdict::{check, judge};
 
 /// Undamaged images have no findings, and those with a pending journal have no findings after the replay.
 #[test]
@@ -119,7 +119,7 @@ fn mutant(bases: &[Base], seed: u64) -> Option<String> {
     let (base, device, touched) = mutant::mutant(bases, &mut rng);
     let report = check(&device, false);
     let (clean, text) = judge(&device);
-    if report.is_clean() == clean || judge::is_explained(&report, clean, &text) {
+    if report.is_clean() == clean || verdict::is_explained(&report, clean, &text) {
         return None;
     }
     let what: Vec<_> = touched

@@ -3,7 +3,7 @@
 use crate::bases;
 use crate::chosen;
 use crate::common;
-use crate::judge;
+use crate::verdict;
 
 use bases::Base;
 use blockdev::MemDevice;
@@ -43,7 +43,7 @@ fn base(dir: &Path, n: usize) -> (BTreeSet<&'static str>, usize) {
         let Some(device) = chosen::broken(&base, &places, damage) else {
             continue;
         };
-        if judge::judge(&device).0 || !e2fsck_mends(&device, dir, n) {
+        if verdict::judge(&device).0 || !e2fsck_mends(&device, dir, n) {
             continue;
         }
         match repaired(&device) {
@@ -62,7 +62,7 @@ fn repaired(device: &MemDevice) -> Result<(), String> {
     let plan = extant_repair::plan(device, 1_700_000_000, &mut |_| true);
     let plan = plan.map_err(|error| error.to_string())?;
     plan.apply(device).unwrap();
-    let (clean, text) = judge::judge(device);
+    let (clean, text) = verdict::judge(device);
     if clean {
         return Ok(());
     }

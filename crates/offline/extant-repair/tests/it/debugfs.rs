@@ -1,6 +1,6 @@
 //! Images that mke2fs and debugfs make, edited byte by byte.
 
-use crate::judge;
+use crate::verdict;
 use blockdev::MemDevice;
 use extant_repair::Plan;
 use std::collections::BTreeMap;
@@ -98,7 +98,7 @@ impl Image {
     /// Asserts that e2fsck and the check find the image clean.
     pub fn assert_clean(&self, what: &str) {
         let device = self.device();
-        let (clean, text) = judge::judge(&device);
+        let (clean, text) = verdict::judge(&device);
         assert!(clean, "{what}: {text}");
         let found = extant_check::check(&device, &extant_check::CheckOptions::default()).unwrap();
         assert_eq!(found.faults, 0, "{what}: {:#?}", found.findings);
@@ -107,7 +107,7 @@ impl Image {
     /// Repairs the image, which the judge and the check find clean then; both find it broken before.
     pub fn mend(&self, what: &str) -> Plan {
         let device = self.device();
-        assert!(!judge::judge(&device).0, "{what} is broken");
+        assert!(!verdict::judge(&device).0, "{what} is broken");
         let found = extant_check::check(&device, &extant_check::CheckOptions::default()).unwrap();
         assert_ne!(found.faults + found.notes, 0, "{what}");
         self.repair(what)
@@ -119,7 +119,7 @@ impl Image {
         let plan = extant_repair::plan(&device, NOW, &mut |_| true).unwrap();
         plan.apply(&device).unwrap();
         std::fs::write(self.path(), device.to_bytes().unwrap()).unwrap();
-        let (clean, text) = judge::judge(&device);
+        let (clean, text) = verdict::judge(&device);
         assert!(clean, "{what}: {:#?}\n{text}", plan.mends);
         assert_eq!(plan.after.faults, 0, "{what}: {:#?}", plan.after.findings);
         plan

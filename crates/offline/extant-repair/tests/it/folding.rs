@@ -2,7 +2,7 @@
 
 use crate::common;
 use crate::folded;
-use crate::judge;
+use crate::verdict;
 use blockdev::{BlockDevice, MemDevice};
 use extant_repair::Plan;
 use folded::{LENIENT, STRICT};
@@ -12,7 +12,7 @@ const PLAIN: &[&str] = &["-O", "^metadata_csum"];
 fn mended(device: &MemDevice) -> Plan {
     let plan = extant_repair::plan(device, 1_700_000_000, &mut |_| true).unwrap();
     plan.apply(device).unwrap();
-    let (clean, text) = judge::judge(device);
+    let (clean, text) = verdict::judge(device);
     assert!(clean, "{:#?}\n{text}", plan.mends);
     assert!(plan.after.is_clean());
     plan
@@ -47,7 +47,7 @@ fn an_index_that_a_folded_name_is_not_in_place_of_is_given_up() {
     assert!(mended(&device).mends.is_empty());
     let wrong = ["Ξ", "Π", "Λ", "Δ"].into_iter().find(|letter| {
         device.write_at(at, letter.as_bytes()).unwrap();
-        !judge::judge(&device).0
+        !verdict::judge(&device).0
     });
     let plan = mended(&device);
     assert!(

@@ -1,36 +1,15 @@
 //! Tests of the crate over its public interface, in one program.
 
-#[path = "../../../../cli/extant-cli/tests/it/images/bases.rs"]
-mod bases;
-#[path = "../../../extant-check/tests/it/chosen/mod.rs"]
-mod chosen;
-#[path = "../../../../engine/extant/tests/it/common/mod.rs"]
-mod common;
+use extant_testing::{bases, chosen, common, folded, image, mounted, mutant, verdict, walk};
+
 mod damage;
 mod debugfs;
 mod extents;
 mod features;
-#[path = "../../../extant-check/tests/it/folded/mod.rs"]
-mod folded;
 mod folding;
-#[path = "../../../../engine/extant/tests/it/hostile/image.rs"]
-mod image;
 mod in_place;
-#[path = "../../../extant-check/tests/it/verdicts/judge.rs"]
-mod judge;
 mod kernel;
 mod kinds;
-#[path = "../../../../engine/extant/tests/it/hostile/map.rs"]
-mod map;
-#[allow(dead_code)] // each user has its own part
-#[path = "../../../../engine/extant/tests/it/kernel/mounted.rs"]
-mod mounted;
-#[path = "../../../extant-check/tests/it/mutant/mod.rs"]
-mod mutant;
 mod mutants;
-#[path = "../../../../engine/extant/tests/it/hostile/mutate.rs"]
-mod mutate;
 mod quota;
 mod stages;
-#[path = "../../../../format/ext4-format/tests/it/walk/mod.rs"]
-mod walk;

@@ -2,8 +2,8 @@
 
 use crate::bases;
 use crate::common;
-use crate::judge;
 use crate::mutant;
+use crate::verdict;
 use crate::walk;
 use bases::{Base, KINDS};
 use blockdev::MemDevice;
@@ -249,7 +249,7 @@ fn mutant(bases: &[Base], sound: &[Vec<Sound>], seed: u64) -> (Outcome, Files) {
         sound: untouched.len(),
         ..Files::default()
     };
-    if judge::judge(&device).0 {
+    if verdict::judge(&device).0 {
         return (Outcome::Uncounted, Files::default());
     }
     let Some(kept) = e2fsck_mends(&device, &untouched) else {
@@ -271,7 +271,7 @@ fn repaired(base: &Base, device: &MemDevice, seed: u64, look: impl FnOnce(&Path)
     let undo = plan.undo(device).unwrap();
     let broken = device.to_bytes().unwrap();
     plan.apply(device).unwrap();
-    let (clean, text) = judge::judge(device);
+    let (clean, text) = verdict::judge(device);
     with_image(device, look);
     undo.take_back(device).unwrap();
     assert!(

@@ -1,13 +1,13 @@
 //! Quota files with wrong use, or damaged, are mended as by e2fsck.
 
 use crate::common;
-use crate::judge;
+use crate::verdict;
 use blockdev::{BlockDevice, MemDevice};
 use common::Rng;
 use extant_repair::{Mend, Plan};
-use judge::judge;
 use std::path::Path;
 use std::process::Command;
+use verdict::judge;
 
 /// Returns an image with files of several owners and quota files of mke2fs, which count none of the files.
 fn image(args: &[&str], count: bool) -> MemDevice {

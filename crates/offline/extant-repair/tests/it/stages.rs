@@ -3,7 +3,7 @@
 
 use crate::common;
 use crate::image;
-use crate::judge;
+use crate::verdict;
 use blockdev::{BlockDevice, MemDevice};
 use ext4_format::GroupNr;
 use ext4_format::geometry::Geometry;
@@ -30,7 +30,7 @@ const CSUM: &[&str] = &[
 /// Returns an image with files, without damage.
 fn sound() -> MemDevice {
     let device = image::populate_sized("16M", CSUM, false, 200);
-    let (clean, text) = judge::judge(&device);
+    let (clean, text) = verdict::judge(&device);
     assert!(clean, "{text}");
     device.snapshot()
 }
@@ -42,7 +42,7 @@ fn plan(device: &MemDevice) -> Plan {
 fn mended(device: &MemDevice) -> Plan {
     let plan = plan(device);
     plan.apply(device).unwrap();
-    let (clean, text) = judge::judge(device);
+    let (clean, text) = verdict::judge(device);
     assert!(clean, "{:#?}\n{text}", plan.mends);
     assert!(plan.after.is_clean());
     plan
@@ -131,7 +131,7 @@ fn each_structure_is_mended_and_files_keep_their_data() {
     for (what, ranges) in damage {
         let broken = device.snapshot();
         ranges.iter().for_each(|&(at, len)| flip(&broken, at, len));
-        assert!(!judge::judge(&broken).0, "{what} is broken");
+        assert!(!verdict::judge(&broken).0, "{what} is broken");
         let plan = mended(&broken);
         assert!(
             plan.mends.iter().all(Mend::is_safe),
@@ -181,7 +181,7 @@ fn inodes_in_a_part_that_a_descriptor_calls_unused_stay() {
     desc.itable_unused = geo.inodes_per_group - 20;
     desc.encode(&mut raw, &geo, GroupNr(0)).unwrap();
     device.write_at(2048, &raw).unwrap();
-    assert!(!judge::judge(&device).0);
+    assert!(!verdict::judge(&device).0);
     let plan = mended(&device);
     assert!(plan.mends.iter().all(Mend::is_safe), "{:#?}", plan.mends);
     assert!(files(&device) == before);
@@ -194,7 +194,7 @@ fn the_map_of_reserved_descriptors_is_made_anew() {
     let [.., table] = places(&device);
     // The record of inode 7, with its map.
     flip(&device, table + 256 * 6 + 40, 60);
-    assert!(!judge::judge(&device).0);
+    assert!(!verdict::judge(&device).0);
     let plan = mended(&device);
     let text = "the map of reserved descriptors is made anew";
     assert!(
@@ -291,7 +291,7 @@ fn a_cut_at_any_write_is_taken_back() {
     }
     let device = broken.snapshot();
     plan.apply(&device).unwrap();
-    assert!(judge::judge(&device).0);
+    assert!(verdict::judge(&device).0);
     undo.take_back(&device).unwrap();
     assert!(device.to_bytes().unwrap() == old);
 }
@@ -338,7 +338,7 @@ fn broken_and_mended(device: &MemDevice, writes: &[(u64, &[u8])]) -> Plan {
     for (at, bytes) in writes {
         device.write_at(*at, bytes).unwrap();
     }
-    assert!(!judge::judge(device).0, "it is broken");
+    assert!(!verdict::judge(device).0, "it is broken");
     mended(device)
 }
 
@@ -430,7 +430,7 @@ fn a_journal_that_the_superblock_does_not_name_rightly_is_found() {
     ] {
         let broken = edited(&device, &[request]);
         // e2fsck tells of a journal without the feature, and its exit code does not.
-        let (clean, text) = judge::judge(&broken);
+        let (clean, text) = verdict::judge(&broken);
         assert!(!clean || text.contains("a journal is present"), "{request}");
         mended(&broken);
         assert!(files(&broken) == before, "{request}");
@@ -452,7 +452,7 @@ fn tables_of_inodes_that_overlap_are_where_a_backup_has_them() {
             "set_bg 1 checksum calc",
         ],
     );
-    assert!(!judge::judge(&broken).0);
+    assert!(!verdict::judge(&broken).0);
     mended(&broken);
     assert!(files(&broken) == before);
 }
@@ -530,7 +530,7 @@ fn features_that_change_no_structure_stay() {
         with_superblock(&device, imagic),
         with_superblock(&device, shared),
     ] {
-        assert!(judge::judge(&device).0);
+        assert!(verdict::judge(&device).0);
         assert!(plan(&device).is_empty());
     }
 }

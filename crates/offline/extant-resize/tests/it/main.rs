@@ -1,10 +1,6 @@
 //! Tests of the crate over its public interface, in one program.
 
-#[path = "../../../../engine/extant/tests/it/common/mod.rs"]
-mod common;
+use extant_testing::{common, image, verdict};
+
 mod growth;
-#[path = "../../../../engine/extant/tests/it/hostile/image.rs"]
-mod image;
-#[path = "../../../extant-check/tests/it/verdicts/judge.rs"]
-mod judge;
 mod shapes;

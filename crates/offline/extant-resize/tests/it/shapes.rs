@@ -2,7 +2,7 @@
 
 use crate::common;
 use crate::image;
-use crate::judge;
+use crate::verdict;
 use blockdev::{Access, BlockDevice, FaultDevice, FileDevice, MemDevice, Op};
 use ext4_format::superblock::RawSuperblock;
 use extant_resize::{Error, NewSize, Plan, ResizeOptions};
@@ -80,7 +80,7 @@ fn resized(device: &MemDevice, size: NewSize, wide: Option<bool>, what: &str) ->
     let device = with_len(device, device.len().max(plan.bytes()));
     plan.write(&device, None, None).unwrap();
     let device = with_len(&device, plan.bytes());
-    let (clean, text) = judge::judge(&device);
+    let (clean, text) = verdict::judge(&device);
     assert!(clean, "{what}: {size:?}, {wide:?}: {text}");
     device
 }
@@ -219,7 +219,7 @@ fn cut_everywhere(device: &MemDevice, plan: &Plan, least: u64) {
             taken_back += 1;
             assert!(ext4_image::take_back_interrupted(image, &beside).unwrap());
         }
-        let (clean, text) = judge::judge(image);
+        let (clean, text) = verdict::judge(image);
         assert!(clean, "cut at write {cut_at}: {text}");
         if done.is_ok() {
             break;
@@ -253,7 +253,7 @@ fn inodes_become_larger_and_keep_their_files() {
         for bytes in [256, 1024] {
             let plan = inode_plan(&device, bytes).unwrap_or_else(|e| panic!("{what}: {e}"));
             plan.write(&device, None, None).unwrap();
-            let (clean, text) = judge::judge(&device);
+            let (clean, text) = verdict::judge(&device);
             assert!(clean, "{what}: {bytes}: {text}");
             assert!(files(&device) == before, "{what}: {bytes}");
             device = device.snapshot();
@@ -263,7 +263,7 @@ fn inodes_become_larger_and_keep_their_files() {
         let volume = common::open(&device);
         volume.write("/later", b"more").unwrap();
         volume.close().unwrap();
-        let (clean, text) = judge::judge(&device);
+        let (clean, text) = verdict::judge(&device);
         assert!(clean, "{what}: used: {text}");
     }
 }
@@ -479,7 +479,7 @@ fn changes_by_chance_keep_every_file() {
                 plan.write(&cut, None, Some(&beside)).unwrap();
             }
             device = with_len(cut.inner(), plan.bytes());
-            let (clean, text) = judge::judge(&device);
+            let (clean, text) = verdict::judge(&device);
             assert!(clean, "{what}: {text}");
             assert!(files(&device) == before, "{what}: other files");
             made += 1;

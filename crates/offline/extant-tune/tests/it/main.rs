@@ -1,7 +1,7 @@
 //! Tests of the crate over its public interface, in one program.
 
+use extant_testing::folded;
+
 mod cuts;
-#[path = "../../../extant-check/tests/it/folded/mod.rs"]
-mod folded;
 mod folding;
 mod superblock;

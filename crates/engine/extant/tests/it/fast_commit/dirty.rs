@@ -2,8 +2,8 @@
 
 use super::without_times;
 use crate::common::*;
-use crate::kernel::mounted::{Mounted, able, image, open_file};
 use crate::kernel::tree::{Tree, kernel_tree, our_tree, same};
+use extant_testing::mounted::{Mounted, able, image, open_file};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 

@@ -2,10 +2,10 @@
 
 use super::{cut, without_times};
 use crate::common::*;
-use crate::kernel::mounted::{Mounted, able};
 use crate::kernel::tree::{Tree, kernel_tree, our_tree, same};
 use blockdev::MemDevice;
 use extant::{Error, OpenOptions, SetAttributes, SetXattr, Volume, VolumeOptions};
+use extant_testing::mounted::{Mounted, able};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;

@@ -1,7 +1,7 @@
 //! Directories whose index is full.
 
 use crate::common::*;
-use crate::kernel::mounted::*;
+use extant_testing::mounted::*;
 
 /// A directory whose index is full for this engine is full for the kernel: both refuse and accept the same names.
 #[test]

@@ -3,10 +3,10 @@
 
 use crate::common::*;
 use crate::kernel::contents::pattern;
-use crate::kernel::mounted::{Mounted, able, open_file};
 use crate::kernel::tree::{Entry, Tree, kernel_tree, our_tree, same};
 use ext4_format::FileType;
 use extant::Error;
+use extant_testing::mounted::{Mounted, able, open_file};
 use std::os::unix::fs::{FileExt, symlink};
 use std::path::{Path, PathBuf};
 

@@ -2,9 +2,9 @@
 
 use crate::common::*;
 use crate::kernel::contents::{make, make_by_kernel, pattern};
-use crate::kernel::mounted::{KINDS, Mounted, able, image, open_file};
 use crate::kernel::tree::{kernel_tree, our_tree, same};
 use extant::VolumeOptions;
+use extant_testing::mounted::{KINDS, Mounted, able, image, open_file};
 use std::path::Path;
 use std::process::Command;
 

@@ -1,9 +1,9 @@
 //! `std::fs` as the judge of the library. Random operations run through `std::fs` on the kernel's ext4 and through this
 //! library on a second image. Results, errors and the trees must agree.
 
-use super::mounted::{Mounted, able};
 use crate::common::*;
 use extant::{Error, FileType, OpenOptions, Volume};
+use extant_testing::mounted::{Mounted, able};
 use std::fs;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::ffi::OsStrExt;

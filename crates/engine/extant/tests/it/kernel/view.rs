@@ -1,8 +1,8 @@
 //! A further reader, ext4-view, which was written independently of this engine.
 
 use crate::kernel::contents::make;
-use crate::kernel::mounted::{KINDS, image, open_file};
 use crate::kernel::tree::{from_root, our_tree};
+use extant_testing::mounted::{KINDS, image, open_file};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;

@@ -1,5 +1,4 @@
 //! Images with a directory that folds case, made by e2fsprogs.
-#![allow(dead_code)] // each user has its own part
 
 use blockdev::MemDevice;
 use std::io::Write;

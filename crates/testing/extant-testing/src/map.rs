@@ -1,6 +1,5 @@
 //! The kind of every metadata block of an image, and the repair of its checksum after the block was broken, so that
 //! broken blocks are parsed and not only refused.
-#![allow(dead_code)] // each user has its own part
 
 use crate::walk;
 use blockdev::{BlockDevice, MemDevice};
@@ -71,7 +70,6 @@ pub struct Map {
 
 impl Map {
     /// The shape of the image.
-    #[allow(dead_code)] // each user has its own part
     pub fn geometry(&self) -> &ext4_format::geometry::Geometry {
         &self.geo
     }

@@ -1,5 +1,4 @@
 //! The image that is broken: it holds everything, and is small enough to be copied for every seed.
-#![allow(dead_code)] // each user has its own part
 
 use crate::common::*;
 use blockdev::{BlockDevice, MemDevice};
@@ -19,7 +18,6 @@ pub fn open_as(device: &Arc<MemDevice>, read_only: bool) -> extant::Result<Volum
 const DATA: u8 = 0xDA;
 
 /// An image of 16 MiB, as [`populate_sized`] makes it.
-#[allow(dead_code)] // each user has its own part
 pub fn populate(args: &[&str], dirty: bool) -> Arc<MemDevice> {
     populate_sized("16M", args, dirty, 900)
 }

@@ -1,6 +1,5 @@
 //! The images that the campaign breaks: every block size, with and without the optional features, each with files of
 //! every kind.
-#![allow(dead_code)] // each user has its own part
 
 use crate::common::*;
 use crate::image::{open_as, populate_sized};
@@ -66,7 +65,6 @@ kinds! {
     "4k plain" "16M" clean open: "-t", "ext2";
 }
 
-#[allow(dead_code)] // each user has its own part
 impl BaseKind {
     /// Returns the size, as mke2fs takes it.
     pub const fn size(&self) -> &'static str {

@@ -1,5 +1,4 @@
 //! Damage that is chosen: one rule of the format broken at one place, with checksums that fit, on each image that has the place.
-#![allow(dead_code)] // each user has its own part
 
 mod list;
 

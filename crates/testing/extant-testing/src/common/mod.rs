@@ -1,5 +1,4 @@
 //! Shared by the whole-image tests: images made by mke2fs, the judges, and a walk that sees everything.
-#![allow(dead_code)] // each test binary uses its own part
 
 use blockdev::MemDevice;
 use extant::{Dir, FileType, Volume, VolumeOptions};

@@ -16,7 +16,6 @@
 //!
 //! A *campaign* cuts, recovers, judges, continues on the recovered volume, and cuts again: the recovery of a second
 //! round is cut as its operations are.
-#![allow(dead_code)] // each test binary uses its own part
 
 pub mod campaign;
 pub mod lies;

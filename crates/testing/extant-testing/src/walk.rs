@@ -1,5 +1,4 @@
 //! Reads every inode of an image through this crate, with every check and checksum it has.
-#![allow(dead_code, reason = "each test uses a part of it")]
 
 use ext4_format::extent::{self, Extent, Node, NodeRules};
 use ext4_format::geometry::Geometry;

@@ -1,5 +1,4 @@
 //! Breaks a few places of an image, the rare structures as often as the frequent ones.
-#![allow(dead_code)] // each user has its own part
 
 use crate::common::Rng;
 use crate::map::{Log, Map, What};

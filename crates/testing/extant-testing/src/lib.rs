@@ -1,0 +1,20 @@
+//! What tests of several crates share: images of every kind, damage, walks over all structures, and two judges: of the contents after
+//! a cut, and of what a check and e2fsck say.
+#![allow(
+    missing_docs,
+    reason = "names of tests and their helpers speak for themselves"
+)]
+
+pub mod bases;
+pub mod chosen;
+pub mod common;
+pub mod folded;
+pub mod image;
+pub mod judge;
+pub mod map;
+pub mod mounted;
+pub mod mutant;
+pub mod mutate;
+pub mod operations;
+pub mod verdict;
+pub mod walk;
