@@ -6,7 +6,7 @@ CARGO ?= cargo
 TEST_TOOLS = mke2fs e2fsck debugfs dumpe2fs tar zstd setfacl setfattr valgrind fusermount3 git gcc rsync sqlite3 fio stress-ng dbench \
   qemu-system-x86_64 busybox mmdebstrap curl newuidmap zsh fish tmux sfdisk sgdisk qemu-img xz bzip2 cpio bsdtar simg2img mksquashfs nbdkit nbd-server openssl
 
-.PHONY: python test-remote c consumers first-use dist cross-check demo test unit deny package public-api release-check judge instructions loom shuttle miri fuzz lint install uninstall deb book bench bench-long torture torture-changes torture-contents torture-crash torture-fast-commits torture-features torture-hostile torture-images torture-kill torture-lines torture-model torture-mount torture-programs torture-repair torture-schedules torture-threads tools clean wheels go install-c deb-c
+.PHONY: python test-remote c consumers first-use dist cross-check demo test unit deny package public-api release-check judge instructions loom shuttle miri fuzz lint install uninstall deb book bench bench-long torture torture-changes torture-contents torture-crash torture-fast-commits torture-features torture-hostile torture-images torture-kernel torture-kill torture-lines torture-model torture-mount torture-programs torture-repair torture-schedules torture-threads tools clean wheels go install-c deb-c
 
 demo:
 	$(CARGO) run --profile demo -p extant-demo
@@ -181,6 +181,10 @@ torture-hostile:
 # 100,000 images broken on purpose under all operations that read and write them.
 torture-images:
 	EXTANT_TORTURE=1 $(CARGO) test --release -p extant-cli --test it images:: -- --nocapture
+
+# Trees and journals of the engine and the kernel, and threads beside each other, with the amounts that `make test` cuts. Root.
+torture-kernel:
+	EXTANT_TORTURE=1 $(CARGO) test --profile test-fast -p extant --test it -- kernel:: concurrent:: --nocapture
 
 torture-kill:
 	EXTANT_TORTURE=1 $(CARGO) test --release -p extant --test it kill:: -- --nocapture

@@ -35,16 +35,11 @@ pub(crate) fn touch_much() -> Result<()> {
     touch_bytes(MUCH)
 }
 
-fn touch_bytes(bytes: u64) -> Result<()> {
+fn touch_bytes(wanted: u64) -> Result<()> {
     let memory = memfd_create(c"touched", MemfdFlags::CLOEXEC).context("a file in memory")?;
     let mut memory = File::from(memory);
-    let most = std::env::var(LIMIT)
-        .ok()
-        .and_then(|mib| mib.parse::<u64>().ok());
-    let bytes = bytes.min(most.map_or(u64::MAX, |mib| mib.saturating_mul(PIECE as u64)));
-    let free = free()?;
-    // Reserved memory is not touched. A machine without enough free memory touches less.
-    let bytes = bytes.min(free / 4);
+    let limit = std::env::var(LIMIT).ok().and_then(|mib| mib.parse().ok());
+    let bytes = amount(wanted, limit, free()?);
     let piece = vec![1; PIECE];
     for _ in 0..bytes / PIECE as u64 {
         memory.write_all(&piece).context("touch free memory")?;
@@ -53,6 +48,13 @@ fn touch_bytes(bytes: u64) -> Result<()> {
     let large = usize::try_from(bytes).context("memory to touch")?;
     drop(std::hint::black_box(vec![1_u8; large]));
     Ok(())
+}
+
+/// Returns the bytes to touch, for a limit in MiB. Reserved memory is not touched, and a machine without enough free memory touches
+/// less.
+fn amount(wanted: u64, limit: Option<u64>, free: u64) -> u64 {
+    let limit = limit.map_or(u64::MAX, |mib| mib.saturating_mul(PIECE as u64));
+    wanted.min(limit).min(free / 4)
 }
 
 /// Returns the bytes of memory that are free without reclaim.
@@ -65,12 +67,15 @@ fn free() -> Result<u64> {
 
 #[cfg(test)]
 mod tests {
+    use super::{BYTES, amount, free, touch};
+
     #[test]
-    fn what_is_touched_is_free_again() {
-        super::touch().unwrap();
-        let before = super::free().unwrap();
-        super::touch().unwrap();
-        let after = super::free().unwrap();
-        assert!(after + (super::BYTES / 2) > before, "{before} then {after}");
+    fn a_limit_and_the_free_memory_bound_what_is_touched() {
+        touch().unwrap();
+        assert!(free().unwrap() > 4 * BYTES);
+        assert_eq!(amount(100 << 20, None, 1 << 40), 100 << 20);
+        assert_eq!(amount(100 << 20, Some(3), 1 << 40), 3 << 20);
+        assert_eq!(amount(100 << 20, Some(0), 1 << 40), 0);
+        assert_eq!(amount(100 << 20, Some(u64::MAX), 40 << 20), 10 << 20);
     }
 }

@@ -145,7 +145,7 @@ fn inodes_are_brought_in_and_dropped() {
 
 #[test]
 fn before_stands_beside_after() {
-    let few = ["--seconds", "5", "--files", "1000", "--iterations", "1"];
+    let few = ["--seconds", "5", "--files", "200", "--iterations", "1"];
     let before = [&["before", "--json"][..], &few].concat();
     let json = run(&before).json();
     let reports = json.as_array().unwrap();

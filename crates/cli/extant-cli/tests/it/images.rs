@@ -4,7 +4,7 @@
 //!
 //! Mutants run in worker processes, which report the number of each mutant before they start it. So a mutant that
 //! hangs, exhausts the memory or kills its process is known by its number. `make torture-images` runs 100,000 mutants
-//! and `make test` 2,000; EXTANT_SEEDS sets the number, and EXTANT_SEED repeats one.
+//! and `make test` 300; EXTANT_SEEDS sets the number, and EXTANT_SEED repeats one.
 
 use crate::common;
 mod commands;
@@ -20,6 +20,6 @@ fn mutants() {
     needs::tools!("mke2fs", "e2fsck");
     match workers::WorkShare::of_this_process() {
         Some(share) => share.run(),
-        None => workers::run(common::seeds(0, 700, 100_000)),
+        None => workers::run(common::seeds(0, 300, 100_000)),
     }
 }

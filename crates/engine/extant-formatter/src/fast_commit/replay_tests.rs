@@ -69,7 +69,7 @@ fn changes() -> impl Strategy<Value = FastChange> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(ProptestConfig::with_cases(150))]
 
     #[test]
     fn any_changes_are_made_or_refused(changes in proptest::collection::vec(changes(), 0..12)) {

@@ -160,17 +160,17 @@ mod tests {
             .unwrap();
         let free = volume.statfs().unwrap().free_blocks;
         let mut most = 0;
-        for n in 0..100 {
+        for n in 0..40 {
             // 128 groups for each file.
             let file = volume.create_new_file(format!("/f{n}")).unwrap();
             file.fallocate(crate::Fallocate::default(), 0, 16 << 30)
                 .unwrap();
             most = most.max(volume.guard_engine().space.blocks.loaded());
         }
-        // Of 12,800 bitmaps: the limit, and the bitmaps that contexts may touch until they are pushed.
+        // Of 5,120 bitmaps: the limit, and the bitmaps that contexts may touch until they are pushed.
         assert!(most < 256 * 6, "{most} bitmaps in memory");
         // Bitmaps of freed blocks are loaded again, and stay until the blocks can be taken again.
-        for n in 0..100 {
+        for n in 0..40 {
             volume.remove_file(format!("/f{n}")).unwrap();
         }
         volume.close().unwrap();
@@ -198,13 +198,13 @@ mod tests {
             .cache_bytes(16 << 20)
             .open_device(made(size, options))
             .unwrap();
-        for n in 0..300 {
+        for n in 0..120 {
             let file = volume.create_new_file(format!("/f{n}")).unwrap();
             file.fallocate(crate::Fallocate::default(), 0, 16 << 30)
                 .unwrap();
         }
         let mut most = 0;
-        for n in 0..300 {
+        for n in 0..120 {
             volume.remove_file(format!("/f{n}")).unwrap();
             most = most.max(volume.guard_engine().space.blocks.loaded());
         }

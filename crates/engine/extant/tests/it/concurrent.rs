@@ -17,6 +17,7 @@ fn subdirectories_are_counted_at_one_moment() {
     let device = mem_image("64M", &["-t", "ext4", "-J", "size=4"]);
     let volume = open(&device);
     volume.create_dir_with_mode("/d", 0o777).unwrap();
+    let rounds = amount(2_500, 10_000);
     let (made, end) = (AtomicBool::new(false), AtomicBool::new(false));
     let wait = |until: bool| {
         while made.load(Ordering::Acquire) != until {
@@ -27,7 +28,7 @@ fn subdirectories_are_counted_at_one_moment() {
         let (v, w) = (volume.clone(), volume.clone());
         s.spawn(|| {
             let v = v;
-            for _ in 0..10_000 {
+            for _ in 0..rounds {
                 wait(false);
                 v.create_dir("/d/sub").unwrap();
                 made.store(true, Ordering::Release);
@@ -35,13 +36,13 @@ fn subdirectories_are_counted_at_one_moment() {
         });
         s.spawn(|| {
             let w = w;
-            for n in 0..10_000 {
+            for n in 0..rounds {
                 wait(true);
                 // The inode number stays the same after a rename.
                 w.rename("/d/sub", "/d/other").unwrap();
                 w.remove_dir("/d/other").unwrap();
                 made.store(false, Ordering::Release);
-                if n % 1000 == 0 {
+                if n % 250 == 0 {
                     w.sync().unwrap();
                 }
             }

@@ -75,17 +75,17 @@ const FAST_TASKS: CampaignKind = CampaignKind {
 #[test]
 fn fast_commits() {
     needs::tools!("mke2fs", "e2fsck", "debugfs");
-    run(&[FAST, FAST_TASKS], seeds(1, 10, 200));
+    run(&[FAST, FAST_TASKS], seeds(1, 5, 200));
 }
 
 #[test]
 fn one_task() {
     needs::tools!("mke2fs", "e2fsck", "debugfs");
-    run(&[ONE, SMALL_BLOCKS, IN_PARTS], seeds(1, 10, 200));
+    run(&[ONE, SMALL_BLOCKS, IN_PARTS], seeds(1, 5, 200));
 }
 
 #[test]
 fn tasks_that_join() {
     needs::tools!("mke2fs", "e2fsck", "debugfs");
-    run(&[TASKS, TASKS_IN_PARTS], seeds(1, 10, 200));
+    run(&[TASKS, TASKS_IN_PARTS], seeds(1, 5, 200));
 }

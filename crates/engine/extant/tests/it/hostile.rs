@@ -18,7 +18,7 @@ macro_rules! campaigns {
                 dirty: stringify!($dirty) == "dirty",
                 sealed: stringify!($sealed) == "sealed",
             }
-            .run(weight * 60, weight * 2_500);
+            .run(weight * 25, weight * 2_500);
         }
     )* };
 }

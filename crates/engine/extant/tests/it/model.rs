@@ -162,7 +162,7 @@ fn check(kind: &str, args: &[&str]) {
         .bytes()
         .fold(0u64, |n, b| n * 31 % 9_973 + u64::from(b))
         * 100_000;
-    for seed in seeds(own + 1, 60, 1_000) {
+    for seed in seeds(own + 1, 24, 1_000) {
         let ops = sequence(&model, seed, len);
         if let Some(why) = fails(&base, &model, &ops) {
             let ops = shrink(&base, &model, ops);

@@ -49,7 +49,7 @@ fn explore(
     let number = |name: &str| std::env::var(name).ok().and_then(|n| n.parse::<u64>().ok());
     let seeds = match number("EXTANT_SEED") {
         Some(seed) => seed..seed + 1,
-        None => 0..number("EXTANT_SCHEDULES").unwrap_or(60),
+        None => 0..number("EXTANT_SCHEDULES").unwrap_or(24),
     };
     let (mut passes, count) = (0, seeds.end - seeds.start);
     for seed in seeds {

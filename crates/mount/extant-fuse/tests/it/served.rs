@@ -321,5 +321,5 @@ const ONE: CampaignKind = CampaignKind {
 #[test]
 fn what_the_handler_promised_is_there() {
     needs::tools!("mke2fs", "e2fsck", "debugfs");
-    run(&[ONE, TASKS], common::seeds(1, 6, 200));
+    run(&[ONE, TASKS], common::seeds(1, 3, 200));
 }

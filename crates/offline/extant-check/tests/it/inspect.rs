@@ -294,10 +294,14 @@ fn names_indexes_and_free_space_are_those_of_e2fsprogs() {
                 assert_eq!(number(row, field), after(theirs, word), "{shape} {group}");
             }
         }
-        for (ino, own) in paths(&inspector) {
-            let theirs = debugfs(path, &format!("htree <{ino}>"));
+        for (nth, (ino, own)) in paths(&inspector).into_iter().enumerate() {
             let ours = ask(&inspector, &format!("htree <{ino}>"));
             let entries: Vec<_> = ours.iter().filter(|r| r.kind == "index-entry").collect();
+            // Of what has no index, a sample.
+            if entries.is_empty() && nth % 16 != 0 {
+                continue;
+            }
+            let theirs = debugfs(path, &format!("htree <{ino}>"));
             if entries.is_empty() {
                 assert!(!theirs.contains("Root node dump"), "{shape} {own}");
                 continue;
@@ -443,7 +447,7 @@ fn mutants_are_shown_without_a_panic() {
     let bases: Vec<Base> = (0..KINDS.len())
         .map(|n| Base::load(dir.path(), n))
         .collect();
-    for seed in common::seeds(0, 40, 20_000) {
+    for seed in common::seeds(0, 20, 20_000) {
         let mut rng = Rng::new(seed);
         let (base, device, touched) = mutant::mutant(&bases, &mut rng);
         let blocks = device.to_bytes().unwrap().len() / base.block;

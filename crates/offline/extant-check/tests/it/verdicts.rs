@@ -83,7 +83,7 @@ fn mutants_are_judged_as_by_e2fsck() {
         .map(|n| Base::load(dir.path(), n))
         .filter(|base| !base.kind.dirty)
         .collect();
-    let seeds = common::seeds(0, 200, 20_000);
+    let seeds = common::seeds(0, 80, 20_000);
     let (next, unlike) = (AtomicU64::new(seeds.start), Mutex::new(Vec::new()));
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {

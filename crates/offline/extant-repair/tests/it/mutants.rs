@@ -127,7 +127,7 @@ fn repairs_end_and_make_nothing_worse() {
         replay: false,
         ..Default::default()
     };
-    let outcomes = on_all_cores(common::seeds(0, 400, 100_000), |seed| {
+    let outcomes = on_all_cores(common::seeds(0, 150, 100_000), |seed| {
         let (_, device, _) = mutant::mutant(&bases, &mut Rng::new(seed));
         let begin = Instant::now();
         let outcome = match extant_repair::plan(&device, 1_700_000_000, &mut |_| true) {
@@ -203,7 +203,7 @@ fn mutants_are_mended_as_by_e2fsck() {
     needs::tools!("mke2fs", "e2fsck");
     let bases = bases();
     let sound: Vec<Vec<Sound>> = bases.iter().map(sound_files).collect();
-    let mut outcomes = on_all_cores(common::seeds(0, 300, 10_000), |seed| {
+    let mut outcomes = on_all_cores(common::seeds(0, 120, 10_000), |seed| {
         let (outcome, files) = mutant(&bases, &sound, seed);
         (seed, outcome, files)
     });

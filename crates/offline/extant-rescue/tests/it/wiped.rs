@@ -281,7 +281,7 @@ fn broken_images_make_no_panic() {
         .map(|n| Base::load(dir.path(), n))
         .collect();
     let mut read = 0;
-    for seed in common::seeds(0, 150, 10_000) {
+    for seed in common::seeds(0, 60, 10_000) {
         let (_, device, _) = mutant::mutant(&bases, &mut Rng::new(seed));
         let Ok(mut rescue) = Rescue::open(&device, &mut |_, _| {}) else {
             continue;

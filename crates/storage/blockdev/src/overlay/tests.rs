@@ -113,7 +113,7 @@ fn play(seed: u64, ops: u32) -> Played {
 #[test]
 fn agrees_with_a_plain_device_and_comes_back() {
     for seed in 0..if is_long() { 4 } else { 1 } {
-        let played = play(seed, 300);
+        let played = play(seed, if is_long() { 300 } else { 120 });
         let before = base().to_bytes().unwrap();
         let shared = base();
         let dev = Over::open(Arc::clone(&shared), Arc::clone(&played.store)).unwrap();
@@ -133,7 +133,7 @@ fn agrees_with_a_plain_device_and_comes_back() {
 /// Cut at every write and flush, in several ways: every sector is as the last flush left it, or newer.
 #[test]
 fn cut_at_every_write() {
-    let (seeds, ops) = if is_long() { (2, 90) } else { (1, 45) };
+    let (seeds, ops) = if is_long() { (2, 90) } else { (1, 25) };
     for seed in 0..seeds {
         let played = play(seed + 10, ops);
         let blank = blank();
@@ -177,7 +177,7 @@ fn cut_at_every_write() {
 /// Merging is cut at every write, and done again.
 #[test]
 fn merging_cut_at_every_write() {
-    let played = play(77, 200);
+    let played = play(77, if is_long() { 200 } else { 70 });
     let store = played.store.inner();
     let target = RecordingDevice::new(base().snapshot());
     let recorded = RecordingDevice::new(store.snapshot());
@@ -259,7 +259,7 @@ fn any_bytes_are_an_error_at_worst() {
     let played = play(5, 60);
     let image = played.store.inner();
     let mut random = Random(3);
-    for _ in 0..if is_long() { 600 } else { 200 } {
+    for _ in 0..if is_long() { 600 } else { 80 } {
         let broken = image.snapshot();
         for _ in 0..=random.below(4) {
             let at = match random.below(3) {

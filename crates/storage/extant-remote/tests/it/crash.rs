@@ -155,7 +155,7 @@ fn what_was_flushed_is_there_after_an_end_between_any_two_requests() {
         // The image lives on from one end to the next, so that ends meet every step of the deletion of segments too.
         let store = Arc::new(InMemory::new());
         let mut rounds = 0;
-        for requests in (0..90).chain((90..400).step_by(31)) {
+        for requests in (0..60).chain((60..400).step_by(37)) {
             let ending = Arc::new(Ending {
                 store: Arc::clone(&store),
                 left: AtomicI64::new(requests),

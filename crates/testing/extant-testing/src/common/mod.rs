@@ -31,6 +31,11 @@ pub fn torture() -> bool {
     std::env::var_os("EXTANT_TORTURE").is_some()
 }
 
+/// Returns the amount of work of a test: `short`, or `long` in long runs.
+pub fn amount(short: usize, long: usize) -> usize {
+    if torture() { long } else { short }
+}
+
 /// Returns the seeds of a random test, from `first`: `short` seeds, or `long` seeds in long runs. EXTANT_SEEDS sets
 /// another number, and EXTANT_FIRST_SEED the first seed, to continue a run. EXTANT_SEED selects a single seed, to
 /// reproduce a failure.

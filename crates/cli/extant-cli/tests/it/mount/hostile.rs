@@ -127,7 +127,7 @@ fn broken_images_are_walked() {
         let seeds = match std::env::var("EXTANT_SEEDS") {
             Ok(n) => n.parse().unwrap(),
             Err(_) if std::env::var_os("EXTANT_TORTURE").is_some() => 500,
-            Err(_) => 12,
+            Err(_) => 5,
         };
         let place = place();
         let model = model(place.path());

@@ -221,7 +221,7 @@ fn linear_blocks_stay_linear_with_dir_index() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 20, ..ProptestConfig::default() })]
     #[test]
     fn agrees_with_a_model(
         bits in 0..32_u32,

@@ -224,7 +224,7 @@ fn broken_records_with_inline_data() {
         .collect();
     let base = MemDevice::from_bytes(&std::fs::read(dir.path().join("image")).unwrap());
     let mut complete = 0;
-    for seed in seeds(0, 3_000, 60_000) {
+    for seed in seeds(0, 1_000, 60_000) {
         let device = Arc::new(base.snapshot());
         mutate(&device, &records, &mut Rng::new(seed));
         let begin = Instant::now();

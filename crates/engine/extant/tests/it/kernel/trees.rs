@@ -18,7 +18,14 @@ fn made_here_read_by_the_kernel() {
         let path = image(&dir, args);
         let v = open_file(&path);
         let short = v.geometry().inode_size == 128;
-        make(&v, if args.len() == 2 { 20_000 } else { 3_000 });
+        make(
+            &v,
+            if args.len() == 2 {
+                amount(5_000, 20_000)
+            } else {
+                amount(800, 3_000)
+            },
+        );
         v.close().unwrap();
         assert_clean_file(&path, what);
         let v = open_file(&path);
@@ -51,7 +58,7 @@ fn made_by_the_kernel_changed_here() {
         let dir = tempfile::tempdir().unwrap();
         let path = image(&dir, args);
         let mounted = Mounted::new(&path, "");
-        make_by_kernel(mounted.path(), 6_000);
+        make_by_kernel(mounted.path(), amount(1_500, 6_000));
         mounted.unmount();
         let mounted = Mounted::new(&path, "ro");
         let theirs = kernel_tree(mounted.path());
@@ -60,7 +67,7 @@ fn made_by_the_kernel_changed_here() {
         same(&our_tree(&v), &theirs, what);
         // The tree is changed here.
         let rng = &mut Rng::new(7);
-        for n in 0..2000 {
+        for n in 0..amount(600, 2_000) as u64 {
             if n % 5 != 0 {
                 let name = format!("/big/kernel's name {n}");
                 match rng.below(3) {

@@ -1,5 +1,6 @@
 //! A further reader, ext4-view, which was written independently of this engine.
 
+use crate::common::amount;
 use crate::kernel::contents::make;
 use crate::kernel::tree::{from_root, our_tree};
 use extant_testing::mounted::{KINDS, image, open_file};
@@ -23,7 +24,7 @@ fn read_by_ext4_view() {
         let dir = tempfile::tempdir().unwrap();
         let path = image(&dir, args);
         let v = open_file(&path);
-        make(&v, 3_000);
+        make(&v, amount(600, 3_000));
         v.close().unwrap();
         let v = open_file(&path);
         let ours = our_tree(&v);

@@ -333,9 +333,9 @@ fn maps_of_large_and_sparse_files() {
     for i in 0..3000u64 {
         sparse.write_all_at(&i.to_le_bytes(), i * 100_000).unwrap();
     }
-    let dense: Vec<u8> = (0..6_000_000u32)
+    let dense: Vec<u8> = (0..2_000_000u32)
         .flat_map(u32::to_le_bytes)
-        .take(20_000_001)
+        .take(7_000_001)
         .collect();
     fs::write(dir.path().join("dense"), dense).unwrap();
     for (fs_type, block_size, end) in [
