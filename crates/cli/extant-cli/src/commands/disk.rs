@@ -169,8 +169,8 @@ fn may_be_made(args: &Args) -> Result<bool> {
     let name = || path.display().to_string();
     streams::no_image(path)?;
     ensure!(
-        crate::image::store::split(path).is_none(),
-        "{}: name a file, not a part of one",
+        !crate::image::store::has_suffix(path),
+        "{}: name a file, without @...",
         name()
     );
     let there = path.metadata().ok();

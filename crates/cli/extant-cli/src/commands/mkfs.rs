@@ -9,7 +9,7 @@ use crate::commands::tune_values::errors;
 use crate::format::clock;
 use crate::format::show::human;
 use crate::image::new_file::{Format, NewFile};
-use crate::image::{present_content, remote, store, streams, verity};
+use crate::image::{present_content, remote, store, streams, verified, verity};
 use crate::messages::advised::advised;
 use crate::messages::mkfs_progress::Bar;
 use crate::transfer::OwnerArgs;
@@ -443,9 +443,15 @@ pub fn run(args: Args) -> Result<()> {
     tell(&made, args.json, words, from_source)
 }
 
-/// Refuses `--verity` before anything is written, where no tree can be made.
+/// Refuses an address with a root hash, and `--verity` where no tree can be made, before anything is written.
 fn check_verity(args: &Args) -> Result<()> {
     let image = &args.image;
+    ensure!(
+        verified::split(image).is_none(),
+        "{}: {}",
+        image.display(),
+        verified::ONLY_READ
+    );
     if args.verity.is_none() {
         return Ok(());
     }

@@ -12,4 +12,5 @@ pub mod remote;
 pub mod store;
 pub mod streams;
 pub mod sums;
+pub mod verified;
 pub mod verity;

@@ -1,11 +1,12 @@
 //! Location of an image: a file, a block device, an export of an NBD server, a file of a web server, or objects of a store
 //! ([`crate::image::remote`]). Parts of these have addresses as well: `disk.img@p2`, `@label=NAME`, `@uuid=UUID`, `@offset=1M,size=2G`.
+//! Behind any of these, `@verity=ROOTHASH` ([`crate::image::verified`]) verifies each block that is read.
 //!
 //! A file of the host with exactly that name takes precedence.
 
 use crate::address::schemes::{is_remote, is_served};
 use crate::image::failed_open::about_open;
-use crate::image::remote;
+use crate::image::{remote, verified};
 use crate::messages::advised::advised;
 use crate::mounts::server_exit::open_when_free;
 use anyhow::{Context, Result, anyhow, bail};
@@ -120,6 +121,7 @@ const AT: u8 = b'@';
 
 /// Splits the name of an image into its file and the part of the file, if the name has a part.
 pub fn split(image: &Path) -> Option<(&Path, Result<Part>)> {
+    let image = unverified(image);
     let bytes = image.as_os_str().as_bytes();
     let ats = (1..bytes.len()).filter(|&at| bytes.get(at) == Some(&AT));
     let mut ats = ats.peekable();
@@ -173,8 +175,19 @@ fn bytes(text: &str) -> Result<Part> {
     })
 }
 
+/// Returns whether an address names more than a file, a device or a place on a server.
+pub fn has_suffix(image: &Path) -> bool {
+    split(image).is_some() || verified::split(image).is_some()
+}
+
+/// Returns an address without what verifies the image.
+fn unverified(image: &Path) -> &Path {
+    verified::split(image).map_or(image, |(image, _)| image)
+}
+
 /// Returns the file or block device that holds the image.
 pub fn file(image: &Path) -> &Path {
+    let image = unverified(image);
     split(image).map_or(image, |(file, _)| file)
 }
 
@@ -227,16 +240,22 @@ pub type FileId = (u64, u64);
 
 /// Returns whether the image is a whole file or block device, byte by byte.
 pub fn is_plain(image: &Path) -> bool {
-    !is_remote(image) && split(image).is_none() && format(image) == Format::Raw
+    !is_remote(image)
+        && verified::split(image).is_none()
+        && split(image).is_none()
+        && format(image) == Format::Raw
 }
 
 /// Returns the format of a file; raw if the file cannot be read.
 pub fn format(file: &Path) -> Format {
-    unlocked(file).map_or(Format::Raw, |file| Format::of(&file))
+    unlocked(unverified(file)).map_or(Format::Raw, |file| Format::of(&file))
 }
 
 /// Returns why an image in this file cannot be changed: write protection of the file, or its format.
 pub fn write_protection(image: &Path) -> io::Result<Option<&'static str>> {
+    if verified::split(image).is_some() {
+        return Ok(Some(verified::ONLY_READ));
+    }
     let file = file(image);
     if is_remote(file) {
         return Ok(None);
@@ -296,6 +315,17 @@ pub fn open(image: &Path, access: Access) -> Result<Arc<dyn BlockDevice>> {
 /// Opens the device like [`open`], for callers that confine themselves first: a disk that must be decompressed as a
 /// whole is decompressed at the first read.
 pub fn open_unread(image: &Path, access: Access) -> Result<Arc<dyn BlockDevice>> {
+    if let Some((inner, proof)) = verified::split(image) {
+        let name = || image.display().to_string();
+        let (root, tree) = proof.with_context(name)?;
+        if access == Access::ReadWrite {
+            bail!("{}: {}", image.display(), verified::ONLY_READ);
+        }
+        let tree = tree.map(|tree| open(&tree, access)).transpose()?;
+        let device = open(inner, access)?;
+        let verified = verified::device(&device, tree, root).with_context(name)?;
+        return Ok(Arc::new(verified));
+    }
     if is_plain(image) {
         let file = open_when_free(image, || FileDevice::open(image, access))
             .map_err(|e| about_open(image, anyhow!("{e}")));
@@ -332,6 +362,7 @@ fn unlocked(file: &Path) -> io::Result<UnlockedFile> {
 
 /// Returns the bytes of the file that the image occupies; for an image that is not a part, the largest range.
 pub fn range(image: &Path) -> Result<Range<u64>> {
+    let image = unverified(image);
     let Some((file, part)) = split(image) else {
         if is_remote(image) {
             // Report the server's error.
@@ -347,6 +378,7 @@ pub fn range(image: &Path) -> Result<Range<u64>> {
 
 /// Returns the first bytes of the image, at most `most`. A compressed file is decompressed only that far.
 pub fn head(image: &Path, most: usize) -> io::Result<Vec<u8>> {
+    let image = unverified(image);
     if split(image).is_none() && format(image).is_compressed() {
         let head = extant_disk::decompressed_head(unlocked(image)?, most);
         // A damaged file is reported as its apparent format.

@@ -42,7 +42,7 @@ pub fn sum(bytes: &[u8]) -> Sum {
 pub fn beside(image: &Path) -> Option<PathBuf> {
     let text = image.to_str()?;
     if text.starts_with("nbd") && crate::address::schemes::is_remote(image)
-        || crate::image::store::split(image).is_some()
+        || crate::image::store::has_suffix(image)
         || text.starts_with("/dev/")
     {
         return None;

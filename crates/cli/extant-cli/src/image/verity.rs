@@ -1,10 +1,9 @@
-//! Hash trees of dm-verity, behind a file system or in a file of their own.
+//! Hash trees of dm-verity, behind a file system or in a file of their own: made, and verified as a whole.
 
-use crate::image::store;
-use anyhow::{Context, Result, ensure};
+use crate::image::{store, verified};
+use anyhow::{Context, Result};
 use blockdev::{Access, BlockDevice, FileDevice};
-use ext4_format::superblock::RawSuperblock;
-use extant_verity::{Parameters, RootHash, VerityDevice, tree_len};
+use extant_verity::{Parameters, RootHash, tree_len};
 use sha2::{Digest, Sha256};
 use std::path::Path;
 use std::sync::Arc;
@@ -42,34 +41,15 @@ pub fn make(
     made.with_context(|| place.display().to_string())
 }
 
-/// Verifies an image, and returns a device that verifies each read.
+/// Verifies a whole image, and returns a device that verifies each read.
 pub fn open(
     image: &Arc<dyn BlockDevice>,
     tree: Option<&Path>,
     root: RootHash,
     threads: usize,
 ) -> Result<Arc<dyn BlockDevice>> {
-    let mut bytes = vec![0; 1024];
-    image.read_at(1024, &mut bytes)?;
-    let superblock = RawSuperblock::parse(&bytes).context("its superblock")?;
-    let block = 1024_u64.checked_shl(superblock.log_block_size.get());
-    let size = block.and_then(|block| superblock.blocks_count().checked_mul(block));
-    let size = size.context("its superblock has too many blocks")?;
-    let (tree, offset) = match tree {
-        Some(file) => (store::open(file, Access::ReadOnly)?, 0),
-        None => (Arc::clone(image), size),
-    };
-    ensure!(
-        offset < tree.len(),
-        "has no hash tree behind the file system: name one by --hash-tree"
-    );
-    let device = VerityDevice::open(Arc::clone(image), tree, offset, root)?;
-    // The root hash does not cover the number of blocks, and the superblock was not verified before.
-    ensure!(
-        device.len() == size,
-        "the hash tree is of {} bytes, and the file system has {size}",
-        device.len()
-    );
+    let tree = tree.map(|file| store::open(file, Access::ReadOnly));
+    let device = verified::device(image, tree.transpose()?, root)?;
     device.verify(threads)?;
     Ok(Arc::new(device))
 }

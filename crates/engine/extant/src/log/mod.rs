@@ -34,8 +34,8 @@ pub use transaction::{Commit, Cost};
 
 /// Log space, counted in items per context [C3, C8]. Slots draw credits for items in batches inside the commit; nothing
 /// is summed on the way. The batch is a slot's share of a 64th of the journal. If that is small, because many slots
-/// share a small journal, the batch is half of what the slot has logged in the context. So a slot that commits often
-/// draws seldom. The credits that slots have drawn but not used are at most half of the used ones, plus [`LEAST`] for
+/// share a small journal, the batch is as much as the slot has logged in the context. So a slot that commits often
+/// draws seldom. The credits that slots have drawn but not used are at most as many as the used ones, plus [`LEAST`] for
 /// each slot. The number of blocks that an item changes is measured: it is the rate of the last large context.
 pub struct Budget {
     /// Items granted, by the parity of the context. On lines apart from words that every operation reads.
@@ -49,6 +49,8 @@ pub struct Budget {
     hard: u64,
     /// Blocks for which a slot draws items at once.
     batch: u64,
+    /// Fewest items that it draws: if the bounds allow it, the first draws of all slots are a quarter of a [`Fullness::Soft`] context.
+    least: u64,
     /// Number of contexts, from the open one on, that must stay small. Read where credits are drawn. Written by fsyncs
     /// and pushes.
     small: AtomicU64,
@@ -58,8 +60,8 @@ pub struct Budget {
 const RATE_UNIT: u64 = 1024;
 /// Rate before anything is measured.
 const FIRST_RATE: u64 = RATE_UNIT / 4;
-/// Fewest items that a slot draws at once.
-const LEAST: u64 = 16;
+/// Bounds of the fewest items that a slot draws at once.
+const LEAST: RangeInclusive<u64> = 16..=64;
 /// Most blocks for which it does.
 const MOST: u64 = 256;
 /// Items of a small context. A push costs a create about a tenth more than without this bound, as fewer names of a
@@ -84,13 +86,16 @@ pub enum Fullness {
 
 impl Budget {
     fn new(capacity: u64, slots: u64) -> Self {
+        let soft = capacity / 3;
+        let share = soft * RATE_UNIT / FIRST_RATE / slots;
         Self {
             granted: Default::default(),
             full: AtomicU64::new(0),
             rate: AtomicU64::new(FIRST_RATE),
-            soft: capacity / 3,
+            soft,
             hard: capacity / 2,
             batch: (capacity / (slots * 64)).clamp(1, MOST),
+            least: (share / 4).clamp(*LEAST.start(), *LEAST.end()),
             small: AtomicU64::new(0),
         }
     }
@@ -107,7 +112,8 @@ impl Budget {
     fn draw(&self, context: u64, need: u64, used: u64) -> u64 {
         // The rate is within `RATES`, so never 0.
         let items_of = |blocks| blocks * RATE_UNIT / self.rate.load(Ordering::Relaxed);
-        let by_need = (used / 2).clamp(LEAST, items_of(MOST).max(LEAST));
+        // A slot draws as much again as it has used, so that its draws become rare.
+        let by_need = used.clamp(self.least, items_of(MOST).max(self.least));
         // At least `need`, which keeps a slot's credits from going below zero.
         let most = match self.small.load(Ordering::Relaxed) {
             0 => u64::MAX,

@@ -55,3 +55,35 @@ fn changes_are_kept_and_applied() {
         assert_eq!(out.status.code(), Some(1));
     });
 }
+
+/// A mount of an address with a root hash verifies what programs read; scratch changes go over it.
+#[test]
+fn a_verified_image_is_mounted() {
+    over_each(|transport| {
+        let place = place();
+        let (from, image) = (place.path().join("from"), place.path().join("golden.img"));
+        std::fs::create_dir(&from).unwrap();
+        std::fs::write(from.join("file"), vec![7; 300_000]).unwrap();
+        std::fs::write(from.join("small"), "text").unwrap();
+        let paths = [&image, &from].map(|path| path.to_str().unwrap());
+        let made = [
+            "mkfs", paths[0], "--from", paths[1], "--size", "8M", "--verity", "--json",
+        ];
+        let made: serde_json::Value = serde_json::from_str(&extant(made)).unwrap();
+        let root = made["root_hash"].as_str().unwrap();
+        let address = std::path::PathBuf::from(format!("{}@verity={root}", paths[0]));
+        let bytes = sum(&image);
+        let at = bytes.windows(4096).position(|w| w == [7; 4096]).unwrap();
+        let broken = std::fs::File::options().write(true).open(&image).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&broken, &[6], at as u64 + 8_000).unwrap();
+        let before = sum(&image);
+        let mounted = Mounted::with(&address, transport, &["--scratch"], &[]);
+        let text = script(
+            mounted.dir(),
+            "cat small; ! cat file >/dev/null 2>&1; echo new >added; cat added",
+        );
+        assert_eq!(text, "textnew\n");
+        mounted.terminate();
+        assert!(sum(&image) == before, "the image has changed");
+    });
+}

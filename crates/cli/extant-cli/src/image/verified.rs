@@ -1,0 +1,105 @@
+//! Addresses of verified images: `disk.img@verity=ROOTHASH` and `disk.img@verity=ROOTHASH,tree=FILE`, and the device that verifies each
+//! read.
+
+use anyhow::{Context, Result, ensure};
+use blockdev::BlockDevice;
+use ext4_format::superblock::RawSuperblock;
+use extant_verity::{RootHash, VerityDevice};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// What verifies an image: the root hash, and the file with the tree if it is not behind the file system.
+pub type Proof = (RootHash, Option<PathBuf>);
+
+/// The text between the name of an image and its root hash.
+const NAME: &str = "@verity=";
+
+/// Why an image at such an address is not written.
+pub const ONLY_READ: &str =
+    "each block is verified with a hash tree, and a write would make the root hash wrong";
+
+/// Splits an address into the image and what verifies it; `None` if nothing does, or if a file has this name.
+pub fn split(image: &Path) -> Option<(&Path, Result<Proof>)> {
+    let bytes = image.as_os_str().as_bytes();
+    let at = position(bytes, NAME).filter(|at| *at > 0)?;
+    if image.symlink_metadata().is_ok() {
+        return None;
+    }
+    let rest = &bytes[at + NAME.len()..]; // found there
+    Some((Path::new(OsStr::from_bytes(&bytes[..at])), proof(rest)))
+}
+
+/// Returns where a word begins in a text.
+fn position(text: &[u8], word: &str) -> Option<usize> {
+    text.windows(word.len())
+        .position(|at| at == word.as_bytes())
+}
+
+/// Parses `ROOTHASH` or `ROOTHASH,tree=FILE`.
+fn proof(text: &[u8]) -> Result<Proof> {
+    const TREE: &str = ",tree=";
+    let (root, tree) = match position(text, TREE) {
+        Some(at) => (&text[..at], Some(&text[at + TREE.len()..])),
+        None => (text, None),
+    };
+    let root: RootHash = String::from_utf8_lossy(root).parse()?;
+    Ok((root, tree.map(|tree| OsStr::from_bytes(tree).into())))
+}
+
+/// Returns a device that verifies each read of an image.
+pub fn device(
+    image: &Arc<dyn BlockDevice>,
+    tree: Option<Arc<dyn BlockDevice>>,
+    root: RootHash,
+) -> Result<VerityDevice> {
+    let mut bytes = vec![0; 1024];
+    image.read_at(1024, &mut bytes)?;
+    let superblock = RawSuperblock::parse(&bytes).context("its superblock")?;
+    let block = 1024_u64.checked_shl(superblock.log_block_size.get());
+    let size = block.and_then(|block| superblock.blocks_count().checked_mul(block));
+    let size = size.context("its superblock has too many blocks")?;
+    let (tree, offset) = match tree {
+        Some(tree) => (tree, 0),
+        None => (Arc::clone(image), size),
+    };
+    ensure!(
+        offset < tree.len(),
+        "has no hash tree behind the file system: name one by --hash-tree"
+    );
+    let device = VerityDevice::open(Arc::clone(image), tree, offset, root)?;
+    // The root hash does not cover the number of blocks, and the superblock was not verified before.
+    ensure!(
+        device.len() == size,
+        "the hash tree is of {} bytes, and the file system has {size}",
+        device.len()
+    );
+    Ok(device)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_name_a_root_hash_and_a_tree() {
+        let root = "0123456789abcdef".repeat(4);
+        let split = |address: &str| {
+            let (image, proof) = split(Path::new(address))?;
+            Some((image.to_str().unwrap().to_owned(), proof.ok()))
+        };
+        let parsed: RootHash = root.parse().unwrap();
+        let found = split(&format!("no.img@p2@verity={root}"));
+        assert_eq!(found, Some(("no.img@p2".into(), Some((parsed, None)))));
+        let found = split(&format!("https://host/no.img@verity={root},tree=/a/b"));
+        let tree = Some(PathBuf::from("/a/b"));
+        assert_eq!(
+            found,
+            Some(("https://host/no.img".into(), Some((parsed, tree))))
+        );
+        assert_eq!(split("no.img@verity=12"), Some(("no.img".into(), None)));
+        assert_eq!(split(&format!("@verity={root}")), None);
+        assert_eq!(split("no.img@p2"), None);
+    }
+}
