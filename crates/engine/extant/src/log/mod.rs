@@ -34,8 +34,8 @@ pub use transaction::{Commit, Cost};
 
 /// Log space, counted in items per context [C3, C8]. Slots draw credits for items in batches inside the commit; nothing
 /// is summed on the way. The batch is a slot's share of a 64th of the journal. If that is small, because many slots
-/// share a small journal, the batch is as much as the slot has logged in the context. So a slot that commits often
-/// draws seldom. The credits that slots have drawn but not used are at most as many as the used ones, plus [`LEAST`] for
+/// share a small journal, the batch is half of what the slot has logged in the context. So a slot that commits often
+/// draws seldom. The credits that slots have drawn but not used are at most half of the used ones, plus [`LEAST`] for
 /// each slot. The number of blocks that an item changes is measured: it is the rate of the last large context.
 pub struct Budget {
     /// Items granted, by the parity of the context. On lines apart from words that every operation reads.
@@ -112,8 +112,7 @@ impl Budget {
     fn draw(&self, context: u64, need: u64, used: u64) -> u64 {
         // The rate is within `RATES`, so never 0.
         let items_of = |blocks| blocks * RATE_UNIT / self.rate.load(Ordering::Relaxed);
-        // A slot draws as much again as it has used, so that its draws become rare.
-        let by_need = used.clamp(self.least, items_of(MOST).max(self.least));
+        let by_need = (used / 2).clamp(self.least, items_of(MOST).max(self.least));
         // At least `need`, which keeps a slot's credits from going below zero.
         let most = match self.small.load(Ordering::Relaxed) {
             0 => u64::MAX,

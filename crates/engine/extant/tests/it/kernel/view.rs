@@ -21,7 +21,7 @@ fn read_by_ext4_view() {
                 .any(|f| a.contains(f))
         })
     {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = crate::common::memory_dir();
         let path = image(&dir, args);
         let v = open_file(&path);
         make(&v, amount(600, 3_000));
