@@ -200,7 +200,7 @@ fn a_cut_at_any_write_leaves_the_old_or_the_new() {
     let device = filled(SHAPES[4]);
     let plan = plan(&device, NewSize::Least, None).unwrap();
     assert!(plan.moved > 0 && plan.renumbered > 0, "{plan:?}");
-    cut_everywhere(&device, &plan, 20);
+    cut_everywhere(&device, &plan, 15);
 }
 
 /// Cuts the change at writes from the first to the last, at more than `least` of them; each leaves a clean volume with every file.
@@ -226,7 +226,7 @@ fn cut_everywhere(device: &MemDevice, plan: &Plan, least: u64) {
         }
         assert!(files(image) == before, "cut at write {cut_at}");
         cuts += 1;
-        cut_at += 1 + cut_at / if common::torture() { 16 } else { 7 };
+        cut_at += 1 + cut_at / if common::torture() { 16 } else { 10 };
     }
     assert!(cuts > least && taken_back > 2, "{cuts}, {taken_back}");
 }
