@@ -31,6 +31,7 @@ mod mutants;
 #[path = "../../../extant/tests/it/hostile/mutate.rs"]
 mod mutate;
 mod quota;
+mod record_in_log;
 mod stages;
 #[path = "../../../ext4-format/tests/it/walk/mod.rs"]
 mod walk;

@@ -7,4 +7,6 @@ mod growth;
 mod image;
 #[path = "../../../extant-check/tests/it/verdicts/judge.rs"]
 mod judge;
+#[path = "../../../extant-repair/tests/it/record_in_log.rs"]
+mod record_in_log;
 mod shapes;
