@@ -9,6 +9,7 @@ use ext4_format::extent::Extent;
 use ext4_format::features::{Compat, Incompat};
 use ext4_format::inode::{self, InodeCore, flags};
 use ext4_format::jbd2::{self, LogEnd, Salvage};
+use ext4_format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use ext4_format::{BlockNr, FileType, FormatError, InodeNr, Where};
 use ext4_image::planted::{self, Fault};
 
@@ -29,7 +30,15 @@ pub(crate) fn mend(session: &mut Session<'_, '_>) -> Result<bool, Error> {
     };
     let mut bytes = session.read(first)?;
     let len = map.blocks().min(u32::MAX.into()) as u32;
-    let Some(mut sb) = superblock(session, &bytes, len) else {
+    let mut found = superblock(session, &bytes, len);
+    if found.is_none()
+        && let Some((sb, mended)) = with_usual_log(session, &bytes, len)
+        && session.ask("journal", "the bounds of its log are set", None)
+    {
+        session.write(first, &mended)?;
+        (found, bytes) = (Some(sb), mended);
+    }
+    let Some(mut sb) = found else {
         return empty(session, ino, first, len);
     };
     fields(session, first, &mut bytes, &mut sb)?;
@@ -110,6 +119,63 @@ fn clear_recover(session: &mut Session<'_, '_>) -> Result<(), Error> {
 fn superblock(session: &Session<'_, '_>, bytes: &[u8], len: u32) -> Option<jbd2::Superblock> {
     let sb = jbd2::Superblock::parse(bytes).ok()?;
     (sb.block_size == session.geo.block_size && sb.max_len <= len).then_some(sb)
+}
+
+/// Offsets of the journal's length and of the first block of its log.
+const MAX_LEN: usize = 0x10;
+const FIRST: usize = 0x14;
+
+/// Returns the superblock whose log is all blocks behind it, as mke2fs and tune2fs make it, and its block. `None` if it
+/// is no superblock of this volume even so.
+fn with_usual_log(
+    session: &Session<'_, '_>,
+    bytes: &[u8],
+    len: u32,
+) -> Option<(jbd2::Superblock, Vec<u8>)> {
+    let mut mended = bytes.to_vec();
+    [(FIRST, 1), (MAX_LEN, len)]
+        .iter()
+        .find_map(|(at, value): &(usize, u32)| {
+            let field = mended.get_mut(*at..)?.first_chunk_mut::<4>()?;
+            *field = value.to_be_bytes();
+            superblock(session, &mended, len)
+        })
+        .map(|sb| (sb, mended))
+}
+
+/// Returns the superblock of the volume that a replay of the log would write, before the descriptors are read.
+pub(crate) fn logged_superblock(
+    session: &Session<'_, '_>,
+) -> Result<Option<[u8; SUPERBLOCK_SIZE]>, Error> {
+    let extents = known_extents(session)?;
+    let at = |block: u32| extents.iter().find_map(|extent| extent.map(block));
+    let Some(first) = at(0) else {
+        return Ok(None);
+    };
+    let len = extents.iter().map(|extent| extent.len).sum();
+    let Some(sb) = superblock(session, &session.read(first)?, len) else {
+        return Ok(None);
+    };
+    let size = u64::from(session.geo.block_size);
+    let home = BlockNr(SUPERBLOCK_OFFSET / size);
+    let hole = |block| FormatError::corrupt("hole in the journal", Where::Journal(block));
+    let read = |block| -> Result<_, Error> {
+        let home = at(block).ok_or_else(|| Error::Format(hole(block)))?;
+        Ok(session.read(home)?)
+    };
+    let Ok(found) = jbd2::salvage(&sb, session.geo.blocks_count, read) else {
+        return Ok(None);
+    };
+    let image = found.plan.replay.iter().rfind(|image| image.home == home);
+    let Some((image, block)) = image.and_then(|image| Some((image, at(image.log_block)?))) else {
+        return Ok(None);
+    };
+    let mut bytes = session.read(block)?;
+    if image.escaped {
+        jbd2::unescape(&mut bytes);
+    }
+    let within = bytes.get((SUPERBLOCK_OFFSET % size) as usize..);
+    Ok(within.and_then(<[u8]>::first_chunk).copied())
 }
 
 /// Clears fields that do not belong in the superblock of a sound journal.

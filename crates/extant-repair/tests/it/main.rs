@@ -30,6 +30,7 @@ mod mutant;
 mod mutants;
 #[path = "../../../extant/tests/it/hostile/mutate.rs"]
 mod mutate;
+mod pending;
 mod quota;
 mod record_in_log;
 mod stages;

@@ -39,7 +39,7 @@ fn plan(device: &MemDevice) -> Plan {
     extant_repair::plan(device, NOW, &mut |_| true).unwrap()
 }
 
-fn mended(device: &MemDevice) -> Plan {
+pub fn mended(device: &MemDevice) -> Plan {
     let plan = plan(device);
     plan.apply(device).unwrap();
     let (clean, text) = judge::judge(device);
@@ -70,7 +70,7 @@ fn places(device: &MemDevice) -> [u64; 3] {
 }
 
 /// Returns every file of an image, with its bytes.
-fn files(device: &MemDevice) -> Vec<(String, Vec<u8>)> {
+pub fn files(device: &MemDevice) -> Vec<(String, Vec<u8>)> {
     let dir = tempfile::tempdir().unwrap();
     let (path, out) = (dir.path().join("image"), dir.path().join("out"));
     common::write_image(device, &path);
@@ -325,7 +325,7 @@ fn edited(device: &MemDevice, requests: &[&str]) -> MemDevice {
 }
 
 /// Returns the first number behind a word in debugfs' output.
-fn told(device: &MemDevice, request: &str, word: &str) -> u64 {
+pub fn told(device: &MemDevice, request: &str, word: &str) -> u64 {
     told_in(&debugfs(device, request), word)
 }
 
@@ -346,7 +346,7 @@ fn broken_and_mended(device: &MemDevice, writes: &[(u64, &[u8])]) -> Plan {
 }
 
 /// Returns a sound image of blocks of 1 KiB.
-fn shaped(args: &[&str]) -> MemDevice {
+pub fn shaped(args: &[&str]) -> MemDevice {
     let args = [&["-b", "1024"], args].concat();
     image::populate_sized("8M", &args, false, 200).snapshot()
 }
@@ -541,7 +541,7 @@ fn a_count_of_inodes_without_a_backup_is_that_of_the_groups() {
 }
 
 /// Returns the image with its superblock changed, and the checksum of that set.
-fn with_superblock(device: &MemDevice, change: impl FnOnce(&mut RawSuperblock)) -> MemDevice {
+pub fn with_superblock(device: &MemDevice, change: impl FnOnce(&mut RawSuperblock)) -> MemDevice {
     let changed = device.snapshot();
     let mut bytes = [0; 1024];
     changed.read_at(1024, &mut bytes).unwrap();
