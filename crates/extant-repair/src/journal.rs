@@ -274,12 +274,17 @@ fn is_journal(session: &Session<'_, '_>, ino: InodeNr) -> Result<bool, Error> {
 /// Returns whether an inode and its mapping can be those of a journal.
 fn fits(session: &Session<'_, '_>, core: &InodeCore, map: &MapRead) -> bool {
     let blocks = core.size / u64::from(session.geo.block_size);
+    let in_volume = |run: &Extent| {
+        let len = run.len.into();
+        session.geo.is_valid_data_range(run.physical, len)
+    };
     core.links > 0
         && core.flags & flags::ENCRYPT == 0
         && (u64::from(jbd2::MIN_BLOCKS)..=map.end()).contains(&blocks)
         && core.file_type() == Some(FileType::Regular)
         && map.problem.is_none()
         && map.unsealed.is_empty()
+        && map.extents.iter().all(in_volume)
         && map.blocks() == map.end()
         && map.end() >= u64::from(jbd2::MIN_BLOCKS)
 }

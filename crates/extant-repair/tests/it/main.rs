@@ -33,6 +33,7 @@ mod mutate;
 mod pending;
 mod quota;
 mod record_in_log;
+mod shared;
 mod stages;
 #[path = "../../../ext4-format/tests/it/walk/mod.rs"]
 mod walk;
