@@ -97,7 +97,9 @@ fn read_one(session: &mut Session<'_, '_>, raw: &[u8], group: GroupNr) -> Result
     let geo = session.geo.clone();
     if let Ok(desc) = GroupDesc::decode(raw, &geo, group) {
         let uninit = desc.flags & (INODE_UNINIT | BLOCK_UNINIT) != 0;
-        if uninit && !geo.features.has_group_csum() {
+        // The root and the other reserved inodes are always in use.
+        let without_root = desc.used_records(&geo) < geo.reserved_inodes(group);
+        if uninit && !geo.features.has_group_csum() || without_root {
             session.whole_tables.insert(group.0);
         }
         return Ok(desc);
