@@ -26,7 +26,7 @@ use blockdev::{BlockDevice, SECTOR};
 use ext4_format::change_mark::{ChangeMark, MARK_SIZE};
 use ext4_format::checksum::crc32c;
 use ext4_format::superblock::SUPERBLOCK_OFFSET;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -384,6 +384,7 @@ impl Undo {
         let mut pieces: Vec<(u64, &[u8])> = Vec::new();
         let mut holes = Vec::new();
         let mut first = None;
+        let zeros = zero_grains(&self.records, image.len());
         for record in &self.records {
             let now = there(image, record)?;
             if record.is_first_sector() {
@@ -391,7 +392,7 @@ impl Undo {
                 first = old.map(|old| (old, now.starts_with(old)));
                 continue;
             }
-            differing(record, &now, &mut pieces, &mut holes);
+            differing(record, &now, &zeros, &mut pieces, &mut holes);
         }
         let mut bytes: u64 = pieces.iter().map(|(_, old)| old.len() as u64).sum();
         bytes += holes.len() as u64 * HOLE;
@@ -437,25 +438,49 @@ fn is_marked(sector: &[u8], id: u64) -> bool {
     ChangeMark::read(sector).is_some_and(|mark| mark.id() == id)
 }
 
+/// Returns the ranges of 4096 bytes in an image of `len` bytes that held only zeros, by their offsets. With small blocks,
+/// several records make up a range.
+fn zero_grains(records: &[UndoRecord], len: u64) -> BTreeSet<u64> {
+    let mut grains = BTreeSet::new();
+    let (mut start, mut end) = (0, 0);
+    for record in records.iter().filter(|record| !record.is_first_sector()) {
+        let sectors = record.old.chunks(SECTOR as usize);
+        for (old, at) in sectors.zip((record.offset..).step_by(SECTOR as usize)) {
+            if at != end {
+                start = at;
+            }
+            end = at + old.len() as u64;
+            if old.iter().any(|&b| b != 0) {
+                start = end;
+            }
+            if end.is_multiple_of(HOLE) && end - start >= HOLE && end <= len {
+                grains.insert(end - HOLE);
+            }
+        }
+    }
+    grains
+}
+
 /// Adds the old bytes of the sectors that differ. Where the image had only zeros, space is freed and none is
 /// allocated.
 fn differing<'u>(
     record: &'u UndoRecord,
     now: &[u8],
+    zeros: &BTreeSet<u64>,
     pieces: &mut Vec<(u64, &'u [u8])>,
     holes: &mut Vec<u64>,
 ) {
     let mut at = 0;
     while at < now.len() {
         let place = record.offset + at as u64;
-        let grain = (HOLE - place % HOLE) as usize;
-        let end = now.len().min(at + grain);
+        let begin = place - place % HOLE;
+        let end = now.len().min(at + (begin + HOLE - place) as usize);
         let old = record.old.get(at..end).unwrap_or_default();
         let now = now.get(at..end).unwrap_or_default();
-        if old.len() as u64 == HOLE && old != now && old.iter().all(|&b| b == 0) {
-            holes.push(place);
-        } else {
+        if !zeros.contains(&begin) {
             sectors(place, old, now, pieces);
+        } else if old != now && holes.last() != Some(&begin) {
+            holes.push(begin);
         }
         at = end;
     }
@@ -504,7 +529,7 @@ fn records_of(mut body: &[u8], count: u64) -> Option<Vec<UndoRecord>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use blockdev::MemDevice;
+    use blockdev::{Event, MemDevice, RecordingDevice};
 
     #[test]
     fn a_file_is_read_as_it_was_written() {
@@ -533,6 +558,35 @@ mod tests {
         assert_eq!(image.to_bytes().unwrap(), [1; 8192]);
         let other = MemDevice::from_bytes(&[1; 4096]);
         assert!(undo.take_back(&other).is_err());
+    }
+
+    /// Records of blocks of 1 KiB, as those of a resize.
+    #[test]
+    fn zeros_in_small_records_are_freed() {
+        let image = MemDevice::new(16384);
+        image.write_at(8192, &[1; 1024]).unwrap();
+        let blocks = (4..16u64).map(|block| (block * 1024, vec![2; 1024]));
+        let changes: BTreeMap<_, _> = blocks.collect();
+        let old = image.to_bytes().unwrap();
+        let undo = Undo::before(&image, &changes).unwrap();
+        for (at, new) in &changes {
+            image.write_at(*at, new).unwrap();
+        }
+        let recorder = RecordingDevice::new(image);
+        undo.take_back(&recorder).unwrap();
+        assert!(recorder.inner().to_bytes().unwrap() == old);
+        let log = recorder.log();
+        let discards = log.events().iter().filter_map(|event| match event {
+            Event::Discard { offset, len } => Some((*offset, *len)),
+            _ => None,
+        });
+        // The blocks around the one with data share its 4096 bytes.
+        assert_eq!(discards.collect::<Vec<_>>(), [(4096, 4096), (12288, 4096)]);
+        let written = log.events().iter().map(|event| match event {
+            Event::Write { data, .. } => data.len(),
+            _ => 0,
+        });
+        assert_eq!(written.sum::<usize>(), 4096 + MARK_SIZE * 2);
     }
 
     #[test]

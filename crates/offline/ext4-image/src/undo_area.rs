@@ -12,6 +12,7 @@ use ext4_format::group_desc::GroupDesc;
 use ext4_format::{BlockNr, GroupNr, bitmap};
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::Range;
 
 /// A device in the state after a change.
 struct After<'a> {
@@ -188,8 +189,9 @@ fn are_in_use(device: &dyn BlockDevice, blocks: &[BlockNr]) -> bool {
     })
 }
 
-/// Returns the offset of the first run of blocks of an empty log that holds `len` bytes. Before and after the change, the
-/// log must be empty, and the bitmaps must have its blocks in use. The change must not write to it.
+/// Returns the offset of the first run of blocks of an empty log that holds `len` bytes and that the change does not write.
+/// Before and after the change, the log must be empty, and the bitmaps must have its blocks in use. The change may write
+/// other parts of the log: a piece of a change may be larger than the block next to the log that it is for.
 fn find_in_log(
     device: &dyn BlockDevice,
     changes: &BTreeMap<u64, Vec<u8>>,
@@ -204,22 +206,26 @@ fn find_in_log(
     if !are_in_use(device, &places) || !are_in_use(&after, &places) {
         return None;
     }
-    let is_written = |start: u64, end: u64| {
-        let before = changes.range(..end).next_back();
-        before.is_some_and(|(at, new)| at.saturating_add(new.len() as u64) > start)
-    };
-    let mut found = None;
-    for run in places.chunk_by(|a, b| a.0.checked_add(1) == Some(b.0)) {
-        let start = run.first()?.offset(block_size);
-        let end = start.checked_add(run.len() as u64 * u64::from(block_size))?;
-        if is_written(start, end) || end > device.len() {
-            return None;
+    places
+        .chunk_by(|a, b| a.0.checked_add(1) == Some(b.0))
+        .find_map(|run| {
+            let start = run.first()?.offset(block_size);
+            let end = start.checked_add(run.len() as u64 * u64::from(block_size))?;
+            first_gap(changes, start..end.min(device.len()), len)
+        })
+}
+
+/// Returns the first part of a range that holds `len` bytes and that the change does not write.
+fn first_gap(changes: &BTreeMap<u64, Vec<u8>>, range: Range<u64>, len: u64) -> Option<u64> {
+    let mut from = range.start;
+    let before = changes.range(..range.start).next_back();
+    for (&at, new) in before.into_iter().chain(changes.range(range.clone())) {
+        if at.saturating_sub(from) >= len {
+            return Some(from);
         }
-        if end - start >= len {
-            found = found.or(Some(start));
-        }
+        from = from.max(at.saturating_add(new.len() as u64));
     }
-    found
+    (range.end.saturating_sub(from) >= len).then_some(from)
 }
 
 /// Writes a record, and returns its place when it is durable.

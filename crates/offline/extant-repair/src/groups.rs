@@ -1,8 +1,9 @@
 //! Group descriptors at the beginning; bitmaps, counts and checksums at the end.
 
 use crate::error::Error;
-use crate::resize;
 use crate::session::{InodeUse, Session};
+use crate::{journal, resize};
+use ext4_format::extent::Extent;
 use ext4_format::features::Incompat;
 use ext4_format::group_desc::{BLOCK_UNINIT, GroupDesc, INODE_UNINIT};
 use ext4_format::{BlockNr, FileType, GroupNr, InodeNr, bitmap, inode};
@@ -96,7 +97,9 @@ fn read_one(session: &mut Session<'_, '_>, raw: &[u8], group: GroupNr) -> Result
     let geo = session.geo.clone();
     if let Ok(desc) = GroupDesc::decode(raw, &geo, group) {
         let uninit = desc.flags & (INODE_UNINIT | BLOCK_UNINIT) != 0;
-        if uninit && !geo.features.has_group_csum() {
+        // The root and the other reserved inodes are always in use.
+        let without_root = desc.used_records(&geo) < geo.reserved_inodes(group);
+        if uninit && !geo.features.has_group_csum() || without_root {
             session.whole_tables.insert(group.0);
         }
         return Ok(desc);
@@ -193,17 +196,25 @@ enum Evidence {
     Root,
 }
 
-/// Returns the place of a group's inodes. The journal may hold copies of parts of a table, so the place with most
-/// sound records of a whole table is used.
+/// Returns the place of a group's inodes: the one with most sound records of a whole table. The journal is left out,
+/// because its log may hold a copy of the table that is followed by records of other groups.
 fn find_table(
     session: &Session<'_, '_>,
     group: GroupNr,
     evidence: Evidence,
 ) -> Result<Option<BlockNr>, Error> {
     let geo = &session.geo;
+    let journal = journal::known_extents(session)?;
+    let len = u64::from(geo.itable_blocks());
+    let in_journal = |block: BlockNr| {
+        let meets = |run: &Extent| {
+            run.physical.0 < block.0 + len && block.0 < run.physical.0 + u64::from(run.len)
+        };
+        journal.iter().any(meets)
+    };
     let mut best: Option<(i64, BlockNr)> = None;
     for block in (geo.first_data_block..geo.blocks_count).map(BlockNr) {
-        if !geo.is_valid_data_range(block, geo.itable_blocks().into()) {
+        if !geo.is_valid_data_range(block, len) || in_journal(block) {
             continue;
         }
         let bytes = session.read(block)?;

@@ -300,7 +300,9 @@ fn in_use(
         && file_type == FileType::Regular
         && geo.features.has_ea_inode();
     let hidden = geo.features.has_orphan_file() && ino.0 == geo.orphan_file_ino
-        || session.sb.prj_quota_inum.get() == ino.0 && geo.features.has_project();
+        || session.sb.prj_quota_inum.get() == ino.0
+            && geo.features.has_project()
+            && file_type == FileType::Regular;
     mapping_features(session, record, file_type)?;
     self::flags_of(session, record, file_type);
     clear_unused(session, record);

@@ -3,6 +3,7 @@
 use crate::error::Error;
 use crate::session::Session;
 use ext4_format::extent::{self, Extent, ExtentHeader, Node, NodeRules};
+use ext4_format::geometry::Geometry;
 use ext4_format::inode::flags;
 use ext4_format::map_walk::{self, MapNode, MapVisitor, OnDamage};
 use ext4_format::remapping::MapSink;
@@ -64,6 +65,12 @@ pub(crate) fn read(
     Ok(reader.map)
 }
 
+/// Returns whether a run is inside the volume.
+fn is_within(geo: &Geometry, run: &Extent) -> bool {
+    let end = run.physical.0.checked_add(run.len.into());
+    run.physical.0 >= geo.first_data_block && end.is_some_and(|end| end <= geo.blocks_count)
+}
+
 struct Reader<'s, 'a, 'd> {
     session: &'s Session<'a, 'd>,
     /// Seed of the checksums of the nodes; `None` without checksums.
@@ -75,12 +82,12 @@ struct Reader<'s, 'a, 'd> {
 }
 
 impl Reader<'_, '_, '_> {
+    /// Keeps a run inside the volume. If it meets structures of the groups, only those blocks are shared, and get copies.
     fn keep(&mut self, extent: Extent, end: u64) {
-        let geo = &self.session.geo;
         let valid = extent.len > 0
             && u64::from(extent.logical) >= self.map.end()
             && extent.end() <= end
-            && geo.is_valid_data_range(extent.physical, extent.len.into());
+            && is_within(&self.session.geo, &extent);
         if valid {
             self.map.extents.push(extent);
         } else {
@@ -181,11 +188,7 @@ impl MapVisitor for Reader<'_, '_, '_> {
         for here in extent.blocks() {
             let longer = self.map.extents.last().and_then(|last| last.merge(&here));
             match (longer, self.map.extents.last_mut()) {
-                (Some(longer), Some(last))
-                    if self.session.geo.is_valid_data_range(here.physical, 1) =>
-                {
-                    *last = longer
-                }
+                (Some(longer), Some(last)) if is_within(&self.session.geo, &here) => *last = longer,
                 _ => self.keep(here, end),
             }
         }

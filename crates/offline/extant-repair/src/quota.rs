@@ -123,8 +123,13 @@ fn read(
     let core = inode::decode_verified(&raw, &session.geo, ino).ok();
     let core = core.filter(|core| core.file_type() == Some(FileType::Regular) && core.links > 0);
     let Some(core) = core.filter(|core| core.flags & flags::INLINE_DATA == 0) else {
-        // A reserved number is free for a new file; another number may belong to any file.
-        let free = ino.0 < session.geo.first_ino && !session.inodes.contains_key(&ino.0);
+        let free = !session.inodes.contains_key(&ino.0);
+        let text = format!("it names no {} quota, as inode {ino} is none", kind.name());
+        if !free && ino.0 >= session.geo.first_ino && session.ask("superblock", text, None) {
+            // The inode is that of another file.
+            kind.set_inode(&mut session.sb, 0);
+            session.write_superblock()?;
+        }
         return Ok(free.then(|| Read {
             map: MapRead::default(),
             content: Err(corrupt("there is none")),

@@ -1,6 +1,7 @@
 //! The superblock: taken from a backup where it is damaged, and values in it that cannot be.
 
 use crate::error::Error;
+use crate::journal;
 use crate::session::{Decisions, Mend, Session};
 use blockdev::BlockDevice;
 use ext4_format::features::{Compat, Features, Incompat, RoCompat};
@@ -10,11 +11,13 @@ use ext4_format::superblock::{
     RawSuperblock, STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE,
 };
 use ext4_format::{BlockNr, FormatError, GroupNr};
+use ext4_image::MemOverlay;
+use std::collections::BTreeSet;
 
 /// Reads the superblock, from a backup if need be, which is then written to its place.
-pub(crate) fn read(
-    dev: &dyn BlockDevice,
-    decisions: &mut Decisions<'_>,
+pub(crate) fn read<'d>(
+    dev: &MemOverlay<'d>,
+    decisions: &mut Decisions<'d>,
 ) -> Result<RawSuperblock, Error> {
     let bytes = ext4_image::superblock_bytes(dev)?;
     let error = match usable(&bytes, dev.len()) {
@@ -28,7 +31,9 @@ pub(crate) fn read(
         return Err(Error::Superblock(error));
     }
     let uncertain = Some("certainty of what it says");
-    let (mut sb, text, loses) = if let Some(sb) = backup(dev) {
+    let (mut sb, text, loses) = if let Some(sb) = logged(dev, decisions, &bytes)? {
+        (sb, "it is taken from the journal", None)
+    } else if let Some(sb) = backup(dev) {
         (sb, "it is taken from a backup", None)
     } else if let Some(sb) =
         RawSuperblock::resealed(&bytes).filter(|sb| usable(sb.bytes(), dev.len()).is_ok())
@@ -67,6 +72,23 @@ fn usable(bytes: &[u8], len: u64) -> Result<RawSuperblock, FormatError> {
         ));
     }
     Ok(sb)
+}
+
+/// Returns the superblock that a replay of the journal would write, if the present one leads to the journal and only does
+/// not fit its device.
+fn logged<'d>(
+    dev: &MemOverlay<'d>,
+    decisions: &mut Decisions<'d>,
+    bytes: &[u8; SUPERBLOCK_SIZE],
+) -> Result<Option<RawSuperblock>, Error> {
+    let Ok(sb) = RawSuperblock::parse(bytes) else {
+        return Ok(None);
+    };
+    let Ok(session) = Session::new(dev, decisions, sb, BTreeSet::new(), 0) else {
+        return Ok(None);
+    };
+    let logged = journal::logged_superblock(&session)?;
+    Ok(logged.and_then(|bytes| usable(&bytes, dev.len()).ok()))
 }
 
 /// Returns the superblock with the count of inodes of its groups and no surplus meta groups, if only the counts are

@@ -16,5 +16,6 @@ pub mod mounted;
 pub mod mutant;
 pub mod mutate;
 pub mod operations;
+pub mod record_in_log;
 pub mod verdict;
 pub mod walk;

@@ -8,10 +8,20 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// A device that seems to be slow, so that reads are announced to it. It may read large ranges past a cache.
-struct Cold<'d> {
+pub struct Cold<'d> {
     inner: &'d MemDevice,
     uncached: bool,
     reads: AtomicU32,
+}
+
+impl<'d> Cold<'d> {
+    pub const fn new(inner: &'d MemDevice, uncached: bool) -> Self {
+        Self {
+            inner,
+            uncached,
+            reads: AtomicU32::new(0),
+        }
+    }
 }
 
 impl BlockDevice for Cold<'_> {
@@ -43,12 +53,7 @@ pub fn check(device: &MemDevice, replay: bool) -> Report {
     // Of two inodes with the same block the second is reported: with one thread always the same one.
     let warm = told(&check_of(device, replay, 1));
     for uncached in [false, true] {
-        let cold = Cold {
-            inner: device,
-            uncached,
-            reads: AtomicU32::new(0),
-        };
-        let cold = told(&check_of(&cold, replay, 1));
+        let cold = told(&check_of(&Cold::new(device, uncached), replay, 1));
         assert_eq!(warm, cold, "uncached: {uncached}");
     }
     check_of(device, replay, 2)

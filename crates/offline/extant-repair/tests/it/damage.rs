@@ -6,8 +6,9 @@ use crate::common;
 use crate::verdict;
 
 use bases::Base;
-use blockdev::MemDevice;
+use blockdev::{BlockDevice, MemDevice};
 use chosen::{DAMAGES, Places};
+use extant_repair::Plan;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
@@ -46,6 +47,9 @@ fn base(dir: &Path, n: usize) -> (BTreeSet<&'static str>, usize) {
         if verdict::judge(&device).0 || !e2fsck_mends(&device, dir, n) {
             continue;
         }
+        if common::torture() || mended % 4 == 0 {
+            expect_same_on_slow_device(&device);
+        }
         match repaired(&device) {
             Ok(()) => mended += 1,
             Err(told) => {
@@ -57,10 +61,21 @@ fn base(dir: &Path, n: usize) -> (BTreeSet<&'static str>, usize) {
     (left, mended)
 }
 
+/// Checks that a repair writes the same bytes if the device is slow, because a check then reads in another order.
+fn expect_same_on_slow_device(device: &MemDevice) {
+    let slow = plan(&verdict::Cold::new(device, false));
+    let [fast, slow] = [plan(device), slow].map(|plan| {
+        let image = device.snapshot();
+        let plan = plan.map_err(|error| error.to_string())?;
+        plan.apply(&image).unwrap();
+        Ok::<_, String>((plan.mends, image.to_bytes().unwrap()))
+    });
+    assert!(fast == slow);
+}
+
 /// Returns the damage that remains after a repair.
 fn repaired(device: &MemDevice) -> Result<(), String> {
-    let plan = extant_repair::plan(device, 1_700_000_000, &mut |_| true);
-    let plan = plan.map_err(|error| error.to_string())?;
+    let plan = plan(device).map_err(|error| error.to_string())?;
     plan.apply(device).unwrap();
     let (clean, text) = verdict::judge(device);
     if clean {
@@ -70,6 +85,10 @@ fn repaired(device: &MemDevice) -> Result<(), String> {
         "{:#?}\n{:#?}\ne2fsck: {text}",
         plan.mends, plan.after.findings
     ))
+}
+
+fn plan(device: &dyn BlockDevice) -> Result<Plan, extant_repair::Error> {
+    extant_repair::plan(device, 1_700_000_000, &mut |_| true)
 }
 
 fn e2fsck_mends(device: &MemDevice, dir: &Path, n: usize) -> bool {

@@ -1,12 +1,15 @@
 //! Changes in place that a crash ends at any write: the image is the old one, the new one, or one that cannot be
 //! mounted.
 
+use crate::common;
+use crate::record_in_log::{self, Change};
 use blockdev::{BlockDevice, Crash, FaultDevice, FileDevice, MemDevice, Op, RecordingDevice};
 use ext4_image::{Changes, Error, ImageFile, MemOverlay, Undo, mark};
 use extant_repair::Plan;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 
 const NOW: u32 = 1_700_000_000;
 
@@ -380,6 +383,41 @@ fn a_record_is_in_the_log_only_if_the_bitmap_has_the_log_in_use() {
     let (done, is_written) = write();
     assert!(matches!(done, Err(Error::NoRoomForUndo(_))), "{done:?}");
     assert!(!is_written);
+}
+
+#[test]
+fn a_cut_with_the_record_in_the_log_leaves_the_old_the_new_or_what_nothing_mounts() {
+    let Some(base) = record_in_log::full_volume("metadata_csum,64bit") else {
+        return;
+    };
+    // The bitmap of inodes, and the records of files in three blocks of the table.
+    let mut desc = [0; 12];
+    base.read_at(2048, &mut desc).unwrap();
+    let [_, inode_bitmap, table] = [0, 4, 8]
+        .map(|at| u64::from(u32::from_le_bytes(desc[at..at + 4].try_into().unwrap())) * 1024);
+    let links = [12, 25, 45].map(|nth| table + nth * 256 + 26);
+    for at in links.into_iter().chain([inode_bitmap]) {
+        base.write_at(at, &[0x5a]).unwrap();
+    }
+    let made = plan(&base);
+    assert!(made.after.is_clean());
+    let change = Change {
+        write: &|device| made.write(device, None, None).unwrap(),
+        open: &|image| {
+            let image = Arc::new(image.snapshot());
+            record_in_log::reverted(&image);
+            plan(&image).apply(&*image).unwrap();
+            // The volume has new transactions in the log, where the record was.
+            let volume = common::open(&image);
+            volume.remove_file("/fill").unwrap();
+            volume.write("/later", b"more").unwrap();
+            volume.sync().unwrap();
+            record_in_log::expect_clean(&image.snapshot());
+            volume.close().unwrap();
+            record_in_log::expect_clean(&image);
+        },
+    };
+    record_in_log::cut_everywhere(&base, &change, 5);
 }
 
 /// Returns whether an image is clean for e2fsck.

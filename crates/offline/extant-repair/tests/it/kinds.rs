@@ -332,3 +332,49 @@ fn values_in_inodes_are_accounted_for_and_checked() {
         }
     }
 }
+
+/// The root has no name that leads to it, by which other unread inodes are found.
+#[test]
+fn reserved_inodes_in_a_part_that_a_descriptor_calls_unused_stay() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    for features in ["metadata_csum", "^metadata_csum,uninit_bg"] {
+        let image = Image::new("16M", 2048, &["-O", features]);
+        image.change(&["mkdir dir"]);
+        for n in 0..20 {
+            image.write(&format!("dir/{n}"), &[b'x'; 900]);
+        }
+        image.run("e2fsck", &["-fy"]);
+        image.assert_clean(features);
+        let before = image.files();
+        for request in ["itable_unused 4095", "itable_unused 4088", "flags 1"] {
+            let broken = Image::copy(&image);
+            let requests = [&format!("set_bg 0 {request}"), "set_bg 0 checksum calc"];
+            broken.change(&requests);
+            broken.repair(request);
+            assert!(broken.files() == before, "{features}: {request}");
+        }
+    }
+}
+
+#[test]
+fn a_project_quota_without_its_inode_is_made_anew_or_not_named() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    let kinds = "quotatype=usrquota:grpquota:prjquota";
+    let image = Image::new("16M", 4096, &["-O", "quota,project", "-E", kinds]);
+    image.write("file", &[b'x'; 900]);
+    image.run("e2fsck", &["-fy"]);
+    let before = image.files();
+    let stats = image.ask("stats");
+    let (_, number) = stats.split_once("Project quota inode:").unwrap();
+    let number = number.split_whitespace().next().unwrap();
+    let lost = Image::copy(&image);
+    lost.change(&[&format!("clri <{number}>")]);
+    lost.mend("an inode that is lost");
+    assert!(lost.ask("stats").contains("Project quota inode:"));
+    image.change(&["mkdir dir", "ssv prj_quota_inum 14"]);
+    image.mend("the inode of a directory");
+    // The file that was the quota has no name.
+    let after = image.files();
+    let kept = |(path, content): (&_, &_)| after.get(path) == Some(content);
+    assert!(before.iter().all(kept) && image.ask("ls").contains("dir"));
+}

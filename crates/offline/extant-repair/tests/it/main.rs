@@ -1,6 +1,8 @@
 //! Tests of the crate over its public interface, in one program.
 
-use extant_testing::{bases, chosen, common, folded, image, mounted, mutant, verdict, walk};
+use extant_testing::{
+    bases, chosen, common, folded, image, mounted, mutant, record_in_log, verdict, walk,
+};
 
 mod damage;
 mod debugfs;
@@ -11,5 +13,7 @@ mod in_place;
 mod kernel;
 mod kinds;
 mod mutants;
+mod pending;
 mod quota;
+mod shared;
 mod stages;

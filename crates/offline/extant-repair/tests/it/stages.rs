@@ -39,7 +39,7 @@ fn plan(device: &MemDevice) -> Plan {
     extant_repair::plan(device, NOW, &mut |_| true).unwrap()
 }
 
-fn mended(device: &MemDevice) -> Plan {
+pub fn mended(device: &MemDevice) -> Plan {
     let plan = plan(device);
     plan.apply(device).unwrap();
     let (clean, text) = verdict::judge(device);
@@ -70,7 +70,7 @@ fn places(device: &MemDevice) -> [u64; 3] {
 }
 
 /// Returns every file of an image, with its bytes.
-fn files(device: &MemDevice) -> Vec<(String, Vec<u8>)> {
+pub fn files(device: &MemDevice) -> Vec<(String, Vec<u8>)> {
     let dir = tempfile::tempdir().unwrap();
     let (path, out) = (dir.path().join("image"), dir.path().join("out"));
     common::write_image(device, &path);
@@ -325,8 +325,11 @@ fn edited(device: &MemDevice, requests: &[&str]) -> MemDevice {
 }
 
 /// Returns the first number behind a word in debugfs' output.
-fn told(device: &MemDevice, request: &str, word: &str) -> u64 {
-    let text = debugfs(device, request);
+pub fn told(device: &MemDevice, request: &str, word: &str) -> u64 {
+    told_in(&debugfs(device, request), word)
+}
+
+fn told_in(text: &str, word: &str) -> u64 {
     let at = text.find(word).unwrap() + word.len();
     let digits = text[at..].trim_start();
     let end = digits.find(|c: char| !c.is_ascii_digit());
@@ -343,7 +346,7 @@ fn broken_and_mended(device: &MemDevice, writes: &[(u64, &[u8])]) -> Plan {
 }
 
 /// Returns a sound image of blocks of 1 KiB.
-fn shaped(args: &[&str]) -> MemDevice {
+pub fn shaped(args: &[&str]) -> MemDevice {
     let args = [&["-b", "1024"], args].concat();
     image::populate_sized("8M", &args, false, 200).snapshot()
 }
@@ -385,6 +388,77 @@ fn a_table_of_inodes_is_told_from_its_copies_in_the_journal() {
     let before = files(&device);
     broken_and_mended(&device, &[(2048, &[0; 64])]);
     assert!(files(&device) == before);
+}
+
+/// Returns the blocks of a group's inode table that were ever written, from its first one on.
+fn written_table(device: &MemDevice, table: u64) -> Vec<Vec<u8>> {
+    let blocks = (table..).map(|block| {
+        let mut bytes = vec![0; 1024];
+        device.read_at(block * 1024, &mut bytes).unwrap();
+        bytes
+    });
+    let written = |bytes: &Vec<u8>| bytes.iter().any(|&b| b != 0);
+    blocks.take_while(written).collect()
+}
+
+/// Writes blocks into a part of the log that was never used.
+fn write_into_log(device: &MemDevice, blocks: &[Vec<u8>]) {
+    for (n, bytes) in blocks.iter().enumerate() {
+        let home = told(device, &format!("bmap <8> {}", n + 700), "");
+        device.write_at(home * 1024, bytes).unwrap();
+    }
+}
+
+/// The log has the blocks of the first group's table, and then further records, so that more records are sound there than
+/// in the table.
+#[test]
+fn a_table_of_inodes_is_not_taken_from_the_log_when_checksums_are_wrong() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    let device = sound();
+    let before = files(&device);
+    let table = places(&device)[2] / 1024;
+    let blocks = written_table(&device, table);
+    write_into_log(&device, &[blocks.clone(), blocks].concat());
+    let broken = with_superblock(&device, |sb| sb.uuid = [9; 16]);
+    lose_descriptor(&broken, 0);
+    mended(&broken);
+    assert_eq!(places(&broken)[2] / 1024, table);
+    assert!(files(&broken) == before);
+}
+
+/// The log is before the table on the device, and as many records are sound there.
+#[test]
+fn a_table_of_inodes_is_not_taken_from_the_log() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    let args = ["-t", "ext4", "-g", "2048", "-J", "size=1", "-O"];
+    let device = shaped(&[&args[..], &["metadata_csum,64bit,^flex_bg"]].concat());
+    let before = files(&device);
+    let last = geometry(&device).groups - 1;
+    let table = last_table(&device);
+    let blocks = written_table(&device, table);
+    assert!(!blocks.is_empty() && told(&device, "bmap <8> 700", "") < table);
+    write_into_log(&device, &blocks);
+    lose_descriptor(&device, last);
+    mended(&device);
+    assert_eq!(last_table(&device), table);
+    assert!(files(&device) == before);
+}
+
+/// Returns the first block of the last group's inode table.
+fn last_table(device: &MemDevice) -> u64 {
+    let text = debugfs(device, "stats");
+    let at = text.rfind("inode table at ").unwrap();
+    told_in(&text[at..], "inode table at ")
+}
+
+/// Overwrites the descriptor of a group, of 64 bytes, and its backups.
+fn lose_descriptor(device: &MemDevice, group: u32) {
+    let geo = geometry(device);
+    for holder in (0..geo.groups).map(GroupNr).filter(|g| geo.has_super(*g)) {
+        let block = geo.group_first_block(holder).0 + 1;
+        let at = block * 1024 + u64::from(group) * 64;
+        device.write_at(at, &[0xff; 64]).unwrap();
+    }
 }
 
 #[test]
@@ -467,7 +541,7 @@ fn a_count_of_inodes_without_a_backup_is_that_of_the_groups() {
 }
 
 /// Returns the image with its superblock changed, and the checksum of that set.
-fn with_superblock(device: &MemDevice, change: impl FnOnce(&mut RawSuperblock)) -> MemDevice {
+pub fn with_superblock(device: &MemDevice, change: impl FnOnce(&mut RawSuperblock)) -> MemDevice {
     let changed = device.snapshot();
     let mut bytes = [0; 1024];
     changed.read_at(1024, &mut bytes).unwrap();
@@ -543,11 +617,7 @@ fn a_table_of_inodes_is_found_without_checksums() {
     let device = sound();
     let before = files(&device);
     let broken = with_superblock(&device, |sb| sb.uuid = [9; 16]);
-    let geo = geometry(&device);
-    for group in (0..geo.groups).map(GroupNr).filter(|g| geo.has_super(*g)) {
-        let first = geo.group_first_block(group).0 + 1;
-        broken.write_at(first * 1024, &[0xff; 64]).unwrap();
-    }
+    lose_descriptor(&broken, 0);
     mended(&broken);
     assert!(files(&broken) == before);
 }

@@ -1,6 +1,6 @@
 //! Tests of the crate over its public interface, in one program.
 
-use extant_testing::{common, image, verdict};
+use extant_testing::{common, image, record_in_log, verdict};
 
 mod growth;
 mod shapes;

@@ -2,6 +2,7 @@
 
 use crate::common;
 use crate::image;
+use crate::record_in_log::{self, Change};
 use crate::verdict;
 use blockdev::{Access, BlockDevice, FaultDevice, FileDevice, MemDevice, Op};
 use ext4_format::superblock::RawSuperblock;
@@ -201,6 +202,28 @@ fn a_cut_at_any_write_leaves_the_old_or_the_new() {
     let plan = plan(&device, NewSize::Least, None).unwrap();
     assert!(plan.moved > 0 && plan.renumbered > 0, "{plan:?}");
     cut_everywhere(&device, &plan, 15);
+}
+
+#[test]
+fn a_cut_with_the_record_in_the_log_leaves_the_old_or_the_new() {
+    let Some(device) = record_in_log::full_volume("^metadata_csum,^64bit") else {
+        return;
+    };
+    let plan = plan(&device, NewSize::Same, Some(true)).unwrap();
+    let change = Change {
+        write: &|device| plan.write(device, None, None).unwrap(),
+        open: &|image| {
+            let image = Arc::new(image.snapshot());
+            record_in_log::reverted(&image);
+            let volume = common::open(&image);
+            volume.remove_file("/fill").unwrap();
+            volume.sync().unwrap();
+            record_in_log::expect_clean(&image.snapshot());
+            volume.close().unwrap();
+        },
+    };
+    // Only the descriptors and the superblock change.
+    record_in_log::cut_everywhere(&device, &change, 1);
 }
 
 /// Cuts the change at writes from the first to the last, at more than `least` of them; each leaves a clean volume with every file.

@@ -1,5 +1,6 @@
 //! Writes that end at any moment leave the old image or the new one.
 
+use crate::record_in_log::{self, Change};
 use blockdev::{BlockDevice, FaultDevice, MemDevice, Op};
 use extant_check::CheckOptions;
 use extant_tune::{Error, TuneOptions, Undo};
@@ -106,6 +107,28 @@ fn set_aside(bytes: &[u8]) -> (usize, u64) {
             .unwrap()
     };
     (lines.len(), lines.iter().map(len).sum())
+}
+
+#[test]
+fn a_cut_with_the_record_in_the_log_leaves_the_old_or_the_new() {
+    let Some(device) = record_in_log::full_volume("^metadata_csum,64bit") else {
+        return;
+    };
+    let options = TuneOptions {
+        features: "metadata_csum".into(),
+        now: 1_700_000_000,
+        ..TuneOptions::default()
+    };
+    let plan = extant_tune::plan(&device, &options).unwrap();
+    let change = Change {
+        write: &|device| plan.writes.write(device, None, None).unwrap(),
+        open: &|image| {
+            let image = image.snapshot();
+            record_in_log::reverted(&image);
+            record_in_log::expect_clean(&image);
+        },
+    };
+    record_in_log::cut_everywhere(&device, &change, 10);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Tests of the crate over its public interface, in one program.
 
-use extant_testing::folded;
+use extant_testing::{folded, record_in_log};
 
 mod cuts;
 mod folding;
