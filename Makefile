@@ -49,7 +49,7 @@ python:
 bindings:
 	scripts/bindings.sh
 
-# A million opens from Python and 200 from C under valgrind: nothing may grow. CI does a short form.
+# A million opens from Python and 200 from C under valgrind: nothing may grow.
 leaks:
 	scripts/leaks.sh
 

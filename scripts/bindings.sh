@@ -22,7 +22,6 @@ fi
 step "libextant: build" scripts/c.sh build
 step "Python: build" scripts/python.sh build
 step "libextant: tests" scripts/c.sh
-step "libextant: leaks" scripts/leaks.sh c
 step "Python: tests" scripts/python.sh
 step "Go" scripts/go.sh
 echo "$now" >$record
