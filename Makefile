@@ -6,7 +6,7 @@ CARGO ?= cargo
 TEST_TOOLS = mke2fs e2fsck debugfs dumpe2fs tar zstd setfacl setfattr valgrind fusermount3 git gcc rsync sqlite3 fio stress-ng dbench \
   qemu-system-x86_64 busybox mmdebstrap curl newuidmap zsh fish tmux sfdisk sgdisk qemu-img xz bzip2 cpio bsdtar simg2img mksquashfs nbdkit nbd-server openssl
 
-.PHONY: python test-remote c consumers first-use dist cross-check demo test unit deny package public-api release-check judge instructions loom shuttle miri fuzz lint install uninstall deb book bench bench-long torture torture-changes torture-contents torture-crash torture-fast-commits torture-features torture-hostile torture-images torture-kernel torture-kill torture-lines torture-model torture-mount torture-programs torture-repair torture-schedules torture-threads tools clean wheels go install-c deb-c
+.PHONY: python bindings leaks test-remote c consumers first-use dist cross-check demo test unit deny package public-api release-check judge instructions loom shuttle miri fuzz lint install uninstall deb book bench bench-long torture torture-changes torture-contents torture-crash torture-fast-commits torture-features torture-hostile torture-images torture-kernel torture-kill torture-lines torture-model torture-mount torture-programs torture-repair torture-schedules torture-threads tools clean wheels go install-c deb-c
 
 demo:
 	$(CARGO) run --profile demo -p extant-demo
@@ -44,6 +44,14 @@ consumers:
 # Builds the Python package in a virtual environment and runs its tests.
 python:
 	scripts/python.sh
+
+# All three bindings with one build of the engine: what `python`, `c` and `go` do.
+bindings:
+	scripts/bindings.sh
+
+# A million opens from Python and 200 from C under valgrind: nothing may grow.
+leaks:
+	scripts/leaks.sh
 
 # Images on NBD servers, web servers and object stores, against servers that it installs.
 test-remote:

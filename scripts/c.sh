@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
 # Builds libextant, installs it below the target directory, and runs its tests there: in C with gcc and clang under the sanitizers and
-# valgrind, and in C++17. `scripts/c.sh build` only builds and installs; the last line of its output is the prefix.
+# valgrind, and in C++17. `scripts/c.sh build` only builds and installs; the last line of its output is the prefix. COMPILERS ("gcc clang") are
+# the compilers for C.
 set -euo pipefail
-cd "$(dirname "$0")/../bindings/c"
-target=$(realpath -m "${CARGO_TARGET_DIR:-../../target}")
-export CARGO_TARGET_DIR=$target/c CARGO_INCREMENTAL=0
-prefix=$CARGO_TARGET_DIR/prefix
+cd "$(dirname "$0")/.."
+. scripts/bindings-build.sh
+cd bindings/c
+prefix=$target/c/prefix
+compilers=${COMPILERS:-gcc clang}
 
 # need TOOL PACKAGE...
 need() {
@@ -26,12 +28,11 @@ if [ "${1:-}" = build ]; then
     exit
 fi
 
-need clang clang libclang-rt-14-dev
+[[ $compilers != *clang* ]] || need clang clang libclang-rt-14-dev
 need valgrind valgrind
 need man man-db
 [ -e /usr/include/ext2fs/ext2fs.h ] || need '' libext2fs-dev
 "${CARGO:-cargo}" fmt --check
-"${CARGO:-cargo}" clippy --quiet --all-targets -- -D warnings
 export PKG_CONFIG_PATH=$prefix/lib/pkgconfig LD_LIBRARY_PATH=$prefix/lib
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
@@ -54,7 +55,7 @@ MANWIDTH=150 man --warnings -l extant.3 2>"$scratch/warnings" >/dev/null
 sed -n '/^\.EX/,/^\.EE/{/^\./d; s/\\e/\\/g; p}' extant.3 >"$scratch/page.c"
 sed -n '/^```c$/,/^```$/{/^```/d; p}' ../../docs/how-to/c.md >"$scratch/example.c"
 
-for compiler in gcc clang; do
+for compiler in $compilers; do
     "$compiler" -std=c11 "${strict[@]}" "${cflags[@]}" -g -fsanitize=address,undefined -fno-sanitize-recover -o "$scratch/sanitized" \
         tests/test.c "${libs[@]}" -lpthread
     # The library's memory is not the sanitizer's to count.
@@ -82,7 +83,7 @@ diff "$scratch/libext2fs.said" "$scratch/libextant.said"
 read -ra static < <(pkg-config --static --libs-only-l extant)
 gcc -std=c11 "${strict[@]}" "${cflags[@]}" -o "$scratch/static" tests/test.c "$prefix/lib/libextant.a" "${static[@]:1}"
 LD_LIBRARY_PATH='' run "$scratch/static"
-for compiler in g++ clang++; do
+for compiler in g++ $([[ $compilers != *clang* ]] || echo clang++); do
     "$compiler" -std=c++17 "${strict[@]}" "${cflags[@]}" -o "$scratch/cpp" tests/test.cpp "${libs[@]}"
     run "$scratch/cpp"
 done

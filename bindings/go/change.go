@@ -1,13 +1,18 @@
 package extant
 
-// #include <stdlib.h>
-// #include <extant.h>
+/*
+#include <stdlib.h>
+#include <extant.h>
+extern int goExtantOutput(void *user, void *bytes, size_t length);
+*/
 import "C"
 
 import (
 	"errors"
+	"io"
 	"io/fs"
 	"path"
+	"runtime/cgo"
 	"strings"
 	"syscall"
 	"time"
@@ -227,6 +232,38 @@ func (v *Volume) Import(archive, to string) error {
 	return v.transfer("import", archive, to, func(h *C.extant_volume, host, p *C.char) C.ssize_t {
 		return C.ssize_t(C.extant_import(h, host, p, nil, nil))
 	})
+}
+
+// exporting is the destination of an export, and its own error.
+type exporting struct {
+	out io.Writer
+	err error
+}
+
+// Export writes the contents of a directory, or one file, to out as an archive, by several threads that read. The format is "tar", "tar.gz",
+// "tar.zst", "cpio", "cpio.gz" or "cpio.zst". An error of out is returned as it is.
+func (v *Volume) Export(from string, out io.Writer, format string) error {
+	var a arena
+	defer a.free()
+	to := &exporting{out: out}
+	user, release := passed(to)
+	defer release()
+	_, err := v.path("export", from, func(h *C.extant_volume, p *C.char) C.ssize_t {
+		return C.ssize_t(C.extant_export(h, p, a.str(format), (*[0]byte)(C.goExtantOutput), nil, user))
+	})
+	if to.err != nil {
+		return to.err
+	}
+	return err
+}
+
+//export goExtantOutput
+func goExtantOutput(user, bytes unsafe.Pointer, length C.size_t) C.int {
+	to := (*(*cgo.Handle)(user)).Value().(*exporting)
+	if _, to.err = to.out.Write(unsafe.Slice((*byte)(bytes), int(length))); to.err != nil {
+		return C.int(syscall.EIO)
+	}
+	return 0
 }
 
 func (v *Volume) transfer(op, host, name string, f func(h *C.extant_volume, host, p *C.char) C.ssize_t) error {

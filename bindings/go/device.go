@@ -30,10 +30,8 @@ type Device interface {
 
 // OpenDevice opens an image in storage of the caller's, for reading only or for writing.
 func OpenDevice(device Device, writable bool) (*Volume, error) {
-	// The library receives memory of C that holds the handle.
-	user := C.malloc(C.size_t(unsafe.Sizeof(cgo.Handle(0))))
-	*(*cgo.Handle)(user) = cgo.NewHandle(device)
-	v := &Volume{device: user}
+	user, release := passed(device)
+	v := &Volume{release: release}
 	var flags C.unsigned = C.EXTANT_READ_ONLY
 	c := C.struct_extant_device{user: user, size: C.uint64_t(device.Size()), read: (*[0]byte)(C.goExtantRead)}
 	if writable {
@@ -48,12 +46,21 @@ func OpenDevice(device Device, writable bool) (*Volume, error) {
 	return v, nil
 }
 
+// passed makes memory of C that holds a handle of value, for callbacks, until release is called.
+func passed(value any) (user unsafe.Pointer, release func()) {
+	user = C.malloc(C.size_t(unsafe.Sizeof(cgo.Handle(0))))
+	*(*cgo.Handle)(user) = cgo.NewHandle(value)
+	return user, func() {
+		(*(*cgo.Handle)(user)).Delete()
+		C.free(user)
+	}
+}
+
 // forget releases the device of a volume that is closed.
 func (v *Volume) forget() {
-	if v.device != nil {
-		(*(*cgo.Handle)(v.device)).Delete()
-		C.free(v.device)
-		v.device = nil
+	if v.release != nil {
+		v.release()
+		v.release = nil
 	}
 }
 

@@ -81,9 +81,9 @@ func (a *arena) free() {
 
 // Volume is an open volume.
 type Volume struct {
-	lock   sync.RWMutex
-	handle *C.extant_volume
-	device unsafe.Pointer
+	lock    sync.RWMutex
+	handle  *C.extant_volume
+	release func() // of a device
 }
 
 var (

@@ -291,6 +291,32 @@ func TestClosedImages(t *testing.T) {
 	}
 }
 
+// full is a destination that takes nothing.
+type full struct{ calls int }
+
+var errFull = errors.New("full")
+
+func (f *full) Write([]byte) (int, error) {
+	f.calls++
+	return 0, errFull
+}
+
+func TestFailedExports(t *testing.T) {
+	v, _ := made(t)
+	furnish(t, v)
+	out := new(full)
+	if err := v.Export("a", out, "tar"); err != errFull || out.calls != 1 {
+		t.Fatal(err, out.calls)
+	}
+	if err := v.Export("none", out, "tar"); !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+	if err := v.Export("a", out, "zip"); !errors.Is(err, syscall.EINVAL) {
+		t.Fatal(err)
+	}
+	must(t, v.Close())
+}
+
 func TestTrees(t *testing.T) {
 	v, _ := made(t)
 	furnish(t, v)
@@ -300,7 +326,12 @@ func TestTrees(t *testing.T) {
 	archive := filepath.Join(t.TempDir(), "a.tar")
 	must(t, exec.Command("tar", "-C", out, "-cf", archive, ".").Run())
 	must(t, v.Import(archive, "imported"))
-	for _, top := range []string{"again", "imported"} {
+	packed, err := os.Create(filepath.Join(t.TempDir(), "a.tar.zst"))
+	must(t, err)
+	must(t, v.Export("a", packed, "tar.zst"))
+	must(t, packed.Close())
+	must(t, v.Import(packed.Name(), "back"))
+	for _, top := range []string{"again", "imported", "back"} {
 		data, err := v.ReadFile(top + "/b/c/large")
 		if err != nil || len(data) != 300_000 {
 			t.Fatal(len(data), err)

@@ -32,11 +32,8 @@ func Check(path string) (Report, error) {
 	var a arena
 	defer a.free()
 	var report Report
-	handle := cgo.NewHandle(&report)
-	defer handle.Delete()
-	user := C.malloc(C.size_t(unsafe.Sizeof(handle)))
-	a = append(a, user)
-	*(*cgo.Handle)(user) = handle
+	user, release := passed(&report)
+	defer release()
 	var faults C.uint64_t
 	_, err := at("check", path, func() C.ssize_t {
 		return C.ssize_t(C.extant_check(a.str(path), (*[0]byte)(C.goExtantFinding), user, &faults))

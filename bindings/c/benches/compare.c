@@ -1,4 +1,5 @@
-/* 100,000 creates, and 1 GiB written and read, with libextant or with libext2fs. scripts/c-compare.sh runs both in turn.
+/* 100,000 creates, and 1 GiB written and read, with libextant or with libext2fs. scripts/c-compare.sh runs both in turn, and
+ * compare_lwext4.c.
  *   compare extant|ext2fs IMAGE      IMAGE: a new ext4 volume of at least 2 GiB; prints seconds of each step */
 #define _GNU_SOURCE
 #include <ext2fs/ext2fs.h>
@@ -7,10 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-enum { FILES = 100000, DIRS = 100, PIECE = 1 << 20, PIECES = 1024 };
-static char piece[PIECE];
+#include "compare.h"
 
 #define MUST(what)                                                                                                     \
     do {                                                                                                               \
@@ -20,15 +19,6 @@ static char piece[PIECE];
             exit(1);                                                                                                   \
         }                                                                                                              \
     } while (0)
-
-static void step(const char *name) {
-    static struct timespec before;
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    if (name)
-        printf("%s %.3f\n", name, (double)(now.tv_sec - before.tv_sec) + 1e-9 * (double)(now.tv_nsec - before.tv_nsec));
-    before = now;
-}
 
 static void by_extant(const char *image) {
     extant_volume *volume;

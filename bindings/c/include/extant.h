@@ -217,6 +217,14 @@ int extant_copy_tree_out(extant_volume *volume, const char *from, const char *to
  * Directories are merged, and files of the same name are replaced. */
 int extant_import(extant_volume *volume, const char *archive, const char *to, extant_progress progress, void *user);
 
+/* Takes the next bytes of an archive. A result other than 0, an errno of either sign, ends the export with that error. */
+typedef int (*extant_output)(void *user, const void *bytes, size_t length);
+
+/* [T] Writes the contents of directory `from`, or one file, as an archive. format is "tar", "tar.gz", "tar.zst", "cpio", "cpio.gz" or
+ * "cpio.zst"; NULL is "tar". Several threads read; the calling thread calls output, and not again after a failure. The
+ * bytes do not depend on the number of threads. output and progress, which may be NULL, receive the same user. */
+int extant_export(extant_volume *volume, const char *from, const char *format, extant_output output, extant_progress progress, void *user);
+
 /* The following functions take closed images: files or block devices that no process has open for writing. They plan a change in memory and
  * check the result before they write. A change that is interrupted is taken back by the next one. undo is a new file that keeps the old
  * bytes for `extant undo`, or NULL. Structures for results may be NULL. */

@@ -1,10 +1,11 @@
 //! Directories that are read, and trees that are copied.
 
-use crate::border::{Fail, call, call_long, handle, path, store};
+use crate::border::{Fail, call, call_long, handle, path, store, text};
 use crate::{Stat, stat};
 use engine::mkfs::{ArchiveInput, Source, TreeSource};
-use engine::{CopyCounts, CopyOptions, DirEntry, PathError, ReadDir, Volume};
+use engine::{CopyCounts, CopyOptions, DirEntry, Packing, PathError, ReadDir, Volume};
 use std::ffi::{c_char, c_int, c_void};
+use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Mutex;
@@ -152,6 +153,29 @@ pub unsafe extern "C" fn extant_closedir(dir: *mut DirHandle) {
     });
 }
 
+/// Calls `copy`, and reports progress.
+///
+/// # Safety
+/// The rules of the header apply.
+unsafe fn with_progress(
+    volume: *mut Volume,
+    (progress, user): (Option<Progress>, *mut c_void),
+    copy: impl FnOnce(&Volume, &CopyOptions<'_>) -> Result<CopyCounts, PathError>,
+) -> Result<(), Fail> {
+    // SAFETY: a volume.
+    let volume = unsafe { handle(volume)? };
+    let caller = Tell(progress, user, Mutex::new(()), AtomicBool::new(false));
+    let tell = |done: &CopyCounts| caller.tell(done);
+    let options = CopyOptions::new().progress(&tell).cancel(&caller.3);
+    let told = |e: PathError| {
+        Fail::Text(
+            e.source.errno(),
+            format!("{}: {}", e.path.display(), e.source),
+        )
+    };
+    copy(volume, &options).map(drop).map_err(told)
+}
+
 /// Copies by `copy`, and reports progress.
 ///
 /// # Safety
@@ -159,23 +183,14 @@ pub unsafe extern "C" fn extant_closedir(dir: *mut DirHandle) {
 unsafe fn copied(
     volume: *mut Volume,
     (from, to): (*const c_char, *const c_char),
-    (progress, user): (Option<Progress>, *mut c_void),
+    caller: (Option<Progress>, *mut c_void),
     copy: fn(&Volume, &Path, &Path, &CopyOptions<'_>) -> Result<CopyCounts, PathError>,
 ) -> c_int {
     call(|| {
-        // SAFETY: a volume and strings.
-        let (volume, from, to) = unsafe { (handle(volume)?, path(from)?, path(to)?) };
-        let caller = Tell(progress, user, Mutex::new(()), AtomicBool::new(false));
-        let tell = |done: &CopyCounts| caller.tell(done);
-        let options = CopyOptions::new().progress(&tell).cancel(&caller.3);
-        let done = copy(volume, from, to, &options);
-        let told = |e: PathError| {
-            Fail::Text(
-                e.source.errno(),
-                format!("{}: {}", e.path.display(), e.source),
-            )
-        };
-        done.map(drop).map_err(told)
+        // SAFETY: strings.
+        let (from, to) = unsafe { (path(from)?, path(to)?) };
+        // SAFETY: a volume, and a function for progress.
+        unsafe { with_progress(volume, caller, |v, how| copy(v, from, to, how)) }
     })
 }
 
@@ -228,4 +243,55 @@ pub unsafe extern "C" fn extant_import(
             |v, from, to, how| v.import_archive(ArchiveInput::File(from.into()), to, how),
         )
     }
+}
+
+type WriteBytes = unsafe extern "C" fn(*mut c_void, *const c_void, usize) -> c_int;
+
+/// The caller's function that takes an archive, its argument, and the number of the error with which it has ended the export.
+struct Output(WriteBytes, *mut c_void, Option<i32>);
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        // SAFETY: as the header asks for; the calling thread writes.
+        match unsafe { (self.0)(self.1, bytes.as_ptr().cast(), bytes.len()) } {
+            0 => Ok(bytes.len()),
+            code => {
+                self.2 = Some(code.checked_abs().unwrap_or(5));
+                Err(io::Error::other("the caller's function failed"))
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn extant_export(
+    volume: *mut Volume,
+    from: *const c_char,
+    format: *const c_char,
+    write: Option<WriteBytes>,
+    progress: Option<Progress>,
+    user: *mut c_void,
+) -> c_int {
+    call(|| {
+        // SAFETY: strings; the format may be null.
+        let (from, format) = unsafe { (path(from)?, text(format)?) };
+        let packing = match &format[..] {
+            "" => Packing::TAR,
+            format => format.parse().map_err(|e| {
+                Fail::Text(22, format!("'{format}' is not an archive format: {e:#}"))
+            })?,
+        };
+        let mut out = Output(write.ok_or(Fail::Null)?, user, None);
+        // SAFETY: a volume, and a function for progress.
+        let done = unsafe {
+            with_progress(volume, (progress, user), |v, how| {
+                v.export_archive(from, &mut out, packing, how)
+            })
+        };
+        done.map_err(|failed| out.2.map_or(failed, Fail::Errno))
+    })
 }

@@ -171,6 +171,35 @@ static int refuse(void *user, const struct extant_counts *done) {
     return done->directories > 0;
 }
 
+static int to_file(void *user, const void *bytes, size_t length) {
+    return fwrite(bytes, 1, length, user) == length ? 0 : EIO;
+}
+
+static int full(void *user, const void *bytes, size_t length) {
+    (void)bytes;
+    (void)length;
+    ++*(int *)user;
+    return ENOSPC;
+}
+
+/* A volume exports an archive that tar and the library read. */
+static void exported(extant_volume *volume, const char *scratch) {
+    char archive[4200], command[9000];
+    struct extant_stat st;
+    int calls = 0;
+    snprintf(archive, sizeof archive, "%s/exported.tar.gz", scratch);
+    FILE *out = fopen(archive, "wb");
+    CHECK(out && extant_export(volume, "/tree", "tar.gz", to_file, NULL, out) == 0 && fclose(out) == 0);
+    snprintf(command, sizeof command, "test \"$(tar -tzf '%s' | tr '\\n' ' ')\" = './ ./f '", archive);
+    CHECK(system(command) == 0);
+    CHECK(extant_import(volume, archive, "/back", NULL, NULL) == 0);
+    CHECK(extant_stat(volume, "/back/f", &st) == 0 && st.size == 1);
+    CHECK(extant_export(volume, "/tree", NULL, full, NULL, &calls) == -ENOSPC && calls == 1);
+    CHECK(extant_export(volume, "/none", NULL, full, NULL, &calls) == -ENOENT && calls == 1);
+    CHECK(extant_export(volume, "/tree", "zip", full, NULL, &calls) == -EINVAL && strstr(extant_last_error(), "tar.zst"));
+    CHECK(extant_export(volume, "/tree", NULL, NULL, NULL, NULL) == -EINVAL);
+}
+
 static void trees(const char *scratch) {
     extant_volume *volume = made();
     char out[4200];
@@ -180,6 +209,7 @@ static void trees(const char *scratch) {
     CHECK(extant_open_file(volume, "/tree/f", O_WRONLY | O_CREAT, 0644, &file) == 0);
     CHECK(extant_pwrite(file, "x", 1, 0) == 1);
     extant_close_file(file);
+    exported(volume, scratch);
     snprintf(out, sizeof out, "%s/out", scratch);
     CHECK(extant_copy_tree_out(volume, "/tree", out, told, &seen) == 0);
     CHECK(extant_copy_tree_in(volume, out, "/again", NULL, NULL) == 0);

@@ -6,9 +6,9 @@
 
 use ext4_format::geometry::Geometry;
 use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
+use ext4_image::ImageFile;
 use extant_blockdev::{Access, BlockDevice, FileDevice};
 use extant_mmp::MmpError;
-use ext4_image::ImageFile;
 use extant_resize::{NewSize, ResizeOptions};
 use extant_tune::TuneOptions;
 use std::io;

@@ -7,6 +7,7 @@ use extant_offline::{EUCLEAN, Failure, errno_of};
 use pyo3::create_exception;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
+use std::io;
 use std::path::Path;
 
 create_exception!(
@@ -24,6 +25,27 @@ fn errno(error: &Error) -> i32 {
     }
 }
 
+/// Returns the exception that a file object or a callback of the caller raised, if it is a cause of the error.
+fn raised(error: &Error) -> Option<PyErr> {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(match error {
+        // A transparent error is not among its own sources.
+        Error::Std(error) => error,
+        other => other,
+    });
+    while let Some(error) = cause {
+        if let Some(raised) = error.downcast_ref::<PyErr>() {
+            return Some(Python::attach(|py| raised.clone_ref(py)));
+        }
+        // An `io::Error` does not count the error that it holds among its sources.
+        let held = error.downcast_ref().and_then(io::Error::get_ref);
+        cause = match held {
+            Some(held) => Some(held),
+            None => error.source(),
+        };
+    }
+    None
+}
+
 /// Returns the exception for a change of a closed image that failed; `ValueError` for an invalid value.
 pub fn raise_failure(failure: Failure) -> PyErr {
     match failure.errno {
@@ -33,8 +55,11 @@ pub fn raise_failure(failure: Failure) -> PyErr {
     }
 }
 
-/// Returns the exception for an error; `path` is the file of the call.
+/// Returns the exception for an error; `path` is the file of the call. An exception of the caller's own object stays as it is.
 pub fn raise(error: &Error, path: Option<&Path>) -> PyErr {
+    if let Some(raised) = raised(error) {
+        return raised;
+    }
     let (errno, text) = (errno(error), error.to_string());
     match (error, path) {
         (Error::Format(FormatError::Corrupt { .. } | FormatError::Checksum { .. }), _) => {

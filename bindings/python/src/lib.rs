@@ -7,6 +7,7 @@ mod file;
 mod info;
 mod offline;
 mod reads;
+mod sink;
 mod source;
 mod volume;
 mod work;
@@ -16,6 +17,9 @@ use pyo3::prelude::*;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+// `gil_used = false`: without a global lock, any number of threads call at once. All classes are frozen, so that threads share
+// references only. What changes behind them has a lock: volumes and files an `RwLock`, read-ahead and sources of archives a
+// `Mutex`, and a file object that is a device a lock of Python's. A `Sink` belongs to one call.
 #[pymodule(gil_used = false)]
 fn _extant(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("CorruptError", m.py().get_type::<error::CorruptError>())?;

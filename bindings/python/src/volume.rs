@@ -4,6 +4,7 @@ use crate::device::PyDevice;
 use crate::error::{raise, raise_mkfs};
 use crate::file::NativeFile;
 use crate::reads::NativeReads;
+use crate::sink::Sink;
 use crate::source::{Gate, archive, source};
 use crate::work::interruptible;
 use extant::acl;
@@ -198,10 +199,8 @@ impl NativeVolume {
                 Err(failed) => Err(failed),
             })
         });
-        gate.close(py);
-        made?
-            .map_err(raise_mkfs)?
-            .map_err(|(e, _)| PyErr::from(e))?;
+        let made = made.and_then(|made| made.map_err(raise_mkfs));
+        gate.close(py, made)?.map_err(|(e, _)| PyErr::from(e))?;
         let opened = py.detach(|| Volume::open(&path));
         opened
             .map(Self::of_file)
@@ -537,7 +536,22 @@ impl NativeVolume {
         let done = self.copied(py, progress, |v, options| {
             v.import_archive(from, &to, options)
         });
-        gate.close(py);
-        done
+        gate.close(py, done)
+    }
+
+    /// Writes a tree as an archive to a file or a file object.
+    fn export_archive<'py>(
+        &self,
+        py: Python<'py>,
+        from: PathBuf,
+        to: &Bound<'py, PyAny>,
+        format: Option<&str>,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let mut sink = Sink::new(to)?;
+        let packing = sink.packing(format)?;
+        self.copied(py, progress, |v, options| {
+            v.export_archive(&from, &mut sink, packing, options)
+        })
     }
 }

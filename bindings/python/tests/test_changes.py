@@ -167,6 +167,7 @@ WORK = {
     "copy_tree_in": "volume.copy_tree_in(tree, '/copy', progress=ready)",
     "copy_tree_out": "volume.copy_tree_out('/big', tree + '-out', progress=ready)",
     "import_tar": "volume.import_tar(Endless(), '/imported', progress=ready)",
+    "export_tar": "volume.export_tar(Sink(), '/', progress=ready)",
     "check": "extant.check(Slow(image), progress=ready)",
 }
 
@@ -198,6 +199,10 @@ def test_ctrl_c_ends_long_calls(name, tmp_path):
             def read(self, size=-1):
                 time.sleep(0.02)
                 return super().read(size)
+
+        class Sink:
+            def write(self, data):
+                time.sleep(0.02)
 
         class Endless:
             def __init__(self):

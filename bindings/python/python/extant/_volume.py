@@ -109,6 +109,26 @@ class Volume:
         source = source if hasattr(source, "read") else os.fspath(source)
         return self._native.import_archive(source, str(self / target), progress)
 
+    def export_tar(
+        self, target: Any, path: AnyPath = "/", *, format: Optional[str] = None, progress: Progress = None
+    ) -> Dict[str, int]:
+        """Writes the contents of directory ``path``, or one file, as an archive; returns counts as ``import_tar`` does.
+
+        ``target`` is a path, or an object with a ``write`` method that takes ``bytes``; the thread that calls it has the interpreter, and
+        it is neither flushed nor closed. ``format`` is ``"tar"``, ``"tar.gz"``, ``"tar.zst"``, ``"cpio"``, ``"cpio.gz"`` or ``"cpio.zst"``;
+        by default the suffix of the path decides, and an object gets ``"tar"``. The bytes do not depend on the number of threads that
+        read. Tar archives have owners, times in nanoseconds, extended attributes, ACLs, hard links and holes, but no sockets; cpio
+        archives have no extended attributes. ``progress`` is as in ``copy_tree_in``.
+
+        Raises ``ValueError`` for an unknown format or suffix, ``FileNotFoundError`` and other ``OSError`` with the path in the volume, and
+        whatever ``write`` raises. After an error, and after Ctrl-C, the archive is incomplete; the volume stays usable.
+
+        >>> with extant.open("disk.img") as volume, gzip.open("etc.tar.gz", "wb") as out:
+        ...     volume.export_tar(out, "/etc")["files"]
+        """
+        target = target if hasattr(target, "write") else os.fspath(target)
+        return self._native.export_archive(str(self / path), target, format, progress)
+
     def walk(self, top: AnyPath = "/", topdown: bool = True) -> Iterator[Tuple["Path", List[str], List[str]]]:
         """Directories below ``top`` with the names of their directories and of everything else, as ``os.walk`` has them."""
         return (self / top).walk(topdown)

@@ -2,6 +2,7 @@
 //! fresh from the system costs a page fault and a clearing each time. All volumes of the process share this memory.
 
 use crate::locks::{self, Mutex};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The smallest block, as a power of two; blocks of 1 KiB to 64 KiB are kept.
 const SMALLEST: u32 = 10;
@@ -62,6 +63,32 @@ pub fn give(bytes: Vec<u8>) {
     }
 }
 
+/// Number of users.
+static USERS: AtomicUsize = AtomicUsize::new(0);
+
+/// A user of this memory, such as an open volume. When the last one is dropped, all of it returns to the system: a process that opens
+/// and closes volumes keeps nothing.
+#[derive(Debug)]
+pub struct User(());
+
+impl User {
+    /// Adds a user.
+    #[allow(clippy::new_without_default)] // A default would hide that it counts.
+    pub fn new() -> Self {
+        USERS.fetch_add(1, Ordering::Relaxed);
+        Self(())
+    }
+}
+
+impl Drop for User {
+    fn drop(&mut self) {
+        // What a new user gives meanwhile may be released, too: then it allocates.
+        if USERS.fetch_sub(1, Ordering::Relaxed) == 1 {
+            release();
+        }
+    }
+}
+
 /// Returns all of it to the system.
 pub fn release() {
     for spare in &SPARE {
@@ -72,6 +99,17 @@ pub fn release() {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_last_user_releases_all() {
+        let (first, last) = (User::new(), User::new());
+        give(vec![7; 64 << 10]);
+        drop(first);
+        assert_eq!(unset(64 << 10), vec![7; 64 << 10]);
+        give(vec![7; 64 << 10]);
+        drop(last);
+        assert_eq!(unset(64 << 10), vec![0; 64 << 10]);
+    }
 
     #[test]
     fn blocks_come_back_as_asked() {

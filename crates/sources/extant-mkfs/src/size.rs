@@ -184,7 +184,7 @@ impl Sizer<'_> {
         let mut size = SMALLEST;
         let mut last_error = None;
         for _ in 0..2000 {
-            let block_size = match self.layout(size, needs, slack) {
+            let more = match self.layout(size, needs, slack) {
                 Ok(layout) => {
                     let block_size = u64::from(layout.geometry.block_size);
                     let room = Self::room(&layout);
@@ -201,11 +201,10 @@ impl Sizer<'_> {
                     }
                     if room < wanted {
                         // The missing bytes, without the metadata and the slack that they need: never too many.
-                        let lacks = (wanted - room) * block_size;
-                        size = (size + lacks).next_multiple_of(round(size));
-                        continue;
+                        (wanted - room).saturating_mul(block_size)
+                    } else {
+                        (size / 64).max(64 * block_size)
                     }
-                    block_size
                 }
                 Err(e @ MkfsError::TooFewInodes { .. })
                     if self.options.inodes.is_none_or(fixed) =>
@@ -214,12 +213,16 @@ impl Sizer<'_> {
                 }
                 Err(e) => {
                     last_error = Some(e);
-                    4096
+                    (size / 64).max(64 * 4096)
                 }
             };
-            // A journal needs more, or the layout is not possible: the steps are small so that the size does not
-            // overshoot much.
-            size = (size + (size / 64).max(64 * block_size)).next_multiple_of(round(size));
+            // If a journal needs more, or the layout is not possible, the steps are small so that the size does not
+            // overshoot much. For some options no size is enough.
+            let larger = size.checked_add(more);
+            match larger.and_then(|larger| larger.checked_next_multiple_of(round(size))) {
+                Some(larger) => size = larger,
+                None => break,
+            }
         }
         Err(last_error.unwrap_or_else(no_size))
     }

@@ -1,10 +1,10 @@
 //! A device whose blocks are verified when they are read.
 
 use crate::layout::{HASH, Layout, RootHash, SUPERBLOCK};
+use crate::parallel::for_each;
 use blockdev::BlockDevice;
 use std::collections::HashMap;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Blocks of hashes that are kept: 32 MiB of a tree of blocks of 4 KiB.
@@ -127,32 +127,11 @@ impl VerityDevice {
 
     /// Verifies all blocks by several threads. Returns the error of the first block that is wrong.
     pub fn verify(&self, threads: usize) -> io::Result<()> {
-        let (next, failed) = (AtomicU64::new(0), AtomicBool::new(false));
-        let first: Mutex<Option<(u64, io::Error)>> = Mutex::default();
-        std::thread::scope(|scope| {
-            for _ in 0..threads.clamp(1, 64) {
-                scope.spawn(|| {
-                    while !failed.load(Ordering::Relaxed) {
-                        let at = next.fetch_add(PIECE, Ordering::Relaxed);
-                        if at >= self.len() {
-                            return;
-                        }
-                        let mut bytes = vec![0; PIECE.min(self.len() - at) as usize];
-                        if let Err(error) =
-                            self.read_blocks(at / self.layout.data_block, &mut bytes)
-                        {
-                            failed.store(true, Ordering::Relaxed);
-                            let mut first = first.lock().unwrap_or_else(PoisonError::into_inner);
-                            if first.as_ref().is_none_or(|(before, _)| at < *before) {
-                                *first = Some((at, error));
-                            }
-                        }
-                    }
-                });
-            }
-        });
-        let first = first.into_inner().unwrap_or_else(PoisonError::into_inner);
-        first.map_or(Ok(()), |(_, error)| Err(error))
+        for_each(threads, self.len().div_ceil(PIECE), |piece| {
+            let at = piece * PIECE;
+            let mut bytes = vec![0; PIECE.min(self.len() - at) as usize];
+            self.read_blocks(at / self.layout.data_block, &mut bytes)
+        })
     }
 }
 

@@ -4,6 +4,7 @@
 //! hashes is full of hashes, except the last one of its level, which ends with zeros. The levels lie behind the superblock, the one block of the top first. The
 //! root hash is that of the top block. Version 1 hashes the salt before the bytes.
 
+use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use sha2::{Digest, Sha256};
 use std::fmt;
 use std::io;
@@ -43,7 +44,7 @@ impl std::error::Error for ParseRootError {}
 
 impl fmt::Display for RootHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        f.write_str(&HEXLOWER.encode(&self.0))
     }
 }
 
@@ -51,14 +52,9 @@ impl FromStr for RootHash {
     type Err = ParseRootError;
 
     fn from_str(text: &str) -> Result<Self, ParseRootError> {
-        let digits: Option<Vec<u32>> = text.chars().map(|c| c.to_digit(16)).collect();
-        let digits = digits.filter(|digits| digits.len() == 2 * HASH as usize);
-        let digits = digits.ok_or(ParseRootError)?;
-        let mut root = [0; HASH as usize];
-        for (byte, pair) in root.iter_mut().zip(digits.chunks_exact(2)) {
-            *byte = (pair[0] * 16 + pair[1]) as u8; // two digits
-        }
-        Ok(Self(root))
+        let bytes = HEXLOWER_PERMISSIVE.decode(text.as_bytes()).ok();
+        let root = bytes.and_then(|bytes| bytes.try_into().ok());
+        root.map(Self).ok_or(ParseRootError)
     }
 }
 
@@ -164,6 +160,23 @@ impl Layout {
             .chain_update(bytes)
             .finalize()
             .into()
+    }
+}
+
+#[test]
+fn root_hashes_are_of_64_digits() {
+    let text = "0f".repeat(32);
+    assert_eq!(text.to_uppercase().parse(), Ok(RootHash([15; 32])));
+    for wrong in [
+        "",
+        "0f",
+        "é",
+        &text[1..],
+        &(text.clone() + "0f"),
+        &text.replace("0f", "0g"),
+        &(text.clone() + "\n"),
+    ] {
+        assert_eq!(wrong.parse::<RootHash>(), Err(ParseRootError), "{wrong}");
     }
 }
 

@@ -4,6 +4,7 @@
 mod device;
 mod layout;
 mod make;
+mod parallel;
 
 pub use device::VerityDevice;
 pub use layout::{BLOCK, ParseRootError, RootHash};

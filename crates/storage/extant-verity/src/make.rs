@@ -1,10 +1,9 @@
 //! Making of a tree.
 
 use crate::layout::{BLOCK, HASH, Layout, RootHash};
+use crate::parallel::for_each;
 use blockdev::BlockDevice;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 /// Identity and salt of a tree.
 #[derive(Clone, Debug, Default)]
@@ -56,9 +55,8 @@ pub fn make(
             below,
             tree,
             start: offset + start,
-            blocks,
         };
-        level.write(threads)?;
+        for_each(threads, blocks, |block| level.write(block))?;
         below = (tree, offset + start, blocks);
     }
     let mut top = vec![0; BLOCK as usize];
@@ -74,33 +72,11 @@ struct Level<'d> {
     below: (&'d dyn BlockDevice, u64, u64),
     tree: &'d dyn BlockDevice,
     start: u64,
-    blocks: u64,
 }
 
 impl Level<'_> {
-    fn write(&self, threads: usize) -> io::Result<()> {
-        let (next, failed) = (AtomicU64::new(0), AtomicBool::new(false));
-        let first = Mutex::new(Ok(()));
-        std::thread::scope(|scope| {
-            for _ in 0..threads.clamp(1, 64) {
-                scope.spawn(|| {
-                    while !failed.load(Ordering::Relaxed) {
-                        let block = next.fetch_add(1, Ordering::Relaxed);
-                        if block >= self.blocks {
-                            return;
-                        }
-                        if let Err(error) = self.block(block) {
-                            failed.store(true, Ordering::Relaxed);
-                            *first.lock().unwrap_or_else(PoisonError::into_inner) = Err(error);
-                        }
-                    }
-                });
-            }
-        });
-        first.into_inner().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn block(&self, block: u64) -> io::Result<()> {
+    /// Writes a block of the level.
+    fn write(&self, block: u64) -> io::Result<()> {
         let (device, start, blocks) = self.below;
         let first = block * self.layout.fan();
         let count = self.layout.fan().min(blocks - first);

@@ -118,8 +118,29 @@ impl Committer {
     }
 }
 
-/// Most pushes whose freed blocks other callers may take before the caller gives up.
-const MOST_ROUNDS: u32 = 1000;
+/// Maximum of rounds in which other callers take what was released before a caller gives up.
+pub(super) const MOST_ROUNDS: u32 = 1000;
+
+/// Result of one round of taking what pushes release.
+pub(super) enum Round<T> {
+    Taken(T),
+    /// Something was released, but other callers on the fast path took it. They may have freed others since.
+    Lost,
+    /// Nothing was released.
+    Nothing,
+}
+
+/// Repeats a round while other callers take what was released, at most [`MOST_ROUNDS`] times.
+pub(super) fn take_in_rounds<T>(mut round: impl FnMut() -> Result<Round<T>>) -> Result<Option<T>> {
+    for _ in 0..MOST_ROUNDS {
+        match round()? {
+            Round::Taken(taken) => return Ok(Some(taken)),
+            Round::Lost => {}
+            Round::Nothing => break,
+        }
+    }
+    Ok(None)
+}
 
 impl Committer {
     /// Takes blocks out of the free count; pushes if unused reservations or blocks freed in contexts that are not durable
@@ -139,8 +160,7 @@ impl Committer {
     fn take_scarce(&self, who: &Credentials, blocks: u64) -> Result<bool> {
         let counts = &self.space.counts;
         let take = || counts.take(who, blocks);
-        let mut rounds = 0;
-        loop {
+        let taken = take_in_rounds(|| {
             // Write-back writes data to the device, which a closing gate waits for. Waiting for the gate comes before
             // the locks below: a thread that has passed the gate may need them.
             let _pass = self.store.gate.enter();
@@ -151,28 +171,29 @@ impl Committer {
             // Read before the attempt below, so that what pushes of other threads return after it counts.
             let (returned, released) = (counts.returned(), counts.released());
             if take() || self.discard_aside() && take() {
-                return Ok(true);
+                return Ok(Round::Taken(()));
             }
             self.push_and_release()?;
             schedule::reached(Point::Freed);
             if take() || self.discard_aside() && take() {
-                return Ok(true);
+                return Ok(Round::Taken(()));
             }
             if self.holds_promises() {
                 self.write_back_promised()?;
                 self.push_and_release()?;
             }
             if take() {
-                return Ok(true);
+                return Ok(Round::Taken(()));
             }
-            // Enough blocks were released, but callers on the fast path took them. They may have freed others since.
-            // But what only repays the reserve is never for this caller.
-            let lost = counts.released().wrapping_sub(released) >= blocks;
-            rounds += u32::from(lost);
-            if counts.returned() == returned && (!lost || rounds > MOST_ROUNDS) {
-                return Ok(false);
-            }
-        }
+            // Released blocks count if they were enough: what only repays the reserve is never for this caller.
+            let enough = counts.released().wrapping_sub(released) >= blocks;
+            Ok(if enough || counts.returned() != returned {
+                Round::Lost
+            } else {
+                Round::Nothing
+            })
+        });
+        Ok(taken?.is_some())
     }
 
     /// Takes the space of data: a block for each hole, and the blocks that the mapping may need. Preallocated data
@@ -204,22 +225,25 @@ impl Committer {
         parent: InodeNr,
         wanted: InodePurpose,
     ) -> Result<NewNumber<'_>> {
-        let take = || self.space.take_number(parent, wanted);
-        loop {
+        let take = || match self.space.take_number(parent, wanted) {
+            Err(Error::NoSpace(_)) => Ok(None),
+            taken => taken.map(Some),
+        };
+        let taken = take_in_rounds(|| {
             // Read before the attempt, so that what pushes of other threads release after it counts.
             let released = self.space.inodes.released();
-            match take() {
-                Err(Error::NoSpace(_)) => {}
-                taken => return taken,
+            if let Some(number) = take()? {
+                return Ok(Round::Taken(number));
             }
             self.push_and_release()?;
             schedule::reached(Point::Freed);
-            match take() {
-                // Other threads took the numbers that were released, and may have freed others since.
-                Err(Error::NoSpace(_)) if self.space.inodes.released() != released => {}
-                taken => return taken.map_err(|e| self.store.explain_space(e)),
-            }
-        }
+            Ok(match take()? {
+                Some(number) => Round::Taken(number),
+                None if self.space.inodes.released() != released => Round::Lost,
+                None => Round::Nothing,
+            })
+        });
+        taken?.ok_or_else(|| self.store.no_space("no free inode"))
     }
 
     /// Returns true if a freed number is not reused for a while, which is so without a journal [I3].

@@ -1,5 +1,6 @@
 //! Threads that find no block or number while what others freed is on its way to be free.
 
+use super::begin::{MOST_ROUNDS, Round, take_in_rounds};
 use crate::base::schedule::{self, Point};
 use crate::mkfs::{self, MkfsOptions};
 use crate::{Credentials, Volume, VolumeOptions};
@@ -73,4 +74,27 @@ fn numbers_that_others_took_and_freed_are_waited_for() {
     assert!(held);
     volume.create_new_file("/new").unwrap();
     volume.create_new_file("/newer").unwrap_err();
+}
+
+/// Other threads may take all that is released for ever.
+#[test]
+fn rounds_end() {
+    let mut rounds = 0;
+    let mut lose = || {
+        rounds += 1;
+        Ok(Round::<()>::Lost)
+    };
+    assert_eq!(take_in_rounds(&mut lose).unwrap(), None);
+    assert_eq!(rounds, MOST_ROUNDS);
+    let mut left = 3;
+    let taken = take_in_rounds(|| {
+        left -= 1;
+        Ok(if left == 0 {
+            Round::Taken(7)
+        } else {
+            Round::Lost
+        })
+    });
+    assert_eq!((taken.unwrap(), left), (Some(7), 0));
+    assert_eq!(take_in_rounds(|| Ok(Round::<()>::Nothing)).unwrap(), None);
 }

@@ -11,6 +11,7 @@ use crate::base::planted::{self, Fault};
 use crate::base::schedule::{self, Point};
 use blockdev::BlockDevice;
 use ext4_format::BlockNr;
+use extant_formatter::block_memory;
 use extant_formatter::image::{BlockImages, Image, NumberMap};
 use std::io;
 use std::sync::Arc;
@@ -64,6 +65,8 @@ pub struct Buffers {
     shards: Box<[Mutex<Shard, locks::Buffers>]>,
     clean_per_shard: usize,
     dirty: AtomicUsize,
+    /// The last field, so that the images of the shards are dropped before it.
+    _memory: block_memory::User,
 }
 
 impl Buffers {
@@ -75,6 +78,7 @@ impl Buffers {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             clean_per_shard: (clean_limit / SHARDS).max(16),
             dirty: AtomicUsize::new(0),
+            _memory: block_memory::User::new(),
         }
     }
 

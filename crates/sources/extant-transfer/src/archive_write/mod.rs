@@ -33,10 +33,37 @@ const BYTES: u64 = 512 << 10;
 const LARGE: u64 = 256 << 10;
 const STRETCH: u64 = 512 << 10;
 
+/// A writer that is not called again after it has failed: a buffer writes what it has left when it is dropped.
+struct UntilFailure<W> {
+    out: W,
+    failed: bool,
+}
+
+impl<W: Write> Write for UntilFailure<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.failed {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        let written = self.out.write(bytes);
+        self.failed = match &written {
+            Ok(n) => *n == 0,
+            Err(e) => e.kind() != io::ErrorKind::Interrupted,
+        };
+        written
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if self.failed {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        self.out.flush()
+    }
+}
+
 /// Packs the contents of directory `from` (or one file) as an archive. The bytes do not depend on the number of threads.
 ///
 /// # Errors
-/// The first error of the source or of `out`; and a compression that this build lacks.
+/// The first error of the source or of `out`, which is not called again then; and a compression that this build lacks.
 pub fn pack(
     src: &dyn Side,
     from: &[u8],
@@ -45,6 +72,7 @@ pub fn pack(
     rules: &Rules,
     monitor: &dyn Monitor,
 ) -> Result<()> {
+    let out = UntilFailure { out, failed: false };
     let out = io::BufWriter::with_capacity(1 << 18, out);
     let packer = Packer {
         src,
@@ -183,6 +211,7 @@ impl Packer<'_> {
                 out.resize(out.len() + zeros as usize, 0);
             }
         }
+        self.monitor.step();
         Ok(out)
     }
 

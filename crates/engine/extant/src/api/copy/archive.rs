@@ -100,7 +100,7 @@ impl Dir {
 mod tests {
     use super::*;
     use crate::base::error::Error;
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
     fn header(kind: tar::EntryType, size: u64) -> tar::Header {
         let mut header = tar::Header::new_gnu();
@@ -135,9 +135,15 @@ mod tests {
         volume.hard_link("/a/large", "/a/b/second").unwrap();
         let export = |packing: &str, threads: usize| {
             let (mut out, packing) = (Vec::new(), packing.parse().unwrap());
-            let options = CopyOptions::new().threads(threads);
+            let most = AtomicU64::new(0);
+            let tell = |done: &CopyCounts| {
+                most.fetch_max(done.bytes, Ordering::Relaxed);
+            };
+            let options = CopyOptions::new().threads(threads).progress(&tell);
             let counts = volume.export_archive("/a", &mut out, packing, &options);
-            (out, counts.unwrap())
+            let counts = counts.unwrap();
+            assert_eq!(most.into_inner(), counts.bytes);
+            (out, counts)
         };
         for packing in ["tar", "tar.gz", "tar.zst", "cpio"] {
             let (archive, counts) = export(packing, 4);
@@ -184,6 +190,41 @@ mod tests {
         );
         let stopped = failed("/", &options.cancel(&stop), &mut Vec::new());
         assert!(matches!(stopped.source, Error::Interrupted), "{stopped}");
+    }
+
+    #[test]
+    fn an_export_does_not_write_after_a_failure() {
+        struct Failing(usize, usize);
+        impl Write for Failing {
+            fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+                self.1 += 1;
+                if self.1 > self.0 {
+                    return Err(std::io::ErrorKind::StorageFull.into());
+                }
+                Ok(bytes.len())
+            }
+            fn flush(&mut self) -> std::io::Result<()> {
+                Ok(())
+            }
+        }
+        let volume = crate::doc_volume();
+        let mut n = 0u32;
+        let noise = std::iter::repeat_with(|| {
+            n = n.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (n >> 24) as u8
+        });
+        volume
+            .write("/file", noise.take(3 << 20).collect::<Vec<_>>())
+            .unwrap();
+        for packing in ["tar", "tar.gz", "tar.zst", "cpio"] {
+            for before in 0..3 {
+                let mut out = Failing(before, 0);
+                let packing = packing.parse().unwrap();
+                let packed = volume.export_archive("/", &mut out, packing, &CopyOptions::new());
+                assert!(packed.unwrap_err().to_string().contains("space"));
+                assert_eq!(out.1, before + 1, "{packing:?}");
+            }
+        }
     }
 
     #[test]

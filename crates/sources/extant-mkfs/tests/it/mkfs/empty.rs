@@ -284,6 +284,8 @@ fn impossible_options_are_refused() {
     refuse(|o| o.block_size = Some(3000));
     refuse(|o| o.label = "much longer than sixteen".into());
     refuse(|o| o.inode_size = 200);
+    // No size is enough for a journal without blocks.
+    refuse(|o| o.journal_size = Some(0));
     let text = refuse(|o| o.size = Some(10 << 10));
     assert!(text.contains("too small"), "{text}");
 }
