@@ -1,4 +1,5 @@
-//! Feature bits, their names, and mke2fs' language for choosing them (`-O extent,^64bit`).
+//! Feature bits, their names, and mke2fs' language for choosing them (`-O extent,^64bit`). CONTRIBUTING.md lists
+//! the other files that a new feature changes.
 
 use crate::error::{FormatError, Result};
 use bitflags::bitflags;

@@ -8,6 +8,12 @@ use ext4_format::fold::UTF8_12_1;
 use ext4_format::superblock::{RawSuperblock, STATE_ERROR};
 use ext4_format::{BlockNr, GroupNr};
 
+// Features that are checked here. A bit that is new in ext4-format is one of them unless the difference names it: decide, then count it.
+const _: () = assert!(
+    Compat::all().bits().count_ones() == 12
+        && Incompat::all().bits().count_ones() == 16
+        && RoCompat::all().bits().count_ones() == 17
+);
 const COMPAT: Compat = Compat::all().difference(Compat::LAZY_BG.union(Compat::EXCLUDE_BITMAP));
 const INCOMPAT: Incompat = Incompat::all().difference(
     Incompat::COMPRESSION

@@ -1,7 +1,8 @@
 //! Looking inside an image: its structures on the device, each field with its value, each checksum verified.
 //!
 //! An answer is a stream of [`Record`]s, so that it takes no memory that grows with the image. Damage ends an answer
-//! only if it must: otherwise it becomes a record among the others.
+//! only if it must: otherwise it becomes a record among the others. `request.rs` has the list of requests; the other files answer
+//! them.
 //!
 //! ```no_run
 //! use extant_check::blockdev::{Access, FileDevice};
