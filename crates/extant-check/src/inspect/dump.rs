@@ -309,7 +309,7 @@ impl Inspector<'_> {
     fn journal_block(&self, bytes: &[u8], sink: &mut Sink<'_>) -> io::Result<()> {
         let Some((kind, _)) = jbd2::header(bytes) else {
             let text = "no block of the journal's own: an image of another block, or never written";
-            sink(super::request::note(text))?;
+            sink(Record::note(text))?;
             return rows(bytes, sink);
         };
         let part = Part::of(bytes, 0).big_endian();

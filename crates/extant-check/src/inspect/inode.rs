@@ -34,6 +34,15 @@ impl Inode {
     }
 }
 
+/// Parses a number, decimal or with `0x`.
+pub(super) fn number(word: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(word).ok()?;
+    match text.strip_prefix("0x") {
+        Some(hex) => u64::from_str_radix(hex, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
 impl Inspector<'_> {
     /// Returns the descriptor of a group, and whether it is valid.
     pub(super) fn descriptor(
@@ -98,8 +107,8 @@ impl Inspector<'_> {
 
     /// Returns the inode that a word names: `<12>`, or a path from the root. Symbolic links are not followed.
     pub(super) fn find(&self, word: &[u8]) -> Result<Inode, InspectError> {
-        let number = word.strip_prefix(b"<").and_then(|w| w.strip_suffix(b">"));
-        if let Some(number) = number.and_then(super::request::number) {
+        let inside = word.strip_prefix(b"<").and_then(|w| w.strip_suffix(b">"));
+        if let Some(number) = inside.and_then(number) {
             let ino = u32::try_from(number).unwrap_or(u32::MAX);
             return self.inode(InodeNr(ino));
         }
@@ -354,7 +363,7 @@ impl Inspector<'_> {
             } else {
                 "the inode has no data in blocks"
             };
-            sink(super::request::note(why))?;
+            sink(Record::note(why))?;
         }
         Ok(())
     }

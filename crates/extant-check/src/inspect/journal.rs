@@ -2,7 +2,6 @@
 
 use super::fields::{self, Part};
 use super::record::{Record, Value};
-use super::request::note;
 use super::{Done, InspectError, Inspector, Sink};
 use crate::journal::runs;
 use crate::mapping::Run;
@@ -25,7 +24,7 @@ impl Inspector<'_> {
     pub(super) fn journal(&self, all: bool, sink: &mut Sink<'_>) -> Done {
         let ino = InodeNr(self.volume.geo.journal_ino);
         if !self.volume.geo.features.has_journal() || ino.0 == 0 {
-            return Ok(sink(note("there is no journal in the volume"))?);
+            return Ok(sink(Record::note("there is no journal in the volume"))?);
         }
         let missing = |e: FormatError| InspectError::Missing(e.to_string());
         let runs = runs(&self.volume, ino).map_err(missing)?;
@@ -54,7 +53,7 @@ impl Inspector<'_> {
         if all {
             ring.whole(sink)
         } else if ring.sb.is_clean() {
-            Ok(sink(note("the journal is empty"))?)
+            Ok(sink(Record::note("the journal is empty"))?)
         } else {
             ring.live(sink)
         }

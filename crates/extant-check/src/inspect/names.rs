@@ -2,7 +2,6 @@
 
 use super::inode::Inode;
 use super::record::{Record, Value, send_findings};
-use super::request::note;
 use super::{Done, InspectError, Inspector, MAX_FINDINGS, Sink};
 use crate::mapping::Step;
 use crate::report::Findings;
@@ -197,7 +196,7 @@ impl Inspector<'_> {
 
     pub(super) fn htree(&self, directory: &Inode, sink: &mut Sink<'_>) -> Done {
         if !directory.is_directory() || !directory.has(flags::INDEX) {
-            return Ok(sink(note("there is no index"))?);
+            return Ok(sink(Record::note("there is no index"))?);
         }
         let blocks = directory.core.size / u64::from(self.volume.geo.block_size);
         let mut walk = IndexWalk {

@@ -1,7 +1,6 @@
 //! Requests: words of a line, with the names of debugfs as other names.
 
-use super::inode::Inode;
-use super::record::{Record, Value};
+use super::inode::{Inode, number};
 use super::{Done, InspectError, Inspector, Sink};
 use ext4_format::InodeNr;
 use std::ops::RangeInclusive;
@@ -234,18 +233,4 @@ impl Request {
     pub(super) fn answer(&self, inspector: &Inspector<'_>, sink: &mut Sink<'_>) -> Done {
         (self.known.answer)(self, inspector, sink)
     }
-}
-
-/// Parses a number, decimal or with `0x`.
-pub(super) fn number(word: &[u8]) -> Option<u64> {
-    let text = std::str::from_utf8(word).ok()?;
-    match text.strip_prefix("0x") {
-        Some(hex) => u64::from_str_radix(hex, 16).ok(),
-        None => text.parse().ok(),
-    }
-}
-
-/// Creates a record for a note, for requests without anything to show.
-pub(super) fn note(text: &str) -> Record {
-    Record::lines("note", vec![("note", Value::text(text))])
 }

@@ -2,7 +2,6 @@
 
 use super::fields::{self, Part};
 use super::record::{Record, Value};
-use super::request::note;
 use super::{Done, InspectError, Inspector, Sink};
 use ext4_format::group_desc::{BLOCK_UNINIT, GroupDesc, INODE_UNINIT};
 use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET};
@@ -130,7 +129,7 @@ impl Inspector<'_> {
         let mut known: Option<(GroupNr, Vec<u8>)> = None;
         for block in first..end.min(geo.blocks_count) {
             let Some((group, bit)) = geo.group_of_block(BlockNr(block)) else {
-                sink(note("before the first group there is no bitmap"))?;
+                sink(Record::note("before the first group there is no bitmap"))?;
                 continue;
             };
             let map = match known.take_if(|(of, _)| *of == group) {

@@ -2,7 +2,8 @@
 //! their blocks and allocates the blocks of split leaves, so the written bytes do not depend on the threads.
 
 use super::leaf::{Known, Leaf, Pending, Rewritten};
-use super::pages::{Dir, Role, Shape, at};
+use super::pages::Dir;
+use super::shape::{Role, Shape, at};
 use crate::error::Error;
 use crate::error::Result;
 use crate::image::BlockImages;

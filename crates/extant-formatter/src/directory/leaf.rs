@@ -1,8 +1,8 @@
 //! The names of one leaf: merged with changes, packed into a block, split over several.
 
-use super::pages::Shape;
+use super::shape::Shape;
+use super::update::{NetChange, NetName};
 use super::wanted::WantedNames;
-use super::{NetChange, NetName};
 use crate::block_memory;
 use crate::image::{Image, RecordsEnd};
 use ext4_format::dir_entry::{self, LeafBuilder, Packed, RawRecord, rec_len_for};

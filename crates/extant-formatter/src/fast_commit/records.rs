@@ -3,9 +3,9 @@
 use super::REFUSED;
 use crate::error::{Error, Result};
 use crate::image::BlockImages;
-use crate::inode_phase::{LARGE, first_core, next_core};
 use crate::item::InodeItem;
 use crate::mapping_reader::MappingReader;
+use crate::record::{LARGE, first_core, next_core};
 use crate::system_zone::SystemZone;
 use crate::xattrs;
 use ext4_format::geometry::Geometry;

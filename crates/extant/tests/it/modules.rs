@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 /// The crates that are looked at.
-const CRATES: [&str; 15] = [
+const CRATES: [&str; 17] = [
     "ext4-format",
     "ext4-image",
     "extant-sources",
@@ -21,8 +21,10 @@ const CRATES: [&str; 15] = [
     "extant-disk",
     "extant-mmp",
     "extant-terminal",
+    "extant-formatter",
     "extant-fuse",
     "extant-cli",
+    "percpu",
 ];
 
 /// A module, as the segments of its path.
