@@ -119,7 +119,7 @@ impl Inspector<'_> {
             }
             let mut found = None;
             self.each_entry_block(&at, &Findings::new(0), &mut |_, _, _, bytes| {
-                let mut entries = ext4_format::dir_entry::encrypted_entries(bytes);
+                let mut entries = ext4_format::dir_entry::entries_of(bytes, true);
                 found = entries.find_map(|e| e.ok().filter(|e| e.name == name).map(|e| e.inode));
                 found.is_none()
             });

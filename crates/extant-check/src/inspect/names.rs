@@ -86,7 +86,7 @@ impl Inspector<'_> {
             Record::row("entry", fields)
         };
         // Names of encrypted directories may be any bytes; invalid names of other directories are shown, too.
-        for entry in dir_entry::encrypted_entries(bytes) {
+        for entry in dir_entry::entries_of(bytes, true) {
             let entry = match entry {
                 Ok(entry) => entry,
                 Err(e) => {
@@ -129,7 +129,7 @@ impl Inspector<'_> {
             }
             let mut above = None;
             self.each_entry_block(directory, &Findings::new(0), &mut |_, _, _, bytes| {
-                for entry in dir_entry::encrypted_entries(bytes).map_while(Result::ok) {
+                for entry in dir_entry::entries_of(bytes, true).map_while(Result::ok) {
                     if !wanted.contains(&entry.inode) || matches!(entry.name, b"." | b"..") {
                         continue;
                     }
@@ -186,7 +186,7 @@ impl Inspector<'_> {
         let parent = self.inode(parent?).ok()?;
         let mut name = None;
         self.each_entry_block(&parent, &Findings::new(0), &mut |_, _, _, bytes| {
-            let mut entries = dir_entry::encrypted_entries(bytes).map_while(Result::ok);
+            let mut entries = dir_entry::entries_of(bytes, true).map_while(Result::ok);
             let found = entries.find(|e| e.inode == ino && !matches!(e.name, b"." | b".."));
             name = found.map(|entry| entry.name.to_vec());
             name.is_none()
