@@ -48,13 +48,13 @@ struct Table {
 
 /// Fields of an inode's core that freeing needs.
 #[derive(Clone, Copy)]
-struct Former {
+struct FormerInode {
     file_type: Option<FileType>,
     flags: u32,
     generation: u32,
 }
 
-impl Former {
+impl FormerInode {
     #[inline]
     fn of(core: &InodeCore) -> Self {
         Self {
@@ -260,7 +260,7 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
     }
 
     fn free(&mut self, record: RecordBytes<'_>, ino: InodeNr, item: &InodeItem) -> Result<()> {
-        let old = Former::of(&self.old(&record, ino)?);
+        let old = FormerInode::of(&self.old(&record, ino)?);
         let raw = record.raw;
         self.free_metadata(raw, old, ino)?;
         self.done.bits.changed.push((ino, false));
@@ -283,7 +283,7 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
 
     /// Frees the metadata that hangs on a record: a directory's blocks, the mapping's own, the
     /// attribute block.
-    fn free_metadata(&mut self, raw: &[u8], old: Former, ino: InodeNr) -> Result<()> {
+    fn free_metadata(&mut self, raw: &[u8], old: FormerInode, ino: InodeNr) -> Result<()> {
         let geometry = self.ws.geometry;
         let acl = inode::file_acl(raw, geometry);
         let is_dir = old.file_type == Some(FileType::Directory);
@@ -403,7 +403,7 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
             ));
         };
         if changes.was_used {
-            let old = Former::of(&self.old(record, ino)?);
+            let old = FormerInode::of(&self.old(record, ino)?);
             self.free_metadata(record.raw, old, ino)?;
             self.done.orphans.push((ino, OrphanChange::Remove));
         } else {

@@ -14,7 +14,7 @@ use std::ops::RangeInclusive;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    known: &'static Known,
+    known: &'static RequestKind,
     words: Vec<Vec<u8>>,
 }
 
@@ -23,7 +23,7 @@ type Answer = fn(&Request, &Inspector<'_>, &mut Sink<'_>) -> Done;
 
 /// Names, arguments, description and answer of a request.
 #[derive(Debug)]
-struct Known {
+struct RequestKind {
     name: &'static str,
     /// Names in debugfs.
     others: &'static [&'static str],
@@ -36,13 +36,13 @@ struct Known {
     answer: Answer,
 }
 
-impl PartialEq for Known {
+impl PartialEq for RequestKind {
     fn eq(&self, other: &Self) -> bool {
         self.name == other.name
     }
 }
 
-impl Eq for Known {}
+impl Eq for RequestKind {}
 
 /// Creates a row of [`REQUESTS`].
 const fn known(
@@ -52,8 +52,8 @@ const fn known(
     usage: &'static str,
     about: &'static str,
     answer: Answer,
-) -> Known {
-    Known {
+) -> RequestKind {
+    RequestKind {
         name,
         others,
         arguments,
@@ -66,7 +66,7 @@ const fn known(
 /// The list of requests. A request is a row here and a method of [`Inspector`]; the help of `extant inspect`, the completion at
 /// its prompt and the messages are made from the rows.
 #[rustfmt::skip]
-const REQUESTS: &[Known] = &[
+const REQUESTS: &[RequestKind] = &[
     known("superblock", &["show_super_stats", "stats"], 0..=0, "", "the superblock, each field with its offset", |_, i, sink| i.superblock(sink)),
     known("groups", &[], 0..=0, "", "the descriptor of each group", |_, i, sink| i.groups(sink)),
     known("stat", &["show_inode_info"], 1..=1, "INODE", "an inode", |r, i, sink| i.stat(&r.inode(i)?, sink)),
@@ -93,7 +93,7 @@ const DIRENTS: &str = "dirents";
 const MANY: usize = usize::MAX;
 
 /// Returns the request that a word names.
-fn find(word: &[u8]) -> Option<&'static Known> {
+fn find(word: &[u8]) -> Option<&'static RequestKind> {
     let is_asked = |name: &&str| name.as_bytes() == word;
     let mut all = REQUESTS.iter();
     all.find(|known| is_asked(&known.name) || known.others.iter().any(is_asked))

@@ -2,7 +2,7 @@
 
 use crate::address::schemes;
 use crate::commands::mkfs_options::{self, uuid};
-use crate::commands::mkfs_report::{Made, Words, WouldMake, Written, tell};
+use crate::commands::mkfs_report::{MkfsResult, Words, WouldMake, Written, tell};
 use crate::commands::mkfs_size::Size;
 use crate::commands::mkfs_sources::{Gathering, ReadArgs, check_sources, owner_in};
 use crate::commands::tune_values::errors;
@@ -432,7 +432,7 @@ pub fn run(args: Args) -> Result<()> {
         output::complain(format_args!("warning: {warning}"));
     }
     let root_hash = root_hash(&args, written.report.size, written.report.uuid)?;
-    let mut made = Made::of(image, written, start.elapsed().as_secs_f64());
+    let mut made = MkfsResult::of(image, written, start.elapsed().as_secs_f64());
     made.root_hash = root_hash;
     let from_source = !args.from.is_empty() || !args.manifest.is_empty();
     let words = match (args.quiet, args.verbose) {

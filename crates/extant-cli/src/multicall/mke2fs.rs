@@ -1,7 +1,7 @@
 //! `mke2fs`, `mkfs.ext2`, `mkfs.ext3`, `mkfs.ext4`: run `extant mkfs`.
 
 use super::config::{Config, Types};
-use super::getopt::{self, Taken};
+use super::getopt::{self, ParsedOptions};
 use super::mke2fs_options::{
     Call, Later, extended, features, no_bad_blocks, read_all, revision, system,
 };
@@ -60,7 +60,7 @@ pub(super) fn answer(name: &'static str, args: Vec<OsString>) -> Answered {
 }
 
 /// Parses the options.
-fn call(name: &str, taken: &Taken) -> Result<Call, String> {
+fn call(name: &str, taken: &ParsedOptions) -> Result<Call, String> {
     let mut call = Call {
         fs_type: name.strip_prefix("mkfs.").map(str::to_owned),
         ..Call::default()
@@ -197,7 +197,7 @@ fn option(call: &mut Call, letter: char, value: &OsStr) -> Result<(), String> {
 
 fn finish(
     mut call: Call,
-    taken: &Taken,
+    taken: &ParsedOptions,
     config: &Config,
     sectors: &Sectors,
 ) -> Result<(Vec<OsString>, OsString, Later), String> {

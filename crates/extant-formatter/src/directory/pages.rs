@@ -1,6 +1,6 @@
 //! Blocks of one directory: verified when read, written with their checksums.
 
-use super::leaf::{self, Item, Known, Merged};
+use super::leaf::{self, Item, LeafFacts, Merged};
 use super::shape::{Role, Shape, at};
 use super::update::{DirBlocks, DirUpdate};
 use crate::block_memory;
@@ -33,10 +33,10 @@ impl Deref for Page {
 
 impl Page {
     /// Returns the known facts about a leaf.
-    pub fn known(&self) -> Known {
+    pub fn known(&self) -> LeafFacts {
         match self {
-            Self::Old(image) => Known::of(image),
-            Self::Changed(_) => Known::default(),
+            Self::Old(image) => LeafFacts::of(image),
+            Self::Changed(_) => LeafFacts::default(),
         }
     }
 

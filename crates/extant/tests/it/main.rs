@@ -1,5 +1,6 @@
 //! Tests of the crate over its public interface, in one program.
 
+mod after_close;
 mod bound;
 mod cache_above;
 mod common;
@@ -8,7 +9,6 @@ mod contents;
 mod crash;
 mod damage;
 mod defragment;
-mod ending;
 mod examples;
 mod fast_commit;
 mod faults;

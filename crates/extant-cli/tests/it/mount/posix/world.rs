@@ -101,7 +101,7 @@ impl World {
             data::call,
             attributes::call,
             acl::call,
-            special::call,
+            volume_calls::call,
         ] {
             if let Some(done) = module(self, verb, &args)? {
                 return Ok(done);
