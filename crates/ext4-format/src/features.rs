@@ -17,7 +17,7 @@ bitflags! {
         const DIR_PREALLOC = 0x1;
         /// AFS server inodes.
         const IMAGIC_INODES = 0x2;
-        /// Has a journal.
+        /// A journal.
         const HAS_JOURNAL = 0x4;
         /// Extended attributes.
         const EXT_ATTR = 0x8;
@@ -241,11 +241,11 @@ pub enum FsType {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Features {
-    /// May be ignored.
+    /// Features that a program may ignore.
     pub compat: Compat,
-    /// Must be known to read.
+    /// Features that a program must know to read.
     pub incompat: Incompat,
-    /// Must be known to write.
+    /// Features that a program must know to write.
     pub ro_compat: RoCompat,
 }
 

@@ -103,7 +103,7 @@ pub trait MapVisitor {
 /// Walks the mapping of an inode, given its flags and the 60 bytes of its root.
 ///
 /// # Errors
-/// Those of the visitor.
+/// The errors of the visitor.
 #[inline]
 pub fn walk<V: MapVisitor>(
     visitor: &mut V,

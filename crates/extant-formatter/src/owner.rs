@@ -35,7 +35,7 @@ impl Owner {
         }
     }
 
-    /// Returns the checksum seed of the inode's blocks. Most inodes have none outside their record.
+    /// Returns the checksum seed of the inode's blocks. Most inodes have no blocks with checksums.
     pub fn seed(&self) -> u32 {
         checksum::inode_seed(self.csum_seed, self.ino, self.generation)
     }

@@ -30,7 +30,7 @@ pub(super) struct XattrBatch<'x, 'a> {
 }
 
 impl<'a> XattrBatch<'_, 'a> {
-    /// Makes the changes, after all inodes are formatted, so that which inodes share a block, and where it is, does not
+    /// Makes the changes, after all inodes are formatted, so that the choice of inodes that share a block, and the place of the block, do not
     /// depend on the threads that formatted them.
     pub fn run(mut self, descs: &DescTable, whole: &mut Part<'a>) -> Result<()> {
         for change in std::mem::take(&mut whole.done.attributes) {

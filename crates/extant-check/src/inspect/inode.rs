@@ -2,7 +2,7 @@
 
 use super::fields::{self, Part};
 use super::record::{Record, Value, send_findings};
-use super::{Done, InspectError, Inspector, MAX_FINDINGS, Sink};
+use super::{Answered, InspectError, Inspector, MAX_FINDINGS, Sink};
 use crate::mapping::{Step, Walker};
 use crate::report::Findings;
 use ext4_format::extent::Extent;
@@ -214,7 +214,7 @@ impl Inspector<'_> {
         });
     }
 
-    pub(super) fn imap(&self, inode: &Inode, sink: &mut Sink<'_>) -> Done {
+    pub(super) fn imap(&self, inode: &Inode, sink: &mut Sink<'_>) -> Answered {
         let (group, block, offset) = self.place(inode.ino)?;
         let fields = vec![
             ("inode", inode.ino.0.into()),
@@ -225,7 +225,7 @@ impl Inspector<'_> {
         Ok(sink(Record::row("inode-place", fields))?)
     }
 
-    pub(super) fn stat(&self, inode: &Inode, sink: &mut Sink<'_>) -> Done {
+    pub(super) fn stat(&self, inode: &Inode, sink: &mut Sink<'_>) -> Answered {
         let geo = &self.volume.geo;
         let Inode { ino, raw, core, .. } = inode;
         self.send_inode_damage(inode, sink)?;
@@ -281,7 +281,7 @@ impl Inspector<'_> {
     }
 
     /// Tells a wrong checksum and impossible bytes.
-    fn send_inode_damage(&self, inode: &Inode, sink: &mut Sink<'_>) -> Done {
+    fn send_inode_damage(&self, inode: &Inode, sink: &mut Sink<'_>) -> Answered {
         let verified = inode::verify_checksum(&inode.raw, &self.volume.geo, inode.ino);
         self.judge("inode", verified, sink)?;
         if let Some(damage) = &inode.damage {
@@ -291,7 +291,7 @@ impl Inspector<'_> {
     }
 
     /// Sends the fields of an inode in its block, at `at`.
-    pub(super) fn inode_fields(&self, inode: &Inode, at: usize, sink: &mut Sink<'_>) -> Done {
+    pub(super) fn inode_fields(&self, inode: &Inode, at: usize, sink: &mut Sink<'_>) -> Answered {
         let whole = Part {
             at,
             ..Part::of(&inode.raw, 0)
@@ -311,13 +311,13 @@ impl Inspector<'_> {
         self.send_inode_damage(inode, sink)
     }
 
-    pub(super) fn dump_inode(&self, inode: &Inode, sink: &mut Sink<'_>) -> Done {
+    pub(super) fn dump_inode(&self, inode: &Inode, sink: &mut Sink<'_>) -> Answered {
         let (_, _, offset) = self.place(inode.ino)?;
         self.inode_fields(inode, offset, sink)
     }
 
     /// Sends all nodes and runs, with their heights: `extents` and `blocks`.
-    pub(super) fn extents(&self, inode: &Inode, sink: &mut Sink<'_>) -> Done {
+    pub(super) fn extents(&self, inode: &Inode, sink: &mut Sink<'_>) -> Answered {
         let findings = Findings::new(MAX_FINDINGS);
         let mut sent = Ok(());
         self.walk(inode, &findings, None, &mut |step| {
@@ -330,7 +330,7 @@ impl Inspector<'_> {
     }
 
     /// Sends all blocks of an inode, data and nodes.
-    pub(super) fn blocks(&self, inode: &Inode, sink: &mut Sink<'_>) -> Done {
+    pub(super) fn blocks(&self, inode: &Inode, sink: &mut Sink<'_>) -> Answered {
         let findings = Findings::new(MAX_FINDINGS);
         let mut sent = Ok(());
         self.walk(inode, &findings, None, &mut |step| {
@@ -356,7 +356,7 @@ impl Inspector<'_> {
         Ok(send_findings(findings, sink)?)
     }
 
-    fn tell_unmapped(&self, inode: &Inode, sink: &mut Sink<'_>) -> Done {
+    fn tell_unmapped(&self, inode: &Inode, sink: &mut Sink<'_>) -> Answered {
         if !self.is_mapped(inode) {
             let why = if inode.has(flags::INLINE_DATA) {
                 "the data are in the inode"
@@ -368,7 +368,7 @@ impl Inspector<'_> {
         Ok(())
     }
 
-    pub(super) fn bmap(&self, inode: &Inode, logical: u64, sink: &mut Sink<'_>) -> Done {
+    pub(super) fn bmap(&self, inode: &Inode, logical: u64, sink: &mut Sink<'_>) -> Answered {
         let findings = Findings::new(MAX_FINDINGS);
         let mut found = None;
         self.walk(inode, &findings, None, &mut |step| {

@@ -59,7 +59,7 @@ pub enum InspectError {
 /// Receiver of an answer, record by record.
 pub type Sink<'s> = dyn FnMut(Record) -> io::Result<()> + 's;
 
-type Done = Result<(), InspectError>;
+type Answered = Result<(), InspectError>;
 
 /// Maximum of findings in one answer; further damage is only counted.
 const MAX_FINDINGS: usize = 1000;
@@ -112,7 +112,7 @@ impl<'d> Inspector<'d> {
     ///
     /// # Errors
     /// [`InspectError`]. Damage that does not end the answer is a record instead of an error.
-    pub fn answer(&self, request: &Request, sink: &mut Sink<'_>) -> Done {
+    pub fn answer(&self, request: &Request, sink: &mut Sink<'_>) -> Answered {
         request.answer(self, sink)
     }
 

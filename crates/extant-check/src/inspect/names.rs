@@ -2,7 +2,7 @@
 
 use super::inode::Inode;
 use super::record::{Record, Value, send_findings};
-use super::{Done, InspectError, Inspector, MAX_FINDINGS, Sink};
+use super::{Answered, InspectError, Inspector, MAX_FINDINGS, Sink};
 use crate::mapping::Step;
 use crate::report::Findings;
 use ext4_format::dir_entry::{self, Entry};
@@ -40,7 +40,7 @@ impl Inspector<'_> {
         })
     }
 
-    pub(super) fn dirents(&self, directory: &Inode, sink: &mut Sink<'_>) -> Done {
+    pub(super) fn dirents(&self, directory: &Inode, sink: &mut Sink<'_>) -> Answered {
         if !directory.is_directory() {
             let ino = directory.ino;
             return Err(InspectError::Missing(format!("<{ino}> is not a directory")));
@@ -108,7 +108,7 @@ impl Inspector<'_> {
         }
     }
 
-    pub(super) fn ncheck(&self, inodes: &[InodeNr], sink: &mut Sink<'_>) -> Done {
+    pub(super) fn ncheck(&self, inodes: &[InodeNr], sink: &mut Sink<'_>) -> Answered {
         let wanted: BTreeSet<InodeNr> = inodes.iter().copied().collect();
         let mut found = BTreeSet::new();
         let mut sent = Ok(());
@@ -194,7 +194,7 @@ impl Inspector<'_> {
         Some((parent.ino, name?))
     }
 
-    pub(super) fn htree(&self, directory: &Inode, sink: &mut Sink<'_>) -> Done {
+    pub(super) fn htree(&self, directory: &Inode, sink: &mut Sink<'_>) -> Answered {
         if !directory.is_directory() || !directory.has(flags::INDEX) {
             return Ok(sink(Record::note("there is no index"))?);
         }
@@ -226,7 +226,7 @@ impl Inspector<'_> {
         }
     }
 
-    pub(super) fn xattrs(&self, inode: &Inode, sink: &mut Sink<'_>) -> Done {
+    pub(super) fn xattrs(&self, inode: &Inode, sink: &mut Sink<'_>) -> Answered {
         let geo = &self.volume.geo;
         let area = inode::xattr_area(&inode.raw, geo).and_then(|range| inode.raw.get(range));
         let mut sent = Ok(());
@@ -332,7 +332,7 @@ impl IndexWalk<'_, '_> {
         levels: u8,
         depth: u32,
         sink: &mut Sink<'_>,
-    ) -> Done {
+    ) -> Answered {
         for entry in index.iter() {
             let fields = vec![
                 ("depth", depth.into()),

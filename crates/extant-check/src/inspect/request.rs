@@ -1,7 +1,7 @@
 //! Requests: words of a line, with the names of debugfs as other names.
 
 use super::inode::{Inode, number};
-use super::{Done, InspectError, Inspector, Sink};
+use super::{Answered, InspectError, Inspector, Sink};
 use ext4_format::InodeNr;
 use std::ops::RangeInclusive;
 
@@ -19,7 +19,7 @@ pub struct Request {
 }
 
 /// Answer of a request.
-type Answer = fn(&Request, &Inspector<'_>, &mut Sink<'_>) -> Done;
+type Answer = fn(&Request, &Inspector<'_>, &mut Sink<'_>) -> Answered;
 
 /// Names, arguments, description and answer of a request.
 #[derive(Debug)]
@@ -230,7 +230,7 @@ impl Request {
         }
     }
 
-    pub(super) fn answer(&self, inspector: &Inspector<'_>, sink: &mut Sink<'_>) -> Done {
+    pub(super) fn answer(&self, inspector: &Inspector<'_>, sink: &mut Sink<'_>) -> Answered {
         (self.known.answer)(self, inspector, sink)
     }
 }

@@ -127,7 +127,7 @@ pub struct Args {
     #[arg(short = 'E', long, value_name = "OPTIONS")]
     extended: Vec<String>,
     /// Make a hash tree of dm-verity behind the file system, or in FILE, and print its root hash. The image must not change
-    /// afterwards; check --verity verifies it, and so do veritysetup and Linux
+    /// afterwards; check --verity, veritysetup and Linux verify it
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, conflicts_with = "keep_tail")]
     verity: Option<Option<PathBuf>>,
     /// Number of threads [0: the number of CPUs]

@@ -1,4 +1,4 @@
-//! Hash trees of dm-verity, behind a file system or in a file of their own.
+//! Hash trees of dm-verity, behind a file system or in a separate file.
 
 use crate::image::store;
 use anyhow::{Context, Result, ensure};

@@ -96,7 +96,7 @@ type Lives<'i> = BTreeMap<InodeNr, Life<'i>>;
 /// `since` has the changes of earlier fast commits since the last push. After `None`, its content is not valid.
 ///
 /// # Errors
-/// Those of reading records and directories.
+/// The errors of reading records and directories.
 pub fn changes(
     items: &ItemList,
     records: &Records<'_>,

@@ -93,7 +93,7 @@ fn layers_of_an_oci_layout_are_applied() {
     let dir = s.dir.path().join("oci");
     layout(&dir);
     check(&s, "oci");
-    // The same layout as an archive, in the order of the file system.
+    // Packs the layout as an archive, in the order of the file system.
     let mut packed = tar::Builder::new(Vec::new());
     packed.append_dir_all(".", &dir).unwrap();
     let packed = packed.into_inner().unwrap();
