@@ -69,7 +69,7 @@ pub fn run(args: &Args) -> Result<()> {
     let inspector = Inspector::open(&device, !images::journals_are_left());
     let inspector = inspector.with_context(|| name.clone())?;
     for finding in inspector.findings() {
-        output::complain(format_args!(
+        output::warn(format_args!(
             "{name}: {}",
             show(finding.to_string().as_bytes())
         ));

@@ -429,7 +429,7 @@ pub fn run(args: Args) -> Result<()> {
     bar.change(None);
     let written = made?;
     for warning in &written.report.warnings {
-        output::complain(format_args!("warning: {warning}"));
+        output::warn(warning);
     }
     let root_hash = root_hash(&args, written.report.size, written.report.uuid)?;
     let mut made = MkfsResult::of(image, written, start.elapsed().as_secs_f64());

@@ -10,7 +10,7 @@ use crate::commands::mkfs;
 use ext4_format::GroupNr;
 use ext4_format::geometry::Geometry;
 use ext4_format::layout::Usage;
-use extant_terminal::output::{complain, report_code};
+use extant_terminal::output::{report_code, warn};
 use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal;
 use std::path::Path;
@@ -409,8 +409,8 @@ fn block_size(call: &mut Call, sectors: &Sectors) -> Result<(), String> {
         Some(bytes) => {
             if bytes < sectors.physical && call.given.contains('b') {
                 let physical = sectors.physical;
-                complain(format_args!(
-                    "warning: blocks of {bytes} bytes are smaller than the device's physical sectors of {physical}"
+                warn(format_args!(
+                    "blocks of {bytes} bytes are smaller than the device's physical sectors of {physical}"
                 ));
             }
             call.block_size = Some(bytes.max(least));

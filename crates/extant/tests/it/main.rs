@@ -54,6 +54,7 @@ mod schedules;
 mod scratch;
 mod shift;
 mod small_journal;
+mod stale_numbers;
 mod superblock_counts;
 mod times;
 mod trim;
@@ -62,3 +63,4 @@ mod two_cuts;
 mod unchanged;
 #[path = "../../../ext4-format/tests/it/walk/mod.rs"]
 mod walk;
+mod write_back_errors;

@@ -152,7 +152,7 @@ fn images_are_chosen_by_name_and_platform() {
     assert_eq!(
         of(&["--platform", "linux/s390x"]),
         format!(
-            "extant: {}: blobs/sha256/{} is missing\n",
+            "error: {}: blobs/sha256/{} is missing\n",
             dir.display(),
             digest(9)
         )
