@@ -65,11 +65,11 @@ walks() {
     while read -r part; do
         case $part in
         '**'*) file= ;;
-        ']('*) file=${part#']('} file=${file%')'} ;;
+        '](crates/'* | '](bindings/'* | '](lab/'*) file=${part#']('} file=${file%')'} ;;
         '`'*)
             name=${part//\`/}
             checked=$((checked + 1))
-            grep -qE "(fn|struct|enum|const|macro_rules!) $name\b" "${file:-/dev/null}" ||
+            grep -qE "(fn|struct|enum|const|macro_rules!|def) $name\b" "${file:-/dev/null}" ||
                 say "$document" "$name" "definition in ${file:-any file before it}"
             ;;
         esac
