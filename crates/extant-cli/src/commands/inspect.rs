@@ -53,10 +53,10 @@ The requests, which also have the names of debugfs:
 {requests}
 INODE is a path in the image, or a number such as <12>. Symbolic links in paths are not followed.
 
-Without a request, requests are read at a prompt, with completion and a history, or from standard input. The prompt
+Without a request, requests are read at a prompt, with completion and a history, or from standard input. The prompt \
 also accepts cd, pwd, cat, dump, help and quit.
 
-Damage does not end an answer that can continue: damage is reported where it occurs, with the wrong checksum. An
+Damage does not end an answer that can continue: damage is reported where it occurs, with the wrong checksum. An \
 image whose journal needs recovery is shown as it will be after recovery; --noload shows it as it is on disk."
     )
 }
