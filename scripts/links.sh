@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Checks that every path and identifier in the code spans of ARCHITECTURE.md and of the design documents exists: paths from
 # the root, from crates/ or from crates/engine/extant/src; identifiers as words of the Rust sources outside comments. In the walks of
-# ARCHITECTURE.md every function or type must be defined in the file linked before it.
+# ARCHITECTURE.md and CONTRIBUTING.md every item must be defined in the file linked before it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -58,25 +58,27 @@ while IFS=: read -r file line span; do
     esac
 done < <(spans ARCHITECTURE.md docs/commit-protocol.md docs/scaling.md docs/mechanisms/*.md)
 
-# The links and code spans of the walks, one a line, in order.
+# Checks the walks of a document, which are between two headings: the item in each code span is defined in the file that was
+# linked before it. Fails if there are fewer items than given.
 walks() {
-    sed -n '/^## Four walks/,/^## Invariants/p' ARCHITECTURE.md | grep -oE '^\*\*A.*|\]\([^)]*\)|`[A-Za-z_]+`'
+    local document=$1 file= checked=0 part name
+    while read -r part; do
+        case $part in
+        '**'*) file= ;;
+        '](crates/'* | '](bindings/'* | '](lab/'*) file=${part#']('} file=${file%')'} ;;
+        '`'*)
+            name=${part//\`/}
+            checked=$((checked + 1))
+            grep -qE "(fn|struct|enum|const|macro_rules!|def) $name\b" "${file:-/dev/null}" ||
+                say "$document" "$name" "definition in ${file:-any file before it}"
+            ;;
+        esac
+    done < <(sed -n "/^## $2/,/^## $3/p" "$document" | grep -oE '^\*\*A.*|\]\([^)]*\)|`[A-Za-z_]+`')
+    if [ "$checked" -lt "$4" ]; then
+        echo "$document: only $checked items found in the walks: is the heading \"$2\" there?"
+        missing=1
+    fi
 }
-
-file= checked=0
-while read -r part; do
-    case $part in
-    '**'*) file= ;;
-    '](crates/'*) file=${part#']('} file=${file%')'} ;;
-    '`'*)
-        name=${part//\`/}
-        checked=$((checked + 1))
-        grep -qE "(fn|struct) $name\b" "${file:-/dev/null}" || say ARCHITECTURE.md "$name" "definition in ${file:-any file before it}"
-        ;;
-    esac
-done < <(walks)
-if [ "$checked" -lt 20 ]; then
-    echo "ARCHITECTURE.md: only $checked functions found in the walks: is the heading \"Four walks\" there?"
-    missing=1
-fi
+walks ARCHITECTURE.md 'Four walks' Invariants 20
+walks CONTRIBUTING.md 'Two additions' Rules 20
 exit $missing

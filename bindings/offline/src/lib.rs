@@ -193,7 +193,7 @@ impl Image {
     /// Opens a file, for reading only in a dry run.
     ///
     /// # Errors
-    /// Those of the file system, `EBUSY` if another process has the image open.
+    /// The errors of the file system, `EBUSY` if another process has the image open.
     pub fn open(path: &Path, dry_run: bool) -> Result<Self, Failure> {
         let access = if dry_run {
             Access::ReadOnly

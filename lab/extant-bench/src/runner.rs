@@ -153,13 +153,13 @@ const LONG: Duration = Duration::from_micros(10);
 
 /// The result of a thread.
 #[derive(Default)]
-struct Done {
+struct TaskResult {
     ops: u64,
     latencies: Latencies,
 }
 
-fn work(task: &mut dyn Task, deadline: Instant, failed: &AtomicBool) -> Result<Done> {
-    let mut done = Done::default();
+fn work(task: &mut dyn Task, deadline: Instant, failed: &AtomicBool) -> Result<TaskResult> {
+    let mut done = TaskResult::default();
     let mut now = Instant::now();
     while now < deadline && !failed.load(Ordering::Relaxed) {
         if !task.op()? {
@@ -264,7 +264,7 @@ pub(crate) fn each_together<W: Send, D: Send>(
 }
 
 /// Runs tasks with a time limit.
-fn each_task(tasks: &mut Tasks, seconds: f64) -> Result<(Vec<Done>, Elapsed)> {
+fn each_task(tasks: &mut Tasks, seconds: f64) -> Result<(Vec<TaskResult>, Elapsed)> {
     let (end, failed) = (OnceLock::new(), AtomicBool::new(false));
     each_pinned(tasks, |task| {
         // The first task to start sets the end for all.

@@ -5,7 +5,7 @@
 pub use crate::interrupted::{Interrupted, check};
 
 use crate::interrupted::RAISED;
-use crate::output::complain;
+use crate::output::{complain, note};
 use anyhow::{Context, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
@@ -130,7 +130,7 @@ fn listen() -> Result<()> {
                 complain(Interrupted);
                 std::process::exit(130);
             }
-            Work::Finishes => complain(
+            Work::Finishes => note(
                 "interrupted: the change is being finished; a second signal ends it, and the next command takes it back",
             ),
         }

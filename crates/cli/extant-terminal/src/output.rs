@@ -23,7 +23,7 @@ fn speaker() -> &'static Speaker {
     })
 }
 
-/// Sets the name at the start of lines on standard error, and the advice for errors. Only the first call counts.
+/// Sets the name of the program in messages, and the advice for errors. Only the first call counts.
 pub fn speak_as(name: &'static str, advice: fn(&anyhow::Error) -> Option<&'static str>) {
     SPEAKER.get_or_init(|| Speaker { name, advice });
 }
@@ -142,10 +142,28 @@ pub fn ask_one_of(question: &str) -> Result<Answer> {
     }
 }
 
-/// Writes a line to standard error.
+/// Writes an error to standard error: `error: ...`. Another program than `extant` writes its name instead of `error`, as e2fsprogs do.
 pub fn complain(what: impl fmt::Display) {
+    say("error", "", what);
+}
+
+/// Writes a warning to standard error: `warning: ...`.
+pub fn warn(what: impl fmt::Display) {
+    say("warning", "warning: ", what);
+}
+
+/// Writes a note to standard error: `note: ...`.
+pub fn note(what: impl fmt::Display) {
+    say("note", "", what);
+}
+
+/// Writes a line to standard error, with the kind of message or with the name of the program and `more`.
+fn say(kind: &str, more: &str, what: impl fmt::Display) {
     // An error of standard error cannot be reported.
-    let _ = writeln!(io::stderr(), "{}: {what}", speaker().name);
+    let _ = match speaker().name {
+        "extant" => writeln!(io::stderr(), "{kind}: {what}"),
+        name => writeln!(io::stderr(), "{name}: {more}{what}"),
+    };
 }
 
 /// Error after messages that were already printed, one line each.

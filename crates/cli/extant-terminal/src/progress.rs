@@ -178,9 +178,9 @@ impl Progress {
         self.0.end();
     }
 
-    /// Prints a line above the progress, or just on standard error.
-    pub fn say(&self, text: &str) {
-        self.around(|| crate::output::complain(text));
+    /// Prints a warning above the progress, or just on standard error.
+    pub fn warn(&self, text: &str) {
+        self.around(|| crate::output::warn(text));
     }
 
     /// Runs a function that prints, with the line hidden.

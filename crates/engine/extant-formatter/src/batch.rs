@@ -5,7 +5,7 @@
 
 use super::directory::{NetChange, NetName};
 use super::spread_sort;
-use super::units;
+use super::threads;
 use crate::chunks::Chunks;
 use crate::error::{Error, Result};
 use crate::item::{
@@ -128,7 +128,7 @@ impl<'i> Batch<'i> {
             misc: by_inode(&items.misc, |i| (i.ino, i.stamp)),
             names: Vec::new(),
         };
-        let (names, batch) = units::both(threads, longest, names, rest)?;
+        let (names, batch) = threads::both(threads, longest, names, rest)?;
         Ok(Self { names, ..batch })
     }
 

@@ -5,17 +5,18 @@
 //! lack of space.
 
 use crate::batch::Batch;
-use crate::error::{Error, Result, SpaceError};
+use crate::error::{Error, Result};
 use crate::gaps::Gaps;
 use crate::group_images::GroupImages;
 use crate::groups::{DescTable, Totals};
 use crate::image::{BlockImages, Image};
 use crate::item::ItemList;
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, MetaSpace};
 use crate::locks::Mutex;
 use crate::orphans::Orphans;
 use crate::system_zone::SystemZone;
-use crate::units::{Crew, Part, Shared};
+use crate::threads::Crew;
+use crate::unit::{Part, Published, Shared};
 use crate::workspace::Workspace;
 use crate::xattrs::{XattrBatch, XattrBlocks};
 use crate::{bits, growth, superblock};
@@ -27,30 +28,6 @@ use ext4_format::hash::DirHasher;
 use ext4_format::{BlockNr, GroupNr, InodeNr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// The source of blocks for directories, index and extent blocks and attributes.
-pub trait MetaSpace: Sync {
-    /// Takes one block near `goal` and marks it as used in the in-core bitmap. The formatter sets its bit in the
-    /// bitmap image.
-    fn alloc_meta(&self, goal: BlockNr) -> Result<BlockNr, SpaceError>;
-    /// Frees blocks no longer used. Others may use them when this batch is on disk. The formatter clears their bits in
-    /// the bitmap image.
-    fn free_meta(&self, start: BlockNr, len: u32) -> Result<(), SpaceError>;
-}
-
-/// The change of an inode's mapping that stat must show.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Published {
-    /// The inode.
-    pub ino: InodeNr,
-    /// New size in bytes, for directories.
-    pub size: Option<u64>,
-    /// Change of its count of 512-byte sectors by metadata blocks (directory blocks, index and
-    /// extent blocks, attribute block); data blocks are the namespace's own to count.
-    pub sectors_delta: i64,
-    /// Change of the blocks that a file's mapping takes besides its data.
-    pub tree_delta: i64,
-}
 
 /// The output of one batch.
 #[derive(Debug, Default)]

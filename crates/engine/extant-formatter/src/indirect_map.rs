@@ -3,7 +3,7 @@
 
 use super::ledger::Ledger;
 use super::map_changes::{Change, clip};
-use super::mapping::Owner;
+use super::owner::Owner;
 use super::workspace::Workspace;
 use crate::error::Result;
 use ext4_format::inode::I_BLOCK_SIZE;

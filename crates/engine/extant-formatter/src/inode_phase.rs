@@ -3,32 +3,24 @@
 
 use super::batch::{Fate, InodeChanges, NamesSum};
 use super::directory::{self, DirUpdate, NetName};
-use super::group_images::InodeBits;
 use super::ledger::Ledger;
-use super::mapping::{self, DirFile, Owner};
+use super::mapping::{self, DirFile};
 use super::orphans::OrphanChange;
-use super::superblock::Needs;
-use super::units::Shared;
+use super::owner::Owner;
+use super::record::{LARGE, add_sectors, first_core, next_core, put_target};
+use super::unit::{BlockChange, InodesDone, Published, Shared};
 use super::workspace::Workspace;
-use super::xattrs::{self, BlockChange};
-use super::{Published, map_changes};
+use super::{map_changes, xattrs};
 use crate::block_memory;
 use crate::error::{Error, Result};
 use crate::groups::first_unused;
 use crate::item::{InodeItem, MiscEvent};
 use ext4_format::features::{Compat, RoCompat};
-use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::{GroupDesc, INODE_ZEROED};
 use ext4_format::inode::{self, InodeCore, flags};
 use ext4_format::xattr::{self, XattrSet};
 use ext4_format::{BlockNr, FileType, FormatError, GroupNr, InodeNr, Where, extent};
 use std::sync::Arc;
-
-/// Flags for the layout of an inode's content, which only the formatter sets.
-const LAYOUT: u32 = flags::EXTENTS | flags::INDEX | flags::INLINE_DATA | flags::EA_INODE;
-
-/// From this size on a file or directory needs the feature `large_file`.
-pub(super) const LARGE: u64 = 1 << 31;
 
 /// The inodes of one unit of a batch at work.
 pub(super) struct InodePhase<'p, 's, 'a, 'i> {
@@ -46,35 +38,6 @@ pub(super) struct InodePhase<'p, 's, 'a, 'i> {
     net: Vec<NetName<'i>>,
 }
 
-/// Work that follows from the inodes.
-#[derive(Debug, Default)]
-pub(super) struct InodesDone {
-    pub bits: InodeBits,
-    pub published: Vec<Published>,
-    pub freed: Vec<InodeNr>,
-    pub zeroed: Vec<(BlockNr, u32)>,
-    pub orphans: Vec<(InodeNr, OrphanChange)>,
-    /// Changes of attribute blocks, by the order of the inodes.
-    pub attributes: Vec<BlockChange>,
-    /// Features that the volume needs from now on.
-    pub needs: Needs,
-}
-
-impl InodesDone {
-    /// Takes over what later inodes left to do.
-    pub fn append(&mut self, other: Self) {
-        self.bits.changed.extend(other.bits.changed);
-        self.bits.dirs.extend(other.bits.dirs);
-        self.published.extend(other.published);
-        self.freed.extend(other.freed);
-        self.zeroed.extend(other.zeroed);
-        self.orphans.extend(other.orphans);
-        self.attributes.extend(other.attributes);
-        self.needs.compat |= other.needs.compat;
-        self.needs.ro_compat |= other.needs.ro_compat;
-    }
-}
-
 /// A block of an inode table.
 struct Table {
     block: BlockNr,
@@ -85,13 +48,13 @@ struct Table {
 
 /// Fields of an inode's core that freeing needs.
 #[derive(Clone, Copy)]
-struct Former {
+struct FormerInode {
     file_type: Option<FileType>,
     flags: u32,
     generation: u32,
 }
 
-impl Former {
+impl FormerInode {
     #[inline]
     fn of(core: &InodeCore) -> Self {
         Self {
@@ -297,7 +260,7 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
     }
 
     fn free(&mut self, record: RecordBytes<'_>, ino: InodeNr, item: &InodeItem) -> Result<()> {
-        let old = Former::of(&self.old(&record, ino)?);
+        let old = FormerInode::of(&self.old(&record, ino)?);
         let raw = record.raw;
         self.free_metadata(raw, old, ino)?;
         self.done.bits.changed.push((ino, false));
@@ -320,7 +283,7 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
 
     /// Frees the metadata that hangs on a record: a directory's blocks, the mapping's own, the
     /// attribute block.
-    fn free_metadata(&mut self, raw: &[u8], old: Former, ino: InodeNr) -> Result<()> {
+    fn free_metadata(&mut self, raw: &[u8], old: FormerInode, ino: InodeNr) -> Result<()> {
         let geometry = self.ws.geometry;
         let acl = inode::file_acl(raw, geometry);
         let is_dir = old.file_type == Some(FileType::Directory);
@@ -440,7 +403,7 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
             ));
         };
         if changes.was_used {
-            let old = Former::of(&self.old(record, ino)?);
+            let old = FormerInode::of(&self.old(record, ino)?);
             self.free_metadata(record.raw, old, ino)?;
             self.done.orphans.push((ino, OrphanChange::Remove));
         } else {
@@ -578,30 +541,6 @@ fn misc_changes<'i>(changes: &InodeChanges<'_, 'i>) -> MiscChanges<'i> {
     all
 }
 
-/// Returns the core of an inode born in this batch.
-pub(super) fn first_core(
-    last: &InodeItem,
-    init: &InodeItem,
-    has_target: bool,
-    extents: bool,
-) -> InodeCore {
-    let mut core = InodeCore {
-        dtime: 0,
-        ..last.core
-    };
-    core.flags &= !LAYOUT;
-    match core.file_type() {
-        Some(FileType::Directory) => {
-            core.size = 0;
-            core.flags |= if extents { flags::EXTENTS } else { 0 };
-        }
-        Some(FileType::Regular) => core.flags |= init.core.flags & flags::EXTENTS,
-        Some(FileType::Symlink) if !has_target => core.flags |= init.core.flags & flags::EXTENTS,
-        _ => {}
-    }
-    core
-}
-
 /// Returns the links of a directory that had `before`, from the links in its last core and the change by its names.
 fn directory_links(before: u32, stated: Option<u32>, subdirectories: i64) -> u32 {
     match stated {
@@ -614,60 +553,6 @@ fn directory_links(before: u32, stated: Option<u32>, subdirectories: i64) -> u32
             links => links.max(2) as u32,
         },
     }
-}
-
-/// Returns the core of an inode that existed before. The fields that the formatter keeps stay.
-pub(super) fn next_core(
-    last: &InodeItem,
-    old: &InodeCore,
-    geometry: &Geometry,
-) -> Result<InodeCore> {
-    if last.core.file_type() != old.file_type() {
-        return Err(Error::corrupt_inode("type of an inode changed", last.ino));
-    }
-    let is_dir = old.file_type() == Some(FileType::Directory);
-    Ok(InodeCore {
-        flags: last.core.flags & !LAYOUT | old.flags & LAYOUT,
-        // Checksums of blocks that belong to the inode depend on it.
-        generation: if geometry.features.has_metadata_csum() {
-            old.generation
-        } else {
-            last.core.generation
-        },
-        // The field links the orphan list, if the inode is on it.
-        dtime: old.dtime,
-        size: if is_dir { old.size } else { last.core.size },
-        ..last.core
-    })
-}
-
-/// Stores a short link's target in its inode.
-fn put_target(raw: &mut [u8], target: &[u8], ino: InodeNr) -> Result<()> {
-    let place = inode::i_block_mut(raw)?;
-    place.fill(0);
-    place
-        .get_mut(..target.len())
-        .filter(|p| p.len() < inode::I_BLOCK_SIZE)
-        .ok_or_else(|| Error::corrupt_inode("symbolic link's target", ino))?
-        .copy_from_slice(target);
-    Ok(())
-}
-
-/// Adds a number of blocks, which may be negative, to an inode's count.
-pub(super) fn add_sectors(
-    raw: &mut [u8],
-    geometry: &Geometry,
-    ino: InodeNr,
-    blocks: i64,
-) -> Result<()> {
-    if blocks == 0 {
-        return Ok(());
-    }
-    let sectors = blocks
-        .checked_mul(i64::from(geometry.sectors_per_block()))
-        .and_then(|d| inode::sectors(raw, geometry).checked_add_signed(d))
-        .ok_or_else(|| Error::corrupt_inode("count of sectors", ino))?;
-    Ok(inode::set_sectors(raw, geometry, sectors)?)
 }
 
 #[cfg(test)]

@@ -1,12 +1,21 @@
 //! The blocks that the formatter takes and frees: every block goes through one place, so that bitmap images, sector
 //! counts and the reservation agree.
 
-use super::MetaSpace;
 use super::workspace::Workspace;
-use crate::error::Result;
+use crate::error::{Result, SpaceError};
 use crate::item::BitsItem;
 use crate::system_zone::SystemZone;
 use ext4_format::BlockNr;
+
+/// The source of blocks for directories, index and extent blocks and attributes.
+pub trait MetaSpace: Sync {
+    /// Takes one block near `goal` and marks it as used in the in-core bitmap. The formatter sets its bit in the
+    /// bitmap image.
+    fn alloc_meta(&self, goal: BlockNr) -> Result<BlockNr, SpaceError>;
+    /// Frees blocks no longer used. Others may use them when this batch is on disk. The formatter clears their bits in
+    /// the bitmap image.
+    fn free_meta(&self, start: BlockNr, len: u32) -> Result<(), SpaceError>;
+}
 
 /// Metadata blocks taken and freed by a batch.
 pub(super) struct Ledger<'a> {

@@ -17,11 +17,11 @@
 //! | [`image`], [`block_memory`] | block images, and the memory of dropped ones |
 //! | [`groups`], [`system_zone`] | group descriptors and bitmaps; the blocks that are the volume's own |
 //! | [`extent_map`], [`mapping_reader`] | the mapping of a file in memory, and reading it from its tree |
-//! | `formatter`, `superblock` | the formatter's state between batches |
-//! | `batch`, `spread_sort`, `units` | a batch in order, and in units that threads format side by side |
-//! | `inode_phase` | the changes of one inode |
+//! | `formatter`, `superblock`, `superblock_update` | the formatter's state between batches; the primary superblock |
+//! | `batch`, `spread_sort`, `threads`, `unit`, `units` | a batch in order, and in units that threads format side by side |
+//! | `inode_phase`, `record` | the changes of one inode, and of its record |
 //! | `directory` | the changes of one directory; looking a name up on disk; room in an index |
-//! | `map_changes`, `mapping`, `extent_tree`, `indirect_map` | the changes of one mapping |
+//! | `map_changes`, `mapping`, `owner`, `extent_tree`, `indirect_map` | the changes of one mapping |
 //! | [`fast_commit`] | a batch as a fast commit, and the batch that replays fast commits |
 //! | `xattrs`, `orphans`, `gaps` | attribute blocks that inodes share; orphans; inode tables never written |
 //! | `bits`, `group_images`, `ledger` | bitmaps and descriptors; the blocks taken and freed |
@@ -57,19 +57,27 @@ mod mapping;
 pub mod mapping_reader;
 pub mod name;
 mod orphans;
+mod owner;
+mod record;
 mod spread_sort;
 mod superblock;
+mod superblock_update;
 pub mod system_zone;
 #[cfg(test)]
 mod tests;
+mod threads;
+mod unit;
 mod units;
 mod workspace;
 mod xattrs;
 
 pub use directory::{Allowance, DirReader};
 pub use error::{Error, Result, SpaceError};
-pub use formatter::{Formatter, MetaSpace, Output, Published};
-pub use superblock::{Moment, location as superblock_location, read as read_superblock};
+pub use formatter::{Formatter, Output};
+pub use ledger::MetaSpace;
+pub use superblock::{location as superblock_location, read as read_superblock};
+pub use superblock_update::Moment;
+pub use unit::Published;
 
 /// Compiles the README's example.
 #[cfg(doctest)]

@@ -5,49 +5,11 @@ use super::extent_tree::ExtentTree;
 use super::indirect_map::IndirectMap;
 use super::ledger::Ledger;
 use super::map_changes::{Change, Target};
+use super::owner::{Owner, Root};
 use super::workspace::Workspace;
 use crate::error::{Error, Result};
 use ext4_format::extent::Extent;
-use ext4_format::geometry::Geometry;
-use ext4_format::inode::{I_BLOCK_SIZE, flags};
-use ext4_format::{BlockNr, FormatError, InodeNr, Where, checksum};
-
-/// The 60 bytes in an inode at which its mapping begins.
-pub(super) type Root = [u8; I_BLOCK_SIZE];
-
-/// Whose mapping it is.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Owner {
-    pub ino: InodeNr,
-    pub generation: u32,
-    /// Checksum seed of the volume.
-    pub csum_seed: u32,
-    /// By extents, else by a block map.
-    pub extents: bool,
-    /// The goal for its first block.
-    pub goal: BlockNr,
-}
-
-impl Owner {
-    pub fn new(geometry: &Geometry, ino: InodeNr, generation: u32, inode_flags: u32) -> Self {
-        let group = geometry
-            .group_of_inode(ino)
-            .map(|(group, _)| group)
-            .unwrap_or_default();
-        Self {
-            ino,
-            generation,
-            csum_seed: geometry.csum_seed,
-            extents: inode_flags & flags::EXTENTS != 0,
-            goal: geometry.group_first_block(group),
-        }
-    }
-
-    /// Returns the checksum seed of the inode's blocks. Most inodes have none outside their record.
-    pub fn seed(&self) -> u32 {
-        checksum::inode_seed(self.csum_seed, self.ino, self.generation)
-    }
-}
+use ext4_format::{BlockNr, FormatError, Where};
 
 /// Applies sorted, disjoint changes; returns by how many data blocks more are mapped.
 pub(super) fn apply(

@@ -6,85 +6,16 @@
 //! and the space that blocks are taken from. On a corrupt image two units may claim one block; joining their workspaces
 //! finds it.
 
-use super::MetaSpace;
 use super::batch::{Batch, Each};
-use super::gaps::Gaps;
-use super::inode_phase::{InodePhase, InodesDone};
+use super::inode_phase::InodePhase;
 use super::ledger::Ledger;
+use super::threads::PARALLEL_ITEMS;
+use super::unit::{InodesDone, Part, Shared};
 use super::workspace::Workspace;
 use super::xattrs::XattrBatch;
 use crate::error::{Error, Result};
-use crate::groups::DescTable;
-use crate::image::BlockImages;
-use crate::locks::{self, Mutex};
-use crate::system_zone::SystemZone;
-use ext4_format::geometry::Geometry;
-use ext4_format::hash::DirHasher;
 use std::cmp::Reverse;
 use std::sync::atomic::{AtomicUsize, Ordering};
-
-/// A batch of fewer items is not worth starting a thread for.
-const PARALLEL_ITEMS: usize = 8192;
-
-/// Computes both results, side by side if there are many items.
-pub(super) fn both<A: Send, B>(
-    threads: usize,
-    items: usize,
-    a: impl FnOnce() -> A + Send,
-    b: impl FnOnce() -> B,
-) -> Result<(A, B)> {
-    if items < PARALLEL_ITEMS || threads < 2 {
-        return Ok((a(), b()));
-    }
-    std::thread::scope(|s| {
-        let a = s.spawn(a);
-        let b = b();
-        Ok((a.join().map_err(Error::panicked)?, b))
-    })
-}
-
-/// The threads that may work at a batch, and the number that do. Large work that can be divided checks how many threads
-/// are idle.
-#[derive(Debug)]
-pub struct Crew {
-    threads: usize,
-    working: AtomicUsize,
-}
-
-impl Crew {
-    /// Makes a crew of this many threads, one of them at work.
-    pub fn of(threads: usize) -> Self {
-        Self {
-            threads,
-            working: AtomicUsize::new(1),
-        }
-    }
-
-    /// Threads that have nothing to do at the moment.
-    pub fn idle(&self) -> usize {
-        self.threads
-            .saturating_sub(self.working.load(Ordering::Relaxed))
-    }
-}
-
-/// The input of all units.
-pub(super) struct Shared<'s, 'a> {
-    pub geometry: &'a Geometry,
-    pub images: &'a dyn BlockImages,
-    pub space: &'a dyn MetaSpace,
-    pub zone: &'a SystemZone,
-    pub descs: &'s DescTable,
-    pub hasher: &'s DirHasher,
-    pub gaps: Mutex<&'s mut Gaps, locks::FormatterShared>,
-    pub crew: Crew,
-}
-
-/// The output of some units.
-pub(super) struct Part<'a> {
-    pub ws: Workspace<'a>,
-    pub ledger: Ledger<'a>,
-    pub done: InodesDone,
-}
 
 impl<'s, 'a> Shared<'s, 'a> {
     fn part(&self) -> Part<'a> {

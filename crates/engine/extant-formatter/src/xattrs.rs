@@ -1,9 +1,8 @@
 //! Extended attributes: the space in the inode, and blocks that inodes with equal attributes share.
 
-use super::Published;
-use super::inode_phase::add_sectors;
 use super::ledger::Ledger;
-use super::units::Part;
+use super::record::add_sectors;
+use super::unit::{BlockChange, Part, Published};
 use super::workspace::Workspace;
 use crate::error::{Error, Result};
 use crate::groups::DescTable;
@@ -12,7 +11,6 @@ use ext4_format::xattr::{self, XattrSet};
 use ext4_format::{BlockNr, InodeNr, Where, inode};
 use smallvec::SmallVec;
 use std::ops::Range;
-use std::sync::Arc;
 
 /// Most blocks kept in the index. Beyond this number the index is emptied, because sharing is optional.
 const INDEX_MAX: usize = 1 << 16;
@@ -24,19 +22,6 @@ pub(super) struct XattrBlocks {
     blocks: usize,
 }
 
-/// A change of an attribute block that the inodes of a batch bring about.
-#[derive(Debug)]
-pub(super) enum BlockChange {
-    /// The block loses one inode that points at it.
-    Release(BlockNr),
-    /// An inode gets these attributes, which do not all fit into it, or did not.
-    Set {
-        ino: InodeNr,
-        set: Arc<XattrSet>,
-        goal: BlockNr,
-    },
-}
-
 /// Attribute blocks in one batch. They have a separate workspace, because inodes of any group point at them.
 pub(super) struct XattrBatch<'x, 'a> {
     pub blocks: &'x mut XattrBlocks,
@@ -45,7 +30,7 @@ pub(super) struct XattrBatch<'x, 'a> {
 }
 
 impl<'a> XattrBatch<'_, 'a> {
-    /// Makes the changes, after all inodes are formatted, so that which inodes share a block, and where it is, does not
+    /// Makes the changes, after all inodes are formatted, so that the choice of inodes that share a block, and the place of the block, do not
     /// depend on the threads that formatted them.
     pub fn run(mut self, descs: &DescTable, whole: &mut Part<'a>) -> Result<()> {
         for change in std::mem::take(&mut whole.done.attributes) {

@@ -1,4 +1,5 @@
-//! Feature bits, their names, and mke2fs' language for choosing them (`-O extent,^64bit`).
+//! Feature bits, their names, and mke2fs' language for choosing them (`-O extent,^64bit`). CONTRIBUTING.md lists
+//! the other files that a new feature changes.
 
 use crate::error::{FormatError, Result};
 use bitflags::bitflags;
@@ -16,7 +17,7 @@ bitflags! {
         const DIR_PREALLOC = 0x1;
         /// AFS server inodes.
         const IMAGIC_INODES = 0x2;
-        /// Has a journal.
+        /// A journal.
         const HAS_JOURNAL = 0x4;
         /// Extended attributes.
         const EXT_ATTR = 0x8;
@@ -240,11 +241,11 @@ pub enum FsType {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Features {
-    /// May be ignored.
+    /// Features that a program may ignore.
     pub compat: Compat,
-    /// Must be known to read.
+    /// Features that a program must know to read.
     pub incompat: Incompat,
-    /// Must be known to write.
+    /// Features that a program must know to write.
     pub ro_compat: RoCompat,
 }
 

@@ -103,7 +103,7 @@ pub trait MapVisitor {
 /// Walks the mapping of an inode, given its flags and the 60 bytes of its root.
 ///
 /// # Errors
-/// Those of the visitor.
+/// The errors of the visitor.
 #[inline]
 pub fn walk<V: MapVisitor>(
     visitor: &mut V,
@@ -280,13 +280,13 @@ mod tests {
     use std::collections::BTreeMap;
 
     /// Blocks in memory, the steps of a walk in words, and what happens at damage.
-    struct Told {
+    struct RecordedWalk {
         blocks: BTreeMap<u64, Vec<u8>>,
         on_damage: Option<OnDamage>,
         steps: Vec<String>,
     }
 
-    impl MapVisitor for Told {
+    impl MapVisitor for RecordedWalk {
         type Error = FormatError;
         type Block = Vec<u8>;
 
@@ -334,7 +334,7 @@ mod tests {
             .unwrap()
             .geometry;
         assert_eq!((geo.block_size, geo.blocks_count), (1024, 65536));
-        let mut told = Told {
+        let mut told = RecordedWalk {
             blocks: blocks.iter().cloned().collect(),
             on_damage,
             steps: Vec::new(),
@@ -440,7 +440,7 @@ mod tests {
         ]
         .into();
         let on_damage = Some(OnDamage::Skip);
-        let mut told = Told {
+        let mut told = RecordedWalk {
             blocks,
             on_damage,
             steps: Vec::new(),

@@ -74,7 +74,7 @@ impl QuotaKind {
         }
     }
 
-    /// Has a superblock name an inode.
+    /// Sets the inode that a superblock names for this kind.
     pub const fn set_inode(self, sb: &mut RawSuperblock, ino: u32) {
         match self {
             Self::User => sb.usr_quota_inum = U32::new(ino),

@@ -39,7 +39,7 @@ pub trait MapSink {
     /// Writes a block of the mapping.
     ///
     /// # Errors
-    /// Those of the place that it is written to.
+    /// The errors of the place that it is written to.
     fn write(&mut self, block: BlockNr, bytes: &[u8]) -> Result<(), Self::Error>;
 }
 
@@ -47,7 +47,7 @@ pub trait MapSink {
 /// is the seed of checksums of an extent tree, if it has any; without a tree it is a block map.
 ///
 /// # Errors
-/// Those of the sink; `Unrepresentable` for extents that the mapping cannot represent.
+/// The errors of the sink; `Unrepresentable` for extents that the mapping cannot represent.
 pub fn build<S: MapSink>(
     sink: &mut S,
     block_size: u32,

@@ -57,7 +57,7 @@ bitflags! {
         const EXPLICIT_INVAL_DATA = 1 << 25;
         /// Automatic submounts.
         const SUBMOUNTS = 1 << 27;
-        /// The server removes set-id bits when a request says so.
+        /// The server removes set-id bits when a request has the flag.
         const HANDLE_KILLPRIV_V2 = 1 << 28;
         /// `SetXattr` has additional flags.
         const SETXATTR_EXT = 1 << 29;

@@ -45,7 +45,7 @@ impl Changes {
     /// Returns the record that reverts the changes. It must be durable before [`Self::apply`].
     ///
     /// # Errors
-    /// Those of the device.
+    /// The errors of the device.
     pub fn undo(&self, image: &dyn BlockDevice) -> io::Result<Undo> {
         Undo::before(image, &self.0)
     }
@@ -54,7 +54,7 @@ impl Changes {
     /// change: nothing mounts it, and [`Undo::take_back`] restores the old one.
     ///
     /// # Errors
-    /// Those of the device.
+    /// The errors of the device.
     pub fn apply(&self, image: &dyn BlockDevice) -> io::Result<()> {
         let pieces = Pieces::of(image, &self.0)?;
         let undo = Undo::of_pieces(image, &pieces, image.len())?;

@@ -190,7 +190,7 @@ impl E2Undo {
         self.check(image, force)?;
         let mut records = Vec::new();
         for (&at, old) in &self.old {
-            // The first sector of the superblock needs a record of its own, because it is restored last.
+            // The first sector of the superblock needs a separate record, because it is restored last.
             for (start, part) in around_first_sector(at, old) {
                 let mut there = vec![0; part.len()];
                 image.read_at(start, &mut there)?;
@@ -206,7 +206,7 @@ impl E2Undo {
     }
 
     /// Restores the old bytes and the old length of the image, and returns the number of bytes written when they are
-    /// durable. The writes are a change with an undo record of its own: the file `beside`, or a record in the image. So
+    /// durable. The writes are a change with a separate undo record: the file `beside`, or a record in the image. So
     /// after a crash, [`ImageFile::take_back`](crate::ImageFile::take_back) reverts a part of them, and a second call
     /// completes them. The image must not carry a mark.
     ///
@@ -417,7 +417,7 @@ impl Undo {
     /// `None` if the file is unfinished, because the change then wrote nothing to the image.
     ///
     /// # Errors
-    /// Those of [`Self::read`] and of [`E2Undo::undo`].
+    /// The errors of [`Self::read`] and of [`E2Undo::undo`].
     pub fn of_file(
         mut file: File,
         image: &dyn BlockDevice,
@@ -435,7 +435,7 @@ impl Undo {
     /// Returns this record as an undo file in the format of e2fsprogs. `image` must contain the change.
     ///
     /// # Errors
-    /// Those of the device; [`io::ErrorKind::FileTooLarge`] if [`E2Undo::read`] would refuse the file.
+    /// The errors of the device; [`io::ErrorKind::FileTooLarge`] if [`E2Undo::read`] would refuse the file.
     pub fn to_e2undo(&self, image: &dyn BlockDevice) -> io::Result<Vec<u8>> {
         let runs = self.old_blocks(image)?;
         let mut superblock = vec![0; SUPERBLOCK_SIZE];

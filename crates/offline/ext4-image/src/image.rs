@@ -12,7 +12,7 @@ use std::io;
 /// Reads the bytes of the superblock.
 ///
 /// # Errors
-/// Those of the device.
+/// The errors of the device.
 pub fn superblock_bytes(dev: &dyn BlockDevice) -> io::Result<[u8; SUPERBLOCK_SIZE]> {
     let mut bytes = [0; SUPERBLOCK_SIZE];
     dev.read_at(SUPERBLOCK_OFFSET, &mut bytes)?;
@@ -117,7 +117,7 @@ impl<D: BlockDevice> Image<D> {
     /// Reads the bytes of one descriptor, for readers that make do with a damaged one.
     ///
     /// # Errors
-    /// Those of the device.
+    /// The errors of the device.
     pub fn descriptor_bytes(&self, group: GroupNr) -> Result<Vec<u8>, Error> {
         let (block, offset) = self.geo.desc_location(group);
         self.read_within(block, offset as usize, self.geo.desc_size.into())
@@ -133,7 +133,7 @@ impl<D: BlockDevice> Image<D> {
     /// Reads the block bitmap of a group; one that was never written is the one that the layout implies.
     ///
     /// # Errors
-    /// Those of the device.
+    /// The errors of the device.
     pub fn block_bitmap(&self, group: GroupNr, desc: &GroupDesc) -> Result<Vec<u8>, Error> {
         if !desc.is_uninit(&self.geo, BLOCK_UNINIT) {
             return self.read(desc.block_bitmap);
@@ -146,7 +146,7 @@ impl<D: BlockDevice> Image<D> {
     /// Reads the inode bitmap of a group; one that was never written has no inode in use.
     ///
     /// # Errors
-    /// Those of the device.
+    /// The errors of the device.
     pub fn inode_bitmap(&self, desc: &GroupDesc) -> Result<Vec<u8>, Error> {
         if !desc.is_uninit(&self.geo, INODE_UNINIT) {
             return self.read(desc.inode_bitmap);
@@ -175,7 +175,7 @@ impl<D: BlockDevice> Image<D> {
     /// Writes from the start of a block on.
     ///
     /// # Errors
-    /// Those of the device.
+    /// The errors of the device.
     pub fn write(&self, block: BlockNr, bytes: &[u8]) -> Result<(), Error> {
         let offset = block.offset(self.geo.block_size);
         Ok(self.dev.write_at(offset, bytes)?)
@@ -214,7 +214,7 @@ impl<D: BlockDevice> Image<D> {
     /// Reads the record of an inode; `None` if it has no place.
     ///
     /// # Errors
-    /// Those of the device.
+    /// The errors of the device.
     pub fn read_record(&self, ino: InodeNr) -> Result<Option<Vec<u8>>, Error> {
         let block_size = u64::from(self.geo.block_size);
         let read = |at: u64| {
@@ -227,7 +227,7 @@ impl<D: BlockDevice> Image<D> {
     /// Reads the record at an index of the inode table that begins at a block, which is not checked.
     ///
     /// # Errors
-    /// Those of the device.
+    /// The errors of the device.
     pub fn record_in(&self, table: BlockNr, index: u32) -> Result<Vec<u8>, Error> {
         let per_block = self.geo.inodes_per_block();
         let block = table.0.saturating_add((index / per_block).into());
@@ -238,7 +238,7 @@ impl<D: BlockDevice> Image<D> {
     /// Writes the record of an inode, with its checksum unless it is all zeros. A record without a place is not written.
     ///
     /// # Errors
-    /// Those of the device.
+    /// The errors of the device.
     pub fn write_record(&self, ino: InodeNr, raw: &mut [u8]) -> Result<(), Error> {
         let Some(at) = self.record_offset(ino) else {
             return Ok(());
@@ -252,7 +252,7 @@ impl<D: BlockDevice> Image<D> {
     /// Reads the mapping of an inode of a sound image, given its flags and its record.
     ///
     /// # Errors
-    /// Those of the device, and of a mapping that breaks a rule.
+    /// The errors of the device, and of a mapping that breaks a rule.
     pub fn mapping(&self, inode_flags: u32, raw: &[u8]) -> Result<Mapping, Error> {
         let root = inode::i_block(raw)?;
         Mapping::read(&self.geo, inode_flags, root, |block| self.read(block))
@@ -262,7 +262,7 @@ impl<D: BlockDevice> Image<D> {
     /// `None` if the volume has no journal. The descriptors must have been read.
     ///
     /// # Errors
-    /// Those of the device, of the inode, and of a journal that is shorter than its superblock states or has blocks outside the volume.
+    /// The errors of the device, of the inode, and of a journal that is shorter than its superblock states or has blocks outside the volume.
     pub fn journal(&self) -> Result<Option<(jbd2::Superblock, Vec<BlockNr>)>, Error> {
         let ino = InodeNr(self.geo.journal_ino);
         let corrupt = || FormatError::corrupt("journal mapping", Where::Inode(ino));

@@ -49,7 +49,7 @@ impl ImageFile {
     /// Reads the owner and identity of a file. `part` is the offset of the image in bytes, if it is a part of the file.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// The errors of the file system.
     pub fn of(file: &Path, part: Option<u64>) -> io::Result<Self> {
         let meta = file.metadata()?;
         let is_device = meta.file_type().is_block_device();
@@ -90,7 +90,7 @@ impl ImageFile {
     /// image left is removed. An undo file of another image stays, and the path gets a number.
     ///
     /// # Errors
-    /// Those of the file system; [`io::ErrorKind::AlreadyExists`] if all nine names are taken.
+    /// The errors of the file system; [`io::ErrorKind::AlreadyExists`] if all nine names are taken.
     pub fn place_of_undo(&self) -> io::Result<Option<PathBuf>> {
         match self.names.first() {
             Some(name) if !self.is_device => self.free_place(file_beside(name)).map(Some),
@@ -284,7 +284,7 @@ pub fn take_back_interrupted(device: &dyn BlockDevice, file: &Path) -> Result<bo
 /// ```
 ///
 /// # Errors
-/// Those of the device.
+/// The errors of the device.
 pub fn mark(device: &dyn BlockDevice) -> io::Result<Option<ChangeMark>> {
     if device.len() < SUPERBLOCK_OFFSET + MARK_SIZE as u64 {
         return Ok(None);

@@ -32,7 +32,7 @@ impl Mapping {
     /// Reads the mapping of an inode, given its flags and the 60 bytes of its root; `read` returns the bytes of a block.
     ///
     /// # Errors
-    /// Those of `read`, and of a mapping that breaks a rule.
+    /// The errors of `read`, and of a mapping that breaks a rule.
     pub fn read<E: From<FormatError>>(
         geo: &Geometry,
         inode_flags: u32,

@@ -46,7 +46,7 @@ impl<'d> MemOverlay<'d> {
     /// an image after the next.
     ///
     /// # Errors
-    /// Those of the device.
+    /// The errors of the device.
     pub fn into_changes(self) -> io::Result<Changes> {
         if self.differs()? {
             self.stamp()?;

@@ -91,7 +91,7 @@ impl Undo {
     /// Reads the bytes of the image that `changes`, by their offset in bytes, will replace.
     ///
     /// # Errors
-    /// Those of the device.
+    /// The errors of the device.
     pub fn before(image: &dyn BlockDevice, changes: &BTreeMap<u64, Vec<u8>>) -> io::Result<Self> {
         Self::of_pieces(image, &Pieces::of(image, changes)?, image.len())
     }
@@ -168,7 +168,7 @@ impl Undo {
     /// Writes a new undo file that only its owner can read, and returns when it is durable. If writing fails, the file is removed.
     ///
     /// # Errors
-    /// Those of the file system; the file must not exist.
+    /// The errors of the file system; the file must not exist.
     pub fn write(&self, path: &Path) -> io::Result<()> {
         let named = |e: io::Error| match e.kind() {
             io::ErrorKind::AlreadyExists => {
@@ -379,7 +379,7 @@ impl Undo {
     /// differ are written, so restoring needs no space on the host.
     ///
     /// # Errors
-    /// Those of the device.
+    /// The errors of the device.
     pub fn force_back(&self, image: &dyn BlockDevice, file: &Path) -> io::Result<u64> {
         let mut pieces: Vec<(u64, &[u8])> = Vec::new();
         let mut holes = Vec::new();

@@ -141,10 +141,7 @@ impl Reader<'_> {
         (low, end): (u32, u64),
         place: FindingPlace,
     ) {
-        for (i, entry) in index.iter().enumerate() {
-            // The first entry has no hash.
-            let from = if i == 0 { low } else { entry.hash };
-            let to = index.get(i + 1).map_or(end, |next| next.hash.into());
+        for (entry, from, to) in index.ranges(low, end) {
             if from < low || to > end {
                 self.check.findings.add(Rule::Index, place, || {
                     format!("hash {from:#x} in a block for {low:#x} to {end:#x}")

@@ -107,13 +107,13 @@ impl<'c, 'd> Walker<'c, 'd> {
         }
     }
 
-    /// Has the runs kept.
+    /// Keeps the runs if `yes`.
     pub(crate) fn with_runs(mut self, yes: bool) -> Self {
         self.with_runs = yes;
         self
     }
 
-    /// Has each step told.
+    /// Passes each step to `watch`.
     pub(crate) fn watched(mut self, watch: Watch<'c>) -> Self {
         self.watch = Some(watch);
         self

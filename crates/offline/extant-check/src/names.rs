@@ -103,11 +103,7 @@ impl<'c> NameReader<'c> {
 
     fn entries(&mut self, rules: &BlockRules<'_>, bytes: &[u8], links: &mut Vec<Link>) {
         let findings = &self.check.findings;
-        let entries = if rules.directory.has(flags::ENCRYPT) {
-            dir_entry::encrypted_entries(bytes)
-        } else {
-            dir_entry::entries(bytes)
-        };
+        let entries = dir_entry::entries_of(bytes, rules.directory.has(flags::ENCRYPT));
         self.hashes.clear();
         let (mut dots, mut whole) = (0, true);
         for entry in entries {

@@ -46,11 +46,7 @@ pub(crate) fn find(
 /// Returns the names of inodes.
 fn names(check: &Check<'_>, directories: &Directories, wanted: &BTreeSet<InodeNr>) -> Named {
     let states = directories.each_block(check, Named::new, |found, directory, _, _, bytes| {
-        let entries = if directory.has(flags::ENCRYPT) {
-            dir_entry::encrypted_entries(bytes)
-        } else {
-            dir_entry::entries(bytes)
-        };
+        let entries = dir_entry::entries_of(bytes, directory.has(flags::ENCRYPT));
         for entry in entries.map_while(Result::ok) {
             if wanted.contains(&entry.inode) && !matches!(entry.name, b"." | b"..") {
                 found.insert(entry.inode, (directory.ino, entry.name.to_vec()));

@@ -8,6 +8,13 @@ use ext4_format::fold::UTF8_12_1;
 use ext4_format::superblock::{RawSuperblock, STATE_ERROR};
 use ext4_format::{BlockNr, GroupNr};
 
+// The features whose structures are checked here. A bit that is new in ext4-format is among them unless a difference names it.
+const _: () = assert!(
+    Compat::all().bits().count_ones() == 12
+        && Incompat::all().bits().count_ones() == 16
+        && RoCompat::all().bits().count_ones() == 17,
+    "a new feature: add it to a difference below if its structures are not checked, then count it here"
+);
 const COMPAT: Compat = Compat::all().difference(Compat::LAZY_BG.union(Compat::EXCLUDE_BITMAP));
 const INCOMPAT: Incompat = Incompat::all().difference(
     Incompat::COMPRESSION

@@ -2,7 +2,7 @@
 //! skip, which contains the compressed and uncompressed length of each frame.
 //!
 //! The table is `magic, length, entries, count of entries, descriptor, magic`, with all numbers little endian. An
-//! entry has the two lengths, and a checksum if the descriptor says so.
+//! entry has the two lengths, and a checksum if the descriptor has the flag.
 
 use blockdev::BlockDevice;
 use std::io;

@@ -76,9 +76,7 @@ pub(crate) fn read_index(
     let mut uses = BTreeMap::from([(0, IndexUse::Node(IndexBlockKind::Root))]);
     let mut work: Vec<(u32, u8, u32, u64)> = Vec::new();
     let spread = |index: &htree::Index<'_>, levels: u8, low: u32, end: u64, work: &mut Vec<_>| {
-        index.iter().enumerate().all(|(i, entry)| {
-            let from = if i == 0 { low } else { entry.hash };
-            let to = index.get(i + 1).map_or(end, |next| next.hash.into());
+        index.ranges(low, end).all(|(entry, from, to)| {
             work.push((entry.block, levels, from, to));
             from >= low && to <= end
         })

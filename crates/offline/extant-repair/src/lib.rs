@@ -78,7 +78,7 @@ impl Plan {
     /// Returns the record that reverts the plan. It must be durable before [`Self::apply`].
     ///
     /// # Errors
-    /// Those of the device.
+    /// The errors of the device.
     pub fn undo(&self, image: &dyn BlockDevice) -> io::Result<Undo> {
         self.changes.undo(image)
     }
@@ -86,7 +86,7 @@ impl Plan {
     /// Writes the plan, and returns when it is durable. A cut in the middle is for [`Undo::take_back`].
     ///
     /// # Errors
-    /// Those of the device.
+    /// The errors of the device.
     pub fn apply(&self, image: &dyn BlockDevice) -> io::Result<()> {
         self.changes.apply(image)
     }

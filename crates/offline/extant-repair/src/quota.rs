@@ -33,7 +33,7 @@ pub(crate) fn mend(session: &mut Session<'_, '_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Has the superblock name no quota file whose number cannot be.
+/// Removes impossible numbers of quota files from the superblock.
 fn names(session: &mut Session<'_, '_>) -> Result<(), Error> {
     for kind in QuotaKind::ALL {
         let ino = kind.inode(&session.sb);

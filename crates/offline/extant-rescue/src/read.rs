@@ -27,7 +27,7 @@ impl Rescue<'_> {
     /// their order. The remaining ranges are holes, or lost: the result describes the losses.
     ///
     /// # Errors
-    /// Those of `sink`.
+    /// The errors of `sink`.
     pub fn read(
         &self,
         found: &Found,

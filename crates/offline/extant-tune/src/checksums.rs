@@ -125,7 +125,7 @@ fn seal_mmp(image: &Image<'_, '_>) -> Result<(), Error> {
     Ok(image.write(block, &bytes)?)
 }
 
-/// Sets the journal's UUID to that of its volume, and removes its checksums if the volume has none.
+/// Sets the journal's UUID to that of its volume, and removes its checksums if the volume has no checksums.
 fn follow_journal(image: &Image<'_, '_>) -> Result<(), Error> {
     let ino = InodeNr(image.geo.journal_ino);
     if ino.0 == 0 || image.sb.journal_uuid != [0; 16] {

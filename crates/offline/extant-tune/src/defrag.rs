@@ -152,7 +152,7 @@ pub fn defragment(
     Ok(moved)
 }
 
-/// Has regular files that are mapped by blocks mapped by extents, as `e2fsck -E bmap2extent` does; their data stay where they are.
+/// Converts regular files from block maps to extents, as `e2fsck -E bmap2extent` does; their data stay where they are.
 /// `commit` writes the changes of one step, so that a cut leaves all of them or none. Returns how many files were changed.
 ///
 /// # Errors
@@ -322,7 +322,7 @@ impl MapSink for Sink<'_, '_, '_> {
     }
 }
 
-/// Has a file that was copied mapped to its copy; returns its old blocks.
+/// Maps a file to its copy, and returns the old blocks.
 fn remap(image: &mut Image<'_, '_>, file: Copied) -> Result<Vec<(BlockNr, u64)>, Error> {
     let (mut raw, mut core, map, mut nodes) = (file.raw, file.core, file.map, file.nodes);
     for extent in &file.extents {

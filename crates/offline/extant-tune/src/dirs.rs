@@ -120,11 +120,7 @@ fn names(
     let (mut names, mut parent) = (Vec::new(), ino);
     for (_, block) in map.places() {
         let bytes = image.read(block)?;
-        let entries = match core.flags & flags::ENCRYPT {
-            0 => dir_entry::entries(&bytes),
-            _ => dir_entry::encrypted_entries(&bytes),
-        };
-        for entry in entries {
+        for entry in dir_entry::entries_of(&bytes, core.flags & flags::ENCRYPT != 0) {
             let entry = entry?;
             match entry.name {
                 b"." => continue,

@@ -1,8 +1,9 @@
-//! Sets and clears features, after a check of their requirements, and applies the consequences.
+//! Sets and clears features, after a check of their requirements, and applies the consequences. `options.rs` has the features that
+//! change.
 
 use crate::error::{Error, refused};
 use crate::image::Image;
-use crate::options::{CAN_CLEAR, CAN_SET, TuneOptions};
+use crate::options::{CLEARABLE, SETTABLE, TuneOptions};
 use crate::quota::{self, Kinds};
 use crate::{dirs, journal, layout, mmp, orphans};
 use ext4_format::features::{Compat, Features, Incompat, RoCompat};
@@ -57,8 +58,8 @@ fn check(now: Features, wanted: Features) -> Result<(), Error> {
         return refused("64bit is changed by extant resize");
     }
     for (what, by) in [
-        ("set", added(&set, &CAN_SET)),
-        ("cleared", added(&cleared, &CAN_CLEAR)),
+        ("set", added(&set, &SETTABLE)),
+        ("cleared", added(&cleared, &CLEARABLE)),
     ] {
         let names = by.names();
         if !names.is_empty() {

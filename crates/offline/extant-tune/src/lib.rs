@@ -26,7 +26,7 @@ pub use error::Error;
 pub use ext4_format::features::Features;
 pub use ext4_image::{Changes, Undo};
 pub use extant_check::Report;
-pub use options::TuneOptions;
+pub use options::{CLEARABLE, SETTABLE, TuneOptions};
 pub use trim::{FreeSpace, Freed};
 
 use blockdev::BlockDevice;

@@ -92,8 +92,8 @@ impl TuneOptions {
     }
 }
 
-/// Features that can be set.
-pub(crate) const CAN_SET: Features = Features {
+/// Features that can be set. The help of `extant tune` lists them.
+pub const SETTABLE: Features = Features {
     compat: Compat::HAS_JOURNAL
         .union(Compat::DIR_INDEX)
         .union(Compat::EXT_ATTR)
@@ -122,8 +122,8 @@ pub(crate) const CAN_SET: Features = Features {
         .union(RoCompat::VERITY),
 };
 
-/// Features that can be cleared.
-pub(crate) const CAN_CLEAR: Features = Features {
+/// Features that can be cleared if no inode uses them. The help of `extant tune` lists them.
+pub const CLEARABLE: Features = Features {
     compat: Compat::HAS_JOURNAL
         .union(Compat::DIR_INDEX)
         .union(Compat::RESIZE_INODE)
@@ -145,3 +145,27 @@ pub(crate) const CAN_CLEAR: Features = Features {
         .union(RoCompat::PROJECT)
         .union(RoCompat::READONLY),
 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the features whose row in README.md does not have `no` in this column.
+    fn in_readme(column: usize) -> Features {
+        let mut features = Features::default();
+        let rows = include_str!("../README.md").lines();
+        for row in rows.filter(|row| row.starts_with("| `")) {
+            let cells: Vec<_> = row.split('|').map(str::trim).collect();
+            if cells[column] != "no" {
+                features.apply(&cells[1].replace('`', "")).unwrap();
+            }
+        }
+        features
+    }
+
+    #[test]
+    fn the_readme_lists_the_features_that_change() {
+        assert_eq!(in_readme(2).names(), SETTABLE.names());
+        assert_eq!(in_readme(3).names(), CLEARABLE.names());
+    }
+}

@@ -71,7 +71,7 @@ impl FreeSpace {
     /// Returns the free blocks to the host: as holes in a file, or discarded blocks of a device.
     ///
     /// # Errors
-    /// Those of the device, which may not be able to do this.
+    /// The errors of the device, which may not be able to do this.
     pub fn trim(&self, device: &dyn BlockDevice) -> Result<Freed, Error> {
         let mut freed = Freed::default();
         for (at, len) in &self.ranges {
@@ -93,7 +93,7 @@ impl FreeSpace {
     /// zeros, such as holes, are skipped.
     ///
     /// # Errors
-    /// Those of the device.
+    /// The errors of the device.
     pub fn zero(&self, device: &dyn BlockDevice, write: bool) -> Result<Freed, Error> {
         let mut freed = Freed::default();
         let mut bytes = vec![0; PIECE as usize];

@@ -3,7 +3,7 @@
 use crate::data::ContentReader;
 use crate::error::{MkfsError, Result};
 use crate::layers::Layers;
-use crate::source_attributes::Adopter;
+use crate::source_attributes::AttributeRules;
 use crate::tree::{Body, Segment, Tree};
 use extant_sources::parts::{Members, Store, Stream, squashfs};
 use extant_sources::{ArchiveInput, SquashTree};
@@ -111,11 +111,11 @@ pub(super) fn scan(
     input: ArchiveInput,
     store: &mut Store,
     layers: &mut Layers,
-    adopter: &Adopter<'_>,
+    attribute_rules: &AttributeRules<'_>,
 ) -> Result<Option<SquashTree>> {
-    let Adopter {
+    let AttributeRules {
         options, monitor, ..
-    } = *adopter;
+    } = *attribute_rules;
     let spool_dir = options.spool_dir.clone().unwrap_or_else(std::env::temp_dir);
     let mut stream = Stream::open(input, store, &spool_dir, monitor)?;
     let tree = squashfs(&mut stream)?;
@@ -124,7 +124,7 @@ pub(super) fn scan(
     }
     let mut members = Members::new(&mut stream)?;
     while let Some(member) = members.next_member()? {
-        layers.enter(member, adopter)?;
+        layers.enter(member, attribute_rules)?;
         monitor.check()?;
     }
     Ok(None)

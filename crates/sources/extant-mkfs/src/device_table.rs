@@ -5,7 +5,7 @@ use super::layers::Layers;
 use super::options::MkfsOptions;
 use super::owners::{IdMap, ModeMap};
 use super::progress::Monitor;
-use super::source_attributes::Adopter;
+use super::source_attributes::AttributeRules;
 use super::tree::{Body, Inode, XattrPool};
 use ext4_format::FileType;
 use ext4_format::acl::Acl;
@@ -31,7 +31,7 @@ impl Layers {
             mode_map: ModeMap::default(),
             ..options.clone()
         };
-        let adopter = Adopter {
+        let attribute_rules = AttributeRules {
             options: &options,
             pool,
             monitor,
@@ -45,7 +45,7 @@ impl Layers {
                 (Some(mut member), None) => {
                     let time = self.implied();
                     (member.atime, member.mtime, member.ctime) = (time, time, time);
-                    self.enter(member.into_member(0), &adopter)?;
+                    self.enter(member.into_member(0), &attribute_rules)?;
                 }
                 // A directory that is there keeps its times and attributes.
                 (Some(member), Some(inode)) if is_dir && member.kind == ArchiveKind::Directory => {

@@ -56,12 +56,12 @@ impl TreeContent {
 }
 
 /// The volume's tree is the source's.
-struct Same<'a> {
+struct SourcePlaces<'a> {
     tree: &'a Tree,
     places: &'a [(u32, u32)],
 }
 
-impl Places for Same<'_> {
+impl Places for SourcePlaces<'_> {
     fn place(&self, inode: u32) -> (u32, &[u8]) {
         let (dir, name) = self.places[inode as usize]; // as long as the inodes
         (dir, self.tree.name(&self.tree.names[name as usize]))
@@ -88,7 +88,7 @@ fn places(tree: &Tree) -> Vec<(u32, u32)> {
 impl Content for TreeContent {
     fn reader<'a>(&'a self, tree: &'a Tree) -> Box<dyn ContentReader + 'a> {
         let places = self.places.get_or_init(|| places(tree));
-        let places = Same { tree, places };
+        let places = SourcePlaces { tree, places };
         Box::new(TreeReader::new(&self.root, tree, places))
     }
 }

@@ -3,7 +3,7 @@
 //! white-outs (`.wh.NAME`, `.wh..wh..opq`) remove names of lower layers.
 
 use super::error::{MkfsError, Result};
-use super::source_attributes::Adopter;
+use super::source_attributes::AttributeRules;
 use super::tree::{Body, Draft, DraftDir, Inode, ROOT, XattrPool};
 use ext4_format::FileType;
 use ext4_format::dir_entry;
@@ -91,7 +91,7 @@ impl Layers {
     }
 
     /// Enters a member.
-    pub fn enter(&mut self, member: Member, adopter: &Adopter<'_>) -> Result<()> {
+    pub fn enter(&mut self, member: Member, attribute_rules: &AttributeRules<'_>) -> Result<()> {
         let path = member.path.clone();
         let bad = |what: &str| MkfsError::source(show(&path), what);
         let mut parts = components(&path).ok_or_else(|| bad("a path with \"..\""))?;
@@ -99,7 +99,7 @@ impl Layers {
             if member.kind != MemberKind::Directory {
                 return Err(bad("the root is not a directory"));
             }
-            let inode = self.inode_of(member, adopter)?;
+            let inode = self.inode_of(member, attribute_rules)?;
             self.inodes[ROOT as usize] = Inode {
                 body: Body::Directory(0),
                 ..inode
@@ -116,7 +116,7 @@ impl Layers {
             self.put(parent, name, inode);
             return Ok(());
         }
-        let inode = self.inode_of(member, adopter)?;
+        let inode = self.inode_of(member, attribute_rules)?;
         self.add(parent, name, inode).map(drop)
     }
 
@@ -397,7 +397,7 @@ impl Layers {
         }
     }
 
-    fn inode_of(&self, member: Member, adopter: &Adopter<'_>) -> Result<Inode> {
+    fn inode_of(&self, member: Member, attribute_rules: &AttributeRules<'_>) -> Result<Inode> {
         let (ftype, rdev, size, body) = match member.kind {
             MemberKind::File { size, origin, map } => {
                 (FileType::Regular, 0, size, Body::File { origin, map })
@@ -450,17 +450,17 @@ impl Layers {
             &member.path,
             &member.malformed,
             member.unresolved_acl,
-            adopter,
+            attribute_rules,
         );
         if let Some(kind) = member.unknown_type {
             let kind = char::from(kind).escape_default();
-            adopter.monitor.warn(format!(
+            attribute_rules.monitor.warn(format!(
                 "{}: type {kind} is not known, taken for a file",
                 show(&member.path)
             ));
         }
         let xattrs: RawXattrs = member.xattrs;
-        adopter.adopt(&mut inode, &xattrs, &member.path)?;
+        attribute_rules.apply(&mut inode, &xattrs, &member.path)?;
         Ok(inode)
     }
 
@@ -509,11 +509,16 @@ impl Layers {
 }
 
 /// Warns of attributes that are not kept.
-fn warn(path: &[u8], malformed: &[Vec<u8>], unresolved_acl: bool, adopter: &Adopter<'_>) {
-    if !adopter.options.xattrs {
+fn warn(
+    path: &[u8],
+    malformed: &[Vec<u8>],
+    unresolved_acl: bool,
+    attribute_rules: &AttributeRules<'_>,
+) {
+    if !attribute_rules.options.xattrs {
         return;
     }
-    let (path, monitor) = (show(path), adopter.monitor);
+    let (path, monitor) = (show(path), attribute_rules.monitor);
     for name in malformed {
         let name = show(name);
         monitor.warn(format!("{path}: {name} is malformed and is not kept"));

@@ -4,21 +4,21 @@ use super::data::ContentReader;
 use super::error::{MkfsError, Result};
 use super::layers::Layers;
 use super::tree::{Body, Tree};
-use crate::source_attributes::Adopter;
+use crate::source_attributes::AttributeRules;
 use extant_sources::{ArchiveKind, ArchiveMember, ReadTree, SourceError};
 
 /// Enters the members of a tree. `origin` returns the origin of a file from its number.
 pub(super) fn scan(
     tree: &dyn ReadTree,
     layers: &mut Layers,
-    adopter: &Adopter<'_>,
+    attribute_rules: &AttributeRules<'_>,
     origin: impl Fn(u32) -> u64,
 ) -> Result<()> {
     let mut enter = |member: ArchiveMember, file| {
         check_stretches(&member)?;
-        adopter.monitor.check()?;
-        adopter.monitor.advance(1);
-        layers.enter(member.into_member(origin(file)), adopter)
+        attribute_rules.monitor.check()?;
+        attribute_rules.monitor.advance(1);
+        layers.enter(member.into_member(origin(file)), attribute_rules)
     };
     // Keep an error of `enter`, because the reader can only pass on a `SourceError`.
     let mut failed = None;

@@ -8,7 +8,7 @@ use super::inspect::{FileId, LONG_PATH, data_map, file_id, inode_of, open_dir, o
 use super::layers::KEPT_FLAGS;
 use super::options::MkfsOptions;
 use super::progress::{Monitor, Phase};
-use super::source_attributes::Adopter;
+use super::source_attributes::AttributeRules;
 use super::tree::{Body, Draft, DraftDir, Inode, XattrPool};
 use crate::system;
 use ext4_format::FileType;
@@ -94,7 +94,7 @@ struct Scan<'a> {
     root_dev: u64,
     source: &'a TreeSource,
     exclude: HashSet<FileId>,
-    adopter: Adopter<'a>,
+    rules: AttributeRules<'a>,
     queue: Mutex<Queue>,
     changed: Condvar,
 }
@@ -120,7 +120,7 @@ pub(super) fn scan(
         root_dev: system::device_of(&stat),
         source,
         exclude: source.exclude.iter().filter_map(|p| file_id(p)).collect(),
-        adopter: Adopter {
+        rules: AttributeRules {
             options,
             pool: &pool,
             monitor,
@@ -140,7 +140,7 @@ pub(super) fn scan(
     let xattrs = worker.xattrs(&root, b".", b"", system::device_of(&stat))?;
     let mut root_inode = inode_of(&stat, options).ok_or_else(|| io(Errno::NOTDIR))?;
     root_inode.flags = worker.flags(&root, system::device_of(&stat)) & KEPT_FLAGS;
-    scan.adopter.adopt(&mut root_inode, &xattrs, b"/")?;
+    scan.rules.apply(&mut root_inode, &xattrs, b"/")?;
     let found = std::thread::scope(|scope| {
         let others: Vec<_> = (1..options.threads)
             .map(|_| scope.spawn(|| Worker::new(&scan).run()))
@@ -255,7 +255,7 @@ impl<'a> Worker<'a> {
                 drop(queue);
                 let result = self
                     .scan
-                    .adopter
+                    .rules
                     .monitor
                     .check()
                     .and_then(|()| self.read(&task));
@@ -307,10 +307,10 @@ impl<'a> Worker<'a> {
             |what: &str, e: Errno| MkfsError::io(format!("{what} {}", scan.show(&task.path)), e);
         let fd = match open_dir(scan.root.as_fd(), &task.path) {
             Ok(fd) => fd,
-            Err(Errno::ACCESS | Errno::PERM) if scan.adopter.options.skip_unreadable => {
+            Err(Errno::ACCESS | Errno::PERM) if scan.rules.options.skip_unreadable => {
                 let path = scan.show(&task.path);
                 let left = format!("{path}: cannot be read: what is in it is left out");
-                scan.adopter.monitor.warn(left);
+                scan.rules.monitor.warn(left);
                 return Ok(Vec::new());
             }
             Err(e) => return Err(io("opening", e)),
@@ -330,7 +330,7 @@ impl<'a> Worker<'a> {
                 found.push(f);
             }
         }
-        scan.adopter.monitor.advance(found.len() as u64);
+        scan.rules.monitor.advance(found.len() as u64);
         Ok(found)
     }
 
@@ -351,7 +351,7 @@ impl<'a> Worker<'a> {
             Ok(stat) => stat,
             Err(Errno::NOENT) => {
                 let gone = format!("{}: vanished while it was looked at", scan.show(&full()));
-                scan.adopter.monitor.warn(gone);
+                scan.rules.monitor.warn(gone);
                 return Ok(None);
             }
             Err(e) => return Err(io("looking at", e)),
@@ -361,7 +361,7 @@ impl<'a> Worker<'a> {
         if !scan.exclude.is_empty() && scan.exclude.contains(&id) {
             return Ok(None);
         }
-        let Some(mut inode) = inode_of(&stat, scan.adopter.options) else {
+        let Some(mut inode) = inode_of(&stat, scan.rules.options) else {
             return Err(MkfsError::source(
                 scan.show(&full()),
                 "a file of an unknown type",
@@ -391,22 +391,22 @@ impl<'a> Worker<'a> {
                     .look_into(&file, &stat, &mut inode)
                     .map_err(|e| io("finding holes of", e))?,
                 Err(Errno::ACCESS | Errno::PERM) if inode.size == 0 => {}
-                Err(Errno::ACCESS | Errno::PERM) if scan.adopter.options.skip_unreadable => {
+                Err(Errno::ACCESS | Errno::PERM) if scan.rules.options.skip_unreadable => {
                     let left = format!("{}: cannot be read, and is left out", scan.show(&full()));
-                    scan.adopter.monitor.warn(left);
+                    scan.rules.monitor.warn(left);
                     return Ok(None);
                 }
                 Err(e) => return Err(io("opening", e)),
             },
             _ => {}
         }
-        let xattrs = if scan.adopter.options.xattrs {
+        let xattrs = if scan.rules.options.xattrs {
             self.xattrs(dir, &name, path, device)?
         } else {
             RawXattrs::new()
         };
-        scan.adopter
-            .adopt(&mut inode, &xattrs, &full_if(!xattrs.is_empty(), full))?;
+        scan.rules
+            .apply(&mut inode, &xattrs, &full_if(!xattrs.is_empty(), full))?;
         Ok(Some(ScannedEntry {
             name,
             inode,
@@ -418,7 +418,7 @@ impl<'a> Worker<'a> {
     /// Opens a regular file, if it has to be looked into: for its flags, or for holes.
     fn open(&self, dir: &OwnedFd, name: &[u8], stat: &Stat) -> rustix::io::Result<Option<OwnedFd>> {
         let flags = !self.flagless.contains(&system::device_of(stat));
-        let options = self.scan.adopter.options;
+        let options = self.scan.rules.options;
         let unread = stat.st_size > 0 && options.skip_unreadable;
         if flags || unread || may_have_holes(stat, options.keep_zeros) {
             open_file(dir, name).map(Some)
@@ -430,7 +430,7 @@ impl<'a> Worker<'a> {
     /// Reads the flags and the holes of a regular file.
     fn look_into(&mut self, file: &OwnedFd, stat: &Stat, inode: &mut Inode) -> Result<(), Errno> {
         inode.flags = self.flags(file, system::device_of(stat)) & KEPT_FLAGS;
-        if may_have_holes(stat, self.scan.adopter.options.keep_zeros) {
+        if may_have_holes(stat, self.scan.rules.options.keep_zeros) {
             let map = data_map(file, inode.size)?;
             inode.body = Body::File { origin: 0, map };
         }

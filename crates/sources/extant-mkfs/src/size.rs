@@ -244,7 +244,7 @@ impl Sizer<'_> {
             };
             let layout = match self.layout(size, &needs, self.options.size.is_none()) {
                 Ok(layout) => layout,
-                // Is it the size, or would no size do?
+                // If a larger size would do, the error is about the size.
                 Err(e @ MkfsError::Format(_)) => match self.size_for(&needs, false) {
                     Ok(needed) if needed > size => return too_small(size),
                     _ => return Err(e),

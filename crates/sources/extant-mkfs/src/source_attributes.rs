@@ -11,15 +11,15 @@ use ext4_format::xattr::{ACL_ACCESS, ACL_DEFAULT, XattrSet};
 use extant_sources::parts::{RawXattrs, is_kept_xattr, show};
 
 /// The rules of one run.
-pub(super) struct Adopter<'a> {
+pub(super) struct AttributeRules<'a> {
     pub options: &'a MkfsOptions,
     pub pool: &'a XattrPool,
     pub monitor: &'a Monitor,
 }
 
-impl Adopter<'_> {
+impl AttributeRules<'_> {
     /// Applies the options to an inode. `path` is for messages.
-    pub fn adopt(&self, inode: &mut Inode, xattrs: &RawXattrs, path: &[u8]) -> Result<()> {
+    pub fn apply(&self, inode: &mut Inode, xattrs: &RawXattrs, path: &[u8]) -> Result<()> {
         let o = self.options;
         inode.uid = o.uid.unwrap_or_else(|| o.uid_map.map(inode.uid));
         inode.gid = o.gid.unwrap_or_else(|| o.gid_map.map(inode.gid));

@@ -9,7 +9,7 @@ use super::options::MkfsOptions;
 use super::progress::{Monitor, Phase};
 use super::reader_tree::{self, OtherReader};
 use super::scan::{self, TreeSource};
-use super::source_attributes::Adopter;
+use super::source_attributes::AttributeRules;
 use super::tree::{Body, Draft, Tree, XattrPool};
 use ext4_format::timestamp::Timestamp;
 use extant_sources::parts::Store;
@@ -75,23 +75,28 @@ pub(super) fn scan(
                 content.trees.push(KeptSource::Tree(files));
             }
             Source::Other(tree) => {
-                let adopter = Adopter {
+                let attribute_rules = AttributeRules {
                     options,
                     pool: &pool,
                     monitor,
                 };
-                content.enter(tree, &mut layers, &adopter)?;
+                content.enter(tree, &mut layers, &attribute_rules)?;
             }
             Source::Table(table) => layers.apply(&table, options, &pool, monitor)?,
             Source::Archive(input) => {
-                let adopter = Adopter {
+                let attribute_rules = AttributeRules {
                     options,
                     pool: &pool,
                     monitor,
                 };
-                let tree = archive_content::scan(input, &mut content.store, &mut layers, &adopter)?;
+                let tree = archive_content::scan(
+                    input,
+                    &mut content.store,
+                    &mut layers,
+                    &attribute_rules,
+                )?;
                 if let Some(tree) = tree {
-                    content.enter(Box::new(tree), &mut layers, &adopter)?;
+                    content.enter(Box::new(tree), &mut layers, &attribute_rules)?;
                 }
             }
         }
@@ -175,11 +180,11 @@ impl LayeredContent {
         &mut self,
         tree: Box<dyn ReadTree>,
         layers: &mut Layers,
-        adopter: &Adopter<'_>,
+        attribute_rules: &AttributeRules<'_>,
     ) -> Result<()> {
-        adopter.monitor.phase(Phase::Scan, 0);
+        attribute_rules.monitor.phase(Phase::Scan, 0);
         let number = tree_number(self.trees.len())?;
-        reader_tree::scan(&*tree, layers, adopter, |file| origin(number, file))?;
+        reader_tree::scan(&*tree, layers, attribute_rules, |file| origin(number, file))?;
         self.trees.push(KeptSource::Other(tree));
         Ok(())
     }

@@ -1,10 +1,10 @@
 //! Worker threads that write the regular files of an archive.
 
+use crate::copy_steps::set_attributes_with;
 use crate::meta::{Meta, Xattr};
 use crate::monitor::Monitor;
 use crate::rules::Rules;
 use crate::side::{Existing, Side, Sink};
-use crate::steps::keep_with;
 use anyhow::{Context, Result};
 use ext4_format::FileType;
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -32,9 +32,9 @@ pub(crate) struct InFlight {
 }
 
 /// Guard of a queued or running job. Its drop marks the job as done, even during a panic.
-pub(crate) struct Done<'a>(pub(crate) &'a InFlight);
+pub(crate) struct JobGuard<'a>(pub(crate) &'a InFlight);
 
-impl Drop for Done<'_> {
+impl Drop for JobGuard<'_> {
     fn drop(&mut self) {
         self.0.change(|n| *n -= 1);
     }
@@ -102,7 +102,7 @@ pub(crate) fn close(
         sink.set_size(item.meta.size)?;
     }
     let set = (&item.meta, &item.xattrs[..]);
-    keep_with(set, rules, &dst.place(path), monitor, |keep| {
+    set_attributes_with(set, rules, &dst.place(path), monitor, |keep| {
         sink.keep(keep)
     })?;
     monitor.made(FileType::Regular);

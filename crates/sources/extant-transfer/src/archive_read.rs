@@ -5,14 +5,14 @@
 //! written after an earlier one. An entry that depends on an earlier file (a hard link, a file that becomes a
 //! directory) waits for all queued files.
 
-use crate::archive_files::{Done, InFlight, Item, Job, close, write_file};
+use crate::archive_files::{InFlight, Item, Job, JobGuard, close, write_file};
+use crate::copy_steps::{clear_destination, set_attributes_with};
 use crate::layers::{Touched, remove_all};
 use crate::meta::Meta;
 use crate::monitor::Monitor;
 use crate::paths::{join, relative, show};
 use crate::rules::Rules;
 use crate::side::{Existing, Side};
-use crate::steps::{keep_with, make_way};
 use anyhow::{Context, Result, bail};
 use ext4_format::FileType;
 use ext4_format::inode::makedev;
@@ -61,7 +61,7 @@ pub fn read_archive(
             let (in_flight, failed, stop) = (&in_flight, &failed, &stop);
             s.spawn(move || {
                 for job in jobs {
-                    let _done = Done(in_flight);
+                    let _done = JobGuard(in_flight);
                     if !stop.load(Ordering::Relaxed)
                         && let Err(e) = write_file(dst, &job, rules, monitor)
                     {
@@ -187,7 +187,7 @@ impl Reader<'_> {
                 self.wait();
                 self.parents(&path)?;
                 if old != path {
-                    make_way(self.dst, &path, self.rules, self.monitor)?;
+                    clear_destination(self.dst, &path, self.rules, self.monitor)?;
                     self.dst.make_link(&old, &path)?;
                     self.monitor.linked();
                 }
@@ -310,7 +310,7 @@ impl Reader<'_> {
         self.parents(path)?;
         if self.dst.meta(path, false)?.is_some() {
             self.wait();
-            make_way(self.dst, path, self.rules, self.monitor)?;
+            clear_destination(self.dst, path, self.rules, self.monitor)?;
         }
         Ok(())
     }
@@ -323,7 +323,7 @@ impl Reader<'_> {
 
     fn keep(&self, path: &[u8], item: &Item) -> Result<()> {
         let (set, place) = ((&item.meta, &item.xattrs[..]), self.dst.place(path));
-        keep_with(set, self.rules, &place, self.monitor, |keep| {
+        set_attributes_with(set, self.rules, &place, self.monitor, |keep| {
             self.dst.keep(path, keep)
         })
     }

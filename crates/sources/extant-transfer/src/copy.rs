@@ -10,13 +10,13 @@
 //! open, however deep the tree is. Threads prefer separate directories, because file systems serialize the creation of
 //! names in one directory. When no directories are left, threads take files from others.
 
+use crate::copy_steps::{clear_destination, content, is_refused, set_attributes_with};
 use crate::layers::{remove_all, stays};
 use crate::meta::Meta;
 use crate::monitor::Monitor;
 use crate::paths::{Entered, base_name, below, join};
 use crate::rules::Rules;
 use crate::side::{Existing, Keep, Reason, Side, Source};
-use crate::steps::{content, is_refused, keep_with, make_way};
 use anyhow::{Context, Result};
 use ext4_format::FileType;
 use extant_sources::WhiteOut;
@@ -91,7 +91,7 @@ pub struct Route<'a> {
 }
 
 /// A directory whose attributes are set at the end.
-struct Made {
+struct NewDirectory {
     /// Its path from the top.
     path: Vec<u8>,
     meta: Meta,
@@ -109,7 +109,7 @@ struct Copy<'a> {
     /// Destination path of the first name of each file with several names.
     first_names: Mutex<HashMap<(u64, u64), Vec<u8>>>,
     links: Mutex<Vec<(Vec<u8>, Vec<u8>)>>,
-    directories: Mutex<Vec<Made>>,
+    directories: Mutex<Vec<NewDirectory>>,
     /// Source directories that were entered.
     entered: Mutex<Entered>,
 }
@@ -210,11 +210,11 @@ impl Route<'_> {
             }
             FileType::Symlink => {
                 let target = src.read_link(from).with_context(|| src.place(from))?;
-                make_way(dst, to, self.rules, monitor)?;
+                clear_destination(dst, to, self.rules, monitor)?;
                 dst.make_symlink(&target, to).with_context(context)?;
             }
             _ => {
-                make_way(dst, to, self.rules, monitor)?;
+                clear_destination(dst, to, self.rules, monitor)?;
                 match dst.make_special(to, meta) {
                     Err(e) if e.downcast_ref().is_some_and(|e: &Errno| is_refused(*e)) => {
                         let what = "a device that only root can make is left out";
@@ -260,7 +260,7 @@ impl Route<'_> {
             Vec::new()
         };
         let set = |keep: &mut Keep<'_>| sink.keep(keep);
-        keep_with((meta, &xattrs), rules, &context(), monitor, set)?;
+        set_attributes_with((meta, &xattrs), rules, &context(), monitor, set)?;
         monitor.made(meta.kind);
         Ok(())
     }
@@ -278,7 +278,7 @@ impl Route<'_> {
             Vec::new()
         };
         let (rules, place) = (self.rules, dst.place(to));
-        keep_with((meta, &xattrs), rules, &place, self.monitor, |keep| {
+        set_attributes_with((meta, &xattrs), rules, &place, self.monitor, |keep| {
             dst.keep(to, keep)
         })
     }
@@ -390,7 +390,7 @@ impl Copy<'_> {
             if !elsewhere {
                 directories.push(path.clone());
             }
-            lock(&self.directories).push(Made { path, meta });
+            lock(&self.directories).push(NewDirectory { path, meta });
         }
         if !files.is_empty() {
             pieces.push(piece(&mut files));
@@ -483,7 +483,7 @@ impl Copy<'_> {
         for (first, to) in std::mem::take(&mut *lock(&self.links)) {
             self.route.monitor.check()?;
             let context = || dst.place(&to);
-            make_way(dst, &to, self.route.rules, self.route.monitor)?;
+            clear_destination(dst, &to, self.route.rules, self.route.monitor)?;
             // The first name may have been skipped, with a warning.
             if dst.meta(&first, false).with_context(context)?.is_some() {
                 dst.make_link(&first, &to).with_context(context)?;

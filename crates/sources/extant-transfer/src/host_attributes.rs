@@ -1,9 +1,9 @@
 //! Setting the attributes of a file of the host.
 
+use crate::copy_steps::is_refused;
 use crate::meta::Meta;
 use crate::meta::Xattr;
 use crate::side::Keep;
-use crate::steps::is_refused;
 use ext4_format::FileType;
 use ext4_format::timestamp::Timestamp;
 use rustix::fs::{Gid, Mode, Timespec, Timestamps, Uid};

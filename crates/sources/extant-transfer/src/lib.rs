@@ -20,6 +20,7 @@ mod archive_files;
 mod archive_read;
 mod archive_write;
 mod copy;
+mod copy_steps;
 mod host;
 mod host_attributes;
 mod host_file;
@@ -30,7 +31,6 @@ mod ordered;
 mod paths;
 mod rules;
 mod side;
-mod steps;
 mod system;
 
 pub use archive_read::{Feed, read_archive};

@@ -114,7 +114,7 @@ impl FileDevice {
             options.custom_flags(OFlags::EXCL.bits() as i32);
         }
         let file = options.open(path).map_err(|e| at_path(path, e))?;
-        Self::adopt(file, path, access, block_special)
+        Self::from_file(file, path, access, block_special)
     }
 
     /// Opens a block device for reading and writing that the kernel holds already, for a mount that this
@@ -132,7 +132,7 @@ impl FileDevice {
                 format!("{}: not a block device", path.display()),
             ));
         }
-        Self::adopt(file, path, Access::ReadWrite, true)
+        Self::from_file(file, path, Access::ReadWrite, true)
     }
 
     /// Creates an image of `len` bytes, all zero and sparse. An existing regular file is
@@ -157,7 +157,7 @@ impl FileDevice {
                 format!("{}: exists and is not a regular file", path.display()),
             ));
         }
-        let dev = Self::adopt(file, path, Access::ReadWrite, false)?;
+        let dev = Self::from_file(file, path, Access::ReadWrite, false)?;
         // A length that the file system does not hold is refused before anything is lost.
         let sized = dev.set_len(len).and_then(|()| {
             dev.set_len(0)?;
@@ -180,12 +180,17 @@ impl FileDevice {
     pub fn temporary(dir: impl AsRef<Path>, len: u64) -> io::Result<Self> {
         let dir = dir.as_ref();
         let file = unnamed_file(dir)?;
-        let dev = Self::adopt(file, dir, Access::ReadWrite, false)?;
+        let dev = Self::from_file(file, dir, Access::ReadWrite, false)?;
         dev.set_len(len)?;
         Ok(dev)
     }
 
-    fn adopt(mut file: File, path: &Path, access: Access, block_special: bool) -> io::Result<Self> {
+    fn from_file(
+        mut file: File,
+        path: &Path,
+        access: Access,
+        block_special: bool,
+    ) -> io::Result<Self> {
         let locked = match access {
             Access::ReadWrite => file.try_lock(),
             Access::ReadOnly => file.try_lock_shared(),

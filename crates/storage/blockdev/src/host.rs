@@ -26,7 +26,7 @@ pub struct Move {
 /// Reads the generation of a file's inode number.
 ///
 /// # Errors
-/// Those of the system.
+/// The errors of the system.
 pub fn generation(file: &File) -> io::Result<u32> {
     kernel::generation(file)
 }
@@ -34,7 +34,7 @@ pub fn generation(file: &File) -> io::Result<u32> {
 /// Sets the generation of a file's inode number.
 ///
 /// # Errors
-/// Those of the system.
+/// The errors of the system.
 pub fn set_generation(file: &File, generation: u32) -> io::Result<()> {
     kernel::set_generation(file, generation)
 }
@@ -42,7 +42,7 @@ pub fn set_generation(file: &File, generation: u32) -> io::Result<()> {
 /// Reads the project of a file.
 ///
 /// # Errors
-/// Those of the system.
+/// The errors of the system.
 pub fn project(file: &File) -> io::Result<u32> {
     kernel::project(file)
 }
@@ -50,7 +50,7 @@ pub fn project(file: &File) -> io::Result<u32> {
 /// Sets the project of a file.
 ///
 /// # Errors
-/// Those of the system.
+/// The errors of the system.
 pub fn set_project(file: &File, project: u32) -> io::Result<()> {
     kernel::set_project(file, project)
 }
@@ -58,7 +58,7 @@ pub fn set_project(file: &File, project: u32) -> io::Result<()> {
 /// Grows the mounted volume that contains a directory to `blocks` blocks, by the kernel's ext4.
 ///
 /// # Errors
-/// Those of the system.
+/// The errors of the system.
 pub fn grow(dir: &File, blocks: u64) -> io::Result<()> {
     kernel::grow(dir, blocks)
 }
@@ -66,7 +66,7 @@ pub fn grow(dir: &File, blocks: u64) -> io::Result<()> {
 /// Sets the label of the mounted volume that contains a directory, by the kernel.
 ///
 /// # Errors
-/// Those of the system; [`io::ErrorKind::InvalidInput`] for a label of more than 255 bytes.
+/// The errors of the system; [`io::ErrorKind::InvalidInput`] for a label of more than 255 bytes.
 pub fn set_label(dir: &File, label: &[u8]) -> io::Result<()> {
     let mut field = [0; 256];
     let room = field.get_mut(..label.len()).filter(|_| label.len() < 256);
@@ -78,7 +78,7 @@ pub fn set_label(dir: &File, label: &[u8]) -> io::Result<()> {
 /// Sets the UUID of the mounted volume that contains a directory, by the kernel's ext4.
 ///
 /// # Errors
-/// Those of the system.
+/// The errors of the system.
 pub fn set_uuid(dir: &File, uuid: [u8; 16]) -> io::Result<()> {
     kernel::set_uuid(dir, uuid)
 }
@@ -96,7 +96,7 @@ pub fn set_uuid(dir: &File, uuid: [u8; 16]) -> io::Result<()> {
 /// ```
 ///
 /// # Errors
-/// Those of the system.
+/// The errors of the system.
 pub fn extents(file: &File) -> io::Result<Extents> {
     kernel::extents(file)
 }
@@ -105,7 +105,7 @@ pub fn extents(file: &File) -> io::Result<Extents> {
 /// of blocks.
 ///
 /// # Errors
-/// Those of the system.
+/// The errors of the system.
 pub fn move_extents(file: &File, donor: &File, range: Move) -> io::Result<u64> {
     kernel::move_extents(file, donor, range)
 }

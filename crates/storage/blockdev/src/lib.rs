@@ -317,7 +317,7 @@ pub fn refuse_read_only(what: &str) -> io::Error {
 /// Writes `len` bytes of zeros at `offset`, for devices that do not support discard.
 ///
 /// # Errors
-/// Those of [`BlockDevice::write_at`].
+/// The errors of [`BlockDevice::write_at`].
 ///
 /// ```
 /// use extant_blockdev::{BlockDevice, MemDevice, write_zeroes};

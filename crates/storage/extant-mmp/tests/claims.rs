@@ -10,7 +10,7 @@ use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 /// A volume that mke2fs has made, with its superblock and geometry.
-struct Made {
+struct TestVolume {
     device: Arc<dyn BlockDevice>,
     sb: RawSuperblock,
     geometry: Geometry,
@@ -26,7 +26,7 @@ const MAKE: [&str; 7] = [
     "-Emmp_update_interval=1",
 ];
 
-impl Made {
+impl TestVolume {
     fn of(device: Arc<dyn BlockDevice>) -> Self {
         let mut bytes = [0; SUPERBLOCK_SIZE];
         device.read_at(SUPERBLOCK_OFFSET, &mut bytes).unwrap();
@@ -93,7 +93,7 @@ fn is_in_use<T>(found: Result<T, MmpError>) -> bool {
 #[test]
 fn a_claim_is_seen_by_others_and_ends() {
     needs::tools!("mke2fs");
-    let made = Made::in_memory();
+    let made = TestVolume::in_memory();
     let claimed = made.mount(100).unwrap();
     let MmpState::Mounted(first) = made.state() else {
         panic!("{:?}", made.state());
@@ -118,7 +118,7 @@ fn a_claim_is_seen_by_others_and_ends() {
 #[test]
 fn a_checker_keeps_everybody_off() {
     needs::tools!("mke2fs");
-    let made = Made::in_memory();
+    let made = TestVolume::in_memory();
     let claimed = made.check().unwrap();
     assert_eq!(made.state(), MmpState::Checked);
     assert!(is_in_use(made.mount(100)));
@@ -133,7 +133,7 @@ fn a_checker_keeps_everybody_off() {
 #[test]
 fn one_of_those_that_come_at_once_gets_it() {
     needs::tools!("mke2fs");
-    let made = Made::in_memory();
+    let made = TestVolume::in_memory();
     let barrier = Barrier::new(8);
     let claims: Vec<_> = std::thread::scope(|scope| {
         let claim = || {
@@ -154,7 +154,7 @@ fn one_of_those_that_come_at_once_gets_it() {
 #[test]
 fn what_was_taken_over_is_not_written() {
     needs::tools!("mke2fs");
-    let made = Made::in_memory();
+    let made = TestVolume::in_memory();
     let claimed = made.mount(100).unwrap();
     claimed.write_at(0, &[1; 512]).unwrap();
     let mut block = made.block();
@@ -189,7 +189,7 @@ fn what_was_taken_over_is_not_written() {
 #[test]
 fn a_stale_number_is_taken_over() {
     needs::tools!("mke2fs");
-    let made = Made::in_memory();
+    let made = TestVolume::in_memory();
     let mut block = made.block();
     let mark = Mark {
         number: 78,
@@ -211,7 +211,7 @@ fn a_stale_number_is_taken_over() {
 #[test]
 fn a_damaged_block_is_an_error() {
     needs::tools!("mke2fs");
-    let made = Made::in_memory();
+    let made = TestVolume::in_memory();
     made.device.write_at(made.at() + 500, &[1]).unwrap();
     assert!(matches!(made.mount(100), Err(MmpError::Format(_))));
     made.device.write_at(made.at(), &[0; 1024]).unwrap();
@@ -232,7 +232,7 @@ fn e2fsck_is_kept_off() {
             .unwrap()
             .success()
     );
-    let made = Made::of(Arc::new(
+    let made = TestVolume::of(Arc::new(
         FileDevice::open(&file, Access::ReadWrite).unwrap(),
     ));
     let e2fsck = || {
@@ -249,7 +249,7 @@ fn e2fsck_is_kept_off() {
     assert_eq!(code, Some(0), "{text}");
     // And its own claim has ended.
     let read = UnlockedFile::new(std::fs::File::open(&file).unwrap()).unwrap();
-    assert_eq!(Made::of(Arc::new(read)).state(), MmpState::Clean);
+    assert_eq!(TestVolume::of(Arc::new(read)).state(), MmpState::Clean);
     std::fs::remove_file(&file).unwrap();
 }
 
@@ -277,7 +277,7 @@ fn linux_is_kept_off_and_keeps_off() {
             .arg(&place);
         mount.output().unwrap()
     };
-    let made = Made::of(Arc::new(
+    let made = TestVolume::of(Arc::new(
         FileDevice::open(&file, Access::ReadWrite).unwrap(),
     ));
     let claimed = made.mount(100).unwrap();

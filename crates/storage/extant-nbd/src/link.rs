@@ -164,7 +164,7 @@ impl Link {
         if current.number != number {
             return Ok(());
         }
-        // The others, too: what they have in flight is sent again.
+        // The requests in flight on the other connections are sent again, too.
         current.connection.close("another connection to the server");
         let since = *current.lost_since.get_or_insert(began);
         let mut wait = WAITS.0;

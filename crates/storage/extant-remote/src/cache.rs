@@ -16,7 +16,7 @@ const MOST_AHEAD: u64 = 32;
 type Key = (u64, u64);
 
 #[derive(Default)]
-struct Kept {
+struct Pieces {
     /// Pieces, with the time of their last use.
     pieces: HashMap<Key, (Bytes, u64)>,
     /// Pieces by the time of their last use.
@@ -27,7 +27,7 @@ struct Kept {
     last: (Key, u64),
 }
 
-impl Kept {
+impl Pieces {
     fn touch(&mut self, key: Key) -> Option<Bytes> {
         self.time += 1;
         let now = self.time;
@@ -71,7 +71,7 @@ impl Kept {
 /// The cache.
 pub struct Cache {
     most: u64,
-    kept: Mutex<Kept>,
+    kept: Mutex<Pieces>,
     disk: Option<DiskCache>,
 }
 
@@ -86,7 +86,7 @@ impl Cache {
         }
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn kept(&self) -> MutexGuard<'_, Pieces> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -131,10 +131,10 @@ impl Tunnel {
     }
 
     /// Opens the export as a device of this process if the address asks for reconnection or for several connections. Each connection is a
-    /// tunnel of its own.
+    /// separate tunnel.
     ///
     /// # Errors
-    /// Those of [`open`](Self::open), and the export does not exist.
+    /// The errors of [`open`](Self::open), and the export does not exist.
     pub fn device(address: &str) -> io::Result<Option<NbdDevice>> {
         let parsed = TlsAddress::parse(address)?;
         if parsed.fields.is_empty() {

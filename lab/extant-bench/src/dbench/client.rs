@@ -1,6 +1,6 @@
 //! A client: puts its own name in all paths, and has handles by the numbers of the loadfile.
 
-use super::Done;
+use super::ClientResult;
 use super::load::{Load, Op, Step};
 use crate::target::{Open, TaskDir, TaskFile, empty, is_missing, is_taken};
 use anyhow::{Context, Result, bail, ensure};
@@ -38,7 +38,7 @@ impl Client {
     pub fn replay(
         &mut self,
         load: &Load,
-        done: &mut Done,
+        done: &mut ClientResult,
         between: &dyn Fn() -> Result<()>,
     ) -> Result<()> {
         self.buffer = vec![b'x'; load.longest];

@@ -93,7 +93,7 @@ impl Report {
 
 /// The result of one client.
 #[derive(Default)]
-struct Done {
+struct ClientResult {
     bytes: u64,
     ops: u64,
     latencies: BTreeMap<&'static str, Latencies>,
@@ -116,7 +116,7 @@ fn play(
     place: &str,
     clients: usize,
     between: &(dyn Fn() -> Result<()> + Sync),
-) -> Result<(Round, Vec<Done>)> {
+) -> Result<(Round, Vec<ClientResult>)> {
     let base = target.open_dir(place)?;
     match base.make_dir(CLIENTS) {
         Err(e) if !is_taken(&e) => return Err(e),
@@ -127,7 +127,7 @@ fn play(
         .collect::<Result<_>>()?;
     let other = target.other_cpu();
     let (done, mut run) = each_pinned(&mut all, |client| {
-        let mut done = Done::default();
+        let mut done = ClientResult::default();
         client.replay(load, &mut done, between)?;
         Ok(done)
     })?;
@@ -149,7 +149,7 @@ fn round(
     load: &Load,
     clients: usize,
     between: &(dyn Fn() -> Result<()> + Sync),
-) -> Result<(Round, Vec<Done>)> {
+) -> Result<(Round, Vec<ClientResult>)> {
     let place = format!("dbench.{}", std::process::id());
     drop(target.make_dir(&place)?);
     let played = play(target, load, &place, clients, between);

@@ -61,7 +61,7 @@ pub struct Args {
     /// Check an image even if it is marked clean, as e2fsck -f does; every image is always checked
     #[arg(short = 'f', long)]
     _force: bool,
-    /// Verify every block with a hash tree of dm-verity that has this root hash, then check what was verified
+    /// Verify every block with a hash tree of dm-verity that has this root hash, then check the verified blocks
     #[arg(long, value_name = "ROOTHASH", conflicts_with = "scrub")]
     verity: Option<RootHash>,
     /// File or device with the hash tree [default: behind the file system, as mkfs --verity makes it]

@@ -268,7 +268,7 @@ fn write(
         let report = prepared.write(&PartDevice::new(device, range.clone())?);
         let report = report.map_err(mkfs::failed)?;
         for warning in &report.warnings {
-            output::complain(format_args!("warning: {warning}"));
+            output::warn(warning);
         }
         reports.push((report.files, report.data_bytes));
     }

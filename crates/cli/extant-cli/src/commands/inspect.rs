@@ -1,4 +1,4 @@
-//! `extant inspect`.
+//! `extant inspect`: options and output. The requests are those of `extant_check::inspect`.
 
 mod prompt;
 
@@ -16,37 +16,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Show the structures inside an image, field by field
-///
-/// The requests, which also have the names of debugfs:
-///
-///   superblock              the superblock, each field with its offset
-///   groups                  the descriptor of each group
-///   stat INODE              an inode
-///   dump-inode INODE        an inode, each field with its offset
-///   imap INODE              the place of an inode
-///   blocks INODE            the blocks of an inode, one per line
-///   extents INODE           the runs of an inode, and the nodes of its tree or map
-///   bmap INODE LOGICAL      the block of a logical block
-///   dirents INODE           the names in a directory, also removed ones
-///   htree INODE             the index of a directory
-///   xattrs INODE            extended attributes
-///   icheck BLOCK...         the owners of blocks
-///   ncheck NUMBER...        the paths of inodes
-///   testb BLOCK COUNT       whether blocks are in use; COUNT may be omitted
-///   freefrag                the free runs, by length
-///   journal, journal all    the transactions to replay; all transactions in the journal
-///   dump-block BLOCK        a block, decoded by its type
-///
-/// INODE is a path in the image, or a number such as <12>. Symbolic links in paths are not followed.
-///
-/// Without a request, requests are read at a prompt, with completion and a history, or from standard input. The prompt
-/// also accepts cd, pwd, cat, dump, help and quit.
-///
-/// Damage does not end an answer that can continue: damage is reported where it occurs, with the wrong checksum. An
-/// image whose journal needs recovery is shown as it will be after recovery; --noload shows it as it is on disk.
 #[derive(clap::Args, Debug)]
 #[command(
-    verbatim_doc_comment,
+    long_about = long_about(),
     after_help = "Examples:\n  extant inspect disk.img\n  extant inspect disk.img stat /etc/passwd\n  extant inspect disk.img dump-block 1027\n  extant inspect --json disk.img -R 'icheck 5000 5001'"
 )]
 pub struct Args {
@@ -66,6 +38,29 @@ pub struct Args {
     json: bool,
 }
 
+/// Returns the help, with the list of requests.
+fn long_about() -> String {
+    let mut requests = String::new();
+    for (name, usage, about) in Request::table() {
+        requests += format!("  {:23} {about}", format!("{name} {usage}")).trim_end();
+        requests.push('\n');
+    }
+    format!(
+        "Show the structures inside an image, field by field
+
+The requests, which also have the names of debugfs:
+
+{requests}
+INODE is a path in the image, or a number such as <12>. Symbolic links in paths are not followed.
+
+Without a request, requests are read at a prompt, with completion and a history, or from standard input. The prompt \
+also accepts cd, pwd, cat, dump, help and quit.
+
+Damage does not end an answer that can continue: damage is reported where it occurs, with the wrong checksum. An \
+image whose journal needs recovery is shown as it will be after recovery; --noload shows it as it is on disk."
+    )
+}
+
 pub fn run(args: &Args) -> Result<()> {
     let requests = requests(args)?;
     let image = &args.image.0.image;
@@ -74,7 +69,7 @@ pub fn run(args: &Args) -> Result<()> {
     let inspector = Inspector::open(&device, !images::journals_are_left());
     let inspector = inspector.with_context(|| name.clone())?;
     for finding in inspector.findings() {
-        output::complain(format_args!(
+        output::warn(format_args!(
             "{name}: {}",
             show(finding.to_string().as_bytes())
         ));
@@ -169,19 +164,6 @@ fn requests(args: &Args) -> Result<Vec<Request>> {
     Ok(requests)
 }
 
-/// Requests whose first argument is an inode.
-const ABOUT_INODES: &[&str] = &[
-    "stat",
-    "dump-inode",
-    "imap",
-    "blocks",
-    "extents",
-    "bmap",
-    "dirents",
-    "htree",
-    "xattrs",
-];
-
 /// Returns an absolute path for a path that starts at `dir`; an inode number stays unchanged.
 pub(crate) fn path_from(dir: &[u8], word: &[u8]) -> Vec<u8> {
     match word.first() {
@@ -196,7 +178,7 @@ pub(crate) fn words_from(
     dir: &[u8],
 ) -> Result<Vec<Vec<u8>>, InspectError> {
     let named = Request::new(words.clone())?;
-    if ABOUT_INODES.contains(&named.name()) {
+    if named.takes_inode() {
         let mut paths = words.iter_mut().skip(1);
         match paths.find(|word| !word.starts_with(b"-")) {
             Some(path) => *path = path_from(dir, path),

@@ -2,7 +2,7 @@
 
 use crate::address::schemes;
 use crate::commands::mkfs_options::{self, uuid};
-use crate::commands::mkfs_report::{Made, Words, WouldMake, Written, tell};
+use crate::commands::mkfs_report::{MkfsResult, Words, WouldMake, Written, tell};
 use crate::commands::mkfs_size::Size;
 use crate::commands::mkfs_sources::{Gathering, ReadArgs, check_sources, owner_in};
 use crate::commands::tune_values::errors;
@@ -127,7 +127,7 @@ pub struct Args {
     #[arg(short = 'E', long, value_name = "OPTIONS")]
     extended: Vec<String>,
     /// Make a hash tree of dm-verity behind the file system, or in FILE, and print its root hash. The image must not change
-    /// afterwards; check --verity verifies it, and so do veritysetup and Linux
+    /// afterwards; check --verity, veritysetup and Linux verify it
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, conflicts_with = "keep_tail")]
     verity: Option<Option<PathBuf>>,
     /// Number of threads [0: the number of CPUs]
@@ -429,10 +429,10 @@ pub fn run(args: Args) -> Result<()> {
     bar.change(None);
     let written = made?;
     for warning in &written.report.warnings {
-        output::complain(format_args!("warning: {warning}"));
+        output::warn(warning);
     }
     let root_hash = root_hash(&args, written.report.size, written.report.uuid)?;
-    let mut made = Made::of(image, written, start.elapsed().as_secs_f64());
+    let mut made = MkfsResult::of(image, written, start.elapsed().as_secs_f64());
     made.root_hash = root_hash;
     let from_source = !args.from.is_empty() || !args.manifest.is_empty();
     let words = match (args.quiet, args.verbose) {

@@ -48,7 +48,7 @@ pub struct Written {
 
 /// The result as printed.
 #[derive(Serialize)]
-pub struct Made {
+pub struct MkfsResult {
     image: String,
     size: u64,
     block_size: u32,
@@ -77,7 +77,7 @@ pub struct Made {
     warnings: Vec<String>,
 }
 
-impl Made {
+impl MkfsResult {
     pub fn of(image: &Path, written: Written, seconds: f64) -> Self {
         let Written {
             report: r,
@@ -120,14 +120,14 @@ pub enum Words {
 }
 
 /// Prints the report with the given verbosity.
-pub fn tell(made: &Made, json: bool, words: Words, from_source: bool) -> Result<()> {
+pub fn tell(made: &MkfsResult, json: bool, words: Words, from_source: bool) -> Result<()> {
     match (json, words) {
         (true, _) => return output::json(made),
         (_, Words::None) => return Ok(()),
         _ => {}
     }
     let mut out = output::stdout();
-    let Made {
+    let MkfsResult {
         blocks,
         block_size,
         inodes,

@@ -162,7 +162,7 @@ fn repair(args: &Args, image: &Path) -> Result<u8> {
     };
     tell(args, &name, &plan, written)?;
     if args.asks() && !plan.declined.is_empty() && !output::can_ask() {
-        output::complain(format_args!("{name}: {NO_TERMINAL}"));
+        output::note(format_args!("{name}: {NO_TERMINAL}"));
     }
     Ok(u8::from(written) * MENDED + u8::from(left) * LEFT)
 }

@@ -159,7 +159,7 @@ pub fn run(args: &Args) -> Result<()> {
 enum ImageStore {
     /// A file, which may become longer or shorter.
     Whole(FileDevice),
-    /// A block device, a partition, or a disk in a format of its own, whose length does not change.
+    /// A block device, a partition, or a disk in another format, whose length does not change.
     Part(Arc<dyn BlockDevice>),
 }
 

@@ -93,9 +93,7 @@ fn enter(args: &Args) -> anyhow::Error {
             Err(why) if args.map_auto => return why,
             // A package manager would fail at the first file of another owner, so report the problem first.
             Err(why) if args.chroot => {
-                extant_terminal::output::complain(format_args!(
-                    "only root is there inside: {why:#}"
-                ));
+                extant_terminal::output::warn(format_args!("only root is there inside: {why:#}"));
             }
             Err(_) => {}
         }

@@ -78,7 +78,7 @@ fn wait_for_write_back(mounted: &Mounted, client: &mut Client) -> Result<()> {
             }
         }
     }
-    extant_terminal::output::complain(format_args!(
+    extant_terminal::output::warn(format_args!(
         "{}: others keep it busy: what they write just now may come after this sync",
         mounted.name()
     ));

@@ -11,23 +11,15 @@ use anyhow::{Context, Result, bail};
 use extant_resize::{NewSize, ResizeOptions};
 use extant_terminal::progress::Progress;
 use extant_terminal::{interrupt, output};
-use extant_tune::{Plan, TuneOptions};
+use extant_tune::{CLEARABLE, Plan, SETTABLE, TuneOptions};
 use serde::Serialize;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// Change label, UUID, features, journal and other properties
-///
-/// The options are those of tune2fs. The change is planned first: it is made in memory, with all its consequences, and
-/// checked there. Only then is the change written, after an undo file next to the image (IMAGE.extant-undo), which is
-/// removed at the end. If the change is interrupted, extant repair, the next extant tune and extant undo roll it back.
-///
-/// Features that can be set, and cleared if unused: metadata_csum, metadata_csum_seed, uninit_bg, dir_index, filetype,
-/// has_journal, orphan_file, fast_commit, flex_bg, extent, large_file, huge_file, dir_nlink, extra_isize, casefold,
-/// mmp, quota, project and read-only. Features that can only be set: sparse_super, ext_attr, large_dir, ea_inode,
-/// encrypt, verity and stable_inodes. Feature that can only be cleared: resize_inode.
 #[derive(clap::Args, Debug)]
 #[command(
+    long_about = long_about(),
     after_help = "Examples:\n  extant tune disk.img -L data -m 1\n  extant tune disk.img -O metadata_csum,^has_journal -n\n  \
                   extant tune disk.img -J size=64\n  extant tune disk.img -U random --undo disk.undo"
 )]
@@ -132,6 +124,21 @@ struct Resized {
 struct Changed {
     place: String,
     text: String,
+}
+
+/// Returns the help, with the features that change.
+fn long_about() -> String {
+    format!(
+        "Change label, UUID, features, journal and other properties
+
+The options are those of tune2fs. The change is planned first: it is made in memory, with all its consequences, and \
+checked there. Only then is the change written, after an undo file next to the image (IMAGE.extant-undo), which is \
+removed at the end. If the change is interrupted, extant repair, the next extant tune and extant undo roll it back.
+
+Features that can be set: {}. Features that can be cleared if unused: {}.",
+        SETTABLE.names().join(", "),
+        CLEARABLE.names().join(", "),
+    )
 }
 
 pub fn run(args: &Args) -> Result<()> {

@@ -79,7 +79,7 @@ pub fn run(args: &Args) -> Result<()> {
             progress.done();
             ended.with_context(|| format!("{}: closing", mounted.image()))?;
         }
-        None => extant_terminal::output::complain(format_args!(
+        None => extant_terminal::output::warn(format_args!(
             "{}: unmounted; its server could not be asked, and may still write",
             mounted.name()
         )),

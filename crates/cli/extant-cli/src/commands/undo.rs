@@ -123,7 +123,7 @@ fn named(file: &Path, image: &Path, force: bool) -> Result<()> {
     report(image, undo.len() as u64, bytes, device.len() < len)
 }
 
-/// Applies an undo file of e2fsprogs. The writes have an undo record of their own, because an interrupted change is rolled
+/// Applies an undo file of e2fsprogs. The writes have a separate undo record, because an interrupted change is rolled
 /// back only from a record in the format of Extant.
 fn of_e2fsprogs(
     theirs: &E2Undo,

@@ -5,10 +5,10 @@ use anyhow::{Result, bail};
 
 /// A change of permissions.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ModeChange(Vec<Step>);
+pub struct ModeChange(Vec<ModeStep>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+enum ModeStep {
     Set(u16),
     Change { who: u16, op: u8, what: Operation },
 }
@@ -27,8 +27,8 @@ impl ModeChange {
     /// Returns the permission bits after the change.
     pub fn apply(&self, mode: u16, is_dir: bool) -> u16 {
         self.0.iter().fold(mode & 0o7777, |mode, step| match *step {
-            Step::Set(bits) => bits,
-            Step::Change { who, op, what } => {
+            ModeStep::Set(bits) => bits,
+            ModeStep::Change { who, op, what } => {
                 let bits = match what {
                     Operation::CopyOf(shift) => (mode >> shift & 7) * 0o111,
                     Operation::Bits {
@@ -56,7 +56,7 @@ impl std::str::FromStr for ModeChange {
     fn from_str(text: &str) -> Result<Self> {
         if text.bytes().all(|b| b.is_ascii_digit()) {
             return match u16::from_str_radix(text, 8) {
-                Ok(bits) if bits <= 0o7777 => Ok(Self(vec![Step::Set(bits)])),
+                Ok(bits) if bits <= 0o7777 => Ok(Self(vec![ModeStep::Set(bits)])),
                 _ => bail!("{text} is not a mode: write octal as 755, or changes as u+x,go-w"),
             };
         }
@@ -71,7 +71,7 @@ impl std::str::FromStr for ModeChange {
     }
 }
 
-fn clause_steps(clause: &[u8]) -> Option<Vec<Step>> {
+fn clause_steps(clause: &[u8]) -> Option<Vec<ModeStep>> {
     let at = clause.iter().position(|b| b"+-=".contains(b))?;
     let (classes, mut rest) = clause.split_at(at);
     let mut who = if classes.is_empty() { 0o7777 } else { 0 };
@@ -115,7 +115,7 @@ fn clause_steps(clause: &[u8]) -> Option<Vec<Step>> {
                 }
             }
         };
-        steps.push(Step::Change { who, op, what });
+        steps.push(ModeStep::Change { who, op, what });
         rest = next;
     }
     Some(steps)

@@ -43,13 +43,10 @@ pub fn telling(options: VolumeOptions, image: &Path) -> VolumeOptions {
     let (damaged, stopped) = (image.to_path_buf(), image.to_path_buf());
     options
         .on_damage(move |damage| {
-            extant_terminal::output::complain(format_args!(
-                "{}: damaged: {damage}",
-                damaged.display()
-            ))
+            extant_terminal::output::warn(format_args!("{}: damaged: {damage}", damaged.display()))
         })
         .on_stop(move |why| {
-            extant_terminal::output::complain(format_args!(
+            extant_terminal::output::warn(format_args!(
                 "{}: no more changes: {why}",
                 stopped.display()
             ))

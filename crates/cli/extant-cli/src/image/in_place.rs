@@ -135,7 +135,7 @@ pub fn take_back_from(image: &Path, file: &ImageFile, device: &dyn BlockDevice) 
         Some(mark) => mark.to_string(),
         None => undo.display().to_string(),
     };
-    output::complain(format!(
+    output::note(format!(
         "{}: an interrupted change was taken back (undo file: {undo})",
         image.display()
     ));

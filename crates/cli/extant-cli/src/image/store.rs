@@ -227,10 +227,10 @@ fn told(image: &Path, file: &Path, error: Error) -> anyhow::Error {
 }
 
 /// A disk, by its file.
-type Known = (FileId, Weak<dyn BlockDevice>);
+type OpenImage = (FileId, Weak<dyn BlockDevice>);
 
 /// Disks that are open for writing; other users may open other parts of them.
-static OPEN: Mutex<Vec<Known>, Disks> = Mutex::new(Vec::new());
+static OPEN: Mutex<Vec<OpenImage>, Disks> = Mutex::new(Vec::new());
 
 /// Compressed disks, kept so that they are decompressed once and not at each use.
 static UNPACKED: Mutex<Vec<Arc<dyn BlockDevice>>, Disks> = Mutex::new(Vec::new());

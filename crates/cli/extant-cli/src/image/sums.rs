@@ -51,7 +51,7 @@ pub fn beside(image: &Path) -> Option<PathBuf> {
         return Some(format!("{text}.sums").into());
     }
     let (place, query) = text.split_once('?').unwrap_or((text, ""));
-    // A snapshot has no tree of its own.
+    // A snapshot has no separate tree.
     if crate::address::schemes::is_of_objects(image) && place.rsplit('/').next()?.contains('@') {
         return None;
     }

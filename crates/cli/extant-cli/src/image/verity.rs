@@ -1,4 +1,4 @@
-//! Hash trees of dm-verity, behind a file system or in a file of their own: made, and verified as a whole.
+//! Hash trees of dm-verity, behind a file system or in a separate file: made, and verified as a whole.
 
 use crate::image::{store, verified};
 use anyhow::{Context, Result};

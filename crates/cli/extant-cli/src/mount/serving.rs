@@ -96,7 +96,7 @@ impl Serving<'_> {
                 !options.read_write,
                 "{image}: {why}; it cannot be mounted with -o rw"
             );
-            extant_terminal::output::complain(format_args!("{image}: {why}; mounted read-only"));
+            extant_terminal::output::warn(format_args!("{image}: {why}; mounted read-only"));
             options.read_only = true;
         }
         Ok(options)
@@ -171,7 +171,7 @@ impl Serving<'_> {
             bail!("{}: {why}; mount it with -o ro", self.image.display());
         }
         if volume.orphans_left() > 0 {
-            extant_terminal::output::complain(format_args!(
+            extant_terminal::output::note(format_args!(
                 "{}: removed files hold space that is freed when it is mounted for writing: {}",
                 self.image.display(),
                 volume.orphans_left()
@@ -329,7 +329,7 @@ fn say_whose_root(volume: &Volume, image: &Path) -> Result<()> {
     }
     let owner = root.metadata()?.uid();
     let image = image.display();
-    extant_terminal::output::complain(format_args!(
+    extant_terminal::output::note(format_args!(
         "{image}: its / belongs to user {owner}, you are {uid}: to write there, unmount it and type extant chown \
          {uid}:{gid} {image}:/ (for all that is in it, chown -R), or be root in it with extant shell {image}"
     ));
@@ -346,7 +346,7 @@ fn control(fs: &Filesystem, dir: &Path) -> Result<Option<Server>> {
     match fs.listen(&socket) {
         Ok(server) => Ok(Some(server)),
         Err(error) => {
-            extant_terminal::output::complain(format_args!(
+            extant_terminal::output::warn(format_args!(
                 "{}: no status of this mount will be had: {error}",
                 socket.display()
             ));
@@ -382,7 +382,7 @@ impl Ready {
             rings: session.transport() == Transport::Uring,
         };
         if sandbox && let Err(why) = confine::calls(&needs) {
-            extant_terminal::output::complain(format_args!(
+            extant_terminal::output::warn(format_args!(
                 "{image}: the server may do all that its user may: {why:#}"
             ));
         }

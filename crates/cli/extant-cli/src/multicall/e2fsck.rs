@@ -2,7 +2,7 @@
 //! not checked, unless `-f` is given or a check is due by mount count or interval.
 
 use super::e2undo;
-use super::getopt::{self, Taken};
+use super::getopt::{self, ParsedOptions};
 use super::mke2fs_options::{no_bad_blocks, read_all};
 use super::{Answer, Answered, Refusal, version};
 use crate::commands::{defrag, trim, tune};
@@ -268,7 +268,7 @@ fn journal_only(device: &OsStr, mode: Mode) -> Answered {
 
 /// Parses the descriptor of `-C`; 0 is for a bar at the terminal, which is the default, and negative numbers for a
 /// later bar.
-fn progress_fd(taken: &Taken) -> Result<Option<u32>, String> {
+fn progress_fd(taken: &ParsedOptions) -> Result<Option<u32>, String> {
     let Some((_, value)) = taken.options.iter().find(|(letter, _)| *letter == 'C') else {
         return Ok(None);
     };
@@ -296,7 +296,7 @@ struct Options {
 }
 
 impl Options {
-    fn of(taken: &Taken) -> Result<Self, String> {
+    fn of(taken: &ParsedOptions) -> Result<Self, String> {
         let mut options = Self {
             mode: Mode::Ask,
             forced: false,

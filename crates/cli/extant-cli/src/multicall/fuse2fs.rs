@@ -53,7 +53,7 @@ impl Call {
     }
 }
 
-fn call(taken: &getopt::Taken) -> Result<Call, String> {
+fn call(taken: &getopt::ParsedOptions) -> Result<Call, String> {
     let mut call = Call::default();
     for (letter, value) in &taken.options {
         match letter {

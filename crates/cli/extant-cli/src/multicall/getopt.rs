@@ -6,14 +6,14 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 /// A parsed command line.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Taken {
+pub(super) struct ParsedOptions {
     /// Letters in their order, with the values of those that take a value.
     pub options: Vec<(char, OsString)>,
     /// Words that are neither letters nor values.
     pub operands: Vec<OsString>,
 }
 
-impl Taken {
+impl ParsedOptions {
     /// Returns whether a letter was given.
     pub fn has(&self, wanted: char) -> bool {
         self.options.iter().any(|(letter, _)| *letter == wanted)
@@ -36,8 +36,12 @@ pub(super) fn refuse_letter(letter: char, without: &[(char, &str)]) -> Result<()
 
 /// Parses words; `with_value` are the letters that take a value. An unknown letter or a missing value is an error,
 /// which is returned as text.
-pub(super) fn take(words: Vec<OsString>, alone: &str, with_value: &str) -> Result<Taken, String> {
-    let mut taken = Taken::default();
+pub(super) fn take(
+    words: Vec<OsString>,
+    alone: &str,
+    with_value: &str,
+) -> Result<ParsedOptions, String> {
+    let mut taken = ParsedOptions::default();
     let mut words = words.into_iter();
     while let Some(word) = words.next() {
         match word.as_bytes() {
@@ -52,7 +56,7 @@ pub(super) fn take(words: Vec<OsString>, alone: &str, with_value: &str) -> Resul
 }
 
 fn take_letters(
-    taken: &mut Taken,
+    taken: &mut ParsedOptions,
     mut letters: &[u8],
     words: &mut impl Iterator<Item = OsString>,
     (alone, with_value): (&str, &str),
@@ -87,13 +91,13 @@ pub(super) fn text(letter: char, value: &OsStr) -> Result<&str, String> {
 mod tests {
     use super::*;
 
-    fn taken(line: &str) -> Result<Taken, String> {
+    fn taken(line: &str) -> Result<ParsedOptions, String> {
         take(line.split(' ').map(OsString::from).collect(), "Fqn", "bt")
     }
 
     #[test]
     fn letters_values_and_operands() {
-        let want = |options: &[(char, &str)], operands: &[&str]| Taken {
+        let want = |options: &[(char, &str)], operands: &[&str]| ParsedOptions {
             options: options.iter().map(|(c, v)| (*c, v.into())).collect(),
             operands: operands.iter().map(OsString::from).collect(),
         };

@@ -1,7 +1,7 @@
 //! `mke2fs`, `mkfs.ext2`, `mkfs.ext3`, `mkfs.ext4`: run `extant mkfs`.
 
 use super::config::{Config, Types};
-use super::getopt::{self, Taken};
+use super::getopt::{self, ParsedOptions};
 use super::mke2fs_options::{
     Call, Later, extended, features, no_bad_blocks, read_all, revision, system,
 };
@@ -10,7 +10,7 @@ use crate::commands::mkfs;
 use ext4_format::GroupNr;
 use ext4_format::geometry::Geometry;
 use ext4_format::layout::Usage;
-use extant_terminal::output::{complain, report_code};
+use extant_terminal::output::{report_code, warn};
 use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal;
 use std::path::Path;
@@ -60,7 +60,7 @@ pub(super) fn answer(name: &'static str, args: Vec<OsString>) -> Answered {
 }
 
 /// Parses the options.
-fn call(name: &str, taken: &Taken) -> Result<Call, String> {
+fn call(name: &str, taken: &ParsedOptions) -> Result<Call, String> {
     let mut call = Call {
         fs_type: name.strip_prefix("mkfs.").map(str::to_owned),
         ..Call::default()
@@ -197,7 +197,7 @@ fn option(call: &mut Call, letter: char, value: &OsStr) -> Result<(), String> {
 
 fn finish(
     mut call: Call,
-    taken: &Taken,
+    taken: &ParsedOptions,
     config: &Config,
     sectors: &Sectors,
 ) -> Result<(Vec<OsString>, OsString, Later), String> {
@@ -409,8 +409,8 @@ fn block_size(call: &mut Call, sectors: &Sectors) -> Result<(), String> {
         Some(bytes) => {
             if bytes < sectors.physical && call.given.contains('b') {
                 let physical = sectors.physical;
-                complain(format_args!(
-                    "warning: blocks of {bytes} bytes are smaller than the device's physical sectors of {physical}"
+                warn(format_args!(
+                    "blocks of {bytes} bytes are smaller than the device's physical sectors of {physical}"
                 ));
             }
             call.block_size = Some(bytes.max(least));

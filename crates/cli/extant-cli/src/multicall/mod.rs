@@ -22,7 +22,7 @@ mod tune2fs;
 use crate::command_line::args::Cli;
 use clap::FromArgMatches;
 use ext4_format::features::Incompat;
-use extant_terminal::output::{complain, one_line};
+use extant_terminal::output::{complain, one_line, warn};
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -161,8 +161,8 @@ fn label(said: &OsStr) -> OsString {
     let fits = OsStr::from_bytes(bytes.get(..MOST).unwrap_or(bytes)).to_owned();
     if bytes.len() > MOST {
         let shown = fits.display();
-        complain(format_args!(
-            "warning: the label is cut off after 16 bytes: '{shown}'"
+        warn(format_args!(
+            "the label is cut off after 16 bytes: '{shown}'"
         ));
     }
     fits

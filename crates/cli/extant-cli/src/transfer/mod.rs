@@ -178,10 +178,10 @@ impl extant_transfer::Monitor for Monitor {
             }
         };
         if times <= SHOWN {
-            self.progress.say(&format!("warning: {place}: {what}"));
+            self.progress.warn(&format!("{place}: {what}"));
         } else if times == SHOWN + 1 {
             self.progress
-                .say(&format!("warning: {what}: more of these are only counted"));
+                .warn(&format!("{what}: more of these are only counted"));
         }
     }
 }

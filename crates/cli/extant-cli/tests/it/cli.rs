@@ -15,6 +15,7 @@ mod cpio;
 mod damage;
 mod debugfs_deleted;
 mod debugfs_layout;
+mod debugfs_requests;
 mod debugfs_scripts;
 mod deep;
 mod diff;

@@ -1,8 +1,9 @@
 //! The leaves under one index block, computed by several threads ahead of the sweep. The sweep then writes them to
 //! their blocks and allocates the blocks of split leaves, so the written bytes do not depend on the threads.
 
-use super::leaf::{Known, Leaf, Pending, Rewritten};
-use super::pages::{Dir, Role, Shape, at};
+use super::leaf::{Leaf, LeafFacts, Pending, Rewritten};
+use super::pages::Dir;
+use super::shape::{Role, Shape, at};
 use crate::error::Error;
 use crate::error::Result;
 use crate::image::BlockImages;
@@ -72,6 +73,6 @@ fn rewritten(
     let page = images.image(block)?;
     shape.verify(&page, Role::Leaf, block)?;
     let pending = Pending::new(leaf.changes, shape);
-    leaf.rewritten(&page, Known::of(&page), pending, shape, hasher)
+    leaf.rewritten(&page, LeafFacts::of(&page), pending, shape, hasher)
         .map_err(at(block))
 }

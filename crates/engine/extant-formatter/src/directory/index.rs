@@ -4,10 +4,11 @@
 //! passed yet are on disk as they were, so the leaves that continue a hash can be found through the old index at any
 //! time.
 
-use super::NetName;
 use super::leaf::{Item, Leaf, Merged, Pending, Rewritten};
 use super::lookup::{Descent, Visit};
-use super::pages::{Dir, Role, at};
+use super::pages::Dir;
+use super::shape::{Role, at};
+use super::update::NetName;
 use super::wanted::WantedNames;
 use crate::error::{Error, Result};
 use ext4_format::BlockNr;

@@ -1,8 +1,8 @@
 //! The names of one leaf: merged with changes, packed into a block, split over several.
 
-use super::pages::Shape;
+use super::shape::Shape;
+use super::update::{NetChange, NetName};
 use super::wanted::WantedNames;
-use super::{NetChange, NetName};
 use crate::block_memory;
 use crate::image::{Image, RecordsEnd};
 use ext4_format::dir_entry::{self, LeafBuilder, Packed, RawRecord, rec_len_for};
@@ -251,16 +251,16 @@ pub(super) struct Leaf<'n> {
     pub changes: &'n [NetName<'n>],
 }
 
-/// Known facts about the block of a leaf.
+/// LeafFacts facts about the block of a leaf.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Known {
+pub(super) struct LeafFacts {
     /// The names of the leaf need no check.
     pub checked: bool,
     /// End of the leaf's records.
     pub end: Option<RecordsEnd>,
 }
 
-impl Known {
+impl LeafFacts {
     pub fn of(image: &Image) -> Self {
         Self {
             checked: image.has_checked_names(),
@@ -293,7 +293,7 @@ impl Leaf<'_> {
     pub fn rewritten(
         &self,
         page: &[u8],
-        known: Known,
+        known: LeafFacts,
         mut pending: Pending<'_>,
         shape: &Shape,
         hasher: &DirHasher,
@@ -583,9 +583,9 @@ mod tests {
                 leaf(changes).rewritten(&page, known, Pending::new(changes, &shape), &shape, &hasher).unwrap()
             };
             let upserts: Vec<_> = changes.iter().map(|c| NetName { is_new: false, ..*c }).collect();
-            let expected = rewritten(&upserts, Known::default());
+            let expected = rewritten(&upserts, LeafFacts::default());
             proptest::prop_assert!(end.is_some());
-            for known in [Known { checked: true, end }, Known { checked: true, end: None }, Known::default()] {
+            for known in [LeafFacts { checked: true, end }, LeafFacts { checked: true, end: None }, LeafFacts::default()] {
                 let found = rewritten(&changes, known);
                 proptest::prop_assert_eq!(found.len(), expected.len());
                 for (found, expected) in found.iter().zip(&expected) {

@@ -1,7 +1,8 @@
 //! Directories without an index: names are placed where there is room.
 
 use super::leaf::{self, Item, Merged, Pending};
-use super::pages::{Dir, Page, Role, at};
+use super::pages::{Dir, Page};
+use super::shape::{Role, at};
 use super::wanted::WantedNames;
 use crate::error::Result;
 use ext4_format::htree::RootInit;

@@ -1,6 +1,7 @@
 //! Finding a name on disk: down the index to the leaf of its hash, and further while the hash continues.
 
-use super::pages::{Page, Role, Shape, at};
+use super::pages::Page;
+use super::shape::{Role, Shape, at};
 use crate::error::{Error, Result};
 use crate::image::BlockImages;
 use ext4_format::geometry::Geometry;

@@ -12,105 +12,20 @@
 //! and removing a name that does not exist does nothing.
 
 mod ahead;
+mod apply;
 mod index;
 mod leaf;
 mod linear;
 mod lookup;
 mod pages;
 mod room;
+mod shape;
 #[cfg(test)]
 mod tests;
+mod update;
 mod wanted;
 
+pub use apply::apply;
 pub use lookup::DirReader;
 pub use room::Allowance;
-
-use super::units::Crew;
-use super::workspace::Workspace;
-use crate::error::Result;
-use ext4_format::hash::DirHasher;
-use ext4_format::{BlockNr, FileType, InodeNr};
-
-/// The blocks of one directory.
-pub trait DirBlocks {
-    /// Returns the size in blocks.
-    fn blocks(&self) -> u32;
-    /// Returns the physical block of a logical one. Fails for a hole.
-    fn get(&mut self, ws: &mut Workspace<'_>, logical: u32) -> Result<BlockNr>;
-    /// Adds a block at the end and returns both its numbers. Its image is made by the caller.
-    fn append(&mut self, ws: &mut Workspace<'_>) -> Result<(u32, BlockNr)>;
-}
-
-/// The net change of a name in a batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NetChange {
-    /// The name leads to this inode, whether it existed or not.
-    Add(InodeNr),
-    /// The name is gone, whether it existed or not.
-    Remove,
-}
-
-/// A change of one name. A batch has at most one for each name; never for "." or "..".
-#[derive(Clone, Copy, Debug)]
-pub struct NetName<'a> {
-    /// Directory hash by the volume's hasher, low bit clear.
-    pub hash: u32,
-    /// Minor hash; only orders.
-    pub minor: u32,
-    /// The name.
-    pub name: &'a [u8],
-    /// Type of the inode added.
-    pub ftype: FileType,
-    /// The change.
-    pub change: NetChange,
-    /// The directory has no such name: the change needs no search for one.
-    pub is_new: bool,
-}
-
-/// All changes of one directory in a batch.
-#[derive(Clone, Copy, Debug)]
-pub struct DirUpdate<'a> {
-    /// The directory.
-    pub ino: InodeNr,
-    /// Checksum seed of the inode.
-    pub seed: u32,
-    /// Whether the inode has the INDEX flag now.
-    pub indexed: bool,
-    /// The directory is new and has no blocks yet: its parent.
-    pub init: Option<InodeNr>,
-    /// ".." now leads here.
-    pub new_parent: Option<InodeNr>,
-    /// Changes, sorted by (hash, minor, name).
-    pub names: &'a [NetName<'a>],
-    /// The directory's hasher, which made the hashes of `names`: the volume's but for folding.
-    pub hasher: &'a DirHasher,
-    /// Threads that may help.
-    pub crew: &'a Crew,
-}
-
-/// The fields of the inode after the changes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DirOutcome {
-    /// Whether the INDEX flag is set.
-    pub indexed: bool,
-}
-
-/// Applies a batch to one directory.
-///
-/// # Errors
-/// `Format` when the directory is found corrupt, `NoSpace` when its index has no level left to
-/// grow. Blocks may have been changed in `ws` then: the batch cannot be used.
-pub fn apply(
-    ws: &mut Workspace<'_>,
-    blocks: &mut dyn DirBlocks,
-    update: &DirUpdate<'_>,
-) -> Result<DirOutcome> {
-    let mut dir = pages::Dir::new(ws, blocks, update);
-    let indexed = if update.indexed && update.init.is_none() {
-        dir.apply_to_index()?;
-        true
-    } else {
-        dir.apply_to_linear()?
-    };
-    Ok(DirOutcome { indexed })
-}
+pub use update::{DirBlocks, DirUpdate, NetChange, NetName};

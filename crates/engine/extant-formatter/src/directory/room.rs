@@ -1,11 +1,12 @@
 //! Room in a directory's index. An index of the greatest depth is full when a leaf that must be split has a full node
 //! above it and the root is full, too, as in Linux: nodes are not balanced against each other.
 
+use super::apply::apply;
 use super::lookup::DirReader;
-use super::pages::{Role, Shape, at};
-use super::{DirBlocks, DirUpdate, NetChange, NetName};
+use super::shape::{Role, Shape, at};
+use super::update::{DirBlocks, DirUpdate, NetChange, NetName};
 use crate::error::{Error, Result};
-use crate::units::Crew;
+use crate::threads::Crew;
 use crate::workspace::Workspace;
 use ext4_format::dir_entry::rec_len_for;
 use ext4_format::geometry::Geometry;
@@ -180,7 +181,7 @@ impl DirReader<'_> {
             hasher: self.hasher,
             crew: &Crew::of(1),
         };
-        match super::apply(&mut ws, &mut blocks, &update) {
+        match apply(&mut ws, &mut blocks, &update) {
             Ok(_) => Ok(true),
             Err(Error::NoSpace(_)) => Ok(false),
             Err(e) => Err(e),

@@ -1,6 +1,6 @@
 //! The changes of a leaf, found by the names in the leaf.
 
-use super::NetName;
+use super::update::NetName;
 use std::cell::{Cell, OnceCell};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};

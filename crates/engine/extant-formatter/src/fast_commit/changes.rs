@@ -17,7 +17,7 @@
 //! the empty inode because it has no name.
 
 use super::mappings::Mappings;
-use super::records::{Records, Wanted};
+use super::records::{Records, WantedRecord};
 use super::room::NameRoom;
 use crate::error::Result;
 use crate::item::{
@@ -70,9 +70,9 @@ impl<'i> Life<'i> {
     }
 
     /// Returns the state that the record must express, or `None` if no item has the fields of the inode.
-    fn wanted(&self) -> Option<Wanted<'i>> {
+    fn wanted(&self) -> Option<WantedRecord<'i>> {
         let lost = u32::try_from(self.names_lost).unwrap_or(0);
-        Some(Wanted {
+        Some(WantedRecord {
             born: self.born,
             last: self.last?,
             xattrs: self.xattrs.map(|(_, set)| set),
@@ -96,7 +96,7 @@ type Lives<'i> = BTreeMap<InodeNr, Life<'i>>;
 /// `since` has the changes of earlier fast commits since the last push. After `None`, its content is not valid.
 ///
 /// # Errors
-/// Those of reading records and directories.
+/// The errors of reading records and directories.
 pub fn changes(
     items: &ItemList,
     records: &Records<'_>,

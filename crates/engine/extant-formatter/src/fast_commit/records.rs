@@ -3,9 +3,9 @@
 use super::REFUSED;
 use crate::error::{Error, Result};
 use crate::image::BlockImages;
-use crate::inode_phase::{LARGE, first_core, next_core};
 use crate::item::InodeItem;
 use crate::mapping_reader::MappingReader;
+use crate::record::{LARGE, first_core, next_core};
 use crate::system_zone::SystemZone;
 use crate::xattrs;
 use ext4_format::geometry::Geometry;
@@ -34,7 +34,7 @@ pub struct Records<'a> {
 
 /// State of an inode that a record expresses.
 #[derive(Clone, Copy)]
-pub(super) struct Wanted<'i> {
+pub(super) struct WantedRecord<'i> {
     /// Item that creates the inode, if the batch creates it.
     pub born: Option<&'i InodeItem>,
     pub last: &'i InodeItem,
@@ -74,7 +74,7 @@ impl Records<'_> {
     pub(super) fn put(
         &self,
         ino: InodeNr,
-        wanted: &Wanted<'_>,
+        wanted: &WantedRecord<'_>,
         out: &mut Vec<FastChange>,
     ) -> Result<bool> {
         let geometry = self.geometry;
@@ -135,7 +135,11 @@ impl Records<'_> {
     }
 
     /// Returns the record on which a change is based, and its new fields. `None` if fast commits cannot express the inode.
-    fn record_of(&self, ino: InodeNr, wanted: &Wanted<'_>) -> Result<Option<(Vec<u8>, InodeCore)>> {
+    fn record_of(
+        &self,
+        ino: InodeNr,
+        wanted: &WantedRecord<'_>,
+    ) -> Result<Option<(Vec<u8>, InodeCore)>> {
         let geometry = self.geometry;
         let mut raw = vec![0; geometry.inode_size.into()];
         let core = if let Some(init) = wanted.born {

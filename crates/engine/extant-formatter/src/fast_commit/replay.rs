@@ -6,13 +6,13 @@
 use super::REFUSED;
 use crate::error::{Error, Result, SpaceError};
 use crate::extent_map::{ExtentMap, Run};
-use crate::formatter::MetaSpace;
 use crate::groups::Groups;
 use crate::image::BlockImages;
 use crate::item::{
     BitsItem, InodeEvent, InodeItem, ItemList, MapItem, MiscEvent, MiscItem, NameEvent, NameItem,
     Stamp,
 };
+use crate::ledger::MetaSpace;
 use crate::locks::{self, Mutex};
 use crate::mapping_reader::MappingReader;
 use crate::name::Name;

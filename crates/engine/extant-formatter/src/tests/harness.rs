@@ -1,12 +1,13 @@
 //! A volume made by mke2fs in memory, batches made by hand, and e2fsck as the judge.
 
 use crate::error::{Result, SpaceError};
-use crate::image::BlockImages;
-use crate::{Formatter, MetaSpace, Moment, Output};
-
+use crate::formatter::{Formatter, Output};
 use crate::groups::{Groups, count};
+use crate::image::BlockImages;
 use crate::item::*;
+use crate::ledger::MetaSpace;
 use crate::name::Name;
+use crate::superblock_update::Moment;
 use crate::system_zone::SystemZone;
 use crate::tests::images::DeviceImages;
 use blockdev::{BlockDevice, MemDevice};

@@ -214,7 +214,7 @@ impl Dir {
     /// ```
     ///
     /// # Errors
-    /// Those of a look-up of the path.
+    /// The errors of a look-up of the path.
     pub fn watch(&self, path: impl AsRef<Path>) -> Result<Watch> {
         let inode = self.resolve(bytes(&path), true)?;
         Ok(self.watch_inode(Some(inode.into_arc())))

@@ -69,7 +69,7 @@ impl Dir {
     /// ```
     ///
     /// # Errors
-    /// Those that leave the question open, such as a directory on the way that may not be searched.
+    /// Errors that leave the question open, such as a directory on the way that may not be searched.
     pub fn exists(&self, path: impl AsRef<Path>) -> Result<bool> {
         match self.metadata(path) {
             Ok(_) => Ok(true),

@@ -128,7 +128,7 @@ impl OpenOptions {
     /// Opens a file below a directory; the same as [`Dir::open_file_with`].
     ///
     /// # Errors
-    /// Those of [`Dir::open_file_with`].
+    /// The errors of [`Dir::open_file_with`].
     pub fn open(&self, dir: &Dir, path: impl AsRef<Path>) -> Result<File> {
         dir.open_file_with(path, self)
     }

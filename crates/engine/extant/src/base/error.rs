@@ -81,7 +81,7 @@ pub enum Error {
     /// The object is in use.
     #[error("device or resource busy: {0}")]
     Busy(&'static str),
-    /// Somebody else has the volume, by its block of multiple mount protection: who.
+    /// Another holder has the volume, by its block of multiple mount protection; the text is the name of the holder.
     #[error("the volume is in use by {0} (multiple mount protection)")]
     InUse(String),
     /// No data or hole after the offset.

@@ -15,7 +15,7 @@ pub(crate) enum Call {
 /// The calls that are to fail.
 #[cfg(test)]
 #[derive(Clone, Copy)]
-struct Next {
+struct FailingCalls {
     call: Call,
     /// Calls of this kind that succeed before.
     left: u64,
@@ -25,7 +25,7 @@ struct Next {
 
 #[cfg(test)]
 thread_local! {
-    static NEXT: std::cell::Cell<Option<Next>> = const { std::cell::Cell::new(None) };
+    static NEXT: std::cell::Cell<Option<FailingCalls>> = const { std::cell::Cell::new(None) };
     /// A call has failed since.
     static FIRED: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
@@ -45,7 +45,7 @@ pub(crate) fn arm_from(call: Call, n: u64) {
 #[cfg(test)]
 fn arm_next(call: Call, left: u64, all: bool) {
     FIRED.set(false);
-    NEXT.set(Some(Next { call, left, all }));
+    NEXT.set(Some(FailingCalls { call, left, all }));
 }
 
 /// Lets all calls succeed again. Returns true if one has failed.
@@ -68,7 +68,7 @@ pub(crate) fn now(call: Call) -> bool {
     NEXT.set(match (fails, next.all) {
         (true, false) => None,
         (true, true) => Some(next),
-        (false, _) => Some(Next {
+        (false, _) => Some(FailingCalls {
             left: next.left - 1,
             ..next
         }),

@@ -39,7 +39,7 @@ pub(super) struct Unformatted {
     pub items: ItemList,
     /// Sum of [`weight`] over the items.
     weight: usize,
-    /// True if a fast commit has expressed a change. Items that cancel each other out have none.
+    /// True if a fast commit has expressed a change. Items that cancel each other out express no change.
     has_changes: bool,
     /// Inodes that these items make.
     born: BTreeSet<InodeNr>,

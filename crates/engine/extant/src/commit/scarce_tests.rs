@@ -50,7 +50,7 @@ fn blocks_that_others_took_and_freed_are_waited_for() {
     counts.give(1);
 }
 
-/// The same for numbers of inodes.
+/// Inode numbers that other operations took and freed are waited for.
 #[test]
 fn numbers_that_others_took_and_freed_are_waited_for() {
     let volume = volume();

@@ -157,7 +157,7 @@ impl Data {
                 .chunks(total.div_ceil(threads))
                 .map(|part| {
                     s.spawn(move || {
-                        let _for_the_caller = self.store.gate.adopt();
+                        let _for_the_caller = self.store.gate.pass_on_behalf();
                         self.write_back_list(part.to_vec())
                     })
                 })

@@ -57,7 +57,7 @@ pub struct InodeState {
     pub on_lazy_list: bool,
     /// On the orphan list of the volume.
     pub orphan: bool,
-    /// Created without a name, and had none since, so that the inode may still get one.
+    /// Created without a name, and without a name since, so that the inode may still get one.
     pub unnamed: bool,
     /// The inode was freed; only stale handles still hold the object.
     pub freed: bool,
@@ -368,7 +368,7 @@ impl Inode {
         }
     }
 
-    /// Like [`file`](Self::file), but returns `None` for a new file that was not used yet and so has no data.
+    /// Like [`file`](Self::file), but returns `None` for a new file that was not used yet and therefore has no data.
     #[inline]
     pub fn file_with_data(&self) -> Option<&FileData> {
         if self.cold {

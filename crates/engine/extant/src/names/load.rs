@@ -114,12 +114,7 @@ impl Names {
         names: &mut Vec<Dentry>,
     ) -> Result<()> {
         let encrypted = dir.has_flag(flags::ENCRYPT);
-        let entries = if encrypted {
-            dir_entry::encrypted_entries(records)
-        } else {
-            dir_entry::entries(records)
-        };
-        for entry in entries {
+        for entry in dir_entry::entries_of(records, encrypted) {
             let entry = entry?;
             if entry.name == b"." || entry.name == b".." {
                 if has_dots {

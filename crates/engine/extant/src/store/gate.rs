@@ -97,7 +97,7 @@ impl Gate {
 
     /// Passes the gate for a thread that works for one that is inside, and waits for it; also for the thread that has
     /// closed the gate.
-    pub fn adopt(&self) -> Pass<'_> {
+    pub fn pass_on_behalf(&self) -> Pass<'_> {
         let before = INSIDE.replace(self.id());
         self.pass(None, before)
     }

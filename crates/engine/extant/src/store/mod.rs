@@ -45,7 +45,7 @@ pub(crate) struct Store {
     pub(crate) superblock_io: Mutex<(), locks::SuperblockPlace>,
     /// Holds changes back while the volume is frozen.
     pub(crate) gate: Gate,
-    /// Has separate cache lines, because an fsync writes it, and every operation reads the gate.
+    /// On separate cache lines, because an fsync writes it, and every operation reads the gate.
     pub(crate) flushes: CachePadded<Flushes>,
     /// Whether a sync has anything to do.
     pub(crate) unsynced: Unsynced,

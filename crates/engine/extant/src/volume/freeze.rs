@@ -12,7 +12,7 @@ impl Engine {
             return Err(Error::Busy("the volume is frozen"));
         }
         // This thread acts for all threads that wait.
-        let _inside = self.store.gate.adopt();
+        let _inside = self.store.gate.pass_on_behalf();
         let done = self.quiesce();
         if done.is_err() || self.store.check_running().is_err() {
             self.store.gate.open();

@@ -130,7 +130,7 @@ impl<'a> Opening<'a> {
         let read_only = why_read_only(options, &*device, &found);
         let (device, found, read_only) = if found.geometry.features.has_mmp() {
             let device = protect(options, device, &found, read_only.is_none())?;
-            // Whoever had the volume before may have changed it.
+            // The former holder of the volume may have changed it.
             let found = superblock::find(&*device)?;
             // A volume that is not claimed is not written, whatever the superblock says by now.
             let read_only = read_only.or_else(|| why_read_only(options, &*device, &found));
@@ -248,7 +248,7 @@ impl<'a> Opening<'a> {
         device.max(self.geometry.blocks_count)
     }
 
-    /// Returns the journal to write to. Volumes without a journal, and volumes that are not written, have none.
+    /// Returns the journal to write to. The result is `None` for volumes without a journal and volumes that are not written.
     fn writer(
         &self,
         journal: Option<(LogArea, jbd2::Superblock)>,

@@ -152,7 +152,7 @@ fn only_an_empty_directory_changes_how_it_compares_names() {
     v.write("/d/file", b"").unwrap();
     let plain = |path| set_flags(&v, path, |old| old & !flags::CASEFOLD);
     assert!(matches!(plain("/d"), Err(Error::NotEmpty)));
-    // The same for a directory whose names are not in memory.
+    // The flag stays, too, if the names of the directory are not in memory.
     v.sync().unwrap();
     v.drop_caches();
     assert!(matches!(plain("/d"), Err(Error::NotEmpty)));

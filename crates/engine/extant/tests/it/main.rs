@@ -2,6 +2,7 @@
 
 use extant_testing::{common, folded, image, judge, map, mutate, operations, walk};
 
+mod after_close;
 mod bound;
 mod cache_above;
 mod concurrent;
@@ -9,7 +10,6 @@ mod contents;
 mod crash;
 mod damage;
 mod defragment;
-mod ending;
 mod examples;
 mod fast_commit;
 mod faults;
@@ -43,9 +43,11 @@ mod schedules;
 mod scratch;
 mod shift;
 mod small_journal;
+mod stale_numbers;
 mod superblock_counts;
 mod times;
 mod trim;
 mod truth;
 mod two_cuts;
 mod unchanged;
+mod write_back_errors;

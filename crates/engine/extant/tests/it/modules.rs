@@ -20,7 +20,7 @@ const FOLDERS: [&str; 8] = [
 ];
 
 /// The crates whose modules are looked at.
-const CRATES: [&str; 15] = [
+const CRATES: [&str; 17] = [
     "ext4-format",
     "ext4-image",
     "extant-sources",
@@ -34,8 +34,10 @@ const CRATES: [&str; 15] = [
     "extant-disk",
     "extant-mmp",
     "extant-terminal",
+    "extant-formatter",
     "extant-fuse",
     "extant-cli",
+    "percpu",
 ];
 
 /// A module, as the segments of its path.

@@ -17,9 +17,7 @@ pub use build::{LeafBuilder, NewEntry, build};
 pub use deleted::deleted;
 pub use edit::{init_block, init_dir, insert, insert_any, make_leaf, remove, replace};
 use edit::{put_tail, writable};
-pub use read::{
-    Entries, Packed, RawRecord, Records, encrypted_entries, entries, find, packed, records,
-};
+pub use read::{Entries, Packed, RawRecord, Records, entries, entries_of, find, packed, records};
 
 use crate::checksum::crc32c;
 use crate::error::{FormatError, Result, Where};

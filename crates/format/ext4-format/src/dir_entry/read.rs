@@ -8,12 +8,7 @@ use crate::types::{FileType, InodeNr};
 
 /// The names of a block, in their order. Made by [`entries`].
 #[derive(Clone, Debug)]
-pub struct Entries<'a> {
-    block: &'a [u8],
-    offset: usize,
-    /// Names are any bytes.
-    encrypted: bool,
-}
+pub struct Entries<'a>(Records<'a>);
 
 /// Iterates over the live names of a directory block. The first error ends the iteration.
 ///
@@ -26,55 +21,27 @@ pub struct Entries<'a> {
 /// assert_eq!(names, [b"hello".to_vec()]);
 /// ```
 pub const fn entries(block: &[u8]) -> Entries<'_> {
-    Entries {
-        block,
-        offset: 0,
-        encrypted: false,
-    }
+    entries_of(block, false)
 }
 
-/// Like [`entries`], for an encrypted directory, whose names may hold any byte.
-pub const fn encrypted_entries(block: &[u8]) -> Entries<'_> {
-    Entries {
-        encrypted: true,
-        ..entries(block)
-    }
+/// Like [`entries`], for a directory that may be encrypted. Encrypted names may hold any byte.
+pub const fn entries_of(block: &[u8], encrypted: bool) -> Entries<'_> {
+    Entries(records(block, 0, encrypted))
 }
 
 impl<'a> Iterator for Entries<'a> {
     type Item = Result<Entry<'a>>;
 
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        while self.offset < self.block.len() {
-            let record = match Record::at(self.block, self.offset) {
-                Ok(record) => record,
-                Err(e) => {
-                    self.offset = self.block.len();
-                    return Some(Err(e));
-                }
-            };
-            self.offset = record.end();
-            if record.inode == 0 {
-                continue;
-            }
-            let name = record.name(self.block);
-            let what = if name.is_empty() {
-                "directory entry without a name"
-            } else if !self.encrypted && has_bad_byte(name) {
-                "directory entry name with NUL or slash"
-            } else {
-                return Some(Ok(Entry {
-                    offset: record.offset as u32,
-                    rec_len: record.len as u32,
-                    inode: InodeNr(record.inode),
-                    file_type: FileType::from_dir_byte(record.file_type),
-                    name,
-                }));
-            };
-            self.offset = self.block.len();
-            return Some(Err(corrupt(what, record.offset)));
-        }
-        None
+        let record = self.0.next()?;
+        Some(record.map(|record| Entry {
+            offset: record.offset as u32,
+            rec_len: record.rec_len as u32,
+            inode: record.inode,
+            file_type: FileType::from_dir_byte(record.file_type),
+            name: record.name,
+        }))
     }
 }
 

@@ -91,6 +91,15 @@ impl<'a> Index<'a> {
         })
     }
 
+    /// Returns each entry with the hashes that it covers: from the first number to below the second. The index covers those from `low` to
+    /// below `end`. Entries that are out of order exceed these bounds.
+    pub fn ranges(&self, low: u32, end: u64) -> impl Iterator<Item = (DxEntry, u32, u64)> + 'a {
+        let starts = self.iter().skip(1).map(|next| next.hash.into());
+        let ends = starts.chain([end]);
+        let entries = self.iter().zip(ends).enumerate();
+        entries.map(move |(i, (entry, to))| (entry, if i == 0 { low } else { entry.hash }, to))
+    }
+
     /// Returns the position of the entry under which names of `hash` begin: the last whose hash is not above.
     pub fn search(&self, hash: u32) -> usize {
         let above_first = self.raw.get(1..).unwrap_or(&[]);

@@ -10,9 +10,9 @@ pub const UNRM: u32 = 0x2;
 pub const COMPR: u32 = 0x4;
 /// Synchronous updates.
 pub const SYNC: u32 = 0x8;
-/// Must not change.
+/// The file must not change.
 pub const IMMUTABLE: u32 = 0x10;
-/// May only grow.
+/// The file may only grow.
 pub const APPEND: u32 = 0x20;
 /// The file is excluded from dump(8).
 pub const NODUMP: u32 = 0x40;

@@ -39,9 +39,9 @@ bitflags::bitflags! {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Features {
-    /// May be ignored.
+    /// Features that a program may ignore.
     pub compat: Compat,
-    /// Must be known.
+    /// Features that a program must know.
     pub incompat: Incompat,
 }
 

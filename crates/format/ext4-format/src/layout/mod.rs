@@ -4,8 +4,8 @@
 //! The values depend on each other: the reserved descriptors on the groups, and the groups on the blocks. The blocks
 //! shrink if the last group is too small for its metadata. So the sizing repeats until it is consistent.
 
+mod group_places;
 mod params;
-mod place;
 
 pub use params::{Inodes, LayoutParams, Usage, default_journal_blocks};
 
@@ -92,7 +92,7 @@ impl Layout {
         let mut superblock = fill_superblock(&params, &sizing)?;
         let geometry = Geometry::new(&superblock)
             .map_err(|_| cannot("a volume of these sizes: descriptors beyond the first group"))?;
-        let (mut groups, used) = place::place(&geometry)?;
+        let (mut groups, used) = group_places::place(&geometry)?;
         let metadata: Vec<_> = used
             .0
             .iter()

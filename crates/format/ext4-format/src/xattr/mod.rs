@@ -6,12 +6,12 @@
 //! translates them. Values in separate inodes (`ea_inode`) are refused.
 
 mod block;
-mod place;
+mod placement;
 mod remove;
 mod set;
 
 pub use block::{refcount, set_checksum, set_refcount, stored_block_hash, verify_checksum};
-pub use place::{Placed, entry_hash, place};
+pub use placement::{Placed, entry_hash, place};
 pub use remove::{Removable, clear_hash, remove_in_block, remove_in_inode};
 pub use set::{Stored, ValueInode, XattrSet, has_inode_area, walk_block, walk_inode_area};
 

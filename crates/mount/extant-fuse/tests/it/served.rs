@@ -27,13 +27,13 @@ struct Served {
 }
 
 /// A node with one lookup; dropping it forgets the lookup.
-struct Known {
+struct KnownNode {
     fs: Arc<Filesystem>,
     node: u64,
     open: bool,
 }
 
-impl Drop for Known {
+impl Drop for KnownNode {
     fn drop(&mut self) {
         if self.open {
             let release = Operation::Release {
@@ -87,28 +87,28 @@ impl Served {
         ask(&self.fs, node, operation).unwrap_or_else(|e| panic!("{e}: {:.200}", told))
     }
 
-    fn known(&self, node: u64, open: bool) -> Known {
+    fn known(&self, node: u64, open: bool) -> KnownNode {
         let fs = Arc::clone(&self.fs);
-        Known { fs, node, open }
+        KnownNode { fs, node, open }
     }
 
-    fn look_up(&self, parent: u64, name: &str) -> Known {
+    fn look_up(&self, parent: u64, name: &str) -> KnownNode {
         let name = name.as_bytes();
         let entry = self.ask(parent, Operation::Lookup { name });
         self.known(number(&entry, 0), false)
     }
 
     /// Returns the directory of a path, and the last name.
-    fn split<'a>(&self, path: &'a str) -> (Known, &'a str) {
+    fn split<'a>(&self, path: &'a str) -> (KnownNode, &'a str) {
         let (dir, name) = path.trim_start_matches('/').split_once('/').unwrap();
         (self.look_up(1, dir), name)
     }
 }
 
 impl Target for Served {
-    type Handle = Known;
+    type Handle = KnownNode;
 
-    fn create(&self, path: &str, mode: u16) -> Known {
+    fn create(&self, path: &str, mode: u16) -> KnownNode {
         let (dir, name) = self.split(path);
         let operation = Operation::Create {
             name: name.as_bytes(),
@@ -121,7 +121,7 @@ impl Target for Served {
         self.known(number(&created, 0), true)
     }
 
-    fn open(&self, path: &str) -> Known {
+    fn open(&self, path: &str) -> KnownNode {
         let (dir, name) = self.split(path);
         let mut file = self.look_up(dir.node, name);
         let open = Operation::Open {
@@ -137,7 +137,7 @@ impl Target for Served {
         file
     }
 
-    fn write(&self, file: &Known, offset: u64, data: &[u8]) {
+    fn write(&self, file: &KnownNode, offset: u64, data: &[u8]) {
         let cached = self
             .writes
             .fetch_add(1, Ordering::Relaxed)
@@ -156,7 +156,7 @@ impl Target for Served {
     }
 
     /// Seeks holes first: ranges without data read as zeros.
-    fn read(&self, file: &Known, offset: u64, len: usize) -> Vec<u8> {
+    fn read(&self, file: &KnownNode, offset: u64, len: usize) -> Vec<u8> {
         let read = |offset: u64, size: usize| {
             let operation = Operation::Read {
                 handle: 0,
@@ -187,7 +187,7 @@ impl Target for Served {
         bytes
     }
 
-    fn size(&self, file: &Known) -> u64 {
+    fn size(&self, file: &KnownNode) -> u64 {
         // The size of `fuse_attr` in `fuse_attr_out`.
         number(
             &self.ask(file.node, Operation::GetAttr { handle: None }),
@@ -195,7 +195,7 @@ impl Target for Served {
         )
     }
 
-    fn truncate(&self, file: &Known, size: u64) {
+    fn truncate(&self, file: &KnownNode, size: u64) {
         let set = SetAttr {
             size: Some(size),
             ..SetAttr::default()
@@ -203,7 +203,7 @@ impl Target for Served {
         self.ask(file.node, Operation::SetAttr(set));
     }
 
-    fn fallocate(&self, file: &Known, how: Fallocate, offset: u64, length: u64) {
+    fn fallocate(&self, file: &KnownNode, how: Fallocate, offset: u64, length: u64) {
         let keep = |keep: bool| if keep { FALLOC_KEEP_SIZE } else { 0 };
         let mode = match how {
             Fallocate::Allocate { keep_size } => keep(keep_size),
@@ -220,7 +220,7 @@ impl Target for Served {
         self.ask(file.node, operation);
     }
 
-    fn copy(&self, (from, at): (&Known, u64), (to, place): (&Known, u64), len: u64) {
+    fn copy(&self, (from, at): (&KnownNode, u64), (to, place): (&KnownNode, u64), len: u64) {
         let mut done = 0;
         while done < len {
             let operation = Operation::CopyFileRange {
@@ -239,7 +239,7 @@ impl Target for Served {
         }
     }
 
-    fn fsync(&self, file: &Known, datasync: bool) {
+    fn fsync(&self, file: &KnownNode, datasync: bool) {
         let handle = 0;
         self.ask(file.node, Operation::Fsync { handle, datasync });
     }

@@ -5,7 +5,7 @@ use super::inode::Inode;
 use super::names::index_kind;
 use super::owners::Role;
 use super::record::{Record, Value, judge};
-use super::{Done, Inspector, Sink};
+use super::{Answered, Inspector, Sink};
 use ext4_format::extent::{self, ExtentHeader};
 use ext4_format::group_desc::GroupDesc;
 use ext4_format::htree::IndexBlockKind;
@@ -22,7 +22,7 @@ use std::io;
 const ROW: usize = 32;
 
 impl Inspector<'_> {
-    pub(super) fn dump_block(&self, block: u64, sink: &mut Sink<'_>) -> Done {
+    pub(super) fn dump_block(&self, block: u64, sink: &mut Sink<'_>) -> Answered {
         let bytes = self.block(BlockNr(block))?;
         let mut role = self.fixed_role(BlockNr(block));
         if role.is_none() {
@@ -55,7 +55,7 @@ impl Inspector<'_> {
         role: Option<Role>,
         bytes: &[u8],
         sink: &mut Sink<'_>,
-    ) -> Done {
+    ) -> Answered {
         match role {
             Some(Role::Superblock) => {
                 let is_primary = block.0 == SUPERBLOCK_OFFSET / bytes.len() as u64;
@@ -98,7 +98,7 @@ impl Inspector<'_> {
         }
     }
 
-    fn descriptors(&self, first: GroupNr, bytes: &[u8], sink: &mut Sink<'_>) -> Done {
+    fn descriptors(&self, first: GroupNr, bytes: &[u8], sink: &mut Sink<'_>) -> Answered {
         let geo = &self.volume.geo;
         let size = usize::from(geo.desc_size);
         for (i, raw) in bytes.chunks_exact(size).enumerate() {
@@ -146,7 +146,7 @@ impl Inspector<'_> {
         self.judge(of, judged, sink)
     }
 
-    fn inodes(&self, group: GroupNr, first: u32, bytes: &[u8], sink: &mut Sink<'_>) -> Done {
+    fn inodes(&self, group: GroupNr, first: u32, bytes: &[u8], sink: &mut Sink<'_>) -> Answered {
         let geo = &self.volume.geo;
         let size = usize::from(geo.inode_size);
         for (i, raw) in bytes.chunks_exact(size).enumerate() {
@@ -236,7 +236,7 @@ impl Inspector<'_> {
         block: BlockNr,
         bytes: &[u8],
         sink: &mut Sink<'_>,
-    ) -> Done {
+    ) -> Answered {
         let inode = self.inode(ino)?;
         let geo = &self.volume.geo;
         if inode.is_directory() {
@@ -309,7 +309,7 @@ impl Inspector<'_> {
     fn journal_block(&self, bytes: &[u8], sink: &mut Sink<'_>) -> io::Result<()> {
         let Some((kind, _)) = jbd2::header(bytes) else {
             let text = "no block of the journal's own: an image of another block, or never written";
-            sink(super::request::note(text))?;
+            sink(Record::note(text))?;
             return rows(bytes, sink);
         };
         let part = Part::of(bytes, 0).big_endian();

@@ -1,7 +1,7 @@
 //! How the free space is spread.
 
 use super::record::{Record, Value};
-use super::{Done, InspectError, Inspector, Sink};
+use super::{Answered, InspectError, Inspector, Sink};
 use ext4_format::{GroupNr, bitmap};
 
 /// Free runs, counted by length: those of 2^n to below 2^(n+1) blocks in the nth place.
@@ -30,7 +30,7 @@ impl Runs {
 }
 
 impl Inspector<'_> {
-    pub(super) fn freefrag(&self, sink: &mut Sink<'_>) -> Done {
+    pub(super) fn freefrag(&self, sink: &mut Sink<'_>) -> Answered {
         let geo = &self.volume.geo;
         let mut runs = Runs {
             shortest: u64::MAX,
@@ -75,7 +75,7 @@ impl Inspector<'_> {
         clip(end).saturating_sub(clip(first))
     }
 
-    fn send_runs(&self, runs: &Runs, sink: &mut Sink<'_>) -> Done {
+    fn send_runs(&self, runs: &Runs, sink: &mut Sink<'_>) -> Answered {
         let geo = &self.volume.geo;
         let some = runs.count > 0;
         let fields = vec![

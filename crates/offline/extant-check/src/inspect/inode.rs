@@ -2,7 +2,7 @@
 
 use super::fields::{self, Part};
 use super::record::{Record, Value, send_findings};
-use super::{Done, InspectError, Inspector, MAX_FINDINGS, Sink};
+use super::{Answered, InspectError, Inspector, MAX_FINDINGS, Sink};
 use crate::mapping::{Step, Walker};
 use crate::report::Findings;
 use ext4_format::extent::Extent;
@@ -31,6 +31,15 @@ impl Inode {
 
     pub(super) fn is_directory(&self) -> bool {
         self.core.file_type() == Some(FileType::Directory)
+    }
+}
+
+/// Parses a number, decimal or with `0x`.
+pub(super) fn number(word: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(word).ok()?;
+    match text.strip_prefix("0x") {
+        Some(hex) => u64::from_str_radix(hex, 16).ok(),
+        None => text.parse().ok(),
     }
 }
 
@@ -98,8 +107,8 @@ impl Inspector<'_> {
 
     /// Returns the inode that a word names: `<12>`, or a path from the root. Symbolic links are not followed.
     pub(super) fn find(&self, word: &[u8]) -> Result<Inode, InspectError> {
-        let number = word.strip_prefix(b"<").and_then(|w| w.strip_suffix(b">"));
-        if let Some(number) = number.and_then(super::request::number) {
+        let inside = word.strip_prefix(b"<").and_then(|w| w.strip_suffix(b">"));
+        if let Some(number) = inside.and_then(number) {
             let ino = u32::try_from(number).unwrap_or(u32::MAX);
             return self.inode(InodeNr(ino));
         }
@@ -110,7 +119,7 @@ impl Inspector<'_> {
             }
             let mut found = None;
             self.each_entry_block(&at, &Findings::new(0), &mut |_, _, _, bytes| {
-                let mut entries = ext4_format::dir_entry::encrypted_entries(bytes);
+                let mut entries = ext4_format::dir_entry::entries_of(bytes, true);
                 found = entries.find_map(|e| e.ok().filter(|e| e.name == name).map(|e| e.inode));
                 found.is_none()
             });
@@ -205,7 +214,7 @@ impl Inspector<'_> {
         });
     }
 
-    pub(super) fn imap(&self, inode: &Inode, sink: &mut Sink<'_>) -> Done {
+    pub(super) fn imap(&self, inode: &Inode, sink: &mut Sink<'_>) -> Answered {
         let (group, block, offset) = self.place(inode.ino)?;
         let fields = vec![
             ("inode", inode.ino.0.into()),
@@ -216,7 +225,7 @@ impl Inspector<'_> {
         Ok(sink(Record::row("inode-place", fields))?)
     }
 
-    pub(super) fn stat(&self, inode: &Inode, sink: &mut Sink<'_>) -> Done {
+    pub(super) fn stat(&self, inode: &Inode, sink: &mut Sink<'_>) -> Answered {
         let geo = &self.volume.geo;
         let Inode { ino, raw, core, .. } = inode;
         self.send_inode_damage(inode, sink)?;
@@ -272,7 +281,7 @@ impl Inspector<'_> {
     }
 
     /// Tells a wrong checksum and impossible bytes.
-    fn send_inode_damage(&self, inode: &Inode, sink: &mut Sink<'_>) -> Done {
+    fn send_inode_damage(&self, inode: &Inode, sink: &mut Sink<'_>) -> Answered {
         let verified = inode::verify_checksum(&inode.raw, &self.volume.geo, inode.ino);
         self.judge("inode", verified, sink)?;
         if let Some(damage) = &inode.damage {
@@ -282,7 +291,7 @@ impl Inspector<'_> {
     }
 
     /// Sends the fields of an inode in its block, at `at`.
-    pub(super) fn inode_fields(&self, inode: &Inode, at: usize, sink: &mut Sink<'_>) -> Done {
+    pub(super) fn inode_fields(&self, inode: &Inode, at: usize, sink: &mut Sink<'_>) -> Answered {
         let whole = Part {
             at,
             ..Part::of(&inode.raw, 0)
@@ -302,13 +311,13 @@ impl Inspector<'_> {
         self.send_inode_damage(inode, sink)
     }
 
-    pub(super) fn dump_inode(&self, inode: &Inode, sink: &mut Sink<'_>) -> Done {
+    pub(super) fn dump_inode(&self, inode: &Inode, sink: &mut Sink<'_>) -> Answered {
         let (_, _, offset) = self.place(inode.ino)?;
         self.inode_fields(inode, offset, sink)
     }
 
     /// Sends all nodes and runs, with their heights: `extents` and `blocks`.
-    pub(super) fn extents(&self, inode: &Inode, sink: &mut Sink<'_>) -> Done {
+    pub(super) fn extents(&self, inode: &Inode, sink: &mut Sink<'_>) -> Answered {
         let findings = Findings::new(MAX_FINDINGS);
         let mut sent = Ok(());
         self.walk(inode, &findings, None, &mut |step| {
@@ -321,7 +330,7 @@ impl Inspector<'_> {
     }
 
     /// Sends all blocks of an inode, data and nodes.
-    pub(super) fn blocks(&self, inode: &Inode, sink: &mut Sink<'_>) -> Done {
+    pub(super) fn blocks(&self, inode: &Inode, sink: &mut Sink<'_>) -> Answered {
         let findings = Findings::new(MAX_FINDINGS);
         let mut sent = Ok(());
         self.walk(inode, &findings, None, &mut |step| {
@@ -347,19 +356,19 @@ impl Inspector<'_> {
         Ok(send_findings(findings, sink)?)
     }
 
-    fn tell_unmapped(&self, inode: &Inode, sink: &mut Sink<'_>) -> Done {
+    fn tell_unmapped(&self, inode: &Inode, sink: &mut Sink<'_>) -> Answered {
         if !self.is_mapped(inode) {
             let why = if inode.has(flags::INLINE_DATA) {
                 "the data are in the inode"
             } else {
                 "the inode has no data in blocks"
             };
-            sink(super::request::note(why))?;
+            sink(Record::note(why))?;
         }
         Ok(())
     }
 
-    pub(super) fn bmap(&self, inode: &Inode, logical: u64, sink: &mut Sink<'_>) -> Done {
+    pub(super) fn bmap(&self, inode: &Inode, logical: u64, sink: &mut Sink<'_>) -> Answered {
         let findings = Findings::new(MAX_FINDINGS);
         let mut found = None;
         self.walk(inode, &findings, None, &mut |step| {

@@ -2,8 +2,7 @@
 
 use super::fields::{self, Part};
 use super::record::{Record, Value};
-use super::request::note;
-use super::{Done, InspectError, Inspector, Sink};
+use super::{Answered, InspectError, Inspector, Sink};
 use crate::journal::runs;
 use crate::mapping::Run;
 use crate::mapping::block_of;
@@ -22,10 +21,10 @@ struct Ring<'r, 'd> {
 impl Inspector<'_> {
     /// Sends the transactions that a mount would replay; with `all` every former block of the journal's own in the
     /// ring.
-    pub(super) fn journal(&self, all: bool, sink: &mut Sink<'_>) -> Done {
+    pub(super) fn journal(&self, all: bool, sink: &mut Sink<'_>) -> Answered {
         let ino = InodeNr(self.volume.geo.journal_ino);
         if !self.volume.geo.features.has_journal() || ino.0 == 0 {
-            return Ok(sink(note("there is no journal in the volume"))?);
+            return Ok(sink(Record::note("there is no journal in the volume"))?);
         }
         let missing = |e: FormatError| InspectError::Missing(e.to_string());
         let runs = runs(&self.volume, ino).map_err(missing)?;
@@ -54,7 +53,7 @@ impl Inspector<'_> {
         if all {
             ring.whole(sink)
         } else if ring.sb.is_clean() {
-            Ok(sink(note("the journal is empty"))?)
+            Ok(sink(Record::note("the journal is empty"))?)
         } else {
             ring.live(sink)
         }
@@ -70,7 +69,7 @@ impl Ring<'_, '_> {
     }
 
     /// Sends every block of the ring that has the journal's mark.
-    fn whole(&self, sink: &mut Sink<'_>) -> Done {
+    fn whole(&self, sink: &mut Sink<'_>) -> Answered {
         let log = self.sb.log_range();
         let last = self.runs.last();
         let end = last.map_or(0, |run| run.logical.saturating_add(run.len));
@@ -85,7 +84,7 @@ impl Ring<'_, '_> {
     }
 
     /// Sends the consecutive transactions from the start on.
-    fn live(&self, sink: &mut Sink<'_>) -> Done {
+    fn live(&self, sink: &mut Sink<'_>) -> Answered {
         let (mut at, mut tid) = (self.sb.start, self.sb.sequence);
         let mut left = self.sb.log_range().len() as u64;
         while let Some(rest) = left.checked_sub(1) {
@@ -114,7 +113,7 @@ impl Ring<'_, '_> {
     }
 
     /// Sends the committed changes of the fast commits that continue the log, whose next transaction would be `tid`.
-    fn fast_commits(&self, tid: Tid, sink: &mut Sink<'_>) -> Done {
+    fn fast_commits(&self, tid: Tid, sink: &mut Sink<'_>) -> Answered {
         let read = |at| {
             let hole = || FormatError::corrupt("hole in the journal", Where::Journal(at));
             let block = block_of(&self.runs, at).ok_or_else(hole)?;

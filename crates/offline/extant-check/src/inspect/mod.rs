@@ -1,7 +1,8 @@
 //! Looking inside an image: its structures on the device, each field with its value, each checksum verified.
 //!
 //! An answer is a stream of [`Record`]s, so that it takes no memory that grows with the image. Damage ends an answer
-//! only if it must: otherwise it becomes a record among the others.
+//! only if it must: otherwise it becomes a record among the others. `request.rs` has the list of requests; the other files answer
+//! them.
 //!
 //! ```no_run
 //! use extant_check::blockdev::{Access, FileDevice};
@@ -58,7 +59,7 @@ pub enum InspectError {
 /// Receiver of an answer, record by record.
 pub type Sink<'s> = dyn FnMut(Record) -> io::Result<()> + 's;
 
-type Done = Result<(), InspectError>;
+type Answered = Result<(), InspectError>;
 
 /// Maximum of findings in one answer; further damage is only counted.
 const MAX_FINDINGS: usize = 1000;
@@ -111,7 +112,7 @@ impl<'d> Inspector<'d> {
     ///
     /// # Errors
     /// [`InspectError`]. Damage that does not end the answer is a record instead of an error.
-    pub fn answer(&self, request: &Request, sink: &mut Sink<'_>) -> Done {
+    pub fn answer(&self, request: &Request, sink: &mut Sink<'_>) -> Answered {
         request.answer(self, sink)
     }
 

@@ -2,8 +2,7 @@
 
 use super::inode::Inode;
 use super::record::{Record, Value, send_findings};
-use super::request::note;
-use super::{Done, InspectError, Inspector, MAX_FINDINGS, Sink};
+use super::{Answered, InspectError, Inspector, MAX_FINDINGS, Sink};
 use crate::mapping::Step;
 use crate::report::Findings;
 use ext4_format::dir_entry::{self, Entry};
@@ -41,7 +40,7 @@ impl Inspector<'_> {
         })
     }
 
-    pub(super) fn dirents(&self, directory: &Inode, sink: &mut Sink<'_>) -> Done {
+    pub(super) fn dirents(&self, directory: &Inode, sink: &mut Sink<'_>) -> Answered {
         if !directory.is_directory() {
             let ino = directory.ino;
             return Err(InspectError::Missing(format!("<{ino}> is not a directory")));
@@ -87,7 +86,7 @@ impl Inspector<'_> {
             Record::row("entry", fields)
         };
         // Names of encrypted directories may be any bytes; invalid names of other directories are shown, too.
-        for entry in dir_entry::encrypted_entries(bytes) {
+        for entry in dir_entry::entries_of(bytes, true) {
             let entry = match entry {
                 Ok(entry) => entry,
                 Err(e) => {
@@ -109,7 +108,7 @@ impl Inspector<'_> {
         }
     }
 
-    pub(super) fn ncheck(&self, inodes: &[InodeNr], sink: &mut Sink<'_>) -> Done {
+    pub(super) fn ncheck(&self, inodes: &[InodeNr], sink: &mut Sink<'_>) -> Answered {
         let wanted: BTreeSet<InodeNr> = inodes.iter().copied().collect();
         let mut found = BTreeSet::new();
         let mut sent = Ok(());
@@ -130,7 +129,7 @@ impl Inspector<'_> {
             }
             let mut above = None;
             self.each_entry_block(directory, &Findings::new(0), &mut |_, _, _, bytes| {
-                for entry in dir_entry::encrypted_entries(bytes).map_while(Result::ok) {
+                for entry in dir_entry::entries_of(bytes, true).map_while(Result::ok) {
                     if !wanted.contains(&entry.inode) || matches!(entry.name, b"." | b"..") {
                         continue;
                     }
@@ -187,7 +186,7 @@ impl Inspector<'_> {
         let parent = self.inode(parent?).ok()?;
         let mut name = None;
         self.each_entry_block(&parent, &Findings::new(0), &mut |_, _, _, bytes| {
-            let mut entries = dir_entry::encrypted_entries(bytes).map_while(Result::ok);
+            let mut entries = dir_entry::entries_of(bytes, true).map_while(Result::ok);
             let found = entries.find(|e| e.inode == ino && !matches!(e.name, b"." | b".."));
             name = found.map(|entry| entry.name.to_vec());
             name.is_none()
@@ -195,9 +194,9 @@ impl Inspector<'_> {
         Some((parent.ino, name?))
     }
 
-    pub(super) fn htree(&self, directory: &Inode, sink: &mut Sink<'_>) -> Done {
+    pub(super) fn htree(&self, directory: &Inode, sink: &mut Sink<'_>) -> Answered {
         if !directory.is_directory() || !directory.has(flags::INDEX) {
-            return Ok(sink(note("there is no index"))?);
+            return Ok(sink(Record::note("there is no index"))?);
         }
         let blocks = directory.core.size / u64::from(self.volume.geo.block_size);
         let mut walk = IndexWalk {
@@ -227,7 +226,7 @@ impl Inspector<'_> {
         }
     }
 
-    pub(super) fn xattrs(&self, inode: &Inode, sink: &mut Sink<'_>) -> Done {
+    pub(super) fn xattrs(&self, inode: &Inode, sink: &mut Sink<'_>) -> Answered {
         let geo = &self.volume.geo;
         let area = inode::xattr_area(&inode.raw, geo).and_then(|range| inode.raw.get(range));
         let mut sent = Ok(());
@@ -333,7 +332,7 @@ impl IndexWalk<'_, '_> {
         levels: u8,
         depth: u32,
         sink: &mut Sink<'_>,
-    ) -> Done {
+    ) -> Answered {
         for entry in index.iter() {
             let fields = vec![
                 ("depth", depth.into()),

@@ -2,7 +2,7 @@
 
 use super::inode::Inode;
 use super::record::{Record, Value};
-use super::{Done, Inspector, Sink};
+use super::{Answered, Inspector, Sink};
 use crate::claim::Claims;
 use crate::mapping::Step;
 use crate::report::Findings;
@@ -183,7 +183,7 @@ impl Inspector<'_> {
         });
     }
 
-    pub(super) fn icheck(&self, blocks: &[u64], sink: &mut Sink<'_>) -> Done {
+    pub(super) fn icheck(&self, blocks: &[u64], sink: &mut Sink<'_>) -> Answered {
         let row = |block: u64, role: Option<Role>, of: &str| {
             let logical = match role {
                 Some(Role::Data(_, logical)) => Some(logical),

@@ -91,6 +91,11 @@ impl Record {
         }
     }
 
+    /// Creates a record for a request without anything to show.
+    pub(super) fn note(text: &str) -> Self {
+        Self::lines("note", vec![("note", Value::text(text))])
+    }
+
     /// Creates a record for damage.
     pub(super) fn problem(text: impl Into<String>) -> Self {
         Self::lines("problem", vec![("problem", Value::text(text))])

@@ -1,8 +1,9 @@
 //! Requests: words of a line, with the names of debugfs as other names.
 
-use super::record::{Record, Value};
-use super::{Done, InspectError, Inspector, Sink};
+use super::inode::{Inode, number};
+use super::{Answered, InspectError, Inspector, Sink};
 use ext4_format::InodeNr;
+use std::ops::RangeInclusive;
 
 /// A request to an [`Inspector`].
 ///
@@ -13,49 +14,89 @@ use ext4_format::InodeNr;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    name: &'static str,
+    known: &'static RequestKind,
     words: Vec<Vec<u8>>,
 }
 
-/// A request with its other names, the words that it needs, the most that it takes, and how it is used.
-type Known = (
-    &'static str,
-    &'static [&'static str],
-    usize,
-    usize,
-    &'static str,
-);
+/// Answer of a request.
+type Answer = fn(&Request, &Inspector<'_>, &mut Sink<'_>) -> Answered;
 
+/// Names, arguments, description and answer of a request.
+#[derive(Debug)]
+struct RequestKind {
+    name: &'static str,
+    /// Names in debugfs.
+    others: &'static [&'static str],
+    /// Number of arguments.
+    arguments: RangeInclusive<usize>,
+    /// The arguments, as help and messages show them.
+    usage: &'static str,
+    /// Description, for the help.
+    about: &'static str,
+    answer: Answer,
+}
+
+impl PartialEq for RequestKind {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for RequestKind {}
+
+/// Creates a row of [`REQUESTS`].
+const fn known(
+    name: &'static str,
+    others: &'static [&'static str],
+    arguments: RangeInclusive<usize>,
+    usage: &'static str,
+    about: &'static str,
+    answer: Answer,
+) -> RequestKind {
+    RequestKind {
+        name,
+        others,
+        arguments,
+        usage,
+        about,
+        answer,
+    }
+}
+
+/// The list of requests. A request is a row here and a method of [`Inspector`]; the help of `extant inspect`, the completion at
+/// its prompt and the messages are made from the rows.
 #[rustfmt::skip]
-const REQUESTS: &[Known] = &[
-    ("superblock", &["show_super_stats", "stats"], 0, 0, ""),
-    ("groups", &[], 0, 0, ""),
-    ("stat", &["show_inode_info"], 1, 1, "INODE"),
-    ("dump-inode", &["inode_dump", "idump", "id"], 1, 1, "INODE"),
-    ("imap", &[], 1, 1, "INODE"),
-    ("blocks", &[], 1, 1, "INODE"),
-    ("extents", &["dump_extents", "ex"], 1, 1, "INODE"),
-    ("bmap", &[], 2, 2, "INODE LOGICAL"),
-    ("dirents", &["ls", "list_directory"], 1, 1, "INODE"),
-    ("htree", &["htree_dump"], 1, 1, "INODE"),
-    ("xattrs", &["ea_list"], 1, 1, "INODE"),
-    ("icheck", &[], 1, MANY, "BLOCK..."),
-    ("ncheck", &[], 1, MANY, "NUMBER..."),
-    ("testb", &[], 1, 2, "BLOCK [COUNT]"),
-    ("freefrag", &["e2freefrag"], 0, 0, ""),
-    ("journal", &["logdump"], 0, 1, "[all]"),
-    ("dump-block", &["block_dump", "bdump", "bd"], 1, 1, "BLOCK"),
+const REQUESTS: &[RequestKind] = &[
+    known("superblock", &["show_super_stats", "stats"], 0..=0, "", "the superblock, each field with its offset", |_, i, sink| i.superblock(sink)),
+    known("groups", &[], 0..=0, "", "the descriptor of each group", |_, i, sink| i.groups(sink)),
+    known("stat", &["show_inode_info"], 1..=1, "INODE", "an inode", |r, i, sink| i.stat(&r.inode(i)?, sink)),
+    known("dump-inode", &["inode_dump", "idump", "id"], 1..=1, "INODE", "an inode, each field with its offset", |r, i, sink| i.dump_inode(&r.inode(i)?, sink)),
+    known("imap", &[], 1..=1, "INODE", "the place of an inode", |r, i, sink| i.imap(&r.inode(i)?, sink)),
+    known("blocks", &[], 1..=1, "INODE", "the blocks of an inode, one per line", |r, i, sink| i.blocks(&r.inode(i)?, sink)),
+    known("extents", &["dump_extents", "ex"], 1..=1, "INODE", "the runs of an inode, and the nodes of its tree or map", |r, i, sink| i.extents(&r.inode(i)?, sink)),
+    known("bmap", &[], 2..=2, "INODE LOGICAL", "the block of a logical block", |r, i, sink| i.bmap(&r.inode(i)?, r.number(1)?, sink)),
+    known(DIRENTS, &["ls", "list_directory"], 1..=1, "INODE", "the names in a directory, also removed ones", |r, i, sink| i.dirents(&r.inode(i)?, sink)),
+    known("htree", &["htree_dump"], 1..=1, "INODE", "the index of a directory", |r, i, sink| i.htree(&r.inode(i)?, sink)),
+    known("xattrs", &["ea_list"], 1..=1, "INODE", "extended attributes", |r, i, sink| i.xattrs(&r.inode(i)?, sink)),
+    known("icheck", &[], 1..=MANY, "BLOCK...", "the owners of blocks", |r, i, sink| i.icheck(&r.numbers()?, sink)),
+    known("ncheck", &[], 1..=MANY, "NUMBER...", "the paths of inodes", |r, i, sink| i.ncheck(&r.inode_numbers()?, sink)),
+    known("testb", &[], 1..=2, "BLOCK [COUNT]", "whether blocks are in use", |r, i, sink| i.testb(r.number(0)?, if r.words.len() == 1 { 1 } else { r.number(1)? }, sink)),
+    known("freefrag", &["e2freefrag"], 0..=0, "", "the free runs, by length", |_, i, sink| i.freefrag(sink)),
+    known("journal", &["logdump"], 0..=1, "[all]", "the transactions to replay, or all in the journal", |r, i, sink| i.journal(r.is_all()?, sink)),
+    known("dump-block", &["block_dump", "bdump", "bd"], 1..=1, "BLOCK", "a block, decoded by its type", |r, i, sink| i.dump_block(r.number(0)?, sink)),
 ];
 
-/// No bound on the words.
+/// The request that lists the current directory if it has no argument.
+const DIRENTS: &str = "dirents";
+
+/// No bound on the arguments.
 const MANY: usize = usize::MAX;
 
 /// Returns the request that a word names.
-fn known(word: &[u8]) -> Option<&'static Known> {
-    let is_asked = |name: &str| name.as_bytes() == word;
-    REQUESTS
-        .iter()
-        .find(|(name, others, ..)| is_asked(name) || others.iter().any(|n| is_asked(n)))
+fn find(word: &[u8]) -> Option<&'static RequestKind> {
+    let is_asked = |name: &&str| name.as_bytes() == word;
+    let mut all = REQUESTS.iter();
+    all.find(|known| is_asked(&known.name) || known.others.iter().any(is_asked))
 }
 
 impl Request {
@@ -99,24 +140,23 @@ impl Request {
         let Some(asked) = words.next() else {
             return wrong(format!("no request; there are {}", Self::names()));
         };
-        let Some((name, _, least, most, usage)) = known(&asked) else {
+        let Some(known) = find(&asked) else {
             let names = Self::names();
             let asked = asked.escape_ascii();
             return wrong(format!("no request \"{asked}\"; there are {names}"));
         };
         // debugfs lists removed names with -d and shows long lists with -l; both are always here.
         let is_option = |w: &Vec<u8>| matches!(w.as_slice(), b"-d" | b"-l");
-        let words: Vec<_> = words
-            .filter(|w| !(*name == "dirents" && is_option(w)))
+        let mut words: Vec<_> = words
+            .filter(|w| !(known.name == DIRENTS && is_option(w)))
             .collect();
-        let words = match (*name, words.is_empty()) {
-            ("dirents", true) => vec![b"/".to_vec()],
-            _ => words,
-        };
-        if words.len() < *least || words.len() > *most {
-            return wrong(format!("usage: {name} {usage}"));
+        if known.name == DIRENTS && words.is_empty() {
+            words.push(b"/".to_vec());
         }
-        Ok(Self { name, words })
+        if !known.arguments.contains(&words.len()) {
+            return wrong(format!("usage: {} {}", known.name, known.usage));
+        }
+        Ok(Self { known, words })
     }
 
     /// Returns whether a request has this name, regardless of its arguments.
@@ -126,18 +166,29 @@ impl Request {
     /// assert!(Request::is_name(b"ex") && !Request::is_name(b"mkdir"));
     /// ```
     pub fn is_name(word: &[u8]) -> bool {
-        known(word).is_some()
+        find(word).is_some()
     }
 
     /// Returns the names of all requests.
     pub fn names() -> String {
-        let names: Vec<_> = REQUESTS.iter().map(|r| r.0).collect();
+        let names: Vec<_> = REQUESTS.iter().map(|known| known.name).collect();
         names.join(", ")
+    }
+
+    /// Returns the name, the arguments and the description of each request.
+    pub fn table() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
+        let known = REQUESTS.iter();
+        known.map(|known| (known.name, known.usage, known.about))
     }
 
     /// Returns the name of the request.
     pub const fn name(&self) -> &'static str {
-        self.name
+        self.known.name
+    }
+
+    /// Returns whether the first argument is an inode, as a path or a number.
+    pub fn takes_inode(&self) -> bool {
+        self.known.usage.starts_with("INODE")
     }
 
     /// Returns the arguments.
@@ -157,54 +208,29 @@ impl Request {
         (0..self.words.len()).map(|i| self.number(i)).collect()
     }
 
-    pub(super) fn answer(&self, inspector: &Inspector<'_>, sink: &mut Sink<'_>) -> Done {
-        let inode = || inspector.find(self.words.first().map_or(b"", |w| w));
-        match self.name {
-            "superblock" => inspector.superblock(sink),
-            "groups" => inspector.groups(sink),
-            "stat" => inspector.stat(&inode()?, sink),
-            "dump-inode" => inspector.dump_inode(&inode()?, sink),
-            "imap" => inspector.imap(&inode()?, sink),
-            "blocks" => inspector.blocks(&inode()?, sink),
-            "extents" => inspector.extents(&inode()?, sink),
-            "bmap" => inspector.bmap(&inode()?, self.number(1)?, sink),
-            "dirents" => inspector.dirents(&inode()?, sink),
-            "htree" => inspector.htree(&inode()?, sink),
-            "xattrs" => inspector.xattrs(&inode()?, sink),
-            "icheck" => inspector.icheck(&self.numbers()?, sink),
-            "ncheck" => {
-                let numbers = self.numbers()?.into_iter();
-                let inodes = numbers.map(|n| InodeNr(u32::try_from(n).unwrap_or(u32::MAX)));
-                inspector.ncheck(&inodes.collect::<Vec<_>>(), sink)
-            }
-            "testb" => {
-                let count = match self.words.len() {
-                    1 => 1,
-                    _ => self.number(1)?,
-                };
-                inspector.testb(self.number(0)?, count, sink)
-            }
-            "freefrag" => inspector.freefrag(sink),
-            "journal" => match self.words.first().map(Vec::as_slice) {
-                None => inspector.journal(false, sink),
-                Some(b"all" | b"-a") => inspector.journal(true, sink),
-                Some(_) => Err(InspectError::Request("usage: journal [all]".into())),
-            },
-            _ => inspector.dump_block(self.number(0)?, sink),
+    /// Returns all arguments as numbers of inodes.
+    fn inode_numbers(&self) -> Result<Vec<InodeNr>, InspectError> {
+        let numbers = self.numbers()?.into_iter();
+        Ok(numbers
+            .map(|n| InodeNr(u32::try_from(n).unwrap_or(u32::MAX)))
+            .collect())
+    }
+
+    /// Finds the inode that the first argument names.
+    fn inode(&self, inspector: &Inspector<'_>) -> Result<Inode, InspectError> {
+        inspector.find(self.words.first().map_or(b"", |w| w))
+    }
+
+    /// Returns whether the argument is `all`.
+    fn is_all(&self) -> Result<bool, InspectError> {
+        match self.words.first().map(Vec::as_slice) {
+            None => Ok(false),
+            Some(b"all" | b"-a") => Ok(true),
+            Some(_) => Err(InspectError::Request("usage: journal [all]".into())),
         }
     }
-}
 
-/// Parses a number, decimal or with `0x`.
-pub(super) fn number(word: &[u8]) -> Option<u64> {
-    let text = std::str::from_utf8(word).ok()?;
-    match text.strip_prefix("0x") {
-        Some(hex) => u64::from_str_radix(hex, 16).ok(),
-        None => text.parse().ok(),
+    pub(super) fn answer(&self, inspector: &Inspector<'_>, sink: &mut Sink<'_>) -> Answered {
+        (self.known.answer)(self, inspector, sink)
     }
-}
-
-/// Creates a record for a note, for requests without anything to show.
-pub(super) fn note(text: &str) -> Record {
-    Record::lines("note", vec![("note", Value::text(text))])
 }

@@ -2,14 +2,13 @@
 
 use super::fields::{self, Part};
 use super::record::{Record, Value};
-use super::request::note;
-use super::{Done, InspectError, Inspector, Sink};
+use super::{Answered, InspectError, Inspector, Sink};
 use ext4_format::group_desc::{BLOCK_UNINIT, GroupDesc, INODE_UNINIT};
 use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET};
 use ext4_format::{BlockNr, FormatError, GroupNr, Where, bitmap};
 
 impl Inspector<'_> {
-    pub(super) fn superblock(&self, sink: &mut Sink<'_>) -> Done {
+    pub(super) fn superblock(&self, sink: &mut Sink<'_>) -> Answered {
         let (sb, geo) = (&self.volume.sb, &self.volume.geo);
         let mut uuid = String::new();
         for (i, byte) in geo.uuid.iter().enumerate() {
@@ -40,7 +39,12 @@ impl Inspector<'_> {
     }
 
     /// Sends the fields of a superblock at `at` of its block.
-    pub(super) fn superblock_fields(&self, bytes: &[u8], at: usize, sink: &mut Sink<'_>) -> Done {
+    pub(super) fn superblock_fields(
+        &self,
+        bytes: &[u8],
+        at: usize,
+        sink: &mut Sink<'_>,
+    ) -> Answered {
         let part = Part {
             at,
             ..Part::of(bytes, 0)
@@ -50,7 +54,7 @@ impl Inspector<'_> {
         Ok(self.judge("superblock", verified, sink)?)
     }
 
-    pub(super) fn groups(&self, sink: &mut Sink<'_>) -> Done {
+    pub(super) fn groups(&self, sink: &mut Sink<'_>) -> Answered {
         let geo = &self.volume.geo;
         for group in (0..geo.groups).map(GroupNr) {
             let (desc, kept) = match self.descriptor(group) {
@@ -121,7 +125,7 @@ impl Inspector<'_> {
         map.map_err(|e| InspectError::Missing(e.to_string()))
     }
 
-    pub(super) fn testb(&self, first: u64, count: u64, sink: &mut Sink<'_>) -> Done {
+    pub(super) fn testb(&self, first: u64, count: u64, sink: &mut Sink<'_>) -> Answered {
         let geo = &self.volume.geo;
         let end = first.saturating_add(count);
         if first >= geo.blocks_count {
@@ -130,7 +134,7 @@ impl Inspector<'_> {
         let mut known: Option<(GroupNr, Vec<u8>)> = None;
         for block in first..end.min(geo.blocks_count) {
             let Some((group, bit)) = geo.group_of_block(BlockNr(block)) else {
-                sink(note("before the first group there is no bitmap"))?;
+                sink(Record::note("before the first group there is no bitmap"))?;
                 continue;
             };
             let map = match known.take_if(|(of, _)| *of == group) {

@@ -381,17 +381,7 @@ fn ask_all(device: &MemDevice, blocks: u64, rng: &mut Rng) {
     let Ok(inspector) = Inspector::open(device, rng.below(2) == 0) else {
         return;
     };
-    let mut lines: Vec<String> = [
-        "superblock",
-        "groups",
-        "freefrag",
-        "journal",
-        "journal all",
-        "testb 0 99999999",
-    ]
-    .map(String::from)
-    .into();
-    for ino in [
+    let inodes = [
         1,
         2,
         7,
@@ -402,26 +392,23 @@ fn ask_all(device: &MemDevice, blocks: u64, rng: &mut Rng) {
         12 + rng.below(400),
         0,
         1 << 32,
-    ] {
-        for request in [
-            "stat",
-            "dump-inode",
-            "imap",
-            "blocks",
-            "extents",
-            "dirents",
-            "htree",
-            "xattrs",
-        ] {
-            lines.push(format!("{request} <{ino}>"));
+    ];
+    let mut lines = Vec::new();
+    for (name, usage, _) in Request::table() {
+        match usage {
+            "" => lines.push(name.to_string()),
+            "INODE" => lines.extend(inodes.map(|ino| format!("{name} <{ino}>"))),
+            "INODE LOGICAL" => {
+                lines.extend(inodes.map(|ino| format!("{name} <{ino}> {}", rng.below(1 << 33))));
+            }
+            "NUMBER..." => lines.extend(inodes.map(|ino| format!("{name} {ino}"))),
+            "BLOCK" => lines.extend([(); 12].map(|()| format!("{name} {}", rng.below(blocks)))),
+            "BLOCK..." => lines.push(format!("{name} 0 1 {} {}", rng.below(blocks), u64::MAX)),
+            "BLOCK [COUNT]" => lines.push(format!("{name} 0 99999999")),
+            "[all]" => lines.extend([name.to_string(), format!("{name} all")]),
+            _ => panic!("{name} {usage}: this test has no arguments of this kind"),
         }
-        lines.push(format!("bmap <{ino}> {}", rng.below(1 << 33)));
-        lines.push(format!("ncheck {ino}"));
     }
-    for _ in 0..12 {
-        lines.push(format!("dump-block {}", rng.below(blocks)));
-    }
-    lines.push(format!("icheck 0 1 {} {}", rng.below(blocks), u64::MAX));
     for line in lines {
         let request = Request::from_line(line.as_bytes()).unwrap();
         let mut count = 0u32;

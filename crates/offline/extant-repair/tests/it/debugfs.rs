@@ -49,7 +49,7 @@ impl Image {
         String::from_utf8_lossy(&out.unwrap().stdout).into_owned()
     }
 
-    /// Has debugfs change the image.
+    /// Changes the image by debugfs.
     pub fn change(&self, requests: &[&str]) {
         for request in requests {
             let out = Command::new("debugfs")

@@ -72,7 +72,7 @@ impl Read for Unpacked {
 /// ```
 ///
 /// # Errors
-/// Those of the reader; of kind `Unsupported` for a compression that is known but not supported.
+/// The errors of the reader; of kind `Unsupported` for a compression that is known but not supported.
 pub fn decompressed(from: Box<dyn Read + Send>) -> io::Result<impl Read + Send> {
     Unpacked::new(Raw::new(from))
 }

@@ -72,7 +72,7 @@ impl Read for TreeData<'_> {
 /// ```
 ///
 /// # Errors
-/// Those of the tree, [`SourceError::Interrupted`], and whatever `visit` returns.
+/// The errors of the tree, [`SourceError::Interrupted`], and whatever `visit` returns.
 pub fn read_tree<E: From<SourceError>>(
     tree: &dyn ReadTree,
     cancel: Option<Arc<AtomicBool>>,

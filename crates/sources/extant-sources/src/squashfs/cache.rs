@@ -8,10 +8,10 @@ use std::sync::Arc;
 /// Blocks by their places in the image.
 pub(super) struct Cache<K, T> {
     most: usize,
-    known: Mutex<Known<K, T>>,
+    known: Mutex<CachedBlocks<K, T>>,
 }
 
-struct Known<K, T> {
+struct CachedBlocks<K, T> {
     /// Counts uses.
     now: u64,
     /// Blocks with the time of their last use.
@@ -23,7 +23,7 @@ impl<K: Copy + Eq + Hash, T> Cache<K, T> {
     pub fn new(most: usize) -> Self {
         Self {
             most: most.max(1),
-            known: Mutex::new(Known {
+            known: Mutex::new(CachedBlocks {
                 now: 0,
                 blocks: HashMap::new(),
             }),

@@ -122,7 +122,7 @@ pub(crate) fn lock_backing(device: &File, path: &Path, writes: bool) -> io::Resu
                 opened.backing.display()
             ),
         )),
-        // The file system has no locks, so the file's other users have none either.
+        // The file system has no locks, so the file's other users hold no locks.
         Err(TryLockError::Error(_)) => Ok(None),
     }
 }

@@ -250,7 +250,7 @@ impl<B: BlockDevice, S: BlockDevice> Overlay<B, S> {
         self.map.read().slots.len() as u64 * BLOCK
     }
 
-    /// Writes to blocks that have no slot, or had none a moment ago.
+    /// Writes to blocks that have no slot, or had no slot a moment ago.
     fn write_first(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let mut map = self.map.write();
         let pieces: Vec<Piece> = map.pieces(offset, bytes.len()).collect();

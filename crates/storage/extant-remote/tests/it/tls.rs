@@ -166,7 +166,7 @@ fn a_lost_connection_is_replaced() {
             .write_at(u64::from(round) << 20, &[round; 100_000])
             .unwrap();
         drop(server);
-        // What was not flushed is lost with the machine.
+        // Writes that were not flushed are lost with the machine.
         let file = std::fs::File::options().write(true).open(&disk).unwrap();
         file.write_all_at(&[9; 100_000], u64::from(round) << 20)
             .unwrap();

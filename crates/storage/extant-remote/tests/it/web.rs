@@ -183,7 +183,7 @@ fn what_is_wrong_with_a_server_is_said_in_one_line() {
     }
 }
 
-/// Reads the whole file by a program of its own; returns the requests and bytes at the server.
+/// Reads the whole file by a separate program; returns the requests and bytes at the server.
 fn boot(dir: &Path, web: &Web, address: &str) -> (usize, u64) {
     let before = (web.requests.load(SeqCst), web.sent.load(SeqCst));
     let served = Served::start(dir, address, &[]).unwrap();
@@ -204,9 +204,9 @@ fn a_cache_on_disk_serves_the_next_process() {
     let address = format!("{url}/disk?{fields}");
     let (requests, sent) = boot(dir.path(), &web, &address);
     assert!(requests > 1 && sent > 3_000_000, "{requests}, {sent}");
-    // The one request that says that the file has not changed.
+    // A second start needs one request, whose answer is that the file has not changed.
     assert_eq!(boot(dir.path(), &web, &address), (1, 1));
-    // Each tenth piece or so is damaged.
+    // About every tenth piece is damaged.
     let file = std::fs::File::options().write(true).open(&path).unwrap();
     let len = file.metadata().unwrap().len();
     for at in (500_000..len).step_by(1_000_000) {

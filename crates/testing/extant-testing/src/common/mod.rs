@@ -67,7 +67,7 @@ pub fn mke2fs(path: &Path, size: &str, args: &[&str]) {
         &["-b", "4096"]
     };
     let out = Command::new("mke2fs")
-        // The same image every time, because its hashes decide where names are placed.
+        // Always the same image, because its hashes decide where names are placed.
         .args(["-q", "-F", "-U", UUID, "-E"])
         .arg(format!("lazy_itable_init=1,nodiscard,hash_seed={UUID}"))
         .args(block)

@@ -121,8 +121,8 @@ impl CampaignKind {
 
     /// The image that all campaigns of this kind begin with, and the blocks of its journal.
     pub fn base(&self) -> (MemDevice, Arc<BTreeSet<u64>>) {
-        type Made = HashMap<&'static str, (MemDevice, Arc<BTreeSet<u64>>)>;
-        static MADE: Mutex<Option<Made>> = Mutex::new(None);
+        type Volumes = HashMap<&'static str, (MemDevice, Arc<BTreeSet<u64>>)>;
+        static MADE: Mutex<Option<Volumes>> = Mutex::new(None);
         let mut made = MADE.lock().unwrap_or_else(|e| e.into_inner());
         let made = made.get_or_insert_default();
         let (image, journal) = made.entry(self.name).or_insert_with(|| {

@@ -51,7 +51,7 @@ pub fn find_whole(volume: &Volume, task: usize) -> BTreeMap<String, (u16, Vec<Va
 
 /// The state of a task at a moment of the recording.
 #[derive(Clone, Debug, Default)]
-struct Known {
+struct TaskProgress {
     /// The last operation that began.
     begun: OpNr,
     /// The last operation that returned.
@@ -65,7 +65,7 @@ struct Known {
 /// The state of all tasks at a moment of the recording: begun operations, and promises.
 #[derive(Clone, Debug)]
 pub struct Progress {
-    tasks: Vec<Known>,
+    tasks: Vec<TaskProgress>,
     /// For each task in a sync, the operations of all tasks that had returned when the sync began.
     syncing: Vec<Option<Vec<OpNr>>>,
 }
@@ -74,7 +74,7 @@ impl Progress {
     /// Returns the progress at the start of a round.
     pub fn new(tasks: usize) -> Self {
         Self {
-            tasks: vec![Known::default(); tasks],
+            tasks: vec![TaskProgress::default(); tasks],
             syncing: vec![None; tasks],
         }
     }
@@ -235,7 +235,7 @@ fn names_agree(model: &super::model::Task, names: &Names, found: &Found) -> bool
 
 fn contents(
     run: &Run,
-    known: &Known,
+    known: &TaskProgress,
     (task, named, k): (usize, OpNr, OpNr),
     found: &Found,
     promises: Promises,

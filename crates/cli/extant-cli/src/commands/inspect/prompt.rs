@@ -41,7 +41,7 @@ pub(super) struct Session<'a, 'd> {
 }
 
 /// The action after a line.
-enum Next {
+enum AfterLine {
     Line,
     End,
 }
@@ -83,8 +83,8 @@ impl<'a, 'd> Session<'a, 'd> {
             }
             any = true;
             match self.line(line) {
-                Ok(Next::Line) => {}
-                Ok(Next::End) => break,
+                Ok(AfterLine::Line) => {}
+                Ok(AfterLine::End) => break,
                 Err(error) if error.is::<extant_terminal::interrupt::Interrupted>() => {
                     return Err(error);
                 }
@@ -118,8 +118,8 @@ impl<'a, 'd> Session<'a, 'd> {
             match editor.readline(&format!("{}:{at}> ", self.image.display())) {
                 Ok(line) if line.trim().is_empty() => {}
                 Ok(line) => match self.line(line.as_bytes()) {
-                    Ok(Next::Line) => {}
-                    Ok(Next::End) => break,
+                    Ok(AfterLine::Line) => {}
+                    Ok(AfterLine::End) => break,
                     Err(error) => output::complain(output::one_line(&error)),
                 },
                 Err(ReadlineError::Interrupted) => {}
@@ -134,13 +134,13 @@ impl<'a, 'd> Session<'a, 'd> {
         Ok(())
     }
 
-    fn line(&self, line: &[u8]) -> Result<Next> {
+    fn line(&self, line: &[u8]) -> Result<AfterLine> {
         let words = Request::words_of(line);
         let Some((name, words)) = words.split_first() else {
-            return Ok(Next::Line);
+            return Ok(AfterLine::Line);
         };
         match (name.as_slice(), words) {
-            (b"quit" | b"q" | b"exit", []) => return Ok(Next::End),
+            (b"quit" | b"q" | b"exit", []) => return Ok(AfterLine::End),
             (b"help" | b"?" | b"lr", []) => help()?,
             (b"pwd", []) => println(&show(&self.at.borrow()))?,
             (b"cd", []) => *self.at.borrow_mut() = b"/".to_vec(),
@@ -154,7 +154,7 @@ impl<'a, 'd> Session<'a, 'd> {
             }
             _ => self.request(name, words)?,
         }
-        Ok(Next::Line)
+        Ok(AfterLine::Line)
     }
 
     fn request(&self, name: &[u8], words: &[Vec<u8>]) -> Result<()> {

@@ -1,6 +1,6 @@
 //! Directories in the layout of debugfs.
 
-use super::asked::{Asked, bytes, number};
+use super::queried_image::{QueriedImage, bytes, number};
 use crate::format::show::show;
 use anyhow::{Result, bail};
 use ext4_format::hash::{DirHasher, HashVersion};
@@ -29,7 +29,7 @@ fn type_number(name: &[u8]) -> u32 {
 }
 
 /// Returns the entries of a directory that hold a name; with `removed`, deleted ones too.
-fn entries(asked: &Asked<'_>, word: &[u8], removed: bool) -> Result<Vec<Record>> {
+fn entries(asked: &QueriedImage<'_>, word: &[u8], removed: bool) -> Result<Vec<Record>> {
     if !asked.inode(word)?.is_directory() {
         bail!("{}: not a directory", show(word));
     }
@@ -42,7 +42,7 @@ fn entries(asked: &Asked<'_>, word: &[u8], removed: bool) -> Result<Vec<Record>>
 }
 
 /// Answers `ls [-l] [-p] [-d] [-c] [-r] [DIR]`.
-pub(super) fn list(asked: &Asked<'_>, words: &[&[u8]]) -> Result<String> {
+pub(super) fn list(asked: &QueriedImage<'_>, words: &[&[u8]]) -> Result<String> {
     let letters: Vec<u8> = words
         .iter()
         .filter_map(|word| word.strip_prefix(b"-"))
@@ -90,7 +90,7 @@ fn brackets(row: &Record) -> (char, char) {
     }
 }
 
-fn long(asked: &Asked<'_>, row: &Record, text: &mut String) -> Result<()> {
+fn long(asked: &QueriedImage<'_>, row: &Record, text: &mut String) -> Result<()> {
     let (left, right) = brackets(row);
     let (ino, name) = (number(row, "inode"), show(bytes(row, "name")));
     let kind = type_number(bytes(row, "type"));
@@ -117,7 +117,7 @@ fn long(asked: &Asked<'_>, row: &Record, text: &mut String) -> Result<()> {
     Ok(())
 }
 
-fn parsed(asked: &Asked<'_>, row: &Record, text: &mut String) -> Result<()> {
+fn parsed(asked: &QueriedImage<'_>, row: &Record, text: &mut String) -> Result<()> {
     let ino = number(row, "inode");
     let inode = asked.numbered(u32::try_from(ino)?)?;
     let size = if inode.is_directory() {
@@ -137,7 +137,7 @@ fn parsed(asked: &Asked<'_>, row: &Record, text: &mut String) -> Result<()> {
 }
 
 /// Answers `dirsearch DIR NAME`.
-pub(super) fn search(asked: &Asked<'_>, dir: &[u8], name: &[u8]) -> Result<String> {
+pub(super) fn search(asked: &QueriedImage<'_>, dir: &[u8], name: &[u8]) -> Result<String> {
     let all = entries(asked, dir, false)?;
     let found = all.iter().find(|row| bytes(row, "name") == name);
     Ok(found.map_or(String::new(), |row| {
@@ -151,7 +151,7 @@ pub(super) fn search(asked: &Asked<'_>, dir: &[u8], name: &[u8]) -> Result<Strin
 }
 
 /// Answers `htree_dump DIR`: the index, and the names in each leaf with their hashes.
-pub(super) fn index(asked: &Asked<'_>, word: &[u8]) -> Result<String> {
+pub(super) fn index(asked: &QueriedImage<'_>, word: &[u8]) -> Result<String> {
     let path = asked.path(word);
     let inode = asked.inode(word)?;
     let records = asked.records(&[b"htree", &path])?;

@@ -1,7 +1,7 @@
 //! The read-only requests of debugfs, in its layout where scripts parse it.
 
-use super::asked::{Asked, Inode, bytes, number, value};
 use super::mapping::{deepest, shown};
+use super::queried_image::{Inode, QueriedImage, bytes, number, value};
 use super::words::{attribute, hash, hex_dump, number_of, supported};
 use super::{dirs, quota};
 use crate::commands::inspect::open;
@@ -50,7 +50,7 @@ pub(super) const REQUESTS: &[(&[&str], usize, usize)] = &[
 pub(super) fn answer(image: &Path, at: &[u8], name: &str, words: &[Vec<u8>]) -> Result<String> {
     let device = open(image)?;
     let inspector = Inspector::open(&device, !journals_are_left())?;
-    let asked = Asked {
+    let asked = QueriedImage {
         inspector,
         sb: crate::multicall::listing::superblock(&device)?,
         device: &*device,
@@ -75,7 +75,7 @@ const fn type_name(mode: u64) -> &'static str {
     }
 }
 
-impl Asked<'_> {
+impl QueriedImage<'_> {
     fn answer(&self, name: &str, words: &[&[u8]]) -> Result<String> {
         match (name, words) {
             ("show_inode_info", [word]) => self.stat(word),

@@ -1,12 +1,12 @@
 //! Mappings of inodes in the layout of debugfs.
 
-use super::asked::{Asked, bytes, number};
+use super::queried_image::{QueriedImage, bytes, number};
 use crate::format::show::show;
 use anyhow::{Result, bail};
 use extant_check::inspect::Record;
 use std::fmt::Write as _;
 
-impl Asked<'_> {
+impl QueriedImage<'_> {
     /// Returns the nodes and runs of a mapping, with each node's depth below the inode.
     pub fn steps(&self, word: &[u8]) -> Result<Vec<Step>> {
         let path = self.path(word);

@@ -2,7 +2,6 @@
 //! structures with `extant inspect`. With `-w` the requests of [`write`] change an image; read-only requests
 //! may stand between them.
 
-mod asked;
 mod deleted;
 mod dirs;
 mod fields;
@@ -10,6 +9,7 @@ mod files;
 mod journal;
 mod layout;
 mod mapping;
+mod queried_image;
 mod quota;
 mod raw;
 mod words;

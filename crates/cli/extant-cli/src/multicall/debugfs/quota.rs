@@ -1,6 +1,6 @@
 //! `list_quota` and `get_quota` of debugfs: the records of a quota file.
 
-use super::asked::Asked;
+use super::queried_image::QueriedImage;
 use super::words::number_of;
 use crate::format::show::show;
 use anyhow::{Result, bail};
@@ -10,7 +10,7 @@ use ext4_image::Image;
 use std::fmt::Write as _;
 
 /// Returns the output of `list_quota KIND`, or of `get_quota KIND ID` if `id` is given.
-pub(super) fn list(asked: &Asked<'_>, kind: &[u8], id: Option<&[u8]>) -> Result<String> {
+pub(super) fn list(asked: &QueriedImage<'_>, kind: &[u8], id: Option<&[u8]>) -> Result<String> {
     let mut known = QuotaKind::ALL.into_iter();
     let found = known.find(|known| known.name().as_bytes() == kind);
     let Some(kind) = found else {
@@ -52,7 +52,7 @@ pub(super) fn list(asked: &Asked<'_>, kind: &[u8], id: Option<&[u8]>) -> Result<
     Ok(text)
 }
 
-fn read(asked: &Asked<'_>, kind: QuotaKind, ino: InodeNr) -> Result<QuotaFile> {
+fn read(asked: &QueriedImage<'_>, kind: QuotaKind, ino: InodeNr) -> Result<QuotaFile> {
     let corrupt = |what| FormatError::corrupt(what, Where::Inode(ino));
     let mut image = Image::new(asked.device, asked.sb)?;
     image.read_descriptors()?;

@@ -88,13 +88,13 @@ pub(in crate::multicall) const WITHOUT: &[(&[&str], &str)] = &[
 ];
 
 /// A request.
-pub(super) struct Asked {
-    what: What,
+pub(super) struct DebugfsRequest {
+    what: RequestKind,
     line: Vec<u8>,
 }
 
 /// A request by its first name, with its arguments.
-enum What {
+enum RequestKind {
     /// A request of [`REQUESTS`].
     Own(&'static str, Vec<Vec<u8>>),
     /// A request that edits structures directly.
@@ -105,10 +105,10 @@ enum What {
     Asks(Vec<Vec<u8>>),
 }
 
-impl Asked {
+impl DebugfsRequest {
     /// Returns whether the request needs a volume open for writing; `None` if the request runs without an open volume.
     fn on_volume(&self) -> Option<bool> {
-        let What::Own(name, words) = &self.what else {
+        let RequestKind::Own(name, words) = &self.what else {
             return None;
         };
         match *name {
@@ -139,7 +139,7 @@ impl Asked {
     /// Returns whether the request changes the image.
     fn changes(&self) -> bool {
         match &self.what {
-            What::Own(name, _) => !matches!(
+            RequestKind::Own(name, _) => !matches!(
                 *name,
                 "quit"
                     | "set_current_time"
@@ -150,8 +150,8 @@ impl Asked {
                     | "change_working_directory"
                     | "print_working_directory"
             ),
-            What::Raw(..) => true,
-            What::Shows(..) | What::Asks(_) => false,
+            RequestKind::Raw(..) => true,
+            RequestKind::Shows(..) | RequestKind::Asks(_) => false,
         }
     }
 }
@@ -184,7 +184,7 @@ fn names() -> String {
 }
 
 /// Parses the words of a line.
-fn what(image: &OsStr, words: Vec<Vec<u8>>) -> Result<What, String> {
+fn what(image: &OsStr, words: Vec<Vec<u8>>) -> Result<RequestKind, String> {
     let Some((name, behind)) = words.split_first() else {
         return Err("no request".into());
     };
@@ -193,13 +193,13 @@ fn what(image: &OsStr, words: Vec<Vec<u8>>) -> Result<What, String> {
     let behind = behind.to_vec();
     let shows = row(layout::REQUESTS, &word, count);
     if let Some(Ok(name)) = shows {
-        return Ok(What::Shows(name, behind));
+        return Ok(RequestKind::Shows(name, behind));
     }
     if let Some(name) = row(REQUESTS, &word, count) {
-        return Ok(What::Own(name?, behind));
+        return Ok(RequestKind::Own(name?, behind));
     }
     if let Some(name) = row(raw::REQUESTS, &word, count) {
-        return Ok(What::Raw(name?, behind));
+        return Ok(RequestKind::Raw(name?, behind));
     }
     if let Some((_, why)) = WITHOUT.iter().find(|(names, _)| names.contains(&&*word)) {
         return Err(format!("{word} is not supported: {why}"));
@@ -208,7 +208,7 @@ fn what(image: &OsStr, words: Vec<Vec<u8>>) -> Result<What, String> {
         return Err(line);
     }
     match asking(image, &words, b"/")? {
-        Some(_) => Ok(What::Asks(words)),
+        Some(_) => Ok(RequestKind::Asks(words)),
         None => Err(format!(
             "{word}: no such request; there are {}, {}",
             names(),
@@ -218,7 +218,7 @@ fn what(image: &OsStr, words: Vec<Vec<u8>>) -> Result<What, String> {
 }
 
 /// Parses lines into requests.
-pub(super) fn requests(image: &OsStr, lines: &[Vec<u8>]) -> Result<Vec<Asked>, String> {
+pub(super) fn requests(image: &OsStr, lines: &[Vec<u8>]) -> Result<Vec<DebugfsRequest>, String> {
     let mut asked = Vec::new();
     for line in lines {
         let words = Request::words_of(line);
@@ -226,7 +226,7 @@ pub(super) fn requests(image: &OsStr, lines: &[Vec<u8>]) -> Result<Vec<Asked>, S
             continue;
         }
         let line = line.clone();
-        asked.push(Asked {
+        asked.push(DebugfsRequest {
             what: what(image, words)?,
             line,
         });
@@ -235,7 +235,12 @@ pub(super) fn requests(image: &OsStr, lines: &[Vec<u8>]) -> Result<Vec<Asked>, S
 }
 
 /// Runs the requests. Like debugfs, echoes requests from a file, and continues such a file after `quit`.
-pub(super) fn run(image: &OsStr, asked: &[Asked], of_file: bool, writes: bool) -> Answered {
+pub(super) fn run(
+    image: &OsStr,
+    asked: &[DebugfsRequest],
+    of_file: bool,
+    writes: bool,
+) -> Answered {
     let mut session = Session {
         image: image.as_ref(),
         at: b"/".to_vec(),
@@ -263,17 +268,19 @@ pub(super) fn run(image: &OsStr, asked: &[Asked], of_file: bool, writes: bool) -
             continue;
         }
         match &first.what {
-            What::Own("quit", _) if !of_file => break,
-            What::Own(name, words) => session.done(first, |session| session.own(name, words)),
-            What::Raw(name, words) => session.done(first, |session| {
+            RequestKind::Own("quit", _) if !of_file => break,
+            RequestKind::Own(name, words) => {
+                session.done(first, |session| session.own(name, words))
+            }
+            RequestKind::Raw(name, words) => session.done(first, |session| {
                 let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
                 raw::run(session.image, &session.at, name, &words)
             }),
-            What::Shows(name, words) => session.done(first, |session| {
+            RequestKind::Shows(name, words) => session.done(first, |session| {
                 let text = layout::answer(session.image, &session.at, name, words)?;
                 Ok(std::io::stdout().write_all(text.as_bytes())?)
             }),
-            What::Asks(words) => session.answer(first, words),
+            RequestKind::Asks(words) => session.answer(first, words),
         }
     }
     let closed = journal::close_at_end(session.image, &mut session.journal);
@@ -295,12 +302,12 @@ struct Session<'a> {
 
 impl Session<'_> {
     /// Runs requests on a volume that is opened for them; for writing if one of the requests changes it.
-    fn on_volume(&mut self, first: &Asked, more: &[Asked]) -> Result<()> {
+    fn on_volume(&mut self, first: &DebugfsRequest, more: &[DebugfsRequest]) -> Result<()> {
         let image = self.image;
         let all = || std::iter::once(first).chain(more);
         let mut work = |volume: &Volume| {
             for one in all() {
-                if let What::Own(name, words) = &one.what {
+                if let RequestKind::Own(name, words) = &one.what {
                     self.done(one, |session| session.of_files(volume, name, words));
                 }
             }
@@ -314,7 +321,7 @@ impl Session<'_> {
     }
 
     /// Answers a read-only request with the command that answers it without `-w`.
-    fn answer(&mut self, one: &Asked, words: &[Vec<u8>]) {
+    fn answer(&mut self, one: &DebugfsRequest, words: &[Vec<u8>]) {
         self.echo(one);
         let command = asking(self.image.as_os_str(), words, &self.at);
         // All requests were checked at the beginning.
@@ -330,7 +337,7 @@ impl Session<'_> {
     }
 
     /// Echoes the line of a request from a file.
-    fn echo(&self, one: &Asked) {
+    fn echo(&self, one: &DebugfsRequest) {
         if self.echo {
             let line = crate::format::show::show(one.line.trim_ascii());
             say(&format!("debugfs: {line}"));
@@ -338,7 +345,7 @@ impl Session<'_> {
     }
 
     /// Runs a request, and reports why it failed.
-    fn done(&mut self, one: &Asked, work: impl FnOnce(&mut Self) -> Result<()>) {
+    fn done(&mut self, one: &DebugfsRequest, work: impl FnOnce(&mut Self) -> Result<()>) {
         self.echo(one);
         if let Err(error) = work(self) {
             self.failed = true;

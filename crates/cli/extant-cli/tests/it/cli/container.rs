@@ -93,7 +93,7 @@ fn layers_of_an_oci_layout_are_applied() {
     let dir = s.dir.path().join("oci");
     layout(&dir);
     check(&s, "oci");
-    // The same layout as an archive, in the order of the file system.
+    // Packs the layout as an archive, in the order of the file system.
     let mut packed = tar::Builder::new(Vec::new());
     packed.append_dir_all(".", &dir).unwrap();
     let packed = packed.into_inner().unwrap();
@@ -152,7 +152,7 @@ fn images_are_chosen_by_name_and_platform() {
     assert_eq!(
         of(&["--platform", "linux/s390x"]),
         format!(
-            "extant: {}: blobs/sha256/{} is missing\n",
+            "error: {}: blobs/sha256/{} is missing\n",
             dir.display(),
             digest(9)
         )

@@ -364,9 +364,6 @@ fn the_first_signal_ends_what_only_reads() {
     let out = child.wait_with_output().unwrap();
     assert!(begin.elapsed() < Duration::from_secs(5));
     assert_eq!(out.status.code(), Some(130));
-    assert_eq!(
-        String::from_utf8_lossy(&out.stderr),
-        "extant: interrupted\n"
-    );
+    assert_eq!(String::from_utf8_lossy(&out.stderr), "error: interrupted\n");
     assert!(s.bytes() == before);
 }

@@ -213,7 +213,7 @@ fn interrupts_leave_a_clean_image() {
         let (code, said) = interrupted(&mut import, wait);
         match code {
             Some(0) => {}
-            Some(130) => assert_eq!(said, "extant: interrupted\n"),
+            Some(130) => assert_eq!(said, "error: interrupted\n"),
             other => panic!("{other:?} {said}"),
         }
         s.clean();
@@ -242,7 +242,7 @@ fn interrupts_leave_no_half_image() {
                 std::fs::remove_file(&s.image).unwrap();
             }
             Some(130) => {
-                assert_eq!(said, "extant: interrupted\n");
+                assert_eq!(said, "error: interrupted\n");
                 assert!(!s.image.exists());
             }
             other => panic!("{other:?} {said}"),
@@ -332,10 +332,7 @@ fn a_full_standard_output_is_named() {
     let said = String::from_utf8_lossy(&out.stderr).into_owned();
     assert_eq!(
         (out.status.code(), said.as_str()),
-        (
-            Some(1),
-            "extant: standard output: No space left on device\n"
-        )
+        (Some(1), "error: standard output: No space left on device\n")
     );
 }
 
@@ -371,7 +368,7 @@ fn an_archive_that_does_not_come_can_be_given_up() {
         let said = String::from_utf8_lossy(&out.stderr).into_owned();
         assert_eq!(
             (out.status.code(), said.as_str()),
-            (Some(130), "extant: interrupted\n")
+            (Some(130), "error: interrupted\n")
         );
         drop(stdin);
     }

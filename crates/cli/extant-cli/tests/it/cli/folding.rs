@@ -88,7 +88,7 @@ fn copies_have_the_names_as_they_are() {
         (ran.code, ran.stderr.as_str()),
         (
             Some(0),
-            "extant: warning: 1 directory folds case in the source, and not in the new volume, which has not the feature casefold\n"
+            "warning: 1 directory folds case in the source, and not in the new volume, which has not the feature casefold\n"
         )
     );
     let mut new = Scratch::empty();

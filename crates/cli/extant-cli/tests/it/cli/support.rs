@@ -172,7 +172,7 @@ impl Scratch {
         let ran = self.run(args);
         assert_eq!(ran.code, Some(1), "{args:?}: {}", ran.stderr);
         assert_eq!(ran.stderr.lines().count(), 1, "{args:?}: {}", ran.stderr);
-        assert!(ran.stderr.starts_with("extant: "), "{}", ran.stderr);
+        assert!(ran.stderr.starts_with("error: "), "{}", ran.stderr);
         ran.stderr.trim_end().to_string()
     }
 

@@ -197,7 +197,7 @@ fn what_cannot_be_watched_is_said() {
     let line = s.fails(&["top", "--demo"]);
     assert_eq!(
         line,
-        "extant: top draws on a terminal; --once prints the rates over one interval"
+        "error: top draws on a terminal; --once prints the rates over one interval"
     );
     std::fs::create_dir(s.host("dir")).unwrap();
     let line = s.fails(&["top", "--once", "@dir"]);

@@ -417,7 +417,7 @@ fn a_kill_at_any_moment_leaves_the_old_or_the_new() {
     }
 }
 
-/// The area for fast commits gets the size that it is told, and the journal keeps its own.
+/// The area for fast commits gets the requested size, and the journal keeps its size.
 #[test]
 fn the_area_of_fast_commits_changes_its_size() {
     let Some(s) = made(&["-t", "ext4", "-O", "fast_commit"]) else {

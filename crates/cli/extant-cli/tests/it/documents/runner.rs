@@ -214,7 +214,7 @@ impl Session {
             shown = rest;
         }
         // Errors are allowed only where the document shows one.
-        let fails = shown.iter().any(|line| line.starts_with("extant: "));
+        let fails = shown.iter().any(|line| line.starts_with("error: "));
         if succeeded == fails {
             return Err(format!(
                 "    {}succeeds:\n{printed}",

@@ -120,7 +120,7 @@ fn sync_holds_still_while_a_command_runs() {
                 copy = copy.display()
             ),
         );
-        assert!(text.starts_with("extant: false: exit status: 1"), "{text}");
+        assert!(text.starts_with("error: false: exit status: 1"), "{text}");
         assert_clean(&copy);
         assert_eq!(
             extant(["cat", &format!("{}:/before", copy.display())]),

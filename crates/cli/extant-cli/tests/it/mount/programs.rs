@@ -154,7 +154,7 @@ fn stress_ng() {
     } else {
         (1, 2)
     };
-    // Four tests at a time, each in a folder of its own and with its own checks. Tests that need something FUSE does not have are
+    // Four tests at a time, each in a separate folder and with separate checks. Tests that need something FUSE does not have are
     // left out.
     let text = format!(
         "one() {{

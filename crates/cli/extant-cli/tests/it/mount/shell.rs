@@ -179,7 +179,7 @@ fn whose_root_it_is_is_said_to_who_cannot_write_there() {
         assert!(out.status.success());
         assert_eq!(
             String::from_utf8_lossy(&out.stderr),
-            "extant: disk.img: its / belongs to user 0, you are 65534: to write there, unmount it and type extant chown \
+            "note: disk.img: its / belongs to user 0, you are 65534: to write there, unmount it and type extant chown \
              65534:65534 disk.img:/ (for all that is in it, chown -R), or be root in it with extant shell disk.img\n"
         );
         // The command in the message works.
@@ -219,7 +219,7 @@ fn where_user_name_spaces_are_refused_nothing_stays() {
         let err = String::from_utf8_lossy(&out.stderr);
         assert_eq!(out.status.code(), Some(1), "{err}");
         assert!(
-            err.starts_with("extant: you may make no user name space here: "),
+            err.starts_with("error: you may make no user name space here: "),
             "{err}"
         );
         assert_eq!(err.lines().count(), 1, "{err}");

@@ -101,7 +101,7 @@ fn another_user_is_told_whose_it_is() {
         let said = String::from_utf8_lossy(&out.stderr);
         assert_eq!(out.status.code(), Some(1));
         let line = format!(
-            "extant: {}: its server is another user's, or in another container\n",
+            "error: {}: its server is another user's, or in another container\n",
             mounted.dir().display()
         );
         assert_eq!(said, line);

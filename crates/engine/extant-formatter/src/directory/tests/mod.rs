@@ -7,14 +7,19 @@ mod speed;
 
 use super::*;
 use crate::error::Error;
+use crate::error::Result;
 use crate::image::BlockImages;
 use crate::tests::images::DeviceImages;
+use crate::threads::Crew;
+use crate::workspace::Workspace;
 use blockdev::{BlockDevice, MemDevice};
 use ext4_format::dir_entry;
 use ext4_format::features::{Compat, Incompat, RoCompat};
 use ext4_format::geometry::Geometry;
+use ext4_format::hash::DirHasher;
 use ext4_format::htree::{self, DxEntry};
 use ext4_format::layout::{Layout, LayoutParams};
+use ext4_format::{BlockNr, FileType, InodeNr};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 

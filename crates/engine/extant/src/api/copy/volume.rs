@@ -84,7 +84,7 @@ impl VolumeSide {
         self
     }
 
-    /// Has "." stand for an inode, which messages show as `path`.
+    /// Makes "." the name of an inode, which messages show as `path`.
     pub fn at_inode(mut self, node: Option<Node>, path: Vec<u8>) -> Self {
         self.single = node.filter(|node| node.file_type() != FileType::Directory);
         self.path = path;

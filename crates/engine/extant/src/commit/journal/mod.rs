@@ -421,8 +421,7 @@ impl Journal {
         let mut need = self.need(images, revoked.len());
         if need > len - self.used {
             engine.commit_stage.finish(engine)?;
-            // The images here are not durable yet, and neither are the images of the context that is being formatted
-            // now.
+            // The images here and those of the context that is being formatted are not durable yet.
             self.empty_log(engine, false)?;
         }
         // An empty log has nothing to revoke.

@@ -14,11 +14,11 @@ pub struct BaseKind {
     size: &'static str,
     block: u64,
     args: &'static [&'static str],
-    made: Made,
+    made: Origin,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Made {
+enum Origin {
     /// By Linux, and unmounted.
     Mounted,
     /// By Linux, and copied while transactions are in the journal.
@@ -38,7 +38,7 @@ macro_rules! kinds {
             size: $size,
             block: $block,
             args: $args,
-            made: Made::$made,
+            made: Origin::$made,
         }),*];
     };
 }
@@ -79,7 +79,7 @@ kinds! {
 
 /// Makes a base, or says why it cannot be made here.
 pub fn make(kind: &BaseKind) -> Result<Image, String> {
-    if kind.made == Made::FromTree {
+    if kind.made == Origin::FromTree {
         let tree = tempfile::tempdir().unwrap();
         populate(tree.path(), kind)?;
         let from = tree.path().to_str().unwrap().to_owned();
@@ -97,15 +97,15 @@ pub fn make(kind: &BaseKind) -> Result<Image, String> {
     }
     let image = Image::new(kind.size, kind.block, kind.args);
     let options = match kind.made {
-        Made::Cut => "commit=300",
-        Made::CutVersion1 => "commit=300,journal_checksum",
+        Origin::Cut => "commit=300",
+        Origin::CutVersion1 => "commit=300,journal_checksum",
         _ => "",
     };
     let mounted = Mounted::try_new(&image.path(), options)?;
     populate(mounted.path(), kind)?;
-    if matches!(kind.made, Made::Mounted | Made::Journaled) {
+    if matches!(kind.made, Origin::Mounted | Origin::Journaled) {
         mounted.unmount();
-        if kind.made == Made::Journaled {
+        if kind.made == Origin::Journaled {
             add_transaction(&image);
         }
         return Ok(image);
@@ -175,7 +175,7 @@ fn populate(root: &Path, kind: &BaseKind) -> Result<(), String> {
         } else {
             300
         });
-        if kind.made != Made::FromTree || kind.name == "quota, ea_inode" {
+        if kind.made != Origin::FromTree || kind.name == "quota, ea_inode" {
             run(
                 "setfattr",
                 &["-n", "user.large", "-v", &value],

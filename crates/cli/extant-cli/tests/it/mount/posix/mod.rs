@@ -10,8 +10,8 @@ mod attributes;
 mod data;
 mod names;
 mod script;
-mod special;
 pub mod sys;
+mod volume_calls;
 mod world;
 
 use super::support::{Kernel, Mounted, image, over_each, place, run};

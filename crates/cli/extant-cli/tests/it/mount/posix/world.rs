@@ -2,7 +2,7 @@
 
 use super::script::{Case, Step, Who, expand};
 use super::sys::Result;
-use super::{acl, attributes, data, names, special};
+use super::{acl, attributes, data, names, volume_calls};
 use rustix::fs::{AtFlags, CWD, Mode, Statx, StatxFlags, chmod};
 use rustix::io::Errno;
 use rustix::thread as credentials;
@@ -101,7 +101,7 @@ impl World {
             data::call,
             attributes::call,
             acl::call,
-            special::call,
+            volume_calls::call,
         ] {
             if let Some(done) = module(self, verb, &args)? {
                 return Ok(done);

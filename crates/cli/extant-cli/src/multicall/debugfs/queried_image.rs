@@ -9,7 +9,7 @@ use extant_check::inspect::{InspectError, Inspector, Record, Request, Value};
 use std::path::Path;
 
 /// An image to be queried.
-pub(super) struct Asked<'a> {
+pub(super) struct QueriedImage<'a> {
     pub inspector: Inspector<'a>,
     pub device: &'a dyn BlockDevice,
     pub image: &'a Path,
@@ -84,7 +84,7 @@ impl Inode {
     }
 }
 
-impl Asked<'_> {
+impl QueriedImage<'_> {
     /// Returns all records of the answer to a request of `extant inspect`.
     pub fn records(&self, words: &[&[u8]]) -> Result<Vec<Record>> {
         let request = Request::new(words.iter().map(|word| word.to_vec()).collect())?;

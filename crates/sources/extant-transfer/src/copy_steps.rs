@@ -14,7 +14,7 @@ use rustix::io::Errno;
 const CHUNK: usize = 1 << 20;
 
 /// Removes an existing file at the path of a new file that is not a regular one.
-pub(crate) fn make_way(
+pub(crate) fn clear_destination(
     dst: &dyn Side,
     to: &[u8],
     rules: &Rules,
@@ -37,7 +37,7 @@ pub(crate) fn is_refused(errno: Errno) -> bool {
 }
 
 /// Calls `set` to set the attributes of a file, and warns of attributes that the destination refuses.
-pub(crate) fn keep_with(
+pub(crate) fn set_attributes_with(
     (meta, xattrs): (&Meta, &[Xattr]),
     rules: &Rules,
     place: &SidePath,
