@@ -31,7 +31,7 @@ impl Gate {
         // A read needs the interpreter, so the wait is without it. The object is dropped with it.
         let input = py.detach(|| std::mem::take(&mut *self.input()));
         done.map_err(|error| match input.raised {
-            // What a handler of a signal raised, such as KeyboardInterrupt, stays.
+            // The exception of a signal handler, such as KeyboardInterrupt, stays.
             Some(raised) if error.is_instance_of::<PyException>(py) => raised,
             _ => error,
         })

@@ -82,7 +82,7 @@ impl User {
 
 impl Drop for User {
     fn drop(&mut self) {
-        // What a new user gives meanwhile may be released, too: then it allocates.
+        // Blocks that a new user gives meanwhile may be released, too: then it allocates.
         if USERS.fetch_sub(1, Ordering::Relaxed) == 1 {
             release();
         }

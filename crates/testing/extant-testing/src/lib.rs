@@ -1,5 +1,5 @@
-//! What tests of several crates share: images of every kind, damage, walks over all structures, and two judges: of the contents after
-//! a cut, and of what a check and e2fsck say.
+//! Code that tests of several crates share: images of every kind, damage, walks over all structures, and two judges: of the contents
+//! after a cut, and of the verdicts of a check and of e2fsck.
 #![allow(
     missing_docs,
     reason = "names of tests and their helpers speak for themselves"

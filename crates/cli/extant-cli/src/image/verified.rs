@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What verifies an image: the root hash, and the file with the tree if it is not behind the file system.
+/// Proof of an image: the root hash, and the file with the tree if it is not behind the file system.
 pub type Proof = (RootHash, Option<PathBuf>);
 
 /// The text between the name of an image and its root hash.

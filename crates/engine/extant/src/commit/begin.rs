@@ -118,10 +118,10 @@ impl Committer {
     }
 }
 
-/// Maximum of rounds in which other callers take what was released before a caller gives up.
+/// Maximum of rounds in which other callers take the released blocks or numbers before a caller gives up.
 pub(super) const MOST_ROUNDS: u32 = 1000;
 
-/// Result of one round of taking what pushes release.
+/// Result of one round of taking blocks or numbers that pushes release.
 pub(super) enum Round<T> {
     Taken(T),
     /// Something was released, but other callers on the fast path took it. They may have freed others since.
@@ -130,7 +130,7 @@ pub(super) enum Round<T> {
     Nothing,
 }
 
-/// Repeats a round while other callers take what was released, at most [`MOST_ROUNDS`] times.
+/// Repeats a round while other callers take the released blocks or numbers, at most [`MOST_ROUNDS`] times.
 pub(super) fn take_in_rounds<T>(mut round: impl FnMut() -> Result<Round<T>>) -> Result<Option<T>> {
     for _ in 0..MOST_ROUNDS {
         match round()? {

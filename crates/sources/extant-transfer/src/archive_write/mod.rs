@@ -33,7 +33,7 @@ const BYTES: u64 = 512 << 10;
 const LARGE: u64 = 256 << 10;
 const STRETCH: u64 = 512 << 10;
 
-/// A writer that is not called again after it has failed: a buffer writes what it has left when it is dropped.
+/// A writer that is not called again after it has failed. A buffer writes its rest when it is dropped.
 struct UntilFailure<W> {
     out: W,
     failed: bool,
