@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::session::{InodeUse, Session};
-use crate::{journal, resize};
+use crate::{journal_map, resize};
 use ext4_format::extent::Extent;
 use ext4_format::features::Incompat;
 use ext4_format::group_desc::{BLOCK_UNINIT, GroupDesc, INODE_UNINIT};
@@ -204,7 +204,7 @@ fn find_table(
     evidence: Evidence,
 ) -> Result<Option<BlockNr>, Error> {
     let geo = &session.geo;
-    let journal = journal::known_extents(session)?;
+    let journal = journal_map::known_extents(session)?;
     let len = u64::from(geo.itable_blocks());
     let in_journal = |block: BlockNr| {
         let meets = |run: &Extent| {

@@ -16,6 +16,7 @@ mod inline_dirs;
 mod inode_map;
 mod inodes;
 mod journal;
+mod journal_map;
 mod mapping;
 mod mmp;
 mod names;

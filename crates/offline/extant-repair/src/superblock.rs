@@ -1,7 +1,7 @@
 //! The superblock: taken from a backup where it is damaged, and values in it that cannot be.
 
 use crate::error::Error;
-use crate::journal;
+use crate::journal_map;
 use crate::session::{Decisions, Mend, Session};
 use blockdev::BlockDevice;
 use ext4_format::features::{Compat, Features, Incompat, RoCompat};
@@ -87,7 +87,7 @@ fn logged<'d>(
     let Ok(session) = Session::new(dev, decisions, sb, BTreeSet::new(), 0) else {
         return Ok(None);
     };
-    let logged = journal::logged_superblock(&session)?;
+    let logged = journal_map::logged_superblock(&session)?;
     Ok(logged.and_then(|bytes| usable(&bytes, dev.len()).ok()))
 }
 

@@ -1,0 +1,164 @@
+//! Where the journal is: the mapping of its inode, or of the superblock's copy of it, and its own superblock.
+
+use crate::error::Error;
+use crate::mapping::{self, MapRead};
+use crate::session::Session;
+use ext4_format::extent::Extent;
+use ext4_format::inode::{self, InodeCore, flags};
+use ext4_format::jbd2;
+use ext4_format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
+use ext4_format::{BlockNr, FileType, FormatError, InodeNr, Where};
+
+/// Returns the runs of the journal for a search for tables of inodes, of which the log may hold copies: from the
+/// superblock's copy, because the journal's inode may be in the table that is searched for, or else from that inode.
+pub(crate) fn known_extents(session: &Session<'_, '_>) -> Result<Vec<Extent>, Error> {
+    if let Some((core, root)) = copied(session, InodeCore::default()) {
+        // The volume's checksums may all be wrong.
+        if let Some(map) = copied_map(session, &core, &root, None)? {
+            return Ok(map.extents);
+        }
+    }
+    let raw = session.read_record(InodeNr::JOURNAL)?;
+    let map = match raw {
+        Some(raw) => sound_map(session, &raw, InodeNr::JOURNAL)?,
+        None => None,
+    };
+    Ok(map.map_or_else(Vec::new, |map| map.extents))
+}
+
+/// Returns the superblock of the volume that a replay of the log would write, before the descriptors are read.
+pub(crate) fn logged_superblock(
+    session: &Session<'_, '_>,
+) -> Result<Option<[u8; SUPERBLOCK_SIZE]>, Error> {
+    let extents = known_extents(session)?;
+    let at = |block: u32| extents.iter().find_map(|extent| extent.map(block));
+    let Some(first) = at(0) else {
+        return Ok(None);
+    };
+    let len = extents.iter().map(|extent| extent.len).sum();
+    let Some(sb) = superblock(session, &session.read(first)?, len) else {
+        return Ok(None);
+    };
+    let size = u64::from(session.geo.block_size);
+    let home = BlockNr(SUPERBLOCK_OFFSET / size);
+    let hole = |block| FormatError::corrupt("hole in the journal", Where::Journal(block));
+    let read = |block| -> Result<_, Error> {
+        let home = at(block).ok_or_else(|| Error::Format(hole(block)))?;
+        Ok(session.read(home)?)
+    };
+    let Ok(found) = jbd2::salvage(&sb, session.geo.blocks_count, read) else {
+        return Ok(None);
+    };
+    let image = found.plan.replay.iter().rfind(|image| image.home == home);
+    let Some((image, block)) = image.and_then(|image| Some((image, at(image.log_block)?))) else {
+        return Ok(None);
+    };
+    let mut bytes = session.read(block)?;
+    if image.escaped {
+        jbd2::unescape(&mut bytes);
+    }
+    let within = bytes.get((SUPERBLOCK_OFFSET % size) as usize..);
+    Ok(within.and_then(<[u8]>::first_chunk).copied())
+}
+
+/// Returns whether an inode holds a journal of this volume.
+pub(crate) fn is_journal(session: &Session<'_, '_>, ino: InodeNr) -> Result<bool, Error> {
+    let Some(raw) = session.read_record(ino)? else {
+        return Ok(false);
+    };
+    let Some(map) = sound_map(session, &raw, ino)? else {
+        return Ok(false);
+    };
+    let Some(first) = map.extents.first().and_then(|e| e.map(0)) else {
+        return Ok(false);
+    };
+    let len = map.blocks().min(u32::MAX.into()) as u32;
+    Ok(superblock(session, &session.read(first)?, len).is_some())
+}
+
+/// Returns the journal's superblock, if it is one of this volume.
+pub(crate) fn superblock(
+    session: &Session<'_, '_>,
+    bytes: &[u8],
+    len: u32,
+) -> Option<jbd2::Superblock> {
+    let sb = jbd2::Superblock::parse(bytes).ok()?;
+    (sb.block_size == session.geo.block_size && sb.max_len <= len).then_some(sb)
+}
+
+/// Returns the mapping of an inode that can be the journal's.
+pub(crate) fn sound_map(
+    session: &Session<'_, '_>,
+    raw: &[u8],
+    ino: InodeNr,
+) -> Result<Option<MapRead>, Error> {
+    let Ok(core) = inode::decode_verified(raw, &session.geo, ino) else {
+        return Ok(None);
+    };
+    let root = inode::i_block(raw).map_err(Error::Format)?;
+    let seed = session.seed(ino, core.generation);
+    let map = mapping::read(session, core.flags, root, seed)?;
+    Ok(fits(session, &core, &map).then_some(map))
+}
+
+/// Returns whether an inode and its mapping can be those of a journal.
+fn fits(session: &Session<'_, '_>, core: &InodeCore, map: &MapRead) -> bool {
+    let blocks = core.size / u64::from(session.geo.block_size);
+    let in_volume = |run: &Extent| {
+        let len = run.len.into();
+        session.geo.is_valid_data_range(run.physical, len)
+    };
+    core.links > 0
+        && core.flags & flags::ENCRYPT == 0
+        && (u64::from(jbd2::MIN_BLOCKS)..=map.end()).contains(&blocks)
+        && core.file_type() == Some(FileType::Regular)
+        && map.problem.is_none()
+        && map.unsealed.is_empty()
+        && map.extents.iter().all(in_volume)
+        && map.blocks() == map.end()
+        && map.end() >= u64::from(jbd2::MIN_BLOCKS)
+}
+
+/// Returns the journal's inode and the root of its mapping as the superblock's copy has them: the mapping, then the high
+/// and the low half of the size. Fields that the copy lacks are those of `core`.
+pub(crate) fn copied(
+    session: &Session<'_, '_>,
+    core: InodeCore,
+) -> Option<(InodeCore, [u8; inode::I_BLOCK_SIZE])> {
+    if session.sb.jnl_backup_type != 1 {
+        return None;
+    }
+    let copy = session.sb.jnl_blocks;
+    let half = |at| copy.get::<usize>(at).map_or(0, |n| u64::from(n.get()));
+    let mut root = [0; inode::I_BLOCK_SIZE];
+    for (to, from) in root.chunks_exact_mut(4).zip(copy) {
+        to.copy_from_slice(&from.get().to_le_bytes());
+    }
+    let tree = ext4_format::extent::ExtentHeader::parse(&root).is_ok();
+    let core = InodeCore {
+        mode: FileType::Regular.mode_bits() | 0o600,
+        links: 1,
+        dtime: 0,
+        size: half(15) << 32 | half(16),
+        flags: if tree { flags::EXTENTS } else { 0 },
+        ..core
+    };
+    Some((core, root))
+}
+
+/// Returns the mapping of a copy, if a journal of this volume is there. `seed` is that of the checksums of its nodes.
+pub(crate) fn copied_map(
+    session: &Session<'_, '_>,
+    core: &InodeCore,
+    root: &[u8],
+    seed: Option<u32>,
+) -> Result<Option<MapRead>, Error> {
+    let map = mapping::read(session, core.flags, root, seed)?;
+    let first = map.extents.first().and_then(|extent| extent.map(0));
+    let Some(first) = first.filter(|_| fits(session, core, &map)) else {
+        return Ok(None);
+    };
+    let len = map.blocks().min(u32::MAX.into()) as u32;
+    let sb = superblock(session, &session.read(first)?, len);
+    Ok(sb.is_some().then_some(map))
+}
