@@ -18,13 +18,13 @@ extant sync-without-others promise::sync_waits_for_what_another_thread_writes_ba
 extant waits-locked promise::names_are_found_while_a_create_waits_for_a_frozen_volume
 extant no-flush-before-commit crash::defragment::default
 extant no-flush-after-commit crash::defragment::default
-extant no-revoke promise::a_removed_inode_does_not_come_back_by_its_number
+extant no-revoke stale_numbers::a_removed_inode_does_not_come_back_by_its_number
 extant reuse-before-commit defragment::a_volume_without_a_free_run_is_left_as_it_is
 extant mapping-before-data defragment::a_write_behind_the_copy_is_not_lost
 extant moved-blindly defragment::a_write_behind_the_copy_is_not_lost
-extant freed-number-read-again promise::a_removed_inode_does_not_come_back_by_its_number
-extant dead-parent-is-damage promise::the_parent_of_a_removed_directory_may_be_gone
-extant stops-at-first-failure promise::one_file_that_cannot_be_written_back_stops_no_other
+extant freed-number-read-again stale_numbers::a_removed_inode_does_not_come_back_by_its_number
+extant dead-parent-is-damage stale_numbers::the_parent_of_a_removed_directory_may_be_gone
+extant stops-at-first-failure write_back_errors::one_file_that_cannot_be_written_back_stops_no_other
 extant fast-commits-forgotten crash::checkpoint::fast_commits
 extant fast-commit-ahead contents::fast_commits
 extant fast-commit-before-data contents::fast_commits
@@ -38,7 +38,7 @@ END
 # The tests that look for a fault which its own test missed.
 others() {
     case $1 in
-    extant) echo promise:: buffers:: defragment:: checkpoint:: contents:: fast_commit:: ;;
+    extant) echo promise:: stale_numbers:: write_back_errors:: buffers:: defragment:: checkpoint:: contents:: fast_commit:: ;;
     extant-repair) echo in_place:: kernel:: ;;
     esac
 }
@@ -62,6 +62,11 @@ of_extant=$(program extant it)
 of_repair=$(program extant-repair it)
 for binary in "$unit" "$of_extant" "$of_repair"; do
     [ -x "$binary" ] || { echo "judge.sh: the tests were not built" >&2; exit 1; }
+done
+# A test that was renamed would look like one that finds nothing.
+there=$(for binary in "$unit" "$of_extant" "$of_repair"; do "$binary" --list; done)
+for test in $(faults | cut -d' ' -f3 | sort -u); do
+    grep -qxF "$test: test" <<<"$there" || { echo "judge.sh: there is no test $test" >&2; exit 1; }
 done
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
