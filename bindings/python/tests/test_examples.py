@@ -1,5 +1,6 @@
 """Programs as the documents have them: parquet inside of an image, a tree for a test; threads and memory."""
 
+import gc
 import os
 import re
 import subprocess
@@ -43,6 +44,8 @@ def test_pandas_and_pyarrow_keep_parquet_in_an_image(tmp_path):
     frame.to_parquet("ext4://tables/frame.parquet", storage_options={"image": str(image), "writable": True})
     back = pandas.read_parquet("ext4://tables/frame.parquet", storage_options={"image": str(image)})
     assert back.equals(frame)
+    # The volume of the read is closed with the objects that pandas made.
+    gc.collect()
     with extant.open(image, "r+") as volume:
         system = extant.fs.Ext4FileSystem(volume=volume)
         table = pyarrow.Table.from_pandas(frame)
