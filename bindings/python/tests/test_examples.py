@@ -1,11 +1,13 @@
 """Programs as the documents have them: parquet inside of an image, a tree for a test; threads and memory."""
 
+import errno
 import gc
 import os
 import re
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -31,6 +33,19 @@ def test_the_page_runs(tmp_path):
     assert ran >= 3
 
 
+def when_free(image):
+    """Opens an image for writing. The volume of an earlier read is closed with the objects that pandas and the threads of pyarrow hold."""
+    for _ in range(200):
+        gc.collect()
+        try:
+            return extant.open(image, "r+")
+        except OSError as error:
+            if error.errno != errno.EBUSY:
+                raise
+        time.sleep(0.05)
+    return extant.open(image, "r+")
+
+
 def test_pandas_and_pyarrow_keep_parquet_in_an_image(tmp_path):
     if not os.environ.get("CI"):
         pytest.importorskip("pandas")
@@ -44,9 +59,7 @@ def test_pandas_and_pyarrow_keep_parquet_in_an_image(tmp_path):
     frame.to_parquet("ext4://tables/frame.parquet", storage_options={"image": str(image), "writable": True})
     back = pandas.read_parquet("ext4://tables/frame.parquet", storage_options={"image": str(image)})
     assert back.equals(frame)
-    # The volume of the read is closed with the objects that pandas made.
-    gc.collect()
-    with extant.open(image, "r+") as volume:
+    with when_free(image) as volume:
         system = extant.fs.Ext4FileSystem(volume=volume)
         table = pyarrow.Table.from_pandas(frame)
         pyarrow.parquet.write_to_dataset(table, "/data", partition_cols=None, filesystem=DirFileSystem("/", system))
