@@ -204,7 +204,8 @@ fn find_table(
     evidence: Evidence,
 ) -> Result<Option<BlockNr>, Error> {
     let geo = &session.geo;
-    let journal = journal_map::known_extents(session)?;
+    // The journal's inode may be in the table that is searched for.
+    let journal = journal_map::known_map(session)?.map_or_else(Vec::new, |map| map.extents);
     let len = u64::from(geo.itable_blocks());
     let in_journal = |block: BlockNr| {
         let meets = |run: &Extent| {

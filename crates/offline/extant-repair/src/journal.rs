@@ -3,13 +3,13 @@
 
 use crate::error::Error;
 use crate::fast_commits;
-use crate::journal_map::{copied, copied_map, is_journal, sound_map, superblock};
+use crate::journal_map::{copied, copied_map, is_journal, read_log, sound_map, superblock};
 use crate::mapping::MapRead;
 use crate::session::Session;
 use ext4_format::features::{Compat, Incompat};
 use ext4_format::inode;
 use ext4_format::jbd2::{self, LogEnd, Salvage};
-use ext4_format::{BlockNr, FormatError, InodeNr, Where};
+use ext4_format::{BlockNr, InodeNr};
 use ext4_image::planted::{self, Fault};
 
 /// Mends the journal. Returns whether the volume was changed under the session, so that the round must restart.
@@ -20,15 +20,11 @@ pub(crate) fn mend(session: &mut Session<'_, '_>) -> Result<bool, Error> {
     let Some(map) = readable(session, ino)? else {
         return give_up(session, ino);
     };
-    let at = |block: u32| {
-        let extent = map.extents.iter().find(|e| e.map(block).is_some());
-        extent.and_then(|e| e.map(block))
-    };
-    let Some(first) = at(0) else {
+    let Some(first) = map.at(0) else {
         return give_up(session, ino);
     };
     let mut bytes = session.read(first)?;
-    let len = map.blocks().min(u32::MAX.into()) as u32;
+    let len = map.log_len();
     let mut found = superblock(session, &bytes, len);
     if found.is_none()
         && let Some((sb, mended)) = with_usual_log(session, &bytes, len)
@@ -48,11 +44,7 @@ pub(crate) fn mend(session: &mut Session<'_, '_>) -> Result<bool, Error> {
         }
         return Ok(false);
     }
-    let hole = |block| FormatError::corrupt("hole in the journal", Where::Journal(block));
-    let read = |block| {
-        let home = at(block).ok_or_else(|| Error::Format(hole(block)))?;
-        Ok(session.read(home)?)
-    };
+    let read = |block| read_log(session, &map, block);
     if planted::is(Fault::JournalThrownAway) {
         return empty(session, ino, first, len);
     }
@@ -69,8 +61,7 @@ pub(crate) fn mend(session: &mut Session<'_, '_>) -> Result<bool, Error> {
         return Ok(false);
     }
     for image in &found.plan.replay {
-        let home = at(image.log_block).ok_or_else(|| Error::Format(hole(image.log_block)))?;
-        let mut block = session.read(home)?;
+        let mut block = read_log(session, &map, image.log_block)?;
         if image.escaped {
             jbd2::unescape(&mut block);
         }
@@ -118,8 +109,8 @@ fn clear_recover(session: &mut Session<'_, '_>) -> Result<(), Error> {
 const MAX_LEN: usize = 0x10;
 const FIRST: usize = 0x14;
 
-/// Returns the superblock whose log is all blocks behind it, as mke2fs and tune2fs make it, and its block. `None` if it
-/// is no superblock of this volume even so.
+/// Returns the superblock whose log is all blocks behind it, as mke2fs and tune2fs make it, and its block. `None` if the
+/// result is not a superblock of this volume, either.
 fn with_usual_log(
     session: &Session<'_, '_>,
     bytes: &[u8],

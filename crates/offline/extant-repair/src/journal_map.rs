@@ -9,51 +9,42 @@ use ext4_format::jbd2;
 use ext4_format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use ext4_format::{BlockNr, FileType, FormatError, InodeNr, Where};
 
-/// Returns the runs of the journal for a search for tables of inodes, of which the log may hold copies: from the
-/// superblock's copy, because the journal's inode may be in the table that is searched for, or else from that inode.
-pub(crate) fn known_extents(session: &Session<'_, '_>) -> Result<Vec<Extent>, Error> {
+/// Returns the mapping of the journal, as far as it is known before the tables of inodes are: from the superblock's copy, or else from
+/// the journal's inode.
+pub(crate) fn known_map(session: &Session<'_, '_>) -> Result<Option<MapRead>, Error> {
     if let Some((core, root)) = copied(session, InodeCore::default()) {
         // The volume's checksums may all be wrong.
         if let Some(map) = copied_map(session, &core, &root, None)? {
-            return Ok(map.extents);
+            return Ok(Some(map));
         }
     }
-    let raw = session.read_record(InodeNr::JOURNAL)?;
-    let map = match raw {
-        Some(raw) => sound_map(session, &raw, InodeNr::JOURNAL)?,
-        None => None,
-    };
-    Ok(map.map_or_else(Vec::new, |map| map.extents))
+    match session.read_record(InodeNr::JOURNAL)? {
+        Some(raw) => sound_map(session, &raw, InodeNr::JOURNAL),
+        None => Ok(None),
+    }
 }
 
 /// Returns the superblock of the volume that a replay of the log would write, before the descriptors are read.
 pub(crate) fn logged_superblock(
     session: &Session<'_, '_>,
 ) -> Result<Option<[u8; SUPERBLOCK_SIZE]>, Error> {
-    let extents = known_extents(session)?;
-    let at = |block: u32| extents.iter().find_map(|extent| extent.map(block));
-    let Some(first) = at(0) else {
+    let Some(map) = known_map(session)? else {
         return Ok(None);
     };
-    let len = extents.iter().map(|extent| extent.len).sum();
-    let Some(sb) = superblock(session, &session.read(first)?, len) else {
+    let Some(sb) = own_superblock(session, &map)? else {
         return Ok(None);
     };
     let size = u64::from(session.geo.block_size);
     let home = BlockNr(SUPERBLOCK_OFFSET / size);
-    let hole = |block| FormatError::corrupt("hole in the journal", Where::Journal(block));
-    let read = |block| -> Result<_, Error> {
-        let home = at(block).ok_or_else(|| Error::Format(hole(block)))?;
-        Ok(session.read(home)?)
-    };
+    let read = |block| read_log(session, &map, block);
     let Ok(found) = jbd2::salvage(&sb, session.geo.blocks_count, read) else {
         return Ok(None);
     };
     let image = found.plan.replay.iter().rfind(|image| image.home == home);
-    let Some((image, block)) = image.and_then(|image| Some((image, at(image.log_block)?))) else {
+    let Some(image) = image else {
         return Ok(None);
     };
-    let mut bytes = session.read(block)?;
+    let mut bytes = read_log(session, &map, image.log_block)?;
     if image.escaped {
         jbd2::unescape(&mut bytes);
     }
@@ -69,11 +60,29 @@ pub(crate) fn is_journal(session: &Session<'_, '_>, ino: InodeNr) -> Result<bool
     let Some(map) = sound_map(session, &raw, ino)? else {
         return Ok(false);
     };
-    let Some(first) = map.extents.first().and_then(|e| e.map(0)) else {
-        return Ok(false);
-    };
-    let len = map.blocks().min(u32::MAX.into()) as u32;
-    Ok(superblock(session, &session.read(first)?, len).is_some())
+    Ok(own_superblock(session, &map)?.is_some())
+}
+
+/// Reads a block of the journal.
+pub(crate) fn read_log(
+    session: &Session<'_, '_>,
+    map: &MapRead,
+    block: u32,
+) -> Result<Vec<u8>, Error> {
+    let hole = || FormatError::corrupt("hole in the journal", Where::Journal(block));
+    let home = map.at(block).ok_or_else(|| Error::Format(hole()))?;
+    Ok(session.read(home)?)
+}
+
+/// Returns the superblock at the beginning of a mapping, if it is that of a journal of this volume.
+fn own_superblock(
+    session: &Session<'_, '_>,
+    map: &MapRead,
+) -> Result<Option<jbd2::Superblock>, Error> {
+    match map.at(0) {
+        Some(first) => Ok(superblock(session, &session.read(first)?, map.log_len())),
+        None => Ok(None),
+    }
 }
 
 /// Returns the journal's superblock, if it is one of this volume.
@@ -154,11 +163,9 @@ pub(crate) fn copied_map(
     seed: Option<u32>,
 ) -> Result<Option<MapRead>, Error> {
     let map = mapping::read(session, core.flags, root, seed)?;
-    let first = map.extents.first().and_then(|extent| extent.map(0));
-    let Some(first) = first.filter(|_| fits(session, core, &map)) else {
+    if !fits(session, core, &map) {
         return Ok(None);
-    };
-    let len = map.blocks().min(u32::MAX.into()) as u32;
-    let sb = superblock(session, &session.read(first)?, len);
+    }
+    let sb = own_superblock(session, &map)?;
     Ok(sb.is_some().then_some(map))
 }

@@ -41,6 +41,16 @@ impl MapRead {
         self.extents.last().map_or(0, Extent::end)
     }
 
+    /// Returns the place of a block.
+    pub(crate) fn at(&self, block: u32) -> Option<BlockNr> {
+        self.extents.iter().find_map(|extent| extent.map(block))
+    }
+
+    /// Returns the number of mapped blocks, as a journal's superblock has it.
+    pub(crate) fn log_len(&self) -> u32 {
+        self.blocks().min(u32::MAX.into()) as u32
+    }
+
     /// Returns the number of mapped blocks.
     pub(crate) fn blocks(&self) -> u64 {
         self.extents.iter().map(|e| u64::from(e.len)).sum()
