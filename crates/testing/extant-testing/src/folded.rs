@@ -51,7 +51,7 @@ pub fn debugfs(path: &Path, requests: &[u8]) -> String {
 
 /// Returns an image whose directory `d` folds case and has these names; with an index by e2fsck if `indexed`.
 pub fn image(args: &[&str], encoding: &str, names: &[Vec<u8>], indexed: bool) -> MemDevice {
-    let dir = crate::common::memory_dir();
+    let dir = needs::memory_dir();
     let path = dir.path().join("image");
     let made = Command::new("mke2fs")
         .args(["-q", "-F", "-t", "ext4", "-b", "1024", "-E", encoding])

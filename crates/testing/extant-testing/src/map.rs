@@ -76,7 +76,7 @@ impl Map {
 
     /// Maps an image; `replayed` is the same image with its journal replayed.
     pub fn new(image: &MemDevice, replayed: &MemDevice) -> Self {
-        let dir = crate::common::memory_dir();
+        let dir = needs::memory_dir();
         let path = dir.path().join("image");
         crate::common::write_image(replayed, &path);
         let volume = walk::Volume::open(&path);

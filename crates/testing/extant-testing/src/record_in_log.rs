@@ -1,4 +1,4 @@
-//! Changes of a full volume without an undo file, whose undo record is in the log of the empty journal: a crash at any
+//! Changes of a full volume without an undo file, whose undo record is in the log of the empty journal. A crash at any
 //! write leaves the old volume, the new one, or one that every program refuses until the change is reverted.
 
 use blockdev::{BlockDevice, Crash, Event, MemDevice, RecordingDevice};
@@ -16,7 +16,7 @@ pub fn full_volume(features: &str) -> Option<MemDevice> {
     if !needs::have(&["mke2fs", "debugfs", "e2fsck", "dumpe2fs"]) {
         return None;
     }
-    let dir = crate::common::memory_dir();
+    let dir = needs::memory_dir();
     let (path, tree) = (dir.path().join("disk.img"), dir.path().join("tree"));
     std::fs::create_dir(&tree).unwrap();
     for i in 0..40u8 {
@@ -49,7 +49,7 @@ fn run(tool: &str, args: &[&str], path: &Path) -> (Option<i32>, String) {
 
 /// Runs a program on an image; returns its exit code, its output, and whether it left the image unchanged.
 fn run_on(tool: &str, args: &[&str], image: &[u8]) -> (Option<i32>, String, bool) {
-    let dir = crate::common::memory_dir();
+    let dir = needs::memory_dir();
     let path = dir.path().join("disk.img");
     std::fs::write(&path, image).unwrap();
     let (code, told) = run(tool, args, &path);
@@ -145,7 +145,7 @@ fn expect_refusal(image: &[u8], turn: usize) {
 /// Reverts the change of an image if the image is marked, as the next command does that writes to the device. Returns
 /// whether it was.
 pub fn reverted(image: &dyn BlockDevice) -> bool {
-    let dir = crate::common::memory_dir();
+    let dir = needs::memory_dir();
     let device = dir.path().join("device");
     std::fs::write(&device, "").unwrap();
     let file = ImageFile::of(&device, None).unwrap();
@@ -181,7 +181,7 @@ fn cut_reversal(marked: &MemDevice, old: &[u8], record: &Range<usize>) {
 
 /// Checks that an image is clean for e2fsck, also after e2fsck has replayed its journal.
 pub fn expect_clean(image: &MemDevice) {
-    let dir = crate::common::memory_dir();
+    let dir = needs::memory_dir();
     let path = dir.path().join("disk.img");
     std::fs::write(&path, image.to_bytes().unwrap()).unwrap();
     let (code, told) = run("e2fsck", &["-p"], &path);

@@ -80,7 +80,7 @@ fn check_of(device: &dyn BlockDevice, replay: bool, threads: usize) -> Report {
 
 /// Returns e2fsck's verdict: whether the image is clean, and its output.
 pub fn judge(device: &MemDevice) -> (bool, String) {
-    let dir = crate::common::memory_dir();
+    let dir = needs::memory_dir();
     let path = dir.path().join("image");
     crate::common::write_image(device, &path);
     let out = Command::new("timeout")

@@ -23,6 +23,16 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
+/// Returns a directory in memory, if there is one, for images: programs that make and check images flush them often.
+///
+/// # Panics
+/// No directory can be made.
+pub fn memory_dir() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm")
+        .or_else(|_| tempfile::tempdir())
+        .unwrap_or_else(|e| panic!("a temporary directory: {e}"))
+}
+
 /// Debian's packages, where they are not named like the tool.
 const PACKAGES: &[(&str, &[&str])] = &[
     (

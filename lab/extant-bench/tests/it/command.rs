@@ -53,8 +53,7 @@ fn grow_compares_steps() {
 /// Runs a workload that repeats one operation, over a volume and a directory.
 fn repeats(command: &[&str], workloads: &[&str]) {
     // In memory if possible, because every round syncs.
-    let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
-    let dir = dir.unwrap();
+    let dir = needs::memory_dir();
     let path = dir.path().to_str().unwrap();
     let small = [
         "--tasks",
@@ -476,8 +475,7 @@ fn mounts_are_compared_with_their_floor() {
         }
         assert!(of("mount").all(|m| m["times"]["floor"].as_f64().unwrap() > 0.0));
     }
-    let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
-    let dir = dir.unwrap();
+    let dir = needs::memory_dir();
     let path = dir.path().to_str().unwrap();
     let bench = ["mount", "create", "stream-write", "--target", path];
     let table = run(&[&bench[..], &small].concat()).text();

@@ -21,13 +21,6 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 
-/// Returns a directory in memory, if there is one, for images: mke2fs and e2fsck flush them often.
-fn memory_dir() -> tempfile::TempDir {
-    tempfile::tempdir_in("/dev/shm")
-        .or_else(|_| tempfile::tempdir())
-        .unwrap()
-}
-
 /// Bitmaps of all groups, as an allocator would keep them.
 pub struct Space {
     geometry: Geometry,
@@ -105,7 +98,7 @@ impl Fs {
         if !have_tools() {
             return None;
         }
-        let dir = memory_dir();
+        let dir = needs::memory_dir();
         let path = dir.path().join("image");
         let size = (kib * 1024) as usize;
         // Not zeros, because the formatter must not rely on the contents of unused blocks.
@@ -131,7 +124,7 @@ impl Fs {
 
     /// Makes a volume of these bytes.
     pub fn of(image: &[u8]) -> Self {
-        let dir = memory_dir();
+        let dir = needs::memory_dir();
         let path = dir.path().join("image");
         std::fs::write(&path, image).unwrap();
         Self::open(dir, path)

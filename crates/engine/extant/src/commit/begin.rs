@@ -118,7 +118,7 @@ impl Committer {
     }
 }
 
-/// Maximum of rounds in which other callers take the released blocks or numbers before a caller gives up.
+/// Maximum of rounds in which a caller loses the released blocks or numbers to other callers.
 pub(super) const MOST_ROUNDS: u32 = 1000;
 
 /// Result of one round of taking blocks or numbers that pushes release.

@@ -76,7 +76,7 @@ fn numbers_that_others_took_and_freed_are_waited_for() {
     volume.create_new_file("/newer").unwrap_err();
 }
 
-/// Other threads may take all that is released for ever.
+/// A caller gives up if other threads take everything that is released, again and again.
 #[test]
 fn rounds_end() {
     let mut rounds = 0;

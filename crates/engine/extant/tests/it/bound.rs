@@ -28,7 +28,7 @@ fn the_same_answers_as_the_kernel() {
     if !able() {
         return;
     }
-    let dir = common::memory_dir();
+    let dir = needs::memory_dir();
     let image = dir.path().join("image");
     mke2fs(
         &image,

@@ -446,9 +446,7 @@ fn fsck_recovers(log: &blockdev::Log, base: &MemDevice, name: &str) {
         if !n.is_multiple_of(if torture() { 7 } else { 41 }) {
             continue;
         }
-        let dir = tempfile::tempdir_in("/dev/shm")
-            .or_else(|_| tempfile::tempdir())
-            .unwrap();
+        let dir = needs::memory_dir();
         let path = dir.path().join("image");
         write_image(&replayer.image(), &path);
         let out = std::process::Command::new("e2fsck")

@@ -156,9 +156,7 @@ fn run_and_kill(image: &Path, round: u64, after: Duration) -> Vec<String> {
 
 fn rounds(args: &[&str], rounds: u64) {
     needs::tools!("mke2fs", "e2fsck");
-    let dir = tempfile::tempdir_in("/dev/shm")
-        .or_else(|_| tempfile::tempdir())
-        .unwrap();
+    let dir = needs::memory_dir();
     let image = dir.path().join("image");
     mke2fs(&image, "256M", args);
     let mut rng = Rng::new(args.len() as u64 + 99);

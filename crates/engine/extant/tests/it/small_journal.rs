@@ -125,9 +125,7 @@ fn scattered_blocks_of_one_file() {
 #[test]
 fn a_file_over_a_thousand_groups() {
     needs::tools!("mke2fs", "e2fsck");
-    let dir = tempfile::tempdir_in("/dev/shm")
-        .or_else(|_| tempfile::tempdir())
-        .unwrap();
+    let dir = needs::memory_dir();
     let path = dir.path().join("image");
     mke2fs(
         &path,

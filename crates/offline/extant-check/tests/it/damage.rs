@@ -55,7 +55,7 @@ struct Verdicts {
 #[test]
 fn chosen_damage_is_judged_as_by_e2fsck() {
     needs::tools!("mke2fs", "e2fsck");
-    let dir = extant_testing::common::memory_dir();
+    let dir = needs::memory_dir();
     bases::make(dir.path());
     let all = Mutex::new(Verdicts::default());
     chosen::each_base(|n| judge_base(dir.path(), n, &all));

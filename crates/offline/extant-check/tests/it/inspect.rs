@@ -68,7 +68,7 @@ fn after(text: &str, word: &str) -> u64 {
 
 /// Calls a function with each shape: those of the mutants that need no replay, and some that mke2fs fills.
 fn each_image(mut with: impl FnMut(&str, &Arc<MemDevice>, &Path)) {
-    let dir = extant_testing::common::memory_dir();
+    let dir = needs::memory_dir();
     let path = dir.path().join("image");
     for kind in KINDS.iter().filter(|kind| !kind.dirty) {
         let device = image::populate_sized(kind.size(), kind.args(), false, 350);
@@ -297,7 +297,7 @@ fn names_indexes_and_free_space_are_those_of_e2fsprogs() {
         for (nth, (ino, own)) in paths(&inspector).into_iter().enumerate() {
             let ours = ask(&inspector, &format!("htree <{ino}>"));
             let entries: Vec<_> = ours.iter().filter(|r| r.kind == "index-entry").collect();
-            // Of what has no index, a sample.
+            // Files without an index are sampled.
             if entries.is_empty() && nth % 16 != 0 {
                 continue;
             }
@@ -325,7 +325,7 @@ fn names_indexes_and_free_space_are_those_of_e2fsprogs() {
 #[test]
 fn removed_names_and_journals_are_shown() {
     needs::tools!("mke2fs", "debugfs");
-    let dir = extant_testing::common::memory_dir();
+    let dir = needs::memory_dir();
     let path = dir.path().join("image");
     let kind = KINDS.iter().find(|k| k.dirty && k.sealed).unwrap();
     let device = image::populate_sized(kind.size(), kind.args(), true, 50);
@@ -429,7 +429,7 @@ fn ask_all(device: &MemDevice, blocks: u64, rng: &mut Rng) {
 #[test]
 fn mutants_are_shown_without_a_panic() {
     needs::tools!("mke2fs");
-    let dir = extant_testing::common::memory_dir();
+    let dir = needs::memory_dir();
     bases::make(dir.path());
     let bases: Vec<Base> = (0..KINDS.len())
         .map(|n| Base::load(dir.path(), n))
@@ -463,7 +463,7 @@ fn fast_commits_are_shown() {
     file.sync_all().unwrap();
     assert_eq!(volume.statistics().fast_commits, 2);
     let cut = device.snapshot();
-    let dir = extant_testing::common::memory_dir();
+    let dir = needs::memory_dir();
     let path = dir.path().join("image");
     common::write_image(&cut, &path);
     let inspector = Inspector::open(&cut, false).unwrap();

@@ -10,7 +10,7 @@ use verdict::{check, judge};
 
 /// Makes an image by mke2fs from files of several owners, and changes it by debugfs.
 fn image(args: &[&str], requests: &[&str]) -> MemDevice {
-    let dir = extant_testing::common::memory_dir();
+    let dir = needs::memory_dir();
     let tree = dir.path().join("tree");
     std::fs::create_dir_all(tree.join("sub")).unwrap();
     for i in 0..40 {

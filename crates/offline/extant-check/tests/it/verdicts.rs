@@ -77,7 +77,7 @@ fn new_images_are_clean() {
 #[test]
 fn mutants_are_judged_as_by_e2fsck() {
     needs::tools!("mke2fs", "e2fsck");
-    let dir = extant_testing::common::memory_dir();
+    let dir = needs::memory_dir();
     bases::make(dir.path());
     let bases: Vec<Base> = (0..KINDS.len())
         .map(|n| Base::load(dir.path(), n))

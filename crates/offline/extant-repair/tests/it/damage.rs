@@ -20,7 +20,7 @@ const LEFT: &[(&str, &str)] = &[];
 #[test]
 fn chosen_damage_is_mended_as_by_e2fsck() {
     needs::tools!("mke2fs", "e2fsck");
-    let dir = extant_testing::common::memory_dir();
+    let dir = needs::memory_dir();
     bases::make(dir.path());
     let (left, mended) = (Mutex::new(BTreeSet::new()), Mutex::new(0));
     chosen::each_base(|n| {

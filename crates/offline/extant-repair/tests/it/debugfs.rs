@@ -18,11 +18,8 @@ pub struct Image {
 impl Image {
     /// Creates a new image; `args` set the size of its blocks.
     pub fn new(size: &str, block: u64, args: &[&str]) -> Self {
-        let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
-        let image = Self {
-            dir: dir.unwrap(),
-            block,
-        };
+        let dir = needs::memory_dir();
+        let image = Self { dir, block };
         let block = block.to_string();
         let args = [&["-t", "ext4", "-b", &block], args].concat();
         crate::common::mke2fs(&image.path(), size, &args);
@@ -132,9 +129,9 @@ impl Image {
 
     /// Returns another image with the same bytes.
     pub fn copy(from: &Self) -> Self {
-        let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
+        let dir = needs::memory_dir();
         let image = Self {
-            dir: dir.unwrap(),
+            dir,
             block: from.block,
         };
         std::fs::copy(from.path(), image.path()).unwrap();

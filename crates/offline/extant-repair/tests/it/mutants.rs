@@ -56,7 +56,7 @@ enum Outcome {
 
 /// Returns the bases whose journals need no replay.
 fn bases() -> Vec<Base> {
-    let dir = extant_testing::common::memory_dir();
+    let dir = needs::memory_dir();
     bases::make(dir.path());
     (0..KINDS.len())
         .map(|n| Base::load(dir.path(), n))
@@ -311,7 +311,7 @@ fn e2fsck_mends(device: &MemDevice, untouched: &[&Sound]) -> Option<usize> {
 }
 
 fn with_image<T>(device: &MemDevice, look: impl FnOnce(&Path) -> T) -> T {
-    let dir = extant_testing::common::memory_dir();
+    let dir = needs::memory_dir();
     let path = dir.path().join("image");
     common::write_image(device, &path);
     look(&path)

@@ -11,7 +11,7 @@ use verdict::judge;
 
 /// Returns an image with files of several owners and quota files of mke2fs, which count none of the files.
 fn image(args: &[&str], count: bool) -> MemDevice {
-    let dir = extant_testing::common::memory_dir();
+    let dir = needs::memory_dir();
     let tree = dir.path().join("tree");
     std::fs::create_dir_all(tree.join("sub")).unwrap();
     for i in 0..60 {
@@ -114,7 +114,7 @@ fn limits_stay() {
 }
 
 fn without(device: &MemDevice, request: &str) -> MemDevice {
-    let dir = extant_testing::common::memory_dir();
+    let dir = needs::memory_dir();
     let path = dir.path().join("image");
     common::write_image(device, &path);
     debugfs(&path, request);

@@ -71,7 +71,7 @@ fn places(device: &MemDevice) -> [u64; 3] {
 
 /// Returns every file of an image, with its bytes.
 pub fn files(device: &MemDevice) -> Vec<(String, Vec<u8>)> {
-    let dir = extant_testing::common::memory_dir();
+    let dir = needs::memory_dir();
     let (path, out) = (dir.path().join("image"), dir.path().join("out"));
     common::write_image(device, &path);
     std::fs::create_dir(&out).unwrap();
@@ -147,7 +147,7 @@ fn an_inode_without_a_name_is_found_again() {
     needs::tools!("mke2fs", "e2fsck", "debugfs");
     let device = sound();
     let before = files(&device);
-    let dir = extant_testing::common::memory_dir();
+    let dir = needs::memory_dir();
     let path = dir.path().join("image");
     common::write_image(&device, &path);
     let (name, bytes) = before.iter().find(|(_, bytes)| bytes.len() > 2000).unwrap();
@@ -298,7 +298,7 @@ fn a_cut_at_any_write_is_taken_back() {
 
 /// Returns the output of debugfs.
 fn debugfs(device: &MemDevice, request: &str) -> String {
-    let dir = extant_testing::common::memory_dir();
+    let dir = needs::memory_dir();
     let path = dir.path().join("image");
     common::write_image(device, &path);
     let out = std::process::Command::new("debugfs")
@@ -311,7 +311,7 @@ fn debugfs(device: &MemDevice, request: &str) -> String {
 
 /// Returns the image after requests to debugfs.
 fn edited(device: &MemDevice, requests: &[&str]) -> MemDevice {
-    let dir = extant_testing::common::memory_dir();
+    let dir = needs::memory_dir();
     let path = dir.path().join("image");
     common::write_image(device, &path);
     for request in requests {
@@ -426,7 +426,7 @@ fn a_table_of_inodes_is_not_taken_from_the_log_when_checksums_are_wrong() {
     assert!(files(&broken) == before);
 }
 
-/// The log is before the table on the device, and as many records are sound there.
+/// The log comes before the table on the device and holds the same number of sound records.
 #[test]
 fn a_table_of_inodes_is_not_taken_from_the_log() {
     needs::tools!("mke2fs", "e2fsck", "debugfs");

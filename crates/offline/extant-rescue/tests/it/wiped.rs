@@ -33,7 +33,7 @@ type Files = Vec<(String, Vec<u8>)>;
 
 /// Returns every file of an image with its bytes by debugfs.
 fn judged(device: &MemDevice) -> Files {
-    let dir = extant_testing::common::memory_dir();
+    let dir = needs::memory_dir();
     let (path, out) = (dir.path().join("image"), dir.path().join("out"));
     common::write_image(device, &path);
     std::fs::create_dir(&out).unwrap();
@@ -275,7 +275,7 @@ fn deleted_files_are_found_in_the_journal() {
 #[test]
 fn broken_images_make_no_panic() {
     needs::tools!("mke2fs");
-    let dir = extant_testing::common::memory_dir();
+    let dir = needs::memory_dir();
     bases::make(dir.path());
     let bases: Vec<Base> = (0..KINDS.len())
         .map(|n| Base::load(dir.path(), n))

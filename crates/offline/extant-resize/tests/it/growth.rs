@@ -72,7 +72,7 @@ fn a_new_length_is_flushed_before_anything_is_written() {
 fn a_cut_that_lost_the_new_length_is_taken_back() {
     let Some(device) = small() else { return };
     let (plan, old) = (plan(&device), device.to_bytes().unwrap());
-    let dir = extant_testing::common::memory_dir();
+    let dir = needs::memory_dir();
     let beside = dir.path().join("undo");
     let mut marked = 0;
     for at in 1.. {
@@ -107,7 +107,7 @@ fn a_host_that_is_full_leaves_the_old_length() {
     // The host has no space beyond the old end.
     full.fail_range(Op::Write, old.len() as u64 + 1024..SIZE);
     // Without an undo file the record would be in free blocks, whose bytes then differ.
-    let dir = extant_testing::common::memory_dir();
+    let dir = needs::memory_dir();
     let beside = dir.path().join("undo");
     let error = plan.write(&full, None, Some(&beside)).unwrap_err();
     assert!(

@@ -14,7 +14,7 @@ const MIB: u64 = 1 << 20;
 
 /// Returns every file of an image, with its bytes.
 fn files(device: &MemDevice) -> Vec<(String, Vec<u8>)> {
-    let dir = extant_testing::common::memory_dir();
+    let dir = needs::memory_dir();
     let (path, out) = (dir.path().join("image"), dir.path().join("out"));
     common::write_image(device, &path);
     std::fs::create_dir(&out).unwrap();
@@ -229,7 +229,7 @@ fn a_cut_with_the_record_in_the_log_leaves_the_old_or_the_new() {
 /// Cuts the change at writes from the first to the last, at more than `least` of them; each leaves a clean volume with every file.
 fn cut_everywhere(device: &MemDevice, plan: &Plan, least: u64) {
     let before = files(device);
-    let dir = extant_testing::common::memory_dir();
+    let dir = needs::memory_dir();
     let beside = dir.path().join("undo");
     let (mut cut_at, mut cuts, mut taken_back) = (0, 0, 0);
     loop {
@@ -328,7 +328,7 @@ fn a_cut_of_larger_inodes_leaves_the_old_or_the_new() {
 #[test]
 fn descriptors_that_outgrow_a_group_go_to_their_groups() {
     needs::tools!("mke2fs", "e2fsck", "dumpe2fs");
-    let dir = extant_testing::common::memory_dir();
+    let dir = needs::memory_dir();
     let tree = dir.path().join("tree");
     std::fs::create_dir(&tree).unwrap();
     for i in 0..50 {
@@ -425,7 +425,7 @@ fn the_block_of_mount_protection_moves() {
     let mut bytes = [0; 1024];
     device.read_at(near * 1024, &mut bytes).unwrap();
     device.write_at(FAR * 1024, &bytes).unwrap();
-    let dir = extant_testing::common::memory_dir();
+    let dir = needs::memory_dir();
     let path = dir.path().join("image");
     common::write_image(&device, &path);
     let requests = [
@@ -490,7 +490,7 @@ fn changes_by_chance_keep_every_file() {
                 }
             };
             let longer = with_len(&device, device.len().max(plan.bytes()));
-            let dir = extant_testing::common::memory_dir();
+            let dir = needs::memory_dir();
             let beside = dir.path().join("undo");
             let cut = FaultDevice::new(longer);
             cut.fail_after(Op::Write, rng.below(3000));

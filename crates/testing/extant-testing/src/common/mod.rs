@@ -83,16 +83,9 @@ pub fn mke2fs(path: &Path, size: &str, args: &[&str]) {
     );
 }
 
-/// Returns a directory in memory, if there is one, for images: mke2fs and e2fsck flush them often.
-pub fn memory_dir() -> tempfile::TempDir {
-    tempfile::tempdir_in("/dev/shm")
-        .or_else(|_| tempfile::tempdir())
-        .unwrap()
-}
-
 /// Makes the same image in memory.
 pub fn mem_image(size: &str, args: &[&str]) -> Arc<MemDevice> {
-    let dir = memory_dir();
+    let dir = needs::memory_dir();
     let path = dir.path().join("image");
     mke2fs(&path, size, args);
     Arc::new(MemDevice::from_bytes(&std::fs::read(&path).unwrap()))
@@ -134,7 +127,7 @@ pub fn repair(path: &Path, what: &str) -> String {
 /// Checks that e2fsck finds nothing to mend in an image in memory.
 #[track_caller]
 pub fn assert_clean(device: &MemDevice, what: &str) {
-    let dir = memory_dir();
+    let dir = needs::memory_dir();
     let path = dir.path().join("image");
     write_image(device, &path);
     assert_clean_file(&path, what);

@@ -91,7 +91,7 @@ fn only_log_and_data(replayer: &Replayer<'_>, journal: &BTreeSet<u64>, block: u6
 
 /// Returns the blocks of the journal, as debugfs lists them.
 pub fn journal_blocks(image: &MemDevice) -> BTreeSet<u64> {
-    let dir = common::memory_dir();
+    let dir = needs::memory_dir();
     let path = dir.path().join("image");
     common::write_image(image, &path);
     let out = Command::new("debugfs")

@@ -99,9 +99,7 @@ fn say(what: &str, seed: u64, text: &str) {
 /// Runs these seeds in one process per CPU, and fails if any process has a finding.
 pub fn run(seeds: Range<u64>) {
     let start = Instant::now();
-    let own = tempfile::tempdir_in("/dev/shm")
-        .or_else(|_| tempfile::tempdir())
-        .expect("a temporary directory");
+    let own = needs::memory_dir();
     let given = std::env::var_os(BASES).map(PathBuf::from);
     let dir = given.clone().unwrap_or_else(|| own.path().into());
     if given.is_none() {

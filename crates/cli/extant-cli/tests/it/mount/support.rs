@@ -188,13 +188,7 @@ pub fn over_each(test: impl Fn(Transport)) {
 
 /// Returns a place for images and directories, in memory if there is one.
 pub fn place() -> tempfile::TempDir {
-    let shm = Path::new("/dev/shm");
-    let made = if shm.is_dir() {
-        tempfile::tempdir_in(shm)
-    } else {
-        tempfile::tempdir()
-    };
-    made.unwrap()
+    needs::memory_dir()
 }
 
 /// Makes an image of ext4 with these arguments of mke2fs.

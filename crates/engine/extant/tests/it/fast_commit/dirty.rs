@@ -72,7 +72,7 @@ fn extant_and_the_kernel_replay_the_same_state() {
     }
     let (mut images, mut pending, mut unlike) = (0, 0, 0);
     for seed in seeds(1, 2, 40) {
-        let dir = memory_dir();
+        let dir = needs::memory_dir();
         let block_size = if seed % 2 == 0 { "1024" } else { "4096" };
         let args = ["-t", "ext4", "-O", "fast_commit", "-b", block_size];
         let path = image(&dir, &args);

@@ -167,7 +167,7 @@ fn e2fsck_and_the_kernel_replay_the_synced_state() {
             "size=4",
         ];
         let device = mem_image("20M", &args);
-        let dir = memory_dir();
+        let dir = needs::memory_dir();
         let path = dir.path().join("image");
         let mut program = Program::new(&device, seed);
         for step in 1..=STEPS {

@@ -9,7 +9,7 @@ fn full_where_the_kernel_says_so() {
     if !able() {
         return;
     }
-    let dir = memory_dir();
+    let dir = needs::memory_dir();
     let path = image(&dir, &["-t", "ext4", "-b", "1024", "-N", "4096"]);
     let v = open_file(&path);
     v.create_dir("/d").unwrap();

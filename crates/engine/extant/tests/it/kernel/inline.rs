@@ -107,7 +107,7 @@ fn holes_inside_inodes() {
     if !able() {
         return;
     }
-    let dir = memory_dir();
+    let dir = needs::memory_dir();
     let (tree, image) = (dir.path().join("tree"), dir.path().join("image"));
     std::fs::create_dir(&tree).unwrap();
     let sizes = [1u64, 60, 61, 100, 3_000_000];
@@ -164,7 +164,7 @@ fn inline_data_as_the_kernel_reads_them() {
     }
     for size in ["256", "512", "1024"] {
         for features in FEATURES {
-            let dir = memory_dir();
+            let dir = needs::memory_dir();
             for image in images(dir.path(), size, features) {
                 let what = format!("{size}, {features}, {}", image.display());
                 let mounted = Mounted::new(&image, "ro");
@@ -245,7 +245,7 @@ fn inline_data_in_a_journal() {
     if !able() {
         return;
     }
-    let dir = memory_dir();
+    let dir = needs::memory_dir();
     let (image, copy) = (dir.path().join("image"), dir.path().join("copy"));
     mke2fs(&image, "32M", &["-t", "ext4", "-O", "inline_data"]);
     let mounted = Mounted::new(&image, "");

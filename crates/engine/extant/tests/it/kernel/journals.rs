@@ -40,7 +40,7 @@ fn dirty_journals_of_the_kernel() {
             "data=journal",
         ),
     ] {
-        let dir = memory_dir();
+        let dir = needs::memory_dir();
         let path = image(&dir, args);
         let mounted = Mounted::new(&path, options);
         let at = |p: &str| mounted.path().join(p);
@@ -98,7 +98,7 @@ fn fast_commits_of_the_kernel() {
         &["-t", "ext4", "-O", "fast_commit"][..],
         &["-t", "ext4", "-O", "fast_commit", "-b", "1024"],
     ] {
-        let dir = memory_dir();
+        let dir = needs::memory_dir();
         let path = image(&dir, args);
         let mounted = Mounted::new(&path, "");
         let at = |name: &str| mounted.path().join(name);
@@ -155,7 +155,7 @@ fn orphans_in_the_orphan_file_of_a_new_volume() {
     // More than one block of the file holds.
     const ORPHANS: u64 = 600;
     for block_size in [1024, 4096] {
-        let dir = memory_dir();
+        let dir = needs::memory_dir();
         let path = dir.path().join("image");
         let options = extant::mkfs::MkfsOptions {
             size: Some(128 << 20),
@@ -243,7 +243,7 @@ fn our_dirty_journals() {
         .iter()
         .filter(|(_, a)| !a.contains(&"^has_journal") && !a.contains(&"ext2"))
     {
-        let dir = memory_dir();
+        let dir = needs::memory_dir();
         let path = image(&dir, args);
         let v = open_file(&path);
         make(&v, 3_000);

@@ -14,7 +14,7 @@ fn made_here_read_by_the_kernel() {
         return;
     }
     for (what, args) in KINDS {
-        let dir = memory_dir();
+        let dir = needs::memory_dir();
         let path = image(&dir, args);
         let v = open_file(&path);
         let short = v.geometry().inode_size == 128;
@@ -55,7 +55,7 @@ fn made_by_the_kernel_changed_here() {
         return;
     }
     for (what, args) in KINDS {
-        let dir = memory_dir();
+        let dir = needs::memory_dir();
         let path = image(&dir, args);
         let mounted = Mounted::new(&path, "");
         make_by_kernel(mounted.path(), amount(1_500, 6_000));
@@ -133,7 +133,7 @@ fn statfs_as_the_kernel_counts() {
             "metadata_csum_seed,orphan_file",
         ],
     ] {
-        let dir = memory_dir();
+        let dir = needs::memory_dir();
         let image = image(&dir, args);
         let v = open_file(&image);
         make(&v, 50);
@@ -163,7 +163,7 @@ fn more_subdirectories_than_links() {
     if !able() {
         return;
     }
-    let dir = memory_dir();
+    let dir = needs::memory_dir();
     let path = dir.path().join("image");
     mke2fs(&path, "600M", &["-t", "ext4", "-b", "1024", "-N", "70000"]);
     let v = open_file(&path);

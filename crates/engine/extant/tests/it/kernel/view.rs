@@ -21,7 +21,7 @@ fn read_by_ext4_view() {
                 .any(|f| a.contains(f))
         })
     {
-        let dir = crate::common::memory_dir();
+        let dir = needs::memory_dir();
         let path = image(&dir, args);
         let v = open_file(&path);
         make(&v, amount(600, 3_000));

@@ -80,7 +80,7 @@ kinds! {
 /// Makes a base, or says why it cannot be made here.
 pub fn make(kind: &BaseKind) -> Result<Image, String> {
     if kind.made == Origin::FromTree {
-        let tree = extant_testing::common::memory_dir();
+        let tree = needs::memory_dir();
         populate(tree.path(), kind)?;
         let from = tree.path().to_str().unwrap().to_owned();
         let args = [kind.args, &["-d", &from]].concat();

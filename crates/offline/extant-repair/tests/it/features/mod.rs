@@ -108,7 +108,7 @@ fn judge_all(bases: &[Base], seeds: std::ops::Range<u64>) -> Vec<Outcome> {
 fn judge_one(base: &Base, seed: u64) -> Option<Outcome> {
     let device = base.device.snapshot();
     let damage = base.parts.damage(&device, &mut Rng::new(seed));
-    let dir = extant_testing::common::memory_dir();
+    let dir = needs::memory_dir();
     let [ours, theirs] = ["ours", "theirs"].map(|name| dir.path().join(name));
     write_image(&device, &theirs);
     // The second run mends what the first one has left.
