@@ -1,6 +1,6 @@
 //! Other libraries that change ext4 images in this process, under the same operations as this engine: libext2fs of
 //! e2fsprogs, and the crates rust-fs-ext4 and rsext4. Each has a separate image in a file in memory, made with the
-//! same options; one task, since none of them supports several. libext2fs keeps no journal, and rewrites a block in
+//! same options. One task runs, because none of these libraries supports several. libext2fs keeps no journal, and rewrites a block in
 //! its handle's own memory until it is flushed.
 
 mod extant_library;
