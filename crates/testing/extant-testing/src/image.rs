@@ -2,7 +2,11 @@
 
 use crate::common::*;
 use blockdev::{BlockDevice, MemDevice};
+use ext4_format::features::{Features, Incompat};
+use ext4_format::superblock::RawSuperblock;
 use extant::{FileType, SetXattr, Volume, VolumeOptions};
+use std::fs::FileType as FileKind;
+use std::process::Command;
 use std::sync::Arc;
 
 pub fn open_as(device: &Arc<MemDevice>, read_only: bool) -> extant::Result<Volume> {
@@ -54,7 +58,7 @@ pub fn populate_sized(size: &str, args: &[&str], dirty: bool, names: u32) -> Arc
         deep.write_at(&[DATA; 512], n * 8192).unwrap();
     }
     let far = v.create_new_file("/far").unwrap();
-    far.write_at(&[DATA; 1024], 70 << 20).unwrap();
+    far.write_at(&[DATA; 1024], far_offset(&device)).unwrap();
     v.sync().unwrap();
     if dirty {
         let unlinked = v.open_file("/d2/f5").unwrap();
@@ -74,6 +78,67 @@ pub fn populate_sized(size: &str, args: &[&str], dirty: bool, names: u32) -> Arc
     drop((deep, far));
     v.close().unwrap();
     device
+}
+
+/// Offset of the last block of a file with one large hole. debugfs writes the hole's zeros, so it is short where extents map it; a
+/// block map has three levels only beyond it.
+fn far_offset(device: &MemDevice) -> u64 {
+    let mut bytes = [0; 1024];
+    device.read_at(1024, &mut bytes).unwrap();
+    let superblock = RawSuperblock::parse(&bytes).unwrap();
+    if Features::of(&superblock)
+        .incompat
+        .contains(Incompat::EXTENT)
+    {
+        1 << 20
+    } else {
+        70 << 20
+    }
+}
+
+/// Returns the path and the bytes of each regular file of an image, as debugfs reads them.
+pub fn files(device: &MemDevice) -> Vec<(String, Vec<u8>)> {
+    read_by_debugfs(device, |kind| kind.is_file())
+}
+
+/// Returns what [`files`] does, and every directory, without content, and every symbolic link with its target.
+pub fn tree(device: &MemDevice) -> Vec<(String, Vec<u8>)> {
+    read_by_debugfs(device, |_| true)
+}
+
+fn read_by_debugfs(device: &MemDevice, wanted: fn(&FileKind) -> bool) -> Vec<(String, Vec<u8>)> {
+    let dir = needs::memory_dir();
+    let (path, out) = (dir.path().join("image"), dir.path().join("out"));
+    write_image(device, &path);
+    std::fs::create_dir(&out).unwrap();
+    let request = format!("rdump / {}", out.display());
+    let run = Command::new("debugfs")
+        .args(["-R", &request])
+        .arg(&path)
+        .output();
+    assert!(run.unwrap().status.success());
+    let (mut found, mut folders) = (Vec::new(), vec![out.clone()]);
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let kind = path.symlink_metadata().unwrap().file_type();
+            let name = path.strip_prefix(&out).unwrap().display().to_string();
+            let content = if kind.is_dir() {
+                folders.push(path);
+                Vec::new()
+            } else if kind.is_symlink() {
+                let target = std::fs::read_link(&path).unwrap();
+                target.into_os_string().into_encoded_bytes()
+            } else {
+                std::fs::read(path).unwrap()
+            };
+            if wanted(&kind) {
+                found.push((name, content));
+            }
+        }
+    }
+    found.sort();
+    found
 }
 
 /// Blocks of an image that hold metadata: those in use that are not file data.

@@ -2,7 +2,8 @@
 
 use crate::common::write_image;
 use crate::image;
-use crate::stages::{files, mended, told, with_superblock};
+use crate::image::files;
+use crate::stages::{mended, told, with_superblock};
 use blockdev::{BlockDevice, MemDevice};
 use extant_repair::Mend;
 use std::process::Command;

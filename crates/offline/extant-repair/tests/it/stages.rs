@@ -2,7 +2,7 @@
 //! is reverted.
 
 use crate::common;
-use crate::image;
+use crate::image::{self, files};
 use crate::verdict;
 use blockdev::{BlockDevice, MemDevice};
 use ext4_format::GroupNr;
@@ -67,35 +67,6 @@ fn places(device: &MemDevice) -> [u64; 3] {
     let mut desc = [0; 12];
     device.read_at(2048, &mut desc).unwrap();
     [0, 4, 8].map(|at| u64::from(u32::from_le_bytes(desc[at..at + 4].try_into().unwrap())) * 1024)
-}
-
-/// Returns every file of an image, with its bytes.
-pub fn files(device: &MemDevice) -> Vec<(String, Vec<u8>)> {
-    let dir = needs::memory_dir();
-    let (path, out) = (dir.path().join("image"), dir.path().join("out"));
-    common::write_image(device, &path);
-    std::fs::create_dir(&out).unwrap();
-    let request = format!("rdump / {}", out.display());
-    let status = std::process::Command::new("debugfs")
-        .args(["-R", &request])
-        .arg(&path)
-        .output();
-    assert!(status.unwrap().status.success());
-    let (mut found, mut folders) = (Vec::new(), vec![out.clone()]);
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            let kind = path.symlink_metadata().unwrap().file_type();
-            if kind.is_dir() {
-                folders.push(path);
-            } else if kind.is_file() {
-                let name = path.strip_prefix(&out).unwrap().display().to_string();
-                found.push((name, std::fs::read(path).unwrap()));
-            }
-        }
-    }
-    found.sort();
-    found
 }
 
 #[test]

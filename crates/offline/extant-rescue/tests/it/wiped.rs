@@ -3,7 +3,7 @@
 
 use crate::bases;
 use crate::common;
-use crate::image;
+use crate::image::{self, files};
 use crate::mutant;
 use bases::{Base, KINDS};
 use blockdev::{BlockDevice, MemDevice};
@@ -30,35 +30,6 @@ fn sound(args: &[&str]) -> MemDevice {
 }
 
 type Files = Vec<(String, Vec<u8>)>;
-
-/// Returns every file of an image with its bytes by debugfs.
-fn judged(device: &MemDevice) -> Files {
-    let dir = needs::memory_dir();
-    let (path, out) = (dir.path().join("image"), dir.path().join("out"));
-    common::write_image(device, &path);
-    std::fs::create_dir(&out).unwrap();
-    let request = format!("rdump / {}", out.display());
-    let run = std::process::Command::new("debugfs")
-        .args(["-R", &request])
-        .arg(&path)
-        .output();
-    assert!(run.unwrap().status.success());
-    let (mut found, mut folders) = (Vec::new(), vec![out.clone()]);
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            let kind = path.symlink_metadata().unwrap().file_type();
-            if kind.is_dir() {
-                folders.push(path);
-            } else if kind.is_file() {
-                let name = path.strip_prefix(&out).unwrap().display().to_string();
-                found.push((name, std::fs::read(path).unwrap()));
-            }
-        }
-    }
-    found.sort();
-    found
-}
 
 /// Returns every file that is rescued, with its bytes.
 fn rescued(device: &MemDevice) -> Files {
@@ -101,7 +72,7 @@ fn superblocks_and_descriptors_are_replaced() {
         .collect();
     for args in [ARGS, &plain] {
         let device = sound(args);
-        let before = judged(&device);
+        let before = files(&device);
         assert!(before.len() > 200);
         assert!(rescued(&device) == before, "nothing is gone");
         wipe(&device, 0, 2048);
@@ -151,7 +122,7 @@ fn files_are_found_without_any_superblock() {
     let old = ["-t", "ext2", "-b", "1024"];
     for args in [&wide[..], &short, &large, &old] {
         let device = sound(args);
-        let before = judged(&device);
+        let before = files(&device);
         wipe(&device, 0, 2048);
         if args.contains(&"1024") {
             wipe(&device, 8193 * 1024, 1024);
@@ -170,7 +141,7 @@ fn files_are_found_without_any_superblock() {
 fn names_are_found_without_the_inode_of_their_directory() {
     needs::tools!("mke2fs", "debugfs");
     let device = sound(ARGS);
-    let before = judged(&device);
+    let before = files(&device);
     let root = u64::from(InodeNr::ROOT.0 - 1) * 256;
     wipe(&device, table(&device) + root, 256);
     assert!(rescued(&device) == before, "the root's inode is gone");
@@ -180,7 +151,7 @@ fn names_are_found_without_the_inode_of_their_directory() {
 fn files_are_found_without_their_directory() {
     needs::tools!("mke2fs", "debugfs");
     let device = sound(ARGS);
-    let before = judged(&device);
+    let before = files(&device);
     // The block of the root's names.
     let bytes = device.to_bytes().unwrap();
     let root = [2, 0, 0, 0, 12, 0, 1, 2, b'.', 0, 0, 0, 2, 0, 0, 0];
@@ -216,7 +187,7 @@ fn files_are_found_without_their_directory() {
 fn deleted_files_are_found_in_the_journal() {
     needs::tools!("mke2fs", "debugfs");
     let device = Arc::new(sound(ARGS));
-    let before = judged(&device);
+    let before = files(&device);
     let name = |n: usize| format!("d0/deleted{n}");
     let bytes = |n: usize| vec![n as u8 + 1; 3000 * n + 100];
     let volume = image::open_as(&device, false).unwrap();

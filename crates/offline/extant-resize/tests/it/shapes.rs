@@ -1,7 +1,7 @@
 //! Volumes of many shapes grow and shrink: e2fsck finds them clean, and every file keeps its bytes.
 
 use crate::common;
-use crate::image;
+use crate::image::{self, tree};
 use crate::record_in_log::{self, Change};
 use crate::verdict;
 use blockdev::{Access, BlockDevice, FaultDevice, FileDevice, MemDevice, Op};
@@ -11,39 +11,6 @@ use std::process::Command;
 use std::sync::Arc;
 
 const MIB: u64 = 1 << 20;
-
-/// Returns every file of an image, with its bytes.
-fn files(device: &MemDevice) -> Vec<(String, Vec<u8>)> {
-    let dir = needs::memory_dir();
-    let (path, out) = (dir.path().join("image"), dir.path().join("out"));
-    common::write_image(device, &path);
-    std::fs::create_dir(&out).unwrap();
-    let request = format!("rdump / {}", out.display());
-    let run = Command::new("debugfs")
-        .args(["-R", &request])
-        .arg(&path)
-        .output();
-    assert!(run.unwrap().status.success());
-    let (mut found, mut folders) = (Vec::new(), vec![out.clone()]);
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            let kind = path.symlink_metadata().unwrap().file_type();
-            let name = path.strip_prefix(&out).unwrap().display().to_string();
-            if kind.is_dir() {
-                found.push((name, Vec::new()));
-                folders.push(path);
-            } else if kind.is_symlink() {
-                let target = std::fs::read_link(&path).unwrap();
-                found.push((name, target.into_os_string().into_encoded_bytes()));
-            } else {
-                found.push((name, std::fs::read(path).unwrap()));
-            }
-        }
-    }
-    found.sort();
-    found
-}
 
 /// Returns a volume with files; without the large one, which takes long to read.
 fn filled(shape: &[&str]) -> MemDevice {
@@ -168,16 +135,16 @@ fn every_shape_grows_shrinks_and_keeps_its_files() {
     for shape in shapes() {
         let what = shape.join(" ");
         let device = filled(shape);
-        let before = files(&device);
+        let before = tree(&device);
         assert!(before.len() > 100);
         let grown = resized(&device, NewSize::Bytes(61 * MIB), None, &what);
-        assert!(files(&grown) == before, "{what}: grown");
+        assert!(tree(&grown) == before, "{what}: grown");
         let least = resized(&grown, NewSize::Least, None, &what);
-        assert!(files(&least) == before, "{what}: least");
+        assert!(tree(&least) == before, "{what}: least");
         let shrunk = resized(&device, NewSize::Least, None, &what);
-        assert!(files(&shrunk) == before, "{what}: shrunk");
+        assert!(tree(&shrunk) == before, "{what}: shrunk");
         let again = resized(&shrunk, NewSize::Bytes(40 * MIB), None, &what);
-        assert!(files(&again) == before, "{what}: grown again");
+        assert!(tree(&again) == before, "{what}: grown again");
     }
 }
 
@@ -187,10 +154,10 @@ fn descriptors_become_wide_and_narrow() {
     for shape in shapes() {
         let what = shape.join(" ");
         let device = filled(shape);
-        let before = files(&device);
+        let before = tree(&device);
         for wide in [false, true, false] {
             let device = resized(&device, NewSize::Same, Some(wide), &what);
-            assert!(files(&device) == before, "{what}");
+            assert!(tree(&device) == before, "{what}");
         }
     }
 }
@@ -228,7 +195,7 @@ fn a_cut_with_the_record_in_the_log_leaves_the_old_or_the_new() {
 
 /// Cuts the change at writes from the first to the last, at more than `least` of them; each leaves a clean volume with every file.
 fn cut_everywhere(device: &MemDevice, plan: &Plan, least: u64) {
-    let before = files(device);
+    let before = tree(device);
     let dir = needs::memory_dir();
     let beside = dir.path().join("undo");
     let (mut cut_at, mut cuts, mut taken_back) = (0, 0, 0);
@@ -247,7 +214,7 @@ fn cut_everywhere(device: &MemDevice, plan: &Plan, least: u64) {
         if done.is_ok() {
             break;
         }
-        assert!(files(image) == before, "cut at write {cut_at}");
+        assert!(tree(image) == before, "cut at write {cut_at}");
         cuts += 1;
         cut_at += 1 + cut_at / if common::torture() { 16 } else { 10 };
     }
@@ -272,13 +239,13 @@ fn inodes_become_larger_and_keep_their_files() {
         }
         let what = args.join(" ");
         let mut device = filled(&args);
-        let before = files(&device);
+        let before = tree(&device);
         for bytes in [256, 1024] {
             let plan = inode_plan(&device, bytes).unwrap_or_else(|e| panic!("{what}: {e}"));
             plan.write(&device, None, None).unwrap();
             let (clean, text) = verdict::judge(&device);
             assert!(clean, "{what}: {bytes}: {text}");
-            assert!(files(&device) == before, "{what}: {bytes}");
+            assert!(tree(&device) == before, "{what}: {bytes}");
             device = device.snapshot();
         }
         // New files have the times of larger inodes, and the volume stays usable.
@@ -471,7 +438,7 @@ fn changes_by_chance_keep_every_file() {
         let mut rng = common::Rng::new(seed);
         let shape = SHAPES[rng.below(SHAPES.len() as u64) as usize];
         let mut device = filled(shape);
-        let before = files(&device);
+        let before = tree(&device);
         for step in 0..4 {
             let size = match rng.below(5) {
                 0 => NewSize::Least,
@@ -498,13 +465,13 @@ fn changes_by_chance_keep_every_file() {
             cut.heal();
             if !whole {
                 ext4_image::take_back_interrupted(&cut, &beside).unwrap();
-                assert!(files(cut.inner()) == before, "{what}: cut");
+                assert!(tree(cut.inner()) == before, "{what}: cut");
                 plan.write(&cut, None, Some(&beside)).unwrap();
             }
             device = with_len(cut.inner(), plan.bytes());
             let (clean, text) = verdict::judge(&device);
             assert!(clean, "{what}: {text}");
-            assert!(files(&device) == before, "{what}: other files");
+            assert!(tree(&device) == before, "{what}: other files");
             made += 1;
         }
     }
