@@ -186,6 +186,21 @@ pub fn over_each(test: impl Fn(Transport)) {
     });
 }
 
+/// Runs a test over each transport in the long form, and over one of them in short, which `name` selects: tests with different names
+/// use different ones.
+pub fn over_one(name: &str, test: impl Fn(Transport)) {
+    if std::env::var_os("EXTANT_TORTURE").is_some() {
+        return over_each(test);
+    }
+    isolated(|| {
+        let transports = transports();
+        let sum: usize = name.bytes().map(usize::from).sum();
+        let transport = transports[sum % transports.len()];
+        eprintln!("over {}", transport.name());
+        test(transport);
+    });
+}
+
 /// Returns a place for images and directories, in memory if there is one.
 pub fn place() -> tempfile::TempDir {
     needs::memory_dir()
