@@ -2,6 +2,7 @@
 
 use crate::messages::advised::advised;
 use crate::messages::mkfs_progress::Bar;
+use crate::mounts::server_exit::open_when_free;
 use anyhow::{Context, Result, bail};
 use blockdev::{Access, BlockDevice, FileDevice};
 use extant::mkfs::Progress as _;
@@ -94,8 +95,8 @@ impl NewFile {
     /// Creates the file, or the temporary file to pack later.
     pub fn create(path: &Path, format: Option<NewFormat>, size: u64) -> Result<Self> {
         let made = match format {
-            None => FileDevice::create(path, size).map(Self::Raw),
-            Some(format) => NewImage::create(path, format, size)
+            None => open_when_free(path, || FileDevice::create(path, size)).map(Self::Raw),
+            Some(format) => open_when_free(path, || NewImage::create(path, format, size))
                 .map(|new| Self::Packed(Box::new(new), path.to_path_buf())),
         };
         made.map_err(|e| no_place(path, e))
@@ -103,7 +104,8 @@ impl NewFile {
 
     /// Uses the beginning of an existing file, which reads as zeros from then on. The rest of the file stays.
     pub fn beginning_of(path: &Path, size: u64) -> Result<Self> {
-        let opened = FileDevice::open(path, Access::ReadWrite).and_then(|file| {
+        let opened = open_when_free(path, || FileDevice::open(path, Access::ReadWrite));
+        let opened = opened.and_then(|file| {
             file.discard(0, size)?;
             Ok(Self::Raw(file))
         });

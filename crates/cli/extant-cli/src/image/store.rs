@@ -279,11 +279,11 @@ fn disk(file: &Path, access: Access) -> Result<Arc<dyn BlockDevice>> {
         return Ok(disk);
     }
     let compressed = format(file).is_compressed();
-    let unpacking = Unpacking {
+    let unpacking = || Unpacking {
         step: Arc::new(|| interrupt::check().map_err(io::Error::other)),
         ..Unpacking::default()
     };
-    let disk = extant_disk::open_with(file, access, unpacking)
+    let disk = open_when_free(file, || extant_disk::open_with(file, access, unpacking()))
         .map_err(|e| about_open(file, anyhow!("{e}")))?;
     if let Some(id) = id.filter(|_| access == Access::ReadWrite || compressed) {
         disks.push((id, Arc::downgrade(&disk)));

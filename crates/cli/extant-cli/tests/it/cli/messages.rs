@@ -115,14 +115,21 @@ fn every_message_says_what_and_where_and_what_next() {
          fuser -v disk.img\n"
     );
     // The lock may be released soon, like that of a mount's server when umount(8) returns.
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            std::thread::sleep(std::time::Duration::from_millis(300));
-            lock.unlock().unwrap();
+    for line in [
+        "mkdir disk.img:/x",
+        "mkdir disk.img@offset=0:/y",
+        "mkfs --quiet --force --size 16M disk.img",
+    ] {
+        lock.lock().unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(std::time::Duration::from_millis(300));
+                lock.unlock().unwrap();
+            });
+            let (code, found) = said(program, s.dir.path(), line, |_| {});
+            assert_eq!((code, &*found), (0, ""), "{line}");
         });
-        let (code, found) = said(program, s.dir.path(), "mkdir disk.img:/x", |_| {});
-        assert_eq!((code, &*found), (0, ""));
-    });
+    }
     s.clean();
 }
 
