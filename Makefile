@@ -198,8 +198,9 @@ torture-kill:
 	EXTANT_TORTURE=1 $(CARGO) test --release -p extant --test it kill:: -- --nocapture
 
 # Cache lines that operations share: pairs of every operation that commutes, and what four cores take from each other. Six minutes.
+# Line tables name the code of each access.
 torture-lines:
-	EXTANT_TORTURE=1 $(CARGO) test --profile test-fast -p extant-bench --test it -- share_no_line take_few_lines --nocapture
+	EXTANT_TORTURE=1 CARGO_PROFILE_TEST_FAST_DEBUG=line-tables-only $(CARGO) test --profile test-fast -p extant-bench --test it -- share_no_line take_few_lines --nocapture
 
 torture-model:
 	EXTANT_TORTURE=1 $(CARGO) test --release -p extant --test it model:: -- --nocapture

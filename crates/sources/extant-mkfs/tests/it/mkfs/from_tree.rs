@@ -339,9 +339,9 @@ fn maps_of_large_and_sparse_files() {
         .collect();
     fs::write(dir.path().join("dense"), dense).unwrap();
     for (fs_type, block_size, end) in [
-        (FsType::Ext2, 1024, 1 << 30),
-        (FsType::Ext4, 1024, 1 << 30),
-        (FsType::Ext2, 4096, 1 << 32),
+        (FsType::Ext2, 1024, 1 << 29),
+        (FsType::Ext4, 1024, 1 << 29),
+        (FsType::Ext2, 4096, 1 << 29),
         (FsType::Ext4, 4096, 1 << 32),
     ] {
         sparse.write_all_at(b"end", end - 4096).unwrap();
