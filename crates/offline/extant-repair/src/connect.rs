@@ -290,7 +290,8 @@ pub(crate) fn insert_name(
     if indexed {
         dir_blocks::give_up_index(session, dir, &blocks)?;
     }
-    let Some(physical) = session.allocate() else {
+    let logical = blocks.places.len() as u32;
+    let Some(physical) = inode_map::allocate_at(session, &blocks.extents, logical) else {
         return Ok(false);
     };
     let mut bytes = vec![0; session.block_size()];
@@ -301,9 +302,7 @@ pub(crate) fn insert_name(
     }
     session.write(physical, &bytes)?;
     let mut extents = blocks.extents;
-    let logical = blocks.places.len() as u32;
-    let here = Extent::block(logical, physical);
-    extents.push(here);
+    extents.push(Extent::block(logical, physical));
     let size = u64::from(logical + 1) * u64::from(session.geo.block_size);
     record::edit(session, dir, |core| core.size = size)?;
     inode_map::remap(session, dir, extents, blocks.nodes)

@@ -210,6 +210,29 @@ fn size(session: &mut Session<'_, '_>, record: &mut Record, map: &MapRead) {
     }
 }
 
+/// Takes a free block for a logical block of a file, beside the other blocks of its cluster if the file has any.
+pub(crate) fn allocate_at(
+    session: &mut Session<'_, '_>,
+    extents: &[Extent],
+    logical: u32,
+) -> Option<BlockNr> {
+    let ratio = session.geo.cluster_ratio;
+    let first = logical - logical % ratio;
+    let end = u64::from(first) + u64::from(ratio);
+    let mut others = extents.iter();
+    let beside = others.find(|e| u64::from(e.logical) < end && e.end() > u64::from(first));
+    let start = match beside {
+        Some(e) => {
+            let within = u64::from(e.logical.saturating_sub(first));
+            let skipped = u64::from(first.saturating_sub(e.logical));
+            (e.physical.0 + skipped).checked_sub(within)?
+        }
+        None => session.allocate()?.0,
+    };
+    let block = BlockNr(start + u64::from(logical - first));
+    session.geo.is_valid_data_range(block, 1).then_some(block)
+}
+
 /// Replaces the mapping of an inode.
 pub(crate) fn remap(
     session: &mut Session<'_, '_>,

@@ -168,24 +168,15 @@ fn write(
     }
     let blocks = bytes.len().div_ceil(session.block_size()) as u32; // a tree has no more
     let mut extents = map.extents;
-    let mut grown = false;
+    let mut changed = write_out(session, &mut extents)?;
     for logical in 0..blocks {
         if place_of(&extents, logical).is_some() {
             continue;
         }
-        // An allocated but unwritten block would have to be cut out of its extent.
-        let taken = extents
-            .iter()
-            .any(|e| e.logical <= logical && u64::from(logical) < e.end());
-        let block = if taken || session.geo.cluster_ratio > 1 {
-            None
-        } else {
-            session.allocate()
-        };
-        let Some(physical) = block else {
+        let Some(physical) = inode_map::allocate_at(session, &extents, logical) else {
             return Ok(());
         };
-        grown = true;
+        changed = true;
         let here = Extent::block(logical, physical);
         let next = extents.partition_point(|extent| extent.logical < logical);
         match next.checked_sub(1).and_then(|i| extents.get_mut(i)) {
@@ -202,11 +193,26 @@ fn write(
             session.write(at, &block)?;
         }
     }
-    if grown {
-        set_size(session, ino, bytes.len() as u64)?;
+    // The file may grow inside its last block.
+    set_size(session, ino, bytes.len() as u64)?;
+    if changed {
         inode_map::remap(session, ino, extents, map.nodes)?;
     }
     Ok(())
+}
+
+/// Makes unwritten blocks written ones, of zeros; returns whether there were any.
+fn write_out(session: &Session<'_, '_>, extents: &mut [Extent]) -> Result<bool, Error> {
+    let mut changed = false;
+    for extent in extents.iter_mut().filter(|extent| extent.unwritten) {
+        extent.unwritten = false;
+        changed = true;
+        for i in 0..u64::from(extent.len) {
+            let block = BlockNr(extent.physical.0 + i);
+            session.write(block, &vec![0; session.block_size()])?;
+        }
+    }
+    Ok(changed)
 }
 
 /// Raises the size of a file. It is not made shorter, because its blocks stay.

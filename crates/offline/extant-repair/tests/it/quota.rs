@@ -58,7 +58,7 @@ fn repaired(device: &MemDevice, decide: &mut dyn FnMut(&Mend) -> bool) -> Plan {
     plan
 }
 
-const KINDS: [&[&str]; 4] = [
+const KINDS: [&[&str]; 5] = [
     &["-O", "quota", "-b", "1024"],
     &[
         "-O",
@@ -68,7 +68,30 @@ const KINDS: [&[&str]; 4] = [
     ],
     &["-O", "quota,^extent,^64bit,^metadata_csum", "-b", "1024"],
     &["-O", "quota,orphan_file", "-E", "quotatype=grpquota"],
+    &["-O", "quota,bigalloc", "-b", "4096", "-C", "16384"],
 ];
+
+#[test]
+fn a_file_grows_inside_its_last_block() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    let dir = needs::memory_dir();
+    let path = dir.path().join("image");
+    common::mke2fs(&path, "16M", &["-t", "ext4", "-O", "quota"]);
+    let image = MemDevice::from_bytes(&std::fs::read(path).unwrap());
+    for (uid, blocks) in [(0x33_0000, None), (5, None), (0x33_0000, Some(0x8002))] {
+        let device = without(&image, &format!("set_inode_field <2> uid {uid}"));
+        let device = match blocks {
+            // The only extent, of two blocks, becomes unwritten.
+            Some(len) => without(&device, &format!("set_inode_field <3> block[4] {len}")),
+            None => device,
+        };
+        assert!(!judge(&device).0);
+        let plan = repaired(&device, &mut |_| true);
+        let (clean, text) = judge(&device);
+        assert!(clean, "{uid}, {blocks:?}: {text}\n{:#?}", plan.mends);
+        assert!(plan.after.findings.is_empty(), "{:?}", plan.after.findings);
+    }
+}
 
 #[test]
 fn use_is_counted_anew_without_loss() {
