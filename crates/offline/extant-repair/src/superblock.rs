@@ -14,6 +14,9 @@ use ext4_format::{BlockNr, FormatError, GroupNr};
 use ext4_image::MemOverlay;
 use std::collections::BTreeSet;
 
+/// First inode that is not reserved, as mke2fs and Linux have it.
+const FIRST_INO: u32 = 11;
+
 /// Reads the superblock, from a backup if need be, which is then written to its place.
 pub(crate) fn read<'d>(
     dev: &MemOverlay<'d>,
@@ -30,23 +33,16 @@ pub(crate) fn read<'d>(
     ) {
         return Err(Error::Superblock(error));
     }
-    let uncertain = Some("certainty of what it says");
-    let (mut sb, text, loses) = if let Some(sb) = logged(dev, decisions, &bytes)? {
+    let guesses = guesses(&bytes);
+    let (mut sb, text, loses) = if let Some(sb) = logged(dev, decisions, &guesses)? {
         (sb, "it is taken from the journal", None)
     } else if let Some(sb) = backup(dev) {
         (sb, "it is taken from a backup", None)
-    } else if let Some(sb) =
-        RawSuperblock::resealed(&bytes).filter(|sb| usable(sb.bytes(), dev.len()).is_ok())
-    {
-        let text = "its checksum is set, as there is no backup";
-        (sb, text, uncertain)
-    } else if let Some(sb) = recounted(&bytes, dev.len()) {
-        let text = "its counts of inodes and meta groups are set, as there is no backup";
-        (sb, text, uncertain)
     } else {
-        let sb = begun(&bytes, dev.len()).ok_or(Error::Superblock(error))?;
-        let text = "its first block and its clusters are set, as there is no backup";
-        (sb, text, uncertain)
+        let fits = |(sb, _): &(RawSuperblock, _)| usable(sb.bytes(), dev.len()).is_ok();
+        let guess = guesses.into_iter().find(fits);
+        let (sb, text) = guess.ok_or(Error::Superblock(error))?;
+        (sb, text, Some("certainty of what it says"))
     };
     let mend = Mend::new("superblock", text, loses);
     if !(decisions.decide)(&mend) {
@@ -74,27 +70,62 @@ fn usable(bytes: &[u8], len: u64) -> Result<RawSuperblock, FormatError> {
     Ok(sb)
 }
 
-/// Returns the superblock that a replay of the journal would write, if the present one leads to the journal and only does
-/// not fit its device.
+/// Returns the present superblock, with its checksum set, and then with numbers set that break a rule: guesses of what it was,
+/// each with what was set.
+fn guesses(bytes: &[u8; SUPERBLOCK_SIZE]) -> Vec<(RawSuperblock, &'static str)> {
+    let parsed = RawSuperblock::parse(bytes).ok();
+    let Some(sb) = parsed.or_else(|| RawSuperblock::resealed(bytes)) else {
+        return Vec::new();
+    };
+    let sealed = (sb, "its checksum is set, as there is no backup");
+    let sb = bounded(sb);
+    let text = "numbers that it cannot have are set, as there is no backup";
+    let mut all = vec![sealed, (sb, text)];
+    let text = "its counts of inodes and meta groups are set, as there is no backup";
+    all.extend(recounted(sb).map(|sb| (sb, text)));
+    let text = "its first block and its clusters are set, as there is no backup";
+    all.extend(begun(sb).map(|sb| (sb, text)));
+    for (sb, _) in &mut all {
+        sb.set_checksum();
+    }
+    all
+}
+
+/// Returns the superblock that a replay of the journal would write, if a guess of the present one leads to the journal.
 fn logged<'d>(
     dev: &MemOverlay<'d>,
     decisions: &mut Decisions<'d>,
-    bytes: &[u8; SUPERBLOCK_SIZE],
+    guesses: &[(RawSuperblock, &str)],
 ) -> Result<Option<RawSuperblock>, Error> {
-    let Ok(sb) = RawSuperblock::parse(bytes) else {
-        return Ok(None);
-    };
-    let Ok(session) = Session::new(dev, decisions, sb, BTreeSet::new(), 0) else {
-        return Ok(None);
-    };
-    let logged = journal_map::logged_superblock(&session)?;
-    Ok(logged.and_then(|bytes| usable(&bytes, dev.len()).ok()))
+    for (sb, _) in guesses {
+        let Ok(session) = Session::new(dev, decisions, *sb, BTreeSet::new(), 0) else {
+            continue;
+        };
+        let logged = journal_map::logged_superblock(&session)?;
+        if let Some(sb) = logged.and_then(|bytes| usable(&bytes, dev.len()).ok()) {
+            return Ok(Some(sb));
+        }
+    }
+    Ok(None)
+}
+
+/// Sets numbers that place no structure and break a rule.
+fn bounded(mut sb: RawSuperblock) -> RawSuperblock {
+    if sb.reserved_blocks() > sb.blocks_count() {
+        sb.set_reserved_blocks(0);
+    }
+    if !(FIRST_INO..=sb.inodes_count.get()).contains(&sb.first_ino.get()) {
+        sb.first_ino.set(FIRST_INO);
+    }
+    if sb.log_groups_per_flex > 31 {
+        sb.log_groups_per_flex = 0;
+    }
+    sb
 }
 
 /// Returns the superblock with the count of inodes of its groups and no surplus meta groups, if only the counts are
 /// wrong. Groups have a multiple of eight inodes; if only one of the two counts fits this rule, that one is right.
-fn recounted(bytes: &[u8; SUPERBLOCK_SIZE], len: u64) -> Option<RawSuperblock> {
-    let mut sb = RawSuperblock::parse(bytes).ok()?;
+fn recounted(mut sb: RawSuperblock) -> Option<RawSuperblock> {
     let blocks = sb
         .blocks_count()
         .checked_sub(sb.first_data_block.get().into())?;
@@ -113,14 +144,12 @@ fn recounted(bytes: &[u8; SUPERBLOCK_SIZE], len: u64) -> Option<RawSuperblock> {
     }
     let inodes = groups.checked_mul(sb.inodes_per_group.get().into())?;
     sb.inodes_count.set(u32::try_from(inodes).ok()?);
-    sb.set_checksum();
-    usable(sb.bytes(), len).ok()
+    Some(sb)
 }
 
-/// Returns the superblock with the first block that the size of blocks asks for, or without the feature by which that
-/// is wrong, if nothing else is.
-fn begun(bytes: &[u8; SUPERBLOCK_SIZE], len: u64) -> Option<RawSuperblock> {
-    let sb = RawSuperblock::parse(bytes).ok()?;
+/// Returns the superblock without the feature by which its first block is wrong, or with the first block that the size of blocks
+/// asks for, if nothing else is wrong.
+fn begun(sb: RawSuperblock) -> Option<RawSuperblock> {
     let mut without = sb;
     let has = sb.feature_ro_compat.get() & !RoCompat::BIGALLOC.bits();
     without.feature_ro_compat.set(has);
@@ -130,10 +159,9 @@ fn begun(bytes: &[u8; SUPERBLOCK_SIZE], len: u64) -> Option<RawSuperblock> {
     begun
         .first_data_block
         .set(u32::from(sb.log_block_size.get() == 0));
-    [without, begun].into_iter().find_map(|mut sb| {
-        sb.set_checksum();
-        usable(sb.bytes(), len).ok()
-    })
+    [without, begun]
+        .into_iter()
+        .find(|sb| Geometry::new(sb).is_ok())
 }
 
 /// Returns the first good backup: at the start of groups of the usual sizes, then at the start of a second group of

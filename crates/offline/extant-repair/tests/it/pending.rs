@@ -3,8 +3,9 @@
 use crate::common::write_image;
 use crate::image;
 use crate::image::files;
-use crate::stages::{mended, told, with_superblock};
+use crate::stages::{flip, mended, shaped, told, with_superblock};
 use blockdev::{BlockDevice, MemDevice};
+use ext4_format::superblock::RawSuperblock;
 use extant_repair::Mend;
 use std::process::Command;
 
@@ -49,15 +50,46 @@ fn a_log_whose_bounds_are_lost_is_replayed() {
     }
 }
 
+/// The volume has one group, so there is no backup. e2fsck replays the journal before it looks at most of these numbers.
 #[test]
-fn a_superblock_that_does_not_fit_its_device_is_taken_from_the_log() {
+fn a_superblock_with_impossible_numbers_is_taken_from_the_log() {
     needs::tools!("mke2fs", "e2fsck", "debugfs");
     let (device, after) = pending("metadata_csum,64bit");
+    type Change = fn(&mut RawSuperblock);
+    let damage: [(&str, Change); 3] = [
+        ("blocks", |sb| {
+            sb.blocks_count_lo.set(sb.blocks_count_lo.get() + 1);
+        }),
+        ("first block", |sb| sb.first_data_block.set(0)),
+        ("several", |sb| {
+            sb.set_reserved_blocks(1 << 40);
+            sb.first_ino.set(u32::MAX);
+            sb.log_groups_per_flex = 32;
+            sb.inodes_count.set(9);
+        }),
+    ];
+    for (what, change) in damage {
+        let broken = with_superblock(&device, change);
+        let plan = mended(&broken);
+        let text = "it is taken from the journal";
+        assert_eq!(plan.mends[0].text, text, "{what}");
+        assert!(files(&broken) == after, "{what}");
+    }
+    flip(&device, 1024 + 1020, 1);
+    let plan = mended(&device);
+    assert!(plan.mends.iter().all(Mend::is_safe), "{:#?}", plan.mends);
+    assert!(files(&device) == after);
+}
+
+#[test]
+fn impossible_numbers_without_a_backup_are_set() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    let device = shaped(&["-t", "ext4"]);
+    let before = files(&device);
     let broken = with_superblock(&device, |sb| {
-        let count = sb.blocks_count_lo.get();
-        sb.blocks_count_lo.set(count + 1);
+        sb.set_reserved_blocks(8193);
+        sb.first_ino.set(3);
     });
-    let plan = mended(&broken);
-    assert_eq!(plan.mends[0].text, "it is taken from the journal");
-    assert!(files(&broken) == after);
+    mended(&broken);
+    assert!(files(&broken) == before);
 }

@@ -49,7 +49,7 @@ pub fn mended(device: &MemDevice) -> Plan {
 }
 
 /// Flips all bits of a range.
-fn flip(device: &MemDevice, at: u64, len: usize) {
+pub fn flip(device: &MemDevice, at: u64, len: usize) {
     let mut bytes = vec![0; len];
     device.read_at(at, &mut bytes).unwrap();
     bytes.iter_mut().for_each(|b| *b = !*b);
