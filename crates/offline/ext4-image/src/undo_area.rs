@@ -117,11 +117,7 @@ pub(crate) fn find(
     let after: &dyn BlockDevice = &After { device, changes };
     let image = Image::open(after).ok()?;
     let new = image.geo.clone();
-    // A mended superblock has no old geometry.
-    let old = Image::open(device).ok().filter(|Image { geo: old, .. }| {
-        (old.block_size, old.blocks_per_group) == (new.block_size, new.blocks_per_group)
-    });
-    let volumes: Vec<_> = [image].into_iter().chain(old).collect();
+    let volumes = [before(device, &image)?, image];
     let most = |of: fn(&Geometry) -> u64| volumes.iter().map(|image| of(&image.geo)).max();
     let groups = u32::try_from(most(|geo| geo.groups.into())?).ok()?;
     let fits = |start: u64, end: u64| end.min(device.len()).saturating_sub(start) >= len;
@@ -152,10 +148,21 @@ pub(crate) fn find(
     fits(start, device.len()).then_some(start)
 }
 
-/// Returns the block size of the volume and the blocks of the log in order. Returns `None` if the journal needs a replay, or has
-/// blocks outside the volume.
-fn empty_log(device: &dyn BlockDevice) -> Option<(u32, Vec<BlockNr>)> {
-    let mut image = Image::open(device).ok()?;
+/// Returns the volume before a change. If its superblock is damaged, or has other groups than the mended one, the volume is read by the
+/// superblock after the change.
+fn before<'d>(
+    device: &'d dyn BlockDevice,
+    after: &Image<&dyn BlockDevice>,
+) -> Option<Image<&'d dyn BlockDevice>> {
+    let groups = |geo: &Geometry| (geo.block_size, geo.blocks_per_group, geo.cluster_ratio);
+    let old = Image::open(device).ok();
+    let old = old.filter(|old| groups(&old.geo) == groups(&after.geo));
+    old.or_else(|| Image::new(device, after.sb).ok())
+}
+
+/// Returns the blocks of the log in order. Returns `None` if the journal needs a replay, or has blocks outside the volume. The
+/// descriptors must not have been read.
+fn empty_log(image: &mut Image<&dyn BlockDevice>) -> Option<Vec<BlockNr>> {
     if image.sb.feature_incompat.get() & Incompat::NEEDS_RECOVERY.bits() != 0 {
         return None;
     }
@@ -163,16 +170,12 @@ fn empty_log(device: &dyn BlockDevice) -> Option<(u32, Vec<BlockNr>)> {
     let (sb, places) = image.journal().ok()??;
     let range = sb.log_range();
     let log = places.get(range.start as usize..range.end as usize)?;
-    (sb.is_clean() && sb.block_size == image.geo.block_size)
-        .then(|| (image.geo.block_size, log.to_vec()))
+    (sb.is_clean() && sb.block_size == image.geo.block_size).then(|| log.to_vec())
 }
 
 /// Returns whether the bitmaps have all of these blocks in use. A damaged inode of the journal may map blocks that are free,
 /// and that the next change allocates.
-fn are_in_use(device: &dyn BlockDevice, blocks: &[BlockNr]) -> bool {
-    let Ok(image) = Image::open(device) else {
-        return false;
-    };
+fn are_in_use(image: &Image<&dyn BlockDevice>, blocks: &[BlockNr]) -> bool {
     let mut map = Vec::new();
     let mut of = None;
     blocks.iter().all(|&block| {
@@ -180,7 +183,7 @@ fn are_in_use(device: &dyn BlockDevice, blocks: &[BlockNr]) -> bool {
             return false;
         };
         if of != Some(group) {
-            match used(&image, group) {
+            match used(image, group) {
                 Some(bits) => (map, of) = (bits, Some(group)),
                 None => return false,
             }
@@ -197,17 +200,18 @@ fn find_in_log(
     changes: &BTreeMap<u64, Vec<u8>>,
     len: u64,
 ) -> Option<u64> {
-    let log = empty_log(device)?;
-    let after = After { device, changes };
-    if empty_log(&after) != Some(log.clone()) {
+    let after: &dyn BlockDevice = &After { device, changes };
+    let mut new = Image::open(after).ok()?;
+    let mut old = before(device, &new)?;
+    let log = empty_log(&mut old)?;
+    if empty_log(&mut new).as_ref() != Some(&log) {
         return None;
     }
-    let (block_size, places) = log;
-    if !are_in_use(device, &places) || !are_in_use(&after, &places) {
+    if !are_in_use(&old, &log) || !are_in_use(&new, &log) {
         return None;
     }
-    places
-        .chunk_by(|a, b| a.0.checked_add(1) == Some(b.0))
+    let block_size = new.geo.block_size;
+    log.chunk_by(|a, b| a.0.checked_add(1) == Some(b.0))
         .find_map(|run| {
             let start = run.first()?.offset(block_size);
             let end = start.checked_add(run.len() as u64 * u64::from(block_size))?;

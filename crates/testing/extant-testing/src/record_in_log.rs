@@ -1,7 +1,7 @@
 //! Changes of a full volume without an undo file, whose undo record is in the log of the empty journal. A crash at any
 //! write leaves the old volume, the new one, or one that every program refuses until the change is reverted.
 
-use blockdev::{BlockDevice, Crash, Event, MemDevice, RecordingDevice};
+use blockdev::{BlockDevice, Crash, Event, Log, MemDevice, RecordingDevice};
 use ext4_image::{ImageFile, mark};
 use extant_check::CheckOptions;
 use std::collections::BTreeSet;
@@ -70,12 +70,8 @@ pub fn cut_everywhere(base: &MemDevice, change: &Change<'_>, least: usize) {
     let recorder = RecordingDevice::new(base.snapshot());
     (change.write)(&recorder);
     let (log, new) = (recorder.log(), recorder.inner().to_bytes().unwrap());
-    let Some(Event::Write { offset, data }) = log.events().first() else {
-        panic!("the record is written first");
-    };
-    let record = *offset as usize..*offset as usize + data.len();
+    let record = expect_record_in_log(base, &log);
     let old = base.to_bytes().unwrap();
-    expect_in_log(&old, &record);
     let [old, new] = [old, new].map(|bytes| without(bytes, &record));
     assert_ne!(old, new);
     let (mut seen, mut marked) = (BTreeSet::new(), Vec::new());
@@ -109,15 +105,24 @@ pub fn cut_everywhere(base: &MemDevice, change: &Change<'_>, least: usize) {
     cut_reversal(half, &old, &record);
 }
 
-/// Checks that a part of an image is in the blocks of the journal.
-fn expect_in_log(image: &[u8], part: &Range<usize>) {
-    let (_, told, _) = run_on("debugfs", &["-c", "-R", "blocks <8>"], image);
+/// Checks that the record, the first write of a change, is in the blocks of the journal, and returns its place.
+pub fn expect_record_in_log(base: &MemDevice, log: &Log) -> Range<usize> {
+    let Some(Event::Write { offset, data }) = log.events().first() else {
+        panic!("the record is written first");
+    };
+    let part = *offset as usize..*offset as usize + data.len();
+    let (_, told, _) = run_on(
+        "debugfs",
+        &["-c", "-n", "-R", "blocks <8>"],
+        &base.to_bytes().unwrap(),
+    );
     let journal: BTreeSet<u64> = told
         .split_whitespace()
         .map(|b| b.parse().unwrap())
         .collect();
     let blocks = part.start as u64 / BLOCK..(part.end as u64).div_ceil(BLOCK);
     assert!(blocks.clone().all(|b| journal.contains(&b)), "{blocks:?}");
+    part
 }
 
 /// Returns an image with zeros in the place of the record.

@@ -385,6 +385,25 @@ fn a_record_is_in_the_log_only_if_the_bitmap_has_the_log_in_use() {
     assert!(!is_written);
 }
 
+/// The superblock and the bitmap are damaged: the bitmap has all blocks in use, and the repair frees some of them.
+#[test]
+fn a_record_is_not_in_blocks_that_a_damaged_volume_has_in_use() {
+    let Some(base) = record_in_log::full_volume("metadata_csum,64bit") else {
+        return;
+    };
+    let mut table = [0; 4];
+    base.read_at(2048 + 8, &mut table).unwrap();
+    // The record of the file that fills the volume.
+    let fill = u64::from(u32::from_le_bytes(table)) * 1024 + 51 * 256;
+    base.write_at(fill, &[0; 256]).unwrap();
+    base.write_at(1024 + 1020, &[0x5a]).unwrap();
+    let made = plan(&base);
+    assert!(made.after.is_clean());
+    let recorder = RecordingDevice::new(base.snapshot());
+    made.write(&recorder, None, None).unwrap();
+    record_in_log::expect_record_in_log(&base, &recorder.log());
+}
+
 #[test]
 fn a_cut_with_the_record_in_the_log_leaves_the_old_the_new_or_what_nothing_mounts() {
     let Some(base) = record_in_log::full_volume("metadata_csum,64bit") else {
@@ -396,7 +415,8 @@ fn a_cut_with_the_record_in_the_log_leaves_the_old_the_new_or_what_nothing_mount
     let [_, inode_bitmap, table] = [0, 4, 8]
         .map(|at| u64::from(u32::from_le_bytes(desc[at..at + 4].try_into().unwrap())) * 1024);
     let links = [12, 25, 45].map(|nth| table + nth * 256 + 26);
-    for at in links.into_iter().chain([inode_bitmap]) {
+    // The checksum of the superblock is damaged, too.
+    for at in links.into_iter().chain([inode_bitmap, 1024 + 1020]) {
         base.write_at(at, &[0x5a]).unwrap();
     }
     let made = plan(&base);
