@@ -2,12 +2,13 @@
 
 use crate::error::Error;
 use crate::file_id::FileId;
+use crate::in_place::{self, HOLE};
 use crate::split_change::Pieces;
 use crate::undo::Undo;
-use crate::{in_place, undo_area};
+use crate::undo_area;
 use blockdev::BlockDevice;
 use ext4_format::change_mark::ChangeMark;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -58,7 +59,7 @@ impl Changes {
     pub fn apply(&self, image: &dyn BlockDevice) -> io::Result<()> {
         let pieces = Pieces::of(image, &self.0)?;
         let undo = Undo::of_pieces(image, &pieces, image.len())?;
-        write(image, &pieces, &undo, Path::new(""))
+        write(image, &pieces, &BTreeSet::new(), &undo, Path::new(""))
     }
 
     /// Writes the changes and their undo files: `keep` stays, `beside` is removed after the last write. Both are durable before the
@@ -90,16 +91,40 @@ impl Changes {
         keep: Option<&Path>,
         beside: Option<&Path>,
     ) -> Result<(), Error> {
-        write_with_undo(device, &self.0, len, keep, beside)
+        write_with_undo(device, &self.0, &BTreeSet::new(), len, keep, beside)
+    }
+
+    /// Writes the changes with a temporary undo file as [`write`](Self::write) does, and frees `zeros`: ranges of 4096 bytes by their
+    /// offsets that become zeros. No change may reach over the end of a range.
+    ///
+    /// # Errors
+    /// The same.
+    pub(crate) fn write_with_holes(
+        &self,
+        device: &dyn BlockDevice,
+        zeros: &BTreeSet<u64>,
+        beside: Option<&Path>,
+    ) -> Result<(), Error> {
+        write_with_undo(device, &self.0, zeros, device.len(), None, beside)
     }
 }
 
-/// Writes a change, whose undo file is at a place that the mark names.
-fn write(image: &dyn BlockDevice, pieces: &Pieces<'_>, undo: &Undo, file: &Path) -> io::Result<()> {
+/// Writes a change, whose undo file is at a place that the mark names. The ranges `zeros` are freed where they change.
+fn write(
+    image: &dyn BlockDevice,
+    pieces: &Pieces<'_>,
+    zeros: &BTreeSet<u64>,
+    undo: &Undo,
+    file: &Path,
+) -> io::Result<()> {
     let mark = in_place::mark(undo.id(), file);
+    let is_zero = |(at, _): &(u64, &[u8])| zeros.contains(&(at - at % HOLE));
+    let (freed, rest): (Vec<_>, Vec<_>) = pieces.rest.iter().copied().partition(is_zero);
+    let mut holes: Vec<_> = freed.iter().map(|(at, _)| at - at % HOLE).collect();
+    holes.dedup();
     let writes = in_place::Writes {
-        pieces: &pieces.rest,
-        holes: &[],
+        pieces: &rest,
+        holes: &holes,
         first: pieces.first.as_ref(),
     };
     writes.make(image, &mark)
@@ -109,6 +134,7 @@ fn write(image: &dyn BlockDevice, pieces: &Pieces<'_>, undo: &Undo, file: &Path)
 fn write_with_undo(
     device: &dyn BlockDevice,
     changes: &BTreeMap<u64, Vec<u8>>,
+    zeros: &BTreeSet<u64>,
     len: u64,
     keep: Option<&Path>,
     beside: Option<&Path>,
@@ -152,7 +178,7 @@ fn write_with_undo(
             Path::new(OsStr::from_bytes(&own))
         }
     };
-    if let Err(error) = write(device, &pieces, &undo, named) {
+    if let Err(error) = write(device, &pieces, zeros, &undo, named) {
         if undo.force_back(device, named).is_err() {
             return Err(Error::Interrupted {
                 why: error.to_string(),

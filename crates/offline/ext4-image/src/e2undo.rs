@@ -23,14 +23,14 @@
 
 use crate::changes::Changes;
 use crate::error::Error;
-use crate::in_place;
-use crate::undo::{Undo, UndoRecord};
+use crate::in_place::{self, HOLE};
+use crate::undo::{Undo, UndoRecord, zero_grains};
 use blockdev::BlockDevice;
 use ext4_format::change_mark::MARK_SIZE;
 use ext4_format::checksum::crc32c;
 use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::path::Path;
@@ -52,8 +52,6 @@ const BLOCK: u64 = 1024;
 const LONGEST: usize = 1 << 19;
 /// Largest supported file, because all old bytes are kept in memory.
 const LARGEST_FILE: u64 = 16 << 30;
-/// Size of the units in which [`E2Undo::take_back`] compares and writes.
-const PIECE: usize = 4096;
 /// Largest supported block size of a file.
 const LARGEST_BLOCK: u32 = 4 << 20;
 /// Offset of the magic number in a superblock. The number is inverted in an undo file, so that no program mistakes the file for an image.
@@ -220,10 +218,10 @@ impl E2Undo {
     ) -> Result<u64, Error> {
         self.check(image, force)?;
         let len = self.restored_len(image)?;
-        let changes = self.changes(image)?;
+        let (changes, zeros) = self.changes_and_zeros(image)?;
         let bytes = changes.bytes();
         if !changes.is_empty() {
-            changes.write(image, None, beside)?;
+            changes.write_with_holes(image, &zeros, beside)?;
         }
         in_place::shorten(image, len)?;
         Ok(bytes)
@@ -268,14 +266,35 @@ impl E2Undo {
             end = start + old.len() as u64;
             let mut now = vec![0; old.len()];
             image.read_at(start, &mut now)?;
-            let pieces = old.chunks(PIECE).zip(now.chunks(PIECE));
-            for ((old, now), at) in pieces.zip((start..).step_by(PIECE)) {
-                if old != now {
+            let mut at = start;
+            while at < end {
+                let next = end.min(at - at % HOLE + HOLE);
+                let range = (at - start) as usize..(next - start) as usize;
+                let old = old.get(range.clone()).unwrap_or_default();
+                if now.get(range) != Some(old) {
                     changes.insert(at, old.to_vec());
                 }
+                at = next;
             }
         }
         Ok(Changes(changes))
+    }
+
+    /// Returns the old bytes that differ from those of the image, and the ranges of 4096 bytes among them that had only zeros, by their
+    /// offsets. Such a range is whole in the changes, so that the undo record in the image is not placed there.
+    fn changes_and_zeros(
+        &self,
+        image: &dyn BlockDevice,
+    ) -> Result<(Changes, BTreeSet<u64>), Error> {
+        let Changes(mut changes) = self.changes(image)?;
+        let parts = self.old.iter();
+        let parts = parts.flat_map(|(&at, old)| around_first_sector(at, old));
+        let rest = parts.filter(|(at, part)| *at != SUPERBLOCK_OFFSET || part.len() != MARK_SIZE);
+        let mut zeros = zero_grains(rest, image.len());
+        zeros.retain(|&start| changes.range(start..start + HOLE).next().is_some());
+        changes.retain(|at, _| !zeros.contains(&(at - at % HOLE)));
+        changes.extend(zeros.iter().map(|&start| (start, vec![0; HOLE as usize])));
+        Ok((Changes(changes), zeros))
     }
 
     /// Returns the length of the image after the change is reverted. The image gets its old length only if it still has
@@ -535,7 +554,7 @@ impl Undo {
 mod tests {
     use super::*;
     use crate::take_back_interrupted;
-    use blockdev::{FaultDevice, MemDevice, Op};
+    use blockdev::{Event, FaultDevice, MemDevice, Op, RecordingDevice};
     use std::io::Write;
 
     fn read(bytes: &[u8]) -> Result<Option<E2Undo>, Error> {
@@ -583,7 +602,8 @@ mod tests {
 
     #[test]
     fn an_undo_that_is_cut_at_any_write_is_completed_by_the_next_one() {
-        let old: Vec<u8> = (0..2_000_000_u32).map(|n| (n / 7) as u8).collect();
+        let mut old: Vec<u8> = (0..2_000_000_u32).map(|n| (n / 7) as u8).collect();
+        old[800 << 10..900 << 10].fill(0);
         let image = MemDevice::from_bytes(&old);
         let file = read(&changed(&image)).unwrap().unwrap();
         let dir = tempfile::tempdir().unwrap();
@@ -606,6 +626,37 @@ mod tests {
             cut_at += 1;
         }
         assert!(marked > 1, "{marked}");
+    }
+
+    /// The keys are of blocks of 1 KiB, and the image has zeros, data and zeros.
+    #[test]
+    fn zeros_are_freed() {
+        let image = MemDevice::new(16384);
+        image.write_at(8192, &[1; 1024]).unwrap();
+        let blocks = (0..16u64).filter(|block| *block != 6);
+        let changes: BTreeMap<_, _> = blocks.map(|b| (b * 1024, vec![2; 1024])).collect();
+        let old = image.to_bytes().unwrap();
+        let undo = Undo::before(&image, &changes).unwrap();
+        for (at, new) in &changes {
+            image.write_at(*at, new).unwrap();
+        }
+        let file = read(&undo.to_e2undo(&image).unwrap()).unwrap().unwrap();
+        // A part of the last range has its old bytes again.
+        image.write_at(13312, &[0; 2048]).unwrap();
+        let (changes, _) = file.changes_and_zeros(&image).unwrap();
+        assert_eq!(changes.0.get(&12288).map(Vec::len), Some(4096));
+        let dir = tempfile::tempdir().unwrap();
+        let recorder = RecordingDevice::new(image);
+        let beside = dir.path().join("undo");
+        file.take_back(&recorder, false, Some(&beside)).unwrap();
+        assert!(recorder.inner().to_bytes().unwrap() == old);
+        let log = recorder.log();
+        let discards = log.events().iter().filter_map(|event| match event {
+            Event::Discard { offset, len } => Some((*offset, *len)),
+            _ => None,
+        });
+        // The file does not cover the whole of the second 4096 bytes, and the first ones hold the mark.
+        assert_eq!(discards.collect::<Vec<_>>(), [(12288, 4096)]);
     }
 
     #[test]

@@ -384,7 +384,9 @@ impl Undo {
         let mut pieces: Vec<(u64, &[u8])> = Vec::new();
         let mut holes = Vec::new();
         let mut first = None;
-        let zeros = zero_grains(&self.records, image.len());
+        let records = self.records.iter().filter(|r| !r.is_first_sector());
+        let old = records.map(|record| (record.offset, &record.old[..]));
+        let zeros = zero_grains(old, image.len());
         for record in &self.records {
             let now = there(image, record)?;
             if record.is_first_sector() {
@@ -438,14 +440,17 @@ fn is_marked(sector: &[u8], id: u64) -> bool {
     ChangeMark::read(sector).is_some_and(|mark| mark.id() == id)
 }
 
-/// Returns the ranges of 4096 bytes in an image of `len` bytes that held only zeros, by their offsets. With small blocks,
-/// several records make up a range.
-fn zero_grains(records: &[UndoRecord], len: u64) -> BTreeSet<u64> {
+/// Returns the ranges of 4096 bytes in an image of `len` bytes that held only zeros, by their offsets. `parts` are the old bytes by
+/// their offset, without the first sector of the superblock. With small blocks, several parts make up a range.
+pub(crate) fn zero_grains<'p>(
+    parts: impl Iterator<Item = (u64, &'p [u8])>,
+    len: u64,
+) -> BTreeSet<u64> {
     let mut grains = BTreeSet::new();
     let (mut start, mut end) = (0, 0);
-    for record in records.iter().filter(|record| !record.is_first_sector()) {
-        let sectors = record.old.chunks(SECTOR as usize);
-        for (old, at) in sectors.zip((record.offset..).step_by(SECTOR as usize)) {
+    for (offset, part) in parts {
+        let sectors = part.chunks(SECTOR as usize);
+        for (old, at) in sectors.zip((offset..).step_by(SECTOR as usize)) {
             if at != end {
                 start = at;
             }
