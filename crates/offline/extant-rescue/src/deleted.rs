@@ -82,12 +82,7 @@ impl Rescue<'_> {
 
     /// Lists all images that the journal still has, also those that were already written home.
     fn old_blocks(&self) -> Option<OldBlocks> {
-        let (raw, core) = self.record(InodeNr(self.image.geo.journal_ino))?;
-        let map = self.map(&raw, &core, false);
-        let place = |logical: u32| {
-            let after = map.extents.partition_point(|e| e.logical <= logical);
-            map.extents.get(after.checked_sub(1)?)?.map(logical)
-        };
+        let place = |logical: u32| self.journal.at(logical);
         let sb = Superblock::parse(&self.block(place(0)?)?).ok()?;
         if sb.block_size != self.image.geo.block_size {
             return None;

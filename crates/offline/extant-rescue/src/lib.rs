@@ -4,8 +4,10 @@
 mod deleted;
 mod error;
 mod find;
+mod find_journal;
 mod guess;
 mod inodes;
+mod journal;
 mod map;
 mod names;
 mod notes;
@@ -21,6 +23,7 @@ pub use notes::Progress;
 pub use state::{DeletedSearch, Found, Rescue};
 
 use blockdev::BlockDevice;
+use journal::Journal;
 use notes::Notes;
 use std::collections::BTreeMap;
 
@@ -33,10 +36,10 @@ impl<'d> Rescue<'d> {
     pub fn open(device: &'d dyn BlockDevice, progress: Progress<'_>) -> Result<Self, Error> {
         let mut notes = Notes::default();
         let image = find::image(device, &mut notes, progress)?;
-        let tables = tables::find(&image, &mut notes);
         let mut rescue = Self {
             image,
-            tables,
+            tables: Vec::new(),
+            journal: Journal::default(),
             inodes: BTreeMap::new(),
             found: Vec::new(),
             notes,
@@ -45,6 +48,7 @@ impl<'d> Rescue<'d> {
             old_inodes: BTreeMap::new(),
             deleted_search: None,
         };
+        rescue.find_tables();
         rescue.read_inodes();
         let mut names = names::Names::default();
         rescue.read_directories(&mut names);

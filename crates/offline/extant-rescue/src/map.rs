@@ -84,17 +84,23 @@ impl MapVisitor for Reader<'_, '_> {
 impl Rescue<'_> {
     /// Returns the blocks of an inode; with `old`, of a deleted one before its deletion.
     pub(crate) fn map(&self, raw: &[u8], core: &InodeCore, old: bool) -> Map {
+        match inode::i_block(raw) {
+            Ok(root) => self.map_root(root, core.flags, old),
+            Err(_) => Map::default(),
+        }
+    }
+
+    /// Returns the blocks of a mapping with this root.
+    pub(crate) fn map_root(&self, root: &[u8], inode_flags: u32, old: bool) -> Map {
         let mut reader = Reader {
             rescue: self,
-            tree: core.flags & flags::EXTENTS != 0,
+            tree: inode_flags & flags::EXTENTS != 0,
             old,
             map: Map::default(),
             blocks: 0,
             seen: BTreeSet::new(),
         };
-        if let Ok(root) = inode::i_block(raw) {
-            let Ok(()) = map_walk::walk(&mut reader, &self.image.geo, core.flags, root);
-        }
+        let Ok(()) = map_walk::walk(&mut reader, &self.image.geo, inode_flags, root);
         reader.map
     }
 }

@@ -123,15 +123,19 @@ impl Rescue<'_> {
             return;
         }
         let mut loose: Vec<(Vec<u8>, u32)> = Vec::new();
-        scan::pieces(
-            self.image.dev,
-            self.image.geo.block_size.into(),
-            progress,
-            &mut |_, bytes| {
+        let size = u64::from(self.image.geo.block_size);
+        scan::pieces(self.image.dev, size, progress, &mut |at, bytes| {
+            if !self.journal.meets(BlockNr(at / size), 1) {
                 self.found_block(names, &mut loose, bytes);
-                true
-            },
-        );
+            }
+            true
+        });
+        // The log may have names that were removed since.
+        for block in self.journal.runs.iter().flat_map(|run| run.blocks()) {
+            if let Some(bytes) = self.block(block.physical) {
+                self.found_block(names, &mut loose, &bytes);
+            }
+        }
         for (name, ino) in loose {
             if !names.named.contains(&ino) {
                 names.add(NOWHERE, &name, ino);

@@ -1,5 +1,6 @@
 //! The geometry, tables and files of an image, and the old blocks in its journal.
 
+use crate::journal::Journal;
 use crate::notes::Notes;
 use blockdev::BlockDevice;
 use ext4_format::inode::InodeCore;
@@ -113,6 +114,8 @@ pub struct DeletedSearch {
 pub struct Rescue<'d> {
     pub(crate) image: Image<&'d dyn BlockDevice>,
     pub(crate) tables: Vec<Table>,
+    /// The blocks of the journal, if they are known.
+    pub(crate) journal: Journal,
     pub(crate) inodes: BTreeMap<u32, Inode>,
     pub(crate) found: Vec<Found>,
     pub(crate) notes: Notes,

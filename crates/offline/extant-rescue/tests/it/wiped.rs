@@ -8,6 +8,7 @@ use crate::mutant;
 use bases::{Base, KINDS};
 use blockdev::{BlockDevice, MemDevice};
 use common::Rng;
+use ext4_format::superblock::RawSuperblock;
 use ext4_format::{FileType, InodeNr};
 use extant_rescue::Rescue;
 use std::sync::Arc;
@@ -93,6 +94,74 @@ fn superblocks_and_descriptors_are_replaced() {
             "nothing to begin with"
         );
     }
+}
+
+/// Returns the offset of a block of the log.
+fn log_block(device: &MemDevice, nth: u32) -> u64 {
+    let dir = needs::memory_dir();
+    let path = dir.path().join("image");
+    common::write_image(device, &path);
+    let run = std::process::Command::new("debugfs")
+        .args(["-R", &format!("bmap <8> {nth}")])
+        .arg(&path)
+        .output();
+    let said = String::from_utf8(run.unwrap().stdout).unwrap();
+    said.trim().parse::<u64>().unwrap() * 1024
+}
+
+/// Returns a part of a device.
+fn part(device: &MemDevice, at: u64, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    device.read_at(at, &mut bytes).unwrap();
+    bytes
+}
+
+/// The descriptor of the only group is lost, and the beginning of its table is damaged. The log has a copy of that beginning.
+#[test]
+fn a_table_of_inodes_is_not_taken_from_the_log() {
+    needs::tools!("mke2fs", "debugfs");
+    let args = [&ARGS[..4], &ARGS[6..]].concat();
+    let device = image::populate_sized("8M", &args, false, 200).snapshot();
+    let before = judged(&device);
+    let (table, log) = (table(&device), log_block(&device, 700));
+    device.write_at(log, &part(&device, table, 8192)).unwrap();
+    device.write_at(table, &[0xa5; 1024]).unwrap();
+    wipe(&device, 2048, 1024);
+    assert!(rescued(&device) == before);
+    // The journal's inode is the only one that says where the log is.
+    wipe(&device, 1024 + 0x10c, 68);
+    reseal(&device);
+    assert!(rescued(&device) == before);
+}
+
+fn reseal(device: &MemDevice) {
+    let bytes = part(device, 1024, 1024);
+    let sb = RawSuperblock::resealed(bytes.first_chunk().unwrap()).unwrap();
+    device.write_at(1024, sb.bytes()).unwrap();
+}
+
+/// A file had another name before. The block with the older name is in the log, which comes first on the device.
+#[test]
+fn names_are_taken_from_the_log_last() {
+    needs::tools!("mke2fs", "debugfs");
+    let device = sound(ARGS);
+    let before = judged(&device);
+    let root = [2, 0, 0, 0, 12, 0, 1, 2, b'.', 0, 0, 0, 2, 0, 0, 0];
+    let bytes = device.to_bytes().unwrap();
+    let home = bytes
+        .chunks(1024)
+        .position(|block| block.starts_with(&root));
+    let home = home.unwrap() as u64 * 1024;
+    let mut old = part(&device, home, 1024);
+    let name = old.windows(4).position(|name| name == b"deep").unwrap();
+    old[name..name + 4].copy_from_slice(b"past");
+    // The root's names are now behind the log.
+    let (log, end) = (log_block(&device, 1), device.len() - 1024);
+    device.write_at(log, &old).unwrap();
+    device.write_at(end, &part(&device, home, 1024)).unwrap();
+    wipe(&device, home, 1024);
+    wipe(&device, table(&device) + 256, 256);
+    assert!(rescued(&device) == before);
 }
 
 #[test]
