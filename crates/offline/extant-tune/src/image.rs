@@ -1,8 +1,10 @@
 //! The image to change: on its overlay, with its new geometry.
 
 use crate::change::Change;
+use crate::clean::{as_it_stands, fault};
 use crate::error::{Error, refused};
 use blockdev::BlockDevice;
+use ext4_format::features::{Features, RoCompat};
 use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::GroupDesc;
 use ext4_format::superblock::{RawSuperblock, STATE_VALID, SUPERBLOCK_SIZE};
@@ -143,6 +145,18 @@ fn shape(sb: &RawSuperblock) -> [u64; 6] {
     ]
 }
 
+/// Returns the fields of a superblock that place backups and descriptors.
+fn placing(sb: &RawSuperblock) -> impl PartialEq + use<> {
+    let features = Features::of(sb);
+    (
+        [features.has_sparse_super2(), features.has_meta_bg()],
+        [features.has_64bit(), features.has_bigalloc()],
+        features.ro_compat.contains(RoCompat::SPARSE_SUPER),
+        sb.backup_bgs.map(|group| group.get()),
+        [sb.first_meta_bg.get(), sb.desc_size.get().into()],
+    )
+}
+
 /// Refuses a superblock that no backup agrees with: it may be damaged, and would be written over them.
 fn compare_with_backups(
     dev: &MemOverlay<'_>,
@@ -156,15 +170,28 @@ fn compare_with_backups(
     if backups.peek().is_none() {
         return Ok(());
     }
-    let agrees = |group| {
-        let mut bytes = [0; SUPERBLOCK_SIZE];
-        let at = geo.group_first_block(group).offset(geo.block_size);
-        dev.read_at(at, &mut bytes).is_ok()
-            && RawSuperblock::parse(&bytes).is_ok_and(|backup| shape(&backup) == shape(sb))
-    };
-    if backups.any(agrees) {
-        Ok(())
-    } else {
-        refused("no backup agrees with its superblock; extant repair checks it")
+    let mut is_alike = false;
+    for backup in backups.filter_map(|group| backup(dev, geo, group)) {
+        if shape(&backup) == shape(sb) {
+            is_alike = true;
+            if placing(&backup) == placing(sb) {
+                return Ok(());
+            }
+        }
     }
+    if !is_alike {
+        return refused("no backup agrees with its superblock; extant repair checks it");
+    }
+    // The features place backups and descriptors. The check finds damaged ones, because the structures are elsewhere.
+    if fault(&extant_check::check(dev, &as_it_stands())?).is_none() {
+        return Ok(());
+    }
+    refused("no backup has the features of its superblock; extant repair checks it")
+}
+
+fn backup(dev: &MemOverlay<'_>, geo: &Geometry, group: GroupNr) -> Option<RawSuperblock> {
+    let mut bytes = [0; SUPERBLOCK_SIZE];
+    let at = geo.group_first_block(group).offset(geo.block_size);
+    dev.read_at(at, &mut bytes).ok()?;
+    RawSuperblock::parse(&bytes).ok()
 }
