@@ -102,12 +102,16 @@ fn read_one(session: &mut Session<'_, '_>, raw: &[u8], group: GroupNr) -> Result
         if uninit && !geo.features.has_group_csum() || without_root {
             session.whole_tables.insert(group.0);
         }
-        return Ok(desc);
+        return if geo.features.has_group_csum() {
+            Ok(desc)
+        } else {
+            replaced(session, desc, group)
+        };
     }
     session.whole_tables.insert(group.0);
     let desc = GroupDesc::decode_unchecked(raw).unwrap_or_default();
     if desc.check_places(&geo, group).is_ok() {
-        return Ok(desc);
+        return replaced(session, desc, group);
     }
     let mut desc = GroupDesc {
         flags: 0,
@@ -154,6 +158,44 @@ fn read_one(session: &mut Session<'_, '_>, raw: &[u8], group: GroupNr) -> Result
         }
     }
     Ok(desc)
+}
+
+/// Returns a descriptor with the places of its backup, if the inodes of the group are there: the descriptor may be that of another
+/// group.
+fn replaced(
+    session: &mut Session<'_, '_>,
+    mut desc: GroupDesc,
+    group: GroupNr,
+) -> Result<GroupDesc, Error> {
+    // Without checksums, only the root tells its group.
+    if !session.has_csum() && group.0 > 0 {
+        return Ok(desc);
+    }
+    let Some(backup) = backup(session, group)? else {
+        return Ok(desc);
+    };
+    let (here, there) = (desc.inode_table, backup.inode_table);
+    let is_there = here != there
+        && if session.has_csum() {
+            let evidence = Evidence::Checksums;
+            score(session, group, there, evidence)? > score(session, group, here, evidence)?
+        } else {
+            has_root(session, there)? && !has_root(session, here)?
+        };
+    if is_there && session.ask(format!("group {group}"), FROM_BACKUP, None) {
+        take_places(&mut desc, &backup);
+        session.whole_tables.insert(group.0);
+    }
+    Ok(desc)
+}
+
+/// Returns whether a table of the first group has the root.
+fn has_root(session: &Session<'_, '_>, table: BlockNr) -> Result<bool, Error> {
+    let raw = session.record_in(table, InodeNr::ROOT.0 - 1);
+    match raw {
+        Ok(raw) => is_root(session, &raw),
+        Err(_) => Ok(false),
+    }
 }
 
 /// Finds the table of a group by its inodes. A table that is lost is at block 0: it gets a place after all blocks in use are known.

@@ -415,6 +415,23 @@ fn a_table_of_inodes_is_not_taken_from_the_log() {
     assert!(files(&device) == before);
 }
 
+/// Each of two descriptors is sound, and in the place of the other.
+#[test]
+fn descriptors_that_are_exchanged_are_taken_from_a_backup() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    let plain = "^metadata_csum,^metadata_csum_seed,^uninit_bg,64bit";
+    let args = [&CSUM[..8], &["-O", plain]].concat();
+    let plain = image::populate_sized("16M", &args, false, 200).snapshot();
+    for device in [sound(), plain] {
+        let before = files(&device);
+        let mut descriptors = [0; 128];
+        device.read_at(2048, &mut descriptors).unwrap();
+        descriptors.rotate_left(64);
+        broken_and_mended(&device, &[(2048, &descriptors)]);
+        assert!(files(&device) == before);
+    }
+}
+
 /// Returns the first block of the last group's inode table.
 fn last_table(device: &MemDevice) -> u64 {
     let text = debugfs(device, "stats");
