@@ -51,6 +51,24 @@ fn keeps_what_e2fsck_keeps(image: &Image, what: &str) {
     }
 }
 
+/// e2fsck drops the extent. The extents that it reaches over must stay, and the blocks of other files, too.
+#[test]
+fn an_extent_over_several_others_is_cut() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    let image = image();
+    let before = image.files();
+    let leaf = child(&image, image.record("spread") + MAPPING);
+    for len in [6, 128] {
+        let nth = leaf + 12 * 3;
+        assert_eq!(half(&image, nth + 4), 1);
+        image.edit(nth + 4, 2, |bytes| {
+            bytes.copy_from_slice(&u16::to_le_bytes(len));
+        });
+        image.mend("a length");
+        assert!(image.files() == before, "{len}");
+    }
+}
+
 #[test]
 fn headers_with_a_wrong_maximum_are_mended() {
     needs::tools!("mke2fs", "e2fsck", "debugfs");
