@@ -29,7 +29,6 @@ use blockdev::BlockDevice;
 use ext4_format::change_mark::MARK_SIZE;
 use ext4_format::checksum::crc32c;
 use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
-use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, Read, Seek};
@@ -37,19 +36,19 @@ use std::path::Path;
 
 /// Magic number of an undo file of e2fsprogs.
 pub const MAGIC: &[u8; 8] = b"E2UNDO02";
-const HEAD: usize = 512;
-const NEW_LENGTH: usize = 492;
-const OLD_LENGTH: usize = 500;
-const KEYS_MAGIC: u32 = 0xcade_cade;
-const KEYS_HEAD: usize = 16;
-const KEY: usize = 16;
-const FINISHED: u32 = 1;
+pub(crate) const HEAD: usize = 512;
+pub(crate) const NEW_LENGTH: usize = 492;
+pub(crate) const OLD_LENGTH: usize = 500;
+pub(crate) const KEYS_MAGIC: u32 = 0xcade_cade;
+pub(crate) const KEYS_HEAD: usize = 16;
+pub(crate) const KEY: usize = 16;
+pub(crate) const FINISHED: u32 = 1;
 /// Feature: the head has an offset.
-const HAS_OFFSET: u32 = 1;
+pub(crate) const HAS_OFFSET: u32 = 1;
 /// Size of blocks in written files; the superblock is the second one of a volume.
-const BLOCK: u64 = 1024;
+pub(crate) const BLOCK: u64 = 1024;
 /// Largest number of old bytes per key in written files.
-const LONGEST: usize = 1 << 19;
+pub(crate) const LONGEST: usize = 1 << 19;
 /// Largest supported file, because all old bytes are kept in memory.
 const LARGEST_FILE: u64 = 16 << 30;
 /// Largest supported block size of a file.
@@ -70,7 +69,7 @@ fn long(bytes: &[u8], at: usize) -> u64 {
     u64::from(word(bytes, at)) | u64::from(word(bytes, at + 4)) << 32
 }
 
-fn invert_magic(superblock: &mut [u8]) {
+pub(crate) fn invert_magic(superblock: &mut [u8]) {
     let magic = superblock.iter_mut().skip(SUPER_MAGIC).take(2);
     magic.for_each(|byte| *byte = !*byte);
 }
@@ -450,112 +449,15 @@ impl Undo {
             }
         }
     }
-
-    /// Returns this record as an undo file in the format of e2fsprogs. `image` must contain the change.
-    ///
-    /// # Errors
-    /// The errors of the device; [`io::ErrorKind::FileTooLarge`] if [`E2Undo::read`] would refuse the file.
-    pub fn to_e2undo(&self, image: &dyn BlockDevice) -> io::Result<Vec<u8>> {
-        let runs = self.old_blocks(image)?;
-        let mut superblock = vec![0; SUPERBLOCK_SIZE];
-        image.read_at(SUPERBLOCK_OFFSET, &mut superblock)?;
-        let mut head = vec![0; HEAD];
-        let mut put = |at: usize, bytes: &[u8]| {
-            let room = head.iter_mut().skip(at);
-            room.zip(bytes).for_each(|(to, from)| *to = *from);
-        };
-        put(0, MAGIC);
-        let count = runs.len() as u64;
-        let lengths = [(NEW_LENGTH, image.len()), (OLD_LENGTH, self.old_len())];
-        for (at, number) in [(8, count), (16, 1), (24, 2)].into_iter().chain(lengths) {
-            put(at, &number.to_le_bytes());
-        }
-        let sum = crc32c(!0, &superblock);
-        for (at, number) in [
-            (32, BLOCK as u32),
-            (36, BLOCK as u32),
-            (40, sum),
-            (44, FINISHED),
-        ] {
-            put(at, &number.to_le_bytes());
-        }
-        let sum = crc32c(!0, head.get(..HEAD - 4).unwrap_or_default());
-        head.truncate(HEAD - 4);
-        head.extend(sum.to_le_bytes());
-        invert_magic(&mut superblock);
-        let mut file = head;
-        file.resize(BLOCK as usize, 0);
-        file.extend(superblock);
-        for runs in runs.chunks((BLOCK as usize - KEYS_HEAD) / KEY) {
-            let mut keys = vec![0; KEYS_HEAD];
-            for (at, bytes) in runs {
-                keys.extend((at / BLOCK).to_le_bytes());
-                keys.extend(crc32c(!0, bytes).to_le_bytes());
-                keys.extend((bytes.len() as u32).to_le_bytes()); // at most LONGEST
-            }
-            keys.resize(BLOCK as usize, 0);
-            let magic = KEYS_MAGIC.to_le_bytes();
-            keys.iter_mut().zip(magic).for_each(|(to, from)| *to = from);
-            let sum = crc32c(!0, &keys).to_le_bytes();
-            keys.iter_mut()
-                .skip(4)
-                .zip(sum)
-                .for_each(|(to, from)| *to = from);
-            file.extend(keys);
-            for (_, bytes) in runs {
-                file.extend(bytes);
-                file.resize(file.len().next_multiple_of(BLOCK as usize), 0);
-            }
-        }
-        if file.len() as u64 > LARGEST_FILE {
-            let text = "an undo file of e2fsprogs has at most 16 GiB here: use extant undo with the undo file";
-            return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
-        }
-        Ok(file)
-    }
-
-    /// Returns the old bytes of all blocks that the change wrote to, as pairs of offset and run of bytes.
-    fn old_blocks(&self, image: &dyn BlockDevice) -> io::Result<Vec<(u64, Vec<u8>)>> {
-        let mut blocks: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
-        for (at, old) in self.old_bytes() {
-            let first = at / BLOCK * BLOCK;
-            for start in (first..at + old.len() as u64).step_by(BLOCK as usize) {
-                let block = match blocks.entry(start) {
-                    Entry::Occupied(block) => block.into_mut(),
-                    Entry::Vacant(place) => {
-                        let left = image.len().saturating_sub(start).min(BLOCK);
-                        let mut now = vec![0; left as usize];
-                        image.read_at(start, &mut now)?;
-                        place.insert(now)
-                    }
-                };
-                // Copy the part of the old bytes that lies in this block.
-                let (skip, into) = (start.saturating_sub(at), at.saturating_sub(start));
-                let from = old.iter().skip(skip as usize);
-                let to = block.iter_mut().skip(into as usize);
-                to.zip(from).for_each(|(to, from)| *to = *from);
-            }
-        }
-        let mut runs: Vec<(u64, Vec<u8>)> = Vec::new();
-        for (at, bytes) in blocks {
-            match runs.last_mut() {
-                Some((start, run)) if *start + run.len() as u64 == at && run.len() < LONGEST => {
-                    run.extend(bytes);
-                }
-                _ if bytes.is_empty() => {}
-                _ => runs.push((at, bytes)),
-            }
-        }
-        Ok(runs)
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::take_back_interrupted;
+    use crate::{LoggedDevice, UndoLog, take_back_interrupted};
     use blockdev::{Event, FaultDevice, MemDevice, Op, RecordingDevice};
     use std::io::Write;
+    use std::sync::Arc;
 
     fn read(bytes: &[u8]) -> Result<Option<E2Undo>, Error> {
         let mut file = tempfile::tempfile().unwrap();
@@ -564,26 +466,29 @@ mod tests {
         E2Undo::read(file)
     }
 
-    /// Changes an image, and returns the undo file of the change.
-    fn changed(image: &MemDevice) -> Vec<u8> {
-        let far = 700 << 10;
-        let changes: BTreeMap<u64, Vec<u8>> = [
-            (0, vec![2; 3000]),
-            (5000, vec![3; 100]),
-            (far, vec![4; 600 << 10]),
-        ]
-        .into();
-        let undo = Undo::before(image, &changes).unwrap();
-        for (at, new) in &changes {
-            image.write_at(*at, new).unwrap();
-        }
-        undo.to_e2undo(image).unwrap()
+    /// Works on an image, and returns the undo file of the change.
+    fn logged(image: &Arc<MemDevice>, work: impl FnOnce(&LoggedDevice)) -> Vec<u8> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("undo");
+        let log = Arc::new(UndoLog::create(&path).unwrap());
+        work(&LoggedDevice::new(image.clone(), Arc::clone(&log)));
+        log.finish(image, 0).unwrap();
+        std::fs::read(path).unwrap()
+    }
+
+    fn changed(image: &Arc<MemDevice>) -> Vec<u8> {
+        logged(image, |device| {
+            let far = vec![4; 600 << 10];
+            for (at, new) in [(0, &[2; 3000][..]), (5000, &[3; 100]), (700 << 10, &far)] {
+                device.write_at(at, new).unwrap();
+            }
+        })
     }
 
     #[test]
     fn an_undo_file_reverts_its_change() {
         let old: Vec<u8> = (0..2_000_000_u32).map(|n| (n / 7) as u8).collect();
-        let image = MemDevice::from_bytes(&old);
+        let image = Arc::new(MemDevice::from_bytes(&old));
         let file = read(&changed(&image)).unwrap().unwrap();
         assert_eq!(file.offset(), 0);
         file.undo(&image, false).unwrap().take_back(&image).unwrap();
@@ -604,7 +509,7 @@ mod tests {
     fn an_undo_that_is_cut_at_any_write_is_completed_by_the_next_one() {
         let mut old: Vec<u8> = (0..2_000_000_u32).map(|n| (n / 7) as u8).collect();
         old[800 << 10..900 << 10].fill(0);
-        let image = MemDevice::from_bytes(&old);
+        let image = Arc::new(MemDevice::from_bytes(&old));
         let file = read(&changed(&image)).unwrap().unwrap();
         let dir = tempfile::tempdir().unwrap();
         let beside = dir.path().join("undo");
@@ -631,22 +536,21 @@ mod tests {
     /// The keys are of blocks of 1 KiB, and the image has zeros, data and zeros.
     #[test]
     fn zeros_are_freed() {
-        let image = MemDevice::new(16384);
+        let image = Arc::new(MemDevice::new(16384));
         image.write_at(8192, &[1; 1024]).unwrap();
-        let blocks = (0..16u64).filter(|block| *block != 6);
-        let changes: BTreeMap<_, _> = blocks.map(|b| (b * 1024, vec![2; 1024])).collect();
         let old = image.to_bytes().unwrap();
-        let undo = Undo::before(&image, &changes).unwrap();
-        for (at, new) in &changes {
-            image.write_at(*at, new).unwrap();
-        }
-        let file = read(&undo.to_e2undo(&image).unwrap()).unwrap().unwrap();
+        let file = logged(&image, |device| {
+            for block in (0..16u64).filter(|block| *block != 6) {
+                device.write_at(block * 1024, &[2; 1024]).unwrap();
+            }
+        });
+        let file = read(&file).unwrap().unwrap();
         // A part of the last range has its old bytes again.
         image.write_at(13312, &[0; 2048]).unwrap();
-        let (changes, _) = file.changes_and_zeros(&image).unwrap();
+        let (changes, _) = file.changes_and_zeros(&*image).unwrap();
         assert_eq!(changes.0.get(&12288).map(Vec::len), Some(4096));
         let dir = tempfile::tempdir().unwrap();
-        let recorder = RecordingDevice::new(image);
+        let recorder = RecordingDevice::new(image.snapshot());
         let beside = dir.path().join("undo");
         file.take_back(&recorder, false, Some(&beside)).unwrap();
         assert!(recorder.inner().to_bytes().unwrap() == old);
@@ -661,7 +565,7 @@ mod tests {
 
     #[test]
     fn damage_to_a_file_is_found() {
-        let image = MemDevice::from_bytes(&vec![1; 2_000_000]);
+        let image = Arc::new(MemDevice::from_bytes(&vec![1; 2_000_000]));
         let whole = changed(&image);
         assert!(read(b"EXTUNDO\n").unwrap().is_none());
         let used = (0..0x60).chain(508..512).chain(2048..2048 + 64);
@@ -707,14 +611,14 @@ mod tests {
             (41, 0, after),
             (0, 0, after),
         ] {
-            let image = MemDevice::new(after);
+            let image = Arc::new(MemDevice::new(before));
             let start = SUPERBLOCK_OFFSET;
             image.write_at(start, &superblock(blocks)).unwrap();
-            let changes = [(start, superblock(64))].into();
-            let pieces = crate::split_change::Pieces::of(&image, &changes).unwrap();
-            let undo = Undo::of_pieces(&image, &pieces, before).unwrap();
-            image.write_at(start, &superblock(64)).unwrap();
-            let file = read(&undo.to_e2undo(&image).unwrap()).unwrap().unwrap();
+            let file = logged(&image, |device| {
+                device.extend(after).unwrap();
+                device.write_at(start, &superblock(64)).unwrap();
+            });
+            let file = read(&file).unwrap().unwrap();
             image.set_len(after + appended);
             file.undo(&image, false).unwrap().take_back(&image).unwrap();
             assert_eq!(image.len(), expected, "{blocks} blocks");

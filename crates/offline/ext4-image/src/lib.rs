@@ -16,6 +16,7 @@ pub mod planted;
 mod split_change;
 mod undo;
 mod undo_area;
+mod undo_log;
 
 pub use blockdev;
 pub use changes::Changes;
@@ -28,3 +29,4 @@ pub use image_file::{ImageFile, mark, take_back_interrupted};
 pub use mapping::Mapping;
 pub use overlay::MemOverlay;
 pub use undo::Undo;
+pub use undo_log::{LoggedDevice, UndoLog};

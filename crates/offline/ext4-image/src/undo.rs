@@ -126,17 +126,6 @@ impl Undo {
         }
     }
 
-    /// Returns the length of the image before the change.
-    pub(crate) const fn old_len(&self) -> u64 {
-        self.len
-    }
-
-    /// Returns the old bytes by their offset.
-    pub(crate) fn old_bytes(&self) -> impl Iterator<Item = (u64, &[u8])> {
-        let records = self.records.iter();
-        records.map(|record| (record.offset, &record.old[..]))
-    }
-
     /// Records the identity of the image file.
     pub(crate) fn set_file(&mut self, file: FileId) {
         self.file = file;

@@ -9,7 +9,7 @@ use crate::commands::tune_values::errors;
 use crate::format::clock;
 use crate::format::show::human;
 use crate::image::new_file::{Format, NewFile};
-use crate::image::{present_content, remote, store, streams, verified, verity};
+use crate::image::{present_content, remote, store, streams, undo_log, verified, verity};
 use crate::messages::advised::advised;
 use crate::messages::mkfs_progress::Bar;
 use crate::transfer::OwnerArgs;
@@ -130,6 +130,9 @@ pub struct Args {
     /// afterwards; check --verity, veritysetup and Linux verify it
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, conflicts_with = "keep_tail")]
     verity: Option<Option<PathBuf>>,
+    /// Save the old bytes in a new file, for extant undo. A file keeps the bytes behind the file system and between its structures
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["verity", "dry_run"])]
+    undo: Option<PathBuf>,
     /// Number of threads [0: the number of CPUs]
     #[arg(long, default_value_t = 0)]
     threads: usize,
@@ -377,6 +380,12 @@ pub fn run(args: Args) -> Result<()> {
         return show_planned(&args);
     }
     check_verity(&args)?;
+    let (image, undo) = (args.image.clone(), args.undo.clone());
+    undo_log::change(&image, undo.as_deref(), || fill(args))
+}
+
+/// Makes the file system.
+fn fill(args: Args) -> Result<()> {
     if schemes::is_of_objects(&args.image)
         && let Some(size) = args.size.and_then(Size::bytes)
     {
@@ -401,6 +410,12 @@ pub fn run(args: Args) -> Result<()> {
         None
     };
     check_kind(&args, there.as_ref(), is_file, format.is_some())?;
+    let has_undo = undo_log::is_logged(image);
+    ensure!(
+        !has_undo || format.is_none(),
+        "{}: a packed image is a new file, and has no old bytes: omit --undo",
+        image.display()
+    );
     let exists = remote || there.is_some();
     if exists {
         may_overwrite(image, args.force)?;
@@ -413,7 +428,7 @@ pub fn run(args: Args) -> Result<()> {
     let bar = Arc::new(Bar::default());
     let start = Instant::now();
     options.progress = Some(Arc::clone(&bar) as Arc<dyn mkfs::Progress>);
-    options.zeroed_device = is_file;
+    options.zeroed_device = is_file && !has_undo;
     let target = Target {
         image,
         is_file,
@@ -577,7 +592,9 @@ fn make(
         prepared.size()
     );
     let (mut file, mut place) = (None, None);
-    let device: &dyn BlockDevice = if target.is_file {
+    let device: &dyn BlockDevice = if target.is_file && undo_log::is_logged(image) {
+        place.insert(kept_file(image, prepared.size())?)
+    } else if target.is_file {
         let size = prepared.size();
         let made = if target.longer > size && target.format.is_none() {
             NewFile::beginning_of(image, size)
@@ -605,6 +622,16 @@ fn make(
         packed_bytes: packed.flatten(),
         sync_seconds,
     })
+}
+
+/// Opens a file that keeps its bytes. It becomes longer if it is too short.
+fn kept_file(image: &Path, size: u64) -> Result<Arc<dyn BlockDevice>> {
+    if !image.exists() {
+        drop(NewFile::create(image, None, size)?);
+    }
+    let device = store::open(image, Access::ReadWrite)?;
+    device.extend(size)?;
+    Ok(device)
 }
 
 /// Fails for a device in use, and for any existing data unless `force` is set or the user confirms at a terminal.

@@ -4,7 +4,7 @@ use crate::address::{Address, Rooted};
 use crate::format::clock;
 use crate::format::show::count;
 use crate::image::advice::{about_disk, about_image};
-use crate::image::{identity, in_place, store};
+use crate::image::{identity, in_place, store, undo_log};
 use crate::mounts::mounted::Mounted;
 use crate::mounts::server_exit::open_when_free;
 use anyhow::{Context, Result, anyhow, bail};
@@ -158,7 +158,7 @@ pub fn run(args: &Args) -> Result<()> {
 /// The location of the volume.
 enum ImageStore {
     /// A file, which may become longer or shorter.
-    Whole(FileDevice),
+    Whole(Arc<dyn BlockDevice>),
     /// A block device, a partition, or a disk in another format, whose length does not change.
     Part(Arc<dyn BlockDevice>),
 }
@@ -174,9 +174,8 @@ impl ImageStore {
             }));
         }
         let file = open_when_free(image, || FileDevice::open(image, access));
-        Ok(Self::Whole(
-            file.map_err(|e| about_image(image, anyhow!("{e}")))?,
-        ))
+        let file = file.map_err(|e| about_image(image, anyhow!("{e}")))?;
+        Ok(Self::Whole(undo_log::logged(image, Arc::new(file))))
     }
 
     fn device(&self) -> &dyn BlockDevice {
@@ -186,12 +185,9 @@ impl ImageStore {
         }
     }
 
-    /// The file, if there is one whose length follows the volume's.
-    fn file(&self) -> Option<&FileDevice> {
-        match self {
-            Self::Whole(file) => Some(file),
-            Self::Part(_) => None,
-        }
+    /// Returns whether the length of the device follows the volume's.
+    const fn is_file(&self) -> bool {
+        matches!(self, Self::Whole(_))
     }
 }
 
@@ -209,7 +205,7 @@ pub(crate) fn resize(args: &Args) -> Result<Resized> {
         Access::ReadWrite
     };
     let place = ImageStore::open(image, access)?;
-    let (device, file) = (place.device(), place.file());
+    let device = place.device();
     let beside = in_place::taken_back(image, device, reads)?;
     let options = ResizeOptions {
         size: wanted(args, device)?,
@@ -222,13 +218,21 @@ pub(crate) fn resize(args: &Args) -> Result<Resized> {
     let plan = extant_resize::plan(device, &options);
     progress.done();
     let plan = plan.with_context(|| name.clone())?;
-    if file.is_none() && plan.bytes() > device.len() {
+    if !place.is_file() && plan.bytes() > device.len() {
         bail!("{name}: there are {} bytes for the volume", device.len());
     }
     if !reads {
         // From here on, a signal ends the copy, but the switch always completes.
         drop(harmless);
-        let written = write(args, &plan, device, file, beside.as_deref());
+        let written = write(args, &plan, device, beside.as_deref());
+        let has_undo = args.undo.is_some() || undo_log::is_logged(image);
+        let written = written.and_then(|()| {
+            // An undo file needs the old length.
+            if place.is_file() && !has_undo {
+                device.shorten(plan.bytes())?;
+            }
+            Ok(())
+        });
         if let Err(error) = &written
             && error.root_cause().to_string() == interrupt::Interrupted.to_string()
         {
@@ -312,21 +316,11 @@ fn wanted(args: &Args, device: &dyn BlockDevice) -> Result<NewSize> {
     }
 }
 
-/// Writes the new volume. A file is truncated after the last write is durable.
-fn write(
-    args: &Args,
-    plan: &Plan,
-    device: &dyn BlockDevice,
-    file: Option<&FileDevice>,
-    beside: Option<&Path>,
-) -> Result<()> {
+/// Writes the new volume.
+fn write(args: &Args, plan: &Plan, device: &dyn BlockDevice, beside: Option<&Path>) -> Result<()> {
     if !plan.is_empty() {
         let step = || interrupt::check().map_err(io::Error::other);
         plan.write_unless(device, args.undo.as_deref(), beside, &step)?;
-    }
-    let shrinks = |file: &&FileDevice| args.undo.is_none() && file.len() > plan.bytes();
-    if let Some(file) = file.filter(shrinks) {
-        file.set_len(plan.bytes())?;
     }
     Ok(())
 }

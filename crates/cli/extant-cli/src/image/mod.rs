@@ -12,5 +12,6 @@ pub mod remote;
 pub mod store;
 pub mod streams;
 pub mod sums;
+pub mod undo_log;
 pub mod verified;
 pub mod verity;

@@ -6,7 +6,7 @@
 
 use crate::address::schemes::{is_remote, is_served};
 use crate::image::failed_open::about_open;
-use crate::image::{remote, verified};
+use crate::image::{remote, undo_log, verified};
 use crate::messages::advised::advised;
 use crate::mounts::server_exit::open_when_free;
 use anyhow::{Context, Result, anyhow, bail};
@@ -326,6 +326,14 @@ pub fn open_unread(image: &Path, access: Access) -> Result<Arc<dyn BlockDevice>>
         let verified = verified::device(&device, tree, root).with_context(name)?;
         return Ok(Arc::new(verified));
     }
+    let device = open_unverified(image, access)?;
+    Ok(match access {
+        Access::ReadOnly => device,
+        Access::ReadWrite => undo_log::logged(image, device),
+    })
+}
+
+fn open_unverified(image: &Path, access: Access) -> Result<Arc<dyn BlockDevice>> {
     if is_plain(image) {
         let file = open_when_free(image, || FileDevice::open(image, access))
             .map_err(|e| about_open(image, anyhow!("{e}")));

@@ -1,17 +1,17 @@
 //! `e2fsck`, `fsck.ext2`, `fsck.ext3`, `fsck.ext4`: run `extant check` and `extant repair`. An image marked clean is
 //! not checked, unless `-f` is given or a check is due by mount count or interval.
 
-use super::e2undo;
 use super::getopt::{self, ParsedOptions};
 use super::mke2fs_options::{no_bad_blocks, read_all};
 use super::{Answer, Answered, Refusal, version};
 use crate::commands::{defrag, trim, tune};
+use crate::image::undo_log;
 use blockdev::{Access, BlockDevice};
 use ext4_format::features::Incompat;
 use ext4_format::superblock::{
     RawSuperblock, STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE,
 };
-use extant_terminal::output::{one_line, report_code};
+use extant_terminal::output::one_line;
 use extant_tune::TuneOptions;
 use std::ffi::{OsStr, OsString};
 use std::io::{IsTerminal, Write};
@@ -87,6 +87,16 @@ pub(super) fn answer(name: &'static str, args: Vec<OsString>) -> Answered {
     if options.reads_all {
         read_all(device).map_err(|line| Refusal(line, FAILED))?;
     }
+    let undo = options.undo.as_deref();
+    let undo = undo.filter(|_| options.mode != Mode::No);
+    if let Some(undo) = undo {
+        let new = undo_log::check_new(Path::new(undo));
+        new.map_err(|error| Refusal(one_line(&error), FAILED))?;
+    }
+    super::with_undo(device, undo, || run(&options, device, progress_fd))
+}
+
+fn run(options: &Options, device: &OsString, progress_fd: Option<u32>) -> Answered {
     if options.has("journal_only") {
         return journal_only(device, options.mode);
     }
@@ -103,16 +113,11 @@ pub(super) fn answer(name: &'static str, args: Vec<OsString>) -> Answered {
     if options.mode == Mode::No {
         return Ok(Answer::Words(words));
     }
-    let code = super::run(words).map_or_else(|error| report_code(&error), |()| 0);
+    let code = super::code_of(words);
     if code & !MENDED != 0 {
         return Ok(Answer::Done(code));
     }
-    let done = options.afterwards(Path::new(device));
-    let done = done.and_then(|()| match &options.undo {
-        Some(undo) => e2undo::convert(undo, device),
-        None => Ok(()),
-    });
-    match done {
+    match options.afterwards(Path::new(device)) {
         Ok(()) => Ok(Answer::Done(code)),
         Err(error) => Err(Refusal(one_line(&error), FAILED)),
     }
@@ -124,20 +129,6 @@ impl Options {
         if self.compacts && self.mode == Mode::No {
             let line = "the -n and -D options are incompatible";
             return Err(Refusal(line.into(), FAILED));
-        }
-        if self.compacts && self.undo.is_some() {
-            return Err(refuse("-D goes not with -z: -D alone afterwards"));
-        }
-        if self.undo.is_some() {
-            let later = ["bmap2extent", "discard"];
-            if let Some(option) = later.iter().find(|option| self.has(option)) {
-                return Err(refuse(format!(
-                    "-E {option} cannot be used with -z: run e2fsck -E {option} alone afterwards"
-                )));
-            }
-        }
-        if let Some(undo) = self.undo.as_ref().filter(|_| self.mode != Mode::No) {
-            e2undo::check_new(undo).map_err(|line| Refusal(line, FAILED))?;
         }
         if self.backup_size.is_some() && self.backup.is_none() {
             return Err(refuse("-B goes with -b"));
@@ -160,7 +151,7 @@ impl Options {
         if let Some(line) = called_clean(device, false) {
             return Some(line);
         }
-        if self.mode == Mode::No || self.undo.is_some() {
+        if self.mode == Mode::No {
             return None;
         }
         called_clean(device, true)?;
@@ -186,9 +177,6 @@ impl Options {
         };
         if let Some(fd) = progress_fd {
             words.extend(["--progress-fd".into(), fd.to_string().into()]);
-        }
-        if let Some(undo) = &self.undo {
-            words.extend(["--undo".into(), undo.clone()]);
         }
         words.extend(self.compacts.then(|| "--dirs".into()));
         words.extend(self.has("unshare_blocks").then(|| "--unshare".into()));
@@ -216,10 +204,6 @@ impl Options {
         }
         if self.has("discard") {
             trim::quietly(image)?;
-        }
-        // A later write would make the undo file useless.
-        if self.undo.is_some() {
-            return Ok(());
         }
         let checked = TuneOptions {
             mounts: Some(0),

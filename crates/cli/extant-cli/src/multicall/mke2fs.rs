@@ -10,7 +10,7 @@ use crate::commands::mkfs;
 use ext4_format::GroupNr;
 use ext4_format::geometry::Geometry;
 use ext4_format::layout::Usage;
-use extant_terminal::output::{report_code, warn};
+use extant_terminal::output::warn;
 use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal;
 use std::path::Path;
@@ -26,10 +26,6 @@ pub(super) const WITHOUT: &[(char, &str)] = &[
         "superblocks alone are not written; extant repair mends them",
     ),
     ('C', "clusters (bigalloc) are not made"),
-    (
-        'z',
-        "undo files are not written by it; copy the image before",
-    ),
 ];
 
 pub(super) fn answer(name: &'static str, args: Vec<OsString>) -> Answered {
@@ -40,6 +36,7 @@ pub(super) fn answer(name: &'static str, args: Vec<OsString>) -> Answered {
     let config = Config::read()?;
     let sectors = Sectors::read()?;
     let call = call(name, &taken)?;
+    let undo = call.undo.clone();
     let (only_shown, reads_all) = (call.only_shown, call.reads_all);
     let (words, place, later) = finish(call, &taken, &config, &sectors)?;
     if only_shown {
@@ -48,15 +45,16 @@ pub(super) fn answer(name: &'static str, args: Vec<OsString>) -> Answered {
     if reads_all {
         read_all(&place)?;
     }
-    if later == Later::default() {
-        return Ok(Answer::Words(words));
-    }
-    if let Err(error) = super::run(words) {
-        return Ok(Answer::Done(report_code(&error)));
-    }
-    let done = later.run(Path::new(&place));
-    done?;
-    Ok(Answer::Done(0))
+    super::with_undo(&place, undo.as_deref(), || {
+        if later == Later::default() {
+            return Ok(Answer::Words(words));
+        }
+        let code = super::code_of(words);
+        if code == 0 {
+            later.run(Path::new(&place))?;
+        }
+        Ok(Answer::Done(code))
+    })
 }
 
 /// Parses the options.
@@ -169,6 +167,7 @@ fn option(call: &mut Call, letter: char, value: &OsStr) -> Result<(), String> {
             *field = bytes.map(i64::unsigned_abs);
         }
         'c' => call.reads_all = true,
+        'z' => call.undo = Some(value.to_owned()),
         'l' => no_bad_blocks(value)?,
         'L' => {
             let mut word = OsString::from("-L");

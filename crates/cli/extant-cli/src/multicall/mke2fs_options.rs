@@ -37,6 +37,8 @@ pub(super) struct Call {
     pub force: bool,
     pub only_shown: bool,
     pub has_source: bool,
+    /// The undo file of the new file system.
+    pub undo: Option<OsString>,
 }
 
 /// Options of `-E` without an effect: the journal is always initialized, and nothing is discarded.

@@ -1,6 +1,5 @@
 //! `resize2fs`: runs `extant resize`. Sizes without a unit are blocks, and the output has the lines that scripts read.
 
-use super::e2undo;
 use super::getopt::{self, text};
 use super::in_use::InUse;
 use super::{Answer, Answered, Refusal, listing, print, refuse, version};
@@ -18,7 +17,7 @@ pub(super) fn answer(name: &'static str, args: Vec<OsString>) -> Answered {
         _ => return Err(refuse("write a device or file, and its new size")),
     };
     let image = &super::device(image);
-    let (mut args, mut stride) = (Args::of(image), None);
+    let (mut args, mut stride, mut undo) = (Args::of(image), None, None);
     for (letter, value) in &taken.options {
         match letter {
             'V' => return version(name),
@@ -26,7 +25,7 @@ pub(super) fn answer(name: &'static str, args: Vec<OsString>) -> Answered {
             'P' => args.print_min = true,
             'b' => args.wide = true,
             's' => args.narrow = true,
-            'z' => args.undo = Some(value.into()),
+            'z' => undo = Some(value.as_os_str()),
             'S' => {
                 let bad = || refuse("-S: no stride of a RAID: blocks, at most 65535");
                 let number = text('S', value)?;
@@ -37,9 +36,6 @@ pub(super) fn answer(name: &'static str, args: Vec<OsString>) -> Answered {
             letter => return Err(refuse(format!("-{letter} is not supported"))),
         }
     }
-    if stride.is_some() && args.undo.is_some() {
-        return Err(refuse("-S goes not with -z: tune2fs -E stride= afterwards"));
-    }
     if let Some(size) = size {
         if args.min || args.print_min {
             return Err(refuse("-M and -P find the size themselves"));
@@ -47,36 +43,35 @@ pub(super) fn answer(name: &'static str, args: Vec<OsString>) -> Answered {
         args.size = Some(SizeChange::To(bytes(image, text(' ', size)?)?));
     }
     // Printing the minimum size changes nothing, and needs no undo file.
-    let undo = args.undo.clone().filter(|_| !args.print_min);
-    if let Some(undo) = &undo {
-        e2undo::check_new(undo.as_os_str())?;
-    }
+    let undo = undo.filter(|_| !args.print_min);
     let path = Path::new(image);
     if let Some(in_use) = InUse::of(path).or_else(|| InUse::on(path)) {
-        return grow(&in_use, &args);
+        return grow(&in_use, &args, undo.is_some());
     }
-    let done = resize(&args)?;
-    if let Some(undo) = &undo {
-        let converted = e2undo::convert(undo.as_os_str(), image);
-        converted?;
-    }
+    super::with_undo(image, undo, || change(&args, stride))
+}
+
+/// Resizes the volume, and then sets its stride.
+fn change(args: &Args, stride: Option<u16>) -> Answered {
+    let image = &args.image.0.image;
+    let done = resize(args)?;
     if let Some(stride) = stride.filter(|_| !args.print_min) {
         let options = TuneOptions {
             stride: Some(stride),
             ..TuneOptions::default()
         };
-        tune::quietly(image.as_ref(), options)?;
+        tune::quietly(image, options)?;
     }
     if !done.written && !args.print_min {
         let (new, kib) = (done.new_blocks, done.block_size / 1024);
         eprintln!("The filesystem is already {new} ({kib}k) blocks long.  Nothing to do!\n");
         return Ok(Answer::Done(0));
     }
-    print(lines(&args, &done))
+    print(lines(args, &done))
 }
 
 /// Grows a mounted volume with the kernel, or prints its minimum size.
-fn grow(in_use: &InUse, args: &Args) -> Answered {
+fn grow(in_use: &InUse, args: &Args, has_undo: bool) -> Answered {
     let (name, dir) = (in_use.name(), in_use.dir.display());
     let (sb, length) = in_use.look()?;
     let bad = || refuse(format!("{name}: blocks of an impossible size"));
@@ -90,7 +85,7 @@ fn grow(in_use: &InUse, args: &Args) -> Answered {
             "Estimated minimum size of the filesystem: {used}\n"
         ));
     }
-    if args.min || args.wide || args.narrow || args.undo.is_some() {
+    if args.min || args.wide || args.narrow || has_undo {
         return Err(refuse(format!(
             "{name}: it is mounted on {dir}, and becomes larger only: unmount it first"
         )));

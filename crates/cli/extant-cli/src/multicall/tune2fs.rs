@@ -5,7 +5,7 @@ use super::in_use::InUse;
 use super::listing::Listed;
 use super::listing_groups::Manner;
 use super::{Answer, Answered, listing, print, refuse, version};
-use extant_terminal::output::{one_line, report_code};
+use extant_terminal::output::one_line;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
@@ -90,10 +90,7 @@ pub(super) fn tune2fs(name: &'static str, args: Vec<OsString>) -> Answered {
             // Unsafe changes are refused even with -f.
             'f' => {}
             'j' => words.push("-j".into()),
-            'z' => {
-                undo = Some(value.clone());
-                words.extend(["--undo".into(), value.clone()]);
-            }
+            'z' => undo = Some(value.as_os_str()),
             'O' => features.push(value.clone()),
             's' => match getopt::text('s', value)? {
                 "0" => {
@@ -128,19 +125,10 @@ pub(super) fn tune2fs(name: &'static str, args: Vec<OsString>) -> Answered {
     if lists {
         return Err(refuse("-l goes with no change: list the image afterwards"));
     }
-    if let Some(undo) = &undo {
-        super::e2undo::check_new(undo)?;
+    if undo.is_some() && InUse::of(Path::new(image)).is_some() {
+        return Err(refuse("-z needs an unmounted volume: unmount it first"));
     }
-    let answer = tune(words, image)?;
-    let (Some(undo), Answer::Words(words)) = (undo, &answer) else {
-        return Ok(answer);
-    };
-    if let Err(error) = super::run(words.clone()) {
-        return Ok(Answer::Done(report_code(&error)));
-    }
-    let done = super::e2undo::convert(&undo, image);
-    done?;
-    Ok(Answer::Done(0))
+    super::with_undo(image, undo, || tune(words, image))
 }
 
 /// Applies changes with the options of `extant tune`, without the image. A journal that needs recovery is replayed

@@ -17,7 +17,7 @@ pub(super) mod write;
 
 use crate::commands::inspect;
 use crate::multicall::getopt;
-use crate::multicall::{Answer, Answered, Refusal, refuse, version};
+use crate::multicall::{Answer, Answered, Refusal, refuse, version, with_undo};
 use extant_check::inspect::Request;
 use std::ffi::{OsStr, OsString};
 use std::io::{IsTerminal, Read};
@@ -25,10 +25,6 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 /// Options without an equivalent here, and the reason.
 pub(super) const WITHOUT: &[(char, &str)] = &[
-    (
-        'z',
-        "changes of files go through the journal, and others have an undo file meanwhile",
-    ),
     ('b', "backups of the superblock are found without it"),
     ('s', "backups of the superblock are found without it"),
     (
@@ -68,7 +64,11 @@ pub(super) fn answer(name: &'static str, args: Vec<OsString>) -> Answered {
         return Ok(Answer::Words(words));
     };
     let asked = write::requests(image, &lines)?;
-    write::run(image, &asked, taken.has('f'), writes)
+    let undo = taken.options.iter().find(|(letter, _)| *letter == 'z');
+    let undo = undo.map(|(_, file)| file.as_os_str());
+    with_undo(image, undo.filter(|_| writes), || {
+        write::run(image, &asked, taken.has('f'), writes)
+    })
 }
 
 /// Reads the requests of `-R`, `-f` or standard input; `None` if standard input is a terminal, where a prompt reads

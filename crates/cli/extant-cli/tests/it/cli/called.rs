@@ -7,7 +7,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Command, Output};
 
-const NAMES: [&str; 17] = [
+const NAMES: [&str; 18] = [
     "mke2fs",
     "mkfs.ext2",
     "mkfs.ext3",
@@ -25,6 +25,7 @@ const NAMES: [&str; 17] = [
     "e4defrag",
     "e2undo",
     "mount.extant",
+    "extant",
 ];
 
 /// The fields in which our image must equal that of mke2fs.

@@ -69,10 +69,4 @@ fn e2undo_takes_back_what_an_undo_file_holds() {
         text.contains("\n1\n") && text.contains("failed\n"),
         "{text}"
     );
-    let refused = place.ours("e2undo -z new undo i.img");
-    assert!(
-        told(&refused).contains("-z is not supported"),
-        "{}",
-        told(&refused)
-    );
 }

@@ -16,12 +16,17 @@ fn ours(place: &ScriptDir, script: &str) {
     assert!(out.status.success(), "{script}: {}", told(&out));
 }
 
-const CHANGES: [&str; 5] = [
+const CHANGES: [&str; 10] = [
     "tune2fs -z undo -L new -U random i.img",
     "tune2fs -z undo -O ^has_journal i.img",
     "truncate -s 48M i.img; cp i.img old; resize2fs -z undo i.img",
     "resize2fs -z undo i.img 20M",
     "debugfs -w -R 'clri <12>' i.img; cp i.img old; code=0; e2fsck -fy -z undo i.img || code=$?; [ $code = 1 ]",
+    "debugfs -w -z undo -R 'clri <12>' i.img",
+    "mke2fs -q -F -t ext2 -b 4096 -z undo i.img",
+    "mke2fs -q -F -t ext4 -d tree -z undo i.img 24M",
+    "tune2fs -L new i.img; cp i.img a; tune2fs -z redo -L newer i.img; cp i.img old; e2undo -z undo redo i.img; rm redo; cmp i.img a",
+    "code=0; e2fsck -fyD -z undo i.img || code=$?; [ $code -le 1 ]; [ -e undo ] || tune2fs -z undo -L x i.img",
 ];
 
 /// Returns the script that makes an image. Every second image has no metadata checksums.
@@ -50,10 +55,37 @@ fn extant_applies_undo_files_of_e2fsprogs() {
     }
     let header = "e2undo -h undo i.img";
     assert_eq!(told(&place.ours(header)), told(&place.theirs(header)));
-    // Undo an mkfs over an existing file system with another block size.
-    let over = "mke2fs -q -F -t ext2 -b 4096 -z undo i.img";
-    theirs(&place, &format!("{}; {over}", make(0)));
-    ours(&place, "e2undo undo i.img; cmp i.img old");
+}
+
+#[test]
+fn one_undo_file_covers_all_steps_of_a_command() {
+    let Some(place) = ScriptDir::new() else {
+        return;
+    };
+    for change in [
+        "resize2fs -S 16 -z undo i.img 20M",
+        "e2fsck -fy -E bmap2extent,discard -z undo i.img",
+        "e2fsck -fyD -z undo i.img",
+        "mke2fs -q -F -t ext4 -O quota,project -E root_selinux=a_label -z undo i.img",
+        "printf 'mkdir new\nsif <11> mode 040700\nssv volume_name steps\n' | debugfs -w -z undo -f - i.img",
+        "extant mkfs -q --force --from tree --size 30M --undo undo i.img",
+    ] {
+        theirs(&place, &make(0));
+        ours(&place, change);
+        // The file keeps the bytes that no structure replaces.
+        ours(
+            &place,
+            "! cmp -s i.img old; extant undo undo i.img; cmp i.img old",
+        );
+    }
+    // A failed change can be reverted, too; no change leaves no undo file.
+    let failed = place.ours("debugfs -w -z undo2 -R 'mkdir lost+found' i.img");
+    assert!(!failed.status.success());
+    ours(
+        &place,
+        "[ ! -e undo2 ] || { extant undo undo2 i.img; }; cmp i.img old",
+    );
+    ours(&place, "e2fsck -p -z undo3 i.img; [ ! -e undo3 ]");
 }
 
 #[test]
@@ -115,8 +147,10 @@ fn the_undo_file_of_a_change_is_a_new_file() {
         ("tune2fs -z undo -L new i.img", "file exists"),
         ("resize2fs -z undo i.img 20M", "file exists"),
         ("e2fsck -fy -z undo i.img", "file exists"),
-        ("e2fsck -fy -E discard -z new i.img", "-E discard"),
-        ("e2fsck -fy -E bmap2extent -z new i.img", "-E bmap2extent"),
+        ("mke2fs -q -F -z undo i.img", "file exists"),
+        ("debugfs -w -z undo -R 'mkdir d' i.img", "file exists"),
+        ("extant mkfs --force --undo undo i.img", "file exists"),
+        ("extant mkfs --undo new new.qcow2 --size 8M", "omit --undo"),
     ] {
         let refused = place.ours(change);
         let said = told(&refused);

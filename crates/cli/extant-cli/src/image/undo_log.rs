@@ -1,0 +1,85 @@
+//! Undo files in the format of e2fsprogs, of all changes that a command makes to an image.
+
+use crate::image::store;
+use anyhow::{Context, Result};
+use blockdev::{Access, BlockDevice};
+use ext4_image::{LoggedDevice, UndoLog};
+use extant_disk::Part;
+use lockmeter::{Mutex, lock_class};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+lock_class!(
+    /// The undo file that is being written.
+    UndoLogs = "undo file"
+);
+
+/// The image of the command, and its undo file.
+static LOG: Mutex<Option<(PathBuf, Arc<UndoLog>)>, UndoLogs> = Mutex::new(None);
+
+/// Returns whether changes of the image go to an undo file.
+pub fn is_logged(image: &Path) -> bool {
+    log_of(image).is_some()
+}
+
+fn log_of(image: &Path) -> Option<Arc<UndoLog>> {
+    let log = LOG.lock();
+    let (logged, log) = log.as_ref()?;
+    (logged == image).then(|| Arc::clone(log))
+}
+
+/// Returns the device of an image that is opened for writing. If the image has an undo file, the device writes old bytes to it.
+pub fn logged(image: &Path, device: Arc<dyn BlockDevice>) -> Arc<dyn BlockDevice> {
+    match log_of(image) {
+        Some(log) => Arc::new(LoggedDevice::new(device, log)),
+        None => device,
+    }
+}
+
+/// Fails if the undo file exists. The caller must check before the first write, because a file of another change would pass for the
+/// undo file of this one.
+pub fn check_new(file: &Path) -> Result<()> {
+    let shown = file.display();
+    match file.symlink_metadata() {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error).with_context(|| shown.to_string()),
+        Ok(_) => anyhow::bail!("{shown}: the file exists: name a new undo file"),
+    }
+}
+
+/// Changes an image, and saves the old bytes in a new undo file if one is given. The file is also completed if the change fails. If
+/// nothing was written, there is no file.
+pub fn change<R, E: From<anyhow::Error>>(
+    image: &Path,
+    undo: Option<&Path>,
+    work: impl FnOnce() -> Result<R, E>,
+) -> Result<R, E> {
+    let Some(undo) = undo else {
+        return work();
+    };
+    check_new(undo)?;
+    let name = || undo.display().to_string();
+    let log = UndoLog::create(undo).with_context(name);
+    let log = Arc::new(log?);
+    *LOG.lock() = Some((image.to_path_buf(), Arc::clone(&log)));
+    let done = work();
+    *LOG.lock() = None;
+    let completed = if log.is_empty() || !store::file(image).exists() {
+        std::fs::remove_file(undo).with_context(name)
+    } else {
+        complete(image, &log)
+    };
+    let done = done?;
+    completed?;
+    Ok(done)
+}
+
+fn complete(image: &Path, log: &UndoLog) -> Result<()> {
+    let device = store::open(image, Access::ReadOnly)?;
+    // Only an offset is a part of the name that e2undo can take from the file.
+    let offset = match store::split(image) {
+        Some((_, Ok(Part::Bytes { offset, .. }))) => offset,
+        _ => 0,
+    };
+    Ok(log.finish(&device, offset)?)
+}

@@ -1,0 +1,399 @@
+//! Undo files that grow while an image changes: a [`LoggedDevice`] saves the old bytes of each block before the first write
+//! to it. The [`UndoLog`] writes them in the format of e2fsprogs ([`e2undo`](crate::e2undo)), and completes the header when all
+//! changes are made. Several devices may share a log, one after another, so that a log can cover several changes.
+
+use crate::e2undo::{
+    BLOCK, FINISHED, HAS_OFFSET, HEAD, KEY, KEYS_HEAD, KEYS_MAGIC, LONGEST, MAGIC, NEW_LENGTH,
+    OLD_LENGTH, invert_magic,
+};
+use blockdev::BlockDevice;
+use ext4_format::checksum::crc32c;
+use ext4_format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Writes each number at its offset. Numbers that do not fit are left out.
+fn put<const N: usize>(bytes: &mut [u8], numbers: impl IntoIterator<Item = (usize, [u8; N])>) {
+    for (at, number) in numbers {
+        if let Some(place) = bytes.get_mut(at..).and_then(|rest| rest.first_chunk_mut()) {
+            *place = number;
+        }
+    }
+}
+
+/// Disjoint ranges.
+#[derive(Default)]
+struct Ranges(BTreeMap<u64, u64>);
+
+impl Ranges {
+    /// Inserts a range, and returns those parts of it that were absent.
+    fn insert(&mut self, range: Range<u64>) -> Vec<Range<u64>> {
+        let before = self.0.range(..range.start).next_back();
+        let first = before.filter(|(_, end)| **end >= range.start);
+        let first = first.map_or(range.start, |(start, _)| *start);
+        let touched = self.0.range(first..=range.end);
+        let touched: Vec<(u64, u64)> = touched.map(|(start, end)| (*start, *end)).collect();
+        let (mut at, mut whole, mut absent) = (range.start, range.clone(), Vec::new());
+        for (start, end) in touched {
+            if start > at {
+                absent.push(at..start);
+            }
+            at = at.max(end);
+            whole = whole.start.min(start)..whole.end.max(end);
+            self.0.remove(&start);
+        }
+        if at < range.end {
+            absent.push(at..range.end);
+        }
+        self.0.insert(whole.start, whole.end);
+        absent
+    }
+}
+
+/// The file, as far as it is written.
+struct Writer {
+    file: File,
+    /// End of the written blocks.
+    end: u64,
+    /// The last block of keys, and its offset.
+    keys: (Vec<u8>, u64),
+    count: u64,
+    saved: Ranges,
+    /// Length of the image before the first write.
+    old_len: Option<u64>,
+    /// Whether a write to the file failed, so that old bytes are missing.
+    failed: bool,
+}
+
+impl Writer {
+    /// Saves the old bytes of the blocks in a range that were not saved before.
+    fn save(&mut self, image: &dyn BlockDevice, offset: u64, len: u64) -> io::Result<()> {
+        let image_len = image.len();
+        self.old_len.get_or_insert(image_len);
+        let end = offset.saturating_add(len).min(image_len);
+        let end = end.checked_next_multiple_of(BLOCK).unwrap_or(end);
+        let start = offset / BLOCK * BLOCK;
+        if start >= end {
+            return Ok(());
+        }
+        for absent in self.saved.insert(start..end) {
+            for at in absent.clone().step_by(LONGEST) {
+                // The last block of an image may be short.
+                let end = absent.end.min(at + LONGEST as u64).min(image_len);
+                let mut old = vec![0; end.saturating_sub(at) as usize]; // at most LONGEST
+                image.read_at(at, &mut old)?;
+                self.add(at, &old)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a key, and writes its bytes.
+    fn add(&mut self, at: u64, old: &[u8]) -> io::Result<()> {
+        if self.keys.0.is_empty() {
+            self.keys = (vec![0; KEYS_HEAD], self.end);
+            self.end += BLOCK;
+        }
+        let keys = &mut self.keys.0;
+        keys.extend((at / BLOCK).to_le_bytes());
+        keys.extend(crc32c(!0, old).to_le_bytes());
+        keys.extend((old.len() as u32).to_le_bytes()); // at most LONGEST
+        self.count += 1;
+        let is_full = keys.len() + KEY > BLOCK as usize;
+        let place = self.end;
+        self.end += (old.len() as u64).next_multiple_of(BLOCK);
+        // Zeros become a hole.
+        if old.iter().any(|byte| *byte != 0) {
+            self.file.write_all_at(old, place)?;
+        }
+        if is_full { self.write_keys() } else { Ok(()) }
+    }
+
+    /// Writes the last block of keys. The next key starts a new block.
+    fn write_keys(&mut self) -> io::Result<()> {
+        let (mut keys, at) = std::mem::take(&mut self.keys);
+        if keys.is_empty() {
+            return Ok(());
+        }
+        keys.resize(BLOCK as usize, 0);
+        put(&mut keys, [(0, KEYS_MAGIC.to_le_bytes())]);
+        let sum = crc32c(!0, &keys);
+        put(&mut keys, [(4, sum.to_le_bytes())]);
+        self.file.write_all_at(&keys, at)
+    }
+
+    /// Writes the superblock of the changed image, and the header that completes the file.
+    fn finish(&mut self, image: &dyn BlockDevice, offset: u64) -> io::Result<()> {
+        self.write_keys()?;
+        let mut superblock = vec![0; SUPERBLOCK_SIZE];
+        if image.len() >= SUPERBLOCK_OFFSET + SUPERBLOCK_SIZE as u64 {
+            image.read_at(SUPERBLOCK_OFFSET, &mut superblock)?;
+        }
+        let sum = crc32c(!0, &superblock);
+        invert_magic(&mut superblock);
+        self.file.write_all_at(&superblock, BLOCK)?;
+        self.file.set_len(self.end)?;
+        self.file.sync_all()?;
+        let mut head = vec![0; HEAD];
+        let has_offset = if offset > 0 { HAS_OFFSET } else { 0 };
+        let old_len = self.old_len.unwrap_or(image.len());
+        let longs = [
+            (8, self.count),
+            (16, 1),
+            (24, 2),
+            (64, offset),
+            (NEW_LENGTH, image.len()),
+            (OLD_LENGTH, old_len),
+        ];
+        let words = [
+            (32, BLOCK as u32),
+            (36, BLOCK as u32),
+            (40, sum),
+            (44, FINISHED),
+            (48, has_offset),
+        ];
+        put(&mut head, [(0, *MAGIC)]);
+        put(&mut head, longs.map(|(at, n)| (at, n.to_le_bytes())));
+        put(&mut head, words.map(|(at, n)| (at, n.to_le_bytes())));
+        let sum = crc32c(!0, head.get(..HEAD - 4).unwrap_or_default());
+        put(&mut head, [(HEAD - 4, sum.to_le_bytes())]);
+        self.file.write_all_at(&head, 0)?;
+        self.file.sync_all()
+    }
+}
+
+/// An undo file that is being written.
+///
+/// ```
+/// use ext4_image::{E2Undo, LoggedDevice, UndoLog, blockdev::{BlockDevice, MemDevice}};
+/// use std::sync::Arc;
+/// let dir = tempfile::tempdir()?;
+/// let path = dir.path().join("undo");
+/// let image = Arc::new(MemDevice::from_bytes(&[1; 8192]));
+/// let log = Arc::new(UndoLog::create(&path)?);
+/// LoggedDevice::new(image.clone(), Arc::clone(&log)).write_at(4000, &[2; 500])?;
+/// log.finish(&image, 0)?;
+/// let undo = E2Undo::read(std::fs::File::open(&path)?)?.unwrap();
+/// undo.take_back(&image, false, None)?;
+/// assert_eq!(image.to_bytes()?, [1; 8192]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct UndoLog {
+    path: PathBuf,
+    writer: Mutex<Writer>,
+}
+
+impl UndoLog {
+    /// Creates the file, for the owner only, because it contains old data of the image.
+    ///
+    /// # Errors
+    /// The file exists, or cannot be created.
+    pub fn create(path: &Path) -> io::Result<Self> {
+        let mut options = OpenOptions::new();
+        let file = options
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(path)?;
+        Ok(Self {
+            path: path.to_path_buf(),
+            writer: Mutex::new(Writer {
+                file,
+                end: 2 * BLOCK,
+                keys: (Vec::new(), 0),
+                count: 0,
+                saved: Ranges::default(),
+                old_len: None,
+                failed: false,
+            }),
+        })
+    }
+
+    /// Returns whether nothing was written to the image.
+    pub fn is_empty(&self) -> bool {
+        self.writer.lock().count == 0
+    }
+
+    /// Completes the file for the changed image, which starts `offset` bytes after the start of its disk.
+    ///
+    /// # Errors
+    /// The image cannot be read, or the file cannot be written.
+    pub fn finish(&self, image: &dyn BlockDevice, offset: u64) -> io::Result<()> {
+        self.with(|writer| writer.finish(image, offset))
+    }
+
+    /// Works on the file. After an error, the file is incomplete, and every later call fails.
+    fn with(&self, work: impl FnOnce(&mut Writer) -> io::Result<()>) -> io::Result<()> {
+        let mut writer = self.writer.lock();
+        if writer.failed {
+            return Err(io::Error::other(format!(
+                "{}: an earlier write to the undo file failed",
+                self.path.display()
+            )));
+        }
+        let done = work(&mut writer);
+        writer.failed = done.is_err();
+        done.map_err(|e| {
+            let text = format!("{}: undo file: {e}", self.path.display());
+            io::Error::new(e.kind(), text)
+        })
+    }
+}
+
+/// A device whose old bytes are saved in an [`UndoLog`] before they are overwritten.
+pub struct LoggedDevice {
+    image: Arc<dyn BlockDevice>,
+    log: Arc<UndoLog>,
+}
+
+impl LoggedDevice {
+    /// Saves the old bytes of `image` in `log` from now on.
+    pub fn new(image: Arc<dyn BlockDevice>, log: Arc<UndoLog>) -> Self {
+        Self { image, log }
+    }
+
+    fn save(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.log
+            .with(|writer| writer.save(&self.image, offset, len))
+    }
+}
+
+impl BlockDevice for LoggedDevice {
+    fn len(&self) -> u64 {
+        self.image.len()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.image.read_at(offset, buf)
+    }
+
+    fn will_read(&self, offset: u64, len: u64) {
+        self.image.will_read(offset, len);
+    }
+
+    fn read_uncached(&self, offset: u64, buf: &mut [u8]) -> io::Result<bool> {
+        self.image.read_uncached(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
+        self.save(offset, buf.len() as u64)?;
+        self.image.write_at(offset, buf)
+    }
+
+    fn write_vectored_at(&self, offset: u64, bufs: &[&[u8]]) -> io::Result<()> {
+        self.save(offset, bufs.iter().map(|buf| buf.len() as u64).sum())?;
+        self.image.write_vectored_at(offset, bufs)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.log.with(|writer| writer.file.sync_data())?;
+        self.image.flush()
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.save(offset, len)?;
+        self.image.discard(offset, len)
+    }
+
+    fn trim(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.save(offset, len)?;
+        self.image.trim(offset, len)
+    }
+
+    fn extend(&self, len: u64) -> io::Result<()> {
+        self.log.with(|writer| {
+            writer.old_len.get_or_insert(self.image.len());
+            Ok(())
+        })?;
+        self.image.extend(len)
+    }
+
+    fn shorten(&self, len: u64) -> io::Result<()> {
+        self.save(len, self.image.len().saturating_sub(len))?;
+        self.image.shorten(len)
+    }
+
+    fn next_data(&self, offset: u64) -> io::Result<Option<Range<u64>>> {
+        self.image.next_data(offset)
+    }
+
+    fn read_only(&self) -> bool {
+        self.image.read_only()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::E2Undo;
+    use blockdev::MemDevice;
+
+    #[test]
+    fn a_range_is_absent_once() {
+        let mut ranges = Ranges::default();
+        assert_eq!(ranges.insert(10..20), [10..20]);
+        assert_eq!(ranges.insert(30..40), [30..40]);
+        assert_eq!(ranges.insert(12..18), []);
+        assert_eq!(ranges.insert(5..35), [5..10, 20..30]);
+        assert_eq!(ranges.insert(40..45), [40..45]);
+        assert_eq!(ranges.0, [(5, 45)].into());
+        assert_eq!(ranges.insert(0..50), [0..5, 45..50]);
+    }
+
+    #[test]
+    fn every_kind_of_write_is_reverted() {
+        let dir = tempfile::tempdir().unwrap();
+        // The last block is short.
+        let old: Vec<u8> = (0..3_000_300_u32).map(|n| (n / 7) as u8).collect();
+        let image = Arc::new(MemDevice::from_bytes(&old));
+        let path = dir.path().join("undo");
+        let log = Arc::new(UndoLog::create(&path).unwrap());
+        assert!(UndoLog::create(&path).is_err());
+        // Two devices share the log, like the steps of a command.
+        for fill in [1, 2] {
+            let device = LoggedDevice::new(image.clone(), Arc::clone(&log));
+            for at in (0..140_000).step_by(2048) {
+                device.write_at(at, &[fill; 100]).unwrap();
+            }
+            device
+                .write_vectored_at(500_000, &[&[fill; 9], &[fill; 2000]])
+                .unwrap();
+            device.discard(1_000_000, 1_500_000).unwrap();
+            device.write_at(3_000_290, &[fill; 10]).unwrap();
+            device.flush().unwrap();
+            device.shorten(3_000_100).unwrap();
+            device.extend(3_100_000).unwrap();
+        }
+        // An unfinished file is refused.
+        assert!(E2Undo::read(File::open(&path).unwrap()).unwrap().is_none());
+        log.finish(&image, 0).unwrap();
+        let undo = E2Undo::read(File::open(&path).unwrap()).unwrap().unwrap();
+        let beside = dir.path().join("beside");
+        undo.take_back(&image, false, Some(&beside)).unwrap();
+        assert!(image.to_bytes().unwrap()[..old.len()] == old);
+    }
+
+    #[test]
+    fn no_byte_is_overwritten_if_the_undo_file_has_no_room() {
+        let full = Path::new("/dev/full");
+        if !full.exists() {
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let log = UndoLog::create(&dir.path().join("undo")).unwrap();
+        log.writer.lock().file = OpenOptions::new().write(true).open(full).unwrap();
+        let image = Arc::new(MemDevice::from_bytes(&[1; 8192]));
+        let device = LoggedDevice::new(image.clone(), Arc::new(log));
+        for at in [0, 0, 4096] {
+            let error = device.write_at(at, &[2; 512]).unwrap_err().to_string();
+            assert!(error.contains("undo file"), "{error}");
+        }
+        assert_eq!(image.to_bytes().unwrap(), [1; 8192]);
+    }
+}
