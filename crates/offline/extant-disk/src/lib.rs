@@ -19,6 +19,8 @@ mod make;
 mod mapped;
 mod mbr;
 mod new_image;
+mod new_vhd;
+mod new_vmdk;
 mod pack;
 mod packing;
 mod partition;

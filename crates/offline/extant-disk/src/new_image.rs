@@ -1,6 +1,8 @@
 //! New images in packed formats: built on an unnamed sparse file, and packed when they are complete.
 
 use crate::android;
+use crate::new_vhd;
+use crate::new_vmdk;
 use crate::pack;
 use crate::packing::Packing;
 use crate::qcow2;
@@ -28,6 +30,10 @@ pub enum NewFormat {
     AndroidSparse,
     /// qcow2, the format of QEMU.
     Qcow2,
+    /// VHD of fixed size, for Azure and Hyper-V.
+    Vhd,
+    /// VMDK in one growing file, for VMware and VirtualBox.
+    Vmdk,
 }
 
 impl NewFormat {
@@ -38,6 +44,8 @@ impl NewFormat {
             "zst" | "zstd" => Some(Self::Zstd),
             "simg" => Some(Self::AndroidSparse),
             "qcow2" => Some(Self::Qcow2),
+            "vhd" | "vpc" => Some(Self::Vhd),
+            "vmdk" => Some(Self::Vmdk),
             _ => None,
         }
     }
@@ -116,6 +124,8 @@ impl NewImage {
             NewFormat::Zstd => pack::pack(&self.scratch, &mut out, packing)?,
             NewFormat::AndroidSparse => android::pack(&self.scratch, &mut out, packing)?,
             NewFormat::Qcow2 => qcow2::pack(&self.scratch, &mut out, packing)?,
+            NewFormat::Vhd => new_vhd::pack(&self.scratch, &mut out, packing)?,
+            NewFormat::Vmdk => new_vmdk::pack(&self.scratch, &self.path, &mut out, packing)?,
         }
         out.flush()?;
         drop(out);

@@ -10,14 +10,13 @@
 //! | L2 tables | offsets of the data clusters; 0 for a cluster of zeros |
 //! | data clusters | the clusters of the disk that are not all zeros, in order |
 
-use crate::packing::{Packing, is_zero};
-use crate::scratch::{PIECE, Scratch};
+use crate::packing::{self, CLUSTER, Packing};
+use crate::scratch::Scratch;
 use blockdev::BlockDevice;
 use std::io::{self, Write};
 
 const MAGIC: &[u8; 4] = b"QFI\xfb";
-const CLUSTER_BITS: u32 = 16;
-const CLUSTER: u64 = 1 << CLUSTER_BITS;
+const CLUSTER_BITS: u32 = CLUSTER.trailing_zeros();
 /// Reference counts have 2^4 bits.
 const COUNT_ORDER: u32 = 4;
 const COUNTS_IN_BLOCK: u64 = CLUSTER / 2;
@@ -84,7 +83,7 @@ pub fn pack(scratch: &Scratch, out: &mut impl Write, packing: &Packing<'_>) -> i
             "the size of a qcow2 image must be whole sectors of 512 bytes, and at most 2 PiB";
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
     }
-    let used = used(scratch)?;
+    let used = packing::filled(scratch)?;
     let tables = len.div_ceil(CLUSTER * OFFSETS);
     let mut filled: Vec<u64> = used.iter().map(|cluster| cluster / OFFSETS).collect();
     filled.dedup();
@@ -124,35 +123,7 @@ pub fn pack(scratch: &Scratch, out: &mut impl Write, packing: &Packing<'_>) -> i
             out,
         )?;
     }
-    let mut buf = vec![0; CLUSTER as usize];
-    let mut told = 0;
-    for cluster in used {
-        let start = cluster * CLUSTER;
-        let count = CLUSTER.min(len - start) as usize;
-        buf.fill(0);
-        scratch.read_at(start, buf.get_mut(..count).unwrap_or_default())?;
-        out.write_all(&buf)?;
-        let end = start + count as u64;
-        (packing.step)(end - told)?;
-        told = end;
-    }
-    (packing.step)(len - told)
-}
-
-/// Returns the numbers of the clusters that are not all zeros.
-fn used(scratch: &Scratch) -> io::Result<Vec<u64>> {
-    let mut used = Vec::new();
-    let mut buf = vec![0; PIECE as usize];
-    for piece in (0..scratch.len().div_ceil(PIECE)).filter(|piece| scratch.is_touched(*piece)) {
-        let start = piece * PIECE;
-        let count = PIECE.min(scratch.len() - start) as usize;
-        let buf = buf.get_mut(..count).unwrap_or_default();
-        scratch.read_at(start, buf)?;
-        let clusters = (start / CLUSTER..).zip(buf.chunks(CLUSTER as usize));
-        let data = clusters.filter(|(_, bytes)| !is_zero(bytes));
-        used.extend(data.map(|(cluster, _)| cluster));
-    }
-    Ok(used)
+    packing::copy(scratch, &used, packing, |_, cluster| out.write_all(cluster))
 }
 
 fn header(layout: &Layout, len: u64, tables: u64, out: &mut impl Write) -> io::Result<()> {

@@ -5,7 +5,7 @@ use crate::mapped::{Map, Stretch, damaged};
 use blockdev::{BlockDevice, FileDevice};
 use std::io;
 
-const SECTOR: u64 = 512;
+pub const SECTOR: u64 = 512;
 /// Magic number of the footer, and of its copy at the beginning of a file with a table.
 pub const MAGIC: &[u8; 8] = b"conectix";
 const TABLE_MAGIC: &[u8; 8] = b"cxsparse";

@@ -10,7 +10,7 @@ use std::io;
 pub const MAGIC: &[u8; 4] = b"KDMV";
 /// First bytes of a description of files that contain the disk.
 pub const DESCRIPTION: &[u8] = b"# Disk DescriptorFile";
-const SECTOR: u64 = 512;
+pub const SECTOR: u64 = 512;
 /// Flags: entries of 1 mean zeros; grains are compressed.
 const ZERO_GRAINS: u32 = 1 << 2;
 const COMPRESSED: u32 = 1 << 16;

@@ -24,14 +24,15 @@ pub enum Format {
     AndroidSparse,
     /// qcow2 image of QEMU, not compressed; the default for out.qcow2
     Qcow2,
+    /// VHD of fixed size, for Azure and Hyper-V; the default for out.vhd
+    Vhd,
+    /// VMDK in one growing file, for VMware and VirtualBox; the default for out.vmdk
+    Vmdk,
 }
 
 /// Suffixes of names that ask for an unsupported format, and the command that converts a raw image to that format.
 const NOT_WRITTEN: &[(&str, &str)] = &[
     ("qcow", "qemu-img convert -f raw -O qcow"),
-    ("vmdk", "qemu-img convert -f raw -O vmdk"),
-    ("vhd", "qemu-img convert -f raw -O vpc"),
-    ("vpc", "qemu-img convert -f raw -O vpc"),
     ("vhdx", "qemu-img convert -f raw -O vhdx"),
     ("vdi", "qemu-img convert -f raw -O vdi"),
     ("gz", "gzip"),
@@ -58,6 +59,8 @@ impl Format {
             Some(Self::Zst) => Some(NewFormat::Zstd),
             Some(Self::AndroidSparse) => Some(NewFormat::AndroidSparse),
             Some(Self::Qcow2) => Some(NewFormat::Qcow2),
+            Some(Self::Vhd) => Some(NewFormat::Vhd),
+            Some(Self::Vmdk) => Some(NewFormat::Vmdk),
         })
     }
 }

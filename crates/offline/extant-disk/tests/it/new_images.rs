@@ -90,19 +90,81 @@ fn a_failure_leaves_what_was_there() {
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
 }
 
-/// Makes a qcow2 image and a raw file with the same content, and compares them with qemu-img. Returns the size of the image.
-fn judged(dir: &Path, len: u64, work: &dyn Fn(&dyn BlockDevice)) -> u64 {
+/// Makes an image and a raw file with the same content, and compares them with qemu-img. Returns the size of the image.
+fn judged_as(
+    (format, qemus, name): (NewFormat, &str, &str),
+    dir: &Path,
+    len: u64,
+    work: &dyn Fn(&dyn BlockDevice),
+) -> u64 {
     let raw = std::fs::File::create(dir.join("raw")).unwrap();
     raw.set_len(len).unwrap();
     let access = extant_disk::blockdev::Access::ReadWrite;
     work(&extant_disk::blockdev::FileDevice::open(dir.join("raw"), access).unwrap());
-    let new = NewImage::create(dir.join("a.qcow2"), NewFormat::Qcow2, len).unwrap();
+    let new = NewImage::create(dir.join(name), format, len).unwrap();
     work(new.device());
     let size = finished(new, 1);
-    qemu_img(dir, &["check", "-q", "-f", "qcow2", "a.qcow2"]);
-    let compare = ["compare", "-q", "-f", "raw", "-F", "qcow2"];
-    qemu_img(dir, &[&compare[..], &["raw", "a.qcow2"]].concat());
+    // QEMU has no check of VHDs.
+    if format != NewFormat::Vhd {
+        qemu_img(dir, &["check", "-q", "-f", qemus, name]);
+    }
+    let compare = ["compare", "-q", "-f", "raw", "-F", qemus];
+    qemu_img(dir, &[&compare[..], &["raw", name]].concat());
+    let ours = extant_disk::open(dir.join(name), extant_disk::blockdev::Access::ReadOnly).unwrap();
+    assert_eq!(ours.len(), len);
     size
+}
+
+fn judged(dir: &Path, len: u64, work: &dyn Fn(&dyn BlockDevice)) -> u64 {
+    judged_as((NewFormat::Qcow2, "qcow2", "a.qcow2"), dir, len, work)
+}
+
+/// Writes to the first and the last bytes.
+fn ends(device: &dyn BlockDevice) {
+    device.write_at(0, b"first").unwrap();
+    device.write_at(device.len() - 4, b"last").unwrap();
+}
+
+#[test]
+fn qemu_reads_new_vhd_and_vmdk_images() {
+    needs::tools!("qemu-img");
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let vhd = (NewFormat::Vhd, "vpc", "a.vhd");
+    // Names that cannot stand in the description.
+    let vmdk = (NewFormat::Vmdk, "vmdk", "a \"\n\u{e4}.vmdk");
+    for kind in [vhd, vmdk] {
+        judged_as(kind, dir, LEN, &fill);
+        let first = std::fs::read(dir.join(kind.2)).unwrap();
+        judged_as(kind, dir, LEN, &fill);
+        assert!(std::fs::read(dir.join(kind.2)).unwrap() == first);
+        // The sizes are no multiples of a cluster, a grain or a cylinder.
+        judged_as(kind, dir, 512, &|_| ());
+        judged_as(kind, dir, (33 << 20) + 512, &ends);
+        judged_as(kind, dir, (40 << 30) + 65536 + 512, &ends);
+    }
+    // The files have holes. A footer and two clusters; the used tables, the directories and two grains.
+    let blocks =
+        |name: &str| std::os::unix::fs::MetadataExt::blocks(&dir.join(name).metadata().unwrap());
+    assert!(blocks(vhd.2) < 1000, "{}", blocks(vhd.2));
+    assert!(blocks(vmdk.2) < 1000, "{}", blocks(vmdk.2));
+}
+
+#[test]
+fn a_vhd_and_a_vmdk_image_have_whole_sectors_and_a_limit() {
+    let dir = tempfile::tempdir().unwrap();
+    for (format, len, why) in [
+        (NewFormat::Vhd, 1000, "whole sectors"),
+        (NewFormat::Vhd, (2040 << 30) + 512, "2040 GiB"),
+        (NewFormat::Vmdk, 1000, "whole sectors"),
+        (NewFormat::Vmdk, 2 << 40, "2 TiB"),
+    ] {
+        let new = NewImage::create(dir.path().join("a"), format, len).unwrap();
+        let step = &|_| Ok(());
+        let error = new.finish(&Packing { threads: 1, step }).unwrap_err();
+        assert!(error.to_string().contains(why), "{error}");
+    }
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
 }
 
 #[test]
@@ -118,10 +180,6 @@ fn qemu_reads_new_qcow2_images() {
     assert!(std::fs::read(dir.join("a.qcow2")).unwrap() == first);
     // Test an empty disk, and a disk with data in the first and the last of many L2 tables.
     assert_eq!(judged(dir, 512, &|_| ()), 4 << 16);
-    let ends = |device: &dyn BlockDevice| {
-        device.write_at(0, b"first").unwrap();
-        device.write_at(device.len() - 4, b"last").unwrap();
-    };
     assert_eq!(judged(dir, (5 << 40) + 512, &ends), (4 + 1 + 2 + 2) << 16);
 }
 
@@ -142,6 +200,8 @@ fn the_suffix_selects_the_format_in_any_case() {
         ("a.Zst", NewFormat::Zstd),
         ("a.ZSTD", NewFormat::Zstd),
         ("a.Simg", NewFormat::AndroidSparse),
+        ("a.VHD", NewFormat::Vhd),
+        ("a.b.Vmdk", NewFormat::Vmdk),
     ] {
         assert_eq!(NewFormat::of_name(name), Some(format), "{name}");
     }
