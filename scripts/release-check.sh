@@ -21,6 +21,7 @@ if [ "${1:-}" = --if-changed ] && [ "$now" = "$(cat $record 2>/dev/null)" ]; the
     exit
 fi
 step "licences and origins" scripts/deny.sh
+step "without archives" env RUSTFLAGS="-D warnings" cargo check -q -p extant --no-default-features
 step "packages" scripts/package.sh
 step "public interfaces" scripts/public-api.sh
 echo "$now" >$record

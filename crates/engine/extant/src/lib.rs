@@ -28,6 +28,14 @@
 //! # }
 //! ```
 //!
+//! # Features
+//! Both features are on by default. A program that neither reads nor writes archives sets `default-features = false`.
+//!
+//! | feature | adds |
+//! |---|---|
+//! | `archives` | [`Dir::import_archive`] and [`Dir::export_archive`] (tar, cpio), and the crate `tar` |
+//! | `compression` | `archives`; compressed archives and SquashFS images, for [`mkfs`], too; the decompressors, and zstd in C |
+//!
 //! ARCHITECTURE.md describes the engine: operations commit small log items, a push turns a batch of them into block
 //! images, and the journal makes these durable.
 
@@ -69,6 +77,7 @@ pub use ext4_format::FileType;
 pub use ext4_format::acl;
 pub use ext4_format::timestamp::Timestamp;
 pub use extant_mkfs as mkfs;
+#[cfg(feature = "archives")]
 pub use extant_transfer::Packing;
 pub use inodes::attributes::{Metadata, SetAttributes, SetTime};
 pub use inodes::xattrs::SetXattr;

@@ -16,8 +16,11 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "archives")]
 mod archive_files;
+#[cfg(feature = "archives")]
 mod archive_read;
+#[cfg(feature = "archives")]
 mod archive_write;
 mod copy;
 mod copy_steps;
@@ -27,13 +30,16 @@ mod host_file;
 mod layers;
 mod meta;
 mod monitor;
+#[cfg(feature = "archives")]
 mod ordered;
 mod paths;
 mod rules;
 mod side;
 mod system;
 
+#[cfg(feature = "archives")]
 pub use archive_read::{Feed, read_archive};
+#[cfg(feature = "archives")]
 pub use archive_write::{Packing, pack};
 pub use copy::Route;
 pub use host::HostSide;

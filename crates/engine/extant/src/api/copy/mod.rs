@@ -1,5 +1,6 @@
 //! Copying trees between the host's file systems and a volume, by several threads.
 
+#[cfg(feature = "archives")]
 mod archive;
 mod volume;
 
