@@ -98,6 +98,8 @@ impl Writer {
     fn add(&mut self, at: u64, old: &[u8]) -> io::Result<()> {
         if self.keys.0.is_empty() {
             self.keys = (vec![0; KEYS_HEAD], self.end);
+            // Take the space now, because the host may be full when the block is complete.
+            self.file.write_all_at(&[0; BLOCK as usize], self.end)?;
             self.end += BLOCK;
         }
         let keys = &mut self.keys.0;
@@ -140,32 +142,32 @@ impl Writer {
         self.file.write_all_at(&superblock, BLOCK)?;
         self.file.set_len(self.end)?;
         self.file.sync_all()?;
-        let mut head = vec![0; HEAD];
-        let has_offset = if offset > 0 { HAS_OFFSET } else { 0 };
         let old_len = self.old_len.unwrap_or(image.len());
         let longs = [
             (8, self.count),
-            (16, 1),
-            (24, 2),
             (64, offset),
             (NEW_LENGTH, image.len()),
             (OLD_LENGTH, old_len),
         ];
-        let words = [
-            (32, BLOCK as u32),
-            (36, BLOCK as u32),
-            (40, sum),
-            (44, FINISHED),
-            (48, has_offset),
-        ];
-        put(&mut head, [(0, *MAGIC)]);
-        put(&mut head, longs.map(|(at, n)| (at, n.to_le_bytes())));
-        put(&mut head, words.map(|(at, n)| (at, n.to_le_bytes())));
-        let sum = crc32c(!0, head.get(..HEAD - 4).unwrap_or_default());
-        put(&mut head, [(HEAD - 4, sum.to_le_bytes())]);
-        self.file.write_all_at(&head, 0)?;
+        let has_offset = if offset > 0 { HAS_OFFSET } else { 0 };
+        let words = [(40, sum), (44, FINISHED), (48, has_offset)];
+        self.file.write_all_at(&header(&longs, &words), 0)?;
         self.file.sync_all()
     }
+}
+
+/// Returns a header with these fields and those that all files have in common. Without the state in `words`, the header is the one
+/// of an unfinished file.
+fn header(longs: &[(usize, u64)], words: &[(usize, u32)]) -> Vec<u8> {
+    let mut head = vec![0; HEAD];
+    let longs = [(16, 1), (24, 2)].iter().chain(longs);
+    let words = [(32, BLOCK as u32), (36, BLOCK as u32)].iter().chain(words);
+    put(&mut head, [(0, *MAGIC)]);
+    put(&mut head, longs.map(|(at, n)| (*at, n.to_le_bytes())));
+    put(&mut head, words.map(|(at, n)| (*at, n.to_le_bytes())));
+    let sum = crc32c(!0, head.get(..HEAD - 4).unwrap_or_default());
+    put(&mut head, [(HEAD - 4, sum.to_le_bytes())]);
+    head
 }
 
 /// An undo file that is being written.
@@ -201,6 +203,9 @@ impl UndoLog {
             .create_new(true)
             .mode(0o600)
             .open(path)?;
+        // Take the space of the header and the superblock.
+        file.write_all_at(&[0; 2 * BLOCK as usize], 0)?;
+        file.write_all_at(&header(&[], &[]), 0)?;
         Ok(Self {
             path: path.to_path_buf(),
             writer: Mutex::new(Writer {
@@ -337,13 +342,18 @@ mod tests {
     #[test]
     fn a_range_is_absent_once() {
         let mut ranges = Ranges::default();
-        assert_eq!(ranges.insert(10..20), [10..20]);
-        assert_eq!(ranges.insert(30..40), [30..40]);
-        assert_eq!(ranges.insert(12..18), []);
-        assert_eq!(ranges.insert(5..35), [5..10, 20..30]);
-        assert_eq!(ranges.insert(40..45), [40..45]);
-        assert_eq!(ranges.0, [(5, 45)].into());
-        assert_eq!(ranges.insert(0..50), [0..5, 45..50]);
+        let mut absent = |start, end| {
+            let absent = ranges.insert(start..end);
+            let pairs = absent.iter().map(|range| (range.start, range.end));
+            pairs.collect::<Vec<_>>()
+        };
+        assert_eq!(absent(10, 20), [(10, 20)]);
+        assert_eq!(absent(30, 40), [(30, 40)]);
+        assert_eq!(absent(12, 18), []);
+        assert_eq!(absent(5, 35), [(5, 10), (20, 30)]);
+        assert_eq!(absent(40, 45), [(40, 45)]);
+        assert_eq!(absent(0, 50), [(0, 5), (45, 50)]);
+        assert_eq!(ranges.0, [(0, 50)].into());
     }
 
     #[test]
@@ -371,7 +381,8 @@ mod tests {
             device.extend(3_100_000).unwrap();
         }
         // An unfinished file is refused.
-        assert!(E2Undo::read(File::open(&path).unwrap()).unwrap().is_none());
+        let error = E2Undo::read(File::open(&path).unwrap()).unwrap_err();
+        assert!(error.to_string().contains("unfinished"), "{error}");
         log.finish(&image, 0).unwrap();
         let undo = E2Undo::read(File::open(&path).unwrap()).unwrap().unwrap();
         let beside = dir.path().join("beside");

@@ -23,7 +23,7 @@ pub enum Error {
     #[error("{0} cannot be resized")]
     Refused(String),
     /// The size is too small for any file system.
-    #[error("{0} bytes are too few for its structures")]
+    #[error("{0} bytes are too few for its structures: see extant resize -P")]
     TooSmall(u64),
     /// The size is too small for the content.
     #[error("there is no room for what is in it")]

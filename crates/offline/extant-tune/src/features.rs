@@ -8,7 +8,7 @@ use crate::quota::{self, Kinds};
 use crate::{dirs, journal, layout, mmp, orphans};
 use ext4_format::features::{Compat, Features, Incompat, RoCompat};
 use ext4_format::inode::{self, flags};
-use ext4_format::{FileType, InodeNr, fold};
+use ext4_format::{FileType, FormatError, InodeNr, fold};
 
 /// First size that needs `large_file`.
 const LARGE: u64 = 1 << 31;
@@ -18,7 +18,14 @@ const MOST_LINKS: u32 = 65_000;
 /// Returns the requested features.
 fn wanted(now: Features, options: &TuneOptions) -> Result<Features, Error> {
     let mut wanted = now;
-    let unknown = |_| Error::Refused(format!("an unknown feature in {}", options.features));
+    let unknown = |error| {
+        Error::Refused(match error {
+            FormatError::Incompatible(name) => {
+                format!("'{name}' is not a feature (see man 5 ext4)")
+            }
+            other => other.to_string(),
+        })
+    };
     wanted.apply(&options.features).map_err(unknown)?;
     if options.journal || options.journal_mib.is_some() {
         wanted.compat |= Compat::HAS_JOURNAL;

@@ -27,11 +27,14 @@ mod copy_steps;
 mod host;
 mod host_attributes;
 mod host_file;
+// Only archives have layers of paths.
+#[cfg_attr(not(feature = "archives"), allow(dead_code))]
 mod layers;
 mod meta;
 mod monitor;
 #[cfg(feature = "archives")]
 mod ordered;
+#[cfg_attr(not(feature = "archives"), allow(dead_code))]
 mod paths;
 mod rules;
 mod side;

@@ -74,6 +74,26 @@ const HABITS: &[(&[&str], Answer)] = &[
         Command("cat", "IMAGE:/PATH"),
     ),
     (
+        &[
+            "grep",
+            "egrep",
+            "rg",
+            "strings",
+            "wc",
+            "sha256sum",
+            "md5sum",
+        ],
+        Line(
+            "write extant cat IMAGE:/PATH | grep TEXT, or extant shell IMAGE -- grep -r TEXT . for a tree",
+        ),
+    ),
+    (
+        &["convert", "dd", "clone"],
+        Line(
+            "a name selects the format: extant mkfs NEW.qcow2 --from IMAGE copies the files; qemu-img convert copies all bytes",
+        ),
+    ),
+    (
         &["edit", "vi", "nano"],
         Line("write extant cp IMAGE:/PATH FILE, change FILE, then extant cp FILE IMAGE:/PATH"),
     ),

@@ -4,6 +4,7 @@ use crate::address::Location;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use std::error::Error;
 use std::ffi::OsString;
+use std::path::Path;
 
 /// Returns whether clap's "error" is the help or the version, on request.
 pub fn is_asked_for(error: &clap::Error) -> bool {
@@ -119,6 +120,7 @@ fn of_mke2fs(command: &str, argument: &str) -> Option<String> {
         size if extant_terminal::numbers::size(size).is_ok() => {
             Some(format!("write --size {size}"))
         }
+        source if Path::new(source).exists() => Some(format!("write --from {source}")),
         _ => None,
     }
 }

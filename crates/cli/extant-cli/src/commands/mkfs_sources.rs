@@ -107,7 +107,7 @@ fn file_of(source: &Path, path: &str) -> Option<Result<Vec<u8>>> {
         let volume = crate::image::images::read(source).ok()?;
         return volume.read(path).ok().map(Ok);
     }
-    if is_stream(source) || !store::is_plain(source) {
+    if streams::is_pipe(source) || !store::is_plain(source) {
         return None;
     }
     let mut found = None;

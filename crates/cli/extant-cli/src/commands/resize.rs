@@ -219,7 +219,10 @@ pub(crate) fn resize(args: &Args) -> Result<Resized> {
     progress.done();
     let plan = plan.with_context(|| name.clone())?;
     if !place.is_file() && plan.bytes() > device.len() {
-        bail!("{name}: there are {} bytes for the volume", device.len());
+        bail!(
+            "{name}: there are {} bytes for the volume: make the device or partition larger first",
+            device.len()
+        );
     }
     if !reads {
         // From here on, a signal ends the copy, but the switch always completes.

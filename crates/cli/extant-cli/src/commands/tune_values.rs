@@ -14,7 +14,8 @@ pub fn uuid(text: &str) -> Result<[u8; 16]> {
         "random" => Uuid::new_v4(),
         "time" => Uuid::now_v7(),
         "clear" | "null" => Uuid::nil(),
-        _ => Uuid::parse_str(text).with_context(|| format!("{text}: no UUID"))?,
+        _ => Uuid::parse_str(text)
+            .with_context(|| format!("'{text}' is not a UUID (or random, time or clear)"))?,
     }
     .as_bytes())
 }

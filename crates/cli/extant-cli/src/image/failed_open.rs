@@ -18,7 +18,7 @@ pub fn about_open(image: &Path, error: anyhow::Error) -> anyhow::Error {
     } else if of_engine {
         None
     } else if text.ends_with("no such file or directory") {
-        Some("extant mkfs makes a new image".to_string())
+        Some(part(image).unwrap_or_else(|| "extant mkfs makes a new image".to_string()))
     } else if text.contains("in use by another") {
         Some(format!(
             "extant umount its directory, or see fuser -v {name}"
@@ -38,6 +38,14 @@ pub fn about_open(image: &Path, error: anyhow::Error) -> anyhow::Error {
         Some(advice) => advised(text, advice),
         None => error,
     }
+}
+
+/// Returns how parts are named, if a name like `disk.img@root` begins with that of a file.
+fn part(image: &Path) -> Option<String> {
+    let (file, _) = image.to_str()?.rsplit_once('@')?;
+    Path::new(file).is_file().then(|| {
+        format!("parts are @p1, @label=NAME, @uuid=UUID or @offset=BYTES: see extant info {file}")
+    })
 }
 
 /// Returns the owner and the mode of a file that the user may not open.

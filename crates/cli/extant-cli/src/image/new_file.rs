@@ -30,7 +30,7 @@ pub enum Format {
     Vmdk,
 }
 
-/// Suffixes of names that ask for an unsupported format, and the command that converts a raw image to that format.
+/// Suffixes of names that ask for an unsupported format, and the command that converts a raw image to that format, if there is one.
 const NOT_WRITTEN: &[(&str, &str)] = &[
     ("qcow", "qemu-img convert -f raw -O qcow"),
     ("vhdx", "qemu-img convert -f raw -O vhdx"),
@@ -39,6 +39,22 @@ const NOT_WRITTEN: &[(&str, &str)] = &[
     ("xz", "xz"),
     ("bz2", "bzip2"),
     ("lz4", "lz4"),
+    ("lzma", "xz --format=lzma"),
+    ("lzo", "lzop"),
+    ("zip", "zip"),
+    ("7z", "7z a"),
+    ("tar", "extant export"),
+    ("tgz", "extant export"),
+    ("cpio", "extant export"),
+    ("iso", ""),
+    ("ova", ""),
+    ("ovf", ""),
+    ("dmg", ""),
+    ("squashfs", ""),
+    ("sqfs", ""),
+    ("erofs", ""),
+    ("e01", ""),
+    ("aff4", ""),
 ];
 
 impl Format {
@@ -78,10 +94,14 @@ fn check_ending(path: &Path) -> Result<()> {
         None => raw.with_extension("img"),
     };
     let (shown, raw) = (path.display(), raw.display());
-    let then = if tool.starts_with("qemu-img") {
-        format!("{tool} {raw} {shown}")
-    } else {
-        format!("{tool} {raw}")
+    let then = match *tool {
+        "" => bail!(
+            "{shown}: .{ending} is not written, but raw images, .qcow2, .vhd, .vmdk, .zst and .simg (--format raw writes a raw image of this name)"
+        ),
+        "extant export" => format!("{tool} {raw} {shown}"),
+        "zip" | "7z a" => format!("{tool} {shown} {raw}"),
+        _ if tool.starts_with("qemu-img") => format!("{tool} {raw} {shown}"),
+        _ => format!("{tool} {raw}"),
     };
     bail!(
         "{shown}: .{ending} is not written: make {raw}, then {then} (--format raw writes a raw image of this name)"

@@ -1,7 +1,7 @@
 //! The present content of a device or file, for a warning before it is overwritten.
 
 use super::store;
-use crate::address::is_stream;
+use crate::image::streams::is_pipe;
 use crate::messages::advised::advised;
 use anyhow::{Context, Result, bail};
 use blockdev::Access;
@@ -64,7 +64,7 @@ pub fn content(path: &Path) -> io::Result<Option<String>> {
 /// Returns whether a source is an image, or a disk with one: by its name, such as `disk.img@p2`, or by its first
 /// bytes. Archives are never images, whatever they contain.
 pub fn is_image(source: &Path) -> io::Result<bool> {
-    if is_stream(source) || source.is_dir() {
+    if is_pipe(source) || source.is_dir() {
         return Ok(false);
     }
     if in_disk(source) {
@@ -85,7 +85,7 @@ fn in_disk(source: &Path) -> bool {
 
 /// Opens the SquashFS image in a part of a disk, such as `disk.img@p2`. A plain SquashFS file is read like an archive.
 pub fn squashfs_in_disk(source: &Path) -> Result<Option<Box<SquashTree>>> {
-    if is_stream(source) || source.is_dir() || !in_disk(source) {
+    if is_pipe(source) || source.is_dir() || !in_disk(source) {
         return Ok(None);
     }
     let shown = || source.display().to_string();
@@ -99,7 +99,7 @@ pub fn squashfs_in_disk(source: &Path) -> Result<Option<Box<SquashTree>>> {
 
 /// Returns the file list in a source, if the first line identifies the source as one.
 pub fn list(source: &Path) -> Result<Option<Source>> {
-    if is_stream(source) || source.is_dir() || !store::is_plain(source) {
+    if is_pipe(source) || source.is_dir() || !store::is_plain(source) {
         return Ok(None);
     }
     let head = store::head(source, LOOKED_AT).with_context(|| source.display().to_string())?;
@@ -117,7 +117,7 @@ pub fn mtree(source: &Path) -> Source {
 
 /// Fails for a source that is another file system, or a disk with partitions, because the user must name a partition.
 pub fn no_disk(source: &Path) -> Result<()> {
-    if is_stream(source) || !source.metadata().is_ok_and(|m| m.is_file()) {
+    if is_pipe(source) || !source.metadata().is_ok_and(|m| m.is_file()) {
         return Ok(());
     }
     let shown = source.display();

@@ -6,7 +6,7 @@
 
 use crate::address::schemes::{is_remote, is_served};
 use crate::image::failed_open::about_open;
-use crate::image::{remote, undo_log, verified};
+use crate::image::{remote, streams, undo_log, verified};
 use crate::messages::advised::advised;
 use crate::mounts::server_exit::open_when_free;
 use anyhow::{Context, Result, anyhow, bail};
@@ -365,6 +365,11 @@ fn look(file: &Path) -> Result<Arc<dyn BlockDevice>> {
 
 /// Opens a file for inspection, even if another process has locked the file.
 fn unlocked(file: &Path) -> io::Result<UnlockedFile> {
+    // Opening a pipe would wait for its writer.
+    if streams::is_pipe(file) {
+        let text = "neither a regular file nor a block device";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    }
     UnlockedFile::new(File::open(file)?)
 }
 

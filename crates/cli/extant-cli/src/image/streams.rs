@@ -6,7 +6,9 @@ use anyhow::{Context, Result, bail, ensure};
 use extant::OpenOptions;
 use extant_terminal::interrupt;
 use extant_terminal::progress::Progress;
+use std::fs::File;
 use std::io::{self, IsTerminal, Read, Write};
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::Duration;
@@ -50,16 +52,46 @@ pub struct Stdin {
     used: usize,
 }
 
+/// Returns whether a source can only be read from start to end: standard input, or a pipe, such as that of `<(command)` in a shell.
+pub fn is_pipe(source: &Path) -> bool {
+    is_stream(source)
+        || source.metadata().is_ok_and(|meta| {
+            let kind = meta.file_type();
+            !(kind.is_file() || kind.is_dir() || kind.is_block_device())
+        })
+}
+
 /// Starts reading standard input.
 pub fn stdin() -> Result<Stdin> {
+    reading(|| Ok(Box::new(io::stdin())))
+}
+
+/// Starts reading a source for which [`is_pipe`] is true. The thread opens a named pipe, because that waits for the writer.
+pub fn pipe(source: &Path) -> Result<Stdin> {
+    if is_stream(source) {
+        return stdin();
+    }
+    let source = source.to_path_buf();
+    reading(move || Ok(Box::new(File::open(source)?)))
+}
+
+/// Starts a thread that reads what `open` returns.
+fn reading(open: impl FnOnce() -> io::Result<Box<dyn Read>> + Send + 'static) -> Result<Stdin> {
     let (sender, pieces) = sync_channel::<io::Result<Vec<u8>>>(2);
     std::thread::Builder::new()
         .name("stdin".into())
         .spawn(move || {
-            let mut stdin = io::stdin().lock();
+            let mut input = match open() {
+                Ok(input) => input,
+                Err(e) => {
+                    // The receiver is gone if its work has failed.
+                    let _ = sender.send(Err(e));
+                    return;
+                }
+            };
             loop {
                 let mut piece = vec![0; CHUNK];
-                let read = match stdin.read(&mut piece) {
+                let read = match input.read(&mut piece) {
                     Ok(0) => return,
                     Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
                     Ok(n) => {

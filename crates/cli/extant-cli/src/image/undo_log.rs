@@ -5,6 +5,7 @@ use anyhow::{Context, Result};
 use blockdev::{Access, BlockDevice};
 use ext4_image::{LoggedDevice, UndoLog};
 use extant_disk::Part;
+use extant_terminal::output;
 use lockmeter::{Mutex, lock_class};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -69,9 +70,23 @@ pub fn change<R, E: From<anyhow::Error>>(
     } else {
         complete(image, &log)
     };
-    let done = done?;
-    completed?;
-    Ok(done)
+    match (done, completed) {
+        (Ok(done), Ok(())) => Ok(done),
+        (Ok(_), Err(error)) => Err(error.into()),
+        (Err(error), completed) => {
+            let (image, shown) = (image.display(), undo.display());
+            match completed {
+                Ok(()) if undo.exists() => {
+                    output::note(format!(
+                        "{image}: extant undo {shown} {image} takes back what was written"
+                    ));
+                }
+                Ok(()) => {}
+                Err(error) => output::warn(output::one_line(&error)),
+            }
+            Err(error)
+        }
+    }
 }
 
 fn complete(image: &Path, log: &UndoLog) -> Result<()> {

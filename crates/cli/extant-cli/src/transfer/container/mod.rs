@@ -7,7 +7,7 @@ mod piped;
 
 pub use choice::ImageChoice;
 
-use crate::address::is_stream;
+use crate::image::streams::is_pipe;
 use anyhow::{Context, Result, bail, ensure};
 use choice::{Descriptor, choose, same_platform};
 use extant::mkfs::ArchiveInput;
@@ -99,19 +99,19 @@ impl Layout {
 pub enum ContainerSource {
     /// An image of a container.
     Image(Layers),
-    /// Standard input that is not an image of a container, from its first byte.
+    /// A pipe that is not an image of a container, from its first byte.
     Other(ArchiveInput),
 }
 
-/// Returns a source that is an image of a container, or that is read from standard input; `None` for any other source.
+/// Returns a source that is an image of a container, or that is read from a pipe; `None` for any other source.
 /// Layers of an archive are unpacked below `scratch`.
 pub fn source(
     source: &Path,
     scratch: &Path,
     choice: &ImageChoice,
 ) -> Result<Option<ContainerSource>> {
-    if is_stream(source) {
-        return piped::piped(scratch, choice).map(Some);
+    if is_pipe(source) {
+        return piped::piped(source, scratch, choice).map(Some);
     }
     // File systems and disks are handled by the callers that expect them; names of partitions are not files.
     Ok(layers(source, scratch, choice)?.map(ContainerSource::Image))

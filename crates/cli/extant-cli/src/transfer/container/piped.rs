@@ -49,10 +49,10 @@ impl Read for Again {
     }
 }
 
-/// Detects an image of a container on standard input. Its layers are unpacked below `scratch`.
-pub fn piped(scratch: &Path, choice: &ImageChoice) -> Result<ContainerSource> {
+/// Detects an image of a container on standard input or another pipe. Its layers are unpacked below `scratch`.
+pub fn piped(source: &Path, scratch: &Path, choice: &ImageChoice) -> Result<ContainerSource> {
     let kept = Arc::new(Mutex::new(KeptLayer {
-        rest: streams::stdin()?,
+        rest: streams::pipe(source)?,
         read: tempfile::spooled_tempfile_in(IN_MEMORY, scratch),
     }));
     let tee = || Box::new(Tee(Arc::clone(&kept)));
@@ -62,19 +62,26 @@ pub fn piped(scratch: &Path, choice: &ImageChoice) -> Result<ContainerSource> {
         .and_then(image_in);
     extant_terminal::interrupt::check()?;
     let top = top.unwrap_or(None);
-    let shown = "standard input";
+    let shown = match source.to_str() {
+        Some("-") => "standard input".to_owned(),
+        _ => source.display().to_string(),
+    };
+    let name = || shown.clone();
     if top.is_some() {
         // Read to the end, so that the writer can finish.
-        io::copy(&mut *tee(), &mut io::sink()).context(shown)?;
+        io::copy(&mut *tee(), &mut io::sink()).with_context(name)?;
     }
-    lock(&kept).read.seek(SeekFrom::Start(0)).context(shown)?;
+    lock(&kept)
+        .read
+        .seek(SeekFrom::Start(0))
+        .with_context(name)?;
     let again = Box::new(Again(Arc::clone(&kept)));
     let Some(top) = top else {
         return Ok(ContainerSource::Other(ArchiveInput::Reader {
-            name: shown.into(),
+            name: shown.clone().into(),
             reader: again,
         }));
     };
-    let archive = decompressed(again).context(shown)?;
-    unpacked_layers(archive, &top, shown, scratch, choice).map(ContainerSource::Image)
+    let archive = decompressed(again).with_context(name)?;
+    unpacked_layers(archive, &top, &shown, scratch, choice).map(ContainerSource::Image)
 }
