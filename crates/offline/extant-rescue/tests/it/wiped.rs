@@ -122,7 +122,7 @@ fn a_table_of_inodes_is_not_taken_from_the_log() {
     needs::tools!("mke2fs", "debugfs");
     let args = [&ARGS[..4], &ARGS[6..]].concat();
     let device = image::populate_sized("8M", &args, false, 200).snapshot();
-    let before = judged(&device);
+    let before = files(&device);
     let (table, log) = (table(&device), log_block(&device, 700));
     device.write_at(log, &part(&device, table, 8192)).unwrap();
     device.write_at(table, &[0xa5; 1024]).unwrap();
@@ -145,7 +145,7 @@ fn reseal(device: &MemDevice) {
 fn names_are_taken_from_the_log_last() {
     needs::tools!("mke2fs", "debugfs");
     let device = sound(ARGS);
-    let before = judged(&device);
+    let before = files(&device);
     let root = [2, 0, 0, 0, 12, 0, 1, 2, b'.', 0, 0, 0, 2, 0, 0, 0];
     let bytes = device.to_bytes().unwrap();
     let home = bytes
