@@ -79,7 +79,7 @@ pub fn pack(
     for directory in layout.directories() {
         index(&layout, directory, &filled, out)?;
     }
-    // If there are no grains, the file still contains its tables.
+    // The file ends after the tables even if no grain follows.
     out.seek(SeekFrom::Start((layout.grains - 1) * SECTOR))?;
     if filled.is_empty() {
         out.write_all(&[0; SECTOR as usize])?;

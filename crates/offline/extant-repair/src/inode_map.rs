@@ -210,7 +210,7 @@ fn size(session: &mut Session<'_, '_>, record: &mut Record, map: &MapRead) {
     }
 }
 
-/// Takes a free block for a logical block of a file, beside the other blocks of its cluster if the file has any.
+/// Takes a free block for a logical block of a file, in the cluster of its neighbours if the file has blocks there.
 pub(crate) fn allocate_at(
     session: &mut Session<'_, '_>,
     extents: &[Extent],

@@ -70,8 +70,8 @@ fn usable(bytes: &[u8], len: u64) -> Result<RawSuperblock, FormatError> {
     Ok(sb)
 }
 
-/// Returns the present superblock, with its checksum set, and then with numbers set that break a rule: guesses of what it was,
-/// each with what was set.
+/// Returns guesses of the superblock before the damage, each with the change that leads to it: the present one with its checksum
+/// set, then with the numbers set that break a rule.
 fn guesses(bytes: &[u8; SUPERBLOCK_SIZE]) -> Vec<(RawSuperblock, &'static str)> {
     let parsed = RawSuperblock::parse(bytes).ok();
     let Some(sb) = parsed.or_else(|| RawSuperblock::resealed(bytes)) else {

@@ -27,7 +27,7 @@ mod copy_steps;
 mod host;
 mod host_attributes;
 mod host_file;
-// Only archives have layers of paths.
+// Layers of paths belong to archives.
 #[cfg_attr(not(feature = "archives"), allow(dead_code))]
 mod layers;
 mod meta;

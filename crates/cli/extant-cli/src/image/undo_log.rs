@@ -48,8 +48,8 @@ pub fn check_new(file: &Path) -> Result<()> {
     }
 }
 
-/// Changes an image, and saves the old bytes in a new undo file if one is given. The file is also completed if the change fails. If
-/// nothing was written, there is no file.
+/// Changes an image, and saves the old bytes in a new undo file if one is given. The file is also completed if the change
+/// fails. The first write makes the file.
 pub fn change<R, E: From<anyhow::Error>>(
     image: &Path,
     undo: Option<&Path>,

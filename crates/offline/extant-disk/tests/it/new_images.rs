@@ -138,7 +138,7 @@ fn qemu_reads_new_vhd_and_vmdk_images() {
         let first = std::fs::read(dir.join(kind.2)).unwrap();
         judged_as(kind, dir, LEN, &fill);
         assert!(std::fs::read(dir.join(kind.2)).unwrap() == first);
-        // The sizes are no multiples of a cluster, a grain or a cylinder.
+        // Each size lies between two multiples of a cluster, a grain and a cylinder.
         judged_as(kind, dir, 512, &|_| ());
         judged_as(kind, dir, (33 << 20) + 512, &ends);
         judged_as(kind, dir, (40 << 30) + 65536 + 512, &ends);
