@@ -30,7 +30,7 @@ pub enum NewFormat {
     AndroidSparse,
     /// qcow2, the format of QEMU.
     Qcow2,
-    /// VHD of fixed size, for Azure and Hyper-V.
+    /// Dynamic VHD, for Hyper-V and VirtualBox.
     Vhd,
     /// VMDK in one growing file, for VMware and VirtualBox.
     Vmdk,

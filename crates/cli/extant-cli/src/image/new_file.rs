@@ -24,7 +24,7 @@ pub enum Format {
     AndroidSparse,
     /// qcow2 image of QEMU, not compressed; the default for out.qcow2
     Qcow2,
-    /// VHD of fixed size, for Azure and Hyper-V; the default for out.vhd
+    /// Dynamic VHD, for Hyper-V and VirtualBox; the default for out.vhd
     Vhd,
     /// VMDK in one growing file, for VMware and VirtualBox; the default for out.vmdk
     Vmdk,

@@ -143,7 +143,7 @@ fn qemu_reads_new_vhd_and_vmdk_images() {
         judged_as(kind, dir, (33 << 20) + 512, &ends);
         judged_as(kind, dir, (40 << 30) + 65536 + 512, &ends);
     }
-    // The files have holes. A footer and two clusters; the used tables, the directories and two grains.
+    // The files have holes. A table and two clusters; the used tables, the directories and two grains.
     let blocks =
         |name: &str| std::os::unix::fs::MetadataExt::blocks(&dir.join(name).metadata().unwrap());
     assert!(blocks(vhd.2) < 1000, "{}", blocks(vhd.2));

@@ -78,7 +78,7 @@ pub fn piped(source: &Path, scratch: &Path, choice: &ImageChoice) -> Result<Cont
     let again = Box::new(Again(Arc::clone(&kept)));
     let Some(top) = top else {
         return Ok(ContainerSource::Other(ArchiveInput::Reader {
-            name: shown.clone().into(),
+            name: shown.clone(),
             reader: again,
         }));
     };

@@ -311,7 +311,7 @@ fn refusals_change_nothing() {
         ),
         (&["-Q", "allquota"], "usrquota, grpquota or prjquota"),
         (&["-O", "^flex_bg"], "flex_bg is needed by group"),
-        (&["-O", "no_such"], "an unknown feature"),
+        (&["-O", "no_such"], "is not a feature"),
         (
             &["-L", "a label that is too long"],
             "a label of more than 16 bytes",
