@@ -362,7 +362,8 @@ fn check_regular(check: &Check<'_>, subject: &Subject<'_>, mapped: &Mapped, inli
     let geo = &check.volume.geo;
     let size = subject.core.size;
     check_large(check, subject);
-    if subject.has(flags::INLINE_DATA) {
+    let is_too_large = size > geo.max_addressed_size(subject.has(flags::EXTENTS));
+    if subject.has(flags::INLINE_DATA) && !is_too_large {
         check_inline(check, subject, inline);
         return;
     }
@@ -373,7 +374,7 @@ fn check_regular(check: &Check<'_>, subject: &Subject<'_>, mapped: &Mapped, inli
     let last = mapped.written_end.saturating_sub(1);
     if mapped.written_end > 0 && size < last * block && !subject.has(flags::VERITY) {
         tell_size(check, subject, || format!("block {last} was written"));
-    } else if size > geo.max_addressed_size(subject.has(flags::EXTENTS)) {
+    } else if is_too_large {
         tell_size(check, subject, || "no mapping reaches so far".into());
     }
 }

@@ -101,7 +101,8 @@ pub(crate) fn check(volume: &Volume<'_>, findings: &Findings) {
         });
     }
     check_values(volume, findings);
-    if sb.rev_level.get() > 1 {
+    let has_features = *features != Features::default();
+    if sb.rev_level.get() > 1 || sb.rev_level.get() == 0 && has_features {
         findings.add(Rule::SuperblockValue, place, || {
             format!("revision {}", sb.rev_level.get())
         });

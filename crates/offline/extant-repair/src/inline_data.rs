@@ -87,10 +87,17 @@ fn size(
     let fits = match file_type {
         FileType::Directory => record.core.size == room,
         // A file may end in a hole, unless the rest of its data is lost.
-        _ => inline.is_some() || record.core.size <= room,
+        _ => {
+            let most = session.geo.max_addressed_size(record.has(flags::EXTENTS));
+            record.core.size <= room || inline.is_some() && record.core.size <= most
+        }
     };
-    if !fits && session.ask(record.place(), format!("its size is set to {room}"), None) {
-        record.core.size = room;
+    // If only the high half is wrong, the low one is the size.
+    let low = record.core.size & u64::from(u32::MAX);
+    let is_file = file_type != FileType::Directory;
+    let wanted = if is_file { low.min(room) } else { room };
+    if !fits && session.ask(record.place(), format!("its size is set to {wanted}"), None) {
+        record.core.size = wanted;
     }
 }
 

@@ -24,7 +24,7 @@ pub(crate) fn read<'d>(
 ) -> Result<RawSuperblock, Error> {
     let bytes = ext4_image::superblock_bytes(dev)?;
     let error = match usable(&bytes, dev.len()) {
-        Ok(sb) => return Ok(sb),
+        Ok(sb) => return revised(dev, decisions, sb),
         Err(error) => error,
     };
     if matches!(
@@ -53,6 +53,31 @@ pub(crate) fn read<'d>(
     sb.block_group_nr.set(0);
     sb.set_checksum();
     dev.write_at(SUPERBLOCK_OFFSET, sb.bytes())?;
+    Ok(sb)
+}
+
+/// Sets the revision of a volume with features: revision 0 has none, and has inodes of 128 bytes.
+fn revised(
+    dev: &MemOverlay<'_>,
+    decisions: &mut Decisions<'_>,
+    sb: RawSuperblock,
+) -> Result<RawSuperblock, Error> {
+    let mut revised = sb;
+    revised.rev_level.set(1);
+    if sb.inode_size.get() == 0 {
+        revised.inode_size.set(128);
+        revised.first_ino.set(FIRST_INO);
+    }
+    revised.set_checksum();
+    let text = "its revision is 1, as it has features";
+    if sb.rev_level.get() == 0
+        && Features::of(&sb) != Features::default()
+        && usable(revised.bytes(), dev.len()).is_ok()
+        && decisions.ask("superblock", text, None)
+    {
+        dev.write_at(SUPERBLOCK_OFFSET, revised.bytes())?;
+        return Ok(revised);
+    }
     Ok(sb)
 }
 

@@ -378,3 +378,21 @@ fn a_project_quota_without_its_inode_is_made_anew_or_not_named() {
     let kept = |(path, content): (&_, &_)| after.get(path) == Some(content);
     assert!(before.iter().all(kept) && image.ask("ls").contains("dir"));
 }
+
+#[test]
+fn a_size_of_inline_data_that_no_file_has_is_set() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    let image = Image::new("16M", 4096, &["-O", "inline_data"]);
+    image.write("three", b"abc");
+    let before = image.files();
+    let size = 0xd9_0000_0000_0003_u64;
+    image.change(&[&format!("set_inode_field three size {size}")]);
+    let plan = image.mend("a size");
+    let text = "its size is set to 3";
+    assert!(
+        plan.mends.iter().any(|mend| mend.text == text),
+        "{:#?}",
+        plan.mends
+    );
+    assert_eq!(image.files(), before);
+}

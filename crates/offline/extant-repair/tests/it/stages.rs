@@ -578,6 +578,21 @@ fn words_of_the_superblock_that_fit_nothing_are_cleared() {
     assert!(files(&broken) == before);
 }
 
+/// Revision 0 has no features, and inodes of 128 bytes.
+#[test]
+fn a_revision_without_features_is_set_before_inodes_are_read() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    let short = shaped(&["-t", "ext2", "-I", "128"]);
+    for device in [sound(), short] {
+        let before = files(&device);
+        let broken = with_superblock(&device, |sb| sb.rev_level.set(0));
+        let plan = mended(&broken);
+        assert_eq!(plan.mends[0].text, "its revision is 1, as it has features");
+        assert!(plan.mends.iter().all(Mend::is_safe), "{:#?}", plan.mends);
+        assert!(files(&broken) == before);
+    }
+}
+
 /// AFS' inodes and Android's shared blocks do not count as damage.
 #[test]
 fn features_that_change_no_structure_stay() {
