@@ -9,7 +9,9 @@ use crate::commands::tune_values::errors;
 use crate::format::clock;
 use crate::format::show::human;
 use crate::image::new_file::{Format, NewFile};
-use crate::image::{present_content, remote, store, streams, undo_log, verified, verity};
+use crate::image::{
+    logged_image, present_content, remote, store, streams, undo_log, verified, verity,
+};
 use crate::messages::advised::advised;
 use crate::messages::mkfs_progress::Bar;
 use crate::transfer::OwnerArgs;
@@ -410,7 +412,7 @@ fn fill(args: Args) -> Result<()> {
         None
     };
     check_kind(&args, there.as_ref(), is_file, format.is_some())?;
-    let has_undo = undo_log::is_logged(image);
+    let has_undo = logged_image::is_logged(image);
     ensure!(
         !has_undo || format.is_none(),
         "{}: a packed image is a new file, and has no old bytes: omit --undo",
@@ -592,7 +594,7 @@ fn make(
         prepared.size()
     );
     let (mut file, mut place) = (None, None);
-    let device: &dyn BlockDevice = if target.is_file && undo_log::is_logged(image) {
+    let device: &dyn BlockDevice = if target.is_file && logged_image::is_logged(image) {
         place.insert(kept_file(image, prepared.size())?)
     } else if target.is_file {
         let size = prepared.size();

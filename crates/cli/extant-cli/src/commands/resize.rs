@@ -4,7 +4,7 @@ use crate::address::{Address, Rooted};
 use crate::format::clock;
 use crate::format::show::count;
 use crate::image::advice::{about_disk, about_image};
-use crate::image::{identity, in_place, store, undo_log};
+use crate::image::{identity, in_place, logged_image, store};
 use crate::mounts::mounted::Mounted;
 use crate::mounts::server_exit::open_when_free;
 use anyhow::{Context, Result, anyhow, bail};
@@ -175,7 +175,7 @@ impl ImageStore {
         }
         let file = open_when_free(image, || FileDevice::open(image, access));
         let file = file.map_err(|e| about_image(image, anyhow!("{e}")))?;
-        Ok(Self::Whole(undo_log::logged(image, Arc::new(file))))
+        Ok(Self::Whole(logged_image::logged(image, Arc::new(file))))
     }
 
     fn device(&self) -> &dyn BlockDevice {
@@ -228,7 +228,7 @@ pub(crate) fn resize(args: &Args) -> Result<Resized> {
         // From here on, a signal ends the copy, but the switch always completes.
         drop(harmless);
         let written = write(args, &plan, device, beside.as_deref());
-        let has_undo = args.undo.is_some() || undo_log::is_logged(image);
+        let has_undo = args.undo.is_some() || logged_image::is_logged(image);
         let written = written.and_then(|()| {
             // An undo file needs the old length.
             if place.is_file() && !has_undo {

@@ -25,7 +25,7 @@ pub fn about_image(image: &Path, error: anyhow::Error) -> anyhow::Error {
             Some(format!("extant repair -p {name} replays them"))
         }
         Some(Error::Format(ext4_format::FormatError::Incompatible(_))) => Some(format!(
-            "Linux can read it: mount {name} there, and extant import brings its files into a new image"
+            "extant inspect and check read it; Linux can mount {name}, and extant import brings its files into a new image"
         )),
         Some(Error::ReadOnly(why)) => without_feature(image, why),
         _ => return about_open(image, error),

@@ -8,7 +8,7 @@ use crate::address::image_place::ImagePlace;
 use crate::address::patterns::{NoMatch, expand};
 use crate::format::clock;
 use crate::image::advice::about_image;
-use crate::image::{in_place, store, undo_log};
+use crate::image::{in_place, logged_image, store};
 use crate::mounts::server_exit::open_when_free;
 use anyhow::{Context, Result, bail};
 use blockdev::Access;
@@ -75,7 +75,7 @@ fn open(image: &Path, writing: bool) -> Result<Volume> {
         .leave_out_damage(!writing)
         .noload(noload)
         .cache_bytes(CACHE);
-    let opened = if !store::is_plain(image) || undo_log::is_logged(image) {
+    let opened = if !store::is_plain(image) || logged_image::is_logged(image) {
         let access = if writing {
             Access::ReadWrite
         } else {

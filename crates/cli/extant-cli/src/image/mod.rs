@@ -5,6 +5,7 @@ pub mod failed_open;
 pub mod identity;
 pub mod images;
 pub mod in_place;
+pub mod logged_image;
 pub mod new_file;
 pub mod present_content;
 pub mod rate_limit;

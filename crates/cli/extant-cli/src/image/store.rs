@@ -6,7 +6,7 @@
 
 use crate::address::schemes::{is_remote, is_served};
 use crate::image::failed_open::about_open;
-use crate::image::{remote, streams, undo_log, verified};
+use crate::image::{logged_image, remote, streams, verified};
 use crate::messages::advised::advised;
 use crate::mounts::server_exit::open_when_free;
 use anyhow::{Context, Result, anyhow, bail};
@@ -329,7 +329,7 @@ pub fn open_unread(image: &Path, access: Access) -> Result<Arc<dyn BlockDevice>>
     let device = open_unverified(image, access)?;
     Ok(match access {
         Access::ReadOnly => device,
-        Access::ReadWrite => undo_log::logged(image, device),
+        Access::ReadWrite => logged_image::logged(image, device),
     })
 }
 

@@ -1,41 +1,13 @@
 //! Undo files in the format of e2fsprogs, of all changes that a command makes to an image.
 
-use crate::image::store;
+use crate::image::{logged_image, store};
 use anyhow::{Context, Result};
-use blockdev::{Access, BlockDevice};
-use ext4_image::{LoggedDevice, UndoLog};
+use blockdev::Access;
+use ext4_image::UndoLog;
 use extant_disk::Part;
 use extant_terminal::output;
-use lockmeter::{Mutex, lock_class};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-
-lock_class!(
-    /// The undo file that is being written.
-    UndoLogs = "undo file"
-);
-
-/// The image of the command, and its undo file.
-static LOG: Mutex<Option<(PathBuf, Arc<UndoLog>)>, UndoLogs> = Mutex::new(None);
-
-/// Returns whether changes of the image go to an undo file.
-pub fn is_logged(image: &Path) -> bool {
-    log_of(image).is_some()
-}
-
-fn log_of(image: &Path) -> Option<Arc<UndoLog>> {
-    let log = LOG.lock();
-    let (logged, log) = log.as_ref()?;
-    (logged == image).then(|| Arc::clone(log))
-}
-
-/// Returns the device of an image that is opened for writing. If the image has an undo file, the device writes old bytes to it.
-pub fn logged(image: &Path, device: Arc<dyn BlockDevice>) -> Arc<dyn BlockDevice> {
-    match log_of(image) {
-        Some(log) => Arc::new(LoggedDevice::new(device, log)),
-        None => device,
-    }
-}
 
 /// Fails if the undo file exists. The caller must check before the first write, because a file of another change would pass for the
 /// undo file of this one.
@@ -49,7 +21,7 @@ pub fn check_new(file: &Path) -> Result<()> {
 }
 
 /// Changes an image, and saves the old bytes in a new undo file if one is given. The file is also completed if the change
-/// fails. The first write makes the file.
+/// fails, and removed if nothing was written.
 pub fn change<R, E: From<anyhow::Error>>(
     image: &Path,
     undo: Option<&Path>,
@@ -62,9 +34,9 @@ pub fn change<R, E: From<anyhow::Error>>(
     let name = || undo.display().to_string();
     let log = UndoLog::create(undo).with_context(name);
     let log = Arc::new(log?);
-    *LOG.lock() = Some((image.to_path_buf(), Arc::clone(&log)));
+    logged_image::set(Some((image.to_path_buf(), Arc::clone(&log))));
     let done = work();
-    *LOG.lock() = None;
+    logged_image::set(None);
     let completed = if log.is_empty() || !store::file(image).exists() {
         std::fs::remove_file(undo).with_context(name)
     } else {

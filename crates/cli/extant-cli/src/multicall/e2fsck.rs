@@ -93,7 +93,9 @@ pub(super) fn answer(name: &'static str, args: Vec<OsString>) -> Answered {
         let new = undo_log::check_new(Path::new(undo));
         new.map_err(|error| Refusal(one_line(&error), FAILED))?;
     }
-    super::with_undo(device, undo, || run(&options, device, progress_fd))
+    let done = super::with_undo(device, undo, || run(&options, device, progress_fd));
+    // Lower codes say that the volume was mended.
+    done.map_err(|Refusal(line, code)| Refusal(line, code.max(FAILED)))
 }
 
 fn run(options: &Options, device: &OsString, progress_fd: Option<u32>) -> Answered {

@@ -98,6 +98,17 @@ fn checks_and_repairs_say_how_far_they_are() {
     );
 }
 
+#[test]
+fn an_undo_file_that_cannot_be_made_is_not_a_volume_that_was_mended() {
+    let Some(place) = ScriptDir::new() else {
+        return;
+    };
+    let made = place.theirs("mke2fs -q -t ext4 x.img 8M");
+    assert!(made.status.success(), "{}", told(&made));
+    let ours = place.ours("e2fsck -fy -z missing/undo x.img");
+    assert_eq!(ours.status.code(), Some(8), "{}", told(&ours));
+}
+
 /// A repair that fails does not write the last line, so that no reader takes it for the end of a repair.
 #[test]
 fn a_repair_that_fails_does_not_come_to_its_end() {
@@ -107,9 +118,10 @@ fn a_repair_that_fails_does_not_come_to_its_end() {
     let Some(s) = Scratch::filled() else { return };
     s.debugfs_write("set_inode_field /etc/motd links_count 7");
     std::fs::copy(&s.image, place.image("x.img")).unwrap();
-    // The directory of the undo file does not exist, which is found when the file is created: after the check.
-    let ours = place.ours("e2fsck -fy -z missing/undo -C 3 x.img 3>steps");
+    // No file may grow, which the repair meets when it saves the old bytes: after the check.
+    let ours = place.ours("trap '' XFSZ; ulimit -f 0; exec e2fsck -fy -C 3 x.img 3>&1 >/dev/null");
     assert_eq!(ours.status.code(), Some(8), "{}", told(&ours));
+    std::fs::write(place.image("steps"), &ours.stdout).unwrap();
     let steps = steps(&place, "x.img");
     assert!(steps.iter().any(|step| step.0 == 3), "{steps:?}");
     assert!(

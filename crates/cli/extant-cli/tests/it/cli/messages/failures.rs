@@ -52,7 +52,7 @@ pub(super) const TABLE: &[Row] = &[
     (
         "ls bigalloc.img",
         1,
-        "bigalloc.img: unsupported incompatible feature: bigalloc: Linux can read it: mount bigalloc.img there, and extant import brings its files into a new image",
+        "bigalloc.img: unsupported incompatible feature: bigalloc: extant inspect and check read it; Linux can mount bigalloc.img, and extant import brings its files into a new image",
     ),
     (
         "ls disk.img/d",
