@@ -56,7 +56,7 @@ pub(crate) fn read<'d>(
     Ok(sb)
 }
 
-/// Sets the revision of a volume with features: revision 0 has none, and has inodes of 128 bytes.
+/// Sets the revision of a volume with features: in revision 0 a volume cannot have features, and its inodes have 128 bytes.
 fn revised(
     dev: &MemOverlay<'_>,
     decisions: &mut Decisions<'_>,
