@@ -54,7 +54,9 @@ fn wanted(read_only: bool, writes_back: bool) -> Wants {
     flags |= F::NO_OPENDIR_SUPPORT | F::EXPORT_SUPPORT;
     // Permissions: the kernel checks them and ACLs; the mask of a new file depends on the directory's ACL.
     flags |= F::POSIX_ACL | F::DONT_MASK | F::HANDLE_KILLPRIV_V2 | F::SETXATTR_EXT;
-    flags |= F::ATOMIC_O_TRUNC | F::HAS_IOCTL_DIR;
+    // Without ATOMIC_O_TRUNC: with it, the open of a running program to read and truncate it would empty the file here, and then
+    // fail in the kernel.
+    flags |= F::HAS_IOCTL_DIR;
     if read_only {
         flags |= F::NO_OPEN_SUPPORT;
     }
