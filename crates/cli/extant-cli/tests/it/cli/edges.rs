@@ -394,6 +394,6 @@ fn pipes_are_sources_and_no_images() {
         writer.join().unwrap();
     };
     from(&["mkfs", "@new.img", "--from", "@pipe", "-q"]);
-    from(&["import", "@new.img:/second", "@pipe"]);
+    from(&["import", "@new.img", "@pipe", "--to", "/second"]);
     assert_eq!(s.ok(&["ls", "@new.img:/second"]), "f\n");
 }
