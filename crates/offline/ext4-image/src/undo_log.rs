@@ -182,7 +182,8 @@ fn header(longs: &[(usize, u64)], words: &[(usize, u32)]) -> Vec<u8> {
 /// LoggedDevice::new(image.clone(), Arc::clone(&log)).write_at(4000, &[2; 500])?;
 /// log.finish(&image, 0)?;
 /// let undo = E2Undo::read(std::fs::File::open(&path)?)?.unwrap();
-/// undo.take_back(&image, false, None)?;
+/// // A crash during the undo is undone by this file.
+/// undo.take_back(&image, false, Some(&dir.path().join("record")))?;
 /// assert_eq!(image.to_bytes()?, [1; 8192]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
