@@ -218,6 +218,17 @@ impl RawSuperblock {
         low.set(size as u32);
     }
 
+    /// Returns the copy that [`set_journal_copy`](Self::set_journal_copy) stores: mapping and size.
+    pub fn journal_copy(&self) -> Option<([u8; 60], u64)> {
+        let [map @ .., high, low] = &self.jnl_blocks;
+        let mut bytes = [0; 60];
+        for (to, from) in bytes.as_chunks_mut::<4>().0.iter_mut().zip(map) {
+            *to = from.get().to_le_bytes();
+        }
+        let size = u64::from(high.get()) << 32 | u64::from(low.get());
+        (self.jnl_backup_type == 1).then_some((bytes, size))
+    }
+
     /// Returns the superblock with its checksum set, if nothing but the checksum is wrong.
     pub fn resealed(bytes: &[u8; SUPERBLOCK_SIZE]) -> Option<Self> {
         let mut bytes = *bytes;

@@ -128,27 +128,19 @@ fn fits(session: &Session<'_, '_>, core: &InodeCore, map: &MapRead) -> bool {
         && map.end() >= u64::from(jbd2::MIN_BLOCKS)
 }
 
-/// Returns the journal's inode and the root of its mapping as the superblock's copy has them: the mapping, then the high
-/// and the low half of the size. Fields that the copy lacks are those of `core`.
+/// Returns the journal's inode and the root of its mapping as the superblock's copy has them. Fields that the copy lacks are those of
+/// `core`.
 pub(crate) fn copied(
     session: &Session<'_, '_>,
     core: InodeCore,
 ) -> Option<(InodeCore, [u8; inode::I_BLOCK_SIZE])> {
-    if session.sb.jnl_backup_type != 1 {
-        return None;
-    }
-    let copy = session.sb.jnl_blocks;
-    let half = |at| copy.get::<usize>(at).map_or(0, |n| u64::from(n.get()));
-    let mut root = [0; inode::I_BLOCK_SIZE];
-    for (to, from) in root.chunks_exact_mut(4).zip(copy) {
-        to.copy_from_slice(&from.get().to_le_bytes());
-    }
+    let (root, size) = session.sb.journal_copy()?;
     let tree = ext4_format::extent::ExtentHeader::parse(&root).is_ok();
     let core = InodeCore {
         mode: FileType::Regular.mode_bits() | 0o600,
         links: 1,
         dtime: 0,
-        size: half(15) << 32 | half(16),
+        size,
         flags: if tree { flags::EXTENTS } else { 0 },
         ..core
     };

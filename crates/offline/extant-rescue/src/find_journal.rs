@@ -3,7 +3,7 @@
 use crate::journal::Journal;
 use crate::state::Rescue;
 use ext4_format::extent::{Extent, ExtentHeader};
-use ext4_format::inode::{self, flags};
+use ext4_format::inode::flags;
 use ext4_format::{InodeNr, jbd2};
 
 impl Rescue<'_> {
@@ -19,14 +19,7 @@ impl Rescue<'_> {
 
     /// Returns the mapping of the journal that is copied in the superblock.
     fn copied_journal(&self) -> Option<Vec<Extent>> {
-        let sb = &self.image.sb;
-        if sb.jnl_backup_type != 1 {
-            return None;
-        }
-        let mut root = [0; inode::I_BLOCK_SIZE];
-        for (to, from) in root.chunks_exact_mut(4).zip(sb.jnl_blocks) {
-            to.copy_from_slice(&from.get().to_le_bytes());
-        }
+        let (root, _) = self.image.sb.journal_copy()?;
         let is_tree = ExtentHeader::parse(&root).is_ok();
         let flags = if is_tree { flags::EXTENTS } else { 0 };
         Some(self.map_root(&root, flags, false).extents)
