@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 /// Fails if the undo file exists. The caller must check before the first write, because a file of another change would pass for the
 /// undo file of this one.
-pub fn check_new(file: &Path) -> Result<()> {
+fn check_new(file: &Path) -> Result<()> {
     let shown = file.display();
     match file.symlink_metadata() {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),

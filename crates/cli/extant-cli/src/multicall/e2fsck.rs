@@ -5,7 +5,6 @@ use super::getopt::{self, ParsedOptions};
 use super::mke2fs_options::{no_bad_blocks, read_all};
 use super::{Answer, Answered, Refusal, version};
 use crate::commands::{defrag, trim, tune};
-use crate::image::undo_log;
 use blockdev::{Access, BlockDevice};
 use ext4_format::features::Incompat;
 use ext4_format::superblock::{
@@ -89,12 +88,8 @@ pub(super) fn answer(name: &'static str, args: Vec<OsString>) -> Answered {
     }
     let undo = options.undo.as_deref();
     let undo = undo.filter(|_| options.mode != Mode::No);
-    if let Some(undo) = undo {
-        let new = undo_log::check_new(Path::new(undo));
-        new.map_err(|error| Refusal(one_line(&error), FAILED))?;
-    }
     let done = super::with_undo(device, undo, || run(&options, device, progress_fd));
-    // Lower codes say that the volume was mended.
+    // A lower code stands for a volume that was mended.
     done.map_err(|Refusal(line, code)| Refusal(line, code.max(FAILED)))
 }
 
@@ -255,7 +250,7 @@ fn journal_only(device: &OsStr, mode: Mode) -> Answered {
 /// Parses the descriptor of `-C`; 0 is for a bar at the terminal, which is the default, and negative numbers for a
 /// later bar.
 fn progress_fd(taken: &ParsedOptions) -> Result<Option<u32>, String> {
-    let Some((_, value)) = taken.options.iter().find(|(letter, _)| *letter == 'C') else {
+    let Some(value) = taken.value('C') else {
         return Ok(None);
     };
     let text = getopt::text('C', value)?;

@@ -20,9 +20,8 @@ pub(super) fn answer(_: &'static str, args: Vec<OsString>) -> Answered {
         return Err(refuse(usage));
     };
     let mut image = image.clone();
-    let given = taken.options.iter().find(|(letter, _)| *letter == 'o');
-    let offset = match given {
-        Some((_, offset)) => Some(offset.clone()),
+    let offset = match taken.value('o') {
+        Some(offset) => Some(offset.to_owned()),
         None => offset_of(file.as_ref()).map(|offset| offset.to_string().into()),
     };
     if let Some(offset) = offset {
@@ -37,9 +36,7 @@ pub(super) fn answer(_: &'static str, args: Vec<OsString>) -> Answered {
     let mut words: Vec<OsString> = vec!["undo".into()];
     words.extend(taken.has('f').then(|| "--force".into()));
     words.extend(["--".into(), file.clone(), image.clone()]);
-    let new = taken.options.iter().find(|(letter, _)| *letter == 'z');
-    let new = new.map(|(_, file)| file.as_os_str());
-    super::with_undo(&image, new, || Ok(Answer::Words(words)))
+    super::with_undo(&image, taken.value('z'), || Ok(Answer::Words(words)))
 }
 
 /// Returns the offset of the volume according to an undo file of e2fsprogs, if the offset is not zero.

@@ -19,6 +19,13 @@ impl ParsedOptions {
         self.options.iter().any(|(letter, _)| *letter == wanted)
     }
 
+    /// Returns the first value of a letter.
+    pub fn value(&self, wanted: char) -> Option<&OsStr> {
+        let mut options = self.options.iter();
+        let found = options.find(|(letter, _)| *letter == wanted);
+        found.map(|(_, value)| value.as_os_str())
+    }
+
     /// Fails if a letter was given that has no equivalent here.
     pub fn refuse(&self, without: &[(char, &str)]) -> Result<(), String> {
         let mut letters = self.options.iter();

@@ -64,9 +64,7 @@ pub(super) fn answer(name: &'static str, args: Vec<OsString>) -> Answered {
         return Ok(Answer::Words(words));
     };
     let asked = write::requests(image, &lines)?;
-    let undo = taken.options.iter().find(|(letter, _)| *letter == 'z');
-    let undo = undo.map(|(_, file)| file.as_os_str());
-    with_undo(image, undo.filter(|_| writes), || {
+    with_undo(image, taken.value('z').filter(|_| writes), || {
         write::run(image, &asked, taken.has('f'), writes)
     })
 }
