@@ -156,11 +156,11 @@ pub fn run(args: &Args) -> Result<()> {
 }
 
 /// The location of the volume.
-enum ImageStore {
-    /// A file, which may become longer or shorter.
-    Whole(Arc<dyn BlockDevice>),
-    /// A block device, a partition, or a disk in another format, whose length does not change.
-    Part(Arc<dyn BlockDevice>),
+struct ImageStore {
+    device: Arc<dyn BlockDevice>,
+    /// Whether the length of the device follows the volume's. The length of a block device, a partition, or a disk in another format
+    /// does not change.
+    is_file: bool,
 }
 
 impl ImageStore {
@@ -168,26 +168,21 @@ impl ImageStore {
         identity::identity(image)?;
         if !store::is_plain(image) || !image.is_file() {
             let device = store::open(image, access)?;
-            return Ok(Self::Part(match access {
+            let device = match access {
                 Access::ReadWrite => in_place::claimed(image, device)?,
                 Access::ReadOnly => device,
-            }));
+            };
+            return Ok(Self {
+                device,
+                is_file: false,
+            });
         }
         let file = open_when_free(image, || FileDevice::open(image, access));
         let file = file.map_err(|e| about_image(image, anyhow!("{e}")))?;
-        Ok(Self::Whole(logged_image::logged(image, Arc::new(file))))
-    }
-
-    fn device(&self) -> &dyn BlockDevice {
-        match self {
-            Self::Whole(file) => file,
-            Self::Part(part) => part,
-        }
-    }
-
-    /// Returns whether the length of the device follows the volume's.
-    const fn is_file(&self) -> bool {
-        matches!(self, Self::Whole(_))
+        Ok(Self {
+            device: logged_image::logged(image, Arc::new(file)),
+            is_file: true,
+        })
     }
 }
 
@@ -205,7 +200,7 @@ pub(crate) fn resize(args: &Args) -> Result<Resized> {
         Access::ReadWrite
     };
     let place = ImageStore::open(image, access)?;
-    let device = place.device();
+    let device: &dyn BlockDevice = &place.device;
     let beside = in_place::taken_back(image, device, reads)?;
     let options = ResizeOptions {
         size: wanted(args, device)?,
@@ -218,7 +213,7 @@ pub(crate) fn resize(args: &Args) -> Result<Resized> {
     let plan = extant_resize::plan(device, &options);
     progress.done();
     let plan = plan.with_context(|| name.clone())?;
-    if !place.is_file() && plan.bytes() > device.len() {
+    if !place.is_file && plan.bytes() > device.len() {
         bail!(
             "{name}: there are {} bytes for the volume: make the device or partition larger first",
             device.len()
@@ -227,15 +222,10 @@ pub(crate) fn resize(args: &Args) -> Result<Resized> {
     if !reads {
         // From here on, a signal ends the copy, but the switch always completes.
         drop(harmless);
-        let written = write(args, &plan, device, beside.as_deref());
+        // An undo file needs the old length.
         let has_undo = args.undo.is_some() || logged_image::is_logged(image);
-        let written = written.and_then(|()| {
-            // An undo file needs the old length.
-            if place.is_file() && !has_undo {
-                device.shorten(plan.bytes())?;
-            }
-            Ok(())
-        });
+        let shortens = place.is_file && !has_undo;
+        let written = write(args, &plan, device, beside.as_deref(), shortens);
         if let Err(error) = &written
             && error.root_cause().to_string() == interrupt::Interrupted.to_string()
         {
@@ -319,11 +309,20 @@ fn wanted(args: &Args, device: &dyn BlockDevice) -> Result<NewSize> {
     }
 }
 
-/// Writes the new volume.
-fn write(args: &Args, plan: &Plan, device: &dyn BlockDevice, beside: Option<&Path>) -> Result<()> {
+/// Writes the new volume, and then removes what is behind it if `shortens` is set.
+fn write(
+    args: &Args,
+    plan: &Plan,
+    device: &dyn BlockDevice,
+    beside: Option<&Path>,
+    shortens: bool,
+) -> Result<()> {
     if !plan.is_empty() {
         let step = || interrupt::check().map_err(io::Error::other);
         plan.write_unless(device, args.undo.as_deref(), beside, &step)?;
+    }
+    if shortens {
+        device.shorten(plan.bytes())?;
     }
     Ok(())
 }
