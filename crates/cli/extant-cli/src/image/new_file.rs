@@ -30,31 +30,32 @@ pub enum Format {
     Vmdk,
 }
 
-/// Suffixes of names that ask for an unsupported format, and the command that converts a raw image to that format, if there is one.
-const NOT_WRITTEN: &[(&str, &str)] = &[
-    ("qcow", "qemu-img convert -f raw -O qcow"),
-    ("vhdx", "qemu-img convert -f raw -O vhdx"),
-    ("vdi", "qemu-img convert -f raw -O vdi"),
-    ("gz", "gzip"),
-    ("xz", "xz"),
-    ("bz2", "bzip2"),
-    ("lz4", "lz4"),
-    ("lzma", "xz --format=lzma"),
-    ("lzo", "lzop"),
-    ("zip", "zip"),
-    ("7z", "7z a"),
-    ("tar", "extant export"),
-    ("tgz", "extant export"),
-    ("cpio", "extant export"),
-    ("iso", ""),
-    ("ova", ""),
-    ("ovf", ""),
-    ("dmg", ""),
-    ("squashfs", ""),
-    ("sqfs", ""),
-    ("erofs", ""),
-    ("e01", ""),
-    ("aff4", ""),
+/// Suffixes of names that ask for an unsupported format, and the command that makes a file NEW of that format from a raw image RAW, if
+/// there is one.
+const NOT_WRITTEN: &[(&str, Option<&str>)] = &[
+    ("qcow", Some("qemu-img convert -f raw -O qcow RAW NEW")),
+    ("vhdx", Some("qemu-img convert -f raw -O vhdx RAW NEW")),
+    ("vdi", Some("qemu-img convert -f raw -O vdi RAW NEW")),
+    ("gz", Some("gzip RAW")),
+    ("xz", Some("xz RAW")),
+    ("bz2", Some("bzip2 RAW")),
+    ("lz4", Some("lz4 RAW")),
+    ("lzma", Some("xz --format=lzma RAW")),
+    ("lzo", Some("lzop RAW")),
+    ("zip", Some("zip NEW RAW")),
+    ("7z", Some("7z a NEW RAW")),
+    ("tar", Some("extant export RAW NEW")),
+    ("tgz", Some("extant export RAW NEW")),
+    ("cpio", Some("extant export RAW NEW")),
+    ("iso", None),
+    ("ova", None),
+    ("ovf", None),
+    ("dmg", None),
+    ("squashfs", None),
+    ("sqfs", None),
+    ("erofs", None),
+    ("e01", None),
+    ("aff4", None),
 ];
 
 impl Format {
@@ -85,24 +86,27 @@ impl Format {
 fn check_ending(path: &Path) -> Result<()> {
     let ending = path.extension().and_then(|ending| ending.to_str());
     let ending = ending.unwrap_or_default().to_ascii_lowercase();
-    let Some((_, tool)) = NOT_WRITTEN.iter().find(|(known, _)| *known == ending) else {
+    let Some((_, command)) = NOT_WRITTEN.iter().find(|(known, _)| *known == ending) else {
         return Ok(());
+    };
+    let shown = path.display();
+    let Some(command) = command else {
+        bail!(
+            "{shown}: .{ending} is not written, but raw images, .qcow2, .vhd, .vmdk, .zst and .simg (--format raw writes a raw image of this name)"
+        );
     };
     let raw = path.with_extension("");
     let raw = match raw.extension() {
         Some(_) => raw,
         None => raw.with_extension("img"),
     };
-    let (shown, raw) = (path.display(), raw.display());
-    let then = match *tool {
-        "" => bail!(
-            "{shown}: .{ending} is not written, but raw images, .qcow2, .vhd, .vmdk, .zst and .simg (--format raw writes a raw image of this name)"
-        ),
-        "extant export" => format!("{tool} {raw} {shown}"),
-        "zip" | "7z a" => format!("{tool} {shown} {raw}"),
-        _ if tool.starts_with("qemu-img") => format!("{tool} {raw} {shown}"),
-        _ => format!("{tool} {raw}"),
-    };
+    let raw = raw.display();
+    let words = command.split(' ').map(|word| match word {
+        "RAW" => raw.to_string(),
+        "NEW" => shown.to_string(),
+        word => word.to_string(),
+    });
+    let then = words.collect::<Vec<_>>().join(" ");
     bail!(
         "{shown}: .{ending} is not written: make {raw}, then {then} (--format raw writes a raw image of this name)"
     )
