@@ -84,18 +84,15 @@ fn size(
     file_type: FileType,
 ) {
     let room = (inode::I_BLOCK_SIZE + inline.unwrap_or(0)) as u64;
-    let fits = match file_type {
-        FileType::Directory => record.core.size == room,
+    let (fits, wanted) = if file_type == FileType::Directory {
+        (record.core.size == room, room)
+    } else {
         // A file may end in a hole, unless the rest of its data is lost.
-        _ => {
-            let most = session.geo.max_addressed_size(record.has(flags::EXTENTS));
-            record.core.size <= room || inline.is_some() && record.core.size <= most
-        }
+        let most = session.geo.max_addressed_size(record.has(flags::EXTENTS));
+        let fits = record.core.size <= room || inline.is_some() && record.core.size <= most;
+        // If only the high half is wrong, the low one is the size.
+        (fits, (record.core.size & u64::from(u32::MAX)).min(room))
     };
-    // If only the high half is wrong, the low one is the size.
-    let low = record.core.size & u64::from(u32::MAX);
-    let is_file = file_type != FileType::Directory;
-    let wanted = if is_file { low.min(room) } else { room };
     if !fits && session.ask(record.place(), format!("its size is set to {wanted}"), None) {
         record.core.size = wanted;
     }
