@@ -6,6 +6,7 @@ use ext4_format::features::{Features, Incompat};
 use ext4_format::superblock::RawSuperblock;
 use extant::{FileType, SetXattr, Volume, VolumeOptions};
 use std::fs::FileType as FileKind;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
@@ -117,14 +118,29 @@ fn read_by_debugfs(device: &MemDevice, wanted: fn(&FileKind) -> bool) -> Vec<(St
         .arg(&path)
         .output();
     assert!(run.unwrap().status.success());
-    let (mut found, mut folders) = (Vec::new(), vec![out.clone()]);
+    let found = contents(&out, wanted).into_iter();
+    let mut found: Vec<_> = found
+        .map(|(path, content)| (path.display().to_string(), content))
+        .collect();
+    found.sort();
+    found
+}
+
+/// Returns the path below `root` and the content of everything in a directory of the host that is of a wanted kind.
+pub fn contents(root: &Path, wanted: fn(&FileKind) -> bool) -> Vec<(PathBuf, Vec<u8>)> {
+    let (mut found, mut folders) = (Vec::new(), vec![root.to_path_buf()]);
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
             let kind = path.symlink_metadata().unwrap().file_type();
-            let name = path.strip_prefix(&out).unwrap().display().to_string();
+            let name = path.strip_prefix(root).unwrap().to_path_buf();
+            if kind.is_dir() {
+                folders.push(path.clone());
+            }
+            if !wanted(&kind) {
+                continue;
+            }
             let content = if kind.is_dir() {
-                folders.push(path);
                 Vec::new()
             } else if kind.is_symlink() {
                 let target = std::fs::read_link(&path).unwrap();
@@ -132,12 +148,9 @@ fn read_by_debugfs(device: &MemDevice, wanted: fn(&FileKind) -> bool) -> Vec<(St
             } else {
                 std::fs::read(path).unwrap()
             };
-            if wanted(&kind) {
-                found.push((name, content));
-            }
+            found.push((name, content));
         }
     }
-    found.sort();
     found
 }
 

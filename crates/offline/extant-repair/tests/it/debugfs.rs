@@ -1,5 +1,6 @@
 //! Images that mke2fs and debugfs make, edited byte by byte.
 
+use crate::image;
 use crate::verdict;
 use blockdev::MemDevice;
 use extant_repair::Plan;
@@ -156,20 +157,6 @@ pub fn files_in(image: &Path) -> Option<BTreeMap<PathBuf, Vec<u8>>> {
         .arg(image)
         .output();
     out.unwrap().status.code().filter(|&code| code < 128)?;
-    let mut files = BTreeMap::new();
-    collect(to.path(), to.path(), &mut files);
-    Some(files)
-}
-
-fn collect(root: &Path, dir: &Path, files: &mut BTreeMap<PathBuf, Vec<u8>>) {
-    for entry in std::fs::read_dir(dir).unwrap() {
-        let entry = entry.unwrap();
-        let path = entry.path();
-        if entry.file_type().unwrap().is_dir() {
-            collect(root, &path, files);
-        } else if entry.file_type().unwrap().is_file() {
-            let name = path.strip_prefix(root).unwrap().to_owned();
-            files.insert(name, std::fs::read(&path).unwrap_or_default());
-        }
-    }
+    let files = image::contents(to.path(), |kind| kind.is_file());
+    Some(files.into_iter().collect())
 }
