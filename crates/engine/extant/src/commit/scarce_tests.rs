@@ -76,7 +76,7 @@ fn numbers_that_others_took_and_freed_are_waited_for() {
     volume.create_new_file("/newer").unwrap_err();
 }
 
-/// A caller gives up if other threads take everything that is released, again and again.
+/// A caller returns an error if other threads take everything that is released in each round.
 #[test]
 fn rounds_end() {
     let mut rounds = 0;

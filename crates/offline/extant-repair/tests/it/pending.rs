@@ -50,7 +50,7 @@ fn a_log_whose_bounds_are_lost_is_replayed() {
     }
 }
 
-/// The volume has one group, so there is no backup. e2fsck replays the journal before it looks at most of these numbers.
+/// The volume has one group, and so no backup of its superblock. e2fsck replays the journal before it looks at most of these numbers.
 #[test]
 fn a_superblock_with_impossible_numbers_is_taken_from_the_log() {
     needs::tools!("mke2fs", "e2fsck", "debugfs");
