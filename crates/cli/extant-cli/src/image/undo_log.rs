@@ -1,5 +1,6 @@
 //! Undo files in the format of e2fsprogs, of all changes that a command makes to an image.
 
+use crate::address::schemes;
 use crate::image::{logged_image, store};
 use anyhow::{Context, Result};
 use blockdev::Access;
@@ -37,7 +38,8 @@ pub fn change<R, E: From<anyhow::Error>>(
     logged_image::set(Some((image.to_path_buf(), Arc::clone(&log))));
     let done = work();
     logged_image::set(None);
-    let completed = if log.is_empty() || !store::file(image).exists() {
+    let is_gone = !schemes::is_remote(image) && !store::file(image).exists();
+    let completed = if log.is_empty() || is_gone {
         std::fs::remove_file(undo).with_context(name)
     } else {
         complete(image, &log)

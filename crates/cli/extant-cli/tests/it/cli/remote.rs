@@ -73,6 +73,9 @@ fn commands_work_on_an_export() {
     s.ok(&["check", &url]);
     s.ok(&["tune", &url, "-L", "farther"]);
     s.ok(&["repair", "-p", &url]);
+    s.ok(&["mkfs", &url, "--force", "--undo", "@undo", "-q"]);
+    s.ok(&["undo", "@undo", &url]);
+    assert!(s.ok(&["info", &url]).contains("farther"));
     s.ok(&["export", &format!("{url}:/tree"), "@out"]);
     assert_eq!(
         std::fs::read(s.host("out/f39")).unwrap(),
