@@ -223,8 +223,7 @@ pub(crate) fn resize(args: &Args) -> Result<Resized> {
         // From here on, a signal ends the copy, but the switch always completes.
         drop(harmless);
         // An undo file needs the old length.
-        let has_undo = args.undo.is_some() || logged_image::is_logged(image);
-        let shortens = place.is_file && !has_undo;
+        let shortens = place.is_file && !has_undo(args);
         let written = write(args, &plan, device, beside.as_deref(), shortens);
         if let Err(error) = &written
             && error.root_cause().to_string() == interrupt::Interrupted.to_string()
@@ -258,9 +257,15 @@ fn mounted(args: &Args) -> Option<Mounted> {
     Mounted::of_image(image)
 }
 
+/// Returns whether old bytes are saved: by this command, or by the one that called it.
+fn has_undo(args: &Args) -> bool {
+    args.undo.is_some() || logged_image::is_logged(&args.image.0.image)
+}
+
 /// Grows a mounted volume.
 fn grow(args: &Args, mounted: &Mounted) -> Result<Resized> {
-    if args.min || args.print_min || args.wide || args.narrow || args.undo.is_some() {
+    let has_undo = has_undo(args);
+    if args.min || args.print_min || args.wide || args.narrow || has_undo {
         bail!("it is mounted: it becomes larger only; umount it first");
     }
     let mut client = mounted.client()?;

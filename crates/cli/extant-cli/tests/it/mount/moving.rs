@@ -139,6 +139,19 @@ fn a_mount_grows_while_programs_write() {
         let smaller = smaller.unwrap();
         assert!(!smaller.status.success());
         assert!(String::from_utf8_lossy(&smaller.stderr).contains("becomes larger only"));
+        // The server writes, so that an undo file would be empty.
+        let undo = place.path().join("undo");
+        let named = place.path().join("resize2fs");
+        std::os::unix::fs::symlink(EXTANT, &named).unwrap();
+        let larger = Command::new(named)
+            .arg("-z")
+            .arg(&undo)
+            .arg(&image)
+            .arg("500M")
+            .output();
+        let larger = larger.unwrap();
+        assert!(String::from_utf8_lossy(&larger.stderr).contains("umount it first"));
+        assert!(!larger.status.success() && !undo.exists());
         mounted.unmount();
         assert_eq!(std::fs::metadata(&image).unwrap().len(), 400 << 20);
         let kernel = place.path().join("kernel");
