@@ -49,8 +49,6 @@ pub(crate) const HAS_OFFSET: u32 = 1;
 pub(crate) const BLOCK: u64 = 1024;
 /// Largest number of old bytes per key in written files.
 pub(crate) const LONGEST: usize = 1 << 19;
-/// Largest supported file, because all old bytes are kept in memory.
-const LARGEST_FILE: u64 = 16 << 30;
 /// Largest supported block size of a file.
 const LARGEST_BLOCK: u32 = 4 << 20;
 /// Offset of the magic number in a superblock. The number is inverted in an undo file, so that no program mistakes the file for an image.
@@ -87,6 +85,9 @@ pub struct E2Undo {
 }
 
 impl E2Undo {
+    /// Size of the largest file that can be read, in bytes: all old bytes are kept in memory.
+    pub const LARGEST_FILE: u64 = 16 << 30;
+
     /// Reads an undo file. Returns `None` if the file does not have the format of e2fsprogs.
     ///
     /// # Errors
@@ -297,8 +298,8 @@ impl E2Undo {
     }
 
     /// Returns the length of the image after the change is reverted. The image gets its old length only if it still has
-    /// the length that the change gave it, and if the old volume ends in front of the old length. A longer image may have
-    /// other data behind the volume.
+    /// the length that the change gave it, and if no volume was there before that ends behind the old length. A longer image
+    /// may have other data behind the volume.
     fn restored_len(&self, image: &dyn BlockDevice) -> io::Result<u64> {
         let (old, new) = (long(&self.head, OLD_LENGTH), long(&self.head, NEW_LENGTH));
         let now = image.len();
@@ -306,7 +307,7 @@ impl E2Undo {
             return Ok(now);
         }
         let end = self.end_of_old_volume(image)?;
-        Ok(if end.is_some_and(|end| end <= old) {
+        Ok(if end.is_none_or(|end| end <= old) {
             old
         } else {
             now
@@ -353,7 +354,7 @@ fn check_head(head: &[u8], size: u64) -> Result<(), Error> {
     if !sound(word(head, 32)) || !sound(word(head, 36)) {
         return Err(bad("the block size is not valid"));
     }
-    if size > LARGEST_FILE {
+    if size > E2Undo::LARGEST_FILE {
         return Err(bad(
             "the file is larger than 16 GiB, the limit: use e2undo of e2fsprogs",
         ));
@@ -582,7 +583,7 @@ mod tests {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&whole).unwrap();
         file.rewind().unwrap();
-        file.set_len(LARGEST_FILE + 1).unwrap();
+        file.set_len(E2Undo::LARGEST_FILE + 1).unwrap();
         let error = E2Undo::read(file).unwrap_err().to_string();
         assert!(error.contains("larger than 16 GiB"), "{error}");
         let mut head = whole[..HEAD - 4].to_vec();
@@ -609,7 +610,8 @@ mod tests {
             (40, 0, before),
             (40, 512, after + 512),
             (41, 0, after),
-            (0, 0, after),
+            // The old file had no volume.
+            (0, 0, before),
         ] {
             let image = Arc::new(MemDevice::new(before));
             let start = SUPERBLOCK_OFFSET;

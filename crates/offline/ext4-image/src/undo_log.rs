@@ -32,32 +32,40 @@ fn put<const N: usize>(bytes: &mut [u8], numbers: impl IntoIterator<Item = (usiz
 struct Ranges(BTreeMap<u64, u64>);
 
 impl Ranges {
-    /// Inserts a range, and returns those parts of it that were absent.
-    fn insert(&mut self, range: Range<u64>) -> Vec<Range<u64>> {
+    /// Returns the ranges that overlap a range or touch it.
+    fn near(&self, range: &Range<u64>) -> Vec<Range<u64>> {
         let before = self.0.range(..range.start).next_back();
         let first = before.filter(|(_, end)| **end >= range.start);
         let first = first.map_or(range.start, |(start, _)| *start);
-        let touched = self.0.range(first..=range.end);
-        let touched: Vec<(u64, u64)> = touched.map(|(start, end)| (*start, *end)).collect();
-        let (mut at, mut whole, mut absent) = (range.start, range.clone(), Vec::new());
-        for (start, end) in touched {
-            if start > at {
-                absent.push(at..start);
-            }
-            at = at.max(end);
-            whole = whole.start.min(start)..whole.end.max(end);
-            self.0.remove(&start);
+        let near = self.0.range(first..=range.end);
+        near.map(|(start, end)| *start..*end).collect()
+    }
+
+    /// Returns the parts of a range that are absent.
+    fn absent(&self, range: &Range<u64>) -> Vec<Range<u64>> {
+        let (mut at, mut absent) = (range.start, Vec::new());
+        for present in self.near(range) {
+            absent.push(at..present.start);
+            at = at.max(present.end);
         }
-        if at < range.end {
-            absent.push(at..range.end);
+        absent.push(at..range.end);
+        absent.retain(|part| part.start < part.end);
+        absent
+    }
+
+    fn insert(&mut self, range: Range<u64>) {
+        let mut whole = range.clone();
+        for present in self.near(&range) {
+            whole = whole.start.min(present.start)..whole.end.max(present.end);
+            self.0.remove(&present.start);
         }
         self.0.insert(whole.start, whole.end);
-        absent
     }
 }
 
 /// The file, as far as it is written.
 struct Writer {
+    path: PathBuf,
     file: File,
     /// End of the written blocks.
     end: u64,
@@ -67,8 +75,8 @@ struct Writer {
     saved: Ranges,
     /// Length of the image before the first write.
     old_len: Option<u64>,
-    /// Whether a write to the file failed, so that old bytes are missing.
-    failed: bool,
+    /// Whether the host reported that written bytes are lost. It reports a loss once.
+    lost: bool,
 }
 
 impl Writer {
@@ -82,52 +90,72 @@ impl Writer {
         if start >= end {
             return Ok(());
         }
-        for absent in self.saved.insert(start..end) {
+        for absent in self.saved.absent(&(start..end)) {
             for at in absent.clone().step_by(LONGEST) {
+                let end = absent.end.min(at + LONGEST as u64);
                 // The last block of an image may be short.
-                let end = absent.end.min(at + LONGEST as u64).min(image_len);
-                let mut old = vec![0; end.saturating_sub(at) as usize]; // at most LONGEST
+                let len = end.min(image_len).saturating_sub(at);
+                let mut old = vec![0; len as usize]; // at most LONGEST
                 image.read_at(at, &mut old)?;
                 self.add(at, &old)?;
+                self.saved.insert(at..end);
             }
         }
         Ok(())
     }
 
-    /// Adds a key, and writes its bytes.
+    /// Adds a key, and writes its bytes. An error leaves the keys as they were, so that the file can be completed without the new key.
     fn add(&mut self, at: u64, old: &[u8]) -> io::Result<()> {
+        if self.keys.0.len() + KEY > BLOCK as usize {
+            self.write_keys()?;
+            self.keys.0.clear();
+        }
         if self.keys.0.is_empty() {
-            self.keys = (vec![0; KEYS_HEAD], self.end);
             // Take the space now, because the host may be full when the block is complete.
-            self.file.write_all_at(&[0; BLOCK as usize], self.end)?;
+            self.write_at(&[0; BLOCK as usize], self.end)?;
+            self.keys = (vec![0; KEYS_HEAD], self.end);
             self.end += BLOCK;
+        }
+        // Zeros become a hole.
+        if old.iter().any(|byte| *byte != 0) {
+            self.write_at(old, self.end)?;
         }
         let keys = &mut self.keys.0;
         keys.extend((at / BLOCK).to_le_bytes());
         keys.extend(crc32c(!0, old).to_le_bytes());
         keys.extend((old.len() as u32).to_le_bytes()); // at most LONGEST
         self.count += 1;
-        let is_full = keys.len() + KEY > BLOCK as usize;
-        let place = self.end;
         self.end += (old.len() as u64).next_multiple_of(BLOCK);
-        // Zeros become a hole.
-        if old.iter().any(|byte| *byte != 0) {
-            self.file.write_all_at(old, place)?;
-        }
-        if is_full { self.write_keys() } else { Ok(()) }
+        Ok(())
     }
 
-    /// Writes the last block of keys. The next key starts a new block.
-    fn write_keys(&mut self) -> io::Result<()> {
-        let (mut keys, at) = std::mem::take(&mut self.keys);
-        if keys.is_empty() {
+    /// Writes the last block of keys.
+    fn write_keys(&self) -> io::Result<()> {
+        let (keys, at) = &self.keys;
+        if keys.len() <= KEYS_HEAD {
             return Ok(());
         }
+        let mut keys = keys.clone();
         keys.resize(BLOCK as usize, 0);
         put(&mut keys, [(0, KEYS_MAGIC.to_le_bytes())]);
         let sum = crc32c(!0, &keys);
         put(&mut keys, [(4, sum.to_le_bytes())]);
-        self.file.write_all_at(&keys, at)
+        self.write_at(&keys, *at)
+    }
+
+    fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
+        named(&self.path, self.file.write_all_at(bytes, at))
+    }
+
+    /// Makes the written bytes durable.
+    fn sync(&mut self) -> io::Result<()> {
+        if self.lost {
+            let text = "an earlier write did not reach the disk";
+            return named(&self.path, Err(io::Error::other(text)));
+        }
+        let done = self.file.sync_all();
+        self.lost = done.is_err();
+        named(&self.path, done)
     }
 
     /// Writes the superblock of the changed image, and the header that completes the file.
@@ -139,9 +167,9 @@ impl Writer {
         }
         let sum = crc32c(!0, &superblock);
         invert_magic(&mut superblock);
-        self.file.write_all_at(&superblock, BLOCK)?;
-        self.file.set_len(self.end)?;
-        self.file.sync_all()?;
+        self.write_at(&superblock, BLOCK)?;
+        named(&self.path, self.file.set_len(self.end))?;
+        self.sync()?;
         let old_len = self.old_len.unwrap_or(image.len());
         let longs = [
             (8, self.count),
@@ -151,9 +179,17 @@ impl Writer {
         ];
         let has_offset = if offset > 0 { HAS_OFFSET } else { 0 };
         let words = [(40, sum), (44, FINISHED), (48, has_offset)];
-        self.file.write_all_at(&header(&longs, &words), 0)?;
-        self.file.sync_all()
+        self.write_at(&header(&longs, &words), 0)?;
+        self.sync()
     }
+}
+
+/// Names the undo file in an error, because the user has also named the image.
+fn named<T>(path: &Path, done: io::Result<T>) -> io::Result<T> {
+    done.map_err(|e| {
+        let text = format!("{}: undo file: {e}", path.display());
+        io::Error::new(e.kind(), text)
+    })
 }
 
 /// Returns a header with these fields and those that all files have in common. Without the state in `words`, the header is the one
@@ -187,10 +223,7 @@ fn header(longs: &[(usize, u64)], words: &[(usize, u32)]) -> Vec<u8> {
 /// assert_eq!(image.to_bytes()?, [1; 8192]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct UndoLog {
-    path: PathBuf,
-    writer: Mutex<Writer>,
-}
+pub struct UndoLog(Mutex<Writer>);
 
 impl UndoLog {
     /// Creates the file, for the owner only, because it contains old data of the image.
@@ -207,48 +240,30 @@ impl UndoLog {
         // Take the space of the header and the superblock.
         file.write_all_at(&[0; 2 * BLOCK as usize], 0)?;
         file.write_all_at(&header(&[], &[]), 0)?;
-        Ok(Self {
+        Ok(Self(Mutex::new(Writer {
             path: path.to_path_buf(),
-            writer: Mutex::new(Writer {
-                file,
-                end: 2 * BLOCK,
-                keys: (Vec::new(), 0),
-                count: 0,
-                saved: Ranges::default(),
-                old_len: None,
-                failed: false,
-            }),
-        })
+            file,
+            end: 2 * BLOCK,
+            keys: (Vec::new(), 0),
+            count: 0,
+            saved: Ranges::default(),
+            old_len: None,
+            lost: false,
+        })))
     }
 
     /// Returns whether nothing was written to the image.
     pub fn is_empty(&self) -> bool {
-        self.writer.lock().count == 0
+        self.0.lock().count == 0
     }
 
-    /// Completes the file for the changed image, which starts `offset` bytes after the start of its disk.
+    /// Completes the file for the changed image, which starts `offset` bytes after the start of its disk. The file is also complete
+    /// if a write to the image was refused because the file had no room for its old bytes.
     ///
     /// # Errors
     /// The image cannot be read, or the file cannot be written.
     pub fn finish(&self, image: &dyn BlockDevice, offset: u64) -> io::Result<()> {
-        self.with(|writer| writer.finish(image, offset))
-    }
-
-    /// Works on the file. After an error, the file is incomplete, and every later call fails.
-    fn with(&self, work: impl FnOnce(&mut Writer) -> io::Result<()>) -> io::Result<()> {
-        let mut writer = self.writer.lock();
-        if writer.failed {
-            return Err(io::Error::other(format!(
-                "{}: an earlier write to the undo file failed",
-                self.path.display()
-            )));
-        }
-        let done = work(&mut writer);
-        writer.failed = done.is_err();
-        done.map_err(|e| {
-            let text = format!("{}: undo file: {e}", self.path.display());
-            io::Error::new(e.kind(), text)
-        })
+        self.0.lock().finish(image, offset)
     }
 }
 
@@ -265,8 +280,7 @@ impl LoggedDevice {
     }
 
     fn save(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.log
-            .with(|writer| writer.save(&self.image, offset, len))
+        self.log.0.lock().save(&self.image, offset, len)
     }
 }
 
@@ -298,7 +312,7 @@ impl BlockDevice for LoggedDevice {
     }
 
     fn flush(&self) -> io::Result<()> {
-        self.log.with(|writer| writer.file.sync_data())?;
+        self.log.0.lock().sync()?;
         self.image.flush()
     }
 
@@ -313,10 +327,7 @@ impl BlockDevice for LoggedDevice {
     }
 
     fn extend(&self, len: u64) -> io::Result<()> {
-        self.log.with(|writer| {
-            writer.old_len.get_or_insert(self.image.len());
-            Ok(())
-        })?;
+        self.log.0.lock().old_len.get_or_insert(self.image.len());
         self.image.extend(len)
     }
 
@@ -344,7 +355,8 @@ mod tests {
     fn a_range_is_absent_once() {
         let mut ranges = Ranges::default();
         let mut absent = |start, end| {
-            let absent = ranges.insert(start..end);
+            let absent = ranges.absent(&(start..end));
+            ranges.insert(start..end);
             let pairs = absent.iter().map(|range| (range.start, range.end));
             pairs.collect::<Vec<_>>()
         };
@@ -392,20 +404,67 @@ mod tests {
     }
 
     #[test]
-    fn no_byte_is_overwritten_if_the_undo_file_has_no_room() {
+    fn a_full_host_leaves_a_file_that_can_be_completed() {
         let full = Path::new("/dev/full");
         if !full.exists() {
             return;
         }
+        let full = || OpenOptions::new().write(true).open(full).unwrap();
+        let swap = |log: &UndoLog, file| std::mem::replace(&mut log.0.lock().file, file);
+        let old: Vec<u8> = (0..200_000_u32).map(|n| (n / 9) as u8 | 1).collect();
+        // The host is full when the bytes of a key, or a block of keys, do not fit.
+        for written in [0, 5, 63, 64] {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("undo");
+            let log = Arc::new(UndoLog::create(&path).unwrap());
+            let image = Arc::new(MemDevice::from_bytes(&old));
+            let device = LoggedDevice::new(image.clone(), Arc::clone(&log));
+            let write = |n: u64| device.write_at(2048 * n, &[2; 512]);
+            (0..written).for_each(|n| write(n).unwrap());
+            let file = swap(&log, full());
+            let before = image.to_bytes().unwrap();
+            for n in [written, written, written + 7] {
+                let error = write(n).unwrap_err().to_string();
+                assert!(error.contains("undo file"), "{error}");
+            }
+            assert!(image.to_bytes().unwrap() == before);
+            swap(&log, file);
+            // Saved blocks may still be written, as when a change reverts itself.
+            (0..written).for_each(|n| write(n).unwrap());
+            log.finish(&image, 0).unwrap();
+            let undo = E2Undo::read(File::open(&path).unwrap()).unwrap().unwrap();
+            assert_eq!(undo.keys(), written);
+            let record = dir.path().join("record");
+            undo.take_back(&image, false, Some(&record)).unwrap();
+            assert!(image.to_bytes().unwrap() == old);
+        }
+    }
+
+    /// The error of a read names no undo file.
+    #[test]
+    fn errors_name_the_file_that_failed() {
+        struct Unreadable;
+        impl BlockDevice for Unreadable {
+            fn len(&self) -> u64 {
+                4096
+            }
+            fn read_at(&self, _: u64, _: &mut [u8]) -> io::Result<()> {
+                Err(io::Error::other("bad sector"))
+            }
+            fn write_at(&self, _: u64, _: &[u8]) -> io::Result<()> {
+                Ok(())
+            }
+            fn flush(&self) -> io::Result<()> {
+                Ok(())
+            }
+            fn read_only(&self) -> bool {
+                false
+            }
+        }
         let dir = tempfile::tempdir().unwrap();
         let log = UndoLog::create(&dir.path().join("undo")).unwrap();
-        log.writer.lock().file = OpenOptions::new().write(true).open(full).unwrap();
-        let image = Arc::new(MemDevice::from_bytes(&[1; 8192]));
-        let device = LoggedDevice::new(image.clone(), Arc::new(log));
-        for at in [0, 0, 4096] {
-            let error = device.write_at(at, &[2; 512]).unwrap_err().to_string();
-            assert!(error.contains("undo file"), "{error}");
-        }
-        assert_eq!(image.to_bytes().unwrap(), [1; 8192]);
+        let device = LoggedDevice::new(Arc::new(Unreadable), Arc::new(log));
+        let error = device.write_at(0, &[2; 512]).unwrap_err();
+        assert_eq!(error.to_string(), "bad sector");
     }
 }

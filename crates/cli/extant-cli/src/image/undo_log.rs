@@ -4,7 +4,7 @@ use crate::address::schemes;
 use crate::image::{logged_image, store};
 use anyhow::{Context, Result};
 use blockdev::Access;
-use ext4_image::UndoLog;
+use ext4_image::{E2Undo, UndoLog};
 use extant_disk::Part;
 use extant_terminal::output;
 use std::path::Path;
@@ -42,7 +42,15 @@ pub fn change<R, E: From<anyhow::Error>>(
     let completed = if log.is_empty() || is_gone {
         std::fs::remove_file(undo).with_context(name)
     } else {
-        complete(image, &log)
+        complete(image, &log).and_then(|()| {
+            let len = undo.metadata().with_context(name)?.len();
+            if len > E2Undo::LARGEST_FILE {
+                let shown = undo.display();
+                let text = "larger than 16 GiB, so only e2undo of e2fsprogs can apply it";
+                output::warn(format!("{shown}: the undo file is {text}"));
+            }
+            Ok(())
+        })
     };
     match (done, completed) {
         (Ok(done), Ok(())) => Ok(done),
