@@ -21,7 +21,7 @@ const WRONG_USAGE: u8 = 16;
 /// Exit code of fsck: all errors were corrected.
 const MENDED: u8 = 1;
 /// Exit code of fsck: the image could not be checked.
-const FAILED: u8 = 8;
+pub(super) const FAILED: u8 = 8;
 
 const ALONE: &str = "panyrcdfvtFVDk";
 const WITH_VALUE: &str = "bBCEjlLzPINs";

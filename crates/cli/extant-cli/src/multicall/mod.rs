@@ -155,13 +155,44 @@ fn run(words: Vec<OsString>) -> anyhow::Result<()> {
     crate::commands::run(args.command)
 }
 
+/// Failure of an answer whose changes go to an undo file.
+enum Failure {
+    /// The command has printed the reason.
+    Reported(u8),
+    Refused(Refusal),
+}
+
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Self {
+        Self::Refused(error.into())
+    }
+}
+
 /// Gives an answer whose changes of an image go to the undo file of `-z`.
 fn with_undo(image: &OsStr, undo: Option<&OsStr>, answer: impl FnOnce() -> Answered) -> Answered {
-    undo_log::change(Path::new(image), undo.map(Path::new), || match answer()? {
-        // The changes of these words belong to the undo file.
-        Answer::Words(words) if undo.is_some() => Ok(Answer::Done(code_of(words))),
-        answer => Ok(answer),
-    })
+    let Some(undo) = undo else {
+        return answer();
+    };
+    let changed = undo_log::change(Path::new(image), Some(Path::new(undo)), || {
+        let code = match answer().map_err(Failure::Refused)? {
+            // The changes of these words belong to the undo file.
+            Answer::Words(words) => match code_of(words) {
+                0 => return Ok(0),
+                code => return Err(Failure::Reported(code)),
+            },
+            Answer::Done(code) => code,
+        };
+        // Lower codes of e2fsck stand for a volume that was mended.
+        if code < e2fsck::FAILED {
+            Ok(code)
+        } else {
+            Err(Failure::Reported(code))
+        }
+    });
+    match changed {
+        Ok(code) | Err(Failure::Reported(code)) => Ok(Answer::Done(code)),
+        Err(Failure::Refused(refusal)) => Err(refusal),
+    }
 }
 
 /// Runs a command like [`run`], and returns its exit code.

@@ -1,6 +1,7 @@
 //! Exchange of undo files between Extant and e2fsprogs.
 
 use crate::cli::called::{ScriptDir, clean, told};
+use crate::cli::support::root;
 
 /// Runs a script with e2fsprogs. Panics if the script fails.
 #[track_caller]
@@ -86,6 +87,35 @@ fn one_undo_file_covers_all_steps_of_a_command() {
         "[ ! -e undo2 ] || { extant undo undo2 i.img; }; cmp i.img old",
     );
     ours(&place, "e2fsck -p -z undo3 i.img; [ ! -e undo3 ]");
+}
+
+/// The failed command names the command that reverts it, and the undo file is complete.
+#[test]
+fn a_change_that_fills_the_host_is_reverted_by_its_undo_file() {
+    let Some(place) = ScriptDir::new().filter(|_| root()) else {
+        return;
+    };
+    let full = "mkdir t; mount -t tmpfs -o size=1M none t; trap 'umount t' EXIT";
+    for (change, code) in [("mke2fs -F -t ext4", 1), ("extant mkfs --force", 1)] {
+        let undo = if change.starts_with("extant") {
+            "--undo"
+        } else {
+            "-z"
+        };
+        let ours = place.ours(&format!(
+            "set -e; rm -rf t; {full}; head -c 16M /dev/urandom >i.img; cp i.img old
+             code=0; {change} {undo} t/undo i.img >/dev/null || code=$?; [ $code = {code} ]; ! cmp -s i.img old
+             extant undo t/undo i.img; cmp i.img old"
+        ));
+        let said = told(&ours);
+        assert!(ours.status.success(), "{change}: {said}");
+        for part in [
+            "undo file: No space left",
+            "extant undo t/undo i.img takes back",
+        ] {
+            assert!(said.contains(part), "{change}: {said}");
+        }
+    }
 }
 
 #[test]
