@@ -168,7 +168,7 @@ fn write(
     }
     let blocks = bytes.len().div_ceil(session.block_size()) as u32; // a tree has no more
     let mut extents = map.extents;
-    let mut changed = write_out(session, &mut extents)?;
+    let mut changed = make_written(&mut extents, blocks);
     for logical in 0..blocks {
         if place_of(&extents, logical).is_some() {
             continue;
@@ -201,18 +201,28 @@ fn write(
     Ok(())
 }
 
-/// Makes unwritten blocks written ones, of zeros; returns whether there were any.
-fn write_out(session: &Session<'_, '_>, extents: &mut [Extent]) -> Result<bool, Error> {
+/// Makes the unwritten ones of the first `blocks` blocks written ones, and returns whether there were any. Their content is
+/// undefined until the caller writes it.
+fn make_written(extents: &mut Vec<Extent>, blocks: u32) -> bool {
     let mut changed = false;
-    for extent in extents.iter_mut().filter(|extent| extent.unwritten) {
-        extent.unwritten = false;
+    let mut at = 0;
+    while let Some(extent) = extents.get_mut(at).filter(|e| e.logical < blocks) {
+        at += 1;
+        if !extent.unwritten {
+            continue;
+        }
         changed = true;
-        for i in 0..u64::from(extent.len) {
-            let block = BlockNr(extent.physical.0 + i);
-            session.write(block, &vec![0; session.block_size()])?;
+        let mut behind = *extent;
+        extent.len = extent.len.min(blocks - extent.logical);
+        extent.unwritten = false;
+        behind.logical += extent.len;
+        behind.physical.0 += u64::from(extent.len);
+        behind.len -= extent.len;
+        if behind.len > 0 {
+            extents.insert(at, behind);
         }
     }
-    Ok(changed)
+    changed
 }
 
 /// Raises the size of a file. It is not made shorter, because its blocks stay.
@@ -251,4 +261,35 @@ fn make(session: &mut Session<'_, '_>, ino: InodeNr) -> Result<(), Error> {
     let kind = InodeUse::Reserved;
     session.inodes.insert(ino.0, Used { kind, names: 0 });
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_blocks_that_are_written_become_written_ones() {
+        let extent = |logical, physical, len, unwritten| Extent {
+            logical,
+            len,
+            physical: BlockNr(physical),
+            unwritten,
+        };
+        let mut extents = vec![
+            extent(0, 100, 2, true),
+            extent(2, 50, 1, false),
+            extent(4, 200, 9000, true),
+            extent(9004, 9300, 5, true),
+        ];
+        assert!(make_written(&mut extents, 6));
+        let expected = [
+            extent(0, 100, 2, false),
+            extent(2, 50, 1, false),
+            extent(4, 200, 2, false),
+            extent(6, 202, 8998, true),
+            extent(9004, 9300, 5, true),
+        ];
+        assert_eq!(extents, expected);
+        assert!(!make_written(&mut extents, 6));
+    }
 }
