@@ -56,29 +56,46 @@ pub(crate) fn read<'d>(
     Ok(sb)
 }
 
-/// Sets the revision of a volume with features: in revision 0 a volume cannot have features, and its inodes have 128 bytes.
+/// Sets the revision of a volume with features on the device.
 fn revised(
     dev: &MemOverlay<'_>,
     decisions: &mut Decisions<'_>,
     sb: RawSuperblock,
 ) -> Result<RawSuperblock, Error> {
-    let mut revised = sb;
-    revised.rev_level.set(1);
-    if sb.inode_size.get() == 0 {
-        revised.inode_size.set(128);
-        revised.first_ino.set(FIRST_INO);
-    }
-    revised.set_checksum();
+    let revised = with_revision(sb).map(|mut sb| {
+        sb.set_checksum();
+        sb
+    });
+    let Some(revised) = revised.filter(|sb| usable(sb.bytes(), dev.len()).is_ok()) else {
+        return Ok(sb);
+    };
     let text = "its revision is 1, as it has features";
-    if sb.rev_level.get() == 0
-        && Features::of(&sb) != Features::default()
-        && usable(revised.bytes(), dev.len()).is_ok()
-        && decisions.ask("superblock", text, None)
-    {
-        dev.write_at(SUPERBLOCK_OFFSET, revised.bytes())?;
-        return Ok(revised);
+    if !decisions.ask("superblock", text, None) {
+        return Err(Error::Declined);
     }
-    Ok(sb)
+    dev.write_at(SUPERBLOCK_OFFSET, revised.bytes())?;
+    Ok(revised)
+}
+
+/// Returns the superblock with revision 1 if it has features in revision 0, whose volumes have none, and inodes of 128 bytes.
+/// Inodes must not be read by a wrong revision.
+fn with_revision(mut sb: RawSuperblock) -> Option<RawSuperblock> {
+    if sb.rev_level.get() != 0 || Features::of(&sb) == Features::default() {
+        return None;
+    }
+    sb.rev_level.set(1);
+    if sb.inode_size.get() == 0 {
+        sb.inode_size.set(128);
+    }
+    Some(with_first_inode(sb))
+}
+
+/// Sets the number of the first inode that is not reserved, if files cannot begin there.
+fn with_first_inode(mut sb: RawSuperblock) -> RawSuperblock {
+    if !(FIRST_INO..=sb.inodes_count.get()).contains(&sb.first_ino.get()) {
+        sb.first_ino.set(FIRST_INO);
+    }
+    sb
 }
 
 /// Returns a superblock of a volume that fits its device.
@@ -102,7 +119,14 @@ fn guesses(bytes: &[u8; SUPERBLOCK_SIZE]) -> Vec<(RawSuperblock, &'static str)> 
     let Some(sb) = parsed.or_else(|| RawSuperblock::resealed(bytes)) else {
         return Vec::new();
     };
-    let sealed = (sb, "its checksum is set, as there is no backup");
+    let sealed = match with_revision(sb) {
+        Some(sb) => (
+            sb,
+            "its revision and checksum are set, as there is no backup",
+        ),
+        None => (sb, "its checksum is set, as there is no backup"),
+    };
+    let (sb, _) = sealed;
     let sb = bounded(sb);
     let text = "numbers that it cannot have are set, as there is no backup";
     let mut all = vec![sealed, (sb, text)];
@@ -139,13 +163,10 @@ fn bounded(mut sb: RawSuperblock) -> RawSuperblock {
     if sb.reserved_blocks() > sb.blocks_count() {
         sb.set_reserved_blocks(0);
     }
-    if !(FIRST_INO..=sb.inodes_count.get()).contains(&sb.first_ino.get()) {
-        sb.first_ino.set(FIRST_INO);
-    }
     if sb.log_groups_per_flex > 31 {
         sb.log_groups_per_flex = 0;
     }
-    sb
+    with_first_inode(sb)
 }
 
 /// Returns the superblock with the count of inodes of its groups and no surplus meta groups, if only the counts are

@@ -9,7 +9,7 @@ use ext4_format::GroupNr;
 use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::GroupDesc;
 use ext4_format::superblock::RawSuperblock;
-use extant_repair::{Mend, Plan};
+use extant_repair::{Error, Mend, Plan};
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -590,6 +590,29 @@ fn a_revision_without_features_is_set_before_inodes_are_read() {
         assert_eq!(plan.mends[0].text, "its revision is 1, as it has features");
         assert!(plan.mends.iter().all(Mend::is_safe), "{:#?}", plan.mends);
         assert!(files(&broken) == before);
+    }
+}
+
+/// The only group has no backup, so the present superblock is sealed. Its inodes have 256 bytes.
+#[test]
+fn a_revision_is_set_together_with_the_checksum_or_not_at_all() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    let device = shaped(&["-O", "metadata_csum,extents", "-I", "256"]);
+    let before = files(&device);
+    for first_ino in [11, 3, 0] {
+        let revision = with_superblock(&device, |sb| {
+            sb.rev_level.set(0);
+            sb.first_ino.set(first_ino);
+        });
+        let error = extant_repair::plan(&revision, NOW, &mut |_| false).unwrap_err();
+        assert!(matches!(error, Error::Declined), "{error}");
+        let checksum = revision.snapshot();
+        flip(&checksum, 1024 + 0x3fc, 4);
+        for broken in [revision, checksum] {
+            let plan = mended(&broken);
+            assert!(plan.mends[0].text.contains("revision"), "{:#?}", plan.mends);
+            assert!(files(&broken) == before);
+        }
     }
 }
 
