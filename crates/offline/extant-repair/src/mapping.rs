@@ -8,6 +8,7 @@ use ext4_format::inode::flags;
 use ext4_format::map_walk::{self, MapNode, MapVisitor, OnDamage};
 use ext4_format::remapping::MapSink;
 use ext4_format::{BlockNr, FormatError, InodeNr, indirect};
+use ext4_image::ExtentOrder;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
@@ -70,7 +71,7 @@ pub(crate) fn read(
         tree: inode_flags & flags::EXTENTS != 0,
         seen: BTreeSet::new(),
         map: MapRead::default(),
-        covered: None,
+        order: ExtentOrder::default(),
     };
     map_walk::walk(&mut reader, &session.geo, inode_flags, root)?;
     Ok(reader.map)
@@ -90,42 +91,15 @@ struct Reader<'s, 'a, 'd> {
     tree: bool,
     seen: BTreeSet<BlockNr>,
     map: MapRead,
-    /// The extent that was read last, if it begins inside the one before.
-    covered: Option<Extent>,
+    order: ExtentOrder,
 }
 
 impl Reader<'_, '_, '_> {
     /// Keeps a run inside the volume. If it meets structures of the groups, only those blocks are shared, and get copies.
     fn keep(&mut self, extent: Extent, end: u64) {
         let valid = extent.len > 0 && extent.end() <= end && is_within(&self.session.geo, &extent);
-        if valid && u64::from(extent.logical) >= self.map.end() {
-            self.map.extents.push(extent);
-            self.covered = None;
-            return;
-        }
-        self.map.tell("an extent out of order or beyond the volume");
-        if valid {
-            self.keep_covered(extent);
-        }
-    }
-
-    /// Keeps two extents in order that begin inside the one before, whose length is wrong then. Of one such extent, the beginning
-    /// may be wrong, and it is dropped.
-    fn keep_covered(&mut self, extent: Extent) {
-        let Some(last) = self.map.extents.last_mut() else {
-            return;
-        };
-        match self.covered.take() {
-            Some(first) if u64::from(extent.logical) >= first.end() => {
-                let len = u64::from(first.logical - last.logical);
-                // Often the next blocks of the device are those of the next extent.
-                let to_next = first.physical.0.checked_sub(last.physical.0);
-                let to_next = to_next.filter(|blocks| *blocks > 0);
-                last.len = len.min(to_next.unwrap_or(len)) as u32; // at most `len`
-                self.map.extents.extend([first, extent]);
-            }
-            _ if extent.logical > last.logical => self.covered = Some(extent),
-            _ => {}
+        if !valid || !self.order.push(&mut self.map.extents, extent) {
+            self.map.tell("an extent out of order or beyond the volume");
         }
     }
 

@@ -5,6 +5,7 @@ use ext4_format::extent::Extent;
 use ext4_format::inode::{self, InodeCore, flags};
 use ext4_format::map_walk::{self, MapNode, MapVisitor, OnDamage};
 use ext4_format::{BlockNr, FormatError};
+use ext4_image::ExtentOrder;
 use std::collections::BTreeSet;
 use std::convert::Infallible;
 
@@ -25,26 +26,30 @@ struct Reader<'r, 'd> {
     old: bool,
     map: Map,
     blocks: u64,
+    order: ExtentOrder,
     seen: BTreeSet<BlockNr>,
 }
 
 impl Reader<'_, '_> {
     fn keep(&mut self, extent: Extent, end: u64) {
         let geo = &self.rescue.image.geo;
-        let after = self.map.extents.last().map_or(0, Extent::end);
         let len = u64::from(extent.len);
         let fits = len > 0
-            && u64::from(extent.logical) >= after
             && extent.end() <= end
             && geo.is_valid_data_range(extent.physical, len)
             // A file has no more blocks than the volume: a hostile map does not grow beyond all bounds.
             && self.blocks + len <= geo.blocks_count;
-        if fits {
-            self.blocks += len;
-            self.map.extents.push(extent);
-        } else {
-            self.map.damaged = true
+        if !fits {
+            self.map.damaged = true;
+            return;
         }
+        // The length of the last extent may be reduced.
+        let extents = &mut self.map.extents;
+        let from = extents.len().saturating_sub(1);
+        let blocks = |extents: &[Extent]| extents.iter().skip(from).map(|e| u64::from(e.len)).sum();
+        let before: u64 = blocks(extents);
+        self.map.damaged |= !self.order.push(extents, extent);
+        self.blocks = (self.blocks + blocks(extents)).saturating_sub(before);
     }
 }
 
@@ -98,6 +103,7 @@ impl Rescue<'_> {
             old,
             map: Map::default(),
             blocks: 0,
+            order: ExtentOrder::default(),
             seen: BTreeSet::new(),
         };
         let Ok(()) = map_walk::walk(&mut reader, &self.image.geo, inode_flags, root);
