@@ -1,6 +1,7 @@
 //! Addresses of images on web servers and object stores.
 
 use crate::disk_cache::DiskCache;
+use crate::objects::ImageKey;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::azure::MicrosoftAzureBuilder;
 use object_store::gcp::GoogleCloudStorageBuilder;
@@ -45,6 +46,10 @@ pub struct Address {
     pub size: Option<u64>,
     /// Takes the image over from another writer.
     pub takeover: bool,
+    /// Compresses the image from here on.
+    pub compress: bool,
+    /// Key of an encrypted image.
+    pub key: Option<ImageKey>,
 }
 
 /// Returns an error of an address.
@@ -109,6 +114,8 @@ impl Address {
             disk_cache_size: DISK_CACHE,
             size: None,
             takeover: false,
+            compress: false,
+            key: None,
         };
         for field in query.split('&').filter(|field| !field.is_empty()) {
             match field.split_once('=').unwrap_or((field, "")) {
@@ -117,6 +124,11 @@ impl Address {
                 ("disk-cache-size", value) => address.disk_cache_size = size(text, value)?,
                 ("size", value) => address.size = Some(size(text, value)?),
                 ("takeover", "" | "1") => address.takeover = true,
+                ("compress", "" | "1") => address.compress = true,
+                ("key-file", path) if !path.is_empty() => {
+                    let key = ImageKey::read(path.as_ref());
+                    address.key = Some(key.map_err(|e| wrong(text, format_args!("{path}: {e}")))?);
+                }
                 _ => {
                     return Err(wrong(
                         text,
@@ -138,6 +150,12 @@ impl Address {
             return Ok(address);
         }
         address.is_file = place.starts_with("http://") || place.starts_with("https://");
+        if address.is_file && (address.compress || address.key.is_some()) {
+            return Err(wrong(
+                text,
+                "compress and key-file are for images of objects",
+            ));
+        }
         let (place, snapshot) = if address.is_file {
             (place, None)
         } else {
@@ -316,6 +334,11 @@ fn wrong_addresses_are_refused() {
         ("https://h/x?size=99999999999T", "is not a size"),
         ("https://h/x?disk-cache=", "unknown field 'disk-cache='"),
         ("https://h/x?z=1", "unknown field 'z=1'"),
+        ("https://h/x?compress", "for images of objects"),
+        (
+            "s3://b/x?key-file=/dev/null",
+            "/dev/null: a key has 32 bytes",
+        ),
         ("file+objects://x", "not a directory"),
     ] {
         let said = Address::parse(text).err().expect(text).to_string();

@@ -10,7 +10,7 @@ mod tunnel;
 mod web;
 
 pub use address::Address;
-pub use objects::{ObjectsDevice, snapshot};
+pub use objects::{ImageKey, ObjectsDevice, resize, snapshot};
 pub use server::serve;
 pub use tunnel::Tunnel;
 pub use web::WebDevice;

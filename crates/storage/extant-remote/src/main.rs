@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use blockdev::BlockDevice;
-use extant_remote::{Address, Image, Tunnel, runtime, serve, snapshot};
+use extant_remote::{Address, Image, Tunnel, resize, runtime, serve, snapshot};
 use std::io::{self, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -10,10 +10,12 @@ use std::process::ExitCode;
 
 const USAGE: &str = "usage: extant-remote serve [--read-only] SOCKET ADDRESS
        extant-remote snapshot ADDRESS NAME
+       extant-remote resize ADDRESS SIZE
 
 serve waits for one client at the socket, and ends when the client does. It writes the line 'ready' to
 standard output when clients may connect, and errors after that as lines of their own.
 snapshot keeps the present state of an image: ADDRESS@NAME opens it.
+resize makes an image of objects larger: extant resize then makes its file system larger.
 
 Credentials come from the environment and the files of the store's own tools.";
 
@@ -25,6 +27,11 @@ fn main() -> ExitCode {
         ["serve", socket, address] => export(socket, address, false),
         ["snapshot", address, name] => {
             Address::parse(address).and_then(|address| snapshot(address, runtime()?, name))
+        }
+        ["resize", address, size] => {
+            let separator = if address.contains('?') { '&' } else { '?' };
+            let address = Address::parse(&format!("{address}{separator}size={size}"));
+            address.and_then(|address| resize(address, runtime()?))
         }
         ["--help" | "-h"] => {
             println!("{USAGE}");

@@ -4,8 +4,8 @@ use super::BLOCK;
 use super::holder::{self, Life};
 use super::log::{Append, Log, TornSegment};
 use super::map::{BlockPlace, Map};
-use super::segment::{self, Head, RECORD, Run, SegmentKind};
-use crate::address::Address;
+use super::segment::{self, Head, Run, SegmentKind};
+use crate::address::{Address, wrong};
 use crate::cache::Cache;
 use blockdev::BlockDevice;
 use std::collections::{BTreeMap, BTreeSet};
@@ -83,7 +83,7 @@ fn claim(log: &Log, writer: [u8; 16]) -> io::Result<Map> {
             }
             (_, Some(size)) if size != map.size => {
                 return Err(log.wrong(format_args!(
-                    "the image has {} bytes already, not {size}",
+                    "the image has {} bytes already, not {size} (extant-remote resize makes it larger)",
                     map.size
                 )));
             }
@@ -106,14 +106,35 @@ fn claim(log: &Log, writer: [u8; 16]) -> io::Result<Map> {
                 )));
             }
         }
-        let number = map.number + 1;
-        let bytes = log.mark(SegmentKind::Claim, number, writer, size);
-        let head = Head::decode(&bytes)?;
-        if log.append(number, bytes)? == Append::Done {
+        let (head, bytes) = log.claim(&map, writer, size)?;
+        if log.append(head.number, bytes)? == Append::Done {
             map.apply(&head);
             return Ok(map);
         }
     }
+}
+
+/// Makes an image as large as the address says. The new blocks are zeros.
+pub fn resize(mut address: Address, runtime: Runtime) -> io::Result<()> {
+    let size = address.size.take();
+    let size = size.ok_or_else(|| wrong(&address.text, "no size (try size=10G)"))?;
+    let mut device = ObjectsDevice::open(address, runtime, false)?;
+    let had = std::mem::replace(&mut device.size, size);
+    let refusal = if size > MOST || !size.is_multiple_of(BLOCK) {
+        Some("the size must be a multiple of 4096, at most 16T".to_owned())
+    } else if size < had {
+        Some(format!(
+            "the image has {had} bytes, and cannot be made smaller"
+        ))
+    } else {
+        None
+    };
+    let refusal = refusal.map(|why| {
+        device.size = had;
+        device.log.wrong(why)
+    });
+    device.release()?;
+    refusal.map_or(Ok(()), Err)
 }
 
 impl ObjectsDevice {
@@ -179,7 +200,7 @@ impl ObjectsDevice {
 
     /// Fills `buf` with whole blocks. Fails with `NotFound` if a segment was deleted meanwhile, because its blocks moved.
     fn read_blocks(&self, first: u64, buf: &mut [u8]) -> io::Result<()> {
-        let mut places: Vec<(usize, BlockPlace)> = Vec::new();
+        let mut places: Vec<(usize, [u8; 16], BlockPlace)> = Vec::new();
         {
             let state = lock(&self.state);
             let count = buf.len() as u64 / BLOCK;
@@ -200,30 +221,42 @@ impl ObjectsDevice {
                 let is_free = |n: &u64| state.in_memory(first + at + n).is_none();
                 let blocks = (1..most).take_while(is_free).count() as u64 + 1;
                 match place {
-                    Some(place) => places.push((from, BlockPlace { blocks, ..place })),
+                    Some(place) => {
+                        let writer = state.map.writer_of(place.segment);
+                        places.push((from, writer, BlockPlace { blocks, ..place }));
+                    }
                     None => buf[from..from + (blocks * BLOCK) as usize].fill(0),
                 }
                 at += blocks;
             }
         }
-        for (from, place) in places {
+        for (from, writer, place) in places {
             let target = &mut buf[from..from + (place.blocks * BLOCK) as usize];
-            self.fetch(place, target)?;
+            self.fetch(place, &writer, target)?;
         }
         Ok(())
     }
 
-    fn fetch(&self, place: BlockPlace, target: &mut [u8]) -> io::Result<()> {
-        let mut records = vec![0; (place.blocks * RECORD) as usize];
+    fn fetch(&self, place: BlockPlace, writer: &[u8; 16], target: &mut [u8]) -> io::Result<()> {
+        let mut records = vec![0; place.stored() as usize];
         let path = self.log.segment(place.segment);
         let get = |range| self.log.get_range(&path, range);
         // The length of the segment is not known.
         self.cache
             .read(place.segment, u64::MAX, place.offset, &mut records, get)?;
-        let records = records.chunks_exact(RECORD as usize);
-        for (record, block) in records.zip(target.chunks_exact_mut(BLOCK as usize)) {
-            let data = segment::block_of(record);
-            block.copy_from_slice(data.map_err(|e| self.log.wrong(format_args!("{path}: {e}")))?);
+        let cipher = segment::cipher(self.log.address.key.as_ref(), writer, place.segment)?;
+        let named = |e: io::Error| self.log.wrong(format_args!("{path}: a block: {e}"));
+        let (mut offset, mut rest) = (place.offset, target);
+        let mut skip = (u64::from(place.skip) * BLOCK) as usize;
+        for record in records.chunks_exact_mut(place.record as usize) {
+            let data = cipher.open(offset, record).map_err(named)?;
+            let data = segment::blocks_of(data, place.per).map_err(named)?;
+            let data = data.get(skip..).unwrap_or_default();
+            let n = data.len().min(rest.len());
+            let (now, later) = rest.split_at_mut(n);
+            now.copy_from_slice(&data[..n]);
+            (rest, skip) = (later, 0);
+            offset += u64::from(place.record);
         }
         Ok(())
     }
@@ -276,7 +309,7 @@ impl ObjectsDevice {
             state.flight = Arc::clone(&batch);
             (batch, state.map.number + 1)
         };
-        let (head, bytes) = self.encode(kind, number, &batch);
+        let (head, bytes) = self.encode(kind, number, &batch)?;
         let appended = match self.log.append(number, bytes.into()) {
             Ok(Append::Done) => Ok(()),
             Ok(Append::Taken) => Err(self.log.wrong(
@@ -304,7 +337,7 @@ impl ObjectsDevice {
         Ok(())
     }
 
-    fn encode(&self, kind: SegmentKind, number: u64, batch: &Batch) -> (Head, Vec<u8>) {
+    fn encode(&self, kind: SegmentKind, number: u64, batch: &Batch) -> io::Result<(Head, Vec<u8>)> {
         let mut runs: Vec<Run> = Vec::new();
         for (&block, data) in batch {
             let has_data = data.is_some();
@@ -321,28 +354,30 @@ impl ObjectsDevice {
                 }),
             }
         }
+        let compressed = lock(&self.state).map.compressed;
+        let key = self.log.address.key.as_ref();
         let mut head = Head {
             kind,
             number,
             writer: self.writer,
             size: self.size,
             runs,
+            records: compressed.then(Vec::new),
+            encrypted: key.is_some(),
             holder: String::new(),
             len: 0,
         };
-        let mut bytes = head.encode();
-        head.len = bytes.len() as u64;
-        for data in batch.values().flatten() {
-            segment::push_record(&mut bytes, data);
-        }
-        (head, bytes)
+        let blocks = batch.values().flatten().map(|block| &**block);
+        let bytes = head.encode_with(key, blocks)?;
+        Ok((head, bytes))
     }
 
     /// Writes the map, deletes segments without blocks, and moves the blocks of segments that have few.
     fn write_map(&self, kind: SegmentKind) -> io::Result<()> {
         let map = lock(&self.state).map.clone();
         let path = |number| self.log.path("map", format_args!("{number:020}"));
-        self.log.put(&path(map.number), map.encode())?;
+        let bytes = map.encode(self.log.address.key.as_ref())?;
+        self.log.put(&path(map.number), bytes)?;
         for number in self.log.numbers("map")? {
             if number < map.number {
                 self.log.delete(&path(number))?;
@@ -353,14 +388,13 @@ impl ObjectsDevice {
         let mut sparse = BTreeSet::new();
         let mut moved = 0;
         for (number, len) in self.log.segments()? {
-            // Claims are shorter than a record, and stay.
-            if number > map.number || len < RECORD || pinned.contains(&number) {
+            if number > map.number || map.is_claim(number) || pinned.contains(&number) {
                 continue;
             }
-            let blocks = live.get(&number).copied().unwrap_or(0);
+            let (blocks, bytes) = live.get(&number).copied().unwrap_or((0, 0));
             if blocks == 0 {
                 self.log.delete(&self.log.segment(number))?;
-            } else if blocks * 4 < len / RECORD && moved + blocks < BATCH as u64 {
+            } else if bytes < len / 4 && moved + blocks < BATCH as u64 {
                 moved += blocks;
                 sparse.insert(number);
             }
@@ -377,13 +411,15 @@ impl ObjectsDevice {
     /// Reads blocks and marks them dirty, so that the next segment has them. Leaves out blocks that changed meanwhile.
     fn dirty_again(&self, first: u64, place: BlockPlace) -> io::Result<()> {
         let mut data = vec![0; (place.blocks * BLOCK) as usize];
-        self.fetch(place, &mut data)?;
+        let writer = lock(&self.state).map.writer_of(place.segment);
+        self.fetch(place, &writer, &mut data)?;
         let mut state = lock(&self.state);
         for (n, data) in (0..).zip(data.chunks_exact(BLOCK as usize)) {
             let at = first + n;
+            let there = place.after(n);
             let same = state.map.find(at).0;
             let same = same.is_some_and(|p| {
-                p.segment == place.segment && p.offset == place.offset + n * RECORD
+                (p.segment, p.offset, p.skip) == (there.segment, there.offset, there.skip)
             });
             if same && state.in_memory(at).is_none() {
                 state.dirty.insert(at, Some(data.into()));

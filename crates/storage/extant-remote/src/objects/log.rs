@@ -80,6 +80,12 @@ impl Log {
         io::Error::new(io::ErrorKind::InvalidData, text)
     }
 
+    /// Returns the error for a missing or wrong key.
+    fn denied(&self, why: impl std::fmt::Display) -> io::Error {
+        let text = wrong(&self.address.text, why).to_string();
+        io::Error::new(io::ErrorKind::PermissionDenied, text)
+    }
+
     pub fn get(&self, path: &Path) -> object_store::Result<Bytes> {
         self.runtime
             .block_on(async { self.address.store.get(path).await?.bytes().await })
@@ -131,7 +137,10 @@ impl Log {
     /// Reads the head of a segment.
     pub fn head(&self, number: u64, len: u64) -> io::Result<Head> {
         let path = self.segment(number);
-        let named = |e: io::Error| self.damaged(format_args!("{path}: {e}"));
+        let named = |e: io::Error| match e.kind() {
+            io::ErrorKind::PermissionDenied => self.denied(e),
+            _ => self.damaged(format_args!("{path}: {e}")),
+        };
         if len == 0 {
             return Err(named(io::Error::other("it is empty")));
         }
@@ -143,7 +152,7 @@ impl Log {
         if head > bytes.len() as u64 {
             bytes = self.get_range(&path, 0..head)?;
         }
-        let head = Head::decode(&bytes).map_err(named)?;
+        let head = Head::decode(&bytes, self.address.key.as_ref()).map_err(named)?;
         if head.number != number || head.segment_len() != len {
             return Err(named(io::Error::other("its length or number is wrong")));
         }
@@ -157,7 +166,7 @@ impl Log {
             return Ok(None);
         }
         let bytes = self.get(&self.segment(1)).map_err(|e| self.failed(e))?;
-        let first = Head::decode(&bytes)
+        let first = Head::decode(&bytes, self.address.key.as_ref())
             .map_err(|e| self.damaged(format_args!("{}: {e}", self.segment(1))))?;
         let writer = uuid::Uuid::from_bytes(first.writer);
         // A copy of the objects has the same first segment, and its later segments are others.
@@ -212,18 +221,26 @@ impl Log {
         Ok(map)
     }
 
+    fn decode_map(&self, bytes: &[u8], path: &Path) -> io::Result<Map> {
+        Map::decode(bytes, self.address.key.as_ref()).map_err(|e| match e.kind() {
+            io::ErrorKind::PermissionDenied => self.denied(e),
+            _ => self.wrong(format_args!("{path}: {e}")),
+        })
+    }
+
     pub fn map(&self, path: &Path) -> io::Result<Map> {
         let bytes = self.get(path).map_err(|e| self.failed(e))?;
-        Map::decode(&bytes).map_err(|e| self.wrong(format_args!("{path}: {e}")))
+        self.decode_map(&bytes, path)
     }
 
     /// Returns the state as of a snapshot.
     pub fn snapshot(&self, name: &str) -> io::Result<Map> {
-        let bytes = self.get(&self.path("snap", name)).map_err(|e| match e {
+        let path = self.path("snap", name);
+        let bytes = self.get(&path).map_err(|e| match e {
             Error::NotFound { .. } => self.wrong(format_args!("no snapshot '{name}'")),
             e => self.failed(e),
         })?;
-        Map::decode(&bytes).map_err(|e| self.wrong(e))
+        self.decode_map(&bytes, &path)
     }
 
     /// Returns the segments that snapshots need.
@@ -323,18 +340,23 @@ impl Log {
         }
     }
 
-    /// Returns a segment without blocks.
-    pub fn mark(&self, kind: SegmentKind, number: u64, writer: [u8; 16], size: u64) -> Bytes {
-        let head = Head {
-            kind,
-            number,
+    /// Returns the claim of a writer with the number after that of the map. A claim sets the size of a new image, and whether
+    /// segments are compressed from here on.
+    pub fn claim(&self, map: &Map, writer: [u8; 16], size: u64) -> io::Result<(Head, Bytes)> {
+        let compressed = map.compressed || self.address.compress;
+        let mut head = Head {
+            kind: SegmentKind::Claim,
+            number: map.number + 1,
             writer,
             size,
             runs: Vec::new(),
+            records: compressed.then(Vec::new),
+            encrypted: self.address.key.is_some(),
             holder: holder::this(),
             len: 0,
         };
-        head.encode().into()
+        let bytes = head.encode_with(self.address.key.as_ref(), std::iter::empty())?;
+        Ok((head, bytes.into()))
     }
 }
 
@@ -352,7 +374,7 @@ pub fn snapshot(log: &Log, name: &str) -> io::Result<()> {
         if map.number == 0 {
             return Err(log.wrong("no image here"));
         }
-        match log.create(&path, &map.encode().into()) {
+        match log.create(&path, &map.encode(log.address.key.as_ref())?.into()) {
             Ok(()) => {}
             Err(Error::AlreadyExists { .. }) => {
                 return Err(log.wrong(format_args!("the snapshot '{name}' exists")));

@@ -12,6 +12,7 @@
 //!
 //! Claims are never deleted, because the number of a claim is the one that the former writer would use next.
 
+mod cipher;
 mod device;
 mod holder;
 mod log;
@@ -20,7 +21,8 @@ mod map;
 mod races;
 mod segment;
 
-pub use device::ObjectsDevice;
+pub use cipher::ImageKey;
+pub use device::{ObjectsDevice, resize};
 
 use crate::address::Address;
 use std::io;

@@ -2,7 +2,7 @@
 
 use blockdev::BlockDevice;
 use bytes::Bytes;
-use extant_remote::{Address, ObjectsDevice, runtime};
+use extant_remote::{Address, ImageKey, ObjectsDevice, runtime};
 use futures_util::stream::BoxStream;
 use object_store::memory::InMemory;
 use object_store::path::Path;
@@ -95,8 +95,10 @@ impl ObjectStore for Ending {
 
 const BLOCKS: u64 = 200;
 
-fn open(store: Arc<dyn ObjectStore>) -> std::io::Result<ObjectsDevice> {
+fn open(store: Arc<dyn ObjectStore>, encoded: bool) -> std::io::Result<ObjectsDevice> {
     let mut address = Address::parse("s3://bucket/image?size=8M&takeover").unwrap();
+    address.compress = encoded;
+    address.key = encoded.then(|| ImageKey::new(&[9; 32]));
     address.store = store;
     ObjectsDevice::open(address, runtime().unwrap(), false)
 }
@@ -151,6 +153,7 @@ fn expected(rounds: u64) -> Vec<u8> {
 
 #[test]
 fn what_was_flushed_is_there_after_an_end_between_any_two_requests() {
+    // The second image is compressed and encrypted.
     for last_is_made in [false, true] {
         // The image lives on from one end to the next, so that ends meet every step of the deletion of segments too.
         let store = Arc::new(InMemory::new());
@@ -161,11 +164,11 @@ fn what_was_flushed_is_there_after_an_end_between_any_two_requests() {
                 left: AtomicI64::new(requests),
                 last_is_made,
             });
-            let (flushed, begun) = match open(ending) {
+            let (flushed, begun) = match open(ending, last_is_made) {
                 Ok(device) => write(&device, rounds),
                 Err(_) => (rounds, rounds),
             };
-            let device = open(Arc::clone(&store) as _).unwrap();
+            let device = open(Arc::clone(&store) as _, last_is_made).unwrap();
             let (found, bytes) = state(&device);
             assert!(
                 (flushed..=begun).contains(&found),

@@ -12,16 +12,127 @@ fn address(dir: &Path) -> String {
 
 #[test]
 fn a_device_over_objects_conforms() {
+    for fields in ["", "&compress", "&key-file=KEY", "&compress&key-file=KEY"] {
+        let dir = tempfile::tempdir().unwrap();
+        let key = dir.path().join("key");
+        std::fs::write(&key, [5; 32]).unwrap();
+        let fields = fields.replace("KEY", &key.display().to_string());
+        let address = format!("{}?size=16M{fields}", address(dir.path()));
+        let served = Served::start(dir.path(), &address, &[]).unwrap();
+        conformance::check(served.device(), 1).unwrap();
+        served.end();
+        // The image has the same bytes when it is opened again.
+        let before = all(&address);
+        let served = Served::start(dir.path(), &address, &[]).unwrap();
+        served.end();
+        assert!(all(&address) == before);
+    }
+}
+
+/// Returns the contents of all objects.
+fn objects(dir: &Path) -> Vec<Vec<u8>> {
+    let kinds = std::fs::read_dir(dir.join("store")).unwrap();
+    let paths = kinds.flat_map(|kind| std::fs::read_dir(kind.unwrap().path()).unwrap());
+    let mut paths: Vec<_> = paths.map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    paths
+        .iter()
+        .map(|path| std::fs::read(path).unwrap())
+        .collect()
+}
+
+#[test]
+fn compressed_objects_are_smaller_and_stay_compressed() {
     let dir = tempfile::tempdir().unwrap();
     let address = address(dir.path());
-    let served = Served::start(dir.path(), &format!("{address}?size=16M"), &[]).unwrap();
-    conformance::check(served.device(), 1).unwrap();
-    served.end();
-    // The image has the same bytes when it is opened again.
-    let before = all(&address);
-    let served = Served::start(dir.path(), &address, &[]).unwrap();
-    served.end();
-    assert!(all(&address) == before);
+    let text = b"a line of text that is repeated\n".repeat(8 << 10);
+    let write = |fields: &str, offset: u64| {
+        let image = Image::open(&format!("{address}{fields}"), false).unwrap();
+        image.device().write_at(offset, &text).unwrap();
+        image.release().unwrap();
+        objects(dir.path()).iter().map(Vec::len).sum::<usize>()
+    };
+    let first = write("?size=8M&compress", 0);
+    assert!(first < text.len() / 20, "{first} bytes");
+    let second = write("", 1 << 20) - first;
+    assert!(second < text.len() / 20, "{second} bytes");
+    // A part of a record is replaced.
+    let image = Image::open(&address, false).unwrap();
+    image.device().write_at(5 * 4096, &[7; 4096]).unwrap();
+    image.release().unwrap();
+    let mut expected = text.clone();
+    expected[5 * 4096..6 * 4096].fill(7);
+    let all = all(&address);
+    assert!(all[..text.len()] == expected);
+    assert!(all[1 << 20..][..text.len()] == text);
+}
+
+#[test]
+fn an_encrypted_image_opens_with_its_key_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let address = address(dir.path());
+    let [right, wrong] = [1, 2].map(|byte| {
+        let path = dir.path().join(format!("key{byte}"));
+        std::fs::write(&path, [byte; 32]).unwrap();
+        format!("?key-file={}", path.display())
+    });
+    let image = Image::open(&format!("{address}{right}&size=8M"), false).unwrap();
+    image
+        .device()
+        .write_at(0, &b"a secret".repeat(1000))
+        .unwrap();
+    image.release().unwrap();
+    let before = objects(dir.path());
+    assert!(
+        before
+            .iter()
+            .all(|bytes| !bytes.windows(6).any(|w| w == b"secret"))
+    );
+    for (fields, why) in [
+        (wrong.as_str(), "the key is not the one of this image"),
+        ("", "the image is encrypted: add '?key-file=FILE'"),
+    ] {
+        for read_only in [true, false] {
+            let error = Image::open(&format!("{address}{fields}"), read_only).err();
+            let said = error.unwrap().to_string();
+            assert!(said.contains(why), "{said}");
+        }
+    }
+    assert!(
+        objects(dir.path()) == before,
+        "an open without the key changes nothing"
+    );
+    assert!(all(&format!("{address}{right}"))[..8] == *b"a secret");
+    let plain = format!("file+objects://{}/plain", dir.path().display());
+    let made = Image::open(&format!("{plain}?size=8M"), false).unwrap();
+    made.release().unwrap();
+    let error = Image::open(&format!("{plain}{right}"), true).err().unwrap();
+    assert!(error.to_string().contains("is not encrypted"), "{error}");
+}
+
+#[test]
+fn an_image_is_made_larger_but_not_smaller() {
+    let dir = tempfile::tempdir().unwrap();
+    let address = address(dir.path());
+    let image = Image::open(&format!("{address}?size=8M"), false).unwrap();
+    image.device().write_at((8 << 20) - 4, b"last").unwrap();
+    image.release().unwrap();
+    let resize = |size: &str| {
+        let address = extant_remote::Address::parse(&format!("{address}?size={size}"));
+        extant_remote::resize(address?, extant_remote::runtime()?)
+    };
+    for (size, why) in [
+        ("4M", "cannot be made smaller"),
+        ("9000001", "multiple of 4096"),
+    ] {
+        let said = resize(size).unwrap_err().to_string();
+        assert!(said.contains(why), "{said}");
+    }
+    assert_eq!(all(&address).len(), 8 << 20);
+    resize("12M").unwrap();
+    let bytes = all(&address);
+    assert_eq!(bytes.len(), 12 << 20);
+    assert!(bytes[(8 << 20) - 4..][..4] == *b"last" && bytes[8 << 20..].iter().all(|b| *b == 0));
 }
 
 /// Returns all bytes of an image.

@@ -62,6 +62,41 @@ fn tree(s: &Scratch) -> String {
 }
 
 #[test]
+fn commands_work_on_encrypted_objects() {
+    needs::tools!("e2fsck");
+    let s = Scratch::empty();
+    std::fs::write(s.host("key"), "0f".repeat(32)).unwrap();
+    let place = format!("file+objects://{}", s.host("store").display());
+    let url = format!("{place}?key-file={}", s.host("key").display());
+    let tree = tree(&s);
+    ok(&[
+        "mkfs",
+        &format!("{url}&compress"),
+        "--size",
+        "32M",
+        "-q",
+        "--from",
+        &tree,
+    ]);
+    fails(&["info", &place], "the image is encrypted");
+    ok(&["resize", &url, "16M"]);
+    ok(&["check", &url]);
+    let copy = s.host("copy.img").to_str().unwrap().to_owned();
+    ok(&["pull", "-q", &url, &copy]);
+    let judged = Command::new("e2fsck")
+        .args(["-fn", &copy])
+        .output()
+        .unwrap();
+    assert!(judged.status.success(), "{judged:?}");
+    ok(&[
+        "cp",
+        &format!("{copy}:/f59"),
+        &s.host("f59").display().to_string(),
+    ]);
+    assert_eq!(std::fs::read(s.host("f59")).unwrap(), [59; 59 * 9000]);
+}
+
+#[test]
 fn commands_work_on_objects() {
     needs::tools!("e2fsck");
     let s = Scratch::empty();
