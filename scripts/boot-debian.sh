@@ -6,16 +6,30 @@
 #   written through a mount of extant's; Debian's cloud kernel boots it with systemd; a script logs in on the serial
 #   line, writes a file and powers off; e2fsck finds no error, and extant reads the file.
 #
+# boot-debian.sh --web boots the image from a web server instead, through extant-remote with an empty cache, and prints the requests
+# and bytes that the server sent. The writes of the machine go to a file of QEMU's.
+#
 # Needs root (mmdebstrap and the mount), mmdebstrap, qemu-system-x86, busybox-static, and a mirror of Debian. EXTANT=file
 # names the command to test. The archive is kept below ${XDG_CACHE_HOME:-~/.cache}/extant-qemu for the next time.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 extant=${EXTANT:-target/release/extant}
+remote=${EXTANT_REMOTE:-$(dirname "$extant")/extant-remote}
+web=
+case ${1:-} in
+    '') ;;
+    --web) web=yes ;;
+    *) echo "usage: boot-debian.sh [--web]" >&2; exit 2 ;;
+esac
 work=$(mktemp -d)
 machine=
+started=()
 end() {
-    [ -z "$machine" ] || kill "$machine" 2>/dev/null || true
+    local process
+    for process in $machine "${started[@]}"; do
+        kill "$process" 2>/dev/null || true
+    done
     mountpoint -q "$work/mnt" && umount -l "$work/mnt"
     rm -rf "$work"
 }
@@ -61,13 +75,62 @@ ln -sf /dev/null "$work/mnt/etc/systemd/system/systemd-timesyncd.service"
 e2fsck -fn "$work/root.img" >/dev/null 2>&1 || fail "e2fsck finds fault with what was made"
 say "a mount of extant's wrote host name, fstab and password"
 
+# A web server for the image, which sends ranges and counts what it sends.
+serve() {
+    exec python3 -c '
+import http.server, os, re, sys
+image, counts = sys.argv[1], sys.argv[2]
+requests = sent = 0
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def log_message(self, *_): pass
+    def do_HEAD(self): self.do_GET()
+    def do_GET(self):
+        global requests, sent
+        size = os.path.getsize(image)
+        wanted = re.match(r"bytes=(\d+)-(\d*)$", self.headers.get("Range", ""))
+        first = int(wanted[1]) if wanted else 0
+        last = min(int(wanted[2] or size) if wanted else size, size - 1)
+        self.send_response(206 if wanted else 200)
+        if wanted: self.send_header("Content-Range", f"bytes {first}-{last}/{size}")
+        self.send_header("Content-Length", str(last - first + 1))
+        self.send_header("Accept-Ranges", "bytes")
+        self.send_header("ETag", "\"golden\"")
+        self.end_headers()
+        requests += 1
+        if self.command == "GET":
+            sent += last - first + 1
+            with open(image, "rb") as file:
+                file.seek(first)
+                self.wfile.write(file.read(last - first + 1))
+        with open(counts, "w") as file: file.write(f"{requests} {sent}\n")
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+print(server.server_port, flush=True)
+server.serve_forever()' "$1" "$2"
+}
+
+disk=file=$work/root.img,cache=writeback
+if [ -n "$web" ]; then
+    serve "$work/root.img" "$work/counts" >"$work/port" &
+    started+=($!)
+    until [ -s "$work/port" ]; do sleep 0.1; done
+    # It ends if its standard input does.
+    mkfifo "$work/alive"
+    exec 8<>"$work/alive"
+    "$remote" serve --read-only "$work/socket" "http://127.0.0.1:$(cat "$work/port")/root.img" <&8 >"$work/remote" &
+    started+=($!)
+    until grep -qs ready "$work/remote"; do sleep 0.1; done
+    disk="file=nbd+unix:///?socket=$work/socket,snapshot=on"
+    say "a web server has the image, and extant-remote serves it"
+fi
+
 scripts/qemu.sh --kernel "$work"
 mkfifo "$work/keys"
 qemu-system-x86_64 -accel tcg,thread=multi -cpu max -smp 2 -m 512 \
     -nodefaults -no-user-config -display none -serial stdio -no-reboot -net none \
     -kernel "$work/vmlinuz" -initrd "$work/initrd" \
     -append "console=ttyS0 root=/dev/vda rw quiet panic=-1 tsc=reliable mitigations=off" \
-    -drive "file=$work/root.img,format=raw,if=none,id=disk,cache=writeback" -device virtio-blk-pci,drive=disk \
+    -drive "$disk,format=raw,if=none,id=disk" -device virtio-blk-pci,drive=disk \
     <"$work/keys" >"$work/serial" 2>&1 &
 machine=$!
 exec 7>"$work/keys"
@@ -86,6 +149,13 @@ done
 kill -0 "$machine" 2>/dev/null && fail "the machine does not power off"
 machine=
 say "the machine is off"
+if [ -n "$web" ]; then
+    read -r requests sent <"$work/counts"
+    size=$(stat -c %s "$work/root.img")
+    used=$(($(stat -c %b "$work/root.img") * 512))
+    echo "$requests requests, $((sent / 1048576)) MiB sent of an image of $((size / 1048576)) MiB, of which $((used / 1048576)) MiB are data"
+    exit
+fi
 e2fsck -fn "$work/root.img" >/dev/null 2>&1 || fail "e2fsck finds fault with what Debian left"
 [ "$("$extant" cat "$work/root.img:/root/file")" = by-debian ] || fail "what Debian wrote is not there"
 say "Debian booted from an image that extant made, and left it clean"
