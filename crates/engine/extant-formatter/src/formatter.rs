@@ -126,9 +126,6 @@ impl Formatter {
         threads: usize,
         orphans: impl FnOnce(&DescTable) -> Result<Orphans>,
     ) -> Result<Self> {
-        if geometry.cluster_ratio != 1 {
-            return Err(Error::Unsupported("bigalloc"));
-        }
         let descs = DescTable::new(geometry);
         let found = superblock::read(geometry, images)?;
         Ok(Self {
@@ -193,6 +190,9 @@ impl Formatter {
         space: &dyn MetaSpace,
         most: usize,
     ) -> Result<Option<Output>> {
+        if self.geometry.cluster_ratio != 1 {
+            return Err(Error::Unsupported("bigalloc"));
+        }
         let (gaps, free, label) = (self.gaps.clone(), self.free, self.label);
         let mut output = self.apply(items, images, space)?;
         if output.blocks.len() <= most {

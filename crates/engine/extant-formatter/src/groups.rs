@@ -158,7 +158,8 @@ pub fn inode_location_alone(
     Ok(geometry.inode_place(desc.inode_table, index))
 }
 
-/// Adds up the counts of all descriptors, one after the other, and keeps none in memory.
+/// Adds up the counts of all descriptors, one after the other, and keeps none in memory. Blocks are counted, also where descriptors
+/// count clusters.
 pub fn count(geometry: &Geometry, images: &dyn BlockImages) -> Result<Totals> {
     let mut totals = Totals::default();
     let per_block = geometry.descs_per_block().max(1);
@@ -166,7 +167,7 @@ pub fn count(geometry: &Geometry, images: &dyn BlockImages) -> Result<Totals> {
         let image = images.image(geometry.desc_location(GroupNr(first)).0)?;
         for group in first..first.saturating_add(per_block).min(geometry.groups) {
             let desc = decode(&image, geometry, GroupNr(group))?;
-            totals.blocks += u64::from(desc.free_blocks);
+            totals.blocks += u64::from(desc.free_blocks) * u64::from(geometry.cluster_ratio);
             totals.inodes += u64::from(desc.free_inodes);
         }
     }

@@ -152,9 +152,6 @@ fn check(device: &dyn BlockDevice, raw: RawSuperblock) -> Result<FoundSuperblock
     if geometry.features.has_inline_data() {
         read_only.get_or_insert_with(|| "the feature inline_data can be read, not written".into());
     }
-    if geometry.features.ro_compat.contains(RoCompat::BIGALLOC) {
-        return Err(FormatError::Incompatible("bigalloc".into()).into());
-    }
     Ok(FoundSuperblock {
         raw,
         geometry,

@@ -404,12 +404,14 @@ impl<'a> Opening<'a> {
     /// Returns the free counts. A large volume that was closed cleanly has them in its superblock. After a crash they
     /// are summed once from the descriptors, which are journaled.
     fn free(&self, groups: &Groups, buffers: &Buffers) -> Result<Totals> {
+        let ratio = u64::from(self.geometry.cluster_ratio);
         if self.geometry.groups > groups::ALL {
             if self.left_open() {
                 return Ok(groups::count(&self.geometry, buffers)?);
             }
+            let free = self.raw.free_blocks().saturating_mul(ratio);
             return Ok(Totals {
-                blocks: self.raw.free_blocks().min(self.geometry.blocks_count),
+                blocks: free.min(self.geometry.blocks_count),
                 inodes: self.raw.free_inodes_count.get().into(),
             });
         }
@@ -419,7 +421,8 @@ impl<'a> Opening<'a> {
                 continue;
             }
             let desc = desc?;
-            free.blocks += u64::from(desc.free_blocks);
+            // Descriptors count clusters.
+            free.blocks += u64::from(desc.free_blocks) * ratio;
             free.inodes += u64::from(desc.free_inodes);
         }
         Ok(free)

@@ -6,20 +6,19 @@ use crate::volume::engine::Engine;
 impl Engine {
     pub(crate) fn statfs(&self) -> Result<StatFs> {
         let raw = self.store.raw_superblock()?;
+        let geometry = &self.store.geometry;
+        // The superblock counts clusters.
+        let overhead = u64::from(raw.overhead_blocks.get()) * u64::from(geometry.cluster_ratio);
         let (free_blocks, available_blocks) = self.space.counts.free();
         Ok(StatFs {
-            block_size: self.store.geometry.block_size,
-            blocks: self
-                .store
-                .geometry
-                .blocks_count
-                .saturating_sub(u64::from(raw.overhead_blocks.get())),
+            block_size: geometry.block_size,
+            blocks: geometry.blocks_count.saturating_sub(overhead),
             free_blocks,
             available_blocks,
-            inodes: u64::from(self.store.geometry.inodes_count),
+            inodes: u64::from(geometry.inodes_count),
             free_inodes: self.space.inodes.free(),
             name_max: 255,
-            uuid: self.store.geometry.uuid,
+            uuid: geometry.uuid,
         })
     }
 
