@@ -79,7 +79,8 @@ fn enter(args: &Args) -> anyhow::Error {
         Err(error) => return anyhow::Error::new(error).context("this program's own path"),
     };
     let mut unshare = Command::new("unshare");
-    unshare.args(["--mount", "--propagation", "private"]);
+    // A mount that ends outside ends inside, too. Otherwise the shell would keep its device in use.
+    unshare.args(["--mount", "--propagation", "slave"]);
     // Root needs no user name space to mount, and keeps its devices without one.
     if !rustix::process::geteuid().is_root() {
         if let Err(why) = user_name_spaces() {

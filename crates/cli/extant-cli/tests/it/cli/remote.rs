@@ -18,10 +18,10 @@ impl Drop for Server {
     }
 }
 
-/// Waits until a server accepts connections, for at most ten seconds.
-pub fn wait_until(accepts: impl Fn() -> bool) {
-    for _ in 0..500 {
-        if accepts() {
+/// Waits until a condition holds, for at most two minutes. Asks every 20 ms.
+pub fn wait_until(mut holds: impl FnMut() -> bool) {
+    for _ in 0..6000 {
+        if holds() {
             break;
         }
         std::thread::sleep(Duration::from_millis(20));

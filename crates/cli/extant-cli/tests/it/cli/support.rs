@@ -1,7 +1,9 @@
 //! Scratch images, the command, and the judges.
 
+use crate::cli::remote;
 use std::ffi::OsStr;
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -231,7 +233,10 @@ pub fn root() -> bool {
 }
 
 /// The image mounted by the kernel, until it is dropped.
-pub struct Mounted(pub PathBuf);
+pub struct Mounted {
+    point: PathBuf,
+    image: PathBuf,
+}
 
 impl Mounted {
     /// Mounts the image read-only.
@@ -262,33 +267,49 @@ impl Mounted {
             needs::ignored(&format!("no loop mounts here: {}", why.trim()));
             return None;
         }
-        Some(Self(point))
+        Some(Self {
+            point,
+            image: scratch.image.clone(),
+        })
     }
 
     pub fn path(&self) -> &Path {
-        &self.0
+        &self.point
     }
 
-    /// Unmounts the image, which must succeed; then the image contains all writes.
+    /// Unmounts the image, which must succeed; then the image contains all writes, and no loop device shows it.
     #[track_caller]
     pub fn unmount(self) {
-        let unmount = || Command::new("umount").arg(&self.0).output().unwrap();
-        let mut out = unmount();
+        let unmount = || Command::new("umount").arg(&self.point).output().unwrap();
         // A child process of another test may hold a file of the mount for a moment.
-        for _ in 0..100 {
-            if out.status.success() {
-                std::mem::forget(self);
-                return;
+        let mut out = unmount();
+        remote::wait_until(|| {
+            if !out.status.success() {
+                out = unmount();
             }
-            std::thread::sleep(std::time::Duration::from_millis(20));
-            out = unmount();
-        }
-        panic!("umount: {}", String::from_utf8_lossy(&out.stderr));
+            out.status.success()
+        });
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert!(out.status.success(), "umount: {said}");
+        // The mount name space of another test has a copy of the mount while that test runs.
+        remote::wait_until(|| !is_on_loop(&self.image));
+        assert!(!is_on_loop(&self.image), "the loop device stays");
+        std::mem::forget(self);
     }
+}
+
+/// Returns whether a loop device shows the image.
+fn is_on_loop(image: &Path) -> bool {
+    let image = image.as_os_str().as_bytes();
+    let devices = std::fs::read_dir("/sys/block").unwrap();
+    devices.flatten().any(|device| {
+        let file = std::fs::read(device.path().join("loop/backing_file"));
+        file.is_ok_and(|file| file.trim_ascii_end() == image)
+    })
 }
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        let _ = Command::new("umount").arg(&self.0).status();
+        let _ = Command::new("umount").arg(&self.point).status();
     }
 }

@@ -1,6 +1,7 @@
 //! `extant shell`, and mounts by users other than root.
 
 use super::support::{EXTANT, assert_clean, cannot, extant, image, isolated, place, run, run_for};
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -33,6 +34,35 @@ fn a_command_runs_in_the_image() {
         );
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
         assert!(!mounts.contains("fuse.extant"), "{mounts}");
+    });
+}
+
+/// Otherwise the device of that file system would be in use until the shell ends.
+#[test]
+fn a_file_system_that_is_unmounted_outside_is_unmounted_inside() {
+    isolated(|| {
+        let place = place();
+        let image = image(place.path(), "32M", &[]);
+        let other = place.path().join("other");
+        std::fs::create_dir(&other).unwrap();
+        run(Command::new("mount").args(["--make-rshared", "/"]));
+        run(Command::new("mount")
+            .args(["-t", "tmpfs", "none"])
+            .arg(&other));
+        let script = "echo ready; read line; ! grep /other /proc/self/mountinfo >&2";
+        let mut shell = Command::new(EXTANT)
+            .arg("shell")
+            .arg(&image)
+            .args(["--", "sh", "-c", script])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut ready = [0; 6];
+        shell.stdout.take().unwrap().read_exact(&mut ready).unwrap();
+        run(Command::new("umount").arg(&other));
+        writeln!(shell.stdin.take().unwrap(), "unmounted").unwrap();
+        assert!(shell.wait().unwrap().success());
     });
 }
 

@@ -42,7 +42,7 @@ pub fn isolated(test: impl FnOnce()) {
     let exe = std::env::current_exe().unwrap();
     let mut command = Command::new("unshare");
     command
-        .args(["--mount", "--propagation", "private", "--"])
+        .args(["--mount", "--propagation", "slave", "--"])
         .arg(exe)
         .args(["--exact", name, "--nocapture", "--test-threads=1"])
         .env(INSIDE, "1");

@@ -23,7 +23,7 @@ pub fn isolated(test: impl FnOnce()) {
     let thread = std::thread::current();
     let name = thread.name().expect("the test runner names its threads");
     let status = Command::new("unshare")
-        .args(["--mount", "--propagation", "private", "--"])
+        .args(["--mount", "--propagation", "slave", "--"])
         .arg(std::env::current_exe().unwrap())
         .args(["--exact", name, "--nocapture", "--test-threads=1"])
         .env(INSIDE, "1")
