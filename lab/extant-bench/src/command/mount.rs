@@ -34,8 +34,9 @@ pub struct MountArgs {
     /// Rows to run [default: all]
     #[arg(value_name = "ROW", value_parser = rows())]
     rows: Vec<Row>,
-    /// Targets to measure: mount:uring, mount:classic, unconfined:uring and unconfined:classic (without their
-    /// sandbox), floor:uring, floor:classic, kernel, fuse2fs (all as root), or a directory of a mounted file system
+    /// Targets to measure: mount:uring, mount:classic, fast:uring and fast:classic (mounts with fast commits),
+    /// unconfined:uring and unconfined:classic (without their sandbox), floor:uring, floor:classic, kernel,
+    /// kernel:fast, fuse2fs (all as root), or a directory of a mounted file system
     /// [default: mount over each transport that the kernel has]
     #[arg(long = "target", value_name = "TARGET")]
     targets: Vec<PathBuf>,
@@ -260,6 +261,10 @@ pub fn run(args: &MountArgs) -> Result<()> {
     if with.source.as_ref().is_some_and(|s| !s.has_repository()) {
         output::complain(format_args!("git is not installed: no git-status"));
         rows.retain(|row| !row.needs_source().1);
+    }
+    if rows.iter().any(|row| row.needs_sqlite()) && !mount::has_sqlite() {
+        output::complain(format_args!("sqlite3 is not installed: no rows of SQLite"));
+        rows.retain(|row| !row.needs_sqlite());
     }
     let places = args.open(named, scratch.path())?;
     let measured = args.measure(&rows, &places.all(), &with, within);

@@ -35,6 +35,8 @@ pub enum Peer {
     Fuse2fs,
     /// `extant mount`.
     Mount(Transport),
+    /// `extant mount` of an image with fast commits.
+    Fast(Transport),
     /// `extant mount --no-sandbox`.
     Unconfined(Transport),
     /// Files in memory, served in the same way.
@@ -51,6 +53,8 @@ impl Peer {
             Self::Fuse2fs,
             Self::Mount(Uring),
             Self::Mount(Classic),
+            Self::Fast(Uring),
+            Self::Fast(Classic),
             Self::Unconfined(Uring),
             Self::Unconfined(Classic),
             Self::Floor(Uring),
@@ -67,6 +71,8 @@ impl Peer {
             Self::Fuse2fs => "fuse2fs",
             Self::Mount(Transport::Classic) => "mount:classic",
             Self::Mount(_) => "mount:uring",
+            Self::Fast(Transport::Classic) => "fast:classic",
+            Self::Fast(_) => "fast:uring",
             Self::Unconfined(Transport::Classic) => "unconfined:classic",
             Self::Unconfined(_) => "unconfined:uring",
             Self::Floor(Transport::Classic) => "floor:classic",
@@ -78,15 +84,18 @@ impl Peer {
         match self {
             Self::Kernel => "kernel ext4",
             Self::KernelFast => "kernel ext4, fast commits",
+            Self::Fast(Transport::Classic) => "mount:classic, fast commits",
+            Self::Fast(_) => "mount:uring, fast commits",
             other => other.name(),
         }
     }
 
     fn transport(self) -> Option<Transport> {
         match self {
-            Self::Mount(transport) | Self::Unconfined(transport) | Self::Floor(transport) => {
-                Some(transport)
-            }
+            Self::Mount(transport)
+            | Self::Fast(transport)
+            | Self::Unconfined(transport)
+            | Self::Floor(transport) => Some(transport),
             Self::Kernel | Self::KernelFast | Self::Fuse2fs => None,
         }
     }
@@ -98,7 +107,7 @@ impl Peer {
             _ => "uring",
         };
         let (words, program): (&[&str], OsString) = match self {
-            Self::Mount(_) => (
+            Self::Mount(_) | Self::Fast(_) => (
                 &["mount", "--foreground", "--transport", transport],
                 crate::extant()?.into(),
             ),
@@ -196,7 +205,7 @@ fn format(peer: Peer, image: &Image) -> Result<()> {
     command.args(["-q", "-F", "-t", "ext4", "-b", "4096"]);
     command.args(["-E", "lazy_itable_init=0,lazy_journal_init=0"]);
     command.arg("-N").arg(image.inodes.to_string());
-    if peer == Peer::KernelFast {
+    if matches!(peer, Peer::KernelFast | Peer::Fast(_)) {
         command.args(["-O", "fast_commit"]);
     }
     if let Some(mib) = image.journal {
@@ -383,7 +392,7 @@ impl Mounted {
         match self.peer {
             _ if lazily => run("umount", [OsStr::new("-l"), at]),
             // umount returns when everything is in the image.
-            Peer::Mount(_) => {
+            Peer::Mount(_) | Peer::Fast(_) => {
                 let program = crate::extant()?;
                 child::run(Command::new(program).arg("umount").arg(at)).map(drop)
             }
@@ -436,6 +445,8 @@ mod tests {
             "fuse2fs",
             "mount:uring",
             "mount:classic",
+            "fast:uring",
+            "fast:classic",
             "unconfined:uring",
             "unconfined:classic",
             "floor:uring",

@@ -5,9 +5,11 @@ mod data;
 mod names;
 mod rows;
 mod source;
+mod sqlite;
 
 pub use rows::{Row, Unit};
 pub use source::Source;
+pub use sqlite::is_installed as has_sqlite;
 
 use crate::child;
 use crate::runner::{self, Contender, Report, Shape, Task, Tasks};
@@ -108,6 +110,7 @@ impl<'a> OnPlace<'a> {
                 let source = self.with.source.as_ref().context("no tree was made")?;
                 source.task(self.row, dir, &self.spent)?
             }
+            Row::SqliteWal | Row::SqliteDelete => sqlite::task(self.row, dir)?,
             _ => data::task(self.row, dir, size, number)?,
         })
     }
@@ -125,7 +128,12 @@ impl<'a> OnPlace<'a> {
                 let source = self.with.source.as_ref().context("no tree was made")?;
                 source.fill(dir)
             }
-            Row::Create | Row::Untar | Row::StreamWrite | Row::Fsync => Ok(()),
+            Row::Create
+            | Row::Untar
+            | Row::StreamWrite
+            | Row::Fsync
+            | Row::SqliteWal
+            | Row::SqliteDelete => Ok(()),
             _ => data::fill(dir, self.with.file_size),
         }
     }
@@ -220,7 +228,9 @@ impl Times {
             let both = !std::ptr::eq(peer, report) && report.ops > 0.0 && peer.ops > 0.0;
             both.then(|| report.ops / peer.ops)
         };
+        // With fast commits or without.
         let transport = report.target.strip_prefix("mount:");
+        let transport = transport.and_then(|rest| rest.split(',').next());
         Self {
             floor: transport.and_then(|transport| to(&format!("floor:{transport}"))),
             kernel: to("kernel ext4"),
@@ -335,6 +345,9 @@ mod tests {
         for row in Row::ALL {
             let needs_git = matches!(row, Row::GitStatus | Row::GitStatusCold);
             if needs_git && !with.source.as_ref().unwrap().has_repository() {
+                continue;
+            }
+            if row.needs_sqlite() && !has_sqlite() {
                 continue;
             }
             let all = run(row, &[&warm, &peer], &with, SHAPE, Duration::MAX, || Ok(())).unwrap();

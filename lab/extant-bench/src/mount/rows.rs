@@ -38,6 +38,10 @@ pub enum Row {
     StreamWrite,
     /// Write pages and make them durable.
     Fsync,
+    /// Insert rows into databases with a write-ahead log.
+    SqliteWal,
+    /// Insert rows into databases with a rollback journal.
+    SqliteDelete,
     /// Unpack a tree.
     Untar,
     /// Compare a tree with its repository.
@@ -65,7 +69,7 @@ pub enum Unit {
 
 impl Row {
     /// All rows.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 21] = [
         Self::Create,
         Self::Unlink,
         Self::Stat,
@@ -82,6 +86,8 @@ impl Row {
         Self::StreamRead,
         Self::StreamWrite,
         Self::Fsync,
+        Self::SqliteWal,
+        Self::SqliteDelete,
         Self::Untar,
         Self::GitStatus,
         Self::GitStatusCold,
@@ -106,6 +112,8 @@ impl Row {
             Self::StreamRead => "stream-read",
             Self::StreamWrite => "stream-write",
             Self::Fsync => "fsync",
+            Self::SqliteWal => "sqlite-wal",
+            Self::SqliteDelete => "sqlite-delete",
             Self::Untar => "untar",
             Self::GitStatus => "git-status",
             Self::GitStatusCold => "git-status-cold",
@@ -135,6 +143,8 @@ impl Row {
             Self::StreamRead => "read a file, a MiB at a time, that nobody has in memory",
             Self::StreamWrite => "write a file, a MiB at a time, and fsync it",
             Self::Fsync => "write 4 KiB at the end of a file and fsync it",
+            Self::SqliteWal => "insert a row by SQLite, with a write-ahead log",
+            Self::SqliteDelete => "insert a row by SQLite, with a rollback journal",
             Self::Untar => "unpack an archive of a source tree with tar",
             Self::GitStatus => "git status in the repository of such a tree",
             Self::GitStatusCold => "the same when nobody has anything of it in memory",
@@ -164,7 +174,13 @@ impl Row {
     pub fn keeps(self) -> bool {
         !matches!(
             self,
-            Self::Create | Self::Unlink | Self::StreamWrite | Self::Fsync | Self::Untar
+            Self::Create
+                | Self::Unlink
+                | Self::StreamWrite
+                | Self::Fsync
+                | Self::SqliteWal
+                | Self::SqliteDelete
+                | Self::Untar
         )
     }
 
@@ -172,6 +188,11 @@ impl Row {
     pub fn needs_source(self) -> (bool, bool) {
         let repository = matches!(self, Self::GitStatus | Self::GitStatusCold);
         (repository || self == Self::Untar, repository)
+    }
+
+    /// Returns whether the row runs SQLite.
+    pub fn needs_sqlite(self) -> bool {
+        matches!(self, Self::SqliteWal | Self::SqliteDelete)
     }
 
     /// Returns the unit of its figure.
