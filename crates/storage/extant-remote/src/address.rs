@@ -183,7 +183,7 @@ fn snapshot(place: &str) -> (&str, Option<String>) {
     }
 }
 
-fn size(text: &str, value: &str) -> io::Result<u64> {
+pub fn size(text: &str, value: &str) -> io::Result<u64> {
     let (digits, shift) = match value.strip_suffix(['K', 'M', 'G', 'T']) {
         Some(digits) => (
             digits,

@@ -1,16 +1,18 @@
-#![forbid(unsafe_code)]
 #![doc = include_str!("../README.md")]
 
 mod address;
 mod cache;
 mod disk_cache;
+mod holder;
 mod objects;
+mod rbd;
 mod server;
 mod tunnel;
 mod web;
 
 pub use address::Address;
-pub use objects::{ImageKey, ObjectsDevice, resize, snapshot};
+pub use objects::{ImageKey, ObjectsDevice};
+pub use rbd::{RbdAddress, RbdDevice, end_now};
 pub use server::serve;
 pub use tunnel::Tunnel;
 pub use web::WebDevice;
@@ -25,6 +27,8 @@ pub enum Image {
     File(WebDevice),
     /// Objects of a store.
     Objects(ObjectsDevice),
+    /// An image of a Ceph cluster.
+    Rbd(RbdDevice),
 }
 
 impl Image {
@@ -44,6 +48,10 @@ impl Image {
     /// # Errors
     /// The address is wrong, the store does not answer or denies access, the image does not exist, or another process writes to it.
     pub fn open(address: &str, read_only: bool) -> io::Result<Self> {
+        if RbdAddress::is_address(address) {
+            let address = RbdAddress::parse(address)?;
+            return RbdDevice::open(address, read_only).map(Self::Rbd);
+        }
         let address = Address::parse(address)?;
         let runtime = runtime()?;
         if address.is_file {
@@ -57,7 +65,14 @@ impl Image {
         match self {
             Self::File(device) => device,
             Self::Objects(device) => device,
+            Self::Rbd(device) => device,
         }
+    }
+
+    /// Returns the number of requests to serve at once.
+    pub fn requests(&self) -> usize {
+        // A cluster has many disks, and a request of theirs is short.
+        if matches!(self, Self::Rbd(_)) { 64 } else { 16 }
     }
 
     /// Writes the blocks in memory, and lets others write to the image.
@@ -65,6 +80,7 @@ impl Image {
         match self {
             Self::File(_) => Ok(()),
             Self::Objects(device) => device.release(),
+            Self::Rbd(device) => device.release(),
         }
     }
 }
@@ -75,4 +91,33 @@ pub fn runtime() -> io::Result<Runtime> {
         .worker_threads(2)
         .enable_all()
         .build()
+}
+
+/// Makes a snapshot of the flushed state of an image of objects or of a cluster. Fails if the name is taken.
+pub fn snapshot(address: &str, name: &str) -> io::Result<()> {
+    if RbdAddress::is_address(address) {
+        return rbd::snapshot(RbdAddress::parse(address)?, name);
+    }
+    objects::snapshot(Address::parse(address)?, runtime()?, name)
+}
+
+/// Makes an image of objects as large as `size` says, such as `10G`. The new blocks are zeros.
+pub fn resize(address: &str, size: &str) -> io::Result<()> {
+    if RbdAddress::is_address(address) {
+        return Err(address::wrong(address, "use rbd resize for an image of a cluster"));
+    }
+    let separator = if address.contains('?') { '&' } else { '?' };
+    let address = Address::parse(&format!("{address}{separator}size={size}"))?;
+    objects::resize(address, runtime()?)
+}
+
+/// Checks that a range is within an image of `size` bytes.
+fn check_range(size: u64, offset: u64, len: u64, what: &str) -> io::Result<()> {
+    if offset.checked_add(len).is_some_and(|end| end <= size) {
+        return Ok(());
+    }
+    Err(io::Error::new(
+        io::ErrorKind::UnexpectedEof,
+        format!("{what} of {len} bytes at {offset}: past the end of the image"),
+    ))
 }

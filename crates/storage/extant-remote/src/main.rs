@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use blockdev::BlockDevice;
-use extant_remote::{Address, Image, Tunnel, resize, runtime, serve, snapshot};
+use extant_remote::{Image, Tunnel, end_now, resize, runtime, serve, snapshot};
 use std::io::{self, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -25,14 +25,8 @@ fn main() -> ExitCode {
     let done = match words.as_slice() {
         ["serve", "--read-only", socket, address] => export(socket, address, true),
         ["serve", socket, address] => export(socket, address, false),
-        ["snapshot", address, name] => {
-            Address::parse(address).and_then(|address| snapshot(address, runtime()?, name))
-        }
-        ["resize", address, size] => {
-            let separator = if address.contains('?') { '&' } else { '?' };
-            let address = Address::parse(&format!("{address}{separator}size={size}"));
-            address.and_then(|address| resize(address, runtime()?))
-        }
+        ["snapshot", address, name] => snapshot(address, name),
+        ["resize", address, size] => resize(address, size),
         ["--help" | "-h"] => {
             println!("{USAGE}");
             Ok(())
@@ -46,13 +40,14 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
+    let status = match done {
+        Ok(()) => 0,
         Err(error) => {
             say(&format!("error: {error}"));
-            ExitCode::FAILURE
+            1
         }
-    }
+    };
+    end_now(status)
 }
 
 /// Writes a line for the program that started this one, or for the user.
@@ -73,24 +68,24 @@ impl Drop for Name {
 fn export(socket: &str, address: &str, read_only: bool) -> io::Result<()> {
     if Tunnel::is_address(address) {
         if let Some(device) = Tunnel::device(address)? {
-            return export_device(socket, &device);
+            return export_device(socket, &device, 16);
         }
         let tunnel = Tunnel::open(address, runtime()?)?;
         let client = client(Path::new(socket))?;
         return client.map_or(Ok(()), |client| tunnel.serve(client));
     }
     let image = Image::open(address, read_only)?;
-    let served = export_device(socket, image.device());
+    let served = export_device(socket, image.device(), image.requests());
     // Another client may write from now on, even if this one broke the protocol.
     let released = image.release();
     served.and(released)
 }
 
-/// Serves a device to the client of a socket.
-fn export_device(socket: &str, device: &dyn BlockDevice) -> io::Result<()> {
+/// Serves a device to the client of a socket, with `threads` requests at once.
+fn export_device(socket: &str, device: &dyn BlockDevice, threads: usize) -> io::Result<()> {
     let complain = |error: &io::Error| say(&format!("error: {error}"));
     let client = client(Path::new(socket))?;
-    client.map_or(Ok(()), |client| serve(client, device, &complain))
+    client.map_or(Ok(()), |client| serve(client, device, threads, &complain))
 }
 
 /// Waits for the client. `None` if the caller is gone before it connects, which closes its end of standard input.

@@ -22,8 +22,6 @@ pub(crate) const MAX_OPTION: u32 = 64 << 10;
 
 /// Longest request.
 const MAX_REQUEST: u32 = 32 << 20;
-/// Threads that serve requests.
-const THREADS: usize = 16;
 
 const EPERM: u32 = 1;
 const EIO: u32 = 5;
@@ -153,11 +151,12 @@ fn request(stream: &mut impl Read) -> io::Result<Option<Request>> {
     }))
 }
 
-/// Serves a device to the client of a connection, until the client ends it. Each different error of the device is passed to `report`
+/// Serves a device to the client of a connection, until the client ends it, with `threads` requests at once. Each different error of the device is passed to `report`
 /// once, because the protocol carries only a number.
 pub fn serve(
     mut stream: UnixStream,
     device: &dyn BlockDevice,
+    threads: usize,
     report: &(dyn Fn(&io::Error) + Sync),
 ) -> io::Result<()> {
     if !negotiate(&mut stream, device)? {
@@ -165,13 +164,13 @@ pub fn serve(
     }
     let replies = Mutex::new(stream.try_clone()?);
     let reported = Mutex::new(HashSet::new());
-    let (sender, receiver) = sync_channel(THREADS);
+    let (sender, receiver) = sync_channel(threads);
     let receiver = Mutex::new(receiver);
     // When the client is lost, the threads drop the queued requests, because the reader of requests would otherwise wait for
     // room in the queue forever.
     let lost = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        for _ in 0..THREADS {
+        for _ in 0..threads {
             scope.spawn(|| {
                 while let Some(request) = next(&receiver) {
                     if lost.load(Ordering::Relaxed) {
@@ -258,9 +257,10 @@ fn number(error: &io::Error) -> u32 {
 /// A client that is killed leaves requests in the socket, more than the queue has room for.
 #[test]
 fn serving_ends_with_a_client_that_takes_no_replies() {
+    const THREADS: usize = 16;
     let (mut client, server) = UnixStream::pair().unwrap();
     let device = blockdev::MemDevice::new(1 << 20);
-    let served = std::thread::spawn(move || serve(server, &device, &|_| {}));
+    let served = std::thread::spawn(move || serve(server, &device, THREADS, &|_| {}));
     client.read_exact(&mut [0; 18]).unwrap();
     let mut hello = 3u32.to_be_bytes().to_vec();
     hello.extend(OPT_MAGIC.to_be_bytes());

@@ -63,8 +63,7 @@ fn split(text: &[u8]) -> Option<(&[u8], &[u8])> {
         text[*at] == b':' && (rest.starts_with(b"/") || number(rest).is_some())
     };
     // The colon of a server's scheme does not end the image's name.
-    let scheme = schemes::schemes().find(|s| text.starts_with(s));
-    let first = scheme.map_or(0, <[u8]>::len);
+    let first = schemes::scheme_len(text).unwrap_or(0);
     let at = match (first..text.len()).find(begins) {
         Some(at) => at,
         None => text.strip_suffix(b":")?.len(),
@@ -197,7 +196,7 @@ impl ValueParserFactory for Rooted {
 
 /// Suggests an address for `disk.img:etc`, if `disk.img` exists and no file has the whole name.
 fn slash_forgotten(path: &Path) -> Option<String> {
-    let text = path.to_str()?;
+    let text = path.to_str().filter(|_| !schemes::is_remote(path))?;
     let (image, inside) = text.split_once(':')?;
     let is_image = Path::new(image).is_file() && path.symlink_metadata().is_err();
     is_image.then(|| format!("{image}:/{inside}"))
@@ -233,6 +232,8 @@ mod tests {
         is("d.img:<12>", "d.img", "<12>");
         is("d.img:<12>/a", "d.img", "<12>/a");
         is("a:<x>:<2>", "a:<x>", "<2>");
+        is("rbd:/etc", "rbd", "/etc");
+        is("rbd:p/i@s?id=x:/etc", "rbd:p/i@s?id=x", "/etc");
         is("d.img:/<12>", "d.img", "/<12>");
         for host in ["file", "a:b", ":", ":/x", "-", "a:<>", "a:<1>b", "a:<-1>"] {
             assert_eq!(image(host), None, "{host}");

@@ -11,10 +11,21 @@ const OBJECTS: [&[u8]; 4] = [b"s3://", b"gs://", b"az://", b"file+objects://"];
 const WEB: [&[u8]; 2] = [b"https://", b"http://"];
 /// Scheme of NBD servers with TLS.
 const TLS: &[u8] = b"nbds://";
+/// Scheme of images of a Ceph cluster, before the names of a pool and an image.
+const RBD: &[u8] = b"rbd:";
 
-/// Returns all of them.
-pub fn schemes() -> impl Iterator<Item = &'static [u8]> {
-    NBD.into_iter().chain(OBJECTS).chain(WEB).chain([TLS])
+/// Returns the length of the scheme of an address; `None` for an image of this machine.
+pub fn scheme_len(address: &[u8]) -> Option<usize> {
+    let lists = [&NBD[..], &OBJECTS, &WEB, &[TLS]];
+    let mut schemes = lists.into_iter().flatten();
+    let scheme = schemes.find(|scheme| address.starts_with(scheme));
+    // `rbd:/a` and `rbd:<2>/a` are paths in an image of the name `rbd`.
+    let names = address.strip_prefix(RBD);
+    let is_rbd = |names: &[u8]| {
+        names.contains(&b'/') && !names.starts_with(b"/") && !names.starts_with(b"<")
+    };
+    let rbd = names.filter(|names| is_rbd(names)).map(|_| RBD.len());
+    scheme.map(|scheme| scheme.len()).or(rbd)
 }
 
 fn has_scheme(image: &Path, schemes: &[&[u8]]) -> bool {
@@ -24,23 +35,32 @@ fn has_scheme(image: &Path, schemes: &[&[u8]]) -> bool {
 
 /// Returns whether `extant-remote` serves the image.
 pub fn is_served(image: &Path) -> bool {
-    has_scheme(image, &OBJECTS) || has_scheme(image, &WEB) || has_scheme(image, &[TLS])
+    is_remote(image) && !has_scheme(image, &NBD)
 }
 
-/// Returns whether the image is made of objects, which fence writers off by themselves.
-pub fn is_of_objects(image: &Path) -> bool {
-    has_scheme(image, &OBJECTS)
+/// Returns whether `extant-remote` makes the image if it is opened with a size, and keeps two writers of it apart: an image of objects
+/// or of a Ceph cluster.
+pub fn is_made(image: &Path) -> bool {
+    has_scheme(image, &OBJECTS) || is_rbd(image)
 }
 
-/// Returns whether the image is on an NBD server, a web server or an object store.
+/// Returns whether the image is of a Ceph cluster.
+pub fn is_rbd(image: &Path) -> bool {
+    is_remote(image) && has_scheme(image, &[RBD])
+}
+
+/// Returns whether the image is on an NBD server, a web server, an object store or a Ceph cluster.
 pub fn is_remote(image: &Path) -> bool {
-    let bytes = image.as_os_str().as_bytes();
-    schemes().any(|scheme| bytes.starts_with(scheme))
+    scheme_len(image.as_os_str().as_bytes()).is_some()
 }
 
 #[test]
 fn addresses_of_stores_are_known() {
-    assert!(is_served(Path::new("https://h/x")) && !is_of_objects(Path::new("https://h/x")));
-    assert!(is_of_objects(Path::new("s3://b/x")));
+    assert!(is_served(Path::new("https://h/x")) && !is_made(Path::new("https://h/x")));
+    assert!(is_made(Path::new("s3://b/x")));
     assert!(!is_served(Path::new("nbd://h/x")) && !is_served(Path::new("s3:x")));
+    assert!(is_served(Path::new("rbd:p/i")) && is_made(Path::new("rbd:p/n/i@s")));
+    for local in ["rbd:", "rbd:/etc", "rbd:<2>/etc", "rbd:x", "rbd"] {
+        assert!(!is_remote(Path::new(local)), "{local}");
+    }
 }

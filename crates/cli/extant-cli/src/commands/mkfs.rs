@@ -202,11 +202,11 @@ impl Args {
     }
 
     /// Returns the features to change. A volume on an NBD server gets multiple mount protection unless the caller decides about it; stores of
-    /// objects keep two writers apart themselves.
+    /// objects and Ceph clusters keep two writers apart themselves.
     fn features(&self) -> String {
         let mut features = self.features.join(",");
         let decides = |name: &str| ["mmp", "^mmp", "none"].contains(&name.trim());
-        let is_shared = schemes::is_remote(&self.image) && !schemes::is_of_objects(&self.image);
+        let is_shared = schemes::is_remote(&self.image) && !schemes::is_made(&self.image);
         if is_shared && !features.split(',').any(decides) {
             features.push_str(",mmp");
         }
@@ -388,7 +388,7 @@ pub fn run(args: Args) -> Result<()> {
 
 /// Makes the file system.
 fn fill(args: Args) -> Result<()> {
-    if schemes::is_of_objects(&args.image)
+    if schemes::is_made(&args.image)
         && let Some(size) = args.size.and_then(Size::bytes)
     {
         remote::make(&args.image, size)?;

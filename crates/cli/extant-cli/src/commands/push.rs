@@ -54,7 +54,7 @@ struct Both {
     /// Image to copy
     #[arg(value_name = "SRC")]
     src: PathBuf,
-    /// Image to make equal to it; a file or objects are made if they do not exist
+    /// Image to make equal to it; a file, objects or an image of a Ceph cluster are made if they do not exist
     #[arg(value_name = "DST")]
     dst: PathBuf,
     /// Overwrite another volume
@@ -119,7 +119,7 @@ fn new_tree(image: &Path, len: u64) -> Result<Option<Tree>> {
 
 /// Makes a file or objects of a length, or gives an existing file this length.
 fn make(image: &Path, len: u64, ours: bool) -> Result<()> {
-    if schemes::is_of_objects(image) {
+    if schemes::is_made(image) {
         return remote::make(image, len.next_multiple_of(4096));
     }
     if schemes::is_remote(image) || !store::is_plain(image) {

@@ -1,10 +1,10 @@
 //! `extant resize`.
 
-use crate::address::{Address, Rooted};
+use crate::address::{Address, Rooted, schemes};
 use crate::format::clock;
 use crate::format::show::count;
 use crate::image::advice::{about_disk, about_image};
-use crate::image::{identity, in_place, logged_image, store};
+use crate::image::{identity, in_place, logged_image, remote, store};
 use crate::mounts::mounted::Mounted;
 use crate::mounts::server_exit::open_when_free;
 use anyhow::{Context, Result, anyhow, bail};
@@ -199,6 +199,9 @@ pub(crate) fn resize(args: &Args) -> Result<Resized> {
     } else {
         Access::ReadWrite
     };
+    if !reads && schemes::is_rbd(image) && store::split(image).is_none() {
+        lengthen(args)?;
+    }
     let place = ImageStore::open(image, access)?;
     let device: &dyn BlockDevice = &place.device;
     let beside = in_place::taken_back(image, device, reads)?;
@@ -245,6 +248,18 @@ pub(crate) fn resize(args: &Args) -> Result<Resized> {
         renumbered_inodes: plan.renumbered,
         same: plan.is_empty(),
     })
+}
+
+/// Makes an image of a Ceph cluster as long as the new volume.
+fn lengthen(args: &Args) -> Result<()> {
+    let image = &args.image.0.image;
+    let device = store::open(image, Access::ReadOnly)?;
+    let (len, wanted) = (device.len(), wanted(args, &device)?);
+    drop(device);
+    match wanted {
+        NewSize::Bytes(bytes) if bytes > len => remote::make(image, bytes),
+        _ => Ok(()),
+    }
 }
 
 /// Returns the mount that the arguments name, by its directory or its image.

@@ -1,4 +1,4 @@
-//! Images on web servers and object stores, and NBD servers with TLS: the program `extant-remote` serves one as an NBD export of this
+//! Images on web servers, object stores and Ceph clusters, and NBD servers with TLS: the program `extant-remote` serves one as an NBD export of this
 //! process.
 //!
 //! That program has the network, TLS and the credentials. This process talks to it over one connection of a socket in a directory
@@ -21,7 +21,8 @@ const VARIABLE: &str = "EXTANT_REMOTE";
 /// A line of the program that is longer is cut.
 const MAX_LINE: usize = 1000;
 
-/// Makes an image of objects, zeros all of it. One of this size that exists is left unchanged.
+/// Makes an image of objects or of a Ceph cluster, zeros all of it. One of this size that exists is left unchanged; one of a Ceph cluster that
+/// is shorter becomes longer.
 pub fn make(image: &Path, size: u64) -> Result<()> {
     let address = image.to_str().context("the address of a store is text")?;
     connect(&with_size(address, size), Access::ReadWrite).map(drop)

@@ -1,4 +1,4 @@
-//! Location of an image: a file, a block device, an export of an NBD server, a file of a web server, or objects of a store
+//! Location of an image: a file, a block device, an export of an NBD server, a file of a web server, objects of a store, or an image of a Ceph cluster
 //! ([`crate::image::remote`]). Parts of these have addresses as well: `disk.img@p2`, `@label=NAME`, `@uuid=UUID`, `@offset=1M,size=2G`.
 //! Behind any of these, `@verity=ROOTHASH` ([`crate::image::verified`]) verifies each block that is read.
 //!
@@ -72,7 +72,7 @@ fn export(address: &Path, access: Access) -> Result<Arc<dyn BlockDevice>> {
     let served = is_served(address);
     let known = exports.iter().filter(|(known, _)| known == address);
     let known = known.filter_map(|(_, device)| device.upgrade());
-    // An image of objects is claimed only for writing.
+    // An image of objects or of a Ceph cluster is claimed only for writing.
     let device = match known
         .into_iter()
         .find(|d| !(writes && served && d.read_only()))

@@ -52,7 +52,7 @@ pub fn beside(image: &Path) -> Option<PathBuf> {
     }
     let (place, query) = text.split_once('?').unwrap_or((text, ""));
     // A snapshot has no separate tree.
-    if crate::address::schemes::is_of_objects(image) && place.rsplit('/').next()?.contains('@') {
+    if crate::address::schemes::is_made(image) && place.rsplit('/').next()?.contains('@') {
         return None;
     }
     let mark = if query.is_empty() { "" } else { "?" };

@@ -1,12 +1,12 @@
 //! The image as a device.
 
 use super::BLOCK;
-use super::holder::{self, Life};
 use super::log::{Append, Log, TornSegment};
 use super::map::{BlockPlace, Map};
 use super::segment::{self, Head, Run, SegmentKind};
 use crate::address::{Address, wrong};
 use crate::cache::Cache;
+use crate::holder::{self, Life};
 use blockdev::BlockDevice;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -179,13 +179,7 @@ impl ObjectsDevice {
     }
 
     fn check(&self, offset: u64, len: u64, what: &str) -> io::Result<()> {
-        if offset.checked_add(len).is_some_and(|end| end <= self.size) {
-            return Ok(());
-        }
-        Err(io::Error::new(
-            io::ErrorKind::UnexpectedEof,
-            format!("{what} of {len} bytes at {offset}: past the end of the image"),
-        ))
+        crate::check_range(self.size, offset, len, what)
     }
 
     fn check_writable(&self) -> io::Result<()> {

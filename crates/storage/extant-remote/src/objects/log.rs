@@ -1,10 +1,10 @@
 //! The objects of an image: read, and appended to under a condition.
 
-use super::holder;
 use super::map::Map;
 use super::segment::{Head, SegmentKind};
 use crate::address::{Address, failed, wrong};
 use crate::disk_cache::DiskCache;
+use crate::holder;
 use bytes::Bytes;
 use futures_util::TryStreamExt;
 use object_store::path::Path;

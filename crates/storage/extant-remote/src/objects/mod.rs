@@ -14,7 +14,6 @@
 
 mod cipher;
 mod device;
-mod holder;
 mod log;
 mod map;
 #[cfg(test)]

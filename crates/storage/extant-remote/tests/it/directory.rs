@@ -117,10 +117,7 @@ fn an_image_is_made_larger_but_not_smaller() {
     let image = Image::open(&format!("{address}?size=8M"), false).unwrap();
     image.device().write_at((8 << 20) - 4, b"last").unwrap();
     image.release().unwrap();
-    let resize = |size: &str| {
-        let address = extant_remote::Address::parse(&format!("{address}?size={size}"));
-        extant_remote::resize(address?, extant_remote::runtime()?)
-    };
+    let resize = |size: &str| extant_remote::resize(&address, size);
     for (size, why) in [
         ("4M", "cannot be made smaller"),
         ("9000001", "multiple of 4096"),
@@ -156,10 +153,7 @@ fn a_snapshot_keeps_a_moment() {
         }
         image.release().unwrap();
     };
-    let snapshot = |name: &str| {
-        let address = extant_remote::Address::parse(&address).unwrap();
-        extant_remote::snapshot(address, extant_remote::runtime().unwrap(), name)
-    };
+    let snapshot = |name: &str| extant_remote::snapshot(&address, name);
     write(1, 10);
     let first = all(&address);
     snapshot("first").unwrap();

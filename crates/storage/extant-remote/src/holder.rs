@@ -31,6 +31,11 @@ fn start_of(pid: u32) -> Option<u64> {
     fields.nth(18)?.parse().ok()
 }
 
+/// Returns the number of the process of a holder.
+pub fn pid(text: &str) -> Option<u32> {
+    text.split(' ').nth(2)?.parse().ok()
+}
+
 /// Whether a holder still runs.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Life {
