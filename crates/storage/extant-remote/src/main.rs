@@ -4,6 +4,7 @@
 use blockdev::BlockDevice;
 use extant_remote::{Image, Tunnel, end_now, resize, runtime, serve, snapshot};
 use std::io::{self, Write};
+use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -12,7 +13,7 @@ const USAGE: &str = "usage: extant-remote serve [--read-only] SOCKET ADDRESS
        extant-remote snapshot ADDRESS NAME
        extant-remote resize ADDRESS SIZE
 
-serve waits for one client at the socket, and ends when the client does. It writes the line 'ready' to
+serve waits for one client at the socket, and ends when the client does. If SOCKET is -, standard input is the connection. It writes the line 'ready' to
 standard output when clients may connect, and errors after that as lines of their own.
 snapshot keeps the present state of an image: ADDRESS@NAME opens it.
 resize makes an image of objects larger: extant resize then makes its file system larger.
@@ -90,6 +91,11 @@ fn export_device(socket: &str, device: &dyn BlockDevice, threads: usize) -> io::
 
 /// Waits for the client. `None` if the caller is gone before it connects, which closes its end of standard input.
 fn client(socket: &Path) -> io::Result<Option<UnixStream>> {
+    if socket == Path::new("-") {
+        let connection = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+        say("ready");
+        return Ok(Some(connection));
+    }
     let listener = UnixListener::bind(socket)
         .map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", socket.display())))?;
     let name = Name(socket.to_owned());

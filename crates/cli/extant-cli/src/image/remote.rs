@@ -1,8 +1,8 @@
 //! Images on web servers, object stores and Ceph clusters, and NBD servers with TLS: the program `extant-remote` serves one as an NBD export of this
 //! process.
 //!
-//! That program has the network, TLS and the credentials. This process talks to it over one connection of a socket in a directory
-//! that nobody else can enter; the name of the socket is gone once the connection stands. The program ends with the connection.
+//! That program has the network, TLS and the credentials. This process talks to it over a pair of sockets, of which one
+//! is the program's standard input, so that a killed process leaves no file behind. The program ends with the connection.
 
 use crate::messages::advised::advised;
 use anyhow::{Context, Result, anyhow, bail};
@@ -10,14 +10,19 @@ use blockdev::Access;
 use extant_nbd::{NbdDevice, NbdUrl, Options};
 use extant_terminal::output;
 use std::io::{BufRead, BufReader, ErrorKind};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdout, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// Name of the program, and of the variable with its path.
 const PROGRAM: &str = "extant-remote";
 const VARIABLE: &str = "EXTANT_REMOTE";
+/// Name of a socket for the program that stands for its standard input.
+const STANDARD_INPUT: &str = "-";
 /// A line of the program that is longer is cut.
 const MAX_LINE: usize = 1000;
 
@@ -56,28 +61,23 @@ fn export_of(address: &str) -> &str {
 
 /// Starts the program for an image, and connects to it.
 pub fn connect(address: &str, access: Access) -> Result<NbdDevice> {
-    let dir = tempfile::Builder::new()
-        .prefix("extant-remote-")
-        .tempdir()
-        .context("a directory for a socket")?;
-    let socket = dir.path().join("nbd");
-    let path = socket
-        .to_str()
-        .context("the path of the temporary directory is not UTF-8")?;
+    let (connection, of_program) = UnixStream::pair().context("a socket for a program")?;
     let program = program();
     let mut command = Command::new(&program);
     command.arg("serve");
     if access == Access::ReadOnly {
         command.arg("--read-only");
     }
-    let child = command
-        .args([path, address])
-        .stdin(Stdio::piped())
+    command
+        .args([STANDARD_INPUT, address])
+        .stdin(OwnedFd::from(of_program))
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         // Ctrl-C is for this process, which ends the connection after its last write.
-        .process_group(0)
-        .spawn();
+        .process_group(0);
+    let child = command.spawn();
+    // The command has the socket of the program, whose end this process would not notice otherwise.
+    drop(command);
     let mut child = child.map_err(|error| match error.kind() {
         ErrorKind::NotFound => advised(
             format_args!("{address}: needs the program {PROGRAM}, which is not installed"),
@@ -99,10 +99,18 @@ pub fn connect(address: &str, access: Access) -> Result<NbdDevice> {
             bail!("{address}: {PROGRAM}: {why}");
         }
     }
-    // If this process ends before the connection stands, the end of its standard input ends the program.
+    // The address of a connection that is there already only names the export.
     let export = export_of(address);
-    let url = NbdUrl::parse(&format!("nbd+unix:///{export}?socket={}", escaped(path)))?;
+    let url = NbdUrl::parse(&format!("nbd+unix:///{export}?socket={STANDARD_INPUT}"))?;
+    let connection = Mutex::new(Some(connection));
     let options = Options {
+        dial: Some(Arc::new(move |_| {
+            let connection = connection
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take();
+            connection.ok_or_else(|| ErrorKind::NotConnected.into())
+        })),
         // A store may be slow, and its own limits are shorter.
         timeout: Duration::from_secs(600),
         reconnect: Duration::ZERO,
@@ -133,19 +141,6 @@ fn report(mut out: BufReader<ChildStdout>) {
             line.strip_prefix("error: ").unwrap_or(&line)
         ));
     }
-}
-
-/// Escapes the characters of a path that end it in an address.
-fn escaped(path: &str) -> String {
-    let mut text = String::new();
-    for c in path.chars() {
-        match c {
-            '%' => text.push_str("%25"),
-            '&' => text.push_str("%26"),
-            c => text.push(c),
-        }
-    }
-    text
 }
 
 #[test]

@@ -4,7 +4,7 @@ use crate::cli::remote::{Server, wait_until};
 use crate::cli::support::{Ran, Scratch};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::process::Command;
 
 /// Runs the command with the program that serves addresses.
@@ -51,8 +51,31 @@ fn an_empty_extant_remote_variable_is_ignored() {
     assert!(out.status.success(), "{out:?}");
 }
 
+/// A command that is killed while its program still connects leaves no file behind.
+#[test]
+fn a_command_killed_while_connecting_leaves_nothing() {
+    let s = Scratch::empty();
+    let (program, started) = (s.host("program"), s.host("started"));
+    let text = format!("#!/bin/sh\ntouch '{}'\nread -r line\n", started.display());
+    std::fs::write(&program, text).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let temporary = s.host("temporary");
+    std::fs::create_dir(&temporary).unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_extant"))
+        .args(["ls", "https://host/image:/"])
+        .env("EXTANT_REMOTE", &program)
+        .env("TMPDIR", &temporary)
+        .spawn()
+        .unwrap();
+    wait_until(|| started.exists());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let left: Vec<_> = std::fs::read_dir(&temporary).unwrap().collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
 /// Fills a directory with files.
-fn tree(s: &Scratch) -> String {
+pub fn tree(s: &Scratch) -> String {
     std::fs::create_dir(s.host("tree")).unwrap();
     for n in 0..60_u8 {
         let name = s.host(&format!("tree/f{n}"));
