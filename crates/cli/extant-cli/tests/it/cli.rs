@@ -49,6 +49,7 @@ mod qcow2;
 mod reading;
 mod remote;
 mod remote_objects;
+pub mod remote_rbd;
 mod repair;
 mod rescue;
 mod resize;

@@ -112,11 +112,6 @@ impl RbdAddress {
         }
         Ok(())
     }
-
-    /// Returns the address without its fields.
-    pub fn place(&self) -> &str {
-        self.text.split('?').next().unwrap_or(&self.text)
-    }
 }
 
 /// Returns the user that the options in `CEPH_ARGS` name. librados takes the other options from there, but not this one.
@@ -166,7 +161,6 @@ fn addresses_of_images_in_pools() {
         (address.size, address.timeout),
         (Some(2 << 30), Duration::from_secs(5))
     );
-    assert_eq!(address.place(), "rbd:p/i");
     for (text, why) in [
         ("rbd:p", "not an image of a pool"),
         ("rbd:/i", "not an image of a pool"),

@@ -68,7 +68,6 @@ functions! {
     rbd_watchers_list_cleanup(*mut Watcher, usize);
     rbd_metadata_get(Handle, *const c_char, *mut c_char, *mut usize) -> c_int;
     rbd_metadata_set(Handle, *const c_char, *const c_char) -> c_int;
-    rbd_metadata_remove(Handle, *const c_char) -> c_int;
     rbd_diff_iterate2(Handle, *const c_char, u64, u64, u8, u8, EachExtent, *mut c_void) -> c_int;
     rbd_aio_create_completion(*mut c_void, Callback, *mut Handle) -> c_int;
     rbd_aio_get_return_value(Handle) -> isize;
@@ -469,13 +468,6 @@ impl Image {
         let set = self.functions().rbd_metadata_set;
         // SAFETY: the image is open, and the texts end with a zero.
         checked(unsafe { set(self.handle, key.as_ptr(), value.as_ptr()) }).map(drop)
-    }
-
-    pub fn remove_metadata(&self, key: &str) -> io::Result<()> {
-        let key = text(key)?;
-        let remove = self.functions().rbd_metadata_remove;
-        // SAFETY: the image is open, and the text ends with a zero.
-        checked(unsafe { remove(self.handle, key.as_ptr()) }).map(drop)
     }
 
     /// Returns the extents of a range that may hold other bytes than zeros, as offset and length. They are whole objects.

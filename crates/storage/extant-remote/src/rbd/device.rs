@@ -36,7 +36,7 @@ fn failed(address: &RbdAddress, error: &io::Error) -> io::Error {
         None if error.kind() == io::ErrorKind::TimedOut => no_answer(seconds),
         _ => error.to_string(),
     };
-    io::Error::new(error.kind(), format!("{}: {why}", address.place()))
+    io::Error::new(error.kind(), format!("{}: {why}", address.text))
 }
 
 fn no_answer(seconds: u64) -> String {
@@ -68,7 +68,7 @@ fn pool(address: &RbdAddress) -> io::Result<Pool> {
         Some(libc::EACCES | libc::EPERM | libc::ENOENT) => {
             let user = &address.user;
             wrong(
-                address.place(),
+                &address.text,
                 format_args!(
                     "the cluster denies access to the user '{user}', or there is no key for it: check its keyring, and id= in the address"
                 ),
@@ -79,7 +79,7 @@ fn pool(address: &RbdAddress) -> io::Result<Pool> {
     Pool::open(cluster, &address.pool, &address.namespace).map_err(|e| match e.raw_os_error() {
         Some(libc::ENOENT) => {
             let why = format!("there is no pool '{}'", address.pool);
-            io::Error::new(e.kind(), format!("{}: {why}", address.place()))
+            io::Error::new(e.kind(), format!("{}: {why}", address.text))
         }
         _ => failed(address, &e),
     })
@@ -97,7 +97,7 @@ fn image(address: &RbdAddress, read_only: bool) -> io::Result<Image> {
         return Err(failed(address, &error));
     }
     let missing = |why: String| {
-        let text = format!("{}: {why}", address.place());
+        let text = format!("{}: {why}", address.text);
         io::Error::new(io::ErrorKind::NotFound, text)
     };
     if let Some(snapshot) = snapshot {
@@ -132,8 +132,8 @@ fn open(address: &RbdAddress, read_only: bool) -> io::Result<(Image, u64)> {
             let why = format_args!(
                 "has {len} bytes already, more than {wanted}: omit the size, or see 'rbd resize --allow-shrink'"
             );
-            let _ = lock::give_back(&image);
-            return Err(wrong(address.place(), why));
+            let _ = image.unlock();
+            return Err(wrong(&address.text, why));
         }
         image.resize(wanted).map_err(|e| failed(address, &e))?;
         len = size()?;
@@ -150,7 +150,7 @@ pub fn snapshot(address: RbdAddress, name: &str) -> io::Result<()> {
             .make_snapshot(&name)
             .map_err(|e| match e.raw_os_error() {
                 Some(libc::EEXIST) => wrong(
-                    address.place(),
+                    &address.text,
                     format_args!("the snapshot '{name}' exists already"),
                 ),
                 _ => failed(&address, &e),
@@ -162,7 +162,7 @@ impl RbdDevice {
     /// Opens the image. A snapshot is only read.
     pub fn open(address: RbdAddress, read_only: bool) -> io::Result<Self> {
         let read_only = read_only || address.snapshot.is_some();
-        let text = address.place().to_owned();
+        let text = address.text.clone();
         let limit = address.timeout;
         // A library that is missing needs no cluster to say so.
         let device = in_time(limit + Duration::from_secs(2), move || {
@@ -192,7 +192,7 @@ impl RbdDevice {
     fn run(&self, offset: u64, operation: Operation) -> io::Result<Vec<u8>> {
         if self.is_lost.load(Ordering::Relaxed) && !matches!(operation, Operation::Read(_)) {
             let why = "an earlier request was not answered in time: open the image again";
-            return Err(wrong(self.address.place(), why));
+            return Err(wrong(&self.address.text, why));
         }
         let request = self.image.submit(offset, operation);
         let done = request.and_then(|request| request.wait(self.address.timeout));
@@ -219,7 +219,7 @@ impl RbdDevice {
             return Ok(());
         }
         self.flush()?;
-        lock::give_back(&self.image).map_err(|e| failed(&self.address, &e))
+        self.image.unlock().map_err(|e| failed(&self.address, &e))
     }
 }
 
@@ -236,7 +236,7 @@ impl BlockDevice for RbdDevice {
         let bytes = self.run(offset, Operation::Read(buf.len()))?;
         if bytes.len() != buf.len() {
             let why = "the image became shorter while it was in use";
-            return Err(wrong(self.address.place(), why));
+            return Err(wrong(&self.address.text, why));
         }
         buf.copy_from_slice(&bytes);
         Ok(())

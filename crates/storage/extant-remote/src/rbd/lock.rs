@@ -2,7 +2,7 @@
 //!
 //! librbd keeps the address of the client that has the lock. A writer adds who it is, as metadata of the image, so that another one
 //! can name it, and can break the lock at once if the process was of this machine and has ended. The note counts only while its
-//! address is that of the lock.
+//! address is that of the lock. It stays after the lock is given back, because removing it could remove that of the next writer.
 //!
 //! Another program, such as a virtual machine, gives the lock away when it is asked. Therefore a lock without a note is left alone
 //! while its client has the image open.
@@ -99,11 +99,4 @@ pub fn take(image: &Image) -> io::Result<()> {
         Some(owner) => image.set_metadata(KEY, &format!("{owner} {}", holder::this())),
         None => Err(io::Error::other("the exclusive lock was lost")),
     }
-}
-
-/// Gives the lock back.
-pub fn give_back(image: &Image) -> io::Result<()> {
-    // A note that stays is about a lock that is gone, and does not count.
-    let _ = image.remove_metadata(KEY);
-    image.unlock()
 }

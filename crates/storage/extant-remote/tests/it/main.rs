@@ -2,6 +2,7 @@
 
 mod crash;
 mod directory;
+mod rbd;
 mod s3;
 mod storm;
 mod support;

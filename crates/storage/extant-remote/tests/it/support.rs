@@ -48,6 +48,11 @@ impl Served {
         self.device.as_ref().unwrap()
     }
 
+    /// Returns the number of its process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Kills the program.
     pub fn kill(mut self) {
         self.child.kill().unwrap();

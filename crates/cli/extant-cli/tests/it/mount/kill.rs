@@ -26,7 +26,7 @@ fn filled(n: u64, len: usize) -> Vec<u8> {
 /// Writes like a database: appends each record to a log and makes it durable at once. From time to time it writes
 /// pages, and a summary: it syncs the pages and replaces a small file that records this. Ends at the first failed
 /// write.
-fn database(dir: &Path, durable: &AtomicU64, seed: u64) -> io::Result<()> {
+pub fn database(dir: &Path, durable: &AtomicU64, seed: u64) -> io::Result<()> {
     let mut random = Random::new(seed);
     let top = File::open(dir)?;
     let table = File::create(dir.join("table"))?;
@@ -58,7 +58,7 @@ fn database(dir: &Path, durable: &AtomicU64, seed: u64) -> io::Result<()> {
 }
 
 /// Asserts that all durable data are present and complete.
-fn check_database(dir: &Path, durable: u64) {
+pub fn check_database(dir: &Path, durable: u64) {
     let mut n = 0;
     for segment in 0..=(durable.saturating_sub(1)) / SEGMENT {
         let log = fs::read(dir.join(format!("log{segment}"))).unwrap();

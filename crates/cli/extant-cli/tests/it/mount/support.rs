@@ -251,7 +251,21 @@ impl Mounted {
 
     /// Mounts like [`Self::new`], with more arguments for `extant mount`.
     pub fn with(image: &Path, transport: Transport, args: &[&str], options: &[&str]) -> Self {
-        let dir = image.with_extension("mnt");
+        Self::start(image, image.with_extension("mnt"), transport, args, options)
+    }
+
+    /// Mounts an image of a server on a directory.
+    pub fn on(image: &Path, dir: &Path, transport: Transport) -> Self {
+        Self::start(image, dir.into(), transport, &[], &[])
+    }
+
+    fn start(
+        image: &Path,
+        dir: PathBuf,
+        transport: Transport,
+        args: &[&str],
+        options: &[&str],
+    ) -> Self {
         let _ = std::fs::create_dir(&dir);
         // The server ends with the thread that starts it, and a test is one thread.
         let mut command = Command::new("setpriv");
@@ -320,6 +334,22 @@ impl Mounted {
         let status = wait(&mut server, Duration::from_secs(30)).expect("the server ends");
         assert!(status.success(), "the server: {status}");
         assert!(!is_mounted(&self.dir));
+    }
+
+    /// Kills the server and `extant-remote`, which serves it, at once.
+    pub fn kill_with_helper(self) {
+        let server = self.server.as_ref().unwrap().id();
+        let children = format!("/proc/{server}/task/{server}/children");
+        let children = std::fs::read_to_string(children).unwrap();
+        let helpers = children.split_whitespace().filter(|child| {
+            // One that has ended and was not waited for has no command line.
+            let line = std::fs::read_to_string(format!("/proc/{child}/cmdline"));
+            line.is_ok_and(|line| line.contains("extant-remote\0serve"))
+        });
+        let helpers: Vec<&str> = helpers.collect();
+        assert_eq!(helpers.len(), 1, "{children}");
+        run(Command::new("kill").arg("-KILL").args(&helpers));
+        self.kill();
     }
 
     /// Kills the server like a power failure, and removes the rest of the mount. Only over /dev/fuse: see
