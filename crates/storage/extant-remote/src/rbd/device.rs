@@ -7,6 +7,7 @@ use crate::address::wrong;
 use blockdev::BlockDevice;
 use std::io;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
@@ -17,7 +18,7 @@ const EXTENTS: u64 = 1 << 30;
 /// The device. Requests of any number of threads are in flight at once, and each thread waits for its own.
 pub struct RbdDevice {
     address: RbdAddress,
-    image: Image,
+    image: Arc<Image>,
     size: AtomicU64,
     read_only: bool,
     /// Whether a request was not answered in time, so that it may still change the image at any time.
@@ -169,7 +170,7 @@ impl RbdDevice {
             let (image, size) = open(&address, read_only)?;
             Ok(Self {
                 address,
-                image,
+                image: Arc::new(image),
                 size: AtomicU64::new(size),
                 read_only,
                 is_lost: AtomicBool::new(false),
@@ -197,11 +198,17 @@ impl RbdDevice {
         let request = self.image.submit(offset, operation);
         let done = request.and_then(|request| request.wait(self.address.timeout));
         done.map_err(|e| {
-            if e.kind() == io::ErrorKind::TimedOut {
-                self.is_lost.store(true, Ordering::Relaxed);
-            }
+            self.note(&e);
             failed(&self.address, &e)
         })
+    }
+
+    /// Marks the image as lost if an error means that the cluster did not answer.
+    fn note(&self, error: &io::Error) {
+        if error.kind() == io::ErrorKind::TimedOut && !self.is_lost.swap(true, Ordering::Relaxed) {
+            // Closing the image would wait for the cluster.
+            std::mem::forget(Arc::clone(&self.image));
+        }
     }
 
     /// Checks a range, and that a change is allowed.
@@ -219,7 +226,11 @@ impl RbdDevice {
             return Ok(());
         }
         self.flush()?;
-        self.image.unlock().map_err(|e| failed(&self.address, &e))
+        let image = Arc::clone(&self.image);
+        in_time(self.address.timeout, move || image.unlock()).map_err(|e| {
+            self.note(&e);
+            failed(&self.address, &e)
+        })
     }
 }
 

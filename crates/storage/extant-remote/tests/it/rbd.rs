@@ -244,6 +244,53 @@ fn an_osd_is_lost_in_the_middle_of_writing() {
     served.end();
 }
 
+/// Lets the cluster answer again when it is dropped.
+struct Paused<'c>(&'c Ceph);
+
+impl Drop for Paused<'_> {
+    fn drop(&mut self) {
+        self.0.run("ceph osd unset pause");
+    }
+}
+
+/// A request that is not answered in time fails, nothing is written after it, and the program ends.
+#[test]
+fn a_cluster_that_stops_answering_ends_the_wait() {
+    let Some(ceph) = ceph::running() else { return };
+    let address = image(&ceph, "paused", "16M");
+    let served = start(&format!("{address}&timeout=2")).unwrap();
+    served.device().write_at(0, b"kept").unwrap();
+    served.device().flush().unwrap();
+    ceph.ok("ceph osd set pause");
+    let paused = Paused(&ceph);
+    let began = std::time::Instant::now();
+    // The OSDs learn of the pause a little later.
+    let write = || {
+        let device = served.device();
+        device
+            .write_at(0, b"late")
+            .and_then(|()| device.flush())
+            .is_ok()
+    };
+    while write() {}
+    assert!(
+        !write(),
+        "nothing is written after a request without an answer"
+    );
+    served.end();
+    refused(
+        &format!("{address}&timeout=2"),
+        "did not answer within 2 seconds",
+    );
+    assert!(began.elapsed().as_secs() < 20, "{:?}", began.elapsed());
+    drop(paused);
+    let served = start(&address).unwrap();
+    let mut found = [0; 4];
+    served.device().read_at(0, &mut found).unwrap();
+    assert!([b"kept", b"late"].contains(&&found));
+    served.end();
+}
+
 #[test]
 fn what_is_wrong_with_a_cluster_is_said_in_one_line() {
     let Some(ceph) = ceph::running() else { return };
