@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Tests of images on servers and stores, with the servers that they need: NBD servers and Ceph from Debian, moto (S3) from PyPI.
+# Tests of images on servers and stores, with the servers that they need: NBD servers and Ceph from Debian, moto (S3) from PyPI,
+# s3s-fs (S3) from crates.io.
 # All state is in the target directory and in temporary directories; the tests end the servers that they start.
 #
 #   scripts/test-remote.sh           everything
-#   scripts/test-remote.sh --tools   installs the servers only, but for Ceph
+#   scripts/test-remote.sh --tools   installs the servers only, but for Ceph and s3s-fs
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/steps.sh
@@ -39,6 +40,12 @@ end() {
     if declare -F steps_table >/dev/null; then steps_table; fi
 }
 trap end EXIT
+if ! command -v s3s-fs >/dev/null; then
+    place=$target/tools/s3s-fs
+    [ -x "$place/bin/s3s-fs" ] || step "build s3s-fs" env -u CARGO_TARGET_DIR \
+        "$cargo" install --quiet --locked --debug --features binary --root "$place" s3s-fs@0.14.1
+    export PATH=$PATH:$place/bin
+fi
 step "start Ceph" scripts/ceph-mini.sh start "$EXTANT_CEPH"
 step "extant-remote" "$cargo" test --profile test-fast -p extant-remote
 step "extant-nbd" "$cargo" test --profile test-fast -p extant-nbd

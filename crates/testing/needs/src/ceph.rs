@@ -68,7 +68,7 @@ impl Ceph {
             assert!(done.is_ok_and(|status| status.success()), "{command}");
         };
         run("kill");
-        // The others learn it at once instead of after a time without heartbeats.
+        // The monitor reports the loss at once instead of after a time without heartbeats.
         self.ok(&format!("ceph osd down {number}"));
         run("osd");
         while !self.ok("ceph osd stat").contains("3 up") {}

@@ -142,7 +142,7 @@ fn open(address: &RbdAddress, read_only: bool) -> io::Result<(Image, u64)> {
     Ok((image, len))
 }
 
-/// Makes a snapshot of what is flushed. Fails if the name is taken.
+/// Makes a snapshot of the flushed state. Fails if the name is taken.
 pub fn snapshot(address: RbdAddress, name: &str) -> io::Result<()> {
     let name = name.to_owned();
     in_time(address.timeout, move || {
@@ -165,7 +165,7 @@ impl RbdDevice {
         let read_only = read_only || address.snapshot.is_some();
         let text = address.text.clone();
         let limit = address.timeout;
-        // A library that is missing needs no cluster to say so.
+        // The cluster's own limits end most waits; this one ends the others.
         let device = in_time(limit + Duration::from_secs(2), move || {
             let (image, size) = open(&address, read_only)?;
             Ok(Self {
@@ -220,7 +220,7 @@ impl RbdDevice {
         Ok(())
     }
 
-    /// Gives the lock back. What was not flushed is written if the cluster answers.
+    /// Flushes, and releases the lock.
     pub fn release(&self) -> io::Result<()> {
         if self.read_only || self.is_lost.load(Ordering::Relaxed) {
             return Ok(());

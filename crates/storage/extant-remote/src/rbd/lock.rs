@@ -1,10 +1,11 @@
 //! The exclusive lock of an image, which its one writer holds.
 //!
-//! librbd keeps the address of the client that has the lock. A writer adds who it is, as metadata of the image, so that another one
-//! can name it, and can break the lock at once if the process was of this machine and has ended. The note counts only while its
-//! address is that of the lock. It stays after the lock is given back, because removing it could remove that of the next writer.
+//! librbd keeps the address of the client that has the lock. Each writer also stores its host and process as metadata of the image,
+//! together with this address. By this note the next writer can name the holder. If the holder was a process of this machine that has
+//! ended, the next writer breaks the lock at once. A note whose address is not that of the lock is ignored. A writer never removes its
+//! note, because it could remove the note of the next writer.
 //!
-//! Another program, such as a virtual machine, gives the lock away when it is asked. Therefore a lock without a note is left alone
+//! Another program, such as a virtual machine, releases the lock on request. Therefore a lock without a note is not requested
 //! while its client has the image open.
 
 use super::ceph::Image;
@@ -33,7 +34,7 @@ fn wait_for(pid: u32) {
         tv_nsec: 0,
     };
     if let Some(process) = opened {
-        // A process that cannot be waited for counts as one that goes on.
+        // If the wait fails, the holder is looked at again all the same.
         let _ = poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&limit));
     }
 }

@@ -199,7 +199,7 @@ fn a_lock_of_another_program_is_respected() {
     );
 }
 
-/// An OSD is killed and comes back while four threads write: each reads what it wrote, and a flush holds.
+/// An OSD is killed and started again while four threads write and flush: no flushed write is lost.
 #[test]
 fn an_osd_is_lost_in_the_middle_of_writing() {
     let Some(ceph) = ceph::running() else { return };
@@ -228,7 +228,7 @@ fn an_osd_is_lost_in_the_middle_of_writing() {
         ends.store(true, SeqCst);
         tasks.into_iter().map(|task| task.join().unwrap()).collect()
     });
-    // Without an orderly end.
+    // The program has no time to write its cache.
     served.kill();
     let served = start(&address).unwrap();
     for (task, round) in (0..).zip(synced) {
