@@ -2,7 +2,7 @@
 # A real Ceph cluster on this machine, for tests and trials: one monitor, one manager and three OSDs (BlueStore on sparse
 # files of 4 GiB), with cephx on. All of its state is in DIR, its ports are on 127.0.0.1, and no system service is touched.
 #
-#   scripts/ceph-mini.sh start DIR   makes the cluster, or starts one that DIR has; prints the path of its ceph.conf
+#   scripts/ceph-mini.sh start DIR   makes the cluster, and prints the path of its ceph.conf
 #   scripts/ceph-mini.sh stop DIR    ends its daemons, and removes what start made
 #   scripts/ceph-mini.sh kill DIR N  kills OSD N
 #   scripts/ceph-mini.sh osd DIR N   starts OSD N again
@@ -145,11 +145,6 @@ make_monitor() {
     quietly ceph-mon --mkfs -i a --monmap "$dir/monmap" --keyring "$dir/mon.keyring" -c "$conf"
 }
 
-start_monitor() {
-    daemon mon ceph-mon -i a -c "$conf"
-    quietly ceph --connect-timeout 60 mon stat
-}
-
 start_osd() {
     daemon "osd$1" ceph-osd -i "$1" -c "$conf"
 }
@@ -171,7 +166,8 @@ make_cluster() {
     port=$(free_ports)
     write_conf "$port"
     make_monitor "$port"
-    start_monitor
+    daemon mon ceph-mon -i a -c "$conf"
+    quietly ceph --connect-timeout 60 mon stat
     mkdir "$dir/mgr"
     ceph auth get-or-create mgr.x mon 'allow profile mgr' osd 'allow *' mds 'allow *' >"$dir/mgr/keyring" 2>>"$log"
     daemon mgr ceph-mgr -i x -c "$conf"
@@ -208,22 +204,15 @@ start)
     for tool in ceph-mon:ceph-mon ceph-mgr:ceph-mgr ceph-osd:ceph-osd ceph:ceph-common rbd:ceph-common; do
         command -v "${tool%%:*}" >/dev/null || { echo "missing: ${tool%%:*} (Debian package ${tool##*:})" >&2; exit 1; }
     done
+    [ ! -f "$conf" ] || { echo "$dir has a cluster: $0 stop $dir" >&2; exit 1; }
     mkdir -p "$dir"
-    if [ -f "$dir/made" ]; then
-        start_monitor
-        daemon mgr ceph-mgr -i x -c "$conf"
-        for n in 0 1 2; do start_osd "$n"; done
-        wait_active
-    else
-        make_cluster
-        touch "$dir/made"
-    fi
+    make_cluster
     echo "$conf"
     ;;
 stop)
     for name in osd0 osd1 osd2 mgr mon; do end "$name" KILL; done
     rm -rf "$dir/mon" "$dir/mgr" "$dir"/osd[012] "$dir/crash"
-    rm -f "$conf" "$dir"/{keyring,mon.keyring,monmap,made} "$dir"/*.log "$dir"/*.asok
+    rm -f "$conf" "$dir"/{keyring,mon.keyring,monmap} "$dir"/*.log "$dir"/*.asok
     rmdir "$dir" 2>/dev/null || true
     ;;
 kill)
