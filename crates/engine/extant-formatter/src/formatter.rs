@@ -190,8 +190,9 @@ impl Formatter {
         space: &dyn MetaSpace,
         most: usize,
     ) -> Result<Option<Output>> {
+        // Items count blocks, but bitmaps count clusters.
         if self.geometry.cluster_ratio != 1 {
-            return Err(Error::Unsupported("bigalloc"));
+            return Err(Error::Unsupported("changes of a volume with bigalloc"));
         }
         let (gaps, free, label) = (self.gaps.clone(), self.free, self.label);
         let mut output = self.apply(items, images, space)?;

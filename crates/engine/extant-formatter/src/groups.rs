@@ -158,8 +158,8 @@ pub fn inode_location_alone(
     Ok(geometry.inode_place(desc.inode_table, index))
 }
 
-/// Adds up the counts of all descriptors, one after the other, and keeps none in memory. Blocks are counted, also where descriptors
-/// count clusters.
+/// Adds up the counts of all descriptors, one after the other, and keeps none in memory. The sum is in blocks, although
+/// descriptors count clusters.
 pub fn count(geometry: &Geometry, images: &dyn BlockImages) -> Result<Totals> {
     let mut totals = Totals::default();
     let per_block = geometry.descs_per_block().max(1);

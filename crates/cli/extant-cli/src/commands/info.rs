@@ -50,7 +50,7 @@ struct Info {
     blocks: u64,
     reserved_blocks: u64,
     free_blocks: u64,
-    overhead_blocks: u32,
+    overhead_blocks: u64,
     inode_size: u16,
     inodes: u32,
     free_inodes: u64,
@@ -193,9 +193,9 @@ fn info(volume: &Volume) -> Result<Info> {
         free_blocks: volume
             .groups()
             .flatten()
-            .map(|g| u64::from(g.free_blocks))
+            .map(|g| u64::from(g.free_blocks) * u64::from(geo.cluster_ratio))
             .sum(),
-        overhead_blocks: sb.overhead_blocks.get(),
+        overhead_blocks: u64::from(sb.overhead_blocks.get()) * u64::from(geo.cluster_ratio),
         inode_size: geo.inode_size,
         inodes: geo.inodes_count,
         free_inodes: statfs.free_inodes,
@@ -278,7 +278,7 @@ fn group(geo: &Geometry, nr: u32, desc: &GroupDesc) -> Group {
         inode_bitmap: desc.inode_bitmap.0,
         inode_table: desc.inode_table.0,
         inode_table_blocks: geo.itable_blocks(),
-        free_blocks: desc.free_blocks,
+        free_blocks: desc.free_blocks.saturating_mul(geo.cluster_ratio),
         free_inodes: desc.free_inodes,
         directories: desc.used_dirs,
         unused_inodes: desc.itable_unused,
@@ -386,11 +386,7 @@ fn print_shape(out: &mut impl Write, i: &Info) -> Result<()> {
     line(
         out,
         "  overhead:",
-        format!(
-            "{} ({})",
-            i.overhead_blocks,
-            bytes(i.overhead_blocks.into())
-        ),
+        format!("{} ({})", i.overhead_blocks, bytes(i.overhead_blocks)),
     )?;
     line(out, "Inode size:", i.inode_size.to_string())?;
     line(out, "Inodes:", i.inodes.to_string())?;

@@ -279,20 +279,19 @@ impl<'a> Surveyor<'a> {
             bitmap::verify_block_bitmap(&map, desc, geometry, nr)?;
             map
         };
-        let (first, bits) = (
-            geometry.group_first_block(nr).0,
-            geometry.blocks_in_group(nr),
-        );
+        let (first, bits) = (geometry.group_first_block(nr).0, geometry.bits_in_group(nr));
+        let ratio = u64::from(geometry.cluster_ratio);
+        let block = |bit: u32| first + u64::from(bit) * ratio;
         let mut at = 0;
         while at < bits {
             let free = bitmap::find_zero(&map, at, bits).unwrap_or(bits);
             if free > at {
                 self.end_run();
-                self.add(Use::Other, first + u64::from(at), u64::from(free - at));
+                self.add(Use::Other, block(at), block(free) - block(at));
             }
             let used = bitmap::find_one(&map, free, bits).unwrap_or(bits);
-            let len = u64::from(used - free);
-            self.add(Use::Free, first + u64::from(free), len);
+            let len = block(used) - block(free);
+            self.add(Use::Free, block(free), len);
             self.run += len;
             at = used;
         }

@@ -69,6 +69,9 @@ impl Volume<'_> {
     /// # Errors
     /// `Format` for a change that cannot be made, with the inode; `Unsupported` for one that only Linux can replay.
     pub fn items(&self, changes: &[FastChange]) -> Result<ItemList> {
+        if self.geometry.cluster_ratio != 1 {
+            return Err(Error::Unsupported("fast commits with bigalloc"));
+        }
         let mut replay = Replay {
             volume: self,
             files: BTreeMap::new(),

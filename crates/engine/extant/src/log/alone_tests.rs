@@ -11,7 +11,7 @@ use extant_formatter::item::{InodeEvent, MiscEvent};
 /// Makes a log over space for this number of blocks, with no volume above it.
 fn log(free: u64, capacity: u64) -> Log {
     let store = Store::in_memory();
-    let counts = Counts::new(store.geometry.blocks_count, free, Reserve::default());
+    let counts = Counts::new(store.geometry.blocks_count, 1, free, Reserve::default());
     let space = Space::new(store, counts, 100, BlockScan::default());
     Log::new(Arc::new(space), Some(capacity), None)
 }

@@ -50,9 +50,11 @@ pub(crate) struct Counts {
 const BATCH: u64 = 256;
 
 impl Counts {
-    /// Makes the counts of a volume of `blocks` blocks of which `free` are free.
-    pub fn new(blocks: u64, free: u64, reserve: Reserve) -> Self {
-        let withheld = (blocks / 50).min(4096);
+    /// Makes the counts of a volume of `blocks` blocks of which `free` are free. Whole clusters of `ratio` blocks are
+    /// held back.
+    pub fn new(blocks: u64, ratio: u32, free: u64, reserve: Reserve) -> Self {
+        let ratio = u64::from(ratio.max(1));
+        let withheld = (blocks / ratio / 50).min(4096) * ratio;
         let reserve = Reserve {
             blocks: reserve.blocks.min(blocks),
             ..reserve
@@ -276,7 +278,7 @@ mod tests {
 
     #[test]
     fn much_is_set_aside_when_the_slot_has_its_share_of_it() {
-        let counts = Counts::new(100_000, 100_000, Reserve::default());
+        let counts = Counts::new(100_000, 1, 100_000, Reserve::default());
         let share = 8000 / percpu::slot::count() as u64;
         assert!(counts.set_aside(share));
         assert!(!counts.is_much_aside(8000), "its share and no more");
@@ -291,7 +293,7 @@ mod tests {
     #[test]
     fn others_leave_the_reserve() {
         // 20 withheld.
-        let space = Counts::new(1000, 300, RESERVE);
+        let space = Counts::new(1000, 1, 300, RESERVE);
         let other = Credentials::new(1000, 1000, &[]);
         assert_eq!(space.free(), (300, 230));
         assert!(!space.take(&other, 231));
@@ -318,7 +320,7 @@ mod tests {
 
     #[test]
     fn the_overdraft_is_paid_first() {
-        let space = Counts::new(1000, 75, RESERVE);
+        let space = Counts::new(1000, 1, 75, RESERVE);
         let other = Credentials::new(1000, 1000, &[]);
         space.account(3, 3 + 5 + 12);
         assert_eq!(space.free(), (58, 0));
@@ -333,7 +335,7 @@ mod tests {
 
     #[test]
     fn who_makes_room_finds_some() {
-        let space = Counts::new(1000, 71, RESERVE);
+        let space = Counts::new(1000, 1, 71, RESERVE);
         assert!(space.take_to_give(1));
         assert!(space.take_to_give(50 + 10));
         assert!(!space.take_to_give(1), "the rest is for write-back");
@@ -344,7 +346,7 @@ mod tests {
 
     #[test]
     fn opened_with_less_free_than_is_held_back() {
-        let space = Counts::new(1000, 30, RESERVE);
+        let space = Counts::new(1000, 1, 30, RESERVE);
         let root = Credentials::root();
         assert_eq!(space.free(), (30, 0));
         assert!(!space.take(&root, 11) && space.take(&root, 10));
@@ -355,7 +357,7 @@ mod tests {
             blocks: u64::MAX,
             ..RESERVE
         };
-        let space = Counts::new(1000, 300, all);
+        let space = Counts::new(1000, 1, 300, all);
         assert_eq!(space.free(), (300, 0));
     }
 }

@@ -305,7 +305,8 @@ impl<'a> Opening<'a> {
             limits: self.options.limits(),
             settings: self.options.settings,
         });
-        let counts = Counts::new(self.geometry.blocks_count, free.blocks, self.reserve());
+        let (blocks, ratio) = (self.geometry.blocks_count, self.geometry.cluster_ratio);
+        let counts = Counts::new(blocks, ratio, free.blocks, self.reserve());
         let space = Arc::new(Space::new(
             Arc::clone(&store),
             counts,
@@ -409,9 +410,8 @@ impl<'a> Opening<'a> {
             if self.left_open() {
                 return Ok(groups::count(&self.geometry, buffers)?);
             }
-            let free = self.raw.free_blocks().saturating_mul(ratio);
             return Ok(Totals {
-                blocks: free.min(self.geometry.blocks_count),
+                blocks: self.raw.free_blocks().min(self.geometry.blocks_count),
                 inodes: self.raw.free_inodes_count.get().into(),
             });
         }
@@ -421,7 +421,7 @@ impl<'a> Opening<'a> {
                 continue;
             }
             let desc = desc?;
-            // Descriptors count clusters.
+            // Descriptors count clusters; the superblock counts blocks.
             free.blocks += u64::from(desc.free_blocks) * ratio;
             free.inodes += u64::from(desc.free_inodes);
         }

@@ -2,6 +2,7 @@
 //! and changed here and read by the kernel again. Journals left dirty by one are recovered by the other. A further
 //! reader is ext4-view. Needs root and loop devices.
 
+mod clusters;
 mod contents;
 mod index;
 mod inline;

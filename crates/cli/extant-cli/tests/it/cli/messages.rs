@@ -47,6 +47,7 @@ fn fixture() -> Option<Scratch> {
     made("quota.img", "16M", &["-t", "ext4", "-O", "quota"]);
     made("inline.img", "16M", &["-t", "ext4", "-O", "inline_data"]);
     made("bigalloc.img", "16M", &["-t", "ext4", "-O", "bigalloc"]);
+    made("ea.img", "16M", &["-t", "ext4", "-O", "ea_inode"]);
     made("small.img", "2M", &["-t", "ext4", "-b", "1024"]);
     let write = |name: &str, content: &[u8]| fs::write(s.host(name), content).unwrap();
     let marked = |at: usize, mark: &[u8]| {

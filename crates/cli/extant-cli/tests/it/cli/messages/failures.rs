@@ -50,9 +50,9 @@ pub(super) const TABLE: &[Row] = &[
         "dir: neither a regular file nor a block device: a path in an image is IMAGE:/PATH; extant mkfs IMAGE --from dir makes an image of a directory",
     ),
     (
-        "ls bigalloc.img",
+        "ls ea.img",
         1,
-        "bigalloc.img: unsupported incompatible feature: bigalloc: extant inspect and check read it; Linux can mount bigalloc.img, and extant import brings its files into a new image",
+        "ea.img: unsupported incompatible feature: ea_inode: extant inspect and check read it; Linux can mount ea.img, and extant import brings its files into a new image",
     ),
     (
         "ls disk.img/d",
@@ -250,6 +250,11 @@ pub(super) const TABLE: &[Row] = &[
         "mkdir inline.img:/x",
         1,
         "inline.img: read-only file system: the feature inline_data can be read, not written: extant mkfs NEW.img --from inline.img makes an image without it",
+    ),
+    (
+        "mkdir bigalloc.img:/x",
+        1,
+        "bigalloc.img: read-only file system: feature bigalloc is not supported for writing: extant mkfs NEW.img --from bigalloc.img makes an image without it",
     ),
     (
         "mkdir quota.img:/x",
