@@ -147,8 +147,9 @@ pub fn file_record<E: From<FormatError>>(
     inode::encode_core(&core, &mut raw, geo);
     let seed = crate::checksum::inode_seed(geo.csum_seed, ino, core.generation);
     build(geo, runs, nodes, seed, inode::i_block_mut(&mut raw)?, emit)?;
-    let data: u64 = runs.iter().map(|r| u64::from(r.len)).sum();
-    let blocks = data + nodes.len() as u64;
+    let clusters = |run: &Run| geo.clusters_of(BlockNr(run.physical), run.len.into());
+    let data: u64 = runs.iter().map(clusters).map(|c| c.end - c.start).sum();
+    let blocks = (data + nodes.len() as u64) * u64::from(geo.cluster_ratio);
     inode::set_sectors(&mut raw, geo, blocks * u64::from(geo.sectors_per_block()))?;
     inode::set_checksum(&mut raw, geo, ino);
     Ok(raw)

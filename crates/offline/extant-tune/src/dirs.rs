@@ -233,13 +233,24 @@ fn resize(
     if present == blocks as usize && whole {
         return Ok(places);
     }
-    image.needs_blocks("a directory")?;
-    for block in places.drain((blocks as usize).min(present)..) {
+    if !whole {
+        // Its blocks would move inside their clusters.
+        image.needs_blocks("a directory with holes")?;
+    }
+    let ratio = image.geo.cluster_ratio as usize;
+    let kept = (blocks as usize).next_multiple_of(ratio);
+    for block in places.drain(kept.min(present)..) {
         image.free(block, 1)?;
     }
+    places.truncate(blocks as usize);
     if present < blocks as usize {
+        // The last cluster has blocks that are not in use.
+        while !places.len().is_multiple_of(ratio) && places.len() < blocks as usize {
+            let next = places.last().map_or(0, |block| block.0 + 1);
+            places.push(BlockNr(next));
+        }
         let goal = places.last().map_or(0, |block| block.0 + 1);
-        let more = image.allocate(blocks - present as u32, goal, "a directory")?;
+        let more = image.allocate(blocks - places.len() as u32, goal, "a directory")?;
         places.extend(
             more.iter()
                 .flat_map(|run| (0..run.len).map(|i| BlockNr(run.physical + u64::from(i)))),
@@ -272,9 +283,10 @@ fn resize(
         core.flags & !flags::EXTENTS
     };
     inode::encode_core(&core, raw, &image.geo);
-    let per = u64::from(image.geo.sectors_per_block());
-    let gone = (map.blocks() + map.nodes.len() as u64) * per;
-    let come = (u64::from(blocks) + nodes.len() as u64) * per;
+    let clusters = |blocks: u64, nodes: usize| blocks.div_ceil(ratio as u64) + nodes as u64;
+    let per = u64::from(image.geo.sectors_per_block()) * ratio as u64;
+    let gone = clusters(map.blocks(), map.nodes.len()) * per;
+    let come = clusters(blocks.into(), nodes.len()) * per;
     let sectors = inode::sectors(raw, &image.geo).saturating_sub(gone) + come;
     inode::set_sectors(raw, &image.geo, sectors)?;
     Ok(places)

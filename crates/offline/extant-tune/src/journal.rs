@@ -70,7 +70,6 @@ pub(crate) fn free_blocks(image: &mut Image<'_, '_>, ino: InodeNr) -> Result<u64
 
 /// Removes the journal; returns the number of its blocks.
 pub(crate) fn remove(image: &mut Image<'_, '_>) -> Result<u64, Error> {
-    image.needs_blocks("the journal")?;
     let ino = InodeNr(image.geo.journal_ino);
     if ino.0 == 0 || image.sb.journal_uuid != [0; 16] {
         return refused("an external journal stays");
@@ -94,7 +93,6 @@ pub(crate) fn make(
     options: &TuneOptions,
     old_blocks: Option<u64>,
 ) -> Result<(), Error> {
-    image.needs_blocks("the journal")?;
     let geo = image.geo.clone();
     let blocks = match options.journal_mib {
         Some(mib) => mib.saturating_mul(1 << 20) / u64::from(geo.block_size),

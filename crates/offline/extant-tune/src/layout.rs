@@ -46,11 +46,12 @@ pub(crate) fn remove_reserved_descriptors(image: &mut Image<'_, '_>) -> Result<(
     Ok(())
 }
 
-/// Subtracts blocks from the count of overhead blocks.
+/// Subtracts blocks from the count of overhead clusters.
 pub(crate) fn subtract_overhead(image: &mut Image<'_, '_>, blocks: u64) {
+    let clusters = blocks.div_ceil(image.geo.cluster_ratio.into());
     let overhead = u64::from(image.sb.overhead_blocks.get());
     let rest = overhead
-        .checked_sub(blocks)
+        .checked_sub(clusters)
         .and_then(|rest| u32::try_from(rest).ok());
     image.sb.overhead_blocks.set(rest.unwrap_or(0)); // 0: the kernel counts for itself
 }
@@ -59,7 +60,8 @@ pub(crate) fn subtract_overhead(image: &mut Image<'_, '_>, blocks: u64) {
 pub(crate) fn add_overhead(image: &mut Image<'_, '_>, blocks: u64) {
     let overhead = image.sb.overhead_blocks.get();
     if overhead != 0 {
-        let sum = u32::try_from(u64::from(overhead) + blocks);
+        let clusters = blocks.div_ceil(image.geo.cluster_ratio.into());
+        let sum = u32::try_from(u64::from(overhead) + clusters);
         image.sb.overhead_blocks.set(sum.unwrap_or(0));
     }
 }

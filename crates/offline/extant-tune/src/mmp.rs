@@ -64,7 +64,6 @@ fn write_clean(image: &Image<'_, '_>, block: BlockNr, now: i64) -> Result<(), Er
 }
 
 fn make(image: &mut Image<'_, '_>, options: &TuneOptions) -> Result<(), Error> {
-    image.needs_blocks("mmp")?;
     let goal = image.geo.first_data_block;
     let runs = image.allocate(1, goal, "the block of mmp")?;
     let block = BlockNr(runs.first().map_or(0, |run| run.physical));
@@ -76,7 +75,6 @@ fn make(image: &mut Image<'_, '_>, options: &TuneOptions) -> Result<(), Error> {
 }
 
 fn remove(image: &mut Image<'_, '_>) -> Result<(), Error> {
-    image.needs_blocks("mmp")?;
     let block = BlockNr(image.sb.mmp_block.get());
     if !mmp::is_clean(&image.read(block)?) {
         return refused(

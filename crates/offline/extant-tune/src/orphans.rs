@@ -12,7 +12,6 @@ const SIZES: std::ops::RangeInclusive<u64> = 32..=512;
 
 /// Takes the orphan file away.
 pub(crate) fn remove(image: &mut Image<'_, '_>) -> Result<(), Error> {
-    image.needs_blocks("the orphan file")?;
     if image
         .geo
         .features
@@ -31,7 +30,6 @@ pub(crate) fn remove(image: &mut Image<'_, '_>) -> Result<(), Error> {
 
 /// Makes an empty orphan file.
 pub(crate) fn make(image: &mut Image<'_, '_>, options: &TuneOptions) -> Result<(), Error> {
-    image.needs_blocks("the orphan file")?;
     let size = u64::from(image.geo.block_size);
     let blocks = match options.orphan_file_bytes {
         Some(bytes) => bytes / size,

@@ -89,7 +89,6 @@ pub(crate) fn remove(image: &mut Image<'_, '_>, now: Kinds, wanted: Kinds) -> Re
         if !now.has(kind) || wanted.has(kind) {
             continue;
         }
-        image.needs_blocks("quota")?;
         let ino = InodeNr(kind.inode(&image.sb));
         let blocks = free_blocks(image, ino)?;
         if ino.0 < image.geo.first_ino {
@@ -161,7 +160,6 @@ fn make(
     sums: &QuotaSums,
     options: &TuneOptions,
 ) -> Result<(), Error> {
-    image.needs_blocks("quota")?;
     let mut file = QuotaFile::default();
     file.set_use(sums.of(kind));
     let bytes = file.to_bytes(kind);

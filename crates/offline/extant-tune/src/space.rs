@@ -61,7 +61,8 @@ impl Image<'_, '_> {
         Ok(self.inode_maps.entry(group.0).or_default())
     }
 
-    /// Sets or clears the bits of a run of blocks, and counts those that changed.
+    /// Sets or clears the bits of a run of blocks, and counts those that changed. Bits stand for whole clusters, also at
+    /// the ends of the run.
     pub(crate) fn mark(&mut self, first: BlockNr, len: u64, used: bool) -> Result<(), Error> {
         let mut at = first.0;
         let end = at.saturating_add(len);
@@ -69,27 +70,31 @@ impl Image<'_, '_> {
             let Some((group, bit)) = self.geo.group_of_block(BlockNr(at)) else {
                 return refused(format!("there is no block {at}"));
             };
-            let left = u64::from(self.geo.blocks_per_group - bit);
-            let here = left.min(end - at) as u32;
+            let ratio = u64::from(self.geo.cluster_ratio);
+            let next = self.geo.group_first_block(group).0 + u64::from(self.geo.blocks_per_group);
+            let stop = end.min(next);
+            let clusters = self.geo.clusters_of(BlockNr(at), stop - at);
+            let bits = (clusters.end - clusters.start) as u32; // of one group
             let map = self.block_map(group)?;
             let changed = if used {
-                bitmap::set_range(map, bit, here)
+                bitmap::set_range(map, bit, bits)
             } else {
-                bitmap::clear_range(map, bit, here)
+                bitmap::clear_range(map, bit, bits)
             };
             let free = self.sb.free_blocks();
             let Some(desc) = self.descs.get_mut(group.0 as usize) else {
                 return refused(format!("there is no group {group}"));
             };
-            let (changed_here, all) = (changed, u64::from(changed));
+            // The superblock counts blocks.
+            let all = u64::from(changed) * ratio;
             if used {
-                desc.free_blocks = desc.free_blocks.saturating_sub(changed_here);
+                desc.free_blocks = desc.free_blocks.saturating_sub(changed);
                 self.sb.set_free_blocks(free.saturating_sub(all));
             } else {
-                desc.free_blocks = desc.free_blocks.saturating_add(changed_here);
+                desc.free_blocks = desc.free_blocks.saturating_add(changed);
                 self.sb.set_free_blocks(free.saturating_add(all));
             }
-            at += u64::from(here);
+            at = stop;
         }
         Ok(())
     }
@@ -99,7 +104,8 @@ impl Image<'_, '_> {
         self.mark(first, len, false)
     }
 
-    /// Returns the free runs of the volume of at least `least` blocks, from the front.
+    /// Returns the free runs of the volume of at least `least` blocks, from the front. They begin with a cluster, and
+    /// all but one at the volume's end have whole clusters.
     pub(crate) fn free_runs(&mut self, least: u32) -> Result<Vec<(u64, u64)>, Error> {
         let mut runs: Vec<(u64, u64)> = Vec::new();
         for group in (0..self.geo.groups).map(GroupNr) {
@@ -136,7 +142,8 @@ impl Image<'_, '_> {
         Ok(runs)
     }
 
-    /// Takes blocks: in one run if one is long enough, preferably at or behind the goal; otherwise the longest runs.
+    /// Takes blocks: in one run if one is long enough, preferably at or behind the goal; otherwise the longest runs. Every
+    /// run begins with a cluster. The last one leaves the rest of its last cluster to the file.
     pub(crate) fn allocate(
         &mut self,
         blocks: u32,
@@ -144,6 +151,9 @@ impl Image<'_, '_> {
         what: &'static str,
     ) -> Result<Vec<Run>, Error> {
         let mut runs = self.free_runs(1)?;
+        // A file that goes on behind a part of a cluster would not be aligned.
+        let ratio = u64::from(self.geo.cluster_ratio);
+        runs.iter_mut().for_each(|run| run.1 -= run.1 % ratio);
         let need = u64::from(blocks);
         let fits = |run: &&(u64, u64)| run.1 >= need;
         let behind = runs.iter().filter(fits).find(|run| run.0 >= goal);
@@ -177,12 +187,14 @@ impl Image<'_, '_> {
         Ok(taken)
     }
 
-    /// Takes single blocks for the nodes of a map.
+    /// Takes single blocks for the nodes of a map, each in a cluster of its own.
     pub(crate) fn allocate_nodes(&mut self, count: u32, goal: u64) -> Result<Vec<u64>, Error> {
-        let runs = self.allocate(count, goal, "a mapping")?;
+        let ratio = self.geo.cluster_ratio;
+        let runs = self.allocate(count.saturating_mul(ratio), goal, "a mapping")?;
         let blocks = runs.iter();
         Ok(blocks
             .flat_map(|run| run.physical..run.physical + u64::from(run.len))
+            .step_by(ratio as usize)
             .collect())
     }
 

@@ -7,7 +7,7 @@ use extant_tune::{Error, TuneOptions, Undo};
 use std::process::Command;
 
 /// Returns an image of mke2fs with files in it, in memory.
-fn image(args: &[&str]) -> Option<Vec<u8>> {
+pub(crate) fn image(args: &[&str]) -> Option<Vec<u8>> {
     if !needs::have(&["mke2fs", "debugfs"]) {
         return None;
     }
@@ -54,14 +54,14 @@ fn image(args: &[&str]) -> Option<Vec<u8>> {
     Some(std::fs::read(path).unwrap())
 }
 
-fn is_clean(device: &dyn BlockDevice) -> bool {
+pub(crate) fn is_clean(device: &dyn BlockDevice) -> bool {
     extant_check::check(device, &CheckOptions::default())
         .unwrap()
         .is_clean()
 }
 
 /// Returns the bytes of all files, by a foreign program.
-fn files(bytes: &[u8]) -> Vec<Vec<u8>> {
+pub(crate) fn files(bytes: &[u8]) -> Vec<Vec<u8>> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("disk.img");
     std::fs::write(&path, bytes).unwrap();
@@ -133,7 +133,14 @@ fn a_cut_with_the_record_in_the_log_leaves_the_old_or_the_new() {
 
 #[test]
 fn a_change_cut_at_any_write_is_taken_back() {
-    let Some(before) = image(&["-t", "ext4"]) else {
+    let bigalloc = ["-t", "ext4", "-O", "bigalloc,^resize_inode", "-C", "16384"];
+    for args in [&["-t", "ext4"][..], &bigalloc] {
+        is_taken_back(args);
+    }
+}
+
+fn is_taken_back(args: &[&str]) {
+    let Some(before) = image(args) else {
         return;
     };
     let device = MemDevice::from_bytes(&before);

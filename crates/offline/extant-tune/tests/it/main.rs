@@ -2,6 +2,7 @@
 
 use extant_testing::{folded, record_in_log};
 
+mod clusters;
 mod cuts;
 mod folding;
 mod superblock;

@@ -1,0 +1,111 @@
+//! Volumes whose bitmaps count clusters (`bigalloc`): blocks are taken and freed by whole clusters.
+
+use crate::cuts::{files, image, is_clean};
+use blockdev::MemDevice;
+use extant_tune::{Error, TuneOptions};
+use std::process::Command;
+
+/// Arguments of mke2fs. The last groups are partial.
+const BASES: [&[&str]; 2] = [
+    &[
+        "-t",
+        "ext4",
+        "-O",
+        "bigalloc,^resize_inode",
+        "-C",
+        "16384",
+        "-g",
+        "320",
+    ],
+    &[
+        "-t",
+        "ext4",
+        "-O",
+        "bigalloc,^has_journal,^metadata_csum",
+        "-b",
+        "4096",
+        "-C",
+        "65536",
+        "-N",
+        "512",
+    ],
+];
+
+/// Changes, one after the other.
+const CHANGES: [&str; 13] = [
+    "^has_journal",
+    "has_journal,orphan_file",
+    "quota",
+    "mmp",
+    "^metadata_csum",
+    "metadata_csum,metadata_csum_seed",
+    "^dir_index",
+    "dir_index",
+    "^orphan_file",
+    "^mmp",
+    "project",
+    "^quota",
+    "^has_journal",
+];
+
+/// Checks a volume by e2fsck.
+fn judge(bytes: &[u8], what: &str) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("disk.img");
+    std::fs::write(&path, bytes).unwrap();
+    let out = Command::new("e2fsck")
+        .arg("-fn")
+        .arg(&path)
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&out.stdout);
+    assert!(out.status.success(), "{what}: {text}");
+}
+
+fn changed(device: &MemDevice, options: &TuneOptions) -> Result<bool, Error> {
+    let plan = extant_tune::plan(device, options)?;
+    plan.writes.write(device, None, None)?;
+    Ok(!plan.changes.is_empty())
+}
+
+#[test]
+fn features_change_on_volumes_with_clusters() {
+    if !needs::have(&["e2fsck"]) {
+        return;
+    }
+    for args in BASES {
+        let Some(before) = image(args) else { return };
+        judge(&before, &format!("{args:?}"));
+        let wanted = files(&before);
+        assert!(wanted.iter().all(|bytes| !bytes.is_empty()), "{args:?}");
+        let device = MemDevice::from_bytes(&before);
+        let mut made = 0;
+        for features in CHANGES {
+            let what = format!("{args:?}, {features}");
+            let options = TuneOptions {
+                features: features.into(),
+                now: 1_700_000_000,
+                ..TuneOptions::default()
+            };
+            made +=
+                usize::from(changed(&device, &options).unwrap_or_else(|e| panic!("{what}: {e}")));
+            let now = device.to_bytes().unwrap();
+            assert!(is_clean(&device), "{what}");
+            judge(&now, &what);
+        }
+        assert!(files(&device.to_bytes().unwrap()) == wanted, "{args:?}");
+        assert!(made >= CHANGES.len() - 2, "{made} changes");
+    }
+}
+
+#[test]
+fn what_moves_clusters_is_refused_by_name() {
+    let Some(before) = image(BASES[0]) else {
+        return;
+    };
+    let device = MemDevice::from_bytes(&before);
+    let moved = extant_tune::defragment(&device, None, 1_700_000_000, &mut |_| Ok(()));
+    let error = moved.err().expect("refused").to_string();
+    assert!(error.contains("bigalloc"), "{error}");
+    assert!(device.to_bytes().unwrap() == before, "nothing is written");
+}
