@@ -237,7 +237,7 @@ impl Rescue<'_> {
             }
             let bits = cached.as_ref().and_then(|(_, bits)| bits.as_deref());
             // A group without a bitmap has only its own structures in use.
-            bits.is_some_and(|bits| bitmap::test(bits, index / self.image.geo.cluster_ratio))
+            bits.is_some_and(|bits| bitmap::test(bits, index))
         };
         map.extents.iter().any(|extent| {
             (0..u64::from(extent.len)).any(|i| used(BlockNr(extent.physical.0.saturating_add(i))))

@@ -11,6 +11,7 @@ use common::Rng;
 use ext4_format::superblock::RawSuperblock;
 use ext4_format::{FileType, InodeNr};
 use extant_rescue::Rescue;
+use extant_testing::mounted::{self, Mounted};
 use std::sync::Arc;
 
 const ARGS: &[&str] = &[
@@ -337,6 +338,44 @@ fn deleted_files_are_found_in_the_journal() {
     rescue.find_deleted();
     let deleted = || rescue.found().iter().filter(|found| found.deleted);
     assert!(deleted().count() >= 5 && deleted().all(|found| found.problem.is_some()));
+}
+
+/// A deleted file's clusters are looked up in the bitmap, where they are free.
+#[test]
+fn deleted_files_in_clusters_are_found() {
+    if !mounted::able() {
+        return;
+    }
+    let dir = needs::memory_dir();
+    let path = dir.path().join("image");
+    let args = ["-t", "ext4", "-b", "1024", "-C", "16384", "-J", "size=1"];
+    let features = ["-O", "bigalloc,^resize_inode"];
+    common::mke2fs(&path, "16M", &[&args[..], &features].concat());
+    let mounted = Mounted::new(&path, "");
+    let sync = || {
+        let root = std::fs::File::open(mounted.path()).unwrap();
+        root.sync_all().unwrap();
+    };
+    let bytes = vec![7; 200_000];
+    for name in ["kept", "deleted"] {
+        let file = mounted.path().join(name);
+        std::fs::write(&file, &bytes).unwrap();
+        std::fs::File::open(&file).unwrap().sync_all().unwrap();
+    }
+    sync();
+    std::fs::remove_file(mounted.path().join("deleted")).unwrap();
+    sync();
+    mounted.unmount();
+    let device = MemDevice::from_bytes(&std::fs::read(&path).unwrap());
+    assert_eq!(rescued(&device), [("kept".to_owned(), bytes)]);
+    let mut rescue = Rescue::open(&device, &mut |_, _| {}).unwrap();
+    rescue.find_deleted();
+    let found = rescue
+        .found()
+        .iter()
+        .find(|f| f.path == b"#deleted/deleted");
+    let found = found.unwrap_or_else(|| panic!("{:?}", rescue.found()));
+    assert!(found.deleted && found.problem.is_none(), "{found:?}");
 }
 
 #[test]
