@@ -483,7 +483,9 @@ impl<'d> Bytes<'d> {
             desc.used_dirs = desc.used_dirs.saturating_sub(1);
         }
         self.mark_all(group, desc, &[bit], true, used)?;
-        let (free, count) = (self.sb.free_blocks(), clusters.len() as u64);
+        // The superblock counts blocks, and descriptors clusters.
+        let count = clusters.len() as u64 * u64::from(self.geo.cluster_ratio);
+        let free = self.sb.free_blocks();
         self.sb.set_free_blocks(if used {
             free.saturating_sub(count)
         } else {

@@ -62,6 +62,21 @@ fn deleted_files_are_listed_and_restored() {
 }
 
 #[test]
+fn a_file_in_clusters_is_restored() {
+    let Some(place) = made(
+        "head -c 50000 /dev/urandom >big; mke2fs -q -t ext4 -O bigalloc,^resize_inode -b 1024 -C 16384 i.img 8M; \
+         printf 'write big big\nrm big\n' >cmds; debugfs -w -f cmds i.img >/dev/null 2>&1; e2fsck -fy i.img >/dev/null || :",
+    ) else {
+        return;
+    };
+    let ours = place.ours(
+        "set -e; debugfs -w -R 'undel <12> big' i.img; debugfs -R 'cat big' i.img | cmp - big",
+    );
+    assert!(ours.status.success(), "{}", told(&ours));
+    clean(&place.image("i.img"));
+}
+
+#[test]
 fn a_file_is_not_restored_if_its_blocks_are_in_use() {
     let Some(place) = made(
         "head -c 2000 /dev/urandom >one; mke2fs -q -t ext2 -b 1024 i.img 1M; \
