@@ -230,7 +230,9 @@ pub(crate) fn allocate_at(
         None => session.allocate()?.0,
     };
     let block = BlockNr(start + u64::from(logical - first));
-    session.geo.is_valid_data_range(block, 1).then_some(block)
+    // A neighbour that is not aligned in its cluster would lead to a block of another cluster.
+    let ok = session.geo.is_aligned(logical, block) && session.geo.is_valid_data_range(block, 1);
+    ok.then_some(block)
 }
 
 /// Replaces the mapping of an inode.
