@@ -151,7 +151,7 @@ impl Image<'_, '_> {
         what: &'static str,
     ) -> Result<Vec<Run>, Error> {
         let mut runs = self.free_runs(1)?;
-        // A file that goes on behind a part of a cluster would not be aligned.
+        // A run behind a part of a cluster would not be aligned.
         let ratio = u64::from(self.geo.cluster_ratio);
         runs.iter_mut().for_each(|run| run.1 -= run.1 % ratio);
         let need = u64::from(blocks);

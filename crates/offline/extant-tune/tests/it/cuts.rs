@@ -7,11 +7,16 @@ use extant_tune::{Error, TuneOptions, Undo};
 use std::process::Command;
 
 /// Returns an image of mke2fs with files in it, in memory.
-pub(crate) fn image(args: &[&str]) -> Option<Vec<u8>> {
+fn image(args: &[&str]) -> Option<Vec<u8>> {
+    image_of("8M", args)
+}
+
+/// Returns such an image of this size.
+pub(crate) fn image_of(size: &str, args: &[&str]) -> Option<Vec<u8>> {
     if !needs::have(&["mke2fs", "debugfs"]) {
         return None;
     }
-    let dir = tempfile::tempdir().unwrap();
+    let dir = needs::memory_dir();
     let (path, tree) = (dir.path().join("disk.img"), dir.path().join("tree"));
     std::fs::create_dir_all(tree.join("large")).unwrap();
     for i in 0..300 {
@@ -26,7 +31,7 @@ pub(crate) fn image(args: &[&str]) -> Option<Vec<u8>> {
         mke2fs
             .args(args)
             .arg(&path)
-            .arg("8M")
+            .arg(size)
             .status()
             .unwrap()
             .success()
@@ -54,7 +59,7 @@ pub(crate) fn image(args: &[&str]) -> Option<Vec<u8>> {
     Some(std::fs::read(path).unwrap())
 }
 
-pub(crate) fn is_clean(device: &dyn BlockDevice) -> bool {
+fn is_clean(device: &dyn BlockDevice) -> bool {
     extant_check::check(device, &CheckOptions::default())
         .unwrap()
         .is_clean()
@@ -62,7 +67,7 @@ pub(crate) fn is_clean(device: &dyn BlockDevice) -> bool {
 
 /// Returns the bytes of all files, by a foreign program.
 pub(crate) fn files(bytes: &[u8]) -> Vec<Vec<u8>> {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = needs::memory_dir();
     let path = dir.path().join("disk.img");
     std::fs::write(&path, bytes).unwrap();
     let names = [
@@ -85,7 +90,7 @@ pub(crate) fn files(bytes: &[u8]) -> Vec<Vec<u8>> {
 
 /// Returns the preallocated extents of a file, and the lengths of all extents.
 fn set_aside(bytes: &[u8]) -> (usize, u64) {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = needs::memory_dir();
     let path = dir.path().join("disk.img");
     std::fs::write(&path, bytes).unwrap();
     let out = Command::new("debugfs")
@@ -167,7 +172,7 @@ fn is_taken_back(args: &[&str]) {
         assert!(device.inner().to_bytes().unwrap() == before, "cut {cut}");
         cuts += 1;
     }
-    assert!(cuts > 10, "{cuts}");
+    assert!(cuts >= 10, "{cuts}");
 }
 
 #[test]
