@@ -108,7 +108,7 @@ fn what_moves_clusters_is_refused_by_name() {
     };
     let device = MemDevice::from_bytes(&before);
     let moved = extant_tune::defragment(&device, None, 1_700_000_000, &mut |_| Ok(()));
-    let error = moved.err().expect("refused").to_string();
+    let error = moved.unwrap_err().to_string();
     assert!(error.contains("bigalloc"), "{error}");
     assert!(device.to_bytes().unwrap() == before, "nothing is written");
 }
