@@ -101,16 +101,6 @@ pub fn snapshot(address: &str, name: &str) -> io::Result<()> {
     objects::snapshot(Address::parse(address)?, runtime()?, name)
 }
 
-/// Makes an image of objects as large as `size` says, such as `10G`. The new blocks are zeros.
-pub fn resize(address: &str, size: &str) -> io::Result<()> {
-    if RbdAddress::is_address(address) {
-        return Err(address::wrong(address, "use rbd resize for an image of a cluster"));
-    }
-    let separator = if address.contains('?') { '&' } else { '?' };
-    let address = Address::parse(&format!("{address}{separator}size={size}"))?;
-    objects::resize(address, runtime()?)
-}
-
 /// Checks that a range is within an image of `size` bytes.
 fn check_range(size: u64, offset: u64, len: u64, what: &str) -> io::Result<()> {
     if offset.checked_add(len).is_some_and(|end| end <= size) {

@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use blockdev::BlockDevice;
-use extant_remote::{Image, Tunnel, end_now, resize, runtime, serve, snapshot};
+use extant_remote::{Image, Tunnel, end_now, runtime, serve, snapshot};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -11,12 +11,10 @@ use std::process::ExitCode;
 
 const USAGE: &str = "usage: extant-remote serve [--read-only] SOCKET ADDRESS
        extant-remote snapshot ADDRESS NAME
-       extant-remote resize ADDRESS SIZE
 
 serve waits for one client at the socket, and ends when the client does. If SOCKET is -, standard input is the connection. It writes the line 'ready' to
 standard output when clients may connect, and errors after that as lines of their own.
 snapshot keeps the present state of an image: ADDRESS@NAME opens it.
-resize makes an image of objects larger: extant resize then makes its file system larger.
 
 Credentials come from the environment and the files of the store's own tools.";
 
@@ -27,7 +25,6 @@ fn main() -> ExitCode {
         ["serve", "--read-only", socket, address] => export(socket, address, true),
         ["serve", socket, address] => export(socket, address, false),
         ["snapshot", address, name] => snapshot(address, name),
-        ["resize", address, size] => resize(address, size),
         ["--help" | "-h"] => {
             println!("{USAGE}");
             Ok(())

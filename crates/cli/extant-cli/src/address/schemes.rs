@@ -45,7 +45,7 @@ pub fn is_made(image: &Path) -> bool {
 }
 
 /// Returns whether the image is of a Ceph cluster.
-pub fn is_rbd(image: &Path) -> bool {
+fn is_rbd(image: &Path) -> bool {
     is_remote(image) && has_scheme(image, &[RBD])
 }
 

@@ -199,7 +199,7 @@ pub(crate) fn resize(args: &Args) -> Result<Resized> {
     } else {
         Access::ReadWrite
     };
-    if !reads && schemes::is_rbd(image) && store::split(image).is_none() {
+    if !reads && schemes::is_made(image) && store::split(image).is_none() {
         lengthen(args)?;
     }
     let place = ImageStore::open(image, access)?;
@@ -250,7 +250,7 @@ pub(crate) fn resize(args: &Args) -> Result<Resized> {
     })
 }
 
-/// Makes an image of a Ceph cluster as long as the new volume.
+/// Makes an image of objects or of a Ceph cluster as long as the new volume.
 fn lengthen(args: &Args) -> Result<()> {
     let image = &args.image.0.image;
     let device = store::open(image, Access::ReadOnly)?;

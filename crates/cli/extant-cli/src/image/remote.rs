@@ -26,8 +26,8 @@ const STANDARD_INPUT: &str = "-";
 /// A line of the program that is longer is cut.
 const MAX_LINE: usize = 1000;
 
-/// Makes an image of objects or of a Ceph cluster, zeros all of it. One of this size that exists is left unchanged; one of a Ceph cluster that
-/// is shorter becomes longer.
+/// Makes an image of objects or of a Ceph cluster, zeros all of it. One of this size that exists is left unchanged, and a shorter one
+/// becomes longer.
 pub fn make(image: &Path, size: u64) -> Result<()> {
     let address = image.to_str().context("the address of a store is text")?;
     connect(&with_size(address, size), Access::ReadWrite).map(drop)

@@ -4,7 +4,7 @@ use super::BLOCK;
 use super::log::{Append, Log, TornSegment};
 use super::map::{BlockPlace, Map};
 use super::segment::{self, Head, Run, SegmentKind};
-use crate::address::{Address, wrong};
+use crate::address::Address;
 use crate::cache::Cache;
 use crate::holder::{self, Life};
 use blockdev::BlockDevice;
@@ -65,7 +65,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Claims the image for this process. If the image does not exist and the address has a size, makes the image.
+/// Claims the image for this process. If the address has a size, an image that does not exist is made, and a smaller one made larger.
 fn claim(log: &Log, writer: [u8; 16]) -> io::Result<Map> {
     let began = Instant::now();
     loop {
@@ -74,18 +74,20 @@ fn claim(log: &Log, writer: [u8; 16]) -> io::Result<Map> {
             (0, None) => {
                 return Err(log.wrong("no image here: extant mkfs --size 1G makes one"));
             }
-            (0, Some(size)) if size == 0 || size > MOST || !size.is_multiple_of(BLOCK) => {
+            (_, Some(size)) if size == 0 || size > MOST || !size.is_multiple_of(BLOCK) => {
                 return Err(log.wrong("the size must be a multiple of 4096, at most 16T"));
             }
-            (0, Some(size)) => {
-                log.check_conditions()?;
+            (number, Some(size)) => {
+                if size < map.size {
+                    return Err(log.wrong(format_args!(
+                        "the image has {} bytes, and cannot be made smaller",
+                        map.size
+                    )));
+                }
+                if number == 0 {
+                    log.check_conditions()?;
+                }
                 size
-            }
-            (_, Some(size)) if size != map.size => {
-                return Err(log.wrong(format_args!(
-                    "the image has {} bytes already, not {size} (extant-remote resize makes it larger)",
-                    map.size
-                )));
             }
             _ => map.size,
         };
@@ -112,29 +114,6 @@ fn claim(log: &Log, writer: [u8; 16]) -> io::Result<Map> {
             return Ok(map);
         }
     }
-}
-
-/// Makes an image as large as the address says. The new blocks are zeros.
-pub fn resize(mut address: Address, runtime: Runtime) -> io::Result<()> {
-    let size = address.size.take();
-    let size = size.ok_or_else(|| wrong(&address.text, "no size (try size=10G)"))?;
-    let mut device = ObjectsDevice::open(address, runtime, false)?;
-    let had = std::mem::replace(&mut device.size, size);
-    let refusal = if size > MOST || !size.is_multiple_of(BLOCK) {
-        Some("the size must be a multiple of 4096, at most 16T".to_owned())
-    } else if size < had {
-        Some(format!(
-            "the image has {had} bytes, and cannot be made smaller"
-        ))
-    } else {
-        None
-    };
-    let refusal = refusal.map(|why| {
-        device.size = had;
-        device.log.wrong(why)
-    });
-    device.release()?;
-    refusal.map_or(Ok(()), Err)
 }
 
 impl ObjectsDevice {

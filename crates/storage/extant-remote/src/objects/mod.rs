@@ -21,7 +21,7 @@ mod races;
 mod segment;
 
 pub use cipher::ImageKey;
-pub use device::{ObjectsDevice, resize};
+pub use device::ObjectsDevice;
 
 use crate::address::Address;
 use std::io;

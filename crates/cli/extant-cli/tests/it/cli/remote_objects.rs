@@ -103,6 +103,7 @@ fn commands_work_on_encrypted_objects() {
     ]);
     fails(&["info", &place], "the image is encrypted");
     ok(&["tune", &url, "-L", "far"]);
+    ok(&["resize", &url, "48M"]);
     ok(&["check", &url]);
     let copy = s.host("copy.img").to_str().unwrap().to_owned();
     ok(&["pull", &url, &copy]);
