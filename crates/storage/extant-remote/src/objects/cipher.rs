@@ -161,7 +161,7 @@ fn damaged(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
-/// Returns the error of a cipher that its limits of length exclude.
+/// Returns the error of a call that fails only for longer parts than there are.
 fn unspecified(_: ring::error::Unspecified) -> io::Error {
     io::Error::other("the cipher failed")
 }

@@ -109,7 +109,13 @@ fn claim(log: &Log, writer: [u8; 16]) -> io::Result<Map> {
             }
         }
         let (head, bytes) = log.claim(&map, writer, size)?;
-        if log.append(head.number, bytes)? == Append::Done {
+        // A former writer may have deleted the segment of this number. Then a newer map exists, and no reader would see the claim.
+        if log.append(head.number, bytes)? == Append::Done
+            && log
+                .numbers("map")?
+                .last()
+                .is_none_or(|map| *map < head.number)
+        {
             map.apply(&head);
             return Ok(map);
         }
@@ -123,6 +129,9 @@ impl ObjectsDevice {
     }
 
     pub(super) fn open_log(log: Log, read_only: bool) -> io::Result<Self> {
+        if log.address.snapshot.is_some() && log.address.size.is_some() {
+            return Err(log.wrong("a snapshot has the size that it was made with"));
+        }
         let read_only = read_only || log.address.snapshot.is_some();
         let writer = *uuid::Uuid::new_v4().as_bytes();
         let map = match &log.address.snapshot {
@@ -282,20 +291,23 @@ impl ObjectsDevice {
             state.flight = Arc::clone(&batch);
             (batch, state.map.number + 1)
         };
-        let (head, bytes) = self.encode(kind, number, &batch)?;
-        let appended = match self.log.append(number, bytes.into()) {
-            Ok(Append::Done) => Ok(()),
-            Ok(Append::Taken) => Err(self.log.wrong(
-                "another writer took the image over: writes since the last flush are not in it",
-            )),
-            Err(error) => Err(error),
-        };
+        let encoded = self.encode(kind, number, &batch);
+        let appended =
+            encoded.and_then(
+                |(head, bytes)| {
+                    match self.log.append(number, bytes.into())? {
+                Append::Done => Ok(head),
+                Append::Taken => Err(self.log.wrong(
+                    "another writer took the image over: writes since the last flush are not in it",
+                )),
+            }
+                },
+            );
         let mut state = lock(&self.state);
-        if let Err(error) = appended {
+        let head = appended.inspect_err(|error| {
             // The blocks stay readable; nothing is written any more.
             state.failed = Some(error.to_string());
-            return Err(error);
-        }
+        })?;
         state.map.apply(&head);
         state.flight = Arc::default();
         drop(state);
@@ -304,7 +316,7 @@ impl ObjectsDevice {
             _ => SEGMENTS_OF_MAP,
         };
         // The map only saves time, so a failure waits for the next attempt.
-        if number - *last_map >= most && self.write_map(kind).is_ok() {
+        if number.saturating_sub(*last_map) >= most && self.write_map(kind).is_ok() {
             *last_map = number;
         }
         Ok(())
@@ -333,6 +345,7 @@ impl ObjectsDevice {
             kind,
             number,
             writer: self.writer,
+            previous: [0; 16],
             size: self.size,
             runs,
             records: compressed.then(Vec::new),
@@ -361,7 +374,8 @@ impl ObjectsDevice {
         let mut sparse = BTreeSet::new();
         let mut moved = 0;
         for (number, len) in self.log.segments()? {
-            if number > map.number || map.is_claim(number) || pinned.contains(&number) {
+            // The number of the last segment stays taken for writers that have not seen it.
+            if number >= map.number || map.is_claim(number) || pinned.contains(&number) {
                 continue;
             }
             let (blocks, bytes) = live.get(&number).copied().unwrap_or((0, 0));

@@ -1,7 +1,7 @@
 //! The objects of an image: read, and appended to under a condition.
 
 use super::map::Map;
-use super::segment::{Head, SegmentKind};
+use super::segment::{self, Head, SegmentKind};
 use crate::address::{Address, failed, wrong};
 use crate::disk_cache::DiskCache;
 use crate::holder;
@@ -139,22 +139,28 @@ impl Log {
         let path = self.segment(number);
         let named = |e: io::Error| match e.kind() {
             io::ErrorKind::PermissionDenied => self.denied(e),
-            _ => self.damaged(format_args!("{path}: {e}")),
+            kind => {
+                let text = wrong(&self.address.text, format_args!("{path}: {e}")).to_string();
+                io::Error::new(kind, text)
+            }
         };
         if len == 0 {
-            return Err(named(io::Error::other("it is empty")));
+            return Err(named(segment::torn("it is empty")));
         }
         let mut bytes = self.get_range(&path, 0..FIRST.min(len))?;
         let head = Head::len_of(&bytes).map_err(named)?;
         if head > len {
-            return Err(named(io::Error::other("it is cut short")));
+            return Err(named(segment::torn("it is cut short")));
         }
         if head > bytes.len() as u64 {
             bytes = self.get_range(&path, 0..head)?;
         }
         let head = Head::decode(&bytes, self.address.key.as_ref()).map_err(named)?;
+        if head.segment_len() > len {
+            return Err(named(segment::torn("it is cut short")));
+        }
         if head.number != number || head.segment_len() != len {
-            return Err(named(io::Error::other("its length or number is wrong")));
+            return Err(self.damaged(format_args!("{path}: its length or number is wrong")));
         }
         Ok(head)
     }
@@ -191,7 +197,13 @@ impl Log {
     /// Builds the state of the image from a map and the segments after it.
     fn load_after(&self, map: Option<(u64, ObjectMeta)>, torn: TornSegment) -> io::Result<Map> {
         let mut map = match map {
-            Some((_, meta)) => self.map(&meta.location)?,
+            Some((number, meta)) => {
+                let map = self.map(&meta.location)?;
+                if map.number != number {
+                    return Err(self.wrong(format_args!("{}: its number is wrong", meta.location)));
+                }
+                map
+            }
             None => Map::default(),
         };
         let after = self.list("log", Some(map.number))?;
@@ -204,10 +216,15 @@ impl Log {
                 )));
             }
             match self.head(number, meta.size) {
-                Ok(head) => map.apply(&head),
+                Ok(head) => {
+                    if let Some(why) = map.refusal(&head) {
+                        return Err(self.wrong(format_args!("{}: {why}", meta.location)));
+                    }
+                    map.apply(&head);
+                }
                 // A crash of the machine while the file was made; no flush had returned for it.
                 Err(e)
-                    if e.kind() == io::ErrorKind::InvalidData
+                    if e.kind() == io::ErrorKind::UnexpectedEof
                         && Some(number) == last
                         && self.address.directory.is_some() =>
                 {
@@ -259,13 +276,13 @@ impl Log {
         Ok(pinned)
     }
 
-    /// Makes an object, durably, under the condition that it does not exist.
+    /// Makes an object under the condition that it does not exist. In a directory, the object is durable after [`sync`](Self::sync).
     fn create(&self, path: &Path, bytes: &Bytes) -> object_store::Result<()> {
         let options = PutOptions::from(PutMode::Create);
         let payload = PutPayload::from(bytes.clone());
         self.runtime
-            .block_on(self.address.store.put_opts(path, payload, options))?;
-        self.sync()
+            .block_on(self.address.store.put_opts(path, payload, options))
+            .map(drop)
     }
 
     /// Checks that the store refuses to make an object that exists. Some stores ignore the condition, and two writers would overwrite
@@ -312,16 +329,13 @@ impl Log {
         let mut attempt = 0;
         loop {
             match self.create(&path, &bytes) {
-                Ok(()) => return Ok(Append::Done),
+                Ok(()) => break,
                 Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => {
                     let there = self.get(&path).map_err(|e| self.failed(e))?;
                     if there != bytes {
                         return Ok(Append::Taken);
                     }
-                    return self
-                        .sync()
-                        .map(|()| Append::Done)
-                        .map_err(|e| self.failed(e));
+                    break;
                 }
                 Err(Error::Generic { .. }) if attempt < ATTEMPTS => {
                     attempt += 1;
@@ -330,6 +344,9 @@ impl Log {
                 Err(error) => return Err(self.failed(error)),
             }
         }
+        // Not repeated: the host reports lost bytes once.
+        self.sync().map_err(|e| self.failed(e))?;
+        Ok(Append::Done)
     }
 
     /// Deletes an object. Succeeds if the object does not exist.
@@ -348,6 +365,7 @@ impl Log {
             kind: SegmentKind::Claim,
             number: map.number + 1,
             writer,
+            previous: map.writer_of(map.number),
             size,
             runs: Vec::new(),
             records: compressed.then(Vec::new),
@@ -374,7 +392,8 @@ pub fn snapshot(log: &Log, name: &str) -> io::Result<()> {
         if map.number == 0 {
             return Err(log.wrong("no image here"));
         }
-        match log.create(&path, &map.encode(log.address.key.as_ref())?.into()) {
+        let made = log.create(&path, &map.encode(log.address.key.as_ref())?.into());
+        match made.and_then(|()| log.sync()) {
             Ok(()) => {}
             Err(Error::AlreadyExists { .. }) => {
                 return Err(log.wrong(format_args!("the snapshot '{name}' exists")));

@@ -2,7 +2,7 @@
 
 use super::BLOCK;
 use super::cipher::{ImageKey, ObjectCipher, TAG, verify_sum};
-use super::segment::{FRAME, Fields, Head, MOST_RECORD, SegmentKind, check_key};
+use super::segment::{FRAME, Fields, Head, MOST_RECORD, SegmentKind, check_key, most_record};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
@@ -45,13 +45,13 @@ impl BlockPlace {
         (u64::from(self.skip) + self.blocks).div_ceil(self.per.into())
     }
 
-    /// Returns the number of stored bytes that it needs.
+    /// Returns the length of its records in bytes.
     pub fn stored(&self) -> u64 {
         self.records() * u64::from(self.record)
     }
 }
 
-/// ImageState of an image as of one segment. Blocks without a place are zeros.
+/// State of an image as of one segment. Blocks without a place are zeros.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Map {
     /// Number of the last segment.
@@ -69,7 +69,8 @@ pub struct Map {
 }
 
 impl Map {
-    /// Returns the place of a block and of those after it; `None` is the number of blocks before the next place.
+    /// Returns the place of a block and of those after it, and their number; without a place, the number of blocks before the next
+    /// place.
     pub fn find(&self, block: u64) -> (Option<BlockPlace>, u64) {
         let before = self.places.range(..=block).next_back();
         if let Some((start, place)) = before
@@ -125,6 +126,21 @@ impl Map {
         }
     }
 
+    /// Returns why a segment cannot be the next one. A segment is that of the last claim's writer, and a claim names the writer
+    /// before it, so that segments of two histories do not mix.
+    pub fn refusal(&self, head: &Head) -> Option<&'static str> {
+        let before = self.writer_of(head.number.saturating_sub(1));
+        match head.kind {
+            SegmentKind::Claim if head.previous != before => {
+                Some("it is a claim of another history of the image")
+            }
+            SegmentKind::Data | SegmentKind::Release if head.writer != before => {
+                Some("it is of a writer that does not have the image")
+            }
+            _ => None,
+        }
+    }
+
     /// Applies the next segment.
     pub fn apply(&mut self, head: &Head) {
         let mut place = BlockPlace {
@@ -166,13 +182,13 @@ impl Map {
         }
     }
 
-    /// Returns the number of blocks that each segment has here, and of the stored bytes that they need.
+    /// Returns the number of blocks that each segment has here, and their share of its records in bytes.
     pub fn live(&self) -> BTreeMap<u64, (u64, u64)> {
         let mut live = BTreeMap::new();
         for place in self.places.values() {
             let (blocks, bytes) = live.entry(place.segment).or_insert((0, 0));
             *blocks += place.blocks;
-            *bytes += place.stored();
+            *bytes += place.blocks * u64::from(place.record) / u64::from(place.per);
         }
         live
     }
@@ -268,8 +284,9 @@ impl Map {
             // The numbers of blocks are bounded first, so that the lengths do not overflow.
             if !(1..=FRAME).contains(&place.per)
                 || place.skip >= place.per
-                || !(1..=MOST_RECORD).contains(&place.record)
+                || !(1..=most_record(place.per)).contains(&place.record)
                 || block < end
+                || place.blocks == 0
                 || place.blocks > u64::MAX / BLOCK / u64::from(MOST_RECORD)
                 || place.offset.checked_add(place.stored()).is_none()
             {
@@ -317,6 +334,7 @@ fn a_map_is_what_a_list_of_blocks_would_be() {
                 kind: SegmentKind::Data,
                 number,
                 writer: [0; 16],
+                previous: [0; 16],
                 size: BLOCKS * BLOCK,
                 runs: vec![Run {
                     block,

@@ -107,3 +107,80 @@ fn a_torn_last_segment_is_removed_only_by_a_writer() {
         assert!(!last.exists());
     }
 }
+
+/// The former writer deletes the segment whose number the claim then takes, below a map that has no claim of this writer.
+#[test]
+fn a_claim_is_not_hidden_by_the_map_of_a_former_writer() {
+    let dir = tempfile::tempdir().unwrap();
+    let former = ObjectsDevice::open_log(log(dir.path(), "?size=1M"), false).unwrap();
+    former.write_at(5 * 4096, &[5; 4096]).unwrap();
+    former.flush().unwrap();
+    let mut log_of_writer = log(dir.path(), "?takeover");
+    after_list(&mut log_of_writer, "log", move || {
+        write(&former, 2 * ROUNDS_OF_A_MAP);
+    });
+    let writer = ObjectsDevice::open_log(log_of_writer, false).unwrap();
+    writer.write_at(8192, &[9; 4096]).unwrap();
+    writer.flush().unwrap();
+    let reader = ObjectsDevice::open_log(log(dir.path(), ""), true).unwrap();
+    let last = ((2 * ROUNDS_OF_A_MAP - 1) % 251) as u8;
+    for (block, expected) in [(0, last), (2, 9), (5, 5)] {
+        let mut bytes = [0; 4096];
+        reader.read_at(block * 4096, &mut bytes).unwrap();
+        assert_eq!(bytes, [expected; 4096], "block {block}");
+    }
+}
+
+#[test]
+fn segments_of_two_histories_do_not_mix() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = dir.path().join("store/log");
+    let copy = dir.path().join("copy");
+    let segments = || {
+        let names = std::fs::read_dir(&store).unwrap();
+        let mut names: Vec<_> = names.map(|entry| entry.unwrap().path()).collect();
+        names.sort();
+        names
+    };
+    let open = || ObjectsDevice::open_log(log(dir.path(), "?size=1M&takeover"), false).unwrap();
+    write(&open(), 3);
+    // Two writers continue from this state.
+    write(&open(), 3);
+    std::fs::create_dir(&copy).unwrap();
+    for segment in segments().split_off(4) {
+        std::fs::rename(&segment, copy.join(segment.file_name().unwrap())).unwrap();
+    }
+    write(&open(), 3);
+    write(&open(), 1);
+    // The last claim follows a writer of the other history, as does the last segment.
+    for from in [5, 7] {
+        for segment in &segments()[4..from] {
+            let other = copy.join(segment.file_name().unwrap());
+            if other.exists() {
+                std::fs::copy(other, segment).unwrap();
+            }
+        }
+        let error = log(dir.path(), "").load(TornSegment::Skip).unwrap_err();
+        let said = error.to_string();
+        assert!(
+            said.contains("another history") || said.contains("does not have the image"),
+            "{said}"
+        );
+    }
+}
+
+/// A segment of a later version is not taken for one whose writing was interrupted.
+#[test]
+fn an_unknown_last_segment_is_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let writer = ObjectsDevice::open_log(log(dir.path(), "?size=1M"), false).unwrap();
+    write(&writer, 2);
+    drop(writer);
+    let last = dir.path().join("store/log/00000000000000000003");
+    let mut bytes = std::fs::read(&last).unwrap();
+    bytes[6] = b'9';
+    std::fs::write(&last, &bytes).unwrap();
+    let error = log(dir.path(), "").load(TornSegment::Remove).unwrap_err();
+    assert!(error.to_string().contains("of this version"), "{error}");
+    assert!(last.exists());
+}

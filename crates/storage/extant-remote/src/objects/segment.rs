@@ -1,7 +1,7 @@
 //! The bytes of a segment.
 //!
 //! All numbers are little endian. The head is `magic, length of the head (u32), kind (u32), flags (u32), number (u64), writer (16
-//! bytes), size of the image (u64), count of runs (u32), length of the holder's text (u32)`, the runs (`block (u64), blocks (u32),
+//! bytes), writer before a claim (16 bytes), size of the image (u64), count of runs (u32), length of the holder's text (u32)`, the runs (`block (u64), blocks (u32),
 //! data (u32)`), the lengths of the records (u32 each, only if the flag [`COMPRESSED`] is set), the holder's text, and the CRC-32C of
 //! all of these. With the flag [`ENCRYPTED`], the tag of the head follows.
 //!
@@ -15,7 +15,7 @@ use std::io;
 
 const MAGIC: [u8; 8] = *b"EXTSEG2\n";
 /// Bytes of the head before the runs.
-const FIXED: usize = 60;
+const FIXED: usize = 76;
 const RUN: usize = 16;
 /// Flag: the records are compressed.
 const COMPRESSED: u32 = 1;
@@ -24,7 +24,7 @@ const ENCRYPTED: u32 = 2;
 /// Most blocks of a record.
 pub const FRAME: u32 = 16;
 /// Longest record: blocks that are not compressed, and a tag.
-pub const MOST_RECORD: u32 = FRAME * BLOCK as u32 + TAG as u32;
+pub const MOST_RECORD: u32 = most_record(FRAME);
 /// Longest head.
 const MOST_HEAD: u32 = 64 << 20;
 
@@ -48,12 +48,28 @@ pub struct Run {
     pub has_data: bool,
 }
 
+impl Run {
+    /// Returns the numbers of blocks of its compressed records.
+    fn frames(&self) -> impl Iterator<Item = u32> {
+        let blocks = self.blocks;
+        let at = move |frame| blocks.saturating_sub(frame * FRAME).min(FRAME);
+        (0..blocks.div_ceil(FRAME)).map(at)
+    }
+}
+
+/// Returns the length of the longest record of a number of blocks.
+pub const fn most_record(blocks: u32) -> u32 {
+    blocks * BLOCK as u32 + TAG as u32 // at most 16 blocks
+}
+
 /// Head of a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Head {
     pub kind: SegmentKind,
     pub number: u64,
     pub writer: [u8; 16],
+    /// The writer before this claim, or zeros.
+    pub previous: [u8; 16],
     /// Bytes of the image.
     pub size: u64,
     pub runs: Vec<Run>,
@@ -72,6 +88,14 @@ fn damaged(what: impl std::fmt::Display) -> io::Error {
     )
 }
 
+/// Returns the error for a segment whose writing was interrupted.
+pub fn torn(what: impl std::fmt::Display) -> io::Error {
+    io::Error::new(
+        io::ErrorKind::UnexpectedEof,
+        format!("not a whole segment: {what}"),
+    )
+}
+
 /// Reads numbers one after the other; the end of the bytes is an error.
 pub struct Fields<'b>(pub &'b [u8]);
 
@@ -80,7 +104,7 @@ impl<'b> Fields<'b> {
         let (now, later) = self
             .0
             .split_at_checked(len)
-            .ok_or_else(|| damaged("it is too short"))?;
+            .ok_or_else(|| torn("it is too short"))?;
         self.0 = later;
         Ok(now)
     }
@@ -130,6 +154,7 @@ impl Head {
         bytes.extend((compressed | encrypted).to_le_bytes());
         bytes.extend(self.number.to_le_bytes());
         bytes.extend(self.writer);
+        bytes.extend(self.previous);
         bytes.extend(self.size.to_le_bytes());
         bytes.extend((self.runs.len() as u32).to_le_bytes());
         bytes.extend((self.holder.len() as u32).to_le_bytes());
@@ -194,8 +219,10 @@ impl Head {
     /// Returns the length of the head, from the first bytes of a segment.
     pub fn len_of(bytes: &[u8]) -> io::Result<u64> {
         let mut fields = Fields(bytes);
-        if fields.array()? != MAGIC {
-            return Err(damaged("it does not begin like one"));
+        match fields.array()? {
+            MAGIC => {}
+            [0, 0, 0, 0, 0, 0, 0, 0] => return Err(torn("it begins with zeros")),
+            _ => return Err(damaged("it does not begin like one of this version")),
         }
         let len = fields.u32()?;
         if len > MOST_HEAD {
@@ -214,7 +241,7 @@ impl Head {
         let (signed, tag) = all
             .split_at_checked(all.len().saturating_sub(tag))
             .unwrap_or_default();
-        let head = verify_sum(signed)?;
+        let head = verify_sum(signed).map_err(torn)?;
         if flags & !(COMPRESSED | ENCRYPTED) != 0 {
             return Err(damaged(format_args!("flags {flags:#x}")));
         }
@@ -226,7 +253,8 @@ impl Head {
             kind => return Err(damaged(format_args!("kind {kind}"))),
         };
         fields.u32()?;
-        let (number, writer, size) = (fields.u64()?, fields.array()?, fields.u64()?);
+        let (number, writer) = (fields.u64()?, fields.array()?);
+        let (previous, size) = (fields.array()?, fields.u64()?);
         check_key(encrypted, key)?;
         cipher(key, &writer, number)?.verify(signed, tag)?;
         let (count, holder) = (fields.u32()? as usize, fields.u32()? as usize);
@@ -257,7 +285,12 @@ impl Head {
             let lens = fields.take(len.ok_or_else(|| damaged("too many records"))?)?;
             let (lens, _) = lens.as_chunks();
             let lens: Vec<u32> = lens.iter().map(|len| u32::from_le_bytes(*len)).collect();
-            if lens.iter().any(|len| *len == 0 || *len > MOST_RECORD) {
+            let with_data = runs.iter().filter(|run| run.has_data);
+            let mut blocks = with_data.flat_map(Run::frames);
+            if !lens.iter().all(|len| {
+                let most = blocks.next().map_or(0, most_record);
+                (1..=most).contains(len)
+            }) {
                 return Err(damaged("the length of a record is impossible"));
             }
             Some(lens)
@@ -269,6 +302,7 @@ impl Head {
             kind,
             number,
             writer,
+            previous,
             size,
             runs,
             records,
@@ -351,6 +385,7 @@ fn heads_are_read_as_they_are_written_and_garbage_is_refused() {
             kind: SegmentKind::Release,
             number: 7,
             writer: [3; 16],
+            previous: [4; 16],
             size: 1 << 20,
             runs: vec![run(0, 39, true), run(90, 100, false), run(255, 1, true)],
             records: compressed.then(Vec::new),

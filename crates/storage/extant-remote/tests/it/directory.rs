@@ -254,7 +254,10 @@ fn what_is_wrong_is_said_in_one_line() {
     Served::start(dir.path(), &format!("{address}?size=8M"), &[])
         .unwrap()
         .end();
-    says(&format!("{address}?size=16M"), "has 8388608 bytes already");
+    says(
+        &format!("{address}?size=4M"),
+        "has 8388608 bytes, and cannot be made smaller",
+    );
     let log = dir.path().join("store/log");
     std::fs::write(log.join(format!("{:020}", 9)), "garbage").unwrap();
     says(&address, "segment 3 is missing");
