@@ -118,7 +118,10 @@ impl Writer {
         }
         // Zeros become a hole.
         if old.iter().any(|byte| *byte != 0) {
-            self.write_at(old, self.end)?;
+            self.write_at(old, self.end).inspect_err(|_| {
+                // A part may have been written, and the next key may have a hole there. A failure is met by the next write.
+                let _ = self.file.set_len(self.end);
+            })?;
         }
         let keys = &mut self.keys.0;
         keys.extend((at / BLOCK).to_le_bytes());

@@ -201,8 +201,8 @@ fn write(
     Ok(())
 }
 
-/// Makes the unwritten ones of the first `blocks` blocks written ones, and returns whether there were any. Their content is
-/// undefined until the caller writes it.
+/// Clears the mark of unwritten blocks for the first `blocks` blocks of a file, and returns whether any had it. The caller writes
+/// their content.
 fn make_written(extents: &mut Vec<Extent>, blocks: u32) -> bool {
     let mut changed = false;
     let mut at = 0;

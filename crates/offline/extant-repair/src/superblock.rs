@@ -77,8 +77,8 @@ fn revised(
     Ok(revised)
 }
 
-/// Returns the superblock with revision 1 if it has features in revision 0, whose volumes have none, and inodes of 128 bytes.
-/// Inodes must not be read by a wrong revision.
+/// Returns the superblock with revision 1 if it has features, which exist from revision 1 on. The revision determines the size of
+/// inodes.
 fn with_revision(mut sb: RawSuperblock) -> Option<RawSuperblock> {
     if sb.rev_level.get() != 0 || Features::of(&sb) == Features::default() {
         return None;

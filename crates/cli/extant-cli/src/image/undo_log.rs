@@ -58,7 +58,11 @@ pub fn change<R, E: From<anyhow::Error>>(
         (Err(error), completed) => {
             let (image, shown) = (image.display(), undo.display());
             match completed {
-                Ok(()) if undo.exists() => {
+                Ok(())
+                    if undo
+                        .metadata()
+                        .is_ok_and(|file| file.len() <= E2Undo::LARGEST_FILE) =>
+                {
                     output::note(format!(
                         "{image}: extant undo {shown} {image} takes back what was written"
                     ));

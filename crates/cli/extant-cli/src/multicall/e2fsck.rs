@@ -21,7 +21,7 @@ const WRONG_USAGE: u8 = 16;
 /// Exit code of fsck: all errors were corrected.
 const MENDED: u8 = 1;
 /// Exit code of fsck: the image could not be checked.
-pub(super) const FAILED: u8 = 8;
+const FAILED: u8 = 8;
 
 const ALONE: &str = "panyrcdfvtFVDk";
 const WITH_VALUE: &str = "bBCEjlLzPINs";
@@ -88,7 +88,7 @@ pub(super) fn answer(name: &'static str, args: Vec<OsString>) -> Answered {
     }
     let undo = options.undo.as_deref();
     let undo = undo.filter(|_| options.mode != Mode::No);
-    let done = super::with_undo(device, undo, || run(&options, device, progress_fd));
+    let done = super::with_undo_of(device, undo, MENDED, || run(&options, device, progress_fd));
     // A lower code stands for a volume that was mended.
     done.map_err(|Refusal(line, code)| Refusal(line, code.max(FAILED)))
 }

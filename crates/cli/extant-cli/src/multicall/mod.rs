@@ -170,6 +170,16 @@ impl From<anyhow::Error> for Failure {
 
 /// Gives an answer whose changes of an image go to the undo file of `-z`.
 fn with_undo(image: &OsStr, undo: Option<&OsStr>, answer: impl FnOnce() -> Answered) -> Answered {
+    with_undo_of(image, undo, 0, answer)
+}
+
+/// Like [`with_undo`], for a program whose exit codes up to `most` stand for success.
+fn with_undo_of(
+    image: &OsStr,
+    undo: Option<&OsStr>,
+    most: u8,
+    answer: impl FnOnce() -> Answered,
+) -> Answered {
     let Some(undo) = undo else {
         return answer();
     };
@@ -182,8 +192,7 @@ fn with_undo(image: &OsStr, undo: Option<&OsStr>, answer: impl FnOnce() -> Answe
             },
             Answer::Done(code) => code,
         };
-        // Lower codes of e2fsck stand for a volume that was mended.
-        if code < e2fsck::FAILED {
+        if code <= most {
             Ok(code)
         } else {
             Err(Failure::Reported(code))
