@@ -260,10 +260,10 @@ mod tests {
             }
         });
         let most = most.into_inner();
-        // The limit is 186. Up to sixteen bitmaps of each slot are in use.
-        let held = 16 * percpu::slot::count() as u32;
+        // The limit is 186, and sixteen bitmaps of each slot may be in use. Bitmaps that a context changed stay until it is pushed: on a
+        // busy machine they are more. Without eviction, those of all groups would stay.
         assert!(
-            most <= 3 * (186 + held) && volume.guard_engine().space.inodes.has_shrunk(),
+            most <= volume.geometry().groups / 2 && volume.guard_engine().space.inodes.has_shrunk(),
             "{most} bitmaps in memory"
         );
         for entry in volume.read_dir("/").unwrap() {

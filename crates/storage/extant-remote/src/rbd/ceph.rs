@@ -505,8 +505,8 @@ impl Image {
         });
         let given = Arc::into_raw(Arc::clone(&shared));
         let mut completion = null_mut();
-        // SAFETY: the image is open. The bytes live until the callback has taken `given`. If a call fails, the callback does not
-        // happen, and what was given is taken back.
+        // SAFETY: the image is open. The bytes live until the callback has taken `given`. If a call fails, there is no callback,
+        // and `given` is taken back.
         unsafe {
             let argument = given.cast_mut().cast();
             let made =
