@@ -187,7 +187,7 @@ impl Image<'_, '_> {
         Ok(taken)
     }
 
-    /// Takes single blocks for the nodes of a map, each in a cluster of its own.
+    /// Takes single blocks for the nodes of a map, each in a separate cluster.
     pub(crate) fn allocate_nodes(&mut self, count: u32, goal: u64) -> Result<Vec<u64>, Error> {
         let ratio = self.geo.cluster_ratio;
         let runs = self.allocate(count.saturating_mul(ratio), goal, "a mapping")?;

@@ -1,4 +1,4 @@
-//! Rows on databases. A client is a shell of SQLite with a database of its own, and an operation is a durable transaction.
+//! Rows on databases. A client is a shell of SQLite with a separate database, and an operation is a durable transaction.
 
 use super::Row;
 use crate::runner::Task;

@@ -1,6 +1,6 @@
 //! Checksums of the parts of an object, or their encryption with a key of the user.
 //!
-//! With a key, each object has a key of its own: HKDF-SHA256 (RFC 5869) of the user's key, for a label that no two objects share. The
+//! With a key, each object has a separate key: HKDF-SHA256 (RFC 5869) of the user's key, for a label that no two objects share. The
 //! parts of the object are encrypted by AES-256-GCM (RFC 5116), and the number of the part is the nonce.
 
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};

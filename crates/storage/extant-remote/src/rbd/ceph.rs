@@ -35,7 +35,7 @@ macro_rules! functions {
 
         impl Functions {
             fn load() -> Result<Self, String> {
-                // The libraries are looked up before their functions, because a missing one has a message of its own.
+                // The libraries are looked up before their functions, because a missing library has a separate message.
                 $(library($library)?;)*
                 Ok(Self {
                     $($($name: {
@@ -253,7 +253,7 @@ unsafe impl Send for Image {}
 // SAFETY: as above.
 unsafe impl Sync for Image {}
 
-/// What a request does.
+/// Operation of a request.
 pub enum Operation {
     /// Reads this number of bytes.
     Read(usize),

@@ -6,7 +6,7 @@ use needs::ceph::{self, Ceph};
 use std::path::Path;
 use std::process::Command;
 
-/// Has e2fsck judge what the cluster has.
+/// Judges the image of the cluster by e2fsck.
 pub fn judge(ceph: &Ceph, name: &str, dir: &Path) {
     let file = dir.join("exported");
     ceph.ok(&format!(

@@ -342,7 +342,7 @@ impl Mounted {
         let children = format!("/proc/{server}/task/{server}/children");
         let children = std::fs::read_to_string(children).unwrap();
         let helpers = children.split_whitespace().filter(|child| {
-            // One that has ended and was not waited for has no command line.
+            // A zombie has no command line.
             let line = std::fs::read_to_string(format!("/proc/{child}/cmdline"));
             line.is_ok_and(|line| line.contains("extant-remote\0serve"))
         });

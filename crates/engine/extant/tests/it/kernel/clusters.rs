@@ -74,7 +74,7 @@ fn clusters_as_the_kernel_reads_them() {
             rustix::fs::syncfs(&root).unwrap();
         };
         sync();
-        // What is committed waits in the journal.
+        // The committed blocks wait in the journal.
         std::fs::remove_file(mounted.path().join("big/kernel's name 7")).unwrap();
         std::fs::write(mounted.path().join("new"), vec![7; 50_000]).unwrap();
         sync();
