@@ -153,7 +153,7 @@ fn commands_work_on_objects() {
     );
     fails(
         &["mkfs", &url, "--size", "32M", "-q", "--force"],
-        "has 67108864 bytes already",
+        "has 67108864 bytes, and cannot be made smaller",
     );
     fails(&["info", "file+objects://x"], "not a directory");
     fails(&["info", &format!("{url}?x=1")], "unknown field 'x=1'");
