@@ -184,8 +184,11 @@ def test_ctrl_c_ends_long_calls(name, tmp_path):
         volume.copy_tree_in(tree, "/big")
     program = textwrap.dedent(
         f"""
-        import io, os, sys, tarfile, time
+        import io, os, signal, sys, tarfile, time
         import extant
+
+        # A shell starts programs in the background with this signal ignored.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
         def ready(*counts):
             # Holds the work up, so that the signal comes before its end.
