@@ -182,7 +182,7 @@ impl ObjectsDevice {
 
     /// Fills `buf` with whole blocks. Fails with `NotFound` if a segment was deleted meanwhile, because its blocks moved.
     fn read_blocks(&self, first: u64, buf: &mut [u8]) -> io::Result<()> {
-        let mut places: Vec<(usize, [u8; 16], BlockPlace)> = Vec::new();
+        let mut places: Vec<(usize, BlockPlace)> = Vec::new();
         {
             let state = lock(&self.state);
             let count = buf.len() as u64 / BLOCK;
@@ -203,30 +203,28 @@ impl ObjectsDevice {
                 let is_free = |n: &u64| state.in_memory(first + at + n).is_none();
                 let blocks = (1..most).take_while(is_free).count() as u64 + 1;
                 match place {
-                    Some(place) => {
-                        let writer = state.map.writer_of(place.segment);
-                        places.push((from, writer, BlockPlace { blocks, ..place }));
-                    }
+                    Some(place) => places.push((from, BlockPlace { blocks, ..place })),
                     None => buf[from..from + (blocks * BLOCK) as usize].fill(0),
                 }
                 at += blocks;
             }
         }
-        for (from, writer, place) in places {
+        for (from, place) in places {
             let target = &mut buf[from..from + (place.blocks * BLOCK) as usize];
-            self.fetch(place, &writer, target)?;
+            self.fetch(place, target)?;
         }
         Ok(())
     }
 
-    fn fetch(&self, place: BlockPlace, writer: &[u8; 16], target: &mut [u8]) -> io::Result<()> {
+    fn fetch(&self, place: BlockPlace, target: &mut [u8]) -> io::Result<()> {
         let mut records = vec![0; place.stored() as usize];
         let path = self.log.segment(place.segment);
         let get = |range| self.log.get_range(&path, range);
         // The length of the segment is not known.
         self.cache
             .read(place.segment, u64::MAX, place.offset, &mut records, get)?;
-        let cipher = segment::cipher(self.log.address.key.as_ref(), writer, place.segment)?;
+        let writer = lock(&self.state).map.writer_of(place.segment);
+        let cipher = segment::cipher(self.log.address.key.as_ref(), &writer, place.segment)?;
         let named = |e: io::Error| self.log.wrong(format_args!("{path}: a block: {e}"));
         let (mut offset, mut rest) = (place.offset, target);
         let mut skip = (u64::from(place.skip) * BLOCK) as usize;
@@ -291,18 +289,7 @@ impl ObjectsDevice {
             state.flight = Arc::clone(&batch);
             (batch, state.map.number + 1)
         };
-        let encoded = self.encode(kind, number, &batch);
-        let appended =
-            encoded.and_then(
-                |(head, bytes)| {
-                    match self.log.append(number, bytes.into())? {
-                Append::Done => Ok(head),
-                Append::Taken => Err(self.log.wrong(
-                    "another writer took the image over: writes since the last flush are not in it",
-                )),
-            }
-                },
-            );
+        let appended = self.append(kind, number, &batch);
         let mut state = lock(&self.state);
         let head = appended.inspect_err(|error| {
             // The blocks stay readable; nothing is written any more.
@@ -322,7 +309,8 @@ impl ObjectsDevice {
         Ok(())
     }
 
-    fn encode(&self, kind: SegmentKind, number: u64, batch: &Batch) -> io::Result<(Head, Vec<u8>)> {
+    /// Writes a batch as the segment of this number, and returns its head.
+    fn append(&self, kind: SegmentKind, number: u64, batch: &Batch) -> io::Result<Head> {
         let mut runs: Vec<Run> = Vec::new();
         for (&block, data) in batch {
             let has_data = data.is_some();
@@ -355,7 +343,12 @@ impl ObjectsDevice {
         };
         let blocks = batch.values().flatten().map(|block| &**block);
         let bytes = head.encode_with(key, blocks)?;
-        Ok((head, bytes))
+        match self.log.append(number, bytes.into())? {
+            Append::Done => Ok(head),
+            Append::Taken => Err(self.log.wrong(
+                "another writer took the image over: writes since the last flush are not in it",
+            )),
+        }
     }
 
     /// Writes the map, deletes segments without blocks, and moves the blocks of segments that have few.
@@ -398,8 +391,7 @@ impl ObjectsDevice {
     /// Reads blocks and marks them dirty, so that the next segment has them. Leaves out blocks that changed meanwhile.
     fn dirty_again(&self, first: u64, place: BlockPlace) -> io::Result<()> {
         let mut data = vec![0; (place.blocks * BLOCK) as usize];
-        let writer = lock(&self.state).map.writer_of(place.segment);
-        self.fetch(place, &writer, &mut data)?;
+        self.fetch(place, &mut data)?;
         let mut state = lock(&self.state);
         for (n, data) in (0..).zip(data.chunks_exact(BLOCK as usize)) {
             let at = first + n;

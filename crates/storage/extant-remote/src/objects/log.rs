@@ -74,16 +74,13 @@ impl Log {
         io::Error::other(wrong(&self.address.text, why).to_string())
     }
 
-    /// Returns the error for an object with invalid content.
-    fn damaged(&self, why: impl std::fmt::Display) -> io::Error {
-        let text = wrong(&self.address.text, why).to_string();
-        io::Error::new(io::ErrorKind::InvalidData, text)
-    }
-
-    /// Returns the error for a missing or wrong key.
-    fn denied(&self, why: impl std::fmt::Display) -> io::Error {
-        let text = wrong(&self.address.text, why).to_string();
-        io::Error::new(io::ErrorKind::PermissionDenied, text)
+    /// Names the object whose content is not valid in the error. A missing or wrong key concerns all objects of the image.
+    fn of_object(&self, path: &Path, error: io::Error) -> io::Error {
+        let text = match error.kind() {
+            io::ErrorKind::PermissionDenied => wrong(&self.address.text, &error),
+            _ => wrong(&self.address.text, format_args!("{path}: {error}")),
+        };
+        io::Error::new(error.kind(), text.to_string())
     }
 
     pub fn get(&self, path: &Path) -> object_store::Result<Bytes> {
@@ -137,13 +134,7 @@ impl Log {
     /// Reads the head of a segment.
     pub fn head(&self, number: u64, len: u64) -> io::Result<Head> {
         let path = self.segment(number);
-        let named = |e: io::Error| match e.kind() {
-            io::ErrorKind::PermissionDenied => self.denied(e),
-            kind => {
-                let text = wrong(&self.address.text, format_args!("{path}: {e}")).to_string();
-                io::Error::new(kind, text)
-            }
-        };
+        let named = |e| self.of_object(&path, e);
         if len == 0 {
             return Err(named(segment::torn("it is empty")));
         }
@@ -160,7 +151,7 @@ impl Log {
             return Err(named(segment::torn("it is cut short")));
         }
         if head.number != number || head.segment_len() != len {
-            return Err(self.damaged(format_args!("{path}: its length or number is wrong")));
+            return Err(named(segment::damaged("its length or number is wrong")));
         }
         Ok(head)
     }
@@ -172,8 +163,8 @@ impl Log {
             return Ok(None);
         }
         let bytes = self.get(&self.segment(1)).map_err(|e| self.failed(e))?;
-        let first = Head::decode(&bytes, self.address.key.as_ref())
-            .map_err(|e| self.damaged(format_args!("{}: {e}", self.segment(1))))?;
+        let first = Head::decode(&bytes, self.address.key.as_ref());
+        let first = first.map_err(|e| self.of_object(&self.segment(1), e))?;
         let writer = uuid::Uuid::from_bytes(first.writer);
         // A copy of the objects has the same first segment, and its later segments are others.
         let place = self.address.place();
@@ -239,10 +230,7 @@ impl Log {
     }
 
     fn decode_map(&self, bytes: &[u8], path: &Path) -> io::Result<Map> {
-        Map::decode(bytes, self.address.key.as_ref()).map_err(|e| match e.kind() {
-            io::ErrorKind::PermissionDenied => self.denied(e),
-            _ => self.wrong(format_args!("{path}: {e}")),
-        })
+        Map::decode(bytes, self.address.key.as_ref()).map_err(|e| self.of_object(path, e))
     }
 
     pub fn map(&self, path: &Path) -> io::Result<Map> {

@@ -2,15 +2,14 @@
 
 use super::BLOCK;
 use super::cipher::{ImageKey, ObjectCipher, TAG, verify_sum};
-use super::segment::{FRAME, Fields, Head, MOST_RECORD, SegmentKind, check_key, most_record};
+use super::segment::{
+    self, COMPRESSED, ENCRYPTED, FRAME, Fields, Head, MOST_RECORD, SegmentKind, check_key,
+    most_record,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 const MAGIC: [u8; 8] = *b"EXTMAP2\n";
-/// Flag: new segments are compressed.
-const COMPRESSED: u64 = 1;
-/// Flag: the image is encrypted.
-const ENCRYPTED: u64 = 2;
 
 /// Blocks in sequence, in one segment. They are in records of one length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,14 +39,10 @@ impl BlockPlace {
         }
     }
 
-    /// Returns the number of its records.
-    pub fn records(&self) -> u64 {
-        (u64::from(self.skip) + self.blocks).div_ceil(self.per.into())
-    }
-
     /// Returns the length of its records in bytes.
     pub fn stored(&self) -> u64 {
-        self.records() * u64::from(self.record)
+        let records = (u64::from(self.skip) + self.blocks).div_ceil(self.per.into());
+        records * u64::from(self.record)
     }
 }
 
@@ -211,9 +206,8 @@ impl Map {
     /// of an encrypted map follows.
     pub fn encode(&self, key: Option<&ImageKey>) -> io::Result<Vec<u8>> {
         let mut bytes = MAGIC.to_vec();
-        let compressed = if self.compressed { COMPRESSED } else { 0 };
-        let encrypted = if self.encrypted { ENCRYPTED } else { 0 };
-        bytes.extend((compressed | encrypted).to_le_bytes());
+        let flags = segment::flags(self.compressed, self.encrypted);
+        bytes.extend(u64::from(flags).to_le_bytes());
         let label = *uuid::Uuid::new_v4().as_bytes();
         bytes.extend(label);
         let holder = self.holder.as_deref();
@@ -248,7 +242,7 @@ impl Map {
             return Err(damaged());
         }
         let (flags, label) = (fields.u64()?, fields.array()?);
-        let encrypted = flags & ENCRYPTED != 0;
+        let encrypted = flags & u64::from(ENCRYPTED) != 0;
         let tag = if encrypted { TAG } else { 0 };
         let (signed, tag) = bytes
             .split_at_checked(bytes.len().saturating_sub(tag))
@@ -299,7 +293,7 @@ impl Map {
             number,
             size,
             holder,
-            compressed: flags & COMPRESSED != 0,
+            compressed: flags & u64::from(COMPRESSED) != 0,
             encrypted,
             writers,
             places,

@@ -17,10 +17,10 @@ const MAGIC: [u8; 8] = *b"EXTSEG2\n";
 /// Bytes of the head before the runs.
 const FIXED: usize = 76;
 const RUN: usize = 16;
-/// Flag: the records are compressed.
-const COMPRESSED: u32 = 1;
-/// Flag: the records are encrypted.
-const ENCRYPTED: u32 = 2;
+/// Flag of segments and maps: the records are compressed.
+pub const COMPRESSED: u32 = 1;
+/// Flag of segments and maps: the records are encrypted.
+pub const ENCRYPTED: u32 = 2;
 /// Most blocks of a record.
 pub const FRAME: u32 = 16;
 /// Longest record: blocks that are not compressed, and a tag.
@@ -81,7 +81,8 @@ pub struct Head {
     pub len: u64,
 }
 
-fn damaged(what: impl std::fmt::Display) -> io::Error {
+/// Returns the error for a segment with a content that no writer makes.
+pub fn damaged(what: impl std::fmt::Display) -> io::Error {
     io::Error::new(
         io::ErrorKind::InvalidData,
         format!("not a valid segment: {what}"),
@@ -149,9 +150,7 @@ impl Head {
             SegmentKind::Release => 2,
         };
         bytes.extend(kind.to_le_bytes());
-        let compressed = self.records.as_ref().map_or(0, |_| COMPRESSED);
-        let encrypted = if self.encrypted { ENCRYPTED } else { 0 };
-        bytes.extend((compressed | encrypted).to_le_bytes());
+        bytes.extend(flags(self.records.is_some(), self.encrypted).to_le_bytes());
         bytes.extend(self.number.to_le_bytes());
         bytes.extend(self.writer);
         bytes.extend(self.previous);
@@ -331,6 +330,13 @@ impl Head {
         let growth = if self.encrypted { TAG } else { 4 };
         BLOCK as u32 + growth as u32
     }
+}
+
+/// Returns the flags of a segment or a map.
+pub const fn flags(compressed: bool, encrypted: bool) -> u32 {
+    let compressed = if compressed { COMPRESSED } else { 0 };
+    let encrypted = if encrypted { ENCRYPTED } else { 0 };
+    compressed | encrypted
 }
 
 /// Checks that a key is given for an encrypted image, and only for one.
