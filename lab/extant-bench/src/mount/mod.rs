@@ -228,7 +228,7 @@ impl Times {
             let both = !std::ptr::eq(peer, report) && report.ops > 0.0 && peer.ops > 0.0;
             both.then(|| report.ops / peer.ops)
         };
-        // With fast commits or without.
+        // The name of the transport comes before the features of the image.
         let transport = report.target.strip_prefix("mount:");
         let transport = transport.and_then(|rest| rest.split(',').next());
         Self {
