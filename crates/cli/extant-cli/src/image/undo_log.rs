@@ -40,39 +40,41 @@ pub fn change<R, E: From<anyhow::Error>>(
     logged_image::set(None);
     let is_gone = !schemes::is_remote(image) && !store::file(image).exists();
     let completed = if log.is_empty() || is_gone {
-        std::fs::remove_file(undo).with_context(name)
+        std::fs::remove_file(undo)
+            .with_context(name)
+            .map(|()| false)
     } else {
-        complete(image, &log).and_then(|()| {
-            let len = undo.metadata().with_context(name)?.len();
-            if len > E2Undo::LARGEST_FILE {
-                let shown = undo.display();
-                let text = "larger than 16 GiB, so only e2undo of e2fsprogs can apply it";
-                output::warn(format!("{shown}: the undo file is {text}"));
-            }
-            Ok(())
-        })
+        complete(image, &log).and_then(|()| is_readable(undo))
     };
     match (done, completed) {
-        (Ok(done), Ok(())) => Ok(done),
+        (Ok(done), Ok(_)) => Ok(done),
         (Ok(_), Err(error)) => Err(error.into()),
         (Err(error), completed) => {
             let (image, shown) = (image.display(), undo.display());
             match completed {
-                Ok(())
-                    if undo
-                        .metadata()
-                        .is_ok_and(|file| file.len() <= E2Undo::LARGEST_FILE) =>
-                {
+                Ok(true) => {
                     output::note(format!(
                         "{image}: extant undo {shown} {image} takes back what was written"
                     ));
                 }
-                Ok(()) => {}
+                Ok(false) => {}
                 Err(error) => output::warn(output::one_line(&error)),
             }
             Err(error)
         }
     }
+}
+
+/// Returns whether this program can apply a file, and warns if only e2fsprogs can.
+fn is_readable(undo: &Path) -> Result<bool> {
+    let shown = undo.display();
+    let len = undo.metadata().with_context(|| shown.to_string())?.len();
+    let readable = len <= E2Undo::LARGEST_FILE;
+    if !readable {
+        let text = "larger than 16 GiB, so only e2undo of e2fsprogs can apply it";
+        output::warn(format!("{shown}: the undo file is {text}"));
+    }
+    Ok(readable)
 }
 
 fn complete(image: &Path, log: &UndoLog) -> Result<()> {
