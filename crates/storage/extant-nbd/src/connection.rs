@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use crate::handshake::array;
 use crate::numbers::{
-    BLOCK_STATUS, DISCONNECT, EXTENDED_REPLY, EXTENDED_REQUEST_MAGIC, PAYLOAD_LEN, REQUEST_MAGIC,
-    SIMPLE_REPLY, STRUCTURED_REPLY, WRITE,
+    BLOCK_STATUS, DISCONNECT, EXTENDED_REPLY, EXTENDED_REQUEST_MAGIC, LAST_CHUNK, PAYLOAD_LEN,
+    REQUEST_MAGIC, SIMPLE_REPLY, STRUCTURED_REPLY, WRITE,
 };
 use crate::protocol;
-use crate::reply::{Expected, LAST_CHUNK};
+use crate::reply::Expected;
 use crate::url::ServerPlace;
 
 /// Longest range of a request for the status without extended headers: a multiple of every block size.

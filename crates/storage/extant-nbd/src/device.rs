@@ -12,13 +12,11 @@ use blockdev::BlockDevice;
 use crate::handshake::number;
 use crate::link::{Link, Piece, send_all, writes};
 use crate::numbers::{
-    BLOCK_STATUS, FLAG_READ_ONLY, FLAG_TRIM, FLAG_ZEROES, READ, TRIM, WRITE_ZEROES,
+    BLOCK_STATUS, FLAG_READ_ONLY, FLAG_TRIM, FLAG_ZEROES, READ, STATE_ZERO, TRIM, WRITE_ZEROES,
 };
 use crate::protocol;
 use crate::url::NbdUrl;
 
-/// Flag of a range that reads as zeros.
-const STATE_ZERO: u64 = 1 << 1;
 /// Most bytes whose status one request asks for: a multiple of every block size.
 const MOST_STATUS: u64 = 1 << 40;
 /// Bytes that one request zeroes or trims with extended headers: few enough to end before the timeout on a server that writes zeros.

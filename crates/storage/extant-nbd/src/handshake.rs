@@ -3,9 +3,9 @@
 use std::io::{self, Read, Write};
 
 use crate::numbers::{
-    OPT_EXTENDED_HEADERS, OPT_GO, OPT_LIST, OPT_MAGIC, OPT_REPLY_MAGIC, OPT_SET_META_CONTEXT,
-    OPT_STRUCTURED_REPLY, REP_ACK, REP_ERR_UNKNOWN, REP_ERROR, REP_INFO, REP_META_CONTEXT,
-    REP_SERVER,
+    ALLOCATION, OPT_EXTENDED_HEADERS, OPT_GO, OPT_LIST, OPT_MAGIC, OPT_REPLY_MAGIC,
+    OPT_SET_META_CONTEXT, OPT_STRUCTURED_REPLY, REP_ACK, REP_ERR_UNKNOWN, REP_ERROR, REP_INFO,
+    REP_META_CONTEXT, REP_SERVER,
 };
 use crate::protocol;
 use crate::reply::shown;
@@ -29,9 +29,6 @@ pub(crate) struct Export {
     /// Whether requests and replies have extended headers, with lengths of 64 bits.
     pub extended: bool,
 }
-
-/// Name of the context that tells which ranges are allocated, and which are zeros.
-const ALLOCATION: &[u8] = b"base:allocation";
 
 pub(crate) fn array<const N: usize>(from: &mut impl Read) -> io::Result<[u8; N]> {
     let mut bytes = [0; N];

@@ -20,12 +20,26 @@ pub const REP_ERROR: u32 = 1 << 31;
 pub const REP_ERR_UNSUP: u32 = REP_ERROR | 1;
 pub const REP_ERR_INVALID: u32 = REP_ERROR | 3;
 pub const REP_ERR_UNKNOWN: u32 = REP_ERROR | 6;
+/// Name of the context that tells which ranges are allocated, and which are zeros.
+pub const ALLOCATION: &[u8] = b"base:allocation";
 
 pub const REQUEST_MAGIC: u32 = 0x2560_9513;
 pub const SIMPLE_REPLY: u32 = 0x6744_6698;
 pub const STRUCTURED_REPLY: u32 = 0x668e_33ef;
 pub const EXTENDED_REQUEST_MAGIC: u32 = 0x21e4_1c71;
 pub const EXTENDED_REPLY: u32 = 0x6e8a_278c;
+/// Flag of a reply's last chunk.
+pub const LAST_CHUNK: u16 = 1;
+pub const CHUNK_NONE: u16 = 0;
+pub const CHUNK_OFFSET_DATA: u16 = 1;
+pub const CHUNK_OFFSET_HOLE: u16 = 2;
+pub const CHUNK_STATUS: u16 = 5;
+pub const CHUNK_STATUS_EXTENDED: u16 = 6;
+/// Flag of all kinds of chunks that are errors.
+pub const CHUNK_ERROR: u16 = 1 << 15;
+/// Flags of a range in the context of allocation.
+pub const STATE_HOLE: u64 = 1;
+pub const STATE_ZERO: u64 = 1 << 1;
 pub const READ: u16 = 0;
 pub const WRITE: u16 = 1;
 pub const DISCONNECT: u16 = 2;

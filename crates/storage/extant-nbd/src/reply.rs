@@ -2,19 +2,13 @@
 
 use crate::connection::{SHUTDOWN, remote_error};
 use crate::handshake::{array, number};
-use crate::numbers::{BLOCK_STATUS, READ};
+use crate::numbers::{
+    BLOCK_STATUS, CHUNK_ERROR, CHUNK_NONE, CHUNK_OFFSET_DATA, CHUNK_OFFSET_HOLE, CHUNK_STATUS,
+    CHUNK_STATUS_EXTENDED, READ,
+};
 use crate::protocol;
 use std::io::{self, Read};
 
-/// Flag of a reply's last chunk.
-pub(crate) const LAST_CHUNK: u16 = 1;
-const NONE: u16 = 0;
-const OFFSET_DATA: u16 = 1;
-const OFFSET_HOLE: u16 = 2;
-const STATUS: u16 = 5;
-const STATUS_EXTENDED: u16 = 6;
-/// Flag of all kinds of chunks that are errors.
-const ERROR: u16 = 1 << 15;
 /// Longest chunk without data, in bytes.
 const MOST: u64 = 1 << 20;
 /// Characters of a server's message that are shown.
@@ -58,19 +52,19 @@ impl Expected {
     /// Reads a chunk of a structured reply. An error ends the connection.
     pub(crate) fn chunk(&mut self, from: &mut impl Read, kind: u16, length: u64) -> io::Result<()> {
         match kind {
-            NONE if length == 0 => Ok(()),
-            OFFSET_DATA if self.command == READ => {
+            CHUNK_NONE if length == 0 => Ok(()),
+            CHUNK_OFFSET_DATA if self.command == READ => {
                 let part = length.checked_sub(8).map(|part| part as usize);
                 let at = u64::from_be_bytes(array(from)?);
                 from.read_exact(self.part(at, part)?)
             }
-            OFFSET_HOLE if self.command == READ && length == 12 => {
+            CHUNK_OFFSET_HOLE if self.command == READ && length == 12 => {
                 let at = u64::from_be_bytes(array(from)?);
                 let part = u32::from_be_bytes(array(from)?) as usize;
                 self.part(at, Some(part))?.fill(0);
                 Ok(())
             }
-            STATUS if self.command == BLOCK_STATUS && (12..=MOST).contains(&length) => {
+            CHUNK_STATUS if self.command == BLOCK_STATUS && (12..=MOST).contains(&length) => {
                 let _context: [u8; 4] = array(from)?;
                 let mut short = vec![0; length as usize - 4];
                 from.read_exact(&mut short)?;
@@ -81,7 +75,9 @@ impl Expected {
                 }
                 Ok(())
             }
-            STATUS_EXTENDED if self.command == BLOCK_STATUS && (24..=MOST).contains(&length) => {
+            CHUNK_STATUS_EXTENDED
+                if self.command == BLOCK_STATUS && (24..=MOST).contains(&length) =>
+            {
                 let _context: [u8; 4] = array(from)?;
                 let count = u32::from_be_bytes(array(from)?);
                 if 8 + 16 * u64::from(count) != length {
@@ -90,7 +86,7 @@ impl Expected {
                 self.data = vec![0; length as usize - 8];
                 from.read_exact(&mut self.data)
             }
-            _ if kind & ERROR != 0 && (6..=MOST).contains(&length) => {
+            _ if kind & CHUNK_ERROR != 0 && (6..=MOST).contains(&length) => {
                 let mut payload = vec![0; length as usize];
                 from.read_exact(&mut payload)?;
                 let code = u32::from_be_bytes(number(&payload, 0)?);

@@ -4,12 +4,13 @@ use super::BLOCK;
 use super::log::{Append, Log, TornSegment};
 use super::map::{BlockPlace, Map};
 use super::segment::{self, Head, Run, SegmentKind};
-use crate::address::Address;
+use crate::address::{Address, NO_IMAGE};
 use crate::cache::Cache;
 use crate::holder::{self, Life};
 use blockdev::BlockDevice;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
@@ -45,6 +46,22 @@ impl ImageState {
         let found = self.dirty.get(&block).or_else(|| self.flight.get(&block));
         found.map(|data| data.as_deref())
     }
+
+    /// Returns the number of blocks from `block` on, at most `most`, before the next one in memory.
+    fn blocks_before_memory(&self, block: u64, most: u64) -> u64 {
+        let next = |batch: &Batch| batch.range(block..).next().map(|(&at, _)| at - block);
+        let next = next(&self.dirty).into_iter().chain(next(&self.flight));
+        next.min().map_or(most, |next| next.min(most))
+    }
+
+    /// Returns whether a block holds data, and the number of blocks from it on of which the same is known.
+    fn has_data(&self, block: u64) -> (bool, u64) {
+        if let Some(data) = self.in_memory(block) {
+            return (data.is_some(), 1);
+        }
+        let (place, blocks) = self.map.find(block);
+        (place.is_some(), self.blocks_before_memory(block, blocks))
+    }
 }
 
 /// The device.
@@ -72,7 +89,7 @@ fn claim(log: &Log, writer: [u8; 16]) -> io::Result<Map> {
         let mut map = log.load(TornSegment::Remove)?;
         let size = match (map.number, log.address.size) {
             (0, None) => {
-                return Err(log.wrong("no image here: extant mkfs --size 1G makes one"));
+                return Err(log.wrong(NO_IMAGE));
             }
             (_, Some(size)) if size == 0 || size > MOST || !size.is_multiple_of(BLOCK) => {
                 return Err(log.wrong("the size must be a multiple of 4096, at most 16T"));
@@ -140,7 +157,7 @@ impl ObjectsDevice {
             None => claim(&log, writer)?,
         };
         if map.number == 0 {
-            return Err(log.wrong("no image here: extant mkfs --size 1G makes one"));
+            return Err(log.wrong(NO_IMAGE));
         }
         let last_map = log.numbers("map")?.last().copied().unwrap_or(0);
         Ok(Self {
@@ -199,9 +216,7 @@ impl ObjectsDevice {
                     continue;
                 }
                 let (place, blocks) = state.map.find(first + at);
-                let most = blocks.min(count - at);
-                let is_free = |n: &u64| state.in_memory(first + at + n).is_none();
-                let blocks = (1..most).take_while(is_free).count() as u64 + 1;
+                let blocks = state.blocks_before_memory(first + at, blocks.min(count - at));
                 match place {
                     Some(place) => places.push((from, BlockPlace { blocks, ..place })),
                     None => buf[from..from + (blocks * BLOCK) as usize].fill(0),
@@ -486,6 +501,24 @@ impl BlockDevice for ObjectsDevice {
 
     fn trim(&self, offset: u64, len: u64) -> io::Result<()> {
         self.discard(offset, len)
+    }
+
+    fn next_data(&self, offset: u64) -> io::Result<Option<Range<u64>>> {
+        let state = lock(&self.state);
+        let mut found: Option<Range<u64>> = None;
+        let (mut at, end) = (offset / BLOCK, self.size / BLOCK);
+        while at < end {
+            let (has_data, blocks) = state.has_data(at);
+            let next = at.saturating_add(blocks).min(end);
+            match &mut found {
+                Some(data) if has_data => data.end = next * BLOCK,
+                Some(_) => break,
+                None if has_data => found = Some(offset.max(at * BLOCK)..next * BLOCK),
+                None => {}
+            }
+            at = next;
+        }
+        Ok(found)
     }
 
     fn read_only(&self) -> bool {

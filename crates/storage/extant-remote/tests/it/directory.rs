@@ -3,6 +3,7 @@
 use crate::support::Served;
 use blockdev::{BlockDevice, conformance};
 use extant_remote::Image;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -27,6 +28,46 @@ fn a_device_over_objects_conforms() {
         served.end();
         assert!(all(&address) == before);
     }
+}
+
+/// Returns the ranges with data.
+fn data(device: &dyn BlockDevice) -> Vec<Range<u64>> {
+    let next = |at: &Range<u64>| device.next_data(at.end).unwrap();
+    std::iter::successors(device.next_data(0).unwrap(), next).collect()
+}
+
+#[test]
+fn the_client_is_told_which_ranges_are_holes() {
+    const M: u64 = 1 << 20;
+    let dir = tempfile::tempdir().unwrap();
+    let address = format!("{}?size=5G", address(dir.path()));
+    let served = Served::start(dir.path(), &address, &[]).unwrap();
+    let device = served.device();
+    assert_eq!(data(device), []);
+    device.write_at(M, &[1; 8 << 10]).unwrap();
+    device.write_at(2 * M, &[2; 12 << 10]).unwrap();
+    let (one, two) = (M..M + (8 << 10), 2 * M..2 * M + (12 << 10));
+    assert_eq!(data(device), [one.clone(), two.clone()], "in memory");
+    device.flush().unwrap();
+    assert_eq!(data(device), [one.clone(), two.clone()], "in a segment");
+    // Beyond the longest range of a request, beside blocks of a segment, and in the middle of them.
+    device.write_at(5000 * M, &[3; 4096]).unwrap();
+    device.write_at(two.end, &[4; 4096]).unwrap();
+    device.discard(two.start + 4096, 4096).unwrap();
+    let expected = [
+        one,
+        two.start..two.start + 4096,
+        two.start + 8192..two.end + 4096,
+        5000 * M..5000 * M + 4096,
+    ];
+    assert_eq!(data(device), expected);
+    assert_eq!(
+        device.next_data(2 * M + 5).unwrap(),
+        Some(2 * M + 5..2 * M + 4096)
+    );
+    served.end();
+    let image = Image::open(&address, true).unwrap();
+    assert_eq!(data(image.device()), expected);
 }
 
 /// Returns the contents of all objects.
