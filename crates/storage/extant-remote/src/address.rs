@@ -52,6 +52,13 @@ pub struct Address {
     pub key: Option<ImageKey>,
 }
 
+/// Why an address without a size is refused where nothing is.
+pub const NO_IMAGE: &str = "no image here: extant mkfs --size 1G makes one";
+
+/// Why a file of a web server cannot be read.
+pub const NO_RANGES: &str =
+    "the server does not send ranges of a file: download the file, or use a server like nginx";
+
 /// Returns an error of an address.
 pub fn wrong(text: &str, why: impl std::fmt::Display) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, format!("{text}: {why}"))
@@ -67,10 +74,7 @@ pub fn failed(text: &str, error: object_store::Error) -> io::Error {
             ErrorKind::PermissionDenied,
             "access denied: check the credentials in the environment".to_owned(),
         ),
-        Error::NotSupported { .. } => (
-            ErrorKind::Unsupported,
-            "the server does not send ranges of a file".to_owned(),
-        ),
+        Error::NotSupported { .. } => (ErrorKind::Unsupported, NO_RANGES.to_owned()),
         other => {
             let mut last: &dyn std::error::Error = other;
             while let Some(source) = last.source() {
@@ -142,7 +146,11 @@ impl Address {
             if !dir.starts_with('/') {
                 return Err(wrong(text, "not a directory (try file+objects:///DIR)"));
             }
-            std::fs::create_dir_all(dir).map_err(|e| wrong(text, e))?;
+            if address.size.is_some() {
+                std::fs::create_dir_all(dir).map_err(|e| wrong(text, e))?;
+            } else if !std::path::Path::new(dir).exists() {
+                return Err(wrong(text, NO_IMAGE));
+            }
             let store = LocalFileSystem::new_with_prefix(dir).map_err(|e| failed(text, e))?;
             address.store = Arc::new(store);
             address.snapshot = snapshot;

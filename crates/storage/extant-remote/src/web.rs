@@ -1,6 +1,6 @@
 //! A file of a web server as a device that is only read.
 
-use crate::address::{Address, failed, wrong};
+use crate::address::{Address, NO_RANGES, failed, wrong};
 use crate::cache::Cache;
 use crate::disk_cache::DiskCache;
 use blockdev::BlockDevice;
@@ -51,8 +51,7 @@ impl WebDevice {
     pub fn open(address: Address, runtime: Runtime) -> io::Result<Self> {
         let (meta, first) = get(&runtime, &address, 0..1)?;
         if first.len() != 1 {
-            let why = "the server does not send ranges of a file";
-            return Err(io::Error::other(format!("{}: {why}", address.text)));
+            return Err(io::Error::other(format!("{}: {NO_RANGES}", address.text)));
         }
         let cache = Cache::new(address.cache, disk_cache(&address, &meta)?);
         Ok(Self {
