@@ -275,13 +275,13 @@ impl Undo {
     fn parse(bytes: &[u8]) -> Result<Option<Self>, Error> {
         let bad = |what: &str| Error::Undo(what.to_owned());
         let Some((head, body)) = bytes.split_first_chunk::<HEAD>() else {
-            return if bytes.iter().all(|&b| b == 0) {
+            return if blockdev::is_zero(bytes) {
                 Ok(None)
             } else {
                 Err(bad("it is no undo file"))
             };
         };
-        if head.iter().all(|&b| b == 0) {
+        if blockdev::is_zero(head) {
             return Ok(None);
         }
         let word = |at: usize| {

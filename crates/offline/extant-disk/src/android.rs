@@ -10,7 +10,7 @@
 //! | blocks of the disk, chunks, checksum | 4, 4, 4 | | |
 
 use crate::mapped::{Map, Stretch, damaged};
-use crate::packing::{Packing, is_zero};
+use crate::packing::Packing;
 use crate::scratch::{PIECE, Scratch};
 use blockdev::{BlockDevice, FileDevice};
 use std::io::{self, Write};
@@ -273,7 +273,7 @@ fn runs(scratch: &Scratch, block: u64) -> io::Result<Vec<(u64, Content)>> {
 fn filled(block: &[u8]) -> Option<[u8; 4]> {
     let first = *block.first_chunk()?;
     let same = match first {
-        [0, 0, 0, 0] => is_zero(block),
+        [0, 0, 0, 0] => blockdev::is_zero(block),
         first => block.chunks_exact(4).all(|four| four == first),
     };
     same.then_some(first)

@@ -1,7 +1,7 @@
 //! Packs a device into a seekable zstd file, compressed by many threads. Frames are independent and in order, so the
 //! bytes do not depend on the number of threads.
 
-use crate::packing::{Packing, is_zero};
+use crate::packing::Packing;
 use crate::scratch::{PIECE, Scratch};
 use crate::seek_table::{self, MOST_FRAMES};
 use blockdev::BlockDevice;
@@ -89,7 +89,7 @@ impl<'s> Packer<'s> {
         }
         let buf = &mut self.buf[..len];
         self.scratch.read_at(start, buf)?;
-        if whole && is_zero(buf) {
+        if whole && blockdev::is_zero(buf) {
             return Ok((self.zeros.clone(), len as u32));
         }
         Ok((self.compressor.compress(buf)?, len as u32))

@@ -26,11 +26,6 @@ pub struct Packing<'s> {
     pub step: &'s (dyn Fn(u64) -> io::Result<()> + Sync),
 }
 
-/// Returns whether all bytes are zero.
-pub fn is_zero(bytes: &[u8]) -> bool {
-    bytes.iter().all(|byte| *byte == 0)
-}
-
 /// Returns the numbers of the clusters that are not all zeros.
 pub fn filled(scratch: &Scratch) -> io::Result<Vec<u64>> {
     let mut filled = Vec::new();
@@ -41,7 +36,7 @@ pub fn filled(scratch: &Scratch) -> io::Result<Vec<u64>> {
         let buf = buf.get_mut(..count).unwrap_or_default();
         scratch.read_at(start, buf)?;
         let clusters = (start / CLUSTER..).zip(buf.chunks(CLUSTER as usize));
-        let data = clusters.filter(|(_, bytes)| !is_zero(bytes));
+        let data = clusters.filter(|(_, bytes)| !blockdev::is_zero(bytes));
         filled.extend(data.map(|(cluster, _)| cluster));
     }
     Ok(filled)

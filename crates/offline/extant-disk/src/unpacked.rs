@@ -3,7 +3,6 @@
 use crate::cursor::Cursor;
 use crate::mapped::beyond;
 use crate::new_image::directory;
-use crate::packing::is_zero;
 use blockdev::{BlockDevice, FileDevice};
 use std::fmt;
 use std::io::{self, Read};
@@ -118,7 +117,7 @@ impl Unpacked {
             }
             self.content.set_len(end)?;
             for grain in chunk.chunks(GRAIN) {
-                if !is_zero(grain) {
+                if !blockdev::is_zero(grain) {
                     self.content.write_at(at, grain)?;
                 }
                 at += grain.len() as u64;

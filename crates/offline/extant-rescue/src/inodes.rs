@@ -32,7 +32,7 @@ impl Rescue<'_> {
 
     fn note_inode(&mut self, ino: InodeNr, raw: &[u8]) {
         let reserved = ino.0 < self.image.geo.first_ino && ino != InodeNr::ROOT;
-        if reserved || ino.0 == self.image.geo.orphan_file_ino || raw.iter().all(|&b| b == 0) {
+        if reserved || ino.0 == self.image.geo.orphan_file_ino || blockdev::is_zero(raw) {
             return;
         }
         let Some((core, sealed)) = self.decode(ino, raw) else {

@@ -230,7 +230,7 @@ fn count_records(
         };
         let first = i * geo.inodes_per_block();
         for (n, raw) in (first..).zip(bytes.chunks_exact(geo.inode_size.into())) {
-            if raw.iter().all(|&b| b == 0) {
+            if blockdev::is_zero(raw) {
                 continue;
             }
             let ino = geo.inode_nr(GroupNr(group), n);

@@ -44,7 +44,7 @@ fn seal_inodes(image: &mut Image<'_, '_>) -> Result<u64, Error> {
         for index in 0..image.records_in(group)? {
             let ino = image.geo.inode_nr(group, index);
             let mut raw = image.read_record(ino)?;
-            if raw.iter().all(|&b| b == 0) {
+            if blockdev::is_zero(&raw) {
                 continue;
             }
             if used.contains(&ino) {

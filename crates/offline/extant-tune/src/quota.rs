@@ -142,7 +142,7 @@ fn count(image: &mut Image<'_, '_>) -> Result<QuotaSums, Error> {
     let mut sums = QuotaSums::default();
     for ino in image.used_inodes()? {
         let raw = image.read_record(ino)?;
-        if raw.iter().all(|&b| b == 0) {
+        if blockdev::is_zero(&raw) {
             continue;
         }
         let core = inode::decode_verified(&raw, &image.geo, ino)?;
@@ -177,7 +177,7 @@ fn make(
         .collect();
     write(image, &places, &bytes)?;
     let text = format!(
-        "it is made, as inode {ino}, of what {} numbers use",
+        "made as inode {ino}, with the usage of {} numbers",
         file.records.len()
     );
     image.tell(format!("{} quota", kind.name()), text);

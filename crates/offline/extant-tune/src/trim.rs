@@ -106,7 +106,7 @@ impl FreeSpace {
                 let read = bytes.get_mut(..piece as usize).unwrap_or_default();
                 device.read_at(at, read)?;
                 for (block, offset) in read.chunks(zeros.len()).zip((at..).step_by(zeros.len())) {
-                    if block.iter().all(|&b| b == 0) {
+                    if blockdev::is_zero(block) {
                         continue;
                     }
                     touched = true;

@@ -19,7 +19,7 @@ pub(super) struct Zeros {
 pub(super) fn stretches(bytes: &[u8], block_size: u32) -> Vec<(u32, u32)> {
     let mut found: Vec<(u32, u32)> = Vec::new();
     for (at, block) in (0..).zip(bytes.chunks_exact(block_size as usize)) {
-        if !is_zero(block) {
+        if !blockdev::is_zero(block) {
             continue;
         }
         match found.last_mut() {
@@ -28,12 +28,6 @@ pub(super) fn stretches(bytes: &[u8], block_size: u32) -> Vec<(u32, u32)> {
         }
     }
     found
-}
-
-/// Returns whether a block, of a size that is a power of two, contains only zeros.
-fn is_zero(block: &[u8]) -> bool {
-    let (words, rest) = block.as_chunks::<16>();
-    words.iter().all(|w| u128::from_ne_bytes(*w) == 0) && rest.iter().all(|b| *b == 0)
 }
 
 /// Takes blocks of zeros out of the mappings of their files.

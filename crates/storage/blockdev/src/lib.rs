@@ -304,6 +304,21 @@ fn check_range(device_len: u64, offset: u64, len: u64, what: &str) -> io::Result
     ))
 }
 
+/// Returns whether all bytes are zeros.
+///
+/// ```
+/// assert!(blockdev::is_zero(&[0; 4096]));
+/// assert!(!blockdev::is_zero(&[0, 0, 1]));
+/// ```
+#[must_use]
+pub fn is_zero(bytes: &[u8]) -> bool {
+    match bytes {
+        [] => true,
+        // A comparison of the bytes with those one further on is one call of memcmp, also in builds that do not optimise loops.
+        [first, rest @ ..] => *first == 0 && *rest == bytes[..rest.len()],
+    }
+}
+
 /// Makes the error for [`only_read`].
 #[doc(hidden)]
 #[must_use]

@@ -53,7 +53,7 @@ impl MemDevice {
     pub fn from_bytes(bytes: &[u8]) -> Self {
         let dev = Self::new(bytes.len() as u64);
         for (nr, piece) in bytes.chunks(CHUNK as usize).enumerate() {
-            if piece.iter().any(|&b| b != 0) {
+            if !crate::is_zero(piece) {
                 dev.update(nr as u64, |chunk| {
                     copy_bytes(&mut chunk[..piece.len()], piece)
                 });

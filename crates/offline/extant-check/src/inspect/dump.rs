@@ -151,7 +151,7 @@ impl Inspector<'_> {
         let size = usize::from(geo.inode_size);
         for (i, raw) in bytes.chunks_exact(size).enumerate() {
             let index = first.saturating_add(i as u32);
-            if index >= geo.inodes_per_group || raw.iter().all(|&b| b == 0) {
+            if index >= geo.inodes_per_group || blockdev::is_zero(raw) {
                 continue;
             }
             let ino = geo.inode_nr(group, index);

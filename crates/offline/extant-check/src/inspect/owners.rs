@@ -85,7 +85,7 @@ impl Inspector<'_> {
                 }
                 for (raw, k) in bytes.chunks_exact(size).zip(0..) {
                     let index = i * geo.inodes_per_block() + k;
-                    if index >= inodes || raw.iter().all(|&b| b == 0) {
+                    if index >= inodes || blockdev::is_zero(raw) {
                         continue;
                     }
                     let ino = geo.inode_nr(group, index);

@@ -37,7 +37,7 @@ impl<'a> Header<'a> {
 
     /// Returns whether the header is all zeros: an end mark.
     pub fn is_zero(&self) -> bool {
-        self.0.iter().all(|b| *b == 0)
+        blockdev::is_zero(self.0)
     }
 
     pub fn kind(&self) -> u8 {

@@ -150,7 +150,7 @@ impl Header {
         let (mut newest, mut blank) = (None::<Self>, true);
         for copy in 0..HEADERS {
             let block = read_block(store, copy)?;
-            blank &= block.iter().all(|&b| b == 0);
+            blank &= crate::is_zero(&block);
             if let Some(header) = Self::parse(&block)?
                 && newest.is_none_or(|n| n.sequence < header.sequence)
             {
