@@ -11,7 +11,9 @@ pub(super) const MAGIC: usize = 6;
 pub(super) struct Raw {
     from: Box<dyn Read + Send>,
     buf: Vec<u8>,
+    /// The bytes of `buf` that were read and not consumed.
     used: usize,
+    end: usize,
 }
 
 impl Raw {
@@ -20,27 +22,26 @@ impl Raw {
             from,
             buf: Vec::new(),
             used: 0,
+            end: 0,
         }
     }
 
     /// Returns the next bytes without consuming them: at least `most`, or fewer at the end of the stream.
     pub fn head(&mut self, most: usize) -> io::Result<&[u8]> {
-        self.buf.drain(..self.used);
-        self.used = 0;
-        while self.buf.len() < most {
-            let have = self.buf.len();
+        self.buf.copy_within(self.used..self.end, 0);
+        (self.used, self.end) = (0, self.end - self.used);
+        if self.buf.len() < CHUNK.max(most) {
             self.buf.resize(CHUNK.max(most), 0);
-            let read = self.from.read(&mut self.buf[have..]);
-            let n = *read.as_ref().unwrap_or(&0);
-            self.buf.truncate(have + n);
-            match read {
+        }
+        while self.end < most {
+            match self.from.read(&mut self.buf[self.end..]) {
                 Ok(0) => break,
-                Ok(_) => {}
+                Ok(n) => self.end = (self.end + n).min(self.buf.len()),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) => return Err(e),
             }
         }
-        Ok(&self.buf)
+        Ok(&self.buf[..self.end])
     }
 
     /// Detects the compression by the next bytes; `None` at the end.
@@ -54,15 +55,15 @@ impl Raw {
 
 impl BufRead for Raw {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
-        if self.used < self.buf.len() {
-            Ok(&self.buf[self.used..])
+        if self.used < self.end {
+            Ok(&self.buf[self.used..self.end])
         } else {
             self.head(1)
         }
     }
 
     fn consume(&mut self, n: usize) {
-        self.used = (self.used + n).min(self.buf.len());
+        self.used = (self.used + n).min(self.end);
     }
 }
 
