@@ -135,10 +135,7 @@ pub fn snapshot(top: &Path) -> BTreeMap<PathBuf, String> {
                 line += &format!("{:?} ", fs::read_link(&path).unwrap());
             }
             if m.is_file() {
-                let content = fs::read(&path).unwrap();
-                let sum = content
-                    .iter()
-                    .fold(0u64, |s, b| s.wrapping_mul(31).wrapping_add((*b).into()));
+                let sum = ext4_format::checksum::crc32c(!0, &fs::read(&path).unwrap());
                 line += &format!("{sum:x} sparse={} ", m.blocks() * 512 < m.size());
             }
             let mut names = vec![0; 4096];

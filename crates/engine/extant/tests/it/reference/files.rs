@@ -4,6 +4,11 @@ use super::{Answer, Id, Model, NodeKind, err};
 use extant::Fallocate;
 use rustix::io::Errno;
 
+/// Adds zeros up to a length. Unlike `Vec::resize`, this is fast without optimisation.
+fn lengthen(data: &mut Vec<u8>, len: usize) {
+    data.append(&mut vec![0; len.saturating_sub(data.len())]);
+}
+
 impl Model {
     pub fn data(&self, id: Id) -> Option<&Vec<u8>> {
         match &self.nodes[id].kind {
@@ -27,7 +32,7 @@ impl Model {
         };
         let (at, end) = (at as usize, at as usize + bytes.len());
         if !bytes.is_empty() {
-            data.resize(data.len().max(end), 0);
+            lengthen(data, end);
             data[at..end].copy_from_slice(bytes);
         }
         Ok(())
@@ -36,7 +41,8 @@ impl Model {
     pub fn truncate(&mut self, id: Id, size: u64) -> Answer<()> {
         match self.data_mut(id) {
             Some(data) => {
-                data.resize(size as usize, 0);
+                data.truncate(size as usize);
+                lengthen(data, size as usize);
                 Ok(())
             }
             None => err(Errno::INVAL),
@@ -82,8 +88,8 @@ impl Model {
             let upto = end.min(data.len());
             data[at..upto].fill(0);
         }
-        if !keep && end > data.len() {
-            data.resize(end, 0);
+        if !keep {
+            lengthen(data, end);
         }
         Ok(())
     }

@@ -3,6 +3,7 @@
 use rustix::fs::{SeekFrom, lgetxattr, llistxattr};
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
+use std::io::{self, Read, Seek};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -19,10 +20,12 @@ pub struct Entry {
     pub times: [(i64, i64); 3],
     pub target: Option<PathBuf>,
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// The data of a regular file, and its holes in blocks of 4 KiB.
-    pub data: Option<(Vec<u8>, Segments)>,
+    /// The data of a regular file, and its ranges of blocks of 4 KiB that are not holes.
+    pub data: Option<(Blocks, Segments)>,
 }
 
+/// Blocks of 4 KiB that are not zeros.
+pub type Blocks = BTreeMap<u64, Vec<u8>>;
 pub type Segments = Vec<(u64, u64)>;
 pub type Snapshot = BTreeMap<PathBuf, Entry>;
 
@@ -53,9 +56,10 @@ fn visit(root: &Path, path: &Path, all: &mut Snapshot, first: &mut HashMap<u64, 
             ],
             target: t.is_symlink().then(|| fs::read_link(&full).unwrap()),
             xattrs: xattrs(&full),
-            data: t
-                .is_file()
-                .then(|| (fs::read(&full).unwrap(), segments(&full, m.size()))),
+            data: t.is_file().then(|| {
+                let segments = segments(&full, m.size());
+                (blocks(&full, &segments), segments)
+            }),
         },
     );
     if t.is_dir() {
@@ -96,6 +100,24 @@ fn segments(path: &Path, size: u64) -> Segments {
         list.push((start / 4096, at.div_ceil(4096)));
     }
     list
+}
+
+fn blocks(path: &Path, segments: &Segments) -> Blocks {
+    let mut file = fs::File::open(path).unwrap();
+    let mut blocks = Blocks::new();
+    for &(start, end) in segments {
+        file.seek(io::SeekFrom::Start(start * 4096)).unwrap();
+        let mut data = Vec::new();
+        let len = (end - start) * 4096;
+        (&mut file).take(len).read_to_end(&mut data).unwrap();
+        let found = (start..).zip(data.chunks(4096));
+        blocks.extend(
+            found
+                .filter(|(_, b)| !blockdev::is_zero(b))
+                .map(|(at, b)| (at, b.to_vec())),
+        );
+    }
+    blocks
 }
 
 /// Asserts that both trees are equal except `lost+found` and the differences that `forgive` removes.

@@ -309,7 +309,9 @@ fn listing(image: &Image) -> Option<Vec<(PathBuf, Option<String>)>> {
     let mount = image.mount()?;
     let list = snapshot(&mount.at).into_iter().filter_map(|(path, e)| {
         let shown = !path.as_os_str().is_empty() && path != Path::new("lost+found");
-        let text = e.data.map(|(bytes, _)| String::from_utf8(bytes).unwrap());
+        let text = e.data.map(|(blocks, _)| {
+            String::from_utf8(blocks.into_values().flatten().collect()).unwrap()
+        });
         let text = text.or(e.target.map(|t| format!("-> {}", t.display())));
         shown.then_some((path, text))
     });
