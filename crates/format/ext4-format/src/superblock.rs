@@ -371,6 +371,20 @@ impl RawSuperblock {
         i64::from(self.wtime.get()) | i64::from(self.wtime_hi) << 32
     }
 
+    /// Returns whether a small time of deletion is the number of the next inode in the list of orphans. If the times of the file
+    /// system are as small as numbers of inodes, a time of deletion may be that small, too.
+    pub fn links_orphans_by_dtime(&self) -> bool {
+        let times = [
+            (self.mkfs_time, self.mkfs_time_hi),
+            (self.mtime, self.mtime_hi),
+            (self.wtime, self.wtime_hi),
+        ];
+        times.iter().all(|(low, high)| {
+            let time = u64::from(low.get()) | u64::from(*high) << 32;
+            time == 0 || time >= u64::from(self.inodes_count.get())
+        })
+    }
+
     /// Sets the time of the last write, in seconds.
     pub fn set_write_time(&mut self, secs: i64) {
         (self.wtime, self.wtime_hi) = split_time(secs);

@@ -106,7 +106,7 @@ fn check_record(check: &Check<'_>, ino: InodeNr, raw: &[u8], builder: &mut Build
     let geo = &check.volume.geo;
     let (findings, place) = (&check.findings, FindingPlace::inode(ino));
     let reserved = ino.0 < geo.first_ino && ino != InodeNr::ROOT;
-    if raw.iter().all(|&b| b == 0) {
+    if blockdev::is_zero(raw) {
         if ino == InodeNr::ROOT {
             findings.add(Rule::Root, place, || "there is none".into());
         }
@@ -146,8 +146,8 @@ fn check_deletion(check: &Check<'_>, subject: &Subject<'_>, reserved: bool) {
             .findings
             .add(Rule::InodeDeleted, subject.place(), || what);
     };
-    let geo = &check.volume.geo;
-    if core.dtime != 0 && core.dtime <= geo.inodes_count {
+    let (sb, geo) = (&check.volume.sb, &check.volume.geo);
+    if core.dtime != 0 && core.dtime <= geo.inodes_count && sb.links_orphans_by_dtime() {
         tell(format!(
             "inode {} is next in a list of orphans that does not hold this one",
             core.dtime

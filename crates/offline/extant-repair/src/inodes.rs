@@ -104,7 +104,8 @@ fn record(
 
 fn deletion(session: &mut Session<'_, '_>, record: &mut Record, reserved: bool) {
     let (core, place) = (record.core, record.place());
-    let numbered = core.dtime != 0 && core.dtime <= session.geo.inodes_count;
+    let small = core.dtime != 0 && core.dtime <= session.geo.inodes_count;
+    let numbered = small && session.sb.links_orphans_by_dtime();
     if core.links == 0 && !reserved {
         if (numbered || core.dtime == 0 && core.mode != 0)
             && session.ask(place, "its time of deletion is set", None)

@@ -76,6 +76,21 @@ fn reserved_inodes_in_a_second_group_stay() {
     image.assert_clean("8 inodes in a group, mended");
 }
 
+/// Linux and mke2fs make volumes with more inodes than there were seconds since 1970.
+#[test]
+fn a_time_of_deletion_may_be_as_small_as_the_number_of_an_inode() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    let image = Image::new("16M", 4096, &["-N", "1024"]);
+    image.change(&["ssv mkfs_time @1000"]);
+    image.write("removed", b"x");
+    image.change(&["rm removed", "sif <12> dtime @900"]);
+    image.assert_clean("a time below the number of inodes");
+    let plan = image.repair("nothing");
+    assert_eq!(plan.mends.len(), 0, "{:#?}", plan.mends);
+    image.change(&["ssv mkfs_time now"]);
+    image.mend("the number of an inode");
+}
+
 #[test]
 fn copies_of_shared_blocks_lie_in_clusters_of_their_own() {
     needs::tools!("mke2fs", "e2fsck", "debugfs");
