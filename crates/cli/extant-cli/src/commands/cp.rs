@@ -8,11 +8,13 @@ use crate::address::{Location, join};
 use crate::format::clock;
 use crate::image::images::Images;
 use crate::image::{identity, store, streams};
+use crate::messages::advised::advised;
 use crate::transfer::{self, Monitor, side_at};
 use anyhow::{Context, Result, bail, ensure};
 use extant::FileType;
 use extant_terminal::output;
 use extant_transfer::{Existing, HostSide, Route, Rules, Side};
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
@@ -165,6 +167,7 @@ impl Job<'_> {
         if let Some(bytes) = total(sources, &found) {
             self.monitor.expect(bytes);
         }
+        let mut made = HashSet::new();
         let done = output::each(&found, |from| {
             let (src, from) = side(sources, from)?;
             let to = if into {
@@ -178,7 +181,9 @@ impl Job<'_> {
                 rules: &self.rules,
                 monitor: &self.monitor,
             };
-            one(self.args, route, &from, &to)
+            one(self.args, route, &from, &to, made.contains(&to))?;
+            made.insert(to);
+            Ok(())
         });
         done.and(expanded)
     }
@@ -256,7 +261,8 @@ fn total(images: &mut Images, from: &[Location]) -> Option<u64> {
     Some(bytes).filter(|bytes| *bytes > 0)
 }
 
-fn one(args: &Args, route: Route<'_>, from: &[u8], to: &[u8]) -> Result<()> {
+/// Copies one source. `is_made`: another source was copied to the same name.
+fn one(args: &Args, route: Route<'_>, from: &[u8], to: &[u8], is_made: bool) -> Result<()> {
     let Route { src, dst, .. } = route;
     let follow = !args.recursive && !args.archive;
     let meta = src.meta(from, follow).with_context(|| src.show(from))?;
@@ -271,6 +277,16 @@ fn one(args: &Args, route: Route<'_>, from: &[u8], to: &[u8]) -> Result<()> {
         );
     }
     if meta.kind != FileType::Directory {
+        if is_made {
+            return Err(advised(
+                format_args!(
+                    "{}: {} is the copy of another source",
+                    src.show(from),
+                    dst.show(to)
+                ),
+                "copy it by itself, with a new name",
+            ));
+        }
         let existing = if args.archive {
             Existing::Replace
         } else {

@@ -9,6 +9,7 @@ use crate::messages::advised::advised;
 use anyhow::{Context, Result, bail};
 use extant::{Credentials, Error, FileType, RenameMode};
 use extant_terminal::output;
+use std::collections::HashSet;
 use std::ffi::OsString;
 
 /// Move or rename files within an image
@@ -72,6 +73,7 @@ pub fn run(args: &Args) -> Result<()> {
         if from.len().max(found.len()) > 1 && !into {
             bail!("{to}: not a directory, and there are several to move");
         }
+        let mut moved_to = HashSet::new();
         let done = output::each(&found, |from| {
             let source = ImagePlace::of(volume, from).and_then(|p| p.needs_name().map(|()| p));
             let source = source.with_context(|| from.to_string())?;
@@ -81,6 +83,12 @@ pub fn run(args: &Args) -> Result<()> {
             } else {
                 (target.path.clone(), to.path.clone())
             };
+            if moved_to.contains(&new) {
+                return Err(advised(
+                    format_args!("{from}: {} is another source, moved there", to.at(&shown)),
+                    "move it by itself, with a new name",
+                ));
+            }
             let by_number = [from, to].iter().any(|a| a.number().is_some());
             let moved = if by_number {
                 let (old, new) = (source.in_parent(&source.path)?, target.in_parent(&new)?);
@@ -99,7 +107,9 @@ pub fn run(args: &Args) -> Result<()> {
                     Err(advised(e, "without -n it is replaced")).with_context(both)
                 }
                 other => other.with_context(both),
-            }
+            }?;
+            moved_to.insert(new);
+            Ok(())
         });
         done.and(expanded)
     })

@@ -19,6 +19,39 @@ fn makes_directories() {
 }
 
 #[test]
+fn sources_of_one_name_do_not_replace_each_other() {
+    let Some(s) = Scratch::ext4() else { return };
+    let mut host = Vec::new();
+    for side in ["a", "b"] {
+        let dir = s.host(side);
+        std::fs::create_dir(&dir).unwrap();
+        std::fs::write(dir.join("x"), side).unwrap();
+        host.push(dir.join("x").display().to_string());
+        s.ok(&["mkdir", "-p", &format!(":/{side}"), ":/to"]);
+        s.ok(&["cp", &host[host.len() - 1], &format!(":/{side}/")]);
+    }
+    let copied = s.fails(&["cp", &host[0], &host[1], ":/"]);
+    assert!(
+        copied.contains("b/x") && copied.contains("another source"),
+        "{copied}"
+    );
+    assert_eq!(s.ok(&["cat", ":/x"]), "a");
+    let moved = s.fails(&["mv", ":/a/x", ":/b/x", ":/to"]);
+    assert!(
+        moved.contains("/b/x") && moved.contains("another source"),
+        "{moved}"
+    );
+    assert_eq!(s.ok(&["cat", ":/to/x", ":/b/x"]), "ab");
+    // Files that were there before are replaced.
+    s.ok(&["cp", &host[1], ":/"]);
+    s.ok(&["mv", ":/b/x", ":/to"]);
+    assert_eq!(s.ok(&["cat", ":/x", ":/to/x"]), "bb");
+    // Directories become one.
+    s.ok(&["cp", "-r", &s.host("a").display().to_string(), ":/to/"]);
+    s.clean();
+}
+
+#[test]
 fn moves_removes_links() {
     let Some(s) = Scratch::ext4() else { return };
     s.ok(&["mkdir", "-p", ":/d/sub", ":/e"]);
