@@ -147,12 +147,29 @@ fn uuid(device: &dyn BlockDevice) -> Option<[u8; 16]> {
     Some(RawSuperblock::parse(&bytes).ok()?.uuid)
 }
 
+/// Fails if an image holds another volume than the source.
+fn check_volume(image: &Path, source: &dyn BlockDevice) -> Result<()> {
+    // An image that cannot be read does not exist, or opening it to write says why.
+    let there = store::open(image, Access::ReadOnly).ok();
+    let there = there.and_then(|image| uuid(&image));
+    ensure!(
+        there.is_none() || there == uuid(source),
+        "{}: holds another volume: use --force to replace it",
+        image.display()
+    );
+    Ok(())
+}
+
 fn run(args: &Both) -> Result<()> {
     let (src, dst) = (&args.src, &args.dst);
     let source = store::open(src, Access::ReadOnly)?;
     let len = source.len();
     ensure!(len > 0, "{}: is empty", src.display());
     let fresh = !schemes::is_remote(dst) && !store::file(dst).exists();
+    if !args.force {
+        // Before `make` changes the length of an image.
+        check_volume(dst, &source)?;
+    }
     make(dst, len, false)?;
     let target = store::open(dst, Access::ReadWrite)?;
     ensure!(
@@ -161,13 +178,6 @@ fn run(args: &Both) -> Result<()> {
         dst.display(),
         target.len()
     );
-    let there = uuid(&target);
-    if !args.force && there.is_some() && there != uuid(&source) {
-        bail!(
-            "{}: holds another volume: use --force to replace it",
-            dst.display()
-        );
-    }
     let known = tree_of(src, &source, Access::ReadOnly).filter(|tree| tree.complete);
     let free = match known {
         Some(_) => Vec::new(),

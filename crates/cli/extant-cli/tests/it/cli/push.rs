@@ -67,8 +67,18 @@ fn one_changed_file_is_a_small_part_of_an_image() {
     assert_eq!(copied("pull", &store, &other).0, all_used(&other));
     assert_eq!(copied("pull", &store, &other).0, 0);
     ok(&["check", &other]);
-    ok(&["mkfs", &other, "-q", "--size", "96M", "--force"]);
-    fails(&["pull", &store, &other], "holds another volume");
+    for (another, size) in [(&other, 96 << 20), (&url(&s, "shorter"), 8 << 20)] {
+        ok(&[
+            "mkfs",
+            another,
+            "-q",
+            "--size",
+            &size.to_string(),
+            "--force",
+        ]);
+        fails(&["pull", &store, another], "holds another volume");
+        assert_eq!(std::fs::metadata(another).unwrap().len(), size);
+    }
 }
 
 /// Returns the bytes of pieces that are not zeros.

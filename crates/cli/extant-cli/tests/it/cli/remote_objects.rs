@@ -126,6 +126,7 @@ fn commands_work_on_objects() {
     let s = Scratch::empty();
     let url = format!("file+objects://{}", s.host("store").display());
     fails(&["info", &url], "no image here");
+    assert!(!s.host("store").exists(), "left by a command that reads");
     ok(&["mkfs", &url, "--size", "64M", "-L", "far", "-q"]);
     ok(&["import", &url, &tree(&s), "--to", "/tree"]);
     assert_eq!(ok(&["ls", &format!("{url}:/tree")]).lines().count(), 60);
