@@ -157,6 +157,11 @@ fn show_again(mounted: &Mounted, dir: &Path, read_only: bool) -> Result<()> {
         if read_only { "ro" } else { "rw" },
     );
     let dir = dir.canonicalize().with_context(name)?;
+    ensure!(
+        !mounted.shows(&dir),
+        "{}: {image} is mounted here already",
+        dir.display()
+    );
     rustix::mount::mount_bind(mounted.dir(), &dir).with_context(name)?;
     output::summary(&format!(
         "{image}: mounted on {first} already; {} shows the same",

@@ -180,8 +180,8 @@ impl Serving<'_> {
         Ok(volume)
     }
 
-    /// Returns the absolute paths of the directory and the image.
-    fn places(&self) -> Result<(PathBuf, PathBuf)> {
+    /// Returns the absolute path of the directory.
+    fn directory(&self) -> Result<PathBuf> {
         let dir = self
             .dir
             .canonicalize()
@@ -198,21 +198,18 @@ impl Serving<'_> {
             "{}: not a directory: first the image, then the directory to mount it on",
             self.dir.display()
         );
-        // Checks that the image exists, with the same error as in all commands.
-        crate::image::identity::identity(&self.image)?;
-        let image =
-            store::canonical(&self.image).with_context(|| self.image.display().to_string())?;
-        Ok((dir, image))
+        Ok(dir)
     }
 
     /// Mounts in this process; [`crate::mount::keeper`] calls this for the server.
     pub fn mount_here(&self, how: KeeperOptions) -> std::io::Result<Connection> {
-        let (dir, image) = self.places().map_err(std::io::Error::other)?;
+        let dir = self.directory().map_err(std::io::Error::other)?;
         let mut options = self.options.clone();
         options.read_only = how.read_only;
         let kernel = fuse_server::MountOptions {
             block_device: how.block_device,
-            ..options.for_kernel(&image.display().to_string())
+            // The server gave its absolute path.
+            ..options.for_kernel(&self.image.display().to_string())
         };
         fuse_server::mount(dir, &kernel)
     }
@@ -226,7 +223,11 @@ impl Serving<'_> {
                 "--keep -: changes are kept in a file: name one"
             );
         }
-        let (dir, image) = self.places()?;
+        let dir = self.directory()?;
+        // Checks that the image exists, with the same error as in all commands.
+        crate::image::identity::identity(&self.image)?;
+        let image =
+            store::canonical(&self.image).with_context(|| self.image.display().to_string())?;
         let name = image.display().to_string();
         let options = self.allowed()?;
         if !options.read_only && self.scratch.is_none() {

@@ -3,6 +3,7 @@
 use anyhow::{Context, Result, bail};
 use extant_fuse::control::{Client, socket_of};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Types of our mounts in /proc/self/mountinfo: of images, and of block devices that the kernel holds for them.
@@ -52,6 +53,12 @@ impl Mounted {
             dir: PathBuf::from(&entry.target),
             entry,
         })
+    }
+
+    /// Returns whether a directory is the root of this mount or of another one of the same volume.
+    pub fn shows(&self, dir: &Path) -> bool {
+        let root = |dir: &Path| dir.metadata().ok().map(|meta| (meta.dev(), meta.ino()));
+        root(dir).is_some() && root(dir) == root(&self.dir)
     }
 
     /// Returns the mount of an image, if it has one of ours.

@@ -98,6 +98,15 @@ fn a_second_mount_shows_the_first() {
         for (first, last) in [(&a, &b), (&b, &a)] {
             run(Command::new(EXTANT).arg("mount").arg(&image).arg(&a));
             run(Command::new(EXTANT).arg("mount").arg(&image).arg(&b));
+            for dir in [&a, &b] {
+                let again = Command::new(EXTANT)
+                    .arg("mount")
+                    .arg(&image)
+                    .arg(dir)
+                    .output();
+                let said = String::from_utf8(again.unwrap().stderr).unwrap();
+                assert!(said.contains("mounted here already"), "{said}");
+            }
             script(&a, "echo text >file");
             assert_eq!(std::fs::read_to_string(b.join("file")).unwrap(), "text\n");
             // An image mounted for writing is not mounted again read-only.

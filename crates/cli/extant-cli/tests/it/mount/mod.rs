@@ -18,6 +18,7 @@ mod privileges;
 mod programs;
 mod projects;
 mod random;
+mod remote;
 mod remote_rbd;
 mod said;
 mod scratch;
