@@ -98,6 +98,8 @@ fn run(options: &Options, device: &OsString, progress_fd: Option<u32>) -> Answer
         return journal_only(device, options.mode);
     }
     if options.mode == Mode::Ask && !std::io::stdin().is_terminal() {
+        // A file that cannot be opened is a reason that no option changes.
+        crate::image::identity::identity(device.as_ref())?;
         let line = "no terminal to ask at: use -n, -p or -y";
         return Err(Refusal(line.into(), FAILED));
     }

@@ -1,12 +1,14 @@
 //! The superblock and the journal's superblock in the layout of `dumpe2fs -h` and `tune2fs -l`, which scripts parse.
 
 use super::listing_groups::{self, Manner};
+use super::mmp_block::MmpBlock;
 use crate::commands::inspect;
+use crate::format::show::show;
 use crate::format::superblock::{self as words, hash_name, hash_seed, joined, recorded_errors};
 use crate::format::times::as_ctime;
 use anyhow::{Context, Result, anyhow};
 use blockdev::BlockDevice;
-use ext4_format::features::Features;
+use ext4_format::features::{Features, Incompat};
 use ext4_format::jbd2;
 use ext4_format::mount_options;
 use ext4_format::superblock::{
@@ -112,6 +114,7 @@ pub(super) fn lines(image: &Path, what: Listed, manner: Manner) -> Result<String
         journal(&device, &sb, &mut lines).with_context(named)?;
     }
     if with_journal {
+        protection(&device, &sb, &mut lines);
         lines.0.push('\n');
     }
     if what == Listed::Groups {
@@ -342,12 +345,24 @@ fn rest(sb: &RawSuperblock, lines: &mut Lines) {
         };
         lines.field("Journal backup", kind);
     }
-    match sb.encoding.get() {
-        0 => {}
-        ext4_format::fold::UTF8_12_1 => lines.field("Character encoding", "utf8-12.1"),
-        other => lines.field("Character encoding", format!("unknown ({other})")),
+    let backups = sb.backup_bgs.map(|group| group.get());
+    if backups != [0; 2] {
+        lines
+            .0
+            .push_str(&format!("{:WIDTH$}", "Backup block groups:"));
+        for group in backups.into_iter().filter(|group| *group != 0) {
+            lines.0.push_str(&format!("{group} "));
+        }
+        lines.0.push('\n');
     }
     errors(sb, lines);
+    if features.incompat.contains(Incompat::MMP) {
+        lines.field("MMP block number", sb.mmp_block.get());
+        lines.field("MMP update interval", sb.mmp_interval.get());
+    }
+    lines.some("User quota inode", sb.usr_quota_inum.get());
+    lines.some("Group quota inode", sb.grp_quota_inum.get());
+    lines.some("Project quota inode", sb.prj_quota_inum.get());
     if sb.checksum_type != 0 {
         lines.field(
             "Checksum type",
@@ -364,6 +379,11 @@ fn rest(sb: &RawSuperblock, lines: &mut Lines) {
     if features.has_csum_seed() {
         lines.field("Checksum seed", format!("0x{:08x}", sb.checksum_seed.get()));
     }
+    match sb.encoding.get() {
+        0 => {}
+        ext4_format::fold::UTF8_12_1 => lines.field("Character encoding", "utf8-12.1"),
+        other => lines.field("Character encoding", format!("unknown ({other})")),
+    }
     lines.some("Orphan file inode", sb.orphan_file_inum.get());
 }
 
@@ -379,6 +399,28 @@ fn errors(sb: &RawSuperblock, lines: &mut Lines) {
         lines.some(&format!("{which} error inode #"), error.inode);
         lines.some(&format!("{which} error block #"), error.block);
     }
+}
+
+/// Adds the block of multiple mount protection, if the volume has a sound one.
+fn protection(device: &dyn BlockDevice, sb: &RawSuperblock, lines: &mut Lines) {
+    let size = 1024u64.checked_shl(sb.log_block_size.get()).unwrap_or(1024);
+    if !Features::of(sb).incompat.contains(Incompat::MMP) {
+        return;
+    }
+    let Ok(mmp) = MmpBlock::read(device, sb.mmp_block.get(), size) else {
+        return;
+    };
+    lines.0.push_str(&format!(
+        "MMP_block:\n    mmp_magic: {:#x}\n    mmp_check_interval: {}\n    mmp_sequence: {:#x}\n    \
+         mmp_update_date: {}\n    mmp_update_time: {}\n    mmp_node_name: {}\n    mmp_device_name: {}\n",
+        mmp.magic,
+        mmp.check_interval,
+        mmp.sequence,
+        as_ctime(Timestamp::new(mmp.seconds, 0)),
+        mmp.seconds,
+        show(&mmp.node),
+        show(&mmp.device)
+    ));
 }
 
 fn journal(device: &dyn BlockDevice, sb: &RawSuperblock, lines: &mut Lines) -> Result<()> {

@@ -3,7 +3,7 @@
 use super::config::{Config, Types};
 use super::getopt::{self, ParsedOptions};
 use super::mke2fs_options::{
-    Call, Later, extended, features, no_bad_blocks, read_all, revision, system,
+    Call, Later, extended, features, no_bad_blocks, quotas, read_all, revision, system,
 };
 use super::{Answer, Answered, print, refuse, version};
 use crate::commands::mkfs;
@@ -68,6 +68,7 @@ fn call(name: &str, taken: &ParsedOptions) -> Result<Call, String> {
         option(&mut call, *letter, value)?;
     }
     revision(&mut call)?;
+    quotas(&mut call);
     Ok(call)
 }
 

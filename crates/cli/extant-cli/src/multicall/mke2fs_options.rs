@@ -189,6 +189,23 @@ pub(super) fn no_bad_blocks(file: &OsStr) -> Result<(), String> {
     }
 }
 
+/// Chooses the quotas of a volume: with projects also theirs, as mke2fs does.
+pub(super) fn quotas(call: &mut Call) {
+    let has = |list: &[String], feature: &str| {
+        let mut names = list.iter().flat_map(|list| list.split(','));
+        names.any(|name| name == feature)
+    };
+    let keeps = call
+        .later
+        .tune
+        .features
+        .split(',')
+        .any(|name| name == "quota");
+    if keeps && call.later.tune.quota.is_empty() && has(&call.features, "project") {
+        call.later.tune.quota = "usrquota,grpquota,prjquota".into();
+    }
+}
+
 /// Adds the options that revision 0 and the Hurd imply.
 pub(super) fn revision(call: &mut Call) -> Result<(), String> {
     if call.old_revision {

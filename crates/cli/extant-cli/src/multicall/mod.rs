@@ -16,6 +16,7 @@ mod listing;
 mod listing_groups;
 mod mke2fs;
 mod mke2fs_options;
+mod mmp_block;
 mod resize2fs;
 mod tune2fs;
 

@@ -131,7 +131,11 @@ fn lines(args: &Args, done: &Resized) -> String {
 
 /// Parses a size in sectors (`s`), KiB, MiB, GiB, TiB or blocks of the volume.
 fn bytes(image: &OsString, size: &str) -> Result<u64, Refusal> {
-    let bad = || refuse(format!("{size}: no size: blocks, or with s, K, M, G or T"));
+    let bad = || {
+        refuse(format!(
+            "{size}: not a size: write a number of blocks, or a number with s, K, M, G or T"
+        ))
+    };
     let digits = size.trim_end_matches(|c: char| !c.is_ascii_digit());
     let unit = match size.get(digits.len()..).unwrap_or_default() {
         "" => {

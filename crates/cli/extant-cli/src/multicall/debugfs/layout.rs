@@ -8,6 +8,7 @@ use crate::commands::inspect::open;
 use crate::format::show::show;
 use crate::format::times::as_ctime;
 use crate::image::images::journals_are_left;
+use crate::multicall::mmp_block::MmpBlock;
 use anyhow::{Result, anyhow, bail};
 use ext4_format::features::Incompat;
 use extant::Timestamp;
@@ -462,11 +463,6 @@ impl QueriedImage<'_> {
 
     /// Returns the output of `dump_mmp [BLOCK]`: the fields of the block of multiple mount protection (MMP).
     fn protection(&self, block: Option<&[u8]>) -> Result<String> {
-        use ext4_format::mmp;
-        /// Magic number of an MMP block.
-        const MAGIC: u32 = 0x004d_4d50;
-        /// Bytes of the device name.
-        const DEVICE: std::ops::Range<usize> = 80..112;
         let features = ext4_format::features::Features::of(&self.sb);
         let on = features.incompat.contains(Incompat::MMP);
         if block.is_none() && !on {
@@ -476,36 +472,24 @@ impl QueriedImage<'_> {
             Some(word) => number_of(word)?,
             None => self.sb.mmp_block.get(),
         };
-        let mut bytes = vec![0; 1024];
-        let at = block.checked_mul(self.block_size());
-        let read = at.map(|at| self.device.read_at(at, &mut bytes));
-        read.ok_or_else(|| anyhow!("there is no such block"))??;
-        let word = |at: usize| {
-            let four = bytes.get(at..).and_then(<[u8]>::first_chunk);
-            four.map_or(0, |four| u32::from_le_bytes(*four))
-        };
-        if word(0) != MAGIC {
-            bail!("MMP: invalid magic number");
-        }
-        let seconds = i64::from(word(8)) | i64::from(word(12)) << 32;
-        let device = bytes.get(DEVICE);
-        let device = device.unwrap_or_default().split(|&byte| byte == 0).next();
+        let mmp = MmpBlock::read(&self.device, block, self.block_size())?;
         let mut text = format!(
             "block_number: {block}\nupdate_interval: {}\ncheck_interval: {}\nsequence: {:08x}\n",
             self.sb.mmp_interval.get(),
-            word(112) & 0xffff,
-            mmp::number(&bytes)
+            mmp.check_interval,
+            mmp.sequence
         );
         let _ = writeln!(
             text,
-            "time: {seconds} -- {}\nnode_name: {}\ndevice_name: {}\nmagic: {:#x}",
-            as_ctime(Timestamp::new(seconds, 0)),
-            show(mmp::node(&bytes)),
-            show(device.unwrap_or_default()),
-            word(0)
+            "time: {} -- {}\nnode_name: {}\ndevice_name: {}\nmagic: {:#x}",
+            mmp.seconds,
+            as_ctime(Timestamp::new(mmp.seconds, 0)),
+            show(&mmp.node),
+            show(&mmp.device),
+            mmp.magic
         );
         if self.sums() {
-            let _ = writeln!(text, "checksum: 0x{:08x}", word(1020));
+            let _ = writeln!(text, "checksum: 0x{:08x}", mmp.checksum);
         }
         Ok(text)
     }

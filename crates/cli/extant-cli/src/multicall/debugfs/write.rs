@@ -210,9 +210,7 @@ fn what(image: &OsStr, words: Vec<Vec<u8>>) -> Result<RequestKind, String> {
     match asking(image, &words, b"/")? {
         Some(_) => Ok(RequestKind::Asks(words)),
         None => Err(format!(
-            "{word}: no such request; there are {}, {}",
-            names(),
-            Request::names()
+            "{word}: no such request: debugfs -R help lists them"
         )),
     }
 }
@@ -512,7 +510,7 @@ impl Session<'_> {
                 Ok(())
             }
             ("list_requests", _) => {
-                say(&names());
+                say(&format!("{}, {}", names(), Request::names()));
                 Ok(())
             }
             // In a file of requests, `quit` does not end the session, as with debugfs.

@@ -129,7 +129,7 @@ fn fields(image: &Path) -> BTreeMap<String, String> {
 
 /// Scripts in the manner of image builders: of mkosi, genimage, Buildroot, OpenWrt, debos, systemd-repart and of the
 /// examples in the manuals. Each makes `out.img`.
-const SCRIPTS: [(&str, &str); 12] = [
+const SCRIPTS: [(&str, &str); 13] = [
     (
         "mkosi",
         "truncate -s 64M out.img; mkfs.ext4 -F -q -L root -U 11111111-2222-3333-4444-555555555555 \
@@ -175,6 +175,10 @@ const SCRIPTS: [(&str, &str); 12] = [
         "features by name",
         "mkfs.ext4 -Fq -O ^has_journal,^resize_inode,sparse_super2 -U 11111111-2222-3333-4444-555555555555 \
          -E hash_seed=11111111-2222-3333-4444-555555555555 out.img 300M",
+    ),
+    (
+        "quota of projects",
+        "mkfs.ext4 -Fq -O quota,project -U 11111111-2222-3333-4444-555555555555 -E hash_seed=11111111-2222-3333-4444-555555555555 out.img 64M",
     ),
     (
         "usage and ratio",
@@ -283,7 +287,8 @@ fn e2fsck_ends_as_fsck_does() {
 }
 
 /// Images with unusual superblocks.
-const SHAPES: [&str; 9] = [
+const SHAPES: [&str; 10] = [
+    "mke2fs -Fq -t ext4 -O quota,project,mmp,sparse_super2,orphan_file,metadata_csum_seed,casefold -E num_backup_sb=2 out.img 64M",
     "mke2fs -Fq -t ext4 -O meta_bg,^resize_inode -g 1024 -b 1024 -d tree out.img 200M",
     "mke2fs -Fq -t ext4 -O bigalloc -C 16384 -b 1024 out.img 300M",
     "mke2fs -Fq -t ext4 -L lab out.img 64M",
@@ -521,7 +526,7 @@ fn resize2fs_comes_to_the_same_sizes() {
         ("resize2fs IMAGE 1k", "resize2fs: IMAGE: "),
         ("resize2fs -M IMAGE 64M", "resize2fs: -M and -P"),
         ("resize2fs -S x IMAGE", "resize2fs: -S: no stride"),
-        ("resize2fs IMAGE 10x", "resize2fs: 10x: no size"),
+        ("resize2fs IMAGE 10x", "resize2fs: 10x: not a size"),
     ] {
         let out = place.ours(script);
         assert_eq!(out.status.code(), Some(1), "{script}: {}", told(&out));

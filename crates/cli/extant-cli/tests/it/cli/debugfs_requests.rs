@@ -181,7 +181,7 @@ fn debugfs_refuses_what_it_cannot_write() {
     for (request, line) in [
         (
             "mkdir a\nnothing <12>",
-            "nothing: no such request; there are write, mkdir",
+            "nothing: no such request: debugfs -R help lists them",
         ),
         ("mkdir", "mkdir: wrong number of words"),
         (
