@@ -14,7 +14,7 @@ pub enum Error {
     #[error("no usable superblock: {0}")]
     Superblock(#[source] FormatError),
     /// The journal holds transactions.
-    #[error("its journal is to be replayed first: mount it once, or see extant repair -p")]
+    #[error("its journal must be replayed first: mount it once, or see extant repair -p")]
     Journal,
     /// The image is damaged.
     #[error("it is damaged ({0}): see extant repair -n")]
@@ -26,7 +26,7 @@ pub enum Error {
     #[error("{0} bytes are too few for its structures: see extant resize -P")]
     TooSmall(u64),
     /// The size is too small for the content.
-    #[error("there is no room for what is in it")]
+    #[error("there is no room for its files: see extant resize -P")]
     NoRoom,
     /// The new size has fewer inodes than are in use.
     #[error("{used} inodes are in use, and there would be {there}")]
@@ -37,7 +37,9 @@ pub enum Error {
         there: u32,
     },
     /// Inodes cannot be of that size.
-    #[error("inodes of {old} bytes cannot have {size}: a power of two from {old} to {most}")]
+    #[error(
+        "inodes of {old} bytes cannot become inodes of {size}: the size must be a power of two from {old} to {most}"
+    )]
     InodeSize {
         /// Bytes that were asked for.
         size: u16,

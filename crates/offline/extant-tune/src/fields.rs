@@ -112,7 +112,7 @@ fn reserved(image: &mut Image<'_, '_>, options: &TuneOptions) -> Result<(), Erro
     let blocks = image.geo.blocks_count;
     let wanted = match (options.reserved_percent, options.reserved_blocks) {
         (Some(percent), _) if !(0.0..=50.0).contains(&percent) => {
-            return refused("a percentage of reserved blocks outside 0 to 50");
+            return refused("reserved blocks are 0 to 50 percent");
         }
         (Some(percent), _) => Some((percent * blocks as f64 / 100.0) as u64),
         (None, count) => count,
@@ -139,7 +139,13 @@ fn checks(image: &mut Image<'_, '_>, options: &TuneOptions) -> Result<(), Error>
     if let Some(most) = options.max_mounts {
         let most = if most <= 0 { -1 } else { most };
         image.sb.max_mnt_count.set(most as u16);
-        image.tell("superblock", format!("mounts until a check: {most}"));
+        image.tell(
+            "superblock",
+            match most {
+                -1 => "no number of mounts forces a check".into(),
+                most => format!("mounts until a check: {most}"),
+            },
+        );
     }
     if let Some(count) = options.mounts {
         image.sb.mnt_count.set(count);

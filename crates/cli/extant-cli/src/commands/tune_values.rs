@@ -25,7 +25,7 @@ pub fn errors(text: &str) -> Result<u16> {
         "continue" => ERRORS_CONTINUE,
         "remount-ro" => ERRORS_READ_ONLY,
         "panic" => ERRORS_PANIC,
-        _ => bail!("{text}: continue, remount-ro or panic"),
+        _ => bail!("{text}: not an action after an error: write continue, remount-ro or panic"),
     })
 }
 

@@ -1,6 +1,7 @@
 //! `extant undo`.
 
 use crate::address::Location;
+use crate::address::schemes::is_remote;
 use crate::format::show::count;
 use crate::image::{identity, in_place, store};
 use anyhow::{Context, Result, bail};
@@ -44,6 +45,12 @@ pub fn run(args: &Args) -> Result<()> {
         return interrupted(&image_of(&args.file));
     };
     let (first, second) = (&args.file, second);
+    for path in [image_of(first), image_of(second)] {
+        if !is_remote(&path) && !store::file(&path).exists() {
+            let name = path.display();
+            bail!("{name}: no such file or directory: an undo file and its image are needed");
+        }
+    }
     let (file, image) = match (is_undo(first.as_ref()), is_undo(second.as_ref())) {
         (true, true) => bail!(
             "{} and {} are both undo files: name one and the image",

@@ -4,6 +4,7 @@ use super::failed_open::about_open;
 use super::present_content::{content, first_partition, is_disk};
 use super::store;
 use crate::messages::advised::advised;
+use blockdev::Access;
 use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use extant::Error;
 use extant_terminal::interrupt::Interrupted;
@@ -51,7 +52,11 @@ pub fn about_disk(image: &Path, error: anyhow::Error) -> anyhow::Error {
 fn about_length(image: &Path, error: anyhow::Error) -> anyhow::Error {
     let head = store::head(image, 2 * SUPERBLOCK_SIZE).unwrap_or_default();
     let superblock = head.get(SUPERBLOCK_OFFSET as usize..).unwrap_or_default();
-    let sb = RawSuperblock::parse(superblock).ok();
+    let sb = RawSuperblock::parse(superblock).ok().or_else(|| {
+        let device = store::open(image, Access::ReadOnly).ok()?;
+        let backup = ext4_image::usual_backups(&device).next();
+        backup.map(|(_, sb)| sb)
+    });
     let volume = sb.and_then(|sb| {
         let block = 1024_u64.checked_shl(sb.log_block_size.get())?;
         sb.blocks_count().checked_mul(block)

@@ -1,6 +1,8 @@
 //! Advice about a file that cannot be opened as an image, from the text of the error alone.
 
 use crate::messages::advised::advised;
+use crate::mounts::host_files::mount_of_device;
+use crate::mounts::mounted::Mounted;
 use extant::Error;
 use extant_terminal::output::one_line;
 use std::path::Path;
@@ -20,11 +22,14 @@ pub fn about_open(image: &Path, error: anyhow::Error) -> anyhow::Error {
     } else if text.ends_with("no such file or directory") {
         Some(part(image).unwrap_or_else(|| "extant mkfs makes a new image".to_string()))
     } else if text.contains("in use by another") {
-        Some(format!(
-            "extant umount its directory, or see fuser -v {name}"
-        ))
+        Some(match mount_of_device(image) {
+            Some(dir) => format!("Linux has mounted it: umount {}", dir.display()),
+            None => format!("extant umount its directory, or see fuser -v {name}"),
+        })
     } else if text.ends_with("Permission denied") {
         Some(permission(image))
+    } else if text.ends_with("nor a block device") && Mounted::below(image).is_some() {
+        Some("it is a mount, and this command takes an image: umount it first".into())
     } else if text.ends_with("nor a block device") && image.is_dir() {
         Some(format!(
             "a path in an image is IMAGE:/PATH; extant mkfs IMAGE --from {name} makes an image of a directory"

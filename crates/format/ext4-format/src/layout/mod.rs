@@ -211,7 +211,7 @@ fn check_values(p: &LayoutParams) -> Result<()> {
     for (ok, what) in [
         (
             p.block_size.is_power_of_two() && (1024..=65_536).contains(&p.block_size),
-            "block size other than a power of two from 1024 to 65536",
+            "a block size that is not a power of two from 1024 to 65536",
         ),
         (
             p.inode_size.is_power_of_two()

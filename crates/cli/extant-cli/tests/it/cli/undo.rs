@@ -24,6 +24,13 @@ fn undo_takes_its_words_in_any_order_and_says_what_it_did() {
         assert!(s.ok(&words).contains("nothing to take back"));
     }
     std::fs::write(&s.image, &marked).unwrap();
+    for words in [["undo", "%", "@none"], ["undo", "@none", "%"]] {
+        let said = s.fails(&words);
+        assert!(
+            said.contains("an undo file and its image are needed"),
+            "{said}"
+        );
+    }
     let said = s.fails(&["undo", "%", "%"]);
     assert!(said.contains("it is no undo file"), "{said}");
     let said = s.fails(&["undo", &undo, &undo]);

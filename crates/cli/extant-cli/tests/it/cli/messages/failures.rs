@@ -374,7 +374,7 @@ pub(super) const TABLE: &[Row] = &[
     (
         "mkfs new.img --size 8M -b 3000",
         1,
-        "cannot be represented: block size other than a power of two from 1024 to 65536",
+        "cannot be represented: a block size that is not a power of two from 1024 to 65536",
     ),
     (
         "mkfs new.img --size 8M -L averyverylonglabelindeed",
