@@ -7,8 +7,9 @@ use crate::mapping::{self, MapRead, NodePool};
 use crate::record::Record;
 use crate::session::Session;
 use ext4_format::extent::Extent;
+use ext4_format::htree::{self, IndexBlockKind};
 use ext4_format::inode::{self, flags};
-use ext4_format::{BlockNr, FileType, InodeNr};
+use ext4_format::{BlockNr, FileType, InodeNr, dir_entry};
 use std::collections::BTreeSet;
 
 /// An inode whose mapping is rewritten when the free blocks are known.
@@ -33,6 +34,7 @@ pub(crate) fn map(
     let directory = record.core.file_type() == Some(FileType::Directory);
     let bad = (map.nodes.clone(), map.blocks());
     let mut anew = map.problem.is_some();
+    anew |= directory && cut_behind_size(session, record, &mut map, seed)?;
     let (shared, pool) = claim(session, &map);
     anew |= !shared.is_empty() || pool.len() != map.nodes.len();
     if session.orphans.contains(&record.ino.0) && !directory {
@@ -108,18 +110,43 @@ fn straighten(map: &mut MapRead) -> bool {
 
 /// Cuts the mapping from a logical block on; returns whether it changed.
 fn cut(session: &mut Session<'_, '_>, map: &mut MapRead, end: u64) -> bool {
-    let before = map.end();
-    for extent in &mut map.extents {
-        let keep = end
-            .saturating_sub(extent.logical.into())
-            .min(extent.len.into()) as u32;
-        let first = BlockNr(extent.physical.0 + u64::from(keep));
-        let gone = u64::from(extent.len - keep);
-        session.claims.remove(session.geo.clusters_of(first, gone));
-        extent.len = keep;
+    let gone = map.cut(end);
+    for &(first, len) in &gone {
+        session.claims.remove(session.geo.clusters_of(first, len));
     }
-    map.extents.retain(|e| e.len > 0);
-    map.end() != before
+    !gone.is_empty()
+}
+
+/// Cuts the mapping of a directory behind its size and the blocks with names that follow. An extent with a damaged length reaches over
+/// the blocks of other files.
+fn cut_behind_size(
+    session: &Session<'_, '_>,
+    record: &Record,
+    map: &mut MapRead,
+    seed: Option<u32>,
+) -> Result<bool, Error> {
+    let end = record.core.size.div_ceil(session.geo.block_size.into());
+    if end == 0 {
+        return Ok(false);
+    }
+    let mut keep = end;
+    while let Some(block) = u32::try_from(keep).ok().and_then(|at| map.at(at))
+        && has_names(&session.read(block)?, seed)
+    {
+        keep += 1;
+    }
+    Ok(!map.cut(keep).is_empty())
+}
+
+/// Returns whether a block is that of a directory, and not its first one.
+fn has_names(bytes: &[u8], seed: Option<u32>) -> bool {
+    if let Some(seed) = seed {
+        return dir_entry::verify_tail(bytes, seed).is_ok()
+            || htree::verify_checksum(bytes, IndexBlockKind::Node, seed).is_ok();
+    }
+    let mut records = dir_entry::records(bytes, 0, false).peekable();
+    let is_first = matches!(records.peek(), Some(Ok(record)) if record.name == b".");
+    !is_first && records.all(|record| record.is_ok())
 }
 
 /// Claims the blocks of a mapping: returns the data blocks that are shared, and the nodes that are not.

@@ -47,6 +47,22 @@ impl MapRead {
         self.extents.iter().find_map(|extent| extent.map(block))
     }
 
+    /// Removes the blocks from a logical one on; returns their runs.
+    pub(crate) fn cut(&mut self, end: u64) -> Vec<(BlockNr, u64)> {
+        let mut gone = Vec::new();
+        for extent in &mut self.extents {
+            let keep = end.saturating_sub(extent.logical.into());
+            let keep = keep.min(extent.len.into()) as u32; // at most the length
+            if keep < extent.len {
+                let first = BlockNr(extent.physical.0 + u64::from(keep));
+                gone.push((first, u64::from(extent.len - keep)));
+            }
+            extent.len = keep;
+        }
+        self.extents.retain(|extent| extent.len > 0);
+        gone
+    }
+
     /// Returns the number of mapped blocks, as a journal's superblock has it.
     pub(crate) fn log_len(&self) -> u32 {
         self.blocks().min(u32::MAX.into()) as u32

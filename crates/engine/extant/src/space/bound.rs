@@ -154,7 +154,7 @@ mod tests {
         for (limit, each) in [(256, 128), (256, 1000), (4, 7)] {
             let bound = Bound::new(limit, 1);
             let (mut may_leave, mut came, mut most) = (0, 0, 0);
-            for _ in 0..100_000 {
+            for _ in 0..10_000 {
                 if bound.excess() >= 8 {
                     bound.walk(u32::MAX, |_| match may_leave {
                         0 => Looked::Stays,

@@ -51,6 +51,61 @@ fn keeps_what_e2fsck_keeps(image: &Image, what: &str) {
     }
 }
 
+/// e2fsck makes the directory as long as the extent, of copies of the blocks of others.
+#[test]
+fn a_directory_does_not_get_the_blocks_behind_it() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    for features in [
+        "metadata_csum",
+        "^metadata_csum,^metadata_csum_seed,^uninit_bg",
+    ] {
+        let image = Image::new("8M", BLOCK, &["-O", features]);
+        image.change(&["mkdir d", "mkdir e", "mkdir e/s"]);
+        // The directory grows to blocks among those of files.
+        for n in 0..60 {
+            let name = format!("{n}-{}", "x".repeat(60));
+            image.write(&format!("d/{name}"), &[n; 300]);
+            image.write(&format!("e/s/{n}"), &[n; 2000]);
+        }
+        image.assert_clean(features);
+        let before = image.files();
+        let mapping = image.record("e") + MAPPING;
+        assert_eq!(half(&image, mapping + 2), 1, "one extent");
+        image.edit(mapping + 12 + 4, 2, |len| {
+            len.copy_from_slice(&2049u16.to_le_bytes())
+        });
+        let plan = image.mend(features);
+        assert!(image.files() == before, "{features}");
+        let of_others = |mend: &&extant_repair::Mend| mend.text.contains("copies");
+        assert_eq!(
+            plan.mends.iter().filter(of_others).count(),
+            0,
+            "{:#?}",
+            plan.mends
+        );
+    }
+}
+
+/// A size that is too small does not shorten a directory.
+#[test]
+fn blocks_with_names_stay_behind_the_size_of_a_directory() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    for features in [
+        "metadata_csum",
+        "^metadata_csum,^metadata_csum_seed,^uninit_bg",
+    ] {
+        let image = Image::new("8M", BLOCK, &["-O", features]);
+        image.change(&["mkdir d"]);
+        for n in 0..60 {
+            image.write(&format!("d/{n}-{}", "x".repeat(60)), &[n; 300]);
+        }
+        let before = image.files();
+        image.change(&["sif d size 1024"]);
+        image.mend(features);
+        assert!(image.files() == before, "{features}");
+    }
+}
+
 /// e2fsck drops the extent. The extents that it reaches over must stay, and the blocks of other files, too.
 #[test]
 fn an_extent_over_several_others_is_cut() {

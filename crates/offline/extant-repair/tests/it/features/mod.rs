@@ -1,5 +1,5 @@
 //! Mutants of images with every feature: a repair makes clean every image that `e2fsck -fy` makes clean, and keeps at least the same
-//! files.
+//! files. EXTANT_KEEP=DIR keeps the mutants, each under the number of its seed.
 
 mod bases;
 mod breaking;
@@ -111,6 +111,9 @@ fn judge_one(base: &Base, seed: u64) -> Option<Outcome> {
     let dir = needs::memory_dir();
     let [ours, theirs] = ["ours", "theirs"].map(|name| dir.path().join(name));
     write_image(&device, &theirs);
+    if let Some(kept) = std::env::var_os("EXTANT_KEEP") {
+        std::fs::copy(&theirs, Path::new(&kept).join(seed.to_string())).unwrap();
+    }
     // The second run mends what the first one has left.
     let clean = (0..2).any(|_| {
         e2fsck(&theirs, "-fy");
