@@ -44,8 +44,8 @@ impl ReservedMap {
         let mut map = vec![0; geo.block_size as usize];
         let mut below = Vec::new();
         for i in 0..u32::from(geo.reserved_gdt_blocks) {
-            let within = 1 + u64::from(descriptors) + u64::from(i);
-            let block = BlockNr(geo.first_data_block + within);
+            let place = geo.superblock_place().0 + 1 + u64::from(descriptors) + u64::from(i);
+            let (block, within) = (BlockNr(place), place - geo.first_data_block);
             indirect::set(&mut map, (descriptors + i) % per, Some(block))?;
             let mut bytes = vec![0; geo.block_size as usize];
             for (slot, &group) in (0..per).zip(&backups) {
@@ -58,7 +58,7 @@ impl ReservedMap {
         Ok(Self {
             map,
             below,
-            sectors: blocks * u64::from(geo.sectors_per_block()),
+            sectors: blocks * geo.sectors_per_cluster(),
         })
     }
 }

@@ -1,7 +1,8 @@
 //! Sets of clusters, as bitmaps of the groups: threads insert without locks, and a group's bits are allocated when it gets the first.
 
-use ext4_format::bitmap;
 use ext4_format::geometry::Geometry;
+use ext4_format::group_desc::GroupDesc;
+use ext4_format::{GroupNr, bitmap};
 use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -45,6 +46,25 @@ impl ClusterSet {
             groups: Vec::new(),
         };
         set.grow(geo.groups);
+        set
+    }
+
+    /// Returns the clusters of the groups' own structures: superblocks, descriptors with those reserved, bitmaps, and
+    /// inode tables.
+    pub fn of_structures(geo: &Geometry, descs: &[GroupDesc]) -> Self {
+        let set = Self::new(geo);
+        for (nr, desc) in (0..geo.groups).map(GroupNr).zip(descs) {
+            for (start, len) in [
+                (geo.group_first_block(nr), geo.group_base_meta_blocks(nr)),
+                (desc.block_bitmap, 1),
+                (desc.inode_bitmap, 1),
+                (desc.inode_table, geo.itable_blocks()),
+            ] {
+                if start.0 < geo.blocks_count {
+                    set.insert(geo.clusters_of(start, len.into()));
+                }
+            }
+        }
         set
     }
 

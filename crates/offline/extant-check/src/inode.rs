@@ -270,7 +270,7 @@ fn check_used(check: &Check<'_>, subject: &Subject<'_>, builder: &mut Builder) {
 /// Returns whether the target of a symbolic link is in a block, not in the inode.
 fn is_slow(subject: &Subject<'_>, check: &Check<'_>, attribute_blocks: u64) -> bool {
     let geo = &check.volume.geo;
-    let own = attribute_blocks * space::sectors_per_cluster(check);
+    let own = attribute_blocks * check.volume.geo.sectors_per_cluster();
     inode::sectors(subject.raw, geo) > own || subject.has(flags::EXTENTS)
 }
 

@@ -6,11 +6,6 @@ use crate::state::Check;
 use crate::subject::Subject;
 use ext4_format::inode;
 
-pub(crate) fn sectors_per_cluster(check: &Check<'_>) -> u64 {
-    let geo = &check.volume.geo;
-    u64::from(geo.sectors_per_block()) * u64::from(geo.cluster_ratio)
-}
-
 /// Walks the mapping of an inode and claims its blocks.
 pub(crate) fn map(check: &Check<'_>, subject: &Subject<'_>, with_runs: bool) -> Mapped {
     let Ok(root) = inode::i_block(subject.raw) else {
@@ -34,7 +29,7 @@ pub(crate) fn check_space(
     }
     let geo = &check.volume.geo;
     let clusters = mapped.clusters + mapped.nodes + attribute_blocks;
-    let counted = clusters.saturating_mul(sectors_per_cluster(check));
+    let counted = clusters.saturating_mul(geo.sectors_per_cluster());
     let stored = inode::sectors(subject.raw, geo);
     if stored != counted {
         check.findings.add(Rule::InodeBlocks, subject.place(), || {

@@ -55,7 +55,7 @@ pub(crate) fn mend(
 /// Sectors that an inode counts for its attributes.
 fn own_sectors(session: &Session<'_, '_>, record: &Record) -> Result<u64, Error> {
     let geo = &session.geo;
-    let each = u64::from(geo.sectors_per_block()) * u64::from(geo.cluster_ratio);
+    let each = geo.sectors_per_cluster();
     Ok(attributes::clusters(session, &record.raw)? * each)
 }
 

@@ -200,7 +200,7 @@ pub(crate) fn sectors(
     record: &mut Record,
     clusters: u64,
 ) -> Result<(), Error> {
-    let each = u64::from(session.geo.sectors_per_block()) * u64::from(session.geo.cluster_ratio);
+    let each = session.geo.sectors_per_cluster();
     let counted = clusters * each;
     if inode::sectors(&record.raw, &session.geo) != counted
         && session.ask(record.place(), "its count of blocks is set", None)
@@ -323,7 +323,7 @@ pub(crate) fn rewrite(session: &mut Session<'_, '_>, rewrite: Rewrite) -> Result
         ..MapRead::default()
     };
     let attribute = attributes::clusters(session, &raw)?;
-    let each = u64::from(session.geo.sectors_per_block()) * u64::from(session.geo.cluster_ratio);
+    let each = session.geo.sectors_per_cluster();
     let count = (clusters(session, &map) + nodes + attribute) * each;
     inode::set_sectors(&mut raw, &session.geo, count).map_err(Error::Format)?;
     session.write_record(ino, &mut raw)?;

@@ -63,7 +63,7 @@ fn is_mapped(session: &Session<'_, '_>, core: &InodeCore, raw: &[u8], ino: Inode
         Some(FileType::Symlink) => {
             let own = u64::from(inode::file_acl(raw, geo).0 != 0);
             core.flags & flags::EXTENTS != 0
-                || inode::sectors(raw, geo) > own * u64::from(geo.sectors_per_block())
+                || inode::sectors(raw, geo) > own * geo.sectors_per_cluster()
         }
         _ => ino.0 == 1,
     }
@@ -107,7 +107,7 @@ fn one(
             let of = (new, core.generation, core.flags);
             let root = inode::i_block_mut(&mut raw)?;
             let count = mapping::write(session, of, &extents, &map.nodes, root)?;
-            let each = u64::from(geo.sectors_per_block());
+            let each = geo.sectors_per_cluster();
             let sectors = inode::sectors(old, &geo) + count * each;
             let sectors = sectors.saturating_sub(map.nodes.len() as u64 * each);
             inode::set_sectors(&mut raw, &geo, sectors)?;

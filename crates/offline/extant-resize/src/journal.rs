@@ -3,11 +3,11 @@
 use crate::old::Old;
 use crate::target::Shape;
 use blockdev::BlockDevice;
-use ext4_format::extent::{Node, NodeRules};
+use ext4_format::extent::{Extent, Node, NodeRules};
 use ext4_format::inode::{self, flags};
-use ext4_format::{InodeNr, jbd2};
+use ext4_format::{BlockNr, InodeNr, jbd2};
 
-/// Returns the runs of blocks of the journal's log whose content is unused, by their start; none if the log is not
+/// Returns the runs of clusters of the journal's log whose content is unused, by their start; none if the log is not
 /// empty, or if the journal's mapping does not fit its inode.
 pub(crate) fn empty_log(device: &dyn BlockDevice, old: &Old) -> Vec<(u64, u64)> {
     runs(device, old).unwrap_or_default()
@@ -39,20 +39,19 @@ fn runs(device: &dyn BlockDevice, old: &Old) -> Option<Vec<(u64, u64)>> {
     if jbd2::Superblock::parse(&head).ok()?.start != 0 {
         return None;
     }
-    let mut runs: Vec<_> = leaf
-        .iter()
-        .map(|extent| (extent.physical.0, u64::from(extent.len)))
-        .collect();
-    for (start, len) in &mut runs {
-        if *start == first.0 {
-            (*start, *len) = (*start + 1, *len - 1);
-        }
-    }
+    let whole = |extent: Extent| {
+        let begin = extent.physical.0 + u64::from(extent.physical == first);
+        // Clusters that are only partly in the run are left out.
+        let start = geo.cluster_of(BlockNr(begin + u64::from(geo.cluster_ratio) - 1));
+        let end = geo.cluster_of(BlockNr(extent.physical.0 + u64::from(extent.len)));
+        (start, end.saturating_sub(start))
+    };
+    let mut runs: Vec<_> = leaf.iter().map(whole).collect();
     runs.sort_unstable();
     Some(runs)
 }
 
-/// Returns the number of blocks from `at` on, at most `len`, that are all inside or all outside of such runs, and
+/// Returns the number of clusters from `at` on, at most `len`, that are all inside or all outside of such runs, and
 /// whether they are inside.
 pub(crate) fn alike(runs: &[(u64, u64)], at: u64, len: u64) -> (u64, bool) {
     match runs.iter().find(|(start, n)| start + n > at && *n > 0) {

@@ -156,18 +156,45 @@ fn least(
     conversion: Conversion,
     options: &ResizeOptions,
 ) -> Result<Plan, Error> {
-    let files = old.files().count();
-    let mut spare = 0;
+    let (files, inodes) = (old.files().count(), old.inodes_in_use());
+    let shape = |spare| old.shape.smallest(files + spare, inodes, conversion);
+    let is_last = |shape: &Shape| shape.geo.blocks_count >= old.shape.geo.blocks_count;
+    let mut spare = least_spare(|spare| {
+        let shape = shape(spare)?;
+        match session::Layout::new(old, &shape.geo, &[]) {
+            Err(Error::NoRoom) if !is_last(&shape) => Ok(false),
+            layout => layout.map(|_| true),
+        }
+    })?;
+    let mut more = 8;
     loop {
-        let shape = old
-            .shape
-            .smallest(files + spare, old.inodes_in_use(), conversion)?;
-        let last = shape.geo.blocks_count >= old.shape.geo.blocks_count;
+        let shape = shape(spare)?;
+        let last = is_last(&shape);
         match attempt(device, old, shape, options) {
-            Err(Error::NoRoom) if !last => spare = spare * 2 + 8,
+            Err(Error::NoRoom) if !last => (spare, more) = (spare + more, more * 2),
             plan => return plan,
         }
     }
+}
+
+/// Returns the least number for which `fits` is true, if larger numbers fit where smaller ones do.
+fn least_spare(fits: impl Fn(u64) -> Result<bool, Error>) -> Result<u64, Error> {
+    if fits(0)? {
+        return Ok(0);
+    }
+    let (mut small, mut large) = (0, 8);
+    while !fits(large)? {
+        (small, large) = (large, large * 2);
+    }
+    while large - small > 1 {
+        let middle = small.midpoint(large);
+        if fits(middle)? {
+            large = middle;
+        } else {
+            small = middle;
+        }
+    }
+    Ok(large)
 }
 
 fn attempt(

@@ -13,9 +13,9 @@ use ext4_image::{ClusterSet, Image};
 pub(crate) struct Old {
     pub(crate) shape: Shape,
     pub(crate) descs: Vec<GroupDesc>,
-    /// Blocks in use.
+    /// Clusters in use.
     pub(crate) used: ClusterSet,
-    /// Blocks of the groups' own structures.
+    /// Clusters of the groups' own structures.
     pub(crate) fixed: ClusterSet,
     /// Bitmaps of inodes; `None` for groups in which no inode was ever in use.
     pub(crate) inodes: Vec<Option<Vec<u8>>>,
@@ -29,7 +29,6 @@ pub(crate) fn shape(device: &dyn BlockDevice) -> Result<Shape, Error> {
         return Err(Error::Journal);
     }
     let fields = [
-        (features.has_bigalloc(), "bigalloc"),
         (features.has_quota(), "quota"),
         (features.has_project(), "project"),
     ];
@@ -44,7 +43,7 @@ pub(crate) fn shape(device: &dyn BlockDevice) -> Result<Shape, Error> {
             "errors are recorded in the superblock".into(),
         ));
     }
-    if geo.blocks_per_group % 8 != 0 {
+    if geo.blocks_per_group / geo.cluster_ratio % 8 != 0 {
         return Err(Error::Refused(
             "groups that do not fill bytes of a bitmap".into(),
         ));
@@ -59,17 +58,7 @@ impl Old {
         image.read_descriptors()?;
         let descs = image.descs;
         let mut block = vec![0; geo.block_size as usize];
-        let fixed = ClusterSet::new(geo);
-        for (nr, desc) in (0..).map(GroupNr).zip(&descs) {
-            for (start, len) in [
-                (geo.group_first_block(nr), geo.group_base_meta_blocks(nr)),
-                (desc.block_bitmap, 1),
-                (desc.inode_bitmap, 1),
-                (desc.inode_table, geo.itable_blocks()),
-            ] {
-                fixed.insert(geo.clusters_of(start, len.into()));
-            }
-        }
+        let fixed = ClusterSet::of_structures(geo, &descs);
         let used = fixed.clone();
         let mut inodes = Vec::new();
         let summed = geo.features.has_group_csum();
@@ -77,7 +66,7 @@ impl Old {
             if !summed || desc.flags & BLOCK_UNINIT == 0 {
                 device.read_at(desc.block_bitmap.offset(geo.block_size), &mut block)?;
                 // The bitmap behind a group's end is padding.
-                bitmap::clear_range(&mut block, geo.blocks_in_group(nr), u32::MAX);
+                bitmap::clear_range(&mut block, geo.bits_in_group(nr), u32::MAX);
                 used.insert_map(nr.0, &block);
             }
             if summed && desc.flags & INODE_UNINIT != 0 {
@@ -96,7 +85,7 @@ impl Old {
         })
     }
 
-    /// Returns the set of blocks of files.
+    /// Returns the set of clusters of files.
     pub(crate) fn files(&self) -> ClusterSet {
         let files = self.used.clone();
         files.subtract(&self.fixed);

@@ -1,10 +1,10 @@
-//! Free blocks for moving data, allocated once and in order.
+//! Free clusters for moving data, allocated once and in order.
 
 use ext4_format::geometry::Geometry;
 use ext4_format::{GroupNr, bitmap};
 use ext4_image::ClusterSet;
 
-/// Blocks of one volume that are free in the new shape: first those that the old one has free too, then those that only its groups
+/// Clusters of one volume that are free in the new shape: first those that the old one has free too, then those that only its groups
 /// had for themselves.
 pub(crate) struct Room {
     geo: Geometry,
@@ -38,13 +38,14 @@ impl Room {
 
     fn busy(&self) -> Vec<u8> {
         let group = self.group;
-        let mut map = vec![0; self.geo.blocks_per_group.div_ceil(8) as usize];
+        let bits = self.geo.bits_in_group(GroupNr(group));
+        let mut map = vec![0; bits.div_ceil(8) as usize];
         self.fixed.add_to(group, &mut map);
         if self.early {
             self.used.add_to(group, &mut map);
             return map;
         }
-        // Blocks that were free before are allocated already, and blocks of a file are not free.
+        // Clusters that were free before are allocated already, and clusters of a file are not free.
         self.files.add_to(group, &mut map);
         let mut given_up = vec![0; map.len()];
         self.used.add_to(group, &mut given_up);
@@ -54,7 +55,7 @@ impl Room {
         map
     }
 
-    /// Takes a run of at most `want` blocks; returns its start, its length, and whether it is free in the old volume.
+    /// Takes a run of at most `want` clusters; returns its start, its length, and whether it is free in the old volume.
     pub(crate) fn take(&mut self, want: u64) -> Option<(u64, u64, bool)> {
         loop {
             if self.group >= self.geo.groups {
@@ -64,7 +65,8 @@ impl Room {
                 (self.early, self.group, self.at, self.busy) = (false, 0, 0, None);
                 continue;
             }
-            let bits = self.geo.blocks_in_group(GroupNr(self.group));
+            // A short last cluster is not taken.
+            let bits = self.geo.blocks_in_group(GroupNr(self.group)) / self.geo.cluster_ratio;
             let map = match self.busy.take() {
                 Some(map) => map,
                 None => self.busy(),
@@ -76,7 +78,8 @@ impl Room {
                 let end = bitmap::find_one(&map, start, most).unwrap_or(most);
                 self.at = end;
                 self.busy = Some(map);
-                let first = self.geo.group_first_block(GroupNr(self.group)).0;
+                let first = self.geo.group_first_block(GroupNr(self.group));
+                let first = self.geo.cluster_of(first);
                 return Some((first + u64::from(start), u64::from(end - start), self.early));
             }
             self.group += 1;

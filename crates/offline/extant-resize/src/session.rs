@@ -19,38 +19,40 @@ use std::ops::{Deref, DerefMut};
 pub(crate) struct Layout {
     pub(crate) places: Places,
     pub(crate) moves: Moves,
-    /// Blocks of files in the new volume.
+    /// Clusters of files in the new volume.
     pub(crate) files: ClusterSet,
     room: Room,
 }
 
 impl Layout {
-    /// Plans the places. The contents of the runs of `blank` are not copied.
+    /// Plans the places. The contents of the clusters of `blank` are not copied.
     pub(crate) fn new(old: &Old, geo: &Geometry, blank: &[(u64, u64)]) -> Result<Self, Error> {
         let mut files = old.files();
         let places = Places::new(old, geo, &files)?;
         files.grow(geo.groups);
-        let end = geo.cluster_of(BlockNr(geo.blocks_count));
+        let end = geo.group_first_block(GroupNr(0));
+        let end = geo.clusters_of(end, geo.blocks_count - end.0).end;
+        let old_end = old.shape.geo.blocks_count;
         let displaced = files.runs_in(&places.fixed, end);
         let mut room = Room::new(geo, &old.used, &files, &places.fixed);
         let mut moves = Moves::default();
         for (start, len) in displaced {
             files.remove(start..start + len);
-            let start = geo.first_data_block + start;
             let mut done = 0;
             while done < len {
-                let from = start + done;
-                let (alike, blank) = journal::alike(blank, from, len - done);
+                let from = geo.cluster_start(start + done).0;
+                let (alike, blank) = journal::alike(blank, start + done, len - done);
                 let (to, n, early) = room.take(alike).ok_or(Error::NoRoom)?;
+                files.insert(to..to + n);
+                done += n;
                 moves.insert(Move {
                     from,
-                    len: n,
-                    to,
+                    // The last cluster of the old volume may be short.
+                    len: geo.cluster_start(start + done).0.min(old_end) - from,
+                    to: geo.cluster_start(to).0,
                     early,
                     blank,
                 });
-                files.insert(geo.clusters_of(BlockNr(to), n));
-                done += n;
             }
         }
         Ok(Self {
@@ -266,11 +268,10 @@ impl<'s, 'd> Session<'s, 'd> {
         InodeNr(self.numbers.get(&ino.0).copied().unwrap_or(ino.0))
     }
 
-    /// Allocates a free block for a file.
+    /// Allocates a free cluster for one block of a file's metadata.
     pub(crate) fn allocate(&mut self) -> Option<BlockNr> {
-        let (block, ..) = self.layout.room.take(1)?;
-        let block = BlockNr(block);
-        self.layout.files.insert(self.geo.clusters_of(block, 1));
-        Some(block)
+        let (cluster, ..) = self.layout.room.take(1)?;
+        self.layout.files.insert(cluster..cluster + 1);
+        Some(self.geo.cluster_start(cluster))
     }
 }

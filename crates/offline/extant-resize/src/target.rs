@@ -81,6 +81,9 @@ impl Shape {
             // The map of reserved descriptors has 32 bits for a block.
             Self::to_meta_bg(&mut sb);
         }
+        if blocks != self.geo.blocks_count {
+            blocks -= blocks % u64::from(self.geo.cluster_ratio);
+        }
         let per = u64::from(self.geo.blocks_per_group);
         loop {
             let space = blocks
@@ -167,7 +170,7 @@ impl Shape {
     }
 
     /// Returns the number of blocks of the groups' own structures.
-    pub(crate) fn fixed(&self) -> u64 {
+    fn fixed(&self) -> u64 {
         let geo = &self.geo;
         let own = 2 + u64::from(geo.itable_blocks());
         (0..geo.groups)
@@ -175,7 +178,8 @@ impl Shape {
             .sum()
     }
 
-    /// Returns the smallest shape for these numbers of blocks of files and of inodes.
+    /// Returns the smallest shape for these numbers of clusters of files and of inodes. With `bigalloc` it may be too
+    /// small, because structures do not fill their clusters.
     pub(crate) fn smallest(
         &self,
         files: u64,
@@ -184,6 +188,8 @@ impl Shape {
     ) -> Result<Self, Error> {
         let per = u64::from(self.geo.blocks_per_group);
         let first = self.geo.first_data_block;
+        let ratio = u64::from(self.geo.cluster_ratio);
+        let files = files.saturating_mul(ratio);
         let least = inodes.div_ceil(self.geo.inodes_per_group).max(1);
         for groups in least..=self.geo.groups {
             let end = (first + per * u64::from(groups)).min(self.geo.blocks_count);
@@ -194,7 +200,7 @@ impl Shape {
             if room < files || whole.geo.groups < least {
                 continue;
             }
-            let blocks = whole.geo.blocks_count - (room - files);
+            let blocks = whole.geo.blocks_count - (room - files) / ratio * ratio;
             // A last group has a least length; a smaller rest does without it.
             let floor = first + per * u64::from(whole.geo.groups - 1);
             let last = GroupNr(whole.geo.groups - 1);
@@ -202,6 +208,7 @@ impl Shape {
                 + u64::from(whole.geo.itable_blocks())
                 + u64::from(whole.geo.group_base_meta_blocks(last))
                 + LAST_GROUP_MIN;
+            let need = need.next_multiple_of(ratio);
             let blocks = blocks.max(floor + need).min(whole.geo.blocks_count);
             return self.with(blocks, conversion);
         }

@@ -13,7 +13,7 @@ pub(crate) fn make(session: &mut Session<'_, '_>, now: i64) -> Result<(), Error>
     let mut table = vec![vec![0; geo.block_size as usize]; geo.gdt_block_count() as usize];
     for nr in (0..geo.groups).map(GroupNr) {
         let desc = group(session, nr)?;
-        free_blocks += u64::from(desc.free_blocks);
+        free_blocks += u64::from(desc.free_blocks) * u64::from(geo.cluster_ratio);
         free_inodes += desc.free_inodes;
         let index = (nr.0 / geo.descs_per_block()) as usize;
         let within = (nr.0 % geo.descs_per_block()) as usize * usize::from(geo.desc_size);
@@ -23,7 +23,6 @@ pub(crate) fn make(session: &mut Session<'_, '_>, now: i64) -> Result<(), Error>
         desc.encode(block.unwrap_or(&mut []), &geo, nr)?;
     }
     descriptors(session, &table)?;
-    let old = &session.old.shape;
     let sb = &mut session.image.sb;
     sb.set_free_blocks(free_blocks);
     sb.free_inodes_count.set(free_inodes);
@@ -31,7 +30,7 @@ pub(crate) fn make(session: &mut Session<'_, '_>, now: i64) -> Result<(), Error>
         sb.set_write_time(now);
     }
     if sb.overhead_blocks.get() != 0 {
-        let journal = u64::from(sb.overhead_blocks.get()).saturating_sub(old.fixed());
+        let journal = u64::from(sb.overhead_blocks.get()).saturating_sub(session.old.fixed.count());
         let overhead = session.layout.places.fixed.count() + journal;
         sb.overhead_blocks.set(u32::try_from(overhead).unwrap_or(0));
     }
@@ -50,7 +49,7 @@ fn group(session: &mut Session<'_, '_>, nr: GroupNr) -> Result<GroupDesc, Error>
     } else if session.layout.places.moved_tables.contains(&nr.0) {
         desc.flags &= !INODE_ZEROED;
     }
-    let bits = geo.blocks_in_group(nr);
+    let bits = geo.bits_in_group(nr);
     let mut map = vec![0; geo.block_size as usize];
     session.layout.files.add_to(nr.0, &mut map);
     session.layout.places.fixed.add_to(nr.0, &mut map);

@@ -3,8 +3,10 @@
 use crate::error::{Error, refused};
 use crate::image::Image;
 use blockdev::BlockDevice;
+use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::{BLOCK_UNINIT, INODE_UNINIT, INODE_ZEROED};
-use ext4_format::{BlockNr, GroupNr, InodeNr, indirect, inode};
+use ext4_format::{GroupNr, InodeNr, indirect, inode};
+use ext4_image::ClusterSet;
 
 /// Formats a UUID.
 pub(crate) fn shown_uuid(uuid: &[u8; 16]) -> String {
@@ -20,30 +22,39 @@ pub(crate) fn shown_uuid(uuid: &[u8; 16]) -> String {
 
 /// Frees the blocks that are reserved for descriptors, and their map.
 pub(crate) fn remove_reserved_descriptors(image: &mut Image<'_, '_>) -> Result<(), Error> {
-    image.needs_blocks("resize_inode")?;
     let raw = image.read_record(InodeNr::RESIZE)?;
     let root = inode::i_block(&raw)?;
     if let Some(map) = indirect::get(root, indirect::DIRECT + 1, image.geo.blocks_count)? {
         image.free(map, 1)?;
     }
     let geo = image.geo.clone();
-    let reserved = u64::from(geo.reserved_gdt_blocks);
-    for group in (0..geo.groups)
-        .map(GroupNr)
-        .filter(|&group| geo.has_super(group))
-    {
-        let after = geo.group_first_block(group).0 + u64::from(geo.group_base_meta_blocks(group));
-        image.free(BlockNr(after.saturating_sub(reserved)), reserved)?;
-    }
+    let mut without = geo.clone();
+    without.reserved_gdt_blocks = 0;
+    let freed = free_structures(image, &geo, &without)?;
     let mut zeros = vec![0; geo.inode_size.into()];
     image.write_record(InodeNr::RESIZE, &mut zeros)?;
     image.sb.reserved_gdt_blocks.set(0);
-    let backups = (0..geo.groups)
-        .filter(|&group| geo.has_super(GroupNr(group)))
-        .count() as u64;
-    subtract_overhead(image, reserved * backups + 1);
+    // The map has a cluster, too.
+    subtract_overhead(image, freed + u64::from(geo.cluster_ratio));
     image.tell("inode 7", "the blocks reserved for descriptors are freed");
     Ok(())
+}
+
+/// Frees the clusters that only superblocks and descriptors of the old layout have; returns the number of their blocks.
+fn free_structures(
+    image: &mut Image<'_, '_>,
+    old: &Geometry,
+    new: &Geometry,
+) -> Result<u64, Error> {
+    let gone = ClusterSet::of_structures(old, &image.descs);
+    gone.subtract(&ClusterSet::of_structures(new, &image.descs));
+    let mut freed = 0;
+    for (start, len) in gone.runs_in(&gone, u64::MAX) {
+        let blocks = len * u64::from(old.cluster_ratio);
+        image.free(old.cluster_start(start), blocks)?;
+        freed += blocks;
+    }
+    Ok(freed)
 }
 
 /// Subtracts blocks from the count of overhead clusters.
@@ -83,16 +94,8 @@ pub(crate) fn follow(image: &mut Image<'_, '_>) -> Result<(), Error> {
 
 /// Frees the backups that `sparse_super` does without.
 fn free_backups(image: &mut Image<'_, '_>) -> Result<(), Error> {
-    image.needs_blocks("sparse_super")?;
-    let old = image.old.clone();
-    let mut freed = 0;
-    for group in (0..old.groups).map(GroupNr) {
-        if old.has_super(group) && !image.geo.has_super(group) {
-            let blocks = u64::from(old.group_base_meta_blocks(group));
-            image.free(old.group_first_block(group), blocks)?;
-            freed += blocks;
-        }
-    }
+    let (old, new) = (image.old.clone(), image.geo.clone());
+    let freed = free_structures(image, &old, &new)?;
     if image.sb.overhead_blocks.get() != 0 {
         subtract_overhead(image, freed);
     }

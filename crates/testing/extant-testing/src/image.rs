@@ -164,3 +164,51 @@ pub fn metadata(device: &MemDevice, block: usize) -> Vec<u64> {
         .map(|(n, _)| n as u64)
         .collect()
 }
+
+/// Returns an image of mke2fs and debugfs, without the engine: small files, a large directory, and two fragmented files.
+pub fn fragmented(size: &str, args: &[&str]) -> Option<Vec<u8>> {
+    if !needs::have(&["mke2fs", "debugfs"]) {
+        return None;
+    }
+    let dir = needs::memory_dir();
+    let (path, tree) = (dir.path().join("disk.img"), dir.path().join("tree"));
+    std::fs::create_dir_all(tree.join("large")).unwrap();
+    for i in 0..300 {
+        std::fs::write(tree.join(format!("large/a name of some length {i}")), "x").unwrap();
+    }
+    for i in 0..20u8 {
+        std::fs::write(tree.join(format!("small{i:02}")), vec![i; 20_000]).unwrap();
+    }
+    let mut mke2fs = Command::new("mke2fs");
+    mke2fs.args(["-q", "-F", "-b", "1024", "-d"]).arg(&tree);
+    assert!(
+        mke2fs
+            .args(args)
+            .arg(&path)
+            .arg(size)
+            .status()
+            .unwrap()
+            .success()
+    );
+    // Two fragmented files, in the blocks of every other removed small file.
+    let data: Vec<u8> = (0..150_000u32).map(|i| (i % 251) as u8).collect();
+    std::fs::write(dir.path().join("data"), data).unwrap();
+    let mut requests = String::new();
+    for i in (0..20).step_by(2) {
+        requests += &format!("rm small{i:02}\n");
+    }
+    let data = dir.path().join("data").display().to_string();
+    requests += &format!("write {data} first\nrm small01\nwrite {data} second\n");
+    // Blocks that are set aside, behind a hole.
+    requests += "fallocate second 160 175\n";
+    let file = dir.path().join("requests");
+    std::fs::write(&file, requests).unwrap();
+    let out = Command::new("debugfs")
+        .arg("-w")
+        .arg("-f")
+        .arg(&file)
+        .arg(&path)
+        .output();
+    assert!(out.unwrap().status.success());
+    Some(std::fs::read(path).unwrap())
+}

@@ -340,6 +340,18 @@ impl Geometry {
         }
     }
 
+    /// Returns the first block of a cluster, as counted by [`cluster_of`](Self::cluster_of).
+    #[inline]
+    pub const fn cluster_start(&self, cluster: u64) -> BlockNr {
+        let blocks = cluster.saturating_mul(self.cluster_ratio as u64);
+        BlockNr(self.first_data_block.saturating_add(blocks))
+    }
+
+    /// Returns the block of the primary superblock, which is at byte 1024 of the volume.
+    pub const fn superblock_place(&self) -> BlockNr {
+        BlockNr((self.block_size == 1024) as u64)
+    }
+
     /// Returns the first block of a group.
     #[inline]
     pub fn group_first_block(&self, group: GroupNr) -> BlockNr {
@@ -420,8 +432,7 @@ impl Geometry {
 
     /// Returns the place of the primary copy of the `index`th block of group descriptors.
     pub fn gdt_block(&self, index: u32) -> BlockNr {
-        // The primary superblock is at byte 1024: block 1 with blocks of 1 KiB, else in block 0.
-        let super_block = u64::from(self.block_size == 1024);
+        let super_block = self.superblock_place().0;
         if !self.features.has_meta_bg() || index < self.first_meta_bg {
             return BlockNr(super_block + 1 + u64::from(index));
         }
@@ -457,9 +468,11 @@ impl Geometry {
     }
 
     /// Returns the number of blocks of metadata at a group's start: superblock, descriptors, descriptor blocks
-    /// reserved for growth. Bitmaps and inode table are not counted.
+    /// reserved for growth. Bitmaps and inode table are not counted. With `bigalloc` and blocks of 1 KiB, the first
+    /// group has one more block, which comes before the superblock.
     pub fn group_base_meta_blocks(&self, group: GroupNr) -> u32 {
         let has_super = self.has_super(group);
+        let before = group.0 == 0 && self.first_data_block < self.superblock_place().0;
         let old =
             !self.features.has_meta_bg() || group.0 / self.descs_per_block() < self.first_meta_bg;
         let reserved = if has_super && old {
@@ -467,7 +480,7 @@ impl Geometry {
         } else {
             0
         };
-        u32::from(has_super)
+        (u32::from(before) + u32::from(has_super))
             .saturating_add(self.gdt_blocks_in_group(group))
             .saturating_add(reserved)
     }
@@ -506,6 +519,12 @@ impl Geometry {
     #[inline]
     pub fn inodes_per_block(&self) -> u32 {
         self.block_size / u32::from(self.inode_size)
+    }
+
+    /// Returns the number of 512-byte sectors in a cluster; without `bigalloc` a cluster is a block.
+    #[inline]
+    pub fn sectors_per_cluster(&self) -> u64 {
+        u64::from(self.sectors_per_block()) * u64::from(self.cluster_ratio)
     }
 
     /// Returns the number of 512-byte sectors in a block.

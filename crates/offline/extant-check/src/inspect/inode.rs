@@ -145,7 +145,7 @@ impl Inspector<'_> {
         let geo = &self.volume.geo;
         let own = match inode::file_acl(&inode.raw, geo).0 {
             0 => 0,
-            _ => u64::from(geo.sectors_per_block()) * u64::from(geo.cluster_ratio),
+            _ => geo.sectors_per_cluster(),
         };
         match inode.core.file_type() {
             Some(FileType::Regular | FileType::Directory) => true,

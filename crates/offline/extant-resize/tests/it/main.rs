@@ -2,5 +2,6 @@
 
 use extant_testing::{common, image, record_in_log, verdict};
 
+mod clusters;
 mod growth;
 mod shapes;

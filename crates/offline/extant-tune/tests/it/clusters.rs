@@ -1,7 +1,8 @@
 //! Volumes whose bitmaps count clusters (`bigalloc`): blocks are taken and freed by whole clusters.
 
-use crate::cuts::{files, image_of};
+use crate::cuts::files;
 use blockdev::MemDevice;
+use extant_testing::image::fragmented;
 use extant_tune::{Error, TuneOptions};
 use std::process::Command;
 
@@ -77,7 +78,7 @@ fn features_change_on_volumes_with_clusters() {
         return;
     }
     for args in BASES {
-        let Some(before) = image_of(SIZE, args) else {
+        let Some(before) = fragmented(SIZE, args) else {
             return;
         };
         judge(&before, &format!("{args:?}"));
@@ -103,7 +104,7 @@ fn features_change_on_volumes_with_clusters() {
 
 #[test]
 fn what_moves_clusters_is_refused_by_name() {
-    let Some(before) = image_of(SIZE, BASES[0]) else {
+    let Some(before) = fragmented(SIZE, BASES[0]) else {
         return;
     };
     let device = MemDevice::from_bytes(&before);

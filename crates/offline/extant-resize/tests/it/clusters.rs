@@ -1,0 +1,283 @@
+//! Volumes whose bitmaps count clusters (`bigalloc`): files move by whole clusters, and structures share them.
+
+use crate::common;
+use crate::image::{fragmented, tree};
+use crate::shapes::{MIB, chance, cut_everywhere, inode_plan, plan, resized, with_len};
+use blockdev::{BlockDevice, MemDevice};
+use extant_resize::{Error, NewSize};
+use extant_testing::mounted::{Mounted, able};
+use std::process::Command;
+
+/// Arguments of mke2fs. Groups are small so that there are several, and the last one is partial.
+const SHAPES: &[&[&str]] = &[
+    &["-O", "bigalloc", "-C", "16384", "-g", "512"],
+    &["-O", "bigalloc,^resize_inode", "-C", "4096", "-g", "256"],
+    &["-O", "bigalloc", "-b", "4096", "-C", "65536", "-g", "256"],
+    &[
+        "-O",
+        "bigalloc,meta_bg,^resize_inode",
+        "-C",
+        "4096",
+        "-g",
+        "256",
+    ],
+    &[
+        "-O",
+        "bigalloc,sparse_super2,^resize_inode",
+        "-C",
+        "8192",
+        "-g",
+        "256",
+    ],
+    &[
+        "-O",
+        "bigalloc,^flex_bg,^has_journal",
+        "-C",
+        "16384",
+        "-g",
+        "256",
+    ],
+    &[
+        "-O",
+        "bigalloc,^metadata_csum,uninit_bg,^64bit",
+        "-C",
+        "2048",
+        "-g",
+        "512",
+    ],
+    &[
+        "-O",
+        "bigalloc,^metadata_csum,^uninit_bg,^resize_inode",
+        "-C",
+        "2048",
+        "-g",
+        "256",
+    ],
+    &[
+        "-O",
+        "bigalloc,inline_data,mmp",
+        "-C",
+        "4096",
+        "-g",
+        "512",
+        "-I",
+        "256",
+    ],
+    &["-O", "bigalloc", "-b", "4096", "-C", "1M", "-N", "400"],
+];
+
+fn filled(shape: &[&str]) -> MemDevice {
+    let args = [&["-t", "ext4", "-I", "128", "-J", "size=4"], shape].concat();
+    let large = shape.contains(&"1M");
+    let size = if large { "180M" } else { "24M" };
+    MemDevice::from_bytes(&fragmented(size, &args).unwrap())
+}
+
+/// Returns the shapes of this run: some of them, or all in long runs.
+fn shapes() -> impl Iterator<Item = &'static &'static [&'static str]> {
+    let every = if common::torture() { 1 } else { 3 };
+    SHAPES.iter().step_by(every)
+}
+
+#[test]
+fn clusters_grow_shrink_and_keep_their_files() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    for shape in shapes() {
+        let what = shape.join(" ");
+        let device = filled(shape);
+        let before = tree(&device);
+        assert!(before.len() > 100);
+        let grown = resized(&device, NewSize::Bytes(device.len() * 5 / 2), None, &what);
+        assert!(tree(&grown) == before, "{what}: grown");
+        let least = resized(&grown, NewSize::Least, None, &what);
+        assert!(tree(&least) == before, "{what}: least");
+        let shrunk = resized(&device, NewSize::Least, None, &what);
+        assert!(tree(&shrunk) == before, "{what}: shrunk");
+        assert!(
+            least.len() < device.len() && shrunk.len() < device.len(),
+            "{what}"
+        );
+        let again = resized(&shrunk, NewSize::Bytes(device.len() * 2), None, &what);
+        assert!(tree(&again) == before, "{what}: grown again");
+    }
+}
+
+#[test]
+fn inodes_and_descriptors_of_clusters_become_larger() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    for shape in shapes() {
+        let what = shape.join(" ");
+        let mut device = filled(shape);
+        let before = tree(&device);
+        for wide in [false, true] {
+            device = resized(&device, NewSize::Same, Some(wide), &what);
+            assert!(tree(&device) == before, "{what}: {wide}");
+        }
+        for bytes in [256, 512] {
+            let plan = inode_plan(&device, bytes).unwrap_or_else(|e| panic!("{what}: {e}"));
+            plan.write(&device, None, None).unwrap();
+            // The same plan for nothing: it judges the volume.
+            device = resized(&device, NewSize::Same, None, &what);
+            assert!(tree(&device) == before, "{what}: {bytes}");
+        }
+    }
+}
+
+#[test]
+fn a_cut_among_clusters_leaves_the_old_or_the_new() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    let device = filled(SHAPES[1]);
+    let smaller = plan(&device, NewSize::Least, None).unwrap();
+    assert!(smaller.moved > 0 && smaller.renumbered > 0, "{smaller:?}");
+    cut_everywhere(&device, &smaller, 15);
+}
+
+#[test]
+fn changes_of_clusters_by_chance_keep_every_file() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    chance(&SHAPES[..9], filled);
+}
+
+/// Descriptors that outgrow the first group displace what is behind them, or go to their groups.
+#[test]
+fn many_groups_of_clusters_get_their_descriptors() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    for more in ["^resize_inode", "resize_inode"] {
+        let features = format!("bigalloc,{more}");
+        let device = filled(&["-O", &features, "-C", "4096", "-g", "256", "-N", "512"]);
+        let before = tree(&device);
+        let many = resized(&device, NewSize::Bytes(700 * MIB), None, more);
+        assert!(tree(&many) == before, "{more}");
+        let few = resized(&many, NewSize::Bytes(30 * MIB), None, more);
+        assert!(tree(&few) == before, "{more}");
+    }
+}
+
+#[test]
+fn a_full_volume_of_clusters_grows() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    let least = resized(&filled(SHAPES[0]), NewSize::Least, None, "least");
+    let before = tree(&least);
+    // Tables of twice the length have no room.
+    let error = inode_plan(&least, 1024).unwrap_err();
+    assert!(matches!(error, Error::NoRoom), "{error}");
+    let error = plan(&least, NewSize::Bytes(least.len() - 16384), None).unwrap_err();
+    assert!(
+        matches!(error, Error::NoRoom | Error::TooSmall(_)),
+        "{error}"
+    );
+    // One cluster more, and part of one.
+    let more = resized(
+        &least,
+        NewSize::Bytes(least.len() + 16384 + 5000),
+        None,
+        "more",
+    );
+    assert_eq!(more.len(), least.len() + 16384);
+    assert!(tree(&more) == before);
+}
+
+/// Linux uses every free cluster of a volume that grew or shrank.
+#[test]
+fn linux_fills_volumes_that_changed() {
+    if !able() || !needs::have(&["debugfs"]) {
+        return;
+    }
+    for (shape, size) in [(SHAPES[0], 50), (SHAPES[2], 20), (SHAPES[7], 60)] {
+        let what = shape.join(" ");
+        let changed = resized(&filled(shape), NewSize::Bytes(size * MIB), None, &what);
+        let dir = needs::memory_dir();
+        let path = dir.path().join("image");
+        common::write_image(&changed, &path);
+        let mounted = Mounted::new(&path, "");
+        let full = std::fs::write(mounted.path().join("fill"), vec![7; 61 << 20]);
+        assert_eq!(full.unwrap_err().raw_os_error(), Some(28), "{what}");
+        assert_eq!(
+            std::fs::read(mounted.path().join("small03")).unwrap(),
+            [3; 20_000]
+        );
+        mounted.unmount();
+        common::assert_clean_file(&path, &what);
+    }
+}
+
+/// `resize2fs` leaves most volumes with clusters and several groups damaged. Where it does not, ours has no fewer free blocks.
+#[test]
+fn as_many_free_blocks_as_by_resize2fs() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs", "resize2fs", "dumpe2fs");
+    let dir = needs::memory_dir();
+    let (path, mut compared) = (dir.path().join("image"), 0);
+    let free = |device: &MemDevice| {
+        common::write_image(device, &path);
+        let out = Command::new("dumpe2fs")
+            .arg("-h")
+            .arg(&path)
+            .output()
+            .unwrap();
+        let text = String::from_utf8(out.stdout).unwrap();
+        ["Block count:", "Free inodes:", "Free blocks:"].map(|name| {
+            let line = text.lines().find_map(|line| line.strip_prefix(name));
+            line.unwrap().trim().parse::<u64>().unwrap()
+        })
+    };
+    for shape in [SHAPES[3], SHAPES[9]] {
+        let what = shape.join(" ");
+        let device = filled(shape);
+        let len = device.len() * 3;
+        common::write_image(&with_len(&device, len), &path);
+        let out = Command::new("resize2fs")
+            .arg("-f")
+            .arg(&path)
+            .output()
+            .unwrap();
+        assert!(out.status.success(), "{what}: {out:?}");
+        let judged = Command::new("e2fsck")
+            .arg("-fn")
+            .arg(&path)
+            .output()
+            .unwrap();
+        if !judged.status.success() {
+            continue;
+        }
+        let theirs = free(&MemDevice::from_bytes(&std::fs::read(&path).unwrap()));
+        let ours = free(&resized(&device, NewSize::Bytes(len), None, &what));
+        assert_eq!(ours[..2], theirs[..2], "{what}");
+        assert!(ours[2] >= theirs[2], "{what}: {ours:?}, {theirs:?}");
+        compared += 1;
+    }
+    assert!(compared > 0);
+}
+
+/// Damaged superblocks and descriptors are errors, or plans whose volume the check finds clean.
+#[test]
+fn damaged_clusters_are_errors() {
+    needs::tools!("mke2fs", "debugfs");
+    let args = [
+        "-t",
+        "ext4",
+        "-O",
+        "bigalloc,^metadata_csum,^has_journal",
+        "-C",
+        "4096",
+    ];
+    let bytes = fragmented("8M", &[&args[..], &["-g", "256", "-N", "600"]].concat()).unwrap();
+    let (mut rng, mut refused) = (common::Rng::new(3), 0);
+    for _ in 0..common::amount(150, 5000) {
+        let device = MemDevice::from_bytes(&bytes);
+        // The fields on sizes, features and places of the superblock, and the descriptors.
+        let at = match rng.below(3) {
+            0 => 2048 + rng.below(600),
+            1 => 1024 + rng.below(100),
+            _ => 1024 + 200 + rng.below(180),
+        };
+        device.write_at(at, &[rng.below(256) as u8]).unwrap();
+        let size = [
+            NewSize::Least,
+            NewSize::Bytes(20 * MIB),
+            NewSize::Bytes(5 * MIB),
+        ];
+        let size = size[rng.below(3) as usize];
+        refused += u32::from(plan(&device, size, None).is_err());
+    }
+    assert!(refused > 50, "{refused}");
+}
