@@ -225,9 +225,6 @@ fn resize(
     blocks: u32,
 ) -> Result<Vec<BlockNr>, Error> {
     let mut places: Vec<BlockNr> = map.places().map(|(_, block)| block).collect();
-    let mut clusters: Vec<u64> = places.iter().map(|&at| image.geo.cluster_of(at)).collect();
-    clusters.sort_unstable();
-    clusters.dedup();
     let present = places.len();
     let whole = map
         .places()
@@ -236,18 +233,17 @@ fn resize(
     if present == blocks as usize && whole {
         return Ok(places);
     }
+    if !whole {
+        // Its blocks would move inside their clusters.
+        image.needs_blocks("a directory with holes")?;
+    }
     let ratio = image.geo.cluster_ratio as usize;
-    // Without the holes its blocks would move inside their clusters: it gets others.
-    let kept = if whole || ratio == 1 {
-        (blocks as usize).next_multiple_of(ratio)
-    } else {
-        0
-    };
+    let kept = (blocks as usize).next_multiple_of(ratio);
     for block in places.drain(kept.min(present)..) {
         image.free(block, 1)?;
     }
     places.truncate(blocks as usize);
-    if places.len() < blocks as usize {
+    if present < blocks as usize {
         // The last cluster has blocks that are not in use.
         while !places.len().is_multiple_of(ratio) && places.len() < blocks as usize {
             let next = places.last().map_or(0, |block| block.0 + 1);
@@ -287,9 +283,10 @@ fn resize(
         core.flags & !flags::EXTENTS
     };
     inode::encode_core(&core, raw, &image.geo);
-    let per = image.geo.sectors_per_cluster();
-    let gone = (clusters.len() + map.nodes.len()) as u64 * per;
-    let come = ((blocks as usize).div_ceil(ratio) + nodes.len()) as u64 * per;
+    let clusters = |blocks: u64, nodes: usize| blocks.div_ceil(ratio as u64) + nodes as u64;
+    let per = u64::from(image.geo.sectors_per_block()) * ratio as u64;
+    let gone = clusters(map.blocks(), map.nodes.len()) * per;
+    let come = clusters(blocks.into(), nodes.len()) * per;
     let sectors = inode::sectors(raw, &image.geo).saturating_sub(gone) + come;
     inode::set_sectors(raw, &image.geo, sectors)?;
     Ok(places)

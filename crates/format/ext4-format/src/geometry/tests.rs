@@ -105,3 +105,23 @@ fn ranges_over_descriptors_are_no_data() {
     assert!(g.is_valid_data_range(BlockNr(65535), 2)); // no backup in group 2
     assert!(!g.is_valid_data_range(BlockNr(32767), 40_000));
 }
+
+#[test]
+fn a_block_comes_before_the_superblock_of_small_blocks_in_clusters() {
+    let params = LayoutParams {
+        block_size: 1024,
+        ..LayoutParams::for_size(64 << 20)
+    };
+    let mut g = Layout::new(&params).unwrap().geometry;
+    let base = g.group_base_meta_blocks(GroupNr(0));
+    assert_eq!((g.first_data_block, g.superblock_place()), (1, BlockNr(1)));
+    g.first_data_block = 0;
+    g.cluster_ratio = 16;
+    assert_eq!(g.group_base_meta_blocks(GroupNr(0)), base + 1);
+    assert_eq!(g.group_base_meta_blocks(GroupNr(1)), base);
+    assert_eq!(
+        (g.cluster_start(3), g.sectors_per_cluster()),
+        (BlockNr(48), 32)
+    );
+    assert_eq!(g.cluster_of(BlockNr(63)), 3);
+}

@@ -63,13 +63,16 @@ const SHAPES: &[&[&str]] = &[
         "-I",
         "256",
     ],
-    &["-O", "bigalloc", "-b", "4096", "-C", "1M", "-N", "400"],
 ];
 
 fn filled(shape: &[&str]) -> MemDevice {
     let args = [&["-t", "ext4", "-I", "128", "-J", "size=4"], shape].concat();
-    let large = shape.contains(&"1M");
-    let size = if large { "180M" } else { "24M" };
+    // Small files have whole clusters.
+    let size = if shape.contains(&"65536") {
+        "41M"
+    } else {
+        "24M"
+    };
     MemDevice::from_bytes(&fragmented(size, &args).unwrap())
 }
 
@@ -128,25 +131,26 @@ fn a_cut_among_clusters_leaves_the_old_or_the_new() {
     needs::tools!("mke2fs", "e2fsck", "debugfs");
     let device = filled(SHAPES[1]);
     let smaller = plan(&device, NewSize::Least, None).unwrap();
-    assert!(smaller.moved > 0 && smaller.renumbered > 0, "{smaller:?}");
-    cut_everywhere(&device, &smaller, 15);
+    assert!(smaller.moved > 0);
+    cut_everywhere(&device, &smaller, 10);
 }
 
 #[test]
 fn changes_of_clusters_by_chance_keep_every_file() {
     needs::tools!("mke2fs", "e2fsck", "debugfs");
-    chance(&SHAPES[..9], filled);
+    chance(SHAPES, filled);
 }
 
 /// Descriptors that outgrow the first group displace what is behind them, or go to their groups.
 #[test]
 fn many_groups_of_clusters_get_their_descriptors() {
     needs::tools!("mke2fs", "e2fsck", "debugfs");
+    let many = common::amount(120, 900);
     for more in ["^resize_inode", "resize_inode"] {
         let features = format!("bigalloc,{more}");
-        let device = filled(&["-O", &features, "-C", "4096", "-g", "256", "-N", "512"]);
+        let device = filled(&["-O", &features, "-C", "2048", "-g", "256", "-N", "512"]);
         let before = tree(&device);
-        let many = resized(&device, NewSize::Bytes(700 * MIB), None, more);
+        let many = resized(&device, NewSize::Bytes(many as u64 * MIB), None, more);
         assert!(tree(&many) == before, "{more}");
         let few = resized(&many, NewSize::Bytes(30 * MIB), None, more);
         assert!(tree(&few) == before, "{more}");
@@ -177,27 +181,61 @@ fn a_full_volume_of_clusters_grows() {
     assert!(tree(&more) == before);
 }
 
-/// Linux uses every free cluster of a volume that grew or shrank.
+/// Linux finds its files in a volume that shrank and grew, and uses every free cluster.
 #[test]
 fn linux_fills_volumes_that_changed() {
     if !able() || !needs::have(&["debugfs"]) {
         return;
     }
-    for (shape, size) in [(SHAPES[0], 50), (SHAPES[2], 20), (SHAPES[7], 60)] {
-        let what = shape.join(" ");
-        let changed = resized(&filled(shape), NewSize::Bytes(size * MIB), None, &what);
-        let dir = needs::memory_dir();
-        let path = dir.path().join("image");
-        common::write_image(&changed, &path);
-        let mounted = Mounted::new(&path, "");
-        let full = std::fs::write(mounted.path().join("fill"), vec![7; 61 << 20]);
-        assert_eq!(full.unwrap_err().raw_os_error(), Some(28), "{what}");
-        assert_eq!(
-            std::fs::read(mounted.path().join("small03")).unwrap(),
-            [3; 20_000]
-        );
-        mounted.unmount();
-        common::assert_clean_file(&path, &what);
+    let dir = needs::memory_dir();
+    let path = dir.path().join("image");
+    let shape = [
+        "-t", "ext4", "-O", "bigalloc", "-b", "1024", "-C", "8192", "-g", "256",
+    ];
+    common::mke2fs(&path, "24M", &shape);
+    let mounted = Mounted::new(&path, "");
+    for n in 0..120u8 {
+        // Linux spreads directories over the groups.
+        let folder = mounted.path().join(format!("d{}", n % 10));
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join(format!("f{n}")), vec![n; usize::from(n) * 300]).unwrap();
+    }
+    mounted.unmount();
+    let device = MemDevice::from_bytes(&std::fs::read(&path).unwrap());
+    let before = tree(&device);
+    let renumbered = plan(&device, NewSize::Least, None).unwrap().renumbered;
+    assert!(renumbered > 0, "{renumbered}");
+    let least = resized(&device, NewSize::Least, None, "least");
+    assert!(tree(&least) == before, "least");
+    let grown = resized(&least, NewSize::Bytes(31 * MIB), None, "grown");
+    common::write_image(&grown, &path);
+    let mounted = Mounted::new(&path, "");
+    let full = std::fs::write(mounted.path().join("fill"), vec![7; 32 << 20]);
+    assert_eq!(full.unwrap_err().raw_os_error(), Some(28));
+    std::fs::remove_file(mounted.path().join("fill")).unwrap();
+    mounted.unmount();
+    common::assert_clean_file(&path, "filled");
+    let after = MemDevice::from_bytes(&std::fs::read(&path).unwrap());
+    assert!(tree(&after) == before, "filled");
+}
+
+/// Clusters of 1 MiB: the structures of a group are in one.
+#[test]
+fn large_clusters_grow_and_shrink() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    for block in ["1024", "4096"] {
+        let args = [
+            "-t", "ext4", "-O", "bigalloc", "-b", block, "-C", "1M", "-g", "256",
+        ];
+        let mut device = common::mem_image("60M", &args).snapshot();
+        for size in [
+            NewSize::Bytes(300 * MIB),
+            NewSize::Least,
+            NewSize::Bytes(90 * MIB),
+        ] {
+            device = resized(&device, size, None, block);
+        }
+        assert_eq!(device.len(), 90 * MIB);
     }
 }
 
@@ -220,7 +258,7 @@ fn as_many_free_blocks_as_by_resize2fs() {
             line.unwrap().trim().parse::<u64>().unwrap()
         })
     };
-    for shape in [SHAPES[3], SHAPES[9]] {
+    for shape in [SHAPES[3], SHAPES[2]] {
         let what = shape.join(" ");
         let device = filled(shape);
         let len = device.len() * 3;
@@ -262,7 +300,7 @@ fn damaged_clusters_are_errors() {
     ];
     let bytes = fragmented("8M", &[&args[..], &["-g", "256", "-N", "600"]].concat()).unwrap();
     let (mut rng, mut refused) = (common::Rng::new(3), 0);
-    for _ in 0..common::amount(150, 5000) {
+    for _ in 0..common::amount(60, 5000) {
         let device = MemDevice::from_bytes(&bytes);
         // The fields on sizes, features and places of the superblock, and the descriptors.
         let at = match rng.below(3) {
@@ -279,5 +317,5 @@ fn damaged_clusters_are_errors() {
         let size = size[rng.below(3) as usize];
         refused += u32::from(plan(&device, size, None).is_err());
     }
-    assert!(refused > 50, "{refused}");
+    assert!(refused > 15, "{refused}");
 }
