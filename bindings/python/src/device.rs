@@ -1,6 +1,7 @@
 //! A Python file object as a device.
 
 use extant::blockdev::BlockDevice;
+use pyo3::exceptions::{PyOSError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::io;
@@ -17,6 +18,11 @@ pub struct PyDevice {
 impl PyDevice {
     pub fn new(file: Bound<'_, PyAny>, writable: bool) -> PyResult<Self> {
         let py = file.py();
+        // A file object may lack the method, which belongs to those of `io`.
+        if writable && file.hasattr("writable")? && !file.call_method0("writable")?.is_truthy()? {
+            let text = "the file object of the image is not open for writing";
+            return Err(PyOSError::new_err((30, text)));
+        }
         let len = file.call_method1("seek", (0, 2))?.extract()?;
         let lock = py.import("threading")?.call_method0("Lock")?.unbind();
         Ok(Self {
@@ -53,7 +59,11 @@ impl BlockDevice for PyDevice {
             file.call_method1("seek", (offset,))?;
             while !buf.is_empty() {
                 let got = file.call_method1("read", (buf.len(),))?;
-                let got = got.cast_into::<PyBytes>()?;
+                let got = got.cast_into::<PyBytes>().map_err(|_| {
+                    PyTypeError::new_err(
+                        "read() of the image must return bytes: open the file in binary mode",
+                    )
+                })?;
                 let bytes = got.as_bytes();
                 let n = bytes.len().min(buf.len());
                 if n == 0 {

@@ -71,10 +71,21 @@ pub fn raise(error: &Error, path: Option<&Path>) -> PyErr {
     }
 }
 
+/// Returns the exception for an error of the host, with its number and the path.
+pub fn raise_io(error: io::Error, path: &Path) -> PyErr {
+    PyOSError::new_err((
+        errno_of(&error),
+        error.to_string(),
+        path.as_os_str().to_os_string(),
+    ))
+}
+
 /// Returns the exception for an error of making an image: `ValueError` for invalid options.
 pub fn raise_mkfs(error: MkfsError) -> PyErr {
     match error {
-        MkfsError::Io { source, .. } if source.raw_os_error().is_some() => PyErr::from(source),
+        MkfsError::Io { ref source, .. } if source.raw_os_error().is_some() => {
+            PyOSError::new_err((errno_of(source), error.to_string()))
+        }
         other => PyValueError::new_err(other.to_string()),
     }
 }

@@ -1,28 +1,21 @@
 //! An open file of a volume, by offsets; `python/extant/_file.py` wraps it in an `io` object.
 
 use crate::error::raise;
+use crate::handle::Handle;
 use extant::{Fallocate, File};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
 
 #[pyclass(frozen, module = "extant")]
 pub struct NativeFile {
-    file: RwLock<Option<Arc<File>>>,
-}
-
-impl Drop for NativeFile {
-    /// Closes the file, which may write.
-    fn drop(&mut self) {
-        let file = self.file.get_mut().map_or(None, |file| file.take());
-        Python::attach(|py| py.detach(|| drop(file)));
-    }
+    file: Handle<Arc<File>>,
 }
 
 impl NativeFile {
     pub fn new(file: File) -> Self {
         Self {
-            file: RwLock::new(Some(Arc::new(file))),
+            file: Handle::new(Arc::new(file)),
         }
     }
 
@@ -31,8 +24,7 @@ impl NativeFile {
         py: Python<'_>,
         f: impl FnOnce(&File) -> extant::Result<R> + Send,
     ) -> PyResult<R> {
-        let file = self.file.read().map_or(None, |file| file.clone());
-        let file = file.ok_or_else(|| {
+        let file = self.file.get()?.ok_or_else(|| {
             pyo3::exceptions::PyValueError::new_err("I/O operation on closed file.")
         })?;
         py.detach(|| f(&file)).map_err(|e| raise(&e, None))
@@ -111,7 +103,7 @@ impl NativeFile {
     }
 
     fn close(&self, py: Python<'_>) {
-        let file = self.file.write().map_or(None, |mut file| file.take());
+        let file = self.file.take();
         py.detach(|| drop(file));
     }
 }

@@ -4,6 +4,7 @@
 mod device;
 mod error;
 mod file;
+mod handle;
 mod info;
 mod offline;
 mod reads;
@@ -18,10 +19,11 @@ use pyo3::prelude::*;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 // `gil_used = false`: without a global lock, any number of threads call at once. All classes are frozen, so that threads share
-// references only. What changes behind them has a lock: volumes and files an `RwLock`, read-ahead and sources of archives a
+// references only. What changes behind them has a lock: volumes and files the `RwLock` of `Handle`, read-ahead and sources of archives a
 // `Mutex`, and a file object that is a device a lock of Python's. A `Sink` belongs to one call.
 #[pymodule(gil_used = false)]
 fn _extant(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    handle::count_forks(m)?;
     m.add("CorruptError", m.py().get_type::<error::CorruptError>())?;
     m.add_class::<volume::NativeVolume>()?;
     m.add_class::<file::NativeFile>()?;

@@ -1,8 +1,8 @@
 //! Closed images: check, repair, resize, tune and inspect.
 
 use crate::device::PyDevice;
-use crate::error::{CorruptError, raise_failure};
-use crate::work::interruptible;
+use crate::error::{CorruptError, raise_failure, raise_io};
+use crate::work::{Progress, interruptible};
 use extant::blockdev::{Access, BlockDevice, FileDevice};
 use extant_check::inspect::{InspectError, Inspector, Record, Request, Value};
 use extant_check::{CheckStep, Finding};
@@ -25,18 +25,9 @@ fn image(given: &Bound<'_, PyAny>, writable: bool) -> PyResult<Image> {
     Image::open(&path, !writable).map_err(raise_failure)
 }
 
-/// Returns a function that passes the steps of a check to a callable of Python.
-fn teller(progress: Option<&Py<PyAny>>) -> impl Fn(CheckStep) + Sync + '_ {
-    move |step: CheckStep| {
-        let Some(progress) = progress else { return };
-        Python::attach(|py| {
-            let told = progress.call1(py, (step.pass_name(), step.done, step.total));
-            // An exception of a callback does not stop the check.
-            if let Err(error) = told {
-                error.write_unraisable(py, None);
-            }
-        });
-    }
+/// Passes a step of a check to a callable of Python.
+fn tell(progress: &Progress<'_>, step: CheckStep) {
+    progress.tell(|_, callable| callable.call1((step.pass_name(), step.done, step.total)));
 }
 
 fn finding<'py>(py: Python<'py>, found: &Finding) -> PyResult<Bound<'py, PyDict>> {
@@ -62,9 +53,11 @@ pub fn check<'py>(
     progress: Option<Py<PyAny>>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let image = image(given, false)?;
-    let (stop, tell) = (AtomicBool::new(false), teller(progress.as_ref()));
-    let report = interruptible(py, &stop, || extant_offline::check(&image, &stop, &tell))?;
-    let report = report.map_err(raise_failure)?;
+    let stop = AtomicBool::new(false);
+    let progress = Progress::new(progress, &stop);
+    let tell = |step| tell(&progress, step);
+    let report = interruptible(py, &stop, || extant_offline::check(&image, &stop, &tell));
+    let report = progress.end(report.and_then(|report| report.map_err(raise_failure)))?;
     let out = PyDict::new(py);
     let findings: PyResult<Vec<_>> = report.findings.iter().map(|f| finding(py, f)).collect();
     out.set_item("findings", findings?)?;
@@ -90,11 +83,13 @@ pub fn repair<'py>(
     let image = image(given, !dry_run)?;
     let undo = undo.as_deref();
     let writing = Writing { dry_run, undo };
-    let (stop, tell) = (AtomicBool::new(false), teller(progress.as_ref()));
+    let stop = AtomicBool::new(false);
+    let progress = Progress::new(progress, &stop);
+    let tell = |step| tell(&progress, step);
     let plan = interruptible(py, &stop, || {
         extant_offline::repair(&image, safe_only, writing, &stop, &tell)
-    })?;
-    let plan = plan.map_err(raise_failure)?;
+    });
+    let plan = progress.end(plan.and_then(|plan| plan.map_err(raise_failure)))?;
     let mends = |mends: &[extant_repair::Mend]| -> PyResult<Vec<_>> {
         let one = |mend: &extant_repair::Mend| {
             let out = PyDict::new(py);
@@ -219,7 +214,7 @@ pub fn inspect<'py>(
         Box::new(PyDevice::new(given.clone(), false)?)
     } else {
         let path: PathBuf = given.extract()?;
-        Box::new(FileDevice::open(path, Access::ReadOnly)?)
+        Box::new(FileDevice::open(&path, Access::ReadOnly).map_err(|e| raise_io(e, &path))?)
     };
     let request = Request::new(request).map_err(|e| PyValueError::new_err(e.to_string()))?;
     let answer = py.detach(|| {

@@ -1,6 +1,7 @@
 //! All files of a tree, read ahead by several threads.
 
 use crate::error::raise;
+use crate::handle::Owner;
 use extant::{FileType, PathError, Volume, Walk};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -131,6 +132,7 @@ pub struct NativeReads {
     shared: Arc<Shared>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     alone: bool,
+    owner: Owner,
 }
 
 impl Drop for NativeReads {
@@ -138,6 +140,10 @@ impl Drop for NativeReads {
     fn drop(&mut self) {
         let threads = std::mem::take(self.threads.get_mut().unwrap_or_else(|e| e.into_inner()));
         let shared = &self.shared;
+        if self.owner.is_parent() {
+            // The threads are those of the parent, and so is the volume, which stays referenced.
+            return std::mem::forget((threads, Arc::clone(shared)));
+        }
         Python::attach(|py| {
             py.detach(|| {
                 let walk = shared.state().walk.take();
@@ -178,6 +184,7 @@ impl NativeReads {
             alone: threads.is_empty(),
             shared,
             threads: Mutex::new(threads),
+            owner: Owner::new(),
         }
     }
 }
@@ -186,6 +193,7 @@ impl NativeReads {
 impl NativeReads {
     /// Returns the next files: paths and contents; an empty list at the end.
     fn next_some<'py>(&self, py: Python<'py>) -> PyResult<Vec<(OsString, Bound<'py, PyBytes>)>> {
+        self.owner.check()?;
         let found = py.detach(|| self.shared.fetch(self.alone));
         let found = found.map_err(|e| raise(&e.source, Some(&e.path)))?;
         let one = |(path, data): Found| {

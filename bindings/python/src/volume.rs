@@ -1,30 +1,31 @@
 //! An open volume, by paths; `python/extant` builds path objects and files on it.
 
 use crate::device::PyDevice;
-use crate::error::{raise, raise_mkfs};
+use crate::error::{raise, raise_io, raise_mkfs};
 use crate::file::NativeFile;
+use crate::handle::Handle;
 use crate::reads::NativeReads;
 use crate::sink::Sink;
 use crate::source::{Gate, archive, source};
-use crate::work::interruptible;
+use crate::work::{Progress, interruptible};
 use extant::acl;
 use extant::blockdev::FileDevice;
 use extant::mkfs::{self, MkfsOptions};
 use extant::{
-    CopyCounts, CopyOptions, Metadata, OpenOptions, PathError, RenameMode, SetAttributes, SetTime,
-    SetXattr, Timestamp, Volume, VolumeOptions,
+    CopyCounts, CopyOptions, Error, Metadata, OpenOptions, PathError, RenameMode, SetAttributes,
+    SetTime, SetXattr, Timestamp, Volume, VolumeOptions,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, RwLock};
 
 #[pyclass(frozen, module = "extant")]
 pub struct NativeVolume {
-    volume: RwLock<Option<Volume>>,
+    volume: Handle<Volume>,
     /// Whether the device is an object of Python's, so that its reads need the interpreter.
     python_device: bool,
 }
@@ -74,19 +75,10 @@ fn counts<'py>(py: Python<'py>, done: &CopyCounts) -> PyResult<Bound<'py, PyDict
     Ok(out)
 }
 
-impl Drop for NativeVolume {
-    /// Releases the interpreter, because the device may be a Python object, and the threads that write to it need the
-    /// interpreter.
-    fn drop(&mut self) {
-        let volume = self.volume.get_mut().map_or(None, |volume| volume.take());
-        Python::attach(|py| py.detach(|| drop(volume)));
-    }
-}
-
 impl NativeVolume {
     fn new(volume: Volume, python_device: bool) -> Self {
         Self {
-            volume: RwLock::new(Some(volume)),
+            volume: Handle::new(volume),
             python_device,
         }
     }
@@ -96,7 +88,7 @@ impl NativeVolume {
     }
 
     fn get(&self) -> PyResult<Volume> {
-        let volume = self.volume.read().map_or(None, |volume| volume.clone());
+        let volume = self.volume.get()?;
         volume.ok_or_else(|| PyValueError::new_err("the volume is closed"))
     }
 
@@ -119,20 +111,15 @@ impl NativeVolume {
         copy: impl FnOnce(&Volume, &CopyOptions<'_>) -> Result<CopyCounts, PathError> + Send,
     ) -> PyResult<Bound<'py, PyDict>> {
         let volume = self.get()?;
-        let tell = |done: &CopyCounts| {
-            let Some(progress) = &progress else { return };
-            Python::attach(|py| {
-                // An exception of a callback does not stop the copying.
-                let told = counts(py, done).and_then(|done| progress.call1(py, (done,)));
-                if let Err(error) = told {
-                    error.write_unraisable(py, None);
-                }
-            });
-        };
         let stop = AtomicBool::new(false);
+        let progress = Progress::new(progress, &stop);
+        let tell = |done: &CopyCounts| {
+            progress.tell(|py, callable| counts(py, done).and_then(|done| callable.call1((done,))));
+        };
         let options = CopyOptions::new().progress(&tell).cancel(&stop);
-        let done = interruptible(py, &stop, || copy(&volume, &options))?;
-        let done = done.map_err(|e| raise(&e.source, Some(&e.path)))?;
+        let done = interruptible(py, &stop, || copy(&volume, &options));
+        let done = done.and_then(|done| done.map_err(|e| raise(&e.source, Some(&e.path))));
+        let done = progress.end(done)?;
         counts(py, &done)
     }
 }
@@ -193,14 +180,14 @@ impl NativeVolume {
                 Some(from) => mkfs::prepare_from(&options, from)?,
                 None => mkfs::prepare(&options)?,
             };
-            let device = FileDevice::create(&path, prepared.size()).map_err(|e| (e, &path));
+            let device = FileDevice::create(&path, prepared.size());
             Ok::<_, mkfs::MkfsError>(match device {
                 Ok(device) => prepared.write(&device).map(drop).map(Ok)?,
                 Err(failed) => Err(failed),
             })
         });
         let made = made.and_then(|made| made.map_err(raise_mkfs));
-        gate.close(py, made)?.map_err(|(e, _)| PyErr::from(e))?;
+        gate.close(py, made)?.map_err(|e| raise_io(e, &path))?;
         let opened = py.detach(|| Volume::open(&path));
         opened
             .map(Self::of_file)
@@ -209,7 +196,7 @@ impl NativeVolume {
 
     /// Closes the volume: everything is durable then, and the image is clean.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        let volume = self.volume.write().map_or(None, |mut volume| volume.take());
+        let volume = self.volume.take();
         let closed = volume.map_or(Ok(()), |volume| py.detach(|| volume.close()));
         closed.map_err(|e| raise(&e, None))
     }
@@ -379,7 +366,14 @@ impl NativeVolume {
             .create_new(exclusive)
             .truncate(truncate)
             .mode(mode);
-        let file = self.at(py, &path, |v, p| v.open_file_with(p, &options))?;
+        let file = self.at(py, &path, |v, p| {
+            let file = v.open_file_with(p, &options)?;
+            // As `open` of Python does. The library opens directories, as open(2) does.
+            if file.metadata()?.is_dir() {
+                return Err(Error::IsDirectory);
+            }
+            Ok(file)
+        })?;
         Ok(NativeFile::new(file))
     }
 

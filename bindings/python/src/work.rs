@@ -3,6 +3,7 @@
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// Calls `work` on a separate thread, and sets `stop` when the interpreter has a signal for the caller.
@@ -25,7 +26,7 @@ pub fn interruptible<R: Send>(
             py.detach(|| std::thread::park_timeout(Duration::from_millis(50)));
             if signal.is_ok() {
                 signal = py.check_signals();
-                stop.store(signal.is_err(), Ordering::Relaxed);
+                stop.fetch_or(signal.is_err(), Ordering::Relaxed);
             }
         }
         // The worker may drop Python objects at its end.
@@ -33,4 +34,50 @@ pub fn interruptible<R: Send>(
         signal?;
         made.map_err(|_| PyRuntimeError::new_err("a thread of the library panicked"))
     })
+}
+
+/// A callable that receives the progress of a call, and the flag that ends the call. An exception of the callable ends the call, too.
+pub struct Progress<'a> {
+    callable: Option<Py<PyAny>>,
+    stop: &'a AtomicBool,
+    raised: Mutex<Option<PyErr>>,
+}
+
+impl<'a> Progress<'a> {
+    pub fn new(callable: Option<Py<PyAny>>, stop: &'a AtomicBool) -> Self {
+        Self {
+            callable,
+            stop,
+            raised: Mutex::new(None),
+        }
+    }
+
+    /// Calls the callable, unless the call is to end.
+    pub fn tell(
+        &self,
+        call: impl for<'py> FnOnce(Python<'py>, &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>>,
+    ) {
+        let Some(callable) = &self.callable else {
+            return;
+        };
+        if self.stop.load(Ordering::Relaxed) {
+            return;
+        }
+        Python::attach(|py| {
+            if let Err(error) = call(py, callable.bind(py)) {
+                self.stop.store(true, Ordering::Relaxed);
+                let mut raised = self.raised.lock().unwrap_or_else(PoisonError::into_inner);
+                raised.get_or_insert(error);
+            }
+        });
+    }
+
+    /// Returns the exception of the callable if there was one, otherwise the result of the call.
+    pub fn end<R>(self, done: PyResult<R>) -> PyResult<R> {
+        let raised = self.raised.into_inner();
+        match raised.unwrap_or_else(PoisonError::into_inner) {
+            Some(raised) => Err(raised),
+            None => done,
+        }
+    }
 }

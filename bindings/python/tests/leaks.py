@@ -87,7 +87,9 @@ def run(opens, directory):
 def main():
     opens = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
     began = time.monotonic()
-    with tempfile.TemporaryDirectory() as directory:
+    # In memory if there is such a file system: an eighth of the opens write, and would wait for a disk.
+    shared = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(dir=shared) as directory:
         warm, end = run(opens, directory)
     names = ("resident bytes", "file descriptors", "threads")
     for name, before, after in zip(names, warm, end):

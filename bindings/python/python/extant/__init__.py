@@ -34,7 +34,7 @@ from ._check import (
 )
 from ._extant import CorruptError, NativeVolume
 from ._file import BufferFile, RawFile
-from ._volume import AclEntry, DirEntry, Path, Volume
+from ._volume import AclEntry, DirEntry, Path, Scan, Volume
 
 __all__ = [
     "AclEntry",
@@ -48,6 +48,7 @@ __all__ = [
     "Repair",
     "Report",
     "Resize",
+    "Scan",
     "Volume",
     "check",
     "create",

@@ -90,12 +90,16 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 def _size(size: Union[int, str, None]) -> Optional[int]:
     if size is None or isinstance(size, int):
+        if size is not None and size < 0:
+            raise ValueError(f"{size} is not a size (try '64M' or '2G')")
         return size
+    if not isinstance(size, str):
+        raise TypeError(f"a size is an int or a str, not {type(size).__name__}")
     number, unit = size.strip(), ""
     if number and number[-1].upper() in _UNITS:
         number, unit = number[:-1], number[-1].upper()
     try:
-        return int(number) * _UNITS[unit]
+        return _size(int(number) * _UNITS[unit])
     except ValueError:
         raise ValueError(f"{size!r} is not a size (try '64M' or '2G')") from None
 

@@ -10,6 +10,18 @@ from typing import Any, Optional
 from ._extant import NativeFile
 
 
+def as_bytes(data: Any) -> bytes:
+    """The bytes of a buffer. ``bytes(5)`` would be five zeros, so a number is a ``TypeError``."""
+    return data if type(data) is bytes else bytes(memoryview(data))
+
+
+def not_negative(number: int) -> int:
+    """The size or offset, or the error that a system call returns for a negative one."""
+    if number < 0:
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+    return number
+
+
 class RawFile(io.RawIOBase):
     """A file of a volume, without a buffer. Positions are bytes.
 
@@ -53,7 +65,7 @@ class RawFile(io.RawIOBase):
     def write(self, data: Any) -> int:
         """Writes all of ``data`` at the position, or at the end of a file that appends; returns the number of bytes."""
         self._check(self._writes, "not writable")
-        data = bytes(data)
+        data = as_bytes(data)
         if self._appends:
             self._position = self._native.append(data)
         else:
@@ -70,13 +82,15 @@ class RawFile(io.RawIOBase):
         elif whence == os.SEEK_END:
             to = self._native.size() + offset
         elif whence == getattr(os, "SEEK_DATA", 3):
-            to = self._native.seek_data(offset)
+            to = self._native.seek_data(not_negative(offset))
         elif whence == getattr(os, "SEEK_HOLE", 4):
-            to = self._native.seek_hole(offset)
+            to = self._native.seek_hole(not_negative(offset))
         else:
             raise ValueError(f"whence {whence} is not known")
         if to < 0:
             raise OSError(errno.EINVAL, "negative seek position")
+        if to >= 1 << 63:
+            raise OverflowError("the position is too large")
         self._position = to
         return to
 
@@ -86,7 +100,7 @@ class RawFile(io.RawIOBase):
 
     def truncate(self, size: Optional[int] = None) -> int:
         self._check(self._writes, "not writable")
-        size = self._position if size is None else size
+        size = self._position if size is None else not_negative(size)
         self._native.truncate(size)
         return size
 
@@ -98,7 +112,7 @@ class RawFile(io.RawIOBase):
     def fallocate(self, offset: int, length: int) -> None:
         """Allocates blocks for ``length`` bytes from ``offset``, which read as zeros."""
         self._check(self._writes, "not writable")
-        self._native.fallocate(offset, length)
+        self._native.fallocate(not_negative(offset), not_negative(length))
 
     def close(self) -> None:
         if not self.closed:

@@ -8,12 +8,14 @@ import io
 import os
 import stat as _stat
 from pathlib import PurePosixPath
+from threading import Lock
 from types import TracebackType
 from typing import IO, Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple, Type, Union
 from uuid import UUID
+from weakref import WeakSet
 
-from ._extant import NativeVolume
-from ._file import RawFile
+from ._extant import NativeReads, NativeVolume
+from ._file import RawFile, as_bytes, not_negative
 
 Progress = Optional[Callable[[Dict[str, int]], None]]
 AnyPath = Union[str, "Path", PurePosixPath]
@@ -36,8 +38,13 @@ class Volume:
 
     def __init__(self, native: NativeVolume) -> None:
         self._native = native
+        # Files and iterators that are open. They would keep the image locked after the volume's end.
+        self._open: "WeakSet[Any]" = WeakSet()
+        self._lock = Lock()
 
     def __enter__(self) -> "Volume":
+        if self.closed:
+            raise ValueError("the volume is closed")
         return self
 
     def __exit__(
@@ -62,8 +69,26 @@ class Volume:
         return self._native.is_closed()
 
     def close(self) -> None:
-        """Makes everything durable and ends the volume. Files that are open cannot be used any more."""
+        """Closes the files that are open, makes everything durable and ends the volume. The first error is raised after all of that."""
+        if self.closed:
+            return
+        with self._lock:
+            still_open = list(self._open)
+        failed: Optional[BaseException] = None
+        for one in still_open:
+            try:
+                one.close()
+            except (OSError, ValueError) as error:  # ValueError: an iterator that is at work in another thread
+                failed = failed or error
         self._native.close()
+        if failed:
+            raise failed
+
+    def _opened(self, opened: Any) -> Any:
+        """Notes what is to be closed with the volume."""
+        with self._lock:
+            self._open.add(opened)
+        return opened
 
     def sync(self) -> None:
         """Makes everything durable."""
@@ -97,7 +122,10 @@ class Volume:
     def read_files(self, top: AnyPath = "/") -> Iterator[Tuple["Path", bytes]]:
         """All regular files below ``top`` with their contents, in the order of their paths. Several threads read ahead, so that this is
         the fast way to read a tree of many files. At most 512 files are in memory at a time."""
-        reads = self._native.read_files(str(self / top))
+        found: Iterator[Tuple[Path, bytes]] = self._opened(self._read_files(self._native.read_files(str(self / top))))
+        return found
+
+    def _read_files(self, reads: NativeReads) -> Iterator[Tuple["Path", bytes]]:
         while some := reads.next_some():
             for path, data in some:
                 yield _made(self, path), data
@@ -136,8 +164,8 @@ class Volume:
     def copy_tree_in(self, source: Any, target: AnyPath, progress: Progress = None) -> Dict[str, int]:
         """Copies a directory of the host to ``target``, which must not exist, by several threads; returns counts.
 
-        ``progress`` is called with the counts so far: files, directories, symlinks, specials, hard_links, bytes, refused. Ctrl-C ends the copy,
-        and leaves what it has made.
+        ``progress`` is called with the counts so far: files, directories, symlinks, specials, hard_links, bytes, refused. Ctrl-C and
+        an exception of ``progress`` end the copy, and leave what it has made.
         """
         return self._native.copy_tree_in(os.fspath(source), str(self / target), progress)
 
@@ -186,6 +214,29 @@ class DirEntry:
 
     def __repr__(self) -> str:
         return f"<DirEntry {self.name!r}>"
+
+
+class Scan:
+    """The names of a directory, as ``os.scandir`` returns them: an iterator, and a context manager."""
+
+    def __init__(self, parent: "Path", found: List[Tuple[str, int, int]]) -> None:
+        self._entries = (DirEntry(parent, name, inode, kind) for name, inode, kind in found)
+
+    def __iter__(self) -> "Scan":
+        return self
+
+    def __next__(self) -> DirEntry:
+        return next(self._entries)
+
+    def __enter__(self) -> "Scan":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the iterator."""
+        self._entries.close()
 
 
 class Path:
@@ -257,6 +308,11 @@ class Path:
         return self.pure.suffix
 
     @property
+    def suffixes(self) -> List[str]:
+        """All suffixes of the last component, with their dots."""
+        return self.pure.suffixes
+
+    @property
     def parts(self) -> Tuple[str, ...]:
         """The components, of which ``/`` is the first."""
         return self.pure.parts
@@ -278,6 +334,26 @@ class Path:
     def with_suffix(self, suffix: str) -> "Path":
         """The path with another suffix."""
         return Path(self.volume, self.pure.with_suffix(suffix))
+
+    def with_stem(self, stem: str) -> "Path":
+        """The path with another last component, which keeps its suffix."""
+        return Path(self.volume, self.pure.with_stem(stem))
+
+    def as_posix(self) -> str:
+        """The path as text."""
+        return self._text
+
+    def is_absolute(self) -> bool:
+        """Always true."""
+        return True
+
+    def match(self, pattern: str) -> bool:
+        """Whether the path matches a pattern, as ``PurePath.match`` says."""
+        return self.pure.match(pattern)
+
+    def is_relative_to(self, other: AnyPath) -> bool:
+        """Whether this path is ``other`` or below it."""
+        return self.pure.is_relative_to(other.pure if isinstance(other, Path) else other)
 
     def relative_to(self, other: AnyPath) -> PurePosixPath:
         """The path from ``other`` to this one. Raises ``ValueError`` if this one is not below it."""
@@ -332,10 +408,9 @@ class Path:
         """Whether both paths lead to the same inode."""
         return self.volume is other.volume and self.stat().st_ino == other.stat().st_ino
 
-    def scandir(self) -> Iterator[DirEntry]:
+    def scandir(self) -> Scan:
         """The names of a directory, with their types."""
-        for name, inode, kind in self._native.listdir(self._text):
-            yield DirEntry(self, name, inode, kind)
+        return Scan(self, self._native.listdir(self._text))
 
     def iterdir(self) -> Iterator["Path"]:
         """The paths of the names in this directory."""
@@ -356,11 +431,8 @@ class Path:
             yield self, directories, others
 
     def rglob(self, pattern: str) -> Iterator["Path"]:
-        """What is below with a name that matches ``pattern``, at any depth."""
-        for parent, directories, others in self.walk():
-            for name in directories + others:
-                if fnmatch.fnmatchcase(name, pattern):
-                    yield parent / name
+        """What matches ``pattern`` in this directory or one below it."""
+        return self.glob(f"**/{pattern}")
 
     def glob(self, pattern: str) -> Iterator["Path"]:
         """What matches a pattern of this directory; ``**`` is any number of directories."""
@@ -390,6 +462,8 @@ class Path:
         if kind not in ("r", "w", "a", "x", "r+", "w+", "a+", "x+") or "b" in mode and "t" in mode:
             raise ValueError(f"invalid mode: {mode!r}")
         binary = "b" in mode
+        if buffering == 0 and not binary:
+            raise ValueError("text needs a buffer")
         if binary and (encoding or errors or newline):
             raise ValueError("binary mode takes no encoding, errors or newline")
         native = self._native.open_file(
@@ -402,24 +476,11 @@ class Path:
             mode=0o644,
         )
         raw = RawFile(native, self._text, kind[0] + "b" + kind[1:])
-        if buffering == 0:
-            if not binary:
-                raise ValueError("text needs a buffer")
-            return raw  # type: ignore[return-value]
-        size = buffering if buffering > 1 else 1 << 17
-        buffer: Any
-        if raw.readable() and raw.writable():
-            buffer = io.BufferedRandom(raw, size)
-        elif raw.writable():
-            buffer = io.BufferedWriter(raw, size)
-        else:
-            buffer = io.BufferedReader(raw, size)
-        if kind[0] == "a":
-            buffer.seek(0, os.SEEK_END)
-        if binary:
-            binary_file: IO[Any] = buffer
-            return binary_file
-        return io.TextIOWrapper(buffer, encoding or "utf-8", errors, newline, line_buffering=buffering == 1)
+        opened: Any = raw if buffering == 0 else _buffered(raw, kind[0] == "a", buffering)
+        if not binary:
+            opened = io.TextIOWrapper(opened, encoding or "utf-8", errors, newline, line_buffering=buffering == 1)
+        file: IO[Any] = self.volume._opened(opened)
+        return file
 
     def read_bytes(self) -> bytes:
         """The content of the file."""
@@ -432,12 +493,14 @@ class Path:
 
     def write_bytes(self, data: Any) -> int:
         """Creates or truncates the file, and writes ``data``; returns the number of bytes."""
-        return self._native.write(self._text, bytes(data))
+        return self._native.write(self._text, as_bytes(data))
 
     def write_text(
         self, data: str, encoding: Optional[str] = None, errors: Optional[str] = None, newline: Optional[str] = None
     ) -> int:
         """Creates or truncates the file, and writes text, by default in UTF-8; returns the number of characters."""
+        if not isinstance(data, str):  # before the file is truncated
+            raise TypeError(f"data must be str, not {type(data).__name__}")
         with self.open("w", encoding=encoding, errors=errors, newline=newline) as file:
             return file.write(data)
 
@@ -505,8 +568,8 @@ class Path:
         self._native.chmod(self._text, mode)
 
     def chown(self, uid: Optional[int] = None, gid: Optional[int] = None, *, follow_symlinks: bool = True) -> None:
-        """Changes owner and group; ``None`` leaves one as it is."""
-        self._native.chown(self._text, uid, gid, follow_symlinks)
+        """Changes owner and group; ``None`` or -1 leaves one as it is."""
+        self._native.chown(self._text, None if uid == -1 else uid, None if gid == -1 else gid, follow_symlinks)
 
     def utime(self, ns: Optional[Tuple[int, int]] = None) -> None:
         """Sets the times of access and change, in nanoseconds since 1970; without them to now."""
@@ -514,7 +577,7 @@ class Path:
 
     def truncate(self, size: int) -> None:
         """Cuts or extends the file to ``size`` bytes; what is added reads as zeros."""
-        self._native.truncate(self._text, size)
+        self._native.truncate(self._text, not_negative(size))
 
     def listxattr(self) -> List[str]:
         """The names of the extended attributes."""
@@ -555,6 +618,16 @@ class Path:
             if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
                 return None
             raise
+
+
+def _buffered(raw: RawFile, appends: bool, buffering: int) -> Any:
+    """A buffer on top of a file."""
+    size = buffering if buffering > 1 else 1 << 17
+    kind: Any = io.BufferedWriter if raw.writable() else io.BufferedReader
+    buffer = (io.BufferedRandom if raw.readable() and raw.writable() else kind)(raw, size)
+    if appends:
+        buffer.seek(0, os.SEEK_END)
+    return buffer
 
 
 def _made(volume: Volume, text: str) -> Path:
