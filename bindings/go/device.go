@@ -18,7 +18,7 @@ import (
 )
 
 // Device is the storage of an image, such as memory or an object on a server. The methods are called by several threads
-// at once.
+// at once. A panic of a method is the error syscall.EIO.
 type Device interface {
 	io.ReaderAt
 	io.WriterAt
@@ -78,8 +78,16 @@ func result(err error) C.int {
 	return -C.int(syscall.EIO)
 }
 
+// caught turns a panic of a device into an error, because a panic would skip the frames of the library and leave its locks held.
+func caught(failed *C.int) {
+	if recover() != nil {
+		*failed = -C.int(syscall.EIO)
+	}
+}
+
 //export goExtantRead
-func goExtantRead(user unsafe.Pointer, offset C.uint64_t, buffer unsafe.Pointer, length C.size_t) C.int {
+func goExtantRead(user unsafe.Pointer, offset C.uint64_t, buffer unsafe.Pointer, length C.size_t) (failed C.int) {
+	defer caught(&failed)
 	n, err := deviceOf(user).ReadAt(unsafe.Slice((*byte)(buffer), int(length)), int64(offset))
 	if n == int(length) {
 		return 0
@@ -88,10 +96,14 @@ func goExtantRead(user unsafe.Pointer, offset C.uint64_t, buffer unsafe.Pointer,
 }
 
 //export goExtantWrite
-func goExtantWrite(user unsafe.Pointer, offset C.uint64_t, buffer unsafe.Pointer, length C.size_t) C.int {
+func goExtantWrite(user unsafe.Pointer, offset C.uint64_t, buffer unsafe.Pointer, length C.size_t) (failed C.int) {
+	defer caught(&failed)
 	_, err := deviceOf(user).WriteAt(unsafe.Slice((*byte)(buffer), int(length)), int64(offset))
 	return result(err)
 }
 
 //export goExtantFlush
-func goExtantFlush(user unsafe.Pointer) C.int { return result(deviceOf(user).Sync()) }
+func goExtantFlush(user unsafe.Pointer) (failed C.int) {
+	defer caught(&failed)
+	return result(deviceOf(user).Sync())
+}

@@ -1,6 +1,7 @@
 //! Arguments from C, results to C: checked pointers, errors as negative numbers with a text, no panic beyond.
 
 use engine::Error;
+use engine::mkfs::MkfsError;
 use extant_offline::errno_of;
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
@@ -44,6 +45,22 @@ impl From<Errno> for Fail {
     fn from(errno: Errno) -> Self {
         Self::Errno(errno.0)
     }
+}
+
+/// Returns the error of making a volume. That of a system call keeps its number.
+pub fn mkfs_failed(error: MkfsError) -> Fail {
+    match &error {
+        MkfsError::Io { source, .. } => Fail::Text(errno_of(source), error.to_string()),
+        _ => Fail::Engine(error.into()),
+    }
+}
+
+/// Fails if there are flags other than the known ones, which a later version may define.
+pub fn known_flags(flags: u32, known: u32) -> Result<(), Fail> {
+    if flags & !known != 0 {
+        return Err(Fail::Text(EINVAL, format!("unknown flags {flags:#x}")));
+    }
+    Ok(())
 }
 
 thread_local! {

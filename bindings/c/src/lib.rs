@@ -116,6 +116,9 @@ pub unsafe extern "C" fn extant_create(
             // SAFETY: a string.
             Some(trees::source(unsafe { path(given.source)? }))
         };
+        if given.size == 0 && source.is_none() {
+            return Err(Fail::Text(22, "an empty volume needs a size".into()));
+        }
         let some = |n: u64| Some(n).filter(|&n| n > 0);
         let options = MkfsOptions {
             size: some(given.size),
@@ -131,9 +134,9 @@ pub unsafe extern "C" fn extant_create(
             Some(source) => mkfs::prepare_from(&options, source),
             None => mkfs::prepare(&options),
         };
-        let made = made.map_err(engine::Error::from)?;
+        let made = made.map_err(border::mkfs_failed)?;
         let device = engine::blockdev::FileDevice::create(at, made.size())?;
-        made.write(&device).map_err(engine::Error::from)?;
+        made.write(&device).map_err(border::mkfs_failed)?;
         drop(device);
         // SAFETY: the header asks for a place.
         unsafe { to_c(Volume::open(at)?, out) }
@@ -147,6 +150,7 @@ pub unsafe extern "C" fn extant_open(
     out: *mut *mut Volume,
 ) -> c_int {
     call(|| {
+        border::known_flags(flags, READ_ONLY)?;
         let options = VolumeOptions::new().read_only(flags & READ_ONLY != 0);
         // SAFETY: a string and a place.
         unsafe { to_c(options.open(path(at)?)?, out) }
