@@ -14,7 +14,7 @@ fn forked() {
     FORKS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Has the interpreter count the forks that it makes.
+/// Registers a function that counts the forks of the interpreter.
 pub fn count_forks(m: &Bound<'_, PyModule>) -> PyResult<()> {
     let hooks = pyo3::types::PyDict::new(m.py());
     hooks.set_item("after_in_child", wrap_pyfunction!(forked, m)?)?;

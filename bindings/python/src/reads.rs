@@ -141,7 +141,7 @@ impl Drop for NativeReads {
         let threads = std::mem::take(self.threads.get_mut().unwrap_or_else(|e| e.into_inner()));
         let shared = &self.shared;
         if self.owner.is_parent() {
-            // The threads are those of the parent, and so is the volume, which stays referenced.
+            // The threads and the volume are those of the parent. The volume stays referenced.
             return std::mem::forget((threads, Arc::clone(shared)));
         }
         Python::attach(|py| {

@@ -98,19 +98,25 @@ pub fn run(args: &Args) -> Result<()> {
                 volume.rename_with(os(&source.path), os(&new), mode)
             };
             let both = || format!("{from} to {}", to.at(&shown));
-            match moved {
-                Err(e) if source.attributes(false).is_err() => {
-                    Err(about(&source, e.into())).with_context(|| from.to_string())
-                }
-                Err(e @ Error::NotFound) => Err(about_new(&target, e.into())).with_context(both),
-                Err(e @ Error::Exists) => {
-                    Err(advised(e, "without -n it is replaced")).with_context(both)
-                }
-                other => other.with_context(both),
-            }?;
+            moved.map_err(|e| explained(e, (&source, from), &target, both))?;
             moved_to.insert(new);
             Ok(())
         });
         done.and(expanded)
     })
+}
+
+/// Returns the error of a move, with advice.
+fn explained(
+    error: Error,
+    (source, from): (&ImagePlace, &Address),
+    target: &ImagePlace,
+    both: impl Fn() -> String,
+) -> anyhow::Error {
+    match error {
+        e if source.attributes(false).is_err() => about(source, e.into()).context(from.to_string()),
+        e @ Error::NotFound => about_new(target, e.into()).context(both()),
+        e @ Error::Exists => advised(e, "without -n it is replaced").context(both()),
+        e => anyhow::Error::new(e).context(both()),
+    }
 }

@@ -119,7 +119,7 @@ fn inodes_and_descriptors_of_clusters_become_larger() {
         for bytes in [256, 512] {
             let plan = inode_plan(&device, bytes).unwrap_or_else(|e| panic!("{what}: {e}"));
             plan.write(&device, None, None).unwrap();
-            // The same plan for nothing: it judges the volume.
+            // A plan to keep the size judges the volume.
             device = resized(&device, NewSize::Same, None, &what);
             assert!(tree(&device) == before, "{what}: {bytes}");
         }
@@ -141,7 +141,7 @@ fn changes_of_clusters_by_chance_keep_every_file() {
     chance(SHAPES, filled);
 }
 
-/// Descriptors that outgrow the first group displace what is behind them, or go to their groups.
+/// Descriptors that outgrow the first group displace the blocks behind them, or go to their groups.
 #[test]
 fn many_groups_of_clusters_get_their_descriptors() {
     needs::tools!("mke2fs", "e2fsck", "debugfs");
