@@ -240,6 +240,27 @@ func TestDevice(t *testing.T) {
 	}
 }
 
+// broken panics at every write.
+type broken struct{ *memory }
+
+func (broken) WriteAt([]byte, int64) (int, error) { panic("broken") }
+
+func TestDevicePanics(t *testing.T) {
+	v, path := made(t)
+	must(t, v.Close())
+	data, err := os.ReadFile(path)
+	must(t, err)
+	v, err = OpenDevice(broken{&memory{bytes: data}}, true)
+	if err == nil {
+		must(t, v.Mkdir("lost", 0o700))
+		err = v.Sync()
+		v.Close()
+	}
+	if !errors.Is(err, syscall.EIO) {
+		t.Fatal(err)
+	}
+}
+
 func TestClosedImages(t *testing.T) {
 	v, path := made(t)
 	furnish(t, v)

@@ -73,7 +73,7 @@ pub fn last_error() -> *const c_char {
 
 // Numbers of Linux.
 const EIO: i32 = 5;
-const EINVAL: i32 = 22;
+pub const EINVAL: i32 = 22;
 
 /// Returns the error of a panic, which is a fault of the library.
 pub fn fault() -> Fail {

@@ -117,7 +117,10 @@ pub unsafe extern "C" fn extant_create(
             Some(trees::source(unsafe { path(given.source)? }))
         };
         if given.size == 0 && source.is_none() {
-            return Err(Fail::Text(22, "an empty volume needs a size".into()));
+            return Err(Fail::Text(
+                border::EINVAL,
+                "an empty volume needs a size".into(),
+            ));
         }
         let some = |n: u64| Some(n).filter(|&n| n > 0);
         let options = MkfsOptions {

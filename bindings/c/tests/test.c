@@ -79,6 +79,15 @@ static void files(void) {
     CHECK(extant_check(image, NULL, NULL, &faults) == 0 && faults == 0);
     CHECK(strcmp(extant_version(), "0.1.0") == 0);
     CHECK(extant_open("/nonexistent/image", 0, &volume) == -ENOENT);
+    CHECK(extant_open(image, EXTANT_READ_ONLY << 3, &volume) == -EINVAL);
+    struct extant_create_options none;
+    memset(&none, 0, sizeof none);
+    char other[sizeof image + 6];
+    snprintf(other, sizeof other, "%s.other", image);
+    CHECK(extant_create(other, &none, &volume) == -EINVAL);
+    none.source = "/nonexistent/tree";
+    CHECK(extant_create(other, &none, &volume) == -ENOENT);
+    CHECK(access(other, F_OK) == -1);
 }
 
 /* A device in memory. */
