@@ -307,8 +307,8 @@ fn check_range(device_len: u64, offset: u64, len: u64, what: &str) -> io::Result
 /// Returns whether all bytes are zeros.
 ///
 /// ```
-/// assert!(blockdev::is_zero(&[0; 4096]));
-/// assert!(!blockdev::is_zero(&[0, 0, 1]));
+/// assert!(extant_blockdev::is_zero(&[0; 4096]));
+/// assert!(!extant_blockdev::is_zero(&[0, 0, 1]));
 /// ```
 #[must_use]
 pub fn is_zero(bytes: &[u8]) -> bool {
