@@ -147,15 +147,13 @@ fn uuid(device: &dyn BlockDevice) -> Option<[u8; 16]> {
     Some(RawSuperblock::parse(&bytes).ok()?.uuid)
 }
 
-/// Fails if an image holds another volume than the source.
-fn check_volume(image: &Path, source: &dyn BlockDevice) -> Result<()> {
-    // An image that cannot be read does not exist, or opening it to write says why.
-    let there = store::open(image, Access::ReadOnly).ok();
-    let there = there.and_then(|image| uuid(&image));
+/// Fails if the device of an image holds another volume than the source, unless it may be replaced.
+fn check_volume(args: &Both, there: &dyn BlockDevice, source: &dyn BlockDevice) -> Result<()> {
+    let there = uuid(there);
     ensure!(
-        there.is_none() || there == uuid(source),
+        args.force || there.is_none() || there == uuid(source),
         "{}: holds another volume: use --force to replace it",
-        image.display()
+        args.dst.display()
     );
     Ok(())
 }
@@ -166,9 +164,9 @@ fn run(args: &Both) -> Result<()> {
     let len = source.len();
     ensure!(len > 0, "{}: is empty", src.display());
     let fresh = !schemes::is_remote(dst) && !store::file(dst).exists();
-    if !args.force {
-        // Before `make` changes the length of an image.
-        check_volume(dst, &source)?;
+    // Before `make` changes the length of an image. An image that cannot be read does not exist, or opening it to write says why.
+    if let Ok(there) = store::open(dst, Access::ReadOnly) {
+        check_volume(args, &there, &source)?;
     }
     make(dst, len, false)?;
     let target = store::open(dst, Access::ReadWrite)?;
@@ -178,6 +176,7 @@ fn run(args: &Both) -> Result<()> {
         dst.display(),
         target.len()
     );
+    check_volume(args, &target, &source)?;
     let known = tree_of(src, &source, Access::ReadOnly).filter(|tree| tree.complete);
     let free = match known {
         Some(_) => Vec::new(),
