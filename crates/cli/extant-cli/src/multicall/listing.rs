@@ -401,9 +401,13 @@ fn errors(sb: &RawSuperblock, lines: &mut Lines) {
     }
 }
 
+fn block_size(sb: &RawSuperblock) -> u64 {
+    1024u64.checked_shl(sb.log_block_size.get()).unwrap_or(1024)
+}
+
 /// Adds the block of multiple mount protection, if the volume has a sound one.
 fn protection(device: &dyn BlockDevice, sb: &RawSuperblock, lines: &mut Lines) {
-    let size = 1024u64.checked_shl(sb.log_block_size.get()).unwrap_or(1024);
+    let size = block_size(sb);
     if !Features::of(sb).incompat.contains(Incompat::MMP) {
         return;
     }
@@ -436,7 +440,7 @@ fn journal(device: &dyn BlockDevice, sb: &RawSuperblock, lines: &mut Lines) -> R
         Ok(())
     });
     answered.map_err(|e| anyhow!("{e}"))?;
-    let size = 1024u64.checked_shl(sb.log_block_size.get()).unwrap_or(1024);
+    let size = block_size(sb);
     let at = place.and_then(|block| block.checked_mul(size));
     let mut bytes = vec![0; usize::try_from(size)?];
     device.read_at(at.context("the journal has no first block")?, &mut bytes)?;

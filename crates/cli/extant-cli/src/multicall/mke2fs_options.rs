@@ -191,17 +191,10 @@ pub(super) fn no_bad_blocks(file: &OsStr) -> Result<(), String> {
 
 /// Chooses the quotas of a volume: with projects also theirs, as mke2fs does.
 pub(super) fn quotas(call: &mut Call) {
-    let has = |list: &[String], feature: &str| {
-        let mut names = list.iter().flat_map(|list| list.split(','));
-        names.any(|name| name == feature)
-    };
-    let keeps = call
-        .later
-        .tune
-        .features
-        .split(',')
-        .any(|name| name == "quota");
-    if keeps && call.later.tune.quota.is_empty() && has(&call.features, "project") {
+    let tune = &call.later.tune;
+    let keeps = tune.features.split(',').any(|name| name == "quota");
+    let projects = call.features.iter().any(|name| name == "project");
+    if keeps && projects && tune.quota.is_empty() {
         call.later.tune.quota = "usrquota,grpquota,prjquota".into();
     }
 }
