@@ -4,7 +4,7 @@
 
 CARGO ?= cargo
 TEST_TOOLS = mke2fs e2fsck debugfs dumpe2fs tar zstd setfacl setfattr valgrind fusermount3 git gcc rsync sqlite3 fio stress-ng dbench \
-  qemu-system-x86_64 busybox mmdebstrap curl newuidmap zsh fish tmux sfdisk sgdisk qemu-img xz bzip2 cpio bsdtar simg2img mksquashfs nbdkit nbd-server openssl
+  qemu-system-x86_64 busybox mmdebstrap curl newuidmap zsh fish tmux sfdisk sgdisk qemu-img xz bzip2 cpio bsdtar simg2img mksquashfs nbdkit nbd-server openssl veritysetup
 
 .PHONY: python bindings leaks test-remote c consumers first-use dist cross-check demo test unit deny package public-api release-check judge instructions loom shuttle miri fuzz lint install uninstall deb book bench bench-long torture torture-changes torture-contents torture-crash torture-fast-commits torture-features torture-hostile torture-images torture-kernel torture-kill torture-lines torture-model torture-mount torture-programs torture-repair torture-schedules torture-threads tools clean wheels go install-c deb-c
 
@@ -241,7 +241,7 @@ tools:
 	  echo "tests need:$$missing; installing with apt"; \
 	  sudo=; [ "$$(id -u)" = 0 ] || sudo=sudo; \
 	  $$sudo apt-get update -q && $$sudo apt-get install -y -q e2fsprogs tar zstd acl attr valgrind \
-	    fuse3 git gcc libc6-dev rsync sqlite3 fio stress-ng dbench curl uidmap tmux fdisk gdisk qemu-utils xz-utils bzip2 cpio libarchive-tools android-sdk-libsparse-utils squashfs-tools; \
+	    fuse3 git gcc libc6-dev rsync sqlite3 fio stress-ng dbench curl uidmap tmux fdisk gdisk qemu-utils xz-utils bzip2 cpio libarchive-tools android-sdk-libsparse-utils squashfs-tools cryptsetup-bin; \
 	  $$sudo apt-get install -y -q --no-install-recommends qemu-system-x86 busybox-static mmdebstrap zsh fish; \
 	fi
 	scripts/qemu.sh --fetch || [ -z "$$CI" ]

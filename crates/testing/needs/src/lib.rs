@@ -35,7 +35,8 @@ pub fn memory_dir() -> tempfile::TempDir {
         .unwrap_or_else(|e| panic!("a temporary directory: {e}"))
 }
 
-/// Debian's packages, where they are not named like the tool.
+/// The tools that tests may ask for, by the Debian package that has them. The package `pypi` stands for what comes from PyPI.
+/// `make tools` installs the packages; a test below checks that.
 const PACKAGES: &[(&str, &[&str])] = &[
     (
         "e2fsprogs",
@@ -50,6 +51,8 @@ const PACKAGES: &[(&str, &[&str])] = &[
             "chattr",
             "lsattr",
             "e2image",
+            "e2label",
+            "e2freefrag",
         ],
     ),
     ("acl", &["setfacl", "getfacl"]),
@@ -60,20 +63,59 @@ const PACKAGES: &[(&str, &[&str])] = &[
     ("fdisk", &["sfdisk"]),
     ("gdisk", &["sgdisk"]),
     ("qemu-utils", &["qemu-img", "qemu-nbd"]),
+    ("qemu-system-common", &["qemu-storage-daemon"]),
+    ("qemu-system-x86", &["qemu-system-x86_64"]),
     ("android-sdk-libsparse-utils", &["simg2img", "img2simg"]),
     ("squashfs-tools", &["mksquashfs", "unsquashfs"]),
     ("xz-utils", &["xz"]),
     ("libarchive-tools", &["bsdtar"]),
     ("uidmap", &["newuidmap", "newgidmap"]),
     ("util-linux", &["unshare", "setpriv", "fallocate"]),
-    ("qemu-system-x86", &["qemu-system-x86_64"]),
     ("busybox-static", &["busybox"]),
+    ("cryptsetup-bin", &["veritysetup"]),
+    ("coreutils", &["chroot", "cp", "mkdir"]),
+    ("dash", &["sh"]),
+    ("pypi", &["moto_server"]),
+];
+
+/// The packages with one tool of their name.
+const SAME_NAME: &[&str] = &[
+    "bash",
+    "bzip2",
+    "cpio",
+    "curl",
+    "dbench",
+    "fio",
+    "fish",
+    "gcc",
+    "git",
+    "gzip",
+    "make",
+    "mmdebstrap",
+    "nbdkit",
+    "nbd-server",
+    "openssl",
+    "rsync",
+    "sqlite3",
+    "stress-ng",
+    "tar",
+    "tmux",
+    "valgrind",
+    "zsh",
+    "zstd",
 ];
 
 /// Returns Debian's package with a tool.
+///
+/// # Panics
+/// The tool is not in the tables above. A test of a machine that happens to have the tool would pass, and fail on the next one.
+#[track_caller]
 pub fn package(tool: &str) -> &str {
     let known = PACKAGES.iter().find(|(_, tools)| tools.contains(&tool));
-    known.map_or(tool, |(package, _)| package)
+    let same = SAME_NAME.contains(&tool).then_some(tool);
+    known.map(|(package, _)| *package).or(same).unwrap_or_else(|| {
+        panic!("{tool} is not in the tables of crates/testing/needs: add it there and to `make tools`")
+    })
 }
 
 /// Returns whether a tool exists: an executable file of that name in one of the directories of `PATH`, or where
@@ -93,8 +135,9 @@ fn is_there(tool: &str) -> bool {
 pub fn have(tools: &[&str]) -> bool {
     let missing: Vec<String> = tools
         .iter()
-        .filter(|tool| !is_there(tool))
-        .map(|tool| format!("{tool} (Debian package {})", package(tool)))
+        .map(|tool| (tool, package(tool)))
+        .filter(|(tool, _)| !is_there(tool))
+        .map(|(tool, package)| format!("{tool} (Debian package {package})"))
         .collect();
     if !missing.is_empty() {
         ignored(&format!("missing: {}", missing.join(", ")));
@@ -207,6 +250,50 @@ macro_rules! that {
 mod tests {
     use std::process::Command;
 
+    /// What a Debian with a compiler has.
+    const ALWAYS_THERE: &[&str] = &[
+        "bash",
+        "bsdutils",
+        "coreutils",
+        "dash",
+        "gzip",
+        "make",
+        "mount",
+        "pypi",
+        "util-linux",
+    ];
+
+    /// A package that is missing in the Makefile is noticed here, and not first on a machine without it.
+    #[test]
+    fn every_package_is_installed_by_make() {
+        let file = |path: &str| {
+            let path = format!("{}/../../../{path}", env!("CARGO_MANIFEST_DIR"));
+            std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{path}: {e}"))
+        };
+        let text = file("Makefile") + &file("scripts/test-remote.sh");
+        let words: Vec<&str> = text.split([' ', '\n', ';', ':']).collect();
+        let same = super::SAME_NAME
+            .iter()
+            .map(|tool| (tool, std::slice::from_ref(tool)));
+        for (package, tools) in super::PACKAGES
+            .iter()
+            .map(|(p, tools)| (p, *tools))
+            .chain(same)
+        {
+            if !ALWAYS_THERE.contains(package) {
+                assert!(words.contains(package), "nothing installs {package}");
+                let asked = tools.iter().any(|tool| words.contains(tool));
+                assert!(asked, "nothing asks whether {tools:?} are there");
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "is not in the tables")]
+    fn a_tool_without_a_package_fails_everywhere() {
+        super::have(&["no-such-tool"]);
+    }
+
     #[test]
     fn what_is_there_is_found_and_what_is_not_has_a_package() {
         assert!(super::is_there("sh"));
@@ -219,7 +306,7 @@ mod tests {
     #[test]
     fn lacks_a_tool() {
         if std::env::var_os("NEEDS_TEST").is_some() {
-            crate::tools!("sh", "no-such-tool");
+            crate::tools!("sh", "fio");
             unreachable!("it has returned");
         }
     }
@@ -233,6 +320,7 @@ mod tests {
                 .args(["--exact", "tests::lacks_a_tool"])
                 .env("NEEDS_TEST", "1")
                 .env("EXTANT_IGNORED", &summary)
+                .env("PATH", "/nowhere")
                 .env_remove("CI");
             if ci {
                 command.env("CI", "true");
@@ -245,7 +333,8 @@ mod tests {
             )
         };
         let (passed, text) = run(false);
-        let line = "tests::lacks_a_tool: missing: no-such-tool (Debian package no-such-tool)";
+        let line =
+            "tests::lacks_a_tool: missing: sh (Debian package dash), fio (Debian package fio)";
         assert!(
             passed && text.contains("ignored: ") && text.contains(line),
             "{text}"
