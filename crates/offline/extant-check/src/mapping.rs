@@ -144,6 +144,9 @@ impl<'c, 'd> Walker<'c, 'd> {
     pub(crate) fn walk(mut self, flags: u32, root: &[u8]) -> Mapped {
         if flags & flags::EXTENTS == 0 {
             self.rule = Rule::BlockMap;
+        } else if ExtentHeader::parse(root).is_ok_and(|header| !header.fills(root.len())) {
+            // Linux reads such a tree, and e2fsck removes the file.
+            self.findings.add(self.rule, self.place, || NO_ROOM.into());
         }
         let geo = &self.volume.geo;
         // The watch ends the walk when it has found enough.
@@ -161,6 +164,8 @@ impl<'c, 'd> Walker<'c, 'd> {
         claims.claim(cluster, cluster + 1, self.place, self.findings)
     }
 }
+
+const NO_ROOM: &str = "room for fewer entries than there is";
 
 /// The watch wants no more steps.
 pub(crate) struct Ended;
@@ -203,7 +208,7 @@ impl MapVisitor for Walker<'_, '_> {
                 return Ok(true);
             }
             Ok(header) if header.fills(bytes.len()) => "no entries",
-            _ => "room for fewer entries than there is",
+            _ => NO_ROOM,
         };
         self.mapped.damaged = true;
         self.findings.add(Rule::Extents, place, || problem.into());

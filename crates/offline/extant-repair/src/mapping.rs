@@ -89,6 +89,11 @@ pub(crate) fn read(
         map: MapRead::default(),
         order: ExtentOrder::default(),
     };
+    if let Ok(header) = ExtentHeader::parse(root)
+        && reader.tree
+    {
+        reader.check_room(&header, root.len());
+    }
     map_walk::walk(&mut reader, &session.geo, inode_flags, root)?;
     Ok(reader.map)
 }
@@ -116,6 +121,14 @@ impl Reader<'_, '_, '_> {
         let valid = extent.len > 0 && extent.end() <= end && is_within(&self.session.geo, &extent);
         if !valid || !self.order.push(&mut self.map.extents, extent) {
             self.map.tell("an extent out of order or beyond the volume");
+        }
+    }
+
+    /// Notes a header whose maximum of entries leaves much of its node unused: e2fsck takes it for no header.
+    fn check_room(&mut self, header: &ExtentHeader, len: usize) {
+        if !header.fills(len) {
+            self.map
+                .tell("a node with room for fewer entries than there is");
         }
     }
 
@@ -194,10 +207,7 @@ impl MapVisitor for Reader<'_, '_, '_> {
 
     fn parsed(&mut self, _: &MapNode, bytes: &[u8]) -> Result<bool, Error> {
         let header = ExtentHeader::parse(bytes)?;
-        if !header.fills(bytes.len()) {
-            self.map
-                .tell("a node with room for fewer entries than there is");
-        }
+        self.check_room(&header, bytes.len());
         if header.entries == 0 {
             self.map.tell("a node without entries");
         }
