@@ -133,6 +133,9 @@ fn resize_map(check: &Check<'_>, subject: &Subject<'_>) -> Result<BlockNr, &'sta
     if subject.has(flags::EXTENTS) {
         return Err("it is mapped by extents");
     }
+    if subject.has(flags::INDEX) {
+        return Err("it has the index of a directory");
+    }
     let double = indirect::DIRECT + 1;
     let slots = (0..indirect::SLOTS as u32).filter(|&slot| slot != double);
     if slots

@@ -25,7 +25,7 @@ pub(crate) fn mend(session: &mut Session<'_, '_>) -> Result<(), Error> {
     let place = map_place(session, &old);
     let sound = core.links > 0
         && core.file_type() == Some(FileType::Regular)
-        && core.flags & inode::flags::EXTENTS == 0
+        && core.flags & (inode::flags::EXTENTS | inode::flags::INDEX) == 0
         && inode::sectors(&old, &geo) == sectors
         && place.is_some();
     let mut same = sound;
