@@ -33,7 +33,7 @@ pub(crate) fn read<'d>(
     ) {
         return Err(Error::Superblock(error));
     }
-    let guesses = guesses(&bytes);
+    let guesses = guesses(&bytes, dev.len());
     let (mut sb, text, loses) = if let Some(sb) = logged(dev, decisions, &guesses)? {
         (sb, "it is taken from the journal", None)
     } else if let Some(sb) = backup(dev) {
@@ -114,8 +114,10 @@ fn usable(bytes: &[u8], len: u64) -> Result<RawSuperblock, FormatError> {
 
 /// Returns guesses of the superblock before the damage, each with the change that leads to it: the present one with its checksum
 /// set, then with the numbers set that break a rule.
-fn guesses(bytes: &[u8; SUPERBLOCK_SIZE]) -> Vec<(RawSuperblock, &'static str)> {
+fn guesses(bytes: &[u8; SUPERBLOCK_SIZE], len: u64) -> Vec<(RawSuperblock, &'static str)> {
     let parsed = RawSuperblock::parse(bytes).ok();
+    // A volume that is longer than its device, and has no other fault, was cut off.
+    let damaged = parsed.is_none_or(|sb| Geometry::new(&sb).is_err());
     let Some(sb) = parsed.or_else(|| RawSuperblock::resealed(bytes)) else {
         return Vec::new();
     };
@@ -134,6 +136,8 @@ fn guesses(bytes: &[u8; SUPERBLOCK_SIZE]) -> Vec<(RawSuperblock, &'static str)> 
     all.extend(recounted(sb).map(|sb| (sb, text)));
     let text = "its first block and its clusters are set, as there is no backup";
     all.extend(begun(sb).map(|sb| (sb, text)));
+    let text = "its count of blocks is that of the device, as there is no backup";
+    all.extend(sized(sb, len).filter(|_| damaged).map(|sb| (sb, text)));
     for (sb, _) in &mut all {
         sb.set_checksum();
     }
@@ -191,6 +195,14 @@ fn recounted(mut sb: RawSuperblock) -> Option<RawSuperblock> {
     let inodes = groups.checked_mul(sb.inodes_per_group.get().into())?;
     sb.inodes_count.set(u32::try_from(inodes).ok()?);
     Some(sb)
+}
+
+/// Returns the superblock of a volume that fills its device, if it says that there are more blocks.
+fn sized(mut sb: RawSuperblock, len: u64) -> Option<RawSuperblock> {
+    let blocks = len / 1024u64.checked_shl(sb.log_block_size.get())?;
+    let longer = sb.blocks_count() > blocks;
+    sb.set_blocks_count(blocks);
+    longer.then_some(sb)
 }
 
 /// Returns the superblock without the feature by which its first block is wrong, or with the first block that the size of blocks
