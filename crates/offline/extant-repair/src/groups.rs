@@ -38,7 +38,6 @@ fn part(session: &mut Session<'_, '_>) -> Result<(), Error> {
         let Some(mut desc) = session.descs.get(group.0 as usize).copied() else {
             continue;
         };
-        let places = |desc: &GroupDesc| (desc.block_bitmap, desc.inode_bitmap, desc.inode_table);
         if places(&desc) == places(&backup)
             || !session.ask(format!("group {group}"), FROM_BACKUP, None)
         {
@@ -86,6 +85,10 @@ fn overlapping(session: &Session<'_, '_>) -> BTreeSet<GroupNr> {
 }
 
 const FROM_BACKUP: &str = "the places of its bitmaps and its inode table are taken from a backup";
+
+fn places(desc: &GroupDesc) -> [BlockNr; 3] {
+    [desc.block_bitmap, desc.inode_bitmap, desc.inode_table]
+}
 
 fn take_places(desc: &mut GroupDesc, from: &GroupDesc) {
     desc.block_bitmap = from.block_bitmap;
@@ -161,7 +164,7 @@ fn read_one(session: &mut Session<'_, '_>, raw: &[u8], group: GroupNr) -> Result
 }
 
 /// Returns a descriptor with the places of its backup, if the inodes of the group are there: the descriptor may be that of another
-/// group.
+/// group, or its bitmaps may be misplaced.
 fn replaced(
     session: &mut Session<'_, '_>,
     mut desc: GroupDesc,
@@ -175,13 +178,15 @@ fn replaced(
         return Ok(desc);
     };
     let (here, there) = (desc.inode_table, backup.inode_table);
-    let is_there = here != there
-        && if session.has_csum() {
-            let evidence = Evidence::Checksums;
-            score(session, group, there, evidence)? > score(session, group, here, evidence)?
-        } else {
-            has_root(session, there)? && !has_root(session, here)?
-        };
+    let is_there = if here == there {
+        // Both know the table, and only the checksum of the backup may be right.
+        session.geo.features.has_group_csum() && places(&desc) != places(&backup)
+    } else if session.has_csum() {
+        let evidence = Evidence::Checksums;
+        score(session, group, there, evidence)? > score(session, group, here, evidence)?
+    } else {
+        has_root(session, there)? && !has_root(session, here)?
+    };
     if is_there && session.ask(format!("group {group}"), FROM_BACKUP, None) {
         take_places(&mut desc, &backup);
         session.whole_tables.insert(group.0);
@@ -429,13 +434,24 @@ fn backup(session: &Session<'_, '_>, group: GroupNr) -> Result<Option<GroupDesc>
 
 fn claim_metadata(session: &mut Session<'_, '_>) {
     let geo = session.geo.clone();
-    let mark = |first: BlockNr, len: u64| {
-        let start = first.max(BlockNr(geo.first_data_block));
+    // Structures may share a cluster, but no block. The runs of blocks seen so far, apart from each other: first and end.
+    let mut seen: BTreeMap<u64, u64> = BTreeMap::new();
+    let mut mark = |first: BlockNr, len: u64| {
+        let start = first.0.max(geo.first_data_block);
         let end = first.0.saturating_add(len).min(geo.blocks_count);
-        let clusters = geo.clusters_of(start, end.saturating_sub(start.0));
+        let clusters = geo.clusters_of(BlockNr(start), end.saturating_sub(start));
         session.metadata.insert(clusters.clone());
-        let free = session.claims.insert(clusters) || geo.cluster_ratio > 1;
-        free && first == start
+        session.claims.insert(clusters);
+        match seen.range_mut(..end).next_back() {
+            Some((_, before)) if *before > start => {
+                *before = end.max(*before);
+                false
+            }
+            _ => {
+                seen.insert(start, end);
+                first.0 == start
+            }
+        }
     };
     for group in (0..geo.groups).map(GroupNr) {
         mark(

@@ -411,3 +411,62 @@ fn a_size_of_inline_data_that_no_file_has_is_set() {
     );
     assert_eq!(image.files(), before);
 }
+
+#[test]
+fn the_inode_of_reserved_descriptors_is_no_directory() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    let image = Image::new("16M", 1024, &["-O", "resize_inode"]);
+    image.write("file", &[b'x'; 900]);
+    let before = image.files();
+    image.change(&["sif <7> flags 0x1000"]);
+    image.mend("the flag of an index");
+    assert_eq!(image.files(), before);
+}
+
+/// Structures of `bigalloc` volumes share clusters, so an overlap shows in the blocks alone.
+#[test]
+fn a_bitmap_inside_the_inode_table_gets_a_place_apart() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    for features in ["bigalloc,^resize_inode", "^resize_inode,^bigalloc"] {
+        let image = Image::new("16M", 1024, &["-O", features]);
+        for n in 0..60 {
+            image.write(&format!("f{n}"), &[n; 3000]);
+        }
+        let before = image.files();
+        let inside = image.record("f50") / 1024;
+        for bitmap in ["block_bitmap", "inode_bitmap"] {
+            for checksum in ["", "set_bg 0 checksum calc"] {
+                let broken = Image::copy(&image);
+                broken.change(&[&format!("set_bg 0 {bitmap} {inside}"), checksum]);
+                broken.mend(&format!("{features}: {bitmap}"));
+                assert!(broken.files() == before, "{features}: {bitmap}");
+            }
+        }
+    }
+}
+
+#[test]
+fn bitmaps_of_a_damaged_descriptor_are_where_the_backup_has_them() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    let image = Image::new("16M", 1024, &[]);
+    image.write("file", &[b'x'; 3000]);
+    let before = image.files();
+    let in_file = image.blocks("file")[0];
+    image.edit(2 * 1024 + 4, 4, |bitmap| {
+        bitmap.copy_from_slice(&u32::try_from(in_file).unwrap().to_le_bytes());
+    });
+    image.mend("a bitmap in a file");
+    assert_eq!(image.files(), before);
+}
+
+/// Only the wrong checksum of the superblock tells this volume from one that was cut off.
+#[test]
+fn a_count_of_blocks_beyond_the_device_is_set_without_a_backup() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    let image = Image::new("4M", 1024, &["-O", "metadata_csum"]);
+    image.write("file", &[b'x'; 3000]);
+    let before = image.files();
+    image.edit(1024 + 7, 1, |high| high[0] = 0x13);
+    image.repair("a count of blocks");
+    assert_eq!(image.files(), before);
+}
