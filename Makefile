@@ -210,18 +210,18 @@ torture-mount:
 
 # 100,000 images broken on purpose and mended, 3,000 of them beside e2fsck; a repair and a change killed at any moment, 200 times each.
 torture-repair:
-	EXTANT_SEEDS=3000 $(CARGO) test --profile test-fast -p extant-repair --test it mutants::mutants_are -- --nocapture
-	EXTANT_TORTURE=1 $(CARGO) test --profile test-fast -p extant-repair --test it mutants::repairs_end -- --nocapture
+	EXTANT_SEEDS=3000 $(CARGO) test --profile test-fast -p extant-repair --lib it::mutants::mutants_are -- --nocapture
+	EXTANT_TORTURE=1 $(CARGO) test --profile test-fast -p extant-repair --lib it::mutants::repairs_end -- --nocapture
 	EXTANT_TORTURE=1 $(CARGO) test --profile test-fast -p extant-cli --test it cli::repair::a_kill -- --nocapture
 	EXTANT_TORTURE=1 $(CARGO) test --profile test-fast -p extant-cli --test it cli::tune::a_kill -- --nocapture
 	EXTANT_TORTURE=1 $(CARGO) test --profile test-fast -p extant-cli --test it cli::resize::a_kill -- --nocapture
-	EXTANT_SEEDS=300 $(CARGO) test --profile test-fast -p extant-resize --test it shapes::by_chance -- --nocapture
+	EXTANT_SEEDS=300 $(CARGO) test --profile test-fast -p extant-resize --lib it::shapes::by_chance -- --nocapture
 	EXTANT_TORTURE=1 $(CARGO) test --profile test-fast -p extant-check --test it damage:: -- --nocapture
-	EXTANT_TORTURE=1 $(CARGO) test --profile test-fast -p extant-repair --test it damage:: -- --nocapture
+	EXTANT_TORTURE=1 $(CARGO) test --profile test-fast -p extant-repair --lib it::damage:: -- --nocapture
 
 # 100,000 mutants of images with every feature, mended beside e2fsck; the table says where fewer files are kept. Root.
 torture-features:
-	EXTANT_TORTURE=1 $(CARGO) test --profile test-fast -p extant-repair --test it features:: -- --nocapture
+	EXTANT_TORTURE=1 $(CARGO) test --profile test-fast -p extant-repair --lib it::features:: -- --nocapture
 
 # Changes in place that end at each of their writes, each image then opened in one of twelve ways, and taken back: 2,000 cases. Root.
 torture-changes:

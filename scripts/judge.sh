@@ -31,15 +31,15 @@ extant fast-commit-before-data contents::fast_commits
 extant fast-commit-before-size fast_commit::a_larger_size_comes_after_its_bytes
 extant fast-commits-uncounted contents::fast_commits
 extant fast-commit-beside-journal fast_commit::the_first_record_is_in_another_table_block
-extant-repair superblock-first in_place::a_cut_leaves_the_old_the_new_or_what_nothing_mounts
-extant-repair journal-thrown-away kernel::a_damaged_transaction_leaves_those_before_it
+extant-repair superblock-first it::in_place::a_cut_leaves_the_old_the_new_or_what_nothing_mounts
+extant-repair journal-thrown-away it::kernel::a_damaged_transaction_leaves_those_before_it
 END
 }
 # The tests that look for a fault which its own test missed.
 others() {
     case $1 in
     extant) echo promise:: stale_numbers:: write_back_errors:: buffers:: defragment:: checkpoint:: contents:: fast_commit:: ;;
-    extant-repair) echo in_place:: kernel:: ;;
+    extant-repair) echo it::in_place:: it::kernel:: ;;
     esac
 }
 
@@ -59,7 +59,7 @@ program() {
 }
 unit=$(program extant extant)
 of_extant=$(program extant it)
-of_repair=$(program extant-repair it)
+of_repair=$(program extant-repair extant_repair)
 for binary in "$unit" "$of_extant" "$of_repair"; do
     [ -x "$binary" ] || { echo "judge.sh: the tests were not built" >&2; exit 1; }
 done

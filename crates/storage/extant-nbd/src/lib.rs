@@ -13,6 +13,12 @@
 //! connection requests wait for another one, over which unflushed writes are sent again.
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
+extern crate self as extant_nbd;
+#[cfg(test)]
+#[path = "../tests/it/main.rs"]
+mod it;
+
 mod connection;
 mod connections;
 mod device;

@@ -1,9 +1,9 @@
 //! Chosen damage that `e2fsck -fy` makes clean is mended, except the kinds that are listed here with reasons.
 
-use crate::bases;
-use crate::chosen;
-use crate::common;
-use crate::verdict;
+use crate::it::bases;
+use crate::it::chosen;
+use crate::it::common;
+use crate::it::verdict;
 
 use bases::Base;
 use blockdev::{BlockDevice, MemDevice};

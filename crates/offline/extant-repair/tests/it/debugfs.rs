@@ -1,7 +1,7 @@
 //! Images that mke2fs and debugfs make, edited byte by byte.
 
-use crate::image;
-use crate::verdict;
+use crate::it::image;
+use crate::it::verdict;
 use blockdev::MemDevice;
 use extant_repair::Plan;
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ impl Image {
         let image = Self { dir, block };
         let block = block.to_string();
         let args = [&["-t", "ext4", "-b", &block], args].concat();
-        crate::common::mke2fs(&image.path(), size, &args);
+        crate::it::common::mke2fs(&image.path(), size, &args);
         image
     }
 

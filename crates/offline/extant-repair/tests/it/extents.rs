@@ -1,6 +1,6 @@
 //! Extent trees whose headers cannot be: the repair keeps the files that e2fsck keeps.
 
-use crate::debugfs::Image;
+use crate::it::debugfs::Image;
 use std::path::Path;
 
 const MAGIC: u16 = 0xf30a;

@@ -1,8 +1,8 @@
 //! Directories that fold case are mended, and e2fsck finds them clean after that.
 
-use crate::common;
-use crate::folded;
-use crate::verdict;
+use crate::it::common;
+use crate::it::folded;
+use crate::it::verdict;
 use blockdev::{BlockDevice, MemDevice};
 use extant_repair::Plan;
 use folded::{LENIENT, STRICT};

@@ -1,8 +1,8 @@
 //! Changes in place that a crash ends at any write: the image is the old one, the new one, or one that cannot be
 //! mounted.
 
-use crate::common;
-use crate::record_in_log::{self, Change};
+use crate::it::common;
+use crate::it::record_in_log::{self, Change};
 use blockdev::{BlockDevice, Crash, FaultDevice, FileDevice, MemDevice, Op, RecordingDevice};
 use ext4_image::{Changes, Error, ImageFile, MemOverlay, Undo, mark};
 use extant_repair::Plan;

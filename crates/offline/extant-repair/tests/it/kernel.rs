@@ -1,7 +1,7 @@
 //! Files that Linux has synced survive a power cut and a repair.
 
-use crate::debugfs::Image;
-use crate::mounted::{Mounted, able};
+use crate::it::debugfs::Image;
+use crate::it::mounted::{Mounted, able};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;

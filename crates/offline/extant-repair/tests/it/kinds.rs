@@ -1,6 +1,6 @@
 //! Kinds of damage on images with the features that mke2fs makes: each is seen, mended, and takes no file with it.
 
-use crate::debugfs::{Image, NOW};
+use crate::it::debugfs::{Image, NOW};
 use extant_repair::{Error, Mend};
 use std::path::Path;
 

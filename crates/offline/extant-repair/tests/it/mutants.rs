@@ -1,10 +1,10 @@
 //! Images broken on purpose: those that `e2fsck -fy` makes clean, a repair makes clean for `e2fsck -fn`, too.
 
-use crate::bases;
-use crate::common;
-use crate::mutant;
-use crate::verdict;
-use crate::walk;
+use crate::it::bases;
+use crate::it::common;
+use crate::it::mutant;
+use crate::it::verdict;
+use crate::it::walk;
 use bases::{Base, KINDS};
 use blockdev::MemDevice;
 use common::Rng;

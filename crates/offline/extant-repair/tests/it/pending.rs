@@ -1,9 +1,9 @@
 //! Volumes whose journals hold transactions: damage in front of the log does not lose them.
 
-use crate::common::write_image;
-use crate::image;
-use crate::image::files;
-use crate::stages::{flip, mended, shaped, told, with_superblock};
+use crate::it::common::write_image;
+use crate::it::image;
+use crate::it::image::files;
+use crate::it::stages::{flip, mended, shaped, told, with_superblock};
 use blockdev::{BlockDevice, MemDevice};
 use ext4_format::superblock::RawSuperblock;
 use extant_repair::Mend;

@@ -1,7 +1,7 @@
 //! Quota files with wrong use, or damaged, are mended as by e2fsck.
 
-use crate::common;
-use crate::verdict;
+use crate::it::common;
+use crate::it::verdict;
 use blockdev::{BlockDevice, MemDevice};
 use common::Rng;
 use extant_repair::{Mend, Plan};

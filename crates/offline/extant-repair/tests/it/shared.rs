@@ -1,6 +1,6 @@
 //! Blocks of metadata that a file claims as well: the check names the file, and a repair keeps the files that e2fsck keeps.
 
-use crate::debugfs::Image;
+use crate::it::debugfs::Image;
 use extant_check::{CheckOptions, FindingPlace, Rule, check};
 
 /// Returns an image of two groups with metadata of each kind.

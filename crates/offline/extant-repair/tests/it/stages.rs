@@ -1,9 +1,9 @@
 //! Each kind of damage is mended: e2fsck finds the image clean, sound files keep their data, and a cut at any write
 //! is reverted.
 
-use crate::common;
-use crate::image::{self, files};
-use crate::verdict;
+use crate::it::common;
+use crate::it::image::{self, files};
+use crate::it::verdict;
 use blockdev::{BlockDevice, MemDevice};
 use ext4_format::GroupNr;
 use ext4_format::geometry::Geometry;

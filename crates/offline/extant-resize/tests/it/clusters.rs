@@ -1,8 +1,8 @@
 //! Volumes whose bitmaps count clusters (`bigalloc`): files move by whole clusters, and structures share them.
 
-use crate::common;
-use crate::image::{fragmented, tree};
-use crate::shapes::{MIB, chance, cut_everywhere, inode_plan, plan, resized, with_len};
+use crate::it::common;
+use crate::it::image::{fragmented, tree};
+use crate::it::shapes::{MIB, chance, cut_everywhere, inode_plan, plan, resized, with_len};
 use blockdev::{BlockDevice, MemDevice};
 use extant_resize::{Error, NewSize};
 use extant_testing::mounted::{Mounted, able};

@@ -1,7 +1,7 @@
 //! An image that becomes longer: its new length is durable before other writes, and the old length is restored when
 //! the change is reverted.
 
-use crate::image;
+use crate::it::image;
 use blockdev::{BlockDevice, FaultDevice, MemDevice, Op};
 use ext4_image::{Error, Undo};
 use extant_resize::{NewSize, Plan, ResizeOptions};

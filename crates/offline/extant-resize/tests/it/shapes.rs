@@ -1,9 +1,9 @@
 //! Volumes of many shapes grow and shrink: e2fsck finds them clean, and every file keeps its bytes.
 
-use crate::common;
-use crate::image::{self, tree};
-use crate::record_in_log::{self, Change};
-use crate::verdict;
+use crate::it::common;
+use crate::it::image::{self, tree};
+use crate::it::record_in_log::{self, Change};
+use crate::it::verdict;
 use blockdev::{Access, BlockDevice, FaultDevice, FileDevice, MemDevice, Op};
 use ext4_format::superblock::RawSuperblock;
 use extant_resize::{Error, NewSize, Plan, ResizeOptions};

@@ -1,6 +1,6 @@
 //! Writes that return before their replies.
 
-use crate::fake::{self, Request};
+use crate::it::fake::{self, Request};
 use blockdev::BlockDevice;
 use std::io::ErrorKind;
 use std::os::unix::net::UnixStream;

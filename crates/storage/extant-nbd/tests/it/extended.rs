@@ -1,6 +1,6 @@
 //! Extended headers: a server of this test that speaks them, because the servers of others here do not, and one that violates them.
 
-use crate::fake;
+use crate::it::fake;
 use blockdev::{BlockDevice, conformance};
 use extant_nbd::{NbdDevice, NbdUrl, Options};
 use std::io::{Read, Write};

@@ -7,7 +7,7 @@ use std::process::{Child, Command};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::fake;
+use crate::it::fake;
 use blockdev::BlockDevice;
 use extant_nbd::{NbdDevice, NbdUrl, Options};
 

@@ -1,6 +1,6 @@
 //! Structured replies, and the map of zeros that they carry.
 
-use crate::fake::{self, Request};
+use crate::it::fake::{self, Request};
 use blockdev::BlockDevice;
 use std::os::unix::net::UnixStream;
 

@@ -1,7 +1,7 @@
 //! Bases with every feature of mke2fs and Linux, populated by Linux, some of them cut during writes.
 
-use crate::debugfs::Image;
-use crate::mounted::Mounted;
+use crate::it::debugfs::Image;
+use crate::it::mounted::Mounted;
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
 use std::os::unix::fs::symlink;

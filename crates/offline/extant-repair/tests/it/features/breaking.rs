@@ -1,6 +1,6 @@
 //! Breaks images by their structures, and makes checksums good again, so that broken structures are read and not only refused.
 
-use crate::common::Rng;
+use crate::it::common::Rng;
 use blockdev::{BlockDevice, MemDevice};
 use ext4_format::extent::{self, Node, NodeRules};
 use ext4_format::geometry::Geometry;

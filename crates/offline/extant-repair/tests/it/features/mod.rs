@@ -4,9 +4,9 @@
 mod bases;
 mod breaking;
 
-use crate::common::{Rng, seeds, write_image};
-use crate::debugfs::{Image, NOW, files_in};
-use crate::mounted::able;
+use crate::it::common::{Rng, seeds, write_image};
+use crate::it::debugfs::{Image, NOW, files_in};
+use crate::it::mounted::able;
 use bases::KINDS;
 use blockdev::MemDevice;
 use breaking::Parts;
