@@ -4,7 +4,7 @@ use crate::mapping::{Mapped, Walker};
 use crate::report::Rule;
 use crate::state::Check;
 use crate::subject::Subject;
-use ext4_format::inode;
+use ext4_format::inode::{self, flags};
 
 /// Walks the mapping of an inode and claims its blocks.
 pub(crate) fn map(check: &Check<'_>, subject: &Subject<'_>, with_runs: bool) -> Mapped {
@@ -14,7 +14,14 @@ pub(crate) fn map(check: &Check<'_>, subject: &Subject<'_>, with_runs: bool) -> 
     let seed = subject.seed(&check.volume);
     let claims = Some(&check.claims);
     let walker = Walker::new(&check.volume, &check.findings, claims, subject.ino, seed);
-    walker.with_runs(with_runs).walk(subject.core.flags, root)
+    let mapped = walker.with_runs(with_runs).walk(subject.core.flags, root);
+    let in_clusters = check.volume.geo.cluster_ratio > 1 && !subject.has(flags::EXTENTS);
+    if in_clusters && mapped.data > 0 {
+        check.findings.add(Rule::BlockMap, subject.place(), || {
+            "files of a volume with clusters have extents".into()
+        });
+    }
+    mapped
 }
 
 /// Compares the count of blocks with the blocks found.

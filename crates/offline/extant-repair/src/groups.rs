@@ -105,6 +105,9 @@ fn read_one(session: &mut Session<'_, '_>, raw: &[u8], group: GroupNr) -> Result
         if uninit && !geo.features.has_group_csum() || without_root {
             session.whole_tables.insert(group.0);
         }
+        if let Some(desc) = with_root(session, desc, group)? {
+            return Ok(desc);
+        }
         return if geo.features.has_group_csum() {
             Ok(desc)
         } else {
@@ -161,6 +164,28 @@ fn read_one(session: &mut Session<'_, '_>, raw: &[u8], group: GroupNr) -> Result
         }
     }
     Ok(desc)
+}
+
+/// Returns the first group's descriptor with the place of the table that has the root, if the place it has is no table.
+fn with_root(
+    session: &mut Session<'_, '_>,
+    mut desc: GroupDesc,
+    group: GroupNr,
+) -> Result<Option<GroupDesc>, Error> {
+    // Without checksums a damaged root alone would look like this, and all blocks would be read in vain.
+    if group.0 > 0 || !session.has_csum() || holds_inodes(session, group, desc.inode_table)? {
+        return Ok(None);
+    }
+    let Some(table) = find_table(session, group, Evidence::Checksums)? else {
+        return Ok(None);
+    };
+    let text = format!("its inode table is at block {table}, where its inodes are");
+    if table == desc.inode_table || !session.ask("group 0", text, None) {
+        return Ok(None);
+    }
+    session.whole_tables.insert(group.0);
+    desc.inode_table = table;
+    Ok(Some(desc))
 }
 
 /// Returns a descriptor with the places of its backup, if the inodes of the group are there: the descriptor may be that of another

@@ -31,6 +31,11 @@ pub(crate) fn map(
     let root = *inode::i_block(&record.raw).map_err(Error::Format)?;
     let seed = session.seed(record.ino, record.core.generation);
     let mut map = mapping::read(session, record.core.flags, &root, seed)?;
+    if session.geo.cluster_ratio > 1 && !record.has(flags::EXTENTS) && map.blocks() > 0 {
+        map.problem
+            .get_or_insert_with(|| "no extents, which clusters need".into());
+        record.core.flags |= flags::EXTENTS;
+    }
     let directory = record.core.file_type() == Some(FileType::Directory);
     let bad = (map.nodes.clone(), map.blocks());
     let mut anew = map.problem.is_some();

@@ -283,6 +283,9 @@ fn round<'d>(
         let mut session = Session::new(dev, decisions, sb, whole_tables.clone(), now)?;
         superblock::mend(&mut session)?;
         groups::read(&mut session)?;
+        if superblock::free_first_inodes(&mut session)? {
+            continue;
+        }
         if journal::mend(&mut session)? {
             continue;
         }

@@ -6,11 +6,11 @@ use crate::session::{Decisions, Mend, Session};
 use blockdev::BlockDevice;
 use ext4_format::features::{Compat, Features, Incompat, RoCompat};
 use ext4_format::geometry::Geometry;
-use ext4_format::inode::reserved;
+use ext4_format::inode::{self, reserved};
 use ext4_format::superblock::{
     RawSuperblock, STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE,
 };
-use ext4_format::{BlockNr, FormatError, GroupNr};
+use ext4_format::{BlockNr, FileType, FormatError, GroupNr, InodeNr};
 use ext4_image::MemOverlay;
 use std::collections::BTreeSet;
 
@@ -237,6 +237,28 @@ fn backup(dev: &dyn BlockDevice) -> Option<RawSuperblock> {
             backups.find(fits)
         })
     })
+}
+
+/// Sets the number of the first inode that is not reserved if a directory lies before it, which mke2fs makes in the first such inode.
+/// Returns whether it was set.
+pub(crate) fn free_first_inodes(session: &mut Session<'_, '_>) -> Result<bool, Error> {
+    let first = InodeNr(FIRST_INO);
+    if session.sb.rev_level.get() == 0 || session.sb.first_ino.get() <= FIRST_INO {
+        return Ok(false);
+    }
+    let Some(raw) = session.read_record(first)? else {
+        return Ok(false);
+    };
+    let core = inode::decode_verified(&raw, &session.geo, first);
+    let directory =
+        core.is_ok_and(|core| core.links > 0 && core.file_type() == Some(FileType::Directory));
+    let text = "files begin at inode 11, where a directory is";
+    if !directory || !session.ask("superblock", text, None) {
+        return Ok(false);
+    }
+    session.sb.first_ino.set(FIRST_INO);
+    session.write_superblock()?;
+    Ok(true)
 }
 
 /// Mends values of the superblock that exclude each other.

@@ -470,3 +470,48 @@ fn a_count_of_blocks_beyond_the_device_is_set_without_a_backup() {
     image.repair("a count of blocks");
     assert_eq!(image.files(), before);
 }
+
+#[test]
+fn files_begin_behind_the_reserved_inodes_of_mke2fs() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    let image = Image::new("16M", 1024, &[]);
+    for n in 0..20 {
+        image.write(&format!("f{n}"), &[n; 3000]);
+    }
+    let before = image.files();
+    image.change(&["ssv first_ino 17"]);
+    image.mend("files in reserved inodes");
+    assert_eq!(image.files(), before);
+}
+
+/// e2fsck believes the descriptor, and makes a new root.
+#[test]
+fn the_table_of_the_first_group_has_the_root() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    let image = Image::new("4M", 1024, &["-O", "metadata_csum"]);
+    image.write("file", &[b'x'; 3000]);
+    let before = image.files();
+    let table = image.record("/") / 1024 - 5;
+    let request = format!("set_bg 0 inode_table {table}");
+    image.change(&[&request, "set_bg 0 checksum calc"]);
+    image.repair("a table in front of the table");
+    assert_eq!(image.files(), before);
+}
+
+#[test]
+fn files_of_clusters_are_mapped_by_extents() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    let image = Image::new("16M", 1024, &["-O", "bigalloc,^resize_inode"]);
+    image.write("file", &[b'x'; 900]);
+    let block = image.blocks("file")[0];
+    let before = image.files();
+    let flags = ["sif file flags 0", "sif file block[0] 0"];
+    image.change(&flags);
+    let map = image.record("file") + 40;
+    image.edit(map, 60, |map| {
+        map.fill(0);
+        map[..4].copy_from_slice(&u32::try_from(block).unwrap().to_le_bytes());
+    });
+    image.mend("a map of blocks");
+    assert_eq!(image.files(), before);
+}
