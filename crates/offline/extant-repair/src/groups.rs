@@ -166,7 +166,7 @@ fn read_one(session: &mut Session<'_, '_>, raw: &[u8], group: GroupNr) -> Result
     Ok(desc)
 }
 
-/// Returns the first group's descriptor with the place of the table that has the root, if the place it has is no table.
+/// Returns the first group's descriptor with the place of its inode table, if the descriptor leads to another block.
 fn with_root(
     session: &mut Session<'_, '_>,
     mut desc: GroupDesc,
@@ -459,7 +459,7 @@ fn backup(session: &Session<'_, '_>, group: GroupNr) -> Result<Option<GroupDesc>
 
 fn claim_metadata(session: &mut Session<'_, '_>) {
     let geo = session.geo.clone();
-    // Structures may share a cluster, but no block. The runs of blocks seen so far, apart from each other: first and end.
+    // Structures may share a cluster, but no block. The blocks of the structures so far, as disjoint runs: first block and end.
     let mut seen: BTreeMap<u64, u64> = BTreeMap::new();
     let mut mark = |first: BlockNr, len: u64| {
         let start = first.0.max(geo.first_data_block);

@@ -197,7 +197,7 @@ fn recounted(mut sb: RawSuperblock) -> Option<RawSuperblock> {
     Some(sb)
 }
 
-/// Returns the superblock of a volume that fills its device, if it says that there are more blocks.
+/// Returns the superblock with as many blocks as the device has, if its count is larger.
 fn sized(mut sb: RawSuperblock, len: u64) -> Option<RawSuperblock> {
     let blocks = len / 1024u64.checked_shl(sb.log_block_size.get())?;
     let longer = sb.blocks_count() > blocks;

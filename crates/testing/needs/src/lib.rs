@@ -35,7 +35,7 @@ pub fn memory_dir() -> tempfile::TempDir {
         .unwrap_or_else(|e| panic!("a temporary directory: {e}"))
 }
 
-/// The tools that tests may ask for, by the Debian package that has them. The package `pypi` stands for what comes from PyPI.
+/// The tools that tests may ask for, by the Debian package that has them. The package `pypi` stands for programs of PyPI.
 /// `make tools` installs the packages; a test below checks that.
 const PACKAGES: &[(&str, &[&str])] = &[
     (
@@ -250,7 +250,7 @@ macro_rules! that {
 mod tests {
     use std::process::Command;
 
-    /// What a Debian with a compiler has.
+    /// Packages of every Debian with a compiler.
     const ALWAYS_THERE: &[&str] = &[
         "bash",
         "bsdutils",
