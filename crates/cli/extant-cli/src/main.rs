@@ -1,24 +1,19 @@
 //! The command `extant`. Each subcommand is a file in `commands`; the other modules are shared.
 #![forbid(unsafe_code)]
 
-mod address;
 mod command_line;
 mod commands;
-mod format;
 mod host;
-mod image;
-mod messages;
 mod mount;
-mod mounts;
 mod multicall;
 mod survey;
 mod transfer;
 
 use crate::command_line::{args, habits, help, usage};
 use crate::host::own_words;
-use crate::image::images;
-use crate::messages::advised;
 use clap::FromArgMatches;
+use extant_cli_core::image::images;
+use extant_cli_core::messages::advised;
 use extant_terminal::{interrupt, output};
 use std::process::ExitCode;
 

@@ -1,9 +1,9 @@
 //! Answers commands of debugfs, mke2fs, guestfish and plain Unix that are not subcommands here with the equivalent
 //! command.
 
-use crate::address::Location;
 use crate::command_line::usage::names_image;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use extant_cli_core::address::Location;
 use std::ffi::OsString;
 
 /// The kind of an answer to a habit.

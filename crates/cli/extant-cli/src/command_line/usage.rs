@@ -1,7 +1,7 @@
 //! Errors of the command line, in one line: the command, the mistake, and the right form.
 
-use crate::address::Location;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use extant_cli_core::address::Location;
 use std::error::Error;
 use std::ffi::OsString;
 use std::path::Path;

@@ -1,10 +1,10 @@
 //! `extant apply`.
 
-use crate::address::is_stream;
-use crate::format::show::human;
-use crate::image::streams;
-use crate::messages::advised::advised;
 use anyhow::{Context, Result};
+use extant_cli_core::address::is_stream;
+use extant_cli_core::format::show::human;
+use extant_cli_core::image::{images, in_place, store, streams};
+use extant_cli_core::messages::advised::advised;
 use extant_terminal::output;
 use extant_terminal::progress::Progress;
 use std::io::ErrorKind;
@@ -33,12 +33,12 @@ pub fn run(args: &Args) -> Result<()> {
         .then(|| streams::spooled(&args.image))
         .transpose()?;
     let overlay = spooled.as_ref().map_or(&*args.overlay, |file| file.path());
-    crate::image::in_place::take_back(&args.image)?;
+    in_place::take_back(&args.image)?;
     let progress = Progress::wait("apply");
-    let applied = if crate::image::store::is_plain(&args.image) {
+    let applied = if store::is_plain(&args.image) {
         extant::scratch::apply(&args.image, overlay)
     } else {
-        let base = crate::image::store::open(&args.image, blockdev::Access::ReadWrite)?;
+        let base = store::open(&args.image, blockdev::Access::ReadWrite)?;
         extant::scratch::apply_to(&base, overlay)
     };
     progress.done();
@@ -48,7 +48,7 @@ pub fn run(args: &Args) -> Result<()> {
             extant::Error::Io { source, .. } if source.kind() == ErrorKind::InvalidData => {
                 advised(source, "extant mount --scratch --keep FILE writes overlays")
             }
-            other => crate::image::images::plain(other),
+            other => images::plain(other),
         })
         .with_context(|| format!("{} to {}", args.overlay.display(), args.image.display()))?;
     output::summary(&format!("{} written", human(bytes)))

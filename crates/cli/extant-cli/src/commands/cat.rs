@@ -1,10 +1,10 @@
 //! `extant cat`.
 
-use crate::address::Address;
-use crate::address::patterns::NoMatch;
-use crate::image::images::Images;
-use crate::image::streams;
 use anyhow::Result;
+use extant_cli_core::address::Address;
+use extant_cli_core::address::patterns::NoMatch;
+use extant_cli_core::image::images::Images;
+use extant_cli_core::image::streams;
 use extant_terminal::output;
 use std::io::Write;
 

@@ -1,13 +1,13 @@
 //! `extant chattr`.
 
-use crate::address::patterns::NoMatch;
-use crate::address::walk::{Order, walk};
-use crate::address::{Address, os};
-use crate::format::attr_flags::{FlagChange, number};
-use crate::image::images::Images;
 use anyhow::{Result, bail};
 use clap::builder::{OsStringValueParser, TypedValueParser, ValueParser, ValueParserFactory};
 use extant::{FileType, Metadata, SetAttributes};
+use extant_cli_core::address::patterns::NoMatch;
+use extant_cli_core::address::walk::{Order, walk};
+use extant_cli_core::address::{Address, os};
+use extant_cli_core::format::attr_flags::{FlagChange, number};
+use extant_cli_core::image::images::Images;
 use extant_terminal::progress::Progress;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;

@@ -1,18 +1,18 @@
 //! `extant check`.
 
-use crate::address::Rooted;
-use crate::format::show::{base64_if_odd, count, exact, show};
-use crate::image::advice::about_disk;
-use crate::image::rate_limit::PacedDevice;
-use crate::image::{identity, images, store, verity};
-use crate::messages::check_progress::ShownSteps;
-use crate::mounts::mounted::Mounted;
-use crate::mounts::online;
 use anyhow::{Context, Result};
 use blockdev::{Access, BlockDevice};
 use extant::VolumeOptions;
 use extant::scratch::{self, Changes};
 use extant_check::{CheckOptions, Finding, Report, Rule, Severity};
+use extant_cli_core::address::Rooted;
+use extant_cli_core::format::show::{base64_if_odd, count, exact, show};
+use extant_cli_core::image::advice::about_disk;
+use extant_cli_core::image::rate_limit::PacedDevice;
+use extant_cli_core::image::{identity, images, store, verity};
+use extant_cli_core::messages::check_progress::ShownSteps;
+use extant_cli_core::mounts::mounted::Mounted;
+use extant_cli_core::mounts::online;
 use extant_terminal::numbers::size;
 use extant_terminal::{interrupt, output};
 use extant_verity::RootHash;

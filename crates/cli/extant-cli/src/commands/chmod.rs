@@ -1,12 +1,12 @@
 //! `extant chmod`.
 
-use crate::address::patterns::NoMatch;
-use crate::address::walk::{Order, walk};
-use crate::address::{Address, os};
-use crate::format::mode::ModeChange;
-use crate::image::images::Images;
 use anyhow::{Result, bail};
 use extant::{FileType, Metadata, SetAttributes};
+use extant_cli_core::address::patterns::NoMatch;
+use extant_cli_core::address::walk::{Order, walk};
+use extant_cli_core::address::{Address, os};
+use extant_cli_core::format::mode::ModeChange;
+use extant_cli_core::image::images::Images;
 use extant_terminal::progress::Progress;
 
 /// Change permissions in an image

@@ -1,12 +1,12 @@
 //! `extant chown`.
 
-use crate::address::patterns::NoMatch;
-use crate::address::walk::{Order, walk};
-use crate::address::{Address, os};
-use crate::format::owners::OwnerSpec;
-use crate::image::images::Images;
 use anyhow::Result;
 use extant::{FileType, SetAttributes};
+use extant_cli_core::address::patterns::NoMatch;
+use extant_cli_core::address::walk::{Order, walk};
+use extant_cli_core::address::{Address, os};
+use extant_cli_core::format::owners::OwnerSpec;
+use extant_cli_core::image::images::Images;
 use extant_terminal::progress::Progress;
 
 /// Change the owners of files in an image

@@ -1,17 +1,17 @@
 //! `extant cp`.
 
 use super::cp_checks as checks;
-use crate::address::image_place::ImagePlace;
-use crate::address::is_stream;
-use crate::address::patterns::{NoMatch, expand};
-use crate::address::{Location, join};
-use crate::format::clock;
-use crate::image::images::Images;
-use crate::image::{identity, store, streams};
-use crate::messages::advised::advised;
 use crate::transfer::{self, Monitor, side_at};
 use anyhow::{Context, Result, bail, ensure};
 use extant::FileType;
+use extant_cli_core::address::image_place::ImagePlace;
+use extant_cli_core::address::is_stream;
+use extant_cli_core::address::patterns::{NoMatch, expand};
+use extant_cli_core::address::{Location, join};
+use extant_cli_core::format::clock;
+use extant_cli_core::image::images::Images;
+use extant_cli_core::image::{identity, store, streams};
+use extant_cli_core::messages::advised::advised;
 use extant_terminal::output;
 use extant_transfer::{Existing, HostSide, Route, Rules, Side};
 use std::collections::HashSet;

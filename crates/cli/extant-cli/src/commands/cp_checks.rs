@@ -1,11 +1,11 @@
 //! Checks of `extant cp` before it copies anything.
 
-use crate::address::advice::above;
-use crate::address::{Location, base_name};
-use crate::image::present_content;
-use crate::messages::advised::advised;
 use anyhow::{Context, Result, bail};
 use extant::FileType;
+use extant_cli_core::address::advice::above;
+use extant_cli_core::address::{Location, base_name};
+use extant_cli_core::image::present_content;
+use extant_cli_core::messages::advised::advised;
 use extant_transfer::Side;
 use std::collections::HashSet;
 

@@ -2,15 +2,15 @@
 
 use super::defrag_online;
 use super::tune::Writing;
-use crate::address::Rooted;
-use crate::format::clock;
-use crate::format::show::{count, show};
-use crate::image::in_place;
-use crate::mounts::online_files::MountedPath;
 use anyhow::{Context, Result, anyhow, bail};
 use blockdev::BlockDevice;
 use ext4_format::InodeNr;
 use extant_check::inspect::{Inspector, Request, Value};
+use extant_cli_core::address::Rooted;
+use extant_cli_core::format::clock;
+use extant_cli_core::format::show::{count, show};
+use extant_cli_core::image::in_place;
+use extant_cli_core::mounts::online_files::MountedPath;
 use extant_terminal::progress::Progress;
 use extant_terminal::{interrupt, output};
 use extant_tune::{Fragments, TuneOptions};

@@ -1,8 +1,8 @@
 //! `extant defrag` of files on a mount.
 
-use crate::format::show::count;
-use crate::mounts::online_files::{Met, MountedPath};
 use anyhow::{Result, bail};
+use extant_cli_core::format::show::count;
+use extant_cli_core::mounts::online_files::{Met, MountedPath};
 use extant_fuse::control::Fragments;
 use extant_terminal::output;
 use extant_terminal::progress::Progress;

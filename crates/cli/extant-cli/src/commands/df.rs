@@ -1,9 +1,9 @@
 //! `extant df`.
 
-use crate::address::Rooted;
-use crate::format::show::human;
-use crate::image::images::Images;
 use anyhow::Result;
+use extant_cli_core::address::Rooted;
+use extant_cli_core::format::show::human;
+use extant_cli_core::image::images::Images;
 use extant_terminal::output;
 use serde::Serialize;
 use std::io::Write;

@@ -2,15 +2,15 @@
 
 use super::mkfs;
 use crate::commands::mkfs_sources::{Gathering, ReadArgs};
-use crate::format::clock;
-use crate::format::show::{count, human};
-use crate::image::new_file::{Format, NewFile};
-use crate::image::streams;
-use crate::messages::mkfs_progress::Bar;
 use crate::transfer::OwnerArgs;
 use anyhow::{Context, Result, ensure};
 use blockdev::{BlockDevice, PartDevice};
 use extant::mkfs::{MkfsOptions, Prepared};
+use extant_cli_core::format::clock;
+use extant_cli_core::format::show::{count, human};
+use extant_cli_core::image::new_file::{Format, NewFile};
+use extant_cli_core::image::{store, streams};
+use extant_cli_core::messages::mkfs_progress::Bar;
 use extant_disk::{NewDisk, NewPartition, Purpose};
 use extant_terminal::numbers::size;
 use extant_terminal::output;
@@ -169,7 +169,7 @@ fn may_be_made(args: &Args) -> Result<bool> {
     let name = || path.display().to_string();
     streams::no_image(path)?;
     ensure!(
-        !crate::image::store::has_suffix(path),
+        !store::has_suffix(path),
         "{}: name a file, without @...",
         name()
     );

@@ -1,13 +1,13 @@
 //! `extant export`.
 
-use crate::address::image_place::ImagePlace;
-use crate::address::patterns::{NoMatch, expand};
-use crate::address::{Rooted, is_stream};
-use crate::image::{images, store, streams};
-use crate::messages::advised::advised;
 use crate::transfer::{self, Monitor, OwnerArgs, Packing, side_at};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use extant::FileType;
+use extant_cli_core::address::image_place::ImagePlace;
+use extant_cli_core::address::patterns::{NoMatch, expand};
+use extant_cli_core::address::{Rooted, base_name, is_stream, join};
+use extant_cli_core::image::{images, store, streams};
+use extant_cli_core::messages::advised::advised;
 use extant_terminal::output;
 use extant_transfer::{Existing, HostSide, Route, Side};
 use std::io::Write;
@@ -118,9 +118,9 @@ pub fn run(args: &Args) -> Result<()> {
             if top.kind == FileType::Directory {
                 route.tree(from, to)
             } else {
-                let name = crate::address::base_name(from);
+                let name = base_name(from);
                 let to = if args.dest.is_dir() {
-                    crate::address::join(to, name)
+                    join(to, name)
                 } else {
                     to.to_vec()
                 };

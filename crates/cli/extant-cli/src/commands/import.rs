@@ -1,17 +1,17 @@
 //! `extant import`.
 
-use crate::address::host_path;
 use crate::commands::mkdir;
 use crate::commands::mkfs::spool_dir;
 use crate::commands::mkfs_sources::{check_sources, is_image};
-use crate::format::clock;
-use crate::image::{identity, images, present_content, store};
 use crate::transfer::container::{self, ContainerSource, ImageChoice};
 use crate::transfer::{Counts, Monitor, OwnerArgs, image_side};
 use anyhow::{Context, Result, bail, ensure};
 use extant::Volume;
 use extant::mkfs::{ArchiveInput, ReadTree, Source, SourceError};
 use extant::unstable::VolumeSide;
+use extant_cli_core::address::host_path;
+use extant_cli_core::format::clock;
+use extant_cli_core::image::{identity, images, present_content, store};
 use extant_terminal::output;
 use extant_transfer::{Feed, HostSide, Route, Rules, Side, read_archive};
 use serde::Serialize;

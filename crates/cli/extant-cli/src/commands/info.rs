@@ -1,13 +1,6 @@
 //! `extant info`.
 
 use super::partitions;
-use crate::address::Rooted;
-use crate::format::show::human;
-use crate::format::superblock::{
-    self, RecordedError, group_flags, hash_name, hash_seed, recorded_errors, text, time,
-};
-use crate::format::times::Moment;
-use crate::image::{images, present_content};
 use anyhow::Result;
 use ext4_format::features::RoCompat;
 use ext4_format::geometry::Geometry;
@@ -17,6 +10,13 @@ use ext4_format::superblock::{
 };
 use ext4_format::{GroupNr, jbd2};
 use extant::{Timestamp, Volume};
+use extant_cli_core::address::Rooted;
+use extant_cli_core::format::show::human;
+use extant_cli_core::format::superblock::{
+    self, RecordedError, group_flags, hash_name, hash_seed, recorded_errors, text, time,
+};
+use extant_cli_core::format::times::Moment;
+use extant_cli_core::image::{images, present_content};
 use extant_terminal::output;
 use serde::Serialize;
 use std::fmt::Display;

@@ -2,12 +2,13 @@
 
 mod prompt;
 
-use crate::address::{Rooted, join};
-use crate::format::show::{base64_if_odd, exact, show};
-use crate::image::{identity, images};
 use anyhow::{Context, Result, anyhow, bail};
 use blockdev::{Access, BlockDevice};
 use extant_check::inspect::{InspectError, Inspector, Layout, Record, Request, Value};
+use extant_cli_core::address::{Rooted, join};
+use extant_cli_core::format::show::{base64_if_odd, exact, show};
+use extant_cli_core::format::times;
+use extant_cli_core::image::{identity, images};
 use extant_terminal::output;
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -128,7 +129,7 @@ fn failed(image: &Path, request: &Request, error: InspectError) -> anyhow::Error
 /// Opens an image to inspect its structures.
 pub fn open(image: &Path) -> Result<Arc<dyn BlockDevice>> {
     identity::identity(image)?;
-    crate::image::store::open(image, Access::ReadOnly)
+    extant_cli_core::image::store::open(image, Access::ReadOnly)
 }
 
 /// Shows the superblock.
@@ -252,7 +253,7 @@ pub(super) fn text(value: &Value) -> String {
         Value::Hex(n) => format!("{n:#x}"),
         Value::Octal(n) => format!("{n:04o}"),
         Value::Time(0) => "0".into(),
-        Value::Time(secs) => crate::format::times::local(extant::Timestamp::new(*secs, 0)),
+        Value::Time(secs) => times::local(extant::Timestamp::new(*secs, 0)),
         Value::Text(text) => show(text.as_bytes()),
         Value::Name(name) => show(name),
         Value::Bytes(bytes) if bytes.iter().all(|&b| b == 0) => "zeros".into(),

@@ -1,17 +1,17 @@
 //! `extant ls`.
 
-use crate::address::Rooted;
-use crate::address::advice::about;
-use crate::address::image_place::ImagePlace;
-use crate::address::patterns::{NoMatch, expand};
-use crate::address::walk::{Order, sorted, walk_past_errors};
-use crate::address::{bytes, join, os};
-use crate::format::show::{self, JsonPath};
-use crate::format::times;
-use crate::image::images::Images;
 use anyhow::{Context, Result};
 use ext4_format::inode::{dev_major, dev_minor};
 use extant::{Dir, FileType, Metadata};
+use extant_cli_core::address::Rooted;
+use extant_cli_core::address::advice::about;
+use extant_cli_core::address::image_place::ImagePlace;
+use extant_cli_core::address::patterns::{NoMatch, expand};
+use extant_cli_core::address::walk::{Order, sorted, walk_past_errors};
+use extant_cli_core::address::{bytes, join, os};
+use extant_cli_core::format::show::{self, JsonPath};
+use extant_cli_core::format::times;
+use extant_cli_core::image::images::Images;
 use extant_terminal::output;
 use serde::Serialize;
 use std::cmp::Reverse;

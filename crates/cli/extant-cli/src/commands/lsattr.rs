@@ -1,13 +1,13 @@
 //! `extant lsattr`.
 
-use crate::address::patterns::NoMatch;
-use crate::address::walk::{Order, walk};
-use crate::address::{Address, os};
-use crate::format::attr_flags::columns;
-use crate::format::show::{JsonPath, name};
-use crate::image::images::Images;
 use anyhow::Result;
 use extant::{FileType, Metadata};
+use extant_cli_core::address::patterns::NoMatch;
+use extant_cli_core::address::walk::{Order, walk};
+use extant_cli_core::address::{Address, os};
+use extant_cli_core::format::attr_flags::columns;
+use extant_cli_core::format::show::{JsonPath, name};
+use extant_cli_core::image::images::Images;
 use extant_terminal::output;
 use serde::Serialize;
 use std::io::Write;

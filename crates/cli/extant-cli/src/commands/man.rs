@@ -1,12 +1,12 @@
 //! `extant man`: pages generated from the definition of the parser, with the usual sections.
 
-use crate::address::is_stream;
 use crate::command_line::args::Cli;
 use crate::command_line::help::EXAMPLES;
 use anyhow::{Context, Result, ensure};
 use clap::CommandFactory;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, roman};
+use extant_cli_core::address::is_stream;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 

@@ -1,11 +1,11 @@
 //! `extant mkdir`.
 
-use crate::address::patterns::NoMatch;
-use crate::address::{Address, os};
-use crate::format::mode::ModeChange;
-use crate::image::images::Images;
 use anyhow::Result;
 use extant::{Dir, Error, SetAttributes};
+use extant_cli_core::address::patterns::NoMatch;
+use extant_cli_core::address::{Address, os};
+use extant_cli_core::format::mode::ModeChange;
+use extant_cli_core::image::images::Images;
 use std::path::Path;
 
 /// Make directories in an image

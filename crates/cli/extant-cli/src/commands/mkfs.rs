@@ -1,19 +1,10 @@
 //! `extant mkfs`.
 
-use crate::address::schemes;
 use crate::commands::mkfs_options::{self, uuid};
 use crate::commands::mkfs_report::{MkfsResult, Words, WouldMake, Written, tell};
 use crate::commands::mkfs_size::Size;
 use crate::commands::mkfs_sources::{Gathering, ReadArgs, check_sources, owner_in};
 use crate::commands::tune_values::errors;
-use crate::format::clock;
-use crate::format::show::human;
-use crate::image::new_file::{Format, NewFile};
-use crate::image::{
-    logged_image, present_content, remote, store, streams, undo_log, verified, verity,
-};
-use crate::messages::advised::advised;
-use crate::messages::mkfs_progress::Bar;
 use crate::transfer::OwnerArgs;
 use anyhow::{Context, Result, bail, ensure};
 use blockdev::{Access, BlockDevice};
@@ -21,6 +12,15 @@ use ext4_format::FormatError;
 use ext4_format::features::FsType;
 use ext4_format::layout::{Inodes, Usage};
 use extant::mkfs::{self, MkfsError, MkfsOptions, Prepared, Source};
+use extant_cli_core::address::schemes;
+use extant_cli_core::format::clock;
+use extant_cli_core::format::show::human;
+use extant_cli_core::image::new_file::{Format, NewFile};
+use extant_cli_core::image::{
+    identity, logged_image, present_content, remote, store, streams, undo_log, verified, verity,
+};
+use extant_cli_core::messages::advised::advised;
+use extant_cli_core::messages::mkfs_progress::Bar;
 use extant_disk::Format::Raw;
 use extant_disk::NewFormat;
 use extant_terminal::numbers::size;
@@ -402,7 +402,7 @@ fn fill(args: Args) -> Result<()> {
     let part = remote || !whole;
     if !whole {
         // Report errors of the disk or the partition.
-        crate::image::identity::identity(image)?;
+        identity::identity(image)?;
     }
     let there = store::file(image).metadata().ok();
     let is_file = !part && there.as_ref().is_none_or(|m| m.is_file());

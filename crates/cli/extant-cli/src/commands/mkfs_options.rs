@@ -1,10 +1,10 @@
 //! The options of `-E` and `-J` of `extant mkfs`.
 
-use crate::format::owners::OwnerSpec;
 use anyhow::{Context, Result, bail};
 use ext4_format::hash::HashVersion;
 use ext4_format::layout::Usage;
 use extant::mkfs::MkfsOptions;
+use extant_cli_core::format::owners::OwnerSpec;
 use extant_terminal::numbers::size;
 
 /// Applies one option of `-J`.

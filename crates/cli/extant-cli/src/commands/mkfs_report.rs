@@ -1,8 +1,8 @@
 //! The report of `extant mkfs` about a new file system.
 
-use crate::format::show::{count, human};
 use anyhow::Result;
 use extant::mkfs::{MkfsReport, Prepared};
+use extant_cli_core::format::show::{count, human};
 use extant_terminal::output;
 use serde::Serialize;
 use std::io::Write;

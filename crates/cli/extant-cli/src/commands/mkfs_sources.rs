@@ -1,12 +1,12 @@
 //! The sources of a new image.
 
-use crate::address::is_stream;
-use crate::format::owners::{LARGEST, Owner, OwnerSpec};
-use crate::image::{present_content, store, streams};
 use crate::transfer::ImageTree;
 use crate::transfer::container::{self, ContainerSource, ImageChoice};
 use anyhow::{Context, Result, ensure};
 use extant::mkfs::{ArchiveInput, MkfsError, Source, TreeSource};
+use extant_cli_core::address::is_stream;
+use extant_cli_core::format::owners::{LARGEST, Owner, OwnerSpec};
+use extant_cli_core::image::{images, present_content, store, streams};
 use extant_terminal::interrupt;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
@@ -104,7 +104,7 @@ fn file_of(source: &Path, path: &str) -> Option<Result<Vec<u8>>> {
         return inside.then(|| Ok(std::fs::read(file)?));
     }
     if is_image(source).ok()? {
-        let volume = crate::image::images::read(source).ok()?;
+        let volume = images::read(source).ok()?;
         return volume.read(path).ok().map(Ok);
     }
     if streams::is_pipe(source) || !store::is_plain(source) {

@@ -1,12 +1,12 @@
 //! `extant mount`.
 
 use crate::host::own_words;
-use crate::image::advice::no_disk;
 use crate::mount::keeper;
 use crate::mount::serving::{Serving, mount_options};
-use crate::mounts::mounted::Mounted;
 use anyhow::{Context, Result, anyhow, ensure};
 use extant::scratch::Changes;
+use extant_cli_core::image::advice::no_disk;
+use extant_cli_core::mounts::mounted::Mounted;
 use extant_fuse::MountOptions;
 use extant_terminal::numbers::size;
 use extant_terminal::output;

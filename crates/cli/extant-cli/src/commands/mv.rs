@@ -1,13 +1,13 @@
 //! `extant mv`.
 
-use crate::address::advice::{about, about_new};
-use crate::address::image_place::ImagePlace;
-use crate::address::patterns::{NoMatch, expand};
-use crate::address::{Address, Location, base_name, join, os};
-use crate::image::{identity, images};
-use crate::messages::advised::advised;
 use anyhow::{Context, Result, bail};
 use extant::{Credentials, Error, FileType, RenameMode};
+use extant_cli_core::address::advice::{about, about_new};
+use extant_cli_core::address::image_place::ImagePlace;
+use extant_cli_core::address::patterns::{NoMatch, expand};
+use extant_cli_core::address::{Address, Location, base_name, join, os};
+use extant_cli_core::image::{identity, images};
+use extant_cli_core::messages::advised::advised;
 use extant_terminal::output;
 use std::collections::HashSet;
 use std::ffi::OsString;

@@ -1,9 +1,9 @@
 //! The partitions of a disk, as `extant info` lists them.
 
-use crate::format::show::{human, show};
-use crate::image::present_content::content;
-use crate::image::store;
 use anyhow::{Result, bail};
+use extant_cli_core::format::show::{human, show};
+use extant_cli_core::image::present_content::content;
+use extant_cli_core::image::store;
 use extant_disk::{Partition, Table};
 use extant_terminal::output;
 use serde::Serialize;

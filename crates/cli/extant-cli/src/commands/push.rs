@@ -1,18 +1,18 @@
 //! `extant push` and `extant pull`.
 //!
 //! Both copy an image, piece by piece of 64 KiB, and leave out pieces that the destination has and pieces that have only free blocks.
-//! The tree of checksums beside a remote image ([`crate::image::sums`]) shows its contents; a local file is read.
+//! The tree of checksums beside a remote image ([`extant_cli_core::image::sums`]) shows its contents; a local file is read.
 //!
 //! The tree of the destination marks pieces as unknown before they are written. Therefore the same command continues an interrupted
 //! copy. The first piece, which has the superblock, is written last.
 
-use crate::address::schemes;
-use crate::format::show::human;
-use crate::image::sums::{self, FREE, PIECE, PIECES, Sum, Tree, UNKNOWN};
-use crate::image::{remote, store};
 use anyhow::{Context, Result, bail, ensure};
 use blockdev::{Access, BlockDevice};
 use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
+use extant_cli_core::address::schemes;
+use extant_cli_core::format::show::human;
+use extant_cli_core::image::sums::{self, FREE, PIECE, PIECES, Sum, Tree, UNKNOWN};
+use extant_cli_core::image::{remote, store};
 use extant_terminal::progress::Progress;
 use extant_terminal::{interrupt, output};
 use extant_tune::FreeSpace;

@@ -3,8 +3,8 @@
 //! The kernel refuses or allows changes; the server brings the image to the state of a closed one, or makes it
 //! writable again. While the mount is read-only, the image can be copied, or read by others.
 
-use crate::mounts::mounted::Mounted;
 use anyhow::{Context, Result, bail};
+use extant_cli_core::mounts::mounted::Mounted;
 use extant_fuse::MountOptions;
 use extant_fuse::control::Command;
 use rustix::mount::MountFlags;

@@ -1,15 +1,15 @@
 //! `extant repair`.
 
 use super::defrag;
-use crate::address::Rooted;
-use crate::format::clock;
-use crate::format::show::{count, show};
-use crate::image::advice::about_disk;
-use crate::image::in_place;
-use crate::messages::advised::advised;
-use crate::messages::check_progress::ShownSteps;
 use anyhow::{Context, Result, anyhow, bail};
 use blockdev::BlockDevice;
+use extant_cli_core::address::Rooted;
+use extant_cli_core::format::clock;
+use extant_cli_core::format::show::{count, show};
+use extant_cli_core::image::advice::about_disk;
+use extant_cli_core::image::in_place;
+use extant_cli_core::messages::advised::advised;
+use extant_cli_core::messages::check_progress::ShownSteps;
 use extant_repair::{Mend, Plan};
 use extant_terminal::interrupt;
 use extant_terminal::output::{self, Answer};

@@ -1,14 +1,14 @@
 //! `extant resize`.
 
-use crate::address::{Address, Rooted, schemes};
-use crate::format::clock;
-use crate::format::show::count;
-use crate::image::advice::{about_disk, about_image};
-use crate::image::{identity, in_place, logged_image, remote, store};
-use crate::mounts::mounted::Mounted;
-use crate::mounts::server_exit::open_when_free;
 use anyhow::{Context, Result, anyhow, bail};
 use blockdev::{Access, BlockDevice, FileDevice};
+use extant_cli_core::address::{Address, Rooted, schemes};
+use extant_cli_core::format::clock;
+use extant_cli_core::format::show::count;
+use extant_cli_core::image::advice::{about_disk, about_image};
+use extant_cli_core::image::{identity, in_place, logged_image, remote, store};
+use extant_cli_core::mounts::mounted::Mounted;
+use extant_cli_core::mounts::server_exit::open_when_free;
 use extant_resize::{NewSize, Plan, ResizeOptions};
 use extant_terminal::numbers::size as bytes;
 use extant_terminal::progress::Progress;

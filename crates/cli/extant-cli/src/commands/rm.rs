@@ -1,11 +1,11 @@
 //! `extant rm`.
 
-use crate::address::patterns::NoMatch;
-use crate::address::walk::{Order, walk};
-use crate::address::{Address, base_name, os};
-use crate::image::images::Images;
 use anyhow::{Result, bail};
 use extant::{Error, FileType};
+use extant_cli_core::address::patterns::NoMatch;
+use extant_cli_core::address::walk::{Order, walk};
+use extant_cli_core::address::{Address, base_name, os};
+use extant_cli_core::image::images::Images;
 use extant_terminal::progress::Progress;
 
 /// Remove files and directories of an image

@@ -6,6 +6,8 @@ use crate::host::system::{Lack, System};
 use crate::mount::serving::mount_options;
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
+use extant_cli_core::address::schemes;
+use extant_cli_core::image::store;
 use fuse_server::Transport;
 use rustix::mount::{UnmountFlags, mount_bind, mount_bind_recursive, unmount};
 use std::ffi::OsString;
@@ -59,8 +61,7 @@ const INSIDE: &str = "EXTANT_SHELL_INSIDE";
 pub fn run(args: &Args) -> Result<()> {
     if std::env::var_os(INSIDE).is_none() {
         ensure!(
-            crate::address::schemes::is_remote(&args.image)
-                || crate::image::store::file(&args.image).exists(),
+            schemes::is_remote(&args.image) || store::file(&args.image).exists(),
             "{}: no such file or directory",
             args.image.display()
         );

@@ -1,11 +1,11 @@
 //! `extant stat`.
 
 use super::ls::{Listed, facts};
-use crate::address::patterns::NoMatch;
-use crate::address::{Address, Rooted};
-use crate::format::{show, times};
-use crate::image::images::Images;
 use anyhow::Result;
+use extant_cli_core::address::patterns::NoMatch;
+use extant_cli_core::address::{Address, Rooted};
+use extant_cli_core::format::{show, times};
+use extant_cli_core::image::images::Images;
 use extant_terminal::output;
 use std::io::Write;
 

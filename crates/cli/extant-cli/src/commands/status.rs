@@ -1,10 +1,10 @@
 //! `extant status`.
 
-use crate::format::show::human;
-use crate::mounts::mounted::Mounted;
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 use extant::{PushTimes, SearchCounts};
+use extant_cli_core::format::show::human;
+use extant_cli_core::mounts::mounted::Mounted;
 use extant_fuse::control::{Client, Command, Status};
 use extant_terminal::output;
 use std::io::Write;

@@ -1,7 +1,7 @@
 //! `extant sync`.
 
-use crate::mounts::mounted::Mounted;
 use anyhow::{Context, Result, bail};
+use extant_cli_core::mounts::mounted::Mounted;
 use extant_fuse::control::{Client, Command};
 use extant_terminal::progress::Progress;
 use rustix::fs::{Mode, OFlags};

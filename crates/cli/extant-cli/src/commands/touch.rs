@@ -1,11 +1,11 @@
 //! `extant touch`.
 
-use crate::address::patterns::NoMatch;
-use crate::address::{Address, os};
-use crate::format::{clock, times};
-use crate::image::images::Images;
 use anyhow::{Context, Result};
 use extant::{Error, OpenOptions, SetAttributes, Timestamp};
+use extant_cli_core::address::patterns::NoMatch;
+use extant_cli_core::address::{Address, os};
+use extant_cli_core::format::{clock, times};
+use extant_cli_core::image::images::Images;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Make empty files in an image, or set the times of existing files

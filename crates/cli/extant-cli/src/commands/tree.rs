@@ -1,15 +1,15 @@
 //! `extant tree`.
 
 use super::ls::{Listed, facts};
-use crate::address::image_place::ImagePlace;
-use crate::address::patterns::NoMatch;
-use crate::address::walk::{Order, walk_past_errors};
-use crate::address::{Address, Rooted};
-use crate::address::{bytes, os};
-use crate::format::show::{count, name};
-use crate::image::images::Images;
 use anyhow::Result;
 use extant::{Dir, FileType};
+use extant_cli_core::address::image_place::ImagePlace;
+use extant_cli_core::address::patterns::NoMatch;
+use extant_cli_core::address::walk::{Order, walk_past_errors};
+use extant_cli_core::address::{Address, Rooted};
+use extant_cli_core::address::{bytes, os};
+use extant_cli_core::format::show::{count, name};
+use extant_cli_core::image::images::Images;
 use extant_terminal::output;
 use extant_terminal::progress::Progress;
 use std::io::Write;

@@ -1,9 +1,9 @@
 //! `extant trim`.
 
-use crate::address::{Rooted, schemes};
-use crate::format::show::count;
-use crate::image::in_place;
 use anyhow::{Context, Result};
+use extant_cli_core::address::{Rooted, schemes};
+use extant_cli_core::format::show::count;
+use extant_cli_core::image::in_place;
 use extant_terminal::numbers::human;
 use extant_terminal::output;
 use extant_terminal::progress::Progress;

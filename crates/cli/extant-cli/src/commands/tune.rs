@@ -2,12 +2,12 @@
 
 use super::inspect;
 use super::tune_values as values;
-use crate::address::Rooted;
-use crate::format::clock;
-use crate::format::show::{count, show};
-use crate::image::advice::about_disk;
-use crate::image::in_place;
 use anyhow::{Context, Result, bail};
+use extant_cli_core::address::Rooted;
+use extant_cli_core::format::clock;
+use extant_cli_core::format::show::{count, show};
+use extant_cli_core::image::advice::about_disk;
+use extant_cli_core::image::in_place;
 use extant_resize::{NewSize, ResizeOptions};
 use extant_terminal::progress::Progress;
 use extant_terminal::{interrupt, output};

@@ -46,7 +46,7 @@ pub fn interval(text: &str) -> Result<u32> {
 /// Parses a local time as seconds since 1970.
 pub fn time(text: &str) -> Result<i64> {
     if text == "now" {
-        return crate::format::clock::stamp();
+        return extant_cli_core::format::clock::stamp();
     }
     let bad = || anyhow!("{text}: no time as YYYYMMDD[HH[MM[SS]]] or @SECONDS");
     if let Some(seconds) = text.strip_prefix('@') {

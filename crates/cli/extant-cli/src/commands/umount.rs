@@ -1,9 +1,9 @@
 //! `extant umount`.
 
-use crate::messages::advised::advised;
-use crate::mounts::holders;
-use crate::mounts::mounted::Mounted;
 use anyhow::{Context, Result};
+use extant_cli_core::messages::advised::advised;
+use extant_cli_core::mounts::holders;
+use extant_cli_core::mounts::mounted::Mounted;
 use extant_fuse::control::Command;
 use extant_terminal::progress::Progress;
 use std::io;

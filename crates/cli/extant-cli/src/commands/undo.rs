@@ -1,13 +1,13 @@
 //! `extant undo`.
 
-use crate::address::Location;
-use crate::address::schemes::is_remote;
-use crate::format::show::count;
-use crate::image::{identity, in_place, store};
 use anyhow::{Context, Result, bail};
 use blockdev::{Access, BlockDevice};
 use ext4_format::superblock;
 use ext4_image::{E2UNDO_MAGIC, E2Undo, Error, Undo};
+use extant_cli_core::address::Location;
+use extant_cli_core::address::schemes::is_remote;
+use extant_cli_core::format::show::count;
+use extant_cli_core::image::{identity, in_place, store};
 use extant_terminal::numbers::human;
 use extant_terminal::output;
 use std::ffi::OsString;

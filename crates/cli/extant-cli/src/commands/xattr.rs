@@ -1,10 +1,10 @@
 //! `extant getfattr` and `extant setfattr`.
 
-use crate::address::Address;
-use crate::address::patterns::NoMatch;
-use crate::format::show::{JsonPath, show};
-use crate::image::images::Images;
 use anyhow::{Context, Result, bail};
+use extant_cli_core::address::Address;
+use extant_cli_core::address::patterns::NoMatch;
+use extant_cli_core::format::show::{JsonPath, show};
+use extant_cli_core::image::images::Images;
 use extant_terminal::output;
 use serde::Serialize;
 use std::collections::BTreeMap;

@@ -1,15 +1,16 @@
 //! Serving an image on a directory, until it is unmounted.
 
-use crate::image::advice::about_image;
-use crate::image::{in_place, store};
-use crate::messages::advised::advised;
 use crate::mount::confine::{self, Needs};
 use crate::mount::keeper::{Keeper, KeeperOptions};
 use crate::mount::lock_file::LockFile;
-use crate::mounts::server_exit::open_when_free;
 use anyhow::{Context, Result, bail, ensure};
 use blockdev::{Access, BlockDevice, FileDevice};
 use extant::unstable::Node;
+use extant_cli_core::address::is_stream;
+use extant_cli_core::image::advice::about_image;
+use extant_cli_core::image::{identity, images, in_place, store, streams};
+use extant_cli_core::messages::advised::advised;
+use extant_cli_core::mounts::server_exit::open_when_free;
 use extant_terminal::progress::Progress;
 
 use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
@@ -157,13 +158,13 @@ impl Serving<'_> {
     }
 
     fn named<T>(&self, done: extant::Result<T>) -> Result<T> {
-        done.map_err(crate::image::images::plain)
+        done.map_err(images::plain)
             .with_context(|| self.image.display().to_string())
             .map_err(|e| about_image(&self.image, e))
     }
 
     fn open(&self, allowed: &MountOptions, device: Arc<dyn BlockDevice>) -> Result<Volume> {
-        let options = crate::image::images::telling(allowed.open_options(), &self.image);
+        let options = images::telling(allowed.open_options(), &self.image);
         let volume = self.named(options.open_device(device))?;
         if !allowed.read_only
             && let Some(why) = volume.read_only()
@@ -216,16 +217,16 @@ impl Serving<'_> {
 
     /// Opens the image and mounts it. An image that cannot be mounted is closed again.
     pub fn start(&self) -> Result<Ready> {
-        crate::image::streams::no_image(&self.image)?;
+        streams::no_image(&self.image)?;
         if let Some(Changes::KeptIn(file)) = self.scratch {
             ensure!(
-                !crate::address::is_stream(file),
+                !is_stream(file),
                 "--keep -: changes are kept in a file: name one"
             );
         }
         let dir = self.directory()?;
         // Checks that the image exists, with the same error as in all commands.
-        crate::image::identity::identity(&self.image)?;
+        identity::identity(&self.image)?;
         let image =
             store::canonical(&self.image).with_context(|| self.image.display().to_string())?;
         let name = image.display().to_string();

@@ -3,10 +3,10 @@
 
 use super::getopt;
 use super::{Answer, Answered, refuse, release};
-use crate::address::Location;
-use crate::format::attr_flags::{LONG_NAMES, columns_of_host, letter_bit, number};
 use blockdev::host;
 use ext4_format::inode::flags::{DIRSYNC, EXTENTS, USER_MODIFIABLE};
+use extant_cli_core::address::Location;
+use extant_cli_core::format::attr_flags::{LONG_NAMES, columns_of_host, letter_bit, number};
 use extant_terminal::output::complain;
 use rustix::fs::{IFlags, OFlags, ioctl_getflags, ioctl_setflags};
 use std::ffi::{OsStr, OsString};

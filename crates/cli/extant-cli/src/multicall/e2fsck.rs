@@ -99,7 +99,7 @@ fn run(options: &Options, device: &OsString, progress_fd: Option<u32>) -> Answer
     }
     if options.mode == Mode::Ask && !std::io::stdin().is_terminal() {
         // A file that cannot be opened is a reason that no option changes.
-        crate::image::identity::identity(device.as_ref())?;
+        extant_cli_core::image::identity::identity(device.as_ref())?;
         let line = "no terminal to ask at: use -n, -p or -y";
         return Err(Refusal(line.into(), FAILED));
     }
@@ -206,7 +206,7 @@ impl Options {
         }
         let checked = TuneOptions {
             mounts: Some(0),
-            last_checked: Some(crate::format::clock::stamp()?),
+            last_checked: Some(extant_cli_core::format::clock::stamp()?),
             ..TuneOptions::default()
         };
         tune::quietly(image, checked)
@@ -346,7 +346,7 @@ impl Options {
 
 /// Returns the line about an image that needs no check; `replayed`: its journal was replayed and its orphans deleted.
 fn called_clean(device: &OsStr, replayed: bool) -> Option<String> {
-    let open = crate::image::store::open(Path::new(device), Access::ReadOnly).ok()?;
+    let open = extant_cli_core::image::store::open(Path::new(device), Access::ReadOnly).ok()?;
     let mut bytes = vec![0; SUPERBLOCK_SIZE];
     open.read_at(SUPERBLOCK_OFFSET, &mut bytes).ok()?;
     let sb = RawSuperblock::parse(&bytes).ok()?;
@@ -363,7 +363,7 @@ fn called_clean(device: &OsStr, replayed: bool) -> Option<String> {
     let name = if label.is_empty() {
         device.display().to_string()
     } else {
-        crate::format::show::show(label)
+        extant_cli_core::format::show::show(label)
     };
     let (inodes, free) = (sb.inodes_count.get(), sb.free_inodes_count.get());
     let blocks = sb.blocks_count();
@@ -380,7 +380,9 @@ fn is_due(sb: &RawSuperblock) -> bool {
     let mounts = sb.mnt_count.get().cast_signed();
     let interval = u64::from(sb.checkinterval.get());
     let last = u64::from(sb.lastcheck.get()) | u64::from(sb.lastcheck_hi) << 32;
-    let now = crate::format::clock::stamp().unwrap_or(0).cast_unsigned();
+    let now = extant_cli_core::format::clock::stamp()
+        .unwrap_or(0)
+        .cast_unsigned();
     most > 0 && mounts >= most || interval > 0 && now >= last.saturating_add(interval)
 }
 

@@ -3,8 +3,8 @@
 
 use super::getopt;
 use super::{Answer, Answered, refuse};
-use crate::mounts::host_files::HostPath;
-use crate::mounts::online_files::{Met, MountedPath};
+use extant_cli_core::mounts::host_files::HostPath;
+use extant_cli_core::mounts::online_files::{Met, MountedPath};
 use extant_fuse::control::Fragments;
 use extant_terminal::output::{complain, one_line};
 use std::ffi::OsString;

@@ -3,11 +3,11 @@
 
 use super::listing;
 use crate::commands::tune;
-use crate::mounts::host_files::mount_of_device;
 use anyhow::{Context, Result};
 use blockdev::{BlockDevice, UnlockedFile, host};
 use clap::Parser;
 use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET};
+use extant_cli_core::mounts::host_files::mount_of_device;
 use extant_tune::TuneOptions;
 use rustix::io::Errno;
 use std::ffi::OsString;

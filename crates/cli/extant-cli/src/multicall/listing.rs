@@ -3,9 +3,6 @@
 use super::listing_groups::{self, Manner};
 use super::mmp_block::MmpBlock;
 use crate::commands::inspect;
-use crate::format::show::show;
-use crate::format::superblock::{self as words, hash_name, hash_seed, joined, recorded_errors};
-use crate::format::times::as_ctime;
 use anyhow::{Context, Result, anyhow};
 use blockdev::BlockDevice;
 use ext4_format::features::{Features, Incompat};
@@ -17,6 +14,11 @@ use ext4_format::superblock::{
 };
 use extant::Timestamp;
 use extant_check::inspect::{Inspector, Request, Value};
+use extant_cli_core::format::show::show;
+use extant_cli_core::format::superblock::{
+    self as words, hash_name, hash_seed, joined, recorded_errors,
+};
+use extant_cli_core::format::times::as_ctime;
 use std::fmt::Display;
 use std::path::Path;
 use uuid::Uuid;

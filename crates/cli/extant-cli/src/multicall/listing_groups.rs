@@ -1,6 +1,5 @@
 //! The block groups in the layout of `dumpe2fs`.
 
-use crate::format::superblock::group_flags;
 use anyhow::{Context, Result};
 use blockdev::BlockDevice;
 use ext4_format::geometry::Geometry;
@@ -8,6 +7,7 @@ use ext4_format::group_desc::GroupDesc;
 use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET};
 use ext4_format::{BlockNr, GroupNr, bitmap};
 use ext4_image::Image;
+use extant_cli_core::format::superblock::group_flags;
 use std::fmt::Write;
 
 /// The format of a listing.

@@ -1,9 +1,9 @@
 //! Options of mke2fs that need more than an option of `extant mkfs`.
 
 use crate::commands::tune;
-use crate::image::store;
 use blockdev::{Access, BlockDevice};
 use extant::SetXattr;
+use extant_cli_core::image::store;
 use extant_terminal::output::one_line;
 use extant_tune::TuneOptions;
 use std::ffi::{OsStr, OsString};
@@ -73,7 +73,7 @@ impl Later {
     /// Applies the changes.
     pub fn run(self, image: &Path) -> anyhow::Result<()> {
         if let Some(label) = self.root_label {
-            crate::image::images::change(image, |volume| {
+            extant_cli_core::image::images::change(image, |volume| {
                 let value = [label.as_bytes(), b"\0"].concat();
                 Ok(volume.set_xattr("/", "security.selinux", &value, SetXattr::Any)?)
             })?;

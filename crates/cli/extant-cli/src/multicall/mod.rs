@@ -21,9 +21,9 @@ mod resize2fs;
 mod tune2fs;
 
 use crate::command_line::args::Cli;
-use crate::image::undo_log;
 use clap::FromArgMatches;
 use ext4_format::features::Incompat;
+use extant_cli_core::image::undo_log;
 use extant_terminal::output::{complain, one_line, report_code, warn};
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
@@ -255,7 +255,7 @@ fn replay(image: &Path) -> anyhow::Result<bool> {
         recovers || sb.last_orphan.get() != 0
     });
     if pending {
-        crate::image::images::change(image, |_| Ok(()))?;
+        extant_cli_core::image::images::change(image, |_| Ok(()))?;
     }
     Ok(pending)
 }

@@ -1,9 +1,9 @@
 //! Sides of a copy in an image, with the messages of this command.
 
-use crate::address::Address;
-use crate::address::image_place::ImagePlace;
 use extant::unstable::{PathMessages, VolumeSide};
 use extant::{Dir, Volume};
+use extant_cli_core::address::image_place::ImagePlace;
+use extant_cli_core::address::{Address, advice};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ impl PathMessages for Messages {
     }
 
     fn missing(&self, dir: &Dir, path: &[u8], shown: &dyn Fn(&[u8]) -> String) -> Option<String> {
-        crate::address::advice::missing(dir, path, shown)
+        advice::missing(dir, path, shown)
     }
 
     fn mkdir(&self) -> &'static str {

@@ -1,12 +1,12 @@
 //! The tree of an image as the source of a new file system.
 
-use crate::address::walk::{self, Met, Order};
-use crate::address::{bytes, os};
-use crate::image::images;
 use anyhow::{Context, Result};
 use ext4_format::inode::{dev_major, dev_minor};
 use extant::mkfs::{ArchiveKind, ArchiveMember, ReadTree, SourceError};
 use extant::{Dir, FileType, OpenOptions, Volume};
+use extant_cli_core::address::walk::{self, Met, Order};
+use extant_cli_core::address::{bytes, os};
+use extant_cli_core::image::images;
 use extant_terminal::interrupt::Interrupted;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

@@ -12,10 +12,10 @@ pub use image::{image_side, side_at};
 pub use image_tree::ImageTree;
 pub use rules::OwnerArgs;
 
-use crate::format::show::count;
-use crate::messages::advised::advised;
 use anyhow::Result;
 use extant::FileType;
+use extant_cli_core::format::show::{count, human};
+use extant_cli_core::messages::advised::advised;
 use extant_terminal::interrupt;
 use extant_terminal::progress::Progress;
 use extant_transfer::Side;
@@ -73,7 +73,7 @@ impl Counts {
                 line += &format!(", {}", count(*n, one, many));
             }
         }
-        line + &format!(", {} of data", crate::format::show::human(*bytes))
+        line + &format!(", {} of data", human(*bytes))
     }
 }
 

@@ -1,10 +1,10 @@
 //! Options of commands that copy trees: the attributes to keep and to change.
 
-use crate::format::owners::OwnerSpec;
 use anyhow::{Context, Result};
 use clap::Args;
 use extant::Volume;
 use extant::mkfs::{IdMap, ModeMap};
+use extant_cli_core::format::owners::OwnerSpec;
 use extant_transfer::Rules;
 
 /// Options about owners and permissions, common to all commands that move trees.

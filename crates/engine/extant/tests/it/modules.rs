@@ -20,7 +20,7 @@ const FOLDERS: [&str; 8] = [
 ];
 
 /// The crates whose modules are looked at.
-const CRATES: [&str; 17] = [
+const CRATES: [&str; 18] = [
     "ext4-format",
     "ext4-image",
     "extant-sources",
@@ -36,6 +36,7 @@ const CRATES: [&str; 17] = [
     "extant-terminal",
     "extant-formatter",
     "extant-fuse",
+    "extant-cli-core",
     "extant-cli",
     "percpu",
 ];

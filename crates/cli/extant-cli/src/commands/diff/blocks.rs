@@ -115,7 +115,7 @@ fn owners(device: &dyn BlockDevice, blocks: &[u64]) -> Result<BTreeMap<u64, Stri
     if blocks.is_empty() {
         return Ok(owners);
     }
-    let inspector = Inspector::open(device, !crate::image::images::journals_are_left())?;
+    let inspector = Inspector::open(device, !extant_cli_core::image::images::journals_are_left())?;
     let mut words = vec![b"icheck".to_vec()];
     words.extend(
         blocks

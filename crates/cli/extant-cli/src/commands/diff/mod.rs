@@ -4,9 +4,9 @@ mod blocks;
 mod structures;
 mod tree;
 
-use crate::address::Rooted;
-use crate::format::show::{JsonPath, count};
 use anyhow::Result;
+use extant_cli_core::address::Rooted;
+use extant_cli_core::format::show::{JsonPath, count};
 use extant_terminal::output;
 use serde::Serialize;
 use std::io::Write;

@@ -11,7 +11,8 @@ const REQUESTS: [(&str, &str); 2] = [("superblock", "superblock"), ("groups", "g
 
 pub(super) fn compare(a: &Path, b: &Path, sink: &mut Sink) -> Result<()> {
     let (device_a, device_b) = (open(a)?, open(b)?);
-    let inspector = |device| Inspector::open(device, !crate::image::images::journals_are_left());
+    let inspector =
+        |device| Inspector::open(device, !extant_cli_core::image::images::journals_are_left());
     let (inspector_a, inspector_b) = (inspector(&device_a)?, inspector(&device_b)?);
     for (request, what) in REQUESTS {
         let request = Request::from_line(request.as_bytes())?;

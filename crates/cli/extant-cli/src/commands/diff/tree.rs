@@ -1,14 +1,15 @@
 //! Comparison by trees: walks both trees in parallel, in the order of names.
 
 use super::{Args, Change, Difference, Field, Sink, note};
-use crate::address::image_place::ImagePlace;
-use crate::address::patterns::NoMatch;
-use crate::address::{Rooted, join};
-use crate::format::show::show;
-use crate::image::images::Images;
 use crate::transfer::{nowhere, side_at};
 use anyhow::{Context, Result, bail};
 use extant::FileType;
+use extant_cli_core::address::image_place::ImagePlace;
+use extant_cli_core::address::patterns::{NoMatch, expand};
+use extant_cli_core::address::{Rooted, join};
+use extant_cli_core::format::show::show;
+use extant_cli_core::format::times;
+use extant_cli_core::image::images::Images;
 use extant_terminal::interrupt;
 use extant_terminal::progress::Progress;
 use extant_transfer::{Entered, HostSide, Meta, Side};
@@ -91,7 +92,7 @@ fn top(images: &mut Images, Rooted(address): &Rooted) -> Result<(Top, bool)> {
         return Ok((Top { side, path, shown }, true));
     }
     let volume = images.get(&address.image)?;
-    let mut found = crate::address::patterns::expand(&volume, address, NoMatch::Fails)?;
+    let mut found = expand(&volume, address, NoMatch::Fails)?;
     let (Some(address), true) = (found.pop(), found.is_empty()) else {
         bail!("{address}: more than one name fits");
     };
@@ -221,7 +222,7 @@ impl Comparison<'_> {
         attributes(a, b, &mut fields)?;
         if self.times && !a.is_dir() {
             note(&mut fields, "changed", ma.mtime, mb.mtime, |t| {
-                crate::format::times::local(*t)
+                times::local(*t)
             });
         }
         match Difference::changed(show(path), fields) {

@@ -1,8 +1,8 @@
 //! The available memory, and the limits of this process.
 
 use super::Finding;
-use crate::format::show::human;
 use crate::host::system::{Lack, System};
+use extant_cli_core::format::show::human;
 use rustix::process::{Resource, getrlimit};
 
 pub fn findings(system: &System) -> Vec<Finding> {

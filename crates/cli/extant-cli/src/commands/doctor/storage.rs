@@ -1,8 +1,8 @@
 //! The directories in which images are made.
 
 use super::Finding;
-use crate::format::show::human;
 use crate::host::system::{Lack, System};
+use extant_cli_core::format::show::human;
 use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate, statvfs};
 use std::fs::File;
 use std::io::{self, Write};

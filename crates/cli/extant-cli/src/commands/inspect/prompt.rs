@@ -2,13 +2,13 @@
 //! that read files or change the directory.
 
 use super::{Answers, failed, path_from, words_from};
-use crate::address::Address;
-use crate::address::patterns::NoMatch;
-use crate::format::show::show;
-use crate::image::images::Images;
-use crate::image::streams;
 use anyhow::{Context as _, Result, bail};
 use extant_check::inspect::{Inspector, Request, Value};
+use extant_cli_core::address::patterns::NoMatch;
+use extant_cli_core::address::{Address, host_path};
+use extant_cli_core::format::show::show;
+use extant_cli_core::image::images::Images;
+use extant_cli_core::image::streams;
 use extant_terminal::output;
 use rustyline::completion::{Completer, Pair};
 use rustyline::error::ReadlineError;
@@ -201,7 +201,7 @@ impl<'a, 'd> Session<'a, 'd> {
     }
 
     fn dump(&self, path: &[u8], to: &[u8]) -> Result<()> {
-        let to = crate::address::host_path(to);
+        let to = host_path(to);
         let shown = || to.display().to_string();
         let file = std::fs::OpenOptions::new()
             .write(true)

@@ -5,11 +5,12 @@ mod png;
 mod svg;
 mod terminal;
 
-use crate::address::Rooted;
-use crate::image::images;
 use crate::survey::{Counts, Fragmentation, FreeRuns, Layout, Survey, Use};
 use anyhow::{Context, Result, bail};
 use extant::Volume;
+use extant_cli_core::address::Rooted;
+use extant_cli_core::format::show::{count, show};
+use extant_cli_core::image::images;
 use extant_terminal::progress::Progress;
 use extant_terminal::{interrupt, output};
 use palette::{Palette, USES};
@@ -134,7 +135,7 @@ pub fn run(args: &Args) -> Result<()> {
     }
     if let Some(first) = &shown.survey.first_damage {
         let n = shown.survey.damaged;
-        let parts = crate::format::show::count(n, "part", "parts");
+        let parts = count(n, "part", "parts");
         bail!(
             "{}: {parts} of it cannot be read, the first: {first}",
             shown.image
@@ -149,10 +150,10 @@ impl Shown<'_> {
         let geometry = self.volume.geometry();
         let name = std::path::Path::new(&self.image).file_name();
         let name = name.map_or_else(|| self.image.clone(), |n| n.to_string_lossy().into_owned());
-        let groups = crate::format::show::count(geometry.groups.into(), "group", "groups");
+        let groups = count(geometry.groups.into(), "group", "groups");
         format!(
             "{}: {} blocks of {} bytes in {groups}",
-            crate::format::show::show(name.as_bytes()),
+            show(name.as_bytes()),
             geometry.blocks_count,
             geometry.block_size,
         )

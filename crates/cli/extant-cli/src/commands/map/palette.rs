@@ -1,9 +1,9 @@
 //! The meaning of the colours in a picture, and the colour of each cell: uses of blocks, or the largest files.
 
-use crate::address::bytes;
-use crate::format::show::show;
 use crate::survey::{Counts, Owned, Survey, Use};
 use extant::Volume;
+use extant_cli_core::address::bytes;
+use extant_cli_core::format::show::show;
 use std::borrow::Cow;
 use std::collections::HashMap;
 

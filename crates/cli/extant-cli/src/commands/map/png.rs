@@ -3,8 +3,8 @@
 use super::Shown;
 use super::palette::CellLook;
 use super::svg::{CELL, LEFT, LINE, STEPS, TOP, steps};
-use crate::format::show::human;
 use anyhow::{Context, Result};
+use extant_cli_core::format::show::human;
 use font8x8::UnicodeFonts;
 
 /// Pixels of a letter, in both directions.

@@ -3,7 +3,7 @@
 
 use super::Shown;
 use super::palette::{CellLook, Look};
-use crate::format::show::human;
+use extant_cli_core::format::show::human;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 

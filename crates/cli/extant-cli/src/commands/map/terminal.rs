@@ -2,9 +2,9 @@
 
 use super::Shown;
 use super::palette::{CellLook, Palette};
-use crate::format::show::human;
 use crate::survey::FreeRuns;
 use anyhow::Result;
+use extant_cli_core::format::show::{count, human};
 use extant_terminal::output;
 use std::io::{IsTerminal, Write};
 
@@ -77,7 +77,7 @@ pub fn print(shown: &Shown<'_>) -> Result<()> {
     let (layout, block) = (survey.picture.layout, shown.volume.geometry().block_size);
     let colour = coloured();
     let cell = layout.cell.saturating_mul(block.into());
-    let blocks = crate::format::show::count(layout.cell, "block", "blocks");
+    let blocks = count(layout.cell, "block", "blocks");
     writeln!(
         out,
         "{}; a cell is {blocks}, {}",

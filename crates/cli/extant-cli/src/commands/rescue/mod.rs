@@ -3,12 +3,12 @@
 mod archive;
 mod copy;
 
-use crate::address::Rooted;
-use crate::format::show::{JsonPath, count, show, type_letter};
-use crate::image::advice::no_disk;
-use crate::image::identity;
 use anyhow::{Context, Result};
 use blockdev::{Access, BlockDevice};
+use extant_cli_core::address::Rooted;
+use extant_cli_core::format::show::{JsonPath, count, show, type_letter};
+use extant_cli_core::image::advice::no_disk;
+use extant_cli_core::image::{identity, store};
 use extant_rescue::{DeletedSearch, Rescue};
 use extant_terminal::progress::Progress;
 use extant_terminal::{interrupt, output};
@@ -112,7 +112,7 @@ fn rescue(args: &Args, image: &Path) -> Result<bool> {
     no_disk(image)?;
     let name = image.display().to_string();
     let harmless = interrupt::harmless()?;
-    let device = crate::image::store::open(image, Access::ReadOnly)?;
+    let device = store::open(image, Access::ReadOnly)?;
     let mut found = search(&name, &device)?;
     if args.deleted {
         found.find_deleted();

@@ -2,8 +2,8 @@
 //! that a slow server does not delay the keys.
 
 use super::demo::Demo;
-use crate::mounts::mounted::Mounted;
 use anyhow::{Context, Result, anyhow};
+use extant_cli_core::mounts::mounted::Mounted;
 use extant_fuse::control::{Client, Command, Status};
 use extant_terminal::interrupt;
 use std::path::Path;

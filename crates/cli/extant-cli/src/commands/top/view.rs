@@ -1,7 +1,7 @@
 //! The picture: panels that fit the screen, with each line cut to its width.
 
 use super::report::{Report, RequestRate, SlotRate};
-use crate::format::show::{human, rate, show};
+use extant_cli_core::format::show::{human, rate, show};
 use ratatui::Frame;
 use ratatui::backend::TestBackend;
 use ratatui::layout::{Constraint, Layout, Rect};

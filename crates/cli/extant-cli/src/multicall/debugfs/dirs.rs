@@ -1,10 +1,10 @@
 //! Directories in the layout of debugfs.
 
 use super::queried_image::{QueriedImage, bytes, number};
-use crate::format::show::show;
 use anyhow::{Result, bail};
 use ext4_format::hash::{DirHasher, HashVersion};
 use extant_check::inspect::Record;
+use extant_cli_core::format::show::show;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
@@ -112,7 +112,7 @@ fn long(asked: &QueriedImage<'_>, row: &Record, text: &mut String) -> Result<()>
         inode.user(),
         inode.group(),
         inode.size(),
-        crate::format::times::day_and_minute(time)
+        extant_cli_core::format::times::day_and_minute(time)
     );
     Ok(())
 }

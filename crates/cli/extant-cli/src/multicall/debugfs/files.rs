@@ -1,13 +1,13 @@
 //! Changes of files as debugfs makes them, on a volume that is open for writing.
 
 use super::fields::text;
-use crate::address::os;
-use crate::format::attr_flags::number;
-use crate::format::clock;
-use crate::format::show::show;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use ext4_format::inode::makedev;
 use extant::{Fallocate, FileType, OpenOptions, SetAttributes, Timestamp, Volume};
+use extant_cli_core::address::os;
+use extant_cli_core::format::attr_flags::number;
+use extant_cli_core::format::clock;
+use extant_cli_core::format::show::show;
 use std::ffi::OsStr;
 use std::io::{Read, Write};
 

@@ -3,8 +3,6 @@
 
 use super::raw::{Bytes, change};
 use super::words::number_of;
-use crate::address::host_path;
-use crate::format::show::show;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use ext4_format::BlockNr;
 use ext4_format::features::Incompat;
@@ -12,6 +10,8 @@ use ext4_format::jbd2::{
     self, Checksums, Commit, DescriptorWriter, Format, RevokeWriter, Superblock, Tid,
 };
 use ext4_image::Image;
+use extant_cli_core::address::host_path;
+use extant_cli_core::format::show::show;
 use std::path::Path;
 
 /// A transaction to write.
@@ -159,7 +159,7 @@ fn write(bytes: &mut Bytes<'_>, all: &[Transaction]) -> Result<()> {
         if transaction.commits {
             let commit = Commit {
                 tid,
-                secs: crate::format::clock::stamp()?.cast_unsigned(),
+                secs: extant_cli_core::format::clock::stamp()?.cast_unsigned(),
                 nanos: 0,
                 transaction_crc: None,
             };

@@ -5,14 +5,14 @@ use super::queried_image::{Inode, QueriedImage, bytes, number, value};
 use super::words::{attribute, hash, hex_dump, number_of, supported};
 use super::{dirs, quota};
 use crate::commands::inspect::open;
-use crate::format::show::show;
-use crate::format::times::as_ctime;
-use crate::image::images::journals_are_left;
 use crate::multicall::mmp_block::MmpBlock;
 use anyhow::{Result, anyhow, bail};
 use ext4_format::features::Incompat;
 use extant::Timestamp;
 use extant_check::inspect::{Inspector, Record, Value};
+use extant_cli_core::format::show::show;
+use extant_cli_core::format::times::as_ctime;
+use extant_cli_core::image::images::journals_are_left;
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -431,7 +431,7 @@ impl QueriedImage<'_> {
             bail!("Extended attribute key not found while getting extended attribute");
         };
         if let Some(file) = file {
-            let path = crate::address::host_path(file);
+            let path = extant_cli_core::address::host_path(file);
             std::fs::write(&path, value).map_err(|e| anyhow!("{}: {e}", path.display()))?;
             return Ok(String::new());
         }

@@ -1,9 +1,9 @@
 //! Mappings of inodes in the layout of debugfs.
 
 use super::queried_image::{QueriedImage, bytes, number};
-use crate::format::show::show;
 use anyhow::{Result, bail};
 use extant_check::inspect::Record;
+use extant_cli_core::format::show::show;
 use std::fmt::Write as _;
 
 impl QueriedImage<'_> {

@@ -53,7 +53,7 @@ pub(super) fn answer(name: &'static str, args: Vec<OsString>) -> Answered {
     }
     // -c skips the bitmaps, and therefore the journal. -n and -D have no effect: damage is reported and never ends a
     // request.
-    crate::image::images::leave_journals(taken.has('c'));
+    extant_cli_core::image::images::leave_journals(taken.has('c'));
     let Some(lines) = lines(&taken.options)? else {
         if writes {
             return Err(refuse("-w takes requests by -R, -f or standard input"));

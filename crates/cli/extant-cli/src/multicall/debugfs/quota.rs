@@ -2,11 +2,11 @@
 
 use super::queried_image::QueriedImage;
 use super::words::number_of;
-use crate::format::show::show;
 use anyhow::{Result, bail};
 use ext4_format::quota::{QuotaFile, QuotaKind, QuotaRecord};
 use ext4_format::{FormatError, InodeNr, Where, inode};
 use ext4_image::Image;
+use extant_cli_core::format::show::show;
 use std::fmt::Write as _;
 
 /// Returns the output of `list_quota KIND`, or of `get_quota KIND ID` if `id` is given.

@@ -3,11 +3,7 @@
 //! in place, which a crash leaves complete or undone.
 
 use super::fields::{self, text};
-use crate::address::host_path;
 use crate::commands::inspect::open;
-use crate::format::attr_flags::long_number;
-use crate::format::show::show;
-use crate::image::in_place;
 use crate::multicall::listing;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use blockdev::BlockDevice;
@@ -17,6 +13,10 @@ use ext4_format::superblock::{RawSuperblock, STATE_VALID, SUPERBLOCK_OFFSET};
 use ext4_format::{BlockNr, GroupNr, InodeNr, bitmap, inode};
 use ext4_image::{Image, MemOverlay};
 use extant_check::inspect::{FieldPlace, Inspector, Request, Structure, Value, field_place};
+use extant_cli_core::address::host_path;
+use extant_cli_core::format::attr_flags::long_number;
+use extant_cli_core::format::show::show;
+use extant_cli_core::image::in_place;
 use std::ops::{Deref, DerefMut};
 use std::path::Path;
 

@@ -11,17 +11,17 @@ use super::asking;
 use super::fields::{is_attribute, set_field, super_options, text, time};
 use super::files::{allocate, born, node, say, write};
 use super::{deleted, journal, layout, raw};
-use crate::address::image_place::ImagePlace;
-use crate::address::{Address, bytes, join, os};
 use crate::commands::inspect::path_from;
 use crate::commands::tune;
-use crate::format::clock;
-use crate::image::images::{self, Images};
 use crate::multicall::{Answer, Answered};
 use anyhow::{Context, Result, anyhow, bail};
 use extant::unstable::Node;
 use extant::{Credentials, FileType, Volume};
 use extant_check::inspect::Request;
+use extant_cli_core::address::image_place::ImagePlace;
+use extant_cli_core::address::{Address, bytes, join, os};
+use extant_cli_core::format::clock;
+use extant_cli_core::image::images::{self, Images};
 use extant_terminal::output;
 use extant_tune::TuneOptions;
 use std::ffi::OsStr;
@@ -188,7 +188,7 @@ fn what(image: &OsStr, words: Vec<Vec<u8>>) -> Result<RequestKind, String> {
     let Some((name, behind)) = words.split_first() else {
         return Err("no request".into());
     };
-    let word = crate::format::show::show(name);
+    let word = extant_cli_core::format::show::show(name);
     let count = behind.len();
     let behind = behind.to_vec();
     let shows = row(layout::REQUESTS, &word, count);
@@ -337,7 +337,7 @@ impl Session<'_> {
     /// Echoes the line of a request from a file.
     fn echo(&self, one: &DebugfsRequest) {
         if self.echo {
-            let line = crate::format::show::show(one.line.trim_ascii());
+            let line = extant_cli_core::format::show::show(one.line.trim_ascii());
             say(&format!("debugfs: {line}"));
         }
     }
@@ -348,7 +348,7 @@ impl Session<'_> {
         if let Err(error) = work(self) {
             self.failed = true;
             let word = Request::words_of(&one.line).into_iter().next();
-            let word = crate::format::show::show(&word.unwrap_or_default());
+            let word = extant_cli_core::format::show::show(&word.unwrap_or_default());
             output::complain(format_args!("{word}: {}", output::one_line(&error)));
         }
     }
@@ -366,15 +366,14 @@ impl Session<'_> {
         let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
         let of = |word: &[u8]| self.path(word);
         match (name, &words[..]) {
-            ("write", [from, to]) => {
-                write(volume, os(from), &of(to)).with_context(|| crate::format::show::show(from))
-            }
+            ("write", [from, to]) => write(volume, os(from), &of(to))
+                .with_context(|| extant_cli_core::format::show::show(from)),
             ("mkdir", [path]) => {
                 let path = of(path);
                 drop(
                     volume
                         .create_dir(os(&path))
-                        .with_context(|| crate::format::show::show(&path))?,
+                        .with_context(|| extant_cli_core::format::show::show(&path))?,
                 );
                 born(volume, &path, 0o755)
             }
@@ -382,31 +381,30 @@ impl Session<'_> {
                 let path = of(path);
                 volume
                     .symlink(os(target), os(&path))
-                    .with_context(|| crate::format::show::show(&path))?;
+                    .with_context(|| extant_cli_core::format::show::show(&path))?;
                 born(volume, &path, 0o777)
             }
             ("mknod", [path, kind @ ..]) => node(volume, &of(path), kind),
-            ("link", [from, to]) if from.starts_with(b"<") => {
-                link_number(volume, from, &of(to)).with_context(|| crate::format::show::show(to))
-            }
+            ("link", [from, to]) if from.starts_with(b"<") => link_number(volume, from, &of(to))
+                .with_context(|| extant_cli_core::format::show::show(to)),
             ("link", [from, to]) => Ok(volume
                 .hard_link(os(&of(from)), os(&of(to)))
-                .with_context(|| crate::format::show::show(to))?),
+                .with_context(|| extant_cli_core::format::show::show(to))?),
             ("fallocate" | "punch", [path, range @ ..]) => {
                 let path = of(path);
                 allocate(volume, name, &path, range)
-                    .with_context(|| crate::format::show::show(&path))
+                    .with_context(|| extant_cli_core::format::show::show(&path))
             }
             ("rm" | "unlink", [path]) => Ok(volume
                 .remove_file(os(&of(path)))
-                .with_context(|| crate::format::show::show(path))?),
+                .with_context(|| extant_cli_core::format::show::show(path))?),
             ("rmdir", [path]) => Ok(volume
                 .remove_dir(os(&of(path)))
-                .with_context(|| crate::format::show::show(path))?),
+                .with_context(|| extant_cli_core::format::show::show(path))?),
             ("set_inode_field", [path, field, value]) => {
                 let place = self.place(volume, path)?;
                 set_field(&place, text(field)?, text(value)?)
-                    .with_context(|| crate::format::show::show(path))
+                    .with_context(|| extant_cli_core::format::show::show(path))
             }
             ("ea_set", words) => self.set_attribute(volume, words),
             ("ea_rm", [path, names @ ..]) => {
@@ -414,18 +412,18 @@ impl Session<'_> {
                 for name in names {
                     place
                         .remove_xattr(name)
-                        .with_context(|| crate::format::show::show(name))?;
+                        .with_context(|| extant_cli_core::format::show::show(name))?;
                 }
                 Ok(())
             }
             ("change_working_directory", [path]) => {
                 let real = real_dir(volume, &of(path));
-                self.at = real.with_context(|| crate::format::show::show(path))?;
+                self.at = real.with_context(|| extant_cli_core::format::show::show(path))?;
                 Ok(())
             }
             ("print_working_directory", []) => {
                 let ino = volume.metadata(os(&self.at))?.ino();
-                let path = crate::format::show::show(&self.at);
+                let path = extant_cli_core::format::show::show(&self.at);
                 say(&format!("[pwd]   INODE: {ino:6}  PATH: {path}"));
                 say("[root]  INODE:      2  PATH: /");
                 Ok(())
@@ -442,7 +440,7 @@ impl Session<'_> {
                 (
                     *path,
                     *name,
-                    read.with_context(|| crate::format::show::show(file))?,
+                    read.with_context(|| extant_cli_core::format::show::show(file))?,
                 )
             }
             [path, name, value] if !path.starts_with(b"-") => (*path, *name, value.to_vec()),
@@ -451,7 +449,7 @@ impl Session<'_> {
         let place = self.place(volume, path)?;
         place
             .set_xattr(name, &value)
-            .with_context(|| crate::format::show::show(path))
+            .with_context(|| extant_cli_core::format::show::show(path))
     }
 
     /// Runs a request that needs no open volume.
@@ -460,7 +458,7 @@ impl Session<'_> {
         match (name, &words[..]) {
             ("undelete", words) => self.undelete(words),
             ("kill_file", [path]) => deleted::kill(self.image, &self.at, path)
-                .with_context(|| crate::format::show::show(path)),
+                .with_context(|| extant_cli_core::format::show::show(path)),
             ("dump_unused", _) => deleted::unused(self.image, &mut output::stdout()),
             ("journal_open" | "journal_write" | "journal_close" | "journal_run", words) => {
                 journal::run(self.image, &mut self.journal, name, words)
@@ -469,7 +467,7 @@ impl Session<'_> {
             ("set_inode_field", [path, field, value]) => {
                 let (field, value) = (text(field)?, text(value)?);
                 raw::set_inode_field(self.image, &self.at, path, field, value)
-                    .with_context(|| crate::format::show::show(path))
+                    .with_context(|| extant_cli_core::format::show::show(path))
             }
             ("set_current_time", [value]) => {
                 clock::set(time(text(value)?)?);
@@ -494,9 +492,8 @@ impl Session<'_> {
                 let shown = layout::answer(self.image, &self.at, "feature", &[])?;
                 Ok(std::io::stdout().write_all(shown.as_bytes())?)
             }
-            ("lcd", [dir]) => {
-                std::env::set_current_dir(os(dir)).with_context(|| crate::format::show::show(dir))
-            }
+            ("lcd", [dir]) => std::env::set_current_dir(os(dir))
+                .with_context(|| extant_cli_core::format::show::show(dir)),
             ("show_debugfs_params", []) => {
                 let mode = if self.writes {
                     "read-write"
@@ -522,14 +519,15 @@ impl Session<'_> {
     /// Runs `undelete <INODE> [PATH]`. If the name cannot be made, the inode is deleted again.
     fn undelete(&self, words: &[&[u8]]) -> Result<()> {
         let (ino, path) = deleted::parse_undelete(words)?;
-        deleted::restore(self.image, ino).with_context(|| crate::format::show::show(ino))?;
+        deleted::restore(self.image, ino)
+            .with_context(|| extant_cli_core::format::show::show(ino))?;
         let Some(path) = path.map(|path| self.path(path)) else {
             return Ok(());
         };
         let linked = images::change(self.image, |volume| link_number(volume, ino, &path));
         if let Err(error) = linked {
             deleted::kill(self.image, b"/", ino)?;
-            return Err(error.context(crate::format::show::show(&path)));
+            return Err(error.context(extant_cli_core::format::show::show(&path)));
         }
         // The restored inode had one link without a name, and the new name added another: set the count to 1.
         raw::set_inode_field(self.image, b"/", ino, "links_count", "1")

@@ -7,10 +7,10 @@ mod piped;
 
 pub use choice::ImageChoice;
 
-use crate::image::streams::is_pipe;
 use anyhow::{Context, Result, bail, ensure};
 use choice::{Descriptor, choose, same_platform};
 use extant::mkfs::ArchiveInput;
+use extant_cli_core::image::streams::is_pipe;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::fs::File;

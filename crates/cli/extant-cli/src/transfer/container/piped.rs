@@ -2,9 +2,9 @@
 //! and other input is read again from its start.
 
 use super::{ContainerSource, ImageChoice, image_in, unpacked_layers};
-use crate::image::streams::{self, Stdin};
 use anyhow::{Context, Result};
 use extant::mkfs::{ArchiveInput, decompressed};
+use extant_cli_core::image::streams::{self, Stdin};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};

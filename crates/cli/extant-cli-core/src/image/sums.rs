@@ -77,6 +77,7 @@ pub struct Tree {
     device: Arc<dyn BlockDevice>,
     len: u64,
     pages: Vec<Sum>,
+    /// Whether all sums were computed.
     pub complete: bool,
 }
 

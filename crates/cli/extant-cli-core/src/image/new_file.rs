@@ -114,7 +114,9 @@ fn check_ending(path: &Path) -> Result<()> {
 
 /// The file of a new image.
 pub enum NewFile {
+    /// A raw image.
     Raw(FileDevice),
+    /// An image to pack when it is complete, and its path.
     Packed(Box<NewImage>, PathBuf),
 }
 

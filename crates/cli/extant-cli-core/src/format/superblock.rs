@@ -48,10 +48,15 @@ pub fn hash_seed(sb: &RawSuperblock) -> Uuid {
 
 /// An error that the superblock records.
 pub struct RecordedError {
+    /// Time of the error.
     pub time: Timestamp,
+    /// Function of the driver that found the error.
     pub function: String,
+    /// Line in the source of that function.
     pub line: u32,
+    /// Inode of the error, or 0.
     pub inode: u32,
+    /// Block of the error, or 0.
     pub block: u64,
 }
 

@@ -39,6 +39,7 @@ pub fn mount_of_device(device: &Path) -> Option<PathBuf> {
 
 /// A file or directory on such a volume.
 pub struct HostPath {
+    /// Path of the file or directory.
     pub path: PathBuf,
     block_size: u64,
 }
@@ -57,6 +58,7 @@ impl HostPath {
         Ok(Some(Self { path, block_size }))
     }
 
+    /// Lists the path and everything below it, in order, without other file systems.
     pub fn all(&self) -> Result<Vec<Met>> {
         below(&self.path)
     }

@@ -24,6 +24,7 @@ impl PartialEq for Identity {
 }
 
 impl Identity {
+    /// Returns whether two images share bytes of a file.
     pub fn overlaps(&self, other: &Self) -> bool {
         let (a, b) = (&self.range, &other.range);
         self.file == other.file && a.start < b.end && b.start < a.end

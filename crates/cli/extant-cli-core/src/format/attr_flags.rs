@@ -110,8 +110,11 @@ pub fn long_number(text: &str) -> Result<u64, String> {
 /// A change of flags: `+i`, `-ad`, `=Ae`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlagChange {
+    /// Adds these flags.
     Add(u32),
+    /// Removes these flags.
     Remove(u32),
+    /// Replaces the flags by these.
     Set(u32),
 }
 

@@ -18,7 +18,9 @@ pub struct MountedPath {
 
 /// Something met below a place.
 pub struct Met {
+    /// Its path.
     pub path: PathBuf,
+    /// Its metadata; links are not followed.
     pub meta: Metadata,
 }
 
