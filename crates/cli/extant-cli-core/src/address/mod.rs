@@ -9,6 +9,7 @@
 pub mod advice;
 pub mod image_place;
 pub mod patterns;
+pub mod request;
 pub mod schemes;
 pub mod walk;
 pub use extant_transfer::{base_name, join};

@@ -7,3 +7,4 @@ pub mod owners;
 pub mod show;
 pub mod superblock;
 pub mod times;
+pub mod tune_values;

@@ -11,10 +11,11 @@ use crate::image::advice::about_image;
 use crate::image::{in_place, logged_image, store};
 use crate::mounts::server_exit::open_when_free;
 use anyhow::{Context, Result, bail};
-use blockdev::Access;
+use blockdev::{Access, BlockDevice};
 use extant::{Volume, VolumeOptions};
 use extant_terminal::progress::Progress;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Opens an image for reading: nothing in the image changes, not even by journal recovery.
@@ -51,6 +52,12 @@ pub fn telling(options: VolumeOptions, image: &Path) -> VolumeOptions {
                 stopped.display()
             ))
         })
+}
+
+/// Opens the device of an image to read its structures.
+pub fn device(image: &Path) -> Result<Arc<dyn BlockDevice>> {
+    identity(image)?;
+    store::open(image, Access::ReadOnly)
 }
 
 fn open(image: &Path, writing: bool) -> Result<Volume> {

@@ -10,6 +10,7 @@ pub mod new_file;
 pub mod present_content;
 pub mod rate_limit;
 pub mod remote;
+pub mod resize;
 pub mod store;
 pub mod streams;
 pub mod sums;

@@ -3,18 +3,16 @@
 mod prompt;
 
 use anyhow::{Context, Result, anyhow, bail};
-use blockdev::{Access, BlockDevice};
 use extant_check::inspect::{InspectError, Inspector, Layout, Record, Request, Value};
-use extant_cli_core::address::{Rooted, join};
+use extant_cli_core::address::Rooted;
 use extant_cli_core::format::show::{base64_if_odd, exact, show};
 use extant_cli_core::format::times;
-use extant_cli_core::image::{identity, images};
+use extant_cli_core::image::images;
 use extant_terminal::output;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 /// Show the structures inside an image, field by field
 #[derive(clap::Args, Debug)]
@@ -66,7 +64,7 @@ pub fn run(args: &Args) -> Result<()> {
     let requests = requests(args)?;
     let image = &args.image.0.image;
     let name = image.display().to_string();
-    let device = open(image)?;
+    let device = images::device(image)?;
     let inspector = Inspector::open(&device, !images::journals_are_left());
     let inspector = inspector.with_context(|| name.clone())?;
     for finding in inspector.findings() {
@@ -126,12 +124,6 @@ fn failed(image: &Path, request: &Request, error: InspectError) -> anyhow::Error
     }
 }
 
-/// Opens an image to inspect its structures.
-pub fn open(image: &Path) -> Result<Arc<dyn BlockDevice>> {
-    identity::identity(image)?;
-    extant_cli_core::image::store::open(image, Access::ReadOnly)
-}
-
 /// Shows the superblock.
 pub(super) fn superblock(image: &Rooted, json: bool) -> Result<()> {
     run(&Args {
@@ -163,31 +155,6 @@ fn requests(args: &Args) -> Result<Vec<Request>> {
         }
     }
     Ok(requests)
-}
-
-/// Returns an absolute path for a path that starts at `dir`; an inode number stays unchanged.
-pub(crate) fn path_from(dir: &[u8], word: &[u8]) -> Vec<u8> {
-    match word.first() {
-        Some(b'/' | b'<') => word.to_vec(),
-        _ => join(dir, word),
-    }
-}
-
-/// Returns the words of a request, with relative paths resolved from a directory.
-pub(crate) fn words_from(
-    mut words: Vec<Vec<u8>>,
-    dir: &[u8],
-) -> Result<Vec<Vec<u8>>, InspectError> {
-    let named = Request::new(words.clone())?;
-    if named.takes_inode() {
-        let mut paths = words.iter_mut().skip(1);
-        match paths.find(|word| !word.starts_with(b"-")) {
-            Some(path) => *path = path_from(dir, path),
-            // A listing without a directory lists the current one.
-            None => words.push(dir.to_vec()),
-        }
-    }
-    Ok(words)
 }
 
 /// Answers with tables and lines.

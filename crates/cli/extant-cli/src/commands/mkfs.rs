@@ -4,7 +4,6 @@ use crate::commands::mkfs_options::{self, uuid};
 use crate::commands::mkfs_report::{MkfsResult, Words, WouldMake, Written, tell};
 use crate::commands::mkfs_size::Size;
 use crate::commands::mkfs_sources::{Gathering, ReadArgs, check_sources, owner_in};
-use crate::commands::tune_values::errors;
 use crate::transfer::OwnerArgs;
 use anyhow::{Context, Result, bail, ensure};
 use blockdev::{Access, BlockDevice};
@@ -15,6 +14,7 @@ use extant::mkfs::{self, MkfsError, MkfsOptions, Prepared, Source};
 use extant_cli_core::address::schemes;
 use extant_cli_core::format::clock;
 use extant_cli_core::format::show::human;
+use extant_cli_core::format::tune_values::errors;
 use extant_cli_core::image::new_file::{Format, NewFile};
 use extant_cli_core::image::{
     identity, logged_image, present_content, remote, store, streams, undo_log, verified, verity,

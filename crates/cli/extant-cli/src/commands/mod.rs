@@ -49,7 +49,6 @@ mod touch;
 mod tree;
 pub mod trim;
 pub mod tune;
-pub mod tune_values;
 mod umount;
 pub mod undo;
 mod xattr;

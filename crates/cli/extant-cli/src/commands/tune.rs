@@ -1,11 +1,11 @@
 //! `extant tune`.
 
 use super::inspect;
-use super::tune_values as values;
 use anyhow::{Context, Result, bail};
 use extant_cli_core::address::Rooted;
 use extant_cli_core::format::clock;
 use extant_cli_core::format::show::{count, show};
+use extant_cli_core::format::tune_values as values;
 use extant_cli_core::image::advice::about_disk;
 use extant_cli_core::image::in_place;
 use extant_resize::{NewSize, ResizeOptions};

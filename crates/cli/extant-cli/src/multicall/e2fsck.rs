@@ -191,7 +191,7 @@ impl Options {
             defrag::map_by_extents(image)?;
         }
         if self.has("fragcheck") {
-            let device = crate::commands::inspect::open(image)?;
+            let device = extant_cli_core::image::images::device(image)?;
             let found = extant_tune::fragments(&device)?;
             for file in &found.fragmented {
                 let (ino, pieces, blocks) = (file.ino.0, file.pieces, file.blocks);
@@ -223,7 +223,7 @@ fn backup(device: &OsStr, block: u64, size: Option<u64>) -> Result<(), Refusal> 
             Err(error) => return Err(failed(error)),
         },
     };
-    let open = crate::commands::inspect::open(device.as_ref()).map_err(failed)?;
+    let open = extant_cli_core::image::images::device(device.as_ref()).map_err(failed)?;
     let mut bytes = vec![0; SUPERBLOCK_SIZE];
     // In block 0, the boot sector comes before the superblock.
     let place = place.map(|place| place.max(SUPERBLOCK_OFFSET));

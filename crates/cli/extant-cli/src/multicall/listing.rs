@@ -2,7 +2,6 @@
 
 use super::listing_groups::{self, Manner};
 use super::mmp_block::MmpBlock;
-use crate::commands::inspect;
 use anyhow::{Context, Result, anyhow};
 use blockdev::BlockDevice;
 use ext4_format::features::{Features, Incompat};
@@ -19,6 +18,7 @@ use extant_cli_core::format::superblock::{
     self as words, hash_name, hash_seed, joined, recorded_errors,
 };
 use extant_cli_core::format::times::as_ctime;
+use extant_cli_core::image::images;
 use std::fmt::Display;
 use std::path::Path;
 use uuid::Uuid;
@@ -58,7 +58,7 @@ pub(super) fn superblock(device: &dyn BlockDevice) -> Result<RawSuperblock> {
 
 /// Opens an image and reads its superblock.
 pub(super) fn superblock_of(image: &Path) -> Result<RawSuperblock> {
-    superblock(&inspect::open(image)?)
+    superblock(&images::device(image)?)
 }
 
 /// The extent of a listing.
@@ -87,7 +87,7 @@ fn superblock_copy(device: &dyn BlockDevice, (block, size): (u64, u64)) -> Resul
 
 /// Finds the superblock in this block by trying all block sizes.
 pub(super) fn place_of_copy(image: &Path, block: u64) -> Result<(u64, u64)> {
-    let device = inspect::open(image)?;
+    let device = images::device(image)?;
     let found = (10..=16).map(|log| (block, 1 << log));
     let mut found = found.filter(|place| superblock_copy(&device, *place).is_ok());
     found.next().context("there is no superblock")
@@ -97,7 +97,7 @@ pub(super) fn place_of_copy(image: &Path, block: u64) -> Result<(u64, u64)> {
 pub(super) fn lines(image: &Path, what: Listed, manner: Manner) -> Result<String> {
     let with_journal = what != Listed::Superblock;
     let named = || image.display().to_string();
-    let device = inspect::open(image)?;
+    let device = images::device(image)?;
     let sb = match manner.copy {
         Some(place) => superblock_copy(&device, place),
         None => superblock(&device),

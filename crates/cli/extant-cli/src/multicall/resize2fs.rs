@@ -3,8 +3,8 @@
 use super::getopt::{self, text};
 use super::in_use::InUse;
 use super::{Answer, Answered, Refusal, listing, print, refuse, version};
-use crate::commands::resize::{Args, Resized, SizeChange, resize};
 use crate::commands::tune;
+use extant_cli_core::image::resize::{ResizeArgs, Resized, SizeChange, resize};
 use extant_tune::TuneOptions;
 use std::ffi::OsString;
 use std::path::Path;
@@ -17,7 +17,7 @@ pub(super) fn answer(name: &'static str, args: Vec<OsString>) -> Answered {
         _ => return Err(refuse("write a device or file, and its new size")),
     };
     let image = &super::device(image);
-    let (mut args, mut stride, mut undo) = (Args::of(image), None, None);
+    let (mut args, mut stride, mut undo) = (ResizeArgs::of(image), None, None);
     for (letter, value) in &taken.options {
         match letter {
             'V' => return version(name),
@@ -52,7 +52,7 @@ pub(super) fn answer(name: &'static str, args: Vec<OsString>) -> Answered {
 }
 
 /// Resizes the volume, and then sets its stride.
-fn change(args: &Args, stride: Option<u16>) -> Answered {
+fn change(args: &ResizeArgs, stride: Option<u16>) -> Answered {
     let image = &args.image.0.image;
     let done = resize(args)?;
     if let Some(stride) = stride.filter(|_| !args.print_min) {
@@ -71,7 +71,7 @@ fn change(args: &Args, stride: Option<u16>) -> Answered {
 }
 
 /// Grows a mounted volume with the kernel, or prints its minimum size.
-fn grow(in_use: &InUse, args: &Args, has_undo: bool) -> Answered {
+fn grow(in_use: &InUse, args: &ResizeArgs, has_undo: bool) -> Answered {
     let (name, dir) = (in_use.name(), in_use.dir.display());
     let (sb, length) = in_use.look()?;
     let bad = || refuse(format!("{name}: blocks of an impossible size"));
@@ -118,7 +118,7 @@ fn grow(in_use: &InUse, args: &Args, has_undo: bool) -> Answered {
     ))
 }
 
-fn lines(args: &Args, done: &Resized) -> String {
+fn lines(args: &ResizeArgs, done: &Resized) -> String {
     let (name, new, kib) = (&done.image, done.new_blocks, done.block_size / 1024);
     if args.print_min {
         return format!("Estimated minimum size of the filesystem: {new}\n");

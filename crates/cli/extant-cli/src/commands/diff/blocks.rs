@@ -1,11 +1,12 @@
 //! Comparison by blocks, with the owners of differing blocks in each image.
 
 use super::{Difference, Field, Sink};
-use crate::commands::inspect::{open, text};
+use crate::commands::inspect::text;
 use anyhow::{Result, anyhow, ensure};
 use blockdev::BlockDevice;
 use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use extant_check::inspect::{Inspector, Record, Request, Value};
+use extant_cli_core::image::images;
 use extant_terminal::interrupt;
 use extant_terminal::progress::Progress;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,7 +19,7 @@ const PIECE: usize = 1 << 20;
 const OWNED: usize = 100_000;
 
 pub(super) fn compare(a: &Path, b: &Path, sink: &mut Sink) -> Result<()> {
-    let (device_a, device_b) = (open(a)?, open(b)?);
+    let (device_a, device_b) = (images::device(a)?, images::device(b)?);
     let (size_a, size_b) = (block_size(&device_a)?, block_size(&device_b)?);
     ensure!(
         size_a == size_b,
@@ -115,7 +116,7 @@ fn owners(device: &dyn BlockDevice, blocks: &[u64]) -> Result<BTreeMap<u64, Stri
     if blocks.is_empty() {
         return Ok(owners);
     }
-    let inspector = Inspector::open(device, !extant_cli_core::image::images::journals_are_left())?;
+    let inspector = Inspector::open(device, !images::journals_are_left())?;
     let mut words = vec![b"icheck".to_vec()];
     words.extend(
         blocks

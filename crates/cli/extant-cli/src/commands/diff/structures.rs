@@ -1,18 +1,18 @@
 //! Comparison of superblocks and group descriptors, field by field, like `extant inspect` shows them.
 
 use super::{Change, Difference, Sink, note};
-use crate::commands::inspect::{open, text};
+use crate::commands::inspect::text;
 use anyhow::{Result, anyhow};
 use extant_check::inspect::{Inspector, Record, Request};
+use extant_cli_core::image::images;
 use std::path::Path;
 
 /// Requests, and the name of a record of each.
 const REQUESTS: [(&str, &str); 2] = [("superblock", "superblock"), ("groups", "group")];
 
 pub(super) fn compare(a: &Path, b: &Path, sink: &mut Sink) -> Result<()> {
-    let (device_a, device_b) = (open(a)?, open(b)?);
-    let inspector =
-        |device| Inspector::open(device, !extant_cli_core::image::images::journals_are_left());
+    let (device_a, device_b) = (images::device(a)?, images::device(b)?);
+    let inspector = |device| Inspector::open(device, !images::journals_are_left());
     let (inspector_a, inspector_b) = (inspector(&device_a)?, inspector(&device_b)?);
     for (request, what) in REQUESTS {
         let request = Request::from_line(request.as_bytes())?;

@@ -1,10 +1,11 @@
 //! Requests at a prompt, or line by line from standard input: those of `extant inspect`, and the requests of debugfs
 //! that read files or change the directory.
 
-use super::{Answers, failed, path_from, words_from};
+use super::{Answers, failed};
 use anyhow::{Context as _, Result, bail};
 use extant_check::inspect::{Inspector, Request, Value};
 use extant_cli_core::address::patterns::NoMatch;
+use extant_cli_core::address::request::{path_from, words_from};
 use extant_cli_core::address::{Address, host_path};
 use extant_cli_core::format::show::show;
 use extant_cli_core::image::images::Images;

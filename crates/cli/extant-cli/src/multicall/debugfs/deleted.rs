@@ -1,7 +1,6 @@
 //! Requests of debugfs about deleted inodes and free blocks: `lsdel`, `undelete`, `kill_file`, `dump_unused`.
 
 use super::raw::{Bytes, change};
-use crate::commands::inspect::open;
 use anyhow::{Result, bail, ensure};
 use blockdev::BlockDevice;
 use ext4_format::group_desc::INODE_UNINIT;
@@ -11,6 +10,7 @@ use ext4_image::Image;
 use extant::Timestamp;
 use extant_cli_core::format::show::show;
 use extant_cli_core::format::times::as_ctime;
+use extant_cli_core::image::images;
 use extant_terminal::interrupt;
 use std::fmt::Write as _;
 use std::io::Write;
@@ -29,7 +29,7 @@ struct Deleted {
 
 /// Returns the output of `lsdel [SECONDS]`: the inodes deleted within the last `seconds`, sorted by the time of deletion.
 pub(super) fn list(image: &Path, seconds: Option<u64>) -> Result<String> {
-    let device = open(image)?;
+    let device = images::device(image)?;
     let now = extant_cli_core::format::clock::stamp()?.cast_unsigned();
     let since = seconds.map_or(0, |seconds| now.saturating_sub(seconds));
     let mut found = deleted(&device)?;
@@ -175,7 +175,7 @@ fn set_links_and_dtime(raw: &mut [u8], links: u16, time: u32) {
 
 /// Writes the output of `dump_unused`: the free blocks with non-zero data, and their bytes.
 pub(super) fn unused(image: &Path, out: &mut dyn Write) -> Result<()> {
-    let device = open(image)?;
+    let device = images::device(image)?;
     let bytes = Bytes::of(&device)?;
     let geo = &bytes.geo;
     let size = u64::from(geo.block_size);

@@ -1,12 +1,12 @@
 //! Fields of inodes and values of the superblock that `debugfs -w` sets, by their names in debugfs.
 
-use crate::commands::tune_values as values;
 use anyhow::{Result, anyhow, bail, ensure};
 use ext4_format::inode::flags::{EXTENTS, USER_MODIFIABLE};
 use ext4_format::superblock::{ERRORS_CONTINUE, ERRORS_PANIC};
 use extant::SetAttributes;
 use extant_cli_core::address::image_place::ImagePlace;
 use extant_cli_core::format::attr_flags::number;
+use extant_cli_core::format::tune_values as values;
 use extant_tune::TuneOptions;
 
 /// Returns a word as UTF-8 text.

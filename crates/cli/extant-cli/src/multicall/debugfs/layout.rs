@@ -4,7 +4,6 @@ use super::mapping::{deepest, shown};
 use super::queried_image::{Inode, QueriedImage, bytes, number, value};
 use super::words::{attribute, hash, hex_dump, number_of, supported};
 use super::{dirs, quota};
-use crate::commands::inspect::open;
 use crate::multicall::mmp_block::MmpBlock;
 use anyhow::{Result, anyhow, bail};
 use ext4_format::features::Incompat;
@@ -12,7 +11,7 @@ use extant::Timestamp;
 use extant_check::inspect::{Inspector, Record, Value};
 use extant_cli_core::format::show::show;
 use extant_cli_core::format::times::as_ctime;
-use extant_cli_core::image::images::journals_are_left;
+use extant_cli_core::image::images;
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -49,8 +48,8 @@ pub(super) const REQUESTS: &[(&[&str], usize, usize)] = &[
 
 /// Answers a request by the first of its names.
 pub(super) fn answer(image: &Path, at: &[u8], name: &str, words: &[Vec<u8>]) -> Result<String> {
-    let device = open(image)?;
-    let inspector = Inspector::open(&device, !journals_are_left())?;
+    let device = images::device(image)?;
+    let inspector = Inspector::open(&device, !images::journals_are_left())?;
     let asked = QueriedImage {
         inspector,
         sb: crate::multicall::listing::superblock(&device)?,

@@ -15,10 +15,10 @@ mod raw;
 mod words;
 pub(super) mod write;
 
-use crate::commands::inspect;
 use crate::multicall::getopt;
 use crate::multicall::{Answer, Answered, Refusal, refuse, version, with_undo};
 use extant_check::inspect::Request;
+use extant_cli_core::address::request::{path_from, words_from};
 use std::ffi::{OsStr, OsString};
 use std::io::{IsTerminal, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -108,7 +108,7 @@ pub(super) fn asking(
     if !request.first().is_some_and(|name| Request::is_name(name)) {
         return Ok(None);
     }
-    let words = inspect::words_from(request.to_vec(), dir).map_err(|error| error.to_string())?;
+    let words = words_from(request.to_vec(), dir).map_err(|error| error.to_string())?;
     let words = words.into_iter().map(OsString::from_vec);
     let command = ["inspect".into(), image.to_owned()].into_iter();
     Ok(Some(command.chain(words).collect()))
@@ -125,7 +125,7 @@ fn of_files(
         return Ok(None);
     };
     let at = |path: &[u8]| {
-        let path = inspect::path_from(dir, path);
+        let path = path_from(dir, path);
         OsString::from_vec([image.as_bytes(), b":", &path].concat())
     };
     let host = |path: &[u8]| OsString::from_vec(path.to_vec());

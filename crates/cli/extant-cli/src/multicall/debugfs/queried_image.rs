@@ -1,10 +1,10 @@
 //! An image that requests of debugfs are answered from, and the records that `extant inspect` answers with.
 
-use crate::commands::inspect::path_from;
 use anyhow::{Result, anyhow, bail};
 use blockdev::BlockDevice;
 use ext4_format::superblock::RawSuperblock;
 use extant_check::inspect::{InspectError, Inspector, Record, Request, Value};
+use extant_cli_core::address::request::path_from;
 use extant_cli_core::format::show::show;
 use std::path::Path;
 

@@ -3,7 +3,6 @@
 //! in place, which a crash leaves complete or undone.
 
 use super::fields::{self, text};
-use crate::commands::inspect::open;
 use crate::multicall::listing;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use blockdev::BlockDevice;
@@ -16,6 +15,7 @@ use extant_check::inspect::{FieldPlace, Inspector, Request, Structure, Value, fi
 use extant_cli_core::address::host_path;
 use extant_cli_core::format::attr_flags::long_number;
 use extant_cli_core::format::show::show;
+use extant_cli_core::image::images;
 use extant_cli_core::image::in_place;
 use std::ops::{Deref, DerefMut};
 use std::path::Path;
@@ -311,7 +311,7 @@ impl<'d> Bytes<'d> {
     /// Returns the inode of a path or number.
     pub fn find(&self, at: &[u8], word: &[u8]) -> Result<InodeNr> {
         let inspector = Inspector::open(self.dev, false)?;
-        let path = crate::commands::inspect::path_from(at, word);
+        let path = extant_cli_core::address::request::path_from(at, word);
         let request = Request::new(vec![b"imap".to_vec(), path])?;
         let mut found = None;
         let asked = inspector.answer(&request, &mut |record| {
@@ -570,13 +570,13 @@ impl<'d> Bytes<'d> {
 
 /// Returns whether an inode is in use by its bitmap.
 pub(super) fn inode_in_use(image: &Path, ino: u32) -> Result<bool> {
-    let device = open(image)?;
+    let device = images::device(image)?;
     Bytes::of(&device)?.is_inode_used(InodeNr(ino))
 }
 
 /// Returns free blocks from a goal on, and then from the start of the volume.
 pub(super) fn free_blocks(image: &Path, goal: u64, count: u64) -> Result<Vec<u64>> {
-    let device = open(image)?;
+    let device = images::device(image)?;
     let bytes = Bytes::of(&device)?;
     let (mut found, mut behind) = (Vec::new(), Vec::new());
     for group in (0..bytes.geo.groups).map(GroupNr) {
@@ -612,7 +612,7 @@ pub(super) fn free_blocks(image: &Path, goal: u64, count: u64) -> Result<Vec<u64
 
 /// Returns the first free inode that is not reserved.
 pub(super) fn free_inode(image: &Path) -> Result<Option<u32>> {
-    let device = open(image)?;
+    let device = images::device(image)?;
     let bytes = Bytes::of(&device)?;
     for group in (0..bytes.geo.groups).map(GroupNr) {
         let (_, _, desc) = bytes.descriptor(group)?;

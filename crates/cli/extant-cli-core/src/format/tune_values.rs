@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 const DAY: u32 = 24 * 60 * 60;
 
+/// Parses a UUID, or makes one.
 pub fn uuid(text: &str) -> Result<[u8; 16]> {
     Ok(*match text {
         "random" => Uuid::new_v4(),
@@ -20,6 +21,7 @@ pub fn uuid(text: &str) -> Result<[u8; 16]> {
     .as_bytes())
 }
 
+/// Parses the action after an error.
 pub fn errors(text: &str) -> Result<u16> {
     Ok(match text {
         "continue" => ERRORS_CONTINUE,
@@ -46,7 +48,7 @@ pub fn interval(text: &str) -> Result<u32> {
 /// Parses a local time as seconds since 1970.
 pub fn time(text: &str) -> Result<i64> {
     if text == "now" {
-        return extant_cli_core::format::clock::stamp();
+        return crate::format::clock::stamp();
     }
     let bad = || anyhow!("{text}: no time as YYYYMMDD[HH[MM[SS]]] or @SECONDS");
     if let Some(seconds) = text.strip_prefix('@') {
@@ -78,10 +80,12 @@ fn id(text: &str, file: &str) -> Result<u16> {
     id.ok_or_else(|| anyhow!("{text}: neither a number up to 65535 nor a name in {file}"))
 }
 
+/// Parses a user as a number or by name.
 pub fn user(text: &str) -> Result<u16> {
     id(text, "/etc/passwd")
 }
 
+/// Parses a group as a number or by name.
 pub fn group(text: &str) -> Result<u16> {
     id(text, "/etc/group")
 }
@@ -94,6 +98,7 @@ fn number<T: std::str::FromStr>(name: &str, value: Option<&str>) -> Result<T> {
         .map_err(|_| anyhow!("{name}={value}: no number that can be"))
 }
 
+/// Parses the options of `-J`.
 pub fn journal(list: &str, options: &mut TuneOptions) -> Result<()> {
     for word in list.split(',').filter(|word| !word.is_empty()) {
         match word.split_once('=') {
@@ -109,6 +114,7 @@ pub fn journal(list: &str, options: &mut TuneOptions) -> Result<()> {
     Ok(())
 }
 
+/// Parses the options of `-E`.
 pub fn extended(list: &str, options: &mut TuneOptions) -> Result<()> {
     for word in list.split(',').filter(|word| !word.is_empty()) {
         let (name, value) = match word.split_once('=') {
