@@ -1,4 +1,4 @@
-//! What the commands of `extant` and the programs named as those of e2fsprogs share.
+//! Parts that the commands of `extant` and the programs named as those of e2fsprogs share.
 //!
 //! | room | what |
 //! |---|---|

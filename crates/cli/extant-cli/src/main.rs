@@ -9,9 +9,8 @@ mod multicall;
 mod survey;
 mod transfer;
 
-use crate::command_line::{args, habits, help, usage};
+use crate::command_line::{habits, help, usage};
 use crate::host::own_words;
-use clap::FromArgMatches;
 use extant_cli_core::image::images;
 use extant_cli_core::messages::advised;
 use extant_terminal::{interrupt, output};
@@ -24,11 +23,9 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     output::speak_as(multicall::speaker(), advised::in_general);
-    let words: Vec<_> = multicall::args().collect();
+    let words = multicall::args();
     own_words::keep(&words);
-    let parsed = help::command().try_get_matches_from(&words);
-    let parsed = parsed.and_then(|found| args::Cli::from_arg_matches(&found));
-    let args = parsed.unwrap_or_else(|error| {
+    let args = help::parse(&words).unwrap_or_else(|error| {
         if usage::is_asked_for(&error) {
             error.exit();
         }

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// What to resize, and how.
+/// The image to resize, its new size, and its other changes.
 #[derive(clap::Args, Debug)]
 pub struct ResizeArgs {
     /// Image, or directory that it is mounted on

@@ -3,8 +3,9 @@
 
 use crate::command_line::args::Cli;
 use clap::builder::StyledStr;
-use clap::{Command, CommandFactory};
+use clap::{Command, CommandFactory, FromArgMatches};
 use extant_terminal::help::{arranged, headed, heading};
+use std::ffi::OsString;
 use std::fmt::Write;
 
 /// Headings, and the subcommands below each, in order. Other subcommands come last.
@@ -54,6 +55,11 @@ pub const EXAMPLES: &str = "Examples:
   extant cp -a disk.img:/home backup/
   extant mount disk.img ~/mnt
   extant umount ~/mnt";
+
+/// Parses a command line.
+pub fn parse(words: &[OsString]) -> Result<Cli, clap::Error> {
+    Cli::from_arg_matches(&command().try_get_matches_from(words)?)
+}
 
 /// Returns the definition of the command line, with all help texts laid out.
 pub fn command() -> Command {

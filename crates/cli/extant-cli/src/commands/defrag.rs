@@ -18,7 +18,7 @@ use serde::Serialize;
 use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Number of files listed, those with the most extents first.
 const LISTED: usize = 10;
@@ -149,17 +149,6 @@ pub fn run(args: &Args) -> Result<()> {
     let moved = moved.with_context(|| name.clone())?;
     let after = extant_tune::fragments(&device).with_context(|| name.clone())?;
     tell(args, name, &before, Some(&after), moved)
-}
-
-/// Converts block-mapped files to extents without output.
-pub(crate) fn map_by_extents(image: &Path) -> Result<u64> {
-    let name = || image.display().to_string();
-    let (device, beside) = in_place::ready(image, false)?;
-    let mapped = extant_tune::map_by_extents(&device, clock::stamp()?, &mut |changes| {
-        let written = changes.write(&device, None, beside.as_deref());
-        written.map_err(|e| extant_tune::Error::Refused(e.to_string()))
-    });
-    mapped.with_context(name)
 }
 
 /// Returns the inode numbers of paths.

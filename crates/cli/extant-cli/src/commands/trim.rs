@@ -46,17 +46,6 @@ struct Trimmed {
     returned: u64,
 }
 
-/// Trims free blocks without output. A device that does not support trimming is left unchanged.
-pub(crate) fn quietly(image: &Path) -> Result<()> {
-    let name = || image.display().to_string();
-    let (device, _) = in_place::ready(image, false)?;
-    let trimmed = FreeSpace::of(&device).and_then(|free| free.trim(&device));
-    match trimmed {
-        Err(extant_tune::Error::Io(e)) if e.kind() == std::io::ErrorKind::Unsupported => Ok(()),
-        done => done.map(drop).with_context(name),
-    }
-}
-
 /// Returns the bytes that the file uses on the host.
 fn taken(image: &Path) -> Result<u64> {
     if schemes::is_remote(image) {

@@ -14,7 +14,7 @@ use extant_terminal::{interrupt, output};
 use extant_tune::{CLEARABLE, Plan, SETTABLE, TuneOptions};
 use serde::Serialize;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Change label, UUID, features, journal and other properties
 #[derive(clap::Args, Debug)]
@@ -225,23 +225,6 @@ fn inode_size(args: &Args, bytes: u16, now: i64) -> Result<()> {
         }
     }
     Ok(out.flush()?)
-}
-
-/// Changes an image without output, for callers that print their own.
-pub(crate) fn quietly(image: &Path, options: TuneOptions) -> Result<()> {
-    let name = || image.display().to_string();
-    let (device, beside) = in_place::ready_if(image, false, !options.clear_mmp)?;
-    let options = TuneOptions {
-        now: clock::stamp()?,
-        ..options
-    };
-    let plan = extant_tune::plan(&device, &options).with_context(name)?;
-    if plan.writes.is_empty() {
-        return Ok(());
-    }
-    let done = plan.writes.write(&device, None, beside.as_deref());
-    done.map_err(|e| in_place::after_failure(image, device, e))
-        .with_context(name)
 }
 
 /// How to write a plan.

@@ -195,18 +195,6 @@ fn report(image: &Path, parts: u64, bytes: u64, shortened: bool) -> Result<()> {
     }
 }
 
-/// Fails if an undo file does not fit an image.
-pub(crate) fn fits(file: &Path, image: &Path) -> Result<()> {
-    let shown = || file.display().to_string();
-    let device = store::open(image, Access::ReadOnly)?;
-    let undo = File::open(file).map_err(Error::from);
-    let undo = undo.and_then(|opened| Undo::of_file(opened, &device, false));
-    match undo.with_context(shown)? {
-        Some(undo) => undo.check(&device).with_context(shown),
-        None => Ok(()),
-    }
-}
-
 fn told(image: &Path, what: &str) -> Result<()> {
     let mut out = output::stdout();
     writeln!(out, "{}: {what}", image.display())?;

@@ -20,7 +20,7 @@ const FOLDERS: [&str; 8] = [
 ];
 
 /// The crates whose modules are looked at.
-const CRATES: [&str; 18] = [
+const CRATES: [&str; 19] = [
     "ext4-format",
     "ext4-image",
     "extant-sources",
@@ -37,6 +37,7 @@ const CRATES: [&str; 18] = [
     "extant-formatter",
     "extant-fuse",
     "extant-cli-core",
+    "extant-e2fsprogs",
     "extant-cli",
     "percpu",
 ];

@@ -98,6 +98,18 @@ fn options_come_to_the_same() {
 }
 
 #[test]
+fn a_wrong_value_is_reported_in_one_line() {
+    let Some(place) = ScriptDir::new() else {
+        return;
+    };
+    for only_shown in ["", "-n"] {
+        let refused = place.ours(&format!("mke2fs {only_shown} -N x i.img 8M"));
+        let line = "mke2fs: mkfs: --inodes x: invalid digit found in string\n";
+        assert_eq!(told(&refused), line, "{only_shown}");
+    }
+}
+
+#[test]
 fn an_offset_leaves_what_is_before_and_behind() {
     let Some(place) = ScriptDir::new() else {
         return;

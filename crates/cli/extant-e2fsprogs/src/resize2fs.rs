@@ -1,26 +1,28 @@
 //! `resize2fs`: runs `extant resize`. Sizes without a unit are blocks, and the output has the lines that scripts read.
 
-use super::getopt::{self, text};
+use super::call::{Answer, Answered, Called, Refusal, device, print, refuse};
+use super::getopt::{Options, text};
 use super::in_use::InUse;
-use super::{Answer, Answered, Refusal, listing, print, refuse, version};
-use crate::commands::tune;
+use super::{changes, listing};
 use extant_cli_core::image::resize::{ResizeArgs, Resized, SizeChange, resize};
 use extant_tune::TuneOptions;
 use std::ffi::OsString;
 use std::path::Path;
 
-pub(super) fn answer(name: &'static str, args: Vec<OsString>) -> Answered {
-    let taken = getopt::take(args, "bfFhMPpsV", "dSz")?;
+pub(super) const OPTIONS: Options = Options::of("bfFhMPpsVd:S:z:");
+
+pub(super) fn answer(called: &Called) -> Answered {
+    let taken = &called.taken;
     let (image, size) = match &taken.operands[..] {
         [image] => (image, None),
         [image, size] => (image, Some(size)),
         _ => return Err(refuse("write a device or file, and its new size")),
     };
-    let image = &super::device(image);
+    let image = &device(image);
     let (mut args, mut stride, mut undo) = (ResizeArgs::of(image), None, None);
     for (letter, value) in &taken.options {
         match letter {
-            'V' => return version(name),
+            'V' => return called.version(),
             'M' => args.min = true,
             'P' => args.print_min = true,
             'b' => args.wide = true,
@@ -48,7 +50,7 @@ pub(super) fn answer(name: &'static str, args: Vec<OsString>) -> Answered {
     if let Some(in_use) = InUse::of(path).or_else(|| InUse::on(path)) {
         return grow(&in_use, &args, undo.is_some());
     }
-    super::with_undo(image, undo, || change(&args, stride))
+    called.with_undo(image, undo, || change(&args, stride))
 }
 
 /// Resizes the volume, and then sets its stride.
@@ -60,7 +62,7 @@ fn change(args: &ResizeArgs, stride: Option<u16>) -> Answered {
             stride: Some(stride),
             ..TuneOptions::default()
         };
-        tune::quietly(image, options)?;
+        changes::tune(image, options)?;
     }
     if !done.written && !args.print_min {
         let (new, kib) = (done.new_blocks, done.block_size / 1024);

@@ -1,8 +1,8 @@
 //! `lsattr` and `chattr`: for files of the host with system calls, and for `IMAGE:/PATH` with `extant lsattr` and
 //! `extant chattr`. A path that exists is a path of the host.
 
-use super::getopt;
-use super::{Answer, Answered, refuse, release};
+use super::call::{Answer, Answered, Called, refuse, release};
+use super::getopt::Options;
 use blockdev::host;
 use ext4_format::inode::flags::{DIRSYNC, EXTENTS, USER_MODIFIABLE};
 use extant_cli_core::address::Location;
@@ -31,8 +31,8 @@ fn operand_of(operand: &OsStr) -> Operand<'_> {
 }
 
 /// Runs a command for a path in an image; returns whether it succeeded.
-fn in_image(words: Vec<OsString>) -> bool {
-    match super::run(words) {
+fn in_image(called: &Called, words: Vec<OsString>) -> bool {
+    match (called.extant.run)(words) {
         Ok(()) => true,
         Err(error) => {
             // The exit code covers all operands.
@@ -101,10 +101,12 @@ struct Listing {
     failed: bool,
 }
 
-pub(super) fn lsattr(name: &'static str, args: Vec<OsString>) -> Answered {
-    let taken = getopt::take(args, "RVadlpv", "")?;
+pub(super) const LSATTR: Options = Options::of("RVadlpv");
+
+pub(super) fn lsattr(called: &Called) -> Answered {
+    let taken = &called.taken;
     if taken.has('V') {
-        eprintln!("{}", release(name));
+        eprintln!("{}", release(called.name));
     }
     let mut listing = Listing {
         all: taken.has('a'),
@@ -131,7 +133,7 @@ pub(super) fn lsattr(name: &'static str, args: Vec<OsString>) -> Answered {
                 let words = letters.map(|(letter, _)| format!("-{letter}").into());
                 let words = std::iter::once("lsattr".into()).chain(words);
                 let words = words.chain(["--".into(), operand.clone()]).collect();
-                listing.failed |= !in_image(words);
+                listing.failed |= !in_image(called, words);
             }
         }
     }
@@ -395,7 +397,7 @@ impl Change {
     }
 
     /// Changes a path in an image, with one command per word of flags.
-    fn image(&mut self, operand: &OsStr) {
+    fn image(&mut self, called: &Called, operand: &OsStr) {
         let numbers = [("-p", self.project), ("-v", self.generation)];
         let numbers: Vec<OsString> = numbers
             .into_iter()
@@ -415,20 +417,20 @@ impl Change {
             words.extend(self.recursive.then(|| "-R".into()));
             words.extend(change);
             words.push(operand.to_owned());
-            self.failed |= !in_image(words);
+            self.failed |= !in_image(called, words);
         }
     }
 }
 
-pub(super) fn chattr(name: &'static str, args: Vec<OsString>) -> Answered {
-    let (mut change, files) = Change::take(args, name)?;
+pub(super) fn chattr(called: &Called) -> Answered {
+    let (mut change, files) = Change::take(called.taken.operands.clone(), called.name)?;
     if files.is_empty() {
         return Err(refuse(USAGE));
     }
     for file in &files {
         match operand_of(file) {
             Operand::Host(path) => change.path(path),
-            Operand::Image => change.image(file),
+            Operand::Image => change.image(called, file),
         }
     }
     Ok(Answer::Done(u8::from(change.failed)))

@@ -1,12 +1,11 @@
 //! `mke2fs`, `mkfs.ext2`, `mkfs.ext3`, `mkfs.ext4`: run `extant mkfs`.
 
+use super::call::{Answer, Answered, Called, label, print};
 use super::config::{Config, Types};
 use super::getopt::{self, ParsedOptions};
 use super::mke2fs_options::{
-    Call, Later, extended, features, no_bad_blocks, quotas, read_all, revision, system,
+    Call, Later, OPTIONS, extended, features, no_bad_blocks, quotas, read_all, revision, system,
 };
-use super::{Answer, Answered, print, refuse, version};
-use crate::commands::mkfs;
 use ext4_format::GroupNr;
 use ext4_format::geometry::Geometry;
 use ext4_format::layout::Usage;
@@ -15,41 +14,29 @@ use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal;
 use std::path::Path;
 
-/// Letters without a value, and those with one.
-const ALONE: &str = "cjnqvDFKSV";
-const WITH_VALUE: &str = "bdeogrtziClmsELMNOGIJTUR";
-
-/// Options without an equivalent here, and the reason.
-pub(super) const WITHOUT: &[(char, &str)] = &[
-    (
-        'S',
-        "superblocks alone are not written; extant repair mends them",
-    ),
-    ('C', "clusters (bigalloc) are not made"),
-];
-
-pub(super) fn answer(name: &'static str, args: Vec<OsString>) -> Answered {
-    let taken = getopt::take(args, ALONE, WITH_VALUE)?;
-    if taken.options.iter().any(|(letter, _)| *letter == 'V') {
-        return version(name);
+pub(super) fn answer(called: &Called) -> Answered {
+    let taken = &called.taken;
+    if taken.has('V') {
+        return called.version();
     }
     let config = Config::read()?;
     let sectors = Sectors::read()?;
-    let call = call(name, &taken)?;
+    let call = call(called.name, taken)?;
     let undo = call.undo.clone();
     let (only_shown, reads_all) = (call.only_shown, call.reads_all);
-    let (words, place, later) = finish(call, &taken, &config, &sectors)?;
+    let (words, place, later) = finish(call, taken, &config, &sectors)?;
     if only_shown {
-        return show(words);
+        let planned = (called.extant.planned)(words)?;
+        return print(shown(planned.geometry()));
     }
     if reads_all {
         read_all(&place)?;
     }
-    super::with_undo(&place, undo.as_deref(), || {
+    called.with_undo(&place, undo.as_deref(), || {
         if later == Later::default() {
             return Ok(Answer::Words(words));
         }
-        let code = super::code_of(words);
+        let code = called.code_of(words);
         if code == 0 {
             later.run(Path::new(&place))?;
         }
@@ -95,20 +82,7 @@ impl Sectors {
     }
 }
 
-/// Prints the parameters of the new volume without making it, in the layout of mke2fs.
-fn show(words: Vec<OsString>) -> Answered {
-    #[derive(clap::Parser)]
-    struct Line {
-        #[command(flatten)]
-        args: mkfs::Args,
-    }
-    let parsed = <Line as clap::Parser>::try_parse_from(words);
-    let args = parsed.map_err(|error| refuse(error.to_string()))?.args;
-    let prepared = mkfs::planned(&args);
-    let prepared = prepared?;
-    print(shown(prepared.geometry()))
-}
-
+/// Formats the parameters of the new volume in the layout of mke2fs.
 fn shown(geo: &Geometry) -> String {
     const WIDTH: usize = 80;
     let (blocks, inodes) = (geo.blocks_count, geo.inodes_count);
@@ -140,7 +114,7 @@ fn shown(geo: &Geometry) -> String {
 
 /// Parses one option.
 fn option(call: &mut Call, letter: char, value: &OsStr) -> Result<(), String> {
-    getopt::refuse_letter(letter, WITHOUT)?;
+    OPTIONS.refuse(letter)?;
     let text = || getopt::text(letter, value);
     match letter {
         'q' => call.quiet = true,
@@ -172,7 +146,7 @@ fn option(call: &mut Call, letter: char, value: &OsStr) -> Result<(), String> {
         'l' => no_bad_blocks(value)?,
         'L' => {
             let mut word = OsString::from("-L");
-            word.push(super::label(value));
+            word.push(label(value));
             call.words.push(word);
         }
         'M' => call.extended.push(format!("last_mounted={}", text()?)),
@@ -455,8 +429,7 @@ mod tests {
     use super::*;
 
     fn said(name: &str, line: &str) -> Result<String, String> {
-        let args = line.split(' ').map(OsString::from).collect();
-        let taken = getopt::take(args, ALONE, WITH_VALUE)?;
+        let taken = OPTIONS.take(line.split(' ').map(OsString::from))?;
         let call = call(name, &taken)?;
         let (words, ..) = finish(call, &taken, &Config::default(), &Sectors::default())?;
         let words: Vec<_> = words.iter().map(|w| w.to_str().unwrap()).collect();

@@ -2,15 +2,12 @@
 //! to the device, whose page cache the kernel shares.
 
 use super::listing;
-use crate::commands::tune;
 use anyhow::{Context, Result};
 use blockdev::{BlockDevice, UnlockedFile, host};
-use clap::Parser;
 use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET};
 use extant_cli_core::mounts::host_files::mount_of_device;
 use extant_tune::TuneOptions;
 use rustix::io::Errno;
-use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -54,22 +51,8 @@ impl InUse {
         Ok((sb, device.len()))
     }
 
-    /// Makes the changes of a command line of `extant tune`.
-    pub fn tune(&self, words: &[OsString]) -> Result<()> {
-        #[derive(Parser)]
-        struct Line {
-            #[command(flatten)]
-            args: tune::Args,
-        }
-        let args = Line::try_parse_from(words)
-            .map_err(|error| {
-                let all: Vec<OsString> = std::iter::once("extant".into())
-                    .chain(words.iter().cloned())
-                    .collect();
-                anyhow::anyhow!(crate::command_line::usage::line(&error, &all))
-            })?
-            .args;
-        let mut options = tune::options(&args)?;
+    /// Makes changes of `extant tune`.
+    pub fn tune(&self, mut options: TuneOptions) -> Result<()> {
         self.change(&mut options).with_context(|| self.name())
     }
 

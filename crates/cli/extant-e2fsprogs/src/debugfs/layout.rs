@@ -4,11 +4,14 @@ use super::mapping::{deepest, shown};
 use super::queried_image::{Inode, QueriedImage, bytes, number, value};
 use super::words::{attribute, hash, hex_dump, number_of, supported};
 use super::{dirs, quota};
-use crate::multicall::mmp_block::MmpBlock;
+use crate::listing::{self, Listed};
+use crate::listing_groups::Manner;
+use crate::mmp_block::MmpBlock;
 use anyhow::{Result, anyhow, bail};
 use ext4_format::features::Incompat;
 use extant::Timestamp;
 use extant_check::inspect::{Inspector, Record, Value};
+use extant_cli_core::address::host_path;
 use extant_cli_core::format::show::show;
 use extant_cli_core::format::times::as_ctime;
 use extant_cli_core::image::images;
@@ -52,7 +55,7 @@ pub(super) fn answer(image: &Path, at: &[u8], name: &str, words: &[Vec<u8>]) -> 
     let inspector = Inspector::open(&device, !images::journals_are_left())?;
     let asked = QueriedImage {
         inspector,
-        sb: crate::multicall::listing::superblock(&device)?,
+        sb: listing::superblock(&device)?,
         device: &*device,
         image,
         at,
@@ -430,7 +433,7 @@ impl QueriedImage<'_> {
             bail!("Extended attribute key not found while getting extended attribute");
         };
         if let Some(file) = file {
-            let path = extant_cli_core::address::host_path(file);
+            let path = host_path(file);
             std::fs::write(&path, value).map_err(|e| anyhow!("{}: {e}", path.display()))?;
             return Ok(String::new());
         }
@@ -494,11 +497,7 @@ impl QueriedImage<'_> {
     }
 
     fn statistics(&self, only_head: bool) -> Result<String> {
-        let mut text = crate::multicall::listing::lines(
-            self.image,
-            crate::multicall::listing::Listed::Superblock,
-            crate::multicall::listing_groups::Manner::default(),
-        )?;
+        let mut text = listing::lines(self.image, Listed::Superblock, Manner::default())?;
         let groups = self.rows("group", &[b"groups"])?;
         let directories: u64 = groups.iter().map(|row| number(row, "directories")).sum();
         let _ = writeln!(text, "Directories:              {directories}");

@@ -1,25 +1,27 @@
 //! `fuse2fs IMAGE DIR`: runs `extant mount`.
 
-use super::getopt;
-use super::{Answer, Answered, refuse, version};
+use super::call::{Answer, Answered, Called, Refusal, refuse};
+use super::getopt::{self, Options, ParsedOptions};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// Options without an effect here: defaults, and tuning of fuse2fs itself.
-pub(super) const SAY_NOTHING: &[&str] = &[
-    "",
-    "rw",
-    "fakeroot",
-    "no_default_opts",
-    "acl",
-    "user_xattr",
-    "minixdf",
-    "bsddf",
-    "fuse2fs_debug",
-    "kernel",
-    "direct",
-    "noblkdev",
-];
+pub(super) const OPTIONS: Options = Options {
+    ignored: &[
+        "",
+        "rw",
+        "fakeroot",
+        "no_default_opts",
+        "acl",
+        "user_xattr",
+        "minixdf",
+        "bsddf",
+        "fuse2fs_debug",
+        "kernel",
+        "direct",
+        "noblkdev",
+    ],
+    ..Options::of("fdsVo:")
+};
 
 /// Parsed options.
 #[derive(Debug, Default, PartialEq)]
@@ -53,7 +55,7 @@ impl Call {
     }
 }
 
-fn call(taken: &getopt::ParsedOptions) -> Result<Call, String> {
+fn call(taken: &ParsedOptions) -> Result<Call, String> {
     let mut call = Call::default();
     for (letter, value) in &taken.options {
         match letter {
@@ -61,7 +63,7 @@ fn call(taken: &getopt::ParsedOptions) -> Result<Call, String> {
             'f' | 'd' if call.words.is_empty() => call.words.push("--foreground".into()),
             'o' => {
                 let said = getopt::text('o', value)?.split(',');
-                for option in said.filter(|option| !SAY_NOTHING.contains(option)) {
+                for option in said.filter(|option| !OPTIONS.ignored.contains(option)) {
                     call.option(option)?;
                 }
             }
@@ -71,12 +73,16 @@ fn call(taken: &getopt::ParsedOptions) -> Result<Call, String> {
     Ok(call)
 }
 
-pub(super) fn answer(name: &'static str, args: Vec<OsString>) -> Answered {
-    let taken = getopt::take(args, "fdsV", "o")?;
-    if taken.options.iter().any(|(letter, _)| *letter == 'V') {
-        return version(name);
+pub(super) fn answer(called: &Called) -> Answered {
+    if called.taken.has('V') {
+        return called.version();
     }
-    let call = call(&taken)?;
+    Ok(Answer::Words(words(&called.taken)?))
+}
+
+/// Returns the command line of `extant`.
+fn words(taken: &ParsedOptions) -> Result<Vec<OsString>, Refusal> {
+    let call = call(taken)?;
     let [image, dir] = &taken.operands[..] else {
         return Err(refuse("write an image and a directory"));
     };
@@ -93,28 +99,24 @@ pub(super) fn answer(name: &'static str, args: Vec<OsString>) -> Answered {
         image.push(format!("@offset={offset}"));
     }
     words.extend([image, dir.clone()]);
-    Ok(Answer::Words(words))
+    Ok(words)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::Refusal;
     use super::*;
+    use std::ffi::OsStr;
 
     #[test]
     fn options_are_those_of_extant_mount() {
         let said = |line: &str| {
-            let words = line.split(' ').map(OsString::from).collect();
-            match answer("fuse2fs", words) {
-                Ok(Answer::Words(words)) => {
-                    let words: Vec<_> = words.iter().map(|w| w.to_str().unwrap()).collect();
-                    words.join(" ")
-                }
-                Ok(Answer::Done(code)) => code.to_string(),
+            let taken = OPTIONS.take(line.split(' ').map(OsString::from));
+            match words(&taken.unwrap()) {
+                Ok(words) => words.join(OsStr::new(" ")).into_string().unwrap(),
                 Err(Refusal(line, _)) => line,
             }
         };
-        for (line, words) in [
+        for (line, wanted) in [
             ("-o ro d.img m", "mount -o ro d.img m"),
             (
                 "-fd d.img m -o fakeroot,norecovery",
@@ -131,9 +133,9 @@ mod tests {
             ("-o offset=x d.img m", "-o offset=x: not a number of bytes"),
             ("d.img", "write an image and a directory"),
         ] {
-            assert_eq!(said(line), words, "{line}");
+            assert_eq!(said(line), wanted, "{line}");
         }
-        let empty = ["-o", "", "d.img", "m"].map(OsString::from).to_vec();
-        assert!(matches!(answer("fuse2fs", empty), Ok(Answer::Words(words)) if words.len() == 3));
+        let empty = OPTIONS.take(["-o", "", "d.img", "m"].map(OsString::from));
+        assert!(matches!(words(&empty.unwrap()), Ok(words) if words.len() == 3));
     }
 }

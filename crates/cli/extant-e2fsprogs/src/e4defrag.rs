@@ -1,8 +1,8 @@
 //! `e4defrag`: defragments files on mounts of images with the mounts' servers, and files on mounts of Linux' ext4 with
 //! the kernel. The output has the lines that scripts read.
 
-use super::getopt;
-use super::{Answer, Answered, refuse};
+use super::call::{Answer, Answered, Called, refuse};
+use super::getopt::Options;
 use extant_cli_core::mounts::host_files::HostPath;
 use extant_cli_core::mounts::online_files::{Met, MountedPath};
 use extant_fuse::control::Fragments;
@@ -93,9 +93,11 @@ impl Sums {
     }
 }
 
-pub(super) fn answer(_: &'static str, args: Vec<OsString>) -> Answered {
+pub(super) const OPTIONS: Options = Options::of("cv");
+
+pub(super) fn answer(called: &Called) -> Answered {
     let usage = "e4defrag [-v] file...| directory...; e4defrag -c file...| directory...";
-    let taken = getopt::take(args, "cv", "")?;
+    let taken = &called.taken;
     if taken.operands.is_empty() {
         return Err(refuse(format!("usage: {usage}")));
     }

@@ -1,9 +1,10 @@
 //! Options of mke2fs that need more than an option of `extant mkfs`.
 
-use crate::commands::tune;
+use crate::changes;
+use crate::getopt::Options;
 use blockdev::{Access, BlockDevice};
 use extant::SetXattr;
-use extant_cli_core::image::store;
+use extant_cli_core::image::{images, store};
 use extant_terminal::output::one_line;
 use extant_tune::TuneOptions;
 use std::ffi::{OsStr, OsString};
@@ -41,22 +42,30 @@ pub(super) struct Call {
     pub undo: Option<OsString>,
 }
 
-/// Options of `-E` without an effect: the journal is always initialized, and nothing is discarded.
-pub(super) const SAY_NOTHING: &[&str] = &[
-    "",
-    "discard",
-    "nodiscard",
-    "lazy_journal_init",
-    "assume_storage_prezeroed",
-];
-
-/// Refused options of `-E`.
-pub(super) const EXTENDED_WITHOUT: &[&str] = &[
-    "packed_meta_blocks",
-    "desc_size",
-    "desc-size",
-    "android_sparse",
-];
+pub(super) const OPTIONS: Options = Options {
+    without: &[
+        (
+            'S',
+            "superblocks alone are not written; extant repair mends them",
+        ),
+        ('C', "clusters (bigalloc) are not made"),
+    ],
+    // The journal is always initialized, and nothing is discarded.
+    ignored: &[
+        "",
+        "discard",
+        "nodiscard",
+        "lazy_journal_init",
+        "assume_storage_prezeroed",
+    ],
+    words_without: &[
+        "packed_meta_blocks",
+        "desc_size",
+        "desc-size",
+        "android_sparse",
+    ],
+    ..Options::of("cjnqvDFKSVb:d:e:o:g:r:t:z:i:C:l:m:s:E:L:M:N:O:G:I:J:T:U:R:")
+};
 
 /// Features that are set on the finished volume, as tune2fs sets them.
 const LATER: &[&str] = &["quota", "verity", "encrypt", "ea_inode"];
@@ -73,13 +82,13 @@ impl Later {
     /// Applies the changes.
     pub fn run(self, image: &Path) -> anyhow::Result<()> {
         if let Some(label) = self.root_label {
-            extant_cli_core::image::images::change(image, |volume| {
+            images::change(image, |volume| {
                 let value = [label.as_bytes(), b"\0"].concat();
                 Ok(volume.set_xattr("/", "security.selinux", &value, SetXattr::Any)?)
             })?;
         }
         if self.tune != TuneOptions::default() {
-            tune::quietly(image, self.tune)?;
+            changes::tune(image, self.tune)?;
         }
         Ok(())
     }
@@ -144,10 +153,10 @@ pub(super) fn features(call: &mut Call, list: &str) {
 pub(super) fn extended(call: &mut Call, list: &str) -> Result<(), String> {
     for option in list.split(',') {
         let (key, value) = option.split_once('=').unwrap_or((option, ""));
-        if SAY_NOTHING.contains(&key) {
+        if OPTIONS.ignored.contains(&key) {
             continue;
         }
-        if EXTENDED_WITHOUT.contains(&key) {
+        if OPTIONS.words_without.contains(&key) {
             return Err(format!("-E {key} is not supported"));
         }
         match key {

@@ -8,6 +8,7 @@ use ext4_format::inode::{self, InodeCore};
 use ext4_format::{BlockNr, FileType, GroupNr, InodeNr, bitmap};
 use ext4_image::Image;
 use extant::Timestamp;
+use extant_cli_core::format::clock;
 use extant_cli_core::format::show::show;
 use extant_cli_core::format::times::as_ctime;
 use extant_cli_core::image::images;
@@ -30,7 +31,7 @@ struct Deleted {
 /// Returns the output of `lsdel [SECONDS]`: the inodes deleted within the last `seconds`, sorted by the time of deletion.
 pub(super) fn list(image: &Path, seconds: Option<u64>) -> Result<String> {
     let device = images::device(image)?;
-    let now = extant_cli_core::format::clock::stamp()?.cast_unsigned();
+    let now = clock::stamp()?.cast_unsigned();
     let since = seconds.map_or(0, |seconds| now.saturating_sub(seconds));
     let mut found = deleted(&device)?;
     found.retain(|one| u64::from(one.core.dtime) >= since);
@@ -155,7 +156,7 @@ pub(super) fn kill(image: &Path, at: &[u8], word: &[u8]) -> Result<()> {
         let blocks = blocks_of(bytes, &core, &raw)?;
         let is_dir = core.file_type() == Some(FileType::Directory);
         bytes.set_use(ino, &blocks, is_dir, false)?;
-        let now = u32::try_from(extant_cli_core::format::clock::stamp()?).unwrap_or(u32::MAX);
+        let now = u32::try_from(clock::stamp()?).unwrap_or(u32::MAX);
         set_links_and_dtime(&mut raw, 0, now);
         bytes.write_record(ino, raw, true)
     })

@@ -1,35 +1,40 @@
 //! `tune2fs`, `dumpe2fs` and `e2label`: run `extant tune`, or print listings in the layout of dumpe2fs.
 
-use super::getopt;
+use super::call::{Answer, Answered, Called, device, label, print, refuse};
+use super::getopt::{self, Options};
 use super::in_use::InUse;
 use super::listing::Listed;
 use super::listing_groups::Manner;
-use super::{Answer, Answered, listing, print, refuse, version};
+use super::{changes, listing};
 use extant_terminal::output::one_line;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-/// Options of dumpe2fs without an equivalent here, and the reason.
-pub(super) const DUMPE2FS_WITHOUT: &[(char, &str)] = &[
-    ('i', "an image of e2image -r or -Q is listed without it"),
-    ('m', "the lines of -h tell who has a volume under mmp"),
-];
+pub(super) const DUMPE2FS: Options = Options {
+    without: &[
+        ('i', "an image of e2image -r or -Q is listed without it"),
+        ('m', "the lines of -h tell who has a volume under mmp"),
+    ],
+    ..Options::of("hfVbgmxo:i:")
+};
+
+pub(super) const TUNE2FS: Options = Options::of("fjlVc:e:i:m:o:r:s:u:C:E:I:J:L:M:O:T:U:g:z:Q:");
 
 /// Prints the listing of an image.
 fn list(image: &OsString, what: Listed, manner: Manner) -> Answered {
     print(listing::lines(image.as_ref(), what, manner)?)
 }
 
-pub(super) fn dumpe2fs(name: &'static str, args: Vec<OsString>) -> Answered {
-    let taken = getopt::take(args, "hfVbgmx", "oi")?;
+pub(super) fn dumpe2fs(called: &Called) -> Answered {
+    let taken = &called.taken;
     if taken.has('V') {
-        return version(name);
+        return called.version();
     }
-    taken.refuse(DUMPE2FS_WITHOUT)?;
+    taken.refuse(&DUMPE2FS)?;
     let [image] = &taken.operands[..] else {
         return Err(refuse("write one device or file"));
     };
-    let image = &super::device(image);
+    let image = &device(image);
     if taken.has('b') {
         // No image has bad blocks, because no list of them is kept.
         return Ok(Answer::Done(0));
@@ -74,18 +79,18 @@ fn copy_of(image: &OsString, options: &[(char, OsString)]) -> Result<Option<(u64
     }
 }
 
-pub(super) fn tune2fs(name: &'static str, args: Vec<OsString>) -> Answered {
-    let taken = getopt::take(args, "fjlV", "ceimorsuCEIJLMOTUgzQ")?;
+pub(super) fn tune2fs(called: &Called) -> Answered {
+    let taken = &called.taken;
     let [image] = &taken.operands[..] else {
         return Err(refuse("write one device or file"));
     };
-    let image = &super::device(image);
+    let image = &device(image);
     let mut words = vec![OsString::from("tune")];
     let (mut lists, mut features) = (false, Vec::new());
     let mut undo = None;
     for (letter, value) in &taken.options {
         match letter {
-            'V' => return version(name),
+            'V' => return called.version(),
             'l' => lists = true,
             // Unsafe changes are refused even with -f.
             'f' => {}
@@ -105,7 +110,7 @@ pub(super) fn tune2fs(name: &'static str, args: Vec<OsString>) -> Answered {
             letter => {
                 let mut word = OsString::from(format!("-{letter}"));
                 match letter {
-                    'L' => word.push(super::label(value)),
+                    'L' => word.push(label(value)),
                     _ => word.push(value),
                 }
                 words.push(word);
@@ -128,35 +133,35 @@ pub(super) fn tune2fs(name: &'static str, args: Vec<OsString>) -> Answered {
     if undo.is_some() && InUse::of(Path::new(image)).is_some() {
         return Err(refuse("-z needs an unmounted volume: unmount it first"));
     }
-    super::with_undo(image, undo, || tune(words, image))
+    called.with_undo(image, undo, || tune(called, words, image))
 }
 
 /// Applies changes with the options of `extant tune`, without the image. A journal that needs recovery is replayed
 /// first.
-fn tune(mut words: Vec<OsString>, image: &OsString) -> Answered {
+fn tune(called: &Called, mut words: Vec<OsString>, image: &OsString) -> Answered {
     words.extend(["--".into(), image.clone()]);
     let path = Path::new(image);
     if let Some(in_use) = InUse::of(path) {
-        let done = in_use.tune(&words);
-        done?;
+        let options = (called.extant.tune_options)(words)?;
+        in_use.tune(options)?;
         return Ok(Answer::Done(0));
     }
-    super::replay(path)?;
+    changes::replay(path)?;
     Ok(Answer::Words(words))
 }
 
-pub(super) fn e2label(_: &'static str, args: Vec<OsString>) -> Answered {
-    match &args[..] {
+pub(super) fn e2label(called: &Called) -> Answered {
+    match &called.taken.operands[..] {
         [image] => {
-            let image = super::device(image);
+            let image = device(image);
             let sb = listing::superblock_of(image.as_ref())?;
             print([sb.label(), b"\n"].concat())
         }
-        [image, label] => {
-            let image = &super::device(image);
+        [image, said] => {
+            let image = &device(image);
             let mut word = OsString::from("-L");
-            word.push(super::label(label));
-            tune(vec!["tune".into(), word], image)
+            word.push(label(said));
+            tune(called, vec!["tune".into(), word], image)
         }
         _ => Err(refuse("write a device or file, and a label to set it")),
     }

@@ -5,21 +5,20 @@ use ext4_format::inode::flags::{EXTENTS, USER_MODIFIABLE};
 use ext4_format::superblock::{ERRORS_CONTINUE, ERRORS_PANIC};
 use extant::SetAttributes;
 use extant_cli_core::address::image_place::ImagePlace;
-use extant_cli_core::format::attr_flags::number;
+use extant_cli_core::format::attr_flags::{long_number, number};
+use extant_cli_core::format::show::show;
 use extant_cli_core::format::tune_values as values;
 use extant_tune::TuneOptions;
 
 /// Returns a word as UTF-8 text.
 pub(super) fn text(word: &[u8]) -> Result<&str> {
-    std::str::from_utf8(word)
-        .map_err(|_| anyhow!("{}: not text", extant_cli_core::format::show::show(word)))
+    std::str::from_utf8(word).map_err(|_| anyhow!("{}: not text", show(word)))
 }
 
 /// Parses seconds since 1970 like debugfs: a date, `now`, `@SECONDS`, or plain seconds, also hexadecimal.
 pub(super) fn time(value: &str) -> Result<i64> {
     if value.starts_with("0x") || value.starts_with("0X") {
-        let seconds =
-            extant_cli_core::format::attr_flags::long_number(value).map_err(|e| anyhow!(e))?;
+        let seconds = long_number(value).map_err(|e| anyhow!(e))?;
         return Ok(seconds.cast_signed());
     }
     values::time(value).or_else(|error| value.parse().map_err(|_| error))

@@ -1,16 +1,20 @@
 //! `e2undo UNDO IMAGE`: runs `extant undo`, which reads the undo files of Extant and of e2fsprogs.
 
-use super::getopt;
-use super::{Answer, Answered, refuse};
-use crate::commands::undo;
-use ext4_image::{E2Undo, Undo};
+use super::call::{Answer, Answered, Called, refuse};
+use super::getopt::Options;
+use anyhow::Context;
+use blockdev::Access;
+use ext4_image::{E2Undo, Error, Undo};
+use extant_cli_core::image::store;
 use std::ffi::OsString;
 use std::fs::File;
 use std::path::Path;
 
-pub(super) fn answer(_: &'static str, args: Vec<OsString>) -> Answered {
+pub(super) const OPTIONS: Options = Options::of("fhnvo:z:");
+
+pub(super) fn answer(called: &Called) -> Answered {
     let usage = "usage: e2undo [-f] [-h] [-n] [-o offset] [-v] [-z undo_file] undo_file device";
-    let taken = getopt::take(args, "fhnv", "oz")?;
+    let taken = &called.taken;
     if taken.has('h')
         && let Some(file) = taken.operands.first()
     {
@@ -29,14 +33,25 @@ pub(super) fn answer(_: &'static str, args: Vec<OsString>) -> Answered {
         image.push(offset);
     }
     if taken.has('n') {
-        let fits = undo::fits(file.as_ref(), image.as_ref());
-        fits?;
+        fits(file.as_ref(), image.as_ref())?;
         return Ok(Answer::Done(0));
     }
     let mut words: Vec<OsString> = vec!["undo".into()];
     words.extend(taken.has('f').then(|| "--force".into()));
     words.extend(["--".into(), file.clone(), image.clone()]);
-    super::with_undo(&image, taken.value('z'), || Ok(Answer::Words(words)))
+    called.with_undo(&image, taken.value('z'), || Ok(Answer::Words(words)))
+}
+
+/// Fails if an undo file does not fit an image.
+fn fits(file: &Path, image: &Path) -> anyhow::Result<()> {
+    let shown = || file.display().to_string();
+    let device = store::open(image, Access::ReadOnly)?;
+    let undo = File::open(file).map_err(Error::from);
+    let undo = undo.and_then(|opened| Undo::of_file(opened, &device, false));
+    match undo.with_context(shown)? {
+        Some(undo) => undo.check(&device).with_context(shown),
+        None => Ok(()),
+    }
 }
 
 /// Returns the offset of the volume according to an undo file of e2fsprogs, if the offset is not zero.
@@ -49,7 +64,7 @@ fn offset_of(file: &Path) -> Option<u64> {
 /// Prints the header of an undo file.
 fn head(file: &Path) -> Answered {
     let named = |what: &dyn std::fmt::Display| refuse(format!("{}: {what}", file.display()));
-    let theirs = File::open(file).map_err(ext4_image::Error::from);
+    let theirs = File::open(file).map_err(Error::from);
     let theirs = theirs.and_then(E2Undo::read);
     if let Some(theirs) = theirs.map_err(|error| named(&error))? {
         print!("{}", theirs.lines());

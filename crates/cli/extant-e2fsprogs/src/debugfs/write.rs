@@ -11,8 +11,8 @@ use super::asking;
 use super::fields::{is_attribute, set_field, super_options, text, time};
 use super::files::{allocate, born, node, say, write};
 use super::{deleted, journal, layout, raw};
-use crate::commands::tune;
-use crate::multicall::{Answer, Answered};
+use crate::call::{Answer, Answered, Called};
+use crate::changes;
 use anyhow::{Context, Result, anyhow, bail};
 use extant::unstable::Node;
 use extant::{Credentials, FileType, Volume};
@@ -21,6 +21,7 @@ use extant_cli_core::address::image_place::ImagePlace;
 use extant_cli_core::address::request::path_from;
 use extant_cli_core::address::{Address, bytes, join, os};
 use extant_cli_core::format::clock;
+use extant_cli_core::format::show::show;
 use extant_cli_core::image::images::{self, Images};
 use extant_terminal::output;
 use extant_tune::TuneOptions;
@@ -62,7 +63,7 @@ const REQUESTS: &[(&[&str], usize, usize)] = &[
 ];
 
 /// Requests of debugfs that are refused, and the reason.
-pub(in crate::multicall) const WITHOUT: &[(&[&str], &str)] = &[
+pub(crate) const WITHOUT: &[(&[&str], &str)] = &[
     (
         &["open_filesys", "open", "close_filesys", "close"],
         "the image is the one of the command line",
@@ -188,7 +189,7 @@ fn what(image: &OsStr, words: Vec<Vec<u8>>) -> Result<RequestKind, String> {
     let Some((name, behind)) = words.split_first() else {
         return Err("no request".into());
     };
-    let word = extant_cli_core::format::show::show(name);
+    let word = show(name);
     let count = behind.len();
     let behind = behind.to_vec();
     let shows = row(layout::REQUESTS, &word, count);
@@ -234,12 +235,14 @@ pub(super) fn requests(image: &OsStr, lines: &[Vec<u8>]) -> Result<Vec<DebugfsRe
 
 /// Runs the requests. Like debugfs, echoes requests from a file, and continues such a file after `quit`.
 pub(super) fn run(
+    called: &Called,
     image: &OsStr,
     asked: &[DebugfsRequest],
-    of_file: bool,
     writes: bool,
 ) -> Answered {
+    let of_file = called.taken.has('f');
     let mut session = Session {
+        called,
         image: image.as_ref(),
         at: b"/".to_vec(),
         echo: of_file,
@@ -288,6 +291,7 @@ pub(super) fn run(
 
 /// An image being changed.
 struct Session<'a> {
+    called: &'a Called,
     image: &'a Path,
     /// The current directory, from the root.
     at: Vec<u8>,
@@ -326,7 +330,7 @@ impl Session<'_> {
         let command = command.map(Option::unwrap_or_default);
         let answered = command
             .map_err(|line| anyhow!(line))
-            .and_then(crate::multicall::run);
+            .and_then(self.called.extant.run);
         if let Err(error) = answered {
             self.failed = true;
             // The session's exit code applies.
@@ -337,7 +341,7 @@ impl Session<'_> {
     /// Echoes the line of a request from a file.
     fn echo(&self, one: &DebugfsRequest) {
         if self.echo {
-            let line = extant_cli_core::format::show::show(one.line.trim_ascii());
+            let line = show(one.line.trim_ascii());
             say(&format!("debugfs: {line}"));
         }
     }
@@ -348,7 +352,7 @@ impl Session<'_> {
         if let Err(error) = work(self) {
             self.failed = true;
             let word = Request::words_of(&one.line).into_iter().next();
-            let word = extant_cli_core::format::show::show(&word.unwrap_or_default());
+            let word = show(&word.unwrap_or_default());
             output::complain(format_args!("{word}: {}", output::one_line(&error)));
         }
     }
@@ -366,64 +370,56 @@ impl Session<'_> {
         let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
         let of = |word: &[u8]| self.path(word);
         match (name, &words[..]) {
-            ("write", [from, to]) => write(volume, os(from), &of(to))
-                .with_context(|| extant_cli_core::format::show::show(from)),
+            ("write", [from, to]) => write(volume, os(from), &of(to)).with_context(|| show(from)),
             ("mkdir", [path]) => {
                 let path = of(path);
-                drop(
-                    volume
-                        .create_dir(os(&path))
-                        .with_context(|| extant_cli_core::format::show::show(&path))?,
-                );
+                drop(volume.create_dir(os(&path)).with_context(|| show(&path))?);
                 born(volume, &path, 0o755)
             }
             ("symlink", [path, target]) => {
                 let path = of(path);
                 volume
                     .symlink(os(target), os(&path))
-                    .with_context(|| extant_cli_core::format::show::show(&path))?;
+                    .with_context(|| show(&path))?;
                 born(volume, &path, 0o777)
             }
             ("mknod", [path, kind @ ..]) => node(volume, &of(path), kind),
-            ("link", [from, to]) if from.starts_with(b"<") => link_number(volume, from, &of(to))
-                .with_context(|| extant_cli_core::format::show::show(to)),
+            ("link", [from, to]) if from.starts_with(b"<") => {
+                link_number(volume, from, &of(to)).with_context(|| show(to))
+            }
             ("link", [from, to]) => Ok(volume
                 .hard_link(os(&of(from)), os(&of(to)))
-                .with_context(|| extant_cli_core::format::show::show(to))?),
+                .with_context(|| show(to))?),
             ("fallocate" | "punch", [path, range @ ..]) => {
                 let path = of(path);
-                allocate(volume, name, &path, range)
-                    .with_context(|| extant_cli_core::format::show::show(&path))
+                allocate(volume, name, &path, range).with_context(|| show(&path))
             }
             ("rm" | "unlink", [path]) => Ok(volume
                 .remove_file(os(&of(path)))
-                .with_context(|| extant_cli_core::format::show::show(path))?),
+                .with_context(|| show(path))?),
             ("rmdir", [path]) => Ok(volume
                 .remove_dir(os(&of(path)))
-                .with_context(|| extant_cli_core::format::show::show(path))?),
+                .with_context(|| show(path))?),
             ("set_inode_field", [path, field, value]) => {
                 let place = self.place(volume, path)?;
-                set_field(&place, text(field)?, text(value)?)
-                    .with_context(|| extant_cli_core::format::show::show(path))
+                set_field(&place, text(field)?, text(value)?).with_context(|| show(path))
             }
             ("ea_set", words) => self.set_attribute(volume, words),
             ("ea_rm", [path, names @ ..]) => {
                 let place = self.place(volume, path)?;
                 for name in names {
-                    place
-                        .remove_xattr(name)
-                        .with_context(|| extant_cli_core::format::show::show(name))?;
+                    place.remove_xattr(name).with_context(|| show(name))?;
                 }
                 Ok(())
             }
             ("change_working_directory", [path]) => {
                 let real = real_dir(volume, &of(path));
-                self.at = real.with_context(|| extant_cli_core::format::show::show(path))?;
+                self.at = real.with_context(|| show(path))?;
                 Ok(())
             }
             ("print_working_directory", []) => {
                 let ino = volume.metadata(os(&self.at))?.ino();
-                let path = extant_cli_core::format::show::show(&self.at);
+                let path = show(&self.at);
                 say(&format!("[pwd]   INODE: {ino:6}  PATH: {path}"));
                 say("[root]  INODE:      2  PATH: /");
                 Ok(())
@@ -437,19 +433,13 @@ impl Session<'_> {
         let (path, name, value) = match words {
             [b"-f", file, path, name] | [b"-r", b"-f", file, path, name] => {
                 let read = std::fs::read(os(file));
-                (
-                    *path,
-                    *name,
-                    read.with_context(|| extant_cli_core::format::show::show(file))?,
-                )
+                (*path, *name, read.with_context(|| show(file))?)
             }
             [path, name, value] if !path.starts_with(b"-") => (*path, *name, value.to_vec()),
             _ => bail!("write ea_set [-f FILE] PATH NAME [VALUE]"),
         };
         let place = self.place(volume, path)?;
-        place
-            .set_xattr(name, &value)
-            .with_context(|| extant_cli_core::format::show::show(path))
+        place.set_xattr(name, &value).with_context(|| show(path))
     }
 
     /// Runs a request that needs no open volume.
@@ -457,8 +447,9 @@ impl Session<'_> {
         let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
         match (name, &words[..]) {
             ("undelete", words) => self.undelete(words),
-            ("kill_file", [path]) => deleted::kill(self.image, &self.at, path)
-                .with_context(|| extant_cli_core::format::show::show(path)),
+            ("kill_file", [path]) => {
+                deleted::kill(self.image, &self.at, path).with_context(|| show(path))
+            }
             ("dump_unused", _) => deleted::unused(self.image, &mut output::stdout()),
             ("journal_open" | "journal_write" | "journal_close" | "journal_run", words) => {
                 journal::run(self.image, &mut self.journal, name, words)
@@ -467,14 +458,14 @@ impl Session<'_> {
             ("set_inode_field", [path, field, value]) => {
                 let (field, value) = (text(field)?, text(value)?);
                 raw::set_inode_field(self.image, &self.at, path, field, value)
-                    .with_context(|| extant_cli_core::format::show::show(path))
+                    .with_context(|| show(path))
             }
             ("set_current_time", [value]) => {
                 clock::set(time(text(value)?)?);
                 Ok(())
             }
             ("feature", words) => {
-                crate::multicall::replay(self.image)?;
+                changes::replay(self.image)?;
                 let name = |word: &&[u8]| -> Result<String> {
                     let word = text(word)?;
                     Ok(match word.split_at_checked(1) {
@@ -488,12 +479,11 @@ impl Session<'_> {
                     features: names.join(","),
                     ..TuneOptions::default()
                 };
-                tune::quietly(self.image, options)?;
+                changes::tune(self.image, options)?;
                 let shown = layout::answer(self.image, &self.at, "feature", &[])?;
                 Ok(std::io::stdout().write_all(shown.as_bytes())?)
             }
-            ("lcd", [dir]) => std::env::set_current_dir(os(dir))
-                .with_context(|| extant_cli_core::format::show::show(dir)),
+            ("lcd", [dir]) => std::env::set_current_dir(os(dir)).with_context(|| show(dir)),
             ("show_debugfs_params", []) => {
                 let mode = if self.writes {
                     "read-write"
@@ -519,24 +509,23 @@ impl Session<'_> {
     /// Runs `undelete <INODE> [PATH]`. If the name cannot be made, the inode is deleted again.
     fn undelete(&self, words: &[&[u8]]) -> Result<()> {
         let (ino, path) = deleted::parse_undelete(words)?;
-        deleted::restore(self.image, ino)
-            .with_context(|| extant_cli_core::format::show::show(ino))?;
+        deleted::restore(self.image, ino).with_context(|| show(ino))?;
         let Some(path) = path.map(|path| self.path(path)) else {
             return Ok(());
         };
         let linked = images::change(self.image, |volume| link_number(volume, ino, &path));
         if let Err(error) = linked {
             deleted::kill(self.image, b"/", ino)?;
-            return Err(error.context(extant_cli_core::format::show::show(&path)));
+            return Err(error.context(show(&path)));
         }
         // The restored inode had one link without a name, and the new name added another: set the count to 1.
         raw::set_inode_field(self.image, b"/", ino, "links_count", "1")
     }
 
     fn super_value(&self, field: &str, value: &[u8]) -> Result<()> {
-        crate::multicall::replay(self.image)?;
+        changes::replay(self.image)?;
         match super_options(field, value)? {
-            Some(options) => tune::quietly(self.image, options),
+            Some(options) => changes::tune(self.image, options),
             None => raw::set_super_value(self.image, field, text(value)?),
         }
     }

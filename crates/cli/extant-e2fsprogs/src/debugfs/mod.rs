@@ -15,35 +15,38 @@ mod raw;
 mod words;
 pub(super) mod write;
 
-use crate::multicall::getopt;
-use crate::multicall::{Answer, Answered, Refusal, refuse, version, with_undo};
+use crate::call::{Answer, Answered, Called, Refusal, refuse};
+use crate::getopt::Options;
 use extant_check::inspect::Request;
 use extant_cli_core::address::request::{path_from, words_from};
+use extant_cli_core::image::images;
 use std::ffi::{OsStr, OsString};
 use std::io::{IsTerminal, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-/// Options without an equivalent here, and the reason.
-pub(super) const WITHOUT: &[(char, &str)] = &[
-    ('b', "backups of the superblock are found without it"),
-    ('s', "backups of the superblock are found without it"),
-    (
-        'd',
-        "files of e2image are read without it where they are images",
-    ),
-    (
-        'i',
-        "files of e2image are read without it where they are images",
-    ),
-    ('o', "write the image as IMAGE@offset=BYTES"),
-];
+pub(super) const OPTIONS: Options = Options {
+    without: &[
+        ('b', "backups of the superblock are found without it"),
+        ('s', "backups of the superblock are found without it"),
+        (
+            'd',
+            "files of e2image are read without it where they are images",
+        ),
+        (
+            'i',
+            "files of e2image are read without it where they are images",
+        ),
+        ('o', "write the image as IMAGE@offset=BYTES"),
+    ],
+    ..Options::of("wcinDVb:s:d:f:R:z:o:")
+};
 
-pub(super) fn answer(name: &'static str, args: Vec<OsString>) -> Answered {
-    let taken = getopt::take(args, "wcinDV", "bsdfRzo")?;
+pub(super) fn answer(called: &Called) -> Answered {
+    let taken = &called.taken;
     if taken.has('V') {
-        return version(name);
+        return called.version();
     }
-    taken.refuse(WITHOUT)?;
+    taken.refuse(&OPTIONS)?;
     let [image] = &taken.operands[..] else {
         return Err(refuse("write one device or file"));
     };
@@ -53,7 +56,7 @@ pub(super) fn answer(name: &'static str, args: Vec<OsString>) -> Answered {
     }
     // -c skips the bitmaps, and therefore the journal. -n and -D have no effect: damage is reported and never ends a
     // request.
-    extant_cli_core::image::images::leave_journals(taken.has('c'));
+    images::leave_journals(taken.has('c'));
     let Some(lines) = lines(&taken.options)? else {
         if writes {
             return Err(refuse("-w takes requests by -R, -f or standard input"));
@@ -64,8 +67,8 @@ pub(super) fn answer(name: &'static str, args: Vec<OsString>) -> Answered {
         return Ok(Answer::Words(words));
     };
     let asked = write::requests(image, &lines)?;
-    with_undo(image, taken.value('z').filter(|_| writes), || {
-        write::run(image, &asked, taken.has('f'), writes)
+    called.with_undo(image, taken.value('z').filter(|_| writes), || {
+        write::run(called, image, &asked, writes)
     })
 }
 

@@ -3,6 +3,7 @@
 
 use super::raw::{Bytes, change};
 use super::words::number_of;
+use crate::changes::replay;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use ext4_format::BlockNr;
 use ext4_format::features::Incompat;
@@ -11,6 +12,7 @@ use ext4_format::jbd2::{
 };
 use ext4_image::Image;
 use extant_cli_core::address::host_path;
+use extant_cli_core::format::clock;
 use extant_cli_core::format::show::show;
 use std::path::Path;
 
@@ -42,7 +44,7 @@ pub(super) fn run(
             Ok(())
         }
         ("journal_run", Some(_)) => bail!("Please close the journal before recovering it."),
-        ("journal_run", None) => crate::multicall::replay(image).map(drop),
+        ("journal_run", None) => replay(image).map(drop),
         (_, None) => bail!("Journal not open."),
         ("journal_write", Some(all)) => {
             all.push(transaction(words)?);
@@ -159,7 +161,7 @@ fn write(bytes: &mut Bytes<'_>, all: &[Transaction]) -> Result<()> {
         if transaction.commits {
             let commit = Commit {
                 tid,
-                secs: extant_cli_core::format::clock::stamp()?.cast_unsigned(),
+                secs: clock::stamp()?.cast_unsigned(),
                 nanos: 0,
                 transaction_crc: None,
             };

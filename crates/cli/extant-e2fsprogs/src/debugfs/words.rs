@@ -2,13 +2,14 @@
 
 use anyhow::{Result, anyhow, bail};
 use ext4_format::hash::{DirHasher, HashVersion};
+use extant_cli_core::format::attr_flags::long_number;
 use extant_cli_core::format::show::show;
 use std::fmt::Write as _;
 
 /// Returns a number of a request.
 pub(super) fn number_of(word: &[u8]) -> Result<u64> {
     let text = super::fields::text(word)?;
-    extant_cli_core::format::attr_flags::long_number(text).map_err(|e| anyhow!(e))
+    long_number(text).map_err(|e| anyhow!(e))
 }
 
 /// Returns an extended attribute as debugfs writes it: text in quotes, other bytes as digits.

@@ -5,6 +5,7 @@ use anyhow::{Result, bail};
 use ext4_format::hash::{DirHasher, HashVersion};
 use extant_check::inspect::Record;
 use extant_cli_core::format::show::show;
+use extant_cli_core::format::times::day_and_minute;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
@@ -112,7 +113,7 @@ fn long(asked: &QueriedImage<'_>, row: &Record, text: &mut String) -> Result<()>
         inode.user(),
         inode.group(),
         inode.size(),
-        extant_cli_core::format::times::day_and_minute(time)
+        day_and_minute(time)
     );
     Ok(())
 }

@@ -1,15 +1,19 @@
 //! `e2fsck`, `fsck.ext2`, `fsck.ext3`, `fsck.ext4`: run `extant check` and `extant repair`. An image marked clean is
 //! not checked, unless `-f` is given or a check is due by mount count or interval.
 
-use super::getopt::{self, ParsedOptions};
+use super::call::{self, Answer, Answered, Called, Refusal};
+use super::getopt::{self, Options, ParsedOptions};
 use super::mke2fs_options::{no_bad_blocks, read_all};
-use super::{Answer, Answered, Refusal, version};
-use crate::commands::{defrag, trim, tune};
+use super::{changes, listing};
 use blockdev::{Access, BlockDevice};
 use ext4_format::features::Incompat;
 use ext4_format::superblock::{
     RawSuperblock, STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE,
 };
+use extant_cli_core::format::clock;
+use extant_cli_core::format::show::show;
+use extant_cli_core::image::identity::identity;
+use extant_cli_core::image::{images, store};
 use extant_terminal::output::one_line;
 use extant_tune::TuneOptions;
 use std::ffi::{OsStr, OsString};
@@ -23,31 +27,29 @@ const MENDED: u8 = 1;
 /// Exit code of fsck: the image could not be checked.
 const FAILED: u8 = 8;
 
-const ALONE: &str = "panyrcdfvtFVDk";
-const WITH_VALUE: &str = "bBCEjlLzPINs";
-
-/// Options without an equivalent here, and the reason.
-pub(super) const WITHOUT: &[(char, &str)] = &[
-    ('L', "the list of bad blocks in the image is kept"),
-    ('j', "external journals are not replayed"),
-];
-
-/// Options of `-E` without an effect here: defaults, and tuning of e2fsck itself.
-pub(super) const SAY_NOTHING: &[&str] = &[
-    "nodiscard",
-    "readahead_kb",
-    "optimize_extents",
-    "no_optimize_extents",
-    "inode_count_fullmap",
-    "no_inode_count_fullmap",
-    "clear_all_uninit_bits",
-    "fixes_only",
-    "check_encoding",
-    "ea_ver",
-];
+pub(super) const OPTIONS: Options = Options {
+    without: &[
+        ('L', "the list of bad blocks in the image is kept"),
+        ('j', "external journals are not replayed"),
+    ],
+    ignored: &[
+        "nodiscard",
+        "readahead_kb",
+        "optimize_extents",
+        "no_optimize_extents",
+        "inode_count_fullmap",
+        "no_inode_count_fullmap",
+        "clear_all_uninit_bits",
+        "fixes_only",
+        "check_encoding",
+        "ea_ver",
+    ],
+    wrong_usage: WRONG_USAGE,
+    ..Options::of("panyrcdfvtFVDkb:B:C:E:j:l:L:z:P:I:N:s:")
+};
 
 /// Supported options of `-E`.
-pub(super) const EXTENDED: &[&str] = &[
+const EXTENDED: &[&str] = &[
     "discard",
     "journal_only",
     "unshare_blocks",
@@ -68,18 +70,18 @@ fn refuse(line: impl Into<String>) -> Refusal {
     Refusal(line.into(), WRONG_USAGE)
 }
 
-pub(super) fn answer(name: &'static str, args: Vec<OsString>) -> Answered {
-    let taken = getopt::take(args, ALONE, WITH_VALUE).map_err(refuse)?;
-    if taken.options.iter().any(|(letter, _)| *letter == 'V') {
-        return version(name);
+pub(super) fn answer(called: &Called) -> Answered {
+    let taken = &called.taken;
+    if taken.has('V') {
+        return called.version();
     }
-    let options = Options::of(&taken).map_err(refuse)?;
+    let options = FsckOptions::of(taken).map_err(refuse)?;
     options.check()?;
-    let progress_fd = progress_fd(&taken).map_err(refuse)?;
+    let progress_fd = progress_fd(taken).map_err(refuse)?;
     let [device] = &taken.operands[..] else {
         return Err(refuse("write one device or file"));
     };
-    let device = &super::device(device);
+    let device = &call::device(device);
     if let Some(block) = options.backup {
         backup(device, block, options.backup_size)?;
     }
@@ -88,18 +90,25 @@ pub(super) fn answer(name: &'static str, args: Vec<OsString>) -> Answered {
     }
     let undo = options.undo.as_deref();
     let undo = undo.filter(|_| options.mode != Mode::No);
-    let done = super::with_undo_of(device, undo, MENDED, || run(&options, device, progress_fd));
+    let done = called.with_undo_of(device, undo, MENDED, || {
+        run(called, &options, device, progress_fd)
+    });
     // A lower code stands for a volume that was mended.
     done.map_err(|Refusal(line, code)| Refusal(line, code.max(FAILED)))
 }
 
-fn run(options: &Options, device: &OsString, progress_fd: Option<u32>) -> Answered {
+fn run(
+    called: &Called,
+    options: &FsckOptions,
+    device: &OsString,
+    progress_fd: Option<u32>,
+) -> Answered {
     if options.has("journal_only") {
         return journal_only(device, options.mode);
     }
     if options.mode == Mode::Ask && !std::io::stdin().is_terminal() {
         // A file that cannot be opened is a reason that no option changes.
-        extant_cli_core::image::identity::identity(device.as_ref())?;
+        identity(device.as_ref())?;
         let line = "no terminal to ask at: use -n, -p or -y";
         return Err(Refusal(line.into(), FAILED));
     }
@@ -112,7 +121,7 @@ fn run(options: &Options, device: &OsString, progress_fd: Option<u32>) -> Answer
     if options.mode == Mode::No {
         return Ok(Answer::Words(words));
     }
-    let code = super::code_of(words);
+    let code = called.code_of(words);
     if code & !MENDED != 0 {
         return Ok(Answer::Done(code));
     }
@@ -122,7 +131,7 @@ fn run(options: &Options, device: &OsString, progress_fd: Option<u32>) -> Answer
     }
 }
 
-impl Options {
+impl FsckOptions {
     /// Fails for options that exclude each other.
     fn check(&self) -> Result<(), Refusal> {
         if self.compacts && self.mode == Mode::No {
@@ -155,7 +164,7 @@ impl Options {
         }
         called_clean(device, true)?;
         // If the image cannot be opened, let the repair report that.
-        let replayed = super::replay(Path::new(device)).ok()?;
+        let replayed = changes::replay(Path::new(device)).ok()?;
         if replayed {
             let _ = writeln!(
                 std::io::stdout(),
@@ -184,14 +193,14 @@ impl Options {
     }
 }
 
-impl Options {
+impl FsckOptions {
     /// Runs the steps that follow a repair which left the image clean.
     fn afterwards(&self, image: &Path) -> anyhow::Result<()> {
         if self.has("bmap2extent") {
-            defrag::map_by_extents(image)?;
+            changes::map_by_extents(image)?;
         }
         if self.has("fragcheck") {
-            let device = extant_cli_core::image::images::device(image)?;
+            let device = images::device(image)?;
             let found = extant_tune::fragments(&device)?;
             for file in &found.fragmented {
                 let (ino, pieces, blocks) = (file.ino.0, file.pieces, file.blocks);
@@ -202,14 +211,14 @@ impl Options {
             }
         }
         if self.has("discard") {
-            trim::quietly(image)?;
+            changes::trim(image)?;
         }
         let checked = TuneOptions {
             mounts: Some(0),
-            last_checked: Some(extant_cli_core::format::clock::stamp()?),
+            last_checked: Some(clock::stamp()?),
             ..TuneOptions::default()
         };
-        tune::quietly(image, checked)
+        changes::tune(image, checked)
     }
 }
 
@@ -218,12 +227,12 @@ fn backup(device: &OsStr, block: u64, size: Option<u64>) -> Result<(), Refusal> 
     let failed = |error: anyhow::Error| Refusal(one_line(&error), FAILED);
     let place = match size {
         Some(size) => block.checked_mul(size),
-        None => match super::listing::place_of_copy(device.as_ref(), block) {
+        None => match listing::place_of_copy(device.as_ref(), block) {
             Ok((block, size)) => block.checked_mul(size),
             Err(error) => return Err(failed(error)),
         },
     };
-    let open = extant_cli_core::image::images::device(device.as_ref()).map_err(failed)?;
+    let open = images::device(device.as_ref()).map_err(failed)?;
     let mut bytes = vec![0; SUPERBLOCK_SIZE];
     // In block 0, the boot sector comes before the superblock.
     let place = place.map(|place| place.max(SUPERBLOCK_OFFSET));
@@ -243,7 +252,7 @@ fn journal_only(device: &OsStr, mode: Mode) -> Answered {
     if mode == Mode::No {
         return Err(refuse("-E journal_only goes not with -n"));
     }
-    match super::replay(Path::new(device)) {
+    match changes::replay(Path::new(device)) {
         Ok(replayed) => Ok(Answer::Done(u8::from(replayed) * MENDED)),
         Err(error) => Err(Refusal(one_line(&error), FAILED)),
     }
@@ -264,7 +273,7 @@ fn progress_fd(taken: &ParsedOptions) -> Result<Option<u32>, String> {
 
 /// Parsed options.
 #[derive(Debug)]
-struct Options {
+struct FsckOptions {
     mode: Mode,
     forced: bool,
     compacts: bool,
@@ -278,7 +287,7 @@ struct Options {
     backup_size: Option<u64>,
 }
 
-impl Options {
+impl FsckOptions {
     fn of(taken: &ParsedOptions) -> Result<Self, String> {
         let mut options = Self {
             mode: Mode::Ask,
@@ -291,7 +300,7 @@ impl Options {
             backup_size: None,
         };
         for (letter, value) in &taken.options {
-            getopt::refuse_letter(*letter, WITHOUT)?;
+            OPTIONS.refuse(*letter)?;
             let chosen = match letter {
                 'a' | 'p' => Mode::Preen,
                 'n' => Mode::No,
@@ -332,7 +341,7 @@ impl Options {
     fn extended(&mut self, text: &str) -> Result<(), String> {
         for option in text.split(',').filter(|option| !option.is_empty()) {
             let key = option.split_once('=').map_or(option, |(key, _)| key);
-            if SAY_NOTHING.contains(&key) {
+            if OPTIONS.ignored.contains(&key) {
                 continue;
             }
             if !EXTENDED.contains(&key) {
@@ -346,10 +355,8 @@ impl Options {
 
 /// Returns the line about an image that needs no check; `replayed`: its journal was replayed and its orphans deleted.
 fn called_clean(device: &OsStr, replayed: bool) -> Option<String> {
-    let open = extant_cli_core::image::store::open(Path::new(device), Access::ReadOnly).ok()?;
-    let mut bytes = vec![0; SUPERBLOCK_SIZE];
-    open.read_at(SUPERBLOCK_OFFSET, &mut bytes).ok()?;
-    let sb = RawSuperblock::parse(&bytes).ok()?;
+    let open = store::open(Path::new(device), Access::ReadOnly).ok()?;
+    let sb = listing::superblock(&open).ok()?;
     let state = sb.state.get();
     let needs_recovery = sb.feature_incompat.get() & Incompat::NEEDS_RECOVERY.bits() != 0;
     if state & STATE_VALID == 0
@@ -363,7 +370,7 @@ fn called_clean(device: &OsStr, replayed: bool) -> Option<String> {
     let name = if label.is_empty() {
         device.display().to_string()
     } else {
-        extant_cli_core::format::show::show(label)
+        show(label)
     };
     let (inodes, free) = (sb.inodes_count.get(), sb.free_inodes_count.get());
     let blocks = sb.blocks_count();
@@ -380,9 +387,7 @@ fn is_due(sb: &RawSuperblock) -> bool {
     let mounts = sb.mnt_count.get().cast_signed();
     let interval = u64::from(sb.checkinterval.get());
     let last = u64::from(sb.lastcheck.get()) | u64::from(sb.lastcheck_hi) << 32;
-    let now = extant_cli_core::format::clock::stamp()
-        .unwrap_or(0)
-        .cast_unsigned();
+    let now = clock::stamp().unwrap_or(0).cast_unsigned();
     most > 0 && mounts >= most || interval > 0 && now >= last.saturating_add(interval)
 }
 
@@ -393,12 +398,8 @@ mod tests {
     #[test]
     fn one_way_to_treat_an_image() {
         let said = |line: &str| {
-            let taken = getopt::take(
-                line.split(' ').map(OsString::from).collect(),
-                ALONE,
-                WITH_VALUE,
-            );
-            Options::of(&taken?).map(|options| (options.mode as u8, options.forced))
+            let taken = OPTIONS.take(line.split(' ').map(OsString::from));
+            FsckOptions::of(&taken?).map(|options| (options.mode as u8, options.forced))
         };
         assert_eq!(said("-fn x").unwrap(), (Mode::No as u8, true));
         assert_eq!(

@@ -3,7 +3,7 @@
 //! in place, which a crash leaves complete or undone.
 
 use super::fields::{self, text};
-use crate::multicall::listing;
+use crate::{changes, listing};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use blockdev::BlockDevice;
 use ext4_format::geometry::Geometry;
@@ -13,10 +13,10 @@ use ext4_format::{BlockNr, GroupNr, InodeNr, bitmap, inode};
 use ext4_image::{Image, MemOverlay};
 use extant_check::inspect::{FieldPlace, Inspector, Request, Structure, Value, field_place};
 use extant_cli_core::address::host_path;
+use extant_cli_core::address::request::path_from;
 use extant_cli_core::format::attr_flags::long_number;
 use extant_cli_core::format::show::show;
-use extant_cli_core::image::images;
-use extant_cli_core::image::in_place;
+use extant_cli_core::image::{images, in_place};
 use std::ops::{Deref, DerefMut};
 use std::path::Path;
 
@@ -55,7 +55,7 @@ impl DerefMut for Bytes<'_> {
 
 /// Changes an image.
 pub(super) fn change(image: &Path, work: impl FnOnce(&mut Bytes<'_>) -> Result<()>) -> Result<()> {
-    crate::multicall::replay(image)?;
+    changes::replay(image)?;
     let (device, beside) = in_place::ready(image, false)?;
     let overlay = MemOverlay::new(&device);
     work(&mut Bytes::of(&overlay)?)?;
@@ -311,7 +311,7 @@ impl<'d> Bytes<'d> {
     /// Returns the inode of a path or number.
     pub fn find(&self, at: &[u8], word: &[u8]) -> Result<InodeNr> {
         let inspector = Inspector::open(self.dev, false)?;
-        let path = extant_cli_core::address::request::path_from(at, word);
+        let path = path_from(at, word);
         let request = Request::new(vec![b"imap".to_vec(), path])?;
         let mut found = None;
         let asked = inspector.answer(&request, &mut |record| {

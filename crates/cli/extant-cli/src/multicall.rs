@@ -1,0 +1,84 @@
+//! The names under which scripts and mount(8) call this program: those of e2fsprogs (the crate `extant_e2fsprogs`), and
+//! `mount.extant` or `mount.fuse.extant`, for which the program is `extant mount`.
+
+use crate::command_line::{help, usage};
+use crate::commands::{self, Command, mkfs, mount, tune};
+use anyhow::{Result, anyhow, bail};
+use extant_e2fsprogs::{Answer, Extant, Program, Refusal};
+use extant_terminal::{interrupt, output};
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::iter;
+use std::path::Path;
+use std::process::exit;
+use std::sync::Once;
+
+/// Names of helpers of mount(8).
+const MOUNT: [&str; 3] = ["mount.extant", "mount.fuse.extant", "mount.fuseblk.extant"];
+
+/// The commands that the programs of e2fsprogs run.
+const EXTANT: Extant = Extant {
+    run,
+    tune_options: |words| match parse(words)? {
+        Command::Tune(args) => tune::options(&args),
+        _ => bail!("not a command line of extant tune"),
+    },
+    planned: |words| match parse(words)? {
+        Command::Mkfs(args) => mkfs::planned(&args),
+        _ => bail!("not a command line of extant mkfs"),
+    },
+};
+
+/// Returns the name of a helper of mount(8), if a path calls one.
+fn helper(program: &OsStr) -> Option<&'static str> {
+    let base = Path::new(program).file_name()?;
+    MOUNT.into_iter().find(|name| base == *name)
+}
+
+/// Returns the name that prefixes error messages.
+pub fn speaker() -> &'static str {
+    let program = env::args_os().next().unwrap_or_default();
+    let tool = || Program::called_by(&program).map(Program::name);
+    helper(&program).or_else(tool).unwrap_or("extant")
+}
+
+/// Returns the command line as if it were given to `extant`. Exits if the call needs no command of `extant`, or is
+/// refused.
+pub fn args() -> Vec<OsString> {
+    let mut args = env::args_os();
+    let program = args.next().unwrap_or_else(|| "extant".into());
+    if helper(&program).is_some() {
+        return mount::from_helper(args);
+    }
+    let Some(tool) = Program::called_by(&program) else {
+        return iter::once(program).chain(args).collect();
+    };
+    match tool.answer(args, EXTANT) {
+        Ok(Answer::Words(words)) => with_name(words),
+        Ok(Answer::Done(code)) => exit(code.into()),
+        Err(Refusal(line, code)) => {
+            output::complain(line);
+            exit(code.into())
+        }
+    }
+}
+
+fn with_name(words: Vec<OsString>) -> Vec<OsString> {
+    iter::once("extant".into()).chain(words).collect()
+}
+
+/// Parses a command line without the name of this program.
+fn parse(words: Vec<OsString>) -> Result<Command> {
+    let words = with_name(words);
+    let args = help::parse(&words).map_err(|error| anyhow!(usage::line(&error, &words)))?;
+    Ok(args.command)
+}
+
+/// Runs a command of this program as part of an answer.
+fn run(words: Vec<OsString>) -> Result<()> {
+    static SIGNALS: Once = Once::new();
+    let mut installed = Ok(());
+    SIGNALS.call_once(|| installed = interrupt::install());
+    installed?;
+    commands::run(parse(words)?)
+}

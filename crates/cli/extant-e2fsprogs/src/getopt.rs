@@ -1,0 +1,160 @@
+//! Command lines in the manner of getopt(3): letters alone or combined, values attached or in the next word, operands
+//! anywhere.
+//!
+//! The crate lexopt does not take its place: it removes a `=` before an attached value, which getopt(3) passes on as
+//! part of it (`-L=x` is the label `=x`), and it knows long options, which these programs do not have. The letters and
+//! the texts of errors would remain here.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+/// The options of a program.
+pub struct Options {
+    /// Letters as for getopt(3), where a colon follows a letter that takes a value; `None` if the program parses its
+    /// words itself.
+    pub letters: Option<&'static str>,
+    /// Letters without an equivalent here, and the reason.
+    pub without: &'static [(char, &'static str)],
+    /// Words of `-E` (`-o` of fuse2fs) without an effect here: defaults, and tuning of the program itself.
+    pub ignored: &'static [&'static str],
+    /// Words of `-E` without an equivalent here.
+    pub words_without: &'static [&'static str],
+    /// Exit code for a wrong command line.
+    pub wrong_usage: u8,
+}
+
+impl Options {
+    /// Options of a program that parses its words itself.
+    pub const WORDS: Self = Self {
+        letters: None,
+        without: &[],
+        ignored: &[],
+        words_without: &[],
+        wrong_usage: 1,
+    };
+
+    /// Returns options with these letters, all of which have an equivalent here.
+    pub const fn of(letters: &'static str) -> Self {
+        Self {
+            letters: Some(letters),
+            ..Self::WORDS
+        }
+    }
+
+    /// Fails for a letter that has no equivalent here.
+    pub fn refuse(&self, letter: char) -> Result<(), String> {
+        match self.without.iter().find(|(refused, _)| *refused == letter) {
+            Some((_, why)) => Err(format!("-{letter} is not supported: {why}")),
+            None => Ok(()),
+        }
+    }
+
+    /// Parses words. An unknown letter or a missing value is an error, which is returned as text.
+    pub fn take(&self, words: impl IntoIterator<Item = OsString>) -> Result<ParsedOptions, String> {
+        let mut taken = ParsedOptions::default();
+        let mut words = words.into_iter();
+        while let Some(word) = words.next() {
+            match (self.letters, word.as_bytes()) {
+                (Some(_), b"--") => taken.operands.extend(words.by_ref()),
+                (Some(known), [b'-', letters @ ..]) if !letters.is_empty() => {
+                    take_letters(&mut taken, letters, &mut words, known)?;
+                }
+                _ => taken.operands.push(word),
+            }
+        }
+        Ok(taken)
+    }
+}
+
+fn take_letters(
+    taken: &mut ParsedOptions,
+    mut letters: &[u8],
+    words: &mut impl Iterator<Item = OsString>,
+    known: &str,
+) -> Result<(), String> {
+    while let [letter, rest @ ..] = letters {
+        let letter = char::from(*letter);
+        let found = known.split_once(letter).filter(|_| letter != ':');
+        let (_, behind) =
+            found.ok_or_else(|| format!("-{}: no such option", letter.escape_default()))?;
+        if behind.starts_with(':') {
+            let value = match rest {
+                [] => words.next(),
+                joined => Some(OsString::from_vec(joined.to_vec())),
+            };
+            let value = value.ok_or_else(|| format!("-{letter} takes a value"))?;
+            taken.options.push((letter, value));
+            return Ok(());
+        }
+        taken.options.push((letter, OsString::new()));
+        letters = rest;
+    }
+    Ok(())
+}
+
+/// A parsed command line.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct ParsedOptions {
+    /// Letters in their order, with the values of those that take a value.
+    pub options: Vec<(char, OsString)>,
+    /// Words that are neither letters nor values.
+    pub operands: Vec<OsString>,
+}
+
+impl ParsedOptions {
+    /// Returns whether a letter was given.
+    pub fn has(&self, wanted: char) -> bool {
+        self.options.iter().any(|(letter, _)| *letter == wanted)
+    }
+
+    /// Returns the first value of a letter.
+    pub fn value(&self, wanted: char) -> Option<&OsStr> {
+        let mut options = self.options.iter();
+        let found = options.find(|(letter, _)| *letter == wanted);
+        found.map(|(_, value)| value.as_os_str())
+    }
+
+    /// Fails if a letter was given that has no equivalent here.
+    pub fn refuse(&self, options: &Options) -> Result<(), String> {
+        let mut letters = self.options.iter();
+        letters.try_for_each(|(letter, _)| options.refuse(*letter))
+    }
+}
+
+/// Returns a value as UTF-8 text, which all numbers and words are.
+pub fn text(letter: char, value: &OsStr) -> Result<&str, String> {
+    let bad = || format!("-{letter} {}: not text", value.display());
+    value.to_str().ok_or_else(bad)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn taken(line: &str) -> Result<ParsedOptions, String> {
+        Options::of("Fqnb:t:").take(line.split(' ').map(OsString::from))
+    }
+
+    #[test]
+    fn letters_values_and_operands() {
+        let want = |options: &[(char, &str)], operands: &[&str]| ParsedOptions {
+            options: options.iter().map(|(c, v)| (*c, v.into())).collect(),
+            operands: operands.iter().map(OsString::from).collect(),
+        };
+        assert_eq!(
+            taken("-Fq -b 4096 disk.img -text4 64M").unwrap(),
+            want(
+                &[('F', ""), ('q', ""), ('b', "4096"), ('t', "ext4")],
+                &["disk.img", "64M"]
+            )
+        );
+        assert_eq!(
+            taken("-qb1024 -- -F -").unwrap(),
+            want(&[('q', ""), ('b', "1024")], &["-F", "-"])
+        );
+        assert_eq!(taken("-Fz").unwrap_err(), "-z: no such option");
+        assert_eq!(taken("-:").unwrap_err(), "-:: no such option");
+        assert_eq!(taken("x -b").unwrap_err(), "-b takes a value");
+        assert_eq!(taken("-t=x").unwrap(), want(&[('t', "=x")], &[]));
+    }
+}
