@@ -4,10 +4,12 @@
 //! value. Its change time holds the upper half of the reference count, and the version field the lower half. Each inode with the
 //! attribute accounts for the whole value.
 
-use super::{at, flags, put, u16_at, u32_at};
+use super::{at, file_acl, flags, put, u16_at, u32_at, xattr_area};
+use crate::checksum::crc32c;
+use crate::error::{FormatError, Result, Where};
 use crate::geometry::Geometry;
-use crate::types::FileType;
-use crate::xattr::{ValueInode, entry_hash};
+use crate::types::{FileType, InodeNr};
+use crate::xattr::{VALUE_INODE_MAX, ValueInode, entry_hash, has_inode_area, split_name};
 
 /// Where the lower half of the number of references is: the version of other inodes.
 const REFERENCES_LOW: usize = 36;
@@ -57,6 +59,86 @@ pub fn is_of_owner(raw: &[u8], ino: u32, owner: &[u8]) -> bool {
     is_value(raw)
         && u32_at(raw, at::MTIME) == ino
         && u32_at(raw, at::GENERATION) == u32_at(owner, at::GENERATION)
+}
+
+/// Checks that an inode may hold the value of an attribute of the inode `owner`, by its number. The record is not
+/// looked at.
+///
+/// # Errors
+/// `Corrupt` at the inode with the value.
+pub fn check_number(geo: &Geometry, owner: InodeNr, value: &ValueInode) -> Result<()> {
+    let possible = value.ino.0 >= geo.first_ino && geo.group_of_inode(value.ino).is_some();
+    rule(
+        possible && value.ino != owner,
+        "inode number of an attribute's value",
+        value,
+    )
+}
+
+/// Checks that the record of an inode is that of a value of this size, as Linux does before it reads the value.
+///
+/// # Errors
+/// `Corrupt` at the inode with the value.
+pub fn check_record(raw: &[u8], geo: &Geometry, value: &ValueInode) -> Result<()> {
+    let inside = u32_at(raw, at::FLAGS) & flags::INLINE_DATA != 0;
+    rule(
+        is_value(raw) && !inside,
+        "attribute's value in an inode of another kind",
+        value,
+    )?;
+    let area = xattr_area(raw, geo).and_then(|area| raw.get(area));
+    rule(
+        file_acl(raw, geo).0 == 0 && !area.is_some_and(has_inode_area),
+        "attributes of an attribute's value",
+        value,
+    )?;
+    let size = u64::from(u32_at(raw, at::SIZE_HI)) << 32 | u64::from(u32_at(raw, at::SIZE));
+    rule(
+        size == u64::from(value.size) && value.size <= VALUE_INODE_MAX,
+        "size of an attribute's value",
+        value,
+    )
+}
+
+/// Checks the bytes of a value: the record of the inode with the value has their hash, and the attribute has the hash
+/// of that and of its `name`. A value that belongs to one inode alone, with the number and the record of `owner`, has
+/// no hashes.
+///
+/// # Errors
+/// `Checksum` at the inode with the value.
+pub fn check_bytes(
+    raw: &[u8],
+    geo: &Geometry,
+    (ino, owner): (InodeNr, &[u8]),
+    (name, value): (&[u8], &ValueInode),
+    bytes: &[u8],
+) -> Result<()> {
+    let computed = crc32c(geo.csum_seed, bytes);
+    let stored = u32_at(raw, at::ATIME);
+    let (_, rest) = split_name(name)?;
+    let hashed = [false, true].map(|signed| entry_hash(rest, &computed.to_le_bytes(), signed));
+    if computed == stored && hashed.contains(&value.hash) || is_of_owner(raw, ino.0, owner) {
+        return Ok(());
+    }
+    let (what, stored, computed) = if computed == stored {
+        ("extended attribute", value.hash, hashed[0])
+    } else {
+        ("value of an extended attribute", stored, computed)
+    };
+    Err(FormatError::Checksum {
+        what,
+        at: Where::Inode(value.ino),
+        stored,
+        computed,
+    })
+}
+
+fn rule(holds: bool, what: &'static str, value: &ValueInode) -> Result<()> {
+    if holds {
+        Ok(())
+    } else {
+        Err(FormatError::corrupt(what, Where::Inode(value.ino)))
+    }
 }
 
 /// Clusters that an inode accounts for with a value of `size` bytes.

@@ -3,7 +3,8 @@
 //!
 //! Both hold a list of entries that grows up and values that grow down. On disk a name is an index for its prefix and
 //! the rest of it; here names are whole ("user.mime_type"). Values of ACLs are kept as stored; [`crate::acl`]
-//! translates them. Values in separate inodes (`ea_inode`) are refused.
+//! translates them. For a value in a separate inode (`ea_inode`) there is a reference to the inode, whose bytes
+//! [`crate::inode::value`] checks.
 
 mod block;
 mod placement;
@@ -27,6 +28,8 @@ pub const MAX_REFCOUNT: u32 = 1024;
 pub const NAME_MAX: usize = 255;
 /// The longest value the system-call interface allows.
 pub const VALUE_MAX: usize = 65_536;
+/// The longest value in an inode (`ea_inode`).
+pub const VALUE_INODE_MAX: u32 = 1 << 24;
 /// Four zero bytes end the entries.
 const END_LEN: usize = 4;
 const INODE_HEADER_LEN: usize = 4;
@@ -93,7 +96,7 @@ pub fn name_prefix(index: u8) -> Option<&'static [u8]> {
 }
 
 /// Returns the index and stored rest of a full name.
-fn split_name(full: &[u8]) -> Result<(u8, &[u8])> {
+pub(crate) fn split_name(full: &[u8]) -> Result<(u8, &[u8])> {
     if full.len() > NAME_MAX || full.contains(&0) {
         return Err(FormatError::Unrepresentable(
             "extended attribute name too long or with NUL",

@@ -110,8 +110,13 @@ pub type Placed = (Option<Vec<u8>>, Option<Vec<u8>>);
 /// ([`set_checksum`](super::set_checksum)). `None` for an empty part.
 ///
 /// # Errors
-/// `Unrepresentable` when the set is too large for both: the caller's ENOSPC.
+/// `Unrepresentable` when the set is too large for both: the caller's ENOSPC. Also for values in inodes (`ea_inode`).
 pub fn place(set: &XattrSet, inode_area_len: usize, block_size: usize) -> Result<Placed> {
+    if set.has_outside() {
+        return Err(FormatError::Unrepresentable(
+            "extended attributes with values in inodes",
+        ));
+    }
     let items = || -> Result<Vec<Item<'_>>> {
         set.iter()
             .map(|(name, value)| split_name(name).map(|(index, rest)| Item { index, rest, value }))

@@ -22,6 +22,8 @@ use zerocopy::FromBytes;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct XattrSet {
     list: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Names whose values are in inodes, sorted.
+    outside: Vec<(Vec<u8>, ValueInode)>,
 }
 
 impl XattrSet {
@@ -31,6 +33,20 @@ impl XattrSet {
     /// # Errors
     /// `Corrupt` for a broken rule, `Incompatible` for values in inodes or unknown name indices.
     pub fn parse(inode_area: Option<&[u8]>, block: Option<&[u8]>) -> Result<Self> {
+        let set = Self::parse_all(inode_area, block)?;
+        if set.outside.is_empty() {
+            Ok(set)
+        } else {
+            Err(FormatError::Incompatible("ea_inode".into()))
+        }
+    }
+
+    /// Reads the attributes of an inode of a volume with `ea_inode`. [`value_inode`](Self::value_inode) returns where
+    /// the values in inodes are, and [`get`](Self::get) returns the other values.
+    ///
+    /// # Errors
+    /// `Corrupt` for a broken rule, `Incompatible` for unknown name indices.
+    pub fn parse_all(inode_area: Option<&[u8]>, block: Option<&[u8]>) -> Result<Self> {
         let mut set = Self::default();
         if let Some(area) = inode_area.filter(|a| has_inode_area(a)) {
             let body = area.get(INODE_HEADER_LEN..).unwrap_or(&[]);
@@ -48,16 +64,14 @@ impl XattrSet {
     fn read(&mut self, base: &[u8], first: usize, in_block: bool) -> Result<()> {
         walk(base, first, in_block, |at, raw, rest, value| {
             let name = full_name(raw.name_index, rest, at)?;
-            let Stored::Here(value) = value else {
-                return Err(FormatError::Incompatible("ea_inode".into()));
+            let (Err(here), Err(outside)) = (self.position(&name), self.outside(&name)) else {
+                return Err(corrupt("extended attribute twice", at));
             };
-            match self.position(&name) {
-                Ok(_) => Err(corrupt("extended attribute twice", at)),
-                Err(i) => {
-                    self.list.insert(i, (name, value.to_vec()));
-                    Ok(())
-                }
+            match value {
+                Stored::Here(value) => self.list.insert(here, (name, value.to_vec())),
+                Stored::Inode(value) => self.outside.insert(outside, (name, value)),
             }
+            Ok(())
         })
     }
 
@@ -65,21 +79,56 @@ impl XattrSet {
         self.list.binary_search_by(|(n, _)| n[..].cmp(name))
     }
 
-    /// Returns the value of a full name.
+    fn outside(&self, name: &[u8]) -> Result<usize, usize> {
+        self.outside.binary_search_by(|(n, _)| n[..].cmp(name))
+    }
+
+    /// Returns the value of a full name, unless the value is in an inode.
     pub fn get(&self, name: &[u8]) -> Option<&[u8]> {
         let (_, value) = self.list.get(self.position(name).ok()?)?;
         Some(value)
     }
 
+    /// Returns the reference to the inode with the value of a full name, if the value is in an inode.
+    pub fn value_inode(&self, name: &[u8]) -> Option<ValueInode> {
+        let (_, value) = self.outside.get(self.outside(name).ok()?)?;
+        Some(*value)
+    }
+
+    /// Returns whether the set has a name, wherever its value is.
+    pub fn contains(&self, name: &[u8]) -> bool {
+        self.position(name).is_ok() || self.outside(name).is_ok()
+    }
+
+    /// Returns all full names in order, wherever their values are.
+    pub fn names(&self) -> Vec<&[u8]> {
+        let here = self.list.iter().map(|(name, _)| &name[..]);
+        let outside = self.outside.iter().map(|(name, _)| &name[..]);
+        let mut names: Vec<&[u8]> = here.chain(outside).collect();
+        names.sort_unstable();
+        names
+    }
+
+    /// Returns whether values are in inodes.
+    pub(super) const fn has_outside(&self) -> bool {
+        !self.outside.is_empty()
+    }
+
     /// Sets or replaces a value. Whether everything fits is known when it is placed ([`place`](super::place)).
     ///
     /// # Errors
-    /// `Unrepresentable` for a name without a known prefix, or a name or value too long.
+    /// `Unrepresentable` for a name without a known prefix, a name or value too long, or a name whose value is in an
+    /// inode.
     pub fn set(&mut self, name: &[u8], value: &[u8]) -> Result<()> {
         split_name(name)?;
         if value.len() > VALUE_MAX {
             return Err(FormatError::Unrepresentable(
                 "extended attribute value too long",
+            ));
+        }
+        if self.outside(name).is_ok() {
+            return Err(FormatError::Unrepresentable(
+                "change of an extended attribute whose value is in an inode",
             ));
         }
         match self.position(name) {
@@ -93,24 +142,24 @@ impl XattrSet {
         Ok(())
     }
 
-    /// Takes a name out and returns its value.
+    /// Takes a name out and returns its value, unless the value is in an inode.
     pub fn remove(&mut self, name: &[u8]) -> Option<Vec<u8>> {
         self.position(name).ok().map(|i| self.list.remove(i).1)
     }
 
-    /// Returns (full name, value) in the order of names.
+    /// Returns (full name, value) in the order of names, without the values in inodes.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&[u8], &[u8])> {
         self.list.iter().map(|(n, v)| (&n[..], &v[..]))
     }
 
     /// Returns the number of attributes.
     pub const fn len(&self) -> usize {
-        self.list.len()
+        self.list.len() + self.outside.len()
     }
 
     /// Returns whether the set is empty.
     pub const fn is_empty(&self) -> bool {
-        self.list.is_empty()
+        self.len() == 0
     }
 }
 

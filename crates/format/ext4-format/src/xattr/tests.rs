@@ -66,6 +66,24 @@ fn broken_rules_are_named() {
         XattrSet::parse(None, Some(&inode)),
         Err(FormatError::Incompatible(_))
     ));
+    let mut all = XattrSet::parse_all(None, Some(&inode)).unwrap();
+    let value = all.value_inode(b"user.a").unwrap();
+    assert_eq!((value.ino.0, value.size), (12, 5));
+    assert_eq!((all.get(b"user.a"), all.len()), (None, 2));
+    assert_eq!(all.names(), [b"user.a", b"user.b"]);
+    assert!(all.contains(b"user.a") && !all.contains(b"user.c"));
+    // The reference would be lost.
+    assert!(all.set(b"user.a", b"1").is_err());
+    assert!(place(&all, 100, 1024).is_err());
+    let mut twice = inode.clone();
+    twice[entry + 20 + 16] = b'a';
+    assert!(matches!(
+        XattrSet::parse_all(None, Some(&twice)),
+        Err(FormatError::Corrupt {
+            what: "extended attribute twice",
+            ..
+        })
+    ));
     let (Some(area), None) = place(&set, 100, 1024).unwrap() else {
         panic!()
     };
@@ -104,7 +122,7 @@ proptest! {
             m.copy_from_slice(&[0, 0, 2, 0xea, 1, 0, 0, 0, 1, 0, 0, 0]);
         }
         let _ = XattrSet::parse(Some(&bytes), None);
-        let _ = XattrSet::parse(None, Some(&bytes));
+        let _ = XattrSet::parse_all(None, Some(&bytes));
         let _ = verify_checksum(&bytes, 1, BlockNr(1));
         set_checksum(&mut bytes, 1, BlockNr(1));
     }
