@@ -291,7 +291,7 @@ impl Volume {
         if let Some(block) = block.as_ref().filter(|_| self.has_csum()) {
             xattr::verify_checksum(block, self.geo.csum_seed, nr).unwrap();
         }
-        XattrSet::parse(area, block.as_deref()).unwrap()
+        XattrSet::parse_all(area, block.as_deref()).unwrap()
     }
 
     /// Returns every path of the tree with its inode; reads every inode completely.

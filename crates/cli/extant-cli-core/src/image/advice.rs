@@ -93,7 +93,12 @@ pub fn no_disk(image: &Path) -> anyhow::Result<()> {
 
 /// Returns the command that removes a feature which keeps an image read-only, or makes an image without that feature.
 fn without_feature(image: &Path, why: &str) -> Option<String> {
-    if why.starts_with("the feature inline_data ") || why.starts_with("feature bigalloc ") {
+    let readable = [
+        "the feature inline_data ",
+        "the feature ea_inode ",
+        "feature bigalloc ",
+    ];
+    if readable.iter().any(|feature| why.starts_with(feature)) {
         return Some(format!(
             "extant mkfs NEW.img --from {} makes an image without it",
             image.display()

@@ -191,6 +191,7 @@ impl Inodes {
             return Err(Error::Unsupported("inode with verity"));
         }
         self.check_inline(&core, ftype, ino)?;
+        self.check_no_value(&core, origin, ino)?;
         let content = match ftype {
             FileType::Directory => {
                 let compared = self.store.comparison(core.flags);
@@ -292,7 +293,12 @@ impl Inodes {
             }
         };
         let area = inode::xattr_area(&raw, &self.store.geometry).and_then(|r| raw.get(r));
-        let mut set = XattrSet::parse(area, image.as_deref().map(|i| &**i))
+        let parse = if self.store.geometry.features.has_ea_inode() {
+            XattrSet::parse_all
+        } else {
+            XattrSet::parse
+        };
+        let mut set = parse(area, image.as_deref().map(|i| &**i))
             .map_err(|e| e.at(Where::Inode(inode.ino)))?;
         if self.store.geometry.features.has_inline_data() {
             // The attribute holds a part of the data, and is not the user's. The volume is read-only, so the attribute

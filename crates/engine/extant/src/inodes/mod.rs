@@ -11,6 +11,7 @@ pub mod open_files;
 pub mod path_cache;
 pub mod permit;
 pub mod published;
+mod value_inodes;
 pub mod walk_cache;
 pub mod xattrs;
 

@@ -76,23 +76,35 @@ impl Inodes {
         let read = Arc::new(self.read_xattrs(inode)?);
         let mut state = inode.state.lock();
         let set = Arc::clone(state.xattrs.get_or_insert(read));
-        let capability = set.get(CAPABILITY).is_some();
+        let capability = set.contains(CAPABILITY);
         inode.has_capability.store(capability, Ordering::Relaxed);
         Ok(set)
     }
 
+    /// Runs `f` on the value of one attribute, if the inode has the attribute.
+    fn at_value<R>(
+        &self,
+        inode: &Inode,
+        name: &[u8],
+        f: impl Fn(&[u8]) -> Result<R>,
+    ) -> Result<Option<R>> {
+        let (found, outside) =
+            self.at_xattrs(inode, |set| (set.get(name).map(&f), set.value_inode(name)))?;
+        match outside {
+            Some(value) => f(&self.value_in_inode(inode, name, &value)?).map(Some),
+            None => found.transpose(),
+        }
+    }
+
     /// Returns the value of one attribute, unchecked. An ACL is in the form that callers know.
     fn xattr_value(&self, inode: &Inode, name: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.at_xattrs(inode, |set| {
-            let Some(value) = set.get(name) else {
-                return Ok(None);
-            };
-            Ok(Some(if is_acl(name) {
+        self.at_value(inode, name, |value| {
+            Ok(if is_acl(name) {
                 Acl::from_disk(value)?.to_xattr()
             } else {
                 value.to_vec()
-            }))
-        })?
+            })
+        })
     }
 
     /// Returns the access or default ACL, if the inode has one.
@@ -100,8 +112,7 @@ impl Inodes {
         if !inode.has_acl.load(Ordering::Relaxed) {
             return Ok(None);
         }
-        self.at_xattrs(inode, |set| set.get(name).map(Acl::from_disk).transpose())?
-            .map_err(Error::from)
+        self.at_value(inode, name, |value| Ok(Acl::from_disk(value)?))
     }
 
     /// Returns the access ACL. Without one, the mode is returned as an ACL.
@@ -109,6 +120,10 @@ impl Inodes {
         self.permit_xattr(who, inode, ACCESS, crate::types::credentials::READ, false)?;
         loop {
             let set = self.xattrs(inode)?;
+            if let Some(value) = set.value_inode(ACCESS) {
+                let value = self.value_in_inode(inode, ACCESS, &value)?;
+                return Ok(Acl::from_disk(&value)?);
+            }
             let state = inode.state.read();
             // The mode and the attributes, as of one moment.
             let current = state.xattrs.as_ref();
@@ -274,10 +289,11 @@ impl Inodes {
     pub(crate) fn list_xattrs(&self, who: &Credentials, inode: &Inode) -> Result<Vec<Vec<u8>>> {
         let set = self.xattrs(inode)?;
         Ok(set
-            .iter()
-            .map(|(name, _)| name.to_vec())
+            .names()
+            .into_iter()
             .filter(|n| who.is_privileged() || !n.starts_with(b"trusted."))
             .filter(|n| !n.starts_with(b"encryption."))
+            .map(<[u8]>::to_vec)
             .collect())
     }
 

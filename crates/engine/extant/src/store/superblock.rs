@@ -18,6 +18,7 @@ const INCOMPAT: Incompat = Incompat::FILETYPE
     .union(Incompat::FLEX_BG)
     .union(Incompat::CSUM_SEED)
     .union(Incompat::LARGE_DIR)
+    .union(Incompat::EA_INODE)
     .union(Incompat::MMP)
     .union(Incompat::ENCRYPT)
     .union(Incompat::CASEFOLD)
@@ -149,8 +150,13 @@ fn check(device: &dyn BlockDevice, raw: RawSuperblock) -> Result<FoundSuperblock
     if geometry.features.incompat.contains(Incompat::ENCRYPT) {
         read_only.get_or_insert_with(|| "feature encrypt is not supported for writing".into());
     }
-    if geometry.features.has_inline_data() {
-        read_only.get_or_insert_with(|| "the feature inline_data can be read, not written".into());
+    for (has, name) in [
+        (geometry.features.has_inline_data(), "inline_data"),
+        (geometry.features.has_ea_inode(), "ea_inode"),
+    ] {
+        if has {
+            read_only.get_or_insert_with(|| format!("the feature {name} can be read, not written"));
+        }
     }
     Ok(FoundSuperblock {
         raw,

@@ -4,6 +4,7 @@
 mod campaign;
 mod inline;
 mod refused;
+mod values;
 
 use campaign::Campaign;
 

@@ -11,4 +11,5 @@ mod journals;
 mod std_fs;
 pub mod tree;
 mod trees;
+mod values;
 mod view;

@@ -153,6 +153,41 @@ fn files_inside_inodes() {
     }
 }
 
+/// Values in inodes come to the inode or the block of their file. If they do not fit there, no image is made.
+#[test]
+fn values_in_inodes() {
+    let args = ["-t", "ext4", "-b", "1024", "-O", "ea_inode"];
+    let Some(s) = Scratch::mke2fs("16M", &args) else {
+        return;
+    };
+    fs::write(s.host("value"), [b'v'; 1000]).unwrap();
+    let value = s.host("value").display().to_string();
+    for request in [
+        format!("write {value} /file"),
+        format!("ea_set -f {value} /file user.note"),
+        "ea_set /file user.short x".into(),
+    ] {
+        let mut debugfs = std::process::Command::new("debugfs");
+        let out = debugfs.args(["-w", "-R", &request]).arg(&s.image).output();
+        assert!(out.unwrap().status.success(), "{request}");
+    }
+    let before = s.bytes();
+    let told = s.ok(&["getfattr", "-n", "user.note", ":/file"]);
+    assert!(told.contains(&"v".repeat(1000)), "{told}");
+    s.ok(&["mkfs", "@new.img", "--from", "%", "-q", "-b", "4096"]);
+    new_image(&s).clean();
+    equal(&s, "%", "@new.img");
+    let narrow = ["mkfs", "@new.img", "-F", "--from", "%", "-q", "-b", "1024"];
+    let said = s.fails(&narrow);
+    assert!(
+        said.contains("file: ") && said.contains("hold more"),
+        "{said}"
+    );
+    s.ok(&[&narrow[..], &["--no-xattrs"]].concat());
+    assert!(s.fails(&["rm", ":/file"]).contains("ea_inode"));
+    assert!(s.bytes() == before, "the source was written to");
+}
+
 #[test]
 fn images_in_disks_and_layers_of_images() {
     let Some(s) = Scratch::filled() else { return };

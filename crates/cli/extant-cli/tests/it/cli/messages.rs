@@ -48,6 +48,7 @@ fn fixture() -> Option<Scratch> {
     made("inline.img", "16M", &["-t", "ext4", "-O", "inline_data"]);
     made("bigalloc.img", "16M", &["-t", "ext4", "-O", "bigalloc"]);
     made("ea.img", "16M", &["-t", "ext4", "-O", "ea_inode"]);
+    made("fold.img", "16M", &["-t", "ext4", "-O", "casefold,encrypt"]);
     made("small.img", "2M", &["-t", "ext4", "-b", "1024"]);
     let write = |name: &str, content: &[u8]| fs::write(s.host(name), content).unwrap();
     let marked = |at: usize, mark: &[u8]| {

@@ -1,4 +1,4 @@
-//! A volume with files inside its inodes (`inline_data`), mounted.
+//! Volumes with files inside their inodes (`inline_data`), and with values of attributes in inodes (`ea_inode`), mounted.
 
 use super::support::{Kernel, Mounted, image, over_each, place, script};
 
@@ -26,6 +26,33 @@ fn inline_data_are_read_through_the_mount() {
             "1\n1\n"
         );
         let refused = "for c in 'touch new' 'rm f60' 'truncate -s 3 f60'; do $c 2>&1 && exit 1; done; echo x 2>/dev/null >>f1 && exit 1; echo done";
+        let text = script(mounted.dir(), refused);
+        assert!(
+            text.contains("Read-only file system") && text.ends_with("done\n"),
+            "{text}"
+        );
+        mounted.unmount();
+    });
+}
+
+#[test]
+fn values_in_inodes_are_read_through_the_mount() {
+    over_each(|transport| {
+        let place = place();
+        let path = image(place.path(), "32M", &["-O", "ea_inode"]);
+        let kernel = Kernel::new(&path, "rw");
+        script(
+            kernel.dir(),
+            "for n in 0 10 100 3000 5000 40000; do echo $n >f$n; mkdir d$n
+             for f in f$n d$n; do setfattr -n user.v -v \"$(head -c $n /dev/urandom | base64 -w0)\" $f
+             setfattr -n user.short -v short $f; done; done",
+        );
+        let ask = "getfattr -d -m- -e hex -R . | md5sum; cat f*; stat -c '%n %b' f* d*";
+        let expected = script(kernel.dir(), ask);
+        drop(kernel);
+        let mounted = Mounted::new(&path, transport, &["ro"]);
+        assert_eq!(script(mounted.dir(), ask), expected);
+        let refused = "setfattr -n user.v -v x f10 2>&1 && exit 1; setfattr -x user.v f5000 2>&1 && exit 1; echo done";
         let text = script(mounted.dir(), refused);
         assert!(
             text.contains("Read-only file system") && text.ends_with("done\n"),

@@ -109,15 +109,10 @@ fn zeroed_superblock() {
 #[test]
 fn unsupported_features() {
     needs::tools!("mke2fs");
-    for feature in ["casefold,encrypt", "ea_inode"] {
-        let device = mem_image("32M", &["-t", "ext4", "-O", feature]);
-        for read_only in [true, false] {
-            let error = open_as(&device, read_only)
-                .err()
-                .unwrap_or_else(|| panic!("{feature} opens"));
-            let said = feature.split(',').next().unwrap();
-            assert!(error.to_string().contains(said), "{feature}: {error}");
-        }
+    let device = mem_image("32M", &["-t", "ext4", "-O", "casefold,encrypt"]);
+    for read_only in [true, false] {
+        let error = open_as(&device, read_only).expect_err("it opens");
+        assert!(error.to_string().contains("casefold"), "{error}");
     }
     for feature in [
         "encrypt",
@@ -125,6 +120,7 @@ fn unsupported_features() {
         "quota",
         "quota,project",
         "inline_data",
+        "ea_inode",
         "bigalloc",
     ] {
         let device = mem_image("32M", &["-t", "ext4", "-O", feature]);

@@ -50,9 +50,9 @@ pub(super) const TABLE: &[Row] = &[
         "dir: neither a regular file nor a block device: a path in an image is IMAGE:/PATH; extant mkfs IMAGE --from dir makes an image of a directory",
     ),
     (
-        "ls ea.img",
+        "ls fold.img",
         1,
-        "ea.img: unsupported incompatible feature: ea_inode: extant inspect and check read it; Linux can mount ea.img, and extant import brings its files into a new image",
+        "fold.img: unsupported incompatible feature: casefold with encrypt: extant inspect and check read it; Linux can mount fold.img, and extant import brings its files into a new image",
     ),
     (
         "ls disk.img/d",
@@ -250,6 +250,16 @@ pub(super) const TABLE: &[Row] = &[
         "mkdir inline.img:/x",
         1,
         "inline.img: read-only file system: the feature inline_data can be read, not written: extant mkfs NEW.img --from inline.img makes an image without it",
+    ),
+    (
+        "mkdir ea.img:/x",
+        1,
+        "ea.img: read-only file system: the feature ea_inode can be read, not written: extant mkfs NEW.img --from ea.img makes an image without it",
+    ),
+    (
+        "mount ea.img mnt",
+        1,
+        "ea.img: read-only file system: the feature ea_inode can be read, not written; mount it with -o ro",
     ),
     (
         "mkdir bigalloc.img:/x",
