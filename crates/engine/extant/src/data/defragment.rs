@@ -427,7 +427,7 @@ impl Data {
         for (from, to) in old.iter().zip(new).filter(|(from, _)| !from.unwritten) {
             // A chunk's length at most.
             let mut bytes = vec![0; from.len as usize * bs as usize];
-            self.read_device(from.physical, 0, &mut bytes)?;
+            self.store.read_data(from.physical, 0, &mut bytes)?;
             let written = self.store.device.write_at(to.physical.offset(bs), &bytes);
             written.map_err(|e| Error::block_io("write", to.physical, e))?;
         }

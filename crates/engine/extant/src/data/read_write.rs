@@ -135,7 +135,8 @@ impl Data {
                         let blocks = (within + left).div_ceil(bs).min(run.len as usize) as u32;
                         let clear = file.pages.clear(block, blocks) as usize * bs - within;
                         let bytes = clear.min(left);
-                        self.read_device(run.physical, within, &mut buf[done..done + bytes])?;
+                        self.store
+                            .read_data(run.physical, within, &mut buf[done..done + bytes])?;
                         done += bytes;
                     } else {
                         self.fill_chunk(inode, &map, block)?;
@@ -172,21 +173,6 @@ impl Data {
         Ok(wanted)
     }
 
-    pub(super) fn read_device(
-        &self,
-        block: ext4_format::BlockNr,
-        within: usize,
-        buf: &mut [u8],
-    ) -> Result<()> {
-        self.store
-            .device
-            .read_at(
-                block.offset(self.store.geometry.first().block_size) + within as u64,
-                buf,
-            )
-            .map_err(|e| Error::block_io("read", block, e))
-    }
-
     /// Reads the mapped blocks of the chunk around `block` that are not in memory.
     fn fill_chunk(&self, inode: &Inode, map: &FileMap, block: u32) -> Result<()> {
         let file = inode.file().ok_or(Error::Invalid("not a regular file"))?;
@@ -209,7 +195,7 @@ impl Data {
                 continue;
             }
             let mut bytes = vec![0; run.len as usize * bs];
-            self.read_device(run.physical, 0, &mut bytes)?;
+            self.store.read_data(run.physical, 0, &mut bytes)?;
             for (slot, page) in slots.iter().zip(bytes.chunks_exact(bs)) {
                 brought += i64::from(slot.fill(|| Page::of(page)));
             }
@@ -373,7 +359,7 @@ impl Data {
             && !run.unwritten
             && begin < size
         {
-            self.read_device(run.physical, 0, &mut page)?;
+            self.store.read_data(run.physical, 0, &mut page)?;
             // Bytes past the end of the file are not data, even if the block holds some.
             page[(size - begin).min(bs as u64) as usize..].fill(0);
         }

@@ -325,13 +325,7 @@ impl Inodes {
                 ));
             };
             let mut bytes = vec![0; self.store.geometry.block_size as usize];
-            self.store
-                .device
-                .read_at(
-                    run.physical.offset(self.store.geometry.block_size),
-                    &mut bytes,
-                )
-                .map_err(|e| Error::block_io("read", run.physical, e))?;
+            self.store.read_data(run.physical, 0, &mut bytes)?;
             bytes.get(..size).map(Box::from)
         };
         let target = if inode.has_flag(flags::ENCRYPT) {

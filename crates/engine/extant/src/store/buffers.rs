@@ -126,6 +126,22 @@ impl Buffers {
         }
     }
 
+    /// Copies the bytes of dirty images into `buf`, which holds the bytes of the device from `block` and a byte within.
+    pub fn overlay_dirty(&self, block: BlockNr, within: usize, buf: &mut [u8]) {
+        let size = self.block_size as usize;
+        let (mut block, mut within, mut rest) = (block, within, buf);
+        while !rest.is_empty() {
+            let here = rest.len().min(size.saturating_sub(within));
+            let (part, behind) = rest.split_at_mut(here);
+            let shard = self.shard(block).lock();
+            let dirty = shard.map.get(&block.0).filter(|e| e.dirty.is_some());
+            if let Some(newer) = dirty.and_then(|e| e.image.get(within..within + here)) {
+                part.copy_from_slice(newer);
+            }
+            (block, within, rest) = (BlockNr(block.0.saturating_add(1)), 0, behind);
+        }
+    }
+
     /// Returns the image if it is in memory.
     #[cfg(test)]
     pub fn peek(&self, block: BlockNr) -> Option<Arc<Image>> {

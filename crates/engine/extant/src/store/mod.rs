@@ -8,7 +8,7 @@ pub mod health;
 pub mod limits;
 pub mod superblock;
 
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::grown::Grown;
 use crate::base::locks::{self, Mutex};
 use crate::base::unsynced::Unsynced;
@@ -16,10 +16,10 @@ use crate::types::settings::Settings;
 use blockdev::{BlockDevice, SnapshotDevice};
 use buffers::Buffers;
 use crossbeam_utils::CachePadded;
-use ext4_format::GroupNr;
 use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::GroupDesc;
 use ext4_format::hash::DirHasher;
+use ext4_format::{BlockNr, GroupNr};
 use extant_formatter::groups::Groups;
 use extant_formatter::system_zone::SystemZone;
 use flushes::Flushes;
@@ -58,6 +58,18 @@ impl Store {
     /// Returns the descriptor of a group, as it was when it was first read.
     pub(crate) fn desc(&self, group: GroupNr) -> Result<&GroupDesc> {
         Ok(self.groups.get(&self.geometry, &self.buffers, group)?)
+    }
+
+    /// Reads data from a block on, and from a byte within it. Linux also logs data (`data=journal`) and the targets of
+    /// links. On a read-only volume these are replayed in memory alone, where they are newer than on the device.
+    pub(crate) fn read_data(&self, block: BlockNr, within: usize, buf: &mut [u8]) -> Result<()> {
+        let at = block.offset(self.geometry.first().block_size) + within as u64;
+        let read = self.device.read_at(at, buf);
+        read.map_err(|e| Error::block_io("read", block, e))?;
+        if self.health.read_only.is_some() && self.buffers.dirty_count() != 0 {
+            self.buffers.overlay_dirty(block, within, buf);
+        }
+        Ok(())
     }
 }
 

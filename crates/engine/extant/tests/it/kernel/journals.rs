@@ -87,6 +87,56 @@ fn dirty_journals_of_the_kernel() {
     }
 }
 
+/// Data and targets of links that wait in the journal are read from there if the volume is opened read-only: their blocks
+/// hold older bytes.
+#[test]
+fn data_in_a_journal_that_is_not_replayed() {
+    if !able() {
+        return;
+    }
+    for block in ["1024", "4096"] {
+        let dir = needs::memory_dir();
+        let path = image(&dir, &["-t", "ext4", "-b", block]);
+        let mounted = Mounted::new(&path, "data=journal");
+        let at = |name: &str| mounted.path().join(name);
+        std::fs::write(at("file"), pattern(1, 100_000)).unwrap();
+        std::fs::write(at("large"), pattern(2, 1_000_000)).unwrap();
+        rustix::fs::syncfs(std::fs::File::open(mounted.path()).unwrap()).unwrap();
+        let file = std::fs::File::options()
+            .write(true)
+            .open(at("file"))
+            .unwrap();
+        let write = |bytes: &[u8], from| {
+            std::os::unix::fs::FileExt::write_all_at(&file, bytes, from).unwrap();
+        };
+        write(&pattern(3, 30_000), 3000);
+        write(&pattern(4, 10), 77_777);
+        std::fs::write(at("new"), pattern(5, 50_000)).unwrap();
+        std::os::unix::fs::symlink("long/".repeat(100), at("link")).unwrap();
+        // An fsync commits, and writes nothing to its place.
+        file.sync_all().unwrap();
+        drop(file);
+        let copy = dir.path().join("copy");
+        std::fs::copy(&path, &copy).unwrap();
+        let theirs = kernel_tree(mounted.path());
+        mounted.unmount();
+        let v = VolumeOptions::new().read_only(true).open(&copy).unwrap();
+        assert!(v.recovery().transactions > 0, "{:?}", v.recovery());
+        same(&our_tree(&v), &theirs, &format!("blocks of {block} bytes"));
+        // In pieces, through the page cache.
+        for name in ["file", "new"] {
+            let file = v.open_file(format!("/{name}")).unwrap();
+            let content = &theirs[Path::new(name)].content;
+            for from in (0..content.len()).step_by(999) {
+                let mut bytes = [0; 700];
+                let read = file.read_at(&mut bytes, from as u64).unwrap();
+                assert_eq!(bytes[..read], content[from..from + read], "{name}, {from}");
+            }
+        }
+        v.close().unwrap();
+    }
+}
+
 /// Fast commits of the kernel are replayed here. The kernel itself fails to replay an inode number that was used again,
 /// so the tree that it has in memory is the reference.
 #[test]
