@@ -18,6 +18,9 @@ use extant_cli_core::image::images;
 use std::fmt::Write as _;
 use std::path::Path;
 
+/// Bytes from which on a list of attributes does not show a value.
+const LISTED_VALUE: usize = 40;
+
 /// Requests by all their names, with the least and the largest number of arguments. Options count as arguments.
 pub(super) const REQUESTS: &[(&[&str], usize, usize)] = &[
     (&["show_inode_info", "stat"], 1, 1),
@@ -398,18 +401,33 @@ impl QueriedImage<'_> {
     fn attributes(&self, word: &[u8]) -> Result<String> {
         let mut text = String::new();
         for (name, value) in self.all_attributes(word)? {
-            let _ = writeln!(text, "  {}", attribute(&name, &value, false));
+            // A list has the lengths of long values alone, as that of debugfs.
+            let _ = if value.len() < LISTED_VALUE {
+                writeln!(text, "  {}", attribute(&name, &value, false))
+            } else {
+                writeln!(text, "  {} ({})", show(&name), value.len())
+            };
         }
         Ok(text)
     }
 
-    /// Returns names and stored values of the extended attributes of an inode.
+    /// Returns names and stored values of the extended attributes of an inode. Fails if a value is in an inode and damaged.
     fn all_attributes(&self, word: &[u8]) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
         self.inode(word)?;
         let path = self.path(word);
-        let rows = self.rows("attribute", &[b"xattrs", &path])?;
+        let records = self.records(&[b"xattrs", &path])?;
+        let rows = records.iter().filter(|record| record.kind == "attribute");
+        if rows
+            .clone()
+            .any(|row| value(row, "value") == Some(&Value::Nothing))
+        {
+            let problems = records.iter().filter(|record| record.kind == "problem");
+            let said = problems.map(|problem| bytes(problem, "problem"));
+            let said: Vec<_> = said.map(String::from_utf8_lossy).collect();
+            bail!("{} while reading extended attributes", said.join(", "));
+        }
         let both = |row: &Record| (bytes(row, "name").to_vec(), bytes(row, "value").to_vec());
-        Ok(rows.iter().map(both).collect())
+        Ok(rows.map(both).collect())
     }
 
     /// Answers `ea_get [-f FILE] [-x] PATH NAME`.

@@ -12,20 +12,30 @@ pub(super) fn number_of(word: &[u8]) -> Result<u64> {
     long_number(text).map_err(|e| anyhow!(e))
 }
 
-/// Returns an extended attribute as debugfs writes it: text in quotes, other bytes as digits.
+/// Returns an extended attribute as debugfs writes it: text in quotes; as digits, if one byte in eight is not text.
 pub(super) fn attribute(name: &[u8], value: &[u8], hex: bool) -> String {
+    let size = format!("{} ({})", show(name), value.len());
+    if value.is_empty() {
+        return size;
+    }
     let odd = value.iter().filter(|b| !(b' '..=b'~').contains(b)).count();
-    let shown = if hex || odd > value.len() / 4 {
+    let shown = if hex || odd >= value.len().div_ceil(8) {
         value.iter().map(|byte| format!("{byte:02x} ")).collect()
     } else {
         let shown = |&byte: &u8| match byte {
-            b'"' | b'\\' => format!("\\{}", char::from(byte)),
+            7 => "\\a".into(),
+            8 => "\\b".into(),
+            b'\t' => "\\t".into(),
+            b'\n' => "\\n".into(),
+            11 => "\\v".into(),
+            12 => "\\f".into(),
+            b'"' | b'\'' | b'\\' => format!("\\{}", char::from(byte)),
             b' '..=b'~' => char::from(byte).to_string(),
             _ => format!("\\{byte:03o}"),
         };
         format!("\"{}\"", value.iter().map(shown).collect::<String>())
     };
-    format!("{} ({}) = {shown}", show(name), value.len())
+    format!("{size} = {shown}")
 }
 
 /// Formats bytes in hexadecimal after octal offsets; repeated lines become a star.

@@ -27,6 +27,7 @@ mod owners;
 mod record;
 mod request;
 mod space;
+mod values;
 
 pub use fields::{FieldPlace, Structure, field_place};
 pub use record::{Layout, Record, Value};

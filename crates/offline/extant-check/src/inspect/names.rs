@@ -230,15 +230,21 @@ impl Inspector<'_> {
         let geo = &self.volume.geo;
         let area = inode::xattr_area(&inode.raw, geo).and_then(|range| inode.raw.get(range));
         let mut sent = Ok(());
+        let mut damaged = Vec::new();
         let mut send = |of: &str, index: u8, rest: &[u8], value: Stored<'_>| {
+            let prefix = xattr::name_prefix(index).unwrap_or(b"?.");
+            let name = [prefix, rest].concat();
             let (value, ino) = match value {
                 Stored::Here(bytes) => (Value::Bytes(bytes.to_vec()), None),
-                Stored::Inode(value) => (Value::Nothing, Some(value.ino.0)),
+                Stored::Inode(value) => {
+                    let read = self.value_in_inode(inode, &name, &value);
+                    let read = read.map_err(|e| damaged.push(e.to_string()));
+                    (read.map_or(Value::Nothing, Value::Bytes), Some(value.ino.0))
+                }
             };
-            let prefix = xattr::name_prefix(index).unwrap_or(b"?.");
             let fields = vec![
                 ("in", Value::text(of)),
-                ("name", Value::Name([prefix, rest].concat())),
+                ("name", Value::Name(name)),
                 ("inode", Value::number(ino)),
                 ("value", value),
             ];
@@ -268,6 +274,7 @@ impl Inspector<'_> {
             }
         }
         sent?;
+        problems.append(&mut damaged);
         for problem in problems {
             sink(Record::problem(problem))?;
         }

@@ -63,6 +63,78 @@ const SAME: &[&str] = &[
     "stats -h",
 ];
 
+/// Values of attributes are text or digits as debugfs decides, with its escapes.
+#[test]
+fn values_of_attributes_are_shown_as_by_debugfs() {
+    let Some(place) = ScriptDir::new() else {
+        return;
+    };
+    let made = place.theirs("mke2fs -Fq -t ext4 -d tree d.img 16M");
+    assert!(made.status.success(), "{}", told(&made));
+    let text = "abcdefghijklmnopqrstuvwxyz";
+    let mut values: Vec<Vec<u8>> = (0..=255u8)
+        .map(|byte| [text.as_bytes(), &[byte], b"abc"].concat())
+        .collect();
+    for len in [0usize, 1, 7, 8, 9, 16, 17, 39, 40, 100] {
+        for odd in [0, 1, 2, 3, 4, 5, 6, 12, 13] {
+            values.push((0..len).map(|n| if n < odd { 1 } else { b'x' }).collect());
+        }
+    }
+    let mut wrong = Vec::new();
+    for value in values {
+        std::fs::write(place.image("value"), &value).unwrap();
+        let set = "debugfs -w -R 'ea_set -f value /etc/motd user.v' d.img";
+        assert!(place.theirs(set).status.success());
+        let list = "debugfs -R 'ea_get /etc/motd user.v' d.img 2>/dev/null; debugfs -R 'ea_list /etc/motd' d.img 2>/dev/null";
+        let (ours, theirs) = (place.ours(list), place.theirs(list));
+        if ours.stdout != theirs.stdout {
+            wrong.push(format!("{value:?}: {}{}", told(&ours), told(&theirs)));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Values in inodes are those that debugfs reads. A value that does not have its hash is not shown.
+#[test]
+fn values_in_inodes_are_those_of_debugfs() {
+    let Some(place) = ScriptDir::new() else {
+        return;
+    };
+    let made = "seq 1000 1300 | head -c 1000 >value; mke2fs -Fq -t ext4 -b 1024 -O ea_inode -d tree d.img 16M; \
+                debugfs -w -R 'ea_set -f value /etc/motd user.note' d.img; debugfs -w -R 'ea_set /etc/motd user.short x' d.img; \
+                for n in 39 40; do debugfs -w -R \"ea_set /etc/motd user.$n $(head -c $n value | tr '\\n' x)\" d.img; done; \
+                debugfs -R 'stat /etc/motd' d.img | grep -q 'user.note (1000)'";
+    let made = place.theirs(made);
+    assert!(made.status.success(), "{}", told(&made));
+    for request in [
+        "ea_list /etc/motd",
+        "stat /etc/motd",
+        "ea_get /etc/motd user.note",
+        "ea_get -x /etc/motd user.note",
+        "ea_get -f out /etc/motd user.note",
+    ] {
+        let script = format!("debugfs -R '{request}' d.img 2>/dev/null");
+        let (ours, theirs) = (place.ours(&script), place.theirs(&script));
+        assert_eq!(text(&ours), text(&theirs), "{request}");
+        if request.contains("out") {
+            let same = place.theirs("cmp out value; rm out");
+            assert!(same.status.success(), "{}", told(&same));
+        }
+    }
+    let inode = "i=$(for i in $(seq 12 40); do debugfs -R \"stat <$i>\" d.img 2>/dev/null | \
+                 grep -q 'Flags: 0x280000' && echo $i; done | head -n 1)";
+    let broken = place.theirs(&format!(
+        "{inode}; debugfs -w -R \"sif <$i> atime 7\" d.img"
+    ));
+    assert!(broken.status.success(), "{}", told(&broken));
+    let ours = place.ours("debugfs -R 'ea_get /etc/motd user.note' d.img");
+    let said = told(&ours);
+    assert!(
+        said.contains("checksum of value") && !said.contains("1000"),
+        "{said}"
+    );
+}
+
 #[test]
 fn answers_are_those_of_debugfs() {
     let Some(place) = ScriptDir::new() else {
