@@ -66,21 +66,63 @@ enum Mode {
     Yes,
 }
 
+impl Mode {
+    /// Returns the mode of the letters. Fails if they name several modes; a letter may be repeated.
+    fn of(taken: &ParsedOptions) -> Result<Self, Refusal> {
+        let mut mode = Self::Ask;
+        for (letter, _) in &taken.options {
+            let chosen = match letter {
+                'a' | 'p' => Self::Preen,
+                'n' => Self::No,
+                'y' => Self::Yes,
+                _ => continue,
+            };
+            if mode != Self::Ask && mode != chosen {
+                return Err(Refusal("only one of -p, -a, -n and -y".into(), FAILED));
+            }
+            mode = chosen;
+        }
+        Ok(mode)
+    }
+}
+
 fn refuse(line: impl Into<String>) -> Refusal {
     Refusal(line.into(), WRONG_USAGE)
 }
 
+/// Fails for letters that exclude each other, with the code of e2fsck.
+fn contradictions(taken: &ParsedOptions) -> Result<(), Refusal> {
+    let lists = taken.has('l') || taken.has('L');
+    let changes = [
+        (taken.has('D'), "-D"),
+        (taken.has('c'), "-c"),
+        (lists, "-l"),
+    ];
+    let change = changes.into_iter().find(|(given, _)| *given);
+    if let Some((_, change)) = change.filter(|_| taken.has('n')) {
+        let line = format!("the -n and {change} options are incompatible");
+        return Err(Refusal(line, FAILED));
+    }
+    if taken.has('c') && lists {
+        return Err(refuse("the -c and -l options are incompatible"));
+    }
+    Ok(())
+}
+
 pub(super) fn answer(called: &Called) -> Answered {
     let taken = &called.taken;
+    // As in e2fsck, this comes before -V.
+    let mode = Mode::of(taken)?;
     if taken.has('V') {
         return called.version();
     }
-    let options = FsckOptions::of(taken).map_err(refuse)?;
-    options.check()?;
-    let progress_fd = progress_fd(taken).map_err(refuse)?;
     let [device] = &taken.operands[..] else {
         return Err(refuse("write one device or file"));
     };
+    contradictions(taken)?;
+    let options = FsckOptions::of(mode, taken).map_err(refuse)?;
+    options.check()?;
+    let progress_fd = progress_fd(taken).map_err(refuse)?;
     let device = &call::device(device);
     if let Some(block) = options.backup {
         backup(device, block, options.backup_size)?;
@@ -134,10 +176,6 @@ fn run(
 impl FsckOptions {
     /// Fails for options that exclude each other.
     fn check(&self) -> Result<(), Refusal> {
-        if self.compacts && self.mode == Mode::No {
-            let line = "the -n and -D options are incompatible";
-            return Err(Refusal(line.into(), FAILED));
-        }
         if self.backup_size.is_some() && self.backup.is_none() {
             return Err(refuse("-B goes with -b"));
         }
@@ -288,9 +326,9 @@ struct FsckOptions {
 }
 
 impl FsckOptions {
-    fn of(taken: &ParsedOptions) -> Result<Self, String> {
+    fn of(mode: Mode, taken: &ParsedOptions) -> Result<Self, String> {
         let mut options = Self {
-            mode: Mode::Ask,
+            mode,
             forced: false,
             compacts: false,
             reads_all: false,
@@ -301,18 +339,6 @@ impl FsckOptions {
         };
         for (letter, value) in &taken.options {
             OPTIONS.refuse(*letter)?;
-            let chosen = match letter {
-                'a' | 'p' => Mode::Preen,
-                'n' => Mode::No,
-                'y' => Mode::Yes,
-                _ => Mode::Ask,
-            };
-            if chosen != Mode::Ask {
-                if options.mode != Mode::Ask && options.mode != chosen {
-                    return Err("only one of -p, -a, -n and -y".into());
-                }
-                options.mode = chosen;
-            }
             let number = || {
                 let text = getopt::text(*letter, value)?;
                 let bad = |_| format!("-{letter} {text}: not a number");
@@ -398,8 +424,9 @@ mod tests {
     #[test]
     fn one_way_to_treat_an_image() {
         let said = |line: &str| {
-            let taken = OPTIONS.take(line.split(' ').map(OsString::from));
-            FsckOptions::of(&taken?).map(|options| (options.mode as u8, options.forced))
+            let taken = OPTIONS.take(line.split(' ').map(OsString::from))?;
+            let mode = Mode::of(&taken).map_err(|Refusal(line, _)| line)?;
+            FsckOptions::of(mode, &taken).map(|options| (options.mode as u8, options.forced))
         };
         assert_eq!(said("-fn x").unwrap(), (Mode::No as u8, true));
         assert_eq!(

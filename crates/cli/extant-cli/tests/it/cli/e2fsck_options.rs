@@ -46,6 +46,65 @@ fn options_are_taken_on_a_clean_image() {
     }
 }
 
+/// Contradictions end with the code of e2fsck, and name the same options. The order of the letters and
+/// of a missing operand decides which error is reported.
+#[test]
+fn contradictions_end_like_those_of_e2fsck() {
+    let Some(place) = ScriptDir::new() else {
+        return;
+    };
+    let made = place.theirs("mke2fs -q -t ext4 k.img 16M; : >list");
+    assert!(made.status.success(), "{}", told(&made));
+    let modes = ["-p", "-a", "-n", "-y"];
+    let mut lines: Vec<String> = Vec::new();
+    for first in modes {
+        for second in modes {
+            lines.push(format!("{first} {second} k.img"));
+            lines.push(format!("{first} -f {second}"));
+            lines.push(format!("-V {first} {second} k.img"));
+            lines.push(format!("{first} -Q {second} k.img"));
+            lines.push(format!("{first}f{} none.img", &second[1..]));
+        }
+        for change in [
+            "-D",
+            "-c",
+            "-l list",
+            "-L list",
+            "-l none",
+            "-c -l list",
+            "-D -c",
+            "-k",
+        ] {
+            lines.push(format!("{first} {change} k.img"));
+            lines.push(format!("{change} {first}"));
+            lines.push(format!("{change} {first} none.img"));
+            lines.push(format!("{change} {first} -Q k.img"));
+        }
+    }
+    let mut wrong = Vec::new();
+    for line in lines {
+        // A list of bad blocks that cannot be set is refused by its name.
+        let refused = line.contains("-L") && !line.contains("-n");
+        // e2fsck fails later at a list that does not exist.
+        if refused || line.contains("-l none") && !line.contains("-n") {
+            continue;
+        }
+        let script = format!("cp k.img i.img; e2fsck {}", line.replace("k.img", "i.img"));
+        let (theirs, ours) = (place.theirs(&script), place.ours(&script));
+        let said = [&theirs, &ours].map(|out| {
+            let text = told(out).to_lowercase();
+            let words = ["only one of", "incompatible", "both be used", "both used"];
+            let contradicts = words.iter().any(|word| text.contains(word));
+            (out.status.code(), contradicts)
+        });
+        if said[0] != said[1] {
+            let (theirs, ours) = (told(&theirs), told(&ours));
+            wrong.push(format!("{line}: {said:?}\n{theirs}{ours}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
 #[test]
 fn a_lost_superblock_is_found_by_its_copy() {
     let Some(place) = ScriptDir::new() else {
