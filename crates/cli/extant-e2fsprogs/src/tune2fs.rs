@@ -125,6 +125,8 @@ pub(super) fn tune2fs(called: &Called) -> Answered {
         return Ok(Answer::Done(0));
     }
     if lists && words.len() == 1 {
+        // As tune2fs does, before the image is opened.
+        print(release(name) + "\n")?;
         return list(image, Listed::Superblock, Manner::default());
     }
     if lists {

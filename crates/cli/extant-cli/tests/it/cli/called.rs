@@ -315,13 +315,29 @@ fn lists_are_those_of_dumpe2fs() {
             "dumpe2fs -x out.img 2>/dev/null",
             "dumpe2fs -g out.img 2>/dev/null",
             "dumpe2fs -gx out.img 2>/dev/null",
-            "tune2fs -l out.img | grep -v '^tune2fs'",
+            "tune2fs -l out.img 2>/dev/null | sed -E '1s/^tune2fs [0-9.]+ \\([0-9]+-[A-Z][a-z]+-[0-9]+\\)$/tune2fs VERSION (DATE)/'",
         ] {
             let (ours, theirs) = (place.ours(list), place.theirs(list));
             let text = |out: &Output| String::from_utf8(out.stdout.clone()).unwrap();
             assert_eq!(text(&ours), text(&theirs), "{list} of {shape}");
+            let version = list.starts_with("tune2fs");
+            assert_eq!(
+                text(&ours).starts_with("tune2fs VERSION (DATE)\n"),
+                version,
+                "{list}: {}",
+                text(&ours)
+            );
         }
     }
+    // Also before an error.
+    let lines = ["none.img", "tree/etc/motd"].map(|image| {
+        let list = format!("tune2fs -l {image} 2>/dev/null | cut -d' ' -f1");
+        [place.ours(&list), place.theirs(&list)].map(|out| told(&out))
+    });
+    assert!(
+        lines.iter().flatten().all(|line| line == "tune2fs\n"),
+        "{lines:?}"
+    );
 }
 
 #[test]
