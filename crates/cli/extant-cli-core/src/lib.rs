@@ -3,7 +3,7 @@
 //! | room | what |
 //! |---|---|
 //! | [`address`] | addresses of files in images, patterns, advice about paths |
-//! | [`format`] | names, modes, sizes, times, flags and values of options, as people read and write them |
+//! | [`mod@format`] | names, modes, sizes, times, flags and values of options, as people read and write them |
 //! | [`image`] | locations of images, opening and changing them, new files |
 //! | [`messages`] | errors with advice, progress of long work |
 //! | [`mounts`] | existing mounts, found by their directories |

@@ -1,5 +1,6 @@
 //! The names under which scripts and mount(8) call this program: those of e2fsprogs (the crate `extant_e2fsprogs`), and
-//! `mount.extant` or `mount.fuse.extant`, for which the program is `extant mount`.
+//! `mount.extant` or `mount.fuse.extant`, for which the program is `extant mount`. A name that the program does not have is
+//! refused.
 
 use crate::command_line::{help, usage};
 use crate::commands::{self, Command, mkfs, mount, tune};
@@ -9,6 +10,7 @@ use extant_terminal::{interrupt, output};
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::iter;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::exit;
 use std::sync::Once;
@@ -50,10 +52,12 @@ pub fn args() -> Vec<OsString> {
     if helper(&program).is_some() {
         return mount::from_helper(args);
     }
-    let Some(tool) = Program::called_by(&program) else {
-        return iter::once(program).chain(args).collect();
+    let answered = match (Program::called_by(&program), unknown(&program)) {
+        (Some(tool), _) => tool.answer(args, EXTANT),
+        (None, Some(refusal)) => Err(refusal),
+        (None, None) => return iter::once(program).chain(args).collect(),
     };
-    match tool.answer(args, EXTANT) {
+    match answered {
         Ok(Answer::Words(words)) => with_name(words),
         Ok(Answer::Done(code)) => exit(code.into()),
         Err(Refusal(line, code)) => {
@@ -61,6 +65,26 @@ pub fn args() -> Vec<OsString> {
             exit(code.into())
         }
     }
+}
+
+/// Returns the refusal of a call by a name of another program. A name that begins with `extant`, such as that of a static program or
+/// of a release, is one of this program.
+fn unknown(program: &OsStr) -> Option<Refusal> {
+    let base = Path::new(program).file_name()?;
+    if base.as_bytes().starts_with(b"extant") {
+        return None;
+    }
+    let names: Vec<&str> = Program::names().chain(MOUNT).collect();
+    let (shown, names) = (base.display(), names.join(", "));
+    let line = format!("{shown}: not a name of this program: call it extant, {names}");
+    // Code 1 of a program that checks volumes stands for a volume that was mended.
+    let checks = base.as_bytes().windows(4).any(|part| part == b"fsck");
+    let code = if checks {
+        extant_e2fsprogs::WRONG_USAGE
+    } else {
+        1
+    };
+    Some(Refusal(line, code))
 }
 
 fn with_name(words: Vec<OsString>) -> Vec<OsString> {

@@ -20,8 +20,8 @@ use std::ffi::{OsStr, OsString};
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 
-/// Exit code of fsck: wrong usage.
-const WRONG_USAGE: u8 = 16;
+/// Exit code of fsck for a wrong command line.
+pub const WRONG_USAGE: u8 = 16;
 /// Exit code of fsck: all errors were corrected.
 const MENDED: u8 = 1;
 /// Exit code of fsck: the image could not be checked.

@@ -23,6 +23,7 @@ mod resize2fs;
 mod tune2fs;
 
 pub use call::{Answer, Extant, Refusal};
+pub use e2fsck::WRONG_USAGE;
 
 use call::{Answered, Called};
 use getopt::Options;
@@ -58,6 +59,11 @@ impl Program {
     pub fn called_by(path: &OsStr) -> Option<&'static Self> {
         let base = Path::new(path).file_name()?;
         PROGRAMS.iter().find(|Self(name, ..)| base == *name)
+    }
+
+    /// Returns the names of all programs.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        PROGRAMS.iter().map(Self::name)
     }
 
     /// Returns the name that the program is called by.

@@ -1,6 +1,6 @@
 //! `tune2fs`, `dumpe2fs` and `e2label`: run `extant tune`, or print listings in the layout of dumpe2fs.
 
-use super::call::{Answer, Answered, Called, device, label, print, refuse};
+use super::call::{Answer, Answered, Called, device, label, print, refuse, release};
 use super::getopt::{self, Options};
 use super::in_use::InUse;
 use super::listing::Listed;
@@ -126,7 +126,7 @@ pub(super) fn tune2fs(called: &Called) -> Answered {
     }
     if lists && words.len() == 1 {
         // As tune2fs does, before the image is opened.
-        print(release(name) + "\n")?;
+        print(release(called.name) + "\n")?;
         return list(image, Listed::Superblock, Manner::default());
     }
     if lists {

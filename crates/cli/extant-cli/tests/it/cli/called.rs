@@ -340,6 +340,42 @@ fn lists_are_those_of_dumpe2fs() {
     );
 }
 
+/// A link whose name is not one of the program is refused, because `extant` would understand other options. A program that
+/// was renamed for its release or its kind of build stays `extant`.
+#[test]
+fn a_link_of_an_unknown_name_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let called = |name: &str| {
+        let link = dir.path().join(name);
+        symlink(env!("CARGO_BIN_EXE_extant"), &link).unwrap();
+        let out = Command::new(&link).arg("--version").output().unwrap();
+        (out.status.code(), told(&out))
+    };
+    let version = called("extant");
+    assert_eq!(version.0, Some(0), "{}", version.1);
+    for name in ["extant-1.2", "extant-static", "extant.old", "extant2"] {
+        assert_eq!(called(name), version, "{name}");
+    }
+    for (name, code) in [
+        ("mkfs.xfs", 1),
+        ("fsck.xfs", 16),
+        ("xfsck", 16),
+        ("my-extant", 1),
+        ("ext", 1),
+        ("mke2fs.real", 1),
+        ("mount.xfs", 1),
+    ] {
+        let (found, text) = called(name);
+        assert_eq!(found, Some(code), "{name}: {text}");
+        let begin = format!("error: {name}: not a name of this program: call it extant, ");
+        assert!(text.starts_with(&begin), "{text}");
+        assert_eq!(text.lines().count(), 1, "{text}");
+        for known in NAMES {
+            assert!(text.contains(known), "{text}: {known}");
+        }
+    }
+}
+
 #[test]
 fn tune2fs_and_e2label_change_the_same() {
     let Some(place) = ScriptDir::new() else {
