@@ -93,7 +93,7 @@ const char *extant_last_error(void);
 int extant_create(const char *path, const struct extant_create_options *options, extant_volume **volume);
 /* [T] Opens a file or block device; flags: 0 or EXTANT_READ_ONLY. -EBUSY if another process has it open for writing. */
 int extant_open(const char *path, unsigned flags, extant_volume **volume);
-/* [T] Opens a device of the caller's. The fields are copied; user must stay valid until the volume is closed. */
+/* [T] Opens a device of the caller's; flags: as of extant_open. The fields are copied; user must stay valid until the volume is closed. */
 int extant_open_device(const struct extant_device *device, unsigned flags, extant_volume **volume);
 /* [E] Makes everything durable and frees the volume, also if it fails. NULL is allowed. */
 int extant_close(extant_volume *volume);
@@ -128,7 +128,7 @@ int extant_chmod(extant_volume *volume, const char *path, uint32_t mode);
 int extant_chown(extant_volume *volume, const char *path, uint32_t uid, uint32_t gid);
 /* [T] */
 int extant_truncate(extant_volume *volume, const char *path, uint64_t size);
-/* [T] NULL is the present time. */
+/* [T] NULL is the present time; -EINVAL for 1000000000 or more nanoseconds. */
 int extant_utimens(extant_volume *volume, const char *path, const struct extant_time *atime, const struct extant_time *mtime);
 
 /* [T] Returns the length of the value; with size 0 nothing is stored. -ERANGE if the value does not fit. */
@@ -140,17 +140,20 @@ int extant_removexattr(extant_volume *volume, const char *path, const char *name
 /* [T] Stores the names, each followed by a NUL; otherwise as extant_getxattr. */
 ssize_t extant_listxattr(extant_volume *volume, const char *path, char *list, size_t size);
 
-/* [T] flags are those of open(2): O_RDONLY, O_WRONLY, O_RDWR with O_CREAT, O_EXCL, O_TRUNC. */
+/* [T] flags are those of open(2): O_RDONLY, O_WRONLY or O_RDWR, with O_CREAT, O_EXCL, O_TRUNC, O_APPEND, O_DIRECTORY and O_NOFOLLOW.
+ * With O_APPEND each write goes to the end of the file in one step, whatever its offset. With O_DIRECTORY the path must be a directory
+ * (-ENOTDIR); directories are opened with O_RDONLY, also without that flag, for extant_fstat and extant_fsync. O_CLOEXEC, O_LARGEFILE,
+ * O_NOCTTY and O_NONBLOCK have no effect. Other flags, such as O_SYNC, and O_WRONLY | O_RDWR are -EINVAL. */
 int extant_open_file(extant_volume *volume, const char *path, int flags, uint32_t mode, extant_file **file);
 /* [E] NULL is allowed. */
 void extant_close_file(extant_file *file);
-/* [T] Returns fewer bytes than length only at the end of the file. */
+/* [T] Returns fewer bytes than length only at the end of the file. The rest of the buffer is not written. */
 ssize_t extant_pread(extant_file *file, void *buffer, size_t length, uint64_t offset);
-/* [T] Writes all bytes, or fails. */
+/* [T] Writes all bytes, or fails. A file that was opened with O_APPEND ignores offset. */
 ssize_t extant_pwrite(extant_file *file, const void *buffer, size_t length, uint64_t offset);
 /* [T] As extant_pread, into count buffers in turn. */
 ssize_t extant_preadv(extant_file *file, const struct iovec *vectors, size_t count, uint64_t offset);
-/* [T] As extant_pwrite, from count buffers in turn. */
+/* [T] As extant_pwrite, from count buffers in turn; with O_APPEND as one write. */
 ssize_t extant_pwritev(extant_file *file, const struct iovec *vectors, size_t count, uint64_t offset);
 /* [T] Makes data and attributes durable. */
 int extant_fsync(extant_file *file);
@@ -227,7 +230,7 @@ int extant_export(extant_volume *volume, const char *from, const char *format, e
 
 /* The following functions take closed images: files or block devices that no process has open for writing. They plan a change in memory and
  * check the result before they write. A change that is interrupted is taken back by the next one. undo is a new file that keeps the old
- * bytes for `extant undo`, or NULL. Structures for results may be NULL. */
+ * bytes for `extant undo`, or NULL. Structures for results may be NULL. Flags that a function does not name are -EINVAL. */
 
 #define EXTANT_SAFE_ONLY 1u /* extant_repair: no change that loses anything */
 #define EXTANT_DRY_RUN 2u   /* only plan; nothing is written */

@@ -1,8 +1,9 @@
 //! Many operations by one call.
 
 use crate::border::{self, Fail, call_long, handle, path, store};
+use crate::open_file::OpenFile;
 use crate::{Stat, read_full, stat};
-use engine::{File, OpenOptions, SetAttributes, Volume};
+use engine::{OpenOptions, SetAttributes, Volume};
 use std::ffi::{c_char, c_uint, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,7 +20,7 @@ pub struct Op {
     gid: u32,
     path: *const c_char,
     target: *const c_char,
-    file: *mut File,
+    file: *mut OpenFile,
     buffer: *mut c_void,
     length: u64,
     offset: u64,

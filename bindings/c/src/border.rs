@@ -198,18 +198,19 @@ pub unsafe fn slice<'s, T>(values: *const T, count: usize) -> Result<&'s [T], Fa
     }
 }
 
+/// Returns the room of a buffer that the library only writes to. Bytes that the call does not fill keep their value, and cost nothing:
+/// a caller may give much more room than a file has bytes.
+///
 /// # Safety
-/// `buffer` has room for `len` bytes, initialised or not read before they are written, unless that is 0.
+/// `buffer` has room for `len` bytes, unless that is 0.
 pub unsafe fn room<'b>(buffer: *mut c_void, len: usize) -> Result<&'b mut [u8], Fail> {
     match (buffer.is_null(), len) {
         (_, 0) => Ok(&mut []),
         (true, _) => Err(Fail::Null),
+        // SAFETY: by the caller. The memory comes from code that this compiler does not see, so that each byte has some value, and the
+        // library does not read a byte before it has written it.
         _ if isize::try_from(len).is_ok() => {
-            // SAFETY: by the caller. Bytes of a slice must have a value.
-            unsafe {
-                std::ptr::write_bytes(buffer.cast::<u8>(), 0, len);
-                Ok(std::slice::from_raw_parts_mut(buffer.cast(), len))
-            }
+            Ok(unsafe { std::slice::from_raw_parts_mut(buffer.cast(), len) })
         }
         _ => Err(Fail::Errno(EINVAL)),
     }

@@ -1,7 +1,7 @@
 //! A device of the caller's functions.
 
 use crate::READ_ONLY;
-use crate::border::{Fail, call, to_c};
+use crate::border::{Fail, call, known_flags, to_c};
 use engine::blockdev::BlockDevice;
 use engine::{Volume, VolumeOptions};
 use std::ffi::{c_int, c_uint, c_void};
@@ -82,6 +82,7 @@ pub unsafe extern "C" fn extant_open_device(
     out: *mut *mut Volume,
 ) -> c_int {
     call(|| {
+        known_flags(flags, READ_ONLY)?;
         // SAFETY: the header asks for a structure.
         let device = *unsafe { device.as_ref() }.ok_or(Fail::Null)?;
         let read_only = flags & READ_ONLY != 0;

@@ -9,13 +9,13 @@ mod batch;
 mod border;
 mod device;
 mod offline;
+mod open_file;
 mod trees;
 
 use border::{Errno, Fail, call, call_long, handle, path, text, to_c};
 use engine::mkfs::{self, MkfsOptions};
-use engine::{
-    File, Metadata, OpenOptions, SetAttributes, SetTime, SetXattr, Timestamp, Volume, VolumeOptions,
-};
+use engine::{File, Metadata, SetAttributes, SetTime, SetXattr, Timestamp, Volume, VolumeOptions};
+use open_file::OpenFile;
 use std::ffi::{OsString, c_char, c_int, c_uint, c_void};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
@@ -267,12 +267,15 @@ on_path! {
     extant_utimens(atime: *const Time, mtime: *const Time) => |volume, at| {
         let given = |time: *const Time| {
             // SAFETY: a time, or null.
-            let time = unsafe { time.as_ref() };
-            Some(time.map_or(SetTime::Now, |t| SetTime::At(Timestamp::new(t.sec, t.nsec.min(999_999_999)))))
+            match unsafe { time.as_ref() } {
+                None => Ok(Some(SetTime::Now)),
+                Some(t) if t.nsec < 1_000_000_000 => Ok(Some(SetTime::At(Timestamp::new(t.sec, t.nsec)))),
+                Some(t) => Err(Fail::Text(border::EINVAL, format!("{} nanoseconds: the number must be below 1000000000", t.nsec))),
+            }
         };
         let set = SetAttributes {
-            atime: given(atime),
-            mtime: given(mtime),
+            atime: given(atime)?,
+            mtime: given(mtime)?,
             ..SetAttributes::default()
         };
         Ok(volume.set_attributes(at, &set)?)
@@ -286,31 +289,14 @@ on_path! {
         // SAFETY: a string.
         Ok(volume.remove_xattr(at, unsafe { path(name)? })?)
     };
-    extant_open_file(flags: c_int, mode: u32, out: *mut *mut File) => |volume, at| {
-        let options = open_options(flags).mode(mode);
+    extant_open_file(flags: c_int, mode: u32, out: *mut *mut OpenFile) => |volume, at| {
         // SAFETY: a place.
-        unsafe { to_c(volume.open_file_with(at, &options)?, out) }
+        unsafe { to_c(OpenFile::open(volume, at, flags, mode)?, out) }
     };
     extant_opendir(out: *mut *mut trees::DirHandle) => |volume, at| {
         // SAFETY: a place.
         unsafe { to_c(trees::DirHandle::new(volume.read_dir(at)?), out) }
     };
-}
-
-/// Returns the flags of open(2) on Linux.
-fn open_options(flags: c_int) -> OpenOptions {
-    const ACCESS: c_int = 3;
-    const CREAT: c_int = 0o100;
-    const EXCL: c_int = 0o200;
-    const TRUNC: c_int = 0o1000;
-    let access = flags & ACCESS;
-    let creates = flags & CREAT != 0;
-    OpenOptions::new()
-        .read(access != 1)
-        .write(access != 0)
-        .create(creates)
-        .create_new(creates && flags & EXCL != 0)
-        .truncate(flags & TRUNC != 0)
 }
 
 #[unsafe(no_mangle)]
@@ -368,7 +354,7 @@ pub unsafe extern "C" fn extant_listxattr(
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn extant_close_file(file: *mut File) {
+pub unsafe extern "C" fn extant_close_file(file: *mut OpenFile) {
     call(|| {
         if !file.is_null() {
             // SAFETY: the handle was made by `to_c`, and by the rules of the header it is no longer in use.
@@ -392,7 +378,7 @@ fn read_full(file: &File, buffer: &mut [u8], offset: u64) -> Result<usize, Fail>
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn extant_pread(
-    file: *mut File,
+    file: *mut OpenFile,
     buffer: *mut c_void,
     length: usize,
     offset: u64,
@@ -406,7 +392,7 @@ pub unsafe extern "C" fn extant_pread(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn extant_pwrite(
-    file: *mut File,
+    file: *mut OpenFile,
     buffer: *const c_void,
     length: usize,
     offset: u64,
@@ -433,7 +419,7 @@ fn after(offset: u64, done: usize) -> Result<u64, Fail> {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn extant_preadv(
-    file: *mut File,
+    file: *mut OpenFile,
     vectors: *const IoVec,
     count: usize,
     offset: u64,
@@ -457,7 +443,7 @@ pub unsafe extern "C" fn extant_preadv(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn extant_pwritev(
-    file: *mut File,
+    file: *mut OpenFile,
     vectors: *const IoVec,
     count: usize,
     offset: u64,
@@ -465,11 +451,20 @@ pub unsafe extern "C" fn extant_pwritev(
     call_long(|| {
         // SAFETY: `count` vectors.
         let vectors = unsafe { border::slice(vectors, count)? };
+        // SAFETY: a file.
+        let file = unsafe { handle(file)? };
+        // SAFETY: bytes in each vector.
+        let bytes = |vector: &IoVec| unsafe { border::bytes(vector.base, vector.len) };
+        if file.appends() && vectors.len() > 1 {
+            // One write, so that no write of another thread comes between the buffers.
+            let whole = vectors.iter().map(bytes).collect::<Result<Vec<_>, _>>()?;
+            let whole = whole.concat();
+            file.write_all_at(&whole, offset)?;
+            return Ok(whole.len());
+        }
         let mut done = 0_usize;
         for vector in vectors {
-            // SAFETY: a file, and bytes in each vector.
-            let (file, bytes) = unsafe { (handle(file)?, border::bytes(vector.base, vector.len)?) };
-            file.write_all_at(bytes, after(offset, done)?)?;
+            file.write_all_at(bytes(vector)?, after(offset, done)?)?;
             done = done.saturating_add(vector.len);
         }
         Ok(done)
@@ -477,19 +472,19 @@ pub unsafe extern "C" fn extant_pwritev(
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn extant_fsync(file: *mut File) -> c_int {
+pub unsafe extern "C" fn extant_fsync(file: *mut OpenFile) -> c_int {
     // SAFETY: a file.
     call(|| Ok(unsafe { handle(file)? }.sync_all()?))
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn extant_ftruncate(file: *mut File, size: u64) -> c_int {
+pub unsafe extern "C" fn extant_ftruncate(file: *mut OpenFile, size: u64) -> c_int {
     // SAFETY: a file.
     call(|| Ok(unsafe { handle(file)? }.set_len(size)?))
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn extant_fstat(file: *mut File, st: *mut Stat) -> c_int {
+pub unsafe extern "C" fn extant_fstat(file: *mut OpenFile, st: *mut Stat) -> c_int {
     call(|| {
         // SAFETY: a file and a place.
         unsafe { border::store(st, stat(&handle(file)?.metadata()?)) }

@@ -1,6 +1,6 @@
 //! Closed images: check, repair, resize and tune.
 
-use crate::border::{Fail, call, path, store, text};
+use crate::border::{Fail, call, known_flags, path, store, text};
 use extant_offline::{Image, Writing};
 use extant_resize::NewSize;
 use extant_tune::TuneOptions;
@@ -87,15 +87,16 @@ pub unsafe extern "C" fn extant_check(
     })
 }
 
-/// Arguments that all changes have.
+/// Arguments that all changes have; `known` are the flags that the change takes.
 ///
 /// # Safety
 /// `at` is a string, `undo` a string or null.
 unsafe fn change<'a>(
     at: *const c_char,
-    flags: c_uint,
+    (flags, known): (c_uint, c_uint),
     undo: *const c_char,
 ) -> Result<(Image, Writing<'a>), Fail> {
+    known_flags(flags, known)?;
     let dry_run = flags & DRY_RUN != 0;
     // SAFETY: by the caller.
     let undo: Option<&Path> = if undo.is_null() {
@@ -129,7 +130,7 @@ pub unsafe extern "C" fn extant_repair(
 ) -> c_int {
     call(|| {
         // SAFETY: strings.
-        let (image, writing) = unsafe { change(at, flags, undo)? };
+        let (image, writing) = unsafe { change(at, (flags, SAFE_ONLY | DRY_RUN), undo)? };
         let plan =
             extant_offline::repair(&image, flags & SAFE_ONLY != 0, writing, &NEVER, &|_| ())?;
         let done = RepairResult {
@@ -157,7 +158,7 @@ pub unsafe extern "C" fn extant_resize(
             bytes => NewSize::Bytes(bytes),
         };
         // SAFETY: strings.
-        let (image, writing) = unsafe { change(at, flags, undo)? };
+        let (image, writing) = unsafe { change(at, (flags, DRY_RUN), undo)? };
         let plan = extant_offline::resize(&image, size, writing, &NEVER)?;
         let done = ResizeResult {
             old_blocks: plan.old_blocks,
@@ -201,7 +202,7 @@ pub unsafe extern "C" fn extant_tune(
             }
         };
         // SAFETY: strings.
-        let (image, writing) = unsafe { change(at, flags, undo)? };
+        let (image, writing) = unsafe { change(at, (flags, DRY_RUN), undo)? };
         let plan = extant_offline::tune(&image, options, writing, &NEVER)?;
         // SAFETY: a place, or null.
         unsafe { store_if(changes, plan.changes.len() as u64) }

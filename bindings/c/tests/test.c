@@ -2,6 +2,7 @@
 #define _XOPEN_SOURCE 700
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,6 +45,8 @@ static void files(void) {
     CHECK(extant_pwrite(file, "0123456789", 10, 100000) == 10);
     CHECK(extant_pread(file, buffer, sizeof buffer, 100003) == 7 && memcmp(buffer, "3456789", 7) == 0);
     CHECK(extant_pread(file, buffer, sizeof buffer, 200000) == 0);
+    memset(buffer, 'x', sizeof buffer);
+    CHECK(extant_pread(file, buffer, sizeof buffer, 100003) == 7 && buffer[7] == 'x' && buffer[63] == 'x');
     CHECK(extant_pread(file, buffer, 4, 0) == 4 && memcmp(buffer, "\0\0\0\0", 4) == 0);
     CHECK(extant_fsync(file) == 0);
     CHECK(extant_fstat(file, &st) == 0 && st.size == 100010 && st.mode == (S_IFREG | 0640));
@@ -57,6 +60,8 @@ static void files(void) {
     CHECK(extant_chmod(volume, "/moved", 0600) == 0 && extant_chown(volume, "/moved", 1000, UINT32_MAX) == 0);
     struct extant_time time = {1000000000, 7};
     CHECK(extant_utimens(volume, "/moved", &time, NULL) == 0);
+    struct extant_time late = {1, 1000000000};
+    CHECK(extant_utimens(volume, "/moved", &late, NULL) == -EINVAL && extant_utimens(volume, "/moved", NULL, &late) == -EINVAL);
     CHECK(extant_stat(volume, "/d/f", &st) == 0 && st.uid == 1000 && st.gid == 0 && st.atime.nsec == 7);
     CHECK(extant_setxattr(volume, "/moved", "user.note", "value", 5) == 0);
     CHECK(extant_getxattr(volume, "/moved", "user.note", NULL, 0) == 5);
@@ -90,6 +95,55 @@ static void files(void) {
     CHECK(access(other, F_OK) == -1);
 }
 
+static int opened(extant_volume *volume, const char *path, int flags) {
+    extant_file *file = NULL;
+    int done = extant_open_file(volume, path, flags, 0600, &file);
+    CHECK((done == 0) == (file != NULL));
+    extant_close_file(file);
+    return done;
+}
+
+/* The flags of open(2). */
+static void open_flags(void) {
+    extant_volume *volume = made();
+    extant_file *file = NULL, *other = NULL;
+    struct extant_stat st;
+    char buffer[16] = "";
+    CHECK(extant_mkdir(volume, "/d", 0755) == 0 && extant_symlink(volume, "f", "/link") == 0);
+    CHECK(extant_open_file(volume, "/f", O_RDWR | O_CREAT | O_APPEND, 0600, &file) == 0);
+    CHECK(extant_open_file(volume, "/f", O_WRONLY | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0, &other) == 0);
+    CHECK(extant_pwrite(file, "one ", 4, 0) == 4 && extant_pwrite(other, "two ", 4, 0) == 4);
+    struct iovec vectors[] = {{"th", 2}, {"ree", 3}};
+    CHECK(extant_pwritev(file, vectors, 2, 1000) == 5);
+    CHECK(extant_pread(file, buffer, sizeof buffer, 0) == 13 && memcmp(buffer, "one two three", 13) == 0);
+    CHECK(extant_pread(other, buffer, 1, 0) == -EBADF);
+    extant_close_file(file);
+    extant_close_file(other);
+    CHECK(extant_open_file(volume, "/f", O_RDONLY | O_APPEND, 0, &file) == 0 && extant_pwrite(file, "x", 1, 0) == -EBADF);
+    extant_close_file(file);
+
+    CHECK(opened(volume, "/f", O_ACCMODE) == -EINVAL && strstr(extant_last_error(), "O_RDWR") != NULL);
+    CHECK(opened(volume, "/new", O_ACCMODE | O_CREAT) == -EINVAL && opened(volume, "/f", O_ACCMODE | O_TRUNC) == -EINVAL);
+    CHECK(opened(volume, "/f", O_RDWR | O_SYNC) == -EINVAL && strstr(extant_last_error(), "extant_fsync") != NULL);
+    CHECK(opened(volume, "/f", O_RDWR | O_DSYNC) == -EINVAL);
+    CHECK(opened(volume, "/f", O_RDONLY | 1 << 30) == -EINVAL && strstr(extant_last_error(), "010000000000") != NULL);
+    CHECK(opened(volume, "/f", O_RDONLY | INT_MIN) == -EINVAL);
+    CHECK(opened(volume, "/new", O_RDWR | O_CREAT | 1 << 29) == -EINVAL && extant_stat(volume, "/new", &st) == -ENOENT);
+
+    CHECK(opened(volume, "/d", O_RDONLY | O_DIRECTORY) == 0 && opened(volume, "/d", O_RDONLY) == 0);
+    CHECK(opened(volume, "/d", O_RDWR | O_DIRECTORY) == -EISDIR && opened(volume, "/d", O_RDWR) == -EISDIR);
+    CHECK(opened(volume, "/f", O_RDONLY | O_DIRECTORY) == -ENOTDIR && opened(volume, "/link", O_DIRECTORY) == -ENOTDIR);
+    CHECK(opened(volume, "/f", O_RDWR | O_DIRECTORY | O_TRUNC) == -ENOTDIR);
+    CHECK(opened(volume, "/f", O_RDONLY | O_DIRECTORY | O_TRUNC) == -ENOTDIR);
+    CHECK(extant_stat(volume, "/f", &st) == 0 && st.size == 13);
+    CHECK(opened(volume, "/new", O_RDONLY | O_DIRECTORY | O_CREAT) == -EINVAL && extant_stat(volume, "/new", &st) == -ENOENT);
+    CHECK(opened(volume, "/link", O_RDONLY) == 0 && opened(volume, "/link", O_RDONLY | O_NOFOLLOW) == -ELOOP);
+    CHECK(extant_open_file(volume, "/d", O_RDONLY | O_DIRECTORY, 0, &file) == 0 && extant_fsync(file) == 0);
+    CHECK(extant_fstat(file, &st) == 0 && S_ISDIR(st.mode) && extant_pread(file, buffer, 1, 0) == -EISDIR);
+    extant_close_file(file);
+    CHECK(extant_close(volume) == 0);
+}
+
 /* A device in memory. */
 static int read_memory(void *user, uint64_t offset, void *buffer, size_t length) {
     memcpy(buffer, (char *)user + offset, length);
@@ -119,6 +173,8 @@ static void devices(void) {
     fclose(file);
     struct extant_device device = {memory, size, read_memory, write_memory, flush_memory};
     extant_volume *volume = NULL;
+    CHECK(extant_open_device(&device, EXTANT_READ_ONLY << 1, &volume) == -EINVAL);
+    CHECK(extant_open_device(&device, EXTANT_READ_ONLY | 1u << 31, &volume) == -EINVAL);
     CHECK(extant_open_device(&device, 0, &volume) == 0);
     CHECK(extant_mkdir(volume, "/in memory", 0700) == 0 && extant_close(volume) == 0);
     device.write = NULL;
@@ -303,11 +359,12 @@ static void batches(void) {
         ops[n].length = sizeof back[n];
         ops[n].st = &st[n];
     }
+    memset(back, 'x', sizeof back);
     CHECK(extant_submit(volume, ops, FILES, 0) == 0);
     for (int n = 0; n < FILES; n++) {
         size_t length = strlen(paths[n]);
         CHECK(n % 2 ? st[n].size == length && st[n].mode == (S_IFREG | 0640)
-                    : ops[n].result == (int64_t)length && memcmp(back[n], paths[n], length) == 0);
+                    : ops[n].result == (int64_t)length && memcmp(back[n], paths[n], length) == 0 && back[n][length] == 'x');
     }
     ops[7].code = 99;
     ops[8].code = EXTANT_OP_RENAME;
@@ -340,6 +397,9 @@ static void offline(const char *scratch) {
     options.features = "^metadata_csum";
     options.reserved_percent = &percent;
     CHECK(extant_tune(image, &options, EXTANT_DRY_RUN, NULL, &changes) == 0 && changes >= 3);
+    CHECK(extant_tune(image, &options, EXTANT_SAFE_ONLY, NULL, NULL) == -EINVAL);
+    CHECK(extant_resize(image, 96u << 20, EXTANT_DRY_RUN << 1, NULL, NULL) == -EINVAL);
+    CHECK(extant_repair(image, EXTANT_DRY_RUN | 1u << 30, NULL, NULL) == -EINVAL);
     CHECK(extant_tune(image, &options, 0, NULL, NULL) == 0);
     options.features = "no_such_feature";
     CHECK(extant_tune(image, &options, 0, NULL, &changes) == -EINVAL);
@@ -371,6 +431,7 @@ int main(int count, char **arguments) {
     CHECK(count == 2);
     snprintf(image, sizeof image, "%s/disk.img", arguments[1]);
     files();
+    open_flags();
     devices();
     threads();
     vectors();
