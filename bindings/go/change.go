@@ -151,6 +151,9 @@ func (v *Volume) Chtimes(name string, atime, mtime time.Time) error {
 
 // Truncate changes the size of a file.
 func (v *Volume) Truncate(name string, size int64) error {
+	if size < 0 {
+		return &fs.PathError{Op: "truncate", Path: name, Err: syscall.EINVAL}
+	}
 	_, err := v.path("truncate", name, func(h *C.extant_volume, p *C.char) C.ssize_t {
 		return C.ssize_t(C.extant_truncate(h, p, C.uint64_t(size)))
 	})
@@ -169,6 +172,9 @@ func (v *Volume) WriteFile(name string, data []byte, perm fs.FileMode) error {
 
 // xattr calls f with a path and the name of an extended attribute.
 func (v *Volume) xattr(op, name, attr string, f func(h *C.extant_volume, p, attr *C.char) C.ssize_t) (int, error) {
+	if err := noNUL(op, name, attr); err != nil {
+		return 0, err
+	}
 	c := C.CString(attr)
 	defer C.free(unsafe.Pointer(c))
 	return v.path(op, name, func(h *C.extant_volume, p *C.char) C.ssize_t { return f(h, p, c) })
@@ -243,6 +249,9 @@ type exporting struct {
 // Export writes the contents of a directory, or one file, to out as an archive, by several threads that read. The format is "tar", "tar.gz",
 // "tar.zst", "cpio", "cpio.gz" or "cpio.zst". An error of out is returned as it is.
 func (v *Volume) Export(from string, out io.Writer, format string) error {
+	if err := noNUL("export", from, format); err != nil {
+		return err
+	}
 	var a arena
 	defer a.free()
 	to := &exporting{out: out}
@@ -267,6 +276,9 @@ func goExtantOutput(user, bytes unsafe.Pointer, length C.size_t) C.int {
 }
 
 func (v *Volume) transfer(op, host, name string, f func(h *C.extant_volume, host, p *C.char) C.ssize_t) error {
+	if err := noNUL(op, host); err != nil {
+		return err
+	}
 	c := C.CString(host)
 	defer C.free(unsafe.Pointer(c))
 	_, err := v.path(op, name, func(h *C.extant_volume, p *C.char) C.ssize_t { return f(h, c, p) })

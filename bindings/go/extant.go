@@ -104,6 +104,9 @@ type CreateOptions struct {
 
 // Create makes a file with a new volume, and opens the volume for writing.
 func Create(path string, options CreateOptions) (*Volume, error) {
+	if err := noNUL("create", path, options.Features, options.Label, options.Source); err != nil {
+		return nil, err
+	}
 	var a arena
 	defer a.free()
 	v := new(Volume)
@@ -131,6 +134,9 @@ func Open(path string) (*Volume, error) { return open(path, C.EXTANT_READ_ONLY) 
 func OpenWritable(path string) (*Volume, error) { return open(path, 0) }
 
 func open(path string, flags C.unsigned) (*Volume, error) {
+	if err := noNUL("open", path); err != nil {
+		return nil, err
+	}
 	var a arena
 	defer a.free()
 	v := new(Volume)
@@ -174,6 +180,16 @@ func (v *Volume) path(op, name string, f func(h *C.extant_volume, path *C.char) 
 	c := C.CString("/" + name)
 	defer C.free(unsafe.Pointer(c))
 	return v.use(op, name, func(h *C.extant_volume) C.ssize_t { return f(h, c) })
+}
+
+// noNUL returns an error if a path or another string for C contains a NUL, at which C would cut the string off.
+func noNUL(op, name string, others ...string) error {
+	for _, s := range append(others, name) {
+		if hasNUL(s) {
+			return &fs.PathError{Op: op, Path: name, Err: fs.ErrInvalid}
+		}
+	}
+	return nil
 }
 
 func hasNUL(s string) bool {

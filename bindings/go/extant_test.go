@@ -179,6 +179,94 @@ func TestFiles(t *testing.T) {
 	}
 }
 
+func TestOpenFlags(t *testing.T) {
+	v, _ := made(t)
+	must(t, v.Mkdir("d", 0o755))
+	must(t, v.WriteFile("f", []byte("0123"), 0o644))
+	must(t, v.Symlink("d", "link"))
+	for _, c := range []struct {
+		name string
+		flag int
+		want error
+	}{
+		{"f", os.O_RDWR | os.O_SYNC, syscall.EINVAL},
+		{"f", syscall.O_ACCMODE, syscall.EINVAL},
+		{"d", 0o20000000 | os.O_RDWR, syscall.EINVAL},
+		{"f", syscall.O_DIRECTORY, syscall.ENOTDIR},
+		{"f", syscall.O_DIRECTORY | os.O_TRUNC, syscall.ENOTDIR},
+		{"d", os.O_RDONLY | os.O_TRUNC, syscall.EISDIR},
+		{"d", os.O_RDWR, syscall.EISDIR},
+		{"link", syscall.O_NOFOLLOW, syscall.ELOOP},
+		{"d", syscall.O_DIRECTORY, nil},
+		{"link", os.O_RDONLY, nil},
+		{"f", os.O_RDONLY | syscall.O_CLOEXEC, nil},
+	} {
+		file, err := v.OpenFile(c.name, c.flag, 0)
+		if !errors.Is(err, c.want) || (err == nil) != (c.want == nil) {
+			t.Fatalf("%s with %#o: %v", c.name, c.flag, err)
+		}
+		if err == nil {
+			must(t, file.Close())
+		}
+	}
+	// Two files append in turn, and neither overwrites what the other has written.
+	var logs [2]*File
+	for i := range logs {
+		log, err := v.OpenFile("f", os.O_RDWR|os.O_APPEND, 0)
+		must(t, err)
+		logs[i] = log
+	}
+	for i := range 4 {
+		if n, err := io.WriteString(logs[i%2], fmt.Sprint(i)); n != 1 || err != nil {
+			t.Fatal(n, err)
+		}
+	}
+	if _, err := logs[0].WriteAt([]byte("x"), 0); err == nil {
+		t.Fatal("a file that appends was written at an offset")
+	}
+	if at, err := logs[1].Seek(0, io.SeekCurrent); at != 8 || err != nil {
+		t.Fatal(at, err)
+	}
+	for _, log := range logs {
+		must(t, log.Close())
+	}
+	if data, err := v.ReadFile("f"); err != nil || string(data) != "01230123" {
+		t.Fatalf("%q %v", data, err)
+	}
+	must(t, v.Close())
+}
+
+func TestArguments(t *testing.T) {
+	v, path := made(t)
+	must(t, v.WriteFile("f", []byte("0123"), 0o644))
+	file, err := v.OpenFile("f", os.O_RDWR, 0)
+	must(t, err)
+	if err := file.Truncate(-1); !errors.Is(err, syscall.EINVAL) {
+		t.Fatal(err)
+	}
+	must(t, file.Close())
+	if err := v.Truncate("f", -1); !errors.Is(err, syscall.EINVAL) {
+		t.Fatal(err)
+	}
+	// A string for C ends at a NUL, so that none may be in it.
+	if err := v.Setxattr("f", "user.a\x00b", nil); !errors.Is(err, fs.ErrInvalid) {
+		t.Fatal(err)
+	}
+	if err := v.CopyTreeIn("/tmp\x00x", "tree"); !errors.Is(err, fs.ErrInvalid) {
+		t.Fatal(err)
+	}
+	must(t, v.Close())
+	if _, err := Open(path + "\x00x"); !errors.Is(err, fs.ErrInvalid) {
+		t.Fatal(err)
+	}
+	if _, err := Check(path + "\x00x"); !errors.Is(err, fs.ErrInvalid) {
+		t.Fatal(err)
+	}
+	if _, err := Resize(path, 0, ChangeOptions{SafeOnly: true}); !errors.Is(err, syscall.EINVAL) {
+		t.Fatal(err)
+	}
+}
+
 // memory is a device.
 type memory struct {
 	lock  sync.Mutex

@@ -5,6 +5,7 @@ package extant
 import "C"
 
 import (
+	"errors"
 	"io"
 	"io/fs"
 	"sync"
@@ -43,24 +44,26 @@ func (v *Volume) Open(name string) (fs.File, error) {
 }
 
 // OpenFile opens a file with the flags of package os; perm is for a file that it creates. A directory is opened for
-// reading only.
+// reading only. Flags that libextant does not support, such as os.O_SYNC, are syscall.EINVAL.
 func (v *Volume) OpenFile(name string, flag int, perm fs.FileMode) (*File, error) {
 	file := &File{volume: v, name: name, appends: flag&syscall.O_APPEND != 0}
-	if flag&(syscall.O_WRONLY|syscall.O_RDWR|syscall.O_CREAT) == 0 {
-		found, err := v.Stat(name)
-		if err != nil {
-			err.(*fs.PathError).Op = "open"
-			return nil, err
-		}
-		if found.IsDir() {
-			return file, nil
-		}
-	}
 	_, err := v.path("open", name, func(h *C.extant_volume, p *C.char) C.ssize_t {
 		return C.ssize_t(C.extant_open_file(h, p, C.int(flag), permissions(perm), &file.handle))
 	})
 	if err != nil {
 		return nil, err
+	}
+	if flag&syscall.O_ACCMODE != syscall.O_RDONLY {
+		return file, nil // The library opens directories for reading only.
+	}
+	found, err := file.Stat()
+	if err != nil {
+		file.Close()
+		return nil, err
+	}
+	if found.IsDir() {
+		C.extant_close_file(file.handle)
+		file.handle = nil
 	}
 	return file, nil
 }
@@ -149,29 +152,40 @@ func (f *File) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// WriteAt writes all of p at an offset.
+// errAppends is the error of package os for the same call.
+var errAppends = errors.New("extant: invalid use of WriteAt on file opened with O_APPEND")
+
+// WriteAt writes all of p at an offset. It fails if the file was opened with O_APPEND.
 func (f *File) WriteAt(p []byte, offset int64) (int, error) {
+	if f.appends {
+		return 0, errAppends
+	}
 	if offset < 0 {
 		return 0, &fs.PathError{Op: "write", Path: f.name, Err: syscall.EINVAL}
 	}
+	return f.writeAt(p, offset)
+}
+
+// writeAt writes all of p at an offset, or at the end of a file that was opened with O_APPEND.
+func (f *File) writeAt(p []byte, offset int64) (int, error) {
 	return f.use("write", func(h *C.extant_file) C.ssize_t {
 		return C.extant_pwrite(h, unsafe.Pointer(unsafe.SliceData(p)), C.size_t(len(p)), C.uint64_t(offset))
 	})
 }
 
-// Write writes all of p at the position of the file, or at its end if it was opened with O_APPEND.
+// Write writes all of p at the position of the file, or in one step at its end if it was opened with O_APPEND.
 func (f *File) Write(p []byte) (int, error) {
 	f.position.Lock()
 	defer f.position.Unlock()
-	if f.appends {
-		found, err := f.Stat()
-		if err != nil {
-			return 0, err
-		}
-		f.offset = found.Size()
-	}
-	n, err := f.WriteAt(p, f.offset)
+	n, err := f.writeAt(p, f.offset)
 	f.offset += int64(n)
+	if err == nil && f.appends {
+		// The library does not say where it wrote. The position is the present end, behind what was written.
+		var found fs.FileInfo
+		if found, err = f.Stat(); err == nil {
+			f.offset = found.Size()
+		}
+	}
 	return n, err
 }
 
@@ -201,6 +215,9 @@ func (f *File) Seek(offset int64, whence int) (int64, error) {
 
 // Truncate changes the size of the file.
 func (f *File) Truncate(size int64) error {
+	if size < 0 {
+		return &fs.PathError{Op: "truncate", Path: f.name, Err: syscall.EINVAL}
+	}
 	_, err := f.use("truncate", func(h *C.extant_file) C.ssize_t {
 		return C.ssize_t(C.extant_ftruncate(h, C.uint64_t(size)))
 	})

@@ -29,6 +29,9 @@ type Report struct {
 
 // Check checks an image that no process has open for writing. Nothing is written.
 func Check(path string) (Report, error) {
+	if err := noNUL("check", path); err != nil {
+		return Report{}, err
+	}
 	var a arena
 	defer a.free()
 	var report Report
@@ -57,7 +60,7 @@ func goExtantFinding(user unsafe.Pointer, finding *C.struct_extant_finding) {
 // ChangeOptions say how a closed image is changed.
 type ChangeOptions struct {
 	DryRun   bool   // only plan; nothing is written
-	SafeOnly bool   // Repair: no change that loses anything
+	SafeOnly bool   // only for Repair: no change that loses anything
 	Undo     string // new file that keeps the old bytes, for `extant undo`
 }
 
@@ -79,6 +82,9 @@ type Repaired struct {
 
 // Repair repairs an image that no process has open. The change is checked in memory before it is written.
 func Repair(path string, options ChangeOptions) (Repaired, error) {
+	if err := noNUL("repair", path, options.Undo); err != nil {
+		return Repaired{}, err
+	}
 	var a arena
 	defer a.free()
 	var c C.struct_extant_repair_result
@@ -91,6 +97,9 @@ func Repair(path string, options ChangeOptions) (Repaired, error) {
 // Resize grows or shrinks an image that no process has open to a number of bytes, or with 0 to the least size that its files fit
 // in. It returns the new size.
 func Resize(path string, size int64, options ChangeOptions) (int64, error) {
+	if err := noNUL("resize", path, options.Undo); err != nil {
+		return 0, err
+	}
 	var a arena
 	defer a.free()
 	var c C.struct_extant_resize_result
@@ -113,6 +122,13 @@ type TuneOptions struct {
 
 // Tune changes properties of an image that no process has open, and returns the number of changes.
 func Tune(path string, properties TuneOptions, options ChangeOptions) (int, error) {
+	var label string
+	if properties.Label != nil {
+		label = *properties.Label
+	}
+	if err := noNUL("tune", path, options.Undo, properties.Features, label, properties.Quota, properties.MountOptions); err != nil {
+		return 0, err
+	}
 	var a arena
 	defer a.free()
 	var changes C.uint64_t
@@ -123,7 +139,7 @@ func Tune(path string, properties TuneOptions, options ChangeOptions) (int, erro
 		journal_size:  C.uint64_t(properties.JournalSize),
 	}
 	if properties.Label != nil {
-		c.label = a.str(*properties.Label)
+		c.label = a.str(label)
 	}
 	if properties.UUID != nil {
 		p := C.CBytes(properties.UUID[:])
