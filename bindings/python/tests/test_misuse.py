@@ -88,6 +88,21 @@ def test_a_directory_is_no_file(volume):
             volume.root.open(mode)
 
 
+def test_modes_are_those_of_the_builtin_open(volume, tmp_path):
+    host, file = tmp_path / "file", volume / "file"
+    host.write_text("kept")
+    for mode in ("", "b", "rb", "br", "+r", "r+b", "rb+", "rt", "tr", "rbb", "rr", "r++", "rw", "ra", "rbt", "+", "r b", "rz"):
+        results = []
+        for path in (host, file):
+            try:
+                path.open(mode).close()
+                results.append(None)
+            except ValueError:
+                results.append(ValueError)
+        assert results[0] == results[1], mode
+    assert file.read_text() == "kept"
+
+
 def test_methods_of_paths(volume):
     path = volume / "a" / "b.tar.gz"
     assert path.suffixes == [".tar", ".gz"] and path.as_posix() == "/a/b.tar.gz" and path.is_absolute()

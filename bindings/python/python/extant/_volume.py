@@ -458,10 +458,13 @@ class Path:
         newline: Optional[str] = None,
     ) -> IO[Any]:
         """Opens the file, with the modes of the built-in ``open``."""
-        kind = mode.replace("b", "").replace("t", "")
-        if kind not in ("r", "w", "a", "x", "r+", "w+", "a+", "x+") or "b" in mode and "t" in mode:
+        # Each letter once, in any order, as the built-in function takes them.
+        first = "".join(letter for letter in mode if letter in "rwax")
+        repeated = len(set(mode)) != len(mode)
+        if len(first) != 1 or repeated or not set(mode) <= set(first + "+bt") or "b" in mode and "t" in mode:
             raise ValueError(f"invalid mode: {mode!r}")
         binary = "b" in mode
+        kind = first + ("+" if "+" in mode else "")
         if buffering == 0 and not binary:
             raise ValueError("text needs a buffer")
         if binary and (encoding or errors or newline):
