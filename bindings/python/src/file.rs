@@ -1,7 +1,7 @@
 //! An open file of a volume, by offsets; `python/extant/_file.py` wraps it in an `io` object.
 
 use crate::error::raise;
-use crate::handle::Handle;
+use crate::handle::{Drops, Handle};
 use extant::{Fallocate, File};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -13,9 +13,9 @@ pub struct NativeFile {
 }
 
 impl NativeFile {
-    pub fn new(file: File) -> Self {
+    pub fn new(file: File, drops: Drops) -> Self {
         Self {
-            file: Handle::new(Arc::new(file)),
+            file: Handle::new(Arc::new(file), drops),
         }
     }
 
@@ -103,7 +103,6 @@ impl NativeFile {
     }
 
     fn close(&self, py: Python<'_>) {
-        let file = self.file.take();
-        py.detach(|| drop(file));
+        self.file.close(py);
     }
 }

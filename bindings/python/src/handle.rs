@@ -47,17 +47,41 @@ impl Owner {
     }
 }
 
+/// Cost of dropping a value.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Drops {
+    /// The drop may write, or wait for a device that may be a Python object.
+    Slowly,
+    /// The drop does neither, because the value belongs to a volume that is open for reading only, on a device of the host.
+    AtOnce,
+}
+
+impl Drops {
+    /// Drops a value, and releases the interpreter meanwhile if the drop may take long.
+    ///
+    /// A thread that waits for the interpreter while the interpreter ends waits forever. The threads of pyarrow close files also after the last
+    /// statement of a program, and at exit pyarrow waits for its threads.
+    fn run<T: Send>(self, py: Python<'_>, value: T) {
+        match self {
+            Self::Slowly => py.detach(|| drop(value)),
+            Self::AtOnce => drop(value),
+        }
+    }
+}
+
 /// A volume or file until it is closed. A child of its process cannot use it, and does not write when it drops it.
 pub struct Handle<T: Send> {
     value: RwLock<Option<T>>,
     owner: Owner,
+    drops: Drops,
 }
 
 impl<T: Clone + Send> Handle<T> {
-    pub fn new(value: T) -> Self {
+    pub fn new(value: T, drops: Drops) -> Self {
         Self {
             value: RwLock::new(Some(value)),
             owner: Owner::new(),
+            drops,
         }
     }
 
@@ -75,17 +99,21 @@ impl<T: Clone + Send> Handle<T> {
         }
         self.value.write().map_or(None, |mut value| value.take())
     }
+
+    /// Closes the value, if it is open.
+    pub fn close(&self, py: Python<'_>) {
+        self.drops.run(py, self.take());
+    }
 }
 
 impl<T: Send> Drop for Handle<T> {
-    /// Releases the interpreter, because closing may write, and the device may be a Python object.
     fn drop(&mut self) {
         let value = self.value.get_mut().map_or(None, |value| value.take());
         if self.owner.is_parent() {
             return forget(value);
         }
         if value.is_some() {
-            Python::attach(|py| py.detach(|| drop(value)));
+            Python::attach(|py| self.drops.run(py, value));
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::device::PyDevice;
 use crate::error::{raise, raise_io, raise_mkfs};
 use crate::file::NativeFile;
-use crate::handle::Handle;
+use crate::handle::{Drops, Handle};
 use crate::reads::NativeReads;
 use crate::sink::Sink;
 use crate::source::{Gate, archive, source};
@@ -28,6 +28,8 @@ pub struct NativeVolume {
     volume: Handle<Volume>,
     /// Whether the device is an object of Python's, so that its reads need the interpreter.
     python_device: bool,
+    /// Cost of dropping the volume, or a file of it.
+    drops: Drops,
 }
 
 /// An entry of an ACL: tag, user or group, permissions.
@@ -76,15 +78,17 @@ fn counts<'py>(py: Python<'py>, done: &CopyCounts) -> PyResult<Bound<'py, PyDict
 }
 
 impl NativeVolume {
-    fn new(volume: Volume, python_device: bool) -> Self {
+    fn new(volume: Volume, read_only: bool, python_device: bool) -> Self {
+        let drops = if read_only && !python_device {
+            Drops::AtOnce
+        } else {
+            Drops::Slowly
+        };
         Self {
-            volume: Handle::new(volume),
+            volume: Handle::new(volume, drops),
             python_device,
+            drops,
         }
-    }
-
-    fn of_file(volume: Volume) -> Self {
-        Self::new(volume, false)
     }
 
     fn get(&self) -> PyResult<Volume> {
@@ -134,12 +138,12 @@ impl NativeVolume {
             let device = PyDevice::new(image.clone(), !read_only)?;
             let opened = py.detach(|| options.open_device(Arc::new(device)));
             let opened = opened.map_err(|e| raise(&e, None))?;
-            return Ok(Self::new(opened, true));
+            return Ok(Self::new(opened, read_only, true));
         }
         let path: PathBuf = image.extract()?;
         let opened = py.detach(|| options.open(&path));
         opened
-            .map(Self::of_file)
+            .map(|volume| Self::new(volume, read_only, false))
             .map_err(|e| raise(&e, Some(&path)))
     }
 
@@ -190,7 +194,7 @@ impl NativeVolume {
         gate.close(py, made)?.map_err(|e| raise_io(e, &path))?;
         let opened = py.detach(|| Volume::open(&path));
         opened
-            .map(Self::of_file)
+            .map(|volume| Self::new(volume, false, false))
             .map_err(|e| raise(&e, Some(&path)))
     }
 
@@ -374,7 +378,7 @@ impl NativeVolume {
             }
             Ok(file)
         })?;
-        Ok(NativeFile::new(file))
+        Ok(NativeFile::new(file, self.drops))
     }
 
     fn mkdir(&self, py: Python<'_>, path: PathBuf, mode: u32) -> PyResult<()> {

@@ -28,9 +28,7 @@ def test_the_page_runs(tmp_path):
             continue
         if "pandas" in block:
             pytest.importorskip("pandas")
-            # A thread of pyarrow that frees a Python buffer while the interpreter ends aborts the process, with memory:// of fsspec, too.
-            block += "\nimport os\nos._exit(0)\n"
-        subprocess.run([sys.executable, "-c", block], cwd=tmp_path, check=True)
+        subprocess.run([sys.executable, "-c", block], cwd=tmp_path, check=True, timeout=120)
         ran += 1
     assert ran >= 3
 

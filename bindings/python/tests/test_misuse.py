@@ -4,6 +4,7 @@ import errno
 import io
 import os
 import sys
+import threading
 import time
 
 import pytest
@@ -168,6 +169,28 @@ def test_close_ends_what_is_open(image):
     # Nothing holds the image any more.
     with extant.open(image, "r+") as again:
         assert (again / "text").read_text() == "in the buffer"
+
+
+@pytest.mark.skipif(not getattr(sys, "_is_gil_enabled", lambda: True)(), reason="this interpreter has no lock to keep")
+def test_closing_a_file_for_reading_keeps_the_interpreter(image):
+    """A thread that releases the interpreter while it ends does not come back, and pyarrow waits for its threads."""
+    ran, gate = [], threading.Lock()
+    gate.acquire()
+    waiter = threading.Thread(target=lambda: ran.append(gate.acquire()))
+    waiter.start()
+    before = sys.getswitchinterval()
+    with extant.open(image) as volume:
+        files = [(volume / "file").open("rb", buffering=0) for _ in range(500)]
+        sys.setswitchinterval(60)
+        try:
+            gate.release()  # The waiter runs as soon as this thread releases the interpreter.
+            for file in files:
+                file.close()
+            assert not ran
+        finally:
+            sys.setswitchinterval(before)
+        waiter.join()
+    assert ran
 
 
 def test_an_error_of_a_buffer_is_raised_at_close(image):
