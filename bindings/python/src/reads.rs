@@ -2,11 +2,13 @@
 
 use crate::error::raise;
 use crate::handle::Owner;
-use extant::{FileType, PathError, Volume, Walk};
+use extant::unstable::Node;
+use extant::{Error, FileType, PathError, Volume, Walk, WalkEntry};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -14,11 +16,56 @@ use std::thread::JoinHandle;
 /// Files that a thread takes at a time.
 const PIECE: usize = 16;
 /// Pieces that are read ahead of the caller.
-const AHEAD: u64 = 16;
+const AHEAD: u64 = 4;
 /// Maximum of threads: more would only wait for the walk and for the caller.
 const THREADS: usize = 4;
 
-type Found = (PathBuf, extant::Result<Vec<u8>>);
+/// Bytes by which memory for contents grows at least: room for a piece of ordinary files.
+const GROWTH: usize = 512 << 10;
+/// Bytes that memory for contents may have to be kept for a later piece.
+const KEPT: usize = 4 << 20;
+
+/// The contents of the files of a piece, one behind the other. The memory of a piece that the caller has fetched is used again: fresh memory
+/// costs more than the copy of the bytes into it, because the kernel clears it.
+#[derive(Default)]
+struct Contents {
+    bytes: Vec<u8>,
+    /// Bytes in use. Those behind are left over from an earlier piece.
+    used: usize,
+}
+
+impl Contents {
+    /// Returns room for a file, or an error if memory cannot hold it.
+    fn room(&mut self, size: u64) -> extant::Result<&mut [u8]> {
+        let no_memory = || Error::Io {
+            context: format!("memory for a file of {size} bytes"),
+            source: std::io::ErrorKind::OutOfMemory.into(),
+        };
+        let len = usize::try_from(size).map_err(|_| no_memory())?;
+        let end = self.used.checked_add(len).ok_or_else(no_memory)?;
+        if let Some(more) = end.checked_sub(self.bytes.len()) {
+            // The size comes from the disk, so it is not trusted.
+            let more = more.max(GROWTH);
+            self.bytes.try_reserve(more).map_err(|_| no_memory())?;
+            self.bytes.resize(end, 0);
+        }
+        Ok(&mut self.bytes[self.used..end])
+    }
+
+    /// Notes that `len` bytes of the room are a file; returns where they are.
+    fn filled(&mut self, len: usize) -> Range<usize> {
+        let start = self.used;
+        self.used += len;
+        start..self.used
+    }
+}
+
+/// Files that were read: paths, and places in the contents.
+#[derive(Default)]
+struct Piece {
+    files: Vec<(PathBuf, extant::Result<Range<usize>>)>,
+    contents: Contents,
+}
 
 /// The walk, and the pieces that were read and not fetched yet.
 struct ReadAhead {
@@ -27,13 +74,17 @@ struct ReadAhead {
     /// The number of pieces that threads have taken, and of those that the caller has fetched.
     taken: u64,
     fetched: u64,
-    ready: BTreeMap<u64, Vec<Found>>,
+    ready: BTreeMap<u64, Piece>,
     failed: Option<PathError>,
 }
 
 struct Shared {
     volume: Volume,
+    /// Whether nothing changes the volume, so that an inode keeps its number.
+    read_only: bool,
     state: Mutex<ReadAhead>,
+    /// Memory of pieces that the caller has fetched. Nothing is read while this lock is held.
+    spare: Mutex<Vec<Contents>>,
     changed: Condvar,
 }
 
@@ -48,13 +99,17 @@ impl Shared {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the paths of the next piece. Directories, links and special files are left out.
-    fn take(&self, state: &mut ReadAhead) -> Option<(u64, Vec<PathBuf>)> {
-        let mut paths = Vec::with_capacity(PIECE);
-        while paths.len() < PIECE {
+    fn spare(&self) -> MutexGuard<'_, Vec<Contents>> {
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the names of the next piece. Directories, links and special files are left out.
+    fn take(&self, state: &mut ReadAhead) -> Option<(u64, Vec<WalkEntry>)> {
+        let mut entries = Vec::with_capacity(PIECE);
+        while entries.len() < PIECE {
             match state.walk.as_mut().and_then(Iterator::next) {
                 Some(Ok(entry)) if entry.file_type() == FileType::Regular => {
-                    paths.push(entry.path().to_path_buf());
+                    entries.push(entry);
                 }
                 Some(Ok(_)) => {}
                 Some(Err(error)) => {
@@ -67,19 +122,44 @@ impl Shared {
                 }
             }
         }
-        if paths.is_empty() {
+        if entries.is_empty() {
             return None;
         }
         state.taken += 1;
-        Some((state.taken - 1, paths))
+        Some((state.taken - 1, entries))
     }
 
-    fn read(&self, paths: Vec<PathBuf>) -> Vec<Found> {
-        let read = |path: PathBuf| {
-            let data = self.volume.read(&path);
-            (path, data)
+    /// Reads a file to the end of the contents. If nothing changes the volume, the number of the inode leads to the file without another
+    /// look-up, and the data, which are read once, are not kept in the volume's memory.
+    fn read_one(&self, entry: &WalkEntry, contents: &mut Contents) -> extant::Result<Range<usize>> {
+        let len = if self.read_only {
+            let node = Node::of_number(&self.volume, entry.ino())?;
+            let size = node.metadata()?.len();
+            node.read_cached(contents.room(size)?, 0)?
+        } else {
+            let file = entry.parent().open_file(entry.file_name())?;
+            let size = file.metadata()?.len();
+            file.read_at(contents.room(size)?, 0)?
         };
-        paths.into_iter().map(read).collect()
+        Ok(contents.filled(len))
+    }
+
+    fn read(&self, entries: &[WalkEntry]) -> Piece {
+        let mut contents = self.spare().pop().unwrap_or_default();
+        contents.used = 0;
+        let read = |entry: &WalkEntry| {
+            let place = self.read_one(entry, &mut contents);
+            (entry.path().to_path_buf(), place)
+        };
+        let files = entries.iter().map(read).collect();
+        Piece { files, contents }
+    }
+
+    /// Keeps the memory of a piece for a later one.
+    fn give_back(&self, contents: Contents) {
+        if contents.bytes.len() <= KEPT {
+            self.spare().push(contents);
+        }
     }
 
     /// Reads pieces until the walk ends.
@@ -90,11 +170,11 @@ impl Shared {
                 state = self.wait(state);
                 continue;
             }
-            let Some((number, paths)) = self.take(&mut state) else {
+            let Some((number, entries)) = self.take(&mut state) else {
                 break;
             };
             drop(state);
-            let found = self.read(paths);
+            let found = self.read(&entries);
             state = self.state();
             state.ready.insert(number, found);
             self.changed.notify_all();
@@ -103,8 +183,8 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// Waits for the next piece, or reads it if no thread reads ahead; returns nothing at the end.
-    fn fetch(&self, alone: bool) -> Result<Vec<Found>, PathError> {
+    /// Waits for the next piece, or reads it if no thread reads ahead; returns an empty piece at the end.
+    fn fetch(&self, alone: bool) -> Result<Piece, PathError> {
         let mut state = self.state();
         loop {
             let next = state.fetched;
@@ -114,12 +194,12 @@ impl Shared {
                 self.changed.notify_all();
                 return Ok(found);
             }
-            if alone && let Some((_, paths)) = self.take(&mut state) {
+            if alone && let Some((_, entries)) = self.take(&mut state) {
                 state.fetched += 1;
-                return Ok(self.read(paths));
+                return Ok(self.read(&entries));
             }
             if state.walk.is_none() && state.taken == next {
-                return state.failed.take().map_or(Ok(Vec::new()), Err);
+                return state.failed.take().map_or(Ok(Piece::default()), Err);
             }
             state = self.wait(state);
         }
@@ -169,8 +249,10 @@ impl NativeReads {
             failed: None,
         };
         let shared = Arc::new(Shared {
+            read_only: volume.read_only().is_some(),
             volume,
             state: Mutex::new(state),
+            spare: Mutex::default(),
             changed: Condvar::new(),
         });
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
@@ -195,11 +277,14 @@ impl NativeReads {
     fn next_some<'py>(&self, py: Python<'py>) -> PyResult<Vec<(OsString, Bound<'py, PyBytes>)>> {
         self.owner.check()?;
         let found = py.detach(|| self.shared.fetch(self.alone));
-        let found = found.map_err(|e| raise(&e.source, Some(&e.path)))?;
-        let one = |(path, data): Found| {
-            let data = data.map_err(|e| raise(&e, Some(&path)))?;
-            Ok((path.into_os_string(), PyBytes::new(py, &data)))
+        let Piece { files, contents } = found.map_err(|e| raise(&e.source, Some(&e.path)))?;
+        let one = |(path, place): (PathBuf, extant::Result<Range<usize>>)| {
+            let place = place.map_err(|e| raise(&e, Some(&path)))?;
+            let data = PyBytes::new(py, &contents.bytes[place]);
+            Ok((path.into_os_string(), data))
         };
-        found.into_iter().map(one).collect()
+        let made = files.into_iter().map(one).collect();
+        self.shared.give_back(contents);
+        made
     }
 }

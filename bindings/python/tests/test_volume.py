@@ -140,6 +140,29 @@ def test_check_and_repair(image):
     clean(image)
 
 
+def test_all_files_of_a_tree(image):
+    """With contents of every length, by number in a volume that nothing changes, and by name in one that is written."""
+    expected = {f"/d/{n:03}": bytes([n % 251]) * (n * n) for n in range(100)}
+    expected["/d/empty"] = b""
+    expected["/d/hole"] = bytes(70_000) + b"end"
+    expected["/d/large"] = os.urandom(1 << 20) * 9
+    with extant.create(image, size="64M") as volume:
+        (volume / "d").mkdir()
+        for path, data in expected.items():
+            (volume / path).write_bytes(data)
+        (volume / "d" / "hole").truncate(0)
+        with (volume / "d" / "hole").open("r+b") as file:
+            file.seek(70_000)
+            file.write(b"end")
+        (volume / "d" / "link").symlink_to("empty")
+        assert {str(path): data for path, data in volume.read_files()} == expected
+    for source in (image, image.read_bytes()):
+        with extant.open(source) as volume:
+            found = list(volume.read_files("/d"))
+            assert [str(path) for path, _ in found] == sorted(expected)
+            assert dict((str(path), data) for path, data in found) == expected
+
+
 def test_files_are_io_objects(volume):
     path = volume / "file"
     with path.open("w+b") as file:
