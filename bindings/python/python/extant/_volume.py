@@ -528,7 +528,8 @@ class Path:
             self._text, read=False, write=True, create=True, exclusive=not exist_ok, truncate=False, mode=mode
         )
         native.close()
-        self.utime()
+        if exist_ok:  # otherwise the file is new
+            self.utime()
 
     def unlink(self, missing_ok: bool = False) -> None:
         """Removes the name of a file. With ``missing_ok`` it need not exist."""
