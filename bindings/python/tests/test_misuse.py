@@ -89,6 +89,17 @@ def test_a_directory_is_no_file(volume):
             volume.root.open(mode)
 
 
+def test_touch_sets_the_times_of_a_directory(volume):
+    (volume / "d").mkdir()
+    for path in (volume.root, volume / "d"):
+        path.utime((0, 0))
+        path.touch()
+        assert path.stat().st_mtime > 0
+    for path in (volume / "d", volume / "file"):
+        with pytest.raises(FileExistsError):
+            path.touch(exist_ok=False)
+
+
 def test_modes_are_those_of_the_builtin_open(volume, tmp_path):
     host, file = tmp_path / "file", volume / "file"
     host.write_text("kept")

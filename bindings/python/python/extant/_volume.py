@@ -524,10 +524,13 @@ class Path:
 
     def touch(self, mode: int = 0o644, exist_ok: bool = True) -> None:
         """Creates the file, or sets its times to the present. Raises ``FileExistsError`` without ``exist_ok`` if it exists."""
-        native = self._native.open_file(
-            self._text, read=False, write=True, create=True, exclusive=not exist_ok, truncate=False, mode=mode
-        )
-        native.close()
+        try:
+            self._native.open_file(
+                self._text, read=False, write=True, create=True, exclusive=not exist_ok, truncate=False, mode=mode
+            ).close()
+        except IsADirectoryError:
+            if not exist_ok:
+                raise
         if exist_ok:  # otherwise the file is new
             self.utime()
 
