@@ -14,7 +14,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 /// Files that a thread takes at a time.
-const PIECE: usize = 16;
+const PIECE: usize = 48;
 /// Pieces that are read ahead of the caller.
 const AHEAD: u64 = 4;
 /// Maximum of threads: more would only wait for the walk and for the caller.
