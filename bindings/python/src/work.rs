@@ -40,6 +40,8 @@ pub fn interruptible<R: Send>(
 pub struct Progress<'a> {
     callable: Option<Py<PyAny>>,
     stop: &'a AtomicBool,
+    /// Held while a thread calls. Threads that want to call have released the interpreter.
+    one_at_a_time: Mutex<()>,
     raised: Mutex<Option<PyErr>>,
 }
 
@@ -48,6 +50,7 @@ impl<'a> Progress<'a> {
         Self {
             callable,
             stop,
+            one_at_a_time: Mutex::new(()),
             raised: Mutex::new(None),
         }
     }
@@ -60,6 +63,9 @@ impl<'a> Progress<'a> {
         let Some(callable) = &self.callable else {
             return;
         };
+        let lock = &self.one_at_a_time;
+        let _called = lock.lock().unwrap_or_else(PoisonError::into_inner);
+        // After the lock, because the call of another thread may have ended the work.
         if self.stop.load(Ordering::Relaxed) {
             return;
         }
