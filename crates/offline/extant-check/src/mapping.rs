@@ -5,7 +5,7 @@ use crate::prefetch;
 use crate::report::{FindingPlace, Findings, Rule};
 use crate::volume::{Piece, Volume};
 use ext4_format::extent::{self, Extent, ExtentHeader};
-use ext4_format::inode::flags;
+use ext4_format::inode::{flags, reserved};
 use ext4_format::map_walk::{self, MapNode, MapVisitor, OnDamage};
 use ext4_format::{BlockNr, FormatError, InodeNr, indirect};
 
@@ -77,6 +77,8 @@ pub(crate) struct Walker<'c, 'd> {
     watch: Option<Watch<'c>>,
     /// The rule that a damaged mapping of this kind breaks.
     rule: Rule,
+    /// Whether blocks are at their offset in their clusters.
+    aligned: bool,
     /// The last claimed cluster, because two extents of one file may share it.
     last_cluster: Option<u64>,
     /// The last logical cluster that is mapped.
@@ -101,6 +103,8 @@ impl<'c, 'd> Walker<'c, 'd> {
             with_runs: false,
             watch: None,
             rule: Rule::Extents,
+            // Bad blocks lie where they are.
+            aligned: ino != reserved::BAD_BLOCKS,
             last_cluster: None,
             last_logical: None,
             mapped: Mapped::default(),
@@ -128,8 +132,9 @@ impl<'c, 'd> Walker<'c, 'd> {
     fn check_alignment(&mut self, extent: &Extent, cluster: u64) {
         let geo = &self.volume.geo;
         let continued = self.last_logical == Some(u64::from(extent.logical / geo.cluster_ratio));
-        if geo.is_aligned(extent.logical, extent.physical)
-            && (!continued || self.last_cluster == Some(cluster))
+        if !self.aligned
+            || geo.is_aligned(extent.logical, extent.physical)
+                && (!continued || self.last_cluster == Some(cluster))
         {
             return;
         }
@@ -165,7 +170,7 @@ impl<'c, 'd> Walker<'c, 'd> {
     }
 }
 
-const NO_ROOM: &str = "room for fewer entries than there is";
+const NO_ROOM: &str = "a maximum of entries that is too small for the node";
 
 /// The watch wants no more steps.
 pub(crate) struct Ended;

@@ -4,7 +4,7 @@ use crate::mapping::{Mapped, Walker};
 use crate::report::Rule;
 use crate::state::Check;
 use crate::subject::Subject;
-use ext4_format::inode::{self, flags};
+use ext4_format::inode::{self, flags, reserved};
 
 /// Walks the mapping of an inode and claims its blocks.
 pub(crate) fn map(check: &Check<'_>, subject: &Subject<'_>, with_runs: bool) -> Mapped {
@@ -15,10 +15,10 @@ pub(crate) fn map(check: &Check<'_>, subject: &Subject<'_>, with_runs: bool) -> 
     let claims = Some(&check.claims);
     let walker = Walker::new(&check.volume, &check.findings, claims, subject.ino, seed);
     let mapped = walker.with_runs(with_runs).walk(subject.core.flags, root);
-    let in_clusters = check.volume.geo.cluster_ratio > 1 && !subject.has(flags::EXTENTS);
-    if in_clusters && mapped.data > 0 {
+    let by_blocks = check.volume.geo.cluster_ratio > 1 && !subject.has(flags::EXTENTS);
+    if by_blocks && mapped.data > 0 && subject.ino != reserved::BAD_BLOCKS {
         check.findings.add(Rule::BlockMap, subject.place(), || {
-            "files of a volume with clusters have extents".into()
+            "a file of a bigalloc volume needs extents".into()
         });
     }
     mapped

@@ -32,7 +32,7 @@ pub(crate) fn read(session: &mut Session<'_, '_>) -> Result<(), Error> {
 /// misplaced structure.
 fn part(session: &mut Session<'_, '_>) -> Result<(), Error> {
     for group in overlapping(session) {
-        let Some(backup) = backup(session, group)? else {
+        let Some((backup, _)) = backup(session, group)? else {
             continue;
         };
         let Some(mut desc) = session.descs.get(group.0 as usize).copied() else {
@@ -125,7 +125,7 @@ fn read_one(session: &mut Session<'_, '_>, raw: &[u8], group: GroupNr) -> Result
         ..desc
     };
     let place = format!("group {group}");
-    if let Some(backup) = backup(session, group)? {
+    if let Some((backup, _)) = backup(session, group)? {
         if !session.ask(&place, FROM_BACKUP, None) {
             return Err(Error::Declined);
         }
@@ -166,7 +166,7 @@ fn read_one(session: &mut Session<'_, '_>, raw: &[u8], group: GroupNr) -> Result
     Ok(desc)
 }
 
-/// Returns the first group's descriptor with the place of its inode table, if the descriptor leads to another block.
+/// Returns the first group's descriptor with the place of its inode table, if the block that it names holds no inodes.
 fn with_root(
     session: &mut Session<'_, '_>,
     mut desc: GroupDesc,
@@ -179,8 +179,12 @@ fn with_root(
     let Some(table) = find_table(session, group, Evidence::Checksums)? else {
         return Ok(None);
     };
+    // A copy of a part of a damaged table would have more sound records, too.
+    if !has_root(session, table)? || has_root(session, desc.inode_table)? {
+        return Ok(None);
+    }
     let text = format!("its inode table is at block {table}, where its inodes are");
-    if table == desc.inode_table || !session.ask("group 0", text, None) {
+    if !session.ask("group 0", text, None) {
         return Ok(None);
     }
     session.whole_tables.insert(group.0);
@@ -199,13 +203,13 @@ fn replaced(
     if !session.has_csum() && group.0 > 0 {
         return Ok(desc);
     }
-    let Some(backup) = backup(session, group)? else {
+    let Some((backup, sealed)) = backup(session, group)? else {
         return Ok(desc);
     };
     let (here, there) = (desc.inode_table, backup.inode_table);
     let is_there = if here == there {
-        // Both know the table, and only the checksum of the backup may be right.
-        session.geo.features.has_group_csum() && places(&desc) != places(&backup)
+        // Both name the same table, and the checksum of this descriptor is wrong.
+        session.geo.features.has_group_csum() && sealed && places(&desc) != places(&backup)
     } else if session.has_csum() {
         let evidence = Evidence::Checksums;
         score(session, group, there, evidence)? > score(session, group, here, evidence)?
@@ -435,8 +439,8 @@ fn new_table(session: &mut Session<'_, '_>, group: u32) -> Result<BlockNr, Error
     Ok(first)
 }
 
-/// Returns the descriptor of a group in the first backup with possible places.
-fn backup(session: &Session<'_, '_>, group: GroupNr) -> Result<Option<GroupDesc>, Error> {
+/// Returns the descriptor of a group in the first backup with possible places, and whether its checksum is right.
+fn backup(session: &Session<'_, '_>, group: GroupNr) -> Result<Option<(GroupDesc, bool)>, Error> {
     let geo = &session.geo;
     let (home, offset) = geo.desc_location(group);
     let within = home.0 - geo.first_data_block;
@@ -451,7 +455,8 @@ fn backup(session: &Session<'_, '_>, group: GroupNr) -> Result<Option<GroupDesc>
         if let Some(desc) = GroupDesc::decode_unchecked(raw)
             && desc.check_places(geo, group).is_ok()
         {
-            return Ok(Some(desc));
+            let sealed = GroupDesc::decode(raw, geo, group).is_ok();
+            return Ok(Some((desc, sealed)));
         }
     }
     Ok(None)
@@ -467,16 +472,19 @@ fn claim_metadata(session: &mut Session<'_, '_>) {
         let clusters = geo.clusters_of(BlockNr(start), end.saturating_sub(start));
         session.metadata.insert(clusters.clone());
         session.claims.insert(clusters);
-        match seen.range_mut(..end).next_back() {
-            Some((_, before)) if *before > start => {
-                *before = end.max(*before);
-                false
-            }
-            _ => {
-                seen.insert(start, end);
-                first.0 == start
-            }
+        if end <= start {
+            return false;
         }
+        let (mut free, mut run) = (true, (start, end));
+        while let Some((&first, &last)) = seen.range(..run.1).next_back()
+            && last > run.0
+        {
+            seen.remove(&first);
+            run = (run.0.min(first), run.1.max(last));
+            free = false;
+        }
+        seen.insert(run.0, run.1);
+        free && first.0 == start
     };
     for group in (0..geo.groups).map(GroupNr) {
         mark(

@@ -19,6 +19,8 @@ pub(crate) struct Rewrite {
     /// Blocks that another structure had claimed before: this inode gets a copy.
     shared: Vec<(u32, BlockNr)>,
     pool: Vec<BlockNr>,
+    /// Whether extents take the place of a block map.
+    needs_extents: bool,
 }
 
 /// Reads and claims the mapping, sets size and count of blocks, and records a needed rewrite.
@@ -31,10 +33,11 @@ pub(crate) fn map(
     let root = *inode::i_block(&record.raw).map_err(Error::Format)?;
     let seed = session.seed(record.ino, record.core.generation);
     let mut map = mapping::read(session, record.core.flags, &root, seed)?;
-    if session.geo.cluster_ratio > 1 && !record.has(flags::EXTENTS) && map.blocks() > 0 {
+    let by_blocks = session.geo.cluster_ratio > 1 && !record.has(flags::EXTENTS);
+    let needs_extents = by_blocks && map.blocks() > 0;
+    if needs_extents {
         map.problem
-            .get_or_insert_with(|| "no extents, which clusters need".into());
-        record.core.flags |= flags::EXTENTS;
+            .get_or_insert_with(|| "a block map on a bigalloc volume".into());
     }
     let directory = record.core.file_type() == Some(FileType::Directory);
     let bad = (map.nodes.clone(), map.blocks());
@@ -91,6 +94,7 @@ pub(crate) fn map(
             extents,
             shared,
             pool,
+            needs_extents,
         });
         if directory {
             record.core.flags &= !flags::INDEX;
@@ -281,6 +285,7 @@ pub(crate) fn remap(
             extents,
             shared: Vec::new(),
             pool,
+            needs_extents: false,
         },
     )
 }
@@ -291,11 +296,12 @@ pub(crate) fn rewrite(session: &mut Session<'_, '_>, rewrite: Rewrite) -> Result
         extents,
         shared,
         pool,
+        needs_extents,
     } = rewrite;
     let Some(mut raw) = session.read_record(ino)? else {
         return Ok(false);
     };
-    let Ok(core) = inode::decode_verified(&raw, &session.geo, ino) else {
+    let Ok(mut core) = inode::decode_verified(&raw, &session.geo, ino) else {
         return Ok(false);
     };
     let mut extents = split(session, extents, &shared)?;
@@ -308,7 +314,7 @@ pub(crate) fn rewrite(session: &mut Session<'_, '_>, rewrite: Rewrite) -> Result
         extents.push(Extent::block(0, physical));
     }
     let mut root = [0; inode::I_BLOCK_SIZE];
-    let with_extents = core.flags & flags::EXTENTS != 0;
+    let with_extents = needs_extents || core.flags & flags::EXTENTS != 0;
     let pool = NodePool::new(pool);
     let Some(nodes) = mapping::build(
         session,
@@ -322,6 +328,10 @@ pub(crate) fn rewrite(session: &mut Session<'_, '_>, rewrite: Rewrite) -> Result
     else {
         return Ok(false);
     };
+    if needs_extents {
+        core.flags |= flags::EXTENTS;
+        inode::encode_core(&core, &mut raw, &session.geo);
+    }
     *inode::i_block_mut(&mut raw).map_err(Error::Format)? = root;
     let map = MapRead {
         extents,

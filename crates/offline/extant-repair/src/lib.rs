@@ -53,8 +53,8 @@ use std::path::Path;
 /// Maximum of rounds; damage that remains afterwards stays.
 const ROUNDS: u32 = 5;
 
-/// Beginnings of a round: one more after the journal is replayed, and one after inodes are found that were not read.
-const PASSES: u32 = 3;
+/// Beginnings of a round: one more after each of three: the first inode is set, the journal is replayed, unread inodes are found.
+const PASSES: u32 = 4;
 
 /// Plan of a repair.
 #[derive(Debug)]
@@ -284,6 +284,7 @@ fn round<'d>(
         superblock::mend(&mut session)?;
         groups::read(&mut session)?;
         if superblock::free_first_inodes(&mut session)? {
+            *whole_tables = session.whole_tables;
             continue;
         }
         if journal::mend(&mut session)? {

@@ -127,8 +127,7 @@ impl Reader<'_, '_, '_> {
     /// Notes a header whose maximum of entries leaves much of its node unused: e2fsck takes it for no header.
     fn check_room(&mut self, header: &ExtentHeader, len: usize) {
         if !header.fills(len) {
-            self.map
-                .tell("a node with room for fewer entries than there is");
+            self.map.tell("a node with too small a maximum of entries");
         }
     }
 

@@ -239,8 +239,7 @@ fn backup(dev: &dyn BlockDevice) -> Option<RawSuperblock> {
     })
 }
 
-/// Sets the number of the first inode that is not reserved if a directory lies before it, which mke2fs makes in the first such inode.
-/// Returns whether it was set.
+/// Sets `s_first_ino` to 11 if inode 11 is a directory: mke2fs makes lost+found there. Returns whether it was set.
 pub(crate) fn free_first_inodes(session: &mut Session<'_, '_>) -> Result<bool, Error> {
     let first = InodeNr(FIRST_INO);
     if session.sb.rev_level.get() == 0 || session.sb.first_ino.get() <= FIRST_INO {
@@ -252,7 +251,7 @@ pub(crate) fn free_first_inodes(session: &mut Session<'_, '_>) -> Result<bool, E
     let core = inode::decode_verified(&raw, &session.geo, first);
     let directory =
         core.is_ok_and(|core| core.links > 0 && core.file_type() == Some(FileType::Directory));
-    let text = "files begin at inode 11, where a directory is";
+    let text = "its first inode for files is 11, as inode 11 is a directory";
     if !directory || !session.ask("superblock", text, None) {
         return Ok(false);
     }

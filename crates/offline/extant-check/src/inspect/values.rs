@@ -25,10 +25,13 @@ impl Inspector<'_> {
         let mut bytes = vec![0; value.size as usize];
         let mut failed = None;
         self.walk(&holder, &Findings::new(0), None, &mut |step| {
+            let mut behind = false;
             if let Step::Run(run) = step {
+                behind = run.end() * geo.block_size as u64 >= value.size.into();
                 failed = self.read_run(&run, &mut bytes).err();
             }
-            failed.is_none()
+            // Runs behind the value are not walked.
+            failed.is_none() && !behind
         });
         if let Some(error) = failed {
             return Err(error);

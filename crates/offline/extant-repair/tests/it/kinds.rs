@@ -515,3 +515,16 @@ fn files_of_clusters_are_mapped_by_extents() {
     image.mend("a map of blocks");
     assert_eq!(image.files(), before);
 }
+
+/// The list of bad blocks is a block map, whose blocks are anywhere in their clusters.
+#[test]
+fn bad_blocks_of_a_volume_with_clusters_are_no_damage() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    let list = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(list.path(), "700\n701\n").unwrap();
+    let bad = list.path().to_str().unwrap();
+    let image = Image::new("16M", 1024, &["-O", "bigalloc,^resize_inode", "-l", bad]);
+    image.assert_clean("bad blocks");
+    let plan = image.repair("nothing");
+    assert_eq!(plan.mends.len(), 0, "{:#?}", plan.mends);
+}
