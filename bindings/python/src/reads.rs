@@ -20,6 +20,8 @@ const AHEAD: u64 = 4;
 /// Maximum of threads: more would only wait for the walk and for the caller.
 const THREADS: usize = 4;
 
+/// Bytes of contents that end a piece: the rest of its files is read when the caller asks for more.
+const PIECE_BYTES: usize = 16 << 20;
 /// Bytes by which memory for contents grows at least: room for a piece of ordinary files.
 const GROWTH: usize = 512 << 10;
 /// Bytes that memory for contents may have to be kept for a later piece.
@@ -65,6 +67,8 @@ impl Contents {
 struct Piece {
     files: Vec<(PathBuf, extant::Result<Range<usize>>)>,
     contents: Contents,
+    /// Files that are not read yet, because those before them are large.
+    rest: Vec<WalkEntry>,
 }
 
 /// The walk, and the pieces that were read and not fetched yet.
@@ -132,27 +136,40 @@ impl Shared {
     /// Reads a file to the end of the contents. If nothing changes the volume, the number of the inode leads to the file without another
     /// look-up, and the data, which are read once, are not kept in the volume's memory.
     fn read_one(&self, entry: &WalkEntry, contents: &mut Contents) -> extant::Result<Range<usize>> {
-        let len = if self.read_only {
-            let node = Node::of_number(&self.volume, entry.ino())?;
-            let size = node.metadata()?.len();
-            node.read_cached(contents.room(size)?, 0)?
-        } else {
-            let file = entry.parent().open_file(entry.file_name())?;
-            let size = file.metadata()?.len();
-            file.read_at(contents.room(size)?, 0)?
-        };
+        if self.read_only {
+            match Node::of_number(&self.volume, entry.ino()) {
+                // A damaged bitmap may call the inode free. Its name still leads to it.
+                Err(Error::StaleInode) => {}
+                node => {
+                    let node = node?;
+                    let size = node.metadata()?.len();
+                    let len = node.read_cached(contents.room(size)?, 0)?;
+                    return Ok(contents.filled(len));
+                }
+            }
+        }
+        let file = entry.parent().open_file(entry.file_name())?;
+        let size = file.metadata()?.len();
+        let len = file.read_at(contents.room(size)?, 0)?;
         Ok(contents.filled(len))
     }
 
-    fn read(&self, entries: &[WalkEntry]) -> Piece {
+    fn read(&self, entries: Vec<WalkEntry>) -> Piece {
         let mut contents = self.spare().pop().unwrap_or_default();
         contents.used = 0;
-        let read = |entry: &WalkEntry| {
-            let place = self.read_one(entry, &mut contents);
-            (entry.path().to_path_buf(), place)
-        };
-        let files = entries.iter().map(read).collect();
-        Piece { files, contents }
+        let mut files = Vec::with_capacity(entries.len());
+        let mut entries = entries.into_iter();
+        while contents.used < PIECE_BYTES
+            && let Some(entry) = entries.next()
+        {
+            let place = self.read_one(&entry, &mut contents);
+            files.push((entry.path().to_path_buf(), place));
+        }
+        Piece {
+            files,
+            contents,
+            rest: entries.collect(),
+        }
     }
 
     /// Keeps the memory of a piece for a later one.
@@ -174,7 +191,7 @@ impl Shared {
                 break;
             };
             drop(state);
-            let found = self.read(&entries);
+            let found = self.read(entries);
             state = self.state();
             state.ready.insert(number, found);
             self.changed.notify_all();
@@ -196,7 +213,7 @@ impl Shared {
             }
             if alone && let Some((_, entries)) = self.take(&mut state) {
                 state.fetched += 1;
-                return Ok(self.read(&entries));
+                return Ok(self.read(entries));
             }
             if state.walk.is_none() && state.taken == next {
                 return state.failed.take().map_or(Ok(Piece::default()), Err);
@@ -212,6 +229,8 @@ pub struct NativeReads {
     shared: Arc<Shared>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     alone: bool,
+    /// Files of the last piece that are not read yet.
+    rest: Mutex<Vec<WalkEntry>>,
     owner: Owner,
 }
 
@@ -266,8 +285,15 @@ impl NativeReads {
             alone: threads.is_empty(),
             shared,
             threads: Mutex::new(threads),
+            rest: Mutex::default(),
             owner: Owner::new(),
         }
+    }
+}
+
+impl NativeReads {
+    fn rest(&self) -> MutexGuard<'_, Vec<WalkEntry>> {
+        self.rest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -276,8 +302,21 @@ impl NativeReads {
     /// Returns the next files: paths and contents; an empty list at the end.
     fn next_some<'py>(&self, py: Python<'py>) -> PyResult<Vec<(OsString, Bound<'py, PyBytes>)>> {
         self.owner.check()?;
-        let found = py.detach(|| self.shared.fetch(self.alone));
-        let Piece { files, contents } = found.map_err(|e| raise(&e.source, Some(&e.path)))?;
+        let rest = std::mem::take(&mut *self.rest());
+        let found = py.detach(|| {
+            if rest.is_empty() {
+                self.shared.fetch(self.alone)
+            } else {
+                Ok(self.shared.read(rest))
+            }
+        });
+        let found = found.map_err(|e| raise(&e.source, Some(&e.path)))?;
+        let Piece {
+            files,
+            contents,
+            rest,
+        } = found;
+        *self.rest() = rest;
         let one = |(path, place): (PathBuf, extant::Result<Range<usize>>)| {
             let place = place.map_err(|e| raise(&e, Some(&path)))?;
             let data = PyBytes::new(py, &contents.bytes[place]);
