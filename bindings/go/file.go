@@ -46,6 +46,9 @@ func (v *Volume) Open(name string) (fs.File, error) {
 // OpenFile opens a file with the flags of package os; perm is for a file that it creates. A directory is opened for
 // reading only. Flags that libextant does not support, such as os.O_SYNC, are syscall.EINVAL.
 func (v *Volume) OpenFile(name string, flag int, perm fs.FileMode) (*File, error) {
+	if int(C.int(flag)) != flag {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: syscall.EINVAL}
+	}
 	file := &File{volume: v, name: name, appends: flag&syscall.O_APPEND != 0}
 	_, err := v.path("open", name, func(h *C.extant_volume, p *C.char) C.ssize_t {
 		return C.ssize_t(C.extant_open_file(h, p, C.int(flag), permissions(perm), &file.handle))
@@ -180,9 +183,9 @@ func (f *File) Write(p []byte) (int, error) {
 	n, err := f.writeAt(p, f.offset)
 	f.offset += int64(n)
 	if err == nil && f.appends {
-		// The library does not say where it wrote. The position is the present end, behind what was written.
-		var found fs.FileInfo
-		if found, err = f.Stat(); err == nil {
+		// The library does not say where it wrote. The position is the present end, behind what was written. The bytes
+		// are stored, so that a failure here is none of the write.
+		if found, failed := f.Stat(); failed == nil {
 			f.offset = found.Size()
 		}
 	}
