@@ -190,7 +190,8 @@ impl File {
         while !data.is_empty() {
             let n = self.write_at(data, offset)?;
             data = &data[n..];
-            offset += n as u64;
+            // A handle that appends takes any offset.
+            offset = offset.wrapping_add(n as u64);
         }
         Ok(())
     }
