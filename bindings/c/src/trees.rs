@@ -173,7 +173,12 @@ unsafe fn with_progress(
             format!("{}: {}", e.path.display(), e.source),
         )
     };
-    copy(volume, &options).map(drop).map_err(told)
+    copy(volume, &options).map_err(told)?;
+    // The function may have refused the last file, behind which nothing looks at the flag.
+    if caller.3.load(Ordering::Relaxed) {
+        return Err(Fail::Errno(rustix::io::Errno::INTR.raw_os_error()));
+    }
+    Ok(())
 }
 
 /// Copies by `copy`, and reports progress.

@@ -139,7 +139,7 @@ impl Shared {
         if self.read_only {
             match Node::of_number(&self.volume, entry.ino()) {
                 // A damaged bitmap may call the inode free. Its name still leads to it.
-                Err(Error::StaleInode) => {}
+                Err(Error::StaleInode(_)) => {}
                 node => {
                     let node = node?;
                     let size = node.metadata()?.len();
