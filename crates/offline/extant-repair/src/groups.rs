@@ -464,7 +464,7 @@ fn backup(session: &Session<'_, '_>, group: GroupNr) -> Result<Option<(GroupDesc
 
 fn claim_metadata(session: &mut Session<'_, '_>) {
     let geo = session.geo.clone();
-    // Structures may share a cluster, but no block. The blocks of the structures so far, as disjoint runs: first block and end.
+    // Structures may share a cluster, but no block. Disjoint runs of blocks that structures have: the first block, and the end.
     let mut seen: BTreeMap<u64, u64> = BTreeMap::new();
     let mut mark = |first: BlockNr, len: u64| {
         let start = first.0.max(geo.first_data_block);
