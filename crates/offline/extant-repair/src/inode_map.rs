@@ -19,8 +19,6 @@ pub(crate) struct Rewrite {
     /// Blocks that another structure had claimed before: this inode gets a copy.
     shared: Vec<(u32, BlockNr)>,
     pool: Vec<BlockNr>,
-    /// Whether extents take the place of a block map.
-    needs_extents: bool,
 }
 
 /// Reads and claims the mapping, sets size and count of blocks, and records a needed rewrite.
@@ -33,9 +31,7 @@ pub(crate) fn map(
     let root = *inode::i_block(&record.raw).map_err(Error::Format)?;
     let seed = session.seed(record.ino, record.core.generation);
     let mut map = mapping::read(session, record.core.flags, &root, seed)?;
-    let by_blocks = session.geo.cluster_ratio > 1 && !record.has(flags::EXTENTS);
-    let needs_extents = by_blocks && map.blocks() > 0;
-    if needs_extents {
+    if session.geo.cluster_ratio > 1 && !record.has(flags::EXTENTS) && map.blocks() > 0 {
         map.problem
             .get_or_insert_with(|| "a block map on a bigalloc volume".into());
     }
@@ -94,7 +90,6 @@ pub(crate) fn map(
             extents,
             shared,
             pool,
-            needs_extents,
         });
         if directory {
             record.core.flags &= !flags::INDEX;
@@ -285,7 +280,6 @@ pub(crate) fn remap(
             extents,
             shared: Vec::new(),
             pool,
-            needs_extents: false,
         },
     )
 }
@@ -296,7 +290,6 @@ pub(crate) fn rewrite(session: &mut Session<'_, '_>, rewrite: Rewrite) -> Result
         extents,
         shared,
         pool,
-        needs_extents,
     } = rewrite;
     let Some(mut raw) = session.read_record(ino)? else {
         return Ok(false);
@@ -314,7 +307,9 @@ pub(crate) fn rewrite(session: &mut Session<'_, '_>, rewrite: Rewrite) -> Result
         extents.push(Extent::block(0, physical));
     }
     let mut root = [0; inode::I_BLOCK_SIZE];
-    let with_extents = needs_extents || core.flags & flags::EXTENTS != 0;
+    let had_extents = core.flags & flags::EXTENTS != 0;
+    // Volumes with clusters have no block maps.
+    let with_extents = had_extents || session.geo.cluster_ratio > 1;
     let pool = NodePool::new(pool);
     let Some(nodes) = mapping::build(
         session,
@@ -328,7 +323,7 @@ pub(crate) fn rewrite(session: &mut Session<'_, '_>, rewrite: Rewrite) -> Result
     else {
         return Ok(false);
     };
-    if needs_extents {
+    if with_extents && !had_extents {
         core.flags |= flags::EXTENTS;
         inode::encode_core(&core, &mut raw, &session.geo);
     }
