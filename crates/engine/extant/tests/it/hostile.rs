@@ -3,6 +3,7 @@
 
 mod campaign;
 mod inline;
+mod records;
 mod refused;
 mod values;
 

@@ -1,18 +1,17 @@
 //! Hostile values of attributes in inodes (`ea_inode`).
 
 use crate::common::*;
+use crate::hostile::records::usable_after_damage;
 use crate::image::open_as;
 use crate::operations::walk;
 use crate::walk as structures;
-use blockdev::{BlockDevice, MemDevice};
+use blockdev::MemDevice;
 use ext4_format::inode::{self, flags, value};
 use ext4_format::xattr::ValueInode;
 use ext4_format::{FormatError, InodeNr, Where};
 use extant::Error;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 /// The attribute whose value is in an inode.
 const NAME: &str = "user.note";
@@ -248,26 +247,6 @@ fn values_are_no_files() {
     v.close().unwrap();
 }
 
-/// Breaks up to four places of the records in use.
-fn mutate(device: &MemDevice, records: &[u64], rng: &mut Rng) {
-    for _ in 0..1 + rng.below(4) {
-        let record = records[rng.below(records.len() as u64) as usize];
-        // Mode, size, times, flags; the mapping; the attributes.
-        let (from, len) = [(0, 40), (40, 60), (100, 28), (160, 64)][rng.below(4) as usize];
-        let at = record + from + rng.below(len);
-        let mut byte = [0];
-        device.read_at(at, &mut byte).unwrap();
-        byte[0] = match rng.below(5) {
-            0 => byte[0] ^ 1 << rng.below(8),
-            1 => 0,
-            2 => 0xff,
-            3 => byte[0].wrapping_add(rng.below(9) as u8).wrapping_sub(4),
-            _ => rng.next() as u8,
-        };
-        device.write_at(at, &byte).unwrap();
-    }
-}
-
 /// Thousands of broken records are read without a panic, and without a hang.
 #[test]
 fn broken_records_of_values() {
@@ -280,28 +259,16 @@ fn broken_records_of_values() {
         .map(|ino| first + u64::from(ino - 1) * u64::from(geo.inode_size))
         .collect();
     let base = MemDevice::from_bytes(&std::fs::read(dir.path().join("image")).unwrap());
-    let mut complete = 0;
-    for seed in seeds(0, 1_000, 60_000) {
-        let device = Arc::new(base.snapshot());
-        mutate(&device, &records, &mut Rng::new(seed));
-        let begin = Instant::now();
-        let run = || {
-            let Ok(v) = open_as(&device, true) else {
-                return false;
-            };
+    // Mode, size, times, flags; the mapping; the attributes.
+    let parts = [(0, 40), (40, 60), (100, 28), (160, 64)];
+    let complete = usable_after_damage(&base, &records, parts, |device| {
+        open_as(device, true).is_ok_and(|v| {
             walk(&v);
             let whole = ["/one", "/two"].map(|path| v.get_xattr(path, NAME).is_ok());
             let _ = v.close();
             whole == [true, true]
-        };
-        let found = catch_unwind(AssertUnwindSafe(run));
-        let found = found.unwrap_or_else(|_| panic!("panics with EXTANT_SEED={seed}"));
-        assert!(
-            begin.elapsed() < Duration::from_secs(30),
-            "seed {seed} takes long"
-        );
-        complete += u64::from(found);
-    }
+        })
+    });
     // Some damage leaves both values.
     let some = (20..900).contains(&complete);
     assert!(
