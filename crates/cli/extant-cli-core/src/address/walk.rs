@@ -24,9 +24,9 @@ pub struct Met<'a> {
 /// Whether a directory is visited before or after its contents.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// Before its contents.
+    /// The directory comes before its contents.
     Before,
-    /// After its contents.
+    /// The directory comes after its contents.
     After,
 }
 

@@ -329,7 +329,7 @@ fn lists_are_those_of_dumpe2fs() {
             );
         }
     }
-    // Also before an error.
+    // An error comes behind the line, too.
     let lines = ["none.img", "tree/etc/motd"].map(|image| {
         let list = format!("tune2fs -l {image} 2>/dev/null | cut -d' ' -f1");
         [place.ours(&list), place.theirs(&list)].map(|out| told(&out))

@@ -153,7 +153,7 @@ fn files_inside_inodes() {
     }
 }
 
-/// Values in inodes come to the inode or the block of their file. If they do not fit there, no image is made.
+/// `mkfs --from` stores values that were in inodes in the inode or the block of their file. If they do not fit there, no image is made.
 #[test]
 fn values_in_inodes() {
     let args = ["-t", "ext4", "-b", "1024", "-O", "ea_inode"];
