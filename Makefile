@@ -168,11 +168,11 @@ torture: torture-crash torture-contents torture-programs torture-repair torture-
 # Contents after one, two and three cuts, over the library and over the mount's handler.
 torture-contents:
 	EXTANT_TORTURE=1 $(CARGO) test --profile test-fast -p extant --test it contents:: -- --nocapture
-	EXTANT_TORTURE=1 $(CARGO) test --profile test-fast -p extant-fuse --test it served:: -- --nocapture
+	EXTANT_TORTURE=1 $(CARGO) test --profile test-fast -p extant-fuse --lib it::served:: -- --nocapture
 
 # Programs over a recorded device below a mount, until 1,000,000 fsyncs have been acknowledged (EXTANT_FSYNCS=n: n). Root.
 torture-programs:
-	EXTANT_TORTURE=1 $(CARGO) test --profile test-fast -p extant-fuse --test it programs:: -- --nocapture
+	EXTANT_TORTURE=1 $(CARGO) test --profile test-fast -p extant-fuse --lib it::programs:: -- --nocapture
 
 torture-crash:
 	EXTANT_TORTURE=1 $(CARGO) test --release -p extant --test it crash:: -- --nocapture

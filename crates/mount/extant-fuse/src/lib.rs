@@ -16,6 +16,12 @@
 //! ```
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
+extern crate self as extant_fuse;
+#[cfg(test)]
+#[path = "../tests/it/main.rs"]
+mod it;
+
 pub mod control;
 mod counters;
 mod handler;

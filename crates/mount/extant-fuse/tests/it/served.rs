@@ -1,8 +1,8 @@
 //! Crash states of the mount's handler, called like a transport calls it: files are created, opened, written (by
 //! callers and by the kernel's write-back), truncated, allocated, copied, renamed, removed while open, and synced.
 
-use crate::common;
-use crate::judge;
+use crate::it::common;
+use crate::it::judge;
 use extant::{Fallocate, Volume};
 use extant_fuse::{Filesystem, MountOptions};
 use fuse_server::{Answer, Errno, Handler, Operation, Request, SetAttr};

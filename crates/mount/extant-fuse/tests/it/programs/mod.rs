@@ -5,7 +5,7 @@
 //!
 //! `make torture-programs` runs until 1,000,000 fsyncs have been acknowledged; EXTANT_FSYNCS sets another number.
 
-use crate::common;
+use crate::it::common;
 mod mount;
 mod mounted_target;
 mod session;

@@ -1,7 +1,7 @@
 //! A mounted directory as a target of random programs.
 
-use crate::judge::target::Target;
-use crate::programs::mount::Mounted;
+use crate::it::judge::target::Target;
+use crate::it::programs::mount::Mounted;
 use extant::Fallocate;
 use rustix::fs::FallocateFlags;
 use std::fs::{self, File};

@@ -1,15 +1,15 @@
 //! A session: mounts an image, lets programs work in it for a while, and then simulates a power failure at many
 //! moments.
 
-use crate::common::{self, Rng, mem_image};
-use crate::judge::model::Task;
-use crate::judge::program::{self, Mark, Plan, Run};
-use crate::judge::verdict::{self, Order, Progress, Promises};
-use crate::programs::mount::Mounted;
-use crate::programs::mounted_target::ByCalls;
-use crate::programs::sqlite::{self, Commits, Journal};
-use crate::programs::witness::Witness;
-use crate::programs::works::{self, Story, Work, Worker};
+use crate::it::common::{self, Rng, mem_image};
+use crate::it::judge::model::Task;
+use crate::it::judge::program::{self, Mark, Plan, Run};
+use crate::it::judge::verdict::{self, Order, Progress, Promises};
+use crate::it::programs::mount::Mounted;
+use crate::it::programs::mounted_target::ByCalls;
+use crate::it::programs::sqlite::{self, Commits, Journal};
+use crate::it::programs::witness::Witness;
+use crate::it::programs::works::{self, Story, Work, Worker};
 use blockdev::{BlockDevice, Crash, MemDevice, TimedReplay};
 use extant::VolumeOptions;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -247,7 +247,7 @@ fn random_program(
     seed: u64,
     marks: &Mutex<Vec<(u64, Mark)>>,
 ) -> Run {
-    use crate::judge::target::Target;
+    use crate::it::judge::target::Target;
     let target = ByCalls(mounted);
     for task in 0..TASKS {
         target.make_dir(&program::dir(task));

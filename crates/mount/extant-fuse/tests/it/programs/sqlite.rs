@@ -1,6 +1,6 @@
 //! SQLite: a shell that inserts rows, and reports each committed transaction.
 
-use crate::programs::witness::Witness;
+use crate::it::programs::witness::Witness;
 use extant::Volume;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;

@@ -87,7 +87,7 @@ impl Witness {
     fn look(&self, bytes: &[u8]) {
         let mut found: Option<u32> = None;
         for piece in bytes.chunks(1024) {
-            if let Some(value) = piece.get(..16).and_then(crate::judge::stamp::parse)
+            if let Some(value) = piece.get(..16).and_then(crate::it::judge::stamp::parse)
                 && value != 0
             {
                 let write = (value >> 32) as u32;

@@ -1,9 +1,9 @@
 //! Typical programs: append, overwrite, replace by rename. Each program syncs, and notes the acknowledgement and its
 //! time.
 
-use crate::common::Rng;
-use crate::judge::stamp::{self, CELL};
-use crate::programs::witness::{PROGRAM_SHIFT, Witness};
+use crate::it::common::Rng;
+use crate::it::judge::stamp::{self, CELL};
+use crate::it::programs::witness::{PROGRAM_SHIFT, Witness};
 use extant::Volume;
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
