@@ -20,6 +20,6 @@ fn mutants() {
     needs::tools!("mke2fs", "e2fsck");
     match workers::WorkShare::of_this_process() {
         Some(share) => share.run(),
-        None => workers::run(common::seeds(0, 300, 100_000)),
+        None => workers::run(common::seeds(0, 180, 100_000)),
     }
 }

@@ -598,7 +598,7 @@ mod tests {
                 Ok::<_, Error>(seen.len())
             });
             // Empty files, one group after the other; the directory's blocks are in the first ones.
-            for n in 0..300 * 16 {
+            for n in 0..200 * 16 {
                 let ino = volume.create_new_file(format!("/{n}")).unwrap().ino();
                 let group = (ino - 1) / 16;
                 if group > 100 && next.swap(group, Ordering::Relaxed) != group {

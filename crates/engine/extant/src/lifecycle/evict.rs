@@ -198,13 +198,13 @@ mod tests {
             .cache_bytes(16 << 20)
             .open_device(made(size, options))
             .unwrap();
-        for n in 0..120 {
+        for n in 0..48 {
             let file = volume.create_new_file(format!("/f{n}")).unwrap();
             file.fallocate(crate::Fallocate::default(), 0, 16 << 30)
                 .unwrap();
         }
         let mut most = 0;
-        for n in 0..120 {
+        for n in 0..48 {
             volume.remove_file(format!("/f{n}")).unwrap();
             most = most.max(volume.guard_engine().space.blocks.loaded());
         }

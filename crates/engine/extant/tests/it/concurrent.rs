@@ -17,7 +17,7 @@ fn subdirectories_are_counted_at_one_moment() {
     let device = mem_image("64M", &["-t", "ext4", "-J", "size=4"]);
     let volume = open(&device);
     volume.create_dir_with_mode("/d", 0o777).unwrap();
-    let rounds = amount(2_500, 10_000);
+    let rounds = amount(1_000, 10_000);
     let (made, end) = (AtomicBool::new(false), AtomicBool::new(false));
     let wait = |until: bool| {
         while made.load(Ordering::Acquire) != until {
@@ -42,7 +42,7 @@ fn subdirectories_are_counted_at_one_moment() {
                 w.rename("/d/sub", "/d/other").unwrap();
                 w.remove_dir("/d/other").unwrap();
                 made.store(false, Ordering::Release);
-                if n % 250 == 0 {
+                if n % 100 == 0 {
                     w.sync().unwrap();
                 }
             }

@@ -112,7 +112,7 @@ fn sync_holds_still_while_a_command_runs() {
             place.path(),
             &format!(
                 "D={dir} E={EXTANT}; trap 'touch stop' EXIT
-                 (while test ! -e stop; do echo x >$D/busy; mv $D/busy $D/still; mv $D/still $D/busy; done) & loop=$!
+                 (while test ! -e stop; do echo x >$D/busy; mv $D/busy $D/still; mv $D/still $D/busy; sleep 0.01; done) & loop=$!
                  $E sync $D -- cp {image} {copy}
                  touch stop; wait $loop; $E sync $D; ! $E sync $D -- false 2>err; cat err",
                 dir = mounted.dir().display(),

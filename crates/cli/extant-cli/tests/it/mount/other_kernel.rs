@@ -151,12 +151,12 @@ fn debians_kernel_and_this_find_each_others_names_in_any_case() {
         let work = "mkdir d/Theirs
              tab=$(printf '\\t')
              while IFS=$tab read -r name other; do
-                 [ \"$(cat \"d/sUb/$other\")\" = \"$name\" ] || echo \"no $other\"
+                 found=; read -r found <\"d/sUb/$other\" || true; [ \"$found\" = \"$name\" ] || echo \"no $other\"
              done <ours
              while IFS=$tab read -r name other; do echo \"$name\" >\"d/theirs/$name\"; done <theirs
-             n=0; while IFS=$tab read -r name other; do
-                 n=$((n+1)); [ $((n % 3)) -ne 0 ] || rm \"d/SUB/$other\"
-             done <ours
+             n=0; set --; while IFS=$tab read -r name other; do
+                 n=$((n+1)); [ $((n % 3)) -ne 0 ] || set -- \"$@\" \"d/SUB/$other\"
+             done <ours; rm \"$@\"
              echo done\n";
         std::fs::write(&job, work).unwrap();
         let mut qemu = Command::new(SCRIPT);

@@ -44,7 +44,7 @@ fn dirty_journals_of_the_kernel() {
         let path = image(&dir, args);
         let mounted = Mounted::new(&path, options);
         let at = |p: &str| mounted.path().join(p);
-        make_by_kernel(mounted.path(), amount(400, 1_500));
+        make_by_kernel(mounted.path(), amount(250, 1_500));
         rustix::fs::syncfs(std::fs::File::open(mounted.path()).unwrap()).unwrap();
         // Removed directories and files give revokes; blocks that begin like the journal's are escaped.
         std::fs::remove_dir_all(at("big")).unwrap();

@@ -21,7 +21,7 @@ fn made_here_read_by_the_kernel() {
         make(
             &v,
             if args.len() == 2 {
-                amount(5_000, 20_000)
+                amount(3_000, 20_000)
             } else {
                 amount(800, 3_000)
             },
@@ -58,7 +58,7 @@ fn made_by_the_kernel_changed_here() {
         let dir = needs::memory_dir();
         let path = image(&dir, args);
         let mounted = Mounted::new(&path, "");
-        make_by_kernel(mounted.path(), amount(1_500, 6_000));
+        make_by_kernel(mounted.path(), amount(900, 6_000));
         mounted.unmount();
         let mounted = Mounted::new(&path, "ro");
         let theirs = kernel_tree(mounted.path());

@@ -24,7 +24,7 @@ fn read_by_ext4_view() {
         let dir = needs::memory_dir();
         let path = image(&dir, args);
         let v = open_file(&path);
-        make(&v, amount(600, 3_000));
+        make(&v, amount(400, 3_000));
         v.close().unwrap();
         let v = open_file(&path);
         let ours = our_tree(&v);
