@@ -31,6 +31,11 @@ impl Directory {
         self.has(flags::INDEX) && !self.has(flags::INLINE_DATA)
     }
 
+    /// Several of its blocks may hold the same name.
+    pub(crate) const fn has_names_in_blocks(&self) -> bool {
+        self.blocks > 1 && !self.has(flags::INDEX) && !self.has(flags::INLINE_DATA)
+    }
+
     /// Returns the seed of its blocks' checksums, if blocks have checksums.
     pub(crate) fn seed(&self, check: &Check<'_>) -> Option<u32> {
         check.volume.seed(self.ino, self.generation)

@@ -4,6 +4,7 @@ use crate::dir::{Directory, DirectoryRun};
 use crate::index::Index;
 use crate::link::Link;
 use crate::prefetch::Ahead;
+use crate::repeated::SpreadNames;
 use crate::state::Check;
 use crate::work;
 use ext4_format::{BlockNr, InodeNr};
@@ -41,6 +42,8 @@ pub(crate) struct KeptLinks {
     pub(crate) links: usize,
     /// Number of names, without "." and "..".
     pub(crate) names: u64,
+    /// The names that may be in another block, too.
+    pub(crate) spread: SpreadNames,
 }
 
 /// A range that was announced to the device, with the step of the announcement.

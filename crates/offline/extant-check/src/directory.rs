@@ -6,6 +6,7 @@ use crate::links::{Block, Follower};
 use crate::mapping::{Mapped, Run};
 use crate::names::NameReader;
 use crate::prefetch::Ahead;
+use crate::repeated::{self, SpreadNames};
 use crate::report::Rule;
 use crate::state::{Check, read_record};
 use crate::subject::Subject;
@@ -83,7 +84,7 @@ impl Builder {
 pub(crate) fn check(check: &Check<'_>, directories: &mut Directories) -> u64 {
     read_indexes(check, directories);
     directories.order_by_place();
-    let kept = std::mem::take(&mut directories.kept);
+    let mut kept = std::mem::take(&mut directories.kept);
     let directories = &*directories;
     let blocks = directories.runs.iter().map(|run| u64::from(run.run.len));
     check.steps.begin(2, blocks.sum());
@@ -94,15 +95,21 @@ pub(crate) fn check(check: &Check<'_>, directories: &mut Directories) -> u64 {
     groups::tell_bitmaps(check, 0..groups::TOLD);
     let follower = Follower { check, directories };
     let early: u64 = kept.iter().map(|kept| kept.follow(&follower)).sum();
+    let mut spread = SpreadNames::default();
+    kept.iter_mut()
+        .for_each(|kept| spread.append(std::mem::take(&mut kept.spread)));
     drop(kept);
-    early + follow_blocks(&follower, later, &ahead) + follow_inline(&follower)
+    let later = follow_blocks(&follower, later, &ahead, &mut spread);
+    repeated::check(check, directories, spread);
+    early + later + follow_inline(&follower)
 }
 
-/// Looks at the names of these runs, and where they lead.
+/// Looks at the names of these runs, and where they lead. Returns their number.
 fn follow_blocks(
     follower: &Follower<'_>,
     runs: &[DirectoryRun],
     ahead: &Ahead<impl Fn(usize) -> Option<crate::volume::Piece> + Sync>,
+    spread: &mut SpreadNames,
 ) -> u64 {
     let Follower { check, directories } = *follower;
     let states = directories.each_block_of(
@@ -119,7 +126,11 @@ fn follow_blocks(
             check.steps.add(1);
         },
     );
-    states.iter().map(|(names, _)| names.count).sum()
+    let count = |(names, _): (NameReader<'_>, _)| {
+        spread.append(names.spread);
+        names.count
+    };
+    states.into_iter().map(count).sum()
 }
 
 /// Like [`check`] for directories with names in their inodes.

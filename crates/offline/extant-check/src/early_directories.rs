@@ -103,6 +103,7 @@ impl Builder {
             run.early = true;
         }
         early.kept.names += names.count;
+        early.kept.spread.append(names.spread);
     }
 
     /// Reads the index of a directory, if it has one; all its runs wait then.

@@ -24,6 +24,7 @@ mod paths;
 mod prefetch;
 mod progress;
 mod quota;
+mod repeated;
 mod report;
 mod space;
 mod special_inodes;

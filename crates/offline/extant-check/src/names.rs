@@ -3,6 +3,7 @@
 use crate::dir::Directory;
 use crate::index::{BlockUse, Index};
 use crate::link::{Link, Role, shown};
+use crate::repeated::{self, SpreadNames};
 use crate::report::{FindingPlace, Rule};
 use crate::state::Check;
 use crate::subject::rule_of;
@@ -18,6 +19,8 @@ pub(crate) struct NameReader<'c> {
     pub(crate) count: u64,
     /// Hash and offset of each name of a block.
     hashes: Vec<(u32, u32)>,
+    /// The names that may be in another block, too.
+    pub(crate) spread: SpreadNames,
 }
 
 /// Rules for the names of one block.
@@ -33,11 +36,12 @@ struct BlockRules<'b> {
 }
 
 impl<'c> NameReader<'c> {
-    pub(crate) const fn new(check: &'c Check<'c>) -> Self {
+    pub(crate) fn new(check: &'c Check<'c>) -> Self {
         Self {
             check,
             count: 0,
             hashes: Vec::new(),
+            spread: SpreadNames::default(),
         }
     }
 
@@ -181,8 +185,14 @@ impl<'c> NameReader<'c> {
     /// Hashes the names, by the hash of the index if the directory has one.
     fn hash(&mut self, rules: &BlockRules<'_>, bytes: &[u8]) {
         let Some(hasher) = rules.index.and_then(Index::hasher) else {
+            let spread = rules.directory.has_names_in_blocks();
             for (hash, offset) in &mut self.hashes {
-                *hash = quick_hash(&rules.compared.key(name_at(bytes, *offset)));
+                let name = name_at(bytes, *offset);
+                let of_directory = repeated::hash(rules.directory, &rules.compared.key(name));
+                *hash = of_directory as u32; // equal names of a block have equal halves, too
+                if spread {
+                    self.spread.push(of_directory);
+                }
             }
             return;
         };
@@ -236,10 +246,4 @@ pub(crate) fn name_at(bytes: &[u8], offset: u32) -> &[u8] {
         rest.get(8..8 + len)
     };
     name().unwrap_or(&[])
-}
-
-/// Returns a hash by which equal names of a block are found.
-fn quick_hash(name: &[u8]) -> u32 {
-    let add = |hash: u32, &byte: &u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
-    name.iter().fold(0x811c_9dc5, add)
 }

@@ -6,7 +6,7 @@ use ext4_format::fold::Comparison;
 use ext4_format::inode::flags;
 use ext4_format::{FileType, InodeNr, dir_entry};
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 /// A name that stays in its directory.
 #[derive(Clone, Debug)]
@@ -73,17 +73,22 @@ fn possible_name<'n>(
     Some(name)
 }
 
-/// Reads the names of a part of a directory, counts those that stay, and records the damage.
+/// The names of a directory that stay, in the form in which they are compared, with their inodes.
+pub(crate) type SeenNames = BTreeMap<Vec<u8>, InodeNr>;
+
+/// Reads the names of a part of a directory, counts those that stay, and records the damage. `seen` holds the names of
+/// other parts.
 pub(crate) fn read_leaf(
     session: &mut Session<'_, '_>,
     ino: InodeNr,
     dir_flags: u32,
     first: bool,
     bytes: &[u8],
+    seen: &mut SeenNames,
 ) -> LeafRead {
     let encrypted = dir_flags & flags::ENCRYPT != 0;
     let compared = session.geo.comparison(dir_flags);
-    let (mut read, mut seen) = (LeafRead::default(), BTreeSet::new());
+    let mut read = LeafRead::default();
     let found = salvage::records(session, bytes, encrypted);
     if found.is_damaged {
         read.bad = Some("records that cannot be read".to_owned());
@@ -117,10 +122,9 @@ pub(crate) fn read_leaf(
                 continue;
             }
         };
-        if seen.contains(&*compared.key(&name)) {
-            let same = |kept: &Name| compared.same(&kept.name, &name) && kept.ino == record.inode;
-            let renamed = !encrypted && !read.kept.iter().any(same);
-            let new = names::another(&name, compared, &seen).filter(|_| renamed);
+        if let Some(&other) = seen.get(&*compared.key(&name)) {
+            let renamed = !encrypted && other != record.inode;
+            let new = names::another(&name, compared, seen).filter(|_| renamed);
             let becomes = new.as_ref().map(|new| new.escape_ascii().to_string());
             read.tell(|| match becomes {
                 Some(new) => format!("\"{}\" is there twice, and becomes \"{new}\"", shown()),
@@ -132,7 +136,7 @@ pub(crate) fn read_leaf(
             };
             name = Cow::Owned(new);
         }
-        seen.insert(compared.key(&name).into_owned());
+        seen.insert(compared.key(&name).into_owned(), record.inode);
         if FileType::from_dir_byte(record.file_type) != file_type {
             read.tell(|| format!("the type of \"{}\"", shown()));
         }

@@ -1,7 +1,7 @@
 //! The blocks of directories: names that lead nowhere, wrong types, records that cannot be read, indexes.
 
 use crate::dir_blocks::{self, Blocks, IndexUse};
-use crate::dir_names::{self, Name};
+use crate::dir_names::{self, Name, SeenNames};
 use crate::error::Error;
 use crate::session::Session;
 use crate::{connect, inline_dirs};
@@ -78,9 +78,13 @@ fn directory(session: &mut Session<'_, '_>, ino: InodeNr) -> Result<(), Error> {
             None => return Ok(()),
         }
     }
-    let mut homeless = Vec::new();
+    let (mut homeless, mut seen) = (Vec::new(), SeenNames::new());
     for (logical, &block) in (0u32..).zip(&dir.places) {
         let mut bytes = session.read(block)?;
+        // An index has equal names in one leaf.
+        if !index.is_empty() {
+            seen.clear();
+        }
         if let Some(IndexUse::Node(kind)) = index.get(&logical) {
             if logical == 0 && dots_of_root(session, ino, &mut bytes) {
                 if let Some(seed) = dir.seed {
@@ -100,7 +104,8 @@ fn directory(session: &mut Session<'_, '_>, ino: InodeNr) -> Result<(), Error> {
             }
             continue;
         }
-        homeless.extend(leaf(session, ino, &dir, (logical, block), &mut bytes)?);
+        let place = (logical, block);
+        homeless.extend(leaf(session, ino, &dir, place, &mut bytes, &mut seen)?);
     }
     // Names that no longer fit in their block, because the checksum takes its end. They are counted already.
     for name in homeless {
@@ -137,12 +142,13 @@ fn leaf(
     dir: &Blocks,
     (logical, block): (u32, BlockNr),
     bytes: &mut [u8],
+    seen: &mut SeenNames,
 ) -> Result<Vec<Name>, Error> {
     let place = format!("directory {ino}, block {block}");
     let sealed = dir
         .seed
         .is_none_or(|seed| dir_entry::verify_tail(bytes, seed).is_ok());
-    let mut read = dir_names::read_leaf(session, ino, dir.flags, logical == 0, bytes);
+    let mut read = dir_names::read_leaf(session, ino, dir.flags, logical == 0, bytes, seen);
     if dir.seed.is_some() && sealed && dir_entry::space(bytes, true).is_err() {
         read.tell(|| "a record over its checksum".to_owned());
     }

@@ -1,7 +1,7 @@
 //! Directories with names in their inodes (`inline_data`): read and mended there, and moved to blocks where a name
 //! needs more room.
 
-use crate::dir_names::{self, Name};
+use crate::dir_names::{self, Name, SeenNames};
 use crate::error::Error;
 use crate::inode_map;
 use crate::session::Session;
@@ -81,10 +81,10 @@ pub(crate) fn mend(session: &mut Session<'_, '_>, ino: InodeNr) -> Result<(), Er
     if let Some(state) = session.dirs.get_mut(&ino.0) {
         state.dotdot = dir.parent.0;
     }
-    let mut changed = false;
+    let (mut changed, mut seen) = (false, SeenNames::new());
     for range in dir.runs.clone() {
         let run = dir.run(&range).to_vec();
-        let read = dir_names::read_leaf(session, ino, dir.core.flags, false, &run);
+        let read = dir_names::read_leaf(session, ino, dir.core.flags, false, &run, &mut seen);
         let Some(why) = read.bad else {
             continue;
         };

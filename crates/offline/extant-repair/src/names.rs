@@ -1,8 +1,8 @@
 //! Names that must change: names with invalid characters, and duplicate names.
 
+use crate::dir_names::SeenNames;
 use ext4_format::dir_entry;
 use ext4_format::fold::Comparison;
-use std::collections::BTreeSet;
 
 /// Removes invalid bytes from a name; `None` if the name cannot be mended.
 pub(crate) fn without_bad_bytes(name: &[u8]) -> Option<Vec<u8>> {
@@ -15,11 +15,7 @@ pub(crate) fn without_bad_bytes(name: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// Returns a variant of a name that is not among `seen` and fits the same record, if there is one.
-pub(crate) fn another(
-    name: &[u8],
-    compared: Comparison,
-    seen: &BTreeSet<Vec<u8>>,
-) -> Option<Vec<u8>> {
+pub(crate) fn another(name: &[u8], compared: Comparison, seen: &SeenNames) -> Option<Vec<u8>> {
     // A record has room for its name up to a multiple of four.
     let room = name.len().next_multiple_of(4).min(dir_entry::NAME_MAX);
     (0..1000u32).find_map(|n| {
@@ -30,7 +26,7 @@ pub(crate) fn another(
             kept = kept.split_last()?.1;
         }
         let new = [kept, end.as_bytes()].concat();
-        (!seen.contains(&*compared.key(&new))).then_some(new)
+        (!seen.contains_key(&*compared.key(&new))).then_some(new)
     })
 }
 
@@ -42,12 +38,12 @@ mod tests {
     fn names_are_changed_as_little_as_can_be() {
         assert_eq!(without_bad_bytes(b"a/b\0c"), Some(b"a.b.c".to_vec()));
         assert_eq!(without_bad_bytes(b"/"), None);
-        let mut seen = BTreeSet::new();
+        let mut seen = SeenNames::new();
         let bytes = Comparison::Exact;
         for wanted in ["fstab~0", "fstab~1", "fstab~2"] {
             let new = another(b"fstab", bytes, &seen).unwrap();
             assert_eq!(new, wanted.as_bytes());
-            seen.insert(new);
+            seen.insert(new, ext4_format::InodeNr(12));
         }
         let full = another(b"modules.conf.old", bytes, &seen);
         assert_eq!(full.unwrap(), b"modules.conf.o~0");

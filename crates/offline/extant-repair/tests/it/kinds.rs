@@ -1,6 +1,7 @@
 //! Kinds of damage on images with the features that mke2fs makes: each is seen, mended, and takes no file with it.
 
 use crate::it::debugfs::{Image, NOW};
+use crate::it::verdict;
 use extant_repair::{Error, Mend};
 use std::path::Path;
 
@@ -191,6 +192,43 @@ fn names_that_cannot_stay_get_others() {
     let after = image.files();
     let names: Vec<_> = after.keys().map(|path| path.to_str().unwrap()).collect();
     assert_eq!(names, ["d/one", "d/on~0", "d/t.i"]);
+}
+
+/// Without an index, a name can be in two blocks of a directory. e2fsck finds such names only when it gives the directory an index.
+#[test]
+fn names_in_two_blocks_of_a_directory_get_others() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    for features in [WITHOUT_CSUM, "^dir_index,^metadata_csum"] {
+        let image = Image::new("8M", 1024, &["-O", features]);
+        image.change(&["mkdir d"]);
+        for n in 10..90 {
+            image.write(&format!("d/a-name-{n}"), &[n; 20]);
+        }
+        let blocks = image.blocks("d");
+        assert!(blocks.len() > 1, "{blocks:?}");
+        let rename = |block: u64, old: &[u8], new: &[u8]| {
+            image.edit(block * 1024, 1024, |bytes| {
+                let at = bytes.windows(old.len()).position(|w| w == old).unwrap();
+                bytes[at..at + new.len()].copy_from_slice(new);
+            });
+        };
+        rename(blocks[1], b"a-name-80", b"a-name-11");
+        assert!(verdict::judge(&image.device()).0);
+        let found = extant_check::check(&image.device(), &Default::default()).unwrap();
+        let rules: Vec<_> = found.findings.iter().map(|f| f.rule).collect();
+        assert_eq!(rules, [extant_check::Rule::EntryTwice]);
+        let plan = image.repair("a name in two blocks");
+        assert!(plan.mends.iter().all(Mend::is_safe), "{plan:#?}");
+        let after = image.files();
+        assert_eq!(after[Path::new("d/a-name-11")], [11; 20]);
+        assert_eq!(
+            after[Path::new("d/a-name-11~0")],
+            [80; 20],
+            "{:?}",
+            after.keys()
+        );
+        assert_eq!(after.len(), 80);
+    }
 }
 
 /// Returns the names of a directory that fit 16 bytes, as those of an encrypted one.
