@@ -1,6 +1,6 @@
 //! Comparison with other programs on the same machine: mke2fs, and as root the kernel's ext4.
 
-use super::demo::{WRITTEN, all, content, name};
+use crate::files::{WRITTEN, all, content, name};
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::fs::OpenOptions;

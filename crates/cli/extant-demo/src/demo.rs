@@ -1,7 +1,8 @@
 //! The demo: makes an image, fills it from many threads, changes it, closes it and checks it.
 
 use crate::beside::{self, Beside, Ours};
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use crate::files::{WRITTEN, all, content, name};
+use anyhow::{Context, Result, bail, ensure};
 use blockdev::FileDevice;
 use extant::mkfs::{self, MkfsOptions};
 use extant::{RenameMode, Volume, VolumeOptions};
@@ -64,19 +65,6 @@ HOLD is the time that it is held. WAIT is the time of those that waited, and the
 TOTAL is how often it was taken. FAILED is how often it was tried and found taken. OTHER is the share of waits for a
 holder that wanted something else.
 ";
-
-/// Distance between files with content, whose neighbours are removed.
-pub const WRITTEN: usize = 8;
-
-pub fn content(task: usize, n: usize) -> Vec<u8> {
-    format!("file {n} of thread {task}\n")
-        .repeat(40)
-        .into_bytes()
-}
-
-pub fn name(n: usize) -> String {
-    format!("file{n:06}")
-}
 
 pub fn run(args: &Args) -> Result<()> {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
@@ -232,19 +220,6 @@ fn table(demo: &Demo, files: usize, size: u64) -> Result<()> {
         )?;
     }
     Ok(out.flush()?)
-}
-
-/// Runs one closure for each thread.
-pub fn all(threads: usize, work: impl Fn(usize) -> Result<()> + Sync) -> Result<()> {
-    std::thread::scope(|s| {
-        let work = &work;
-        let tasks: Vec<_> = (0..threads)
-            .map(|task| s.spawn(move || work(task)))
-            .collect();
-        tasks
-            .into_iter()
-            .try_for_each(|t| t.join().map_err(|_| anyhow!("a thread panicked"))?)
-    })
 }
 
 type RunStep<'a> =

@@ -3,6 +3,7 @@
 
 mod beside;
 mod demo;
+mod files;
 
 use clap::{CommandFactory, FromArgMatches};
 use extant_terminal::help::arranged;

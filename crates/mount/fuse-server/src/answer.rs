@@ -5,7 +5,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use zerocopy::{Immutable, IntoBytes};
 
-use crate::attr::{Attr, Entry, FileLock, Opened, StatFs, valid};
+use crate::attr::{Attr, Entry, FileLock, Opened, StatFs, Time, valid};
 use crate::listing::Listing;
 use crate::wire::{self, bits};
 
@@ -109,7 +109,7 @@ impl<'a> Answer<'a> {
     /// Answers with attributes and the time of birth; `attributes` are the `STATX_ATTR_*` that are set, of `known`.
     pub fn statx(&mut self, attr: &Attr, ttl: Duration, attributes: u64, known: u64) {
         let (attr_valid, attr_valid_nsec) = valid(ttl);
-        let time = |time: crate::Time| wire::StatxTime {
+        let time = |time: Time| wire::StatxTime {
             seconds: time.seconds,
             nanoseconds: time.nanoseconds,
             reserved: 0,

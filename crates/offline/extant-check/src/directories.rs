@@ -4,7 +4,7 @@ use crate::dir::{Directory, DirectoryRun};
 use crate::index::Index;
 use crate::link::Link;
 use crate::prefetch::Ahead;
-use crate::repeated::SpreadNames;
+use crate::spread_names::SpreadNames;
 use crate::state::Check;
 use crate::work;
 use ext4_format::{BlockNr, InodeNr};

@@ -28,6 +28,7 @@ mod repeated;
 mod report;
 mod space;
 mod special_inodes;
+mod spread_names;
 mod state;
 mod subject;
 mod superblock;

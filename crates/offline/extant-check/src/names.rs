@@ -3,8 +3,8 @@
 use crate::dir::Directory;
 use crate::index::{BlockUse, Index};
 use crate::link::{Link, Role, shown};
-use crate::repeated::{self, SpreadNames};
 use crate::report::{FindingPlace, Rule};
+use crate::spread_names::{self, SpreadNames};
 use crate::state::Check;
 use crate::subject::rule_of;
 use ext4_format::dir_entry::{self, Entry};
@@ -188,7 +188,7 @@ impl<'c> NameReader<'c> {
             let spread = rules.directory.has_names_in_blocks();
             for (hash, offset) in &mut self.hashes {
                 let name = name_at(bytes, *offset);
-                let of_directory = repeated::hash(rules.directory, &rules.compared.key(name));
+                let of_directory = spread_names::hash(rules.directory, &rules.compared.key(name));
                 *hash = of_directory as u32; // equal names of a block have equal halves, too
                 if spread {
                     self.spread.push(of_directory);

@@ -1,12 +1,12 @@
 //! Reads the names of a directory, in blocks or inside its inode, and finds the damaged ones.
 
+use crate::names::SeenNames;
 use crate::session::{InodeUse, Session};
 use crate::{encryption, names, salvage};
 use ext4_format::fold::Comparison;
 use ext4_format::inode::flags;
 use ext4_format::{FileType, InodeNr, dir_entry};
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 
 /// A name that stays in its directory.
 #[derive(Clone, Debug)]
@@ -72,9 +72,6 @@ fn possible_name<'n>(
     }
     Some(name)
 }
-
-/// The names of a directory that stay, in the form in which they are compared, with their inodes.
-pub(crate) type SeenNames = BTreeMap<Vec<u8>, InodeNr>;
 
 /// Reads the names of a part of a directory, counts those that stay, and records the damage. `seen` holds the names of
 /// other parts.

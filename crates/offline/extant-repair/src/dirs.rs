@@ -1,8 +1,9 @@
 //! The blocks of directories: names that lead nowhere, wrong types, records that cannot be read, indexes.
 
 use crate::dir_blocks::{self, Blocks, IndexUse};
-use crate::dir_names::{self, Name, SeenNames};
+use crate::dir_names::{self, Name};
 use crate::error::Error;
+use crate::names::SeenNames;
 use crate::session::Session;
 use crate::{connect, inline_dirs};
 use ext4_format::dir_entry::{self, LeafBuilder};

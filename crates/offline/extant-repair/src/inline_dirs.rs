@@ -1,9 +1,10 @@
 //! Directories with names in their inodes (`inline_data`): read and mended there, and moved to blocks where a name
 //! needs more room.
 
-use crate::dir_names::{self, Name, SeenNames};
+use crate::dir_names::{self, Name};
 use crate::error::Error;
 use crate::inode_map;
+use crate::names::SeenNames;
 use crate::session::Session;
 use ext4_format::dir_entry::{self, LeafBuilder};
 use ext4_format::extent::Extent;

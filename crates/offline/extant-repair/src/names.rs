@@ -1,8 +1,12 @@
 //! Names that must change: names with invalid characters, and duplicate names.
 
-use crate::dir_names::SeenNames;
+use ext4_format::InodeNr;
 use ext4_format::dir_entry;
 use ext4_format::fold::Comparison;
+use std::collections::BTreeMap;
+
+/// The names of a directory that stay, in the form in which they are compared, with their inodes.
+pub(crate) type SeenNames = BTreeMap<Vec<u8>, InodeNr>;
 
 /// Removes invalid bytes from a name; `None` if the name cannot be mended.
 pub(crate) fn without_bad_bytes(name: &[u8]) -> Option<Vec<u8>> {
@@ -43,7 +47,7 @@ mod tests {
         for wanted in ["fstab~0", "fstab~1", "fstab~2"] {
             let new = another(b"fstab", bytes, &seen).unwrap();
             assert_eq!(new, wanted.as_bytes());
-            seen.insert(new, ext4_format::InodeNr(12));
+            seen.insert(new, InodeNr(12));
         }
         let full = another(b"modules.conf.old", bytes, &seen);
         assert_eq!(full.unwrap(), b"modules.conf.o~0");

@@ -1,6 +1,6 @@
 //! A test of what [`BlockDevice`] promises, for devices of any kind.
 
-use crate::BlockDevice;
+use crate::device::BlockDevice;
 use std::io::{Error, ErrorKind};
 
 /// Least size of a device under test: 8 MiB.

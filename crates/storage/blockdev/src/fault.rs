@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::{BlockDevice, total_len};
+use crate::device::{BlockDevice, total_len};
 
 /// The operations that a fault applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -19,8 +19,9 @@ use rustix::fs::{self, Advice, OFlags};
 
 use rustix::io::Errno;
 
+use crate::device::{BlockDevice, check_range, refuse_read_only, total_len, write_zeroes};
+use crate::kernel;
 use crate::kernel::Cached;
-use crate::{BlockDevice, check_range, kernel, refuse_read_only, total_len, write_zeroes};
 
 /// Returns the reason why an image file or block device cannot be written, or should not be, or `None` if it can.
 ///
@@ -474,7 +475,7 @@ impl BlockDevice for UnlockedFile {
         self.file.read_exact_at(buf, offset)
     }
 
-    crate::only_read!();
+    only_read!();
 }
 
 /// Makes a new file in a directory, without a name or with one that is removed at once. No other process may open it.

@@ -13,7 +13,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 
-use crate::{BlockDevice, check_range, copy_bytes};
+use crate::copy::copy_bytes;
+use crate::device::{BlockDevice, check_range};
 
 const CHUNK: u64 = 64 << 10;
 const SHARDS: u64 = 64;
@@ -53,7 +54,7 @@ impl MemDevice {
     pub fn from_bytes(bytes: &[u8]) -> Self {
         let dev = Self::new(bytes.len() as u64);
         for (nr, piece) in bytes.chunks(CHUNK as usize).enumerate() {
-            if !crate::is_zero(piece) {
+            if !crate::device::is_zero(piece) {
                 dev.update(nr as u64, |chunk| {
                     copy_bytes(&mut chunk[..piece.len()], piece)
                 });

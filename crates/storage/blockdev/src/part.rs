@@ -3,7 +3,7 @@
 use std::io;
 use std::ops::Range;
 
-use crate::{BlockDevice, check_range, total_len};
+use crate::device::{BlockDevice, check_range, total_len};
 
 /// The bytes of `D` from an offset on, as a separate device. Nothing outside of the part is read or written.
 ///

@@ -4,7 +4,7 @@
 //! grow slowly. So a large range that is read once is read directly into separate memory instead, by threads that do
 //! nothing else.
 
-use crate::{BlockDevice, check_range};
+use crate::device::{BlockDevice, check_range};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -359,7 +359,7 @@ impl BlockDevice for ReadAhead<'_, '_> {
         readers.told.notify_all();
     }
 
-    crate::only_read!();
+    only_read!();
 }
 
 #[cfg(test)]

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::{BlockDevice, MemDevice, Replayer};
+use crate::device::BlockDevice;
+use crate::mem::MemDevice;
 
 /// A write, flush, discard or mark on a recorded device.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,18 +69,6 @@ impl Log {
     /// Returns the events in order.
     pub fn events(&self) -> &[Event] {
         &self.events
-    }
-
-    /// Steps through the log from `base`, the contents when recording began.
-    pub fn replay(&self, base: &MemDevice) -> Replayer<'_> {
-        Replayer::new(&self.events, base)
-    }
-
-    /// Returns the device after the first `events` events, none of them lost.
-    pub fn image_at(&self, base: &MemDevice, events: usize) -> io::Result<MemDevice> {
-        let mut replayer = self.replay(base);
-        replayer.advance_to(events)?;
-        Ok(replayer.image())
     }
 }
 

@@ -7,7 +7,9 @@
 
 use std::io;
 
-use crate::{BlockDevice, Event, MemDevice, SECTOR};
+use crate::device::{BlockDevice, SECTOR};
+use crate::mem::MemDevice;
+use crate::record::{Event, Log};
 
 /// The fate of a write that was not yet durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +57,7 @@ impl Crash {
     }
 }
 
-/// Steps through a [`Log`](crate::Log); a clone continues on its own.
+/// Steps through a [`Log`]; a clone continues on its own.
 ///
 /// ```
 /// use extant_blockdev::{BlockDevice, Crash, MemDevice, RecordingDevice};
@@ -86,6 +88,20 @@ pub struct Replayer<'a> {
     pending: Vec<usize>,
     /// The next flush makes nothing durable.
     lies: bool,
+}
+
+impl Log {
+    /// Steps through the log from `base`, the contents when recording began.
+    pub fn replay(&self, base: &MemDevice) -> Replayer<'_> {
+        Replayer::new(self.events(), base)
+    }
+
+    /// Returns the device after the first `events` events, none of them lost.
+    pub fn image_at(&self, base: &MemDevice, events: usize) -> io::Result<MemDevice> {
+        let mut replayer = self.replay(base);
+        replayer.advance_to(events)?;
+        Ok(replayer.image())
+    }
 }
 
 impl<'a> Replayer<'a> {

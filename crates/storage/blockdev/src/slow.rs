@@ -4,7 +4,7 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::BlockDevice;
+use crate::device::BlockDevice;
 
 /// Passes operations on to `D`, and waits after each flush before it returns. Writes during the wait are not
 /// covered by that flush.

@@ -4,7 +4,7 @@
 //! of the snapshot reads a block from the device, and then checks whether it was kept meanwhile. This is copy before
 //! write, as in the kernel's dm-snapshot.
 
-use crate::{BlockDevice, check_range, total_len};
+use crate::device::{BlockDevice, check_range, total_len};
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::io;
@@ -286,7 +286,7 @@ impl BlockDevice for Snapshot {
         self.check()
     }
 
-    crate::only_read!();
+    only_read!();
 }
 
 impl Drop for Snapshot {

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::{BlockDevice, Event, Log, MemDevice};
+use crate::device::BlockDevice;
+use crate::mem::MemDevice;
+use crate::record::{Event, Log};
 
 /// A recorded call: it began and ended at these ticks of the device's clock.
 #[derive(Clone, Debug, PartialEq, Eq)]

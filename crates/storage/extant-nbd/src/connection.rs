@@ -8,12 +8,11 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::handshake::array;
 use crate::numbers::{
     BLOCK_STATUS, DISCONNECT, EXTENDED_REPLY, EXTENDED_REQUEST_MAGIC, LAST_CHUNK, PAYLOAD_LEN,
     REQUEST_MAGIC, SIMPLE_REPLY, STRUCTURED_REPLY, WRITE,
 };
-use crate::protocol;
+use crate::protocol::{SHUTDOWN, array, protocol, remote_error};
 use crate::reply::Expected;
 use crate::url::ServerPlace;
 
@@ -356,23 +355,4 @@ fn receive_chunk(reader: &mut Stream, pending: &Mutex<Pending>, extended: bool) 
         None => drop(pending.waiters.insert(cookie, waiter)),
     }
     Ok(())
-}
-
-/// Error of a server that shuts down; it may be restarted.
-pub(crate) const SHUTDOWN: u32 = 108;
-
-/// Returns the error for a code of the protocol; `message` is the server's own.
-pub(crate) fn remote_error(code: u32, message: &str) -> io::Error {
-    let (kind, name) = match code {
-        1 => (io::ErrorKind::PermissionDenied, "not permitted"),
-        5 => (io::ErrorKind::Other, "I/O error"),
-        12 => (io::ErrorKind::OutOfMemory, "out of memory"),
-        22 => (io::ErrorKind::InvalidInput, "invalid request"),
-        28 => (io::ErrorKind::StorageFull, "no space"),
-        95 => (io::ErrorKind::Unsupported, "not supported"),
-        SHUTDOWN => (io::ErrorKind::ConnectionAborted, "the server shuts down"),
-        _ => (io::ErrorKind::Other, "unknown error"),
-    };
-    let colon = if message.is_empty() { "" } else { ": " };
-    io::Error::new(kind, format!("NBD server: {name} ({code}){colon}{message}"))
 }

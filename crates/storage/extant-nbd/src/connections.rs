@@ -5,16 +5,14 @@
 //! If one is lost, all are closed, because the link sends unflushed writes again over the next ones.
 
 use crate::connection::{Connection, Stream, Ticket};
-use crate::device::Options;
 use crate::handshake::{Export, negotiate};
 use crate::numbers::FLAG_MULTI_CONN;
+use crate::options::{MOST_CONNECTIONS, Options};
 use crate::url::NbdUrl;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// Most connections to an export.
-pub(crate) const MOST_CONNECTIONS: usize = 16;
 /// Longest time for the connections after the first one: a server that accepts no more keeps them waiting.
 const LIMIT_OF_MORE: Duration = Duration::from_secs(2);
 

@@ -7,8 +7,7 @@ use crate::numbers::{
     OPT_SET_META_CONTEXT, OPT_STRUCTURED_REPLY, REP_ACK, REP_ERR_UNKNOWN, REP_ERROR, REP_INFO,
     REP_META_CONTEXT, REP_SERVER,
 };
-use crate::protocol;
-use crate::reply::shown;
+use crate::protocol::{array, number, protocol, shown};
 
 /// A longer reply to an option than this is refused.
 const MAX_REPLY: u32 = 64 << 10;
@@ -28,18 +27,6 @@ pub(crate) struct Export {
     pub has_status: bool,
     /// Whether requests and replies have extended headers, with lengths of 64 bits.
     pub extended: bool,
-}
-
-pub(crate) fn array<const N: usize>(from: &mut impl Read) -> io::Result<[u8; N]> {
-    let mut bytes = [0; N];
-    from.read_exact(&mut bytes)?;
-    Ok(bytes)
-}
-
-pub(crate) fn number<const N: usize>(bytes: &[u8], at: usize) -> io::Result<[u8; N]> {
-    let field = at.checked_add(N).and_then(|end| bytes.get(at..end));
-    let field = field.and_then(|f| f.try_into().ok());
-    field.ok_or_else(|| protocol("a reply of the handshake is too short"))
 }
 
 /// Negotiates `name` and returns the export's properties.

@@ -26,16 +26,13 @@ mod handshake;
 mod link;
 #[doc(hidden)]
 pub mod numbers;
+mod options;
+mod piece;
+mod protocol;
 mod reply;
 mod url;
 mod window;
 
-pub use device::{Dial, KeepWaiting, NbdDevice, Options};
+pub use device::NbdDevice;
+pub use options::{Dial, KeepWaiting, Options};
 pub use url::NbdUrl;
-
-use std::io;
-
-/// Returns an error for a server that breaks the protocol.
-fn protocol(what: impl std::fmt::Display) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("NBD server: {what}"))
-}

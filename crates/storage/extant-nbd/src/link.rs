@@ -13,9 +13,10 @@
 //! end the requests of a lost connection before it accepts overlapping ones, as the servers here do.
 
 use crate::connections::{Connections, SentRequest};
-use crate::device::Options;
 use crate::handshake::Export;
-use crate::numbers::{FLAG_FLUSH, FLAG_READ_ONLY, FLUSH, READ, WRITE};
+use crate::numbers::{FLAG_FLUSH, FLAG_READ_ONLY, FLUSH, READ};
+use crate::options::Options;
+use crate::piece::{Piece, overlap};
 use crate::url::NbdUrl;
 use crate::window::{Posted, Window};
 use std::borrow::Borrow;
@@ -31,25 +32,6 @@ const DEPTH: usize = 16;
 const MOST_LOSSES: u32 = 10;
 /// First wait before another attempt to connect, and the longest one.
 const WAITS: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
-
-/// Request of a call.
-#[derive(Clone, Copy)]
-pub(crate) struct Piece<'p> {
-    pub(crate) command: u16,
-    pub(crate) offset: u64,
-    pub(crate) len: u64,
-    pub(crate) data: &'p [u8],
-}
-
-impl Piece<'_> {
-    pub(crate) fn range(&self) -> Range<u64> {
-        self.offset..self.offset.saturating_add(self.len)
-    }
-}
-
-pub(crate) fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
-    a.start < b.end && b.start < a.end
-}
 
 /// The connections in use.
 struct Current {
@@ -322,16 +304,4 @@ impl Drop for Link {
             }
         }
     }
-}
-
-/// Returns the requests that write `data` at `offset`, in pieces of `chunk` bytes.
-pub(crate) fn writes(offset: u64, data: &[u8], chunk: usize) -> Vec<Piece<'_>> {
-    let starts = (offset..).step_by(chunk);
-    let pieces = starts.zip(data.chunks(chunk)).map(|(offset, data)| Piece {
-        command: WRITE,
-        offset,
-        len: data.len() as u64,
-        data,
-    });
-    pieces.collect()
 }

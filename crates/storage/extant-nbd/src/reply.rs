@@ -1,18 +1,14 @@
 //! Contents of replies: simple replies, and structured replies, which have chunks.
 
-use crate::connection::{SHUTDOWN, remote_error};
-use crate::handshake::{array, number};
 use crate::numbers::{
     BLOCK_STATUS, CHUNK_ERROR, CHUNK_NONE, CHUNK_OFFSET_DATA, CHUNK_OFFSET_HOLE, CHUNK_STATUS,
     CHUNK_STATUS_EXTENDED, READ,
 };
-use crate::protocol;
+use crate::protocol::{SHUTDOWN, array, number, protocol, remote_error, shown};
 use std::io::{self, Read};
 
 /// Longest chunk without data, in bytes.
 const MOST: u64 = 1 << 20;
-/// Characters of a server's message that are shown.
-const SHOWN: usize = 200;
 
 /// The reply to a request as far as it was received.
 pub(crate) struct Expected {
@@ -136,11 +132,4 @@ impl Expected {
         }
         Ok(Ok(std::mem::take(&mut self.data)))
     }
-}
-
-/// Returns a server's text as it may be shown.
-pub(crate) fn shown(text: &[u8]) -> String {
-    let text = String::from_utf8_lossy(text);
-    let printable = text.chars().filter(|c| !c.is_control());
-    printable.take(SHOWN).collect()
 }

@@ -1,6 +1,6 @@
 //! Addresses of exports.
 
-use crate::connections::MOST_CONNECTIONS;
+use crate::options::MOST_CONNECTIONS;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;

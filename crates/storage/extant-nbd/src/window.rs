@@ -1,7 +1,7 @@
 //! The writes since the last flush, and those of them that have no reply yet.
 
 use crate::connections::{Connections, SentRequest};
-use crate::link::{Piece, overlap};
+use crate::piece::{Piece, overlap};
 use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 
 use crate::answer::Answer;
-use crate::attr::{Attr, Entry, StatFs, Time};
+use crate::attr::{Attr, Entry, Opened, StatFs, Time};
 use crate::handler::{Handler, InitFlags, KernelOffer, Wants};
 use crate::notify::Notifier;
 use crate::request::{Operation, Request, SetAttr, SetTime};
@@ -503,14 +503,14 @@ impl Handler for MemoryFs {
             }
             Operation::Create { name, mode, .. } => {
                 let entry = self.make(request, name, mode & !TYPE | REGULAR, 0, &[])?;
-                answer.created(&entry, crate::Opened::default());
+                answer.created(&entry, Opened::default());
             }
             Operation::Tmpfile { mode, .. } => {
                 let made = self.new_node(request, mode & !TYPE | REGULAR, 0, &[], node);
                 made.state.lock().attr.nlink = 0;
                 let entry = looked_up(&made);
                 self.nodes.add(made);
-                answer.created(&entry, crate::Opened::default());
+                answer.created(&entry, Opened::default());
             }
             Operation::Unlink { name } => self.unlink(node, name)?,
             Operation::Rmdir { name } => self.rmdir(node, name)?,

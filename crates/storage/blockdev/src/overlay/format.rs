@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::BlockDevice;
+use crate::device::BlockDevice;
 
 /// Bytes of a block of the overlay and of its base.
 pub const BLOCK: u64 = 4096;
@@ -150,7 +150,7 @@ impl Header {
         let (mut newest, mut blank) = (None::<Self>, true);
         for copy in 0..HEADERS {
             let block = read_block(store, copy)?;
-            blank &= crate::is_zero(&block);
+            blank &= crate::device::is_zero(&block);
             if let Some(header) = Self::parse(&block)?
                 && newest.is_none_or(|n| n.sequence < header.sequence)
             {

@@ -15,7 +15,7 @@ use std::ops::Range;
 
 use parking_lot::{Mutex, RwLock};
 
-use crate::{BlockDevice, check_range};
+use crate::device::{BlockDevice, check_range};
 use format::{BLOCK, Header, Index, OverlayState, SLOTS, bad, slot_offset};
 
 /// A base that is only read, and a store that takes all writes.
