@@ -55,7 +55,9 @@ impl Data {
                 return Ok(());
             }
             let mut map = file.map.write();
-            return self.write_back_pages(inode, &mut map, core);
+            self.write_back_pages(inode, &mut map, core)?;
+            self.drop_pages_kept_above(file);
+            return Ok(());
         }
         let mut state = inode.state.lock();
         if !state.core_dirty || state.freed {

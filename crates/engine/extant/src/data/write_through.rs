@@ -26,12 +26,25 @@ impl Data {
         if data.len() >= WRITE_THROUGH && self.write_whole(inode, offset, data)? {
             return Ok(data.len());
         }
+        if let Some(file) = inode.file().filter(|f| !f.cached_above.load(Ordering::Relaxed)) {
+            file.cached_above.store(true, Ordering::Relaxed);
+        }
         let who = Credentials::writing_back();
         let written = self.write(&who, inode, Some(offset), data)?;
         if data.len() >= WRITE_THROUGH {
             self.write_through(inode, &written);
         }
         Ok((written.end - written.start) as usize)
+    }
+
+    /// Drops the clean pages of a file that a cache above keeps. Pages of their own would be new memory for each write, which the
+    /// system clears first; that took a fifth of the time of an append and its fsync.
+    pub(super) fn drop_pages_kept_above(&self, file: &FileData) {
+        if file.cached_above.load(Ordering::Relaxed) {
+            let dropped = i64::from(file.pages.sweep(true));
+            let bytes = dropped * i64::from(self.store.geometry.first().block_size);
+            self.cached_bytes.add(-bytes);
+        }
     }
 
     /// Writes whole blocks from the caller's memory to the device. Returns false, with nothing written, if the write is

@@ -130,6 +130,8 @@ pub struct FileData {
     pub tree: TreeBlocks,
     /// The file was cut to nothing: closing it starts the write-back of the new data.
     pub replaced: AtomicBool,
+    /// A cache above this one has written to the file and keeps its pages.
+    pub cached_above: AtomicBool,
     /// Times of overwriting, when several slots do it.
     pub overwrites: Overwrites,
     /// One more than the mark of flushes at the last write of data; 0 if no data were written since the file was
@@ -170,6 +172,7 @@ impl FileData {
             promised_pages: AtomicU32::new(0),
             tree: TreeBlocks::default(),
             replaced: AtomicBool::new(false),
+            cached_above: AtomicBool::new(false),
             overwrites: Overwrites::default(),
             written: AtomicU64::new(0),
             flushed: AtomicU64::new(0),

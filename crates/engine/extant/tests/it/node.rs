@@ -68,6 +68,40 @@ fn files_removed_while_they_are_held_share_their_place_in_the_log() {
     }
 }
 
+/// A cache above this one keeps what it has written, so pages of the same bytes would only take memory.
+#[test]
+fn pages_of_a_cache_above_leave_once_they_are_written() {
+    needs::tools!("mke2fs", "e2fsck");
+    let device = mem_image("32M", ARGS);
+    let v = open(&device);
+    let top = Node::root(&v).unwrap();
+    let (file, _) = top.create(&root(), b"above", 0o640, true).unwrap();
+    let (own, _) = top.create(&root(), b"own", 0o640, true).unwrap();
+    own.write_at(&root(), &[7; 8192], 0).unwrap();
+    for n in 0..40u8 {
+        file.write_cached(&[n; 4096], u64::from(n) * 4096).unwrap();
+        if n % 8 == 7 {
+            assert!(v.memory().data > 8 * 4096);
+            file.fsync(false).unwrap();
+            own.fsync(false).unwrap();
+            // The pages of a file that nothing above caches stay.
+            assert_eq!(v.memory().data, 8192);
+        }
+    }
+    // A part of a page that is on the device already.
+    file.write_cached(b"part", 5000).unwrap();
+    file.fsync(false).unwrap();
+    let mut page = [0; 4096];
+    for n in 0..40u8 {
+        file.read_at(&mut page, u64::from(n) * 4096).unwrap();
+        let wrong = page.iter().filter(|byte| **byte != n).count();
+        assert_eq!(wrong, if n == 1 { 4 } else { 0 }, "{n}");
+    }
+    drop((file, own, top));
+    v.close().unwrap();
+    assert_clean(&device, "pages that left");
+}
+
 #[test]
 fn every_operation_of_a_node() {
     needs::tools!("mke2fs");
