@@ -3,7 +3,7 @@
 use super::BLOCK;
 use super::log::{Append, Log, TornSegment};
 use super::map::{BlockPlace, Map};
-use super::segment::{self, Head, Run, SegmentKind};
+use super::segment::{self, CLAIMED, Head, Run, SegmentKind};
 use crate::address::{Address, NO_IMAGE};
 use crate::cache::Cache;
 use crate::holder::{self, Life};
@@ -11,12 +11,15 @@ use blockdev::BlockDevice;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 
 /// Blocks of a segment that is written before a flush asks for it: 16 MiB.
 const BATCH: usize = 4096;
+/// Segments that are sent at once. Each needs twice the memory of its blocks.
+const IN_FLIGHT: usize = 4;
+const _: () = assert!((IN_FLIGHT as u64) < CLAIMED);
 /// Segments after which the map is written.
 const SEGMENTS_OF_MAP: u64 = 64;
 /// Segments after which a release writes the map.
@@ -29,29 +32,62 @@ const MOST: u64 = 16 << 40;
 /// Written blocks; `None` is zeros.
 type Batch = BTreeMap<u64, Option<Box<[u8]>>>;
 
+/// Segment that is being sent.
+struct Flight {
+    batch: Arc<Batch>,
+    /// Head of the segment when the store has it.
+    sent: Option<Head>,
+}
+
 #[derive(Default)]
 struct ImageState {
     map: Map,
     /// Blocks that are in no segment.
     dirty: Batch,
-    /// Blocks of the segment that is being written.
-    flight: Arc<Batch>,
+    /// Segments that are being sent, by their numbers, and those that wait for an earlier one.
+    flights: BTreeMap<u64, Flight>,
+    /// Last number that was given to a segment.
+    last: u64,
     /// Why nothing is written any more.
     failed: Option<String>,
 }
 
 impl ImageState {
+    /// Returns the blocks in memory, the newest first.
+    fn batches(&self) -> impl Iterator<Item = &Batch> {
+        let flights = self.flights.values().rev().map(|flight| &*flight.batch);
+        std::iter::once(&self.dirty).chain(flights)
+    }
+
     /// Returns a block that is in memory; the inner `None` is zeros.
     fn in_memory(&self, block: u64) -> Option<Option<&[u8]>> {
-        let found = self.dirty.get(&block).or_else(|| self.flight.get(&block));
+        let found = self.batches().find_map(|batch| batch.get(&block));
         found.map(|data| data.as_deref())
     }
 
     /// Returns the number of blocks from `block` on, at most `most`, before the next one in memory.
     fn blocks_before_memory(&self, block: u64, most: u64) -> u64 {
         let next = |batch: &Batch| batch.range(block..).next().map(|(&at, _)| at - block);
-        let next = next(&self.dirty).into_iter().chain(next(&self.flight));
-        next.min().map_or(most, |next| next.min(most))
+        let next = self.batches().filter_map(next).min();
+        next.map_or(most, |next| next.min(most))
+    }
+
+    /// Applies the segments that the store has, up to the first one that it does not have yet.
+    fn apply_sent(&mut self) {
+        while let Some(first) = self.flights.first_entry()
+            && let Some(head) = &first.get().sent
+        {
+            self.map.apply(head);
+            first.remove();
+        }
+    }
+
+    /// Fails if nothing is written any more.
+    fn check_failed(&self) -> io::Result<()> {
+        match &self.failed {
+            Some(why) => Err(io::Error::other(why.clone())),
+            None => Ok(()),
+        }
     }
 
     /// Returns whether a block holds data, and the number of blocks from it on of which the same is known.
@@ -72,8 +108,14 @@ pub struct ObjectsDevice {
     writer: [u8; 16],
     read_only: bool,
     state: Mutex<ImageState>,
-    /// Held while a segment is written, with the number of the last map.
-    upload: Mutex<u64>,
+    /// Notified when a segment was sent, or could not be.
+    sent: Condvar,
+    /// Blocks in memory from which on a segment is sent.
+    pub(super) batch: usize,
+    /// Most segments that are sent at once.
+    in_flight: usize,
+    /// Held while a map is written, with the number of the last one.
+    last_map: Mutex<u64>,
     /// Held while a part of a block is changed.
     partial: Mutex<()>,
 }
@@ -162,17 +204,32 @@ impl ObjectsDevice {
         let last_map = log.numbers("map")?.last().copied().unwrap_or(0);
         Ok(Self {
             cache: Cache::new(log.address.cache, log.disk_cache()?),
+            batch: BATCH,
+            // Of the files in a directory, only the last one may be torn by a crash.
+            in_flight: if log.address.directory.is_some() {
+                1
+            } else {
+                IN_FLIGHT
+            },
             log,
             size: map.size,
             writer,
             read_only,
             state: Mutex::new(ImageState {
+                last: map.number,
                 map,
                 ..ImageState::default()
             }),
-            upload: Mutex::new(last_map),
+            sent: Condvar::new(),
+            last_map: Mutex::new(last_map),
             partial: Mutex::default(),
         })
+    }
+
+    /// Returns the last number that was given to a segment.
+    #[cfg(test)]
+    pub(super) fn last_number(&self) -> u64 {
+        lock(&self.state).last
     }
 
     /// Writes the blocks in memory and releases the image.
@@ -180,7 +237,7 @@ impl ObjectsDevice {
         if self.read_only || lock(&self.state).failed.is_some() {
             return Ok(());
         }
-        self.upload(SegmentKind::Release)
+        self.send_all(SegmentKind::Release)
     }
 
     fn check(&self, offset: u64, len: u64, what: &str) -> io::Result<()> {
@@ -191,10 +248,7 @@ impl ObjectsDevice {
         if self.read_only {
             return Err(blockdev::refuse_read_only("write"));
         }
-        match &lock(&self.state).failed {
-            Some(why) => Err(io::Error::other(why.clone())),
-            None => Ok(()),
-        }
+        lock(&self.state).check_failed()
     }
 
     /// Fills `buf` with whole blocks. Fails with `NotFound` if a segment was deleted meanwhile, because its blocks moved.
@@ -282,50 +336,97 @@ impl ObjectsDevice {
     }
 
     fn upload_if_full(&self) -> io::Result<()> {
-        if lock(&self.state).dirty.len() < BATCH {
+        if lock(&self.state).dirty.len() < self.batch {
             return Ok(());
         }
-        self.upload(SegmentKind::Data)
-    }
-
-    /// Writes the blocks in memory as the next segment. Segments are written one after the other, so that those that exist are always
-    /// all writes up to some moment.
-    fn upload(&self, kind: SegmentKind) -> io::Result<()> {
-        let mut last_map = lock(&self.upload);
-        let (batch, number) = {
-            let mut state = lock(&self.state);
-            if let Some(why) = &state.failed {
-                return Err(io::Error::other(why.clone()));
-            }
-            if kind == SegmentKind::Data && state.dirty.is_empty() {
-                return Ok(());
-            }
-            let batch = Arc::new(std::mem::take(&mut state.dirty));
-            state.flight = Arc::clone(&batch);
-            (batch, state.map.number + 1)
-        };
-        let appended = self.append(kind, number, &batch);
-        let mut state = lock(&self.state);
-        let head = appended.inspect_err(|error| {
-            // The blocks stay readable; nothing is written any more.
-            state.failed = Some(error.to_string());
-        })?;
-        state.map.apply(&head);
-        state.flight = Arc::default();
-        drop(state);
-        let most = match kind {
-            SegmentKind::Release => SEGMENTS_AT_END,
-            _ => SEGMENTS_OF_MAP,
-        };
-        // The map only saves time, so a failure waits for the next attempt.
-        if number.saturating_sub(*last_map) >= most && self.write_map(kind).is_ok() {
-            *last_map = number;
-        }
+        self.upload(SegmentKind::Data, self.batch)?;
+        self.write_map_if_due(SegmentKind::Data);
         Ok(())
     }
 
+    /// Waits for a change of the segments that are being sent, until the condition holds.
+    fn wait_until(
+        &self,
+        condition: impl Fn(&ImageState) -> bool,
+    ) -> io::Result<MutexGuard<'_, ImageState>> {
+        let waits = |state: &mut ImageState| state.failed.is_none() && !condition(state);
+        let state = self.sent.wait_while(lock(&self.state), waits);
+        let state = state.unwrap_or_else(PoisonError::into_inner);
+        state.check_failed()?;
+        Ok(state)
+    }
+
+    /// Sends the blocks in memory, and waits until the store has all segments up to them.
+    fn send_all(&self, kind: SegmentKind) -> io::Result<()> {
+        let last = self.upload(kind, 1)?;
+        drop(self.wait_until(|state| state.map.number >= last)?);
+        self.write_map_if_due(kind);
+        Ok(())
+    }
+
+    /// Sends the blocks in memory as the next segment, unless there are fewer than `least`. Returns the last number that was given to a
+    /// segment.
+    ///
+    /// Several segments are sent at once, and the store may get them in any order. A segment counts when all before it exist, so that the
+    /// image is always all writes up to some moment.
+    fn upload(&self, kind: SegmentKind, least: usize) -> io::Result<u64> {
+        let mut state = self.wait_until(|state| state.flights.len() < self.in_flight)?;
+        if kind == SegmentKind::Data && state.dirty.len() < least {
+            return Ok(state.last);
+        }
+        let number = state.last.saturating_add(1);
+        let unconfirmed = state.flights.len() as u32; // at most IN_FLIGHT
+        let batch = Arc::new(std::mem::take(&mut state.dirty));
+        let flight = Flight {
+            batch: Arc::clone(&batch),
+            sent: None,
+        };
+        state.flights.insert(number, flight);
+        state.last = number;
+        let compressed = state.map.compressed;
+        drop(state);
+        let head = self.append(kind, number, unconfirmed, compressed, &batch);
+        let mut state = lock(&self.state);
+        let sent = head.map(|head| {
+            if let Some(flight) = state.flights.get_mut(&number) {
+                flight.sent = Some(head);
+            }
+            state.apply_sent();
+            number
+        });
+        if let Err(error) = &sent {
+            // The blocks stay readable; nothing is written any more.
+            state.failed.get_or_insert_with(|| error.to_string());
+        }
+        drop(state);
+        self.sent.notify_all();
+        sent
+    }
+
+    /// Writes the map if there are enough segments since the last one.
+    fn write_map_if_due(&self, kind: SegmentKind) {
+        let (most, last_map) = match kind {
+            SegmentKind::Release => (SEGMENTS_AT_END, Some(lock(&self.last_map))),
+            // If another thread writes the map, work goes on.
+            _ => (SEGMENTS_OF_MAP, self.last_map.try_lock().ok()),
+        };
+        let Some(mut last_map) = last_map else { return };
+        let is_due = lock(&self.state).map.segments_after(*last_map) >= most;
+        // The map only saves time, so a failure waits for the next attempt.
+        if is_due && let Ok(number) = self.write_map(kind) {
+            *last_map = number;
+        }
+    }
+
     /// Writes a batch as the segment of this number, and returns its head.
-    fn append(&self, kind: SegmentKind, number: u64, batch: &Batch) -> io::Result<Head> {
+    fn append(
+        &self,
+        kind: SegmentKind,
+        number: u64,
+        unconfirmed: u32,
+        compressed: bool,
+        batch: &Batch,
+    ) -> io::Result<Head> {
         let mut runs: Vec<Run> = Vec::new();
         for (&block, data) in batch {
             let has_data = data.is_some();
@@ -342,7 +443,6 @@ impl ObjectsDevice {
                 }),
             }
         }
-        let compressed = lock(&self.state).map.compressed;
         let key = self.log.address.key.as_ref();
         let mut head = Head {
             kind,
@@ -350,6 +450,7 @@ impl ObjectsDevice {
             writer: self.writer,
             previous: [0; 16],
             size: self.size,
+            unconfirmed,
             runs,
             records: compressed.then(Vec::new),
             encrypted: key.is_some(),
@@ -366,8 +467,8 @@ impl ObjectsDevice {
         }
     }
 
-    /// Writes the map, deletes segments without blocks, and moves the blocks of segments that have few.
-    fn write_map(&self, kind: SegmentKind) -> io::Result<()> {
+    /// Writes the map, deletes segments without blocks, and moves the blocks of segments that have few. Returns the number of the map.
+    fn write_map(&self, kind: SegmentKind) -> io::Result<u64> {
         let map = lock(&self.state).map.clone();
         let path = |number| self.log.path("map", format_args!("{number:020}"));
         let bytes = map.encode(self.log.address.key.as_ref())?;
@@ -395,12 +496,12 @@ impl ObjectsDevice {
             }
         }
         if kind == SegmentKind::Release {
-            return Ok(());
+            return Ok(map.number);
         }
         for (block, place) in map.places_in(&sparse) {
             self.dirty_again(block, place)?;
         }
-        Ok(())
+        Ok(map.number)
     }
 
     /// Reads blocks and marks them dirty, so that the next segment has them. Leaves out blocks that changed meanwhile.
@@ -463,7 +564,7 @@ impl BlockDevice for ObjectsDevice {
             return Ok(());
         }
         self.check_writable()?;
-        self.upload(SegmentKind::Data)
+        self.send_all(SegmentKind::Data)
     }
 
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
@@ -480,9 +581,8 @@ impl BlockDevice for ObjectsDevice {
         self.write_at(last * BLOCK, &zeros[..(end - last * BLOCK) as usize])?;
         {
             let mut state = lock(&self.state);
-            let known = state.dirty.range(first..last).map(|(&at, _)| at);
-            let mut blocks: BTreeSet<u64> = known.collect();
-            blocks.extend(state.flight.range(first..last).map(|(&at, _)| at));
+            let known = state.batches().flat_map(|batch| batch.range(first..last));
+            let mut blocks: BTreeSet<u64> = known.map(|(&at, _)| at).collect();
             let mut at = first;
             while at < last {
                 let (place, count) = state.map.find(at);

@@ -1,7 +1,7 @@
 //! The objects of an image: read, and appended to under a condition.
 
 use super::map::Map;
-use super::segment::{self, Head, SegmentKind};
+use super::segment::{self, CLAIMED, Head, SegmentKind};
 use crate::address::{Address, failed, wrong};
 use crate::disk_cache::DiskCache;
 use crate::holder;
@@ -33,6 +33,13 @@ pub enum Append {
 pub enum TornSegment {
     Skip,
     Remove,
+}
+
+/// State of the log behind the segments that were applied.
+enum Tail {
+    Ended,
+    /// A segment is missing, and those behind it were sent at the same time.
+    Unconfirmed,
 }
 
 #[cfg(test)]
@@ -178,15 +185,20 @@ impl Log {
             let newest = self.list("map", None)?.pop();
             let number = newest.as_ref().map(|(number, _)| *number);
             match self.load_after(newest, torn) {
+                Ok((map, Tail::Ended)) => return Ok(map),
                 // A writer has replaced the map, and deleted objects that the new map does not need: retry.
-                Err(_) if self.numbers("map")?.last().copied() > number => {}
-                loaded => return loaded,
+                _ if self.numbers("map")?.last().copied() > number => {}
+                loaded => return loaded.map(|(map, _)| map),
             }
         }
     }
 
-    /// Builds the state of the image from a map and the segments after it.
-    fn load_after(&self, map: Option<(u64, ObjectMeta)>, torn: TornSegment) -> io::Result<Map> {
+    /// Builds the state of the image from a map and the segments after it, up to the first one that is missing.
+    fn load_after(
+        &self,
+        map: Option<(u64, ObjectMeta)>,
+        torn: TornSegment,
+    ) -> io::Result<(Map, Tail)> {
         let mut map = match map {
             Some((number, meta)) => {
                 let map = self.map(&meta.location)?;
@@ -199,14 +211,18 @@ impl Log {
         };
         let after = self.list("log", Some(map.number))?;
         let last = after.last().map(|(number, _)| *number);
-        for (number, meta) in after {
-            if number != map.number + 1 {
-                return Err(self.wrong(format_args!(
-                    "damaged: segment {} is missing",
-                    map.number + 1
-                )));
+        for (at, (number, meta)) in after.iter().enumerate() {
+            // The claim took the number of this segment, which the former writer was sending.
+            if *number <= map.number {
+                continue;
             }
-            match self.head(number, meta.size) {
+            if *number - map.number > 1 {
+                self.check_unconfirmed(map.number, &after[at..])?;
+                return Ok((map, Tail::Unconfirmed));
+            }
+            let head = self.head(*number, meta.size);
+            let may_be_torn = Some(*number) == last && self.address.directory.is_some();
+            match head {
                 Ok(head) => {
                     if let Some(why) = map.refusal(&head) {
                         return Err(self.wrong(format_args!("{}: {why}", meta.location)));
@@ -214,11 +230,7 @@ impl Log {
                     map.apply(&head);
                 }
                 // A crash of the machine while the file was made; no flush had returned for it.
-                Err(e)
-                    if e.kind() == io::ErrorKind::UnexpectedEof
-                        && Some(number) == last
-                        && self.address.directory.is_some() =>
-                {
+                Err(e) if e.kind() == io::ErrorKind::UnexpectedEof && may_be_torn => {
                     if torn == TornSegment::Remove {
                         self.delete(&meta.location)?;
                     }
@@ -226,7 +238,22 @@ impl Log {
                 Err(error) => return Err(error),
             }
         }
-        Ok(map)
+        Ok((map, Tail::Ended))
+    }
+
+    /// Checks that the segments behind a missing one were sent together with it, so that no flush had returned for any of them.
+    fn check_unconfirmed(&self, last: u64, tail: &[(u64, ObjectMeta)]) -> io::Result<()> {
+        let missing = last.saturating_add(1);
+        for (number, meta) in tail {
+            let is_unconfirmed = *number - missing < CLAIMED && {
+                let head = self.head(*number, meta.size)?;
+                head.kind != SegmentKind::Claim && *number - missing <= head.unconfirmed.into()
+            };
+            if !is_unconfirmed {
+                return Err(self.wrong(format_args!("damaged: segment {missing} is missing")));
+            }
+        }
+        Ok(())
     }
 
     fn decode_map(&self, bytes: &[u8], path: &Path) -> io::Result<Map> {
@@ -351,10 +378,11 @@ impl Log {
         let compressed = map.compressed || self.address.compress;
         let mut head = Head {
             kind: SegmentKind::Claim,
-            number: map.number + 1,
+            number: map.number.saturating_add(1),
             writer,
             previous: map.writer_of(map.number),
             size,
+            unconfirmed: 0,
             runs: Vec::new(),
             records: compressed.then(Vec::new),
             encrypted: self.address.key.is_some(),

@@ -3,7 +3,7 @@
 use super::BLOCK;
 use super::cipher::{ImageKey, ObjectCipher, TAG, verify_sum};
 use super::segment::{
-    self, COMPRESSED, ENCRYPTED, FRAME, Fields, Head, MOST_RECORD, SegmentKind, check_key,
+    self, CLAIMED, COMPRESSED, ENCRYPTED, FRAME, Fields, Head, MOST_RECORD, SegmentKind, check_key,
     most_record,
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -49,7 +49,7 @@ impl BlockPlace {
 /// State of an image as of one segment. Blocks without a place are zeros.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Map {
-    /// Number of the last segment.
+    /// Last number that is taken by a segment.
     pub number: u64,
     /// Bytes of the image.
     pub size: u64,
@@ -82,6 +82,13 @@ impl Map {
     pub fn writer_of(&self, segment: u64) -> [u8; 16] {
         let claim = self.writers.range(..=segment).next_back();
         claim.map(|(_, writer)| *writer).unwrap_or_default()
+    }
+
+    /// Returns the number of segments after the one of this number, without the numbers that claims only take.
+    pub fn segments_after(&self, number: u64) -> u64 {
+        let taken = self.number.saturating_sub(number);
+        let claims = self.writers.keys().filter(|claim| **claim > number.max(1));
+        taken.saturating_sub(claims.count() as u64 * (CLAIMED - 1))
     }
 
     /// Returns whether a segment is a claim.
@@ -163,7 +170,7 @@ impl Map {
                 place.offset += place.stored();
             }
         }
-        self.number = head.number;
+        self.number = head.last_number();
         self.size = head.size;
         self.encrypted = head.encrypted;
         match head.kind {
@@ -330,6 +337,7 @@ fn a_map_is_what_a_list_of_blocks_would_be() {
                 writer: [0; 16],
                 previous: [0; 16],
                 size: BLOCKS * BLOCK,
+                unconfirmed: 0,
                 runs: vec![Run {
                     block,
                     blocks: blocks as u32,

@@ -10,12 +10,19 @@
 //! or none. The condition is also the fence: a writer begins with a segment that claims the image, and a former writer that returns
 //! finds the number of its next segment taken.
 //!
+//! Several segments are sent at once, if the store is not a directory. Segments behind a missing one do not count, and a flush waits for
+//! all segments before its own. Each segment has the number of those before it that were being sent as well, so that a segment that is lost
+//! later is damage. A claim takes the first missing number, and also the next ones, because the former writer may still be sending
+//! their segments.
+//!
 //! Claims are never deleted, because the number of a claim is the one that the former writer would use next.
 
 mod cipher;
 mod device;
 mod log;
 mod map;
+#[cfg(test)]
+mod parallel;
 #[cfg(test)]
 mod races;
 mod segment;

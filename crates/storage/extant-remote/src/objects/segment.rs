@@ -1,8 +1,8 @@
 //! The bytes of a segment.
 //!
 //! All numbers are little endian. The head is `magic, length of the head (u32), kind (u32), flags (u32), number (u64), writer (16
-//! bytes), writer before a claim (16 bytes), size of the image (u64), count of runs (u32), length of the holder's text (u32)`, the runs (`block (u64), blocks (u32),
-//! data (u32)`), the lengths of the records (u32 each, only if the flag [`COMPRESSED`] is set), the holder's text, and the CRC-32C of
+//! bytes), writer before a claim (16 bytes), size of the image (u64), segments before this one that may be missing (u32), count of runs (u32), length of the holder's
+//! text (u32)`, the runs (`block (u64), blocks (u32), data (u32)`), the lengths of the records (u32 each, only if the flag [`COMPRESSED`] is set), the holder's text, and the CRC-32C of
 //! all of these. With the flag [`ENCRYPTED`], the tag of the head follows.
 //!
 //! Behind the head come the records of the runs with data. A record is one block, or up to [`FRAME`] blocks of a run that are
@@ -13,9 +13,9 @@ use super::cipher::{ImageKey, ObjectCipher, TAG, verify_sum};
 use std::borrow::Cow;
 use std::io;
 
-const MAGIC: [u8; 8] = *b"EXTSEG2\n";
+const MAGIC: [u8; 8] = *b"EXTSEG3\n";
 /// Bytes of the head before the runs.
-const FIXED: usize = 76;
+const FIXED: usize = 80;
 const RUN: usize = 16;
 /// Flag of segments and maps: the records are compressed.
 pub const COMPRESSED: u32 = 1;
@@ -25,6 +25,9 @@ pub const ENCRYPTED: u32 = 2;
 pub const FRAME: u32 = 16;
 /// Longest record: blocks that are not compressed, and a tag.
 pub const MOST_RECORD: u32 = most_record(FRAME);
+/// Numbers that a claim takes, unless it is the first segment: its own, and those of segments that the former writer may still have been
+/// sending. A writer sends fewer segments at once.
+pub const CLAIMED: u64 = 16;
 /// Longest head.
 const MOST_HEAD: u32 = 64 << 20;
 
@@ -72,6 +75,8 @@ pub struct Head {
     pub previous: [u8; 16],
     /// Bytes of the image.
     pub size: u64,
+    /// Segments before this one that may be missing, because they were being sent as well. All others exist.
+    pub unconfirmed: u32,
     pub runs: Vec<Run>,
     /// Lengths of the records if the records are compressed.
     pub records: Option<Vec<u32>>,
@@ -131,6 +136,14 @@ pub fn cipher(key: Option<&ImageKey>, writer: &[u8; 16], number: u64) -> io::Res
 }
 
 impl Head {
+    /// Returns the last number that the segment takes.
+    pub const fn last_number(&self) -> u64 {
+        match self.kind {
+            SegmentKind::Claim if self.number > 1 => self.number.saturating_add(CLAIMED - 1),
+            _ => self.number,
+        }
+    }
+
     /// Returns the length of the encoded head.
     fn encoded_len(&self) -> usize {
         let records = self.records.as_ref().map_or(0, Vec::len);
@@ -155,6 +168,7 @@ impl Head {
         bytes.extend(self.writer);
         bytes.extend(self.previous);
         bytes.extend(self.size.to_le_bytes());
+        bytes.extend(self.unconfirmed.to_le_bytes());
         bytes.extend((self.runs.len() as u32).to_le_bytes());
         bytes.extend((self.holder.len() as u32).to_le_bytes());
         for run in &self.runs {
@@ -254,6 +268,10 @@ impl Head {
         fields.u32()?;
         let (number, writer) = (fields.u64()?, fields.array()?);
         let (previous, size) = (fields.array()?, fields.u64()?);
+        let unconfirmed = fields.u32()?;
+        if u64::from(unconfirmed) >= CLAIMED {
+            return Err(damaged(format_args!("{unconfirmed} segments before it")));
+        }
         check_key(encrypted, key)?;
         cipher(key, &writer, number)?.verify(signed, tag)?;
         let (count, holder) = (fields.u32()? as usize, fields.u32()? as usize);
@@ -303,6 +321,7 @@ impl Head {
             writer,
             previous,
             size,
+            unconfirmed,
             runs,
             records,
             encrypted,
@@ -393,6 +412,7 @@ fn heads_are_read_as_they_are_written_and_garbage_is_refused() {
             writer: [3; 16],
             previous: [4; 16],
             size: 1 << 20,
+            unconfirmed: 3,
             runs: vec![run(0, 39, true), run(90, 100, false), run(255, 1, true)],
             records: compressed.then(Vec::new),
             encrypted: key.is_some(),

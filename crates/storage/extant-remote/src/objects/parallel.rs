@@ -1,0 +1,322 @@
+//! Several segments that are sent at once, and that the store gets in any order or never.
+
+use super::device::ObjectsDevice;
+use super::log::{Log, TornSegment};
+use crate::{Address, runtime};
+use blockdev::BlockDevice;
+use futures_util::stream::BoxStream;
+use object_store::memory::InMemory;
+use object_store::path::Path;
+use object_store::{
+    Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
+    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+};
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+/// A store whose segments of certain numbers wait for permission.
+#[derive(Debug, Default)]
+struct Held {
+    store: Arc<InMemory>,
+    numbers: Mutex<BTreeSet<u64>>,
+    /// Whether held segments are denied at the end.
+    denied: Mutex<bool>,
+    at_once: AtomicUsize,
+    most_at_once: AtomicUsize,
+}
+
+impl fmt::Display for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("held")
+    }
+}
+
+impl Held {
+    fn permit(&self, denied: bool) {
+        *self.denied.lock().unwrap() = denied;
+        self.numbers.lock().unwrap().clear();
+    }
+
+    fn segments(&self) -> BTreeSet<u64> {
+        let log = self.log("");
+        log.numbers("log").unwrap().into_iter().collect()
+    }
+
+    fn log(&self, fields: &str) -> Log {
+        log(Arc::clone(&self.store) as _, fields)
+    }
+}
+
+#[async_trait::async_trait]
+impl ObjectStore for Held {
+    async fn put_opts(&self, at: &Path, data: PutPayload, o: PutOptions) -> Result<PutResult> {
+        let number = at.filename().and_then(|name| name.parse().ok());
+        let is_segment = at.as_ref().contains("log/");
+        let now = self.at_once.fetch_add(1, SeqCst) + 1;
+        self.most_at_once.fetch_max(now, SeqCst);
+        loop {
+            let held = number.is_some_and(|n| self.numbers.lock().unwrap().contains(&n));
+            if !(held && is_segment) {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            if *self.denied.lock().unwrap() {
+                self.at_once.fetch_sub(1, SeqCst);
+                return Err(Error::PermissionDenied {
+                    path: at.to_string(),
+                    source: "held".into(),
+                });
+            }
+        }
+        self.at_once.fetch_sub(1, SeqCst);
+        self.store.put_opts(at, data, o).await
+    }
+    async fn put_multipart_opts(
+        &self,
+        at: &Path,
+        o: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        self.store.put_multipart_opts(at, o).await
+    }
+    async fn get_opts(&self, at: &Path, o: GetOptions) -> Result<GetResult> {
+        self.store.get_opts(at, o).await
+    }
+    async fn delete(&self, at: &Path) -> Result<()> {
+        self.store.delete(at).await
+    }
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.store.list(prefix)
+    }
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        self.store.list_with_delimiter(prefix).await
+    }
+    async fn copy(&self, from: &Path, to: &Path) -> Result<()> {
+        self.store.copy(from, to).await
+    }
+    async fn copy_if_not_exists(&self, from: &Path, to: &Path) -> Result<()> {
+        self.store.copy_if_not_exists(from, to).await
+    }
+}
+
+fn log(store: Arc<dyn ObjectStore>, fields: &str) -> Log {
+    // An address of a store on the network makes its client, which reads the certificates of the system.
+    let there = std::env::temp_dir();
+    let text = format!("file+objects://{}?cache=1M{fields}", there.display());
+    let mut address = Address::parse(&text).unwrap();
+    (address.directory, address.store) = (None, store);
+    Log::new(address, runtime().unwrap())
+}
+
+fn open(store: Arc<dyn ObjectStore>, fields: &str) -> ObjectsDevice {
+    ObjectsDevice::open_log(log(store, fields), false).unwrap()
+}
+
+const BLOCK: u64 = 4096;
+
+/// Writes the blocks `first..first + count` with the byte.
+fn write(device: &ObjectsDevice, first: u64, count: u64, byte: u8) -> std::io::Result<()> {
+    (first..first + count).try_for_each(|at| device.write_at(at * BLOCK, &[byte; BLOCK as usize]))
+}
+
+fn byte(device: &ObjectsDevice, block: u64) -> u8 {
+    let mut bytes = [0; BLOCK as usize];
+    device.read_at(block * BLOCK, &mut bytes).unwrap();
+    assert!(bytes.iter().all(|b| *b == bytes[0]));
+    bytes[0]
+}
+
+/// Waits until the condition holds.
+fn wait(condition: impl Fn() -> bool) {
+    for _ in 0..6000 {
+        if condition() {
+            return;
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    panic!("it does not come about");
+}
+
+/// A writer of segments of 4 blocks, with blocks 0..4 flushed in segment 2. The segments of `held` wait, and 3 to 6 are being sent.
+fn sending(
+    held: &[u64],
+) -> (
+    Arc<Held>,
+    Arc<ObjectsDevice>,
+    Vec<thread::JoinHandle<std::io::Result<()>>>,
+) {
+    let store = Arc::new(Held::default());
+    let mut device = open(Arc::clone(&store) as _, "&size=1M");
+    device.batch = 4;
+    write(&device, 0, 3, 1).unwrap();
+    device.flush().unwrap();
+    *store.numbers.lock().unwrap() = held.iter().copied().collect();
+    let device = Arc::new(device);
+    let threads = (0..4).map(|n| {
+        let started = Arc::clone(&device);
+        let thread = thread::spawn(move || write(&started, n * 4, 4, 10 + n as u8));
+        // The segments are numbered in this order.
+        wait(|| device.last_number() == 3 + n);
+        thread
+    });
+    let threads = threads.collect();
+    let free: Vec<u64> = (3..7).filter(|n| !held.contains(n)).collect();
+    wait(|| free.iter().all(|n| store.segments().contains(n)));
+    (store, device, threads)
+}
+
+#[test]
+fn several_segments_are_sent_at_once_and_a_flush_waits_for_all() {
+    let (store, device, threads) = sending(&[3, 4, 5, 6]);
+    wait(|| store.at_once.load(SeqCst) == 4);
+    // A fifth waits for one of them, as does a flush.
+    write(&device, 30, 3, 5).unwrap();
+    let flushing = Arc::clone(&device);
+    let flush = thread::spawn(move || flushing.flush());
+    thread::sleep(Duration::from_millis(100));
+    assert!(!flush.is_finished());
+    assert_eq!(store.most_at_once.load(SeqCst), 4);
+    assert_eq!([0, 4, 12, 30].map(|at| byte(&device, at)), [10, 11, 13, 5]);
+    let reader = ObjectsDevice::open_log(store.log(""), true).unwrap();
+    assert_eq!([0, 4, 12].map(|at| byte(&reader, at)), [1, 0, 0]);
+    store.permit(false);
+    flush.join().unwrap().unwrap();
+    for thread in threads {
+        thread.join().unwrap().unwrap();
+    }
+    let reader = ObjectsDevice::open_log(store.log(""), true).unwrap();
+    assert_eq!([0, 4, 12, 30].map(|at| byte(&reader, at)), [10, 11, 13, 5]);
+}
+
+/// A writer ends while the store has any of four segments. What counts is all up to the first that is missing; the next writer goes on from
+/// there, and a late segment of the former one changes nothing.
+#[test]
+fn what_counts_is_all_up_to_the_first_missing_segment() {
+    for bits in 0..16_u64 {
+        let held: Vec<u64> = (0..4)
+            .filter(|n| bits & 1 << n != 0)
+            .map(|n| n + 3)
+            .collect();
+        let (store, former, threads) = sending(&held);
+        let whole = held.first().map_or(4, |first| first - 3);
+        let expected = |at: u64| match at {
+            at if at / 4 < whole => 10 + (at / 4) as u8,
+            0..3 => 1,
+            _ => 0,
+        };
+        let new = open(Arc::clone(&store.store) as _, "&takeover");
+        let check = |device: &ObjectsDevice, kind: &str| {
+            for at in 0..16 {
+                assert_eq!(byte(device, at), expected(at), "{held:?} {kind} block {at}");
+            }
+        };
+        check(&new, "writer");
+        // The segments that were held arrive now.
+        store.permit(false);
+        let ended = threads.into_iter().map(|thread| thread.join().unwrap());
+        let failed = ended.filter(std::io::Result::is_err).count();
+        assert_eq!(
+            failed,
+            usize::from(!held.is_empty()),
+            "{held:?}: the claim has its number"
+        );
+        assert!(former.flush().is_err() || held.is_empty());
+        check(&new, "writer later");
+        for n in 0..40 {
+            write(&new, 100, 1, n).unwrap();
+            new.flush().unwrap();
+        }
+        assert!(
+            former
+                .write_at(0, &[9; 4096])
+                .and_then(|()| former.flush())
+                .is_err()
+        );
+        let reader = ObjectsDevice::open_log(store.log(""), true).unwrap();
+        check(&reader, "reader");
+        assert_eq!(byte(&reader, 100), 39);
+        // Many segments make a map, and the segments that nobody needs are deleted.
+        for n in 0..80 {
+            write(&new, 100, 1, n).unwrap();
+            new.flush().unwrap();
+        }
+        let reader = ObjectsDevice::open_log(store.log(""), true).unwrap();
+        check(&reader, "reader of a map");
+        let segments = store.segments();
+        assert!(segments.len() < 80, "{held:?}: {} segments", segments.len());
+        assert!(
+            !segments.iter().any(|n| held.contains(n) && *n > held[0]),
+            "{held:?}: {segments:?}"
+        );
+    }
+}
+
+/// A segment that is missing although a flush had returned for it is damage.
+#[test]
+fn a_lost_segment_is_not_taken_for_one_that_was_being_sent() {
+    let (store, device, threads) = sending(&[5]);
+    store.permit(true);
+    let failed = threads
+        .into_iter()
+        .filter_map(|thread| thread.join().unwrap().err());
+    assert_eq!(failed.count(), 1);
+    assert!(device.flush().is_err());
+    let log = store.log("");
+    assert_eq!(log.load(TornSegment::Skip).unwrap().number, 4);
+    log.delete(&log.segment(2)).unwrap();
+    let error = log.load(TornSegment::Skip).unwrap_err().to_string();
+    assert!(error.contains("segment 2 is missing"), "{error}");
+}
+
+/// Writers with several threads, each of which counts in a block of its own, end at any moment.
+#[test]
+fn threads_that_flush_find_what_they_flushed() {
+    let store = Arc::new(Held::default());
+    let (mut begun, mut kept) = ([0_u8; 4], [0_u8; 4]);
+    for round in 0..20_u64 {
+        let mut device = open(Arc::clone(&store) as _, "&size=1M&takeover");
+        device.batch = 3;
+        *store.numbers.lock().unwrap() = BTreeSet::from([device.last_number() + 5 + round % 7]);
+        let flushed = thread::scope(|s| {
+            let device = &device;
+            let threads = (0..4_u64).map(|task| {
+                let from = begun[task as usize];
+                let kept = kept[task as usize];
+                s.spawn(move || {
+                    let mut flushed = kept;
+                    for n in from + 1..=from + 10 {
+                        let blocks = (0..5).try_for_each(|b| write(device, task * 8 + b, 1, n));
+                        if blocks.and_then(|()| device.flush()).is_err() {
+                            break;
+                        }
+                        flushed = n;
+                    }
+                    flushed
+                })
+            });
+            let threads: Vec<_> = threads.collect();
+            thread::sleep(Duration::from_millis(30));
+            store.permit(true);
+            let ended = threads.into_iter().map(|thread| thread.join().unwrap());
+            ended.collect::<Vec<_>>()
+        });
+        drop(device);
+        let reader = ObjectsDevice::open_log(store.log(""), true).unwrap();
+        for task in 0..4 {
+            // The threads write the blocks of a round in this order, and the image is all writes up to some moment.
+            let blocks = [0, 1, 2, 3, 4].map(|at| byte(&reader, task as u64 * 8 + at));
+            assert!(
+                blocks.is_sorted_by(|a, b| a >= b),
+                "round {round}: {blocks:?}"
+            );
+            assert!(
+                blocks[4] >= flushed[task],
+                "round {round}: task {task}: {blocks:?}"
+            );
+            (begun[task], kept[task]) = (blocks[0], blocks[4]);
+        }
+    }
+}
