@@ -51,8 +51,7 @@ pub fn life(text: &str) -> Life {
     let &[_, boot, pid, start] = fields.as_slice() else {
         return Life::Elsewhere;
     };
-    let own = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    if boot.is_empty() || own.trim() != boot {
+    if boot.is_empty() || !is_of_this_boot(text) {
         return Life::Elsewhere;
     }
     let running = pid.parse().ok().and_then(start_of);
@@ -60,6 +59,12 @@ pub fn life(text: &str) -> Life {
         Some(time) if start.parse() == Ok(time) => Life::Runs,
         _ => Life::Ended,
     }
+}
+
+/// Returns whether a holder was started since this machine was.
+pub fn is_of_this_boot(text: &str) -> bool {
+    let own = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    !own.trim().is_empty() && text.split(' ').nth(1) == Some(own.trim())
 }
 
 /// Returns the holder for a message.
@@ -91,6 +96,7 @@ fn a_process_that_ended_is_known() {
     let own = process::id().to_string();
     let other = this().replace(&format!(" {own} "), &format!(" {pid} "));
     assert_eq!(life(&other), Life::Ended);
+    assert!(is_of_this_boot(&this()) && !is_of_this_boot("box b 1 2") && !is_of_this_boot(""));
     assert_eq!(life("box b 1 2"), Life::Elsewhere);
     assert_eq!(life("x"), Life::Elsewhere);
 }

@@ -222,6 +222,12 @@ impl Log {
             }
             let head = self.head(*number, meta.size);
             let may_be_torn = Some(*number) == last && self.address.directory.is_some();
+            let head = head.and_then(|head| {
+                if may_be_torn {
+                    self.check_whole(&head, &map)?;
+                }
+                Ok(head)
+            });
             match head {
                 Ok(head) => {
                     if let Some(why) = map.refusal(&head) {
@@ -252,6 +258,32 @@ impl Log {
             if !is_unconfirmed {
                 return Err(self.wrong(format_args!("damaged: segment {missing} is missing")));
             }
+        }
+        Ok(())
+    }
+
+    /// Checks the records of the last segment in a directory if the machine has crashed since its writer claimed the image: a file may
+    /// then have its length without all of its data.
+    fn check_whole(&self, head: &Head, map: &Map) -> io::Result<()> {
+        let Some(writer) = map.holder.as_deref() else {
+            return Ok(());
+        };
+        if head.kind == SegmentKind::Claim || holder::is_of_this_boot(writer) {
+            return Ok(());
+        }
+        let path = self.segment(head.number);
+        let key = self.address.key.as_ref();
+        let cipher = segment::cipher(key, &head.writer, head.number)?;
+        let mut offset = head.len;
+        for len in head.record_lens() {
+            // Records are read in pieces, because a segment may be longer than the memory.
+            let end = offset.saturating_add(len.into());
+            let mut record = self.get_range(&path, offset..end)?.to_vec();
+            if cipher.open(offset, &mut record).is_err() {
+                let why = format_args!("the record at {offset} was not written");
+                return Err(self.of_object(&path, segment::torn(why)));
+            }
+            offset = end;
         }
         Ok(())
     }

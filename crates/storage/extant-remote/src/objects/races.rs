@@ -108,6 +108,52 @@ fn a_torn_last_segment_is_removed_only_by_a_writer() {
     }
 }
 
+/// A crash of the machine may leave a file with its length and without its data. If the machine has not crashed, wrong data is damage.
+#[test]
+fn a_last_segment_without_its_data_is_torn_after_a_crash_only() {
+    for fields in ["?size=1M", "?size=1M&compress"] {
+        let dir = tempfile::tempdir().unwrap();
+        let writer = ObjectsDevice::open_log(log(dir.path(), fields), false).unwrap();
+        write(&writer, 2);
+        writer.write_at(8192, &[8; 8192]).unwrap();
+        writer.flush().unwrap();
+        drop(writer);
+        let segment = |n: u64| dir.path().join(format!("store/log/{n:020}"));
+        let (last, whole) = (segment(4), std::fs::read(segment(4)).unwrap());
+        let log = log(dir.path(), "");
+        let head = log.head(4, whole.len() as u64).unwrap();
+        let cut = |from: usize| {
+            let mut bytes = whole.clone();
+            bytes[from..].fill(0);
+            std::fs::write(&last, bytes).unwrap();
+        };
+        cut(head.len as usize);
+        assert_eq!(log.load(TornSegment::Remove).unwrap().number, 4, "no crash");
+        let reader = ObjectsDevice::open_log(self::log(dir.path(), ""), true).unwrap();
+        assert!(reader.read_at(8192, &mut [0; 4096]).is_err());
+        // The writer is one of before the start of this machine.
+        let mut head = log
+            .head(1, std::fs::metadata(segment(1)).unwrap().len())
+            .unwrap();
+        head.holder = "box before 1 1".into();
+        let claim = head.encode_with(None, std::iter::empty()).unwrap();
+        std::fs::write(segment(1), claim).unwrap();
+        std::fs::write(&last, &whole).unwrap();
+        assert_eq!(log.load(TornSegment::Remove).unwrap().number, 4, "whole");
+        for from in [whole.len() - 1, whole.len() - 20] {
+            cut(from);
+            assert_eq!(log.load(TornSegment::Skip).unwrap().number, 3);
+            assert!(last.exists());
+            assert_eq!(log.load(TornSegment::Remove).unwrap().number, 3);
+            assert!(!last.exists());
+        }
+        // Only the last file may be torn.
+        std::fs::write(&last, &whole).unwrap();
+        std::fs::write(segment(3), vec![0; 5000]).unwrap();
+        log.load(TornSegment::Remove).unwrap_err();
+    }
+}
+
 /// The former writer deletes the segment whose number the claim then takes, below a map that has no claim of this writer.
 #[test]
 fn a_claim_is_not_hidden_by_the_map_of_a_former_writer() {

@@ -344,6 +344,16 @@ impl Head {
         self.len.saturating_add(records)
     }
 
+    /// Returns the lengths of its records.
+    pub fn record_lens(&self) -> Box<dyn Iterator<Item = u32> + '_> {
+        if let Some(lens) = &self.records {
+            return Box::new(lens.iter().copied());
+        }
+        let with_data = self.runs.iter().filter(|run| run.has_data);
+        let blocks = with_data.map(|run| u64::from(run.blocks)).sum();
+        Box::new((0_u64..blocks).map(|_| self.record_len()))
+    }
+
     /// Returns the length of a record of one block that is not compressed.
     pub const fn record_len(&self) -> u32 {
         let growth = if self.encrypted { TAG } else { 4 };
