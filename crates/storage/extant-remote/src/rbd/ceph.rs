@@ -91,6 +91,7 @@ functions! {
 
 /// Loads a library; it stays loaded.
 fn library(name: &str) -> Result<Handle, String> {
+    refuse_static(name, cfg!(target_feature = "crt-static"))?;
     let text = CString::new(name).map_err(|e| e.to_string())?;
     // SAFETY: the name ends with a zero. What runs at loading is the library that the system has under this name.
     let found = unsafe { libc::dlopen(text.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
@@ -102,11 +103,6 @@ fn library(name: &str) -> Result<Handle, String> {
         let text = libc::dlerror();
         (!text.is_null()).then(|| CStr::from_ptr(text).to_string_lossy().into_owned())
     };
-    if cfg!(target_feature = "crt-static") {
-        return Err(format!(
-            "this extant-remote is a static program, which cannot load {name}: use one that is built for the system's C library"
-        ));
-    }
     let (package, _) = name.split_once(".so.").unwrap_or((name, ""));
     let number = name.rsplit('.').next().unwrap_or_default();
     match why.filter(|why| !why.contains("No such file")) {
@@ -115,6 +111,24 @@ fn library(name: &str) -> Result<Handle, String> {
             "needs the library {name}, which is not installed: install the package {package}{number}"
         )),
     }
+}
+
+/// Fails in a static program: it has no dynamic linker, and musl's `dlopen` always fails there. A library would also bring the system's C
+/// library along, beside the one in the program.
+fn refuse_static(name: &str, is_static: bool) -> Result<(), String> {
+    if !is_static {
+        return Ok(());
+    }
+    Err(format!(
+        "this extant-remote is a static program, which cannot load {name}: serve the image by 'qemu-nbd -f raw rbd:POOL/IMAGE' and use its NBD address, or use an extant-remote that is built for the system's C library"
+    ))
+}
+
+#[test]
+fn a_static_program_says_what_to_do() {
+    assert_eq!(refuse_static("librbd.so.1", false), Ok(()));
+    let said = refuse_static("librbd.so.1", true).unwrap_err();
+    assert!(said.contains("qemu-nbd -f raw rbd:") && said.lines().count() == 1);
 }
 
 fn symbol(library_name: &str, name: &'static str) -> Result<Handle, String> {
