@@ -116,12 +116,17 @@ pub fn connect(address: &str, access: Access) -> Result<NbdDevice> {
         reconnect: Duration::ZERO,
         ..Options::default()
     };
-    let device = NbdDevice::connect(&url, &options).with_context(|| address.to_owned())?;
+    let device = NbdDevice::connect(&url, &options);
+    let serves = device.is_ok();
+    // The program ends when nothing has its connection any more.
+    drop(options);
     std::thread::spawn(move || {
-        report(out);
+        if serves {
+            report(out);
+        }
         let _ = child.wait();
     });
-    Ok(device)
+    device.with_context(|| address.to_owned())
 }
 
 /// Reads a line without its end; `None` at the end of the output.

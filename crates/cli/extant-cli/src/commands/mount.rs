@@ -112,6 +112,10 @@ pub fn run(args: &Args) -> Result<()> {
     if options.remount {
         return super::remount::run(&args.dir, &options);
     }
+    // Programs that open the image would end after the exec, and nothing would wait for them.
+    if args.foreground && !args.alone {
+        return Err(alone(args));
+    }
     let read_only = options.read_only;
     // A confined server can examine nothing but the image.
     no_disk(&args.image)?;
@@ -127,9 +131,6 @@ pub fn run(args: &Args) -> Result<()> {
         return show_again(&mounted, &args.dir, read_only);
     }
     if args.foreground {
-        if !args.alone {
-            return Err(alone(args));
-        }
         let ready = serving.start()?;
         ready.unmount_on_signal()?;
         output::summary(&format!("{} is mounted", ready.dir().display()))?;

@@ -251,12 +251,23 @@ impl Mounted {
 
     /// Mounts like [`Self::new`], with more arguments for `extant mount`.
     pub fn with(image: &Path, transport: Transport, args: &[&str], options: &[&str]) -> Self {
-        Self::start(image, image.with_extension("mnt"), transport, args, options)
+        let dir = image.with_extension("mnt");
+        Self::start(image, dir, transport, args, options, &[])
     }
 
     /// Mounts an image of a server on a directory.
     pub fn on(image: &Path, dir: &Path, transport: Transport) -> Self {
-        Self::start(image, dir.into(), transport, &[], &[])
+        Self::on_with(image, dir, transport, &[])
+    }
+
+    /// Mounts like [`Self::on`], with more arguments for `extant mount`.
+    pub fn on_with(image: &Path, dir: &Path, transport: Transport, args: &[&str]) -> Self {
+        Self::start(image, dir.into(), transport, args, &[], &[])
+    }
+
+    /// Mounts like [`Self::on`], with variables of the environment.
+    pub fn on_env(image: &Path, dir: &Path, envs: &[(&str, &str)]) -> Self {
+        Self::start(image, dir.into(), Transport::Classic, &[], &[], envs)
     }
 
     fn start(
@@ -265,6 +276,7 @@ impl Mounted {
         transport: Transport,
         args: &[&str],
         options: &[&str],
+        envs: &[(&str, &str)],
     ) -> Self {
         let _ = std::fs::create_dir(&dir);
         // The server ends with the thread that starts it, and a test is one thread.
@@ -279,6 +291,7 @@ impl Mounted {
         let server = command
             .arg(image)
             .arg(&dir)
+            .envs(envs.iter().copied())
             .stdin(Stdio::null())
             .spawn()
             .unwrap();
@@ -334,6 +347,11 @@ impl Mounted {
         let status = wait(&mut server, Duration::from_secs(30)).expect("the server ends");
         assert!(status.success(), "the server: {status}");
         assert!(!is_mounted(&self.dir));
+    }
+
+    /// Returns the number of the server's process.
+    pub fn server_id(&self) -> u32 {
+        self.server.as_ref().unwrap().id()
     }
 
     /// Kills the server and `extant-remote`, which serves it, at once.
