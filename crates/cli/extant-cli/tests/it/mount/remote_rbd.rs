@@ -86,3 +86,58 @@ fn a_mount_on_a_cluster_is_its_one_writer() {
         assert_eq!(extant(["cat", &format!("{address}:/a")]), "text");
     });
 }
+
+/// Scratch mounts over an image and over a snapshot leave both as they are. The changes that one keeps are there for the next mount, and
+/// are applied to the image.
+#[test]
+fn changes_over_a_cluster_are_kept_and_applied() {
+    let Some(ceph) = ceph::running() else { return };
+    isolated(|| {
+        needs::program("extant-remote", "extant-remote");
+        let place = place();
+        let (name, conf) = (ceph.image_name("scratch"), ceph.conf());
+        let address = format!("rbd:{name}?conf={conf}");
+        extant(["mkfs", &address, "--size", "64M", "-q"]);
+        fs::write(place.path().join("old"), "old").unwrap();
+        let old = place.path().join("old");
+        extant(["cp", old.to_str().unwrap(), &format!("{address}:/old")]);
+        ceph.ok(&format!("rbd snap create --no-progress {name}@monday"));
+        let export = || {
+            let file = place.path().join("exported");
+            let _ = fs::remove_file(&file);
+            ceph.ok(&format!(
+                "rbd export --no-progress {name} {}",
+                file.display()
+            ));
+            fs::read(file).unwrap()
+        };
+        let before = export();
+        let dir = place.path().join("mnt");
+        let overlay = place.path().join("changes");
+        let keep = ["--scratch", "--keep", overlay.to_str().unwrap()];
+        let mount = |address: &str, options: &[&str]| {
+            let on = Mounted::on_with(address.as_ref(), &dir, Transport::Classic, options);
+            assert_eq!(fs::read_to_string(on.dir().join("old")).unwrap(), "old");
+            on
+        };
+        let snapshot = format!("rbd:{name}@monday?conf={conf}");
+        for over in [&address, &snapshot] {
+            let mounted = mount(over, &["--scratch"]);
+            fs::write(mounted.dir().join("lost"), vec![7; 300_000]).unwrap();
+            mounted.terminate();
+            assert!(export() == before, "{over} has changed");
+        }
+        let mounted = mount(&address, &keep);
+        fs::write(mounted.dir().join("kept"), vec![7; 300_000]).unwrap();
+        mounted.terminate();
+        let mounted = mount(&address, &keep);
+        assert_eq!(fs::read(mounted.dir().join("kept")).unwrap(), [7; 300_000]);
+        assert!(!mounted.dir().join("lost").exists());
+        mounted.terminate();
+        assert!(export() == before, "the image has changed");
+        extant(["apply", overlay.to_str().unwrap(), &address]);
+        judge(&ceph, &name, place.path());
+        assert_eq!(extant(["cat", &format!("{address}:/kept")]).len(), 300_000);
+        assert!(!extant(["ls", &format!("{snapshot}:/")]).contains("kept"));
+    });
+}
