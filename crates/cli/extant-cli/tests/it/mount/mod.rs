@@ -19,6 +19,7 @@ mod programs;
 mod projects;
 mod random;
 mod remote;
+mod remote_faults;
 mod remote_rbd;
 mod said;
 mod scratch;
