@@ -271,7 +271,7 @@ fn a_lost_segment_is_not_taken_for_one_that_was_being_sent() {
     assert!(error.contains("segment 2 is missing"), "{error}");
 }
 
-/// Writers with several threads, each of which counts in a block of its own, end at any moment.
+/// Writers with several threads, each with its own blocks, end at any moment.
 #[test]
 fn threads_that_flush_find_what_they_flushed() {
     let store = Arc::new(Held::default());

@@ -267,11 +267,7 @@ impl Head {
         };
         fields.u32()?;
         let (number, writer) = (fields.u64()?, fields.array()?);
-        let (previous, size) = (fields.array()?, fields.u64()?);
-        let unconfirmed = fields.u32()?;
-        if u64::from(unconfirmed) >= CLAIMED {
-            return Err(damaged(format_args!("{unconfirmed} segments before it")));
-        }
+        let (previous, size, unconfirmed) = (fields.array()?, fields.u64()?, fields.u32()?);
         check_key(encrypted, key)?;
         cipher(key, &writer, number)?.verify(signed, tag)?;
         let (count, holder) = (fields.u32()? as usize, fields.u32()? as usize);
