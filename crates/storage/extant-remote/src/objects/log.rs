@@ -249,12 +249,18 @@ impl Log {
 
     /// Checks that the segments behind a missing one were sent together with it, so that no flush had returned for any of them.
     fn check_unconfirmed(&self, last: u64, tail: &[(u64, ObjectMeta)]) -> io::Result<()> {
+        use io::ErrorKind::{InvalidData, UnexpectedEof};
         let missing = last.saturating_add(1);
         for (number, meta) in tail {
-            let is_unconfirmed = *number - missing < CLAIMED && {
-                let head = self.head(*number, meta.size)?;
-                head.kind != SegmentKind::Claim && *number - missing <= head.unconfirmed.into()
-            };
+            let behind = *number - missing;
+            let is_unconfirmed = behind < CLAIMED
+                && match self.head(*number, meta.size) {
+                    Ok(head) => {
+                        head.kind != SegmentKind::Claim && behind <= head.unconfirmed.into()
+                    }
+                    Err(e) if matches!(e.kind(), InvalidData | UnexpectedEof) => false,
+                    Err(e) => return Err(e),
+                };
             if !is_unconfirmed {
                 return Err(self.wrong(format_args!("damaged: segment {missing} is missing")));
             }
