@@ -1,10 +1,10 @@
-//! The image as a device.
+//! The state of an image, its blocks in memory, and the segments that are sent.
 
 use super::BLOCK;
 use super::log::{Append, Log, TornSegment};
 use super::map::{BlockPlace, Map};
 use super::segment::{self, CLAIMED, Head, Run, SegmentKind};
-use crate::address::{Address, NO_IMAGE};
+use crate::address::NO_IMAGE;
 use crate::cache::Cache;
 use crate::holder::{self, Life};
 use blockdev::BlockDevice;
@@ -13,7 +13,6 @@ use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::runtime::Runtime;
 
 /// Blocks of a segment that is written before a flush asks for it: 16 MiB.
 const BATCH: usize = 4096;
@@ -39,6 +38,15 @@ struct Flight {
     sent: Option<Head>,
 }
 
+/// Blocks to send as a segment.
+pub struct Upload {
+    kind: SegmentKind,
+    number: u64,
+    unconfirmed: u32,
+    compressed: bool,
+    batch: Arc<Batch>,
+}
+
 #[derive(Default)]
 struct ImageState {
     map: Map,
@@ -48,6 +56,8 @@ struct ImageState {
     flights: BTreeMap<u64, Flight>,
     /// Last number that was given to a segment.
     last: u64,
+    /// Whether the image is released.
+    released: bool,
     /// Why nothing is written any more.
     failed: Option<String>,
 }
@@ -100,8 +110,8 @@ impl ImageState {
     }
 }
 
-/// The device.
-pub struct ObjectsDevice {
+/// An image of objects.
+pub struct Objects {
     log: Log,
     cache: Cache,
     size: u64,
@@ -181,12 +191,8 @@ fn claim(log: &Log, writer: [u8; 16]) -> io::Result<Map> {
     }
 }
 
-impl ObjectsDevice {
+impl Objects {
     /// Opens an image. Unless `read_only`, the image is claimed, or made if the address has a size.
-    pub fn open(address: Address, runtime: Runtime, read_only: bool) -> io::Result<Self> {
-        Self::open_log(Log::new(address, runtime), read_only)
-    }
-
     pub(super) fn open_log(log: Log, read_only: bool) -> io::Result<Self> {
         if log.address.snapshot.is_some() && log.address.size.is_some() {
             return Err(log.wrong("a snapshot has the size that it was made with"));
@@ -335,13 +341,12 @@ impl ObjectsDevice {
         }
     }
 
-    fn upload_if_full(&self) -> io::Result<()> {
+    /// Returns the blocks in memory to send if there are enough for a segment.
+    pub fn begin_if_full(&self) -> io::Result<Option<Upload>> {
         if lock(&self.state).dirty.len() < self.batch {
-            return Ok(());
+            return Ok(None);
         }
-        self.upload(SegmentKind::Data, self.batch)?;
-        self.write_map_if_due(SegmentKind::Data);
-        Ok(())
+        Ok(self.begin(SegmentKind::Data, self.batch)?.1)
     }
 
     /// Waits for a change of the segments that are being sent, until the condition holds.
@@ -358,44 +363,55 @@ impl ObjectsDevice {
 
     /// Sends the blocks in memory, and waits until the store has all segments up to them.
     fn send_all(&self, kind: SegmentKind) -> io::Result<()> {
-        let last = self.upload(kind, 1)?;
+        let (last, upload) = self.begin(kind, 1)?;
+        if let Some(upload) = upload {
+            self.finish(upload)?;
+        }
         drop(self.wait_until(|state| state.map.number >= last)?);
         self.write_map_if_due(kind);
         Ok(())
     }
 
-    /// Sends the blocks in memory as the next segment, unless there are fewer than `least`. Returns the last number that was given to a
-    /// segment.
+    /// Takes the blocks in memory for the next segment, unless there are fewer than `least`. Returns the last number that was given to a
+    /// segment, too.
     ///
     /// Several segments are sent at once, and the store may get them in any order. A segment counts when all before it exist, so that the
     /// image is always all writes up to some moment.
-    fn upload(&self, kind: SegmentKind, least: usize) -> io::Result<u64> {
+    fn begin(&self, kind: SegmentKind, least: usize) -> io::Result<(u64, Option<Upload>)> {
         let mut state = self.wait_until(|state| state.flights.len() < self.in_flight)?;
+        state.released |= kind == SegmentKind::Release;
         if kind == SegmentKind::Data && state.dirty.len() < least {
-            return Ok(state.last);
+            return Ok((state.last, None));
         }
         let number = state.last.saturating_add(1);
-        let unconfirmed = state.flights.len() as u32; // at most IN_FLIGHT
-        let batch = Arc::new(std::mem::take(&mut state.dirty));
+        let upload = Upload {
+            kind,
+            number,
+            unconfirmed: state.flights.len() as u32, // at most IN_FLIGHT
+            compressed: state.map.compressed,
+            batch: Arc::new(std::mem::take(&mut state.dirty)),
+        };
         let flight = Flight {
-            batch: Arc::clone(&batch),
+            batch: Arc::clone(&upload.batch),
             sent: None,
         };
         state.flights.insert(number, flight);
         state.last = number;
-        let compressed = state.map.compressed;
-        drop(state);
-        let head = self.append(kind, number, unconfirmed, compressed, &batch);
+        Ok((number, Some(upload)))
+    }
+
+    /// Sends a segment. If that fails, nothing is written any more.
+    pub fn finish(&self, upload: Upload) -> io::Result<()> {
+        let head = self.append(&upload);
         let mut state = lock(&self.state);
         let sent = head.map(|head| {
-            if let Some(flight) = state.flights.get_mut(&number) {
+            if let Some(flight) = state.flights.get_mut(&upload.number) {
                 flight.sent = Some(head);
             }
             state.apply_sent();
-            number
         });
         if let Err(error) = &sent {
-            // The blocks stay readable; nothing is written any more.
+            // The blocks stay readable.
             state.failed.get_or_insert_with(|| error.to_string());
         }
         drop(state);
@@ -404,14 +420,19 @@ impl ObjectsDevice {
     }
 
     /// Writes the map if there are enough segments since the last one.
-    fn write_map_if_due(&self, kind: SegmentKind) {
+    pub fn write_map_if_due(&self, kind: SegmentKind) {
         let (most, last_map) = match kind {
             SegmentKind::Release => (SEGMENTS_AT_END, Some(lock(&self.last_map))),
             // If another thread writes the map, work goes on.
             _ => (SEGMENTS_OF_MAP, self.last_map.try_lock().ok()),
         };
         let Some(mut last_map) = last_map else { return };
-        let is_due = lock(&self.state).map.segments_after(*last_map) >= most;
+        let is_due = {
+            let state = lock(&self.state);
+            // After a release another writer may have the image.
+            let may = !state.released || kind == SegmentKind::Release;
+            may && state.map.segments_after(*last_map) >= most
+        };
         // The map only saves time, so a failure waits for the next attempt.
         if is_due && let Ok(number) = self.write_map(kind) {
             *last_map = number;
@@ -419,16 +440,10 @@ impl ObjectsDevice {
     }
 
     /// Writes a batch as the segment of this number, and returns its head.
-    fn append(
-        &self,
-        kind: SegmentKind,
-        number: u64,
-        unconfirmed: u32,
-        compressed: bool,
-        batch: &Batch,
-    ) -> io::Result<Head> {
+    fn append(&self, upload: &Upload) -> io::Result<Head> {
+        let Upload { number, batch, .. } = upload;
         let mut runs: Vec<Run> = Vec::new();
-        for (&block, data) in batch {
+        for (&block, data) in &**batch {
             let has_data = data.is_some();
             match runs.last_mut() {
                 Some(run)
@@ -445,21 +460,21 @@ impl ObjectsDevice {
         }
         let key = self.log.address.key.as_ref();
         let mut head = Head {
-            kind,
-            number,
+            kind: upload.kind,
+            number: *number,
             writer: self.writer,
             previous: [0; 16],
             size: self.size,
-            unconfirmed,
+            unconfirmed: upload.unconfirmed,
             runs,
-            records: compressed.then(Vec::new),
+            records: upload.compressed.then(Vec::new),
             encrypted: key.is_some(),
             holder: String::new(),
             len: 0,
         };
         let blocks = batch.values().flatten().map(|block| &**block);
         let bytes = head.encode_with(key, blocks)?;
-        match self.log.append(number, bytes.into())? {
+        match self.log.append(*number, bytes.into())? {
             Append::Done => Ok(head),
             Append::Taken => Err(self.log.wrong(
                 "another writer took the image over: writes since the last flush are not in it",
@@ -524,7 +539,8 @@ impl ObjectsDevice {
     }
 }
 
-impl BlockDevice for ObjectsDevice {
+/// Writes only change the blocks in memory; the caller sends those that are enough for a segment.
+impl BlockDevice for Objects {
     fn len(&self) -> u64 {
         self.size
     }
@@ -556,7 +572,7 @@ impl BlockDevice for ObjectsDevice {
             at += n as u64;
             rest = later;
         }
-        self.upload_if_full()
+        Ok(())
     }
 
     fn flush(&self) -> io::Result<()> {
@@ -596,7 +612,7 @@ impl BlockDevice for ObjectsDevice {
                 state.dirty.insert(block, None);
             }
         }
-        self.upload_if_full()
+        Ok(())
     }
 
     fn trim(&self, offset: u64, len: u64) -> io::Result<()> {

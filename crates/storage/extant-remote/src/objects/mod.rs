@@ -26,9 +26,10 @@ mod parallel;
 #[cfg(test)]
 mod races;
 mod segment;
+mod sender;
 
 pub use cipher::ImageKey;
-pub use device::ObjectsDevice;
+pub use sender::ObjectsDevice;
 
 use crate::address::Address;
 use std::io;

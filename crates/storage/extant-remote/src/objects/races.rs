@@ -1,7 +1,7 @@
 //! Races between processes that use one image. Hooks determine the order of their steps.
 
-use super::device::ObjectsDevice;
 use super::log::{Log, TornSegment, snapshot};
+use super::sender::ObjectsDevice;
 use crate::{Address, runtime};
 use blockdev::BlockDevice;
 use std::path::Path;
