@@ -19,6 +19,7 @@ pub use web::WebDevice;
 
 use blockdev::BlockDevice;
 use std::io;
+use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 
 /// Image of an address.
@@ -99,6 +100,37 @@ pub fn snapshot(address: &str, name: &str) -> io::Result<()> {
         return rbd::snapshot(RbdAddress::parse(address)?, name);
     }
     objects::snapshot(Address::parse(address)?, runtime()?, name)
+}
+
+/// Attempts of a request that ends without an answer, besides those that the store's client makes.
+const ATTEMPTS: u32 = 4;
+/// Time before the first of these attempts.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Returns whether a request ended in the middle of its answer. Before that the store's client repeats a request, and describes the attempts.
+fn ended_early(error: &object_store::Error) -> bool {
+    match error {
+        object_store::Error::Generic { source, .. } => {
+            !source.to_string().contains("Error performing")
+        }
+        _ => false,
+    }
+}
+
+/// Repeats a request that ends in the middle of its answer.
+fn repeat<T>(
+    runtime: &Runtime,
+    request: impl AsyncFn() -> object_store::Result<T>,
+) -> object_store::Result<T> {
+    let mut pause = PAUSE;
+    for _ in 0..ATTEMPTS {
+        match runtime.block_on(request()) {
+            Err(error) if ended_early(&error) => std::thread::sleep(pause),
+            answered => return answered,
+        }
+        pause *= 3;
+    }
+    runtime.block_on(request())
 }
 
 /// Checks that a range is within an image of `size` bytes.

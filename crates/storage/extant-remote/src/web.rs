@@ -23,8 +23,9 @@ fn get(runtime: &Runtime, address: &Address, range: Range<u64>) -> io::Result<(O
         range: Some(GetRange::Bounded(range)),
         ..GetOptions::default()
     };
-    let got = runtime.block_on(async {
-        let result = address.store.get_opts(&address.path, options).await?;
+    let got = crate::repeat(runtime, async || {
+        let store = &address.store;
+        let result = store.get_opts(&address.path, options.clone()).await?;
         let meta = result.meta.clone();
         Ok((meta, result.bytes().await?))
     });

@@ -2,6 +2,7 @@
 
 use super::map::Map;
 use super::segment::{self, CLAIMED, Head, SegmentKind};
+use crate::ATTEMPTS;
 use crate::address::{Address, failed, wrong};
 use crate::disk_cache::DiskCache;
 use crate::holder;
@@ -17,8 +18,6 @@ use tokio::runtime::Runtime;
 
 /// First bytes of a segment that are read for its head.
 const FIRST: u64 = 64 << 10;
-/// Attempts of a request that ends without an answer, besides those that the store's client makes.
-const ATTEMPTS: u32 = 4;
 
 /// Result of an attempt to append.
 #[derive(Debug, PartialEq, Eq)]
@@ -90,15 +89,19 @@ impl Log {
         io::Error::new(error.kind(), text.to_string())
     }
 
+    fn repeat<T>(
+        &self,
+        request: impl AsyncFn() -> object_store::Result<T>,
+    ) -> object_store::Result<T> {
+        crate::repeat(&self.runtime, request)
+    }
+
     pub fn get(&self, path: &Path) -> object_store::Result<Bytes> {
-        self.runtime
-            .block_on(async { self.address.store.get(path).await?.bytes().await })
+        self.repeat(async || self.address.store.get(path).await?.bytes().await)
     }
 
     pub fn get_range(&self, path: &Path, range: Range<u64>) -> io::Result<Bytes> {
-        let got = self
-            .runtime
-            .block_on(self.address.store.get_range(path, range));
+        let got = self.repeat(async || self.address.store.get_range(path, range.clone()).await);
         got.map_err(|e| self.failed(e))
     }
 
@@ -106,17 +109,15 @@ impl Log {
     fn list(&self, kind: &str, after: Option<u64>) -> io::Result<Vec<(u64, ObjectMeta)>> {
         let prefix = self.address.path.child(kind);
         let store = &self.address.store;
-        let listed: Result<Vec<ObjectMeta>, Error> = self.runtime.block_on(async {
-            match after {
-                Some(after) => {
-                    let offset = self.path(kind, format_args!("{after:020}"));
-                    store
-                        .list_with_offset(Some(&prefix), &offset)
-                        .try_collect()
-                        .await
-                }
-                None => store.list(Some(&prefix)).try_collect().await,
+        let listed: Result<Vec<ObjectMeta>, Error> = self.repeat(async || match after {
+            Some(after) => {
+                let offset = self.path(kind, format_args!("{after:020}"));
+                store
+                    .list_with_offset(Some(&prefix), &offset)
+                    .try_collect()
+                    .await
             }
+            None => store.list(Some(&prefix)).try_collect().await,
         });
         let number = |meta: ObjectMeta| Some((meta.location.filename()?.parse().ok()?, meta));
         let listed = listed.map_err(|e| self.failed(e))?;
@@ -316,9 +317,8 @@ impl Log {
     /// Returns the segments that snapshots need.
     pub fn pinned(&self) -> io::Result<BTreeSet<u64>> {
         let prefix = self.address.path.child("snap");
-        let listed: Result<Vec<ObjectMeta>, Error> = self
-            .runtime
-            .block_on(self.address.store.list(Some(&prefix)).try_collect());
+        let listed: Result<Vec<ObjectMeta>, Error> =
+            self.repeat(async || self.address.store.list(Some(&prefix)).try_collect().await);
         let listed = listed.map_err(|e| self.failed(e))?;
         #[cfg(test)]
         self.listed.iter().for_each(|listed| listed("snap"));
@@ -370,9 +370,8 @@ impl Log {
 
     /// Makes or replaces an object, durably.
     pub fn put(&self, path: &Path, bytes: Vec<u8>) -> io::Result<()> {
-        let put = self
-            .runtime
-            .block_on(self.address.store.put(path, bytes.into()));
+        let bytes = Bytes::from(bytes);
+        let put = self.repeat(async || self.address.store.put(path, bytes.clone().into()).await);
         put.and_then(|_| self.sync()).map_err(|e| self.failed(e))
     }
 
@@ -404,7 +403,7 @@ impl Log {
 
     /// Deletes an object. Succeeds if the object does not exist.
     pub fn delete(&self, path: &Path) -> io::Result<()> {
-        match self.runtime.block_on(self.address.store.delete(path)) {
+        match self.repeat(async || self.address.store.delete(path).await) {
             Ok(()) | Err(Error::NotFound { .. }) => Ok(()),
             Err(e) => Err(self.failed(e)),
         }

@@ -53,7 +53,7 @@ impl Web {
                 "/disk" => (partial, part),
                 // Every second request fails.
                 "/busy" if number.is_multiple_of(2) => ("503 busy".into(), &b""[..]),
-                "/busy" => (partial, part),
+                "/busy" | "/cut" => (partial, part),
                 "/untagged" => (
                     format!("206 x\r\nContent-Range: bytes {from}-{to}/{len}"),
                     part,
@@ -69,6 +69,12 @@ impl Web {
             };
             self.sent.fetch_add(part.len() as u64, SeqCst);
             let head = format!("HTTP/1.1 {head}\r\nContent-Length: {}\r\n\r\n", part.len());
+            // The connection of every third answer is lost in its middle.
+            if path == "/cut" && number % 3 == 1 {
+                let _ = stream.write_all(head.as_bytes());
+                let _ = stream.write_all(&part[..part.len() / 2]);
+                return;
+            }
             if stream
                 .write_all(head.as_bytes())
                 .and_then(|()| stream.write_all(part))
@@ -140,6 +146,17 @@ fn a_busy_server_is_asked_again() {
     let mut bytes = vec![0; 3_000_001];
     served.device().read_at(0, &mut bytes).unwrap();
     assert!(bytes == web.bytes);
+    served.end();
+}
+
+#[test]
+fn a_lost_connection_is_not_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let (web, url) = Web::start(content());
+    let served = Served::start(dir.path(), &format!("{url}/cut"), &[]).unwrap();
+    let mut bytes = vec![0; 3_000_001];
+    served.device().read_at(0, &mut bytes).unwrap();
+    assert!(bytes == web.bytes[..3_000_001]);
     served.end();
 }
 
