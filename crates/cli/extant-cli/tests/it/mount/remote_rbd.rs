@@ -104,12 +104,13 @@ fn changes_over_a_cluster_are_kept_and_applied() {
         ceph.ok(&format!("rbd snap create --no-progress {name}@monday"));
         let export = || {
             let file = place.path().join("exported");
-            let _ = fs::remove_file(&file);
             ceph.ok(&format!(
                 "rbd export --no-progress {name} {}",
                 file.display()
             ));
-            fs::read(file).unwrap()
+            let bytes = fs::read(&file).unwrap();
+            fs::remove_file(file).unwrap();
+            bytes
         };
         let before = export();
         let dir = place.path().join("mnt");
