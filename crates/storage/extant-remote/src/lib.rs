@@ -25,11 +25,11 @@ use tokio::runtime::{Builder, Runtime};
 /// Image of an address.
 pub enum Image {
     /// A file of a web server.
-    File(WebDevice),
+    File(Box<WebDevice>),
     /// Objects of a store.
     Objects(ObjectsDevice),
     /// An image of a Ceph cluster.
-    Rbd(RbdDevice),
+    Rbd(Box<RbdDevice>),
 }
 
 impl Image {
@@ -51,12 +51,14 @@ impl Image {
     pub fn open(address: &str, read_only: bool) -> io::Result<Self> {
         if RbdAddress::is_address(address) {
             let address = RbdAddress::parse(address)?;
-            return RbdDevice::open(address, read_only).map(Self::Rbd);
+            let device = RbdDevice::open(address, read_only)?;
+            return Ok(Self::Rbd(Box::new(device)));
         }
         let address = Address::parse(address)?;
         let runtime = runtime()?;
         if address.is_file {
-            return WebDevice::open(address, runtime).map(Self::File);
+            let device = WebDevice::open(address, runtime)?;
+            return Ok(Self::File(Box::new(device)));
         }
         ObjectsDevice::open(address, runtime, read_only).map(Self::Objects)
     }
@@ -64,9 +66,9 @@ impl Image {
     /// Returns the device.
     pub fn device(&self) -> &dyn BlockDevice {
         match self {
-            Self::File(device) => device,
+            Self::File(device) => &**device,
             Self::Objects(device) => device,
-            Self::Rbd(device) => device,
+            Self::Rbd(device) => &**device,
         }
     }
 
