@@ -50,4 +50,4 @@ step "start Ceph" scripts/ceph-mini.sh start "$EXTANT_CEPH"
 step "extant-remote" "$cargo" test --profile test-fast -p extant-remote
 step "extant-nbd" "$cargo" test --profile test-fast -p extant-nbd
 step "extant-mmp" "$cargo" test --profile test-fast -p extant-mmp
-step "commands" "$cargo" test --profile test-fast -p extant-cli --test it -- cli::remote cli::push mount::remote
+step "commands" "$cargo" test --profile test-fast -p extant-cli --test it -- cli::remote cli::push cli::round_trips mount::remote
