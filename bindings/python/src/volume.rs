@@ -467,8 +467,14 @@ impl NativeVolume {
         self.at(py, &path, |v, p| v.set_len(p, size))
     }
 
-    fn listxattr(&self, py: Python<'_>, path: PathBuf) -> PyResult<Vec<OsString>> {
-        self.at(py, &path, |v, p| v.list_xattrs(p))
+    fn listxattr(&self, py: Python<'_>, path: PathBuf, follow: bool) -> PyResult<Vec<OsString>> {
+        self.at(py, &path, |v, p| {
+            if follow {
+                v.open_file(p)?.list_xattrs()
+            } else {
+                v.list_xattrs(p)
+            }
+        })
     }
 
     fn getxattr<'py>(
@@ -476,8 +482,15 @@ impl NativeVolume {
         py: Python<'py>,
         path: PathBuf,
         name: OsString,
+        follow: bool,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        let value = self.at(py, &path, |v, p| v.get_xattr(p, &name))?;
+        let value = self.at(py, &path, |v, p| {
+            if follow {
+                v.open_file(p)?.get_xattr(&name)
+            } else {
+                v.get_xattr(p, &name)
+            }
+        })?;
         Ok(PyBytes::new(py, &value))
     }
 
@@ -487,14 +500,31 @@ impl NativeVolume {
         path: PathBuf,
         name: OsString,
         value: &[u8],
+        follow: bool,
     ) -> PyResult<()> {
         self.at(py, &path, |v, p| {
-            v.set_xattr(p, &name, value, SetXattr::Any)
+            if follow {
+                v.open_file(p)?.set_xattr(&name, value, SetXattr::Any)
+            } else {
+                v.set_xattr(p, &name, value, SetXattr::Any)
+            }
         })
     }
 
-    fn removexattr(&self, py: Python<'_>, path: PathBuf, name: OsString) -> PyResult<()> {
-        self.at(py, &path, |v, p| v.remove_xattr(p, &name))
+    fn removexattr(
+        &self,
+        py: Python<'_>,
+        path: PathBuf,
+        name: OsString,
+        follow: bool,
+    ) -> PyResult<()> {
+        self.at(py, &path, |v, p| {
+            if follow {
+                v.open_file(p)?.remove_xattr(&name)
+            } else {
+                v.remove_xattr(p, &name)
+            }
+        })
     }
 
     fn copy_tree_in<'py>(

@@ -219,6 +219,27 @@ def test_attributes(volume):
     assert volume.statvfs().f_bsize == 4096
 
 
+def test_attributes_through_a_symbolic_link(volume):
+    """Attributes are those of the target, as ``os`` has it, unless ``follow_symlinks`` is false."""
+    (volume / "file").touch()
+    link = volume / "link"
+    link.symlink_to("file")
+    link.setxattr("user.note", b"value")
+    link.setxattr("trusted.own", b"of the link", follow_symlinks=False)
+    assert (volume / "file").listxattr() == link.listxattr() == ["user.note"]
+    assert link.getxattr("user.note") == b"value"
+    assert link.listxattr(follow_symlinks=False) == ["trusted.own"]
+    assert link.getxattr("trusted.own", follow_symlinks=False) == b"of the link"
+    with pytest.raises(PermissionError):
+        link.setxattr("user.note", b"", follow_symlinks=False)
+    link.removexattr("user.note")
+    link.removexattr("trusted.own", follow_symlinks=False)
+    assert not link.listxattr() and not link.listxattr(follow_symlinks=False)
+    (volume / "dangling").symlink_to("nowhere")
+    with pytest.raises(FileNotFoundError):
+        (volume / "dangling").listxattr()
+
+
 def test_walk_and_glob(volume):
     for name in ("src/a.py", "src/deep/b.py", "src/c.txt"):
         path = volume / name

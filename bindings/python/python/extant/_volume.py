@@ -586,21 +586,21 @@ class Path:
         """Cuts or extends the file to ``size`` bytes; what is added reads as zeros."""
         self._native.truncate(self._text, not_negative(size))
 
-    def listxattr(self) -> List[str]:
+    def listxattr(self, *, follow_symlinks: bool = True) -> List[str]:
         """The names of the extended attributes."""
-        return self._native.listxattr(self._text)
+        return self._native.listxattr(self._text, follow_symlinks)
 
-    def getxattr(self, name: str) -> bytes:
+    def getxattr(self, name: str, *, follow_symlinks: bool = True) -> bytes:
         """The value of an extended attribute, such as ``user.note``. Raises ``OSError`` with ``ENODATA`` if there is none."""
-        return self._native.getxattr(self._text, name)
+        return self._native.getxattr(self._text, name, follow_symlinks)
 
-    def setxattr(self, name: str, value: bytes) -> None:
+    def setxattr(self, name: str, value: bytes, *, follow_symlinks: bool = True) -> None:
         """Sets an extended attribute."""
-        self._native.setxattr(self._text, name, value)
+        self._native.setxattr(self._text, name, value, follow_symlinks)
 
-    def removexattr(self, name: str) -> None:
+    def removexattr(self, name: str, *, follow_symlinks: bool = True) -> None:
         """Removes an extended attribute."""
-        self._native.removexattr(self._text, name)
+        self._native.removexattr(self._text, name, follow_symlinks)
 
     def getacl(self, *, default: bool = False) -> List[AclEntry]:
         """The ACL, which follows from the mode if the file has none of its own; with ``default`` the one that new files of a directory inherit,
