@@ -181,6 +181,7 @@ func (v *Volume) xattr(op, name, attr string, f func(h *C.extant_volume, p, attr
 }
 
 // Getxattr returns the value of an extended attribute, such as "user.note".
+// The attributes of a symbolic link are its own: the link is not followed.
 func (v *Volume) Getxattr(name, attr string) ([]byte, error) {
 	value := make([]byte, 1<<16)
 	n, err := v.xattr("getxattr", name, attr, func(h *C.extant_volume, p, attr *C.char) C.ssize_t {

@@ -131,6 +131,8 @@ int extant_truncate(extant_volume *volume, const char *path, uint64_t size);
 /* [T] NULL is the present time; -EINVAL for 1000000000 or more nanoseconds. */
 int extant_utimens(extant_volume *volume, const char *path, const struct extant_time *atime, const struct extant_time *mtime);
 
+/* The attributes of a symbolic link are its own, as those of lgetxattr(2): the link is not followed. */
+
 /* [T] Returns the length of the value; with size 0 nothing is stored. -ERANGE if the value does not fit. */
 ssize_t extant_getxattr(extant_volume *volume, const char *path, const char *name, void *value, size_t size);
 /* [T] */
