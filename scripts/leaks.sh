@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Fails if an open of a volume keeps memory, file descriptors or threads after its close.
-#   scripts/leaks.sh            both of the following
+#   scripts/leaks.sh            those of Python and C, without memray
 #   scripts/leaks.sh python     1,000,000 opens (or OPENS) from Python, by what /proc says of the process
+#   scripts/leaks.sh memray     1,000,000 opens (or OPENS) from Python under memray: no place that allocates has more live blocks with more opens
 #   scripts/leaks.sh c          1,000,000 opens (or OPENS) from C, likewise; and 1,000 under valgrind: no block is lost, and as many are in use
 #                               at the end as after 20
 set -euo pipefail
@@ -12,6 +13,19 @@ in_python() {
     scripts/python.sh build
     . scripts/bindings-build.sh
     "$target/python/venv/bin/python" bindings/python/tests/leaks.py "${OPENS:-1000000}"
+}
+
+# Python allocates each object by malloc here, so that memray sees all of them. The allocator of the library shows as its mappings of memory.
+under_memray() {
+    local recording opens=${OPENS:-1000000} python
+    scripts/python.sh build
+    . scripts/bindings-build.sh
+    python=$target/python/venv/bin/python
+    "$python" -c 'import memray' 2>/dev/null || "$target/python/venv/bin/pip" install --quiet memray
+    recording=$(mktemp)
+    PYTHONMALLOC=malloc "$python" -m memray run --aggregate --quiet --force --output "$recording" bindings/python/tests/leaks.py "$opens"
+    "$python" bindings/python/tests/leaks.py --memray "$recording" "$opens"
+    rm -f "$recording"
 }
 
 in_c() {
@@ -37,7 +51,8 @@ in_c() {
 
 case $what in
 python) in_python ;;
+memray) under_memray ;;
 c) in_c ;;
 both) in_c; in_python ;;
-*) echo "leaks.sh: usage: leaks.sh [python|c]" >&2; exit 2 ;;
+*) echo "leaks.sh: usage: leaks.sh [python|memray|c]" >&2; exit 2 ;;
 esac
