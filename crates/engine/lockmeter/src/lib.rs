@@ -42,6 +42,8 @@ mod it;
 mod class;
 mod condvar;
 mod cpu_time;
+#[cfg(feature = "tracing")]
+mod events;
 mod hold;
 mod mutex;
 mod object;

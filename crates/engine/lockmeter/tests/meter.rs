@@ -253,3 +253,68 @@ fn who_waits_for_another_object_is_counted() {
     let words: Vec<_> = line.split_whitespace().collect();
     assert_eq!(words[words.len() - 3..], ["5", "33%", "objects"], "{line}");
 }
+
+#[cfg(feature = "tracing")]
+mod traced {
+    use super::*;
+    use std::fmt::Debug;
+    use std::sync::Arc;
+    use tracing::field::{Field, Visit};
+    use tracing::span::{Attributes, Id, Record};
+    use tracing::{Event, Metadata, Subscriber};
+
+    /// Keeps the fields of all events as text.
+    #[derive(Clone, Default)]
+    struct Kept(Arc<Turn<Vec<String>>>);
+
+    struct Line(String);
+
+    impl Visit for Line {
+        fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+            self.0 += &format!("{}={value:?} ", field.name());
+        }
+    }
+
+    impl Subscriber for Kept {
+        fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+            metadata.target() == "lockmeter"
+        }
+
+        fn new_span(&self, _: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+
+        fn event(&self, event: &Event<'_>) {
+            let mut line = Line(String::new());
+            event.record(&mut line);
+            self.0.lock().unwrap().push(line.0);
+        }
+
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+        fn enter(&self, _: &Id) {}
+        fn exit(&self, _: &Id) {}
+    }
+
+    #[test]
+    fn a_call_site_that_was_used_is_an_event_with_its_counts() {
+        lock_class!(Traced = "traced");
+        let _turn = metering();
+        let (used, unused): (Mutex<u32, Traced>, Mutex<u32, Traced>) = Default::default();
+        let before = Snapshot::take();
+        (0..3).for_each(|_| *used.lock() += 1);
+        let seen = Snapshot::take().since(&before);
+        drop(unused.lock()); // after the second snapshot
+        let kept = Kept::default();
+        tracing::subscriber::with_default(kept.clone(), || seen.to_tracing());
+        let lines = kept.0.lock().unwrap();
+        let ours: Vec<_> = lines
+            .iter()
+            .filter(|l| l.contains("class=traced "))
+            .collect();
+        assert_eq!(ours.len(), 1, "{lines:?}");
+        for field in ["acquisitions=3 ", "contentions=0 ", "place=", "meter.rs:"] {
+            assert!(ours[0].contains(field), "{field} in {ours:?}");
+        }
+    }
+}
