@@ -30,10 +30,11 @@ impl Server {
     }
 
     fn serve(&self, client: TcpStream) -> io::Result<()> {
+        client.set_nodelay(true)?; // otherwise an answer waits for the client's acknowledgement
         let mut out = client.try_clone()?;
         for line in BufReader::new(client).lines() {
             let line = line?;
-            writeln!(out, "{}", self.answer(&line))?;
+            out.write_all(format!("{}\n", self.answer(&line)).as_bytes())?;
             self.log.lock().push(line);
         }
         Ok(())
@@ -43,6 +44,7 @@ impl Server {
 /// Sends requests, one in four of which is the costly one.
 fn client(server: SocketAddr, requests: u32) -> io::Result<()> {
     let mut out = TcpStream::connect(server)?;
+    out.set_nodelay(true)?;
     let mut answers = BufReader::new(out.try_clone()?).lines();
     for n in 0..requests {
         if n.is_multiple_of(4) {
