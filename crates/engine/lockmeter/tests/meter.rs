@@ -265,7 +265,7 @@ mod traced {
 
     /// Keeps the fields of all events as text.
     #[derive(Clone, Default)]
-    struct Kept(Arc<Turn<Vec<String>>>);
+    struct Events(Arc<Turn<Vec<String>>>);
 
     struct Line(String);
 
@@ -275,7 +275,7 @@ mod traced {
         }
     }
 
-    impl Subscriber for Kept {
+    impl Subscriber for Events {
         fn enabled(&self, metadata: &Metadata<'_>) -> bool {
             metadata.target() == "lockmeter"
         }
@@ -305,9 +305,9 @@ mod traced {
         (0..3).for_each(|_| *used.lock() += 1);
         let seen = Snapshot::take().since(&before);
         drop(unused.lock()); // after the second snapshot
-        let kept = Kept::default();
-        tracing::subscriber::with_default(kept.clone(), || seen.to_tracing());
-        let lines = kept.0.lock().unwrap();
+        let events = Events::default();
+        tracing::subscriber::with_default(events.clone(), || seen.to_tracing());
+        let lines = events.0.lock().unwrap();
         let ours: Vec<_> = lines
             .iter()
             .filter(|l| l.contains("class=traced "))
