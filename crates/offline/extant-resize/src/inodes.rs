@@ -1,8 +1,8 @@
 //! Inodes of the new volume: mappings that lead to other blocks, records with other numbers.
 
 use crate::error::Error;
-use crate::mapping;
 use crate::session::Session;
+use crate::{mapping, quota};
 use ext4_format::extent::Extent;
 use ext4_format::features::Compat;
 use ext4_format::inode::{self, InodeCore, flags};
@@ -111,6 +111,8 @@ fn one(
             let sectors = inode::sectors(old, &geo) + count * each;
             let sectors = sectors.saturating_sub(map.nodes.len() as u64 * each);
             inode::set_sectors(&mut raw, &geo, sectors)?;
+            let shape = &session.old.shape;
+            session.quota.note_use(shape, (ino, &core), [old, &raw]);
         }
     }
     note_special(
@@ -138,7 +140,7 @@ fn one(
     Ok(())
 }
 
-/// Notes in the superblock where the orphan file and the journal are; `changed` is a record that is not as it was.
+/// Notes where the orphan file, the journal and the quota files are; `changed` is a record that is not as it was.
 fn note_special(
     session: &mut Session<'_, '_>,
     (ino, new): (InodeNr, InodeNr),
@@ -146,6 +148,7 @@ fn note_special(
     extents: &[Extent],
     changed: Option<&[u8]>,
 ) -> Result<(), Error> {
+    quota::note_file(session, (ino, new), core, extents);
     let geo = &session.old.shape.geo;
     if ino.0 == geo.orphan_file_ino && geo.features.has_orphan_file() {
         session.sb.orphan_file_inum.set(new.0);

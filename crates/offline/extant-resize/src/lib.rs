@@ -15,6 +15,7 @@ mod names;
 mod old;
 mod options;
 mod places;
+mod quota;
 mod room;
 mod session;
 mod target;
@@ -243,6 +244,7 @@ fn attempt(
     session.number()?;
     let directories = inodes::make(&mut session)?;
     names::make(&session, &directories)?;
+    quota::write(&session)?;
     write::make(&mut session, options.now)?;
     plan.renumbered = session.renumbered();
     let as_it_is = CheckOptions {

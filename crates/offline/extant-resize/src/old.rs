@@ -28,13 +28,6 @@ pub(crate) fn shape(device: &dyn BlockDevice) -> Result<Shape, Error> {
     if features.has_needs_recovery() {
         return Err(Error::Journal);
     }
-    let fields = [
-        (features.has_quota(), "quota"),
-        (features.has_project(), "project"),
-    ];
-    if let Some((_, name)) = fields.into_iter().find(|(has, _)| *has) {
-        return Err(Error::Refused(format!("the feature {name}")));
-    }
     if features.incompat.contains(Incompat::JOURNAL_DEV) {
         return Err(Error::Refused("a journal apart".into()));
     }

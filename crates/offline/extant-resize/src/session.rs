@@ -4,6 +4,7 @@ use crate::error::Error;
 use crate::journal;
 use crate::old::Old;
 use crate::places::Places;
+use crate::quota::Quota;
 use crate::room::Room;
 use crate::target::Shape;
 use crate::view::{Move, Moves, View};
@@ -80,6 +81,8 @@ pub(crate) struct Session<'s, 'd> {
     pub(crate) ends: BTreeMap<u32, u32>,
     /// Blocks of attributes that have moved.
     pub(crate) attributes: BTreeSet<u64>,
+    /// Quota files, and the use that changes.
+    pub(crate) quota: Quota,
 }
 
 impl<'s> Deref for Session<'s, '_> {
@@ -119,6 +122,7 @@ impl<'s, 'd> Session<'s, 'd> {
             new_dirs: BTreeMap::new(),
             ends: BTreeMap::new(),
             attributes: BTreeSet::new(),
+            quota: Quota::default(),
         }
     }
 

@@ -4,4 +4,5 @@ use extant_testing::{common, image, record_in_log, verdict};
 
 mod clusters;
 mod growth;
+mod quota;
 mod shapes;
