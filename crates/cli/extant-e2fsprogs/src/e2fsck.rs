@@ -6,7 +6,7 @@ use super::getopt::{self, Options, ParsedOptions};
 use super::mke2fs_options::{no_bad_blocks, read_all};
 use super::{changes, listing};
 use blockdev::{Access, BlockDevice};
-use ext4_format::features::Incompat;
+use ext4_format::features::{Features, Incompat, RoCompat};
 use ext4_format::superblock::{
     RawSuperblock, STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE,
 };
@@ -45,6 +45,7 @@ pub(super) const OPTIONS: Options = Options {
         "ea_ver",
     ],
     wrong_usage: WRONG_USAGE,
+    contradiction: |taken| Mode::of(taken).map(drop),
     ..Options::of("panyrcdfvtFVDkb:B:C:E:j:l:L:z:P:I:N:s:")
 };
 
@@ -111,7 +112,6 @@ fn contradictions(taken: &ParsedOptions) -> Result<(), Refusal> {
 
 pub(super) fn answer(called: &Called) -> Answered {
     let taken = &called.taken;
-    // As in e2fsck, this comes before -V.
     let mode = Mode::of(taken)?;
     if taken.has('V') {
         return called.version();
@@ -121,9 +121,9 @@ pub(super) fn answer(called: &Called) -> Answered {
     };
     contradictions(taken)?;
     let options = FsckOptions::of(mode, taken).map_err(refuse)?;
-    options.check()?;
     let progress_fd = progress_fd(taken).map_err(refuse)?;
     let device = &call::device(device);
+    options.check(device)?;
     if let Some(block) = options.backup {
         backup(device, block, options.backup_size)?;
     }
@@ -145,14 +145,14 @@ fn run(
     device: &OsString,
     progress_fd: Option<u32>,
 ) -> Answered {
-    if options.has("journal_only") {
-        return journal_only(device, options.mode);
-    }
     if options.mode == Mode::Ask && !std::io::stdin().is_terminal() {
         // A file that cannot be opened is a reason that no option changes.
         identity(device.as_ref())?;
         let line = "no terminal to ask at: use -n, -p or -y";
         return Err(Refusal(line.into(), FAILED));
+    }
+    if options.has("journal_only") {
+        return journal_only(device, options.mode);
     }
     if let Some(line) = options.believes(device) {
         // A closed standard output is not a failure of the check.
@@ -175,11 +175,20 @@ fn run(
 
 impl FsckOptions {
     /// Fails for options that exclude each other.
-    fn check(&self) -> Result<(), Refusal> {
-        if self.backup_size.is_some() && self.backup.is_none() {
-            return Err(refuse("-B goes with -b"));
-        }
-        if self.has("unshare_blocks") && matches!(self.mode, Mode::No | Mode::Preen) {
+    fn check(&self, device: &OsStr) -> Result<(), Refusal> {
+        let shared = || {
+            let open = store::open(Path::new(device), Access::ReadOnly).ok();
+            let sb = open.and_then(|open| listing::superblock(&open).ok());
+            let has = |sb| {
+                Features::of(&sb)
+                    .ro_compat
+                    .contains(RoCompat::SHARED_BLOCKS)
+            };
+            sb.is_some_and(has)
+        };
+        // Without shared blocks there is nothing to do in any mode.
+        let only_reads = matches!(self.mode, Mode::No | Mode::Preen);
+        if self.has("unshare_blocks") && only_reads && shared() {
             return Err(refuse("-E unshare_blocks goes with -y"));
         }
         Ok(())
@@ -225,7 +234,8 @@ impl FsckOptions {
             words.extend(["--progress-fd".into(), fd.to_string().into()]);
         }
         words.extend(self.compacts.then(|| "--dirs".into()));
-        words.extend(self.has("unshare_blocks").then(|| "--unshare".into()));
+        let unshares = self.mode == Mode::Yes && self.has("unshare_blocks");
+        words.extend(unshares.then(|| "--unshare".into()));
         words.push(device.to_owned());
         words
     }
@@ -288,7 +298,7 @@ fn backup(device: &OsStr, block: u64, size: Option<u64>) -> Result<(), Refusal> 
 /// Replays the journal without a check.
 fn journal_only(device: &OsStr, mode: Mode) -> Answered {
     if mode == Mode::No {
-        return Err(refuse("-E journal_only goes not with -n"));
+        return Ok(Answer::Done(0));
     }
     match changes::replay(Path::new(device)) {
         Ok(replayed) => Ok(Answer::Done(u8::from(replayed) * MENDED)),
@@ -320,7 +330,7 @@ struct FsckOptions {
     undo: Option<OsString>,
     /// Supported options of `-E`.
     extended: Vec<String>,
-    /// Block number of `-b`, and block size of `-B`.
+    /// Block number of `-b`, and block size of `-B`, which has no effect alone.
     backup: Option<u64>,
     backup_size: Option<u64>,
 }
@@ -357,7 +367,9 @@ impl FsckOptions {
                 'E' => options.extended(getopt::text('E', value)?)?,
                 'b' => options.backup = Some(number()?),
                 'B' => options.backup_size = Some(number()?),
-                // Progress is shown at a terminal anyway; times, buffers and program names have no effect.
+                // Sizes of buffers have no effect.
+                'I' | 'P' => drop(number()?),
+                // Progress is shown at a terminal anyway; times and program names have no effect.
                 _ => {}
             }
         }
@@ -366,7 +378,10 @@ impl FsckOptions {
 
     fn extended(&mut self, text: &str) -> Result<(), String> {
         for option in text.split(',').filter(|option| !option.is_empty()) {
-            let key = option.split_once('=').map_or(option, |(key, _)| key);
+            let (key, value) = option.split_once('=').unwrap_or((option, ""));
+            if key == "ea_ver" && !["1", "2"].contains(&value) {
+                return Err(format!("-E {option}: versions of attributes are 1 and 2"));
+            }
             if OPTIONS.ignored.contains(&key) {
                 continue;
             }
@@ -424,7 +439,8 @@ mod tests {
     #[test]
     fn one_way_to_treat_an_image() {
         let said = |line: &str| {
-            let taken = OPTIONS.take(line.split(' ').map(OsString::from))?;
+            let taken = OPTIONS.parse(line.split(' ').map(OsString::from));
+            let taken = taken.map_err(|Refusal(line, code)| format!("{code}: {line}"))?;
             let mode = Mode::of(&taken).map_err(|Refusal(line, _)| line)?;
             FsckOptions::of(mode, &taken).map(|options| (options.mode as u8, options.forced))
         };
@@ -435,8 +451,21 @@ mod tests {
         );
         assert_eq!(
             said("-fn -y x").unwrap_err(),
-            "only one of -p, -a, -n and -y"
+            "8: only one of -p, -a, -n and -y"
         );
+        // The first error of the line is reported, as by e2fsck.
+        for (line, error) in [
+            ("-p -y -Q x", "8: only one of -p, -a, -n and -y"),
+            ("-p -Q -y x", "16: -Q: no such option"),
+            ("-n -y -E", "8: only one of -p, -a, -n and -y"),
+            ("-n -E", "16: -E takes a value"),
+        ] {
+            assert_eq!(said(line).unwrap_err(), error, "{line}");
+        }
+        for line in ["-P x i", "-y -I 1k i", "-E ea_ver=9 i", "-E ea_ver i"] {
+            assert!(said(line).is_err(), "{line}");
+        }
+        assert!(said("-y -P 4 -I 2048 -E ea_ver=2 i").is_ok());
         assert_eq!(said("-b 32768 -y x").unwrap(), (Mode::Yes as u8, false));
         assert_eq!(
             said("-E discard,fsync x").unwrap_err(),

@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn options_are_those_of_extant_mount() {
         let said = |line: &str| {
-            let taken = OPTIONS.take(line.split(' ').map(OsString::from));
+            let taken = OPTIONS.parse(line.split(' ').map(OsString::from));
             match words(&taken.unwrap()) {
                 Ok(words) => words.join(OsStr::new(" ")).into_string().unwrap(),
                 Err(Refusal(line, _)) => line,
@@ -135,7 +135,7 @@ mod tests {
         ] {
             assert_eq!(said(line), wanted, "{line}");
         }
-        let empty = OPTIONS.take(["-o", "", "d.img", "m"].map(OsString::from));
+        let empty = OPTIONS.parse(["-o", "", "d.img", "m"].map(OsString::from));
         assert!(matches!(words(&empty.unwrap()), Ok(words) if words.len() == 3));
     }
 }

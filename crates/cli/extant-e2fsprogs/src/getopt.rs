@@ -5,6 +5,7 @@
 //! part of it (`-L=x` is the label `=x`), and it knows long options, which these programs do not have. The letters and
 //! the texts of errors would remain here.
 
+use super::call::Refusal;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
@@ -21,6 +22,8 @@ pub struct Options {
     pub words_without: &'static [&'static str],
     /// Exit code for a wrong command line.
     pub wrong_usage: u8,
+    /// Fails for options that contradict each other. Such a contradiction is reported before an unknown option behind it.
+    pub contradiction: fn(&ParsedOptions) -> Result<(), Refusal>,
 }
 
 impl Options {
@@ -31,6 +34,7 @@ impl Options {
         ignored: &[],
         words_without: &[],
         wrong_usage: 1,
+        contradiction: |_| Ok(()),
     };
 
     /// Returns options with these letters, all of which have an equivalent here.
@@ -49,20 +53,37 @@ impl Options {
         }
     }
 
-    /// Parses words. An unknown letter or a missing value is an error, which is returned as text.
-    pub fn take(&self, words: impl IntoIterator<Item = OsString>) -> Result<ParsedOptions, String> {
+    /// Parses words, and looks for a contradiction. An unknown letter or a missing value ends the parsing.
+    pub fn parse(
+        &self,
+        words: impl IntoIterator<Item = OsString>,
+    ) -> Result<ParsedOptions, Refusal> {
         let mut taken = ParsedOptions::default();
+        let parsed = self.take_into(&mut taken, words);
+        (self.contradiction)(&taken)?;
+        match parsed {
+            Ok(()) => Ok(taken),
+            Err(line) => Err(Refusal(line, self.wrong_usage)),
+        }
+    }
+
+    /// Adds the options and operands of words.
+    fn take_into(
+        &self,
+        taken: &mut ParsedOptions,
+        words: impl IntoIterator<Item = OsString>,
+    ) -> Result<(), String> {
         let mut words = words.into_iter();
         while let Some(word) = words.next() {
             match (self.letters, word.as_bytes()) {
                 (Some(_), b"--") => taken.operands.extend(words.by_ref()),
                 (Some(known), [b'-', letters @ ..]) if !letters.is_empty() => {
-                    take_letters(&mut taken, letters, &mut words, known)?;
+                    take_letters(taken, letters, &mut words, known)?;
                 }
                 _ => taken.operands.push(word),
             }
         }
-        Ok(taken)
+        Ok(())
     }
 }
 
@@ -132,7 +153,8 @@ mod tests {
     use super::*;
 
     fn taken(line: &str) -> Result<ParsedOptions, String> {
-        Options::of("Fqnb:t:").take(line.split(' ').map(OsString::from))
+        let parsed = Options::of("Fqnb:t:").parse(line.split(' ').map(OsString::from));
+        parsed.map_err(|Refusal(line, _)| line)
     }
 
     #[test]

@@ -78,8 +78,7 @@ impl Program {
         extant: Extant,
     ) -> Result<Answer, Refusal> {
         let Self(name, options, answer) = *self;
-        let taken = options.take(words);
-        let taken = taken.map_err(|line| Refusal(line, options.wrong_usage))?;
+        let taken = options.parse(words)?;
         answer(&Called {
             name,
             taken,

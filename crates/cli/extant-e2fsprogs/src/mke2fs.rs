@@ -427,9 +427,11 @@ fn bytes(text: &str, block_size: Option<u64>) -> Result<u64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Refusal;
 
     fn said(name: &str, line: &str) -> Result<String, String> {
-        let taken = OPTIONS.take(line.split(' ').map(OsString::from))?;
+        let taken = OPTIONS.parse(line.split(' ').map(OsString::from));
+        let taken = taken.map_err(|Refusal(line, _)| line)?;
         let call = call(name, &taken)?;
         let (words, ..) = finish(call, &taken, &Config::default(), &Sectors::default())?;
         let words: Vec<_> = words.iter().map(|w| w.to_str().unwrap()).collect();

@@ -97,6 +97,8 @@ pub(super) fn tune2fs(called: &Called) -> Answered {
             'j' => words.push("-j".into()),
             'z' => undo = Some(value.as_os_str()),
             'O' => features.push(value.clone()),
+            // The number of -r is set after the percentage of -m, and stays.
+            'm' if taken.has('r') => drop(percent(value)?),
             's' => match getopt::text('s', value)? {
                 "0" => {
                     return Err(refuse(
@@ -129,13 +131,29 @@ pub(super) fn tune2fs(called: &Called) -> Answered {
         print(release(called.name) + "\n")?;
         return list(image, Listed::Superblock, Manner::default());
     }
-    if lists {
-        return Err(refuse("-l goes with no change: list the image afterwards"));
-    }
     if undo.is_some() && InUse::of(Path::new(image)).is_some() {
         return Err(refuse("-z needs an unmounted volume: unmount it first"));
     }
-    called.with_undo(image, undo, || tune(called, words, image))
+    if lists {
+        print(release(called.name) + "\n")?;
+    }
+    called.with_undo(image, undo, || match tune(called, words, image)? {
+        Answer::Words(words) if lists => match called.code_of(words) {
+            0 => list(image, Listed::Superblock, Manner::default()),
+            code => Ok(Answer::Done(code)),
+        },
+        Answer::Done(0) if lists => list(image, Listed::Superblock, Manner::default()),
+        answer => Ok(answer),
+    })
+}
+
+/// Parses the percentage of `-m`.
+fn percent(value: &OsStr) -> Result<f64, String> {
+    let text = getopt::text('m', value)?;
+    let percent = text.parse().ok();
+    percent
+        .filter(|percent| (0.0..=50.0).contains(percent))
+        .ok_or_else(|| format!("-m {text}: not a percentage from 0 to 50"))
 }
 
 /// Applies changes with the options of `extant tune`, without the image. A journal that needs recovery is replayed

@@ -385,7 +385,7 @@ fn tune2fs_and_e2label_change_the_same() {
         place.theirs("mke2fs -Fq -t ext4 -O ^metadata_csum,uninit_bg a.img 64M; cp a.img b.img");
     assert!(made.status.success(), "{}", told(&made));
     let script = "tune2fs -c -1 -i 0 -m 1 -L other -U 11111111-2222-3333-4444-555555555555 -o ^acl -e remount-ro -O dir_index,^huge_file IMAGE; \
-                  e2label IMAGE short; e2label IMAGE";
+                  tune2fs -m 5 -r 77 -l IMAGE | grep '^Reserved block count: *77$' && e2label IMAGE short; e2label IMAGE";
     let ours = place.ours(&script.replace("IMAGE", "a.img"));
     let theirs = place.theirs(&script.replace("IMAGE", "b.img"));
     assert!(ours.status.success(), "{}", told(&ours));

@@ -36,12 +36,24 @@ fn options_are_taken_on_a_clean_image() {
     }
     for (script, code) in [
         ("e2fsck -fy -b 5 k.img", 8),
-        ("e2fsck -fy -B 4096 k.img", 16),
+        ("e2fsck -fy -B 4096 k.img", 0),
+        ("e2fsck -fy -B 2048 k.img", 0),
         ("e2fsck -fy -E fsync k.img", 16),
-        ("e2fsck -n -E journal_only k.img", 16),
-        ("e2fsck -fn -E unshare_blocks k.img", 16),
+        ("e2fsck -n -E journal_only k.img", 0),
+        ("e2fsck -E journal_only k.img </dev/null", 8),
+        ("e2fsck -fn -E unshare_blocks k.img", 0),
+        ("e2fsck -fp -E unshare_blocks k.img", 0),
     ] {
         let ours = place.ours(script);
+        if !script.contains("fsync") && !script.contains("-b 5") {
+            let theirs = place.theirs(script);
+            assert_eq!(
+                theirs.status.code(),
+                Some(code),
+                "{script}: {}",
+                told(&theirs)
+            );
+        }
         assert_eq!(ours.status.code(), Some(code), "{script}: {}", told(&ours));
     }
 }
@@ -63,6 +75,7 @@ fn contradictions_end_like_those_of_e2fsck() {
             lines.push(format!("{first} -f {second}"));
             lines.push(format!("-V {first} {second} k.img"));
             lines.push(format!("{first} -Q {second} k.img"));
+            lines.push(format!("{first} {second} -Q k.img"));
             lines.push(format!("{first}f{} none.img", &second[1..]));
         }
         for change in [
