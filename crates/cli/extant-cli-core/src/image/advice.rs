@@ -120,7 +120,7 @@ fn not_ext4(image: &Path) -> Option<String> {
     // A confined server cannot open the file again.
     let held = content(image).unwrap_or_else(|_| Some("data".into()));
     Some(match held.as_deref() {
-        Some(held @ "a qcow2 image") => {
+        Some(held @ ("a qcow2 image" | "a VDI" | "a QED image" | "a Parallels disk")) => {
             format!("it is {held}: qemu-img convert -O raw {name} RAW makes one that can be opened")
         }
         Some(held @ ("an MBR partition table" | "a GPT partition table")) => {

@@ -251,7 +251,8 @@ pub fn format(file: &Path) -> Format {
     unlocked(unverified(file)).map_or(Format::Raw, |file| Format::of(&file))
 }
 
-/// Returns why an image in this file cannot be changed: write protection of the file, or its format.
+/// Returns why an image in this file cannot be changed: write protection of the file, or its format. A format that is
+/// not read either is no reason, because opening the file fails.
 pub fn write_protection(image: &Path) -> io::Result<Option<&'static str>> {
     if verified::split(image).is_some() {
         return Ok(Some(verified::ONLY_READ));
@@ -260,7 +261,8 @@ pub fn write_protection(image: &Path) -> io::Result<Option<&'static str>> {
     if is_remote(file) {
         return Ok(None);
     }
-    Ok(blockdev::write_protection(file)?.or_else(|| format(file).why_read_only()))
+    let read = || Some(format(file)).filter(|&format| format != Format::Vhdx);
+    Ok(blockdev::write_protection(file)?.or_else(|| read()?.why_read_only()))
 }
 
 /// Opens the disk in a file. A disk that this process has open for writing is shared; a compressed disk is always

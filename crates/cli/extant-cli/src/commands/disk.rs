@@ -30,7 +30,7 @@ use uuid::Uuid;
                   extant disk disk.img --ext4 root=image.tar:4G && extant ls disk.img@p1:"
 )]
 pub struct Args {
-    /// File to make. A name ending in .zst, .simg or .qcow2 selects that format
+    /// File to make. A name ending in .zst, .simg, .qcow2, .vhd or .vmdk selects that format
     disk: PathBuf,
     /// Format of the file [default: by the file's suffix]
     #[arg(long, value_enum, value_name = "FORMAT")]

@@ -42,8 +42,8 @@ use std::time::Instant;
     docker export CONTAINER | extant mkfs root.img --from - --free 20%\n  extant mkfs root.img --from rootfs/ --size min\n  extant mkfs root.img --from root.squashfs\n  docker save IMAGE > image.tar && extant mkfs root.img --from image.tar\n  extant mkfs root.img --from base.tar.gz --from app.tar.zst --from local/ --owner 0:0"
 )]
 pub struct Args {
-    /// File to make, block device, or partition of a disk, such as disk.img@p2. A name ending in .zst or .simg selects
-    /// that format
+    /// File to make, block device, or partition of a disk, such as disk.img@p2. A name ending in .zst, .simg,
+    /// .qcow2, .vhd or .vmdk selects that format
     image: PathBuf,
     /// Format of the file [default: by the file's suffix]
     #[arg(long, value_enum, value_name = "FORMAT")]

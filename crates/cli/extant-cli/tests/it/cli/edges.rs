@@ -23,7 +23,9 @@ fn pax(records: &[(&str, &[u8])]) -> Vec<u8> {
 #[test]
 fn the_name_of_an_image_is_its_format_or_it_is_refused() {
     let s = Scratch::empty();
-    for name in ["a.vdi", "a.VHDX", "a.img.gz", "a.xz", "a.iso", "a.tgz"] {
+    for name in [
+        "a.vdi", "a.VHDX", "a.qed", "a.hdd", "a.img.gz", "a.xz", "a.iso", "a.tgz",
+    ] {
         for args in [
             &["mkfs", "--size", "8M"][..],
             &["disk", "--ext4", "root=:8M"],
@@ -34,6 +36,44 @@ fn the_name_of_an_image_is_its_format_or_it_is_refused() {
         }
     }
     s.ok(&["mkfs", "@raw.gz", "--format", "raw", "--size", "8M", "-q"]);
+}
+
+/// Disks of virtual machines that are not read, by what is in them and not by their names.
+#[test]
+fn disks_that_are_not_read_are_named() {
+    needs::tools!("qemu-img");
+    let s = Scratch::empty();
+    fs::create_dir(s.host("dir")).unwrap();
+    for (format, named) in [
+        ("vhdx", "a VHDX, which is not read: qemu-img convert -O raw"),
+        ("vdi", "it is a VDI: qemu-img convert -O raw"),
+        ("qed", "it is a QED image: qemu-img convert -O raw"),
+        (
+            "parallels",
+            "it is a Parallels disk: qemu-img convert -O raw",
+        ),
+    ] {
+        let disk = s.host("disk.img");
+        let mut create = Command::new("qemu-img");
+        create.args(["create", "-q", "-f", format]).arg(&disk);
+        assert!(create.arg("16M").status().unwrap().success());
+        // The server of a mount is confined, and cannot look into other files.
+        let mount = (format == "vhdx").then_some(&["mount", "@disk.img", "@dir"][..]);
+        let readers = [&["ls", "@disk.img"][..], &["info", "@disk.img"]];
+        for args in readers.into_iter().chain(mount) {
+            let said = s.fails(args);
+            assert!(said.contains(named), "{format}: {said}");
+            assert_eq!(said.lines().count(), 1, "{format}: {said}");
+        }
+        // A file with content is replaced only with --force.
+        let said = s.fails(&["mkfs", "@disk.img", "--size", "8M"]);
+        let why = if format == "vhdx" {
+            named
+        } else {
+            "use --force"
+        };
+        assert!(said.contains(why), "{format}: {said}");
+    }
 }
 
 #[test]
