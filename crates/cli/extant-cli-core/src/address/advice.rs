@@ -4,6 +4,7 @@ use super::image_place::ImagePlace;
 use super::{base_name, bytes, os};
 use crate::format::show::show;
 use crate::messages::advised::advised;
+use ext4_format::inode::flags;
 use extant::{Dir, Error, FileType};
 
 /// Returns the directory part of a path; empty if the path is one name.
@@ -61,8 +62,33 @@ pub fn about(place: &ImagePlace, error: anyhow::Error) -> anyhow::Error {
             format_args!("extant ls -l {address} shows where it leads"),
         ),
         Error::NotEmpty => advised(kind, "use -r"),
+        Error::NotPermitted => match protection(place) {
+            Some(advice) => advised(kind, advice),
+            None => error,
+        },
         _ => error,
     }
+}
+
+/// Returns the command that takes away the flag which protects a place, or the directory of its name.
+pub fn protection(place: &ImagePlace) -> Option<String> {
+    let above = asked(above(&place.path));
+    let own = place.attributes(false).ok();
+    let own = own.map(|found| (place.address.clone(), found.flags()));
+    let directory = place.dir.metadata(os(above)).ok();
+    let directory = directory.map(|found| (place.at(above), found.flags()));
+    let both = own.into_iter().chain(directory);
+    let mut letters = both.filter_map(|(address, set)| {
+        let letter = match set {
+            set if set & flags::IMMUTABLE != 0 => 'i',
+            set if set & flags::APPEND != 0 => 'a',
+            _ => return None,
+        };
+        Some(format!(
+            "extant chattr -{letter} {address} takes the flag away that protects it"
+        ))
+    });
+    letters.next()
 }
 
 /// Returns advice about a path that does not exist; `name` turns a path from the same directory into an address.

@@ -94,7 +94,7 @@ const HABITS: &[(&[&str], Answer)] = &[
         ),
     ),
     (
-        &["edit", "vi", "nano"],
+        &["edit", "vi", "vim", "nano", "emacs"],
         Line("write extant cp IMAGE:/PATH FILE, change FILE, then extant cp FILE IMAGE:/PATH"),
     ),
     (
@@ -145,11 +145,28 @@ const HABITS: &[(&[&str], Answer)] = &[
             "features",
             "show",
             "blkid",
-            "label",
-            "e2label",
             "list-filesystems",
         ],
         Command("info", "IMAGE"),
+    ),
+    (
+        &["label", "e2label"],
+        Line("write extant info IMAGE to see the label, extant tune IMAGE -L NAME to set it"),
+    ),
+    (
+        &["snapshot", "backup"],
+        Line(
+            "write cp --reflink=auto IMAGE COPY, or extant mount --scratch --keep FILE IMAGE DIR, which writes to FILE instead of the image",
+        ),
+    ),
+    (&["version"], Line("write extant --version")),
+    (
+        &["hexdump", "xxd", "od", "block_dump"],
+        Line("write extant inspect IMAGE dump-block N"),
+    ),
+    (
+        &["cmp", "compare", "vdiff"],
+        Command("diff", "IMAGE IMAGE2"),
     ),
     (
         &["unmount", "fusermount", "eject", "close"],
@@ -177,12 +194,12 @@ const HABITS: &[(&[&str], Answer)] = &[
     ),
     (&["tune2fs"], Command("tune", "IMAGE")),
     (
-        &["fstrim", "zerofree", "sparsify"],
+        &["fstrim", "zerofree", "sparsify", "compact"],
         Command("trim", "IMAGE"),
     ),
     (&["e4defrag", "defragment"], Command("defrag", "IMAGE")),
     (
-        &["resize2fs", "grow", "shrink"],
+        &["resize2fs", "grow", "shrink", "extend", "expand"],
         Command("resize", "IMAGE 2G"),
     ),
     (

@@ -60,7 +60,7 @@ pub fn line(error: &clap::Error, words: &[OsString]) -> String {
         }
         ErrorKind::UnknownArgument => {
             let similar = of(ContextKind::SuggestedArg).filter(|s| !s.is_empty());
-            let instead = match (of_mke2fs(&command, &argument), similar) {
+            let instead = match (meant(&command, &argument), similar) {
                 (Some(instead), _) => instead,
                 (None, Some(similar)) => format!("is {similar} meant?"),
                 (None, None) if argument.starts_with('-') => {
@@ -109,18 +109,15 @@ pub fn names_image(word: &str) -> bool {
     }
 }
 
-/// Returns the equivalent here of an argument of mke2fs.
-fn of_mke2fs(command: &str, argument: &str) -> Option<String> {
-    if command != "mkfs" {
-        return None;
-    }
-    match argument {
-        "-d" => Some("write --from DIR".into()),
-        "-v" => Some("leave it out".into()),
-        size if extant_terminal::numbers::size(size).is_ok() => {
-            Some(format!("write --size {size}"))
-        }
-        source if Path::new(source).exists() => Some(format!("write --from {source}")),
+/// Returns how an argument is written that other programs, or other commands, take in this way.
+fn meant(command: &str, argument: &str) -> Option<String> {
+    let size = || extant_terminal::numbers::size(argument).is_ok();
+    match (command, argument) {
+        ("mkfs", "-d") => Some("write --from DIR".into()),
+        ("mkfs", "-v") => Some("leave it out".into()),
+        ("mkfs", size_of) if size() => Some(format!("write --size {size_of}")),
+        ("mkfs", source) if Path::new(source).exists() => Some(format!("write --from {source}")),
+        ("rescue", dir) if !dir.starts_with('-') => Some(format!("write --to {dir}")),
         _ => None,
     }
 }

@@ -68,6 +68,7 @@ struct Imported {
 }
 
 pub fn run(args: &Args) -> Result<()> {
+    check_image(args)?;
     check_sources(&args.sources)?;
     let to = args.to.as_os_str().as_bytes();
     ensure!(
@@ -119,6 +120,37 @@ pub fn run(args: &Args) -> Result<()> {
     } else {
         output::summary(&counts.line())
     }
+}
+
+/// Fails for a directory of an image where the image is meant, and for an image behind its source.
+fn check_image(args: &Args) -> Result<()> {
+    let inside = |path: &Path| {
+        let (image, path) = path.to_str()?.rsplit_once(":/")?;
+        let there = identity::identity(Path::new(image)).is_ok();
+        there.then(|| (image.to_owned(), format!("/{path}")))
+    };
+    if args.image.exists() {
+        if let [source] = &args.sources[..]
+            && args.image.is_dir()
+            && let Some((image, to)) = inside(source)
+        {
+            let source = args.image.display();
+            bail!("the image comes first: write extant import {image} {source} --to {to}");
+        }
+        return Ok(());
+    }
+    if let Some((image, to)) = inside(&args.image) {
+        let sources = args
+            .sources
+            .iter()
+            .map(|source| source.display().to_string());
+        let sources = sources.collect::<Vec<_>>().join(" ");
+        bail!(
+            "{}: a directory in the image is the value of --to: write extant import {image} {sources} --to {to}",
+            args.image.display()
+        );
+    }
+    Ok(())
 }
 
 /// The destination directory in the image.

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 use extant::{Credentials, Error, FileType, RenameMode};
-use extant_cli_core::address::advice::{about, about_new};
+use extant_cli_core::address::advice::{about, about_new, protection};
 use extant_cli_core::address::image_place::ImagePlace;
 use extant_cli_core::address::patterns::{NoMatch, expand};
 use extant_cli_core::address::{Address, Location, base_name, join, os};
@@ -117,6 +117,10 @@ fn explained(
         e if source.attributes(false).is_err() => about(source, e.into()).context(from.to_string()),
         e @ Error::NotFound => about_new(target, e.into()).context(both()),
         e @ Error::Exists => advised(e, "without -n it is replaced").context(both()),
+        e @ Error::NotPermitted => match protection(source).or_else(|| protection(target)) {
+            Some(advice) => advised(e, advice).context(both()),
+            None => anyhow::Error::new(e).context(both()),
+        },
         e => anyhow::Error::new(e).context(both()),
     }
 }

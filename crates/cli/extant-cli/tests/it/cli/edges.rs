@@ -437,3 +437,55 @@ fn pipes_are_sources_and_no_images() {
     from(&["import", "@new.img", "@pipe", "--to", "/second"]);
     assert_eq!(s.ok(&["ls", "@new.img:/second"]), "f\n");
 }
+
+/// A flag that forbids a change is named, with the command that takes it away.
+#[test]
+fn what_a_flag_protects_is_said() {
+    needs::tools!("mke2fs");
+    let Some(s) = Scratch::ext4() else { return };
+    fs::write(s.host("file"), "x").unwrap();
+    for args in [
+        &["mkdir", ":/d"][..],
+        &["cp", "@file", ":/d/kept"],
+        &["cp", "@file", ":/log"],
+        &["chattr", "+i", ":/d"],
+        &["chattr", "+a", ":/log"],
+    ] {
+        s.ok(args);
+    }
+    for (args, advice) in [
+        (&["rm", ":/d/kept"][..], "chattr -i"),
+        (&["touch", ":/d/new"], "chattr -i"),
+        (&["mv", ":/d/kept", ":/x"], "chattr -i"),
+        (&["mv", ":/lost+found", ":/d/x"], "chattr -i"),
+        (&["chmod", "600", ":/d"], "chattr -i"),
+        (&["rm", ":/log"], "chattr -a"),
+    ] {
+        let said = s.fails(args);
+        let place = if advice.ends_with('i') {
+            ":/d takes"
+        } else {
+            ":/log takes"
+        };
+        assert!(said.contains("operation not permitted: "), "{said}");
+        assert!(said.contains(advice) && said.contains(place), "{said}");
+    }
+}
+
+#[test]
+fn import_says_where_the_directory_of_an_image_goes() {
+    needs::tools!("mke2fs");
+    let Some(s) = Scratch::ext4() else { return };
+    fs::create_dir(s.host("tree")).unwrap();
+    let said = s.fails(&["import", ":/sub", "@tree"]);
+    assert!(
+        said.contains("is the value of --to: write extant import"),
+        "{said}"
+    );
+    assert!(said.trim_end().ends_with("--to /sub"), "{said}");
+    let said = s.fails(&["import", "@tree", ":/sub"]);
+    assert!(
+        said.contains("the image comes first: write extant import"),
+        "{said}"
+    );
+}

@@ -15,6 +15,26 @@ pub(super) const TABLE: &[Row] = &[
         "put: no such command: write extant cp file disk.img:/x",
     ),
     (
+        "label disk.img x",
+        2,
+        "label: no such command: write extant info IMAGE to see the label, extant tune IMAGE -L NAME to set it",
+    ),
+    (
+        "cmp disk.img file",
+        2,
+        "cmp: no such command: write extant diff IMAGE IMAGE2",
+    ),
+    (
+        "version",
+        2,
+        "version: no such command: write extant --version",
+    ),
+    (
+        "rescue disk.img out",
+        2,
+        "rescue: out: unexpected argument: write --to out",
+    ),
+    (
         "lsdel disk.img",
         2,
         "lsdel: no such command: write extant rescue --deleted IMAGE to list removed files, and --to DIR to copy them out",
