@@ -26,7 +26,10 @@ impl Data {
         if data.len() >= WRITE_THROUGH && self.write_whole(inode, offset, data)? {
             return Ok(data.len());
         }
-        if let Some(file) = inode.file().filter(|f| !f.cached_above.load(Ordering::Relaxed)) {
+        if let Some(file) = inode
+            .file()
+            .filter(|f| !f.cached_above.load(Ordering::Relaxed))
+        {
             file.cached_above.store(true, Ordering::Relaxed);
         }
         let who = Credentials::writing_back();
