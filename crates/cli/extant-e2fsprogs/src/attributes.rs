@@ -1,8 +1,9 @@
 //! `lsattr` and `chattr`: for files of the host with system calls, and for `IMAGE:/PATH` with `extant lsattr` and
 //! `extant chattr`. A path that exists is a path of the host.
 
-use super::call::{Answer, Answered, Called, refuse, release};
+use super::call::{Answer, Answered, Called, release};
 use super::getopt::Options;
+use crate::refusal::refuse;
 use blockdev::host;
 use ext4_format::inode::flags::{DIRSYNC, EXTENTS, USER_MODIFIABLE};
 use extant_cli_core::address::Location;

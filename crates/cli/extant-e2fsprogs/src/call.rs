@@ -1,9 +1,10 @@
 //! A call of a program: its options, its answer, and the commands of `extant` that the answer runs.
 
 use crate::getopt::ParsedOptions;
+use crate::refusal::Refusal;
 use extant::mkfs::Prepared;
 use extant_cli_core::image::undo_log;
-use extant_terminal::output::{one_line, report_code, warn};
+use extant_terminal::output::{report_code, warn};
 use extant_tune::TuneOptions;
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
@@ -32,31 +33,8 @@ pub enum Answer {
     Done(u8),
 }
 
-/// Refusal of a call: a line, and the exit code.
-#[derive(Debug)]
-pub struct Refusal(pub String, pub u8);
-
 /// Result of a call.
 pub type Answered = Result<Answer, Refusal>;
-
-/// Exit code of most tools when they refuse a call.
-pub const REFUSED: u8 = 1;
-
-pub fn refuse(line: impl Into<String>) -> Refusal {
-    Refusal(line.into(), REFUSED)
-}
-
-impl From<String> for Refusal {
-    fn from(line: String) -> Self {
-        refuse(line)
-    }
-}
-
-impl From<anyhow::Error> for Refusal {
-    fn from(error: anyhow::Error) -> Self {
-        refuse(one_line(&error))
-    }
-}
 
 /// Prints the answer of a tool.
 pub fn print(answer: impl AsRef<[u8]>) -> Answered {

@@ -1,10 +1,11 @@
 //! `e2fsck`, `fsck.ext2`, `fsck.ext3`, `fsck.ext4`: run `extant check` and `extant repair`. An image marked clean is
 //! not checked, unless `-f` is given or a check is due by mount count or interval.
 
-use super::call::{self, Answer, Answered, Called, Refusal};
+use super::call::{self, Answer, Answered, Called};
 use super::getopt::{self, Options, ParsedOptions};
 use super::mke2fs_options::{no_bad_blocks, read_all};
 use super::{changes, listing};
+use crate::refusal::Refusal;
 use blockdev::{Access, BlockDevice};
 use ext4_format::features::{Features, Incompat, RoCompat};
 use ext4_format::superblock::{
@@ -298,7 +299,12 @@ fn backup(device: &OsStr, block: u64, size: Option<u64>) -> Result<(), Refusal> 
 /// Replays the journal without a check.
 fn journal_only(device: &OsStr, mode: Mode) -> Answered {
     if mode == Mode::No {
-        return Ok(Answer::Done(0));
+        let open =
+            images::device(device.as_ref()).and_then(|open| listing::superblock(&*open).map(drop));
+        return match open {
+            Ok(()) => Ok(Answer::Done(0)),
+            Err(error) => Err(Refusal(one_line(&error), FAILED)),
+        };
     }
     match changes::replay(Path::new(device)) {
         Ok(replayed) => Ok(Answer::Done(u8::from(replayed) * MENDED)),

@@ -1,7 +1,8 @@
 //! `e2undo UNDO IMAGE`: runs `extant undo`, which reads the undo files of Extant and of e2fsprogs.
 
-use super::call::{Answer, Answered, Called, refuse};
+use super::call::{Answer, Answered, Called};
 use super::getopt::Options;
+use crate::refusal::refuse;
 use anyhow::Context;
 use blockdev::Access;
 use ext4_image::{E2Undo, Error, Undo};

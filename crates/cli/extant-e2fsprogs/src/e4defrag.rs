@@ -1,8 +1,9 @@
 //! `e4defrag`: defragments files on mounts of images with the mounts' servers, and files on mounts of Linux' ext4 with
 //! the kernel. The output has the lines that scripts read.
 
-use super::call::{Answer, Answered, Called, refuse};
+use super::call::{Answer, Answered, Called};
 use super::getopt::Options;
+use crate::refusal::refuse;
 use extant_cli_core::mounts::host_files::HostPath;
 use extant_cli_core::mounts::online_files::{Met, MountedPath};
 use extant_fuse::control::Fragments;

@@ -1,7 +1,8 @@
 //! `fuse2fs IMAGE DIR`: runs `extant mount`.
 
-use super::call::{Answer, Answered, Called, Refusal, refuse};
+use super::call::{Answer, Answered, Called};
 use super::getopt::{self, Options, ParsedOptions};
+use crate::refusal::{Refusal, refuse};
 use std::ffi::OsString;
 use std::path::PathBuf;
 

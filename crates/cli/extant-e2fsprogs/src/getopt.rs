@@ -5,7 +5,7 @@
 //! part of it (`-L=x` is the label `=x`), and it knows long options, which these programs do not have. The letters and
 //! the texts of errors would remain here.
 
-use super::call::Refusal;
+use crate::refusal::Refusal;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 

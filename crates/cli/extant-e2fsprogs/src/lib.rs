@@ -19,11 +19,13 @@ mod listing_groups;
 mod mke2fs;
 mod mke2fs_options;
 mod mmp_block;
+mod refusal;
 mod resize2fs;
 mod tune2fs;
 
-pub use call::{Answer, Extant, Refusal};
+pub use call::{Answer, Extant};
 pub use e2fsck::WRONG_USAGE;
+pub use refusal::Refusal;
 
 use call::{Answered, Called};
 use getopt::Options;

@@ -1,9 +1,10 @@
 //! `resize2fs`: runs `extant resize`. Sizes without a unit are blocks, and the output has the lines that scripts read.
 
-use super::call::{Answer, Answered, Called, Refusal, device, print, refuse};
+use super::call::{Answer, Answered, Called, device, print};
 use super::getopt::{Options, text};
 use super::in_use::InUse;
 use super::{changes, listing};
+use crate::refusal::{Refusal, refuse};
 use extant_cli_core::image::resize::{ResizeArgs, Resized, SizeChange, resize};
 use extant_tune::TuneOptions;
 use std::ffi::OsString;

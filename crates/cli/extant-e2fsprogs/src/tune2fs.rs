@@ -1,11 +1,12 @@
 //! `tune2fs`, `dumpe2fs` and `e2label`: run `extant tune`, or print listings in the layout of dumpe2fs.
 
-use super::call::{Answer, Answered, Called, device, label, print, refuse, release};
+use super::call::{Answer, Answered, Called, device, label, print, release};
 use super::getopt::{self, Options};
 use super::in_use::InUse;
 use super::listing::Listed;
 use super::listing_groups::Manner;
 use super::{changes, listing};
+use crate::refusal::refuse;
 use extant_terminal::output::one_line;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;

@@ -50,6 +50,7 @@ use parking_lot::Mutex;
 use progress::Steps;
 use report::Findings;
 use state::{Check, Counted};
+use std::hash::{BuildHasher, RandomState};
 use volume::Volume;
 
 /// Checks an image, read only.
@@ -111,6 +112,7 @@ fn check_device(
         attribute_blocks: Mutex::default(),
         value_inodes: Mutex::default(),
         policies: Mutex::default(),
+        name_seed: RandomState::new().hash_one(0),
         quota: Counted::of(&volume),
         volume,
         groups,

@@ -188,7 +188,11 @@ impl<'c> NameReader<'c> {
             let spread = rules.directory.has_names_in_blocks();
             for (hash, offset) in &mut self.hashes {
                 let name = name_at(bytes, *offset);
-                let of_directory = spread_names::hash(rules.directory, &rules.compared.key(name));
+                let of_directory = spread_names::hash(
+                    self.check.name_seed,
+                    rules.directory,
+                    &rules.compared.key(name),
+                );
                 *hash = of_directory as u32; // equal names of a block have equal halves, too
                 if spread {
                     self.spread.push(of_directory);

@@ -1,5 +1,5 @@
-//! Names that two blocks of a directory have. An index keeps equal names in one leaf; without an index each block may hold a name
-//! again. Only a damaged volume has equal hashes of a directory's names; its directories are read again to compare the names.
+//! Names that occur in two blocks of a directory. An index keeps equal names in one leaf; without an index, any block may repeat a
+//! name. If two hashes of a directory are equal, its blocks are read again and the names are compared.
 
 use crate::directories::Directories;
 use crate::link::shown;
@@ -33,7 +33,7 @@ pub(crate) fn check(check: &Check<'_>, directories: &Directories, spread: Spread
             for entry in entries.map_while(Result::ok) {
                 let key = compared.key(entry.name);
                 let dots = matches!(entry.name, b"." | b"..");
-                if !dots && repeated.contains(&hash(directory, &key)) {
+                if !dots && repeated.contains(&hash(check.name_seed, directory, &key)) {
                     let key = key.into_owned();
                     found.push((directory.ino, key, logical, at, entry.offset));
                 }

@@ -25,9 +25,13 @@ impl SpreadNames {
     }
 }
 
-/// Returns the hash of a name in a directory (FNV-1a with the directory's number in front).
-pub(crate) fn hash(directory: &Directory, name: &[u8]) -> u64 {
+/// Returns the hash of a name in a directory (FNV-1a with the directory's number in front). With a random seed, a hostile volume
+/// cannot have many different names with equal hashes.
+pub(crate) fn hash(seed: u64, directory: &Directory, name: &[u8]) -> u64 {
     let add = |hash: u64, &byte: &u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     let start = directory.ino.0.to_le_bytes();
-    start.iter().chain(name).fold(0xcbf2_9ce4_8422_2325, add)
+    start
+        .iter()
+        .chain(name)
+        .fold(0xcbf2_9ce4_8422_2325 ^ seed, add)
 }

@@ -31,6 +31,8 @@ pub(crate) struct Check<'d> {
     pub(crate) value_inodes: Mutex<HashMap<InodeNr, u32>>,
     /// Policies of encrypted inodes.
     pub(crate) policies: Mutex<HashMap<InodeNr, Box<[u8]>>>,
+    /// Random seed of the hashes of names.
+    pub(crate) name_seed: u64,
 }
 
 /// A block of attributes.

@@ -1,5 +1,6 @@
 //! Reads the names of a directory, in blocks or inside its inode, and finds the damaged ones.
 
+use crate::error::Error;
 use crate::names::SeenNames;
 use crate::session::{InodeUse, Session};
 use crate::{encryption, names, salvage};
@@ -73,8 +74,27 @@ fn possible_name<'n>(
     Some(name)
 }
 
+/// Returns the names of a directory, of which none is kept yet.
+pub(crate) fn names_of(
+    session: &Session<'_, '_>,
+    dir_flags: u32,
+    parts: impl Iterator<Item = Result<Vec<u8>, Error>>,
+) -> Result<SeenNames, Error> {
+    let encrypted = dir_flags & flags::ENCRYPT != 0;
+    let compared = session.geo.comparison(dir_flags);
+    let mut seen = SeenNames::default();
+    for part in parts {
+        let part = part?;
+        let records = dir_entry::records(&part, 0, encrypted).map_while(Result::ok);
+        let of_files = records.filter(|record| !matches!(record.name, b"." | b".."));
+        of_files.for_each(|record| seen.add(&compared.key(record.name)));
+    }
+    seen.sort();
+    Ok(seen)
+}
+
 /// Reads the names of a part of a directory, counts those that stay, and records the damage. `seen` holds the names of
-/// other parts.
+/// the whole directory.
 pub(crate) fn read_leaf(
     session: &mut Session<'_, '_>,
     ino: InodeNr,
@@ -119,7 +139,7 @@ pub(crate) fn read_leaf(
                 continue;
             }
         };
-        if let Some(&other) = seen.get(&*compared.key(&name)) {
+        if let Some(other) = seen.inode(&compared.key(&name)) {
             let renamed = !encrypted && other != record.inode;
             let new = names::another(&name, compared, seen).filter(|_| renamed);
             let becomes = new.as_ref().map(|new| new.escape_ascii().to_string());
@@ -133,7 +153,7 @@ pub(crate) fn read_leaf(
             };
             name = Cow::Owned(new);
         }
-        seen.insert(compared.key(&name).into_owned(), record.inode);
+        seen.keep(compared.key(&name).into_owned(), record.inode);
         if FileType::from_dir_byte(record.file_type) != file_type {
             read.tell(|| format!("the type of \"{}\"", shown()));
         }

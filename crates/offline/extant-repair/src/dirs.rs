@@ -79,11 +79,16 @@ fn directory(session: &mut Session<'_, '_>, ino: InodeNr) -> Result<(), Error> {
             None => return Ok(()),
         }
     }
-    let (mut homeless, mut seen) = (Vec::new(), SeenNames::new());
+    // An index has equal names in one leaf; without an index any block may repeat a name.
+    let linear = index.is_empty() && dir.places.len() > 1;
+    let blocks = dir.places.iter().filter(|_| linear);
+    let blocks = blocks.map(|&block| Ok(session.read(block)?));
+    let mut seen = dir_names::names_of(session, dir.flags, blocks)?;
+    let each_block_alone = !seen.may_repeat();
+    let mut homeless = Vec::new();
     for (logical, &block) in (0u32..).zip(&dir.places) {
         let mut bytes = session.read(block)?;
-        // An index has equal names in one leaf.
-        if !index.is_empty() {
+        if each_block_alone {
             seen.clear();
         }
         if let Some(IndexUse::Node(kind)) = index.get(&logical) {

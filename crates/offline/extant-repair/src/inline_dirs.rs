@@ -4,7 +4,6 @@
 use crate::dir_names::{self, Name};
 use crate::error::Error;
 use crate::inode_map;
-use crate::names::SeenNames;
 use crate::session::Session;
 use ext4_format::dir_entry::{self, LeafBuilder};
 use ext4_format::extent::Extent;
@@ -82,7 +81,9 @@ pub(crate) fn mend(session: &mut Session<'_, '_>, ino: InodeNr) -> Result<(), Er
     if let Some(state) = session.dirs.get_mut(&ino.0) {
         state.dotdot = dir.parent.0;
     }
-    let (mut changed, mut seen) = (false, SeenNames::new());
+    let runs = dir.runs.iter().map(|range| Ok(dir.run(range).to_vec()));
+    let mut seen = dir_names::names_of(session, dir.core.flags, runs)?;
+    let mut changed = false;
     for range in dir.runs.clone() {
         let run = dir.run(&range).to_vec();
         let read = dir_names::read_leaf(session, ino, dir.core.flags, false, &run, &mut seen);

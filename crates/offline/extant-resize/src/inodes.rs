@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::session::Session;
-use crate::{mapping, quota};
+use crate::{mapping, quota_files};
 use ext4_format::extent::Extent;
 use ext4_format::features::Compat;
 use ext4_format::inode::{self, InodeCore, flags};
@@ -148,7 +148,7 @@ fn note_special(
     extents: &[Extent],
     changed: Option<&[u8]>,
 ) -> Result<(), Error> {
-    quota::note_file(session, (ino, new), core, extents);
+    quota_files::note_file(session, (ino, new), core, extents);
     let geo = &session.old.shape.geo;
     if ino.0 == geo.orphan_file_ino && geo.features.has_orphan_file() {
         session.sb.orphan_file_inum.set(new.0);

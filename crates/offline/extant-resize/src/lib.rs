@@ -16,6 +16,7 @@ mod old;
 mod options;
 mod places;
 mod quota;
+mod quota_files;
 mod room;
 mod session;
 mod target;
@@ -244,7 +245,7 @@ fn attempt(
     session.number()?;
     let directories = inodes::make(&mut session)?;
     names::make(&session, &directories)?;
-    quota::write(&session)?;
+    quota_files::write(&session)?;
     write::make(&mut session, options.now)?;
     plan.renumbered = session.renumbered();
     let as_it_is = CheckOptions {

@@ -1,27 +1,25 @@
-//! Quota files of the new volume: where they are, and the use that changes because mappings get more or fewer blocks.
+//! The quota files of the new volume, and the use of the inodes whose mappings get more or fewer blocks.
 
-use crate::error::Error;
-use crate::session::Session;
 use crate::target::Shape;
+use ext4_format::InodeNr;
 use ext4_format::extent::Extent;
 use ext4_format::inode::{self, InodeCore};
-use ext4_format::quota::{QuotaFile, QuotaKind, QuotaSums};
-use ext4_format::{BlockNr, FormatError, InodeNr, Where};
+use ext4_format::quota::{QuotaKind, QuotaSums};
 
 /// Quota files, and the use of the inodes whose mappings change.
 #[derive(Default)]
 pub(crate) struct Quota {
-    before: QuotaSums,
-    after: QuotaSums,
-    files: Vec<File>,
+    pub(crate) before: QuotaSums,
+    pub(crate) after: QuotaSums,
+    pub(crate) files: Vec<File>,
 }
 
 /// A quota file of the new volume.
-struct File {
-    kind: QuotaKind,
-    ino: InodeNr,
-    len: u64,
-    extents: Vec<Extent>,
+pub(crate) struct File {
+    pub(crate) kind: QuotaKind,
+    pub(crate) ino: InodeNr,
+    pub(crate) len: u64,
+    pub(crate) extents: Vec<Extent>,
 }
 
 impl Quota {
@@ -39,81 +37,4 @@ impl Quota {
             self.after.add(sb, geo, ino, new, core, 0);
         }
     }
-}
-
-/// Notes a quota file, and its number in the superblock. The superblock of an image without `quota` may name other inodes.
-pub(crate) fn note_file(
-    session: &mut Session<'_, '_>,
-    (ino, new): (InodeNr, InodeNr),
-    core: &InodeCore,
-    extents: &[Extent],
-) {
-    if !session.geo.features.has_quota() {
-        return;
-    }
-    for kind in QuotaKind::ALL {
-        if kind.inode(&session.old.shape.sb) == ino.0 {
-            kind.set_inode(&mut session.sb, new.0);
-            session.quota.files.push(File {
-                kind,
-                ino: new,
-                len: core.size,
-                extents: extents.to_vec(),
-            });
-        }
-    }
-}
-
-/// Brings the use in the quota files up to date. Limits and grace periods stay.
-pub(crate) fn write(session: &Session<'_, '_>) -> Result<(), Error> {
-    for file in &session.quota.files {
-        one(session, file)?;
-    }
-    Ok(())
-}
-
-fn one(session: &Session<'_, '_>, file: &File) -> Result<(), Error> {
-    let Quota { before, after, .. } = &session.quota;
-    let (before, after) = (before.of(file.kind), after.of(file.kind));
-    if before == after {
-        return Ok(());
-    }
-    let corrupt = |what| FormatError::corrupt(what, Where::Inode(file.ino));
-    let size = session.geo.block_size as usize;
-    let mut content = QuotaFile::read_from(file.kind, file.len, size, |logical| {
-        let at = place(&file.extents, logical);
-        let at = at.ok_or_else(|| corrupt("a hole in a quota file"))?;
-        let bytes = session.read(at);
-        bytes.map_err(|_| corrupt("a block of a quota file that cannot be read"))
-    })?;
-    for (id, record) in &mut content.records {
-        if let (Some(before), Some(after)) = (before.get(id), after.get(id)) {
-            let bytes = &mut record.used.bytes;
-            *bytes = bytes
-                .saturating_sub(before.bytes)
-                .saturating_add(after.bytes);
-        }
-    }
-    // The tree has the same numbers as before, so it is not larger, unless the file was written by another rule.
-    let bytes = content.to_bytes(file.kind);
-    if bytes.len() as u64 > file.len {
-        return Err(Error::Refused("quota files that need more blocks".into()));
-    }
-    for (logical, part) in (0..).zip(bytes.chunks(size)) {
-        let at = place(&file.extents, logical);
-        let at = at.ok_or_else(|| corrupt("a hole in a quota file"))?;
-        let mut block = part.to_vec();
-        block.resize(size, 0);
-        session.write(at, &block)?;
-    }
-    Ok(())
-}
-
-/// Returns the place of a written block of a file.
-fn place(extents: &[Extent], logical: u32) -> Option<BlockNr> {
-    let next = extents.partition_point(|extent| extent.logical <= logical);
-    let extent = extents.get(next.checked_sub(1)?)?;
-    let within = logical - extent.logical;
-    let there = within < extent.len && !extent.unwritten;
-    there.then(|| BlockNr(extent.physical.0 + u64::from(within)))
 }

@@ -4,7 +4,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A grain of 512 bytes: the unit a disk writes atomically, and the unit at which [`Replayer`]
+/// A grain of 512 bytes: the unit a disk writes atomically, and the unit at which [`Replayer`](crate::Replayer)
 /// tears writes.
 pub const SECTOR: u64 = 512;
 

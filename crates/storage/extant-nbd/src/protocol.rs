@@ -1,4 +1,4 @@
-//! What every part of the protocol uses: numbers of fixed length, and the errors of a server.
+//! Numbers of fixed length, and the errors of a server: all parts of the protocol use them.
 
 use std::io::{self, Read};
 

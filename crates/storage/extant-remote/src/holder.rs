@@ -61,7 +61,7 @@ pub fn life(text: &str) -> Life {
     }
 }
 
-/// Returns whether a holder was started since this machine was.
+/// Returns whether the holder was started after the last boot of this machine.
 pub fn is_of_this_boot(text: &str) -> bool {
     let own = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     !own.trim().is_empty() && text.split(' ').nth(1) == Some(own.trim())

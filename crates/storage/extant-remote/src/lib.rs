@@ -109,14 +109,16 @@ const ATTEMPTS: u32 = 4;
 /// Time before the first of these attempts.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Returns whether a request ended in the middle of its answer. Before that the store's client repeats a request, and describes the attempts.
+/// Returns whether the connection was lost while the body of an answer was read. The store's client repeats all earlier failures
+/// itself, and its error then describes the attempts.
 fn ended_early(error: &object_store::Error) -> bool {
-    match error {
-        object_store::Error::Generic { source, .. } => {
-            !source.to_string().contains("Error performing")
-        }
-        _ => false,
-    }
+    let object_store::Error::Generic { source, .. } = error else {
+        return false;
+    };
+    let first: &(dyn std::error::Error + 'static) = &**source;
+    let mut chain = std::iter::successors(Some(first), |error| error.source());
+    !source.to_string().contains("Error performing")
+        && chain.any(|error| error.is::<object_store::client::HttpError>())
 }
 
 /// Repeats a request that ends in the middle of its answer.

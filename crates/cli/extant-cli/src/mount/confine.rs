@@ -110,7 +110,7 @@ const CALLS: &[libc::c_long] = &[
     libc::SYS_shutdown,
     libc::SYS_socketpair,
     libc::SYS_ppoll,
-    // The ends of programs that were started before: the client of a store for a look at the image, and the keeper.
+    // Waits for child processes that were started before: the `extant-remote` that read the image's properties, and the keeper.
     libc::SYS_wait4,
     // Memory.
     libc::SYS_brk,

@@ -15,8 +15,9 @@ mod raw;
 mod words;
 pub(super) mod write;
 
-use crate::call::{Answer, Answered, Called, Refusal, refuse};
+use crate::call::{Answer, Answered, Called};
 use crate::getopt::Options;
+use crate::refusal::{Refusal, refuse};
 use extant_check::inspect::Request;
 use extant_cli_core::address::request::{path_from, words_from};
 use extant_cli_core::image::images;

@@ -321,6 +321,11 @@ impl Data {
         if !chunk.pages[page].overwrite(within, bytes) {
             let fresh = if bytes.len() == bs {
                 Page::of(bytes)
+            } else if within == 0 && at.saturating_add(bytes.len() as u64) >= size {
+                // All bytes of the file in this block are new.
+                let mut fresh = Page::zeroed(bs);
+                copy_bytes(&mut fresh[..bytes.len()], bytes);
+                fresh
             } else {
                 let mut fresh = self.page_of_block(found, block, size)?;
                 copy_bytes(&mut fresh[within..within + bytes.len()], bytes);

@@ -1,7 +1,7 @@
 //! Nodes: inodes that servers hold by number, whatever happens to their names.
 
 use crate::common;
-use blockdev::MemDevice;
+use blockdev::{FaultDevice, MemDevice, Op};
 use common::*;
 use extant::unstable::{MakeNode, Node, OpenFlags};
 use extant::{
@@ -68,7 +68,7 @@ fn files_removed_while_they_are_held_share_their_place_in_the_log() {
     }
 }
 
-/// A cache above this one keeps what it has written, so pages of the same bytes would only take memory.
+/// A cache above this one keeps the bytes that it has written, so pages of the same bytes would only take memory.
 #[test]
 fn pages_of_a_cache_above_leave_once_they_are_written() {
     needs::tools!("mke2fs", "e2fsck");
@@ -100,6 +100,37 @@ fn pages_of_a_cache_above_leave_once_they_are_written() {
     drop((file, own, top));
     v.close().unwrap();
     assert_clean(&device, "pages that left");
+}
+
+/// The kernel writes the tail of a growing file from the beginning of its page, so no byte of the block is read.
+#[test]
+fn growing_tails_are_written_without_a_read() {
+    needs::tools!("mke2fs", "e2fsck");
+    let device = mem_image("32M", ARGS);
+    let faulty = Arc::new(FaultDevice::new(Arc::clone(&device)));
+    let v = VolumeOptions::new()
+        .background(false)
+        .open_device(Arc::clone(&faulty) as _)
+        .unwrap();
+    let top = Node::root(&v).unwrap();
+    let (file, _) = top.create(&root(), b"log", 0o640, true).unwrap();
+    file.write_cached(&[1; 100], 0).unwrap();
+    file.fsync(false).unwrap();
+    faulty.fail_all(Op::Read);
+    for n in 2..100u64 {
+        let len = (n * 100) as usize;
+        let from = (n - 1) * 100 / 4096 * 4096;
+        let tail = vec![n as u8; len - from as usize];
+        file.write_cached(&tail, from).unwrap();
+        file.fsync(false).unwrap();
+    }
+    faulty.heal();
+    let mut tail = [0; 4096];
+    assert_eq!(file.read_at(&mut tail, 8192).unwrap(), 9900 - 8192);
+    assert!(tail[..9900 - 8192].iter().all(|byte| *byte == 99));
+    drop((file, top));
+    v.close().unwrap();
+    assert_clean(&device, "tails");
 }
 
 #[test]

@@ -34,11 +34,12 @@ type Batch = BTreeMap<u64, Option<Box<[u8]>>>;
 /// Segment that is being sent.
 struct Flight {
     batch: Arc<Batch>,
-    /// Head of the segment when the store has it.
+    /// Head of the segment, once the store has the segment.
     sent: Option<Head>,
 }
 
 /// Blocks to send as a segment.
+#[derive(Clone)]
 pub struct Upload {
     kind: SegmentKind,
     number: u64,
@@ -52,7 +53,7 @@ struct ImageState {
     map: Map,
     /// Blocks that are in no segment.
     dirty: Batch,
-    /// Segments that are being sent, by their numbers, and those that wait for an earlier one.
+    /// Segments being sent, and sent segments that wait for an earlier one, by number.
     flights: BTreeMap<u64, Flight>,
     /// Last number that was given to a segment.
     last: u64,
@@ -120,7 +121,7 @@ pub struct Objects {
     state: Mutex<ImageState>,
     /// Notified when a segment was sent, or could not be.
     sent: Condvar,
-    /// Blocks in memory from which on a segment is sent.
+    /// Number of dirty blocks at which a segment is sent.
     pub(super) batch: usize,
     /// Most segments that are sent at once.
     in_flight: usize,
@@ -138,7 +139,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 fn claim(log: &Log, writer: [u8; 16]) -> io::Result<Map> {
     let began = Instant::now();
     loop {
-        let mut map = log.load(TornSegment::Remove)?;
+        let mut map = log.load(TornSegment::Skip)?;
         let size = match (map.number, log.address.size) {
             (0, None) => {
                 return Err(log.wrong(NO_IMAGE));
@@ -177,6 +178,10 @@ fn claim(log: &Log, writer: [u8; 16]) -> io::Result<Map> {
                 )));
             }
         }
+        // Only a writer that may claim the image removes a torn segment, which files in a directory alone can be.
+        if log.address.directory.is_some() && log.load(TornSegment::Remove)?.number != map.number {
+            continue;
+        }
         let (head, bytes) = log.claim(&map, writer, size)?;
         // A former writer may have deleted the segment of this number. Then a newer map exists, and no reader would see the claim.
         if log.append(head.number, bytes)? == Append::Done
@@ -188,6 +193,18 @@ fn claim(log: &Log, writer: [u8; 16]) -> io::Result<Map> {
             map.apply(&head);
             return Ok(map);
         }
+    }
+}
+
+/// Notes that a segment is missing if the thread that sends it panics: others would wait for the segment.
+struct Unsent<'i>(&'i Objects);
+
+impl Drop for Unsent<'_> {
+    fn drop(&mut self) {
+        lock(&self.0.state)
+            .failed
+            .get_or_insert_with(|| "a segment could not be sent".into());
+        self.0.sent.notify_all();
     }
 }
 
@@ -240,9 +257,10 @@ impl Objects {
 
     /// Writes the blocks in memory and releases the image.
     pub fn release(&self) -> io::Result<()> {
-        if self.read_only || lock(&self.state).failed.is_some() {
+        if self.read_only {
             return Ok(());
         }
+        lock(&self.state).check_failed()?;
         self.send_all(SegmentKind::Release)
     }
 
@@ -402,7 +420,9 @@ impl Objects {
 
     /// Sends a segment. If that fails, nothing is written any more.
     pub fn finish(&self, upload: Upload) -> io::Result<()> {
+        let unsent = Unsent(self);
         let head = self.append(&upload);
+        std::mem::forget(unsent);
         let mut state = lock(&self.state);
         let sent = head.map(|head| {
             if let Some(flight) = state.flights.get_mut(&upload.number) {

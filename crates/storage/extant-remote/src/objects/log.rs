@@ -415,7 +415,8 @@ impl Log {
         let compressed = map.compressed || self.address.compress;
         let mut head = Head {
             kind: SegmentKind::Claim,
-            number: map.number.saturating_add(1),
+            number: (map.number.checked_add(1))
+                .ok_or_else(|| self.wrong("damaged: its last number is the greatest"))?,
             writer,
             previous: map.writer_of(map.number),
             size,

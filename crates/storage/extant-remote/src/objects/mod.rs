@@ -11,7 +11,7 @@
 //! finds the number of its next segment taken.
 //!
 //! Several segments are sent at once, if the store is not a directory. Segments behind a missing one do not count, and a flush waits for
-//! all segments before its own. Each segment has the number of those before it that were being sent as well, so that a segment that is lost
+//! all segments before its own. Each segment records how many segments before it were still being sent, so that a segment that is lost
 //! later is damage. A claim takes the first missing number, and also the next ones, because the former writer may still be sending
 //! their segments.
 //!

@@ -237,6 +237,17 @@ fn what_counts_is_all_up_to_the_first_missing_segment() {
     }
 }
 
+/// A write returns before its segment is sent, so the release reports the failure.
+#[test]
+fn a_release_reports_a_segment_that_could_not_be_sent() {
+    let (store, device) = sending(&[5]);
+    store.permit(true);
+    wait(|| device.write_at(0, &[1; BLOCK as usize]).is_err());
+    device.release().unwrap_err();
+    let reader = ObjectsDevice::open_log(store.log(""), true).unwrap();
+    assert_eq!([0, 4, 8].map(|at| byte(&reader, at)), [10, 11, 0]);
+}
+
 /// A segment that is missing although a flush had returned for it is damage.
 #[test]
 fn a_lost_segment_is_not_taken_for_one_that_was_being_sent() {

@@ -1,9 +1,10 @@
 //! The bytes of a segment.
 //!
 //! All numbers are little endian. The head is `magic, length of the head (u32), kind (u32), flags (u32), number (u64), writer (16
-//! bytes), writer before a claim (16 bytes), size of the image (u64), segments before this one that may be missing (u32), count of runs (u32), length of the holder's
-//! text (u32)`, the runs (`block (u64), blocks (u32), data (u32)`), the lengths of the records (u32 each, only if the flag [`COMPRESSED`] is set), the holder's text, and the CRC-32C of
-//! all of these. With the flag [`ENCRYPTED`], the tag of the head follows.
+//! bytes), writer before a claim (16 bytes), size of the image (u64), segments before this one that may be missing (u32), count of
+//! runs (u32), length of the holder's text (u32)`, the runs (`block (u64), blocks (u32), data (u32)`), the lengths of the records
+//! (u32 each, only if the flag [`COMPRESSED`] is set), the holder's text, and the CRC-32C of all of these. With the flag
+//! [`ENCRYPTED`], the tag of the head follows.
 //!
 //! Behind the head come the records of the runs with data. A record is one block, or up to [`FRAME`] blocks of a run that are
 //! compressed by LZ4 if that makes them shorter, and its checksum or tag ([`ObjectCipher`]). The offset of a record is its number.
@@ -75,7 +76,7 @@ pub struct Head {
     pub previous: [u8; 16],
     /// Bytes of the image.
     pub size: u64,
-    /// Segments before this one that may be missing, because they were being sent as well. All others exist.
+    /// Number of segments directly before this one that were being sent when it was encoded. All earlier segments exist.
     pub unconfirmed: u32,
     pub runs: Vec<Run>,
     /// Lengths of the records if the records are compressed.

@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use tokio::runtime::Runtime;
 
-/// The device.
+/// Image of objects whose writes do not wait for the store.
 pub struct ObjectsDevice(pub(super) Arc<Objects>);
 
 impl ObjectsDevice {
@@ -33,13 +33,18 @@ impl ObjectsDevice {
         let Some(upload) = self.0.begin_if_full()? else {
             return Ok(());
         };
-        let image = Arc::clone(&self.0);
-        std::thread::spawn(move || {
+        let (image, sent) = (Arc::clone(&self.0), upload.clone());
+        let send = move || {
             // A failure is kept for the next write and flush.
-            if image.finish(upload).is_ok() {
+            if image.finish(sent).is_ok() {
                 image.write_map_if_due(SegmentKind::Data);
             }
-        });
+        };
+        let thread = std::thread::Builder::new().name("segment".into());
+        if thread.spawn(send).is_err() {
+            // The system has no thread left.
+            self.0.finish(upload)?;
+        }
         Ok(())
     }
 }

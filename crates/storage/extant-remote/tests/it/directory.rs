@@ -254,7 +254,7 @@ fn a_writer_that_returns_is_refused() {
         );
     }
     assert!(old.device().write_at(0, b"x").is_err());
-    old.release().unwrap();
+    old.release().unwrap_err();
     new.release().unwrap();
     let all = all(&address);
     assert!(all[..7] == *b"flushed" && all[8192..8195] == *b"new");

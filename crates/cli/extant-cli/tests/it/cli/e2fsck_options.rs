@@ -40,6 +40,7 @@ fn options_are_taken_on_a_clean_image() {
         ("e2fsck -fy -B 2048 k.img", 0),
         ("e2fsck -fy -E fsync k.img", 16),
         ("e2fsck -n -E journal_only k.img", 0),
+        ("e2fsck -n -E journal_only none.img", 8),
         ("e2fsck -E journal_only k.img </dev/null", 8),
         ("e2fsck -fn -E unshare_blocks k.img", 0),
         ("e2fsck -fp -E unshare_blocks k.img", 0),
