@@ -39,6 +39,12 @@ type AclEntry = (String, Option<u32>, u8);
 /// rdev.
 type Stat = (u32, u32, u32, u32, u32, u64, (i128, i128, i128), u64, u32);
 
+/// Returns whether a call that follows links acts on the target of the path's last name. Only regular files and directories can be
+/// opened, so other inodes are not.
+fn is_followed(volume: &Volume, path: &Path, follow: bool) -> extant::Result<bool> {
+    Ok(follow && volume.symlink_metadata(path)?.is_symlink())
+}
+
 fn nanoseconds(time: Timestamp) -> i128 {
     i128::from(time.secs()) * 1_000_000_000 + i128::from(time.nanos())
 }
@@ -469,7 +475,7 @@ impl NativeVolume {
 
     fn listxattr(&self, py: Python<'_>, path: PathBuf, follow: bool) -> PyResult<Vec<OsString>> {
         self.at(py, &path, |v, p| {
-            if follow {
+            if is_followed(v, p, follow)? {
                 v.open_file(p)?.list_xattrs()
             } else {
                 v.list_xattrs(p)
@@ -485,7 +491,7 @@ impl NativeVolume {
         follow: bool,
     ) -> PyResult<Bound<'py, PyBytes>> {
         let value = self.at(py, &path, |v, p| {
-            if follow {
+            if is_followed(v, p, follow)? {
                 v.open_file(p)?.get_xattr(&name)
             } else {
                 v.get_xattr(p, &name)
@@ -503,7 +509,7 @@ impl NativeVolume {
         follow: bool,
     ) -> PyResult<()> {
         self.at(py, &path, |v, p| {
-            if follow {
+            if is_followed(v, p, follow)? {
                 v.open_file(p)?.set_xattr(&name, value, SetXattr::Any)
             } else {
                 v.set_xattr(p, &name, value, SetXattr::Any)
@@ -519,7 +525,7 @@ impl NativeVolume {
         follow: bool,
     ) -> PyResult<()> {
         self.at(py, &path, |v, p| {
-            if follow {
+            if is_followed(v, p, follow)? {
                 v.open_file(p)?.remove_xattr(&name)
             } else {
                 v.remove_xattr(p, &name)

@@ -238,6 +238,12 @@ def test_attributes_through_a_symbolic_link(volume):
     (volume / "dangling").symlink_to("nowhere")
     with pytest.raises(FileNotFoundError):
         (volume / "dangling").listxattr()
+    (volume / "directory").mkdir()
+    (volume / "directory").setxattr("user.note", b"value")
+    assert (volume / "directory").listxattr() == ["user.note"]
+    link.unlink()
+    link.symlink_to("directory")
+    assert link.getxattr("user.note") == b"value"
 
 
 def test_walk_and_glob(volume):
