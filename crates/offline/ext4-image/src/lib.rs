@@ -28,7 +28,7 @@ pub use extent_order::ExtentOrder;
 pub use file_id::file_beside;
 pub use image::{Image, backup_at, superblock, superblock_bytes, usual_backups};
 pub use image_file::{ImageFile, mark, take_back_interrupted};
-pub use mapping::Mapping;
+pub use mapping::{Mapping, place_of};
 pub use overlay::MemOverlay;
 pub use undo::Undo;
 pub use undo_log::{LoggedDevice, UndoLog};

@@ -100,3 +100,19 @@ impl<E: From<FormatError>, R: FnMut(BlockNr) -> Result<Vec<u8>, E>> MapVisitor f
         Err(error.into())
     }
 }
+
+/// Returns the place of a written block of a file whose extents are in logical order; `None` in a hole and in an unwritten extent.
+///
+/// ```
+/// use ext4_format::{BlockNr, extent::Extent};
+/// let extents = [Extent { logical: 4, len: 2, physical: BlockNr(900), unwritten: false }];
+/// assert_eq!(ext4_image::place_of(&extents, 5), Some(BlockNr(901)));
+/// assert_eq!(ext4_image::place_of(&extents, 6), None);
+/// ```
+pub fn place_of(extents: &[Extent], logical: u32) -> Option<BlockNr> {
+    let next = extents.partition_point(|extent| extent.logical <= logical);
+    let extent = extents.get(next.checked_sub(1)?)?;
+    let within = logical - extent.logical;
+    let there = within < extent.len && !extent.unwritten;
+    there.then(|| BlockNr(extent.physical.0 + u64::from(within)))
+}

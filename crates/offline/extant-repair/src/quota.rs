@@ -8,7 +8,8 @@ use ext4_format::extent::Extent;
 use ext4_format::inode::{self, InodeCore, flags};
 use ext4_format::quota::{QuotaFile, QuotaKind, QuotaSums, QuotaUse};
 use ext4_format::timestamp::Timestamp;
-use ext4_format::{BlockNr, FileType, FormatError, InodeNr, Where};
+use ext4_format::{FileType, FormatError, InodeNr, Where};
+use ext4_image::place_of;
 use std::collections::BTreeMap;
 
 /// Brings the quota files that the superblock names up to date.
@@ -148,14 +149,6 @@ fn read(
     Ok(Some(Read { map, content }))
 }
 
-fn place_of(extents: &[Extent], logical: u32) -> Option<BlockNr> {
-    let next = extents.partition_point(|extent| extent.logical <= logical);
-    let extent = extents.get(next.checked_sub(1)?)?;
-    let within = logical - extent.logical;
-    let there = within < extent.len && !extent.unwritten;
-    there.then(|| BlockNr(extent.physical.0 + u64::from(within)))
-}
-
 /// Writes the bytes over the blocks of the file, and behind them to new ones.
 fn write(
     session: &mut Session<'_, '_>,
@@ -272,7 +265,7 @@ mod tests {
         let extent = |logical, physical, len, unwritten| Extent {
             logical,
             len,
-            physical: BlockNr(physical),
+            physical: ext4_format::BlockNr(physical),
             unwritten,
         };
         let mut extents = vec![

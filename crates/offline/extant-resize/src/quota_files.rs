@@ -6,7 +6,8 @@ use crate::session::Session;
 use ext4_format::extent::Extent;
 use ext4_format::inode::InodeCore;
 use ext4_format::quota::{QuotaFile, QuotaKind};
-use ext4_format::{BlockNr, FormatError, InodeNr, Where};
+use ext4_format::{FormatError, InodeNr, Where};
+use ext4_image::place_of;
 
 /// Notes a quota file, and its number in the superblock. The superblock of an image without `quota` may name other inodes.
 pub(crate) fn note_file(
@@ -48,7 +49,7 @@ fn one(session: &Session<'_, '_>, file: &File) -> Result<(), Error> {
     let corrupt = |what| FormatError::corrupt(what, Where::Inode(file.ino));
     let size = session.geo.block_size as usize;
     let mut content = QuotaFile::read_from(file.kind, file.len, size, |logical| {
-        let at = place(&file.extents, logical);
+        let at = place_of(&file.extents, logical);
         let at = at.ok_or_else(|| corrupt("a hole in a quota file"))?;
         let bytes = session.read(at);
         bytes.map_err(|_| corrupt("a block of a quota file that cannot be read"))
@@ -67,20 +68,11 @@ fn one(session: &Session<'_, '_>, file: &File) -> Result<(), Error> {
         return Err(Error::Refused("quota files that need more blocks".into()));
     }
     for (logical, part) in (0..).zip(bytes.chunks(size)) {
-        let at = place(&file.extents, logical);
+        let at = place_of(&file.extents, logical);
         let at = at.ok_or_else(|| corrupt("a hole in a quota file"))?;
         let mut block = part.to_vec();
         block.resize(size, 0);
         session.write(at, &block)?;
     }
     Ok(())
-}
-
-/// Returns the place of a written block of a file.
-fn place(extents: &[Extent], logical: u32) -> Option<BlockNr> {
-    let next = extents.partition_point(|extent| extent.logical <= logical);
-    let extent = extents.get(next.checked_sub(1)?)?;
-    let within = logical - extent.logical;
-    let there = within < extent.len && !extent.unwritten;
-    there.then(|| BlockNr(extent.physical.0 + u64::from(within)))
 }
