@@ -5,6 +5,7 @@ use extant_testing::{common, folded, image, judge, map, mutate, operations, walk
 mod after_close;
 mod bound;
 mod cache_above;
+mod cached_above;
 mod concurrent;
 mod contents;
 mod crash;

@@ -65,6 +65,21 @@ impl TestVolume {
         mmp::state(&self.block(), Some(self.geometry.csum_seed)).unwrap()
     }
 
+    /// Writes the number of another node into the block.
+    fn mark(&self, number: u32, node: &[u8]) {
+        let mut block = self.block();
+        let mark = Mark {
+            number,
+            time: 0,
+            node,
+            device: b"",
+            interval: 5,
+        };
+        mark.write(&mut block);
+        mmp::set_checksum(&mut block, self.geometry.csum_seed);
+        self.device.write_at(self.at(), &block).unwrap();
+    }
+
     fn mount(&self, settle: u64) -> Result<MmpDevice, MmpError> {
         let options = MmpOptions {
             settle: Duration::from_millis(settle),
@@ -157,17 +172,7 @@ fn what_was_taken_over_is_not_written() {
     let made = TestVolume::in_memory();
     let claimed = made.mount(100).unwrap();
     claimed.write_at(0, &[1; 512]).unwrap();
-    let mut block = made.block();
-    let mark = Mark {
-        number: 77,
-        time: 0,
-        node: b"other",
-        device: b"",
-        interval: 5,
-    };
-    mark.write(&mut block);
-    mmp::set_checksum(&mut block, made.geometry.csum_seed);
-    made.device.write_at(made.at(), &block).unwrap();
+    made.mark(77, b"other");
     let start = Instant::now();
     while !claimed.is_lost() {
         assert!(start.elapsed() < Duration::from_secs(60), "not noticed");
@@ -190,17 +195,7 @@ fn what_was_taken_over_is_not_written() {
 fn a_stale_number_is_taken_over() {
     needs::tools!("mke2fs");
     let made = TestVolume::in_memory();
-    let mut block = made.block();
-    let mark = Mark {
-        number: 78,
-        time: 0,
-        node: b"gone",
-        device: b"",
-        interval: 5,
-    };
-    mark.write(&mut block);
-    mmp::set_checksum(&mut block, made.geometry.csum_seed);
-    made.device.write_at(made.at(), &block).unwrap();
+    made.mark(78, b"gone");
     let start = Instant::now();
     let claimed = made.mount(100).unwrap();
     assert!(start.elapsed() >= Duration::from_secs(11));
