@@ -48,10 +48,10 @@ pub enum Life {
 /// Returns whether the holder of this text still runs.
 pub fn life(text: &str) -> Life {
     let fields: Vec<&str> = text.split(' ').collect();
-    let &[_, boot, pid, start] = fields.as_slice() else {
+    let &[_, _, pid, start] = fields.as_slice() else {
         return Life::Elsewhere;
     };
-    if boot.is_empty() || !is_of_this_boot(text) {
+    if !is_of_this_boot(text) {
         return Life::Elsewhere;
     }
     let running = pid.parse().ok().and_then(start_of);

@@ -251,8 +251,8 @@ pub fn format(file: &Path) -> Format {
     unlocked(unverified(file)).map_or(Format::Raw, |file| Format::of(&file))
 }
 
-/// Returns why an image in this file cannot be changed: write protection of the file, or its format. A format that is
-/// not read either is no reason, because opening the file fails.
+/// Returns why an image in this file cannot be changed: write protection of the file, or its format. A format that
+/// cannot be read needs no refusal here, because opening the file fails.
 pub fn write_protection(image: &Path) -> io::Result<Option<&'static str>> {
     if verified::split(image).is_some() {
         return Ok(Some(verified::ONLY_READ));

@@ -443,13 +443,13 @@ impl Objects {
     pub fn write_map_if_due(&self, kind: SegmentKind) {
         let (most, last_map) = match kind {
             SegmentKind::Release => (SEGMENTS_AT_END, Some(lock(&self.last_map))),
-            // If another thread writes the map, work goes on.
+            // If another thread writes the map, this thread does not wait.
             _ => (SEGMENTS_OF_MAP, self.last_map.try_lock().ok()),
         };
         let Some(mut last_map) = last_map else { return };
         let is_due = {
             let state = lock(&self.state);
-            // After a release another writer may have the image.
+            // Another writer may have the image after a release.
             let may = !state.released || kind == SegmentKind::Release;
             may && state.map.segments_after(*last_map) >= most
         };
@@ -559,7 +559,7 @@ impl Objects {
     }
 }
 
-/// Writes only change the blocks in memory; the caller sends those that are enough for a segment.
+/// Writes only change the blocks in memory. The caller sends a segment once there are enough blocks.
 impl BlockDevice for Objects {
     fn len(&self) -> u64 {
         self.size

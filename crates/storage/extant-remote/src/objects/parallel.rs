@@ -179,8 +179,8 @@ fn several_segments_are_sent_at_once_and_a_flush_waits_for_all() {
     assert_eq!([0, 4, 12, 30].map(|at| byte(&reader, at)), [10, 11, 13, 5]);
 }
 
-/// A writer ends while the store has any of four segments. What counts is all up to the first that is missing; the next writer goes on from
-/// there, and a late segment of the former one changes nothing.
+/// A writer ends while the store has any of four segments. The image ends before the first missing segment: the next writer
+/// continues from there, and a late segment of the former writer changes nothing.
 #[test]
 fn what_counts_is_all_up_to_the_first_missing_segment() {
     for bits in 0..16_u64 {

@@ -73,7 +73,7 @@ fn qemu_nbd(image: &Path, socket: &Path) -> Server {
     Server(child)
 }
 
-/// An NBD server is killed under a mount: the mount ends, and the next one over the next server has all that was synced.
+/// An NBD server is killed under a mount. The mount ends, and a mount over the next server has all synced records.
 #[test]
 fn what_was_synced_on_an_nbd_server_survives_its_end() {
     needs::tools!("qemu-nbd", "e2fsck");
@@ -196,8 +196,8 @@ fn moto() -> (Server, u16) {
     (server, port)
 }
 
-/// An S3 server answers with errors and loses connections under a mount, which is then killed with its helper. The next one has all that was
-/// synced.
+/// An S3 server answers with errors and loses connections under a mount, which is then killed with its helper. The next mount has all synced
+/// records.
 #[test]
 fn what_was_synced_on_a_faulty_s3_server_survives() {
     needs::tools!("moto_server", "e2fsck");
