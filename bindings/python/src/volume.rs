@@ -258,8 +258,16 @@ impl NativeVolume {
 
     /// Returns the files below a directory with their contents, read ahead by several threads.
     fn read_files(&self, py: Python<'_>, path: PathBuf) -> PyResult<NativeReads> {
-        let walk = self.at(py, &path, |v, p| Ok(v.walk(p)?.sorted(true)))?;
-        Ok(NativeReads::new(self.get()?, walk, self.python_device))
+        let python_device = self.python_device;
+        let reads = self.at(py, &path, |v, p| {
+            if python_device {
+                // Reads of the device need the interpreter, so that threads would only wait for each other.
+                v.read_files_with(p, 0)
+            } else {
+                v.read_files(p)
+            }
+        })?;
+        Ok(NativeReads::new(reads))
     }
 
     /// Returns the entries of an ACL: tag, ID and permissions; with `default` those that new files inherit.

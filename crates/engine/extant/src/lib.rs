@@ -60,6 +60,7 @@ pub use api::dir::Dir;
 pub use api::file::File;
 pub use api::open_options::OpenOptions;
 pub use api::read_dir::{DirEntry, ReadDir};
+pub use api::read_files::{FileBatch, ReadFiles};
 pub use api::tree::{Walk, WalkEntry};
 pub use api::volume::Volume;
 pub use api::watch::Watch;

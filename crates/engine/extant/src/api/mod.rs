@@ -17,6 +17,7 @@ pub mod open;
 pub mod open_options;
 mod opening;
 pub mod read_dir;
+pub mod read_files;
 pub mod scratch;
 mod std_io;
 pub mod tree;

@@ -146,7 +146,10 @@ impl Node {
     /// # Errors
     /// [`Error::StaleInode`] if no inode has the number, or its inode was removed.
     pub fn of_number(volume: &Volume, ino: u32) -> Result<Self> {
-        let engine = &volume.guard.engine;
+        Self::of_engine(&volume.guard.engine, ino)
+    }
+
+    pub(super) fn of_engine(engine: &Arc<Engine>, ino: u32) -> Result<Self> {
         engine.store.check_here()?;
         let inode = engine.lifecycle.open_number(InodeNr(ino))?;
         Ok(Self::of(engine, inode))
