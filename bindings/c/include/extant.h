@@ -1,7 +1,8 @@
 /* ext4 images in process: create, open, read and change them, without root and without the kernel's driver.
  *
  * Every function that can fail returns a negative errno, and 0 or a count otherwise. extant_last_error() returns the message of the last
- * failed call of the same thread. Paths are bytes other than NUL, from the root of the volume, with or without a leading '/'. Sizes,
+ * failed call of the same thread, whatever its handle: a message in the handle would be a place that all threads write, also those that
+ * only look for names that do not exist. Paths are bytes other than NUL, from the root of the volume, with or without a leading '/'. Sizes,
  * offsets and lengths are bytes. Strings and structures that a call receives are used only during the call.
  *
  * Threads. Each function has one of these letters:
@@ -99,6 +100,9 @@ int extant_open_device(const struct extant_device *device, unsigned flags, extan
 int extant_close(extant_volume *volume);
 /* [T] Makes everything durable. */
 int extant_sync(extant_volume *volume);
+/* [T] Returns 0 if the volume takes changes. Otherwise returns the length of the reason, such as the damage that stopped the volume or
+ * EXTANT_READ_ONLY, and stores what fits of it in size bytes, with a NUL. The reason is that of the volume, whoever's call met it. */
+ssize_t extant_read_only(extant_volume *volume, char *buffer, size_t size);
 /* [T] Space and inodes. */
 int extant_statfs(extant_volume *volume, struct extant_statfs *st);
 /* [T] Grows an open volume to size bytes, or with 0 to the end of its device; *grown (or NULL) receives the new size. */
@@ -110,6 +114,8 @@ int extant_stat(extant_volume *volume, const char *path, struct extant_stat *st)
 int extant_lstat(extant_volume *volume, const char *path, struct extant_stat *st);
 /* [T] */
 int extant_mkdir(extant_volume *volume, const char *path, uint32_t mode);
+/* [T] mode has a type of mknod(2): S_IFREG or none, S_IFIFO, S_IFSOCK, S_IFCHR or S_IFBLK; rdev is a device number as of makedev(3). */
+int extant_mknod(extant_volume *volume, const char *path, uint32_t mode, uint32_t rdev);
 /* [T] -ENOTEMPTY if the directory has entries. */
 int extant_rmdir(extant_volume *volume, const char *path);
 /* [T] -EISDIR for a directory. */
@@ -159,19 +165,75 @@ ssize_t extant_preadv(extant_file *file, const struct iovec *vectors, size_t cou
 ssize_t extant_pwritev(extant_file *file, const struct iovec *vectors, size_t count, uint64_t offset);
 /* [T] Makes data and attributes durable. */
 int extant_fsync(extant_file *file);
+/* [T] Makes data durable, and of the attributes those that lead to them. */
+int extant_fdatasync(extant_file *file);
 /* [T] */
 int extant_ftruncate(extant_file *file, uint64_t size);
 /* [T] */
 int extant_fstat(extant_file *file, struct extant_stat *st);
-
+/* [T] mode is that of fallocate(2): 0, or flags FALLOC_FL_* of <linux/falloc.h>; -EOPNOTSUPP for others. */
+int extant_fallocate(extant_file *file, int mode, uint64_t offset, uint64_t length);
+/* [T] Returns the offset of the next data (SEEK_DATA) or hole (SEEK_HOLE) at or after offset; the end of the file is a hole. -ENXIO if there
+ * are no data, or offset is behind the end. Nothing is moved: a file has no offset of its own. */
+int64_t extant_lseek(extant_file *file, uint64_t offset, int whence);
 /* [T] */
+int extant_fchmod(extant_file *file, uint32_t mode);
+/* [T] UINT32_MAX leaves an owner unchanged. */
+int extant_fchown(extant_file *file, uint32_t uid, uint32_t gid);
+/* [T] As extant_utimens. */
+int extant_futimens(extant_file *file, const struct extant_time *atime, const struct extant_time *mtime);
+/* [T] As extant_getxattr. */
+ssize_t extant_fgetxattr(extant_file *file, const char *name, void *value, size_t size);
+/* [T] */
+int extant_fsetxattr(extant_file *file, const char *name, const void *value, size_t size);
+/* [T] */
+int extant_fremovexattr(extant_file *file, const char *name);
+/* [T] As extant_listxattr. */
+ssize_t extant_flistxattr(extant_file *file, char *list, size_t size);
+
+/* [T] Opens a directory, to list its names and to start paths there. The names are read when the first of them is asked for. */
 int extant_opendir(extant_volume *volume, const char *path, extant_dir **dir);
 /* [H] Returns 1 and the next entry, without "." and ".."; 0 at the end. */
 int extant_readdir(extant_dir *dir, struct extant_dirent *entry);
 /* [H] Stores up to count entries with their attributes; returns the number of entries, 0 at the end. */
 ssize_t extant_readdirplus(extant_dir *dir, struct extant_direntplus *entries, size_t count);
+/* [H] Starts the list of names again, with the names of then. */
+int extant_rewinddir(extant_dir *dir);
 /* [E] NULL is allowed. */
 void extant_closedir(extant_dir *dir);
+
+/* Paths that start at an open directory, as those of openat(2), so that a directory is found once, and stays the same when it is moved. "." is
+ * the directory itself. A path with a leading '/' starts at the root of the volume. These functions do not touch the list of names: threads
+ * may use a directory here while one of them lists it. Flags that a function does not name are -EINVAL. */
+
+/* [T] As extant_open_file. */
+int extant_openat(extant_dir *dir, const char *path, int flags, uint32_t mode, extant_file **file);
+/* [T] As extant_opendir. */
+int extant_opendirat(extant_dir *dir, const char *path, extant_dir **opened);
+/* [T] flags: 0 or AT_SYMLINK_NOFOLLOW. */
+int extant_fstatat(extant_dir *dir, const char *path, struct extant_stat *st, int flags);
+/* [T] */
+int extant_mkdirat(extant_dir *dir, const char *path, uint32_t mode);
+/* [T] As extant_mknod. */
+int extant_mknodat(extant_dir *dir, const char *path, uint32_t mode, uint32_t rdev);
+/* [T] flags: 0, or AT_REMOVEDIR for an empty directory. */
+int extant_unlinkat(extant_dir *dir, const char *path, int flags);
+/* [T] flags: 0, EXTANT_NOREPLACE or EXTANT_EXCHANGE. */
+int extant_renameat(extant_dir *from_dir, const char *from, extant_dir *to_dir, const char *to, unsigned flags);
+#define EXTANT_NOREPLACE 1u /* -EEXIST if the new name exists */
+#define EXTANT_EXCHANGE 2u  /* both names exist, and change places in one step */
+/* [T] A symbolic link at `from` is not followed. */
+int extant_linkat(extant_dir *from_dir, const char *from, extant_dir *to_dir, const char *to);
+/* [T] */
+int extant_symlinkat(const char *target, extant_dir *dir, const char *path);
+/* [T] As extant_readlink. */
+ssize_t extant_readlinkat(extant_dir *dir, const char *path, char *buffer, size_t size);
+/* [T] A symbolic link is followed. */
+int extant_fchmodat(extant_dir *dir, const char *path, uint32_t mode);
+/* [T] As extant_chown; flags: 0 or AT_SYMLINK_NOFOLLOW. */
+int extant_fchownat(extant_dir *dir, const char *path, uint32_t uid, uint32_t gid, int flags);
+/* [T] As extant_utimens; flags: 0 or AT_SYMLINK_NOFOLLOW. */
+int extant_utimensat(extant_dir *dir, const char *path, const struct extant_time *atime, const struct extant_time *mtime, int flags);
 
 /* Operations of extant_submit: path is the object unless a comment says otherwise. */
 enum extant_op_code {

@@ -28,6 +28,12 @@ public:
         file_.reset(file);
     }
 
+    File(extant_dir *dir, const std::string &path, int flags, uint32_t mode = 0644) {
+        extant_file *file = nullptr;
+        check(extant_openat(dir, path.c_str(), flags, mode, &file));
+        file_.reset(file);
+    }
+
     size_t read(void *buffer, size_t length, uint64_t offset) const {
         return static_cast<size_t>(check(extant_pread(file_.get(), buffer, length, offset)));
     }
@@ -43,6 +49,52 @@ private:
         void operator()(extant_file *file) const { extant_close_file(file); }
     };
     std::unique_ptr<extant_file, Close> file_;
+};
+
+// A directory from which paths start.
+class Dir {
+public:
+    Dir(extant_volume *volume, const std::string &path) {
+        extant_dir *dir = nullptr;
+        check(extant_opendir(volume, path.c_str(), &dir));
+        dir_.reset(dir);
+    }
+
+    Dir(extant_dir *from, const std::string &path) {
+        extant_dir *dir = nullptr;
+        check(extant_opendirat(from, path.c_str(), &dir));
+        dir_.reset(dir);
+    }
+
+    File open(const std::string &path, int flags = O_RDONLY, uint32_t mode = 0644) {
+        return File(dir_.get(), path, flags, mode);
+    }
+    Dir open_dir(const std::string &path) { return Dir(dir_.get(), path); }
+    void mkdir(const std::string &path, uint32_t mode = 0755) { check(extant_mkdirat(dir_.get(), path.c_str(), mode)); }
+    void unlink(const std::string &path) { check(extant_unlinkat(dir_.get(), path.c_str(), 0)); }
+
+    struct extant_stat stat(const std::string &path, int flags = 0) {
+        struct extant_stat st;
+        check(extant_fstatat(dir_.get(), path.c_str(), &st, flags));
+        return st;
+    }
+
+    std::vector<extant_dirent> list() {
+        check(extant_rewinddir(dir_.get()));
+        std::vector<extant_dirent> found;
+        extant_dirent entry;
+        while (check(extant_readdir(dir_.get(), &entry)) > 0)
+            found.push_back(entry);
+        return found;
+    }
+
+    extant_dir *get() const { return dir_.get(); }
+
+private:
+    struct Close {
+        void operator()(extant_dir *dir) const { extant_closedir(dir); }
+    };
+    std::unique_ptr<extant_dir, Close> dir_;
 };
 
 class Volume {
@@ -83,16 +135,8 @@ public:
         return st;
     }
 
-    std::vector<extant_dirent> list(const std::string &path) {
-        extant_dir *dir = nullptr;
-        check(extant_opendir(volume_, path.c_str(), &dir));
-        std::unique_ptr<extant_dir, void (*)(extant_dir *)> closing(dir, extant_closedir);
-        std::vector<extant_dirent> found;
-        extant_dirent entry;
-        while (check(extant_readdir(dir, &entry)) > 0)
-            found.push_back(entry);
-        return found;
-    }
+    Dir open_dir(const std::string &path) { return Dir(volume_, path); }
+    std::vector<extant_dirent> list(const std::string &path) { return open_dir(path).list(); }
 
     extant_volume *get() const { return volume_; }
 

@@ -74,6 +74,8 @@ pub fn last_error() -> *const c_char {
 // Numbers of Linux.
 const EIO: i32 = 5;
 pub const EINVAL: i32 = 22;
+pub const EOVERFLOW: i32 = 75;
+pub const EOPNOTSUPP: i32 = 95;
 
 /// Returns the error of a panic, which is a fault of the library.
 pub fn fault() -> Fail {
@@ -243,4 +245,18 @@ pub unsafe fn fill_all(buffer: *mut u8, size: usize, from: &[u8]) -> Result<usiz
         unsafe { fill(buffer, size, from)? };
     }
     Ok(from.len())
+}
+
+/// Stores what fits of a text, and a NUL behind it.
+///
+/// # Safety
+/// As of [`room`].
+pub unsafe fn text_to_c(text: &str, buffer: *mut c_char, size: usize) -> Result<(), Fail> {
+    let Some(most) = size.checked_sub(1) else {
+        return Ok(());
+    };
+    let mut bytes = text.as_bytes()[..text.len().min(most)].to_vec();
+    bytes.push(0);
+    // SAFETY: by the caller.
+    unsafe { fill(buffer.cast(), size, &bytes) }
 }

@@ -5,19 +5,25 @@
 
 #![allow(clippy::missing_safety_doc)] // The header says what callers must keep.
 
+mod at;
 mod batch;
 mod border;
 mod device;
 mod offline;
 mod open_file;
+mod opened;
 mod trees;
 
 use border::{Errno, Fail, call, call_long, handle, path, text, to_c};
 use engine::mkfs::{self, MkfsOptions};
-use engine::{File, Metadata, SetAttributes, SetTime, SetXattr, Timestamp, Volume, VolumeOptions};
+use engine::{
+    Dir, File, FileType, Metadata, OpenOptions, SetAttributes, SetTime, SetXattr, Timestamp,
+    Volume, VolumeOptions,
+};
 use open_file::OpenFile;
 use std::ffi::{OsString, c_char, c_int, c_uint, c_void};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
 
 const READ_ONLY: c_uint = 1;
 
@@ -196,6 +202,24 @@ pub unsafe extern "C" fn extant_grow(volume: *mut Volume, size: u64, grown: *mut
 }
 
 #[unsafe(no_mangle)]
+pub unsafe extern "C" fn extant_read_only(
+    volume: *mut Volume,
+    buffer: *mut c_char,
+    size: usize,
+) -> isize {
+    call_long(|| {
+        // SAFETY: a volume.
+        let Some(reason) = unsafe { handle(volume)? }.read_only() else {
+            return Ok(0);
+        };
+        let reason = reason.replace('\0', "?");
+        // SAFETY: room for `size` bytes.
+        unsafe { border::text_to_c(&reason, buffer, size)? };
+        Ok(reason.len())
+    })
+}
+
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn extant_statfs(volume: *mut Volume, st: *mut StatFs) -> c_int {
     call(|| {
         // SAFETY: a volume.
@@ -213,6 +237,84 @@ pub unsafe extern "C" fn extant_statfs(volume: *mut Volume, st: *mut StatFs) -> 
         // SAFETY: a place.
         unsafe { border::store(st, found) }
     })
+}
+
+/// Returns the change of owners, of which `u32::MAX` leaves one unchanged.
+fn owners(uid: u32, gid: u32) -> SetAttributes {
+    let given = |id: u32| Some(id).filter(|&id| id != u32::MAX);
+    SetAttributes {
+        uid: given(uid),
+        gid: given(gid),
+        ..SetAttributes::default()
+    }
+}
+
+/// Returns the change of times, of which null is the present time.
+///
+/// # Safety
+/// Each pointer is null or that of a time.
+unsafe fn times(atime: *const Time, mtime: *const Time) -> Result<SetAttributes, Fail> {
+    let given = |time: *const Time| {
+        // SAFETY: by the caller.
+        match unsafe { time.as_ref() } {
+            None => Ok(Some(SetTime::Now)),
+            Some(t) if t.nsec < 1_000_000_000 => {
+                Ok(Some(SetTime::At(Timestamp::new(t.sec, t.nsec))))
+            }
+            Some(t) => {
+                let text = format!(
+                    "{} nanoseconds: the number must be below 1000000000",
+                    t.nsec
+                );
+                Err(Fail::Text(border::EINVAL, text))
+            }
+        }
+    };
+    Ok(SetAttributes {
+        atime: given(atime)?,
+        mtime: given(mtime)?,
+        ..SetAttributes::default()
+    })
+}
+
+/// Makes what mknod(2) makes for a mode.
+fn make_node(dir: &Dir, at: &Path, mode: u32, rdev: u32) -> Result<(), Fail> {
+    let bits = u16::try_from(mode).map_err(|_| Errno(border::EINVAL))?;
+    match FileType::from_mode(bits) {
+        // mknod(2) makes a regular file of a mode without a type.
+        Some(FileType::Regular) => {}
+        None if bits & 0o170_000 == 0 => {}
+        Some(other) => return Ok(dir.mknod(at, other, mode, rdev)?),
+        None => return Err(Errno(border::EINVAL).into()),
+    }
+    let options = OpenOptions::new().write(true).create_new(true);
+    Ok(dir.open_file_with(at, &options.mode(mode)).map(drop)?)
+}
+
+/// Stores names, each with a NUL behind it.
+///
+/// # Safety
+/// `list` has room for `size` bytes.
+unsafe fn names_to_c(names: Vec<OsString>, list: *mut c_char, size: usize) -> Result<usize, Fail> {
+    let names: Vec<u8> = names
+        .into_iter()
+        .map(OsString::into_vec)
+        .flat_map(|name| name.into_iter().chain([0]))
+        .collect();
+    // SAFETY: by the caller.
+    unsafe { border::fill_all(list.cast(), size, &names) }
+}
+
+/// Stores the target of a link, or what fits of it; returns its length.
+///
+/// # Safety
+/// `buffer` has room for `size` bytes.
+unsafe fn link_to_c(target: &Path, buffer: *mut c_char, size: usize) -> Result<usize, Fail> {
+    let target = target.as_os_str().as_bytes();
+    let stored = target.len().min(size);
+    // SAFETY: by the caller.
+    unsafe { border::fill(buffer.cast(), size, &target[..stored])? };
+    Ok(target.len())
 }
 
 /// Functions of a volume and a path.
@@ -254,32 +356,13 @@ on_path! {
         Ok(volume.symlink(target, unsafe { path(to)? })?)
     };
     extant_chmod(mode: u32) => |volume, at| Ok(volume.set_permissions(at, mode)?);
-    extant_chown(uid: u32, gid: u32) => |volume, at| {
-        let given = |id: u32| Some(id).filter(|&id| id != u32::MAX);
-        let set = SetAttributes {
-            uid: given(uid),
-            gid: given(gid),
-            ..SetAttributes::default()
-        };
-        Ok(volume.set_attributes(at, &set)?)
-    };
+    extant_chown(uid: u32, gid: u32) => |volume, at| Ok(volume.set_attributes(at, &owners(uid, gid))?);
     extant_truncate(size: u64) => |volume, at| Ok(volume.set_len(at, size)?);
     extant_utimens(atime: *const Time, mtime: *const Time) => |volume, at| {
-        let given = |time: *const Time| {
-            // SAFETY: a time, or null.
-            match unsafe { time.as_ref() } {
-                None => Ok(Some(SetTime::Now)),
-                Some(t) if t.nsec < 1_000_000_000 => Ok(Some(SetTime::At(Timestamp::new(t.sec, t.nsec)))),
-                Some(t) => Err(Fail::Text(border::EINVAL, format!("{} nanoseconds: the number must be below 1000000000", t.nsec))),
-            }
-        };
-        let set = SetAttributes {
-            atime: given(atime)?,
-            mtime: given(mtime)?,
-            ..SetAttributes::default()
-        };
-        Ok(volume.set_attributes(at, &set)?)
+        // SAFETY: times, or null.
+        Ok(volume.set_attributes(at, &unsafe { times(atime, mtime)? })?)
     };
+    extant_mknod(mode: u32, rdev: u32) => |volume, at| make_node(volume, at, mode, rdev);
     extant_setxattr(name: *const c_char, value: *const c_void, size: usize) => |volume, at| {
         // SAFETY: a string, and `size` bytes.
         let (name, value) = unsafe { (path(name)?, border::bytes(value, size)?) };
@@ -295,7 +378,7 @@ on_path! {
     };
     extant_opendir(out: *mut *mut trees::DirHandle) => |volume, at| {
         // SAFETY: a place.
-        unsafe { to_c(trees::DirHandle::new(volume.read_dir(at)?), out) }
+        unsafe { to_c(trees::DirHandle::new(volume.open_dir(at)?), out) }
     };
 }
 
@@ -307,13 +390,8 @@ pub unsafe extern "C" fn extant_readlink(
     size: usize,
 ) -> isize {
     call_long(|| {
-        // SAFETY: a volume and a string.
-        let target = unsafe { handle(volume)?.read_link(path(at)?)? };
-        let target = target.as_os_str().as_bytes();
-        let stored = target.len().min(size);
-        // SAFETY: room for `size` bytes.
-        unsafe { border::fill(buffer.cast(), size, &target[..stored])? };
-        Ok(target.len())
+        // SAFETY: a volume, a string, and room for `size` bytes.
+        unsafe { link_to_c(&handle(volume)?.read_link(path(at)?)?, buffer, size) }
     })
 }
 
@@ -341,15 +419,8 @@ pub unsafe extern "C" fn extant_listxattr(
     size: usize,
 ) -> isize {
     call_long(|| {
-        // SAFETY: a volume and a string.
-        let names = unsafe { handle(volume)?.list_xattrs(path(at)?)? };
-        let names: Vec<u8> = names
-            .into_iter()
-            .map(OsString::into_vec)
-            .flat_map(|name| name.into_iter().chain([0]))
-            .collect();
-        // SAFETY: room for `size` bytes.
-        unsafe { border::fill_all(list.cast(), size, &names) }
+        // SAFETY: a volume, a string, and room for `size` bytes.
+        unsafe { names_to_c(handle(volume)?.list_xattrs(path(at)?)?, list, size) }
     })
 }
 

@@ -1,7 +1,7 @@
 //! Files that are opened by the flags of open(2).
 
 use crate::border::{EINVAL, Fail};
-use engine::{Error, File, OpenOptions, Volume};
+use engine::{Dir, Error, File, OpenOptions};
 use rustix::fs::OFlags;
 use std::ffi::c_int;
 use std::ops::Deref;
@@ -68,12 +68,12 @@ fn access(flags: OFlags) -> Result<(bool, bool), Fail> {
 
 impl OpenFile {
     /// Opens a path with the flags of open(2).
-    pub fn open(volume: &Volume, at: &Path, flags: c_int, mode: u32) -> Result<Self, Fail> {
+    pub fn open(dir: &Dir, at: &Path, flags: c_int, mode: u32) -> Result<Self, Fail> {
         let flags = OFlags::from_bits_retain(flags.cast_unsigned());
         let (reads, writes) = access(flags)?;
         let options = OpenOptions::new().no_follow(flags.contains(OFlags::NOFOLLOW));
         if flags.contains(OFlags::DIRECTORY) {
-            return Self::directory(volume, at, options, writes || flags.contains(OFlags::TRUNC));
+            return Self::directory(dir, at, options, writes || flags.contains(OFlags::TRUNC));
         }
         let creates = flags.contains(OFlags::CREATE);
         let appends = writes && flags.contains(OFlags::APPEND);
@@ -85,18 +85,13 @@ impl OpenFile {
             .create_new(creates && flags.contains(OFlags::EXCL))
             .truncate(flags.contains(OFlags::TRUNC))
             .mode(mode);
-        let file = volume.open_file_with(at, &options)?;
+        let file = dir.open_file_with(at, &options)?;
         Ok(Self { file, appends })
     }
 
     /// Opens a directory to read. With `changes`, for writing or truncating, the call fails whatever the path is, and changes nothing.
-    fn directory(
-        volume: &Volume,
-        at: &Path,
-        options: OpenOptions,
-        changes: bool,
-    ) -> Result<Self, Fail> {
-        let file = volume.open_file_with(at, &options.read(true))?;
+    fn directory(dir: &Dir, at: &Path, options: OpenOptions, changes: bool) -> Result<Self, Fail> {
+        let file = dir.open_file_with(at, &options.read(true))?;
         if !file.metadata()?.is_dir() {
             return Err(Error::NotDirectory.into());
         }

@@ -3,13 +3,13 @@
 use crate::border::{Fail, call, call_long, handle, path, store, text};
 use crate::{Stat, stat};
 use engine::mkfs::{ArchiveInput, Source, TreeSource};
-use engine::{CopyCounts, CopyOptions, DirEntry, Packing, PathError, ReadDir, Volume};
+use engine::{CopyCounts, CopyOptions, Dir, DirEntry, Packing, PathError, ReadDir, Volume};
 use std::ffi::{c_char, c_int, c_void};
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard};
 
 /// Returns the source of a new volume: a directory, or an archive.
 pub fn source(path: &Path) -> Source {
@@ -20,12 +20,29 @@ pub fn source(path: &Path) -> Source {
     }
 }
 
-/// An open directory.
-pub struct DirHandle(Mutex<ReadDir>);
+/// An open directory, from which paths start, and the place in its list of names.
+pub struct DirHandle {
+    pub dir: Dir,
+    /// `None` before the first name is asked for.
+    names: Mutex<Option<ReadDir>>,
+}
 
 impl DirHandle {
-    pub fn new(dir: ReadDir) -> Self {
-        Self(Mutex::new(dir))
+    pub fn new(dir: Dir) -> Self {
+        let names = Mutex::new(None);
+        Self { dir, names }
+    }
+
+    fn names(&self) -> Result<MutexGuard<'_, Option<ReadDir>>, Fail> {
+        self.names.lock().map_err(|_| Fail::Errno(5))
+    }
+
+    /// Returns the next name, out of names that this handle has locked.
+    fn next(&self, names: &mut Option<ReadDir>) -> Result<Option<DirEntry>, Fail> {
+        if names.is_none() {
+            *names = Some(self.dir.read_dir(".")?);
+        }
+        Ok(names.as_mut().and_then(Iterator::next).transpose()?)
     }
 }
 
@@ -102,13 +119,13 @@ pub unsafe extern "C" fn extant_readdirplus(
     call_long(|| {
         // SAFETY: a directory.
         let dir = unsafe { handle(dir)? };
-        let mut dir = dir.0.lock().map_err(|_| Fail::Errno(5))?;
+        let mut names = dir.names()?;
         if entries.is_null() && count > 0 {
             return Err(Fail::Null);
         }
         let mut stored = 0;
         while stored < count {
-            let Some(next) = dir.next().transpose()? else {
+            let Some(next) = dir.next(&mut names)? else {
                 break;
             };
             let st = match next.metadata() {
@@ -130,8 +147,7 @@ pub unsafe extern "C" fn extant_readdir(dir: *mut DirHandle, entry: *mut Dirent)
     let done = call_long(|| {
         // SAFETY: a directory.
         let dir = unsafe { handle(dir)? };
-        let mut dir = dir.0.lock().map_err(|_| Fail::Errno(5))?;
-        let Some(next) = dir.next().transpose()? else {
+        let Some(next) = dir.next(&mut *dir.names()?)? else {
             return Ok(0);
         };
         let found = dirent(&next)?;
@@ -140,6 +156,15 @@ pub unsafe extern "C" fn extant_readdir(dir: *mut DirHandle, entry: *mut Dirent)
         Ok(1)
     });
     done as c_int
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn extant_rewinddir(dir: *mut DirHandle) -> c_int {
+    call(|| {
+        // SAFETY: a directory.
+        *unsafe { handle(dir)? }.names()? = None;
+        Ok(())
+    })
 }
 
 #[unsafe(no_mangle)]

@@ -1,5 +1,5 @@
 /* The library as C programs use it. The argument is a directory for images. */
-#define _XOPEN_SOURCE 700
+#define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -141,6 +141,84 @@ static void open_flags(void) {
     CHECK(extant_open_file(volume, "/d", O_RDONLY | O_DIRECTORY, 0, &file) == 0 && extant_fsync(file) == 0);
     CHECK(extant_fstat(file, &st) == 0 && S_ISDIR(st.mode) && extant_pread(file, buffer, 1, 0) == -EISDIR);
     extant_close_file(file);
+    CHECK(extant_close(volume) == 0);
+}
+
+/* Paths from open directories. */
+static void directories(void) {
+    extant_volume *volume = made();
+    extant_dir *a = NULL, *b = NULL, *root = NULL;
+    extant_file *file = NULL;
+    struct extant_stat st;
+    struct extant_dirent entry;
+    char buffer[8];
+    CHECK(extant_opendir(volume, "/", &root) == 0 && extant_mkdirat(root, "a", 0755) == 0 && extant_mkdirat(root, "b", 0700) == 0);
+    CHECK(extant_opendirat(root, "a", &a) == 0 && extant_opendir(volume, "/b", &b) == 0);
+    CHECK(extant_opendirat(root, "none", &a) == -ENOENT && extant_opendirat(NULL, "a", &a) == -EINVAL);
+    CHECK(extant_openat(a, "f", O_RDWR | O_CREAT | O_EXCL, 0640, &file) == 0 && extant_pwrite(file, "text", 4, 0) == 4);
+    CHECK(extant_opendirat(a, "f", &root) == -ENOTDIR);
+    extant_close_file(file);
+    /* A directory that moves stays the same. */
+    CHECK(extant_renameat(root, "a", b, "inside", 0) == 0 && extant_fstatat(a, "f", &st, 0) == 0 && st.size == 4);
+    CHECK(extant_fstatat(a, "..", &st, 0) == 0 && extant_fstatat(b, ".", &st, 0) == 0 && st.mode == (S_IFDIR | 0700));
+    CHECK(extant_symlinkat("f", a, "link") == 0 && extant_readlinkat(a, "link", buffer, sizeof buffer) == 1 && buffer[0] == 'f');
+    CHECK(extant_fstatat(a, "link", &st, 0) == 0 && S_ISREG(st.mode));
+    CHECK(extant_fstatat(a, "link", &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(st.mode));
+    CHECK(extant_fstatat(a, "link", &st, 1 << 20) == -EINVAL && extant_unlinkat(a, "link", AT_SYMLINK_NOFOLLOW) == -EINVAL);
+    CHECK(extant_fchownat(a, "link", 7, UINT32_MAX, AT_SYMLINK_NOFOLLOW) == 0 && extant_fchownat(a, "link", 8, 9, 0) == 0);
+    CHECK(extant_fstatat(a, "link", &st, AT_SYMLINK_NOFOLLOW) == 0 && st.uid == 7 && st.gid == 0);
+    CHECK(extant_fstatat(a, "f", &st, 0) == 0 && st.uid == 8 && st.gid == 9);
+    struct extant_time time = {1000000000, 7};
+    CHECK(extant_utimensat(a, "link", &time, &time, AT_SYMLINK_NOFOLLOW) == 0 && extant_fchmodat(a, "link", 0600) == 0);
+    CHECK(extant_fstatat(a, "f", &st, 0) == 0 && st.mode == (S_IFREG | 0600) && st.mtime.sec != 1000000000);
+    CHECK(extant_linkat(a, "f", b, "second") == 0 && extant_fstatat(b, "second", &st, 0) == 0 && st.nlink == 2);
+    CHECK(extant_renameat(a, "f", b, "second", EXTANT_NOREPLACE) == -EEXIST);
+    CHECK(extant_renameat(a, "link", b, "second", EXTANT_EXCHANGE) == 0);
+    CHECK(extant_fstatat(b, "second", &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(st.mode));
+    CHECK(extant_renameat(a, "f", b, "x", EXTANT_EXCHANGE | EXTANT_NOREPLACE) == -EINVAL);
+    CHECK(extant_renameat(a, "f", b, "x", 4) == -EINVAL && extant_renameat(NULL, "f", b, "x", 0) == -EINVAL);
+    CHECK(extant_mknodat(a, "null", S_IFCHR | 0666, 0x103) == 0 && extant_fstatat(a, "null", &st, 0) == 0 && st.rdev == 0x103);
+    CHECK(extant_mknod(volume, "/plain", 0600, 0) == 0 && extant_stat(volume, "/plain", &st) == 0 && st.mode == (S_IFREG | 0600));
+    CHECK(extant_mknod(volume, "/plain", S_IFIFO, 0) == -EEXIST && extant_mknod(volume, "/x", S_IFDIR, 0) < 0);
+    CHECK(extant_mknod(volume, "/x", 1u << 20, 0) == -EINVAL);
+    CHECK(extant_unlinkat(b, "inside", AT_REMOVEDIR) == -ENOTEMPTY && extant_unlinkat(b, "inside", 0) == -EISDIR);
+    /* The list begins with the first name that is asked for, and again after a rewind. */
+    int names = 0, again = 0;
+    while (extant_readdir(a, &entry) == 1)
+        names++;
+    CHECK(extant_unlinkat(a, "null", 0) == 0 && extant_readdir(a, &entry) == 0 && extant_rewinddir(a) == 0);
+    while (extant_readdir(a, &entry) == 1)
+        again++;
+    CHECK(names == 3 && again == 2);
+    extant_closedir(a);
+    extant_closedir(b);
+    extant_closedir(root);
+    CHECK(extant_close(volume) == 0);
+}
+
+/* Attributes and space of open files. */
+static void open_files(void) {
+    extant_volume *volume = made();
+    extant_file *file = NULL;
+    struct extant_stat st;
+    char buffer[32];
+    CHECK(extant_open_file(volume, "/f", O_RDWR | O_CREAT, 0600, &file) == 0);
+    CHECK(extant_fallocate(file, 0, 0, 1 << 20) == 0 && extant_fstat(file, &st) == 0 && st.size == 1 << 20 && st.blocks == 2048);
+    CHECK(extant_pwrite(file, "data", 4, 65536) == 4 && extant_fdatasync(file) == 0);
+    CHECK(extant_fallocate(file, 3, 0, 65536) == 0 && extant_lseek(file, 0, SEEK_DATA) == 65536 && extant_lseek(file, 0, SEEK_HOLE) == 0);
+    CHECK(extant_lseek(file, 1 << 20, SEEK_DATA) == -ENXIO && extant_lseek(file, 0, SEEK_CUR) == -EINVAL);
+    CHECK(extant_fallocate(file, 2, 0, 4096) == -EOPNOTSUPP && extant_fallocate(file, 1 << 12, 0, 1) == -EOPNOTSUPP);
+    struct extant_time time = {1000000000, 7};
+    CHECK(extant_fchmod(file, 0640) == 0 && extant_fchown(file, UINT32_MAX, 5) == 0 && extant_futimens(file, &time, &time) == 0);
+    CHECK(extant_fstat(file, &st) == 0 && st.mode == (S_IFREG | 0640) && st.uid == 0 && st.gid == 5 && st.mtime.nsec == 7);
+    CHECK(extant_fsetxattr(file, "user.note", "value", 5) == 0 && extant_fgetxattr(file, "user.note", buffer, sizeof buffer) == 5);
+    CHECK(extant_flistxattr(file, buffer, sizeof buffer) == 10 && strcmp(buffer, "user.note") == 0);
+    CHECK(extant_fremovexattr(file, "user.note") == 0 && extant_flistxattr(file, NULL, 0) == 0);
+    extant_close_file(file);
+    CHECK(extant_read_only(volume, buffer, sizeof buffer) == 0 && extant_close(volume) == 0);
+    CHECK(extant_open(image, EXTANT_READ_ONLY, &volume) == 0);
+    memset(buffer, 'x', sizeof buffer);
+    CHECK(extant_read_only(volume, buffer, 5) > 5 && buffer[4] == '\0' && buffer[5] == 'x' && extant_read_only(volume, NULL, 0) > 5);
     CHECK(extant_close(volume) == 0);
 }
 
@@ -432,6 +510,8 @@ int main(int count, char **arguments) {
     snprintf(image, sizeof image, "%s/disk.img", arguments[1]);
     files();
     open_flags();
+    directories();
+    open_files();
     devices();
     threads();
     vectors();

@@ -16,6 +16,11 @@ int main(int, char **arguments) {
         file.sync();
         auto moved = std::move(volume);
         moved.rename("/d/f", "/f");
+        auto dir = moved.open_dir("/d");
+        dir.mkdir("below");
+        dir.open_dir("below").open("g", O_WRONLY | O_CREAT).write("x", 1, 0);
+        if (dir.stat("below/g").size != 1 || dir.list().size() != 1)
+            return 1;
         if (moved.list("/").size() != 3 || moved.stat("/f").size != 5)
             return 1;
     }

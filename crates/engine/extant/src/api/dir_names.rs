@@ -94,6 +94,13 @@ impl Dir {
         self.make(bytes(&path), &what, mode_bits(mode)).map(|_| ())
     }
 
+    fn check_same_volume(&self, other: &Self) -> Result<()> {
+        if !Arc::ptr_eq(self.caller.any_engine(), other.caller.any_engine()) {
+            return Err(Error::CrossDevice);
+        }
+        Ok(())
+    }
+
     /// Adds the name `new` to the inode that `old` leads to. A symbolic link at `old` is not followed.
     ///
     /// ```
@@ -129,9 +136,7 @@ impl Dir {
         old: impl AsRef<Path>,
         new: impl AsRef<Path>,
     ) -> Result<()> {
-        if !Arc::ptr_eq(self.caller.any_engine(), from.caller.any_engine()) {
-            return Err(Error::CrossDevice);
-        }
+        self.check_same_volume(from)?;
         from.at_inode(bytes(&old), false, |inode| {
             self.at_parent(bytes(&new), |dir, name| {
                 self.engine()?.names.link(self.who(), inode, dir, name)
@@ -273,8 +278,34 @@ impl Dir {
         new: impl AsRef<Path>,
         mode: RenameMode,
     ) -> Result<()> {
+        self.rename_from(self, old, new, mode)
+    }
+
+    /// Like [`rename_with`](Self::rename_with), where `old` starts at another directory of the volume, as with
+    /// renameat2(2). No path has to lead from one to the other.
+    ///
+    /// ```
+    /// # let volume = extant::doc_volume();
+    /// use extant::RenameMode;
+    /// let (a, b) = (volume.create_dir("/a")?, volume.create_dir("/b")?);
+    /// a.create_new_file("file")?;
+    /// b.rename_from(&a, "file", "moved", RenameMode::NoReplace)?;
+    /// assert!(volume.exists("/b/moved")?);
+    /// # Ok::<(), extant::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::CrossDevice`] for a directory of another volume, and whatever [`rename_with`](Self::rename_with) returns.
+    pub fn rename_from(
+        &self,
+        from: &Self,
+        old: impl AsRef<Path>,
+        new: impl AsRef<Path>,
+        mode: RenameMode,
+    ) -> Result<()> {
+        self.check_same_volume(from)?;
         let (old, new) = (bytes(&old), bytes(&new));
-        let moved = self.at_parent(old, |old_dir, old_name| {
+        let moved = from.at_parent(old, |old_dir, old_name| {
             if old.ends_with(b"/") || new.ends_with(b"/") {
                 let source = self.engine()?.names.lookup(old_dir, old_name)?;
                 if source.directory().is_none() {

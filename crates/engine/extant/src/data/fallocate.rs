@@ -45,6 +45,29 @@ pub enum Fallocate {
     InsertRange,
 }
 
+impl Fallocate {
+    /// Returns what a mode of fallocate(2), the `FALLOC_FL_*` of Linux, asks for; `None` if that is not supported.
+    ///
+    /// ```
+    /// use extant::Fallocate;
+    /// const KEEP_SIZE: u32 = 1;
+    /// const PUNCH_HOLE: u32 = 2;
+    /// assert_eq!(Fallocate::from_mode(KEEP_SIZE | PUNCH_HOLE), Some(Fallocate::PunchHole));
+    /// assert_eq!(Fallocate::from_mode(PUNCH_HOLE), None); // Linux asks for both flags
+    /// ```
+    pub fn from_mode(mode: u32) -> Option<Self> {
+        let keep_size = mode & 1 != 0;
+        match mode & !1 {
+            0 => Some(Self::Allocate { keep_size }),
+            0x02 if keep_size => Some(Self::PunchHole),
+            0x08 if !keep_size => Some(Self::CollapseRange),
+            0x10 => Some(Self::ZeroRange { keep_size }),
+            0x20 if !keep_size => Some(Self::InsertRange),
+            _ => None,
+        }
+    }
+}
+
 impl Default for Fallocate {
     fn default() -> Self {
         Self::Allocate { keep_size: false }

@@ -6,7 +6,7 @@ use crate::nodes::HeldNode;
 use extant::unstable::{OpenFlags, Seek};
 use extant::{Credentials, Fallocate};
 use fuse_server::{Answer, Errno};
-use rustix::fs::{FallocateFlags, FileType, OFlags};
+use rustix::fs::{FileType, OFlags};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -210,18 +210,7 @@ impl Filesystem {
         who: &Credentials,
         (offset, length, mode): (u64, u64, u32),
     ) -> Result<(), Errno> {
-        type F = FallocateFlags;
-        let mode = F::from_bits(mode).ok_or(Errno::OPNOTSUPP)?;
-        let keep_size = mode.contains(F::KEEP_SIZE);
-        let how = match mode.difference(F::KEEP_SIZE) {
-            m if m.is_empty() => Fallocate::Allocate { keep_size },
-            F::PUNCH_HOLE if keep_size => Fallocate::PunchHole,
-            F::ZERO_RANGE => Fallocate::ZeroRange { keep_size },
-            // Linux refuses both itself; another kernel may not.
-            F::COLLAPSE_RANGE if !keep_size => Fallocate::CollapseRange,
-            F::INSERT_RANGE if !keep_size => Fallocate::InsertRange,
-            _ => return Err(Errno::OPNOTSUPP),
-        };
+        let how = Fallocate::from_mode(mode).ok_or(Errno::OPNOTSUPP)?;
         if !who.is_privileged() {
             // For this operation the kernel does not request the removal of set-id bits.
             self.strip_privileges(&held.node, who)?;
