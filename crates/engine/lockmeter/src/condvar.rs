@@ -1,7 +1,7 @@
 //! A condition variable for metered mutexes.
 
-use crate::MutexGuard;
 use crate::class::LockClass;
+use crate::locks::MutexGuard;
 use std::time::Duration;
 
 /// A condition variable for use with [`Mutex`](crate::Mutex).

@@ -45,8 +45,10 @@ mod cpu_time;
 #[cfg(feature = "tracing")]
 mod events;
 mod hold;
+mod locks;
 mod mutex;
 mod object;
+mod overhead;
 pub mod profile;
 mod prometheus;
 mod raw;
@@ -63,47 +65,14 @@ pub mod turns;
 
 pub use class::{Class, LockClass};
 pub use condvar::Condvar;
-#[cfg(not(loom))]
-pub use mutex::RawMutex;
-pub use mutex::{WAITING, Word};
+pub use locks::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, SpinLock};
+pub use mutex::{RawMutex, WAITING, Word};
 pub use object::wanting;
-#[cfg(loom)]
-#[doc(hidden)]
-pub use parking_lot::RawMutex;
-pub use raw::{Metered, MutexGuard, RwLockReadGuard, RwLockWriteGuard};
+pub use overhead::{Overhead, overhead};
+pub use raw::Metered;
 pub use snapshot::{ClassStats, Holder, SiteStats, Snapshot, Stats};
 pub use spin::RawSpinLock;
-pub use switch::{Overhead, is_on, overhead, set_exact_hold, set_on};
-
-/// A mutex of class `C`, metered; its threads wait in parking_lot's queues.
-///
-/// ```
-/// lockmeter::lock_class!(Queue = "queue");
-/// let queue: lockmeter::Mutex<_, Queue> = lockmeter::Mutex::new(vec![1]);
-/// queue.lock().push(2);
-/// assert_eq!(queue.into_inner(), [1, 2]);
-/// ```
-pub type Mutex<T, C> = lock_api::Mutex<Metered<RawMutex, C>, T>;
-
-/// A reader-writer lock of class `C`: parking_lot's, metered.
-///
-/// ```
-/// lockmeter::lock_class!(Map = "map");
-/// let map: lockmeter::RwLock<_, Map> = lockmeter::RwLock::new(1);
-/// *map.write() += 1;
-/// assert_eq!(*map.read(), 2);
-/// ```
-pub type RwLock<T, C> = lock_api::RwLock<Metered<parking_lot::RawRwLock, C>, T>;
-
-/// A spin lock of class `C`, for a few instructions at a time.
-///
-/// ```
-/// lockmeter::lock_class!(Bits = "bits");
-/// let bits: lockmeter::SpinLock<_, Bits> = lockmeter::SpinLock::new(0u64);
-/// *bits.lock() |= 8;
-/// assert_eq!(*bits.lock(), 8);
-/// ```
-pub type SpinLock<T, C> = lock_api::Mutex<Metered<RawSpinLock, C>, T>;
+pub use switch::{is_on, set_exact_hold, set_on};
 
 /// Compiles the README's example.
 #[cfg(doctest)]

@@ -171,7 +171,7 @@ impl Word<'_> {
 
 #[cfg(not(loom))]
 mod kernel {
-    use super::{Sleepers, Woken, Word};
+    use crate::mutex::{Sleepers, Woken, Word};
     use parking_lot_core::{DEFAULT_PARK_TOKEN, DEFAULT_UNPARK_TOKEN, ParkResult, UnparkToken};
     use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
     use std::time::{Duration, Instant};
@@ -303,10 +303,13 @@ mod kernel {
 
 #[cfg(not(loom))]
 pub use kernel::RawMutex;
+#[cfg(loom)]
+#[doc(hidden)]
+pub use parking_lot::RawMutex;
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::RawMutex;
+    use crate::mutex::RawMutex;
     use std::sync::atomic::{AtomicU64, Ordering};
     use std::time::Duration;
 
@@ -364,7 +367,7 @@ mod tests {
 /// that nobody is missed if the barrier does what the kernel says.
 #[cfg(all(test, loom))]
 mod model {
-    use super::{Sleepers, Woken, Word};
+    use crate::mutex::{Sleepers, Woken, Word};
     use crate::sync::{AtomicBool, AtomicU8, Ordering};
     use loom::sync::{Arc, Condvar, Mutex};
 

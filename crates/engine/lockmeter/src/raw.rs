@@ -12,15 +12,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
-/// The guard of a [`Mutex`](crate::Mutex).
-pub type MutexGuard<'a, T, C> = lock_api::MutexGuard<'a, Metered<crate::RawMutex, C>, T>;
-/// The guard of a reader of a [`RwLock`](crate::RwLock).
-pub type RwLockReadGuard<'a, T, C> =
-    lock_api::RwLockReadGuard<'a, Metered<parking_lot::RawRwLock, C>, T>;
-/// The guard of the writer of a [`RwLock`](crate::RwLock).
-pub type RwLockWriteGuard<'a, T, C> =
-    lock_api::RwLockWriteGuard<'a, Metered<parking_lot::RawRwLock, C>, T>;
-
 /// A raw lock with a meter. Eight bytes over a lock of up to four.
 ///
 /// ```

@@ -1,12 +1,12 @@
 //! `extant-bench age`.
 
-use crate::interrupt;
-use crate::output;
-use crate::progress::Progress;
 use crate::targets::TargetArgs;
 use anyhow::Result;
 use extant_bench::age::{self, AgeParams};
+use extant_terminal::interrupt;
 use extant_terminal::numbers::size;
+use extant_terminal::output;
+use extant_terminal::progress::Progress;
 use std::io::Write;
 
 /// Measure the fragmentation of files on an aging volume

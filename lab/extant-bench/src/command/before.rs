@@ -1,10 +1,10 @@
 //! `extant-bench before`.
 
-use crate::progress::Progress;
 use crate::repeat::ShapeArgs;
 use anyhow::Result;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use extant_bench::before::{PAIRS, Pair};
+use extant_terminal::progress::Progress;
 
 /// Compare the algorithms that this engine's mechanisms replace with their replacements
 ///

@@ -1,16 +1,16 @@
 //! `extant-bench bulk`.
 
-use crate::interrupt;
-use crate::output;
-use crate::progress::Progress;
-use crate::scratch_in;
+use crate::setup::scratch_in;
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 use extant_bench::bulk::{self, Direction, Moved, Mover, Output, Report};
 use extant_bench::child;
 use extant_bench::tree::Shape;
+use extant_terminal::interrupt;
 use extant_terminal::numbers::size;
 use extant_terminal::numbers::{human, rate};
+use extant_terminal::output;
+use extant_terminal::progress::Progress;
 use serde::Serialize;
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
@@ -380,7 +380,7 @@ pub fn run(a: &BulkArgs) -> Result<()> {
         files: a.files,
         size: a.size,
     });
-    let exe = crate::extant()?;
+    let exe = crate::setup::extant()?;
     let progress = Progress::count("runs");
     let measure_all = || -> Result<_> {
         if let Some(shape) = shape {

@@ -1,16 +1,16 @@
 //! `extant-bench burst`.
 
-use crate::interrupt;
-use crate::output;
-use crate::progress::Progress;
-use crate::scratch_in;
+use crate::setup::scratch_in;
 use crate::targets::TargetArgs;
 use anyhow::Result;
 use extant_bench::burst::{self, Params, Report};
 use extant_bench::latency::Summary;
 use extant_bench::table::{self, duration};
 use extant_bench::target::Target;
+use extant_terminal::interrupt;
 use extant_terminal::numbers::rate;
+use extant_terminal::output;
+use extant_terminal::progress::Progress;
 use serde::Serialize;
 use std::io::Write;
 use std::time::Duration;

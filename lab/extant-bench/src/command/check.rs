@@ -1,9 +1,6 @@
 //! `extant-bench check`.
 
-use crate::interrupt;
-use crate::output;
-use crate::progress::Progress;
-use crate::scratch_in;
+use crate::setup::scratch_in;
 use anyhow::{Result, ensure};
 use blockdev::FileDevice;
 use extant::mkfs::MkfsOptions;
@@ -13,6 +10,9 @@ use extant_bench::host_memory;
 use extant_bench::metadata;
 use extant_bench::stats::{Elapsed, median};
 use extant_bench::tree::Shape;
+use extant_terminal::interrupt;
+use extant_terminal::output;
+use extant_terminal::progress::Progress;
 use serde::Serialize;
 use std::io::Write;
 use std::ops::Range;
@@ -124,7 +124,7 @@ pub fn run(args: &CheckArgs) -> Result<()> {
         let runs: Vec<Range<u64>> = serde_json::from_slice(&std::fs::read(runs)?)?;
         return metadata::read(image, &runs);
     }
-    let extant = crate::extant()?;
+    let extant = crate::setup::extant()?;
     let extant = extant.to_string_lossy();
     let work = scratch_in(args.dir.as_deref())?;
     let image = work.path().join("image");

@@ -1,9 +1,6 @@
 //! `extant-bench coherence`.
 
-use crate::interrupt;
-use crate::output;
-use crate::progress::Progress;
-use crate::{fresh, scratch};
+use crate::setup::{fresh, scratch};
 use anyhow::{Context, Result, ensure};
 use extant::VolumeOptions;
 use extant::mkfs::MkfsOptions;
@@ -13,6 +10,9 @@ use extant_bench::coherence::traced::Job;
 use extant_bench::coherence::{report, run, traced};
 use extant_bench::lackey;
 use extant_bench::predict::measure::Workload;
+use extant_terminal::interrupt;
+use extant_terminal::output;
+use extant_terminal::progress::Progress;
 use std::io::Write;
 use std::path::PathBuf;
 
@@ -84,7 +84,7 @@ pub fn run(args: &CoherenceArgs) -> Result<()> {
     }
     progress.done();
     if let Some(path) = &args.report {
-        let text = report::markdown(&all, &crate::machine());
+        let text = report::markdown(&all, &crate::setup::machine());
         std::fs::write(path, text).with_context(|| path.display().to_string())?;
     }
     if args.json {
@@ -109,7 +109,7 @@ fn trace(job: Job) -> Result<Traffic> {
     fresh(&image, &options, &VolumeOptions::new())?.close()?;
     let path = image.to_string_lossy();
     run::run(
-        &crate::this_program()?,
+        &crate::setup::this_program()?,
         &["coherence", "--traced", &path],
         job,
     )

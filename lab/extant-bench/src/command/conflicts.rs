@@ -1,9 +1,6 @@
 //! `extant-bench conflicts`.
 
-use crate::interrupt;
-use crate::output;
-use crate::progress::Progress;
-use crate::{fresh, scratch};
+use crate::setup::{fresh, scratch};
 use anyhow::{Context, Result, bail, ensure};
 use extant::VolumeOptions;
 use extant::mkfs::MkfsOptions;
@@ -12,6 +9,9 @@ use extant_bench::conflicts::run::CaseResult;
 use extant_bench::conflicts::traced::Setting;
 use extant_bench::conflicts::{cases, report, run, traced, work};
 use extant_bench::lackey;
+use extant_terminal::interrupt;
+use extant_terminal::output;
+use extant_terminal::progress::Progress;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -116,7 +116,7 @@ fn trace(setting: Setting, cases: &[Case], progress: &Progress) -> Result<Vec<Ca
     let cpus = setting.slots.to_string();
     let mut traced = vec!["conflicts", "--traced", &path, "--cpus", &cpus];
     traced.extend(setting.turned.then_some("--turned"));
-    let program = crate::this_program()?;
+    let program = crate::setup::this_program()?;
     run::run(&program, &traced, setting, cases, |_| progress.add(1))
 }
 
@@ -143,7 +143,7 @@ pub fn run(args: &ConflictsArgs) -> Result<()> {
     let results = trace_all(&settings(args), &cases)?;
     interrupt::check()?;
     if let Some(path) = &args.report {
-        let text = report::markdown(&results, &crate::machine());
+        let text = report::markdown(&results, &crate::setup::machine());
         std::fs::write(path, text).with_context(|| path.display().to_string())?;
     }
     let counts = report::Counts::of(&results);

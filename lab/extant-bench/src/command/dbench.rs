@@ -1,14 +1,14 @@
 //! `extant-bench dbench`.
 
-use crate::interrupt;
-use crate::output;
-use crate::progress::Progress;
 use crate::targets::TargetArgs;
 use anyhow::{Context, Result};
 use extant_bench::dbench::{self, Load, Params, Report};
 use extant_bench::table::{duration, times};
 use extant_bench::target::Target;
+use extant_terminal::interrupt;
 use extant_terminal::numbers::rate;
+use extant_terminal::output;
+use extant_terminal::progress::Progress;
 use std::fs::File;
 use std::io::{BufReader, Write};
 use std::path::PathBuf;

@@ -1,8 +1,8 @@
 //! `extant-bench figures`.
 
-use crate::output;
 use anyhow::{Context, Result, ensure};
 use extant_bench::report::quoted::{self, Figures};
+use extant_terminal::output;
 use std::path::{Path, PathBuf};
 
 /// Update the figures that documents quote from the report

@@ -1,10 +1,10 @@
 //! The floor of a mount: files in memory, served as `extant mount` serves an image, so that the result measures only
 //! kernel and transport. `extant-bench` starts the floor as a separate process.
 
-use crate::interrupt;
-use crate::output;
 use anyhow::{Context, Result};
 use extant_fuse::MountOptions;
+use extant_terminal::interrupt;
+use extant_terminal::output;
 use fuse_server::Transport;
 use fuse_server::{
     Answer, Errno, Handler, KernelOffer, MemoryFs, Notifier, Opened, OpenedFlags, Operation,

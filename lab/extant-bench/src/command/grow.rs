@@ -1,13 +1,13 @@
 //! `extant-bench grow`.
 
-use crate::interrupt;
-use crate::output;
-use crate::progress::Progress;
 use crate::targets::TargetArgs;
 use anyhow::{Result, ensure};
 use extant_bench::grow::{self, Params, Report, Step};
 use extant_bench::target::Target;
+use extant_terminal::interrupt;
 use extant_terminal::numbers::rate;
+use extant_terminal::output;
+use extant_terminal::progress::Progress;
 use std::io::Write;
 
 /// Create names in steps, and see whether the rate falls as their number grows

@@ -1,13 +1,13 @@
 //! `extant-bench inode-list`.
 
-use crate::interrupt;
-use crate::output;
-use crate::progress::Progress;
 use crate::targets::TargetArgs;
 use anyhow::Result;
 use extant_bench::runner::{self, Contender, Shape};
 use extant_bench::table;
 use extant_bench::workload::inode_list::{InodeList, NAME};
+use extant_terminal::interrupt;
+use extant_terminal::output;
+use extant_terminal::progress::Progress;
 use std::io::Write;
 
 /// Bring inodes in core from a thousand tasks, then drop all at once

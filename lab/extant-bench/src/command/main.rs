@@ -20,18 +20,15 @@ mod peers;
 mod predict;
 mod repeat;
 mod report;
+mod setup;
 mod targets;
 
-use anyhow::{Context, Result};
-use blockdev::FileDevice;
+use anyhow::Result;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
-use extant::mkfs::{self, MkfsOptions};
-use extant::{Volume, VolumeOptions};
 use extant_bench::workload::{log, small};
 use extant_terminal::help::arranged;
-use extant_terminal::{interrupt, output, progress};
+use extant_terminal::{interrupt, output};
 use repeat::RepeatArgs;
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Inodes and names are allocated and freed by the hundred thousand, from many threads. The system's allocator takes a
@@ -164,61 +161,4 @@ fn run(workload: &Workload) -> Result<()> {
         Workload::Mount(args) => mount::run(args),
         Workload::Floor(args) => floor::run(args),
     }
-}
-
-/// Returns the path of this program.
-fn this_program() -> Result<PathBuf> {
-    std::env::current_exe().context("this program's own path")
-}
-
-/// Returns the measured command: the one next to this program, where a build leaves both, or else the one in `PATH`.
-fn extant() -> Result<PathBuf> {
-    let beside = this_program()?.with_file_name("extant");
-    Ok(if beside.exists() {
-        beside
-    } else {
-        "extant".into()
-    })
-}
-
-/// Returns a temporary directory for images: in memory if possible.
-fn scratch() -> Result<tempfile::TempDir> {
-    scratch_in(None)
-}
-
-/// Returns a temporary directory for images below another directory, if one is given.
-fn scratch_in(parent: Option<&Path>) -> Result<tempfile::TempDir> {
-    let mut builder = tempfile::Builder::new();
-    builder.prefix("extant.");
-    match parent {
-        Some(parent) => builder
-            .tempdir_in(parent)
-            .with_context(|| parent.display().to_string()),
-        None => builder
-            .tempdir_in("/dev/shm")
-            .or_else(|_| tempfile::tempdir())
-            .context("make a temporary directory"),
-    }
-}
-
-/// Makes an empty image and opens it.
-fn fresh(path: &Path, options: &MkfsOptions, open: &VolumeOptions) -> Result<Volume> {
-    let context = || path.display().to_string();
-    let prepared = mkfs::prepare(options).with_context(context)?;
-    let device = FileDevice::create(path, prepared.size()).with_context(context)?;
-    prepared.write(&device).with_context(context)?;
-    drop(device);
-    open.open(path).with_context(context)
-}
-
-/// Returns the machine, in one sentence, for reports.
-fn machine() -> String {
-    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = info
-        .lines()
-        .find_map(|l| l.strip_prefix("model name")?.split_once(": "))
-        .map_or("unknown processor", |(_, model)| model);
-    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    format!("Machine: {cpus} × {model}, Linux {}.", release.trim())
 }

@@ -1,13 +1,13 @@
 //! `extant-bench mdtest`.
 
-use crate::interrupt;
-use crate::output;
-use crate::progress::Progress;
 use crate::targets::TargetArgs;
 use anyhow::{Result, ensure};
 use extant_bench::mdtest::{self, Params, Report};
 use extant_bench::target::Target;
+use extant_terminal::interrupt;
 use extant_terminal::numbers::rate;
+use extant_terminal::output;
+use extant_terminal::progress::Progress;
 use std::io::Write;
 
 /// Create and remove empty files from many tasks

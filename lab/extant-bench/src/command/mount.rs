@@ -1,18 +1,18 @@
 //! `extant-bench mount`.
 
-use crate::interrupt;
-use crate::output;
 use crate::peers::{self, Image, Mounted, Peer};
-use crate::progress::Progress;
-use crate::scratch;
+use crate::setup::scratch;
 use anyhow::{Context, Result, ensure};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use extant_bench::mount::{self, Material, Measured, MountTarget, Row, Source, Unit};
 use extant_bench::runner::Shape;
 use extant_bench::table::duration;
 use extant_bench::target::{PathTarget, Target, TaskDir};
+use extant_terminal::interrupt;
 use extant_terminal::numbers::rate;
 use extant_terminal::numbers::size;
+use extant_terminal::output;
+use extant_terminal::progress::Progress;
 use fuse_server::Transport;
 use std::io::Write;
 use std::path::{Path, PathBuf};

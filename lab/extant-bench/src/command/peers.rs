@@ -109,7 +109,7 @@ impl Peer {
         let (words, program): (&[&str], OsString) = match self {
             Self::Mount(_) | Self::Fast(_) => (
                 &["mount", "--foreground", "--transport", transport],
-                crate::extant()?.into(),
+                crate::setup::extant()?.into(),
             ),
             Self::Unconfined(_) => (
                 &[
@@ -119,11 +119,11 @@ impl Peer {
                     "--transport",
                     transport,
                 ],
-                crate::extant()?.into(),
+                crate::setup::extant()?.into(),
             ),
             Self::Floor(_) => (
                 &["floor", "--transport", transport],
-                crate::this_program()?.into(),
+                crate::setup::this_program()?.into(),
             ),
             Self::Kernel | Self::KernelFast | Self::Fuse2fs => (&["-f"], "fuse2fs".into()),
         };
@@ -189,7 +189,7 @@ pub fn own_mounts() -> Result<()> {
     // Mounts of the system stay visible; ours are invisible outside of the namespace.
     let error = Command::new("unshare")
         .args(["--mount", "--propagation", "slave", "--"])
-        .arg(crate::this_program()?)
+        .arg(crate::setup::this_program()?)
         .args(std::env::args_os().skip(1))
         .env(OWN_MOUNTS, "1")
         .exec();
@@ -393,7 +393,7 @@ impl Mounted {
             _ if lazily => run("umount", [OsStr::new("-l"), at]),
             // umount returns when everything is in the image.
             Peer::Mount(_) | Peer::Fast(_) => {
-                let program = crate::extant()?;
+                let program = crate::setup::extant()?;
                 child::run(Command::new(program).arg("umount").arg(at)).map(drop)
             }
             _ => run("umount", [at]),
@@ -429,7 +429,7 @@ impl Mounted {
 impl Drop for Mounted {
     fn drop(&mut self) {
         if let Err(error) = self.end() {
-            crate::output::complain(format_args!("{}: {error:#}", self.at.display()));
+            extant_terminal::output::complain(format_args!("{}: {error:#}", self.at.display()));
         }
     }
 }

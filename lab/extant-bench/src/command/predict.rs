@@ -1,9 +1,6 @@
 //! `extant-bench predict`.
 
-use crate::interrupt;
-use crate::output;
-use crate::progress::Progress;
-use crate::{fresh, scratch};
+use crate::setup::{fresh, scratch};
 use anyhow::{Context, Result, ensure};
 use extant::mkfs::MkfsOptions;
 use extant::{Volume, VolumeOptions};
@@ -11,6 +8,9 @@ use extant_bench::before::PAIRS;
 use extant_bench::predict::measure::{self, Size, Workload};
 use extant_bench::predict::model::{Costs, SharedLine};
 use extant_bench::predict::report::{self, Prediction};
+use extant_terminal::interrupt;
+use extant_terminal::output;
+use extant_terminal::progress::Progress;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -103,7 +103,7 @@ pub fn run(args: &PredictArgs) -> Result<()> {
     }
     progress.done();
     if let Some(path) = &args.report {
-        let text = report::markdown(&all, costs, &crate::machine());
+        let text = report::markdown(&all, costs, &crate::setup::machine());
         std::fs::write(path, text).with_context(|| path.display().to_string())?;
         for p in &all {
             let plot = path.with_file_name(format!("prediction-{}.svg", p.now.name));
@@ -118,7 +118,11 @@ pub fn run(args: &PredictArgs) -> Result<()> {
         });
     }
     let mut out = output::stdout();
-    write!(out, "{}", report::markdown(&all, costs, &crate::machine()))?;
+    write!(
+        out,
+        "{}",
+        report::markdown(&all, costs, &crate::setup::machine())
+    )?;
     Ok(out.flush()?)
 }
 

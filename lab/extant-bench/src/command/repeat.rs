@@ -1,13 +1,13 @@
 //! Benchmarks that repeat one operation, with several numbers of tasks.
 
-use crate::interrupt;
-use crate::output;
-use crate::progress::Progress;
 use crate::targets::TargetArgs;
 use anyhow::Result;
 use extant_bench::runner::{self, Contender, Report, Shape};
 use extant_bench::table;
 use extant_bench::workload::{OnTarget, Workload};
+use extant_terminal::interrupt;
+use extant_terminal::output;
+use extant_terminal::progress::Progress;
 use std::io::Write;
 
 /// Size and duration of a run.

@@ -1,11 +1,11 @@
 //! `extant-bench report`.
 
-use crate::interrupt;
-use crate::output;
 use crate::peers;
-use crate::progress::Progress;
 use anyhow::{Result, ensure};
 use extant_bench::report::{self, Params};
+use extant_terminal::interrupt;
+use extant_terminal::output;
+use extant_terminal::progress::Progress;
 use std::path::{Path, PathBuf};
 
 /// Run all benchmarks and write a report with tables and plots
@@ -46,7 +46,7 @@ pub fn run(args: &ReportArgs) -> Result<()> {
     }
     let packaged = || Path::new(LOADFILE).exists().then(|| LOADFILE.into());
     let params = Params {
-        program: crate::this_program()?,
+        program: crate::setup::this_program()?,
         dir: args.out.clone(),
         quick: args.quick,
         long: args.long,

@@ -1,13 +1,13 @@
 //! The targets of a benchmark, as named on the command line.
 
 use crate::peers::{self, Mounted};
-use crate::progress::Progress;
-use crate::{fresh, scratch_in};
+use crate::setup::{fresh, scratch_in};
 use anyhow::{Context, Result, ensure};
 use extant::mkfs::MkfsOptions;
 use extant::{BlockScan, Volume, VolumeOptions};
 use extant_bench::target::{Apart, LibTarget, OneLock, PathTarget, Target};
 use extant_terminal::numbers::size;
+use extant_terminal::progress::Progress;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 

@@ -1,7 +1,5 @@
 //! The table of cases: operations, relations between what two of them work on, and which pairs commute.
 
-use super::run::Finding;
-use super::traced::Setting;
 use serde::{Deserialize, Serialize};
 
 /// An operation, as one side of a case runs it.
@@ -119,7 +117,7 @@ impl Op {
     }
 
     /// Returns whether the operation changes at most the page that it overwrites.
-    fn reads_or_overwrites(self) -> bool {
+    pub(super) fn reads_or_overwrites(self) -> bool {
         self.reads() || self == Op::Write
     }
 
@@ -292,51 +290,6 @@ pub fn all() -> Vec<Case> {
         }
     }
     cases
-}
-
-/// Returns the reason for the conflicts of a case, if it is known.
-pub fn reason(case: &Case, setting: Setting, findings: &[Finding]) -> Option<&'static str> {
-    let has = |op: Op| case.a == op || case.b == op;
-    let both = |x: &[Op]| x.contains(&case.a) && x.contains(&case.b);
-    let one_file = matches!(
-        case.relation,
-        Relation::FarPages | Relation::NeighbouringPages
-    );
-    let met = |place: &str| {
-        let mut met = findings
-            .iter()
-            .filter(|f| !f.allocator && !f.bias && f.rounds > 0);
-        met.all(|f| f.a.contains(place) || f.b.contains(place))
-    };
-    if both(&[Op::Fsync, Op::Datasync]) {
-        return Some(
-            "flushes of the device and commits of the journal are counted in one place, so that fsyncs share them",
-        );
-    }
-    if one_file && has(Op::Fallocate) {
-        return Some(
-            "the file's mapping, its count of blocks and its times change, which the other side reads or changes",
-        );
-    }
-    if case.a.reads_or_overwrites() && case.b.reads_or_overwrites() && !setting.turned {
-        return Some(
-            "a lock that is read is biased towards readers only when it was handed on half as often as there are slots; with \
-             locks biased these cases are free",
-        );
-    }
-    if has(Op::Mkdir) || both(&[Op::Rmdir]) {
-        return Some(
-            "the slots of the two sides are equal modulo the groups of a flex group, so their directories are in one group, from \
-             which they take stretches of numbers",
-        );
-    }
-    if met("Budget::draw") {
-        return Some("both draw log credits in the same round");
-    }
-    if met("name_table.rs") || met("bucket.rs") {
-        return Some("two names fall into one bucket, or a table of names grows");
-    }
-    None
 }
 
 /// Returns a few dozen cases that cover all operations and relations: those of an operation with itself, and some

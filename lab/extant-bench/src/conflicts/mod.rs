@@ -10,11 +10,13 @@
 //! - [`cases`] has the table of operations, which pairs commute, and why the others do not;
 //! - [`work`] has the work of each operation, and its preparation;
 //! - [`traced`] is the traced process: marks around each operation;
+//! - [`reasons`] has the known reasons for shared lines;
 //! - [`trace`] finds conflicts in the stream of accesses;
 //! - [`run`] is the process that starts the traced one, reads its trace and reports;
 //! - [`report`] makes the tables.
 
 pub mod cases;
+pub mod reasons;
 pub mod report;
 pub mod run;
 pub mod trace;

@@ -1,7 +1,8 @@
 //! Starts the traced process, reads its trace, and reports the cases with conflicts and their code.
 
 use super::ROUNDS;
-use super::cases::{self, Case};
+use super::cases::Case;
+use super::reasons::{Finding, reason};
 use super::trace::{Conflict, Reader, Rounds};
 use super::traced::{Answer, Setting};
 use crate::lackey::Process;
@@ -10,28 +11,6 @@ use anyhow::Result;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
-
-/// Lines of memory that two operations of a case share, by the code that touches them.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Finding {
-    /// The code of side A.
-    pub a: String,
-    /// The code of side B.
-    pub b: String,
-    /// The writing side: `A`, `B` or `both`.
-    pub writer: &'static str,
-    /// The object that holds the line.
-    pub object: String,
-    /// Address of one of the lines.
-    pub line: u64,
-    /// Number of rounds in which an operation of A and the next one of B shared the line. Zero if only operations of
-    /// different rounds did.
-    pub rounds: usize,
-    /// Whether both accesses are in the memory allocator.
-    pub allocator: bool,
-    /// Whether a writer read the mark of a slot, to revoke the bias of a lock.
-    pub bias: bool,
-}
 
 /// Outcome of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -192,7 +171,7 @@ fn judge(
         case,
         setting,
         reason: (outcome >= Outcome::AtTimes)
-            .then(|| cases::reason(&case, setting, &findings))
+            .then(|| reason(&case, setting, &findings))
             .flatten(),
         outcome,
         rounds,
