@@ -44,8 +44,9 @@ fn kernel_step(root: &Path, rng: &mut Rng, n: u64) {
     };
     // Also write and sync a file, because an fsync of a directory writes no fast commit, and an operation may leave no file.
     std::fs::write(root.join("last"), format!("{n}")).unwrap();
+    // Writes go through symbolic links, so the files that these lead to are synced, too.
     for path in [&any, &other, &root.join("last")] {
-        if std::fs::symlink_metadata(path).is_ok_and(|found| found.is_file()) {
+        if std::fs::metadata(path).is_ok_and(|found| found.is_file()) {
             std::fs::File::open(path).unwrap().sync_all().unwrap();
         }
     }
