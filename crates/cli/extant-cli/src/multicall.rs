@@ -58,7 +58,14 @@ pub fn args() -> Vec<OsString> {
         (None, None) => return iter::once(program).chain(args).collect(),
     };
     match answered {
-        Ok(Answer::Words(words)) => with_name(words),
+        Ok(Answer::Words(words)) => match parse(words.clone()) {
+            Ok(_) => with_name(words),
+            // A value that a command does not accept ends the program with its code for a wrong call.
+            Err(error) => {
+                output::complain(output::one_line(&error));
+                exit(wrong_usage(&program).into())
+            }
+        },
         Ok(Answer::Done(code)) => exit(code.into()),
         Err(Refusal(line, code)) => {
             output::complain(line);
@@ -77,14 +84,17 @@ fn unknown(program: &OsStr) -> Option<Refusal> {
     let names: Vec<&str> = Program::names().chain(MOUNT).collect();
     let (shown, names) = (base.display(), names.join(", "));
     let line = format!("{shown}: not a name of this program: call it extant, {names}");
-    // Code 1 of a program that checks volumes stands for a volume that was mended.
-    let checks = base.as_bytes().windows(4).any(|part| part == b"fsck");
-    let code = if checks {
+    Some(Refusal(line, wrong_usage(program)))
+}
+
+/// Returns the exit code of a wrong call. Code 1 of a program that checks volumes stands for a volume that was mended.
+fn wrong_usage(program: &OsStr) -> u8 {
+    let base = Path::new(program).file_name().unwrap_or_default();
+    if base.as_bytes().windows(4).any(|part| part == b"fsck") {
         extant_e2fsprogs::WRONG_USAGE
     } else {
         1
-    };
-    Some(Refusal(line, code))
+    }
 }
 
 fn with_name(words: Vec<OsString>) -> Vec<OsString> {

@@ -38,6 +38,11 @@ impl Types {
         Self(all.map(str::to_owned).collect())
     }
 
+    /// Adds a type behind the others.
+    pub fn add(&mut self, name: &str) {
+        self.0.push(name.to_owned());
+    }
+
     /// Returns the types, separated by spaces.
     pub fn shown(&self) -> String {
         self.0.join(" ")
@@ -87,6 +92,12 @@ impl Config {
     /// Returns whether a configuration file exists.
     pub const fn is_there(&self) -> bool {
         self.values.is_some()
+    }
+
+    /// Returns whether the configuration has values for a type.
+    pub fn defines(&self, name: &str) -> bool {
+        let mut keys = self.values.iter().flat_map(BTreeMap::keys);
+        keys.any(|(section, below, _)| section == "fs_types" && below == name)
     }
 
     fn at(&self, section: &str, below: &str, key: &str) -> Option<&str> {

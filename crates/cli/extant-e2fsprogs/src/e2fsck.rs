@@ -121,6 +121,10 @@ pub(super) fn answer(called: &Called) -> Answered {
         return Err(refuse("write one device or file"));
     };
     contradictions(taken)?;
+    if let Some(list) = taken.value('l').filter(|list| !Path::new(list).exists()) {
+        let line = format!("{}: no such file", list.display());
+        return Err(Refusal(line, FAILED));
+    }
     let options = FsckOptions::of(mode, taken).map_err(refuse)?;
     let progress_fd = progress_fd(taken).map_err(refuse)?;
     let device = &call::device(device);
@@ -187,6 +191,15 @@ impl FsckOptions {
             };
             sb.is_some_and(has)
         };
+        let improves = [
+            (self.compacts, "-D"),
+            (self.has("bmap2extent"), "-E bmap2extent"),
+        ];
+        let improves = improves.into_iter().find(|(given, _)| *given);
+        if let Some((_, option)) = improves.filter(|_| self.only_fixes) {
+            let line = format!("the {option} and -E fixes_only options are incompatible");
+            return Err(Refusal(line, FAILED));
+        }
         // Without shared blocks there is nothing to do in any mode.
         let only_reads = matches!(self.mode, Mode::No | Mode::Preen);
         if self.has("unshare_blocks") && only_reads && shared() {
@@ -246,6 +259,14 @@ impl FsckOptions {
     /// Runs the steps that follow a repair which left the image clean.
     fn afterwards(&self, image: &Path) -> anyhow::Result<()> {
         if self.has("bmap2extent") {
+            let sb = listing::superblock_of(image)?;
+            if !Features::of(&sb).has_extents() {
+                let features = TuneOptions {
+                    features: "extent".into(),
+                    ..TuneOptions::default()
+                };
+                changes::tune(image, features)?;
+            }
             changes::map_by_extents(image)?;
         }
         if self.has("fragcheck") {
@@ -336,6 +357,8 @@ struct FsckOptions {
     undo: Option<OsString>,
     /// Supported options of `-E`.
     extended: Vec<String>,
+    /// Whether the check shall only fix errors.
+    only_fixes: bool,
     /// Block number of `-b`, and block size of `-B`, which has no effect alone.
     backup: Option<u64>,
     backup_size: Option<u64>,
@@ -350,6 +373,7 @@ impl FsckOptions {
             reads_all: false,
             undo: None,
             extended: Vec::new(),
+            only_fixes: false,
             backup: None,
             backup_size: None,
         };
@@ -357,8 +381,7 @@ impl FsckOptions {
             OPTIONS.refuse(*letter)?;
             let number = || {
                 let text = getopt::text(*letter, value)?;
-                let bad = |_| format!("-{letter} {text}: not a number");
-                text.parse::<u64>().map_err(bad)
+                getopt::number(text).ok_or_else(|| format!("-{letter} {text}: not a number"))
             };
             match letter {
                 'f' => options.forced = true,
@@ -388,6 +411,10 @@ impl FsckOptions {
             if key == "ea_ver" && !["1", "2"].contains(&value) {
                 return Err(format!("-E {option}: versions of attributes are 1 and 2"));
             }
+            if key == "readahead_kb" && getopt::number(value).is_none() {
+                return Err(format!("-E {option}: not a number of KiB"));
+            }
+            self.only_fixes |= key == "fixes_only";
             if OPTIONS.ignored.contains(&key) {
                 continue;
             }
@@ -406,7 +433,10 @@ fn called_clean(device: &OsStr, replayed: bool) -> Option<String> {
     let sb = listing::superblock(&open).ok()?;
     let state = sb.state.get();
     let needs_recovery = sb.feature_incompat.get() & Incompat::NEEDS_RECOVERY.bits() != 0;
-    if state & STATE_VALID == 0
+    let block_size = 1024_u64.checked_shl(sb.log_block_size.get());
+    let length = block_size.and_then(|size| sb.blocks_count().checked_mul(size));
+    if length.is_none_or(|length| length > open.len())
+        || state & STATE_VALID == 0
         || state & STATE_ERROR != 0
         || is_due(&sb)
         || (!replayed && (needs_recovery || sb.last_orphan.get() != 0))

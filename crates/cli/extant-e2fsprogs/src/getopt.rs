@@ -142,6 +142,44 @@ impl ParsedOptions {
     }
 }
 
+/// Parses a number as strtoull(3) does without a base: decimal, octal behind `0`, or hexadecimal behind `0x`.
+pub fn number(text: &str) -> Option<u64> {
+    let is_digit = |c: char| c.is_ascii_hexdigit();
+    let (digits, base) = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        Some(digits) => (digits, 16),
+        None if text.starts_with('0') => (text, 8),
+        None => (text, 10),
+    };
+    // A sign is a digit for Rust, but not for these programs.
+    let number = u64::from_str_radix(digits, base).ok();
+    number.filter(|_| digits.starts_with(is_digit))
+}
+
+/// Parses a size: a number of units of `unit` bytes, or a number with `s` for sectors, K, M, G or T.
+pub fn bytes(text: &str, unit: u64) -> Option<u64> {
+    let digits = text.strip_suffix(['s', 'S', 'k', 'K', 'm', 'M', 'g', 'G', 't', 'T']);
+    let letter = text.chars().last().filter(|_| digits.is_some());
+    let unit = match letter.map(|letter| letter.to_ascii_lowercase()) {
+        None => unit,
+        Some('s') => 512,
+        Some('k') => 1 << 10,
+        Some('m') => 1 << 20,
+        Some('g') => 1 << 30,
+        Some(_) => 1 << 40,
+    };
+    number(digits.unwrap_or(text))?.checked_mul(unit)
+}
+
+/// Appends a letter and its value as one word. A word with the same letter is replaced, because the last one counts.
+pub fn set_word(words: &mut Vec<OsString>, letter: char, value: &OsStr) {
+    let start = format!("-{letter}");
+    let has_letter = |word: &OsString| word.as_bytes().starts_with(start.as_bytes());
+    words.retain(|word| !has_letter(word));
+    let mut word = OsString::from(start);
+    word.push(value);
+    words.push(word);
+}
+
 /// Returns a value as UTF-8 text, which all numbers and words are.
 pub fn text(letter: char, value: &OsStr) -> Result<&str, String> {
     let bad = || format!("-{letter} {}: not text", value.display());
@@ -155,6 +193,43 @@ mod tests {
     fn taken(line: &str) -> Result<ParsedOptions, String> {
         let parsed = Options::of("Fqnb:t:").parse(line.split(' ').map(OsString::from));
         parsed.map_err(|Refusal(line, _)| line)
+    }
+
+    #[test]
+    fn numbers_are_those_of_c() {
+        for (text, value) in [
+            ("8", Some(8)),
+            ("0", Some(0)),
+            ("010", Some(8)),
+            ("0x1F", Some(31)),
+            ("", None),
+            ("0x", None),
+            ("-1", None),
+            ("+1", None),
+            ("0x+1", None),
+            ("09", None),
+            ("1k", None),
+            ("99999999999999999999", None),
+        ] {
+            assert_eq!(number(text), value, "{text}");
+        }
+        for (text, value) in [
+            ("8", Some(8192)),
+            ("0x8k", Some(8192)),
+            ("16s", Some(8192)),
+            ("1T", Some(1 << 40)),
+            ("M", None),
+            ("8MM", None),
+            ("8q", None),
+            ("99999999999t", None),
+        ] {
+            assert_eq!(bytes(text, 1024), value, "{text}");
+        }
+        let mut words = vec![OsString::from("tune")];
+        set_word(&mut words, 'L', "a".as_ref());
+        set_word(&mut words, 'm', "1".as_ref());
+        set_word(&mut words, 'L', "b".as_ref());
+        assert_eq!(words, ["tune", "-m1", "-Lb"]);
     }
 
     #[test]

@@ -4,7 +4,8 @@ use super::call::{Answer, Answered, Called, label, print};
 use super::config::{Config, Types};
 use super::getopt::{self, ParsedOptions};
 use super::mke2fs_options::{
-    Call, Later, OPTIONS, extended, features, no_bad_blocks, quotas, read_all, revision, system,
+    Call, Later, OPTIONS, block_size_of, extended, features, is_on, journal, mmp_interval,
+    no_bad_blocks, passed, quotas, read_all, revision, system,
 };
 use ext4_format::GroupNr;
 use ext4_format::geometry::Geometry;
@@ -12,6 +13,7 @@ use ext4_format::layout::Usage;
 use extant_terminal::output::warn;
 use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 pub(super) fn answer(called: &Called) -> Answered {
@@ -122,50 +124,48 @@ fn option(call: &mut Call, letter: char, value: &OsStr) -> Result<(), String> {
         'F' => call.force = true,
         // There is no verbose output, direct I/O has no effect, and nothing is discarded.
         'v' | 'D' | 'K' => {}
-        'j' => call.features.push("has_journal".into()),
-        't' => call.fs_type = Some(text()?.to_owned()),
-        'T' => call.usage = Some(text()?.to_owned()),
+        'j' => call.has_journal = true,
+        't' => once(&mut call.fs_type, letter, text()?)?,
+        'T' => once(&mut call.usage, letter, text()?)?,
         'J' => {
-            call.features.push("has_journal".into());
-            call.words.extend(["-J".into(), value.to_owned()]);
+            call.has_journal = true;
+            call.journal.push(text()?.to_owned());
         }
         'O' => features(call, text()?),
         'E' | 'R' => extended(call, text()?)?,
-        'b' => {
-            let bytes: Option<i64> = text()?.parse().ok();
-            let bad = || format!("-b {}: not a number of bytes", value.display());
-            // A negative number is a minimum.
-            let field = match bytes.ok_or_else(bad)? {
-                ..0 => &mut call.least_block_size,
-                _ => &mut call.block_size,
-            };
-            *field = bytes.map(i64::unsigned_abs);
-        }
+        'b' => block_size_of(call, text()?)?,
         'c' => call.reads_all = true,
         'z' => call.undo = Some(value.to_owned()),
         'l' => no_bad_blocks(value)?,
-        'L' => {
-            let mut word = OsString::from("-L");
-            word.push(label(value));
-            call.words.push(word);
-        }
+        'L' if value.is_empty() => call
+            .words
+            .retain(|word| !word.as_bytes().starts_with(b"-L")),
+        'L' => getopt::set_word(&mut call.words, 'L', &label(value)),
         'M' => call.extended.push(format!("last_mounted={}", text()?)),
-        'd' => {
-            call.has_source = true;
-            call.words.extend(["--from".into(), value.to_owned()]);
-        }
-        // Zero leaves the number of inodes to the ratio.
-        'N' if value == "0" => {}
+        'd' if value.is_empty() => return Err("-d: an empty name".into()),
+        'd' => call.source = Some(value.to_owned()),
+        's' => match text()? {
+            "0" => call.features.push("^sparse_super".into()),
+            "1" => call.features.push("sparse_super".into()),
+            other => return Err(format!("-s {other}: write 0 or 1")),
+        },
         'o' => system(call, text()?)?,
         'r' => match text()? {
             "0" => call.old_revision = true,
             "1" => {}
             other => return Err(format!("-r {other}: revisions are 0 and 1")),
         },
-        _ => call
-            .words
-            .extend([format!("-{letter}").into(), value.to_owned()]),
+        _ => passed(call, letter, text()?)?,
     }
+    Ok(())
+}
+
+/// Stores the value of a letter that may be given once.
+fn once(place: &mut Option<String>, letter: char, value: &str) -> Result<(), String> {
+    if place.is_some() {
+        return Err(format!("-{letter} may be given only once"));
+    }
+    *place = Some(value.to_owned());
     Ok(())
 }
 
@@ -176,17 +176,21 @@ fn finish(
     sectors: &Sectors,
 ) -> Result<(Vec<OsString>, OsString, Later), String> {
     let (device, size) = match &taken.operands[..] {
+        [device, ..] if device.is_empty() => return Err("the name of the device is empty".into()),
         [device] => (device, None),
         [device, size] => (device, Some(size)),
         [] => return Err("no device or file is named".into()),
         _ => return Err("more words than a device and a size".into()),
     };
     let mut words: Vec<OsString> = vec!["mkfs".into()];
+    if let Some(source) = &call.source {
+        words.extend(["--from".into(), source.clone()]);
+    }
     words.append(&mut call.words);
     let length = match size {
         Some(size) => Some(bytes(getopt::text(' ', size)?, call.block_size)?),
         // The size of the existing file, as for a device, rather than a size that fits the content.
-        None if call.has_source || call.offset.is_some() => {
+        None if call.source.is_some() || call.offset.is_some() => {
             length_of(device).map(|len| len.saturating_sub(call.offset.unwrap_or(0)))
         }
         None => None,
@@ -203,6 +207,8 @@ fn finish(
         call.block_size = Some(least.max(chosen));
     }
     block_size(&mut call, sectors)?;
+    journal(&call, &mut words)?;
+    mmp_interval(&mut call, device);
     let place = placed(device, call.offset, length)?;
     let (no_copy, mut extended): (Vec<_>, Vec<_>) = call
         .extended
@@ -211,7 +217,7 @@ fn finish(
     if !no_copy.is_empty() {
         words.push("--no-xattrs".into());
     }
-    if !call.has_source && !extended.iter().any(|o| o.starts_with("root_owner")) {
+    if call.source.is_none() && !extended.iter().any(|o| o.starts_with("root_owner")) {
         extended.push("root_owner=0:0".into());
     }
     if !extended.is_empty() {
@@ -273,11 +279,23 @@ fn configured(
     size: Option<u64>,
 ) -> Result<(), String> {
     let name = device.to_str().unwrap_or_default();
-    let has_journal = call.features.iter().any(|f| f == "has_journal");
+    let has_journal = call.has_journal || call.features.iter().any(|f| f == "has_journal");
     let fs_type = call.fs_type.take();
-    let fs_type = fs_type.unwrap_or_else(|| config.default_type(name, has_journal));
+    let mut fs_type = fs_type.unwrap_or_else(|| config.default_type(name, has_journal));
     let usage = call.usage.take().or_else(|| config.default_usage(name));
-    let types = Types::new(&fs_type, usage.as_deref(), size);
+    let mut types = Types::new(&fs_type, usage.as_deref(), size);
+    if call.for_hurd {
+        types.add("hurd");
+    }
+    if !["ext2", "ext3", "ext4"].contains(&&*fs_type) {
+        if !config.defines(&fs_type) {
+            return Err(format!(
+                "-t {fs_type}: mke2fs.conf does not define this type"
+            ));
+        }
+        // The features of the type are in the configuration.
+        fs_type = "ext2".into();
+    }
     let mut features: Vec<String> = config.features(&types).into_iter().collect();
     if config.is_on(&types, "auto_64-bit_support")? == Some(true)
         && size.is_some_and(|size| size >> 32 >= call.block_size.unwrap_or(4096))
@@ -285,6 +303,9 @@ fn configured(
         features.push("64bit,^resize_inode".into());
     }
     features.append(&mut call.features);
+    // The journal of -j and -J is made, whatever -O names.
+    features.extend(call.has_journal.then(|| "has_journal".into()));
+    call.all_features = features.join(",");
     if !features.is_empty() {
         words.extend(["-O".into(), features.join(",").into()]);
     }
@@ -314,6 +335,14 @@ fn values(
             ));
         }
     }
+    if call.block_size.is_none() {
+        // A negative number is a minimum.
+        let bytes = config.number(types, "blocksize")?.unwrap_or(4096);
+        call.block_size = Some(match bytes {
+            1.. => bytes.unsigned_abs(),
+            _ => bytes.unsigned_abs().max(4096),
+        });
+    }
     let is_free = |letter: char| !call.given.contains(letter);
     let mut add = |letter: char, value: String| {
         words.extend([format!("-{letter}").into(), value.into()]);
@@ -324,8 +353,10 @@ fn values(
         add('I', if bytes > 0 { bytes } else { 128 }.to_string());
     }
     if is_free('i') && is_free('N') {
+        // A block per inode is the least by default. -i can ask for more inodes.
+        let block = call.block_size.max(call.least_block_size).unwrap_or(0);
         let bytes = config.number(types, "inode_ratio")?.unwrap_or(8192);
-        add('i', bytes.to_string());
+        add('i', bytes.max(block.cast_signed()).to_string());
     }
     if is_free('m')
         && let Some(percent) = config.value(types, "reserved_ratio")
@@ -338,6 +369,7 @@ fn values(
         add('e', errors.to_owned());
     }
     if is_free('G')
+        && is_on(&call.all_features, "flex_bg")
         && let Some(groups) = config.number(types, "flex_bg_size")?
     {
         add('G', groups.to_string());
@@ -362,20 +394,18 @@ fn values(
     first.append(&mut call.extended);
     first.extend(said);
     call.extended = first;
-    if call.block_size.is_none() {
-        // A negative number is a minimum.
-        let bytes = config.number(types, "blocksize")?.unwrap_or(4096);
-        call.block_size = Some(match bytes {
-            1.. => bytes.unsigned_abs(),
-            _ => bytes.unsigned_abs().max(4096),
-        });
-    }
     Ok(())
 }
 
 /// Raises the block size to the sector size. A given size below the sector size is refused.
 fn block_size(call: &mut Call, sectors: &Sectors) -> Result<(), String> {
     let least = sectors.logical;
+    let most = rustix::param::page_size() as u64;
+    if let Some(bytes) = call.block_size.filter(|&bytes| bytes > most && !call.force) {
+        return Err(format!(
+            "{bytes}-byte blocks too big for system (max {most}): -F makes them"
+        ));
+    }
     match call.block_size {
         Some(bytes) if bytes < least && call.given.contains('b') => Err(format!(
             "-b {bytes}: the device has sectors of {least} bytes"
@@ -406,22 +436,8 @@ fn length_of(device: &OsStr) -> Option<u64> {
 
 /// Parses a size: with a unit letter, or in blocks, which are KiB if the block size is not given.
 fn bytes(text: &str, block_size: Option<u64>) -> Result<u64, String> {
-    let bad = || format!("{text}: not a size");
-    let letter = text.chars().last().filter(|c| !c.is_ascii_digit());
-    let number = text
-        .strip_suffix(|c: char| !c.is_ascii_digit())
-        .unwrap_or(text);
-    let unit = match letter.map(|c| c.to_ascii_lowercase()) {
-        None => block_size.unwrap_or(1 << 10),
-        Some('s') => 512,
-        Some('k') => 1 << 10,
-        Some('m') => 1 << 20,
-        Some('g') => 1 << 30,
-        Some('t') => 1 << 40,
-        _ => return Err(bad()),
-    };
-    let number: u64 = number.parse().map_err(|_| bad())?;
-    number.checked_mul(unit).ok_or_else(bad)
+    let parsed = getopt::bytes(text, block_size.unwrap_or(1 << 10));
+    parsed.ok_or_else(|| format!("{text}: not a size"))
 }
 
 #[cfg(test)]
@@ -450,7 +466,7 @@ mod tests {
         );
         assert_eq!(
             said("mke2fs", "-t ext3 -b 1024 -d tree -m 0 disk.img 100").unwrap(),
-            "mkfs --from tree -m 0 -t ext3 -b 1024 --size 102400 --keep-tail -- disk.img"
+            "mkfs --from tree -m0 -t ext3 -b 1024 --size 102400 --keep-tail -- disk.img"
         );
         assert_eq!(
             said("mke2fs", "-j disk.img 8m").unwrap(),
@@ -467,6 +483,17 @@ mod tests {
             ("-r 2 disk.img", "-r 2: revisions are 0 and 1"),
             ("-r 0 -j disk.img", "revision 0 has neither"),
             ("-b x disk.img", "-b x: not a number"),
+            ("-b -512 disk.img", "-b -512: blocks have at least 1024"),
+            ("-t ext4 -t ext2 disk.img", "-t may be given only once"),
+            ("-t ext5 disk.img", "-t ext5: mke2fs.conf does not define"),
+            ("-i 512 disk.img", "-i 512: write 1024 to 67108864"),
+            ("-G 3 disk.img", "-G 3: not a power of two"),
+            ("-m 51 disk.img", "-m 51: not a percentage"),
+            ("-N 1k disk.img", "-N 1k: not a number"),
+            (
+                "-E mmp_update_interval=301 disk.img",
+                "-E mmp_update_interval=301",
+            ),
             ("disk.img 5q", "5q: not a size"),
             ("disk.img 99999999999t", "99999999999t: not a size"),
             ("-q", "no device"),

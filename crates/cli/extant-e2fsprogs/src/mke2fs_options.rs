@@ -1,13 +1,15 @@
 //! Options of mke2fs that need more than an option of `extant mkfs`.
 
 use crate::changes;
-use crate::getopt::Options;
+use crate::getopt::{self, Options};
 use blockdev::{Access, BlockDevice};
 use extant::SetXattr;
+use extant_cli_core::address::schemes;
 use extant_cli_core::image::{images, store};
-use extant_terminal::output::one_line;
+use extant_terminal::output::{one_line, warn};
 use extant_tune::TuneOptions;
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// The parsed options.
@@ -37,7 +39,13 @@ pub(super) struct Call {
     pub quiet: bool,
     pub force: bool,
     pub only_shown: bool,
-    pub has_source: bool,
+    /// Directory or archive of `-d`.
+    pub source: Option<OsString>,
+    /// Whether `-j` or `-J` asks for a journal, and the lists of `-J`.
+    pub has_journal: bool,
+    pub journal: Vec<String>,
+    /// All features in their order: those of the configuration, and those that were given.
+    pub all_features: String,
     /// The undo file of the new file system.
     pub undo: Option<OsString>,
 }
@@ -173,16 +181,115 @@ pub(super) fn extended(call: &mut Call, list: &str) -> Result<(), String> {
             "root_selinux" => call.later.root_label = Some(value.to_owned()),
             "quotatype" => call.later.tune.quota = value.replace(':', ","),
             "mmp_update_interval" => {
-                let seconds = value
-                    .parse()
-                    .map_err(|_| format!("-E {option}: not a number"))?;
-                call.later.tune.mmp_interval = Some(seconds);
+                let seconds = getopt::number(value).filter(|seconds| *seconds <= MOST_SECONDS);
+                let seconds = seconds.and_then(|seconds| u16::try_from(seconds).ok());
+                let bad = || format!("-E {option}: write 0 to {MOST_SECONDS} seconds");
+                call.later.tune.mmp_interval = Some(seconds.ok_or_else(bad)?);
             }
             "revision" if value == "0" => call.old_revision = true,
             _ => call.extended.push(option.to_owned()),
         }
     }
     Ok(())
+}
+
+/// Largest interval of multiple mount protection, in seconds.
+const MOST_SECONDS: u64 = 300;
+
+/// Returns whether the last mention of a feature in a list sets it.
+pub(super) fn is_on(list: &str, name: &str) -> bool {
+    let mut words = list.split([',', ' ']);
+    let last = words.rfind(|word| *word == "none" || word.trim_start_matches('^') == name);
+    last == Some(name)
+}
+
+/// Parses the block size of `-b`. A negative number is a minimum.
+pub(super) fn block_size_of(call: &mut Call, text: &str) -> Result<(), String> {
+    let (field, number) = match text.strip_prefix('-') {
+        Some(number) => (&mut call.least_block_size, number),
+        None => (&mut call.block_size, text),
+    };
+    let bytes = getopt::bytes(number, 1);
+    let bytes = bytes.ok_or_else(|| format!("-b {text}: not a number of bytes"))?;
+    if bytes < 1024 {
+        return Err(format!("-b {text}: blocks have at least 1024 bytes"));
+    }
+    *field = Some(bytes);
+    Ok(())
+}
+
+/// Passes the value of a letter to `extant mkfs`, which knows the letter. The last value counts.
+pub(super) fn passed(call: &mut Call, letter: char, text: &str) -> Result<(), String> {
+    let not_a_number = || format!("-{letter} {text}: not a number");
+    let number = || getopt::number(text).ok_or_else(not_a_number);
+    let value = match letter {
+        'i' => {
+            let bytes = getopt::bytes(text, 1).filter(|n| (1024..=67_108_864).contains(n));
+            let bad = || format!("-i {text}: write 1024 to 67108864 bytes per inode");
+            bytes.ok_or_else(bad)?.to_string()
+        }
+        // Zero stands for the default.
+        'N' | 'I' | 'g' if number()? == 0 => {
+            call.given.retain(|given| given != letter);
+            return Ok(());
+        }
+        'N' | 'I' | 'g' => number()?.to_string(),
+        'G' => {
+            let groups = number()?;
+            if !groups.is_power_of_two() || groups > 1 << 31 {
+                return Err(format!("-G {text}: not a power of two up to 2^31"));
+            }
+            groups.to_string()
+        }
+        'm' => {
+            let percent = text.parse().ok();
+            let valid = percent.filter(|percent| (0.0..=50.0).contains(percent));
+            let valid: f64 =
+                valid.ok_or_else(|| format!("-m {text}: not a percentage from 0 to 50"))?;
+            valid.to_string()
+        }
+        _ if text.is_empty() => return Err(format!("-{letter}: an empty value")),
+        _ => text.to_owned(),
+    };
+    getopt::set_word(&mut call.words, letter, value.as_ref());
+    if letter == 'N' || letter == 'i' && call.given.contains('N') {
+        // The number of inodes goes before their ratio.
+        call.words
+            .retain(|word| !word.as_bytes().starts_with(b"-i"));
+    }
+    Ok(())
+}
+
+/// Adds the options of `-J`. Options of zero stand for the default, and positions may have a unit.
+pub(super) fn journal(call: &Call, words: &mut Vec<OsString>) -> Result<(), String> {
+    let mut options = Vec::new();
+    for option in call.journal.iter().flat_map(|list| list.split(',')) {
+        match option.split_once('=') {
+            Some(("size" | "fast_commit_size", "" | "0")) => {}
+            Some(("location", place)) => {
+                let block = call.block_size.unwrap_or(1024);
+                let bytes = getopt::bytes(place, block);
+                let bad = || format!("-J {option}: not the number of a block");
+                options.push(format!("location={}", bytes.ok_or_else(bad)? / block));
+            }
+            _ => options.push(option.to_owned()),
+        }
+    }
+    options.retain(|option| !option.is_empty());
+    if !options.is_empty() {
+        words.extend(["-J".into(), options.join(",").into()]);
+    }
+    Ok(())
+}
+
+/// Drops an interval of multiple mount protection for a volume without it. Images on a server have the protection by
+/// default.
+pub(super) fn mmp_interval(call: &mut Call, device: &OsStr) {
+    let is_used = is_on(&call.all_features, "mmp") || schemes::is_remote(Path::new(device));
+    if call.later.tune.mmp_interval.is_some() && !is_used {
+        warn("-E mmp_update_interval has no effect without the feature mmp");
+        call.later.tune.mmp_interval = None;
+    }
 }
 
 /// Reads the list of `-l`, which must be empty.
@@ -211,7 +318,8 @@ pub(super) fn quotas(call: &mut Call) {
 /// Adds the options that revision 0 and the Hurd imply.
 pub(super) fn revision(call: &mut Call) -> Result<(), String> {
     if call.old_revision {
-        let has = !call.features.is_empty() || !call.later.tune.features.is_empty();
+        let has =
+            call.has_journal || !call.features.is_empty() || !call.later.tune.features.is_empty();
         if has || call.given.contains(['I', 'j', 'J']) {
             return Err("revision 0 has neither features nor a choice of inodes".into());
         }

@@ -1,10 +1,11 @@
 //! `resize2fs`: runs `extant resize`. Sizes without a unit are blocks, and the output has the lines that scripts read.
 
 use super::call::{Answer, Answered, Called, device, print};
-use super::getopt::{Options, text};
+use super::getopt::{self, Options, text};
 use super::in_use::InUse;
 use super::{changes, listing};
 use crate::refusal::{Refusal, refuse};
+use ext4_format::features::Features;
 use extant_cli_core::image::resize::{ResizeArgs, Resized, SizeChange, resize};
 use extant_tune::TuneOptions;
 use std::ffi::OsString;
@@ -44,6 +45,13 @@ pub(super) fn answer(called: &Called) -> Answered {
             return Err(refuse("-M and -P find the size themselves"));
         }
         args.size = Some(SizeChange::To(bytes(image, text(' ', size)?)?));
+    }
+    if args.wide && args.narrow {
+        return Err(refuse("-b and -s contradict each other"));
+    }
+    let has_extents = |sb| Features::of(&sb).has_extents();
+    if args.wide && listing::superblock_of(image.as_ref()).is_ok_and(|sb| !has_extents(sb)) {
+        return Err(refuse("-b needs the feature extent: set it with tune2fs"));
     }
     // Printing the minimum size changes nothing, and needs no undo file.
     let undo = undo.filter(|_| !args.print_min);
@@ -139,21 +147,14 @@ fn bytes(image: &OsString, size: &str) -> Result<u64, Refusal> {
             "{size}: not a size: write a number of blocks, or a number with s, K, M, G or T"
         ))
     };
-    let digits = size.trim_end_matches(|c: char| !c.is_ascii_digit());
-    let unit = match size.get(digits.len()..).unwrap_or_default() {
-        "" => {
-            let sb = listing::superblock_of(image.as_ref())?;
-            1024_u64
-                .checked_shl(sb.log_block_size.get())
-                .ok_or_else(bad)?
-        }
-        "s" => 512,
-        "k" | "K" => 1 << 10,
-        "m" | "M" => 1 << 20,
-        "g" | "G" => 1 << 30,
-        "t" | "T" => 1 << 40,
-        _ => return Err(bad()),
+    let is_counted = size.ends_with(|c: char| c.is_ascii_hexdigit());
+    let unit = if is_counted {
+        let sb = listing::superblock_of(image.as_ref())?;
+        1024_u64
+            .checked_shl(sb.log_block_size.get())
+            .ok_or_else(bad)?
+    } else {
+        1
     };
-    let number: u64 = digits.parse().map_err(|_| bad())?;
-    number.checked_mul(unit).ok_or_else(bad)
+    getopt::bytes(size, unit).ok_or_else(bad)
 }

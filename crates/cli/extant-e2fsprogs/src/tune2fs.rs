@@ -1,14 +1,18 @@
 //! `tune2fs`, `dumpe2fs` and `e2label`: run `extant tune`, or print listings in the layout of dumpe2fs.
 
 use super::call::{Answer, Answered, Called, device, label, print, release};
-use super::getopt::{self, Options};
+use super::getopt::{self, Options, ParsedOptions};
 use super::in_use::InUse;
 use super::listing::Listed;
 use super::listing_groups::Manner;
 use super::{changes, listing};
-use crate::refusal::refuse;
+use crate::refusal::{Refusal, refuse};
+use ext4_format::features::Features;
 use extant_terminal::output::one_line;
+use std::collections::hash_map::RandomState;
 use std::ffi::{OsStr, OsString};
+use std::hash::{BuildHasher, Hasher};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 pub(super) const DUMPE2FS: Options = Options {
@@ -80,65 +84,209 @@ fn copy_of(image: &OsString, options: &[(char, OsString)]) -> Result<Option<(u64
     }
 }
 
-pub(super) fn tune2fs(called: &Called) -> Answered {
-    let taken = &called.taken;
-    let [image] = &taken.operands[..] else {
-        return Err(refuse("write one device or file"));
-    };
-    let image = &device(image);
-    let mut words = vec![OsString::from("tune")];
-    let (mut lists, mut features) = (false, Vec::new());
-    let mut undo = None;
-    for (letter, value) in &taken.options {
+/// Changes that a call of tune2fs asks for.
+#[derive(Default)]
+struct Changes {
+    /// Words of `extant tune`.
+    words: Vec<OsString>,
+    features: Option<String>,
+    /// Whether there is an option that asks for nothing, such as an empty list.
+    asks_nothing: bool,
+    is_forced: bool,
+    undo: Option<OsString>,
+}
+
+impl Changes {
+    fn of(taken: &ParsedOptions) -> Result<Self, Refusal> {
+        let mut changes = Self {
+            words: vec!["tune".into()],
+            ..Self::default()
+        };
+        for (letter, value) in &taken.options {
+            changes.option(*letter, value, taken)?;
+        }
+        if let Some(features) = &changes.features {
+            let list = OsString::from(features.trim_matches(','));
+            changes.words.extend(["-O".into(), list]);
+        }
+        let ends_claim =
+            |(letter, value): &(char, OsString)| *letter == 'E' && value == "clear_mmp";
+        if !changes.is_forced && taken.options.iter().any(ends_claim) {
+            return Err(refuse("-E clear_mmp goes with -f"));
+        }
+        Ok(changes)
+    }
+
+    fn option(
+        &mut self,
+        letter: char,
+        value: &OsStr,
+        taken: &ParsedOptions,
+    ) -> Result<(), Refusal> {
         match letter {
-            'V' => return called.version(),
-            'l' => lists = true,
+            'l' | 'V' => {}
             // Unsafe changes are refused even with -f.
-            'f' => {}
-            'j' => words.push("-j".into()),
-            'z' => undo = Some(value.as_os_str()),
-            'O' => features.push(value.clone()),
+            'f' => self.is_forced = true,
+            'j' => {
+                self.words.retain(|word| word != "-j");
+                self.words.push("-j".into());
+            }
+            'z' => self.undo = Some(value.to_owned()),
+            'O' if self.features.is_some() => return Err(refuse("-O may be given only once")),
+            'O' | 'E' | 'o' | 'Q' | 'J' if value.is_empty() => self.asks_nothing = true,
+            'O' => self.features = Some(feature_list(getopt::text('O', value)?)?),
             // The number of -r is set after the percentage of -m, and stays.
             'm' if taken.has('r') => drop(percent(value)?),
             's' => match getopt::text('s', value)? {
-                "0" => {
+                "1" => {
+                    let features = self.features.get_or_insert_default();
+                    features.push_str(",sparse_super");
+                }
+                // Other numbers are ignored, as in tune2fs.
+                text if getopt::number(text).is_some_and(|n| n > 1) => self.asks_nothing = true,
+                _ => {
                     return Err(refuse(
                         "clearing the sparse superblock flag is not supported",
                     ));
                 }
-                "1" => features.push("sparse_super".into()),
-                // Other numbers are ignored, as in tune2fs.
-                _ => {}
             },
-            letter => {
-                let mut word = OsString::from(format!("-{letter}"));
-                match letter {
-                    'L' => word.push(label(value)),
-                    _ => word.push(value),
-                }
-                words.push(word);
+            'L' | 'M' if value.is_empty() => {
+                let (long, short) = if letter == 'L' {
+                    ("--label=", "-L")
+                } else {
+                    ("--last-mounted=", "-M")
+                };
+                self.words
+                    .retain(|word| !word.as_bytes().starts_with(short.as_bytes()) && word != long);
+                self.words.push(long.into());
             }
+            'L' => {
+                self.words.retain(|word| word != "--label=");
+                getopt::set_word(&mut self.words, 'L', &label(value));
+            }
+            _ if value.is_empty() => return Err(refuse(format!("-{letter}: an empty value"))),
+            'c' | 'C' => {
+                let count = mounts(letter, getopt::text(letter, value)?)?;
+                getopt::set_word(&mut self.words, letter, count.as_ref());
+            }
+            letter => getopt::set_word(&mut self.words, letter, value),
+        }
+        Ok(())
+    }
+}
+
+/// Checks a list of features: clearing a feature that is never cleared fails even where the feature is not set.
+fn feature_list(list: &str) -> Result<String, Refusal> {
+    for name in list.split(',') {
+        let cleared = name.strip_prefix('^').unwrap_or_default();
+        let mut features = Features::default();
+        let is_known = features.apply(cleared).is_ok();
+        let rest = features.names();
+        let clearable = extant_tune::CLEARABLE.names();
+        let is_cleared = |name: &String| clearable.contains(name) || name == "64bit";
+        if name.is_empty() || is_known && !rest.iter().all(is_cleared) {
+            return Err(refuse(format!("-O {list}: '{name}' is not supported")));
         }
     }
-    if !features.is_empty() {
-        words.extend(["-O".into(), features.join(OsStr::new(","))]);
+    Ok(list.to_owned())
+}
+
+/// Parses a number of mounts of `-c` or `-C`. A negative number stands for none, and `random` for one from 20 to 39.
+fn mounts(letter: char, text: &str) -> Result<String, Refusal> {
+    const MOST: u64 = 16_000;
+    if letter == 'c' && text == "random" {
+        let random = RandomState::new().build_hasher().finish();
+        return Ok((20 + random % 20).to_string());
     }
-    let asks_nothing = taken.options.iter().all(|(l, _)| matches!(l, 's' | 'f'));
-    if words.len() == 1 && !taken.options.is_empty() && asks_nothing {
-        return Ok(Answer::Done(0));
+    let (digits, is_negative) = text.strip_prefix('-').map_or((text, false), |n| (n, true));
+    let count = getopt::number(digits).filter(|&count| is_negative || count <= MOST);
+    let bad = || {
+        refuse(format!(
+            "-{letter} {text}: not a number of mounts up to {MOST}"
+        ))
+    };
+    let count = count.ok_or_else(bad)?;
+    Ok(match (letter, is_negative) {
+        (_, false) => count.to_string(),
+        ('c', true) => "-1".to_owned(),
+        (_, true) => u16::MAX.to_string(),
+    })
+}
+
+/// Fails for changes that the volume has already, and drops those that resize2fs makes.
+fn compared(changes: &mut Changes, taken: &ParsedOptions, image: &OsString) -> Result<(), Refusal> {
+    let Ok(sb) = listing::superblock_of(image.as_ref()) else {
+        // The next step reports why.
+        return Ok(());
+    };
+    let has = Features::of(&sb);
+    let journal = taken.has('j') || taken.value('J').is_some_and(|list| !list.is_empty());
+    if journal && has.has_journal() {
+        return Err(refuse("the filesystem already has a journal"));
     }
-    if lists && words.len() == 1 {
+    let size = taken.value('I').and_then(OsStr::to_str);
+    if let Some(size) = size.filter(|text| getopt::number(text) == Some(sb.inode_size.get().into()))
+    {
+        return Err(refuse(format!("the inode size is already {size}")));
+    }
+    let wanted = if has.has_64bit() { "^64bit" } else { "64bit" };
+    let list = changes.features.as_deref().unwrap_or_default();
+    if list.split(',').any(|name| name == wanted) {
+        let (letter, does) = if has.has_64bit() {
+            ('s', "disable")
+        } else {
+            ('b', "enable")
+        };
+        let name = image.display();
+        print(format!(
+            "Please run `resize2fs -{letter} {name}' to {does} 64-bit mode.\n\n"
+        ))?;
+        let others: Vec<_> = list.split(',').filter(|name| *name != wanted).collect();
+        changes.words.truncate(changes.words.len() - 2);
+        if others.is_empty() {
+            changes.asks_nothing = true;
+        } else {
+            changes.words.extend(["-O".into(), others.join(",").into()]);
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn tune2fs(called: &Called) -> Answered {
+    let taken = &called.taken;
+    if taken.has('V') {
+        return called.version();
+    }
+    let mut changes = Changes::of(taken)?;
+    let [image] = &taken.operands[..] else {
+        return Err(refuse("write one device or file"));
+    };
+    let image = &device(image);
+    compared(&mut changes, taken, image)?;
+    let lists = taken.has('l');
+    let has_words = changes.words.len() > 1;
+    if !has_words && !lists {
+        return if changes.asks_nothing {
+            // Fail for what is no file system.
+            listing::superblock_of(image.as_ref())?;
+            Ok(Answer::Done(0))
+        } else {
+            Err(refuse("nothing to change"))
+        };
+    }
+    if !has_words {
         // As tune2fs does, before the image is opened.
         print(release(called.name) + "\n")?;
         return list(image, Listed::Superblock, Manner::default());
     }
+    let undo = changes.undo.as_deref();
     if undo.is_some() && InUse::of(Path::new(image)).is_some() {
         return Err(refuse("-z needs an unmounted volume: unmount it first"));
     }
     if lists {
         print(release(called.name) + "\n")?;
     }
-    called.with_undo(image, undo, || match tune(called, words, image)? {
+    called.with_undo(image, undo, || match tune(called, changes.words, image)? {
         Answer::Words(words) if lists => match called.code_of(words) {
             0 => list(image, Listed::Superblock, Manner::default()),
             code => Ok(Answer::Done(code)),

@@ -252,6 +252,16 @@ impl MkfsOptions {
                 )));
             }
         }
+        let mut asked = self.features.split([',', ' ', '\t']);
+        if asked.any(|name| name == "metadata_csum_seed")
+            && features.has_csum_seed()
+            && !features.has_metadata_csum()
+        {
+            // A default is dropped with the checksums, an explicit option is an error.
+            return Err(MkfsError::Options(
+                "metadata_csum_seed needs metadata_csum".into(),
+            ));
+        }
         if self.strict_names && !features.has_casefold() {
             return Err(MkfsError::Options("strict names need casefold".into()));
         }

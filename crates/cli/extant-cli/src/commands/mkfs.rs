@@ -8,7 +8,7 @@ use crate::transfer::OwnerArgs;
 use anyhow::{Context, Result, bail, ensure};
 use blockdev::{Access, BlockDevice};
 use ext4_format::FormatError;
-use ext4_format::features::FsType;
+use ext4_format::features::{Features, FsType};
 use ext4_format::layout::{Inodes, Usage};
 use extant::mkfs::{self, MkfsError, MkfsOptions, Prepared, Source};
 use extant_cli_core::address::schemes;
@@ -119,9 +119,9 @@ pub struct Args {
     /// Default mount options stored in the volume, separated by commas, as in tune2fs -o
     #[arg(long, value_name = "OPTIONS", default_value = "acl,user_xattr", value_parser = mount_options)]
     mount_options: u32,
-    /// Groups per flex group
-    #[arg(short = 'G', long, value_name = "GROUPS", default_value_t = 16)]
-    flex_groups: u32,
+    /// Groups per flex group, with the feature flex_bg [default: 16]
+    #[arg(short = 'G', long, value_name = "GROUPS")]
+    flex_groups: Option<u32>,
     /// Comma-separated: hash_seed=UUID, root_owner=UID:GID, root_perms=OCTAL, hash=TYPE, resize=BLOCKS, stride=BLOCKS,
     /// stripe_width=BLOCKS, orphan_file_size=BYTES, num_backup_sb=0|1|2, test_fs, last_mounted=DIR, creator_os=NUMBER,
     /// revision=0|1, lazy_itable_init=0|1, encoding=utf8 (names in any case in directories with the flag F),
@@ -225,7 +225,9 @@ impl Args {
             reserved_percent: self.reserved,
             label: self.label.clone(),
             uuid: self.uuid.map(|u| *u.as_bytes()),
-            flex_bg_size: self.flex_groups,
+            flex_bg_size: self
+                .flex_groups
+                .unwrap_or(MkfsOptions::default().flex_bg_size),
             errors: self.errors,
             mount_options: self.mount_options,
             blocks_per_group: self.blocks_per_group,
@@ -235,6 +237,13 @@ impl Args {
                 .map_or(self.free.unwrap_or(0.0), Size::free_percent),
             ..MkfsOptions::default()
         };
+        let mut features = Features::defaults(self.fs_type);
+        // The error of an unknown feature is reported with the others.
+        let is_known = features.apply(&o.features).is_ok();
+        ensure!(
+            self.flex_groups.is_none() || !is_known || features.has_flex_bg(),
+            "-G: the feature flex_bg is not set: omit -G, or use -O flex_bg"
+        );
         common(&mut o, &self.reading, &self.owner, &self.from, &self.image)?;
         if self.from.is_empty() && self.manifest.is_empty() {
             // An empty volume consists of its root directory, which should be writable for the caller.

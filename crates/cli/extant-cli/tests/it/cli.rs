@@ -37,6 +37,7 @@ mod map;
 mod messages;
 mod mke2fs_options;
 mod mkfs;
+mod names_compared;
 mod names_mounts;
 mod names_of_host;
 mod names_on_devices;

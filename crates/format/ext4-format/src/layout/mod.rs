@@ -377,7 +377,11 @@ fn wanted_inodes(p: &LayoutParams) -> Result<u32> {
         Inodes::Count(n) => u64::from(n),
         Inodes::BytesPerInode(ratio) => {
             let bytes = p.blocks_count.saturating_mul(u64::from(p.block_size));
-            bytes / u64::from(ratio.max(p.block_size))
+            match bytes / u64::from(ratio.max(1)) {
+                // Fewer bytes than the ratio: an inode for every 4 KiB, as in mke2fs.
+                0 => p.blocks_count / u64::from(4096 / p.block_size.clamp(1024, 4096)),
+                count => count,
+            }
         }
     };
     let n = match u32::try_from(n) {

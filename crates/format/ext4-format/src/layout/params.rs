@@ -168,7 +168,8 @@ impl LayoutParams {
             blocks_count,
             block_size,
             inode_size: 256,
-            inodes: Inodes::BytesPerInode(usage.inode_ratio()),
+            // By default, no volume has more inodes than blocks.
+            inodes: Inodes::BytesPerInode(usage.inode_ratio().max(block_size)),
             features: Features::defaults(fs_type),
             reserved_percent: 5.0,
             label: String::new(),

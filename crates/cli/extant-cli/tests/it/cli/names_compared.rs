@@ -1,0 +1,220 @@
+//! Command lines with unusual values, by both implementations: equal exit codes, and images that change in both or in
+//! neither.
+
+use crate::cli::called::{ScriptDir, clean, told};
+use std::process::Command;
+
+/// Images that the lines start from, by the options of mke2fs.
+const IMAGES: &[(&str, &str)] = &[
+    ("ext4", "-t ext4 -d tree i.img 32M"),
+    ("ext2", "-t ext2 -d tree i.img 16M"),
+    ("mmp", "-t ext4 -O mmp i.img 16M"),
+    ("4k", "-t ext4 -b 4096 i.img 256M"),
+];
+
+/// The image, or `new` for none, and the line.
+const LINES: &[(&str, &str)] = &[
+    ("new", "mke2fs -q -t ext2 -O metadata_csum_seed i.img 8M"),
+    (
+        "new",
+        "mke2fs -q -t ext4 -O metadata_csum_seed,^metadata_csum i.img 8M",
+    ),
+    ("new", "mke2fs -q -t ext4 -O metadata_csum_seed i.img 8M"),
+    ("new", "mke2fs -q -t ext2 -G 4 i.img 8M"),
+    ("new", "mke2fs -q -t ext4 -O ^flex_bg -G 4 i.img 8M"),
+    ("new", "mke2fs -q -t ext2 -O flex_bg -G 4 i.img 8M"),
+    ("new", "mke2fs -q -t ext4 -G 3 i.img 8M"),
+    ("new", "mke2fs -q -t ext4 -G -1 i.img 8M"),
+    ("new", "mke2fs -q -t ext4 -G 4294967296 i.img 8M"),
+    ("new", "mke2fs -q -t ext4 -E mmp_update_interval=7 i.img 8M"),
+    (
+        "new",
+        "mke2fs -q -t ext4 -O mmp -E mmp_update_interval=x i.img 8M",
+    ),
+    ("new", "mke2fs -q i.img 0x2000"),
+    ("new", "mke2fs -q i.img 020000"),
+    ("new", "mke2fs -q i.img 8MM"),
+    ("new", "mke2fs -q -b 4K i.img 2048"),
+    ("new", "mke2fs -q -b 8192 i.img 8M"),
+    ("new", "mke2fs -q -F -b 8192 i.img 8M"),
+    ("new", "mke2fs -q -b -512 i.img 8M"),
+    ("new", "mke2fs -q -b 1024 -b 4096 i.img 8M"),
+    ("new", "mke2fs -q -t ext4 -t ext2 i.img 8M"),
+    ("new", "mke2fs -q -T small -T news i.img 8M"),
+    ("new", "mke2fs -q -t ext5 i.img 8M"),
+    ("new", "mke2fs -q -t ext4 -O ^has_journal -j i.img 16M"),
+    ("new", "mke2fs -q -t ext4 -J size=0 i.img 16M"),
+    ("new", "mke2fs -q -t ext4 -J size=4 -J size=8 i.img 32M"),
+    ("new", "mke2fs -q -t ext4 -J size=4,location=4M i.img 64M"),
+    ("new", "mke2fs -q -t ext4 -J size=x i.img 16M"),
+    ("new", "mke2fs -q -t ext4 -N -1 i.img 8M"),
+    ("new", "mke2fs -q -t ext4 -N 1k i.img 8M"),
+    ("new", "mke2fs -q -t ext4 -N 4294967296 i.img 8M"),
+    ("new", "mke2fs -q -t ext4 -i 512 i.img 8M"),
+    ("new", "mke2fs -q -t ext4 -i 67108864 i.img 8M"),
+    ("new", "mke2fs -q -t ext4 -i 67108865 i.img 8M"),
+    ("new", "mke2fs -q -t ext4 -i 2048 -N 100 i.img 8M"),
+    ("new", "mke2fs -q -t ext4 -b 4096 -i 2048 i.img 8M"),
+    ("new", "mke2fs -q -t ext4 -I 0 i.img 8M"),
+    ("new", "mke2fs -q -t ext4 -I x i.img 8M"),
+    ("new", "mke2fs -q -t ext4 -m 51 i.img 8M"),
+    ("new", "mke2fs -q -t ext4 -m -1 i.img 8M"),
+    ("new", "mke2fs -q -t ext4 -m 5% i.img 8M"),
+    ("new", "mke2fs -q -t ext4 -g 0 i.img 8M"),
+    ("new", "mke2fs -q -t ext4 -g 4K i.img 8M"),
+    ("new", "mke2fs -q -t ext4 -L '' i.img 8M"),
+    ("new", "mke2fs -q -t ext4 -L a -L b i.img 8M"),
+    ("new", "mke2fs -q -t ext4 -U x i.img 8M"),
+    ("new", "mke2fs -q -t ext4 -e foo i.img 8M"),
+    ("new", "mke2fs -q -t ext4 -s 1 i.img 8M"),
+    ("new", "mke2fs -q -t ext4 -d '' i.img 8M"),
+    ("new", "mke2fs -q -o hurd i.img 8M"),
+    ("new", "mke2fs ''"),
+    ("ext4", "tune2fs -j i.img"),
+    ("ext4", "tune2fs -J size=4 i.img"),
+    ("ext2", "tune2fs -j -j i.img"),
+    ("ext2", "tune2fs -J '' i.img"),
+    ("ext4", "tune2fs -O ^64bit i.img"),
+    ("ext2", "tune2fs -O 64bit i.img"),
+    ("ext4", "tune2fs -O ^64bit,large_dir i.img"),
+    ("ext4", "tune2fs -O 64bit i.img"),
+    ("ext4", "tune2fs -O ^large_dir i.img"),
+    ("ext4", "tune2fs -O ^encrypt i.img"),
+    ("ext4", "tune2fs -O '' i.img"),
+    ("ext4", "tune2fs -O , i.img"),
+    ("ext4", "tune2fs -O ^foo i.img"),
+    ("ext4", "tune2fs -O large_dir -O verity i.img"),
+    ("mmp", "tune2fs -E clear_mmp i.img"),
+    ("ext4", "tune2fs -L '' i.img"),
+    ("ext4", "tune2fs -L a -L b i.img"),
+    ("ext4", "tune2fs -M '' i.img"),
+    ("ext4", "tune2fs -U '' i.img"),
+    ("ext4", "tune2fs -U random -U clear i.img"),
+    ("ext4", "tune2fs -c 16001 i.img"),
+    ("ext4", "tune2fs -c random i.img"),
+    ("ext4", "tune2fs -c x i.img"),
+    ("ext4", "tune2fs -C 16001 i.img"),
+    ("ext4", "tune2fs -C -1 i.img"),
+    ("ext4", "tune2fs -m 5% i.img"),
+    ("ext4", "tune2fs -r -1 i.img"),
+    ("ext4", "tune2fs -s x i.img"),
+    ("ext4", "tune2fs -o '' i.img"),
+    ("ext4", "tune2fs -E '' i.img"),
+    ("ext4", "tune2fs -I 256 i.img"),
+    ("ext4", "tune2fs -I x i.img"),
+    ("ext4", "tune2fs -T '' i.img"),
+    ("ext4", "tune2fs -f i.img"),
+    ("ext4", "tune2fs i.img"),
+    ("4k", "e2fsck -fy -b 8193 i.img"),
+    ("4k", "e2fsck -fn -b 8193 i.img"),
+    ("4k", "e2fsck -p -b 8193 i.img"),
+    ("ext4", "e2fsck -fn -E fixes_only i.img"),
+    ("ext4", "e2fsck -fy -E fixes_only,bmap2extent i.img"),
+    ("ext4", "e2fsck -fyD -E fixes_only i.img"),
+    ("ext4", "e2fsck -fn -b 0x0 i.img"),
+    ("ext2", "e2fsck -fy -E bmap2extent i.img"),
+    ("ext4", "e2fsck -fy -l none i.img"),
+    ("ext4", "resize2fs -f i.img 0x6000"),
+    ("ext4", "resize2fs -f i.img 060000"),
+    ("ext4", "resize2fs -f i.img x"),
+    ("ext4", "resize2fs -bs i.img"),
+    ("ext2", "resize2fs -b i.img"),
+    ("ext4", "resize2fs -f i.img 24MB"),
+];
+
+fn header(place: &ScriptDir) -> String {
+    const KEPT: [&str; 8] = [
+        "Filesystem volume name",
+        "Filesystem features",
+        "Inode count",
+        "Block count",
+        "Block size",
+        "Flex block group size",
+        "Total journal size",
+        "Maximum mount count",
+    ];
+    let mut dumpe2fs = Command::new("dumpe2fs");
+    let out = dumpe2fs.arg("-h").arg(place.image("i.img")).output();
+    let text = String::from_utf8_lossy(&out.unwrap().stdout).into_owned();
+    let is_kept = |line: &&str| KEPT.iter().any(|name| line.starts_with(name));
+    text.lines().filter(is_kept).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn unusual_values_end_like_those_of_e2fsprogs() {
+    let Some(place) = ScriptDir::new() else {
+        return;
+    };
+    for (name, options) in IMAGES {
+        let made = place.theirs(&format!("mke2fs -q {options}; mv i.img {name}.kept"));
+        assert!(made.status.success(), "{name}: {}", told(&made));
+    }
+    let mut wrong = Vec::new();
+    for (image, line) in LINES {
+        let start = match *image {
+            "new" => "rm -f i.img".to_owned(),
+            name => format!("cp --sparse=always {name}.kept i.img"),
+        };
+        // A file that mke2fs made, but did not fill, is no image.
+        let script = format!(
+            "{start}; code=0; ({line}) || code=$?; if cmp -s {image}.kept i.img; then echo unchanged; fi; exit $code"
+        );
+        let answers = [true, false].map(|is_theirs| {
+            let out = if is_theirs {
+                place.theirs(&script)
+            } else {
+                place.ours(&script)
+            };
+            let is_unchanged = told(&out).contains("unchanged");
+            let made = if out.status.success() && !line.contains("random") {
+                clean(&place.image("i.img"));
+                header(&place)
+            } else {
+                String::new()
+            };
+            ((out.status.code(), made), is_unchanged, told(&out))
+        });
+        let [
+            (theirs, is_unchanged, their_words),
+            (ours, ours_unchanged, our_words),
+        ] = answers;
+        // e2fsprogs writes the superblock again where nothing else changes.
+        if theirs != ours || is_unchanged && !ours_unchanged {
+            wrong.push(format!(
+                "{line}:\n{theirs:?} {their_words}\n{ours:?} {our_words}"
+            ));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Options whose value cannot be used are refused before anything is written.
+#[test]
+fn a_refused_call_leaves_no_image() {
+    let Some(place) = ScriptDir::new() else {
+        return;
+    };
+    for (line, reason) in [
+        (
+            "mke2fs -q -t ext4 -O mmp -E mmp_update_interval=301 i.img 8M",
+            "301",
+        ),
+        ("mke2fs -q -t ext2 -O fast_commit i.img 16M", "fast_commit"),
+        ("mke2fs -q -t ext2 -G 4 i.img 8M", "flex_bg"),
+        (
+            "mke2fs -q -t ext2 -O metadata_csum_seed i.img 8M",
+            "metadata_csum",
+        ),
+    ] {
+        let ours = place.ours(&format!("rm -f i.img; {line}"));
+        assert_eq!(ours.status.code(), Some(1), "{line}: {}", told(&ours));
+        assert!(told(&ours).contains(reason), "{line}: {}", told(&ours));
+        assert!(!place.image("i.img").exists(), "{line}");
+    }
+    let cut = "mke2fs -q -t ext4 i.img 32M; truncate -s 20M i.img; e2fsck -p i.img";
+    let cut = place.ours(&format!("rm -f i.img; {cut}"));
+    assert!(cut.status.code() >= Some(4), "{}", told(&cut));
+    let warned = place.ours("rm -f i.img; mke2fs -q -t ext4 -E mmp_update_interval=7 i.img 8M");
+    assert!(warned.status.success(), "{}", told(&warned));
+    assert!(told(&warned).contains("no effect"), "{}", told(&warned));
+}
