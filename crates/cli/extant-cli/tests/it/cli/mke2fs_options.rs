@@ -104,7 +104,7 @@ fn a_wrong_value_is_reported_in_one_line() {
     };
     for only_shown in ["", "-n"] {
         let refused = place.ours(&format!("mke2fs {only_shown} -N x i.img 8M"));
-        let line = "mke2fs: mkfs: --inodes x: invalid digit found in string\n";
+        let line = "mke2fs: -N x: not a number\n";
         assert_eq!(told(&refused), line, "{only_shown}");
     }
 }
