@@ -1,7 +1,7 @@
 //! Addresses of images on web servers and object stores.
 
 use crate::disk_cache::DiskCache;
-use crate::objects::ImageKey;
+use crate::objects::cipher::ImageKey;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::azure::MicrosoftAzureBuilder;
 use object_store::gcp::GoogleCloudStorageBuilder;

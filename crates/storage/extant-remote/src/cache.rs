@@ -1,14 +1,12 @@
 //! A bounded cache of pieces of objects in memory, with read-ahead, before a cache on disk if there is one.
 
-use crate::disk_cache::DiskCache;
+use crate::disk_cache::{DiskCache, PIECE};
 use bytes::Bytes;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Bytes of a piece.
-pub const PIECE: u64 = 128 << 10;
 /// Most pieces that one request fetches: 4 MiB.
 const MOST_AHEAD: u64 = 32;
 

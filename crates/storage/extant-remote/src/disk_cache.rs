@@ -13,7 +13,6 @@
 //! or a crash or the disk damages it, the checksum is wrong and the piece is fetched from its origin again. The cache has only bytes
 //! that were read, never writes, so it may be lost at any time. An error of the file is a miss.
 
-use crate::cache::PIECE;
 use bytes::Bytes;
 use rustix::fs::{FlockOperation, flock};
 use sha2::{Digest, Sha256};
@@ -24,6 +23,8 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+/// Bytes of a piece.
+pub const PIECE: u64 = 128 << 10;
 const MAGIC: [u8; 8] = *b"EXTPIEC1";
 /// Bytes before the heads of the slots.
 const START: u64 = 4096;

@@ -6,6 +6,7 @@ mod disk_cache;
 mod holder;
 mod objects;
 mod rbd;
+mod requests;
 mod server;
 mod tunnel;
 mod web;
@@ -13,14 +14,13 @@ mod web;
 pub use address::Address;
 pub use objects::{ImageKey, ObjectsDevice};
 pub use rbd::{RbdAddress, RbdDevice, end_now};
+pub use requests::runtime;
 pub use server::serve;
 pub use tunnel::Tunnel;
 pub use web::WebDevice;
 
 use blockdev::BlockDevice;
 use std::io;
-use std::time::Duration;
-use tokio::runtime::{Builder, Runtime};
 
 /// Image of an address.
 pub enum Image {
@@ -88,62 +88,10 @@ impl Image {
     }
 }
 
-/// Makes the runtime of a store's client.
-pub fn runtime() -> io::Result<Runtime> {
-    Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-}
-
 /// Makes a snapshot of the flushed state of an image of objects or of a cluster. Fails if the name is taken.
 pub fn snapshot(address: &str, name: &str) -> io::Result<()> {
     if RbdAddress::is_address(address) {
         return rbd::snapshot(RbdAddress::parse(address)?, name);
     }
     objects::snapshot(Address::parse(address)?, runtime()?, name)
-}
-
-/// Attempts of a request that ends without an answer, besides those that the store's client makes.
-const ATTEMPTS: u32 = 4;
-/// Time before the first of these attempts.
-const PAUSE: Duration = Duration::from_millis(100);
-
-/// Returns whether the connection was lost while the body of an answer was read. The store's client repeats all earlier failures
-/// itself, and its error then describes the attempts.
-fn ended_early(error: &object_store::Error) -> bool {
-    let object_store::Error::Generic { source, .. } = error else {
-        return false;
-    };
-    let first: &(dyn std::error::Error + 'static) = &**source;
-    let mut chain = std::iter::successors(Some(first), |error| error.source());
-    !source.to_string().contains("Error performing")
-        && chain.any(|error| error.is::<object_store::client::HttpError>())
-}
-
-/// Repeats a request that ends in the middle of its answer.
-fn repeat<T>(
-    runtime: &Runtime,
-    request: impl AsyncFn() -> object_store::Result<T>,
-) -> object_store::Result<T> {
-    let mut pause = PAUSE;
-    for _ in 0..ATTEMPTS {
-        match runtime.block_on(request()) {
-            Err(error) if ended_early(&error) => std::thread::sleep(pause),
-            answered => return answered,
-        }
-        pause *= 3;
-    }
-    runtime.block_on(request())
-}
-
-/// Checks that a range is within an image of `size` bytes.
-fn check_range(size: u64, offset: u64, len: u64, what: &str) -> io::Result<()> {
-    if offset.checked_add(len).is_some_and(|end| end <= size) {
-        return Ok(());
-    }
-    Err(io::Error::new(
-        io::ErrorKind::UnexpectedEof,
-        format!("{what} of {len} bytes at {offset}: past the end of the image"),
-    ))
 }

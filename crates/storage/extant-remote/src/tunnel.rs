@@ -4,6 +4,7 @@
 //! The client cannot reconnect through this program, because the socket between them is for one connection. If the address asks for
 //! reconnection or for several connections, this program is the client of the server itself, and its device is the export.
 
+use crate::requests::runtime;
 use crate::server::MAX_OPTION;
 use extant_nbd::numbers::{OPT_MAGIC, OPT_REPLY_MAGIC, OPT_STARTTLS, REP_ACK};
 use extant_nbd::{NbdDevice, NbdUrl, Options};
@@ -145,7 +146,7 @@ impl Tunnel {
         let url = NbdUrl::parse(&format!("nbd://{place}?{}", parsed.fields))?;
         let address = address.to_owned();
         let dial = move |limit: Duration| {
-            let tunnel = Self::open_within(&address, crate::runtime()?, limit.min(LIMIT))?;
+            let tunnel = Self::open_within(&address, runtime()?, limit.min(LIMIT))?;
             let (client, server) = UnixStream::pair()?;
             std::thread::Builder::new()
                 .name("tunnel".into())

@@ -3,6 +3,7 @@
 use crate::address::{Address, NO_RANGES, failed, wrong};
 use crate::cache::Cache;
 use crate::disk_cache::DiskCache;
+use crate::requests::repeat;
 use blockdev::BlockDevice;
 use bytes::Bytes;
 use object_store::{GetOptions, GetRange, ObjectMeta};
@@ -23,7 +24,7 @@ fn get(runtime: &Runtime, address: &Address, range: Range<u64>) -> io::Result<(O
         range: Some(GetRange::Bounded(range)),
         ..GetOptions::default()
     };
-    let got = crate::repeat(runtime, async || {
+    let got = repeat(runtime, async || {
         let store = &address.store;
         let result = store.get_opts(&address.path, options.clone()).await?;
         let meta = result.meta.clone();

@@ -20,7 +20,7 @@ const FOLDERS: [&str; 8] = [
 ];
 
 /// The crates whose modules are looked at.
-const CRATES: [&str; 26] = [
+const CRATES: [&str; 27] = [
     "ext4-format",
     "ext4-image",
     "extant-sources",
@@ -42,6 +42,7 @@ const CRATES: [&str; 26] = [
     "percpu",
     "blockdev",
     "extant-nbd",
+    "extant-remote",
     "extant-verity",
     "fuse-server",
     "extant-demo",

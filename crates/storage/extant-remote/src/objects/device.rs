@@ -1,12 +1,12 @@
 //! The state of an image, its blocks in memory, and the segments that are sent.
 
-use super::BLOCK;
 use super::log::{Append, Log, TornSegment};
 use super::map::{BlockPlace, Map};
-use super::segment::{self, CLAIMED, Head, Run, SegmentKind};
+use super::segment::{self, BLOCK, CLAIMED, Head, Run, SegmentKind};
 use crate::address::NO_IMAGE;
 use crate::cache::Cache;
 use crate::holder::{self, Life};
+use crate::requests::check_range;
 use blockdev::BlockDevice;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -265,7 +265,7 @@ impl Objects {
     }
 
     fn check(&self, offset: u64, len: u64, what: &str) -> io::Result<()> {
-        crate::check_range(self.size, offset, len, what)
+        check_range(self.size, offset, len, what)
     }
 
     fn check_writable(&self) -> io::Result<()> {

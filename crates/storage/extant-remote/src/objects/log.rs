@@ -2,10 +2,10 @@
 
 use super::map::Map;
 use super::segment::{self, CLAIMED, Head, SegmentKind};
-use crate::ATTEMPTS;
 use crate::address::{Address, failed, wrong};
 use crate::disk_cache::DiskCache;
 use crate::holder;
+use crate::requests::{self, ATTEMPTS};
 use bytes::Bytes;
 use futures_util::TryStreamExt;
 use object_store::path::Path;
@@ -93,7 +93,7 @@ impl Log {
         &self,
         request: impl AsyncFn() -> object_store::Result<T>,
     ) -> object_store::Result<T> {
-        crate::repeat(&self.runtime, request)
+        requests::repeat(&self.runtime, request)
     }
 
     pub fn get(&self, path: &Path) -> object_store::Result<Bytes> {

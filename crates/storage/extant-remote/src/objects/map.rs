@@ -1,10 +1,9 @@
 //! The map from blocks of an image to places in segments.
 
-use super::BLOCK;
 use super::cipher::{ImageKey, ObjectCipher, TAG, verify_sum};
 use super::segment::{
-    self, CLAIMED, COMPRESSED, ENCRYPTED, FRAME, Fields, Head, MOST_RECORD, SegmentKind, check_key,
-    most_record,
+    self, BLOCK, CLAIMED, COMPRESSED, ENCRYPTED, FRAME, Fields, Head, MOST_RECORD, SegmentKind,
+    check_key, most_record,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;

@@ -17,7 +17,7 @@
 //!
 //! Claims are never deleted, because the number of a claim is the one that the former writer would use next.
 
-mod cipher;
+pub mod cipher;
 mod device;
 mod log;
 mod map;
@@ -39,6 +39,3 @@ use tokio::runtime::Runtime;
 pub fn snapshot(address: Address, runtime: Runtime, name: &str) -> io::Result<()> {
     log::snapshot(&log::Log::new(address, runtime), name)
 }
-
-/// Bytes of a block.
-pub const BLOCK: u64 = 4096;

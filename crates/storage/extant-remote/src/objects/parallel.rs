@@ -2,7 +2,8 @@
 
 use super::log::{Log, TornSegment};
 use super::sender::ObjectsDevice;
-use crate::{Address, runtime};
+use crate::address::Address;
+use crate::requests::runtime;
 use blockdev::BlockDevice;
 use futures_util::stream::BoxStream;
 use object_store::memory::InMemory;

@@ -2,7 +2,8 @@
 
 use super::log::{Log, TornSegment, snapshot};
 use super::sender::ObjectsDevice;
-use crate::{Address, runtime};
+use crate::address::Address;
+use crate::requests::runtime;
 use blockdev::BlockDevice;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -9,12 +9,13 @@
 //! Behind the head come the records of the runs with data. A record is one block, or up to [`FRAME`] blocks of a run that are
 //! compressed by LZ4 if that makes them shorter, and its checksum or tag ([`ObjectCipher`]). The offset of a record is its number.
 
-use super::BLOCK;
 use super::cipher::{ImageKey, ObjectCipher, TAG, verify_sum};
 use std::borrow::Cow;
 use std::io;
 
 const MAGIC: [u8; 8] = *b"EXTSEG3\n";
+/// Bytes of a block.
+pub const BLOCK: u64 = 4096;
 /// Bytes of the head before the runs.
 const FIXED: usize = 80;
 const RUN: usize = 16;

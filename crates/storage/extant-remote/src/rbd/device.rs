@@ -4,6 +4,7 @@ use super::address::RbdAddress;
 use super::ceph::{Cluster, Image, Operation, Pool};
 use super::lock;
 use crate::address::wrong;
+use crate::requests::check_range;
 use blockdev::BlockDevice;
 use std::io;
 use std::ops::Range;
@@ -213,7 +214,7 @@ impl RbdDevice {
 
     /// Checks a range, and that a change is allowed.
     fn check(&self, offset: u64, len: u64, what: &str) -> io::Result<()> {
-        crate::check_range(self.len(), offset, len, what)?;
+        check_range(self.len(), offset, len, what)?;
         if self.read_only && what != "read" {
             return Err(blockdev::refuse_read_only(what));
         }
