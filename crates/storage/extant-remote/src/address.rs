@@ -3,7 +3,7 @@
 use crate::disk_cache::DiskCache;
 use crate::objects::cipher::ImageKey;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
-use object_store::azure::MicrosoftAzureBuilder;
+use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::http::HttpBuilder;
 use object_store::local::LocalFileSystem;
@@ -244,28 +244,44 @@ fn store(text: &str, url: &Url, host: &str) -> io::Result<Arc<dyn ObjectStore>> 
                     builder = builder.with_config(key, value);
                 }
             }
-            // An endpoint of this machine, such as a test server, has no certificate.
-            let plain = builder
-                .get_config_value(&AmazonS3ConfigKey::Endpoint)
-                .is_some_and(|endpoint| endpoint.starts_with("http://"));
+            let plain = is_plain(builder.get_config_value(&AmazonS3ConfigKey::Endpoint));
             builder
                 .with_client_options(client.with_allow_http(plain))
                 .with_retry(retries())
                 .build()
                 .map(|store| Arc::new(store) as _)
         }
-        "gs" => GoogleCloudStorageBuilder::from_env()
-            .with_bucket_name(host)
-            .with_client_options(client)
-            .with_retry(retries())
-            .build()
-            .map(|store| Arc::new(store) as _),
-        "az" => MicrosoftAzureBuilder::from_env()
-            .with_container_name(host)
-            .with_client_options(client)
-            .with_retry(retries())
-            .build()
-            .map(|store| Arc::new(store) as _),
+        "gs" => {
+            let server = std::env::var("STORAGE_EMULATOR_HOST").ok();
+            let builder = match server.filter(|server| !server.is_empty()) {
+                Some(server) => GoogleCloudStorageBuilder::new().with_service_account_key(
+                    test_account(&server)
+                        .map_err(|e| wrong(text, format_args!("STORAGE_EMULATOR_HOST: {e}")))?,
+                ),
+                None => GoogleCloudStorageBuilder::from_env(),
+            };
+            // Google's own servers are at `https` addresses, so that only a test server gets a request without TLS.
+            builder
+                .with_bucket_name(host)
+                .with_client_options(client.with_allow_http(true))
+                .with_retry(retries())
+                .build()
+                .map(|store| Arc::new(store) as _)
+        }
+        "az" => {
+            let mut builder = MicrosoftAzureBuilder::from_env().with_container_name(host);
+            for (key, value) in azure_settings(|name| std::env::var(name).ok()) {
+                if builder.get_config_value(&key).is_none() {
+                    builder = builder.with_config(key, value);
+                }
+            }
+            let plain = is_plain(builder.get_config_value(&AzureConfigKey::Endpoint));
+            builder
+                .with_client_options(client.with_allow_http(plain))
+                .with_retry(retries())
+                .build()
+                .map(|store| Arc::new(store) as _)
+        }
         scheme => {
             return Err(wrong(
                 text,
@@ -276,6 +292,58 @@ fn store(text: &str, url: &Url, host: &str) -> io::Result<Arc<dyn ObjectStore>> 
         }
     };
     made.map_err(|e| failed(text, e))
+}
+
+/// Returns whether an endpoint has no TLS, such as a test server of this machine.
+fn is_plain(endpoint: Option<String>) -> bool {
+    endpoint.is_some_and(|endpoint| endpoint.starts_with("http://"))
+}
+
+/// Returns the account of a test server of Google's interface, in the form of a service account's file: it has no credentials.
+fn test_account(server: &str) -> Result<String, url::ParseError> {
+    let server = match server.contains("://") {
+        true => server.to_owned(),
+        false => format!("http://{server}"),
+    };
+    // An address that was parsed has neither quotation marks nor backslashes.
+    let url = Url::parse(&server)?;
+    let url = url.as_str().trim_end_matches('/');
+    Ok(format!(
+        r#"{{"gcs_base_url":"{url}","disable_oauth":true,"client_email":"","private_key":"","private_key_id":""}}"#
+    ))
+}
+
+/// Returns the settings in the variables of the command line of Azure, the most specific first. object_store has names of its own.
+fn azure_settings(variable: impl Fn(&str) -> Option<String>) -> Vec<(AzureConfigKey, String)> {
+    let mut found = Vec::new();
+    for (name, key) in [
+        ("AZURE_STORAGE_ACCOUNT", AzureConfigKey::AccountName),
+        ("AZURE_STORAGE_KEY", AzureConfigKey::AccessKey),
+    ] {
+        found.extend(variable(name).map(|value| (key, value)));
+    }
+    let text = variable("AZURE_STORAGE_CONNECTION_STRING").unwrap_or_default();
+    let fields = text.split(';').filter_map(|field| field.split_once('='));
+    let fields: Vec<(&str, &str)> = fields.map(|(name, value)| (name.trim(), value)).collect();
+    let field = |name: &str| {
+        let named = fields.iter().find(|(n, _)| n.eq_ignore_ascii_case(name));
+        named.map(|(_, value)| value.trim().to_owned())
+    };
+    for (name, key) in [
+        ("UseDevelopmentStorage", AzureConfigKey::UseEmulator),
+        ("AccountName", AzureConfigKey::AccountName),
+        ("AccountKey", AzureConfigKey::AccessKey),
+        ("SharedAccessSignature", AzureConfigKey::SasKey),
+        ("BlobEndpoint", AzureConfigKey::Endpoint),
+    ] {
+        found.extend(field(name).map(|value| (key, value)));
+    }
+    if let (Some(account), Some(suffix)) = (field("AccountName"), field("EndpointSuffix")) {
+        let scheme = field("DefaultEndpointsProtocol").unwrap_or_else(|| "https".into());
+        let endpoint = format!("{scheme}://{account}.blob.{suffix}");
+        found.push((AzureConfigKey::Endpoint, endpoint));
+    }
+    found
 }
 
 /// Reads the credentials and the region of the chosen profile from the files of the AWS command line, if they exist.
@@ -330,6 +398,51 @@ fn profiles_are_read() {
     assert_eq!(values("default"), ["a"]);
     assert_eq!(values("x"), ["eu-west-1", "b"]);
     assert!(values("y").is_empty());
+}
+
+#[test]
+fn connection_strings_of_azure_are_read() {
+    let of = |text: &str, account: Option<&str>| {
+        let found = azure_settings(|name| match name {
+            "AZURE_STORAGE_CONNECTION_STRING" => Some(text.to_owned()),
+            "AZURE_STORAGE_ACCOUNT" => account.map(str::to_owned),
+            _ => None,
+        });
+        let value = |key| {
+            found
+                .iter()
+                .find(|(k, _)| *k == key)
+                .map(|(_, v)| v.clone())
+        };
+        [
+            AzureConfigKey::AccountName,
+            AzureConfigKey::AccessKey,
+            AzureConfigKey::Endpoint,
+        ]
+        .map(|key| value(key).unwrap_or_default())
+    };
+    let cloud = "DefaultEndpointsProtocol=https;AccountName=a;AccountKey=a2V5==;EndpointSuffix=core.windows.net";
+    assert_eq!(
+        of(cloud, None),
+        ["a", "a2V5==", "https://a.blob.core.windows.net"]
+    );
+    assert_eq!(of(cloud, Some("b"))[0], "b");
+    let own = "BlobEndpoint=http://127.0.0.1:10000/a; AccountName=a;EndpointSuffix=x;=;x";
+    assert_eq!(of(own, None), ["a", "", "http://127.0.0.1:10000/a"]);
+    assert_eq!(of("", None), ["", "", ""]);
+}
+
+#[test]
+fn test_servers_of_google_have_an_account() {
+    for (server, url) in [
+        ("localhost:9023", "http://localhost:9023"),
+        ("https://h/", "https://h"),
+        ("http://h/\"x", "http://h/%22x"),
+    ] {
+        let account = test_account(server).unwrap();
+        assert!(account.contains(&format!(r#":"{url}","#)), "{account}");
+    }
+    assert!(test_account("").is_err() && test_account("http://").is_err());
 }
 
 #[test]
