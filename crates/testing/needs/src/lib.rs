@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 pub mod ceph;
+pub mod servers;
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;

@@ -3,7 +3,7 @@
 mod crash;
 mod directory;
 mod rbd;
-mod s3;
+mod stores;
 mod storm;
 mod support;
 mod tls;

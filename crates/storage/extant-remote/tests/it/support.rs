@@ -1,4 +1,4 @@
-//! The served program, and servers to serve from.
+//! The served program, with a client.
 
 use extant_nbd::{NbdDevice, NbdUrl, Options};
 use std::io::{BufRead, BufReader};
@@ -63,15 +63,5 @@ impl Served {
     pub fn end(mut self) {
         self.device = None;
         assert!(self.child.wait().unwrap().success());
-    }
-}
-
-/// Server of another program; dropping it ends the server.
-pub struct Server(pub Child);
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }

@@ -4,13 +4,12 @@ use crate::support::Served;
 use blockdev::{BlockDevice, conformance};
 use extant_nbd::{NbdDevice, NbdUrl, Options};
 use extant_remote::{Tunnel, runtime};
+use needs::servers::{Server, free_port};
 use std::io;
-use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::process::{Command, Stdio};
 
 /// Makes a certificate of `name`, signed by the authority in the directory, or the authority itself.
 fn certificate(dir: &Path, name: &str, subject: &str) {
@@ -36,39 +35,22 @@ fn certificate(dir: &Path, name: &str, subject: &str) {
     ));
 }
 
-struct Server(Child, u16);
+/// nbdkit, and its port.
+struct Nbdkit(#[expect(dead_code, reason = "ends the server")] Server, u16);
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-impl Server {
+impl Nbdkit {
     fn start(more: &[&str]) -> Self {
-        let free = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = free.local_addr().unwrap().port();
-        drop(free);
-        Self::start_at(port, more, &["memory", "16M"])
+        Self::start_at(free_port(), more, &["memory", "16M"])
     }
 
     fn start_at(port: u16, more: &[&str], plugin: &[&str]) -> Self {
-        let child = Command::new("nbdkit")
+        let mut command = Command::new("nbdkit");
+        command
             .args(["-f", "-i", "127.0.0.1", "-p", &port.to_string()])
             .args(more)
             .args(plugin)
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let server = Self(child, port);
-        for _ in 0..500 {
-            if TcpStream::connect(("127.0.0.1", port)).is_ok() {
-                return server;
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        panic!("nbdkit does not listen");
+            .stderr(Stdio::null());
+        Self(Server::start(&mut command, port), port)
     }
 
     fn tunnel(&self, host: &str, certificates: Option<&Path>) -> io::Result<Tunnel> {
@@ -89,7 +71,7 @@ fn a_device_over_tls_keeps_its_promises() {
     certificate(pki, "server", "localhost");
     certificate(pki, "client", "somebody");
     let of_server = format!("--tls-certificates={}", pki.display());
-    let server = Server::start(&["--tls=require", "--tls-verify-peer", &of_server]);
+    let server = Nbdkit::start(&["--tls=require", "--tls-verify-peer", &of_server]);
     let tunnel = server.tunnel("localhost", Some(pki)).unwrap();
     let socket = pki.join("socket");
     let listener = UnixListener::bind(&socket).unwrap();
@@ -112,7 +94,7 @@ fn certificates_that_do_not_fit_are_refused() {
     }
     certificate(&right, "server", "localhost");
     let of_server = format!("--tls-certificates={}", right.display());
-    let server = Server::start(&["--tls=require", &of_server]);
+    let server = Nbdkit::start(&["--tls=require", &of_server]);
     server.tunnel("localhost", Some(&right)).unwrap();
     let refused = |done: io::Result<Tunnel>| done.err().expect("refused").to_string();
     // Another authority, and none: the authorities of the system.
@@ -128,7 +110,7 @@ fn certificates_that_do_not_fit_are_refused() {
     let why = refused(server.tunnel("localhost", Some(Path::new("/none"))));
     assert!(why.contains("/none/ca-cert.pem"), "{why}");
 
-    let plain = Server::start(&["--tls=off"]);
+    let plain = Nbdkit::start(&["--tls=off"]);
     let why = refused(plain.tunnel("localhost", Some(&right)));
     assert!(why.contains("it has no TLS"), "{why}");
 }
@@ -149,8 +131,8 @@ fn a_lost_connection_is_replaced() {
     let of_server = format!("--tls-certificates={}", pki.display());
     let arguments = ["--tls=require", &of_server];
     let plugin = ["file", disk.to_str().unwrap()];
-    let port = Server::start(&["--tls=off"]).1;
-    let mut server = Server::start_at(port, &arguments, &plugin);
+    let port = Nbdkit::start(&["--tls=off"]).1;
+    let mut server = Nbdkit::start_at(port, &arguments, &plugin);
     let address = |fields: &str| {
         format!(
             "nbds://localhost:{port}/?tls-certificates={}&{fields}",
@@ -170,7 +152,7 @@ fn a_lost_connection_is_replaced() {
         let file = std::fs::File::options().write(true).open(&disk).unwrap();
         file.write_all_at(&[9; 100_000], u64::from(round) << 20)
             .unwrap();
-        server = Server::start_at(port, &arguments, &plugin);
+        server = Nbdkit::start_at(port, &arguments, &plugin);
         let mut bytes = vec![0; 100_000];
         device.read_at(u64::from(round) << 20, &mut bytes).unwrap();
         assert!(bytes == vec![round; 100_000], "round {round}");

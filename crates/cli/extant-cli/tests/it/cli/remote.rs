@@ -2,21 +2,12 @@
 
 use crate::cli::support::Scratch;
 use extant_nbd::{NbdDevice, NbdUrl};
+use needs::servers::Server;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::process::{Child, Command};
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// A server of another program; dropping it ends the server.
-pub struct Server(pub Child);
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 /// Waits until a condition holds, for at most two minutes. Asks every 20 ms.
 pub fn wait_until(mut holds: impl FnMut() -> bool) {

@@ -1,9 +1,10 @@
 //! Images on web servers and object stores, through the program `extant-remote`.
 
-use crate::cli::remote::{Server, wait_until};
+use crate::cli::remote::wait_until;
 use crate::cli::support::{Ran, Scratch};
+use needs::servers::{Server, free_port};
 use std::io::{BufRead, BufReader, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::process::Command;
 
@@ -301,17 +302,14 @@ fn commands_work_over_tls() {
     needs::tools!("nbdkit", "openssl");
     let s = Scratch::empty();
     let pki = certificates(&s);
-    let free = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = free.local_addr().unwrap().port();
-    drop(free);
-    let child = Command::new("nbdkit")
+    let port = free_port();
+    let mut command = Command::new("nbdkit");
+    command
         .args(["-f", "-i", "127.0.0.1", "-p", &port.to_string()])
         .args(["-e", "disk", "--tls=require"])
         .arg(format!("--tls-certificates={pki}"))
-        .args(["memory", "64M"])
-        .spawn();
-    let _server = Server(child.unwrap());
-    wait_until(|| TcpStream::connect(("127.0.0.1", port)).is_ok());
+        .args(["memory", "64M"]);
+    let _server = Server::start(&mut command, port);
     let url = format!("nbds://localhost:{port}/disk?tls-certificates={pki}");
     ok(&["mkfs", &url, "-q", "-L", "far", "-O", "^mmp"]);
     assert!(ok(&["info", &url]).contains("far"));

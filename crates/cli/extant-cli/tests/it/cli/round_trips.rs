@@ -1,8 +1,9 @@
 //! Requests that commands send to a server. Each is at most one round trip, so these budgets bound what distance costs.
 
-use crate::cli::remote::{Server, wait_until};
+use crate::cli::remote::wait_until;
 use crate::cli::support::Scratch;
 use extant_nbd::{NbdDevice, NbdUrl, Options};
+use needs::servers::Server;
 use std::fs;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;

@@ -3,24 +3,15 @@
 use super::kill::{check_database, database};
 use super::random::Random;
 use super::support::{EXTANT, Mounted, Transport, assert_clean, extant, isolated, place};
+use needs::servers::{Server, Store, StoreKind};
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
-
-/// A server of another program; dropping it ends the server.
-struct Server(Child);
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 /// Four programs write like databases through a mount, until `end` has ended it. Returns the numbers of their durable records.
 fn databases(mounted: Mounted, end: impl FnOnce(Mounted, &[AtomicU64; 4])) -> [u64; 4] {
@@ -166,59 +157,47 @@ fn faulty(port: u16, fails: &'static AtomicBool) -> u16 {
     own
 }
 
-/// Starts moto, and makes a bucket. Returns its port.
-fn moto() -> (Server, u16) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    drop(listener);
-    let child = Command::new("moto_server")
-        .args(["-H", "127.0.0.1", "-p", &port.to_string()])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let server = Server(child);
-    let start = Instant::now();
-    let mut stream = loop {
-        match TcpStream::connect(("127.0.0.1", port)) {
-            Ok(stream) => break stream,
-            Err(e) => assert!(start.elapsed() < Duration::from_secs(60), "moto: {e}"),
-        }
-        thread::sleep(Duration::from_millis(50));
-    };
-    let request = format!(
-        "PUT /bucket HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-    );
-    stream.write_all(request.as_bytes()).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    assert!(answer.contains(" 200 "), "{answer}");
-    (server, port)
-}
-
-/// An S3 server answers with errors and loses connections under a mount, which is then killed with its helper. The next mount has all synced
-/// records.
 #[test]
 fn what_was_synced_on_a_faulty_s3_server_survives() {
-    needs::tools!("moto_server", "e2fsck");
+    survives(StoreKind::Moto);
+}
+
+#[test]
+fn what_was_synced_on_a_faulty_versitygw_survives() {
+    survives(StoreKind::VersityGateway);
+}
+
+#[test]
+fn what_was_synced_on_a_faulty_gs_server_survives() {
+    survives(StoreKind::FakeGcs);
+}
+
+#[test]
+fn what_was_synced_on_a_faulty_az_server_survives() {
+    survives(StoreKind::Azurite);
+}
+
+/// A store answers with errors and loses connections under a mount, which is then killed with its helper. The next mount has all synced
+/// records.
+fn survives(kind: StoreKind) {
+    needs::tools!("e2fsck");
     static FAILS: AtomicBool = AtomicBool::new(false);
     isolated(|| {
         needs::program("extant-remote", "extant-remote");
         let place = place();
-        let (_server, port) = moto();
-        let endpoint = format!("http://127.0.0.1:{}", faulty(port, &FAILS));
-        let envs = [
-            ("AWS_ENDPOINT_URL", endpoint.as_str()),
-            ("AWS_ACCESS_KEY_ID", "a"),
-            ("AWS_SECRET_ACCESS_KEY", "b"),
-            ("AWS_REGION", "us-east-1"),
-        ];
+        let Some(store) = Store::start(kind) else {
+            return;
+        };
+        let envs = store.envs(faulty(store.port, &FAILS));
+        let envs: Vec<_> = envs.iter().map(|(k, v)| (*k, v.as_str())).collect();
         let run = |args: &[&str]| {
-            let out = Command::new(EXTANT).args(args).envs(envs).output().unwrap();
+            let mut command = Command::new(EXTANT);
+            let out = command.args(args).envs(envs.iter().copied()).output();
+            let out = out.unwrap();
             let said = String::from_utf8_lossy(&out.stderr);
             assert!(out.status.success(), "{args:?}: {said}");
         };
-        let address = "s3://bucket/disk";
+        let address = &store.address("disk");
         run(&["mkfs", address, "--size", "64M", "-q"]);
         let dir = place.path().join("mnt");
         for round in 0..rounds() {
