@@ -27,6 +27,9 @@ mod parallel;
 mod races;
 mod segment;
 mod sender;
+#[cfg(test)]
+#[path = "../../tests/it/watched.rs"]
+mod watched;
 
 pub use cipher::ImageKey;
 pub use sender::ObjectsDevice;

@@ -2,27 +2,22 @@
 
 use super::log::{Log, TornSegment};
 use super::sender::ObjectsDevice;
+use super::watched::{Watch, Watched};
 use crate::address::Address;
 use crate::requests::runtime;
 use blockdev::BlockDevice;
-use futures_util::stream::BoxStream;
 use object_store::memory::InMemory;
 use object_store::path::Path;
-use object_store::{
-    Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
-    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
-};
+use object_store::{Error, ObjectStore, PutOptions, PutPayload, PutResult, Result};
 use std::collections::BTreeSet;
-use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-/// A store whose segments of certain numbers wait for permission.
+/// Holds the segments of certain numbers until they are permitted.
 #[derive(Debug, Default)]
 struct Held {
-    store: Arc<InMemory>,
     numbers: Mutex<BTreeSet<u64>>,
     /// Whether held segments are denied at the end.
     denied: Mutex<bool>,
@@ -30,18 +25,14 @@ struct Held {
     most_at_once: AtomicUsize,
 }
 
-impl fmt::Display for Held {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("held")
-    }
-}
-
 impl Held {
     fn permit(&self, denied: bool) {
         *self.denied.lock().unwrap() = denied;
         self.numbers.lock().unwrap().clear();
     }
+}
 
+impl Watched<Held> {
     fn segments(&self) -> BTreeSet<u64> {
         let log = self.log("");
         log.numbers("log").unwrap().into_iter().collect()
@@ -53,8 +44,14 @@ impl Held {
 }
 
 #[async_trait::async_trait]
-impl ObjectStore for Held {
-    async fn put_opts(&self, at: &Path, data: PutPayload, o: PutOptions) -> Result<PutResult> {
+impl Watch for Held {
+    async fn put(
+        &self,
+        store: &InMemory,
+        at: &Path,
+        data: PutPayload,
+        o: PutOptions,
+    ) -> Result<PutResult> {
         let number = at.filename().and_then(|name| name.parse().ok());
         let is_segment = at.as_ref().contains("log/");
         let now = self.at_once.fetch_add(1, SeqCst) + 1;
@@ -74,32 +71,7 @@ impl ObjectStore for Held {
             }
         }
         self.at_once.fetch_sub(1, SeqCst);
-        self.store.put_opts(at, data, o).await
-    }
-    async fn put_multipart_opts(
-        &self,
-        at: &Path,
-        o: PutMultipartOptions,
-    ) -> Result<Box<dyn MultipartUpload>> {
-        self.store.put_multipart_opts(at, o).await
-    }
-    async fn get_opts(&self, at: &Path, o: GetOptions) -> Result<GetResult> {
-        self.store.get_opts(at, o).await
-    }
-    async fn delete(&self, at: &Path) -> Result<()> {
-        self.store.delete(at).await
-    }
-    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.store.list(prefix)
-    }
-    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
-        self.store.list_with_delimiter(prefix).await
-    }
-    async fn copy(&self, from: &Path, to: &Path) -> Result<()> {
-        self.store.copy(from, to).await
-    }
-    async fn copy_if_not_exists(&self, from: &Path, to: &Path) -> Result<()> {
-        self.store.copy_if_not_exists(from, to).await
+        store.put_opts(at, data, o).await
     }
 }
 
@@ -142,8 +114,8 @@ fn wait(condition: impl Fn() -> bool) {
 }
 
 /// A writer of segments of 4 blocks, with blocks 0..4 flushed in segment 2. The segments of `held` wait, and 3 to 6 are being sent.
-fn sending(held: &[u64]) -> (Arc<Held>, Arc<ObjectsDevice>) {
-    let store = Arc::new(Held::default());
+fn sending(held: &[u64]) -> (Arc<Watched<Held>>, Arc<ObjectsDevice>) {
+    let store = Arc::new(Watched::<Held>::default());
     let mut device = open(Arc::clone(&store) as _, "&size=1M");
     Arc::get_mut(&mut device.0).unwrap().batch = 4;
     write(&device, 0, 3, 1).unwrap();
@@ -265,7 +237,7 @@ fn a_lost_segment_is_not_taken_for_one_that_was_being_sent() {
 /// Writers with several threads, each with its own blocks, end at any moment.
 #[test]
 fn threads_that_flush_find_what_they_flushed() {
-    let store = Arc::new(Held::default());
+    let store = Arc::new(Watched::<Held>::default());
     let (mut begun, mut kept) = ([0_u8; 4], [0_u8; 4]);
     for round in 0..20_u64 {
         let mut device = open(Arc::clone(&store) as _, "&size=1M&takeover");

@@ -1,37 +1,25 @@
 //! A writer that ends between any two of its requests.
 
+use crate::watched::{Watch, Watched};
 use blockdev::BlockDevice;
-use bytes::Bytes;
 use extant_remote::{Address, ImageKey, ObjectsDevice, runtime};
-use futures_util::stream::BoxStream;
 use object_store::memory::InMemory;
 use object_store::path::Path;
-use object_store::{
-    Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
-    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
-};
-use std::fmt;
-use std::ops::Range;
+use object_store::{Error, ObjectStore, PutOptions, PutPayload, PutResult, Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
 
-/// A store that answers a number of requests, and denies the others. The last change may be made although its answer is lost.
+/// Answers a number of requests, and denies the others. The last change may be made although its answer is lost.
 #[derive(Debug)]
 struct Ending {
-    store: Arc<InMemory>,
     left: AtomicI64,
     last_is_made: bool,
 }
 
-impl fmt::Display for Ending {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ending")
-    }
-}
-
-impl Ending {
+#[async_trait::async_trait]
+impl Watch for Ending {
     /// Counts a request.
-    fn answered(&self, path: &Path) -> Result<()> {
+    fn before(&self, path: &Path) -> Result<()> {
         if self.left.fetch_sub(1, SeqCst) > 0 {
             return Ok(());
         }
@@ -40,56 +28,21 @@ impl Ending {
             source: "ended".into(),
         })
     }
-}
 
-#[async_trait::async_trait]
-impl ObjectStore for Ending {
-    async fn put_opts(&self, at: &Path, data: PutPayload, o: PutOptions) -> Result<PutResult> {
-        let answered = self.answered(at);
+    async fn put(
+        &self,
+        store: &InMemory,
+        at: &Path,
+        data: PutPayload,
+        o: PutOptions,
+    ) -> Result<PutResult> {
+        let answered = self.before(at);
         let is_last = self.left.load(SeqCst) == -1;
         if answered.is_ok() || (is_last && self.last_is_made) {
-            let done = self.store.put_opts(at, data, o).await;
+            let done = store.put_opts(at, data, o).await;
             return answered.and(done);
         }
         Err(answered.unwrap_err())
-    }
-    async fn put_multipart_opts(
-        &self,
-        at: &Path,
-        o: PutMultipartOptions,
-    ) -> Result<Box<dyn MultipartUpload>> {
-        self.store.put_multipart_opts(at, o).await
-    }
-    async fn get_opts(&self, at: &Path, o: GetOptions) -> Result<GetResult> {
-        self.answered(at)?;
-        self.store.get_opts(at, o).await
-    }
-    async fn get_range(&self, at: &Path, range: Range<u64>) -> Result<Bytes> {
-        self.answered(at)?;
-        self.store.get_range(at, range).await
-    }
-    async fn delete(&self, at: &Path) -> Result<()> {
-        self.answered(at)?;
-        self.store.delete(at).await
-    }
-    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.store.list(prefix)
-    }
-    fn list_with_offset(
-        &self,
-        prefix: Option<&Path>,
-        offset: &Path,
-    ) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.store.list_with_offset(prefix, offset)
-    }
-    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
-        self.store.list_with_delimiter(prefix).await
-    }
-    async fn copy(&self, from: &Path, to: &Path) -> Result<()> {
-        self.store.copy(from, to).await
-    }
-    async fn copy_if_not_exists(&self, from: &Path, to: &Path) -> Result<()> {
-        self.store.copy_if_not_exists(from, to).await
     }
 }
 
@@ -163,10 +116,12 @@ fn what_was_flushed_is_there_after_an_end_between_any_two_requests() {
         let store = Arc::new(InMemory::new());
         let mut rounds = 0;
         for requests in (0..60).chain((60..400).step_by(37)) {
-            let ending = Arc::new(Ending {
+            let ending = Arc::new(Watched {
                 store: Arc::clone(&store),
-                left: AtomicI64::new(requests),
-                last_is_made,
+                watch: Ending {
+                    left: AtomicI64::new(requests),
+                    last_is_made,
+                },
             });
             let (flushed, begun) = match open(ending, last_is_made) {
                 Ok(device) => write(&device, rounds),

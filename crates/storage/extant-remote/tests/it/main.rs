@@ -7,4 +7,5 @@ mod stores;
 mod storm;
 mod support;
 mod tls;
+mod watched;
 mod web;
