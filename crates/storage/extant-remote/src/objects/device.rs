@@ -1,6 +1,6 @@
 //! The state of an image, its blocks in memory, and the segments that are sent.
 
-use super::log::{Append, Log, TornSegment};
+use super::log::{Append, Loaded, Log};
 use super::map::{BlockPlace, Map};
 use super::segment::{self, BLOCK, CLAIMED, Head, Run, SegmentKind};
 use crate::address::NO_IMAGE;
@@ -139,7 +139,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 fn claim(log: &Log, writer: [u8; 16]) -> io::Result<Map> {
     let began = Instant::now();
     loop {
-        let mut map = log.load(TornSegment::Skip)?;
+        let lock = log.lock();
+        let Loaded { mut map, torn } = log.load()?;
         let size = match (map.number, log.address.size) {
             (0, None) => {
                 return Err(log.wrong(NO_IMAGE));
@@ -169,6 +170,7 @@ fn claim(log: &Log, writer: [u8; 16]) -> io::Result<Map> {
             };
             if let Some(wait) = wait {
                 if began.elapsed() < wait {
+                    drop(lock);
                     std::thread::sleep(Duration::from_millis(100));
                     continue;
                 }
@@ -178,9 +180,8 @@ fn claim(log: &Log, writer: [u8; 16]) -> io::Result<Map> {
                 )));
             }
         }
-        // Only a writer that may claim the image removes a torn segment, which files in a directory alone can be.
-        if log.address.directory.is_some() && log.load(TornSegment::Remove)?.number != map.number {
-            continue;
+        if let Some(torn) = torn {
+            log.delete(&torn)?;
         }
         let (head, bytes) = log.claim(&map, writer, size)?;
         // A former writer may have deleted the segment of this number. Then a newer map exists, and no reader would see the claim.
@@ -218,7 +219,7 @@ impl Objects {
         let writer = *uuid::Uuid::new_v4().as_bytes();
         let map = match &log.address.snapshot {
             Some(name) => log.snapshot(name)?,
-            None if read_only => log.load(TornSegment::Skip)?,
+            None if read_only => log.load()?.map,
             None => claim(&log, writer)?,
         };
         if map.number == 0 {

@@ -10,7 +10,9 @@ use bytes::Bytes;
 use futures_util::TryStreamExt;
 use object_store::path::Path;
 use object_store::{Error, ObjectMeta, PutMode, PutOptions, PutPayload};
+use rustix::fs::{FlockOperation, flock};
 use std::collections::BTreeSet;
+use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::time::Duration;
@@ -27,11 +29,13 @@ pub enum Append {
     Taken,
 }
 
-/// Treatment of a torn last segment. A writer removes it, because the next segment takes its number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TornSegment {
-    Skip,
-    Remove,
+/// State of an image.
+#[derive(Default)]
+pub struct Loaded {
+    /// The map. Its number is 0 if the image does not exist.
+    pub map: Map,
+    /// Last segment if it is torn, which only files in a directory can be. The next segment takes its number.
+    pub torn: Option<Path>,
 }
 
 /// State of the log behind the segments that were applied.
@@ -180,36 +184,30 @@ impl Log {
             .open_disk_cache(&format!("objects\n{place}\n{writer}"))
     }
 
-    /// Returns the state of the image. The number is 0 if the image does not exist.
-    pub fn load(&self, torn: TornSegment) -> io::Result<Map> {
+    /// Returns the state of the image.
+    pub fn load(&self) -> io::Result<Loaded> {
         loop {
             let newest = self.list("map", None)?.pop();
             let number = newest.as_ref().map(|(number, _)| *number);
-            match self.load_after(newest, torn) {
-                Ok((map, Tail::Ended)) => return Ok(map),
+            match self.load_after(newest) {
+                Ok((loaded, Tail::Ended)) => return Ok(loaded),
                 // A writer has replaced the map, and deleted objects that the new map does not need: retry.
                 _ if self.numbers("map")?.last().copied() > number => {}
-                loaded => return loaded.map(|(map, _)| map),
+                loaded => return loaded.map(|(loaded, _)| loaded),
             }
         }
     }
 
     /// Builds the state of the image from a map and the segments after it, up to the first one that is missing.
-    fn load_after(
-        &self,
-        map: Option<(u64, ObjectMeta)>,
-        torn: TornSegment,
-    ) -> io::Result<(Map, Tail)> {
-        let mut map = match map {
-            Some((number, meta)) => {
-                let map = self.map(&meta.location)?;
-                if map.number != number {
-                    return Err(self.wrong(format_args!("{}: its number is wrong", meta.location)));
-                }
-                map
+    fn load_after(&self, map: Option<(u64, ObjectMeta)>) -> io::Result<(Loaded, Tail)> {
+        let mut loaded = Loaded::default();
+        if let Some((number, meta)) = map {
+            loaded.map = self.map(&meta.location)?;
+            if loaded.map.number != number {
+                return Err(self.wrong(format_args!("{}: its number is wrong", meta.location)));
             }
-            None => Map::default(),
-        };
+        }
+        let Loaded { map, torn } = &mut loaded;
         let after = self.list("log", Some(map.number))?;
         let last = after.last().map(|(number, _)| *number);
         for (at, (number, meta)) in after.iter().enumerate() {
@@ -219,13 +217,13 @@ impl Log {
             }
             if *number - map.number > 1 {
                 self.check_unconfirmed(map.number, &after[at..])?;
-                return Ok((map, Tail::Unconfirmed));
+                return Ok((loaded, Tail::Unconfirmed));
             }
             let head = self.head(*number, meta.size);
             let may_be_torn = Some(*number) == last && self.address.directory.is_some();
             let head = head.and_then(|head| {
                 if may_be_torn {
-                    self.check_whole(&head, &map)?;
+                    self.check_whole(&head, map)?;
                 }
                 Ok(head)
             });
@@ -238,14 +236,12 @@ impl Log {
                 }
                 // A crash of the machine while the file was made; no flush had returned for it.
                 Err(e) if e.kind() == io::ErrorKind::UnexpectedEof && may_be_torn => {
-                    if torn == TornSegment::Remove {
-                        self.delete(&meta.location)?;
-                    }
+                    *torn = Some(meta.location.clone());
                 }
                 Err(error) => return Err(error),
             }
         }
-        Ok((map, Tail::Ended))
+        Ok((loaded, Tail::Ended))
     }
 
     /// Checks that the segments behind a missing one were sent together with it, so that no flush had returned for any of them.
@@ -356,12 +352,20 @@ impl Log {
         }
     }
 
+    /// Locks a directory, so that one process at a time removes a torn segment and claims its number. Returns `None` for other stores,
+    /// and on file systems without locks of directories.
+    pub fn lock(&self) -> Option<File> {
+        let dir = File::open(self.address.directory.as_ref()?).ok()?;
+        flock(&dir, FlockOperation::LockExclusive).ok()?;
+        Some(dir)
+    }
+
     /// Makes files of a directory durable; a no-op for other stores.
     fn sync(&self) -> object_store::Result<()> {
         let Some(dir) = &self.address.directory else {
             return Ok(());
         };
-        let synced = std::fs::File::open(dir).and_then(|dir| Ok(rustix::fs::syncfs(dir)?));
+        let synced = File::open(dir).and_then(|dir| Ok(rustix::fs::syncfs(dir)?));
         synced.map_err(|source| Error::Generic {
             store: "directory",
             source: Box::new(source),
@@ -442,7 +446,7 @@ pub fn snapshot(log: &Log, name: &str) -> io::Result<()> {
     }
     let path = log.path("snap", name);
     loop {
-        let map = log.load(TornSegment::Skip)?;
+        let map = log.load()?.map;
         if map.number == 0 {
             return Err(log.wrong("no image here"));
         }

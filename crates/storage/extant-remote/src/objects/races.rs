@@ -1,6 +1,7 @@
 //! Races between processes that use one image. Hooks determine the order of their steps.
 
-use super::log::{Log, TornSegment, snapshot};
+use super::log::{Log, snapshot};
+use super::segment::CLAIMED;
 use super::sender::ObjectsDevice;
 use crate::address::Address;
 use crate::requests::runtime;
@@ -53,9 +54,9 @@ fn an_image_opens_while_its_writer_deletes_objects() {
             write(&writer, ROUNDS_OF_A_MAP);
             count.fetch_add(1, Ordering::Relaxed);
         });
-        let map = reader.load(TornSegment::Skip);
+        let map = reader.load();
         assert_eq!(done.load(Ordering::Relaxed), 1);
-        let number = map.unwrap_or_else(|e| panic!("{kind}: {e}")).number;
+        let number = map.unwrap_or_else(|e| panic!("{kind}: {e}")).map.number;
         assert!(number >= 2 * ROUNDS_OF_A_MAP, "{kind}: {number}");
     }
 }
@@ -102,11 +103,48 @@ fn a_torn_last_segment_is_removed_only_by_a_writer() {
     let log = log(dir.path(), "");
     for len in [0, 20, whole.len() / 2] {
         std::fs::write(&last, &whole[..len]).unwrap();
-        assert_eq!(log.load(TornSegment::Skip).unwrap().number, 2);
+        assert_eq!(log.load().unwrap().map.number, 2);
+        assert_eq!(log.load().unwrap().torn, Some(log.segment(3)));
         assert!(last.exists());
-        assert_eq!(log.load(TornSegment::Remove).unwrap().number, 2);
-        assert!(!last.exists());
     }
+    // A claim takes its number, and the next ones.
+    let writer = ObjectsDevice::open_log(self::log(dir.path(), "?takeover"), false).unwrap();
+    assert_eq!(writer.0.last_number(), 2 + CLAIMED);
+}
+
+/// The second writer begins to claim the image while the first one has found a torn segment and not removed it yet.
+#[test]
+fn a_claim_is_not_taken_for_the_torn_segment_before_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let writer = ObjectsDevice::open_log(log(dir.path(), "?size=1M"), false).unwrap();
+    write(&writer, 2);
+    drop(writer);
+    let last = dir.path().join("store/log/00000000000000000003");
+    std::fs::write(last, "").unwrap();
+    let mut log_of_first = log(dir.path(), "?takeover");
+    let (begin, has_begun) = channel();
+    let log_of_second = log(dir.path(), "?takeover");
+    let second = std::thread::spawn(move || {
+        has_begun.recv().unwrap();
+        ObjectsDevice::open_log(log_of_second, false).unwrap()
+    });
+    after_list(&mut log_of_first, "log", move || {
+        begin.send(()).unwrap();
+        // Time for the whole claim of the second writer, if it does not wait for the first.
+        std::thread::sleep(Duration::from_millis(300));
+    });
+    let first = ObjectsDevice::open_log(log_of_first, false).unwrap();
+    let second = second.join().unwrap();
+    let last = [first.0.last_number(), second.0.last_number()];
+    assert_eq!(last, [2 + CLAIMED, 2 + 2 * CLAIMED]);
+    write(&second, 1);
+    assert!(
+        first
+            .write_at(0, &[7; 4096])
+            .and_then(|()| first.flush())
+            .is_err()
+    );
+    log(dir.path(), "").load().unwrap();
 }
 
 /// A crash of the machine may leave a file with its length and without its data. If the machine has not crashed, wrong data is damage.
@@ -129,7 +167,7 @@ fn a_last_segment_without_its_data_is_torn_after_a_crash_only() {
             std::fs::write(&last, bytes).unwrap();
         };
         cut(head.len as usize);
-        assert_eq!(log.load(TornSegment::Remove).unwrap().number, 4, "no crash");
+        assert_eq!(log.load().unwrap().map.number, 4, "no crash");
         let reader = ObjectsDevice::open_log(self::log(dir.path(), ""), true).unwrap();
         assert!(reader.read_at(8192, &mut [0; 4096]).is_err());
         // The writer is one of before the start of this machine.
@@ -140,23 +178,22 @@ fn a_last_segment_without_its_data_is_torn_after_a_crash_only() {
         let claim = head.encode_with(None, std::iter::empty()).unwrap();
         std::fs::write(segment(1), claim).unwrap();
         std::fs::write(&last, &whole).unwrap();
-        assert_eq!(log.load(TornSegment::Remove).unwrap().number, 4, "whole");
+        assert_eq!(log.load().unwrap().map.number, 4, "whole");
         for from in [whole.len() - 1, whole.len() - 20] {
             cut(from);
-            assert_eq!(log.load(TornSegment::Skip).unwrap().number, 3);
+            assert_eq!(log.load().unwrap().map.number, 3);
             assert!(last.exists());
             // A writer on another machine may be sending it.
             let refused = ObjectsDevice::open_log(self::log(dir.path(), ""), false);
             let why = refused.err().expect("the image is in use").to_string();
             assert!(why.contains("in use by"), "{why}");
             assert!(last.exists());
-            assert_eq!(log.load(TornSegment::Remove).unwrap().number, 3);
-            assert!(!last.exists());
+            assert_eq!(log.load().unwrap().torn, Some(log.segment(4)));
         }
         // Only the last file may be torn.
         std::fs::write(&last, &whole).unwrap();
         std::fs::write(segment(3), vec![0; 5000]).unwrap();
-        log.load(TornSegment::Remove).unwrap_err();
+        assert!(log.load().is_err());
     }
 }
 
@@ -212,7 +249,7 @@ fn segments_of_two_histories_do_not_mix() {
                 std::fs::copy(other, segment).unwrap();
             }
         }
-        let error = log(dir.path(), "").load(TornSegment::Skip).unwrap_err();
+        let error = log(dir.path(), "").load().map(|_| ()).unwrap_err();
         let said = error.to_string();
         assert!(
             said.contains("another history") || said.contains("does not have the image"),
@@ -232,7 +269,7 @@ fn an_unknown_last_segment_is_kept() {
     let mut bytes = std::fs::read(&last).unwrap();
     bytes[6] = b'9';
     std::fs::write(&last, &bytes).unwrap();
-    let error = log(dir.path(), "").load(TornSegment::Remove).unwrap_err();
+    let error = log(dir.path(), "").load().map(|_| ()).unwrap_err();
     assert!(error.to_string().contains("of this version"), "{error}");
     assert!(last.exists());
 }
