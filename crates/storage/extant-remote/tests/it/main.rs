@@ -3,6 +3,7 @@
 mod crash;
 mod directory;
 mod rbd;
+mod requests;
 mod stores;
 mod storm;
 mod support;
