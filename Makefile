@@ -53,7 +53,7 @@ bindings:
 leaks:
 	scripts/leaks.sh
 
-# Images on NBD servers, web servers and object stores, against servers that it installs.
+# Images on NBD servers, web servers, object stores and Ceph, against servers that it installs. scripts/test-remote.sh --short: NBD and one S3 server.
 test-remote:
 	CARGO="$(CARGO)" scripts/test-remote.sh
 

@@ -313,7 +313,7 @@ fn test_account(server: &str) -> Result<String, url::ParseError> {
     ))
 }
 
-/// Returns the settings in the variables of the command line of Azure, the most specific first. object_store has names of its own.
+/// Returns the settings in the variables of the command line of Azure, the most specific first. The crate object_store reads other names.
 fn azure_settings(variable: impl Fn(&str) -> Option<String>) -> Vec<(AzureConfigKey, String)> {
     let mut found = Vec::new();
     for (name, key) in [

@@ -61,7 +61,7 @@ const WINDOW: u64 = 8 << 20;
 /// Tables that are merged into one, which makes a table and a manifest: SlateDB's `min_compaction_sources`.
 const MERGED: u64 = 4;
 
-/// What the other designs would send for the same writes and flushes.
+/// Requests of the other designs for the same writes and flushes.
 #[derive(Default)]
 struct Others {
     /// Chunks that were written since the last flush.

@@ -11,7 +11,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// What a test does at the requests to a store.
+/// Behaviour of a test at the requests to a store.
 #[async_trait::async_trait]
 pub trait Watch: fmt::Debug + Send + Sync + 'static {
     /// Makes an object.
