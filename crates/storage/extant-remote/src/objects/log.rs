@@ -387,18 +387,19 @@ impl Log {
             match self.create(&path, &bytes) {
                 Ok(()) => break,
                 Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => {
-                    let there = self.get(&path).map_err(|e| self.failed(e))?;
-                    if there != bytes {
-                        return Ok(Append::Taken);
+                    match self.get(&path) {
+                        Ok(there) if there == bytes => break,
+                        Ok(_) => return Ok(Append::Taken),
+                        // S3 answers a conflict (409) to requests that it gets at once, and may have made no object.
+                        Err(Error::NotFound { .. }) if attempt < ATTEMPTS => {}
+                        Err(error) => return Err(self.failed(error)),
                     }
-                    break;
                 }
-                Err(Error::Generic { .. }) if attempt < ATTEMPTS => {
-                    attempt += 1;
-                    std::thread::sleep(Duration::from_secs(attempt.into()));
-                }
+                Err(Error::Generic { .. }) if attempt < ATTEMPTS => {}
                 Err(error) => return Err(self.failed(error)),
             }
+            attempt += 1;
+            std::thread::sleep(Duration::from_secs(attempt.into()));
         }
         // Not repeated: the host reports lost bytes once.
         self.sync().map_err(|e| self.failed(e))?;

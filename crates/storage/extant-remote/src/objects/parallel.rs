@@ -283,3 +283,36 @@ fn threads_that_flush_find_what_they_flushed() {
         }
     }
 }
+
+/// Answers a conflict to the first request for the segment 2, and makes no object.
+#[derive(Debug, Default)]
+struct Conflicting(AtomicUsize);
+
+#[async_trait::async_trait]
+impl Watch for Conflicting {
+    async fn put(
+        &self,
+        store: &InMemory,
+        at: &Path,
+        data: PutPayload,
+        o: PutOptions,
+    ) -> Result<PutResult> {
+        if at.as_ref().ends_with("log/00000000000000000002") && self.0.fetch_add(1, SeqCst) == 0 {
+            return Err(Error::AlreadyExists {
+                path: at.to_string(),
+                source: "409".into(),
+            });
+        }
+        store.put_opts(at, data, o).await
+    }
+}
+
+#[test]
+fn a_segment_is_sent_again_after_a_conflict_without_an_object() {
+    let store = Arc::new(Watched::<Conflicting>::default());
+    let device = open(Arc::clone(&store) as _, "&size=1M");
+    write(&device, 0, 1, 7).unwrap();
+    device.flush().unwrap();
+    assert_eq!(store.watch.0.load(SeqCst), 2);
+    assert_eq!(byte(&device, 0), 7);
+}
