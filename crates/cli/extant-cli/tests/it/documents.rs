@@ -8,6 +8,7 @@
 //! no variables, and no second user. pulldown-cmark, which rustdoc and mdBook use, reads the Markdown.
 
 use crate::mount::support;
+mod filters;
 mod given;
 mod links;
 mod markdown;
@@ -30,6 +31,11 @@ fn commands_run_as_an_ordinary_user() {
 #[test]
 fn commands_and_targets_that_are_mentioned_exist() {
     mentioned::check_all();
+}
+
+#[test]
+fn commands_that_select_tests_select_some() {
+    filters::check_all();
 }
 
 #[test]
