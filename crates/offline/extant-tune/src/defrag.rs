@@ -115,6 +115,11 @@ pub fn defragment(
     commit: &mut dyn FnMut(&Changes) -> Result<(), Error>,
 ) -> Result<u64, Error> {
     require_clean(device)?;
+    // Refused also if no file is fragmented, so that the answer does not depend on the contents.
+    let overlay = MemOverlay::new(device);
+    let image = Image::open(&overlay, true)?;
+    image.needs_blocks("the place of a file")?;
+    image.needs_no_quota("files are not moved")?;
     let mut rest: Vec<InodeNr> = fragments(device)?
         .fragmented
         .iter()
@@ -125,8 +130,6 @@ pub fn defragment(
     for part in rest.chunks(STEP) {
         let overlay = MemOverlay::new(device);
         let mut image = Image::open(&overlay, true)?;
-        image.needs_blocks("a file")?;
-        image.needs_no_quota("files are not moved")?;
         let mut free = image.free_runs(2)?;
         let mut copied = Vec::new();
         for &ino in part {

@@ -489,3 +489,24 @@ fn import_says_where_the_directory_of_an_image_goes() {
         "{said}"
     );
 }
+
+/// The answer does not depend on whether a file is fragmented.
+#[test]
+fn files_of_clusters_are_not_defragmented() {
+    needs::tools!("mke2fs");
+    let s = Scratch::empty();
+    for (features, named) in [("bigalloc", "bigalloc"), ("quota", "quota")] {
+        let mut make = Command::new("mke2fs");
+        make.args(["-Fq", "-t", "ext4", "-O", features]);
+        assert!(
+            make.arg(s.host("c.img"))
+                .arg("16M")
+                .status()
+                .unwrap()
+                .success()
+        );
+        let said = s.fails(&["defrag", "@c.img"]);
+        assert!(said.contains(named), "{said}");
+        s.ok(&["defrag", "-n", "@c.img"]);
+    }
+}
