@@ -208,6 +208,10 @@ impl<B: BlockDevice, S: BlockDevice> Overlay<B, S> {
     pub fn open_or_create(base: B, store: S) -> io::Result<Self> {
         match Self::find(&base, &store)? {
             Some((header, map)) => Ok(Self::with(base, store, header, map)),
+            // Only the headers of an overlay may be written that was never finished. Other files may begin with zeros, too.
+            None if store.next_data(format::HEADERS * BLOCK)?.is_some() => {
+                Err(bad("not an overlay"))
+            }
             None => Self::create(base, store),
         }
     }
@@ -412,8 +416,9 @@ impl<B: BlockDevice, S: BlockDevice> BlockDevice for Overlay<B, S> {
         Ok(())
     }
 
+    /// An overlay whose store is only read cannot be written.
     fn read_only(&self) -> bool {
-        false
+        self.store.read_only()
     }
 }
 
