@@ -12,6 +12,8 @@ use crate::numbers::{
     BLOCK_STATUS, DISCONNECT, EXTENDED_REPLY, EXTENDED_REQUEST_MAGIC, LAST_CHUNK, PAYLOAD_LEN,
     REQUEST_MAGIC, SIMPLE_REPLY, STRUCTURED_REPLY, WRITE,
 };
+use crate::options::Options;
+use crate::patience::{POLL, Patience};
 use crate::protocol::{SHUTDOWN, array, protocol, remote_error};
 use crate::reply::Expected;
 use crate::url::ServerPlace;
@@ -122,7 +124,7 @@ pub(crate) struct Connection {
     pending: Arc<Mutex<Pending>>,
     writer: Mutex<Stream>,
     closer: Stream,
-    timeout: Duration,
+    patience: Patience,
     /// Whether requests and replies have extended headers.
     extended: bool,
 }
@@ -151,8 +153,9 @@ fn lose(pending: &Mutex<Pending>, why: &str) {
 }
 
 impl Connection {
-    pub(crate) fn start(stream: Stream, timeout: Duration, extended: bool) -> io::Result<Self> {
-        stream.set_timeouts(None, Some(timeout))?;
+    pub(crate) fn start(stream: Stream, patience: Patience, extended: bool) -> io::Result<Self> {
+        // A write looks at the limits of its wait each time.
+        stream.set_timeouts(None, Some(POLL))?;
         let mut reader = stream.try_clone()?;
         let closer = stream.try_clone()?;
         let pending = Arc::new(Mutex::new(Pending::default()));
@@ -173,7 +176,7 @@ impl Connection {
             pending,
             writer: Mutex::new(stream),
             closer,
-            timeout,
+            patience,
             extended,
         })
     }
@@ -208,7 +211,7 @@ impl Connection {
             pending.waiters.insert(cookie, Waiter { expected, answer });
             cookie
         };
-        let sent = self.write(command, cookie, offset, length, data);
+        let sent = self.write(&self.patience, command, cookie, offset, length, data);
         if let Err(error) = sent {
             self.close(&error.to_string());
             return Err(gone(&error.to_string()));
@@ -218,6 +221,7 @@ impl Connection {
 
     fn write(
         &self,
+        patience: &Patience,
         command: u16,
         cookie: u64,
         offset: u64,
@@ -242,23 +246,40 @@ impl Connection {
             request.extend((length as u32).to_be_bytes()); // checked by `send`
         }
         request.extend(data);
-        lock(&self.writer).write_all(&request)
+        let mut writer = lock(&self.writer);
+        let (mut wait, mut rest) = (patience.begin(), &request[..]);
+        while !rest.is_empty() {
+            match writer.write(rest) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(n) => rest = &rest[n..],
+                Err(error) => match error.kind() {
+                    // The server takes no bytes.
+                    io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => wait.check()?,
+                    io::ErrorKind::Interrupted => {}
+                    _ => return Err(error),
+                },
+            }
+        }
+        Ok(())
     }
 
     /// Waits for the reply. A server that does not answer in time loses the connection, because a late reply to a
     /// write could otherwise overtake the caller's next operations.
     pub(crate) fn wait(&self, ticket: Ticket) -> io::Result<Vec<u8>> {
-        match ticket.0.recv_timeout(self.timeout) {
-            Ok(answer) => answer,
-            Err(RecvTimeoutError::Disconnected) => Err(gone("the request was dropped")),
-            Err(RecvTimeoutError::Timeout) => {
-                let why = format!("no reply in {} s", self.timeout.as_secs_f32());
-                self.close(&why);
-                Err(io::Error::new(
-                    io::ErrorKind::TimedOut,
-                    format!("the NBD server sent {why}"),
-                ))
+        let mut wait = self.patience.begin();
+        loop {
+            match ticket.0.recv_timeout(wait.step()) {
+                Ok(answer) => return answer,
+                Err(RecvTimeoutError::Disconnected) => return Err(gone("the request was dropped")),
+                Err(RecvTimeoutError::Timeout) => {}
             }
+            let Err(error) = wait.check() else { continue };
+            self.close(&error.to_string());
+            if error.kind() != io::ErrorKind::TimedOut {
+                return Err(error);
+            }
+            let why = format!("the NBD server sent {error}");
+            return Err(io::Error::new(error.kind(), why));
         }
     }
 
@@ -276,7 +297,11 @@ impl Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         // The server may have gone away, so an error of the disconnect request is ignored.
-        let _ = self.write(DISCONNECT, 0, 0, 0, &[]);
+        let patience = Patience::new(&Options {
+            timeout: POLL,
+            ..Options::default()
+        });
+        let _ = self.write(&patience, DISCONNECT, 0, 0, 0, &[]);
         self.close("closed");
     }
 }

@@ -8,6 +8,7 @@ use crate::connection::{Connection, Stream, Ticket};
 use crate::handshake::{Export, negotiate};
 use crate::numbers::FLAG_MULTI_CONN;
 use crate::options::{MOST_CONNECTIONS, Options};
+use crate::patience::Patience;
 use crate::url::NbdUrl;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -33,7 +34,7 @@ fn open(url: &NbdUrl, options: &Options, limit: Duration) -> io::Result<(Connect
     };
     stream.set_timeouts(Some(limit), Some(limit))?;
     let export = negotiate(&mut stream, &url.export)?;
-    let connection = Connection::start(stream, options.timeout, export.extended)?;
+    let connection = Connection::start(stream, Patience::new(options), export.extended)?;
     Ok((connection, export))
 }
 

@@ -47,6 +47,9 @@ impl NbdDevice {
         if let Some(seconds) = url.reconnect {
             options.reconnect = Duration::from_secs(seconds);
         }
+        if let Some(limit) = options.io_timeout {
+            (options.timeout, options.reconnect) = (limit, limit);
+        }
         if let Some(connections) = url.connections {
             options.connections = connections;
         }

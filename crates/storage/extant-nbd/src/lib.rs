@@ -27,6 +27,7 @@ mod link;
 #[doc(hidden)]
 pub mod numbers;
 mod options;
+mod patience;
 mod piece;
 mod protocol;
 mod reply;

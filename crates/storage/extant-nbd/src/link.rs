@@ -16,6 +16,7 @@ use crate::connections::{Connections, SentRequest};
 use crate::handshake::Export;
 use crate::numbers::{FLAG_FLUSH, FLAG_READ_ONLY, FLUSH, READ};
 use crate::options::Options;
+use crate::patience::POLL;
 use crate::piece::{Piece, overlap};
 use crate::url::NbdUrl;
 use crate::window::{Posted, Window};
@@ -23,6 +24,7 @@ use std::borrow::Borrow;
 use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -32,6 +34,9 @@ const DEPTH: usize = 16;
 const MOST_LOSSES: u32 = 10;
 /// First wait before another attempt to connect, and the longest one.
 const WAITS: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
+
+/// Longest time for an attempt to connect, and for each step of the handshake.
+const LONGEST_ATTEMPT: Duration = Duration::from_secs(30);
 
 /// The connections in use.
 struct Current {
@@ -97,9 +102,54 @@ pub(crate) fn send_all<'p, P: Borrow<Piece<'p>>>(
     result
 }
 
+/// Fails if the caller asks to stop.
+fn keep_waiting(options: &Options) -> io::Result<()> {
+    options
+        .keep_waiting
+        .as_ref()
+        .map_or(Ok(()), |asked| asked())
+}
+
+/// Waits for a time, or fails if the caller asks to stop.
+fn pause(options: &Options, time: Duration) -> io::Result<()> {
+    let began = Instant::now();
+    while let left = time.saturating_sub(began.elapsed())
+        && !left.is_zero()
+    {
+        std::thread::sleep(left.min(POLL));
+        keep_waiting(options)?;
+    }
+    Ok(())
+}
+
+/// Opens connections on a thread of their own, so that the caller can stop while a server does not answer.
+fn open(url: &NbdUrl, options: &Options, limit: Duration) -> io::Result<(Connections, Export)> {
+    if options.keep_waiting.is_none() {
+        return Connections::open(url, options, limit);
+    }
+    let (sender, opened) = sync_channel(1);
+    let (url, of_thread) = (url.clone(), options.clone());
+    std::thread::Builder::new()
+        .name("nbd-connect".into())
+        .spawn(move || {
+            // A caller that stopped needs no connection.
+            let _ = sender.send(Connections::open(&url, &of_thread, limit));
+        })?;
+    loop {
+        match opened.recv_timeout(POLL) {
+            Ok(opened) => return opened,
+            Err(RecvTimeoutError::Timeout) => keep_waiting(options)?,
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(io::Error::other("the attempt to connect ended"));
+            }
+        }
+    }
+}
+
 impl Link {
     pub(crate) fn new(url: &NbdUrl, options: &Options) -> io::Result<Self> {
-        let (connection, export) = Connections::open(url, options, options.timeout)?;
+        let limit = options.timeout.min(LONGEST_ATTEMPT);
+        let (connection, export) = open(url, options, limit)?;
         Ok(Self {
             url: url.clone(),
             options: options.clone(),
@@ -155,16 +205,13 @@ impl Link {
             if left.is_zero() || current.ended {
                 current.ended = true;
                 lock(&self.window).clear();
-                return Err(lost);
+                return Err(self.ended(lost));
             }
-            std::thread::sleep(wait.min(left));
+            pause(&self.options, wait.min(left))?;
             wait = (wait * 2).min(WAITS.1);
-            if let Some(keep_waiting) = &self.options.keep_waiting {
-                keep_waiting()?;
-            }
-            let limit = self.options.timeout.min(left);
-            let Ok((connection, export)) = Connections::open(&self.url, &self.options, limit)
-            else {
+            let limit = self.options.timeout.min(left).min(LONGEST_ATTEMPT);
+            let Ok((connection, export)) = open(&self.url, &self.options, limit) else {
+                keep_waiting(&self.options)?;
                 continue;
             };
             self.check_same(&export)?;
@@ -184,6 +231,19 @@ impl Link {
                 Err(refused) => return Err(refused),
             }
         }
+    }
+
+    /// Returns the error of a call whose time to wait for another connection is over.
+    fn ended(&self, lost: io::Error) -> io::Error {
+        let limit = self.options.reconnect;
+        if limit.is_zero() || lost.kind() == io::ErrorKind::TimedOut {
+            return lost;
+        }
+        let why = format!(
+            "{lost}, and there was no other for {} s",
+            limit.as_secs_f32()
+        );
+        io::Error::new(lost.kind(), why)
     }
 
     /// Fails if the server now has another export of this name.

@@ -22,7 +22,10 @@ pub struct Options {
     /// Time after the loss of the connection during which requests wait for another one. Zero: they fail at once. Default: 8 s, less than
     /// others wait before they take over a volume under multiple mount protection.
     pub reconnect: Duration,
-    /// Called while requests wait for a connection; its error ends the wait.
+    /// Time after which a request fails because the server is silent or gone, if it is not `None`: it stands for `timeout` and
+    /// `reconnect`, even if the address has a `reconnect`. `Duration::MAX` never ends. Default: `None`.
+    pub io_timeout: Option<Duration>,
+    /// Called while requests wait. Its error ends a wait for a connection at once, and a wait for a reply after 5 seconds.
     pub keep_waiting: Option<Arc<KeepWaiting>>,
     /// Connections to use at once, if the server allows several (`NBD_FLAG_CAN_MULTI_CONN`). Default: 1, and at most 16.
     pub connections: usize,
@@ -38,11 +41,34 @@ pub type KeepWaiting = dyn Fn() -> io::Result<()> + Send + Sync;
 /// Function that opens a connection to a server within a time.
 pub type Dial = dyn Fn(Duration) -> io::Result<UnixStream> + Send + Sync;
 
+impl Options {
+    /// Parses a time for [`io_timeout`](Self::io_timeout): a number of seconds, or `never`. The error is `InvalidInput` with a message.
+    ///
+    /// ```
+    /// let parse = extant_nbd::Options::parse_io_timeout;
+    /// assert_eq!(parse("20").unwrap().as_secs(), 20);
+    /// assert_eq!(parse("never").unwrap(), std::time::Duration::MAX);
+    /// assert!(parse("0").is_err());
+    /// ```
+    pub fn parse_io_timeout(text: &str) -> io::Result<Duration> {
+        if text == "never" {
+            return Ok(Duration::MAX);
+        }
+        let seconds = text.parse::<u32>().ok().filter(|seconds| *seconds > 0);
+        let seconds = seconds.ok_or_else(|| {
+            let why = format!("'{text}' is not a number of seconds (try 60 or never)");
+            io::Error::new(io::ErrorKind::InvalidInput, why)
+        })?;
+        Ok(Duration::from_secs(seconds.into()))
+    }
+}
+
 impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Options")
             .field("timeout", &self.timeout)
             .field("reconnect", &self.reconnect)
+            .field("io_timeout", &self.io_timeout)
             .field("connections", &self.connections)
             .field("read_only", &self.read_only)
             .finish_non_exhaustive()
@@ -54,6 +80,7 @@ impl Default for Options {
         Options {
             timeout: Duration::from_secs(30),
             reconnect: Duration::from_secs(8),
+            io_timeout: None,
             keep_waiting: None,
             connections: 1,
             dial: None,
