@@ -6,7 +6,7 @@ CARGO ?= cargo
 TEST_TOOLS = mke2fs e2fsck debugfs dumpe2fs tar zstd setfacl setfattr valgrind fusermount3 git gcc rsync sqlite3 fio stress-ng dbench \
   qemu-system-x86_64 busybox mmdebstrap curl newuidmap zsh fish tmux sfdisk sgdisk qemu-img xz bzip2 cpio bsdtar simg2img mksquashfs nbdkit nbd-server openssl veritysetup
 
-.PHONY: python bindings leaks test-remote c consumers first-use dist cross-check demo test unit deny package public-api release-check judge instructions loom shuttle miri fuzz lint install uninstall deb book bench bench-long torture torture-changes torture-contents torture-crash torture-fast-commits torture-features torture-hostile torture-images torture-kernel torture-kill torture-lines torture-model torture-mount torture-programs torture-repair torture-schedules torture-threads tools clean wheels go install-c deb-c
+.PHONY: python bindings leaks test-remote c consumers first-use dist cross-check demo test unit deny package public-api release-check judge instructions loom shuttle miri fuzz lint install uninstall deb book bench bench-long torture torture-changes torture-contents torture-crash torture-fast-commits torture-features torture-hostile torture-images torture-kernel torture-kill torture-lines torture-model torture-mount torture-programs torture-remote torture-repair torture-schedules torture-threads tools clean wheels go install-c deb-c
 
 demo:
 	$(CARGO) run --profile demo -p extant-demo
@@ -173,6 +173,11 @@ torture-contents:
 # Programs over a recorded device below a mount, until 1,000,000 fsyncs have been acknowledged (EXTANT_FSYNCS=n: n). Root.
 torture-programs:
 	EXTANT_TORTURE=1 $(CARGO) test --profile test-fast -p extant-fuse --lib it::programs:: -- --nocapture
+
+# 1,000 connections to an NBD server are cut under programs that sync, and replies are delayed, reordered and failed. Root.
+torture-remote:
+	$(CARGO) build --profile test-fast -p extant-remote -p extant-cli
+	EXTANT_TORTURE=1 EXTANT_DISCONNECTS=1000 $(CARGO) test --profile test-fast -p extant-cli --test it mount::remote_torture -- --nocapture
 
 torture-crash:
 	EXTANT_TORTURE=1 $(CARGO) test --release -p extant --test it crash:: -- --nocapture

@@ -9,9 +9,9 @@ mod multicall;
 mod survey;
 mod transfer;
 
-use crate::command_line::{habits, help, usage};
+use crate::command_line::{habits, help, overlay, usage};
 use crate::host::own_words;
-use extant_cli_core::image::images;
+use extant_cli_core::image::{images, io_timeout, overlaid};
 use extant_cli_core::messages::advised;
 use extant_terminal::{interrupt, output};
 use std::process::ExitCode;
@@ -25,7 +25,7 @@ fn main() -> ExitCode {
     output::speak_as(multicall::speaker(), advised::in_general);
     let words = multicall::args();
     own_words::keep(&words);
-    let args = help::parse(&words).unwrap_or_else(|error| {
+    let (args, matches) = help::parse(&words).unwrap_or_else(|error| {
         if usage::is_asked_for(&error) {
             error.exit();
         }
@@ -37,10 +37,21 @@ fn main() -> ExitCode {
         // The number is still unset, because no slot has been used yet.
         let _ = percpu::slot::configure(slots.into());
     }
+    if let Err(why) = io_timeout::set(args.io_timeout.as_deref()) {
+        output::complain(output::one_line(&why));
+        std::process::exit(usage::exit_code(&words));
+    }
+    if let Some(file) = &args.overlay_file
+        && let Err(why) = overlay::set(file, &matches)
+    {
+        output::complain(why);
+        std::process::exit(usage::exit_code(&words));
+    }
     images::leave_journals(args.noload);
     lockmeter::set_on(args.lockmeter);
     lockmeter::profile::set_on(args.profile);
     let done = interrupt::install().and_then(|()| commands::run(args.command));
+    overlaid::remove_if_empty();
     if args.lockmeter {
         eprint!("{}", lockmeter::Snapshot::take());
     }

@@ -104,7 +104,8 @@ fn with_name(words: Vec<OsString>) -> Vec<OsString> {
 /// Parses a command line without the name of this program.
 fn parse(words: Vec<OsString>) -> Result<Command> {
     let words = with_name(words);
-    let args = help::parse(&words).map_err(|error| anyhow!(usage::line(&error, &words)))?;
+    let parsed = help::parse(&words).map_err(|error| anyhow!(usage::line(&error, &words)));
+    let (args, _) = parsed?;
     Ok(args.command)
 }
 

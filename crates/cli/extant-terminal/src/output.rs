@@ -203,7 +203,7 @@ pub fn exit_with(code: u8) -> anyhow::Error {
 /// Prints an error, and returns an error that ends the program with this exit code. A silent error and an interrupt
 /// are returned unchanged.
 pub fn report_as(error: anyhow::Error, code: u8) -> anyhow::Error {
-    if silent(&error) || error.chain().any(|e| e.is::<Interrupted>()) {
+    if silent(&error) || is_interrupt(&error) {
         return error;
     }
     complain(with_advice(&error));
@@ -220,7 +220,7 @@ pub fn each<T>(
         crate::interrupted::check()?;
         match work(operand) {
             Ok(()) => {}
-            Err(e) if silent(&e) || e.chain().any(|e| e.is::<Interrupted>()) => return Err(e),
+            Err(e) if silent(&e) || is_interrupt(&e) => return Err(e),
             // The messages for several files of this operand were printed.
             Err(e) if e.is::<ReportedError>() => failed = true,
             Err(e) => {
@@ -234,6 +234,14 @@ pub fn each<T>(
     } else {
         Ok(())
     }
+}
+
+/// Returns whether work failed because the user asked to stop.
+fn is_interrupt(error: &anyhow::Error) -> bool {
+    // A device passes the error on as text.
+    let says = || one_line(error).contains(&Interrupted.to_string());
+    let is_asked = crate::interrupted::check().is_err();
+    error.chain().any(|e| e.is::<Interrupted>()) || (is_asked && says())
 }
 
 /// Returns whether the reader of standard output closed it.
@@ -257,7 +265,7 @@ pub fn report_code(error: &anyhow::Error) -> u8 {
     if silent(error) {
         return 141;
     }
-    if error.chain().any(|e| e.is::<Interrupted>()) {
+    if is_interrupt(error) {
         // The point of interruption does not matter.
         complain(Interrupted);
         return 130;

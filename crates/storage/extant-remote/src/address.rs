@@ -2,6 +2,7 @@
 
 use crate::disk_cache::DiskCache;
 use crate::objects::cipher::ImageKey;
+use crate::requests::io_timeout;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 use object_store::gcp::GoogleCloudStorageBuilder;
@@ -209,23 +210,29 @@ pub fn size(text: &str, value: &str) -> io::Result<u64> {
     })
 }
 
-/// Returns how often a request is tried again.
-fn retries() -> RetryConfig {
-    RetryConfig {
+/// Longest time for which a request is tried again: about 136 years.
+const NEVER: Duration = Duration::from_secs(u32::MAX as u64);
+
+/// Returns how often a request is tried again, and how long an attempt may take.
+fn retries() -> io::Result<(RetryConfig, Duration)> {
+    let limit = io_timeout()?;
+    let config = RetryConfig {
         backoff: BackoffConfig {
             init_backoff: Duration::from_millis(100),
             max_backoff: Duration::from_secs(5),
             base: 2.0,
         },
-        max_retries: 6,
-        retry_timeout: Duration::from_secs(60),
-    }
+        max_retries: if limit.is_some() { usize::MAX } else { 6 },
+        retry_timeout: limit.unwrap_or(Duration::from_secs(60)).min(NEVER),
+    };
+    Ok((config, limit.unwrap_or(TIMEOUT).min(TIMEOUT)))
 }
 
 fn store(text: &str, url: &Url, host: &str) -> io::Result<Arc<dyn ObjectStore>> {
+    let (retries, limit) = retries()?;
     let client = ClientOptions::new()
-        .with_timeout(TIMEOUT)
-        .with_connect_timeout(Duration::from_secs(10));
+        .with_timeout(limit)
+        .with_connect_timeout(limit.min(Duration::from_secs(10)));
     let made: object_store::Result<Arc<dyn ObjectStore>> = match url.scheme() {
         "http" | "https" => {
             let mut base = url.clone();
@@ -233,7 +240,7 @@ fn store(text: &str, url: &Url, host: &str) -> io::Result<Arc<dyn ObjectStore>> 
             HttpBuilder::new()
                 .with_url(base)
                 .with_client_options(client.with_allow_http(true))
-                .with_retry(retries())
+                .with_retry(retries)
                 .build()
                 .map(|store| Arc::new(store) as _)
         }
@@ -247,7 +254,7 @@ fn store(text: &str, url: &Url, host: &str) -> io::Result<Arc<dyn ObjectStore>> 
             let plain = is_plain(builder.get_config_value(&AmazonS3ConfigKey::Endpoint));
             builder
                 .with_client_options(client.with_allow_http(plain))
-                .with_retry(retries())
+                .with_retry(retries)
                 .build()
                 .map(|store| Arc::new(store) as _)
         }
@@ -264,7 +271,7 @@ fn store(text: &str, url: &Url, host: &str) -> io::Result<Arc<dyn ObjectStore>> 
             builder
                 .with_bucket_name(host)
                 .with_client_options(client.with_allow_http(true))
-                .with_retry(retries())
+                .with_retry(retries)
                 .build()
                 .map(|store| Arc::new(store) as _)
         }
@@ -278,7 +285,7 @@ fn store(text: &str, url: &Url, host: &str) -> io::Result<Arc<dyn ObjectStore>> 
             let plain = is_plain(builder.get_config_value(&AzureConfigKey::Endpoint));
             builder
                 .with_client_options(client.with_allow_http(plain))
-                .with_retry(retries())
+                .with_retry(retries)
                 .build()
                 .map(|store| Arc::new(store) as _)
         }

@@ -14,7 +14,7 @@ mod web;
 pub use address::Address;
 pub use objects::{ImageKey, ObjectsDevice};
 pub use rbd::{RbdAddress, RbdDevice, end_now};
-pub use requests::runtime;
+pub use requests::{io_timeout, runtime};
 pub use server::serve;
 pub use tunnel::Tunnel;
 pub use web::WebDevice;

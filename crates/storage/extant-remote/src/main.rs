@@ -2,12 +2,14 @@
 #![forbid(unsafe_code)]
 
 use blockdev::BlockDevice;
-use extant_remote::{Image, Tunnel, end_now, runtime, serve, snapshot};
+use extant_nbd::{NbdDevice, NbdUrl, Options};
+use extant_remote::{Image, Tunnel, end_now, io_timeout, runtime, serve, snapshot};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 const USAGE: &str = "usage: extant-remote serve [--read-only] SOCKET ADDRESS
        extant-remote snapshot ADDRESS NAME
@@ -48,6 +50,9 @@ fn main() -> ExitCode {
     end_now(status)
 }
 
+/// Longest time to finish requests of a client that has ended, if requests may wait for a server for long.
+const LONGEST_END: Duration = Duration::from_secs(60);
+
 /// Writes a line for the program that started this one, or for the user.
 fn say(line: &str) {
     // A reader that is gone needs no line.
@@ -72,6 +77,18 @@ fn export(socket: &str, address: &str, read_only: bool) -> io::Result<()> {
         let client = client(Path::new(socket))?;
         return client.map_or(Ok(()), |client| tunnel.serve(client));
     }
+    if ["nbd://", "nbd+unix://"]
+        .iter()
+        .any(|scheme| address.starts_with(scheme))
+    {
+        let options = Options {
+            read_only,
+            io_timeout: io_timeout()?,
+            ..Options::default()
+        };
+        let device = NbdDevice::connect(&NbdUrl::parse(address)?, &options)?;
+        return export_device(socket, &device, 16);
+    }
     let image = Image::open(address, read_only)?;
     let served = export_device(socket, image.device(), image.requests());
     // Another client may write from now on, even if this one broke the protocol.
@@ -83,7 +100,19 @@ fn export(socket: &str, address: &str, read_only: bool) -> io::Result<()> {
 fn export_device(socket: &str, device: &dyn BlockDevice, threads: usize) -> io::Result<()> {
     let complain = |error: &io::Error| say(&format!("error: {error}"));
     let client = client(Path::new(socket))?;
-    client.map_or(Ok(()), |client| serve(client, device, threads, &complain))
+    let Some(client) = client else {
+        return Ok(());
+    };
+    let may_wait_long = io_timeout()?.is_some();
+    let ended = || {
+        if may_wait_long {
+            std::thread::spawn(|| {
+                std::thread::sleep(LONGEST_END);
+                end_now(1);
+            });
+        }
+    };
+    serve(client, device, threads, &complain, &ended)
 }
 
 /// Waits for the client. `None` if the caller is gone before it connects, which closes its end of standard input.

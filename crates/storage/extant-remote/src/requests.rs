@@ -12,6 +12,16 @@ pub fn runtime() -> io::Result<Runtime> {
         .build()
 }
 
+/// Returns the time after which requests to a server fail, if the variable `EXTANT_IO_TIMEOUT` has one.
+///
+/// # Errors
+/// The variable has another text.
+pub fn io_timeout() -> io::Result<Option<Duration>> {
+    let text = std::env::var_os("EXTANT_IO_TIMEOUT").filter(|text| !text.is_empty());
+    text.map(|text| extant_nbd::Options::parse_io_timeout(&text.to_string_lossy()))
+        .transpose()
+}
+
 /// Attempts of a request that ends without an answer, besides those that the store's client makes.
 pub const ATTEMPTS: u32 = 4;
 /// Time before the first of these attempts.

@@ -204,12 +204,13 @@ fn request(stream: &mut impl Read) -> io::Result<Option<Request>> {
 }
 
 /// Serves a device to the client of a connection, until the client ends it, with `threads` requests at once. Each different error of the device is passed to `report`
-/// once, because the protocol carries only a number.
+/// once, because the protocol carries only a number. `ended` is called when the client has ended, before its last requests are done.
 pub fn serve(
     mut stream: UnixStream,
     device: &dyn BlockDevice,
     threads: usize,
     report: &(dyn Fn(&io::Error) + Sync),
+    ended: &(dyn Fn() + Sync),
 ) -> io::Result<()> {
     let Some(forms) = negotiate(&mut stream, device)? else {
         return Ok(());
@@ -244,7 +245,7 @@ pub fn serve(
                 }
             });
         }
-        let ended = loop {
+        let done = loop {
             match request(&mut stream) {
                 Ok(Some(request)) => {
                     if sender.send(request).is_err() {
@@ -256,7 +257,8 @@ pub fn serve(
             }
         };
         drop(sender);
-        ended
+        ended();
+        done
     })
 }
 
@@ -385,7 +387,7 @@ fn serving_ends_with_a_client_that_takes_no_replies() {
     const THREADS: usize = 16;
     let (mut client, server) = UnixStream::pair().unwrap();
     let device = blockdev::MemDevice::new(1 << 20);
-    let served = std::thread::spawn(move || serve(server, &device, THREADS, &|_| {}));
+    let served = std::thread::spawn(move || serve(server, &device, THREADS, &|_| {}, &|| {}));
     client.read_exact(&mut [0; 18]).unwrap();
     let mut hello = 3u32.to_be_bytes().to_vec();
     hello.extend(OPT_MAGIC.to_be_bytes());

@@ -138,7 +138,8 @@ impl Tunnel {
     /// The errors of [`open`](Self::open), and the export does not exist.
     pub fn device(address: &str) -> io::Result<Option<NbdDevice>> {
         let parsed = TlsAddress::parse(address)?;
-        if parsed.fields.is_empty() {
+        let io_timeout = crate::io_timeout()?;
+        if parsed.fields.is_empty() && io_timeout.is_none() {
             return Ok(None);
         }
         let place = address.strip_prefix(SCHEME).unwrap_or(address);
@@ -156,6 +157,7 @@ impl Tunnel {
         };
         let options = Options {
             dial: Some(Arc::new(dial)),
+            io_timeout,
             ..Options::default()
         };
         NbdDevice::connect(&url, &options).map(Some)

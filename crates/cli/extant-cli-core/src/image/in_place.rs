@@ -2,7 +2,7 @@
 
 use crate::address::schemes;
 use crate::image::advice::{about_image, no_disk};
-use crate::image::{identity, store};
+use crate::image::{identity, overlaid, store};
 use crate::messages::advised::advised;
 use anyhow::{Context, Result, anyhow};
 use blockdev::{Access, BlockDevice};
@@ -21,7 +21,7 @@ const HEAD: usize = SUPERBLOCK_OFFSET as usize + MARK_SIZE;
 
 /// Returns the file that holds an image, for its undo files.
 pub fn image_file(image: &Path) -> Result<ImageFile> {
-    if schemes::is_remote(image) {
+    if schemes::is_remote(image) || overlaid::is_overlaid(image) {
         return Ok(ImageFile::elsewhere());
     }
     let part = match store::split(image) {
@@ -99,7 +99,7 @@ pub fn taken_back(
 
 /// Fails for an image on a server: another machine may be making the change whose mark the image has.
 fn not_of_others(image: &Path) -> Result<()> {
-    if !schemes::is_remote(image) {
+    if !schemes::is_remote(image) || overlaid::is_overlaid(image) {
         return Ok(());
     }
     let name = image.display();

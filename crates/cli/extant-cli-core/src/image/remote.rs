@@ -4,6 +4,7 @@
 //! That program has the network, TLS and the credentials. This process talks to it over a pair of sockets, of which one
 //! is the program's standard input, so that a killed process leaves no file behind. The program ends with the connection.
 
+use crate::image::io_timeout;
 use crate::messages::advised::advised;
 use anyhow::{Context, Result, anyhow, bail};
 use blockdev::Access;
@@ -23,6 +24,10 @@ const PROGRAM: &str = "extant-remote";
 const VARIABLE: &str = "EXTANT_REMOTE";
 /// Name of a socket for the program that stands for its standard input.
 const STANDARD_INPUT: &str = "-";
+/// Longest time for a reply of the program, unless the user sets another one.
+const LONGEST: Duration = Duration::from_secs(600);
+/// Time that the program has to report an error after the time of the user.
+const MARGIN: Duration = Duration::from_secs(1);
 /// A line of the program that is longer is cut.
 const MAX_LINE: usize = 1000;
 
@@ -70,6 +75,7 @@ pub fn connect(address: &str, access: Access) -> Result<NbdDevice> {
     }
     command
         .args([STANDARD_INPUT, address])
+        .envs(io_timeout::text().map(|text| (io_timeout::VARIABLE, text)))
         .stdin(OwnedFd::from(of_program))
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
@@ -111,10 +117,11 @@ pub fn connect(address: &str, access: Access) -> Result<NbdDevice> {
                 .take();
             connection.ok_or_else(|| ErrorKind::NotConnected.into())
         })),
-        // A store may be slow, and its own limits are shorter.
-        timeout: Duration::from_secs(600),
+        // A store may be slow, and its own limits are shorter. The program reports an error of the server itself if it can.
+        timeout: io_timeout::get().map_or(LONGEST, |time| time.saturating_add(MARGIN)),
         reconnect: Duration::ZERO,
-        ..Options::default()
+        io_timeout: None,
+        ..io_timeout::options()
     };
     let device = NbdDevice::connect(&url, &options);
     let serves = device.is_ok();

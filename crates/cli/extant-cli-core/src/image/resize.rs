@@ -1,7 +1,7 @@
 //! A change of the size of an image.
 
 use super::advice::about_image;
-use super::{identity, in_place, logged_image, remote, store};
+use super::{identity, in_place, logged_image, overlaid, remote, store};
 use crate::address::{Address, Rooted, schemes};
 use crate::format::clock;
 use crate::mounts::mounted::Mounted;
@@ -187,7 +187,8 @@ pub fn resize(args: &ResizeArgs) -> Result<Resized> {
     } else {
         Access::ReadWrite
     };
-    if !reads && schemes::is_made(image) && store::split(image).is_none() {
+    let is_longer_later = schemes::is_made(image) && !overlaid::is_overlaid(image);
+    if !reads && is_longer_later && store::split(image).is_none() {
         lengthen(args)?;
     }
     let place = ImageStore::open(image, access)?;
@@ -205,6 +206,10 @@ pub fn resize(args: &ResizeArgs) -> Result<Resized> {
     progress.done();
     let plan = plan.with_context(|| name.clone())?;
     if !place.is_file && plan.bytes() > device.len() {
+        overlaid::refuse(
+            image,
+            "an overlay is as long as its image, so that the volume cannot become longer",
+        )?;
         bail!(
             "{name}: there are {} bytes for the volume: make the device or partition larger first",
             device.len()
@@ -256,6 +261,9 @@ fn mounted(args: &ResizeArgs) -> Option<Mounted> {
     if image.is_dir() {
         return Mounted::below(image)
             .filter(|mounted| image.canonicalize().is_ok_and(|full| full == mounted.dir()));
+    }
+    if overlaid::is_overlaid(image) {
+        return None;
     }
     Mounted::of_image(image)
 }

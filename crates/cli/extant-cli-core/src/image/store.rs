@@ -6,7 +6,7 @@
 
 use crate::address::schemes::{is_remote, is_served};
 use crate::image::failed_open::about_open;
-use crate::image::{logged_image, remote, streams, verified};
+use crate::image::{io_timeout, logged_image, overlaid, remote, streams, verified};
 use crate::messages::advised::advised;
 use crate::mounts::server_exit::open_when_free;
 use anyhow::{Context, Result, anyhow, bail};
@@ -95,14 +95,10 @@ fn connect(address: &Path, access: Access) -> Result<Arc<dyn BlockDevice>> {
     let text = address
         .to_str()
         .context("the address of a server is text")?;
-    let device = if is_served(address) {
+    let device = if is_served(address) || io_timeout::needs_other_process() {
         remote::connect(text, access)?
     } else {
-        let options = extant_nbd::Options {
-            keep_waiting: Some(Arc::new(|| interrupt::check().map_err(io::Error::other))),
-            ..Default::default()
-        };
-        NbdDevice::connect(&NbdUrl::parse(text)?, &options)?
+        NbdDevice::connect(&NbdUrl::parse(text)?, &io_timeout::options())?
     };
     if !device.read_only() || Format::of(&device) != Format::Zstd {
         return Ok(Arc::new(device));
@@ -241,6 +237,7 @@ pub type FileId = (u64, u64);
 /// Returns whether the image is a whole file or block device, byte by byte.
 pub fn is_plain(image: &Path) -> bool {
     !is_remote(image)
+        && !overlaid::is_overlaid(image)
         && verified::split(image).is_none()
         && split(image).is_none()
         && format(image) == Format::Raw
@@ -254,6 +251,9 @@ pub fn format(file: &Path) -> Format {
 /// Returns why an image in this file cannot be changed: write protection of the file, or its format. A format that
 /// cannot be read needs no refusal here, because opening the file fails.
 pub fn write_protection(image: &Path) -> io::Result<Option<&'static str>> {
+    if overlaid::is_overlaid(image) {
+        return Ok(None);
+    }
     if verified::split(image).is_some() {
         return Ok(Some(verified::ONLY_READ));
     }
@@ -307,7 +307,15 @@ fn unpack(file: &Path, disk: &dyn BlockDevice) -> Result<()> {
 
 /// Opens the device that holds the image, whole or in part.
 pub fn open(image: &Path, access: Access) -> Result<Arc<dyn BlockDevice>> {
-    let device = open_unread(image, access)?;
+    if overlaid::is_overlaid(image) {
+        return open_unread(image, access);
+    }
+    open_below(image, access)
+}
+
+/// Opens the image itself, without an overlay over it.
+fn open_below(image: &Path, access: Access) -> Result<Arc<dyn BlockDevice>> {
+    let device = open_below_unread(image, access)?;
     if !is_remote(image) {
         unpack(file(image), &device)?;
     }
@@ -315,8 +323,20 @@ pub fn open(image: &Path, access: Access) -> Result<Arc<dyn BlockDevice>> {
 }
 
 /// Opens the device like [`open`], for callers that confine themselves first: a disk that must be decompressed as a
-/// whole is decompressed at the first read.
+/// whole is decompressed at the first read, unless an overlay is over it.
 pub fn open_unread(image: &Path, access: Access) -> Result<Arc<dyn BlockDevice>> {
+    let device = if overlaid::is_overlaid(image) {
+        overlaid::open(file(image), access, || open_below(image, Access::ReadOnly))?
+    } else {
+        open_below_unread(image, access)?
+    };
+    Ok(match access {
+        Access::ReadOnly => device,
+        Access::ReadWrite => logged_image::logged(image, device),
+    })
+}
+
+fn open_below_unread(image: &Path, access: Access) -> Result<Arc<dyn BlockDevice>> {
     if let Some((inner, proof)) = verified::split(image) {
         let name = || image.display().to_string();
         let (root, tree) = proof.with_context(name)?;
@@ -328,15 +348,7 @@ pub fn open_unread(image: &Path, access: Access) -> Result<Arc<dyn BlockDevice>>
         let verified = verified::device(&device, tree, root).with_context(name)?;
         return Ok(Arc::new(verified));
     }
-    let device = open_unverified(image, access)?;
-    Ok(match access {
-        Access::ReadOnly => device,
-        Access::ReadWrite => logged_image::logged(image, device),
-    })
-}
-
-fn open_unverified(image: &Path, access: Access) -> Result<Arc<dyn BlockDevice>> {
-    if is_plain(image) {
+    if !is_remote(image) && split(image).is_none() && format(image) == Format::Raw {
         let file = open_when_free(image, || FileDevice::open(image, access))
             .map_err(|e| about_open(image, anyhow!("{e}")));
         return Ok(Arc::new(file?));
@@ -393,6 +405,12 @@ pub fn range(image: &Path) -> Result<Range<u64>> {
 
 /// Returns the first bytes of the image, at most `most`. A compressed file is decompressed only that far.
 pub fn head(image: &Path, most: usize) -> io::Result<Vec<u8>> {
+    if overlaid::is_overlaid(image) {
+        let device = open(image, Access::ReadOnly).map_err(io::Error::other)?;
+        let mut head = vec![0; device.len().min(most as u64) as usize]; // at most `most`
+        device.read_at(0, &mut head)?;
+        return Ok(head);
+    }
     let image = unverified(image);
     if split(image).is_none() && format(image).is_compressed() {
         let head = extant_disk::decompressed_head(unlocked(image)?, most);

@@ -1,5 +1,6 @@
 //! Defragmentation of files of a mounted image by its server, while programs use the files.
 
+use crate::image::overlaid::is_overlaid;
 use crate::mounts::mounted::Mounted;
 use anyhow::{Context, Result};
 use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
@@ -38,6 +39,10 @@ impl MountedPath {
     /// # Errors
     /// The server cannot be asked.
     pub fn find(path: &Path) -> Result<Option<Self>> {
+        // A mount of the image does not show its overlay.
+        if is_overlaid(path) {
+            return Ok(None);
+        }
         let (path, mounted) = match (Mounted::of_image(path), Mounted::below(path)) {
             (Some(mounted), _) => (mounted.dir().to_owned(), mounted),
             // Paths below are canonical.

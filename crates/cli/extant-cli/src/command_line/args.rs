@@ -2,6 +2,7 @@
 
 use crate::commands::Command;
 use clap::Parser;
+use std::path::PathBuf;
 
 /// ext4 images made, filled, read and changed: without root, without mounting, from all cores
 ///
@@ -19,6 +20,15 @@ pub struct Cli {
     /// Read images as they are on the device, without what their journals hold, as ext4's noload
     #[arg(long, global = true)]
     pub noload: bool,
+    /// Leave the image unchanged: changes go to this file, which is made if it does not exist, and what it has is read
+    /// instead of the image. See `extant apply`
+    // `extant apply` has an argument of the name `overlay`.
+    #[arg(long = "overlay", global = true, value_name = "FILE")]
+    pub overlay_file: Option<PathBuf>,
+    /// Time after which a request to a server fails if the server is silent or gone, or never. Default: 30 seconds for a
+    /// silent NBD server, 8 for a lost connection, 60 for a store (variable: EXTANT_IO_TIMEOUT)
+    #[arg(long, global = true, value_name = "SECONDS|never")]
+    pub io_timeout: Option<String>,
     /// Number of slots over which threads spread shared data, rounded up to a power of two. Default: the number of
     /// CPUs, at least 4; 1 on a single CPU
     #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096), help_heading = "Measuring")]

@@ -3,9 +3,9 @@
 
 use crate::command_line::args::Cli;
 use clap::builder::StyledStr;
-use clap::{Command, CommandFactory, FromArgMatches};
+use clap::{Arg, ArgMatches, Command, CommandFactory, FromArgMatches};
 use extant_terminal::help::{arranged, headed, heading};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt::Write;
 
 /// Headings, and the subcommands below each, in order. Other subcommands come last.
@@ -56,9 +56,17 @@ pub const EXAMPLES: &str = "Examples:
   extant mount disk.img ~/mnt
   extant umount ~/mnt";
 
-/// Parses a command line.
-pub fn parse(words: &[OsString]) -> Result<Cli, clap::Error> {
-    Cli::from_arg_matches(&command().try_get_matches_from(words)?)
+/// Parses a command line. Returns the values of the arguments by their names, too.
+pub fn parse(words: &[OsString]) -> Result<(Cli, ArgMatches), clap::Error> {
+    let matches = command().try_get_matches_from(words)?;
+    Ok((Cli::from_arg_matches(&matches)?, matches))
+}
+
+/// Returns whether a word is an option of all commands whose value is the next word.
+pub fn takes_next_word(word: &OsStr) -> bool {
+    let name = word.to_str().and_then(|word| word.strip_prefix("--"));
+    let takes = |arg: &Arg| arg.get_long() == name && arg.get_action().takes_values();
+    name.is_some() && Cli::command().get_arguments().any(takes)
 }
 
 /// Returns the definition of the command line, with all help texts laid out.

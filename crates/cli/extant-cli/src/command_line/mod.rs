@@ -3,4 +3,5 @@
 pub mod args;
 pub mod habits;
 pub mod help;
+pub mod overlay;
 pub mod usage;

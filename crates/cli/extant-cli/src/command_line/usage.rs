@@ -1,5 +1,6 @@
 //! Errors of the command line, in one line: the command, the mistake, and the right form.
 
+use crate::command_line::help::takes_next_word;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use extant_cli_core::address::Location;
 use std::error::Error;
@@ -126,7 +127,12 @@ fn meant(command: &str, argument: &str) -> Option<String> {
 fn command(words: &[OsString]) -> String {
     let mut command = crate::command_line::help::command();
     let mut names: Vec<String> = Vec::new();
-    for word in words.iter().skip(1) {
+    let mut words = words.iter().skip(1);
+    while let Some(word) = words.next() {
+        if names.is_empty() && takes_next_word(word) {
+            words.next();
+            continue;
+        }
         let Some(found) = word
             .to_str()
             .and_then(|w| command.find_subcommand(w))

@@ -9,7 +9,7 @@ use extant_cli_core::address::Rooted;
 use extant_cli_core::format::show::{base64_if_odd, count, exact, show};
 use extant_cli_core::image::advice::about_disk;
 use extant_cli_core::image::rate_limit::PacedDevice;
-use extant_cli_core::image::{identity, images, store, verity};
+use extant_cli_core::image::{identity, images, overlaid, store, verity};
 use extant_cli_core::messages::check_progress::ShownSteps;
 use extant_cli_core::mounts::mounted::Mounted;
 use extant_cli_core::mounts::online;
@@ -216,8 +216,8 @@ fn open(image: &Path, threads: usize) -> Result<Arc<dyn BlockDevice>> {
     }
     identity::identity(image)?;
     store::open(image, Access::ReadOnly).or_else(|error| match Mounted::of_image(image) {
-        Some(of) => mounted(&of, threads),
-        None => Err(error),
+        Some(of) if !overlaid::is_overlaid(image) => mounted(&of, threads),
+        _ => Err(error),
     })
 }
 

@@ -50,7 +50,7 @@ mod tree;
 mod trim;
 pub mod tune;
 mod umount;
-mod undo;
+pub mod undo;
 mod xattr;
 
 use anyhow::Result;

@@ -1,11 +1,13 @@
 //! `extant mount`.
 
+use crate::command_line::help::takes_next_word;
 use crate::host::own_words;
 use crate::mount::keeper;
 use crate::mount::serving::{Serving, mount_options};
 use anyhow::{Context, Result, anyhow, ensure};
 use extant::scratch::Changes;
 use extant_cli_core::image::advice::no_disk;
+use extant_cli_core::image::overlaid;
 use extant_cli_core::mounts::mounted::Mounted;
 use extant_fuse::MountOptions;
 use extant_terminal::numbers::size;
@@ -107,7 +109,12 @@ pub struct Args {
 const SERVES: &str = "serves";
 
 pub fn run(args: &Args) -> Result<()> {
+    let has_overlay = overlaid::is_overlaid(&args.image);
     let args = &args.placed()?;
+    ensure!(
+        has_overlay == overlaid::is_overlaid(&args.image),
+        "-o offset= and sizelimit= with --overlay: write IMAGE@offset=BYTES,size=BYTES instead"
+    );
     let options = mount_options(&args.o)?;
     if options.remount {
         return super::remount::run(&args.dir, &options);
@@ -125,6 +132,7 @@ pub fn run(args: &Args) -> Result<()> {
     }
     if !args.foreground
         && !args.scratch
+        && !overlaid::is_overlaid(&args.image)
         && rustix::process::geteuid().is_root()
         && let Some(mounted) = Mounted::of_image(&args.image)
     {
@@ -219,6 +227,10 @@ impl Args {
             !(scratch.is_some() && options.read_only),
             "--scratch is for changes: omit -o ro"
         );
+        ensure!(
+            !(scratch.is_some() && overlaid::is_overlaid(&self.image)),
+            "--overlay FILE keeps the changes in a file: omit --scratch"
+        );
         Ok(Serving {
             image: self.image.clone(),
             dir: self.dir.clone(),
@@ -242,10 +254,11 @@ fn anew(image: &Path, words: impl Iterator<Item = OsString>, more: &str) -> Resu
     }
     let program = std::env::current_exe().context("this program's own path")?;
     let mut command = Command::new(program);
-    let mut said = false;
+    let (mut said, mut is_value) = (false, false);
     for word in words {
-        // Words before `mount` are options of `extant`, which take no values; later words may follow a "--".
-        let mount = word == "mount";
+        // Words before `mount` are options of `extant` and their values; later words may follow a "--".
+        let mount = word == "mount" && !is_value;
+        is_value = !is_value && takes_next_word(&word);
         command.arg(word);
         if mount && !std::mem::replace(&mut said, true) {
             command.arg(more);

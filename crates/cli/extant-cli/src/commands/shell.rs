@@ -7,7 +7,7 @@ use crate::mount::serving::mount_options;
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 use extant_cli_core::address::schemes;
-use extant_cli_core::image::store;
+use extant_cli_core::image::{io_timeout, overlaid, store};
 use fuse_server::Transport;
 use rustix::mount::{UnmountFlags, mount_bind, mount_bind_recursive, unmount};
 use std::ffi::OsString;
@@ -42,7 +42,7 @@ pub struct Args {
     #[arg(long)]
     map_auto: bool,
     /// Leave the image unchanged: discard changes
-    #[arg(long)]
+    #[arg(long, conflicts_with = "overlay_file")]
     scratch: bool,
     /// Transport of the kernel's requests
     #[arg(long, value_enum, default_value_t = Transport::Classic)]
@@ -149,6 +149,12 @@ fn words(place: &Path, args: &Args) -> Vec<OsString> {
     words.extend(args.o.iter().map(|list| format!("-o{list}").into()));
     if args.scratch {
         words.push("--scratch".into());
+    }
+    if let Some(overlay) = overlaid::file(&args.image) {
+        words.extend(["--overlay".into(), overlay.into()]);
+    }
+    if let Some(time) = io_timeout::text() {
+        words.extend(["--io-timeout".into(), time.clone()]);
     }
     if args.no_sandbox {
         words.push("--no-sandbox".into());

@@ -1,13 +1,16 @@
 //! `extant umount`.
 
 use anyhow::{Context, Result};
+use extant_cli_core::address::schemes::is_remote;
 use extant_cli_core::messages::advised::advised;
 use extant_cli_core::mounts::holders;
 use extant_cli_core::mounts::mounted::Mounted;
 use extant_fuse::control::Command;
 use extant_terminal::progress::Progress;
+use rustix::process::{Pid, Signal, kill_process};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Unmount an image, and return when its last byte is written
 ///
@@ -49,17 +52,35 @@ fn told(mounted: &Mounted, error: io::Error) -> anyhow::Error {
     }
 }
 
+/// Time that the server of a mount has to write before it gives up requests to a server that is silent or gone.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Asks the server of a mount that has been unmounted to stop its waits, if it has not ended after a while.
+fn give_up_later(process: Option<u32>) {
+    let process = process.and_then(|process| i32::try_from(process).ok());
+    let Some(process) = process.and_then(Pid::from_raw) else {
+        return;
+    };
+    std::thread::spawn(move || {
+        std::thread::sleep(PATIENCE);
+        // The server of another user ends when its own time is over.
+        let _ = kill_process(process, Signal::TERM);
+    });
+}
+
 pub fn run(args: &Args) -> Result<()> {
     let mounted = mount_of(&args.dir)?;
     // Connect before unmounting, because afterwards the server may end at any moment. The server of another user is
     // not queried.
     let mut server = mounted.client().ok();
+    let mut process = None;
     if let Some(server) = &mut server {
         // The reply confirms that the server has accepted this client, and will notify the client before it ends.
-        server
-            .status()
-            .and_then(|_| server.send(Command::WaitForEnd))
-            .with_context(|| mounted.name())?;
+        let status = server.status().and_then(|status| {
+            server.send(Command::WaitForEnd)?;
+            Ok(status)
+        });
+        process = Some(status.with_context(|| mounted.name())?.process);
     }
     let unmounted = if args.lazy {
         fuse_server::detach(mounted.dir())
@@ -74,6 +95,9 @@ pub fn run(args: &Args) -> Result<()> {
     }
     match server {
         Some(mut server) => {
+            if is_remote(Path::new(&mounted.image())) {
+                give_up_later(process);
+            }
             let progress = Progress::wait(&format!("{}: writing", mounted.image()));
             let ended = server.receive();
             progress.done();

@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 use blockdev::{Access, BlockDevice};
+use clap::ArgMatches;
 use ext4_format::superblock;
 use ext4_image::{E2UNDO_MAGIC, E2Undo, Error, Undo};
 use extant_cli_core::address::Location;
@@ -62,6 +63,14 @@ pub fn run(args: &Args) -> Result<()> {
         _ => (Path::new(first), image_of(second)),
     };
     named(file, &image, args.force)
+}
+
+/// Returns the images among the arguments: those that are not undo files.
+pub fn images(matches: &ArgMatches) -> Vec<PathBuf> {
+    let words = ["file", "image"].into_iter();
+    let words = words.filter_map(|id| matches.get_one::<OsString>(id));
+    let paths = words.filter(|word| !is_undo(Path::new(word)));
+    paths.map(|word| image_of(word)).collect()
 }
 
 /// Rolls back the interrupted change whose mark the image carries.

@@ -8,7 +8,7 @@ use blockdev::{Access, BlockDevice, FileDevice};
 use extant::unstable::Node;
 use extant_cli_core::address::is_stream;
 use extant_cli_core::image::advice::about_image;
-use extant_cli_core::image::{identity, images, in_place, store, streams};
+use extant_cli_core::image::{identity, images, in_place, io_timeout, overlaid, store, streams};
 use extant_cli_core::messages::advised::advised;
 use extant_cli_core::mounts::server_exit::open_when_free;
 use extant_terminal::progress::Progress;
@@ -107,8 +107,9 @@ impl Serving<'_> {
     /// process is root. For other users the kernel does not hold devices.
     fn block_size(&self, image: &Path) -> Option<u32> {
         let meta = image.metadata().ok()?;
-        let root = rustix::process::geteuid().is_root() && self.scratch.is_none();
-        if !root || !meta.file_type().is_block_device() {
+        let root = rustix::process::geteuid().is_root();
+        let is_held = root && self.scratch.is_none() && !overlaid::is_overlaid(image);
+        if !is_held || !meta.file_type().is_block_device() {
             return None;
         }
         let mut bytes = [0; SUPERBLOCK_SIZE];
@@ -249,6 +250,9 @@ impl Serving<'_> {
                 Err(e) => Some(Err(e)),
             }
         });
+        if self.sandbox {
+            io_timeout::will_be_confined();
+        }
         let held = held.transpose().with_context(|| name.clone())?;
         let device = self.device(&options, held.is_some())?;
         let lock_file = self.lock_file.map(LockFile::make).transpose()?;
@@ -389,6 +393,8 @@ impl Ready {
             ));
         }
         let served = session.run();
+        // What remains to be written does not wait for a server that is gone.
+        io_timeout::give_up();
         let closed = volume.close();
         let how = match (&served, &closed) {
             (_, Err(e)) => Err(e.to_string()),

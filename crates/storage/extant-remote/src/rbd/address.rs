@@ -81,6 +81,9 @@ impl RbdAddress {
             size: None,
             timeout: TIMEOUT,
         };
+        if let Some(limit) = crate::io_timeout()? {
+            address.timeout = limit.min(Duration::from_secs(MOST_SECONDS));
+        }
         for field in query.split('&').filter(|field| !field.is_empty()) {
             address.set(field)?;
         }

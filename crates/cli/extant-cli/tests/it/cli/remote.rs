@@ -20,7 +20,7 @@ pub fn wait_until(mut holds: impl FnMut() -> bool) {
 }
 
 /// Serves a file as the export `disk`; returns its address.
-fn serve(s: &Scratch, file: &str, more: &[&str]) -> (Server, String) {
+pub fn serve(s: &Scratch, file: &str, more: &[&str]) -> (Server, String) {
     let socket: PathBuf = s.host(&format!("{file}.socket"));
     let child = Command::new("qemu-nbd")
         .args(["-f", "raw", "-t", "-x", "disk", "-e", "8", "-k"])

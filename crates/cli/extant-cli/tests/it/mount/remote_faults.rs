@@ -14,7 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Four programs write like databases through a mount, until `end` has ended it. Returns the numbers of their durable records.
-fn databases(mounted: Mounted, end: impl FnOnce(Mounted, &[AtomicU64; 4])) -> [u64; 4] {
+pub fn databases(mounted: Mounted, end: impl FnOnce(Mounted, &[AtomicU64; 4])) -> [u64; 4] {
     let durable: [AtomicU64; 4] = Default::default();
     thread::scope(|s| {
         for (task, durable) in durable.iter().enumerate() {
@@ -28,7 +28,7 @@ fn databases(mounted: Mounted, end: impl FnOnce(Mounted, &[AtomicU64; 4])) -> [u
 }
 
 /// Waits until each program has made records durable.
-fn wait_for_records(durable: &[AtomicU64; 4], count: u64) {
+pub fn wait_for_records(durable: &[AtomicU64; 4], count: u64) {
     let start = Instant::now();
     while durable.iter().any(|n| n.load(Ordering::SeqCst) < count) {
         assert!(start.elapsed() < Duration::from_secs(100), "{durable:?}");
@@ -36,7 +36,7 @@ fn wait_for_records(durable: &[AtomicU64; 4], count: u64) {
     }
 }
 
-fn check(mounted: &Mounted, durable: [u64; 4]) {
+pub fn check(mounted: &Mounted, durable: [u64; 4]) {
     for (task, durable) in durable.into_iter().enumerate() {
         let dir = mounted.dir().join(format!("task{task}"));
         check_database(&dir, durable);
@@ -51,17 +51,20 @@ fn rounds() -> u64 {
     }
 }
 
-fn qemu_nbd(image: &Path, socket: &Path) -> Server {
+pub fn qemu_nbd(image: &Path, socket: &Path) -> Server {
     let _ = fs::remove_file(socket);
     let child = Command::new("qemu-nbd")
         .args(["-f", "raw", "-t", "-x", "disk", "-k"])
         .args([socket, image])
         .spawn()
         .unwrap();
+    let server = Server(child);
+    let start = Instant::now();
     while !socket.exists() {
-        thread::yield_now();
+        assert!(start.elapsed() < Duration::from_secs(60), "no socket");
+        thread::sleep(Duration::from_millis(5));
     }
-    Server(child)
+    server
 }
 
 /// An NBD server is killed under a mount. The mount ends, and a mount over the next server has all synced records.

@@ -56,6 +56,35 @@ fn changes_are_kept_and_applied() {
     });
 }
 
+/// A mount shows the changes of commands over the same overlay, and commands those of a mount.
+#[test]
+fn a_mount_and_commands_share_an_overlay() {
+    over_each(|transport| {
+        let place = place();
+        let image = image(place.path(), "32M", &[]);
+        let before = sum(&image);
+        let overlay = place.path().join("changes");
+        let words = ["--overlay", overlay.to_str().unwrap()];
+        let of_mkdir = ["mkdir", &format!("{}:/made", image.display())];
+        extant(of_mkdir.iter().chain(&words));
+        let mounted = Mounted::with(&image, transport, &words, &[]);
+        assert_eq!(
+            script(mounted.dir(), "ls; echo one >a"),
+            "lost+found\nmade\n"
+        );
+        mounted.unmount();
+        let of_cat = ["cat", &format!("{}:/a", image.display())];
+        assert_eq!(extant(of_cat.iter().chain(&words)), "one\n");
+        let mounted = Mounted::with(&image, transport, &words, &["ro"]);
+        assert_eq!(
+            script(mounted.dir(), "cat a; ! touch b 2>/dev/null"),
+            "one\n"
+        );
+        mounted.unmount();
+        assert!(sum(&image) == before, "the image has changed");
+    });
+}
+
 /// A mount of an address with a root hash verifies what programs read; scratch changes go over it.
 #[test]
 fn a_verified_image_is_mounted() {

@@ -55,6 +55,7 @@ pub fn isolated(test: impl FnOnce()) {
         + &String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{name}:\n{text}");
     assert!(text.contains("1 passed"), "{name} did not run:\n{text}");
+    print!("{text}");
 }
 
 /// Runs a command with a time limit; returns `None` if the command took longer and was terminated.
@@ -367,6 +368,16 @@ impl Mounted {
         let helpers: Vec<&str> = helpers.collect();
         assert_eq!(helpers.len(), 1, "{children}");
         run(Command::new("kill").arg("-KILL").args(&helpers));
+        self.kill();
+    }
+
+    /// Waits until the volume has stopped after an error, and kills its server.
+    pub fn kill_when_stopped(self) {
+        let start = Instant::now();
+        while std::fs::write(self.dir.join("probe"), "x").is_ok() {
+            assert!(start.elapsed() < Duration::from_secs(60), "no error");
+            sleep(Duration::from_millis(5));
+        }
         self.kill();
     }
 

@@ -1,0 +1,83 @@
+//! Time after which requests to a server fail (`--io-timeout`, or the variable `EXTANT_IO_TIMEOUT`).
+
+use anyhow::{Context, Result};
+use extant_nbd::Options;
+use extant_terminal::interrupt;
+use std::ffi::OsString;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+/// Name of the variable. `extant-remote` reads it, too.
+pub const VARIABLE: &str = "EXTANT_IO_TIMEOUT";
+
+/// The time, and its text.
+static TIME: OnceLock<(Duration, OsString)> = OnceLock::new();
+
+/// Whether this process is about to give up the right to connect.
+static CONFINED: AtomicBool = AtomicBool::new(false);
+
+/// Whether waits for a server that is silent or gone end soon.
+static GIVEN_UP: AtomicBool = AtomicBool::new(false);
+
+/// Sets the time from the option, or from the variable if the option is not given.
+///
+/// # Errors
+/// The text is not a time.
+pub fn set(option: Option<&str>) -> Result<()> {
+    let variable = || std::env::var_os(VARIABLE).filter(|text| !text.is_empty());
+    let (text, name) = match option {
+        Some(text) => (OsString::from(text), "--io-timeout"),
+        None => match variable() {
+            Some(text) => (text, VARIABLE),
+            None => return Ok(()),
+        },
+    };
+    let time = Options::parse_io_timeout(&text.to_string_lossy()).context(name)?;
+    TIME.get_or_init(|| (time, text));
+    Ok(())
+}
+
+/// Returns the time, if it is set.
+pub fn get() -> Option<Duration> {
+    TIME.get().map(|(time, _)| *time)
+}
+
+/// Returns the text of the time, for another process.
+pub fn text() -> Option<&'static OsString> {
+    TIME.get().map(|(_, text)| text)
+}
+
+/// Notes that this process is about to give up the right to connect.
+pub fn will_be_confined() {
+    CONFINED.store(true, Ordering::Relaxed);
+}
+
+/// Returns whether a lost connection must be replaced by another process.
+pub fn needs_other_process() -> bool {
+    get().is_some() && CONFINED.load(Ordering::Relaxed)
+}
+
+/// Ends waits for a server that is silent or gone, because the mount has ended. A server that is only slow has 5 seconds for each request.
+pub fn give_up() {
+    GIVEN_UP.store(true, Ordering::Relaxed);
+}
+
+/// Fails if requests wait no longer.
+fn keep_waiting() -> io::Result<()> {
+    if GIVEN_UP.load(Ordering::Relaxed) {
+        let why = "the mount has ended, and the server is silent or gone: changes since the last sync are lost";
+        return Err(io::Error::other(why));
+    }
+    interrupt::check().map_err(io::Error::other)
+}
+
+/// Returns options of a connection that waits for as long as the user wants.
+pub fn options() -> Options {
+    Options {
+        io_timeout: get(),
+        keep_waiting: Some(Arc::new(keep_waiting)),
+        ..Options::default()
+    }
+}
