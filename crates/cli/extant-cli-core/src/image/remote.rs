@@ -9,13 +9,14 @@ use crate::messages::advised::advised;
 use anyhow::{Context, Result, anyhow, bail};
 use blockdev::Access;
 use extant_nbd::{NbdDevice, NbdUrl, Options};
-use extant_terminal::output;
+use extant_terminal::{interrupt, output};
 use std::io::{BufRead, BufReader, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdout, Command, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -92,8 +93,8 @@ pub fn connect(address: &str, access: Access) -> Result<NbdDevice> {
         _ => anyhow!("{}: {error}", program.display()),
     })?;
     let out = child.stdout.take().context("the output of a program")?;
-    let mut out = BufReader::new(out);
-    match line(&mut out).as_deref() {
+    let (first, out) = first_line(BufReader::new(out))?;
+    match first.as_deref() {
         Some("ready") => {}
         other => {
             let why = other.unwrap_or("error: it ended without a message");
@@ -134,6 +135,24 @@ pub fn connect(address: &str, access: Access) -> Result<NbdDevice> {
         let _ = child.wait();
     });
     device.with_context(|| address.to_owned())
+}
+
+/// Reads the first line on a thread of its own, so that a user can end the wait for a server that is silent. The program ends with
+/// the connection.
+fn first_line(mut out: BufReader<ChildStdout>) -> Result<(Option<String>, BufReader<ChildStdout>)> {
+    let (sender, first) = sync_channel(1);
+    std::thread::spawn(move || {
+        let first = line(&mut out);
+        // A user who ended the wait needs no line.
+        let _ = sender.send((first, out));
+    });
+    loop {
+        match first.recv_timeout(Duration::from_millis(50)) {
+            Ok(read) => return Ok(read),
+            Err(RecvTimeoutError::Timeout) => interrupt::check()?,
+            Err(RecvTimeoutError::Disconnected) => bail!("{PROGRAM}: its output ended"),
+        }
+    }
 }
 
 /// Reads a line without its end; `None` at the end of the output.

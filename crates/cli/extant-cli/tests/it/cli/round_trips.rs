@@ -150,7 +150,7 @@ fn git_status_on_a_cold_mount_stays_within_a_budget() {
         let began = Instant::now();
         assert_eq!(git(mounted.dir(), &["status", "--porcelain"]), "");
         println!("git status: {} ms", began.elapsed().as_millis());
-        server.within("git status", 700, 5);
+        server.within("git status", 350, 0);
         mounted.terminate();
     });
 }
