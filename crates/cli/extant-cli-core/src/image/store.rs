@@ -307,10 +307,11 @@ fn unpack(file: &Path, disk: &dyn BlockDevice) -> Result<()> {
 
 /// Opens the device that holds the image, whole or in part.
 pub fn open(image: &Path, access: Access) -> Result<Arc<dyn BlockDevice>> {
-    if overlaid::is_overlaid(image) {
-        return open_unread(image, access);
+    let device = open_unread(image, access)?;
+    if !is_remote(image) && !overlaid::is_overlaid(image) {
+        unpack(file(image), &device)?;
     }
-    open_below(image, access)
+    Ok(device)
 }
 
 /// Opens the image itself, without an overlay over it.
