@@ -93,7 +93,13 @@ pub fn connect(address: &str, access: Access) -> Result<NbdDevice> {
         _ => anyhow!("{}: {error}", program.display()),
     })?;
     let out = child.stdout.take().context("the output of a program")?;
-    let (first, out) = first_line(BufReader::new(out))?;
+    let started = first_line(BufReader::new(out));
+    if started.is_err() {
+        // The program has opened nothing yet, and may wait for a server for ever.
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+    let (first, out) = started?;
     match first.as_deref() {
         Some("ready") => {}
         other => {

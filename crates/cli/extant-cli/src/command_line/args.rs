@@ -20,8 +20,8 @@ pub struct Cli {
     /// Read images as they are on the device, without what their journals hold, as ext4's noload
     #[arg(long, global = true)]
     pub noload: bool,
-    /// Leave the image unchanged: changes go to this file, which is made if it does not exist, and what it has is read
-    /// instead of the image. See `extant apply`
+    /// Leave the image unchanged: changes go to this file, which is made if it does not exist, and its blocks are read
+    /// instead of those of the image. See `extant apply`
     // `extant apply` has an argument of the name `overlay`.
     #[arg(long = "overlay", global = true, value_name = "FILE")]
     pub overlay_file: Option<PathBuf>,
