@@ -251,7 +251,8 @@ impl Connection {
         while !rest.is_empty() {
             match writer.write(rest) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(n) => rest = &rest[n..],
+                // The limit is that of a server that takes no bytes, not that of a slow one.
+                Ok(n) => (wait, rest) = (patience.begin(), &rest[n..]),
                 Err(error) => match error.kind() {
                     // The server takes no bytes.
                     io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => wait.check()?,

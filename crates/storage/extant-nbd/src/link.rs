@@ -102,28 +102,33 @@ pub(crate) fn send_all<'p, P: Borrow<Piece<'p>>>(
     result
 }
 
-/// Fails if the caller asks to stop.
-fn keep_waiting(options: &Options) -> io::Result<()> {
+/// Fails if the caller asks to stop a wait that began at `since`.
+fn keep_waiting(options: &Options, since: Instant) -> io::Result<()> {
     options
         .keep_waiting
         .as_ref()
-        .map_or(Ok(()), |asked| asked())
+        .map_or(Ok(()), |asked| asked(since.elapsed()))
 }
 
-/// Waits for a time, or fails if the caller asks to stop.
-fn pause(options: &Options, time: Duration) -> io::Result<()> {
+/// Waits for a time, as a part of a wait that began at `since`, or fails if the caller asks to stop.
+fn pause(options: &Options, time: Duration, since: Instant) -> io::Result<()> {
     let began = Instant::now();
     while let left = time.saturating_sub(began.elapsed())
         && !left.is_zero()
     {
         std::thread::sleep(left.min(POLL));
-        keep_waiting(options)?;
+        keep_waiting(options, since)?;
     }
     Ok(())
 }
 
 /// Opens connections on a thread of their own, so that the caller can stop while a server does not answer.
-fn open(url: &NbdUrl, options: &Options, limit: Duration) -> io::Result<(Connections, Export)> {
+fn open(
+    url: &NbdUrl,
+    options: &Options,
+    limit: Duration,
+    since: Instant,
+) -> io::Result<(Connections, Export)> {
     if options.keep_waiting.is_none() {
         return Connections::open(url, options, limit);
     }
@@ -138,7 +143,7 @@ fn open(url: &NbdUrl, options: &Options, limit: Duration) -> io::Result<(Connect
     loop {
         match opened.recv_timeout(POLL) {
             Ok(opened) => return opened,
-            Err(RecvTimeoutError::Timeout) => keep_waiting(options)?,
+            Err(RecvTimeoutError::Timeout) => keep_waiting(options, since)?,
             Err(RecvTimeoutError::Disconnected) => {
                 return Err(io::Error::other("the attempt to connect ended"));
             }
@@ -149,7 +154,7 @@ fn open(url: &NbdUrl, options: &Options, limit: Duration) -> io::Result<(Connect
 impl Link {
     pub(crate) fn new(url: &NbdUrl, options: &Options) -> io::Result<Self> {
         let limit = options.timeout.min(LONGEST_ATTEMPT);
-        let (connection, export) = open(url, options, limit)?;
+        let (connection, export) = open(url, options, limit, Instant::now())?;
         Ok(Self {
             url: url.clone(),
             options: options.clone(),
@@ -207,11 +212,11 @@ impl Link {
                 lock(&self.window).clear();
                 return Err(self.ended(lost));
             }
-            pause(&self.options, wait.min(left))?;
+            pause(&self.options, wait.min(left), since)?;
             wait = (wait * 2).min(WAITS.1);
             let limit = self.options.timeout.min(left).min(LONGEST_ATTEMPT);
-            let Ok((connection, export)) = open(&self.url, &self.options, limit) else {
-                keep_waiting(&self.options)?;
+            let Ok((connection, export)) = open(&self.url, &self.options, limit, since) else {
+                keep_waiting(&self.options, since)?;
                 continue;
             };
             self.check_same(&export)?;

@@ -25,7 +25,8 @@ pub struct Options {
     /// Time after which a request fails because the server is silent or gone, if it is not `None`: it stands for `timeout` and
     /// `reconnect`, even if the address has a `reconnect`. `Duration::MAX` never ends. Default: `None`.
     pub io_timeout: Option<Duration>,
-    /// Called while requests wait. Its error ends a wait for a connection at once, and a wait for a reply after 5 seconds.
+    /// Called while requests wait, with the time that the wait has lasted. Its error ends a wait for a connection at once, and a wait for a
+    /// reply after 5 seconds.
     pub keep_waiting: Option<Arc<KeepWaiting>>,
     /// Connections to use at once, if the server allows several (`NBD_FLAG_CAN_MULTI_CONN`). Default: 1, and at most 16.
     pub connections: usize,
@@ -35,8 +36,8 @@ pub struct Options {
     pub read_only: bool,
 }
 
-/// Function that ends a wait by an error.
-pub type KeepWaiting = dyn Fn() -> io::Result<()> + Send + Sync;
+/// Function that ends a wait by an error; it receives the time that the wait has lasted.
+pub type KeepWaiting = dyn Fn(Duration) -> io::Result<()> + Send + Sync;
 
 /// Function that opens a connection to a server within a time.
 pub type Dial = dyn Fn(Duration) -> io::Result<UnixStream> + Send + Sync;

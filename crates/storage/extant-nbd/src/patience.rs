@@ -57,7 +57,8 @@ impl Wait<'_> {
             let why = format!("no reply in {} s", timeout.as_secs_f32());
             return Err(io::Error::new(io::ErrorKind::TimedOut, why));
         }
-        let asked = self.patience.keep_waiting.as_ref().map(|asked| asked());
+        let asked = self.patience.keep_waiting.as_ref();
+        let asked = asked.map(|asked| asked(self.began.elapsed()));
         if let Some(Err(error)) = asked {
             let since = *self.asked_to_stop.get_or_insert_with(Instant::now);
             if since.elapsed() >= GRACE {

@@ -9,6 +9,8 @@ use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 const USAGE: &str = "usage: extant-remote serve [--read-only] SOCKET ADDRESS
@@ -104,15 +106,22 @@ fn export_device(socket: &str, device: &dyn BlockDevice, threads: usize) -> io::
         return Ok(());
     };
     let may_wait_long = io_timeout()?.is_some();
+    let served = Arc::new(AtomicBool::new(false));
     let ended = || {
         if may_wait_long {
-            std::thread::spawn(|| {
+            let served = Arc::clone(&served);
+            std::thread::spawn(move || {
                 std::thread::sleep(LONGEST_END);
-                end_now(1);
+                // The requests have ended, and the claim of the image is being released.
+                if !served.load(Ordering::Relaxed) {
+                    end_now(1);
+                }
             });
         }
     };
-    serve(client, device, threads, &complain, &ended)
+    let done = serve(client, device, threads, &complain, &ended);
+    served.store(true, Ordering::Relaxed);
+    done
 }
 
 /// Waits for the client. `None` if the caller is gone before it connects, which closes its end of standard input.

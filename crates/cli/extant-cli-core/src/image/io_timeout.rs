@@ -18,8 +18,8 @@ static TIME: OnceLock<(Duration, OsString)> = OnceLock::new();
 /// Whether this process is about to give up the right to connect.
 static CONFINED: AtomicBool = AtomicBool::new(false);
 
-/// Whether waits for a server that is silent or gone end soon.
-static GIVEN_UP: AtomicBool = AtomicBool::new(false);
+/// Whether waits for a server that is silent or gone end.
+static BOUND: AtomicBool = AtomicBool::new(false);
 
 /// Sets the time from the option, or from the variable if the option is not given.
 ///
@@ -59,22 +59,21 @@ pub fn needs_other_process() -> bool {
     get().is_some() && CONFINED.load(Ordering::Relaxed)
 }
 
-/// Ends waits for a server that is silent or gone, because the mount has ended. A server that is only slow has 5 seconds for each request.
-pub fn give_up() {
-    GIVEN_UP.store(true, Ordering::Relaxed);
+/// Bounds the waits for a server that is silent or gone, because the mount has ended: without a user, nobody would end them. Each request has
+/// the time of [`options`] from then on, so that a server that is only slow gets all data.
+pub fn bound() {
+    BOUND.store(true, Ordering::Relaxed);
 }
 
-/// Fails if requests wait no longer.
-fn keep_waiting() -> io::Result<()> {
-    if GIVEN_UP.load(Ordering::Relaxed) {
-        let why = "the mount has ended, and the server is silent or gone: changes since the last sync are lost";
-        return Err(io::Error::other(why));
-    }
-    interrupt::check().map_err(io::Error::other)
-}
-
-/// Returns options of a connection that waits for as long as the user wants.
-pub fn options() -> Options {
+/// Returns options of a connection that waits for as long as the user wants. After the end of a mount a request waits for `at_end`.
+pub fn options(at_end: Duration) -> Options {
+    let keep_waiting = move |waited| {
+        if BOUND.load(Ordering::Relaxed) && waited >= at_end {
+            let why = "the mount has ended, and the server is silent or gone: changes since the last sync are lost";
+            return Err(io::Error::other(why));
+        }
+        interrupt::check().map_err(io::Error::other)
+    };
     Options {
         io_timeout: get(),
         keep_waiting: Some(Arc::new(keep_waiting)),

@@ -27,6 +27,8 @@ const VARIABLE: &str = "EXTANT_REMOTE";
 const STANDARD_INPUT: &str = "-";
 /// Longest time for a reply of the program, unless the user sets another one.
 const LONGEST: Duration = Duration::from_secs(600);
+/// The same for an export of an NBD server, after the end of a mount.
+pub(super) const NBD_AT_END: Duration = Duration::from_secs(15);
 /// Time that the program has to report an error after the time of the user.
 const MARGIN: Duration = Duration::from_secs(1);
 /// A line of the program that is longer is cut.
@@ -116,6 +118,12 @@ pub fn connect(address: &str, access: Access) -> Result<NbdDevice> {
     let export = export_of(address);
     let url = NbdUrl::parse(&format!("nbd+unix:///{export}?socket={STANDARD_INPUT}"))?;
     let connection = Mutex::new(Some(connection));
+    // A store that is only slow gets all data also after the end of a mount.
+    let at_end = if address.starts_with("nbd") {
+        NBD_AT_END
+    } else {
+        LONGEST
+    };
     let options = Options {
         dial: Some(Arc::new(move |_| {
             let connection = connection
@@ -128,7 +136,7 @@ pub fn connect(address: &str, access: Access) -> Result<NbdDevice> {
         timeout: io_timeout::get().map_or(LONGEST, |time| time.saturating_add(MARGIN)),
         reconnect: Duration::ZERO,
         io_timeout: None,
-        ..io_timeout::options()
+        ..io_timeout::options(at_end)
     };
     let device = NbdDevice::connect(&url, &options);
     let serves = device.is_ok();

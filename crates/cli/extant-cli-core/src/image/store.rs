@@ -98,7 +98,10 @@ fn connect(address: &Path, access: Access) -> Result<Arc<dyn BlockDevice>> {
     let device = if is_served(address) || io_timeout::needs_other_process() {
         remote::connect(text, access)?
     } else {
-        NbdDevice::connect(&NbdUrl::parse(text)?, &io_timeout::options())?
+        NbdDevice::connect(
+            &NbdUrl::parse(text)?,
+            &io_timeout::options(remote::NBD_AT_END),
+        )?
     };
     if !device.read_only() || Format::of(&device) != Format::Zstd {
         return Ok(Arc::new(device));

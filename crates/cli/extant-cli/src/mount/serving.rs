@@ -393,8 +393,8 @@ impl Ready {
             ));
         }
         let served = session.run();
-        // What remains to be written does not wait for a server that is gone.
-        io_timeout::give_up();
+        // What remains to be written does not wait forever for a server that is gone.
+        io_timeout::bound();
         let closed = volume.close();
         let how = match (&served, &closed) {
             (_, Err(e)) => Err(e.to_string()),

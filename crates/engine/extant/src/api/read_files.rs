@@ -28,6 +28,8 @@ const BATCH_BYTES: usize = 16 << 20;
 const GROWTH: usize = 512 << 10;
 /// Bytes that memory for contents may have to be kept for a later batch.
 const KEPT: usize = 4 << 20;
+/// Bytes of the largest file that a batch holds. A size comes from the disk, and a sparse file of a hostile image would fill the memory.
+const LARGEST: u64 = 1 << 30;
 
 /// The contents of the files of a batch, one behind the other. The memory of a batch that the caller has dropped is used again: fresh
 /// memory costs more than the copy of the bytes into it, because the kernel clears it.
@@ -39,8 +41,11 @@ struct Contents {
 }
 
 impl Contents {
-    /// Returns room for a file, or an error if memory cannot hold it.
+    /// Returns room for a file, or an error if it is too large or memory cannot hold it.
     fn room(&mut self, size: u64) -> Result<&mut [u8]> {
+        if size > LARGEST {
+            return Err(Error::FileTooLarge);
+        }
         let no_memory = || Error::Io {
             context: format!("memory for a file of {size} bytes"),
             source: std::io::ErrorKind::OutOfMemory.into(),
@@ -48,7 +53,6 @@ impl Contents {
         let len = usize::try_from(size).map_err(|_| no_memory())?;
         let end = self.used.checked_add(len).ok_or_else(no_memory)?;
         if let Some(more) = end.checked_sub(self.bytes.len()) {
-            // The size comes from the disk, so it is not trusted.
             let more = more.max(GROWTH);
             self.bytes.try_reserve(more).map_err(|_| no_memory())?;
             self.bytes.resize(end, 0);
@@ -143,12 +147,13 @@ fn read_one(entry: &WalkEntry, contents: &mut Contents) -> Result<Range<usize>> 
     Ok(contents.filled(len))
 }
 
-fn read_batch(entries: Vec<WalkEntry>, spare: &Arc<Spare>) -> FileBatch {
+/// Reads files until the contents have `most` bytes.
+fn read_batch(entries: Vec<WalkEntry>, spare: &Arc<Spare>, most: usize) -> FileBatch {
     let mut contents = spare.lock().pop().unwrap_or_default();
     contents.used = 0;
     let mut files = Vec::with_capacity(entries.len());
     let mut entries = entries.into_iter();
-    while contents.used < BATCH_BYTES
+    while contents.used < most
         && let Some(entry) = entries.next()
     {
         let place = read_one(&entry, &mut contents);
@@ -163,9 +168,13 @@ fn read_batch(entries: Vec<WalkEntry>, spare: &Arc<Spare>) -> FileBatch {
 }
 
 /// Reads a batch in a thread that the caller waits for. A panic is an error, so that the caller does not wait for ever.
-fn read_caught(entries: Vec<WalkEntry>, spare: &Arc<Spare>) -> Result<FileBatch, PathError> {
+fn read_caught(
+    entries: Vec<WalkEntry>,
+    spare: &Arc<Spare>,
+    most: usize,
+) -> Result<FileBatch, PathError> {
     let first = entries.first().map(|entry| entry.path().to_path_buf());
-    let read = catch_unwind(AssertUnwindSafe(|| read_batch(entries, spare)));
+    let read = catch_unwind(AssertUnwindSafe(|| read_batch(entries, spare, most)));
     read.map_err(|panic| PathError {
         path: first.unwrap_or_default(),
         source: panicked(panic),
@@ -209,12 +218,27 @@ impl ReadAhead {
         self.taken += 1;
         Some((self.taken - 1, entries))
     }
+
+    /// Like [`take`](Self::take), in a thread that the caller waits for: a panic of the walk is an error at its end.
+    fn take_caught(&mut self) -> Option<(u64, Vec<WalkEntry>)> {
+        let taken = catch_unwind(AssertUnwindSafe(|| self.take()));
+        taken.unwrap_or_else(|panic| {
+            self.walk = None;
+            self.failed = Some(PathError {
+                path: PathBuf::new(),
+                source: panicked(panic),
+            });
+            None
+        })
+    }
 }
 
 struct Shared {
     state: Mutex<ReadAhead>,
     changed: Condvar,
     spare: Arc<Spare>,
+    /// Bytes of contents that end a batch.
+    batch_bytes: usize,
 }
 
 impl Shared {
@@ -236,11 +260,11 @@ impl Shared {
                 state = self.wait(state);
                 continue;
             }
-            let Some((number, entries)) = state.take() else {
+            let Some((number, entries)) = state.take_caught() else {
                 break;
             };
             drop(state);
-            let found = read_caught(entries, &self.spare);
+            let found = read_caught(entries, &self.spare, self.batch_bytes);
             state = self.state();
             state.ready.insert(number, found);
             self.changed.notify_all();
@@ -262,7 +286,7 @@ impl Shared {
             }
             if alone && let Some((_, entries)) = state.take() {
                 state.fetched += 1;
-                return Ok(Some(read_batch(entries, &self.spare)));
+                return Ok(Some(read_batch(entries, &self.spare, self.batch_bytes)));
             }
             if state.walk.is_none() && state.taken == next {
                 return state.failed.take().map_or(Ok(None), Err);
@@ -300,7 +324,7 @@ pub struct ReadFiles {
 }
 
 impl ReadFiles {
-    fn new(walk: Walk, threads: usize) -> Self {
+    fn new(walk: Walk, threads: usize, batch_bytes: usize) -> Self {
         let state = ReadAhead {
             walk: Some(walk),
             taken: 0,
@@ -312,6 +336,7 @@ impl ReadFiles {
             state: Mutex::new(state),
             changed: Condvar::new(),
             spare: Arc::default(),
+            batch_bytes,
         });
         let spawn = |_| {
             let shared = Arc::clone(&shared);
@@ -333,7 +358,7 @@ impl Iterator for ReadFiles {
         let found = if rest.is_empty() {
             self.shared.fetch(self.threads.is_empty()).transpose()?
         } else {
-            Ok(read_batch(rest, &self.shared.spare))
+            Ok(read_batch(rest, &self.shared.spare, self.shared.batch_bytes))
         };
         Some(found.map(|mut batch| {
             self.rest = std::mem::take(&mut batch.rest);
@@ -363,7 +388,8 @@ impl fmt::Debug for ReadFiles {
 
 impl Dir {
     /// Reads all regular files below a directory, in the order of their paths. Links are not followed, except one that the path ends in.
-    /// A file that is removed meanwhile is [`Error::NotFound`] in its batch.
+    /// A file that is removed meanwhile is [`Error::NotFound`] in its batch, and one of more than 1 GiB is [`Error::FileTooLarge`]: read it
+    /// with [`open_file`](Self::open_file).
     ///
     /// ```
     /// # let volume = extant::doc_volume();
@@ -387,7 +413,7 @@ impl Dir {
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn read_files_with(&self, path: impl AsRef<Path>, threads: usize) -> Result<ReadFiles> {
-        Ok(ReadFiles::new(self.walk(path)?.sorted(true), threads))
+        Ok(ReadFiles::new(self.walk(path)?.sorted(true), threads, BATCH_BYTES))
     }
 }
 
@@ -408,17 +434,16 @@ mod tests {
         found
     }
 
+    /// Bytes that end a batch in these tests.
+    const FEW: usize = 8192;
+
     /// Files below, at and above the size that ends a batch, in several directories.
     fn write_tree(volume: &crate::Volume) -> Vec<(PathBuf, Option<Vec<u8>>)> {
         let mut written = Vec::new();
         for dir in 0..3 {
             volume.create_dir(format!("/{dir}")).expect("room");
             for n in 0..80 {
-                let size = if n == 40 {
-                    BATCH_BYTES / 8 + dir
-                } else {
-                    n * 7
-                };
+                let size = if n == 40 { FEW - 1 + dir } else { n * 7 };
                 let path = PathBuf::from(format!("/{dir}/{n:02}"));
                 let content = vec![(n + dir) as u8; size];
                 volume.write(&path, &content).expect("room");
@@ -429,11 +454,12 @@ mod tests {
     }
 
     #[test]
-    fn files_come_in_the_order_of_their_paths_whoever_reads() {
+    fn files_come_in_the_order_of_their_paths() {
         let volume = crate::doc_volume();
         let written = write_tree(&volume);
         for threads in [0, 1, 3] {
-            let reads = volume.read_files_with("/", threads).expect("a directory");
+            let walk = volume.walk("/").expect("a directory").sorted(true);
+            let reads = ReadFiles::new(walk, threads, FEW);
             assert!(read_all(reads) == written, "{threads} threads");
         }
     }

@@ -129,7 +129,7 @@ fn a_server_that_dies_fails_what_waits() {
     assert!(device.flush().is_err());
     let impatient = Options {
         reconnect: Duration::from_secs(600),
-        keep_waiting: Some(Arc::new(|| Err(ErrorKind::Interrupted.into()))),
+        keep_waiting: Some(Arc::new(|_| Err(ErrorKind::Interrupted.into()))),
         ..Options::default()
     };
     server.restart();

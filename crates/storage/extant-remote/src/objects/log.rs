@@ -5,7 +5,7 @@ use super::segment::{self, CLAIMED, Head, SegmentKind};
 use crate::address::{Address, failed, wrong};
 use crate::disk_cache::DiskCache;
 use crate::holder;
-use crate::requests::{self, ATTEMPTS};
+use crate::requests::{self, ATTEMPTS, io_timeout};
 use bytes::Bytes;
 use futures_util::TryStreamExt;
 use object_store::path::Path;
@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 
 /// First bytes of a segment that are read for its head.
@@ -55,6 +55,12 @@ pub struct Log {
     /// Hook that is called with the kind of objects after a list of them.
     #[cfg(test)]
     pub listed: Option<ListHook>,
+}
+
+/// Returns whether the time of the user for a request that began at `since` is over.
+fn is_over(since: Instant) -> bool {
+    let limit = io_timeout().ok().flatten();
+    limit.is_some_and(|limit| since.elapsed() >= limit)
 }
 
 impl Log {
@@ -382,7 +388,7 @@ impl Log {
     /// Appends a segment. After a request without an answer the segment may exist, so it is compared.
     pub fn append(&self, number: u64, bytes: Bytes) -> io::Result<Append> {
         let path = self.segment(number);
-        let mut attempt = 0;
+        let (mut attempt, began) = (0, Instant::now());
         loop {
             match self.create(&path, &bytes) {
                 Ok(()) => break,
@@ -395,7 +401,7 @@ impl Log {
                         Err(error) => return Err(self.failed(error)),
                     }
                 }
-                Err(Error::Generic { .. }) if attempt < ATTEMPTS => {}
+                Err(Error::Generic { .. }) if attempt < ATTEMPTS && !is_over(began) => {}
                 Err(error) => return Err(self.failed(error)),
             }
             attempt += 1;

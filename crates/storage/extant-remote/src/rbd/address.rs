@@ -1,6 +1,7 @@
 //! Addresses of images of a Ceph cluster: `rbd:POOL/IMAGE`, `rbd:POOL/NAMESPACE/IMAGE`, each with `@SNAPSHOT` and fields behind `?`.
 
 use crate::address::{size, wrong};
+use crate::requests::io_timeout;
 use std::io;
 use std::time::Duration;
 
@@ -81,11 +82,12 @@ impl RbdAddress {
             size: None,
             timeout: TIMEOUT,
         };
-        if let Some(limit) = crate::io_timeout()? {
-            address.timeout = limit.min(Duration::from_secs(MOST_SECONDS));
-        }
         for field in query.split('&').filter(|field| !field.is_empty()) {
             address.set(field)?;
+        }
+        // The user's time goes before that of the address, as for NBD.
+        if let Some(limit) = io_timeout()? {
+            address.timeout = limit.min(Duration::from_secs(MOST_SECONDS));
         }
         Ok(address)
     }

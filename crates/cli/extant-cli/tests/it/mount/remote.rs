@@ -104,7 +104,7 @@ fn a_mount_ends_without_its_server() {
                 .arg(&dir)
                 .spawn()
                 .unwrap();
-            let ended = wait(&mut umount, Duration::from_secs(40));
+            let ended = wait(&mut umount, Duration::from_secs(60));
             assert!(ended.is_some(), "umount does not end");
             println!("umount took {:?}", began.elapsed());
         };
