@@ -122,7 +122,7 @@ fn pause(options: &Options, time: Duration, since: Instant) -> io::Result<()> {
     Ok(())
 }
 
-/// Opens connections on a thread of their own, so that the caller can stop while a server does not answer.
+/// Opens connections on another thread, so that the caller can stop while a server does not answer.
 fn open(
     url: &NbdUrl,
     options: &Options,

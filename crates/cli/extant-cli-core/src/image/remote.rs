@@ -151,7 +151,7 @@ pub fn connect(address: &str, access: Access) -> Result<NbdDevice> {
     device.with_context(|| address.to_owned())
 }
 
-/// Reads the first line on a thread of its own, so that a user can end the wait for a server that is silent. The program ends with
+/// Reads the first line on another thread, so that a user can end the wait for a server that is silent. The program ends with
 /// the connection.
 fn first_line(mut out: BufReader<ChildStdout>) -> Result<(Option<String>, BufReader<ChildStdout>)> {
     let (sender, first) = sync_channel(1);

@@ -70,7 +70,7 @@ pub fn images(matches: &ArgMatches) -> Vec<PathBuf> {
     let words = ["file", "image"].into_iter();
     let words = words.filter_map(|id| matches.get_one::<OsString>(id));
     let paths = words.filter(|word| !is_undo(Path::new(word)));
-    paths.map(|word| image_of(word)).collect()
+    paths.map(image_of).collect()
 }
 
 /// Rolls back the interrupted change whose mark the image carries.
